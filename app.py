@@ -3,7 +3,7 @@
 import aws_cdk as cdk
 
 from infra.recovery_stack import RecoveryStack
-from infra.settings import DeploymentSettings
+from infra.settings import NAMESPACE, DeploymentSettings
 from infra.state_stack import StateStack
 
 
@@ -11,7 +11,10 @@ def build(app: cdk.App) -> cdk.App:
     """Put both stacks that the context of `app` asks for into it."""
     settings = DeploymentSettings.from_context(app.node.get_all_context())
     state = StateStack(app, f"{settings.stack_name}State", settings)
-    RecoveryStack(app, settings.stack_name, settings, state)
+    stack = RecoveryStack(app, settings.stack_name, settings, state)
+    for old, new in settings.renamed_policy_settings.items():
+        message = f"{NAMESPACE}policy: {old} is now {new}; the former name is accepted until version 0.4"
+        cdk.Annotations.of(stack).add_warning_v2(f"gpu-recovery:renamed-setting:{old}", message)
     return app
 
 

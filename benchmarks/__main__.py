@@ -34,15 +34,23 @@ ROUNDS = 9
 BASELINE = "import boto3; boto3.client('dynamodb')"
 EVENT_FUNCTIONS = ("ecs_task_handler", "dcgm_task_monitor", "ecs_instance_monitor")
 ENVIRONMENT = {
-    "TRAINING_JOB_TABLE_NAME": "ecs-job-sub", "CONTAINER_INSTANCE_TABLE_NAME": "ecs_container_instance",
-    "ECS_CLUSTER_NAME": "nwcd-gpu-testing", "SNS_TOPIC_ARN": "arn:aws:sns:us-east-1:000000000000:topic",
-    "DCGM_HEALTH_CHECK_TASK": "arn:aws:ecs:us-east-1:000000000000:task-definition/check:1", "EVENT_BUS_NAME": "bus",
-    "SCHEDULER_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/000000000000/q.fifo", "VERDICT_BUCKET": "verdicts",
-    "POWERTOOLS_METRICS_NAMESPACE": "GpuRecovery", "POWERTOOLS_SERVICE_NAME": "gpu-recovery",
+    "TRAINING_JOB_TABLE_NAME": "ecs-job-sub",
+    "CONTAINER_INSTANCE_TABLE_NAME": "ecs_container_instance",
+    "ECS_CLUSTER_NAME": "nwcd-gpu-testing",
+    "SNS_TOPIC_ARN": "arn:aws:sns:us-east-1:000000000000:topic",
+    "DCGM_HEALTH_CHECK_TASK": "arn:aws:ecs:us-east-1:000000000000:task-definition/check:1",
+    "EVENT_BUS_NAME": "bus",
+    "SCHEDULER_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/000000000000/q.fifo",
+    "VERDICT_BUCKET": "verdicts",
+    "POWERTOOLS_METRICS_NAMESPACE": "GpuRecovery",
+    "POWERTOOLS_SERVICE_NAME": "gpu-recovery",
     "MANAGED_TAG_KEY": "gpu-recovery:managed",
-    "AWS_DEFAULT_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
-    "PYTHONPATH": str(PACKAGE), "PATH": os.environ["PATH"],
-}  # fmt: skip
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "PYTHONPATH": str(PACKAGE),
+    "PATH": os.environ["PATH"],
+}
 
 
 def run_s(code: str, environment: Mapping[str, str]) -> float:
@@ -87,12 +95,22 @@ def package() -> dict[str, int]:
 def main() -> None:
     """Measure everything, print it and keep it."""
     results = {
-        "python": platform.python_version(), "machine": platform.machine(), "cpus": os.cpu_count(), "rounds": ROUNDS,
-        "cold_start": cold_starts(), "package": package(), "decisions": decision_figures(),
-        "placing": placing_figures(), "submitting": submitting_figures(), "heartbeats": heartbeat_figures(),
-        "agent": agent_figures(), "simulation": simulation_figures(), "diagnosing": diagnosing_figures(),
-        "log_kinds": log_kind_figures(), "telling": telling_figures(),
-    }  # fmt: skip
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cpus": os.cpu_count(),
+        "rounds": ROUNDS,
+        "cold_start": cold_starts(),
+        "package": package(),
+        "decisions": decision_figures(),
+        "placing": placing_figures(),
+        "submitting": submitting_figures(),
+        "heartbeats": heartbeat_figures(),
+        "agent": agent_figures(),
+        "simulation": simulation_figures(),
+        "diagnosing": diagnosing_figures(),
+        "log_kinds": log_kind_figures(),
+        "telling": telling_figures(),
+    }
     text = json.dumps(results, indent=2)
     (Path(__file__).parent / "results.json").write_text(text + "\n")
     print(text)

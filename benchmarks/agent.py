@@ -48,9 +48,13 @@ def agent_figures(seconds: float = SECONDS) -> dict[str, Any]:
             process.send_signal(signal.SIGTERM)
             process.wait()
     return {
-        "cpu_percent_of_a_core": round(taken / passed * 100, 3), "rss_mb": round(resident / MB, 1),
-        "pss_mb": round(shares / MB, 1), "processes": len(family), "gpus": GPUS, "seconds": round(passed),
-    }  # fmt: skip
+        "cpu_percent_of_a_core": round(taken / passed * 100, 3),
+        "rss_mb": round(resident / MB, 1),
+        "pss_mb": round(shares / MB, 1),
+        "processes": len(family),
+        "gpus": GPUS,
+        "seconds": round(passed),
+    }
 
 
 @contextmanager
@@ -85,10 +89,15 @@ def _agent(folder: Path, url: str) -> subprocess.Popen[bytes]:
     (folder / "kmsg").touch()
     paths = [FAKE_NVML, ROOT, ROOT / "agent", *(Path(one) for one in sys.path if one.endswith("site-packages"))]
     environment = {
-        "PATH": os.environ["PATH"], "HOME": str(folder), "PYTHONPATH": ":".join(map(str, paths)),
-        "GPU_RECOVERY_API_URL": url, "GPU_RECOVERY_TOKEN": "grn_bench", "FAKE_NVML": str(folder / "nvml.json"),
-        "HOST_KMSG": str(folder / "kmsg"), "GPU_RECOVERY_ECS_AGENT": "off",
-    }  # fmt: skip
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "PYTHONPATH": ":".join(map(str, paths)),
+        "GPU_RECOVERY_API_URL": url,
+        "GPU_RECOVERY_TOKEN": "grn_bench",
+        "FAKE_NVML": str(folder / "nvml.json"),
+        "HOST_KMSG": str(folder / "kmsg"),
+        "GPU_RECOVERY_ECS_AGENT": "off",
+    }
     command = [sys.executable, "-m", "gpu_recovery_agent"]
     return subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpu_recovery.core.events import AllRanksRunning, AttemptLaunched, JobPlaced
-from gpu_recovery.core.job import machine as job
+from gpu_recovery.core.job import state_machine
 from gpu_recovery.core.job.spec import JobSpec
 from gpu_recovery.core.policy import PRESETS, Preset
 
@@ -22,7 +22,7 @@ def decision_figures(decisions: int = DECISIONS) -> dict[str, Any]:
 
 
 def _decide_us(decisions: int) -> float:
-    queued = job.created("bench-1", _spec(2), POLICY, NOW).record
+    queued = state_machine.created("bench-1", _spec(2), POLICY, NOW).record
     events = (
         JobPlaced(at=NOW, attempt=0, version=queued.version, instances=("i-1", "i-2"), epochs=(0, 0)),
         AttemptLaunched(at=NOW, attempt=1),
@@ -32,7 +32,7 @@ def _decide_us(decisions: int) -> float:
     for _ in range(decisions // len(events)):
         record = queued
         for event in events:
-            record = job.decide(record, event, POLICY, NOW).record
+            record = state_machine.decide(record, event, POLICY, NOW).record
     return round((time.perf_counter() - began) / (decisions // len(events) * len(events)) * 1e6, 1)
 
 

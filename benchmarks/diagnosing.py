@@ -17,7 +17,7 @@ from typing import Any
 from gpu_recovery.core.diagnosis.case import History, Topology, Worker
 from gpu_recovery.core.diagnosis.catalogue import FAMILIES
 from gpu_recovery.core.diagnosis.diagnose import Diagnosis, diagnose
-from gpu_recovery.core.diagnosis.reports import (
+from gpu_recovery.core.diagnosis.observations import (
     CallTiming,
     Delivery,
     EventReport,
@@ -26,23 +26,24 @@ from gpu_recovery.core.diagnosis.reports import (
     LockState,
     LogFinding,
     NcclReport,
+    Observation,
     PairReport,
-    Progress,
-    Report,
+    ProgressReport,
     RequestReport,
     RequestState,
     RpcReport,
     RpcStage,
     StageReport,
-    WeightSync,
+    WeightSyncReport,
     WorkerHealth,
     XidReport,
 )
-from gpu_recovery.core.diagnosis.spread import beyond_guard, beyond_sigma
+from gpu_recovery.core.diagnosis.outliers import beyond_guard, beyond_sigma
+from gpu_recovery.core.diagnosis.taxonomy import Cause, Scope, ScopeKind
 from gpu_recovery.core.diagnosis.thresholds import Thresholds
-from gpu_recovery.core.diagnosis.words import Cause, Scope, ScopeKind
 
-from benchmarks.fault_cases import AT_S, TOPOLOGY, FaultCase, fault_cases
+from benchmarks.fault_cases.case import AT_S, TOPOLOGY, FaultCase
+from benchmarks.fault_cases.catalogue import fault_cases
 
 BY = Thresholds()
 SIZES = (4, 5, 6, 8, 12, 16, 32, 64, 128, 256)
@@ -50,7 +51,7 @@ WINDOWS = 2_000
 NOISE, SLOW = 0.05, 1.5
 """Log-normal noise of five per cent; a straggler takes half as long again."""
 WORKERS, PER_NODE, ROUNDS = 1_024, 8, 5
-NOBODY = History()
+NO_INSTANCE = History()
 
 
 def straggler_rates(windows: int = WINDOWS, sizes: Iterable[int] = SIZES) -> dict[str, dict[str, float]]:
@@ -68,8 +69,9 @@ def _rates(count: int, windows: int) -> dict[str, float]:
             values = {f"w{n}": drawn.lognormvariate(0, NOISE) * (SLOW if n < slow else 1.0) for n in range(count)}
             truth = {f"w{n}" for n in range(slow)}
             for rule, found in (
-                ("two_sigma", beyond_sigma(values, BY.sigma)), ("guard", beyond_guard(values, BY)),
-            ):  # fmt: skip
+                ("two_sigma", beyond_sigma(values, BY.sigma)),
+                ("guard", beyond_guard(values, BY)),
+            ):
                 hits[f"{rule}_{what}"] += bool(found) if not slow else truth <= set(found)
     return {name: round(100 * times / windows, 2) for name, times in hits.items()}
 
@@ -100,7 +102,7 @@ def fault_figures() -> dict[str, Any]:
     taken = []
     for case in fault_cases():
         began = time.process_time()
-        verdict = diagnose(case.reports, TOPOLOGY, NOBODY, AT_S)
+        verdict = diagnose(case.reports, TOPOLOGY, NO_INSTANCE, AT_S)
         taken.append(time.process_time() - began)
         first, three = found_at(case, verdict)
         for of in (figures.setdefault("all", _no_score()), figures.setdefault(case.family, _no_score())):
@@ -125,13 +127,11 @@ def found_at(case: FaultCase, verdict: Diagnosis) -> tuple[bool, bool]:
     return first, first or any(is_found(case, one.cause, one.scope) for one in verdict.rivals[:2])
 
 
-def window(workers: int = WORKERS) -> tuple[list[Report], Topology]:
+def window(workers: int = WORKERS) -> tuple[list[Observation], Topology]:
     """The window of a run whose rank 77 is lost, so that all others wait: every kind of report from every worker."""
     drawn = random.Random(workers)
-    topology = Topology.of(
-        Worker(f"w{n}", f"n{n // PER_NODE}", f"r{n // PER_NODE // 16}", n) for n in range(workers)
-    )  # fmt: skip
-    reports: list[Report] = []
+    topology = Topology.of(Worker(f"w{n}", f"n{n // PER_NODE}", f"r{n // PER_NODE // 16}", n) for n in range(workers))
+    reports: list[Observation] = []
     for n in range(workers):
         reports += _of_worker(n, n == 77 % workers, workers, drawn)
     nodes = sorted(topology.instances)
@@ -143,23 +143,46 @@ def window(workers: int = WORKERS) -> tuple[list[Report], Topology]:
     return reports, topology
 
 
-def _of_worker(n: int, lost: bool, workers: int, drawn: random.Random) -> list[Report]:
+def _of_worker(n: int, lost: bool, workers: int, drawn: random.Random) -> list[Observation]:
     who: dict[str, Any] = {"worker": f"w{n}", "rank": n, "instance_id": f"n{n // PER_NODE}"}
     noise = drawn.lognormvariate(0, NOISE)
     group = tuple(range(n - n % PER_NODE, n - n % PER_NODE + PER_NODE))
-    made: list[Report] = [
-        RpcReport(report_id=f"rpc-{n}", at_s=AT_S - 10, request_id=f"q{n}", connect_s=0.1 * noise,
-                  failed_at=RpcStage.HEADER, timed_out=True, **who),
+    made: list[Observation] = [
+        RpcReport(
+            report_id=f"rpc-{n}",
+            at_s=AT_S - 10,
+            request_id=f"q{n}",
+            connect_s=0.1 * noise,
+            failed_at=RpcStage.HEADER,
+            timed_out=True,
+            **who,
+        ),
         RequestReport(report_id=f"start-{n}", at_s=AT_S - 620, request_id=f"q{n}", state=RequestState.START, **who),
-        WeightSync(report_id=f"sync-{n}", at_s=AT_S - 700, upload_s=9 * noise, download_s=8 * noise, **who),
+        WeightSyncReport(report_id=f"sync-{n}", at_s=AT_S - 700, upload_s=9 * noise, download_s=8 * noise, **who),
         StageReport(report_id=f"stage-{n}", at_s=AT_S - 690, stage="rollout", corrected=0, uncorrected=0, **who),
-        EventReport(report_id=f"event-{n}", at_s=AT_S - 695, request_id=f"e{n}", event="rollout_start",
-                    state=Delivery.ACKNOWLEDGED, last_state=Delivery.ACKNOWLEDGED, gpu_state="ready", **who),
-        LockReport(report_id=f"lock-{n}", at_s=AT_S - 696, lock=f"gpu-{n}", owner="train", state=LockState.RELEASED,
-                   **who),
-        FlightReport(report_id=f"flight-{n}", at_s=AT_S, group=f"tp{group[0]}", members=group,
-                     last_enqueued=9 if lost else 10, last_completed=9, **who),
-    ]  # fmt: skip
+        EventReport(
+            report_id=f"event-{n}",
+            at_s=AT_S - 695,
+            request_id=f"e{n}",
+            event="rollout_start",
+            state=Delivery.ACKNOWLEDGED,
+            last_state=Delivery.ACKNOWLEDGED,
+            gpu_state="ready",
+            **who,
+        ),
+        LockReport(
+            report_id=f"lock-{n}", at_s=AT_S - 696, lock=f"gpu-{n}", owner="train", state=LockState.RELEASED, **who
+        ),
+        FlightReport(
+            report_id=f"flight-{n}",
+            at_s=AT_S,
+            group=f"tp{group[0]}",
+            members=group,
+            last_enqueued=9 if lost else 10,
+            last_completed=9,
+            **who,
+        ),
+    ]
     if not lost:
         line = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=10) ran for 600060 milliseconds"
         made += [
@@ -172,7 +195,7 @@ def _of_worker(n: int, lost: bool, workers: int, drawn: random.Random) -> list[R
         WorkerHealth(report_id=f"health-{n}-{k}", at_s=AT_S - 10 * k, memory_free_gb=9 * noise, cpu_percent=50.0, **who)
         for k in range(3)
     ]
-    made += [Progress(report_id=f"beat-{n}-{k}", at_s=AT_S - 5 * k, value=7.0, **who) for k in range(6)]
+    made += [ProgressReport(report_id=f"beat-{n}-{k}", at_s=AT_S - 5 * k, value=7.0, **who) for k in range(6)]
     made += [
         CallTiming(report_id=f"call-{n}-{k}", at_s=AT_S - 700 - k, method=method, seconds=noise, stage=n % 4, **who)
         for k, method in enumerate(("train", "rollout", "save"))
@@ -187,12 +210,15 @@ def window_figures(workers: int = WORKERS) -> dict[str, Any]:
     for _ in range(ROUNDS):
         gc.collect()
         began = time.process_time()
-        verdict = diagnose(reports, topology, NOBODY, AT_S)
+        verdict = diagnose(reports, topology, NO_INSTANCE, AT_S)
         taken.append(time.process_time() - began)
     return {
-        "workers": workers, "reports": len(reports), "seconds": round(statistics.median(taken), 3),
-        "verdict": f"{verdict.cause} at {verdict.scope}", "findings_that_only_say_something": len(verdict.said),
-    }  # fmt: skip
+        "workers": workers,
+        "reports": len(reports),
+        "seconds": round(statistics.median(taken), 3),
+        "verdict": f"{verdict.cause} at {verdict.scope}",
+        "findings_that_only_say_something": len(verdict.findings_sentence),
+    }
 
 
 def diagnosing_figures() -> dict[str, Any]:

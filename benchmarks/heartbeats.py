@@ -13,19 +13,19 @@ from typing import Any
 
 import boto3
 from botocore.awsrequest import AWSResponse
-from gpu_recovery.aws.beat_store import beat_key
-from gpu_recovery.aws.items import encode, to_iso
+from gpu_recovery.auth.authenticator import TokenAuthenticator
+from gpu_recovery.auth.tokens import Token, TokenKind, digest_of
+from gpu_recovery.aws.dynamodb import typed
+from gpu_recovery.aws.heartbeat_store import heartbeat_key
+from gpu_recovery.aws.item_codec import encode, to_iso
 from gpu_recovery.aws.store import DynamoStore
-from gpu_recovery.aws.tables import typed
 from gpu_recovery.aws.token_store import DynamoTokenStore
-from gpu_recovery.core.heartbeat import Beat, GpuHealth, running_log_id, window_of
+from gpu_recovery.core.heartbeat import GpuHealth, Heartbeat, running_log_id, window_of
 from gpu_recovery.core.instance.record import Claim, Instance
 from gpu_recovery.core.policy import PRESETS, Preset
-from gpu_recovery.door import Door
-from gpu_recovery.hearing import Hearing
-from gpu_recovery.node_calls import NodeApi
+from gpu_recovery.node_api.heartbeats import HeartbeatReceiver
+from gpu_recovery.node_api.router import NodeApi
 from gpu_recovery.recovery import Recovery
-from gpu_recovery.tokens import NodeToken, digest_of
 
 RANKS, HEARTBEATS = 8, 2_000
 FLEET, INTERVAL_S = 10_000, 15
@@ -37,7 +37,8 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 def heartbeat_figures(heartbeats: int = HEARTBEATS) -> dict[str, Any]:
     """Microseconds of processor a heartbeat, calls to DynamoDB of each, and cores for a large fleet."""
     calls: list[str] = []
-    api = NodeApi(Hearing(_loop(calls)), Door(DynamoTokenStore(_client(calls), "instances"), lambda: NOW))
+    door = TokenAuthenticator(DynamoTokenStore(_client(calls), "instances"), lambda: NOW, TokenKind.NODE)
+    api = NodeApi(HeartbeatReceiver(_loop(calls)), door)
     _beat(api, 1)  # reads the token and the claims, as the first of a function does
     calls.clear()
     began = time.process_time()
@@ -87,11 +88,16 @@ def _item(asked: dict[str, Any]) -> dict[str, Any]:
         claims = {f"sft-{n}": Claim(1, 1, n, n) for n in range(RANKS)}
         record = encode(Instance(INSTANCE, NOW, claims=claims))
         return {"Item": typed({**record, "container_inst_id": key, "commands": {}})}
-    token = NodeToken(
-        token_id="a" * 12, instance_id=INSTANCE, digest=digest_of(TOKEN), issued_at=NOW,
-        expires_at=NOW + timedelta(days=90), issued_by="bench",
-    )  # fmt: skip
-    return {"Item": typed({"container_inst_id": key, **encode(token)})}
+    token = Token(
+        TokenKind.NODE,
+        token_id="a" * 12,
+        holder=INSTANCE,
+        digest=digest_of(TOKEN),
+        issued_at=NOW,
+        expires_at=NOW + timedelta(days=90),
+        issued_by="bench",
+    )
+    return {"Item": typed(DynamoTokenStore(None, "instances").item_of_token(token))}
 
 
 def _before(asked: dict[str, Any]) -> dict[str, Any]:
@@ -100,11 +106,11 @@ def _before(asked: dict[str, Any]) -> dict[str, Any]:
 
 def _stood_there() -> dict[str, Any]:
     """The heartbeat before, as DynamoDB gives it back."""
-    stood = Beat(INSTANCE, NOW, BOOT, NOW, 0, INTERVAL_S, health=GpuHealth.OK, window=window_of(NOW))
+    stood = Heartbeat(INSTANCE, NOW, BOOT, NOW, 0, INTERVAL_S, health=GpuHealth.OK, window=window_of(NOW))
     beat = encode(stood)
     ranks = {str(running_log_id(f"sft-{n}", 1, n)): f"{to_iso(NOW)} 1 {n} 0 sft-{n}" for n in range(RANKS)}
     counts = {"heard_even": {"a" * 12: 7}, "heard_odd": {}}
-    return {"Attributes": typed({**beat, **counts, "ranks": ranks, "container_inst_id": beat_key(INSTANCE)})}
+    return {"Attributes": typed({**beat, **counts, "ranks": ranks, "container_inst_id": heartbeat_key(INSTANCE)})}
 
 
 _STOOD_THERE = _stood_there()
@@ -117,15 +123,22 @@ def _beat(api: NodeApi, sequence: int) -> None:
         for n in range(RANKS)
     ]
     report = {
-        "boot_id": BOOT, "uptime_s": 5_000.0, "sequence": sequence, "interval_s": INTERVAL_S, "running": running,
+        "boot_id": BOOT,
+        "uptime_s": 5_000.0,
+        "sequence": sequence,
+        "interval_s": INTERVAL_S,
+        "running": running,
         "health": {"status": "ok", "digest": ""},
-    }  # fmt: skip
+    }
     answer = api.answer(
         {
-            "rawPath": "/api/v1/reports", "headers": {"authorization": f"Bearer {TOKEN}"}, "body": json.dumps(report),
-            "requestContext": {"http": {"method": "POST"}}, "isBase64Encoded": False,
+            "rawPath": "/api/v1/reports",
+            "headers": {"authorization": f"Bearer {TOKEN}"},
+            "body": json.dumps(report),
+            "requestContext": {"http": {"method": "POST"}},
+            "isBase64Encoded": False,
         }
-    )  # fmt: skip
+    )
     if answer["statusCode"] != 200:
         raise AssertionError(f"a heartbeat was refused: {answer}")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_recovery.core.logs.classify import classify
-from gpu_recovery.core.logs.kinds import Kind
+from gpu_recovery.core.logs.kinds import LineKind
 
 ROOT = Path(__file__).parent.parent
 LINES = ROOT / "tests/core/logs/lines.jsonl"
@@ -38,21 +38,26 @@ def score(rows: Iterable[Mapping[str, str]]) -> dict[str, Any]:
     """How many lines get their kind when each is classified alone; alarms: lines that are benign and are not let be."""
     told = [(row["kind"], str(classify([row["line"]]).kind)) for row in rows]
     right, wanted, said = (
-        Counter(kind for kind, got in told if kind == got), Counter(kind for kind, _ in told),
+        Counter(kind for kind, got in told if kind == got),
+        Counter(kind for kind, _ in told),
         Counter(got for _, got in told),
-    )  # fmt: skip
-    benign = str(Kind.BENIGN)
+    )
+    benign = str(LineKind.BENIGN)
     kinds = {
         kind: {
-            "lines": wanted[kind], "precision": _ratio(right[kind], said[kind]),
+            "lines": wanted[kind],
+            "precision": _ratio(right[kind], said[kind]),
             "recall": _ratio(right[kind], wanted[kind]),
         }
         for kind in sorted({*wanted, *said})
-    }  # fmt: skip
+    }
     return {
-        "lines": len(told), "right": _ratio(sum(right.values()), len(told)), "benign": wanted[benign],
-        "alarms": wanted[benign] - right[benign], "kinds": kinds,
-    }  # fmt: skip
+        "lines": len(told),
+        "right": _ratio(sum(right.values()), len(told)),
+        "benign": wanted[benign],
+        "alarms": wanted[benign] - right[benign],
+        "kinds": kinds,
+    }
 
 
 def _ratio(part: int, whole: int) -> float | None:
@@ -64,7 +69,7 @@ def log_kind_figures(more: Iterable[Path] = ()) -> dict[str, Any]:
     rows = read(LINES)
     figures = {half: score(row for row in rows if row["half"] == half) for half in FIRST}
     foreign = FOREIGN.read_text(encoding="utf-8").splitlines()
-    figures["foreign"] = score({"line": line, "kind": str(Kind.BENIGN)} for line in foreign)
+    figures["foreign"] = score({"line": line, "kind": str(LineKind.BENIGN)} for line in foreign)
     found = [place / SAMPLE for place in (ROOT, ROOT.parent) if (place / SAMPLE).exists()][:1]
     return figures | {path.stem: score(read(path)) for path in (*found, *more)}
 

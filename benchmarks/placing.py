@@ -20,8 +20,8 @@ from typing import Any
 from gpu_recovery.core.policy import PRESETS, Preset
 from gpu_recovery.core.queue.place import place
 from gpu_recovery.core.queue.priority import Priority, demotes_at
-from gpu_recovery.core.queue.quota import Limits, QuotaKey
-from gpu_recovery.core.queue.snapshot import Host, Running, Snapshot, Waiting
+from gpu_recovery.core.queue.quota import QuotaKey, QuotaLimits
+from gpu_recovery.core.queue.snapshot import Host, RunningJob, Snapshot, WaitingJob
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POLICY = PRESETS[Preset.ADAPTIVE]
@@ -43,13 +43,18 @@ def snapshot_of(hosts: int, jobs: int, seed: int = 0) -> Snapshot:
         used[key] = used.get(key, 0) + one.nodes
     fleet = tuple(
         Host(
-            _name(n), "", GPUS, GPUS - busy.get(_name(n), 0), rack=f"rack-{n // RACK}", zone=f"zone-{n // ZONE}",
+            _name(n),
+            "",
+            GPUS,
+            GPUS - busy.get(_name(n), 0),
+            rack=f"rack-{n // RACK}",
+            zone=f"zone-{n // ZONE}",
             port_offsets=tuple(range(busy.get(_name(n), 0))),
         )
         for n in range(hosts)
-    )  # fmt: skip
+    )
     waiting = tuple(_waiting(n, drawn) for n in range(jobs))
-    limits = Limits({("*", "*", "*"): max(16, round(hosts * QUOTA)), ("user-0", "*", "*"): 16})
+    limits = QuotaLimits({("*", "*", "*"): max(16, round(hosts * QUOTA)), ("user-0", "*", "*"): 16})
     return Snapshot(waiting, running, fleet, used, limits)
 
 
@@ -57,9 +62,9 @@ def _name(number: int) -> str:
     return f"i-{number:05x}"
 
 
-def _running(hosts: int, drawn: random.Random) -> tuple[tuple[Running, ...], dict[str, int]]:
+def _running(hosts: int, drawn: random.Random) -> tuple[tuple[RunningJob, ...], dict[str, int]]:
     """Jobs on the first `hosts` instances, small ones packed together."""
-    running: list[Running] = []
+    running: list[RunningJob] = []
     busy: dict[str, int] = {}
     at = 0
     while at < hosts:
@@ -71,12 +76,24 @@ def _running(hosts: int, drawn: random.Random) -> tuple[tuple[Running, ...], dic
         priority = drawn.choice(PRIORITIES)
         since = NOW - timedelta(seconds=drawn.randrange(0, 86_400))
         running.append(
-            Running(
-                f"run-{len(running):06d}", 1, 1, f"user-{drawn.randrange(USERS)}", priority, priority, "", nodes, gpus,
-                names, since, since, NOW + timedelta(seconds=drawn.randrange(60, 172_800)),
-                demotes_at(priority, 0, since, POLICY), checkpoint_at=None,
+            RunningJob(
+                f"run-{len(running):06d}",
+                1,
+                1,
+                f"user-{drawn.randrange(USERS)}",
+                priority,
+                priority,
+                "",
+                nodes,
+                gpus,
+                names,
+                since,
+                since,
+                NOW + timedelta(seconds=drawn.randrange(60, 172_800)),
+                demotes_at(priority, 0, since, POLICY),
+                checkpoint_at=None,
             )
-        )  # fmt: skip
+        )
         for name in names:
             busy[name] = busy.get(name, 0) + gpus
         if nodes > 1 or busy[names[0]] == GPUS:
@@ -84,13 +101,13 @@ def _running(hosts: int, drawn: random.Random) -> tuple[tuple[Running, ...], dic
     return tuple(running), busy
 
 
-def _waiting(number: int, drawn: random.Random) -> Waiting:
+def _waiting(number: int, drawn: random.Random) -> WaitingJob:
     nodes, gpus = drawn.choice(SHAPES)
     priority = drawn.choice(PRIORITIES)
     queued_at = NOW - timedelta(seconds=drawn.randrange(0, 604_800))
     runs_for_s = drawn.choice((None, drawn.randrange(600, 172_800)))
     user = f"user-{drawn.randrange(USERS)}"
-    return Waiting(
+    return WaitingJob(
         f"job-{number:06d}", 1, 0, user, priority, priority, "", nodes, gpus, queued_at, runs_for_s=runs_for_s
     )
 
@@ -108,9 +125,11 @@ def placing_figures(sizes: Sequence[tuple[int, int]] = SIZES, rounds: int = ROUN
     steepest = max(itertools.pairwise(sizes), key=lambda pair: exponent(*pair))
     figures: dict[str, Any] = {f"{hosts}_hosts_{jobs}_jobs_ms": round(ms, 1) for (hosts, jobs), ms in taken.items()}
     return figures | {
-        "growth_exponent": exponent(sizes[0], sizes[-1]), "steepest_exponent": exponent(*steepest),
-        "steepest_from_hosts": steepest[0][0], "steepest_to_hosts": steepest[1][0],
-    }  # fmt: skip
+        "growth_exponent": exponent(sizes[0], sizes[-1]),
+        "steepest_exponent": exponent(*steepest),
+        "steepest_from_hosts": steepest[0][0],
+        "steepest_to_hosts": steepest[1][0],
+    }
 
 
 def _place_ms(hosts: int, jobs: int, rounds: int) -> float:
@@ -121,7 +140,7 @@ def _place_ms(hosts: int, jobs: int, rounds: int) -> float:
         began = time.process_time()
         answer = place(snapshot, POLICY, NOW)
         times.append(time.process_time() - began)
-        if len(answer.assignments) + len(answer.short) != jobs:
+        if len(answer.assignments) + len(answer.rejected) != jobs:
             raise AssertionError("somebody was not answered")
     return statistics.median(times) * 1e3
 

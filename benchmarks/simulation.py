@@ -10,7 +10,7 @@ from typing import Any
 
 from gpu_recovery.core.job.record import JobStatus
 
-from simulator.economy import FASTEST, LARGE, Economy, rare_collections
+from simulator.fast.fidelity import FASTEST, LARGE, Fidelity, rare_collections
 from simulator.trials.campaign import tally
 from simulator.world import World
 
@@ -35,7 +35,7 @@ def _seeds(seeds: int) -> dict[str, float]:
     return {"seeds_per_s": round(found.seeds / taken_s, 1), "events_per_s": round(found.events / taken_s)}
 
 
-def _recovery_ms(economy: Economy, gang: int, recoveries: int) -> float:
+def _recovery_ms(economy: Fidelity, gang: int, recoveries: int) -> float:
     """A rank of the gang crashes on GPUs that work: every rank is stopped, every instance checked, all relaunched."""
     world = World(instances=gang, economy=economy)
     job_id = world.submit(gang, attempts_max=recoveries + 2)

@@ -19,12 +19,16 @@ from gpu_recovery_client.api import RecoveryClient
 from sandbox import sandbox
 
 ROUNDS = 10
-LOOK_S = 0.005
-PATIENCE_S = 120.0
+POLL_S = 0.005
+TIMEOUT_S = 120.0
 SPEC = {
-    "workload": "sft", "nnodes": 1, "n_gpus_per_node": 8, "task_definition": sandbox.TRAINING_FAMILY,
-    "env": {"TOTAL_STEPS": "100000"}, "checkpoint_dir": "/tmp/checkpoints",
-}  # fmt: skip
+    "workload": "sft",
+    "nnodes": 1,
+    "n_gpus_per_node": 8,
+    "task_definition": sandbox.TRAINING_FAMILY,
+    "env": {"TOTAL_STEPS": "100000"},
+    "checkpoint_dir": "/tmp/checkpoints",
+}
 
 
 def submitting_figures() -> dict[str, Any]:
@@ -41,9 +45,11 @@ def submitting_figures() -> dict[str, Any]:
             sandbox.down(directory)
     answered, launched = zip(*taken, strict=True)
     return {
-        "rounds": ROUNDS, "answer_median_s": round(statistics.median(answered), 3),
-        "run_task_median_s": round(statistics.median(launched), 3), "run_task_longest_s": round(max(launched), 3),
-    }  # fmt: skip
+        "rounds": ROUNDS,
+        "answer_median_s": round(statistics.median(answered), 3),
+        "run_task_median_s": round(statistics.median(launched), 3),
+        "run_task_longest_s": round(max(launched), 3),
+    }
 
 
 def _measured(client: RecoveryClient, directory: Path) -> tuple[float, float]:
@@ -60,11 +66,11 @@ def _measured(client: RecoveryClient, directory: Path) -> tuple[float, float]:
 
 
 def _until(condition: Any) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
         if time.monotonic() > deadline:
             raise AssertionError("it does not come to it")
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
 
 
 if __name__ == "__main__":

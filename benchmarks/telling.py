@@ -12,11 +12,11 @@ import time
 from itertools import count
 from pathlib import Path
 
-from gpu_recovery_agent.journal import Journal
-from gpu_recovery_agent.sensors.diagnosis import DiagnosisSocket
+from gpu_recovery_agent.log import AgentLog
+from gpu_recovery_agent.sensors.training_socket import TrainingSocket
 from gpu_recovery_client import diagnosis
-from gpu_recovery_client.diagnosis.sending import Sender
-from gpu_recovery_client.diagnosis.telling import Teller, Voice, set_voice
+from gpu_recovery_client.diagnosis.reporter import ObservationReporter, ProcessIdentity, set_reporter
+from gpu_recovery_client.diagnosis.sender import Sender
 
 STEPS, CALLS = 2_000, 8
 STEP_S = 1.0
@@ -27,12 +27,12 @@ def telling_figures(steps: int = STEPS) -> dict[str, float]:
     """Microseconds a step, and percent of a step of a second; reports that the agent had and that were dropped."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "socket"
-        ear = DiagnosisSocket(path, Journal())
-        ear.look(0.0)
+        ear = TrainingSocket(path, AgentLog())
+        ear.poll(0.0)
         clock = count(step=STEP_S)
         now = [next(clock)]
         sender = Sender(str(path), lambda: now[0])
-        set_voice(Voice(Teller("run-1", 1, 0, path=str(path)), sender))
+        set_reporter(ObservationReporter(ProcessIdentity("run-1", 1, 0, path=str(path)), sender))
         own_s, sent_s, heard = 0.0, 0.0, 0
         for number in range(steps):
             now[0] = next(clock)
@@ -42,14 +42,15 @@ def telling_figures(steps: int = STEPS) -> dict[str, float]:
             sender.turn()
             own_s, sent_s = own_s + told - began, sent_s + time.thread_time() - told
             heard += _drained(ear)
-        set_voice(None)
+        set_reporter(None)
         ear.close()
     return {
         "own_thread_us_each_step": round(own_s / steps * 1e6, 1),
         "sending_us_each_step": round(sent_s / steps * 1e6, 1),
         "percent_of_a_step_of_1_s": round(100 * (own_s + sent_s) / steps / STEP_S, 3),
-        "reports_heard_each_step": round(heard / steps, 2), "dropped": sender.lost + ear.lost,
-    }  # fmt: skip
+        "reports_heard_each_step": round(heard / steps, 2),
+        "dropped": sender.lost + ear.lost,
+    }
 
 
 def _step(number: int) -> None:
@@ -63,12 +64,12 @@ def _step(number: int) -> None:
     diagnosis.progress(number)
 
 
-def _drained(ear: DiagnosisSocket) -> int:
+def _drained(ear: TrainingSocket) -> int:
     """Take what has come, as the agent does; how many reports."""
-    ear.look(0.0)
+    ear.poll(0.0)
     heard = 0
     while told := ear.batch():
-        ear.heard(told, 0)
+        ear.acknowledge(told, 0)
         heard += len(told)
     return heard
 

@@ -1,12 +1,14 @@
-"""The client of gpu-recovery: `RecoveryClient` speaks HTTP, `cli` is the command line, `training` is for programs that
-train. The HTTP library is imported by whoever asks for the client: `training` has to work where there is none.
+"""The client of gpu-recovery: HTTP client, command line and library for training programs.
+
+`RecoveryClient` calls the HTTP API, `cli` is the command line, `training` is for training programs. The HTTP library
+is imported only with `RecoveryClient`, because `training` must work without it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .errors import (
+from gpu_recovery_client.errors import (
     AnswerUnreadable,
     ClientError,
     ListIncomplete,
@@ -16,17 +18,22 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
-    from .api import RecoveryClient
+    from gpu_recovery_client.api import RecoveryClient
 
 __all__ = [
-    "AnswerUnreadable", "ClientError", "ListIncomplete", "RecoveryClient", "RequestRefused", "ServiceUnreachable",
+    "AnswerUnreadable",
+    "ClientError",
+    "ListIncomplete",
+    "RecoveryClient",
+    "RequestRefused",
+    "ServiceUnreachable",
     "SettingsMissing",
-]  # fmt: skip
+]
 
 
 def __getattr__(name: str) -> Any:
     if name == "RecoveryClient":
-        from .api import RecoveryClient  # noqa: PLC0415
+        from gpu_recovery_client.api import RecoveryClient  # noqa: PLC0415
 
         return RecoveryClient
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,28 +1,28 @@
-"""What can go wrong on the user's side. No text here ever holds a token.
+"""Errors of the client. No message ever holds a token.
 
 ClientError
-├── SettingsMissing      the API address or the token is not known, or cannot be used
-├── ServiceUnreachable   no answer: name, connection, TLS or time
-├── RequestRefused       the API answered with an error status
-├── AnswerUnreadable     the API answered with something that is not what it promises
-└── ListIncomplete       the API has records in the list that it cannot read
+├── SettingsMissing      the API address or the token is missing or unusable
+├── ServiceUnreachable   no response: name, connection, TLS or timeout
+├── RequestRefused       the API responded with an error status
+├── AnswerUnreadable     the API responded with something unexpected
+└── ListIncomplete       the list lacks records that the API cannot read
 """
 
 from __future__ import annotations
 
 
 class ClientError(Exception):
-    """Base of everything this package raises on purpose."""
+    """Base class of the errors that this package raises on purpose."""
 
 
 class SettingsMissing(ClientError):
-    """The API address or the token is not given, or has a form that cannot be used."""
+    """The API address or the token is missing, or has an unusable form."""
 
 
 class ServiceUnreachable(ClientError):
-    """No answer came. A request that changes something may or may not have been heard.
+    """No response came. The service may have received a request that changes something, or not.
 
-    local: whether the address is on this machine, as a sandbox's is.
+    `local` says whether the address is on this host, such as a sandbox's.
     """
 
     def __init__(self, text: str, *, local: bool = False) -> None:
@@ -31,21 +31,25 @@ class ServiceUnreachable(ClientError):
 
 
 class AnswerUnreadable(ClientError):
-    """An answer with a success status whose body is not the JSON object that the API promises."""
+    """A response with a success status and a body that is not the JSON object of the API."""
 
 
 class ListIncomplete(ClientError):
-    """The list lacks records that the API cannot read. Raised after the last of those that it can."""
+    """The list lacks records that the API cannot read. Raised after the last readable record."""
 
 
 class RequestRefused(ClientError):
-    """The API's refusal, as its problem document (RFC 9457) states it.
+    """A refusal of the API, from its problem document (RFC 9457).
 
-    field:         names the culprit, if one is named.
-    more:          (field, detail) of each further thing that is wrong.
-    code:          a stable word for the kind of refusal, "" if the API gives none.
-    retry_after_s: when the API wants to be asked again, if it says so.
-    path:          what was asked for, below the version of the API.
+    Args:
+        status: HTTP status.
+        title: the kind of error in words.
+        detail: what is wrong.
+        field: the name of the wrong field, if there is one.
+        more: (field, detail) of each further error.
+        code: a stable identifier of the kind of refusal, "" if the API gives none.
+        retry_after_s: seconds until a retry is welcome, if the API says so.
+        path: the requested path below the version of the API.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Where the API address and the operator token come from: options, else the environment, else a running sandbox."""
+"""Finds the API address and the operator token: options, environment, or a running sandbox."""
 
 from __future__ import annotations
 
@@ -9,33 +9,39 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from .calls import is_loopback
-from .errors import SettingsMissing
+from gpu_recovery_client.errors import SettingsMissing
+from gpu_recovery_client.http_client import is_loopback
 
 URL_VARIABLE = "GPU_RECOVERY_API_URL"
 TOKEN_VARIABLE = "GPU_RECOVERY_TOKEN"
 SANDBOX_STATE = Path(".sandbox", "state.json")
+"""State file of a sandbox, below its folder."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """Which deployment to speak to, with what token (never shown), and where that was found."""
+class ClientSettings:
+    """The deployment to call, its token (never shown), and where both were found."""
 
     api_url: str
     token: str = field(repr=False)
     source: str
 
 
-def find_settings(api_url: str | None, token: str | None, environment: Mapping[str, str], directory: Path) -> Settings:
-    """The settings that count; SettingsMissing says what to give.
+def find_settings(
+    api_url: str | None, token: str | None, environment: Mapping[str, str], directory: Path
+) -> ClientSettings:
+    """Return the settings to use.
 
-    An option wins over its variable. The sandbox in `directory` or a parent is used only when neither address nor
-    token is given, so that no deployment ever receives another one's token.
+    An option overrides its variable. The sandbox in `directory` or a parent is used only if neither address nor token
+    is given, so that no deployment ever receives the token of another.
+
+    Raises:
+        SettingsMissing: a setting is missing; the message says which.
     """
     url = api_url or environment.get(URL_VARIABLE)
     secret = token or environment.get(TOKEN_VARIABLE)
     if url and secret:
-        return Settings(url, secret, "options and environment")
+        return ClientSettings(url, secret, "options and environment")
     if url:
         raise SettingsMissing(f"no operator token: set {TOKEN_VARIABLE} or give --token")
     if secret:
@@ -47,11 +53,11 @@ def find_settings(api_url: str | None, token: str | None, environment: Mapping[s
             " or start one with `gpu-recovery sandbox up`"
         )
     state = read_sandbox(path)
-    return Settings(state["api_url"], state["operator_token"], str(path))
+    return ClientSettings(state["api_url"], state["operator_token"], str(path))
 
 
 def find_sandbox(directory: Path) -> Path | None:
-    """The state file of the sandbox that runs in `directory` or the nearest parent; None when there is none."""
+    """Return the state file of the sandbox that runs in `directory` or the nearest parent; None if there is none."""
     for folder in (directory, *directory.parents):
         if (folder / SANDBOX_STATE).is_file():
             return folder / SANDBOX_STATE
@@ -59,9 +65,10 @@ def find_sandbox(directory: Path) -> Path | None:
 
 
 def read_sandbox(path: Path) -> dict[str, Any]:
-    """How the sandbox described in `path` is reached: what `sandbox up` prints, kept under `sandbox`.
+    """Return how to reach the sandbox of the state file `path`: what `sandbox up` prints, stored under `sandbox`.
 
-    SettingsMissing if it cannot be used, such as an address beyond this machine.
+    Raises:
+        SettingsMissing: the file cannot be used, for example because its address is not on this host.
     """
     try:
         state = json.loads(path.read_text(encoding="utf-8"))

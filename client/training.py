@@ -1,13 +1,15 @@
-"""What a training program says and asks under `gpu-recovery-run`: suspension, its own state, progress, ranks.
+"""Functions for a training program: suspension, its own state, progress, ranks.
+
+They work under `gpu-recovery-run`:
 
     from gpu_recovery_client import training
 
     if training.receive_suspend_command():      # in rank 0, after every step
         save(step + 1)
-        training.go_suspend()                   # never returns; the next attempt begins at the beginning of the program
+        training.go_suspend()                   # never returns; the next attempt starts the program from its beginning
 
-Only the standard library, no network, no token: everything is a file in the folder that GPU_RECOVERY_NOTICE names,
-which every child process inherits, or in CHECKPOINT_DIR. docs/training.md tells the whole story.
+It needs only the standard library, no network and no token. It works through files: in the folder that
+GPU_RECOVERY_NOTICE names, which every child process inherits, or in CHECKPOINT_DIR. docs/training.md is the guide.
 """
 
 from __future__ import annotations
@@ -23,27 +25,38 @@ from contextlib import suppress
 from typing import NoReturn
 
 __all__ = [
-    "SUSPENDED", "CheckpointFolderMissing", "get_whole_life_state", "global_rank", "global_world_size", "go_suspend",
-    "local_rank", "local_world_size", "progress", "rank", "receive_suspend_command", "set_watchdog_time",
-    "set_whole_life_state", "world_size",
-]  # fmt: skip
+    "SUSPENDED",
+    "CheckpointFolderMissing",
+    "get_whole_life_state",
+    "global_rank",
+    "global_world_size",
+    "go_suspend",
+    "local_rank",
+    "local_world_size",
+    "progress",
+    "rank",
+    "receive_suspend_command",
+    "set_watchdog_time",
+    "set_whole_life_state",
+    "world_size",
+]
 SUSPENDED = 75
-"""The exit status of a rank that asks to be suspended: "try again later" (EX_TEMPFAIL)."""
+"""Exit status of a rank that asks to be suspended: "try again later" (EX_TEMPFAIL)."""
 FOLDER, SIMULATE, SIMULATED_AT = "GPU_RECOVERY_NOTICE", "GPU_RECOVERY_SIMULATE", "GPU_RECOVERY_SIMULATED_AT"
 NOTICE, ASKED, SUSPEND, WATCHDOG, PROGRESS = "notice", "asked", "suspend", "watchdog", "progress"
 ENDED_WITHIN_S = 30.0
-"""So long `go_suspend` waits for the wrapper to end it, before it ends by itself."""
+"""Seconds that `go_suspend` waits for the wrapper to end the rank. Then it ends the process itself."""
 _asked: set[str] = set()
 
 
 class CheckpointFolderMissing(RuntimeError):
-    """CHECKPOINT_DIR is not set, or is no folder: nothing that this attempt writes would be found by the next."""
+    """CHECKPOINT_DIR is missing or is no folder, so the next attempt could not find what this attempt writes."""
 
 
 def receive_suspend_command() -> bool:
-    """Whether this job is to be suspended: true from the notice on, in every process of rank 0; elsewhere never.
+    """Return whether this job is to be suspended: true in every process of rank 0 after the notice, otherwise false.
 
-    One `stat` of a file in memory: cheap enough for every step. After it has become true there are SUSPEND_GRACE_S
+    It costs one `stat` of a file in memory, cheap enough for every step. After the notice there are SUSPEND_GRACE_S
     seconds (5 by default) to save and to call `go_suspend`.
     """
     folder = os.environ.get(FOLDER)
@@ -51,24 +64,26 @@ def receive_suspend_command() -> bool:
         return _simulated()
     if folder not in _asked:
         _asked.add(folder)
-        with contextlib.suppress(FileNotFoundError):  # the wrapper has ended, and ends us
+        with contextlib.suppress(FileNotFoundError):  # the wrapper has ended, and this process is ended too
             _mark(folder, ASKED)
     return os.path.exists(os.path.join(folder, NOTICE))
 
 
 def go_suspend() -> NoReturn:
-    """Says that this rank has saved what it needs and may be ended. Never returns; any process of any rank may call it.
+    """Declare that this rank has saved its state and may be ended. Never returns. Any process of any rank may call it.
 
-    All processes of the rank are ended, with SIGTERM and then SIGKILL: let those that still save finish before (a
-    barrier). The rank's exit status is SUSPENDED, the job is suspended, and goes on with its next attempt.
+    All processes of the rank are ended with SIGTERM, then SIGKILL. So wait until the processes that still save have
+    finished, with a barrier. The exit status of the rank is SUSPENDED. The job is suspended and continues with its
+    next attempt.
     """
     try:
         for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError, AttributeError):  # it is closed, or there is none
+            with contextlib.suppress(OSError, ValueError, AttributeError):  # the stream is closed or missing
                 stream.flush()
         folder = os.environ.get(FOLDER)
         if folder:
-            with contextlib.suppress(ValueError):  # not the main thread: a handler may run meanwhile, and cannot return
+            # In another thread the signal stays: a handler may run meanwhile, and `go_suspend` never returns.
+            with contextlib.suppress(ValueError):
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
             _mark(folder, SUSPEND)
             time.sleep(ENDED_WITHIN_S)
@@ -81,9 +96,9 @@ def go_suspend() -> NoReturn:
 
 
 def set_watchdog_time(seconds: float) -> None:
-    """From now on the rank is ended (exit status 124) when `progress` is not called for `seconds`; 0: never.
+    """From now on, end the rank (exit status 124) if `progress` is not called for `seconds`; 0 means never.
 
-    Without the wrapper nobody watches. Raises ValueError for a time that is none.
+    Without the wrapper it has no effect. Raises ValueError for an invalid time.
     """
     if isinstance(seconds, bool) or not 0 <= seconds < 1e9:
         raise ValueError(f"the watchdog's time is {seconds!r}; it must be 0 or more seconds")
@@ -92,23 +107,28 @@ def set_watchdog_time(seconds: float) -> None:
 
 
 def progress() -> None:
-    """Says that the training goes on. Any process of the rank may say it for all of them; one system call or two."""
+    """Report that the training makes progress, for all processes of the rank. Costs one or two system calls."""
     if folder := os.environ.get(FOLDER):
         path = os.path.join(folder, PROGRESS)
         try:
             os.utime(path)
         except FileNotFoundError:
-            with suppress(OSError):  # a mark that cannot be made must not end a training
+            with suppress(OSError):  # a failed write must not end a training
                 _mark(folder, PROGRESS)
         except OSError:
             return
 
 
 def set_whole_life_state(state: int) -> None:
-    """Keeps a whole number for the attempts that follow, in CHECKPOINT_DIR: the only place that outlives this one and
-    is there wherever the next one runs. Whoever writes last is right: let one process of the job do it.
+    """Store an integer for later attempts, in CHECKPOINT_DIR.
 
-    Raises CheckpointFolderMissing, OSError, or TypeError for anything but an int.
+    That folder alone outlives an attempt and exists wherever the next attempt runs. The last write wins, so let only
+    one process of the job write.
+
+    Raises:
+        CheckpointFolderMissing: CHECKPOINT_DIR is missing.
+        OSError: the file cannot be written.
+        TypeError: `state` is not an int.
     """
     if isinstance(state, bool) or not isinstance(state, int):
         raise TypeError(f"the state is {state!r}; it must be an int")
@@ -118,7 +138,13 @@ def set_whole_life_state(state: int) -> None:
 
 
 def get_whole_life_state() -> int:
-    """The number that an earlier attempt, or this one, kept; 0 if none did. Raises CheckpointFolderMissing, OSError."""
+    """Return the integer that this or an earlier attempt stored; 0 if there is none.
+
+    Raises:
+        CheckpointFolderMissing: CHECKPOINT_DIR is missing.
+        OSError: the file cannot be read.
+        ValueError: the file holds no integer.
+    """
     path = _state_file()
     try:
         with open(path, encoding="ascii") as file:
@@ -132,32 +158,35 @@ def get_whole_life_state() -> int:
 
 
 def rank() -> int:
-    """The number of this instance in the gang, from 0: seed 003's rank, also under torchrun, whose RANK counts GPUs."""
+    """Return the number of this instance in the gang, from 0: seed 003's rank.
+
+    It is the same under torchrun, although torchrun's RANK counts GPUs.
+    """
     return _number(("NODE_RANK", "GROUP_RANK", "RANK"), 0)
 
 
 def world_size() -> int:
-    """How many instances the gang has."""
+    """Return the number of instances of the gang."""
     return _number(("NNODES", "GROUP_WORLD_SIZE", "WORLD_SIZE"), 1)
 
 
 def local_rank() -> int:
-    """The number of this process on its instance, as torchrun gives it; 0 without."""
+    """Return the number of this process on its instance, as torchrun sets it; 0 without torchrun."""
     return _number(("LOCAL_RANK",), 0)
 
 
 def local_world_size() -> int:
-    """How many processes train on this instance: as torchrun gives it, else one for each GPU of the task."""
+    """Return the number of training processes on this instance: torchrun's, otherwise one per GPU of the task."""
     return _number(("LOCAL_WORLD_SIZE", "GPUS_PER_NODE"), 1)
 
 
 def global_rank() -> int:
-    """The number of this process among all of the gang: what torchrun and torch.distributed call the rank."""
+    """Return the number of this process among all processes of the gang. torch.distributed calls it the rank."""
     return rank() * local_world_size() + local_rank()
 
 
 def global_world_size() -> int:
-    """How many processes the gang has, every instance having as many as this one."""
+    """Return the number of processes of the gang. Every instance has as many as this instance."""
     return world_size() * local_world_size()
 
 
@@ -187,7 +216,7 @@ def _mark(folder: str, name: str) -> None:
 
 
 def _write_whole(path: str, text: str) -> None:
-    """Replaces a file in one step, whoever else writes it at that moment on another instance."""
+    """Replace a file in one step, also if another instance writes it at the same time."""
     temporary = f"{path}.{os.getpid()}-{os.urandom(4).hex()}"
     try:
         with open(temporary, "x", encoding="ascii") as file:
@@ -202,7 +231,7 @@ def _write_whole(path: str, text: str) -> None:
 
 
 def _simulated() -> bool:
-    """Without the wrapper: whether the seconds of GPU_RECOVERY_SIMULATE are over, from the first question on."""
+    """Without the wrapper: return whether GPU_RECOVERY_SIMULATE seconds have passed since the first call."""
     text = os.environ.get(SIMULATE) or "0"
     if text == "0":
         if os.environ.get("JOB_ID"):
@@ -216,12 +245,12 @@ def _simulated() -> bool:
         raise ValueError(f"{SIMULATE} is {text!r}; it must be the seconds until the notice, such as 10") from None
     if rank() != 0:
         return False
-    began = float(os.environ.setdefault(SIMULATED_AT, repr(time.monotonic())))  # the same for every child from now on
+    began = float(os.environ.setdefault(SIMULATED_AT, repr(time.monotonic())))  # later children inherit the time
     return time.monotonic() - began >= after_s
 
 
 def _begin_again() -> None:
-    """The end of a rehearsal without the wrapper: the program once more, if we are all of it."""
+    """End a rehearsal without the wrapper: start the program once more, unless a launcher started this process."""
     began, simulated = os.environ.pop(SIMULATED_AT, None), os.environ.pop(SIMULATE, None)
     if simulated and began:
         took_s = time.monotonic() - float(began) - float(simulated)

@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parents[1]
 FILE = ROOT / "docs" / "openapi.json"
 sys.path[:0] = [str(ROOT / "lambdas")]
 
-from gpu_recovery.routes.openapi import document  # noqa: E402  the package is found only now
-from gpu_recovery.routes.table import ROUTES  # noqa: E402
+from gpu_recovery.job_api.openapi import document
+from gpu_recovery.job_api.router import ROUTES
 
 
 def text() -> str:

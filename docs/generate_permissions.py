@@ -16,8 +16,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "permissions.md"
 sys.path[:0] = [str(ROOT), str(ROOT / "lambdas")]
 
-from infra.functions import FUNCTIONS, FunctionRow, Trigger  # noqa: E402  the packages are found only now
-from infra.permissions import WITHOUT_RESOURCE_LEVEL, Permission, Reach, statements  # noqa: E402
+from infra.functions import FUNCTIONS, FunctionRow, Trigger
+from infra.permissions import WITHOUT_RESOURCE_LEVEL, Permission, Reach, statements
 
 HEADER = """# What gpu-recovery may do in your account
 
@@ -30,22 +30,34 @@ synthesised templates. What people need to deploy is another matter: the CDK's o
 """
 
 WORDS = Reach(
-    job_table="the table of jobs", instance_table="the table of instances", cluster="the cluster",
-    tasks="tasks of the cluster", container_instances="container instances of the cluster",
+    job_table="the table of jobs",
+    instance_table="the table of instances",
+    cluster="the cluster",
+    tasks="tasks of the cluster",
+    container_instances="container instances of the cluster",
     training_task_definitions=["the families in `training_task_families`"],
     training_roles=["the roles in `training_role_arns`"],
-    check_task_definitions="the family `check_family`", check_roles=["the two roles of the health check"],
-    ec2_instances="instances of the account", auto_scaling_groups="Auto Scaling groups of the account",
-    managed_tag=("the opt-in tag", "its value"), may_replace=True, topic="the operators' topic",
-    chat_topic="the second topic, if there is one", topic_key="the topics' key", bus="the bus",
+    check_task_definitions="the family `check_family`",
+    check_roles=["the two roles of the health check"],
+    ec2_instances="instances of the account",
+    auto_scaling_groups="Auto Scaling groups of the account",
+    managed_tag=("the opt-in tag", "its value"),
+    may_replace=True,
+    topic="the operators' topic",
+    chat_topic="the second topic, if there is one",
+    topic_key="the topics' key",
+    bus="the bus",
     ray_function="`ray_runner`, if there is a Ray cluster",
-    scheduler_queue="the scheduler's queue", ray_queue="that of `ray_runner`, if there is a Ray cluster",
+    scheduler_queue="the scheduler's queue",
+    ray_queue="that of `ray_runner`, if there is a Ray cluster",
     dead_letter_queues=["the three dead-letter queues"],
-    event_functions=["the functions that take events"], verdict_bucket="the verdict bucket",
-    verdicts="verdicts in their bucket", records="records of jobs in the same bucket",
+    event_functions=["the functions that take events"],
+    verdict_bucket="the verdict bucket",
+    verdicts="verdicts in their bucket",
+    records="records of jobs in the same bucket",
     operator_token="the operator token",
     training_log_streams=["streams of the log groups in `training_log_groups`"],
-)  # fmt: skip
+)
 """The ARNs of a deployment, in words."""
 
 WHY = {
@@ -96,23 +108,33 @@ ALL = frozenset(Trigger)
 BESIDE = (
     Beside("every function", ("logs:CreateLogStream", "logs:PutLogEvents"), "its own log group", "its log", ALL),
     Beside(
-        "every function", ("xray:PutTraceSegments", "xray:PutTelemetryRecords"), "`*`: traces have no resource level",
-        "its traces; not used in `aws-cn`", ALL,
+        "every function",
+        ("xray:PutTraceSegments", "xray:PutTelemetryRecords"),
+        "`*`: traces have no resource level",
+        "its traces; not used in `aws-cn`",
+        ALL,
     ),
     Beside(
-        "functions that take events", ("sqs:SendMessage", "sqs:GetQueueAttributes", "sqs:GetQueueUrl"),
-        "the queue `Failed`", "an event that failed three times is kept there",
+        "functions that take events",
+        ("sqs:SendMessage", "sqs:GetQueueAttributes", "sqs:GetQueueUrl"),
+        "the queue `Failed`",
+        "an event that failed three times is kept there",
         frozenset(trigger for trigger in Trigger if trigger.is_asynchronous),
     ),
     Beside(
         "`scheduler`",
         (
-            "sqs:ReceiveMessage", "sqs:ChangeMessageVisibility", "sqs:GetQueueUrl", "sqs:DeleteMessage",
+            "sqs:ReceiveMessage",
+            "sqs:ChangeMessageVisibility",
+            "sqs:GetQueueUrl",
+            "sqs:DeleteMessage",
             "sqs:GetQueueAttributes",
         ),
-        "the scheduler's queue", "it is woken through it", frozenset({Trigger.SCHEDULER_QUEUE}),
+        "the scheduler's queue",
+        "it is woken through it",
+        frozenset({Trigger.SCHEDULER_QUEUE}),
     ),
-)  # fmt: skip
+)
 CHECK = """## The health check
 
 Its containers run privileged on the GPU instances, so their role is the smallest of all: `s3:PutObject` for verdicts in

@@ -21,15 +21,15 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "states.md"
 sys.path.insert(0, str(ROOT / "lambdas"))
 
-from gpu_recovery.core.instance import machine as instance  # noqa: E402  the package is found only now
-from gpu_recovery.core.instance.deadlines import deadlines as instance_deadlines  # noqa: E402
-from gpu_recovery.core.instance.record import Instance, InstanceStatus  # noqa: E402
-from gpu_recovery.core.job import machine as job  # noqa: E402
-from gpu_recovery.core.job.deadlines import deadlines as job_deadlines  # noqa: E402
-from gpu_recovery.core.job.record import Job, JobStatus  # noqa: E402
-from gpu_recovery.core.job.spec import JobSpec  # noqa: E402
-from gpu_recovery.core.machine import Given  # noqa: E402
-from gpu_recovery.core.policy import PRESETS, RecoveryPolicy  # noqa: E402
+from gpu_recovery.core.instance import state_machine
+from gpu_recovery.core.instance.deadlines import deadlines as instance_deadlines
+from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.job import state_machine as job_state_machine
+from gpu_recovery.core.job.deadlines import deadlines as job_deadlines
+from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.job.spec import JobSpec
+from gpu_recovery.core.policy import PRESETS, RecoveryPolicy
+from gpu_recovery.core.state_machine import DecisionContext
 
 SOME_TIME = datetime(2026, 1, 1, tzinfo=UTC)
 HEADER = """# Statuses, and what moves them
@@ -53,8 +53,8 @@ def page() -> str:
     """The whole page, as the tables stand."""
     parts = [
         HEADER,
-        *_machine("Jobs", job, JobStatus, _job_waits),
-        *_machine("Instances", instance, InstanceStatus, _instance_waits),
+        *_machine("Jobs", job_state_machine, JobStatus, _job_waits),
+        *_machine("Instances", state_machine, InstanceStatus, _instance_waits),
     ]
     return "\n".join(parts)
 
@@ -126,17 +126,18 @@ def _job_waits(status: JobStatus) -> str:
     spec = JobSpec("any", 1, 1, "any", max_runtime_s=60)
     record = Job("any", spec, SOME_TIME, SOME_TIME, status)
     by_spec = replace(record, spec=replace(spec, max_runtime_s=61))
-    given = Given(RecoveryPolicy(), SOME_TIME)
+    given = DecisionContext(RecoveryPolicy(), SOME_TIME)
     limited = job_deadlines(record, given) != job_deadlines(by_spec, given)
     return _waits(
-        lambda policy: job_deadlines(record, Given(policy, SOME_TIME)), "the job's max_runtime_s" if limited else ""
+        lambda policy: job_deadlines(record, DecisionContext(policy, SOME_TIME)),
+        "the job's max_runtime_s" if limited else "",
     )
 
 
 def _instance_waits(status: InstanceStatus) -> str:
     kept = "any" if status is InstanceStatus.AVAILABLE else ""
     record = Instance("any", SOME_TIME, status, reserved_for=kept)
-    return _waits(lambda policy: instance_deadlines(record, Given(policy, SOME_TIME)), "") + (
+    return _waits(lambda policy: instance_deadlines(record, DecisionContext(policy, SOME_TIME)), "") + (
         " (while it is kept for a job)" if kept else ""
     )
 

@@ -1,7 +1,7 @@
-"""`python -m health_check`: the guard around `check`.
+"""`python -m health_check`: runs `check` and turns every error into exit code 44.
 
-Python ends with 1 on any error of its own, and 1 asks for a reboot. So whatever goes wrong in here, a missing
-package included, ends with 44: could not tell.
+Python exits with 1 after an uncaught error, and exit code 1 asks for a reboot. So any error here, a missing package
+included, ends with 44: inconclusive.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import sys
 import traceback
 
 COULD_NOT_TELL = 44
+"""Exit code of an inconclusive check."""
 
 
 def main() -> int:
-    """The exit code of the container. Errors leave as SystemExit(44), their traceback in the log."""
+    """Return the exit code of the container. Errors become SystemExit(44), with their traceback in the log."""
     try:
         from health_check.check import check  # noqa: PLC0415 - an import that fails must not end the process with 1
 

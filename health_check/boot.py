@@ -1,4 +1,4 @@
-"""Which boot of the instance was examined: proof, later, that a reboot happened."""
+"""The boot of the examined instance. It proves later that a reboot happened."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 BOOT_ID_MAX = 64
+"""Largest number of characters of a boot id."""
 
 
 @dataclass(frozen=True)
 class Boot:
-    """None where /proc does not say. `at` is aware, in whole seconds."""
+    """A boot; None for what /proc does not say. `at` is an aware time in whole seconds."""
 
     id: str | None
     at: datetime | None
 
 
 def read_boot(host_proc: Path) -> Boot:
-    """`boot_id` and `btime` of the kernel, from the host's /proc. A file that is missing gives None."""
+    """Return the kernel's `boot_id` and `btime` from the host's /proc. A missing file gives None."""
     boot_id = _contents(host_proc / "sys/kernel/random/boot_id").strip()
     seconds = next(
         (
@@ -33,7 +34,7 @@ def read_boot(host_proc: Path) -> Boot:
 
 
 def _contents(path: Path) -> str:
-    """The text of a file of /proc, or nothing: a container may see only part of it."""
+    """Return the text of a file of /proc, or "" if the container cannot see it."""
     try:
         return path.read_text(encoding="ascii", errors="replace")
     except OSError:

@@ -1,4 +1,7 @@
-"""The verdict document: what the control plane reads from S3. Its shape is `verdict.schema.json`."""
+"""The verdict document, which the control plane reads from S3.
+
+Its shape is `verdict.schema.json`.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from health_check.driver import DriverReport
-from health_check.examine import Diagnosis, Examination
-from health_check.kernel_evidence import XidSeen
+from health_check.examine import DiagnosticRun, Examination
+from health_check.kernel_evidence import XidSummary
 from health_check.recovery_action import RecoveryAction
-from health_check.settings import Settings
-from health_check.verdict import Verdict
+from health_check.settings import CheckSettings
+from health_check.verdict import InstanceVerdict
 from health_check.xid_table import XID_TABLE_VERSION
 
 SCHEMA_VERSION = 3
@@ -20,9 +23,14 @@ REASON_MAX = 500
 
 
 def document(
-    verdict: Verdict, examination: Examination, settings: Settings, *, started_at: datetime, ended_at: datetime
+    verdict: InstanceVerdict,
+    examination: Examination,
+    settings: CheckSettings,
+    *,
+    started_at: datetime,
+    ended_at: datetime,
 ) -> dict[str, Any]:
-    """The verdict and the facts around it as JSON values. Both times must be aware."""
+    """Return the verdict and the facts around it as JSON values. Both times must be aware."""
     report, driver = examination.report, examination.driver
     driver_version = report.driver_version or driver.version
     return {
@@ -56,7 +64,7 @@ def document(
 
 
 def utc(moment: datetime) -> str:
-    """ISO 8601, UTC, whole seconds, with a Z."""
+    """Return the time in ISO 8601, UTC, whole seconds, with a Z."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -64,7 +72,7 @@ def _utc_or_none(moment: datetime | None) -> str | None:
     return None if moment is None else utc(moment)
 
 
-def _diagnostic(diagnosis: Diagnosis) -> dict[str, Any]:
+def _diagnostic(diagnosis: DiagnosticRun) -> dict[str, Any]:
     gpus = diagnosis.step.gpus
     return {
         "level": diagnosis.step.level,
@@ -73,7 +81,7 @@ def _diagnostic(diagnosis: Diagnosis) -> dict[str, Any]:
     }
 
 
-def _xid(seen: XidSeen) -> dict[str, Any]:
+def _xid(seen: XidSummary) -> dict[str, Any]:
     return {
         "code": seen.code,
         "mnemonic": seen.mnemonic or None,
@@ -87,7 +95,11 @@ def _xid(seen: XidSeen) -> dict[str, Any]:
 
 
 def _driver(driver: DriverReport) -> dict[str, Any]:
-    """`recovery_action` is the first that asks for something; else UNKNOWN if it is unknown of any GPU, or NONE."""
+    """Return the facts of the driver.
+
+    `recovery_action` is the first action that asks for something; otherwise UNKNOWN if any GPU's action is unknown, or
+    NONE.
+    """
     actions = [gpu.action for gpu in driver.gpus]
     asked = next((action for action in actions if action.asks), None)
     all_known = bool(actions) and RecoveryAction.UNKNOWN not in actions

@@ -1,8 +1,8 @@
-"""What the driver says of the GPUs' present state: who is there, which recovery it asks for, what memory has lost.
+"""Reads the present state of the GPUs from the driver: presence, recovery action, memory.
 
-One question to `nvidia-smi -q -x`, not `--query-gpu`: a query names its fields, and one that the driver does not know
-fails it whole, while the XML leaves out what it does not know. The recovery action (NVML's field 230) is there since
-driver 565. A driver that does not answer, or not in time, is no verdict: the reason is kept and the check goes on.
+It calls `nvidia-smi -q -x`, not `--query-gpu`. A query names its fields, and a field that the driver does not know
+makes the whole query fail; the XML leaves such a field out. Drivers since 565 have the recovery action (NVML's field
+230). A driver that does not answer in time is no verdict: the reason is recorded and the check continues.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from xml.etree import ElementTree
 
 from health_check.recovery_action import RecoveryAction, action_in
 from health_check.remedies import DEADLINE_PASSED
-from health_check.run import Run, run_bounded
+from health_check.run import ProcessRun, run_bounded
 from health_check.xid import bus_id
 
 COMMAND = ("nvidia-smi", "-q", "-x")
 ANSWERS_WITHIN_S = 45.0
+"""Seconds that nvidia-smi may take."""
 GPUS_MAX = 256
 TEXT_MAX = 64
 NO_DEVICES = "the driver shows no GPU to the check"
@@ -30,7 +31,7 @@ _LOST = re.compile(
 
 @dataclass(frozen=True)
 class DriverGpu:
-    """One GPU that answered. What the driver does not tell of it is None."""
+    """One GPU that answered; None for a value that the driver does not report."""
 
     index: int
     uuid: str | None
@@ -44,7 +45,7 @@ class DriverGpu:
 
 @dataclass(frozen=True)
 class LostGpu:
-    """One GPU that the driver knows of and cannot reach."""
+    """One GPU that the driver knows and cannot reach."""
 
     index: int | None
     pci_bus_id: str | None
@@ -52,7 +53,7 @@ class LostGpu:
 
 @dataclass(frozen=True)
 class DriverReport:
-    """`silent` says why there is no answer; then `gpus` is empty, but `lost` may not be."""
+    """The driver's answer. `silent` says why there is no answer; `gpus` is empty then, but `lost` may have entries."""
 
     version: str | None = None
     gpus: tuple[DriverGpu, ...] = ()
@@ -61,26 +62,26 @@ class DriverReport:
     hung: bool = False
 
     def index_of(self, pci_bus_id: str | None) -> int | None:
-        """The index of the GPU at an address."""
+        """Return the index of the GPU at a PCI address; None if it is unknown."""
         known: list[DriverGpu | LostGpu] = [*self.gpus, *self.lost]
         return next((gpu.index for gpu in known if pci_bus_id and gpu.pci_bus_id == pci_bus_id), None)
 
 
-def ask(run: Callable[..., Run] = run_bounded, timeout_s: float = ANSWERS_WITHIN_S) -> DriverReport:
-    """The driver's answer, within `timeout_s` seconds."""
+def ask(run: Callable[..., ProcessRun] = run_bounded, timeout_s: float = ANSWERS_WITHIN_S) -> DriverReport:
+    """Return the driver's answer, within `timeout_s` seconds."""
     answer = run(COMMAND, timeout_s)
     return parse(answer.output, answer.error, answer.exit_code)
 
 
 def parse(output: str, error: str, exit_code: int) -> DriverReport:
-    """The report of what nvidia-smi printed. Pure, and total: no text makes it raise."""
+    """Return the report of the output of nvidia-smi. Pure; never raises."""
     lost = tuple(dict.fromkeys(_lost(output + "\n" + error)))
     root = _xml(output)
     if root is None:
         hung = exit_code == DEADLINE_PASSED
         first = next((line for line in (error + "\n" + output).split("\n") if line.strip()), "it printed nothing")
-        said = "it did not answer in time" if hung else " ".join(first.split())[:200]
-        return DriverReport(lost=lost, silent=f"nvidia-smi ended with {exit_code}: {said}", hung=hung)
+        reason = "it did not answer in time" if hung else " ".join(first.split())[:200]
+        return DriverReport(lost=lost, silent=f"nvidia-smi ended with {exit_code}: {reason}", hung=hung)
     taken = {gpu.index for gpu in lost}
     free = (index for index in range(2 * GPUS_MAX) if index not in taken)
     gpus = tuple(_gpu(node, index) for node, index in zip(root.findall("gpu")[:GPUS_MAX], free, strict=False))
@@ -99,8 +100,8 @@ def _xml(output: str) -> ElementTree.Element | None:
 
 
 def _lost(text: str) -> Iterator[LostGpu]:
-    for found in _LOST.finditer(text):
-        yield LostGpu(int(found[1]) if found[1] else None, bus_id(found[2].rstrip(":.")) if found[2] else None)
+    for match in _LOST.finditer(text):
+        yield LostGpu(int(match[1]) if match[1] else None, bus_id(match[2].rstrip(":.")) if match[2] else None)
 
 
 def _gpu(node: ElementTree.Element, index: int) -> DriverGpu:

@@ -1,4 +1,4 @@
-"""The stages of a check: the kernel's log, then the driver, then, where they leave it open, the diagnostic."""
+"""The stages of a check: kernel log, driver, and the diagnostic if these leave it open."""
 
 from __future__ import annotations
 
@@ -9,28 +9,30 @@ from dataclasses import dataclass, replace
 from health_check import driver, kernel_log
 from health_check.boot import Boot, read_boot
 from health_check.driver import DriverReport
-from health_check.evidence import Evidence, Step, plan, weigh
+from health_check.evidence import DiagnosticStep, Evidence, plan, weigh
 from health_check.judge import findings_of, summary_of_health
 from health_check.kernel_log import KernelLog
 from health_check.parse import parse
-from health_check.remedies import Remedy
-from health_check.report import Report
-from health_check.run import Run, StopRequested, diagnose, stop_raises
-from health_check.settings import PASSIVE, Settings
-from health_check.verdict import Finding, Verdict, conclude, counted
+from health_check.remedies import FindingRemedy
+from health_check.report import DiagnosticReport
+from health_check.run import ProcessRun, StopRequested, diagnose, stop_raises
+from health_check.settings import PASSIVE, CheckSettings
+from health_check.verdict import CheckFinding, InstanceVerdict, conclude, counted
 
 STOPPED = 128 + signal.SIGTERM
+"""Exit code of a diagnostic that SIGTERM ended."""
 
 
 @dataclass(frozen=True)
-class Diagnosis:
-    """One run of the diagnostic, and what it reported."""
+class DiagnosticRun:
+    """One run of the diagnostic, and its report."""
 
-    step: Step
-    run: Run
-    report: Report
+    step: DiagnosticStep
+    run: ProcessRun
+    report: DiagnosticReport
 
-    def findings(self, expected_gpus: int | None) -> list[Finding]:
+    def findings(self, expected_gpus: int | None) -> list[CheckFinding]:
+        """Return the findings of this run."""
         return findings_of(
             self.report,
             self.run.exit_code,
@@ -42,22 +44,22 @@ class Diagnosis:
 
 @dataclass(frozen=True)
 class Examination:
-    """Everything that was looked at. `diagnoses` is empty for a passive check, and where evidence decided."""
+    """Everything that was examined. `diagnoses` is empty for a passive check, and if the evidence decided."""
 
     boot: Boot
     log: KernelLog
     driver: DriverReport
     evidence: Evidence
-    diagnoses: tuple[Diagnosis, ...] = ()
+    diagnoses: tuple[DiagnosticRun, ...] = ()
 
     @property
-    def report(self) -> Report:
-        """The last diagnostic's, or an empty one."""
-        return self.diagnoses[-1].report if self.diagnoses else Report()
+    def report(self) -> DiagnosticReport:
+        """Return the report of the last diagnostic, or an empty report."""
+        return self.diagnoses[-1].report if self.diagnoses else DiagnosticReport()
 
 
-def examine(settings: Settings) -> Examination:
-    """Reads, asks, and diagnoses; a task that is stopped meanwhile has a diagnostic that a signal ended."""
+def examine(settings: CheckSettings) -> Examination:
+    """Examine the instance. If the task is stopped meanwhile, the result has a diagnostic that a signal ended."""
     begun = time.monotonic()
     boot = read_boot(settings.host_proc)
     examination = Examination(boot, KernelLog(), DriverReport(), Evidence())
@@ -70,15 +72,17 @@ def examine(settings: Settings) -> Examination:
                 diagnosis = _diagnosis(step, left_s)
                 examination = replace(examination, diagnoses=(*examination.diagnoses, diagnosis))
                 stopped = diagnosis.run.exit_code == STOPPED
-                if stopped or any(one.blames_hardware for one in diagnosis.findings(settings.expected_gpus)):
+                if stopped or any(finding.blames_hardware for finding in diagnosis.findings(settings.expected_gpus)):
                     break
     except StopRequested:
-        ended = Diagnosis(Step(settings.level), Run("", "the task was stopped", STOPPED), parse(""))
+        ended = DiagnosticRun(
+            DiagnosticStep(settings.level), ProcessRun("", "the task was stopped", STOPPED), parse("")
+        )
         examination = replace(examination, diagnoses=(*examination.diagnoses, ended))
     return examination
 
 
-def _evidence(settings: Settings, boot: Boot) -> Examination:
+def _evidence(settings: CheckSettings, boot: Boot) -> Examination:
     log = kernel_log.read(settings.host_kmsg, boot.at)
     answer = driver.ask()
     evidence = weigh(
@@ -94,19 +98,19 @@ def _evidence(settings: Settings, boot: Boot) -> Examination:
     return Examination(boot, log, answer, evidence)
 
 
-def _diagnosis(step: Step, left_s: float) -> Diagnosis:
+def _diagnosis(step: DiagnosticStep, left_s: float) -> DiagnosticRun:
     timeout_s = left_s if step.timeout_s is None else min(step.timeout_s, left_s)
     run = diagnose(step.level, timeout_s, gpus=step.gpus)
-    return Diagnosis(step, run, parse(run.output))
+    return DiagnosticRun(step, run, parse(run.output))
 
 
-def judge(examination: Examination, *, level: int, expected_gpus: int | None) -> Verdict:
-    """The verdict on everything that was found. Pure, and total."""
+def judge(examination: Examination, *, level: int, expected_gpus: int | None) -> InstanceVerdict:
+    """Return the verdict on all findings. Pure; never raises."""
     evidence, diagnoses = examination.evidence, examination.diagnoses
     findings = list(evidence.findings)
-    # A diagnostic of the hardware answers every suspicion: either it found something itself, or there is nothing.
-    # If it could not tell, its own findings say so.
-    if any(one.step.level > 1 for one in diagnoses):
+    # A diagnostic of the hardware settles every suspicion: it has findings itself, or the hardware is sound.
+    # If it was inconclusive, its own findings say so.
+    if any(diagnosis.step.level > 1 for diagnosis in diagnoses):
         findings = [_answered(finding) for finding in findings]
     for diagnosis in diagnoses:
         findings += diagnosis.findings(expected_gpus)
@@ -114,8 +118,8 @@ def judge(examination: Examination, *, level: int, expected_gpus: int | None) ->
     return conclude(findings, _healthy(examination, level), accused | evidence.suspects)
 
 
-def _answered(finding: Finding) -> Finding:
-    return replace(finding, remedy=Remedy.IGNORE) if finding.remedy is Remedy.RUN_DIAGNOSTIC else finding
+def _answered(finding: CheckFinding) -> CheckFinding:
+    return replace(finding, remedy=FindingRemedy.IGNORE) if finding.remedy is FindingRemedy.RUN_DIAGNOSTIC else finding
 
 
 def _healthy(examination: Examination, level: int) -> str:

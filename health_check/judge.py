@@ -1,7 +1,7 @@
-"""From what the diagnostic said to what is therefore found. Pure, and total: no Report makes it raise.
+"""Derives findings from the report of the diagnostic. Pure; never raises.
 
-What holds, whatever the input: a test that did not run is no pass; a setting of the host (CONFIG) costs no reboot;
-a lost connection costs no machine; and where nothing could be read, nothing is known.
+Rules: a test that did not run is not passed. A setting of the host (CONFIG) costs no reboot. A lost connection costs
+no instance. Without a readable report there is no conclusion.
 """
 
 from __future__ import annotations
@@ -9,55 +9,69 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from health_check import remedies
-from health_check.remedies import Outcome, Remedy, Severity
-from health_check.report import DiagnosticError, DiagnosticResult, Report
-from health_check.verdict import DCGM, MESSAGE_MAX, Finding, by_check, counted
+from health_check.remedies import ErrorSeverity, FindingRemedy, HealthOutcome
+from health_check.report import DiagnosticError, DiagnosticReport, DiagnosticResult
+from health_check.verdict import DCGM, MESSAGE_MAX, CheckFinding, by_check, counted
 
 
 def findings_of(
-    report: Report, exit_code: int, *, level: int, expected_gpus: int | None, gpus: frozenset[int] | None = None
-) -> list[Finding]:
-    """What one run of `dcgmi diag -r <level>` found that ended with `exit_code`.
+    report: DiagnosticReport,
+    exit_code: int,
+    *,
+    level: int,
+    expected_gpus: int | None,
+    gpus: frozenset[int] | None = None,
+) -> list[CheckFinding]:
+    """Return the findings of one run of `dcgmi diag -r <level>`.
 
-    `gpus`: the only ones it was to examine, None for all; then it says nothing of how many there are.
+    Args:
+        report: what the diagnostic reported.
+        exit_code: the exit code of dcgmi.
+        level: the level of the diagnostic.
+        expected_gpus: how many GPUs the instance should have; None if unknown.
+        gpus: the GPUs that were examined; None for all. With some GPUs only, the report says nothing about their
+            number.
     """
     if exit_code in remedies.NEVER_STARTED:
         return [_by_exit_code(exit_code, report)]
     if report.runtime_error and _is_about_the_connection(report.runtime_error):
         code = remedies.EXITS[remedies.CONNECTION_NOT_VALID].name
-        return [by_check("host engine", code, Remedy.FIX_CONFIGURATION, report.runtime_error)]
+        return [by_check("host engine", code, FindingRemedy.FIX_CONFIGURATION, report.runtime_error)]
     findings = [finding for result in report.results for finding in _of_result(result)]
     if not _explains(report, exit_code):
         findings.append(_by_exit_code(exit_code, report))
     if gpus is None:
         findings += _missing_gpus(report, expected_gpus)
-    if all(finding.outcome is Outcome.HEALTHY for finding in findings):
+    if all(finding.outcome is HealthOutcome.HEALTHY for finding in findings):
         findings += _not_examined(report, level, report.gpus if gpus is None else gpus)
     return findings
 
 
-def summary_of_health(report: Report, level: int) -> str:
-    """What ran, for the summary of a check that found nothing to repair."""
+def summary_of_health(report: DiagnosticReport, level: int) -> str:
+    """Return what ran, for the summary of a check without findings to repair."""
     tests = len({result.test for result in report.results if result.ran})
     gpus = f" on {counted(report.gpu_count, 'GPU')}" if report.gpu_count else ""
     return f"{counted(tests, 'test')} of level {level} ran{gpus} and found nothing to repair"
 
 
-def _of_result(result: DiagnosticResult) -> Iterator[Finding]:
-    """One finding per error and GPU. A failure without an error could be anything, also a test that never ran."""
+def _of_result(result: DiagnosticResult) -> Iterator[CheckFinding]:
+    """Yield one finding per error and GPU.
+
+    A failure without an error may have any cause, also a test that never ran.
+    """
     errors = result.errors
     if result.failed and not errors:
         errors = (DiagnosticError(None, None, result.info or "the test failed and named no error"),)
     for error in errors:
         severity = remedies.severity_of(error.id, error.severity_number)
         remedy = remedies.remedy_of(error.id, severity)
-        # The memory test may pass although it could allocate no memory, and has then examined none. Any other
+        # The memory test may pass although it could not allocate memory, and then it has examined none. Any other
         # error of a test that did not fail is a note.
         if not result.failed and not (result.ran and error.id == remedies.MEMORY_ALLOC):
-            remedy = Remedy.IGNORE
+            remedy = FindingRemedy.IGNORE
         known = remedies.ERRORS.get(error.id) if error.id is not None else None
         for gpu in result.gpus or (None,):
-            yield Finding(
+            yield CheckFinding(
                 source=DCGM,
                 test=result.test,
                 gpu_index=gpu,
@@ -69,58 +83,58 @@ def _of_result(result: DiagnosticResult) -> Iterator[Finding]:
             )
 
 
-def _explains(report: Report, exit_code: int) -> bool:
-    """Whether the test results account for the exit code, so that it adds nothing."""
+def _explains(report: DiagnosticReport, exit_code: int) -> bool:
+    """Return whether the test results account for the exit code, so that it adds no information."""
     failed = [result for result in report.results if result.failed]
     if exit_code == remedies.NVVS_ERROR:
         return bool(failed)
     if exit_code == remedies.NVVS_ISOLATE_ERROR:
         errors = [error for result in failed for error in result.errors]
-        return any(remedies.severity_of(error.id, error.severity_number) is Severity.ISOLATE for error in errors)
+        return any(remedies.severity_of(error.id, error.severity_number) is ErrorSeverity.ISOLATE for error in errors)
     return exit_code == 0
 
 
 def _is_about_the_connection(runtime_error: str) -> bool:
-    """DCGM 4 reports a lost host engine as a sentence, without a number: here only its words can be read."""
+    """Return whether the error is a lost host engine. DCGM 4 reports that as a sentence without a number."""
     words = runtime_error.casefold().replace("-", "").replace(" ", "")
     return "connect" in words or "hostengine" in words
 
 
-def _missing_gpus(report: Report, expected_gpus: int | None) -> Iterator[Finding]:
+def _missing_gpus(report: DiagnosticReport, expected_gpus: int | None) -> Iterator[CheckFinding]:
     if expected_gpus is None or report.gpu_count is None or report.gpu_count >= expected_gpus:
         return
     if report.gpu_count == 0 and report.driver_version is None:
-        # Neither a GPU nor a driver: the container was given no driver libraries, which says nothing of GPUs.
+        # Neither a GPU nor a driver: the container has no driver libraries, which says nothing about the GPUs.
         message = f"no driver and none of {expected_gpus} GPUs is visible to the check"
-        yield by_check("gpu count", "NO_GPU_VISIBLE", Remedy.FIX_CONFIGURATION, message)
+        yield by_check("gpu count", "NO_GPU_VISIBLE", FindingRemedy.FIX_CONFIGURATION, message)
         return
     message = f"{report.gpu_count} of {expected_gpus} GPUs are present"
-    yield by_check("gpu count", "GPU_LOST", Remedy.REBOOT_INSTANCE, message)
+    yield by_check("gpu count", "GPU_LOST", FindingRemedy.REBOOT_INSTANCE, message)
 
 
-def _not_examined(report: Report, level: int, wanted: frozenset[int]) -> Iterator[Finding]:
-    """What keeps a diagnostic without complaints from being a pass."""
+def _not_examined(report: DiagnosticReport, level: int, wanted: frozenset[int]) -> Iterator[CheckFinding]:
+    """Yield what keeps a diagnostic without complaints from being a pass."""
     ran = [result for result in report.results if result.ran and result.gpus != ()]
     hardware = [result for result in ran if result.touches_hardware]
     if report.unreadable or report.runtime_error:
         message = report.unreadable or report.runtime_error or ""
-        yield by_check("diagnostic", "DIAGNOSTIC_UNREADABLE", Remedy.CONTACT_SUPPORT, message)
+        yield by_check("diagnostic", "DIAGNOSTIC_UNREADABLE", FindingRemedy.CONTACT_SUPPORT, message)
     elif not ran or (level > 1 and not hardware):
         kind = "test" if level == 1 else "hardware test"
         message = f"no {kind} of a GPU ran, and a test that was skipped is not passed"
-        yield by_check("diagnostic", "NOTHING_RAN", Remedy.CONTACT_SUPPORT, message)
+        yield by_check("diagnostic", "NOTHING_RAN", FindingRemedy.CONTACT_SUPPORT, message)
     elif level > 1 and not any(result.gpus is None for result in hardware):
         examined = {gpu for result in hardware for gpu in result.gpus or ()}
         for gpu in sorted(wanted - examined):
             message = "no hardware test ran on it"
-            yield by_check("diagnostic", "GPU_NOT_EXAMINED", Remedy.CONTACT_SUPPORT, message, gpu)
+            yield by_check("diagnostic", "GPU_NOT_EXAMINED", FindingRemedy.CONTACT_SUPPORT, message, gpu)
 
 
-def _by_exit_code(exit_code: int, report: Report) -> Finding:
+def _by_exit_code(exit_code: int, report: DiagnosticReport) -> CheckFinding:
     known = remedies.exit_meaning(exit_code)
-    told = f": {report.runtime_error}" if report.runtime_error else ""
-    message = f"{known.meaning} (exit code {exit_code}){told}"[:MESSAGE_MAX]
+    detail = f": {report.runtime_error}" if report.runtime_error else ""
+    message = f"{known.meaning} (exit code {exit_code}){detail}"[:MESSAGE_MAX]
     finding = by_check("diagnostic", known.name, known.remedy, message)
     if exit_code == remedies.NVVS_ISOLATE_ERROR:
-        return Finding(DCGM, finding.test, None, known.name, None, Severity.ISOLATE, known.remedy, message)
+        return CheckFinding(DCGM, finding.test, None, known.name, None, ErrorSeverity.ISOLATE, known.remedy, message)
     return finding

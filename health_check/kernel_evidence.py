@@ -1,8 +1,8 @@
-"""What the kernel's log accuses: XIDs by their table, in the light of what else happened to the same GPU.
+"""Findings from the kernel log: XIDs by their table, in relation to other events.
 
-Rules that a table cannot hold: the driver's own recovery action (XID 154) stands above the table; an error that
-follows another is no cause; an error of the application becomes suspicious when it comes again on the same GPU; and
-what happened before the time that is asked about is a reason to look, not a verdict. Pure, and total.
+Some rules do not fit into a table. The driver's own recovery action (XID 154) overrides the table. An error that
+follows another error is no cause. An error of the application becomes suspicious when it repeats on the same GPU. An
+error before the time in question is a reason to examine, not a verdict. Pure; never raises.
 """
 
 from __future__ import annotations
@@ -17,34 +17,38 @@ from itertools import groupby, pairwise
 from health_check import nvlink
 from health_check.driver import DriverReport
 from health_check.recovery_action import RecoveryAction, changed_to
-from health_check.remedies import Remedy
-from health_check.verdict import KERNEL_LOG, MESSAGE_MAX, Finding
-from health_check.xid import Events, XidEvent
+from health_check.remedies import FindingRemedy
+from health_check.verdict import KERNEL_LOG, MESSAGE_MAX, CheckFinding
+from health_check.xid import LoggedErrors, XidEvent
 from health_check.xid_table import RECOVERY_ACTION_CHANGED, KnownXid, XidClass, XidPolicy, known
 
 XIDS_MAX = 64
+"""Largest number of entries."""
 APART = timedelta(seconds=60)
-"""Two errors further apart than this are two incidents: one crash writes a line for each of its channels."""
+"""Two errors with at least this gap are two incidents: one crash writes a line for each of its channels."""
 CLOCKS_DIFFER_BY = timedelta(seconds=5)
-"""The boot's time is in whole seconds, and the kernel's clock is not corrected as the wall's is."""
+"""Largest difference of clocks: the boot time has whole seconds, and the kernel's clock is not corrected like the wall
+clock.
+"""
 REMEDIES = {
-    XidClass.IGNORE: Remedy.IGNORE,
-    XidClass.FOLLOW_OTHER: Remedy.IGNORE,
-    XidClass.APP: Remedy.IGNORE,  # nothing for the instance to do: the job fails by its own exit
-    XidClass.WATCH: Remedy.IGNORE,
-    XidClass.CONFIG: Remedy.FIX_CONFIGURATION,
-    XidClass.DIAG: Remedy.RUN_DIAGNOSTIC,
-    XidClass.REBOOT: Remedy.REBOOT_INSTANCE,
-    XidClass.REPLACE: Remedy.REPLACE_INSTANCE,
+    XidClass.IGNORE: FindingRemedy.IGNORE,
+    XidClass.FOLLOW_OTHER: FindingRemedy.IGNORE,
+    XidClass.APP: FindingRemedy.IGNORE,  # not the instance's fault: the job fails by its own exit
+    XidClass.WATCH: FindingRemedy.IGNORE,
+    XidClass.CONFIG: FindingRemedy.FIX_CONFIGURATION,
+    XidClass.DIAG: FindingRemedy.RUN_DIAGNOSTIC,
+    XidClass.REBOOT: FindingRemedy.REBOOT_INSTANCE,
+    XidClass.REPLACE: FindingRemedy.REPLACE_INSTANCE,
 }
+"""The remedy of each class."""
 DOUBLE_BIT_ERROR, ROW_REMAPPED = 48, (63, 64)
 GRAPHICS_EXCEPTION = 13
 _UNIT = re.compile(r"GPC (\d{1,3}), TPC (\d{1,3})")
 
 
 @dataclass(frozen=True)
-class XidSeen:
-    """All XIDs of one code on one GPU, as one entry of the verdict document."""
+class XidSummary:
+    """All XIDs of one code on one GPU: one entry of the verdict document."""
 
     code: int
     mnemonic: str
@@ -54,20 +58,27 @@ class XidSeen:
     count: int
     first_at: datetime | None
     last_at: datetime | None
-    remedy: Remedy
+    remedy: FindingRemedy
     message: str
 
-    def finding(self) -> Finding:
-        return Finding(
-            KERNEL_LOG, "kernel log", self.gpu_index, f"XID_{self.code}", self.code, None, self.remedy,
+    def finding(self) -> CheckFinding:
+        """Return the entry as a finding."""
+        return CheckFinding(
+            KERNEL_LOG,
+            "kernel log",
+            self.gpu_index,
+            f"XID_{self.code}",
+            self.code,
+            None,
+            self.remedy,
             self.message[:MESSAGE_MAX],
-        )  # fmt: skip
+        )
 
 
 def weigh_xids(
-    events: Events, driver: DriverReport, *, policy: XidPolicy, since: datetime | None
-) -> tuple[XidSeen, ...]:
-    """The XIDs of every GPU, the worst first, XIDS_MAX at most."""
+    events: LoggedErrors, driver: DriverReport, *, policy: XidPolicy, since: datetime | None
+) -> tuple[XidSummary, ...]:
+    """Return the XIDs of every GPU, the worst first, at most XIDS_MAX."""
     by_gpu = sorted(events.xids, key=lambda event: event.pci_bus_id or "")
     seen = [
         entry
@@ -77,23 +88,26 @@ def weigh_xids(
     return tuple(sorted(seen, key=lambda entry: nvlink.WORST_FIRST.index(_weight(entry)))[:XIDS_MAX])
 
 
-def _weight(entry: XidSeen) -> XidClass:
-    return next(one for one in nvlink.WORST_FIRST if REMEDIES[one] is entry.remedy)
+def _weight(entry: XidSummary) -> XidClass:
+    return next(xid_class for xid_class in nvlink.WORST_FIRST if REMEDIES[xid_class] is entry.remedy)
 
 
-def switch_findings(events: Events, since: datetime | None) -> Iterator[Finding]:
-    """Errors of NVSwitches, one finding per code. A fatal one needs the fabric reset, which is a reboot."""
+def switch_findings(events: LoggedErrors, since: datetime | None) -> Iterator[CheckFinding]:
+    """Yield errors of NVSwitches, one finding per code.
+
+    A fatal error needs a reset of the fabric, which is a reboot.
+    """
     with_link = any(event.code == nvlink.NVLINK_ERROR for event in events.xids)
     ordered = sorted(events.sxids, key=lambda event: (not event.is_fatal, event.code))
     for (_, code), group in groupby(ordered, key=lambda event: (not event.is_fatal, event.code)):
         same = list(group)
         current = [event for event in same if _is_current(event.at, since)]
-        remedy = Remedy.IGNORE
+        remedy = FindingRemedy.IGNORE
         if same[0].is_fatal:
-            remedy = Remedy.REBOOT_INSTANCE if current else Remedy.RUN_DIAGNOSTIC
+            remedy = FindingRemedy.REBOOT_INSTANCE if current else FindingRemedy.RUN_DIAGNOSTIC
         root = "; with XID 74 beside it the switch is the likely root" if with_link else ""
         message = f"{(current or same)[-1].text}{_times(len(same))}{root}"
-        yield Finding(KERNEL_LOG, "kernel log", None, f"SXID_{code}", code, None, remedy, message[:MESSAGE_MAX])
+        yield CheckFinding(KERNEL_LOG, "kernel log", None, f"SXID_{code}", code, None, remedy, message[:MESSAGE_MAX])
 
 
 def _is_current(at: datetime | None, since: datetime | None) -> bool:
@@ -101,24 +115,24 @@ def _is_current(at: datetime | None, since: datetime | None) -> bool:
 
 
 def new_action(event: XidEvent) -> RecoveryAction:
-    """The action that an XID 154 changed to."""
+    """Return the action that an XID 154 changed to."""
     return changed_to(event.text)
 
 
 @dataclass(frozen=True)
 class _OneGpu:
-    """The events at one address, in the order of the log; None is the address of those that hide it."""
+    """The events at one PCI address, in the order of the log. `address` is None for events that hide it."""
 
     address: str | None
     events: tuple[XidEvent, ...]
-    all: Events
+    all: LoggedErrors
     driver: DriverReport
     policy: XidPolicy
     since: datetime | None
 
-    def entries(self) -> Iterator[XidSeen]:
-        told = [number for number, event in enumerate(self.events) if event.code == RECOVERY_ACTION_CHANGED]
-        action = new_action(self.events[told[-1]]) if told and self.address else None
+    def entries(self) -> Iterator[XidSummary]:
+        changes = [number for number, event in enumerate(self.events) if event.code == RECOVERY_ACTION_CHANGED]
+        action = new_action(self.events[changes[-1]]) if changes and self.address else None
         ordered = sorted(range(len(self.events)), key=lambda number: self.events[number].code)
         for code, group in groupby(ordered, key=lambda number: self.events[number].code):
             numbers = list(group)
@@ -126,11 +140,11 @@ class _OneGpu:
             if code == RECOVERY_ACTION_CHANGED:
                 yield self._of_the_action(same)
             else:
-                # The last XID 154 speaks for what came before it. Where addresses are hidden it may be another GPU's.
-                speaks = action if told and numbers[-1] < told[-1] else None
-                yield self._of_a_code(code, same, speaks)
+                # The last XID 154 covers the errors before it. Without addresses it may belong to another GPU.
+                later_action = action if changes and numbers[-1] < changes[-1] else None
+                yield self._of_a_code(code, same, later_action)
 
-    def _of_the_action(self, same: list[XidEvent]) -> XidSeen:
+    def _of_the_action(self, same: list[XidEvent]) -> XidSummary:
         action = new_action(same[-1])
         if action is RecoveryAction.UNKNOWN:
             xid_class, why = XidClass.DIAG, "the driver changed its recovery action to one that has no name here"
@@ -142,12 +156,18 @@ class _OneGpu:
             xid_class, why = XidClass.REBOOT, f"the driver asks for {action}"
         return self._entry(RECOVERY_ACTION_CHANGED, same, xid_class, why)
 
-    def _of_a_code(self, code: int, same: list[XidEvent], action: RecoveryAction | None) -> XidSeen:
-        """`action` is the driver's later word on these events, None where it has none."""
+    def _of_a_code(self, code: int, same: list[XidEvent], action: RecoveryAction | None) -> XidSummary:
+        """Return the entry of one code.
+
+        `action` is the driver's recovery action after these events; None if there is none.
+        """
         row = known(code, self.policy)
         current = [event for event in same if _is_current(event.at, self.since)]
         xid_class, why = self._class(code, row, current or same)
-        if xid_class not in (XidClass.REPLACE, XidClass.CONFIG):  # which no reset cures, so they are not its business
+        if xid_class not in (
+            XidClass.REPLACE,
+            XidClass.CONFIG,
+        ):  # no reset cures these, so the action does not cover them
             if action is RecoveryAction.NONE:
                 return self._entry(code, same, XidClass.IGNORE, "cleared by the driver since")
             if action is not None and action.asks and xid_class is not XidClass.REBOOT:
@@ -159,13 +179,13 @@ class _OneGpu:
         return self._entry(code, same, xid_class, why)
 
     def _class(self, code: int, row: KnownXid, same: Sequence[XidEvent]) -> tuple[XidClass, str]:
-        """The class of a code's events, all of one GPU, and what about them is not in the table."""
+        """Return the class of a code's events on one GPU, and the reason if it is not the table's class."""
         xid_class, why = row.xid_class, ""
         if not row.fixed:
             links = Counter(map(nvlink.link_of, same))
             release = self.driver.version or self.all.driver_version
             decoded = {nvlink.decode(event, links[nvlink.link_of(event)], release) for event in same}
-            xid_class = nvlink.worst({one for one in decoded if one is not None}) or xid_class
+            xid_class = nvlink.worst({each for each in decoded if each is not None}) or xid_class
         if row.repeated and self._incidents(code, same) > 1:
             return row.repeated, "it came again on this GPU"
         if xid_class is XidClass.FOLLOW_OTHER and self._is_alone(code):
@@ -181,7 +201,10 @@ class _OneGpu:
         )
 
     def _incidents(self, code: int, same: Sequence[XidEvent]) -> int:
-        """How many times it happened, at most for one unit of the GPU. Without a time or an address: once."""
+        """Return the number of incidents, the maximum over the units of the GPU.
+
+        Without a time or an address it is 1.
+        """
         if self.address is None or any(event.at is None for event in same):
             return 1
         by_unit: dict[str, list[datetime]] = {}
@@ -192,27 +215,35 @@ class _OneGpu:
         return max(_separate(sorted(times)) for times in by_unit.values())
 
     def _present_action(self) -> RecoveryAction:
-        """The driver's action for this GPU as it is now."""
-        found = (gpu.action for gpu in self.driver.gpus if self.address and gpu.pci_bus_id == self.address)
-        return next(found, RecoveryAction.UNKNOWN)
+        """Return the driver's present action for this GPU."""
+        actions = (gpu.action for gpu in self.driver.gpus if self.address and gpu.pci_bus_id == self.address)
+        return next(actions, RecoveryAction.UNKNOWN)
 
     def _is_denied(self, row: KnownXid) -> bool:
-        """Whether the driver, whose action covers this code since some release, asks for nothing at present."""
+        """Return whether the driver's action covers this code in this release, and asks for nothing at present."""
         version = self.driver.version or ""
         release = int(version.partition(".")[0]) if version.partition(".")[0].isdigit() else 0
         covers = row.action_since_driver is not None and release >= row.action_since_driver
         return covers and self._present_action() is RecoveryAction.NONE
 
-    def _entry(self, code: int, same: list[XidEvent], xid_class: XidClass, why: str) -> XidSeen:
+    def _entry(self, code: int, same: list[XidEvent], xid_class: XidClass, why: str) -> XidSummary:
         times = [event.at for event in same if event.at is not None]
         row = known(code, self.policy)
         index = self.driver.index_of(self.address)
         where = f" at {self.address}" if self.address else ""
         parts = [f"{row.mnemonic or 'in no catalogue'}{where}{_times(len(same))}", why, same[-1].text]
-        return XidSeen(
-            code, row.mnemonic, xid_class, index, self.address, len(same), min(times, default=None),
-            max(times, default=None), REMEDIES[xid_class], ": ".join(part for part in parts if part),
-        )  # fmt: skip
+        return XidSummary(
+            code,
+            row.mnemonic,
+            xid_class,
+            index,
+            self.address,
+            len(same),
+            min(times, default=None),
+            max(times, default=None),
+            REMEDIES[xid_class],
+            ": ".join(part for part in parts if part),
+        )
 
 
 def _separate(times: list[datetime]) -> int:

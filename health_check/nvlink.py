@@ -1,8 +1,8 @@
-"""XIDs of NVLink say in registers what happened: 74 up to Hopper, 144 to 150 since Blackwell. Pure and total.
+"""Decodes XIDs of NVLink: 74 up to Hopper, 144 to 150 since Blackwell. Pure.
 
-The rules are data. `xid_74_registers.csv`: bits of the first, third, fourth and fifth of the seven registers.
-`xid_nvlink5.csv`: for each unit a pattern of the word intrInfo (32 bits, highest first, `-` for any), which differs
-before and since driver 575, and the word errorStatus (empty for any).
+Their messages contain registers, and the rules are data. `xid_74_registers.csv` has bits of the first, third, fourth
+and fifth of the seven registers. `xid_nvlink5.csv` has for each unit a pattern of the word intrInfo (32 bits, highest
+first, `-` for any), which differs before and since driver 575, and the word errorStatus (empty for any).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ NVLINK5 = range(144, 151)
 NEW_PATTERNS_SINCE_DRIVER = 575
 SEEN_OFTEN = 3  # "more than twice"
 WORST_FIRST = tuple(reversed(XidClass))
+"""The classes of XIDs, the worst first."""
 _REGISTERS = re.compile(r"\(\s{0,4}(0x[0-9a-fA-F]{1,8}(?:,\s{0,4}0x[0-9a-fA-F]{1,8}){6})\s{0,4}\)")
 _LINK = re.compile(r"\blink\s{0,4}(\d{1,3})", re.I)
 _WORDS = re.compile(r"(Non-?fatal|Fatal)\b[^(]{0,60}\(\s{0,4}0x([0-9a-fA-F]{1,8})\s{1,4}0x([0-9a-fA-F]{1,8})", re.I)
@@ -29,6 +30,8 @@ _ACTIONS = {"RESET_GPU": XidClass.REBOOT, "IGNORE": XidClass.IGNORE, "XID_154_EV
 
 @dataclass(frozen=True)
 class RegisterRule:
+    """One rule of XID 74: bits of a register, their class, and their class if they occur often on a link."""
+
     register: int
     bits: frozenset[int]
     xid_class: XidClass
@@ -37,7 +40,10 @@ class RegisterRule:
 
 @dataclass(frozen=True)
 class WordRule:
-    """`before` and `since` are patterns of intrInfo; `statuses` is empty where any errorStatus fits."""
+    """One rule of XIDs 144 to 150.
+
+    `before` and `since` are patterns of intrInfo; `statuses` is empty if any errorStatus matches.
+    """
 
     xid: int
     before: str
@@ -73,15 +79,15 @@ WORD_RULES = tuple(_word_rules())
 
 
 def link_of(event: XidEvent) -> int | None:
-    """The number of the link that the message names."""
-    found = _LINK.search(event.text)
-    return int(found[1]) if found else None
+    """Return the number of the link in the message; None if there is none."""
+    match = _LINK.search(event.text)
+    return int(match[1]) if match else None
 
 
 def decode(event: XidEvent, times_on_link: int, driver_version: str | None) -> XidClass | None:
-    """What the message itself says, None where it has no words to decode.
+    """Return the class that the message itself gives; None if it contains no registers.
 
-    Without a rule for its words an error that calls itself fatal asks for a reboot, any other for a diagnosis.
+    Without a matching rule, an error that calls itself fatal asks for a reboot, any other error for a diagnosis.
     """
     if event.code == NVLINK_ERROR:
         return _of_registers(event, times_on_link)
@@ -91,10 +97,10 @@ def decode(event: XidEvent, times_on_link: int, driver_version: str | None) -> X
 def _of_registers(event: XidEvent, times: int) -> XidClass | None:
     is_fatal = re.search(r"\bfatal", event.text, re.I) and not re.search(r"non-?fatal", event.text, re.I)
     otherwise = XidClass.REBOOT if is_fatal else None
-    found = _REGISTERS.search(event.text)
-    if not found:
+    match = _REGISTERS.search(event.text)
+    if not match:
         return otherwise
-    registers = [int(word, 16) for word in found[1].replace(" ", "").split(",")]
+    registers = [int(word, 16) for word in match[1].replace(" ", "").split(",")]
     classes = {
         (rule.often if times >= SEEN_OFTEN and rule.often else rule.xid_class)
         for rule in REGISTER_RULES
@@ -105,10 +111,10 @@ def _of_registers(event: XidEvent, times: int) -> XidClass | None:
 
 
 def _of_words(event: XidEvent, driver_version: str | None) -> XidClass | None:
-    found = _WORDS.search(event.text)
-    if not found:
+    match = _WORDS.search(event.text)
+    if not match:
         return None
-    intr_info, status = int(found[2], 16), int(found[3], 16)
+    intr_info, status = int(match[2], 16), int(match[3], 16)
     release = int(driver_version.partition(".")[0]) if driver_version else None
     classes = {
         _ACTIONS[rule.action]
@@ -117,7 +123,7 @@ def _of_words(event: XidEvent, driver_version: str | None) -> XidClass | None:
     }
     if classes:
         return worst(classes)
-    return XidClass.REBOOT if found[1].casefold() == "fatal" else XidClass.DIAG
+    return XidClass.REBOOT if match[1].casefold() == "fatal" else XidClass.DIAG
 
 
 def _fits(rule: WordRule, intr_info: int, release: int | None) -> bool:
@@ -130,5 +136,5 @@ def _fits(rule: WordRule, intr_info: int, release: int | None) -> bool:
 
 
 def worst(classes: set[XidClass]) -> XidClass | None:
-    """The gravest of them, None of none."""
-    return next((one for one in WORST_FIRST if one in classes), None)
+    """Return the worst of the classes; None for an empty set."""
+    return next((xid_class for xid_class in WORST_FIRST if xid_class in classes), None)

@@ -1,9 +1,9 @@
-"""From the text of `dcgmi diag -j` to a Report. Pure, and total: no text makes it raise.
+"""Parses the output of `dcgmi diag -j` into a DiagnosticReport. Pure; never raises.
 
-DCGM publishes no stable schema, so nothing here is trusted: a value of an unexpected type counts as absent,
-text that is not a diagnostic gives a Report whose `unreadable` says why. Three shapes are known: 3.x ("DCGM
-GPU Diagnostic", `gpu_id` or a comma list `gpu_ids`), 4.x ("DCGM Diagnostic", entities, `test_summary`,
-`runtime_error`), and the one of `--iterations`, a list of either.
+DCGM publishes no stable schema, so no value is trusted. A value of an unexpected type counts as missing. For text that
+is not a diagnostic, `unreadable` of the report says why. Three shapes are known: 3.x ("DCGM GPU Diagnostic", `gpu_id`
+or a comma-separated list `gpu_ids`); 4.x ("DCGM Diagnostic", entities, `test_summary`, `runtime_error`); and the shape
+of `--iterations`, a list of either.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from health_check.report import DiagnosticError, DiagnosticResult, Report, Status
+from health_check.report import DiagnosticError, DiagnosticReport, DiagnosticResult, Status
 
 BODY_KEYS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")
 ITERATIONS = "iterations"
@@ -24,20 +24,20 @@ TEXT_MAX = 500
 STARTS_MAX = 100
 
 
-def parse(text: str) -> Report:
-    """The Report of a diagnostic's standard output, banner lines included."""
+def parse(text: str) -> DiagnosticReport:
+    """Return the report of a diagnostic's standard output, which may include banner lines."""
     root = _json_object(text)
     if root is None:
-        return Report(unreadable="there is no complete JSON object in the output of dcgmi")
+        return DiagnosticReport(unreadable="there is no complete JSON object in the output of dcgmi")
     pairs = _bodies(root)
     if not pairs:
-        return Report(unreadable="the JSON of dcgmi holds no diagnostic")
+        return DiagnosticReport(unreadable="the JSON of dcgmi holds no diagnostic")
     bodies = [body for body, _ in pairs]
     results = tuple(result for body in bodies for result in _results(body))
     seen = frozenset(gpu for result in results for gpu in result.gpus or ())
     listed = [_listed_gpus(body, document) for body, document in pairs]
     counts = [count for count, _ in listed if count is not None]
-    return Report(
+    return DiagnosticReport(
         dcgm_version=_first(_text(holder.get("version")) for holder in _holders(pairs)),
         driver_version=_first(_text(holder.get("Driver Version Detected")) for holder in _holders(pairs)),
         gpus=seen.union(*(gpus for _, gpus in listed)),
@@ -48,37 +48,37 @@ def parse(text: str) -> Report:
 
 
 def _json_object(text: str) -> dict[str, Any] | None:
-    """The first complete JSON object that begins at the start of a line.
+    """Return the first complete JSON object that begins at the start of a line.
 
-    Only there, because an object inside a truncated document may be complete and yet tell half the truth.
+    An object elsewhere may be a complete part of a truncated document, and would give an incomplete report.
     """
     decoder = json.JSONDecoder()
     for start in islice(re.finditer(r"^\{", text, re.MULTILINE), STARTS_MAX):
         try:
             value, _ = decoder.raw_decode(text, start.start())
         except (ValueError, RecursionError):
-            continue  # a banner that opens a brace, a cut document, or nesting that no diagnostic has
+            continue  # a banner with a brace, a truncated document, or nesting too deep for a diagnostic
         return value if isinstance(value, dict) else None
     return None
 
 
 def _bodies(root: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """(body, document around it) of every diagnostic in the output: one, or one per iteration."""
-    found: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    """Return (body, document around it) of every diagnostic in the output: one, or one per iteration."""
+    pairs: list[tuple[dict[str, Any], dict[str, Any]]] = []
     level = [root]
     for _ in range(2):
         inner: list[Any] = []
         for document in level:
             named = [document[key] for key in BODY_KEYS if isinstance(document.get(key), dict)]
             bare = [document] if {"test_categories", "runtime_error"} & document.keys() else []
-            found += [(body, document) for body in named + bare if not isinstance(body.get(ITERATIONS), list)]
+            pairs += [(body, document) for body in named + bare if not isinstance(body.get(ITERATIONS), list)]
             inner += [item for holder in [document, *named] for item in _list(holder.get(ITERATIONS))]
         level = [item for item in inner if isinstance(item, dict)]
-    return found
+    return pairs
 
 
 def _holders(pairs: list[tuple[dict[str, Any], dict[str, Any]]]) -> Iterator[dict[str, Any]]:
-    """Where the versions may stand: in the body (3.x) or in the metadata beside it (4.x)."""
+    """Yield the objects that may hold the versions: the body (3.x) and the metadata beside it (4.x)."""
     for body, document in pairs:
         yield _dict(document.get("metadata"))
         yield body
@@ -91,10 +91,9 @@ def _results(body: dict[str, Any]) -> Iterator[DiagnosticResult]:
             results = [_result(*names, _dict(item)) for item in _list(test.get("results"))]
             yield from results
             summary = _result(*names, _dict(test.get("test_summary")))
-            # A summary repeats its results. It counts where it complains and they do not, or of something
-            # else.
-            told = {error for result in results for error in result.errors}
-            repeats = any(result.failed for result in results) and not set(summary.errors) - told
+            # A summary repeats its results. It counts only if it has a complaint that they lack.
+            listed = {error for result in results for error in result.errors}
+            repeats = any(result.failed for result in results) and not set(summary.errors) - listed
             if summary.failed and not repeats:
                 yield summary
 
@@ -135,7 +134,7 @@ def _errors(value: Any) -> Iterator[DiagnosticError]:
 
 
 def _listed_gpus(body: dict[str, Any], document: dict[str, Any]) -> tuple[int | None, frozenset[int]]:
-    """(how many GPUs the diagnostic lists, their indices where it gives them); None when it lists nothing."""
+    """Return how many GPUs the diagnostic lists (None if it lists none), and their indices if it gives them."""
     for group in map(_dict, _list(document.get("entity_groups"))):
         if (_text(group.get("entity_group")) or "").casefold() == GPU_ENTITY:
             entities = _list(group.get("entities"))
@@ -158,19 +157,19 @@ def _list(value: Any) -> list[Any]:
 
 
 def _text(value: Any) -> str | None:
-    """One line of at most TEXT_MAX characters, or None for anything that is not text."""
+    """Return one line of at most TEXT_MAX characters; None for a value that is no text."""
     if not isinstance(value, str):
         return None
     return " ".join(value[: 4 * TEXT_MAX].split())[:TEXT_MAX] or None
 
 
 def _joined(value: Any) -> str:
-    """Text, or a list of texts as one: releases differ in which of the two they print."""
+    """Return a text, or a list of texts as one text: releases differ in which of the two they print."""
     return _text(value) or _text("; ".join(item for item in _list(value) if isinstance(item, str))) or ""
 
 
 def _whole(value: Any, *, most: int) -> int | None:
-    """A whole number from 0 to `most`, also when it is printed as text."""
+    """Return an integer from 0 to `most`, also from a string of digits; None for any other value."""
     if isinstance(value, str):
         digits = value.strip()
         value = int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= 9 else None

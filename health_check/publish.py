@@ -1,4 +1,7 @@
-"""Puts the verdict document where the control plane reads it. Only this module imports boto3."""
+"""Writes the verdict document to S3, where the control plane reads it.
+
+Only this module imports boto3.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from health_check.settings import Settings
+from health_check.settings import CheckSettings
 
 CONNECT_TIMEOUT_S = 5
 READ_TIMEOUT_S = 20
@@ -18,13 +21,16 @@ ATTEMPTS_MAX = 5
 
 
 class VerdictNotWrittenError(RuntimeError):
-    """S3 did not take the document. The message gives bucket, key and S3's reason."""
+    """S3 did not accept the document. The message gives bucket, key and the reason."""
 
 
-def publish(settings: Settings, document: Mapping[str, Any]) -> None:
-    """Writes the document over any earlier one of the same key; writing it twice changes nothing.
+def publish(settings: CheckSettings, document: Mapping[str, Any]) -> None:
+    """Write the document over any earlier document of the same key; a second write changes nothing.
 
-    Raises VerdictNotWrittenError. Credentials are the task role's, the endpoint is botocore's choice.
+    Uses the credentials of the task role and the endpoint that botocore chooses.
+
+    Raises:
+        VerdictNotWrittenError: S3 did not accept the document.
     """
     try:
         client = boto3.client(

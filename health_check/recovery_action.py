@@ -1,6 +1,6 @@
-"""The driver's recovery action: its names, and what a message of XID 154 says that it has become. Pure, and total.
+"""The driver's recovery action: its names, its numbers, and XID 154. Pure.
 
-The node agent reads the same messages with the same words; it tells the action by NVML's number.
+The node agent parses the same messages with this module, and reports NVML's number of the action.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from enum import StrEnum
 
 TEXT_MAX = 64
 NUMBER_MAX = 5
-"""NVML's field 230 has six values; the sixth, the reset of a GPU's bus, has no name in `nvidia-smi` yet."""
+"""Largest value of NVML's field 230. It has six values; the sixth, a reset of the GPU's bus, has no name in
+`nvidia-smi` yet.
+"""
 
 
 class RecoveryAction(StrEnum):
-    """What the driver wants done with a GPU. UNKNOWN: it did not say, or in words we do not know."""
+    """The action that the driver asks for. UNKNOWN: the driver named none, or an unknown action."""
 
     NONE = "NONE"
     GPU_RESET = "GPU_RESET"
@@ -25,15 +27,16 @@ class RecoveryAction(StrEnum):
 
     @property
     def asks(self) -> bool:
-        """Whether it asks for anything: no GPU can be reset from a container, so all of them mean a reboot."""
+        """Return whether it asks for an action. A container cannot reset a GPU, so every action means a reboot."""
         return self not in (RecoveryAction.NONE, RecoveryAction.UNKNOWN)
 
 
 BY_NUMBER = dict(enumerate(tuple(RecoveryAction)[:5]))
+"""Actions by NVML's number."""
 
 
 def action_in(text: str | None) -> RecoveryAction:
-    """The action that a few words name, as nvidia-smi or the kernel's log writes it."""
+    """Return the action that the words of nvidia-smi or of the kernel log name."""
     words = set(re.findall(r"[a-z0-9]+", (text or "").casefold()[:TEXT_MAX]))
     if "reboot" in words:
         return RecoveryAction.NODE_REBOOT
@@ -45,7 +48,7 @@ def action_in(text: str | None) -> RecoveryAction:
 
 
 def changed_to(text: str) -> RecoveryAction:
-    """The action that the text of an XID 154 changed to. What stands before ` to ` is what it was, and says nothing."""
+    """Return the action that an XID 154 changed to. The text before ` to ` is the earlier action, and is ignored."""
     _, separator, new = text.rpartition(" to ")
     words = re.findall(r"\(([^()]{1,60})\)", new)
     action = action_in(words[-1]) if separator and words else RecoveryAction.UNKNOWN
@@ -56,15 +59,15 @@ def changed_to(text: str) -> RecoveryAction:
 
 
 def number_after_to(text: str) -> int | None:
-    """The number as the message writes it after ` to `, None where it writes none."""
+    """Return the number that the message gives after ` to `; None if there is none."""
     _, separator, new = text.rpartition(" to ")
     number = re.match(r"\s{0,4}0x([0-9a-fA-F]{1,8})\b", new)
     return int(number[1], 16) if separator and number else None
 
 
 def number_changed_to(text: str) -> int | None:
-    """The action of an XID 154 as NVML's number, 0 to NUMBER_MAX; None where neither word nor number tells it."""
-    told = number_after_to(text)
-    if told is not None and told <= NUMBER_MAX:
-        return told
-    return {action: number for number, action in BY_NUMBER.items()}.get(changed_to(text))
+    """Return the action of an XID 154 as NVML's number, 0 to NUMBER_MAX; None if the message does not give it."""
+    number = number_after_to(text)
+    if number is not None and number <= NUMBER_MAX:
+        return number
+    return {action: value for value, action in BY_NUMBER.items()}.get(changed_to(text))

@@ -1,9 +1,8 @@
-"""The tables: DCGM's errors, severities and exit codes, what cures each, and the outcome that follows.
+"""Tables: DCGM's errors, severities and exit codes, their remedies, and the outcomes.
 
-A finding has a remedy, a remedy has an outcome, and the worst outcome decides. Per-error remedies are data,
-in `dcgm_errors.csv` (ids, names, severities and categories of DCGM 4.6.0, 133 rows); a row without a remedy
-follows its severity. Whether a second reboot is worth trying is not decided here: the control plane knows the
-history.
+A finding has a remedy, a remedy has an outcome, and the worst outcome decides. Remedies per error are data, in
+`dcgm_errors.csv` (ids, names, severities and categories of DCGM 4.6.0, 133 rows). A row without a remedy has the
+remedy of its severity. The control plane, which knows the history, decides whether a second reboot is useful.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from enum import StrEnum
 from pathlib import Path
 
 
-class Severity(StrEnum):
-    """DCGM's judgement of an error, numbered from 0 as in DCGM >= 3.3; JSON of older releases prints none."""
+class ErrorSeverity(StrEnum):
+    """DCGM's severity of an error, numbered from 0 as in DCGM >= 3.3; the JSON of older releases has none."""
 
     NONE = "NONE"
     MONITOR = "MONITOR"
@@ -27,12 +26,15 @@ class Severity(StrEnum):
     RESET = "RESET"
 
 
-SEVERITY_BY_NUMBER = dict(enumerate(Severity))
+SEVERITY_BY_NUMBER = dict(enumerate(ErrorSeverity))
 
 
-class Remedy(StrEnum):
-    """What cures a finding. RESTART_APP: something other than the GPU stood in the way; end it, check again.
-    RUN_DIAGNOSTIC: a suspicion, that only a diagnostic of the hardware can confirm or end."""
+class FindingRemedy(StrEnum):
+    """What cures a finding.
+
+    RESTART_APP: something other than the GPU prevented the test; end it and check again. RUN_DIAGNOSTIC: a suspicion
+    that only a diagnostic of the hardware can confirm or remove.
+    """
 
     IGNORE = "IGNORE"
     RUN_DIAGNOSTIC = "RUN_DIAGNOSTIC"
@@ -43,8 +45,8 @@ class Remedy(StrEnum):
     REPLACE_INSTANCE = "REPLACE_INSTANCE"
 
 
-class Outcome(StrEnum):
-    """The verdict on the instance, from best to worst: the order of the members is the order of gravity."""
+class HealthOutcome(StrEnum):
+    """The verdict on the instance, from best to worst: the members are in the order of gravity."""
 
     HEALTHY = "HEALTHY"
     INCONCLUSIVE = "INCONCLUSIVE"
@@ -54,60 +56,61 @@ class Outcome(StrEnum):
 
     @property
     def exit_code(self) -> int:
+        """Return the exit code of the container."""
         return EXIT_CODES[self]
 
     @property
     def gravity(self) -> int:
+        """Return the place in the order of gravity, from 0."""
         return GRAVITY[self]
 
 
-GRAVITY = {outcome: rank for rank, outcome in enumerate(Outcome)}
+GRAVITY = {outcome: rank for rank, outcome in enumerate(HealthOutcome)}
 
-# What the container exits with. 1 is the code for a reboot, and also what Python exits with when it fails:
-# see `__main__.py` for how the two are kept apart.
+# Exit codes of the container. 1 means a reboot, and Python also exits with 1 after an error:
+# `__main__.py` keeps the two apart.
 EXIT_CODES = {
-    Outcome.HEALTHY: 0,
-    Outcome.REBOOT: 1,
-    Outcome.REPLACE: 42,
-    Outcome.CONFIGURATION: 43,
-    Outcome.INCONCLUSIVE: 44,
+    HealthOutcome.HEALTHY: 0,
+    HealthOutcome.REBOOT: 1,
+    HealthOutcome.REPLACE: 42,
+    HealthOutcome.CONFIGURATION: 43,
+    HealthOutcome.INCONCLUSIVE: 44,
 }
 
 OUTCOME_OF = {
-    Remedy.IGNORE: Outcome.HEALTHY,
-    Remedy.RUN_DIAGNOSTIC: Outcome.INCONCLUSIVE,
-    Remedy.RESTART_APP: Outcome.INCONCLUSIVE,
-    Remedy.CONTACT_SUPPORT: Outcome.INCONCLUSIVE,
-    Remedy.FIX_CONFIGURATION: Outcome.CONFIGURATION,
-    Remedy.REBOOT_INSTANCE: Outcome.REBOOT,
-    Remedy.REPLACE_INSTANCE: Outcome.REPLACE,
+    FindingRemedy.IGNORE: HealthOutcome.HEALTHY,
+    FindingRemedy.RUN_DIAGNOSTIC: HealthOutcome.INCONCLUSIVE,
+    FindingRemedy.RESTART_APP: HealthOutcome.INCONCLUSIVE,
+    FindingRemedy.CONTACT_SUPPORT: HealthOutcome.INCONCLUSIVE,
+    FindingRemedy.FIX_CONFIGURATION: HealthOutcome.CONFIGURATION,
+    FindingRemedy.REBOOT_INSTANCE: HealthOutcome.REBOOT,
+    FindingRemedy.REPLACE_INSTANCE: HealthOutcome.REPLACE,
 }
 
-# A container instance has no GPU reset, so RESET folds up to the reboot.
+# A container cannot reset a GPU, so RESET becomes a reboot.
 BY_SEVERITY = {
-    Severity.NONE: Remedy.IGNORE,
-    Severity.MONITOR: Remedy.IGNORE,
-    Severity.ISOLATE: Remedy.REBOOT_INSTANCE,
-    Severity.UNKNOWN: Remedy.CONTACT_SUPPORT,
-    Severity.TRIAGE: Remedy.CONTACT_SUPPORT,
-    Severity.CONFIG: Remedy.FIX_CONFIGURATION,
-    Severity.RESET: Remedy.REBOOT_INSTANCE,
+    ErrorSeverity.NONE: FindingRemedy.IGNORE,
+    ErrorSeverity.MONITOR: FindingRemedy.IGNORE,
+    ErrorSeverity.ISOLATE: FindingRemedy.REBOOT_INSTANCE,
+    ErrorSeverity.UNKNOWN: FindingRemedy.CONTACT_SUPPORT,
+    ErrorSeverity.TRIAGE: FindingRemedy.CONTACT_SUPPORT,
+    ErrorSeverity.CONFIG: FindingRemedy.FIX_CONFIGURATION,
+    ErrorSeverity.RESET: FindingRemedy.REBOOT_INSTANCE,
 }
 
-# TRIAGE leaves the cause open. Where DCGM files the error under hardware or performance a reboot is the first
-# thing worth trying (links are trained again, clocks return); under software or its own internals nothing is
-# known.
+# TRIAGE leaves the cause open. For an error of category hardware or performance a reboot is the first attempt
+# (links are trained again, clocks return). For software and internals of DCGM the cause stays unknown.
 TRIAGE_WORTH_A_REBOOT = ("HARDWARE_", "PERF_")
 
 
 @dataclass(frozen=True)
 class KnownError:
-    """One row of `dcgm_errors.csv`. `remedy` is None when the severity decides."""
+    """One row of `dcgm_errors.csv`. `remedy` is None if the severity decides."""
 
     name: str
-    severity: Severity
+    severity: ErrorSeverity
     category: str
-    remedy: Remedy | None
+    remedy: FindingRemedy | None
 
 
 def _read_errors(path: Path) -> dict[int, KnownError]:
@@ -115,9 +118,9 @@ def _read_errors(path: Path) -> dict[int, KnownError]:
         return {
             int(row["id"]): KnownError(
                 row["name"],
-                Severity(row["severity"]),
+                ErrorSeverity(row["severity"]),
                 row["category"],
-                Remedy(row["remedy"]) if row["remedy"] else None,
+                FindingRemedy(row["remedy"]) if row["remedy"] else None,
             )
             for row in csv.DictReader(file)
         }
@@ -127,24 +130,24 @@ ERRORS: Mapping[int, KnownError] = _read_errors(Path(__file__).with_name("dcgm_e
 MEMORY_ALLOC = 56
 
 
-def severity_of(error_id: int | None, number: int | None) -> Severity:
-    """The severity that the output states, or else the one of the error's row, or else UNKNOWN.
+def severity_of(error_id: int | None, number: int | None) -> ErrorSeverity:
+    """Return the severity in the output, otherwise that of the error's row, otherwise UNKNOWN.
 
-    A stated 0 (NONE) on an error is no statement: the row is asked.
+    A stated 0 (NONE) on an error is no statement, and the row is used.
     """
     if number and number in SEVERITY_BY_NUMBER:
         return SEVERITY_BY_NUMBER[number]
     known = ERRORS.get(error_id) if error_id is not None else None
-    return known.severity if known else Severity.UNKNOWN
+    return known.severity if known else ErrorSeverity.UNKNOWN
 
 
-def remedy_of(error_id: int | None, severity: Severity) -> Remedy:
-    """The remedy of the error's row, or else the one of its severity."""
+def remedy_of(error_id: int | None, severity: ErrorSeverity) -> FindingRemedy:
+    """Return the remedy of the error's row, otherwise that of its severity."""
     known = ERRORS.get(error_id) if error_id is not None else None
     if known and known.remedy:
         return known.remedy
-    if severity is Severity.TRIAGE and known and known.category.startswith(TRIAGE_WORTH_A_REBOOT):
-        return Remedy.REBOOT_INSTANCE
+    if severity is ErrorSeverity.TRIAGE and known and known.category.startswith(TRIAGE_WORTH_A_REBOOT):
+        return FindingRemedy.REBOOT_INSTANCE
     return BY_SEVERITY[severity]
 
 
@@ -164,50 +167,52 @@ SIGNALLED = range(129, 193)
 
 @dataclass(frozen=True)
 class KnownExit:
-    """What an exit code says by itself, when no test result says it better."""
+    """The meaning of an exit code, used if no test result says more."""
 
     name: str
-    remedy: Remedy
+    remedy: FindingRemedy
     meaning: str
 
 
 EXITS: Mapping[int, KnownExit] = {
     NVVS_ERROR: KnownExit(
-        "DCGM_ST_NVVS_ERROR", Remedy.CONTACT_SUPPORT, "a test failed, and the output does not say which"
+        "DCGM_ST_NVVS_ERROR", FindingRemedy.CONTACT_SUPPORT, "a test failed, and the output does not say which"
     ),
     NVVS_ISOLATE_ERROR: KnownExit(
-        "DCGM_ST_NVVS_ISOLATE_ERROR", Remedy.REBOOT_INSTANCE, "DCGM found an error of severity ISOLATE"
+        "DCGM_ST_NVVS_ISOLATE_ERROR", FindingRemedy.REBOOT_INSTANCE, "DCGM found an error of severity ISOLATE"
     ),
-    203: KnownExit("DCGM_ST_NVVS_KILLED", Remedy.RESTART_APP, "the diagnostic was killed"),
-    DIAG_TIMEOUT: KnownExit("DCGM_ST_TIMEOUT", Remedy.RESTART_APP, "the diagnostic timed out inside DCGM"),
+    203: KnownExit("DCGM_ST_NVVS_KILLED", FindingRemedy.RESTART_APP, "the diagnostic was killed"),
+    DIAG_TIMEOUT: KnownExit("DCGM_ST_TIMEOUT", FindingRemedy.RESTART_APP, "the diagnostic timed out inside DCGM"),
     CONNECTION_NOT_VALID: KnownExit(
-        "DCGM_ST_CONNECTION_NOT_VALID", Remedy.FIX_CONFIGURATION, "no connection to a DCGM host engine"
+        "DCGM_ST_CONNECTION_NOT_VALID", FindingRemedy.FIX_CONFIGURATION, "no connection to a DCGM host engine"
     ),
-    ALREADY_RUNNING: KnownExit("DCGM_ST_DIAG_ALREADY_RUNNING", Remedy.RESTART_APP, "another diagnostic held the GPUs"),
-    215: KnownExit("DCGM_ST_DIAG_BAD_LAUNCH", Remedy.FIX_CONFIGURATION, "the diagnostic was not launched"),
-    198: KnownExit("DCGM_ST_NO_AVAILABLE_TEST", Remedy.CONTACT_SUPPORT, "DCGM has no test for this GPU"),
-    190: KnownExit("DCGM_ST_DIAG_STOPPED", Remedy.RESTART_APP, "the diagnostic was stopped"),
+    ALREADY_RUNNING: KnownExit(
+        "DCGM_ST_DIAG_ALREADY_RUNNING", FindingRemedy.RESTART_APP, "another diagnostic held the GPUs"
+    ),
+    215: KnownExit("DCGM_ST_DIAG_BAD_LAUNCH", FindingRemedy.FIX_CONFIGURATION, "the diagnostic was not launched"),
+    198: KnownExit("DCGM_ST_NO_AVAILABLE_TEST", FindingRemedy.CONTACT_SUPPORT, "DCGM has no test for this GPU"),
+    190: KnownExit("DCGM_ST_DIAG_STOPPED", FindingRemedy.RESTART_APP, "the diagnostic was stopped"),
     DEADLINE_PASSED: KnownExit(
-        "DIAGNOSTIC_HUNG", Remedy.REBOOT_INSTANCE, "the diagnostic did not end before its deadline"
+        "DIAGNOSTIC_HUNG", FindingRemedy.REBOOT_INSTANCE, "the diagnostic did not end before its deadline"
     ),
-    # What `run.py` kills itself ends with DEADLINE_PASSED. This kill is somebody else's, and says nothing of a GPU.
+    # A kill by `run.py` ends with DEADLINE_PASSED. This kill came from outside, and says nothing about a GPU.
     KILLED: KnownExit(
         "DIAGNOSTIC_KILLED",
-        Remedy.RESTART_APP,
+        FindingRemedy.RESTART_APP,
         "somebody else killed the diagnostic, most likely the host because it was out of memory",
     ),
-    NOT_EXECUTABLE: KnownExit("DCGMI_NOT_EXECUTABLE", Remedy.FIX_CONFIGURATION, "dcgmi cannot be executed"),
-    NOT_INSTALLED: KnownExit("DCGMI_NOT_INSTALLED", Remedy.FIX_CONFIGURATION, "dcgmi is not installed"),
+    NOT_EXECUTABLE: KnownExit("DCGMI_NOT_EXECUTABLE", FindingRemedy.FIX_CONFIGURATION, "dcgmi cannot be executed"),
+    NOT_INSTALLED: KnownExit("DCGMI_NOT_INSTALLED", FindingRemedy.FIX_CONFIGURATION, "dcgmi is not installed"),
 }
 
-# After these nothing was diagnosed, whatever else the output claims. A lost connection never costs a machine.
+# After these no diagnostic ran, even if the output says so. A lost connection never costs an instance.
 NEVER_STARTED = frozenset({CONNECTION_NOT_VALID, NOT_EXECUTABLE, NOT_INSTALLED})
 
 
 def exit_meaning(exit_code: int) -> KnownExit:
-    """What a non-zero exit code of dcgmi says; a signal or an unknown code could not tell."""
+    """Return the meaning of a non-zero exit code of dcgmi; a signal or an unknown code is inconclusive."""
     if exit_code in EXITS:
         return EXITS[exit_code]
     if exit_code in SIGNALLED:
-        return KnownExit("DIAGNOSTIC_SIGNALLED", Remedy.RESTART_APP, f"signal {exit_code - 128} ended it")
-    return KnownExit("UNKNOWN_EXIT_CODE", Remedy.CONTACT_SUPPORT, "dcgmi ended in a way it has no name for")
+        return KnownExit("DIAGNOSTIC_SIGNALLED", FindingRemedy.RESTART_APP, f"signal {exit_code - 128} ended it")
+    return KnownExit("UNKNOWN_EXIT_CODE", FindingRemedy.CONTACT_SUPPORT, "dcgmi ended in a way it has no name for")

@@ -1,4 +1,4 @@
-"""What a diagnostic said, in words that no longer depend on the release of DCGM that said it."""
+"""The report of a diagnostic, in terms that do not depend on the release of DCGM."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """Most releases print Fail for a warning, so a failure is as grave as its errors' severities, no more."""
+    """The status of a test.
+
+    Most releases print Fail for a warning, so the severities of its errors alone decide how severe a failure is.
+    """
 
     PASSED = "pass"
     FAILED = "fail"
@@ -19,7 +22,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class DiagnosticError:
-    """One warning of a result. `severity_number` is None where the release prints none (before 3.3)."""
+    """One warning of a result. `severity_number` is None if the release prints none (before 3.3)."""
 
     id: int | None
     severity_number: int | None
@@ -28,7 +31,7 @@ class DiagnosticError:
 
 @dataclass(frozen=True)
 class DiagnosticResult:
-    """One test on some GPUs. `gpus` is None when it speaks for the whole instance, () when for no GPU."""
+    """One test on some GPUs. `gpus` is None for a result of the whole instance, () for a result of no GPU."""
 
     test: str
     category: str
@@ -39,20 +42,23 @@ class DiagnosticResult:
 
     @property
     def failed(self) -> bool:
+        """Return whether the test failed or warned."""
         return self.status in (Status.FAILED, Status.WARNED)
 
     @property
     def ran(self) -> bool:
+        """Return whether the test ran."""
         return self.failed or self.status is Status.PASSED
 
     @property
     def touches_hardware(self) -> bool:
+        """Return whether the test examines hardware."""
         return self.category.casefold() != "deployment" and self.test.casefold() != "software"
 
 
 @dataclass(frozen=True)
-class Report:
-    """What a diagnostic said. `gpu_count` is None when it does not tell how many GPUs it saw."""
+class DiagnosticReport:
+    """What a diagnostic reported. `gpu_count` is None if it does not say how many GPUs it saw."""
 
     dcgm_version: str | None = None
     driver_version: str | None = None

@@ -1,9 +1,9 @@
-"""Runs `dcgmi diag` as a process: with a deadline, in a group of its own, its output bounded.
+"""Runs `dcgmi diag` as a process: with a deadline, in its own group, with bounded output.
 
-`dcgmi` is only a client; the tests run inside a host engine. Where `nv-hostengine` is installed (the image)
-one is started for this check alone, on a Unix socket: its release then equals the client's, port 5555 stays
-free although the task shares the host's network, and an engine that the host runs for its metrics is left in
-peace. Where it is not installed, dcgmi finds the engine that runs on the host by itself.
+`dcgmi` is only a client; the tests run inside a host engine. If `nv-hostengine` is installed (in the image), one is
+started for this check alone, on a Unix socket. Its release then equals the client's, port 5555 stays free although the
+task shares the host's network, and an engine that the host runs for metrics is not disturbed. Otherwise dcgmi itself
+finds the engine that runs on the host.
 """
 
 from __future__ import annotations
@@ -28,31 +28,42 @@ from health_check import remedies
 OUTPUT_BYTES_MAX = 8 * 1024 * 1024
 ERROR_BYTES_MAX = 64 * 1024
 ENGINE_READY_WITHIN_S = 30.0
+"""Seconds that a host engine has to start."""
 PIPES_CLOSE_WITHIN_S = 5.0
 KILLED_WITHIN_S = 10.0
 PAUSE_S = 20.0
+"""Seconds between two runs of dcgmi."""
 POLL_S = 0.05
 
 
 class StopRequested(Exception):
-    """SIGTERM: the task is being stopped."""
+    """SIGTERM was received: the task is being stopped."""
 
 
 @dataclass(frozen=True)
-class Run:
-    """`exit_code` as a shell has it: 128+n for signal n, 124 past the deadline, 126 or 127 without dcgmi."""
+class ProcessRun:
+    """A process that has ended.
+
+    `exit_code` is as in a shell: 128+n for signal n, 124 after the deadline, 126 or 127 if dcgmi cannot be executed or
+    is missing.
+    """
 
     output: str
     error: str
     exit_code: int
 
 
-def diagnose(level: int, timeout_s: float, *, gpus: Set[int] | None = None, pause_s: float = PAUSE_S) -> Run:
-    """`dcgmi diag -r <level> -j`, once more after a time-out inside DCGM, and again while another one runs.
+def diagnose(level: int, timeout_s: float, *, gpus: Set[int] | None = None, pause_s: float = PAUSE_S) -> ProcessRun:
+    """Run `dcgmi diag -r <level> -j`; repeat it once after a timeout inside DCGM, and while another diagnostic runs.
 
-    `gpus`: indices of the only ones to examine, None for all. All tries share `timeout_s`. A stop of the task ends it
-    with 143, the code of SIGTERM. If the host engine that was started for it has died, the code is that of a lost
-    connection: dcgmi may wait for an answer until the deadline, and that is no GPU that hangs.
+    If the task is stopped, the exit code is 143, that of SIGTERM. If the host engine of this check has died, the exit
+    code is that of a lost connection: dcgmi may wait until the deadline then, and no GPU hangs.
+
+    Args:
+        level: the level of the diagnostic.
+        timeout_s: seconds for all attempts together.
+        gpus: indices of the GPUs to examine; None for all.
+        pause_s: seconds between two attempts.
     """
     deadline = time.monotonic() + timeout_s
     timed_out_before = False
@@ -72,13 +83,13 @@ def diagnose(level: int, timeout_s: float, *, gpus: Set[int] | None = None, paus
                 timed_out_before = timed_out_before or timed_out
                 time.sleep(pause_s)
     except StopRequested:
-        return Run("", "the task was stopped", 128 + signal.SIGTERM)
+        return ProcessRun("", "the task was stopped", 128 + signal.SIGTERM)
 
 
-def run_bounded(command: Sequence[str], timeout_s: float) -> Run:
-    """Runs a command to its end, or kills its whole process group when `timeout_s` is over.
+def run_bounded(command: Sequence[str], timeout_s: float) -> ProcessRun:
+    """Run a command to its end, or kill its whole process group after `timeout_s`.
 
-    Output beyond OUTPUT_BYTES_MAX is read and dropped, which leaves its JSON incomplete, hence unreadable.
+    Output beyond OUTPUT_BYTES_MAX is read and dropped. Its JSON is then incomplete, hence unreadable.
     """
     try:
         process = subprocess.Popen(
@@ -89,9 +100,9 @@ def run_bounded(command: Sequence[str], timeout_s: float) -> Run:
             start_new_session=True,
         )
     except FileNotFoundError:
-        return Run("", f"{command[0]} is not installed", remedies.NOT_INSTALLED)
+        return ProcessRun("", f"{command[0]} is not installed", remedies.NOT_INSTALLED)
     except OSError as error:
-        return Run("", f"{command[0]} cannot be executed: {error}", remedies.NOT_EXECUTABLE)
+        return ProcessRun("", f"{command[0]} cannot be executed: {error}", remedies.NOT_EXECUTABLE)
     assert process.stdout and process.stderr
     output = _BoundedReader(process.stdout, OUTPUT_BYTES_MAX)
     error_output = _BoundedReader(process.stderr, ERROR_BYTES_MAX)
@@ -102,34 +113,36 @@ def run_bounded(command: Sequence[str], timeout_s: float) -> Run:
         exit_code = remedies.DEADLINE_PASSED
     finally:
         _kill_group(process)
-    return Run(output.text(), error_output.text(), exit_code)
+    return ProcessRun(output.text(), error_output.text(), exit_code)
 
 
 class _BoundedReader:
-    """Drains a pipe in a thread and keeps its first bytes: a talkative process neither blocks nor fills us."""
+    """Drains a pipe in a thread and stores its first bytes: much output neither blocks the process nor fills the
+    memory.
+    """
 
     def __init__(self, pipe: IO[bytes], bytes_max: int) -> None:
         self._pipe = pipe
         self._bytes_max = bytes_max
-        self._kept = bytearray()
+        self._content = bytearray()
         self._thread = threading.Thread(target=self._drain, daemon=True)
         self._thread.start()
 
     def _drain(self) -> None:
         with self._pipe:
             while chunk := self._pipe.read1(65_536):  # type: ignore[attr-defined]
-                self._kept += chunk[: self._bytes_max - len(self._kept)]
+                self._content += chunk[: self._bytes_max - len(self._content)]
 
     def text(self) -> str:
-        """What came, after the pipe closed; or so far, where a process of another group holds it open."""
+        """Return the output once the pipe is closed, or so far if a process of another group holds the pipe open."""
         self._thread.join(PIPES_CLOSE_WITHIN_S)
-        return bytes(self._kept).decode(errors="replace")
+        return bytes(self._content).decode(errors="replace")
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process that still runs, with its children. One that sleeps in the driver may survive even this."""
+    """Kill a running process and its children. A process that sleeps in the driver may survive this."""
     if process.poll() is not None:
-        return  # its number may belong to somebody else
+        return  # the pid may belong to another process by now
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -138,10 +151,10 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 
 @contextlib.contextmanager
 def _host_engine() -> Iterator[tuple[list[str], Callable[[], bool]]]:
-    """The arguments that lead dcgmi to its host engine, which lives as long as the context, and whether it still does.
+    """Yield the arguments with which dcgmi finds its host engine, and a function that tests whether it still runs.
 
-    An engine that does not come up is no verdict: dcgmi is left to look on the host, and says 235 if there is
-    none.
+    The engine runs as long as the context. An engine that does not start is no verdict: dcgmi then searches the host,
+    and exits with 235 if there is none.
     """
     program = shutil.which("nv-hostengine")
     if program is None:
@@ -173,7 +186,7 @@ def _answers(engine: subprocess.Popen[bytes], address: Path) -> bool:
 
 @contextlib.contextmanager
 def stop_raises() -> Iterator[None]:
-    """Turns SIGTERM into StopRequested. The first process of a container has no default action for it."""
+    """Raise StopRequested on SIGTERM. The first process of a container has no default action for it."""
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
         raise StopRequested

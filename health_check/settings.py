@@ -1,10 +1,10 @@
-"""What the task definition and its overrides tell the health check, read once from the environment.
+"""Settings of the health check, read once from the environment of the task.
 
 The control plane sends the overrides: CHECK_ID, INSTANCE_ID, VERDICT_BUCKET, VERDICT_KEY, CHECK_LEVEL, EXPECTED_GPUS,
-CHECK_TIMEOUT_S, SINCE and FOCUS. A mistake in them is a mistake of gpu-recovery, so it never ends in CONFIGURATION:
-the check goes on without the value, and the verdict says so. Without the first four there is nowhere to put a verdict,
+CHECK_TIMEOUT_S, SINCE and FOCUS. An invalid override is a defect of gpu-recovery, so it never ends in CONFIGURATION:
+the check continues without the value, and the verdict says so. Without the first four there is no place for a verdict,
 and the check is inconclusive. The task definition belongs to the deployment: XID_POLICY, HOST_PROC, HOST_KMSG and
-AWS_REGION. A mistake there is one of configuration, unless the hardware is to blame.
+AWS_REGION. An error there is a configuration error, unless the hardware is to blame.
 """
 
 from __future__ import annotations
@@ -15,40 +15,44 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from health_check.remedies import Remedy
+from health_check.remedies import FindingRemedy
 from health_check.xid import bus_id
 from health_check.xid_table import XidPolicy
 
 # Seconds that a diagnostic of a level may take. Measured on cloud instances: level 2 up to 10.5 minutes,
-# level 4 up to 2.25 hours; a check that is cut short too early looks like a hang, and a hang costs a reboot.
-PASSIVE = 0  # no diagnostic: only what the kernel's log and the driver say, for instances where others work
+# level 4 up to 2.25 hours. A check that is cut short looks like a hang, and a hang costs a reboot.
+PASSIVE = 0  # no diagnostic, only kernel log and driver: for instances that run jobs
 TIMEOUT_S_BY_LEVEL = {PASSIVE: 120, 1: 300, 2: 1_200, 3: 2_700, 4: 10_800}
 FOCUS_MAX = 64
+"""Largest number of suspects."""
 SHOWN_MAX = 80
+"""Largest number of characters of a value that a message shows."""
 _INDEX_OR_UUID = re.compile(r"[0-9]{1,3}|(GPU|MIG)-[0-9a-zA-Z-]{1,60}")
 
 
-class SettingsError(ValueError):
-    """A variable is missing or unusable. The message names it."""
+class CheckSettingsError(ValueError):
+    """A required variable is missing. The message names it."""
 
 
 @dataclass(frozen=True)
 class Unread:
-    """A variable that cannot be read. `message` says what the check does without it, `remedy` what that means for the
-    verdict."""
+    """A variable that cannot be read.
+
+    `message` says what the check does without it, `remedy` what that means for the verdict.
+    """
 
     name: str
-    remedy: Remedy
+    remedy: FindingRemedy
     message: str
 
 
 @dataclass(frozen=True)
-class Settings:
+class CheckSettings:
     """One check of one instance.
 
-    `expected_gpus` is None when the caller does not know; `region` is None when botocore may find it itself.
-    `focus` are GPUs that the caller suspects, by index, UUID or PCI address (`dddd:bb:dd`); `since` is when the time
-    asked about began (aware), None for the boot. `unread` are the variables that could not be read.
+    `expected_gpus` is None if the caller does not know; `region` is None if botocore may find it itself. `focus` are
+    GPUs that the caller suspects, by index, UUID or PCI address (`dddd:bb:dd`). `since` is the begin of the time in
+    question (aware), None for the boot. `unread` are the variables that could not be read.
     """
 
     check_id: str
@@ -67,11 +71,14 @@ class Settings:
     unread: tuple[Unread, ...] = ()
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> Settings:
-        """Raises SettingsError if CHECK_ID, INSTANCE_ID, VERDICT_BUCKET or VERDICT_KEY is missing, and for no other."""
+    def from_environment(cls, environment: Mapping[str, str]) -> CheckSettings:
+        """Read the settings.
+
+        Raises CheckSettingsError only if CHECK_ID, INSTANCE_ID, VERDICT_BUCKET or VERDICT_KEY is missing.
+        """
         reader = _Reader(environment)
         level = reader.level()
-        timeout_s = reader.number("CHECK_TIMEOUT_S", 1, 86_400, Remedy.IGNORE, "the level's own limit is used")
+        timeout_s = reader.number("CHECK_TIMEOUT_S", 1, 86_400, FindingRemedy.IGNORE, "the level's own limit is used")
         return cls(
             check_id=_required(environment, "CHECK_ID"),
             instance_id=_required(environment, "INSTANCE_ID"),
@@ -79,7 +86,7 @@ class Settings:
             verdict_key=_required(environment, "VERDICT_KEY"),
             level=level,
             expected_gpus=reader.number(
-                "EXPECTED_GPUS", 0, 1_024, Remedy.CONTACT_SUPPORT, "nobody can tell whether a GPU is missing"
+                "EXPECTED_GPUS", 0, 1_024, FindingRemedy.CONTACT_SUPPORT, "nobody can tell whether a GPU is missing"
             ),
             timeout_s=timeout_s or TIMEOUT_S_BY_LEVEL[level],
             host_proc=Path(environment.get("HOST_PROC") or "/proc"),
@@ -95,7 +102,7 @@ class Settings:
 
 @dataclass
 class _Reader:
-    """Reads the variables that a check can do without, and keeps what could not be read."""
+    """Reads the optional variables, and records those that could not be read."""
 
     environment: Mapping[str, str]
     unread: list[Unread] = field(default_factory=list)
@@ -103,19 +110,19 @@ class _Reader:
     def _text(self, name: str) -> str:
         return self.environment.get(name, "").strip()
 
-    def _cannot(self, name: str, remedy: Remedy, what: str, instead: str) -> None:
+    def _cannot(self, name: str, remedy: FindingRemedy, what: str, instead: str) -> None:
         self.unread.append(Unread(name, remedy, f"{name} {what}; {instead}"))
 
     def level(self) -> int:
-        """The level of the diagnostic; without one, what can be said without a diagnostic."""
+        """Return the level of the diagnostic; without a valid level PASSIVE, which runs no diagnostic."""
         instead = "no diagnostic is run"
-        found = self.number("CHECK_LEVEL", PASSIVE, 4, Remedy.CONTACT_SUPPORT, instead)
-        if found is None and not self._text("CHECK_LEVEL"):
-            self._cannot("CHECK_LEVEL", Remedy.CONTACT_SUPPORT, "is not set", instead)
-        return PASSIVE if found is None else found
+        level = self.number("CHECK_LEVEL", PASSIVE, 4, FindingRemedy.CONTACT_SUPPORT, instead)
+        if level is None and not self._text("CHECK_LEVEL"):
+            self._cannot("CHECK_LEVEL", FindingRemedy.CONTACT_SUPPORT, "is not set", instead)
+        return PASSIVE if level is None else level
 
-    def number(self, name: str, least: int, most: int, remedy: Remedy, instead: str) -> int | None:
-        """A whole number from `least` to `most`; None where there is none."""
+    def number(self, name: str, least: int, most: int, remedy: FindingRemedy, instead: str) -> int | None:
+        """Return an integer from `least` to `most`; None without a valid one."""
         text = self._text(name)
         if not text:
             return None
@@ -126,20 +133,20 @@ class _Reader:
         return int(text)
 
     def focus(self) -> tuple[str, ...]:
-        """The suspects, each by one name. FOCUS is a hint: what is no name of a GPU is left out."""
-        told = [name.strip() for name in self._text("FOCUS").split(",") if name.strip()]
-        names = {name: gpu_name(name) for name in told}
+        """Return the suspects, each by one name. FOCUS is a hint: a text that names no GPU is left out."""
+        texts = [name.strip() for name in self._text("FOCUS").split(",") if name.strip()]
+        names = {name: gpu_name(name) for name in texts}
         wrong = [name for name, known in names.items() if known is None]
         if wrong:
             what = f"has {wrong[0][:SHOWN_MAX]!a}, no index, UUID or PCI address of a GPU"
-            self._cannot("FOCUS", Remedy.IGNORE, what, "all GPUs are examined")
-        found = tuple(dict.fromkeys(known for known in names.values() if known is not None))
-        if len(found) > FOCUS_MAX:
-            self._cannot("FOCUS", Remedy.IGNORE, f"has {len(found)} names", f"the first {FOCUS_MAX} count")
-        return found[:FOCUS_MAX]
+            self._cannot("FOCUS", FindingRemedy.IGNORE, what, "all GPUs are examined")
+        suspects = tuple(dict.fromkeys(known for known in names.values() if known is not None))
+        if len(suspects) > FOCUS_MAX:
+            self._cannot("FOCUS", FindingRemedy.IGNORE, f"has {len(suspects)} names", f"the first {FOCUS_MAX} count")
+        return suspects[:FOCUS_MAX]
 
     def time(self, name: str) -> datetime | None:
-        """A time in ISO 8601, UTC where it names no zone; None where there is none."""
+        """Return a time in ISO 8601, UTC if it names no zone; None without a valid time."""
         text = self._text(name)
         if not text:
             return None
@@ -148,26 +155,26 @@ class _Reader:
             return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
         except (ValueError, OverflowError):
             what = f"is {text[:SHOWN_MAX]!a}, no time in ISO 8601"
-            self._cannot(name, Remedy.IGNORE, what, "everything since the boot counts")
+            self._cannot(name, FindingRemedy.IGNORE, what, "everything since the boot counts")
             return None
 
     def policy(self) -> XidPolicy:
-        """Whose list of XIDs is followed. The task definition of the deployment says so."""
+        """Return the vendor of the list of XIDs to apply, as the task definition says."""
         text = self._text("XID_POLICY") or XidPolicy.NVIDIA
         if text not in set(XidPolicy):
             what = f"is {text[:SHOWN_MAX]!a}, none of {', '.join(XidPolicy)}"
-            self._cannot("XID_POLICY", Remedy.FIX_CONFIGURATION, what, f"{XidPolicy.NVIDIA} is followed")
+            self._cannot("XID_POLICY", FindingRemedy.FIX_CONFIGURATION, what, f"{XidPolicy.NVIDIA} is followed")
             return XidPolicy.NVIDIA
         return XidPolicy(text)
 
 
 def gpu_name(text: str) -> str | None:
-    """The index, the UUID or the PCI address (as `dddd:bb:dd`) that `text` is; None for any other text."""
+    """Return the index, the UUID or the PCI address (as `dddd:bb:dd`) that `text` is; None for any other text."""
     return text if _INDEX_OR_UUID.fullmatch(text) else bus_id(text)
 
 
 def _required(environment: Mapping[str, str], name: str) -> str:
     value = environment.get(name, "").strip()
     if not value:
-        raise SettingsError(f"{name} is not set")
+        raise CheckSettingsError(f"{name} is not set")
     return value

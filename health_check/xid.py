@@ -1,7 +1,8 @@
-"""From messages of the kernel log to the errors they report: XIDs of a GPU, SXids of an NVSwitch. Pure and total.
+"""Parses kernel messages into errors: XIDs of a GPU, SXids of an NVSwitch. Pure.
 
-Shapes differ by driver release: with and without `PCI:`, with text after the code or nothing, with an anonymised
-address, with a line that only says that a GPU has fallen off the bus (which is XID 79), in one message or in two.
+It never raises. The shapes differ by driver release: with and without `PCI:`; with or without text after the code;
+with an anonymised address; with a line that only says that a GPU has fallen off the bus (which is XID 79), in one
+message or in two.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from health_check.kernel_log import Message
+from health_check.kernel_log import KernelMessage
 
 FALLEN_OFF_THE_BUS = 79
+"""The XID of a GPU that has fallen off the bus."""
 TEXT_MAX = 300
 MESSAGES_OF_ONE_LOSS = 5
+"""Largest distance of the two messages that report one lost GPU."""
 _XID = re.compile(r"NVRM:\s{0,4}Xid\s{0,4}\(([^)\n]{1,64})\)[^:\n]{0,40}:\s{0,4}(\d{1,4})(?!\d)(.*)", re.DOTALL)
 _ADDRESS = r"((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2})"
 _LOST = re.compile(rf"NVRM:\s{{1,4}}GPU {_ADDRESS}\.0:\s{{1,4}}GPU has fallen off the bus")
@@ -29,7 +32,7 @@ _PCI = re.compile(r"(?:PCI:)?(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-
 
 @dataclass(frozen=True)
 class XidEvent:
-    """One XID. `pci_bus_id` is `dddd:bb:dd`, or None where the log hides it; `text` is what follows the code."""
+    """One XID. `pci_bus_id` is `dddd:bb:dd`, or None if the log hides it; `text` is the text after the code."""
 
     code: int
     pci_bus_id: str | None
@@ -48,49 +51,49 @@ class SxidEvent:
 
 
 @dataclass(frozen=True)
-class Events:
-    """Everything found, in the order of the log. `driver_version` is the one that was loaded last."""
+class LoggedErrors:
+    """All errors in the order of the log. `driver_version` is the version that was loaded last."""
 
     xids: tuple[XidEvent, ...] = ()
     sxids: tuple[SxidEvent, ...] = ()
     driver_version: str | None = None
 
 
-def find(messages: Iterable[Message]) -> Events:
-    """The errors in the log's messages."""
-    told = [message for message in messages if "NV" in message.text or "SXid" in message.text]
-    versions = [found[1] for message in told if (found := _DRIVER.search(message.text))]
-    return Events(tuple(_xids(told)), tuple(_sxids(told)), versions[-1] if versions else None)
+def find(messages: Iterable[KernelMessage]) -> LoggedErrors:
+    """Return the errors in the messages of the log."""
+    relevant = [message for message in messages if "NV" in message.text or "SXid" in message.text]
+    versions = [match[1] for message in relevant if (match := _DRIVER.search(message.text))]
+    return LoggedErrors(tuple(_xids(relevant)), tuple(_sxids(relevant)), versions[-1] if versions else None)
 
 
 def bus_id(address: str) -> str | None:
-    """`0000:3b:00` for any way to write it: with `PCI:`, `.0`, eight digits of domain, or capitals."""
-    found = _PCI.fullmatch(address.strip())
-    return f"{int(found[1] or '0', 16):04x}:{found[2]}:{found[3]}".lower() if found else None
+    """Return the address as `0000:3b:00`, from any spelling: with `PCI:`, `.0`, eight digits of domain, or capitals."""
+    match = _PCI.fullmatch(address.strip())
+    return f"{int(match[1] or '0', 16):04x}:{match[2]}:{match[3]}".lower() if match else None
 
 
-def _xids(messages: list[Message]) -> Iterator[XidEvent]:
-    losing: tuple[int, str] | None = None  # the message where a loss began to be told, and the address it named
+def _xids(messages: list[KernelMessage]) -> Iterator[XidEvent]:
+    loss: tuple[int, str] | None = None  # the first message of a loss, and its address
     for number, message in enumerate(messages):
-        if found := _XID.search(message.text):
-            yield XidEvent(int(found[2]), bus_id(found[1]), message.at, _line(found[3]))
+        if match := _XID.search(message.text):
+            yield XidEvent(int(match[2]), bus_id(match[1]), message.at, _line(match[3]))
             continue
-        if found := _LOST.search(message.text):
-            yield XidEvent(FALLEN_OFF_THE_BUS, bus_id(found[1]), message.at, "GPU has fallen off the bus")
+        if match := _LOST.search(message.text):
+            yield XidEvent(FALLEN_OFF_THE_BUS, bus_id(match[1]), message.at, "GPU has fallen off the bus")
             continue
-        if found := _LOST_BEGINS.search(message.text):
-            losing = number, found[1]
-        if losing and number - losing[0] <= MESSAGES_OF_ONE_LOSS and _LOST_ENDS in message.text:
-            yield XidEvent(FALLEN_OFF_THE_BUS, bus_id(losing[1]), message.at, f"GPU has {_LOST_ENDS}")
-            losing = None
+        if match := _LOST_BEGINS.search(message.text):
+            loss = number, match[1]
+        if loss and number - loss[0] <= MESSAGES_OF_ONE_LOSS and _LOST_ENDS in message.text:
+            yield XidEvent(FALLEN_OFF_THE_BUS, bus_id(loss[1]), message.at, f"GPU has {_LOST_ENDS}")
+            loss = None
 
 
-def _sxids(messages: list[Message]) -> Iterator[SxidEvent]:
+def _sxids(messages: list[KernelMessage]) -> Iterator[SxidEvent]:
     for message in messages:
-        if found := _SXID.search(message.text):
-            yield SxidEvent(int(found[2]), found[3].casefold() == "fatal", message.at, _line(message.text))
-        elif found := _FABRIC_MANAGER.search(message.text):
-            yield SxidEvent(int(found[2]), found[1] is None, message.at, _line(message.text))
+        if match := _SXID.search(message.text):
+            yield SxidEvent(int(match[2]), match[3].casefold() == "fatal", message.at, _line(message.text))
+        elif match := _FABRIC_MANAGER.search(message.text):
+            yield SxidEvent(int(match[2]), match[1] is None, message.at, _line(message.text))
 
 
 def _line(text: str) -> str:

@@ -1,10 +1,10 @@
-"""The table of XIDs: what each code asks of the instance it was seen on, by NVIDIA's catalogue or by AWS's lists.
+"""The table of XIDs: the class of each code, by NVIDIA's catalogue or by AWS's lists.
 
-`xid_table.csv` has a row per code: NVIDIA's immediate action, the driver from which on its recovery action covers the
-code, our class, the class if it is seen again (`repeated`) or without the error it follows (`alone`), and the class
-that AWS's public lists give it where they differ (`aws`). No GPU can be reset from a container instance, so what asks
-for a reset is REBOOT. Whether the second reboot is a replacement is decided by the control plane, which knows the
-history.
+`xid_table.csv` has a row per code. It holds NVIDIA's immediate action, the driver since which its recovery action
+covers the code, and the class of this project. Further columns are the class if the error repeats (`repeated`) or
+occurs without the error it follows (`alone`), and the class of AWS's public lists if it differs (`aws`). A container
+cannot reset a GPU, so a code that asks for a reset is REBOOT. The control plane, which knows the history, decides
+whether the second reboot is a replacement.
 """
 
 from __future__ import annotations
@@ -17,26 +17,27 @@ from enum import StrEnum
 from pathlib import Path
 
 RECOVERY_ACTION_CHANGED = 154
+"""The XID that reports a new recovery action."""
 _TABLE = Path(__file__).with_name("xid_table.csv")
 XID_TABLE_VERSION = f"2026-11-{hashlib.sha256(_TABLE.read_bytes()).hexdigest()[:8]}"
-"""By which rows a verdict was reached: the month of the catalogue, and a digest, for no row changes unnoticed."""
+"""Version of the table: the month of the catalogue, and a digest, so that every change of a row is visible."""
 
 
 class XidClass(StrEnum):
-    """What an XID asks for. The order is the order of gravity."""
+    """What an XID asks for, in the order of gravity."""
 
     IGNORE = "IGNORE"
-    FOLLOW_OTHER = "FOLLOW_OTHER"  # it comes with another XID, which says what is wrong
-    APP = "APP"  # the application's doing
+    FOLLOW_OTHER = "FOLLOW_OTHER"  # it follows another XID, which is the cause
+    APP = "APP"  # caused by the application
     WATCH = "WATCH"  # worth a note
     CONFIG = "CONFIG"
-    DIAG = "DIAG"  # it takes a diagnosis to tell
+    DIAG = "DIAG"  # needs a diagnostic
     REBOOT = "REBOOT"
     REPLACE = "REPLACE"
 
 
 class XidPolicy(StrEnum):
-    """Whose list is followed where vendors disagree."""
+    """The vendor of the list to apply where the vendors disagree."""
 
     NVIDIA = "nvidia"
     AWS = "aws"
@@ -44,8 +45,11 @@ class XidPolicy(StrEnum):
 
 @dataclass(frozen=True)
 class KnownXid:
-    """One row. `action_since_driver` is the release (its first number) since which the driver's recovery action covers
-    the code, None where it never does; `fixed` says that a policy overrides whatever the message itself tells."""
+    """One row of the table.
+
+    `action_since_driver` is the first number of the release since which the driver's recovery action covers the code,
+    None if it never does. `fixed` says that the policy overrides the content of the message.
+    """
 
     mnemonic: str
     xid_class: XidClass
@@ -81,5 +85,5 @@ TABLES: Mapping[XidPolicy, Mapping[int, KnownXid]] = {policy: _read(_TABLE, poli
 
 
 def known(code: int, policy: XidPolicy) -> KnownXid:
-    """The row of a code; an unknown code asks for a diagnosis, never for silence."""
+    """Return the row of a code. An unknown code asks for a diagnostic; it is never ignored."""
     return TABLES[policy].get(code, UNKNOWN)

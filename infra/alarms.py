@@ -13,7 +13,7 @@ from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from infra.metrics import FIVE_MINUTES, HOUR, Watched, measured, of_rule, of_table, undelivered
+from infra.metrics import FIVE_MINUTES, HOUR, MonitoredResources, of_rule, of_table, our_metric, undelivered
 
 RUNBOOKS = "docs/runbooks"
 OVERDUE_S_MAX = 900
@@ -26,7 +26,7 @@ MESSAGE_AGE_S_MAX = 300
 class Alarms(Construct):
     """`all` holds every alarm, for the dashboard."""
 
-    def __init__(self, scope: Construct, construct_id: str, *, topic: sns.ITopic, watched: Watched) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, topic: sns.ITopic, watched: MonitoredResources) -> None:
         super().__init__(scope, construct_id)
         self._action = actions.SnsAction(topic)
         self.all: list[cloudwatch.Alarm] = []
@@ -39,88 +39,131 @@ class Alarms(Construct):
 
     def _recoveries(self) -> None:
         self._alarm(
-            "RecoveryOverdue", "recovery-overdue", measured("OverdueSeconds", "Maximum"), above=OVERDUE_S_MAX,
-            evaluations=2, tells_end=True, says="A job or an instance is long past its deadline and nothing moves it",
-        )  # fmt: skip
+            "RecoveryOverdue",
+            "recovery-overdue",
+            our_metric("OverdueSeconds", "Maximum"),
+            above=OVERDUE_S_MAX,
+            evaluations=2,
+            tells_end=True,
+            says="A job or an instance is long past its deadline and nothing moves it",
+        )
         self._alarm(
-            "BreakerOpen", "breaker-open", measured("BreakerOpenSeconds", "Maximum"), tells_end=True,
+            "BreakerOpen",
+            "breaker-open",
+            our_metric("BreakerOpenSeconds", "Maximum"),
+            tells_end=True,
             says="So many instances look bad at once that no repair begins",
-        )  # fmt: skip
+        )
         self._alarm(
-            "RecoveryPaused", "recovery-paused", measured("PausedSeconds", "Maximum"), above=PAUSED_S_MAX,
-            tells_end=True, says="Recovery has been paused for four hours: faults are not healed",
-        )  # fmt: skip
+            "RecoveryPaused",
+            "recovery-paused",
+            our_metric("PausedSeconds", "Maximum"),
+            above=PAUSED_S_MAX,
+            tells_end=True,
+            says="Recovery has been paused for four hours: faults are not healed",
+        )
         self._alarm(
-            "RebootsMany", "reboots-many", measured("Reboots", "Sum", HOUR), above=REBOOTS_PER_HOUR_MAX,
+            "RebootsMany",
+            "reboots-many",
+            our_metric("Reboots", "Sum", HOUR),
+            above=REBOOTS_PER_HOUR_MAX,
             says=f"More than {REBOOTS_PER_HOUR_MAX} instances were rebooted within an hour",
-        )  # fmt: skip
+        )
 
-    def _words(self, watched: Watched) -> None:
+    def _words(self, watched: MonitoredResources) -> None:
         for name, topic in watched.topics.items():
             self._alarm(
-                f"{name}Unreached", "notices-lost", undelivered(topic),
+                f"{name}Unreached",
+                "notices-lost",
+                undelivered(topic),
                 says=f"SNS could not deliver a message of the topic {name} to a subscriber",
-            )  # fmt: skip
+            )
         self._alarm(
-            "NoticesFailed", "notices-lost", measured("NoticesFailed", "Sum"), again=True,
+            "NoticesFailed",
+            "notices-lost",
+            our_metric("NoticesFailed", "Sum"),
+            again=True,
             says="Messages to operators cannot be published; they are kept and tried again",
-        )  # fmt: skip
+        )
         self._alarm(
-            "WordsUnsaid", "words-unsaid", measured("Unsaid", "Sum"), again=True,
+            "WordsUnsaid",
+            "words-unsaid",
+            our_metric("Unsaid", "Sum"),
+            again=True,
             says="Events on the bus or calls for the scheduler cannot be sent; they are kept and tried again",
-        )  # fmt: skip
+        )
 
-    def _dead_letters(self, watched: Watched) -> None:
-        for name, queue in watched.dead_ends.items():
+    def _dead_letters(self, watched: MonitoredResources) -> None:
+        for name, queue in watched.dead_letter_queues.items():
             depth = queue.metric_approximate_number_of_messages_visible(period=Duration.minutes(1), statistic="Maximum")
             self._alarm(f"{name}NotEmpty", "dead-letters", depth, says=f"Messages that nobody could handle: {name}")
         for name, function in watched.asynchronous.items():
             lost = function.metric("DestinationDeliveryFailures", period=FIVE_MINUTES, statistic="Sum")
             self._alarm(
-                f"{name}EventsLost", "events-lost", lost,
+                f"{name}EventsLost",
+                "events-lost",
+                lost,
                 says=f"{name} gave up an event, and not even the queue of failed events could take it",
-            )  # fmt: skip
+            )
         for name, rule in watched.rules.items():
             self._alarm(
-                f"{name}RuleFailed", "events-lost", of_rule(rule, "FailedInvocations"),
+                f"{name}RuleFailed",
+                "events-lost",
+                of_rule(rule, "FailedInvocations"),
                 says=f"EventBridge gave up events of the rule {name} for good",
-            )  # fmt: skip
+            )
             self._alarm(
-                f"{name}RuleDeadLettered", "dead-letters", of_rule(rule, "InvocationsSentToDlq"),
+                f"{name}RuleDeadLettered",
+                "dead-letters",
+                of_rule(rule, "InvocationsSentToDlq"),
                 says=f"EventBridge could not deliver events of the rule {name} and has put them aside",
-            )  # fmt: skip
+            )
             self._alarm(
-                f"{name}RuleLost", "events-lost", of_rule(rule, "InvocationsFailedToBeSentToDlq"),
+                f"{name}RuleLost",
+                "events-lost",
+                of_rule(rule, "InvocationsFailedToBeSentToDlq"),
                 says=f"EventBridge could put events of the rule {name} nowhere, and they are gone",
-            )  # fmt: skip
+            )
 
-    def _functions(self, watched: Watched) -> None:
+    def _functions(self, watched: MonitoredResources) -> None:
         for name, function in watched.functions.items():
             self._alarm(
-                f"{name}Errors", "function-errors", function.metric_errors(period=FIVE_MINUTES), again=True,
+                f"{name}Errors",
+                "function-errors",
+                function.metric_errors(period=FIVE_MINUTES),
+                again=True,
                 says=f"{name} fails again and again",
-            )  # fmt: skip
+            )
             self._alarm(
-                f"{name}Throttled", "function-throttled", function.metric_throttles(period=FIVE_MINUTES), again=True,
+                f"{name}Throttled",
+                "function-throttled",
+                function.metric_throttles(period=FIVE_MINUTES),
+                again=True,
                 says=f"Lambda refuses to run {name}: the account has no concurrency left",
-            )  # fmt: skip
+            )
 
-    def _schedules(self, watched: Watched) -> None:
+    def _schedules(self, watched: MonitoredResources) -> None:
         # Nothing arrives when nothing runs: silence itself is the alarm.
         self._alarm(
-            "ReconcilerSilent", "reconciler-silent", watched.reconciler.metric_invocations(period=FIVE_MINUTES),
-            below=1, evaluations=2, missing=cloudwatch.TreatMissingData.BREACHING, tells_end=True,
+            "ReconcilerSilent",
+            "reconciler-silent",
+            watched.reconciler.metric_invocations(period=FIVE_MINUTES),
+            below=1,
+            evaluations=2,
+            missing=cloudwatch.TreatMissingData.BREACHING,
+            tells_end=True,
             says="The reconciler has not run for ten minutes: deadlines pass unnoticed",
-        )  # fmt: skip
-        age = watched.scheduler_queue.metric_approximate_age_of_oldest_message(
-            period=FIVE_MINUTES, statistic="Maximum"
-        )  # fmt: skip
+        )
+        age = watched.scheduler_queue.metric_approximate_age_of_oldest_message(period=FIVE_MINUTES, statistic="Maximum")
         self._alarm(
-            "SchedulerLate", "scheduler-late", age, above=MESSAGE_AGE_S_MAX,
+            "SchedulerLate",
+            "scheduler-late",
+            age,
+            above=MESSAGE_AGE_S_MAX,
             says="A message for the scheduler is older than five minutes: jobs are not placed",
-        )  # fmt: skip
+        )
 
-    def _services(self, watched: Watched) -> None:
+    def _services(self, watched: MonitoredResources) -> None:
         for name, table in watched.tables.items():
             # One metric each. The counts of refused events are of the table without its indexes. What an index refuses
             # to a reader is found among the refused requests, by operation: indexes are read by Query. A decision
@@ -135,9 +178,12 @@ class Alarms(Construct):
                 sentence = f"DynamoDB {says} the table of {name.lower()}"
                 self._alarm(f"{name}{kind}", "tables", metric, again=True, says=sentence)
         self._alarm(
-            "ApiFailing", "api-failing", watched.api.metric_server_error(period=FIVE_MINUTES, statistic="Sum"),
-            again=True, says="The job API answers with errors of its own (5xx)",
-        )  # fmt: skip
+            "ApiFailing",
+            "api-failing",
+            watched.api.metric_server_error(period=FIVE_MINUTES, statistic="Sum"),
+            again=True,
+            says="The job API answers with errors of its own (5xx)",
+        )
 
     def _alarm(
         self,

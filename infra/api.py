@@ -79,10 +79,11 @@ class JobApi(Construct):
         # Without these the stage could be made first, and API Gateway knows no rate for a route that is not there.
         resource.route_settings = {
             f"{method} {path}": {
-                "ThrottlingRateLimit": _NODES.rate_limit, "ThrottlingBurstLimit": _NODES.burst_limit,
+                "ThrottlingRateLimit": _NODES.rate_limit,
+                "ThrottlingBurstLimit": _NODES.burst_limit,
             }
             for method, path in routes
-        }  # fmt: skip
+        }
         stage.node.add_dependency(*routes.values())
 
     def _node_routes(
@@ -93,9 +94,11 @@ class JobApi(Construct):
         for path, signed in _NODE_PATHS.items():
             method = apigatewayv2.HttpMethod.POST if signed else apigatewayv2.HttpMethod.ANY
             (made[method.value, path],) = self.http_api.add_routes(
-                path=path, methods=[method], integration=integration,
+                path=path,
+                methods=[method],
+                integration=integration,
                 authorizer=authorizers.HttpIamAuthorizer() if signed else None,
-            )  # fmt: skip
+            )
         return made
 
     @property

@@ -5,7 +5,7 @@ from aws_cdk import Aws
 from infra.settings import DeploymentSettings
 
 
-class Cluster:
+class ClusterArns:
     """ARNs are built from the deployment's own partition, region and account, so one template serves them all."""
 
     def __init__(self, settings: DeploymentSettings) -> None:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
-from gpu_recovery.core.measures import INSTANCES_ENTERED, JOBS_ENTERED, PHASES
+from gpu_recovery.core.metrics import INSTANCES_ENTERED, JOBS_ENTERED, PHASES
 
 from infra.alarms import RUNBOOKS, Alarms
-from infra.metrics import FIVE_MINUTES, HOUR, OPERATIONS, Watched, measured, of_rule, of_table, undelivered
+from infra.metrics import FIVE_MINUTES, HOUR, OPERATIONS, MonitoredResources, of_rule, of_table, our_metric, undelivered
 
 _WIDTH, _HEIGHT = 24, 6
 _WELCOME = f"""# gpu-recovery
@@ -24,7 +24,7 @@ _Lines = Sequence[cloudwatch.IMetric]
 
 
 class Dashboard(Construct):
-    def __init__(self, scope: Construct, construct_id: str, *, watched: Watched, alarms: Alarms) -> None:
+    def __init__(self, scope: Construct, construct_id: str, *, watched: MonitoredResources, alarms: Alarms) -> None:
         super().__init__(scope, construct_id)
         page = cloudwatch.Dashboard(
             self, "Page", default_interval=Duration.days(1), period_override=cloudwatch.PeriodOverride.INHERIT
@@ -32,36 +32,46 @@ class Dashboard(Construct):
         page.add_widgets(
             cloudwatch.TextWidget(markdown=_WELCOME, width=_WIDTH // 3, height=_HEIGHT),
             cloudwatch.AlarmStatusWidget(
-                alarms=alarms.all, title="Alarms", width=_WIDTH - _WIDTH // 3, height=_HEIGHT,
+                alarms=alarms.all,
+                title="Alarms",
+                width=_WIDTH - _WIDTH // 3,
+                height=_HEIGHT,
                 sort_by=cloudwatch.AlarmStatusWidgetSortBy.STATE_UPDATED_TIMESTAMP,
             ),
-        )  # fmt: skip
-        for row in (_recoveries(), _time(), _states(), _repairs(), _delivery(watched), _functions(watched),
-                    _services(watched)):  # fmt: skip
+        )
+        for row in (
+            _recoveries(),
+            _time(),
+            _states(),
+            _repairs(),
+            _delivery(watched),
+            _functions(watched),
+            _services(watched),
+        ):
             page.add_widgets(*row)
 
 
 def _recoveries() -> list[cloudwatch.IWidget]:
     by_outcome = ("RecoveriesStarted", "RecoveriesSucceeded", "RecoveriesFailed", "RecoveriesCanceled")
     return [
-        _graph("Recoveries, by outcome, in an hour", [measured(name, "Sum", HOUR) for name in by_outcome]),
+        _graph("Recoveries, by outcome, in an hour", [our_metric(name, "Sum", HOUR) for name in by_outcome]),
         _graph(
             "Recoveries under way: oldest, and latest past its deadline (s)",
-            [measured(name, "Maximum") for name in ("RecoveryAgeSeconds", "OverdueSeconds")],
+            [our_metric(name, "Maximum") for name in ("RecoveryAgeSeconds", "OverdueSeconds")],
         ),
         _graph(
             "GPU-hours lost in an hour; diagnoses whose remedy held, or did not, at the right",
-            [measured("GpuHoursLost", "Sum", HOUR)],
-            right=[measured(name, "Sum", HOUR) for name in ("VerdictsHeld", "VerdictsFailed")],
+            [our_metric("GpuHoursLost", "Sum", HOUR)],
+            right=[our_metric(name, "Sum", HOUR) for name in ("VerdictsHeld", "VerdictsFailed")],
         ),
     ]
 
 
 def _time() -> list[cloudwatch.IWidget]:
     def both(name: str) -> list[cloudwatch.IMetric]:
-        return [measured(name, statistic, HOUR, f"{name} {statistic}") for statistic in ("p50", "p90")]
+        return [our_metric(name, statistic, HOUR, f"{name} {statistic}") for statistic in ("p50", "p90")]
 
-    phases = [measured(name, "p50", HOUR) for name in dict.fromkeys(PHASES.values())]
+    phases = [our_metric(name, "p50", HOUR) for name in dict.fromkeys(PHASES.values())]
     return [
         _graph("From stop to running again (s)", both("RecoverySeconds")),
         _graph("From failure to decision (s)", both("DetectionSeconds")),
@@ -71,12 +81,12 @@ def _time() -> list[cloudwatch.IWidget]:
 
 def _states() -> list[cloudwatch.IWidget]:
     return [
-        _graph("Jobs, by status entered", [measured(name, "Sum") for name in JOBS_ENTERED]),
-        _graph("Instances, by status entered", [measured(name, "Sum") for name in INSTANCES_ENTERED]),
+        _graph("Jobs, by status entered", [our_metric(name, "Sum") for name in JOBS_ENTERED]),
+        _graph("Instances, by status entered", [our_metric(name, "Sum") for name in INSTANCES_ENTERED]),
         _graph(
             "Instances that fell silent; jobs LOST for, and too many silent for (s), at the right",
-            [measured("InstancesSilent", "Sum")],
-            right=[measured("LostSeconds", "Maximum"), measured("DeafSeconds", "Maximum")],
+            [our_metric("InstancesSilent", "Sum")],
+            right=[our_metric("LostSeconds", "Maximum"), our_metric("DeafSeconds", "Maximum")],
         ),
     ]
 
@@ -84,20 +94,20 @@ def _states() -> list[cloudwatch.IWidget]:
 def _repairs() -> list[cloudwatch.IWidget]:
     repairs = ("Reboots", "FalseReboots", "InstanceReplacing", "InstanceQuarantined", "RepairsHeld")
     return [
-        _graph("Repairs in an hour", [measured(name, "Sum", HOUR) for name in repairs]),
+        _graph("Repairs in an hour", [our_metric(name, "Sum", HOUR) for name in repairs]),
         _graph(
             "Brakes: open or paused for (s); instances under repair at the right",
-            [measured("BreakerOpenSeconds", "Maximum"), measured("PausedSeconds", "Maximum")],
-            right=[measured("UnderRepair", "Maximum"), measured("BreakerOpened", "Sum")],
+            [our_metric("BreakerOpenSeconds", "Maximum"), our_metric("PausedSeconds", "Maximum")],
+            right=[our_metric("UnderRepair", "Maximum"), our_metric("BreakerOpened", "Sum")],
         ),
         _graph(
             "Messages to operators, and words that could not be sent",
-            [measured(name, "Sum") for name in ("NoticesSent", "NoticesFailed", "Unsaid")],
+            [our_metric(name, "Sum") for name in ("NoticesSent", "NoticesFailed", "Unsaid")],
         ),
     ]
 
 
-def _delivery(watched: Watched) -> list[cloudwatch.IWidget]:
+def _delivery(watched: MonitoredResources) -> list[cloudwatch.IWidget]:
     trouble = ("FailedInvocations", "InvocationsSentToDlq", "InvocationsFailedToBeSentToDlq")
     return [
         _graph(
@@ -106,7 +116,7 @@ def _delivery(watched: Watched) -> list[cloudwatch.IWidget]:
                 queue.metric_approximate_number_of_messages_visible(
                     period=FIVE_MINUTES, statistic="Maximum", label=name
                 )
-                for name, queue in watched.dead_ends.items()
+                for name, queue in watched.dead_letter_queues.items()
             ],
         ),
         _graph(
@@ -115,15 +125,21 @@ def _delivery(watched: Watched) -> list[cloudwatch.IWidget]:
         ),
         _graph(
             "Wait of the oldest message for the scheduler (s)",
-            [watched.scheduler_queue.metric_approximate_age_of_oldest_message(
-                period=FIVE_MINUTES, statistic="Maximum", label="age")],
-            right=[watched.scheduler_queue.metric_approximate_number_of_messages_visible(
-                period=FIVE_MINUTES, statistic="Maximum", label="messages")],
+            [
+                watched.scheduler_queue.metric_approximate_age_of_oldest_message(
+                    period=FIVE_MINUTES, statistic="Maximum", label="age"
+                )
+            ],
+            right=[
+                watched.scheduler_queue.metric_approximate_number_of_messages_visible(
+                    period=FIVE_MINUTES, statistic="Maximum", label="messages"
+                )
+            ],
         ),
-    ]  # fmt: skip
+    ]
 
 
-def _functions(watched: Watched) -> list[cloudwatch.IWidget]:
+def _functions(watched: MonitoredResources) -> list[cloudwatch.IWidget]:
     functions = watched.functions.items()
     return [
         _graph("Function errors", [one.metric_errors(period=FIVE_MINUTES, label=name) for name, one in functions]),
@@ -142,7 +158,7 @@ def _functions(watched: Watched) -> list[cloudwatch.IWidget]:
     ]
 
 
-def _services(watched: Watched) -> list[cloudwatch.IWidget]:
+def _services(watched: MonitoredResources) -> list[cloudwatch.IWidget]:
     tables = watched.tables.items()
     api = watched.api
     return [
@@ -181,6 +197,12 @@ def _graph(
     # From zero: a curve that begins at its own minimum makes every ripple look like an incident.
     axis = cloudwatch.YAxisProps(min=0, show_units=False)
     return cloudwatch.GraphWidget(
-        title=title, left=list(left), right=list(right), stacked=stacked, left_y_axis=axis, right_y_axis=axis,
-        width=width, height=_HEIGHT,
-    )  # fmt: skip
+        title=title,
+        left=list(left),
+        right=list(right),
+        stacked=stacked,
+        left_y_axis=axis,
+        right_y_axis=axis,
+        width=width,
+        height=_HEIGHT,
+    )

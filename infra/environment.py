@@ -2,7 +2,7 @@
 
 import json
 
-from gpu_recovery.core.measures import NAMESPACE, SERVICE
+from gpu_recovery.core.metrics import NAMESPACE, SERVICE
 
 from infra.health_check_task import HealthCheckTask
 from infra.queues import Queues

@@ -15,8 +15,8 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from constructs import Construct
 
-from infra.cluster import Cluster
-from infra.functions import Functions, Trigger
+from infra.cluster import ClusterArns
+from infra.functions import LambdaFunctions, Trigger
 from infra.queues import Queues
 from infra.settings import DeploymentSettings
 
@@ -61,8 +61,8 @@ class EventRules(Construct):
         construct_id: str,
         settings: DeploymentSettings,
         *,
-        cluster: Cluster,
-        functions: Functions,
+        cluster: ClusterArns,
+        functions: LambdaFunctions,
         queues: Queues,
     ) -> None:
         super().__init__(scope, construct_id)
@@ -112,7 +112,7 @@ class EventRules(Construct):
             self, construct_id, event_pattern=pattern, schedule=schedule, targets=[target]
         )
 
-    def _function(self, functions: Functions, trigger: Trigger) -> targets.LambdaFunction:
+    def _function(self, functions: LambdaFunctions, trigger: Trigger) -> targets.LambdaFunction:
         return targets.LambdaFunction(functions.of(trigger), **self._delivery())
 
     def _delivery(self) -> dict[str, Any]:

@@ -10,15 +10,14 @@ from enum import StrEnum
 from pathlib import Path
 
 from aws_cdk import Aws, CfnCondition, Duration, Fn, IgnoreMode
-from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_lambda_destinations as destinations
 from aws_cdk import aws_lambda_event_sources as event_sources
 from constructs import Construct
 
-from infra.log_groups import log_group
+from infra.function_properties import function_name, function_properties
 from infra.permissions import Permission as P
-from infra.permissions import Reach, statements
+from infra.permissions import Reach
 from infra.powertools import powertools_layer
 from infra.queues import Queues
 from infra.settings import DeploymentSettings
@@ -128,7 +127,7 @@ FUNCTIONS = (
 def event_function_arns(settings: DeploymentSettings) -> list[str]:
     """The functions that take events."""
     names = [row.name for row in FUNCTIONS if row.trigger.is_asynchronous]
-    return [function_arn(f"{settings.function_name_prefix}{name}") for name in names]
+    return [function_arn(function_name(settings, name)) for name in names]
 
 
 def function_arn(name: str) -> str:
@@ -136,7 +135,7 @@ def function_arn(name: str) -> str:
     return f"arn:{Aws.PARTITION}:lambda:{Aws.REGION}:{Aws.ACCOUNT_ID}:function:{name}"
 
 
-class Functions(Construct):
+class LambdaFunctions(Construct):
     """One Lambda function per row, each with a role of its own. `by_name` finds them."""
 
     def __init__(
@@ -164,7 +163,9 @@ class Functions(Construct):
             str(PACKAGE), exclude=["**/__pycache__/**", "**/*.pyc", "**/.*"], ignore_mode=IgnoreMode.GLOB
         )
         self.by_name = {
-            row.name: self._function(row, {**environment, **{k: extra_environment[k] for k in row.extra_environment}})
+            row.name: self._function(
+                row, {**environment, **{k: extra_environment[k] for k in sorted(row.extra_environment)}}
+            )
             for row in FUNCTIONS
         }
         self.of(Trigger.SCHEDULER_QUEUE).add_event_source(
@@ -182,27 +183,24 @@ class Functions(Construct):
 
     def _function(self, row: FunctionRow, environment: Mapping[str, str]) -> lambda_.Function:
         scope = Construct(self, row.construct_id)
-        logs = log_group(scope, "Logs", self._settings)
-        role = iam.Role(scope, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
-        logs.grant_write(role)
-        for permission in sorted(row.permissions):
-            for statement in statements(permission, self._reach):
-                role.add_to_policy(statement)
+        properties = function_properties(
+            scope,
+            self._settings,
+            name=row.name,
+            permissions=row.permissions,
+            reach=self._reach,
+            timeout_s=row.timeout_s,
+            memory_mib=row.memory_mib,
+            environment=environment,
+        )
         function = lambda_.Function(
             scope,
             "Function",
-            function_name=f"{self._settings.function_name_prefix}{row.name}",
+            **properties,
             handler=row.handler,
             code=self._code,
-            role=role,
             runtime=lambda_.Runtime.PYTHON_3_13,
-            architecture=lambda_.Architecture.ARM_64,
-            timeout=Duration.seconds(row.timeout_s),
-            memory_size=row.memory_mib,
-            environment=dict(environment),
             layers=[self._layer] if self._layer else None,
-            log_group=logs,
-            logging_format=lambda_.LoggingFormat.JSON,
             system_log_level_v2=lambda_.SystemLogLevel.WARN if row.often else None,
             tracing=lambda_.Tracing.ACTIVE,
             retry_attempts=2 if row.trigger.is_asynchronous else None,

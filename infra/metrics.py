@@ -11,7 +11,7 @@ from aws_cdk import aws_events as events
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sqs as sqs
-from gpu_recovery.core.measures import MEASURES, NAMESPACE, SERVICE
+from gpu_recovery.core.metrics import METRICS, NAMESPACE, SERVICE
 
 FIVE_MINUTES, HOUR = Duration.minutes(5), Duration.hours(1)
 
@@ -20,13 +20,13 @@ OPERATIONS = ("GetItem", "BatchGetItem", "Query", "PutItem", "UpdateItem", "Tran
 
 
 @dataclass(frozen=True)
-class Watched:
+class MonitoredResources:
     """Everything that can go wrong, by the name that alarms and widgets give it."""
 
     functions: Mapping[str, lambda_.Function]
     asynchronous: Mapping[str, lambda_.Function]
     reconciler: lambda_.Function
-    dead_ends: Mapping[str, sqs.Queue]
+    dead_letter_queues: Mapping[str, sqs.Queue]
     scheduler_queue: sqs.Queue
     rules: Mapping[str, events.Rule]
     tables: Mapping[str, dynamodb.Table]
@@ -34,9 +34,11 @@ class Watched:
     api: apigatewayv2.HttpApi
 
 
-def measured(name: str, statistic: str, period: Duration = FIVE_MINUTES, label: str | None = None) -> cloudwatch.Metric:
+def our_metric(
+    name: str, statistic: str, period: Duration = FIVE_MINUTES, label: str | None = None
+) -> cloudwatch.Metric:
     """A metric of ours. KeyError for a name that is not in the table of measures: nobody would ever send it."""
-    _ = MEASURES[name]
+    _ = METRICS[name]
     return cloudwatch.Metric(
         namespace=NAMESPACE,
         metric_name=name,

@@ -47,11 +47,11 @@ class Queues(Construct):
         return {
             "SchedulerQueueUrl": self.scheduler.queue_url,
             **({"RayQueueUrl": self.ray.queue_url} if self.ray is not None else {}),
-            **{f"{name}QueueUrl": queue.queue_url for name, queue in self.dead_ends.items()},
+            **{f"{name}QueueUrl": queue.queue_url for name, queue in self.dead_letter_queues.items()},
         }
 
     @property
-    def dead_ends(self) -> dict[str, sqs.Queue]:
+    def dead_letter_queues(self) -> dict[str, sqs.Queue]:
         """Queues that are empty while all is well; the key names the alarm."""
         return {
             "SchedulerDeadLetters": self.scheduler_dead_letters,

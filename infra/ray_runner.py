@@ -14,12 +14,11 @@ from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_lambda_event_sources as event_sources
-from aws_cdk import aws_logs as logs_
 from constructs import Construct
 
-from infra.log_groups import log_group
+from infra.function_properties import function_name, function_properties
 from infra.permissions import Permission as P
-from infra.permissions import Reach, statements
+from infra.permissions import Reach
 from infra.queues import Queues
 from infra.settings import DeploymentSettings
 
@@ -30,7 +29,7 @@ IN_THE_IMAGE = ["*", "!ray_runner", "!lambdas", "lambdas/*.py", "**/__pycache__"
 PERMISSIONS = frozenset({P.WRITE_JOBS, P.NOTIFY_OPERATORS, P.PUBLISH_EVENTS, P.WAKE_SCHEDULER, P.RECORD_ATTEMPTS})
 """It moves jobs on Ray and tells of it. It has no business with instances, tasks or machines."""
 TIMEOUT_S, MEMORY_MIB, BATCH = 110, 1_024, 10
-MESSAGE_GROUP = "ray"  # as in gpu_recovery.aws.ray_queue: one group, so one run at a time
+MESSAGE_GROUP = "ray"  # as in gpu_recovery.aws.ray_client: one group, so one run at a time
 NETWORK_INTERFACES = [
     "ec2:AssignPrivateIpAddresses",
     "ec2:CreateNetworkInterface",
@@ -45,7 +44,7 @@ made and deleted by Lambda itself, under names of its own."""
 
 def ray_function_name(settings: DeploymentSettings) -> str:
     """The function's name, by which the API asks it for logs."""
-    return f"{settings.function_name_prefix}{NAME}"
+    return function_name(settings, NAME)
 
 
 class RayRunner(Construct):
@@ -63,11 +62,25 @@ class RayRunner(Construct):
     ) -> None:
         super().__init__(scope, construct_id)
         assert queues.ray is not None
-        logs = log_group(self, "Logs", settings)
+        properties = function_properties(
+            self,
+            settings,
+            name=NAME,
+            permissions=PERMISSIONS,
+            reach=reach,
+            timeout_s=TIMEOUT_S,
+            memory_mib=MEMORY_MIB,
+            environment={
+                **environment,
+                "RAY_DASHBOARD": settings.ray_dashboard,
+                "RAY_CONTROL_STORE": settings.ray_control_store,
+            },
+        )
+        properties["role"].add_to_policy(iam.PolicyStatement(actions=NETWORK_INTERFACES, resources=["*"]))
         self.function = lambda_.DockerImageFunction(
             self,
             "Function",
-            function_name=ray_function_name(settings),
+            **properties,
             code=lambda_.DockerImageCode.from_image_asset(
                 str(ROOT),
                 file="ray_runner/Dockerfile",
@@ -75,17 +88,6 @@ class RayRunner(Construct):
                 exclude=IN_THE_IMAGE,
                 ignore_mode=IgnoreMode.DOCKER,
             ),
-            role=self._role(logs, reach),
-            architecture=lambda_.Architecture.ARM_64,
-            timeout=Duration.seconds(TIMEOUT_S),
-            memory_size=MEMORY_MIB,
-            environment={
-                **environment,
-                "RAY_DASHBOARD": settings.ray_dashboard,
-                "RAY_CONTROL_STORE": settings.ray_control_store,
-            },
-            log_group=logs,
-            logging_format=lambda_.LoggingFormat.JSON,
         )
         resource = self.function.node.default_child
         assert isinstance(resource, lambda_.CfnFunction)
@@ -107,12 +109,3 @@ class RayRunner(Construct):
             schedule=events.Schedule.rate(Duration.minutes(settings.schedule_every_minutes)),
             targets=[tick],
         )
-
-    def _role(self, logs: logs_.LogGroup, reach: Reach) -> iam.Role:
-        role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
-        logs.grant_write(role)
-        for permission in sorted(PERMISSIONS):
-            for statement in statements(permission, reach):
-                role.add_to_policy(statement)
-        role.add_to_policy(iam.PolicyStatement(actions=NETWORK_INTERFACES, resources=["*"]))
-        return role

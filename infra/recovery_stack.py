@@ -5,13 +5,13 @@ from constructs import Construct
 
 from infra.alarms import Alarms
 from infra.api import JobApi
-from infra.cluster import Cluster
+from infra.cluster import ClusterArns
 from infra.dashboard import Dashboard
 from infra.environment import api_environment, function_environment
 from infra.event_rules import EventRules
-from infra.functions import FUNCTIONS, Functions, Trigger, event_function_arns, function_arn
+from infra.functions import FUNCTIONS, LambdaFunctions, Trigger, event_function_arns, function_arn
 from infra.health_check_task import HealthCheckTask
-from infra.metrics import Watched
+from infra.metrics import MonitoredResources
 from infra.outputs import Outputs
 from infra.permissions import Reach
 from infra.queues import Queues
@@ -23,12 +23,12 @@ from infra.state_stack import StateStack
 class RecoveryStack(Stack):
     def __init__(self, scope: Construct, construct_id: str, settings: DeploymentSettings, state: StateStack) -> None:
         super().__init__(scope, construct_id, description="gpu-recovery: heals GPU faults of training jobs on ECS")
-        cluster = Cluster(settings)
+        cluster = ClusterArns(settings)
         queues = Queues(self, "Queues", with_ray=settings.has_ray)
         check = HealthCheckTask(self, "HealthCheck", settings, verdicts=state.verdicts)
         reach = _reach(settings, cluster, state, queues, check)
         environment = function_environment(settings, state, queues, check)
-        functions = Functions(
+        functions = LambdaFunctions(
             self,
             "Functions",
             settings,
@@ -64,7 +64,7 @@ class RecoveryStack(Stack):
 
 
 def _reach(
-    settings: DeploymentSettings, cluster: Cluster, state: StateStack, queues: Queues, check: HealthCheckTask
+    settings: DeploymentSettings, cluster: ClusterArns, state: StateStack, queues: Queues, check: HealthCheckTask
 ) -> Reach:
     return Reach(
         job_table=state.tables.jobs.table_arn,
@@ -89,7 +89,7 @@ def _reach(
         scheduler_queue=queues.scheduler.queue_arn,
         ray_queue=queues.ray.queue_arn if queues.ray is not None else "",
         ray_function=function_arn(ray_function_name(settings)) if settings.has_ray else "",
-        dead_letter_queues=[queue.queue_arn for queue in queues.dead_ends.values()],
+        dead_letter_queues=[queue.queue_arn for queue in queues.dead_letter_queues.values()],
         event_functions=event_function_arns(settings),
         verdict_bucket=state.verdicts.bucket.bucket_arn,
         verdicts=state.verdicts.verdicts_arn,
@@ -99,13 +99,15 @@ def _reach(
     )
 
 
-def _watched(state: StateStack, functions: Functions, queues: Queues, rules: EventRules, api: JobApi) -> Watched:
+def _watched(
+    state: StateStack, functions: LambdaFunctions, queues: Queues, rules: EventRules, api: JobApi
+) -> MonitoredResources:
     by_row = {row: functions.by_name[row.name] for row in FUNCTIONS}
-    return Watched(
+    return MonitoredResources(
         functions={row.construct_id: function for row, function in by_row.items()},
         asynchronous={row.construct_id: each for row, each in by_row.items() if row.trigger.is_asynchronous},
         reconciler=functions.of(Trigger.SCHEDULE),
-        dead_ends=queues.dead_ends,
+        dead_letter_queues=queues.dead_letter_queues,
         scheduler_queue=queues.scheduler,
         rules=rules.by_name,
         tables={"Jobs": state.tables.jobs, "Instances": state.tables.instances},

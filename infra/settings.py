@@ -9,7 +9,14 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from gpu_recovery.core.errors import PolicyInvalid
-from gpu_recovery.core.policy import CHECK_MARGIN_S, CHECK_S_BY_LEVEL, RecoveryPolicy, policy_from
+from gpu_recovery.core.policy import (
+    CHECK_MARGIN_S,
+    CHECK_S_BY_LEVEL,
+    RENAMED,
+    RecoveryPolicy,
+    policy_from,
+    with_present_names,
+)
 
 from infra.setting_readers import Reader, boolean, integer, integer_of, items, one_of, text, thresholds
 
@@ -26,7 +33,7 @@ _TABLE = text(r"[A-Za-z0-9_.-]{3,255}", "a DynamoDB table name")
 _FAMILY = text(r"[A-Za-z0-9_-]{1,255}", "a task definition family")
 
 
-class SettingsError(ValueError):
+class DeploymentSettingsError(ValueError):
     """One or more settings are wrong; every line of the message starts with the context key to change."""
 
 
@@ -150,14 +157,14 @@ class DeploymentSettings:
             else:
                 wrong += _time_for_checks(self.check_level, policy)
         if wrong:
-            raise SettingsError("\n".join(wrong))
+            raise DeploymentSettingsError("\n".join(wrong))
 
     @classmethod
     def from_context(cls, context: Mapping[str, Any]) -> "DeploymentSettings":
         """Settings from a CDK context; keys outside our namespace belong to others and are passed over."""
         ours = {key.removeprefix(NAMESPACE): value for key, value in context.items() if key.startswith(NAMESPACE)}
         if unknown := sorted(ours.keys() - {each.name for each in fields(cls)}):
-            raise SettingsError("\n".join(f"{NAMESPACE}{name}: there is no such setting" for name in unknown))
+            raise DeploymentSettingsError("\n".join(f"{NAMESPACE}{name}: there is no such setting" for name in unknown))
         return cls(**ours)
 
     @property
@@ -174,9 +181,14 @@ class DeploymentSettings:
         return self.log_retention_days or PROFILE_RETENTION_DAYS[self.profile]
 
     @property
+    def renamed_policy_settings(self) -> dict[str, str]:
+        """The policy settings that are given under a former name, each with its present name."""
+        return {old: RENAMED[old] for old in self.policy if old in RENAMED}
+
+    @property
     def recovery_policy(self) -> dict[str, Any]:
         """What the functions read: the preset, the thresholds that differ from it, the switches that are on, and whose
         judgement of XIDs is followed where it is another than the default."""
         switched_on = {switch: True for switch in SWITCHES if getattr(self, switch)}
         judged = {} if self.xid_policy == policy_from({}).xid_profile else {"xid_profile": self.xid_policy}
-        return {"preset": self.preset, **self.policy, **switched_on, **judged}
+        return {"preset": self.preset, **with_present_names(self.policy), **switched_on, **judged}

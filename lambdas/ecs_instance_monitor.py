@@ -2,18 +2,18 @@
 
 from typing import Any
 
-from gpu_recovery.aws.task_facts import detail_of, instance_fact
-from gpu_recovery.aws.watchers import is_watchers, words_of
+from gpu_recovery.aws.ecs_events import detail_of, instance_fact
+from gpu_recovery.aws.health_events import is_health_event, notifications_of
 from gpu_recovery.aws.wiring import logger, metrics, recovery, utc_now
-from gpu_recovery.watching import hear
+from gpu_recovery.ecs_events.health import deliver
 
 
 @metrics.log_metrics
 @logger.inject_lambda_context(correlation_id_path="id", clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> None:
     """Tell the instance what ECS sees, or what its watchers say; raises on failure, so that Lambda retries."""
-    if not is_watchers(event):
-        recovery().tell(*instance_fact(detail_of(event), utc_now()))
+    if not is_health_event(event):
+        recovery().handle(*instance_fact(detail_of(event), utc_now()))
         return
-    for sentence in hear(recovery(), words_of(event, utc_now())):
+    for sentence in deliver(recovery(), notifications_of(event, utc_now())):
         logger.info("signal_passed_over", extra={"reason": sentence})

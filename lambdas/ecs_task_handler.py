@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from gpu_recovery import tasks
-from gpu_recovery.aws.task_facts import detail_of, task_fact
+from gpu_recovery.aws.ecs_events import detail_of, task_fact
 from gpu_recovery.aws.wiring import logger, metrics, recovery, utc_now
+from gpu_recovery.ecs_events import tasks
 
 
 @metrics.log_metrics

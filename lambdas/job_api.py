@@ -1,16 +1,16 @@
-"""The job side of the HTTP API: what people and their programs ask. The routes are in `gpu_recovery.routes`."""
+"""The job side of the HTTP API: what people and their programs ask. The routes are in `gpu_recovery.job_api`."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from aws_lambda_powertools import Tracer
-from gpu_recovery.aws.desk import desk
-from gpu_recovery.aws.http import resolver
+from gpu_recovery.aws.http_resolver import resolver
+from gpu_recovery.aws.job_api_wiring import dependencies
 from gpu_recovery.aws.wiring import logger, metrics
-from gpu_recovery.routes.table import ROUTES
+from gpu_recovery.job_api.router import ROUTES
 
-app = resolver(ROUTES, desk)
+app = resolver(ROUTES, dependencies)
 tracer = Tracer()
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gpu_recovery.aws.wiring import logger, metrics, recovery
-from gpu_recovery.reconcile import reconcile
+from gpu_recovery.reconciler.reconcile import reconcile
 
 
 @metrics.log_metrics

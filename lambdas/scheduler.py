@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpu_recovery.aws.queue_bodies import bodies
+from gpu_recovery.aws.sqs_messages import bodies
 from gpu_recovery.aws.wiring import logger, metrics, recovery
-from gpu_recovery.core.names import TICK
-from gpu_recovery.scheduling import schedule
+from gpu_recovery.core.identifiers import TICK
+from gpu_recovery.scheduler.schedule import schedule
 
 WHOLE_PASS = "/"
 """The key of a message that names nobody."""

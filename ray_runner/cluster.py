@@ -18,8 +18,9 @@ from typing import Any, TypeVar
 
 import requests
 from gpu_recovery.core.ray.driver import DriverState, DriverStatus
-from gpu_recovery.core.ray.order import DriverOrder, read_where_it_is_submitted
-from gpu_recovery.ports import Refusal, TryAgainSoon
+from gpu_recovery.core.ray.submission import DriverSubmission, local_path_field
+from gpu_recovery.ports.errors import TryAgainSoon
+from gpu_recovery.ports.values import Refusal
 from ray._raylet import GcsClient
 from ray.exceptions import RayError
 from ray.job_submission import JobSubmissionClient
@@ -51,7 +52,7 @@ class BoundedClient(JobSubmissionClient):  # type: ignore[misc]
 
 
 class RayCluster:
-    """`acts.of_ray.RayPool` on a cluster of Ray 2.60.
+    """`execution.ray.RayPool` on a cluster of Ray 2.60.
 
     address:     of the head's dashboard, `http://<host>:8265`.
     gcs_address: of its global control store, `<host>:6379`.
@@ -62,17 +63,20 @@ class RayCluster:
         self._client: JobSubmissionClient | None = None
         self._gcs: Any = None
 
-    def submit(self, order: DriverOrder) -> Refusal | None:
-        field = read_where_it_is_submitted(order.runtime_env)
+    def submit(self, order: DriverSubmission) -> Refusal | None:
+        field = local_path_field(order.runtime_env)
         if field:
             return Refusal(f"runtime_env.{field} must name what the cluster itself can fetch, by its URI", lasting=True)
         try:
             self._asked(
                 lambda jobs: jobs.submit_job(
-                    entrypoint=order.entrypoint, submission_id=order.submission_id, metadata=dict(order.metadata),
-                    runtime_env=dict(order.runtime_env), entrypoint_resources=dict(order.resources),
+                    entrypoint=order.entrypoint,
+                    submission_id=order.submission_id,
+                    metadata=dict(order.metadata),
+                    runtime_env=dict(order.runtime_env),
+                    entrypoint_resources=dict(order.resources),
                 )
-            )  # fmt: skip
+            )
         except (TypeError, ValueError) as mistake:  # the client's own examination of the runtime_env
             return Refusal(str(mistake)[:REASON_CHARACTERS_MAX], lasting=True)
         except RuntimeError as refusal:
@@ -91,10 +95,13 @@ class RayCluster:
         if info is None:
             return DriverStatus(DriverState.GONE)
         return DriverStatus(
-            state=DriverState(info.status.value), message=info.message or "", exit_code=info.driver_exit_code,
-            error_type=info.error_type or "", started_at=_at(info.start_time),
+            state=DriverState(info.status.value),
+            message=info.message or "",
+            exit_code=info.driver_exit_code,
+            error_type=info.error_type or "",
+            started_at=_at(info.start_time),
             ended_at=_at(info.end_time),
-        )  # fmt: skip
+        )
 
     def logs(self, submission_id: str, tail: int) -> str:
         try:

@@ -6,13 +6,13 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from gpu_recovery.acts.of_ray import OnTheSpot
-from gpu_recovery.aws.queue_bodies import bodies
+from gpu_recovery.aws.sqs_messages import bodies
 from gpu_recovery.aws.wiring import logger, metrics, ray_queue, recovery
-from gpu_recovery.core.ray.log_piece import log_piece
-from gpu_recovery.isolation import raise_all, try_each
-from gpu_recovery.pooling import pass_over
-from gpu_recovery.reconcile import open_job
+from gpu_recovery.core.ray.log_chunk import log_chunk_of
+from gpu_recovery.execution.ray import DirectRayCommands
+from gpu_recovery.partial_failures import raise_all, run_each
+from gpu_recovery.reconciler.reconcile import process_due_job
+from gpu_recovery.scheduler.ray_pool import run_ray_pass
 
 from ray_runner.cluster import RayCluster
 
@@ -32,11 +32,11 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any] | None:
     """
     if "logs" in event:
         text = _pool().logs(event["logs"], sys.maxsize)
-        found = log_piece(text, event["tail"], event.get("after"), grows=event.get("grows", False))
+        found = log_chunk_of(text, event["tail"], event.get("after"), grows=event.get("grows", False))
         return {"logs": "".join(f"{line}\n" for line in found.lines), "end": found.end}
-    loop = replace(recovery(), ray=OnTheSpot(_pool(), ray_queue()))
+    loop = replace(recovery(), ray=DirectRayCommands(_pool(), ray_queue()))
     named = {str(body.get("job_id", "")) for body in bodies(event)}
-    failures = try_each(lambda job_id: open_job(loop, job_id), sorted(named - {""}))
-    failures += try_each(lambda pool: pass_over(loop, pool), [_pool()])
+    failures = run_each(lambda job_id: process_due_job(loop, job_id), sorted(named - {""}))
+    failures += run_each(lambda pool: run_ray_pass(loop, pool), [_pool()])
     raise_all("not everything on Ray could be done", failures)
     return None

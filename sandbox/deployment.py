@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox import processes
-from sandbox.ministack import ACCOUNT, REGION
+from sandbox.ministack.command import ACCOUNT, REGION
 
 ROOT = Path(__file__).parent.parent
 ASSEMBLIES = ROOT / ".sandbox/cdk.out"
@@ -131,9 +131,17 @@ def deploy(assembly: Path, endpoint_url: str, run: Path) -> dict[str, str]:
     """
     outputs = run / "outputs.json"
     command = [
-        str(CDK), "deploy", "--all", "--app", str(assembly), "--method=direct", "--require-approval=never",
-        "--no-notices", "--progress=events", f"--outputs-file={outputs}",
-    ]  # fmt: skip
+        str(CDK),
+        "deploy",
+        "--all",
+        "--app",
+        str(assembly),
+        "--method=direct",
+        "--require-approval=never",
+        "--no-notices",
+        "--progress=events",
+        f"--outputs-file={outputs}",
+    ]
     aws = {
         "AWS_ENDPOINT_URL": endpoint_url,
         "AWS_ACCESS_KEY_ID": "test",

@@ -32,7 +32,7 @@ class SandboxError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Server:
+class ServerProcess:
     """A process we started: `pid`, `started` (the operating system's own words for when), and where it logs."""
 
     name: str
@@ -84,22 +84,27 @@ def _reap(pid: int) -> None:
         os.waitpid(pid, os.WNOHANG)
 
 
-def start(name: str, command: Sequence[str], environment: Mapping[str, str], cwd: Path, log: Path) -> Server:
+def start(name: str, command: Sequence[str], environment: Mapping[str, str], cwd: Path, log: Path) -> ServerProcess:
     """Start a server in a session of its own, so that Ctrl-C at the terminal reaches only whoever started it."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as out:
         child = subprocess.Popen(
-            command, env=dict(environment), cwd=cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+            command,
+            env=dict(environment),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
             start_new_session=True,
-        )  # fmt: skip
+        )
     child.returncode = 0  # it outlives this object: silences the warning about a child still running
     moment = started_at(child.pid)
     if moment is None:
         raise SandboxError(f"{name} ended as soon as it started\n{log_tail(log)}")
-    return Server(name, child.pid, moment, str(log))
+    return ServerProcess(name, child.pid, moment, str(log))
 
 
-def wait_until(ready: Callable[[], bool], server: Server, within_s: float = READY_WITHIN_S) -> None:
+def wait_until(ready: Callable[[], bool], server: ServerProcess, within_s: float = READY_WITHIN_S) -> None:
     """Wait for `ready()`; raises SandboxError with the end of the log if the server dies or stays silent."""
     deadline = time.monotonic() + within_s
     while not ready():
@@ -110,7 +115,7 @@ def wait_until(ready: Callable[[], bool], server: Server, within_s: float = READ
         time.sleep(POLL_S)
 
 
-def stop(servers: Iterable[Server], grace_s: float = GRACE_S) -> None:
+def stop(servers: Iterable[ServerProcess], grace_s: float = GRACE_S) -> None:
     """SIGTERM, then SIGKILL to the whole session of what is still there; returns when all of them have ended."""
     running = [server for server in servers if server.is_running]
     for server in running:
@@ -125,7 +130,7 @@ def stop(servers: Iterable[Server], grace_s: float = GRACE_S) -> None:
             time.sleep(POLL_S)
 
 
-def inhabitants(folder: Path) -> list[int]:
+def processes_in(folder: Path) -> list[int]:
     """The processes whose HOME lies in `folder` (Linux; elsewhere none are found)."""
     needle = f"HOME={folder.resolve()}/".encode()
     found = []
@@ -138,7 +143,7 @@ def inhabitants(folder: Path) -> list[int]:
 
 def sweep(folder: Path) -> None:
     """End every process whose HOME lies in `folder`, until none is found: a dying parent may still fork."""
-    while pids := [pid for pid in inhabitants(folder) if started_at(pid)]:
+    while pids := [pid for pid in processes_in(folder) if started_at(pid)]:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -156,9 +161,14 @@ def running(
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as out:
         child = subprocess.Popen(
-            command, env=dict(environment), cwd=cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+            command,
+            env=dict(environment),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
             start_new_session=True,
-        )  # fmt: skip
+        )
 
     def wait() -> None:
         if code := child.wait():
@@ -186,11 +196,11 @@ def write_private(path: Path, value: object) -> None:
     draft.replace(path)
 
 
-def remember(path: Path, servers: Sequence[Server]) -> None:
+def remember(path: Path, servers: Sequence[ServerProcess]) -> None:
     """Record what runs, so that another process can end it."""
     write_private(path, [asdict(server) for server in servers])
 
 
-def recall(path: Path) -> list[Server]:
+def recall(path: Path) -> list[ServerProcess]:
     """The servers recorded in `path`; none when there is no such file."""
-    return [Server(**server) for server in json.loads(path.read_text())] if path.exists() else []
+    return [ServerProcess(**server) for server in json.loads(path.read_text())] if path.exists() else []

@@ -35,15 +35,16 @@ from botocore.config import Config
 from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.errors import ClientError
 
-from sandbox import deployment, ministack, processes
-from sandbox.processes import SandboxError, Server
+from sandbox import deployment, processes
+from sandbox.ministack import command as ministack
+from sandbox.processes import SandboxError, ServerProcess
 
 DEFAULT_DIRECTORY = deployment.ROOT / ".sandbox"
 CLUSTER_NAME = "nwcd-gpu-testing"
 EVENT_SOURCE = "aws.ecs"
 TRAINING_FAMILY = "gpu-training"
 TRAINING_LOG_GROUP = "/ecs/gpu-training"
-TRAINER_COMMAND = ["python", "-m", "sandbox.trainer"]
+TRAINER_COMMAND = ["python", "-m", "sandbox.trainers.plain_python"]
 SERVICES = ("ssm", "s3", "sqs", "sns", "lambda", "secretsmanager")
 SCHEDULE_SPEED = 12.0
 ATTEMPTS_TO_START = 3
@@ -171,9 +172,13 @@ def cluster_state(directory: Path = DEFAULT_DIRECTORY) -> dict[str, Any]:
 def client(service: str, endpoint_url: str) -> Any:
     """A boto3 client of the sandbox, with its root credentials."""
     return boto3.client(  # type: ignore[call-overload]  # the stubs know no service by a variable
-        service, endpoint_url=endpoint_url, region_name=ministack.REGION,
-        aws_access_key_id="test", aws_secret_access_key="test", config=Config(retries={"total_max_attempts": 3}),
-    )  # fmt: skip
+        service,
+        endpoint_url=endpoint_url,
+        region_name=ministack.REGION,
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+        config=Config(retries={"total_max_attempts": 3}),
+    )
 
 
 @contextmanager
@@ -212,7 +217,7 @@ def _start_servers_once(directory: Path, speed: float, options: Sequence[str]) -
     run = directory / "run"
     port, cluster_port = processes.free_port(), processes.free_port()
     endpoint_url, cluster_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{cluster_port}"
-    servers: list[Server] = []
+    servers: list[ServerProcess] = []
 
     def start(name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
         env = processes.clean_environment(processes.own_folders(run) | dict(environment))
@@ -222,11 +227,26 @@ def _start_servers_once(directory: Path, speed: float, options: Sequence[str]) -
     ours = {"ECS": cluster_url, "EC2": cluster_url, "AUTO_SCALING": cluster_url}
     start("ministack", ministack.COMMAND, ministack.environment(port, speed, ours))
     cluster = [
-        sys.executable, "-m", "sandbox.cluster", "--port", str(cluster_port), "--state", str(run / "cluster"),
-        "--cluster", CLUSTER_NAME, "--account", ministack.ACCOUNT, "--region", ministack.REGION,
+        sys.executable,
+        "-m",
+        "sandbox.cluster",
+        "--port",
+        str(cluster_port),
+        "--state",
+        str(run / "cluster"),
+        "--cluster",
+        CLUSTER_NAME,
+        "--account",
+        ministack.ACCOUNT,
+        "--region",
+        ministack.REGION,
         # Ids of its own: a cluster ends strays by the id of their task, which must be no other sandbox's too.
-        "--endpoint-url", endpoint_url, "--seed", secrets.token_hex(8), *options,
-    ]  # fmt: skip
+        "--endpoint-url",
+        endpoint_url,
+        "--seed",
+        secrets.token_hex(8),
+        *options,
+    ]
     processes.wait_until(lambda: _answers(f"{endpoint_url}/_ministack/ready"), servers[0])
     start("cluster", cluster, {"PYTHONUNBUFFERED": "1"})
     processes.wait_until(lambda: _has_announced_itself(run / "cluster.log"), servers[1])

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .explore import verb as explore
-from .goodput import verb as goodput
-from .queue import verb as queue
-from .trials import campaign, scenario
-from .trials.trial import play
+from simulator.explore import cli
+from simulator.goodput import cli as goodput_cli
+from simulator.queue import cli as queue_cli
+from simulator.trials import campaign, scenario
+from simulator.trials.trial import play
 
 
 def seed_range(text: str) -> range:
@@ -63,7 +63,7 @@ def play_file(given: argparse.Namespace) -> int:
         print(scenario.written(played.as_scenario(told)))
     else:
         played = play(scenario.read(Path(given.what)))
-    print(played.world.journal.text(), end="")
+    print(played.world.transcript.text(), end="")
     for sentence in played.violations:
         print(f"BROKEN  {sentence}")
     return 1 if played.violations else 0
@@ -82,14 +82,14 @@ def main(arguments: Sequence[str] | None = None, called: str = "python -m simula
     one.add_argument("what", help="a scenario file, or a seed")
     one.set_defaults(verb=play_file)
     small = verbs.add_parser("explore", help="walk every interleaving of a small world")
-    explore.add_arguments(small)
-    small.set_defaults(verb=explore.run)
+    cli.add_arguments(small)
+    small.set_defaults(verb=cli.run)
     weeks = verbs.add_parser("goodput", help="weeks of a large job, under this and other policies")
-    goodput.add_arguments(weeks)
-    weeks.set_defaults(verb=goodput.run)
+    goodput_cli.add_arguments(weeks)
+    weeks.set_defaults(verb=goodput_cli.run)
     trace = verbs.add_parser("queue", help="a trace of a real cluster, under these and other rules of queueing")
-    queue.add_arguments(trace)
-    trace.set_defaults(verb=queue.run)
+    queue_cli.add_arguments(trace)
+    trace.set_defaults(verb=queue_cli.run)
     given = parser.parse_args(arguments)
     try:
         return int(given.verb(given))

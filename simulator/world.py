@@ -19,42 +19,42 @@ from datetime import datetime, timedelta
 from typing import Any, cast
 
 from botocore.exceptions import BotoCoreError, ClientError
-from gpu_recovery.comparing import COMPARISONS
 from gpu_recovery.core.commands import NotifyOperator
 from gpu_recovery.core.events import CancelRequested, ReleaseRequested, ResumeRequested, SuspendRequested
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
-from gpu_recovery.ports import Store
-from gpu_recovery.reconcile import reconcile
+from gpu_recovery.job_api.submission import submit
+from gpu_recovery.ports.store import Store
+from gpu_recovery.reconciler.reconcile import reconcile
+from gpu_recovery.reconciler.resync import RESYNCS
 from gpu_recovery.recovery import Recovery
-from gpu_recovery.scheduling import schedule
-from gpu_recovery.submitting import submit
+from gpu_recovery.scheduler.schedule import schedule
 
-from sandbox.cluster import model, model_tasks
-from sandbox.cluster.definitions import MemoryDefinitions
-from sandbox.cluster.model import Cluster, CuredBy, Task
-
-from . import invariants, turns
-from .actions import SimulatedActions
-from .cloud.agents import Agents
-from .cloud.ecs import ModelClient, OrderlyEcs
-from .cloud.fleet import Fleet, Program, Timings
-from .cloud.looks import Ec2Looks, EcsLooks
-from .cloud.programs import Checks, Training, environment
-from .cloud.throttle import Costs, Meter
-from .cloud.writing import Writing
-from .economy import THOROUGH, Checking, Economy
-from .faults.delivery import Delivery, prompt
-from .functions import CHECK_FAMILY, Functions
-from .idling import Idling
-from .journal import Journal
-from .lives import Lives, Nemesis, Peace, Step, WatchedStore
-from .memory_store import MemoryStore
-from .referee import JudgedStore
-from .timeline import Timeline
-from .vigil import Changes, Everything
+from sandbox.cluster.model import cluster, tasks
+from sandbox.cluster.model.cluster import ClusterModel, CuredBy, Task
+from sandbox.cluster.task_definitions import MemoryDefinitions
+from simulator.actions import SimulatedActions
+from simulator.cloud.agents import Agents
+from simulator.cloud.ecs import EcsModelClient, SequentialEcs
+from simulator.cloud.fleet import FleetTimings, Program, VirtualFleet
+from simulator.cloud.log_output import LogOutput
+from simulator.cloud.rate_limits import Costs, Meter
+from simulator.cloud.workloads import Checks, Training, environment
+from simulator.fast.describe_cache import Ec2DescribeCache, EcsDescribeCache
+from simulator.fast.fidelity import THOROUGH, Checking, Fidelity
+from simulator.fast.idle_skip import IdleSkip
+from simulator.faults.delivery import Delivery, prompt
+from simulator.invariants import fairness
+from simulator.invariants import records as record_invariants
+from simulator.invariants.checker import FullChecker, IncrementalChecker
+from simulator.invariants.writes import WriteCheckedStore
+from simulator.invocations import Effect, EffectStore, Invocations, Nemesis, NoFaults
+from simulator.lambda_runtime import CHECK_FAMILY, LambdaRuntime
+from simulator.memory_store.store import MemoryStore
+from simulator.transcript import Transcript
+from simulator.virtual_clock import VirtualClock
 
 CLUSTER, ACCOUNT, REGION = "nwcd-gpu-testing", "000000000000", "us-east-1"
 TRAINING_FAMILY = "gpu-training"
@@ -70,53 +70,73 @@ class World:
     """One run. `train_s` None: ranks train until they are told. `agents`: a node agent reports from each machine."""
 
     def __init__(
-        self, *, instances: int = 2, gpus: int = 8, policy: RecoveryPolicy = PRESETS[Preset.ADAPTIVE],
-        adoption: Adoption = Adoption.OFF, train_s: float | None = None, delivery: Delivery = prompt,
-        nemesis: Nemesis | None = None, timings: Timings | None = None, retries: bool = True,
-        store: Store | None = None, seed: str = "world", economy: Economy = THOROUGH,
-        costs: Costs | None = None, agents: bool = False, diagnose: bool = False, lemons: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        instances: int = 2,
+        gpus: int = 8,
+        policy: RecoveryPolicy = PRESETS[Preset.ADAPTIVE],
+        adoption: Adoption = Adoption.OFF,
+        train_s: float | None = None,
+        delivery: Delivery = prompt,
+        nemesis: Nemesis | None = None,
+        timings: FleetTimings | None = None,
+        retries: bool = True,
+        store: Store | None = None,
+        seed: str = "world",
+        economy: Fidelity = THOROUGH,
+        costs: Costs | None = None,
+        agents: bool = False,
+        diagnose: bool = False,
+        lemons: bool = False,
+    ) -> None:
         policy = replace(policy, diagnose=diagnose, lemon_order=lemons)
         self.policy, self._registrations = policy, list[Mapping[str, Any]]()
         self.delivery: Delivery = self._register
-        self.timeline = Timeline()
-        self.cluster = Cluster(CLUSTER, ACCOUNT, REGION, seed)
+        self.timeline = VirtualClock()
+        self.cluster = ClusterModel(CLUSTER, ACCOUNT, REGION, seed)
         self.cluster.zones = "a"  # machines for training are bought side by side
         self.definitions = MemoryDefinitions(ACCOUNT, REGION)
-        self.journal = Journal(self.timeline, self.cluster)
-        self.lives = Lives()
-        self.functions = Functions(self, retries=retries)
+        self.transcript = Transcript(self.timeline, self.cluster)
+        self.invocations = Invocations()
+        self.functions = LambdaRuntime(self, retries=retries)
         self.failures, self.asleep = self.functions.failures, self.functions.asleep
-        self.fleet = Fleet(self.cluster, self.timeline, timings or Timings(), self._emitted)
+        self.fleet = VirtualFleet(self.cluster, self.timeline, timings or FleetTimings(), self._emitted)
         self.training, self.checks = Training(self.fleet, train_s), Checks(self.fleet)
         self.fleet.program, self.fleet.goes_down = self._program, self._goes_down
-        self.writing = Writing(self.training)
-        self.fleet.about_to_end = self.writing.ends
+        self.log_output = LogOutput(self.training)
+        self.fleet.about_to_end = self.log_output.ends
         self.store: Store = store if store is not None else MemoryStore()
-        client = ModelClient(self.fleet, self.definitions, self.lives)
+        client = EcsModelClient(self.fleet, self.definitions, self.invocations)
         self.actions = SimulatedActions(
-            OrderlyEcs(client, CLUSTER, self.timeline.clock), self.fleet, self.training, self.checks, self.lives,
-            self._define(CHECK_FAMILY, "health-check"), self._poked,
-        )  # fmt: skip
-        self.actions.told = self.journal.told
-        judged = self.store if economy.checking is Checking.NEVER else JudgedStore(self.store, self.journal.broken)
-        watched = cast(Store, WatchedStore(judged, self.lives))
-        self.recovery = Recovery(watched, self.actions, policy, self.timeline.clock, self.journal, adoption)
+            SequentialEcs(client, CLUSTER, self.timeline.clock),
+            self.fleet,
+            self.training,
+            self.checks,
+            self.invocations,
+            self._define(CHECK_FAMILY, "health-check"),
+            self._poked,
+        )
+        self.actions.on_message = self.transcript.told
+        judged = (
+            self.store if economy.checking is Checking.NEVER else WriteCheckedStore(self.store, self.transcript.broken)
+        )
+        watched = cast(Store, EffectStore(judged, self.invocations))
+        self.recovery = Recovery(watched, self.actions, policy, self.timeline.clock, self.transcript, adoption)
         self._define(TRAINING_FAMILY, "train", networkMode="host")
         self._submitted = 0
-        self._vigil: Everything | Changes | None = None
+        self._checker: FullChecker | IncrementalChecker | None = None
         self._checked = (-1, -1, -1)
-        self._be_economical(economy)
+        self._use_fidelity(economy)
         self.meter = None if costs is None else self._take_time(costs)
         for _ in range(instances):
             self.fleet.launch(gpus)
-        for number, machine in enumerate(self.machines()):
+        for number, machine in enumerate(self.model_instances()):
             machine.tags["Name"] = f"gpu-{number}"  # in the order in which the scheduler takes them
         for event in self._registrations:
             self.deliver(event)  # they were here before anything could go wrong
-        nemesis = nemesis or Peace()
-        self.delivery, self.lives.nemesis = delivery, Watch(self, nemesis)
-        self.lives.unwatched = getattr(nemesis, "unwatched", ())
+        nemesis = nemesis or NoFaults()
+        self.delivery, self.invocations.nemesis = delivery, TestNemesis(self, nemesis)
+        self.invocations.unwatched = getattr(nemesis, "unwatched", ())
         self.functions.begin_to_tick()
         self.agents = Agents(self) if agents else None
 
@@ -125,25 +145,30 @@ class World:
         answer = self.definitions.register_task_definition(family=family, containerDefinitions=[one], **members)
         return str(answer["taskDefinition"]["taskDefinitionArn"])
 
-    def _be_economical(self, economy: Economy) -> None:
-        self.economy = economy
+    def _use_fidelity(self, economy: Fidelity) -> None:
+        self.fidelity = economy
         remembers = economy.remembers
-        self.lives.remembers = self.journal.remembers = self.actions.remembers = self.checks.remembers = remembers
+        self.invocations.remembers = self.transcript.remembers = self.actions.remembers = self.checks.remembers = (
+            remembers
+        )
         in_memory = self.store if isinstance(self.store, MemoryStore) else None
         if economy.skips:
             record_of = in_memory.load_instance if in_memory is not None else lambda name: None
-            self.actions.ecs.looks, self.actions.ec2.looks = EcsLooks(self.fleet, record_of), Ec2Looks(self.fleet)
-        self.idling = Idling(self, in_memory) if economy.skips and in_memory is not None else None
+            self.actions.ecs.describe_cache, self.actions.ec2.describe_cache = (
+                EcsDescribeCache(self.fleet, record_of),
+                Ec2DescribeCache(self.fleet),
+            )
+        self.idle_skip = IdleSkip(self, in_memory) if economy.skips and in_memory is not None else None
         if not remembers:
-            self.cluster.mute = self.functions.is_unheard
+            self.cluster.mute = self.functions.is_unselected
             if in_memory is not None:
                 in_memory.attempts_kept = ATTEMPTS_KEPT
 
     def _take_time(self, costs: Costs) -> Meter:
         """From now on calls take time, and AWS limits them."""
-        meter = self.lives.meter = Meter(self.timeline, costs, self.lives.die)
-        self.recovery = replace(self.recovery, each=meter.each)
-        self.actions.ecs.each = meter.each
+        meter = self.invocations.meter = Meter(self.timeline, costs, self.invocations.kill)
+        self.recovery = replace(self.recovery, for_each=meter.each)
+        self.actions.ecs.for_each = meter.each
         return meter
 
     def _program(self, task: Task) -> Program:
@@ -178,21 +203,21 @@ class World:
 
     def pass_of_scheduler(self) -> None:
         """What the scheduler function does when it is woken: one pass for every message that waits."""
-        if self.economy.checking is not Checking.NEVER:
-            self._raise(list(turns.overtaken(self.recovery, self.store)))
+        if self.fidelity.checking is not Checking.NEVER:
+            self._raise(list(fairness.overtaken(self.recovery, self.store)))
         with self.functions.messages() as asked:
             schedule(self.recovery, asked)
 
     def round_of_reconciler(self) -> None:
         """What the reconciler function does each minute."""
-        reconcile(self.recovery, COMPARISONS if self.idling is None else self.idling.comparisons())
+        reconcile(self.recovery, RESYNCS if self.idle_skip is None else self.idle_skip.resyncs())
 
     # -- what people and machines do -----------------------------------------------------------------------------------
 
     def ask(self, work: Callable[[], object]) -> None:
         """A person's request to the API. Answered with an error, what was asked for may be done all the same."""
         with suppress(BotoCoreError, ClientError):
-            self.lives.live("job_api", work)
+            self.invocations.run("job_api", work)
 
     def submit(self, nnodes: int = 2, gpus: int = 8, **more: Any) -> str:
         """A job through the product's own submission; its id."""
@@ -216,50 +241,56 @@ class World:
         return cast(Mapping[str, Any], answer["taskDefinition"])
 
     def start_by_hand(
-        self, job_id: str, rank: int, world: int, machine: model.Instance, *, gpus: int | None = None, **env: str
+        self, job_id: str, rank: int, world: int, machine: cluster.ModelInstance, *, gpus: int | None = None, **env: str
     ) -> Task:
         """A person's own RunTask for one rank, as seed 001 knows it; it takes every GPU unless told otherwise."""
         given = {"JOB_ID": job_id, "RANK": str(rank), "WORLD_SIZE": str(world), **env}
         override = {
-            "name": "train", "environment": [{"name": k, "value": v} for k, v in given.items()],
+            "name": "train",
+            "environment": [{"name": k, "value": v} for k, v in given.items()],
             "resourceRequirements": [{"type": "GPU", "value": str(gpus or len(machine.gpus))}],
-        }  # fmt: skip
+        }
         constraint = {"type": "memberOf", "expression": f"ec2InstanceId == {machine.instance_id}"}
         request = {
-            "cluster": CLUSTER, "taskDefinition": TRAINING_FAMILY, "startedBy": "alice",
-            "overrides": {"containerOverrides": [override]}, "placementConstraints": [constraint],
-        }  # fmt: skip
+            "cluster": CLUSTER,
+            "taskDefinition": TRAINING_FAMILY,
+            "startedBy": "alice",
+            "overrides": {"containerOverrides": [override]},
+            "placementConstraints": [constraint],
+        }
         definition = self._described(TRAINING_FAMILY)
-        answer = self.fleet.change(lambda now: model_tasks.run_task(self.cluster, request, dict(definition or {}), now))
+        answer = self.fleet.change(lambda now: tasks.run_task(self.cluster, request, dict(definition or {}), now))
         return self.cluster.tasks[answer["tasks"][0]["taskArn"].rsplit("/", 1)[-1]]
 
     def stop_by_hand(self, task: Task, reason: str = "") -> None:
         """A person's StopTask."""
         self.happens(f"a person stops task/{task.task_id}")
-        self.fleet.change(lambda now: model_tasks.stop_task(self.cluster, task.task_id, reason, now))
+        self.fleet.change(lambda now: tasks.stop_task(self.cluster, task.task_id, reason, now))
 
     def cancel(self, job_id: str, *, force: bool = False) -> None:
         """As the HTTP API does it."""
         attempt = self.job(job_id).attempt
         event = CancelRequested(at=self.timeline.now, attempt=attempt, by="an operator", force=force)
-        self.ask(lambda: self.recovery.tell(job_id, event))
+        self.ask(lambda: self.recovery.handle(job_id, event))
 
     def suspend(self, job_id: str) -> None:
         """A person wants the job suspended, and kept so."""
         event = SuspendRequested(at=self.timeline.now, attempt=self.job(job_id).attempt, by="an operator")
-        self.ask(lambda: self.recovery.tell(job_id, event))
+        self.ask(lambda: self.recovery.handle(job_id, event))
 
     def resume(self, job_id: str) -> None:
         """A person wants the suspended job to go on."""
         event = ResumeRequested(at=self.timeline.now, attempt=self.job(job_id).attempt, by="an operator")
-        self.ask(lambda: self.recovery.tell(job_id, event))
+        self.ask(lambda: self.recovery.handle(job_id, event))
 
-    def release(self, machine: model.Instance) -> None:
+    def release(self, machine: cluster.ModelInstance) -> None:
         """An operator vouches for a quarantined instance."""
         event = ReleaseRequested(at=self.timeline.now, by="an operator")
-        self.ask(lambda: self.recovery.tell(machine.instance_id, event))
+        self.ask(lambda: self.recovery.handle(machine.instance_id, event))
 
-    def break_gpu(self, machine: model.Instance, kind: str = "xid79", cured_by: CuredBy = CuredBy.REBOOT) -> None:
+    def break_gpu(
+        self, machine: cluster.ModelInstance, kind: str = "xid79", cured_by: CuredBy = CuredBy.REBOOT
+    ) -> None:
         """A GPU of the machine fails."""
         self.happens(f"{kind} on {machine.instance_id}")
         self.training.break_gpu(machine, kind, cured_by)
@@ -277,15 +308,15 @@ class World:
 
     def happens(self, sentence: str) -> None:
         """Enter into the transcript what the world does."""
-        self.journal.happened(sentence)
+        self.transcript.happened(sentence)
 
     # -- what is so ----------------------------------------------------------------------------------------------------
 
-    def machines(self) -> list[model.Instance]:
+    def model_instances(self) -> list[cluster.ModelInstance]:
         """Every machine, in the order of their ids: rank 0 of a job goes to the first that is free."""
         return sorted(self.cluster.instances.values(), key=lambda machine: machine.instance_id)
 
-    def machine(self, number: int) -> model.Instance:
+    def model_instance(self, number: int) -> cluster.ModelInstance:
         """The machine that is called `gpu-<number>`."""
         return next(one for one in self.cluster.instances.values() if one.tags["Name"] == f"gpu-{number}")
 
@@ -307,7 +338,7 @@ class World:
     def jobs(self) -> tuple[Job, ...]:
         return self.store.list_jobs(None, 1000, None).jobs
 
-    def instance(self, machine: model.Instance) -> Instance:
+    def instance(self, machine: cluster.ModelInstance) -> Instance:
         """The record of a machine."""
         record = self.store.load_instance(machine.instance_id)
         if record is None:
@@ -317,9 +348,9 @@ class World:
     def instances(self) -> tuple[Instance, ...]:
         return self.store.instances_in(list(InstanceStatus))
 
-    def calls(self, name: str) -> list[Step]:
+    def calls(self, name: str) -> list[Effect]:
         """The calls of one kind that reached AWS."""
-        return [step for step in self.lives.done if step.name == name]
+        return [step for step in self.invocations.done if step.name == name]
 
     def messages(self) -> list[NotifyOperator]:
         return [message for _, message in self.actions.notified]
@@ -331,7 +362,7 @@ class World:
         limit = self.timeline.now + timedelta(seconds=limit_s)
         while not holds():
             if not self.step(limit):
-                raise NeverHappened(f"{what} within {limit_s:.0f} s:\n{self.journal.text()}")
+                raise NeverHappened(f"{what} within {limit_s:.0f} s:\n{self.transcript.text()}")
 
     def until_status(self, job_id: str, status: JobStatus, limit_s: float = 8 * 3600) -> Job:
         """Let time pass until the job is `status`; the job."""
@@ -346,9 +377,7 @@ class World:
 
     def is_quiet(self) -> bool:
         """Whether nothing is left to be done."""
-        busy = (
-            InstanceStatus.CHECKING, InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.VERIFYING
-        )  # fmt: skip
+        busy = (InstanceStatus.CHECKING, InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.VERIFYING)
         records: list[Any] = [*self.jobs(), *self.instances()]
         return not any(one.commands or one.status in busy for one in records)
 
@@ -361,56 +390,56 @@ class World:
     def step(self, limit: datetime) -> bool:
         """Let the next thing happen, and ask the invariants; False, with the clock at `limit`, if nothing does."""
         happened = self.timeline.step(limit)
-        if self.journal.broken:
-            self._raise(self.journal.broken)
-        if self.economy.checking is not Checking.NEVER:
+        if self.transcript.broken:
+            self._raise(self.transcript.broken)
+        if self.fidelity.checking is not Checking.NEVER:
             self._check()
         return happened
 
     def _check(self) -> None:
-        state = (self.lives.taken, len(self.lives.done), self.fleet.changes)
+        state = (self.invocations.taken, len(self.invocations.done), self.fleet.changes)
         if state == self._checked:
             return  # nothing was written and no machine moved
         self._checked = state
-        if self._vigil is None:
-            self._vigil = self._begin_vigil()
-        self._raise(list(self._vigil.broken()))
+        if self._checker is None:
+            self._checker = self._begin_checks()
+        self._raise(list(self._checker.broken()))
 
-    def _begin_vigil(self) -> Everything | Changes:
-        checking, store = self.economy.checking, self.store
+    def _begin_checks(self) -> FullChecker | IncrementalChecker:
+        checking, store = self.fidelity.checking, self.store
         if checking is Checking.EVERYTHING or not isinstance(store, MemoryStore):
-            return Everything(self)
-        return Changes(self, store, checking, self.economy.everything_every)
+            return FullChecker(self)
+        return IncrementalChecker(self, store, checking, self.fidelity.everything_every)
 
     def _raise(self, found: list[str]) -> None:
         if found:
-            raise invariants.InvariantBroken("\n".join([*found, "", self.journal.text()]))
+            raise record_invariants.InvariantBroken("\n".join([*found, "", self.transcript.text()]))
 
-    def about_to(self, step: Step) -> None:
+    def about_to(self, step: Effect) -> None:
         """Asked before each effect of the product."""
         if step.name in ("RebootInstances", "StopInstances", "TerminateInstanceInAutoScalingGroup"):
             # Kept as well as raised: the product collects what its pieces of work raise, and goes on.
-            self.journal.broken += invariants.rebooted(self, step.given["instance"])
-            self._raise(self.journal.broken)
+            self.transcript.broken += record_invariants.rebooted(self, step.given["instance"])
+            self._raise(self.transcript.broken)
 
     def _goes_down(self, instance_id: str, ordered_at: datetime) -> None:
-        self.journal.broken += invariants.cut_off(self, instance_id, ordered_at)
+        self.transcript.broken += record_invariants.cut_off(self, instance_id, ordered_at)
 
     def settle(self) -> None:
         """Assert what must be so when all is over."""
-        self._raise([*invariants.unannounced_failures(self), *invariants.left_behind(self)])
+        self._raise([*record_invariants.unannounced_failures(self), *record_invariants.left_behind(self)])
 
 
-class Watch:
+class TestNemesis:
     """The nemesis of a test, and the world's own eyes beside it."""
 
     def __init__(self, world: World, nemesis: Nemesis) -> None:
         self.world, self.nemesis = world, nemesis
 
-    def before(self, step: Step) -> None:
+    def before(self, step: Effect) -> None:
         self.nemesis.before(step)
         self.world.about_to(step)
-        self.world.journal.ordered(step)
+        self.world.transcript.ordered(step)
 
-    def after(self, step: Step) -> None:
+    def after(self, step: Effect) -> None:
         self.nemesis.after(step)

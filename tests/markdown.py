@@ -89,7 +89,24 @@ DEPLOY, ARCHITECTURE = Page(ROOT / "docs/deploy.md"), Page(ROOT / "docs/architec
 CLI = Page(ROOT / "docs/cli.md")
 DECISIONS = [Page(path) for path in sorted((ROOT / "docs/decisions").glob("*.md"))]
 RUNBOOKS = [Page(path) for path in sorted((ROOT / "docs/runbooks").glob("*.md"))]
-PAGES = [*READMES, DEPLOY, CLI, ARCHITECTURE, *DECISIONS, *RUNBOOKS, *(Page(ROOT / f"{name}.md") for name in (
-    "CONTRIBUTING", "SECURITY", "CHANGELOG", "docs/traps", "docs/costs", "docs/comparison", "docs/permissions",
-    "docs/training",
-))]  # fmt: skip
+PAGES = [
+    *READMES,
+    DEPLOY,
+    CLI,
+    ARCHITECTURE,
+    *DECISIONS,
+    *RUNBOOKS,
+    *(
+        Page(ROOT / f"{name}.md")
+        for name in (
+            "CONTRIBUTING",
+            "SECURITY",
+            "CHANGELOG",
+            "docs/traps",
+            "docs/costs",
+            "docs/comparison",
+            "docs/permissions",
+            "docs/training",
+        )
+    ),
+]

@@ -23,8 +23,8 @@ SMALL: dict[str, Callable[[], dict[str, Any]]] = {
     "simulation": lambda: simulation.simulation_figures(seeds=2, gang=2, recoveries=1),
 }
 
-ELSEWHERE = {"fault_cases", "submitting"}
-"""Cases that others read (`tests/core/diagnosis/test_fault_cases.py`), and what needs a deployment of its own."""
+ELSEWHERE = {"submitting"}
+"""What needs a deployment of its own. The cases of `fault_cases/` are no benchmark: `diagnosing` measures them."""
 
 
 @pytest.mark.parametrize("name", [pytest.param(one, marks=pytest.mark.slow if one == "agent" else ()) for one in SMALL])

@@ -13,24 +13,24 @@ from typing import Any
 
 import pytest
 import typer
-from gpu_recovery.aws.requests import rank_environment
-from gpu_recovery.core import check
+from gpu_recovery.aws.ecs_requests import rank_environment
+from gpu_recovery.core import health_check
 from gpu_recovery.core.attempt import Plan
-from gpu_recovery.core.instance import machine as instance
+from gpu_recovery.core.instance import state_machine
 from gpu_recovery.core.instance.deadlines import deadlines as instance_deadlines
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
-from gpu_recovery.core.job import machine as job
+from gpu_recovery.core.job import state_machine as job_state_machine
 from gpu_recovery.core.job.deadlines import deadlines as job_deadlines
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.job.spec import OUR_VARIABLES, JobSpec
-from gpu_recovery.core.machine import Given
 from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
-from gpu_recovery.routes.openapi import document
-from gpu_recovery.routes.table import ROUTES
-from gpu_recovery_client import cli
+from gpu_recovery.core.state_machine import DecisionContext
+from gpu_recovery.job_api.openapi import document
+from gpu_recovery.job_api.router import ROUTES
+from gpu_recovery_client.cli import app
 
 from health_check import remedies
-from tests.core.test_notice import messages_about
+from tests.core.notifications.test_messages import messages_about
 from tests.markdown import ARCHITECTURE, DECISIONS, DEPLOY, PAGES, README, README_ZH, READMES, ROOT, Page, bare
 
 FIRST_SCREEN_LINES = 60
@@ -39,8 +39,19 @@ NOT_SETTINGS = {"gpu-recovery:managed", "gpu-recovery:key"}
 FOREIGN_NAMES = {"PutItem"}
 """Names in the documents that are AWS's, written like ours."""
 SECONDS = {
-    "minute": 60, "minutes": 60, "分钟": 60, "hour": 3_600, "hours": 3_600, "小时": 3_600,
-    "day": 86_400, "days": 86_400, "天": 86_400, "second": 1, "seconds": 1, "秒": 1}  # fmt: skip
+    "minute": 60,
+    "minutes": 60,
+    "分钟": 60,
+    "hour": 3_600,
+    "hours": 3_600,
+    "小时": 3_600,
+    "day": 86_400,
+    "days": 86_400,
+    "天": 86_400,
+    "second": 1,
+    "seconds": 1,
+    "秒": 1,
+}
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 each_readme = pytest.mark.parametrize("page", READMES, ids=lambda page: page.name)
 
@@ -120,7 +131,7 @@ def test_every_verb_and_option_of_the_command_line_exists(page: Page) -> None:
     """`gpu-recovery <verb> --option` is understood by the command line as it is."""
     typed = [text for text in (*page.commands(), *page.spans()) if text.startswith("gpu-recovery ")]
     for line in typed:
-        command: Any = typer.main.get_command(cli.app)
+        command: Any = typer.main.get_command(app.app)
         words = line.split(" -- ")[0].split()[1:]
         while words and hasattr(command, "commands"):
             assert words[0] in command.commands, f"{page.name}: {line}"
@@ -186,7 +197,7 @@ def definitions() -> frozenset[str]:
 @each_readme
 def test_the_statuses_of_jobs_and_how_long_they_wait(page: Page) -> None:
     """Every status of a job has its row, with the deadline that the core gives it."""
-    given = Given(PRESETS[Preset.ADAPTIVE], NOW)
+    given = DecisionContext(PRESETS[Preset.ADAPTIVE], NOW)
     blank = {"job_id": "j", "spec": JobSpec("sft", 1, 8, "f"), "queued_at": NOW, "status_at": NOW}
     for status, _, most, then in page.table_of(set(JobStatus)):
         deadline, _ = job_deadlines(Job(**blank, status=JobStatus(bare(status))), given)
@@ -197,7 +208,7 @@ def test_the_statuses_of_jobs_and_how_long_they_wait(page: Page) -> None:
 @each_readme
 def test_the_statuses_of_instances_and_how_long_they_wait(page: Page) -> None:
     """Every status of an instance has its row, with the deadline that the core gives it."""
-    given = Given(PRESETS[Preset.ADAPTIVE], NOW)
+    given = DecisionContext(PRESETS[Preset.ADAPTIVE], NOW)
     for status, _, most, then in page.table_of(set(InstanceStatus)):
         record = Instance("i-1", NOW, InstanceStatus(bare(status)), reserved_for="j")
         deadline, _ = instance_deadlines(record, given)
@@ -219,15 +230,16 @@ def test_the_presets(page: Page) -> None:
     assert ends == {JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELED}
     counts = [[int(cell) for cell in row[1:]] for row in table[1:] if row[1].isdecimal()]
     assert counts == [
-        [getattr(policy, name) for policy in policies] for name in ("attempts_max", "uncounted_max", "reboots_max")
+        [getattr(policy, name) for policy in policies]
+        for name in ("attempts_max", "uncounted_relaunches_max", "reboots_max")
     ]
 
 
 @each_readme
 def test_the_exit_codes_of_the_check(page: Page) -> None:
     """The codes are those that the container exits with and those that the core understands."""
-    told = {int(row[0]): bare(row[1]) for row in page.table_of({str(code) for code in check.EXIT_CODES})}
-    assert told == {code: outcome.value for code, outcome in check.EXIT_CODES.items()}
+    told = {int(row[0]): bare(row[1]) for row in page.table_of({str(code) for code in health_check.EXIT_CODES})}
+    assert told == {code: outcome.value for code, outcome in health_check.EXIT_CODES.items()}
     assert told == {code: outcome.value for outcome, code in remedies.EXIT_CODES.items()}
 
 
@@ -269,7 +281,10 @@ def test_the_events_on_the_bus(page: Page) -> None:
 @each_readme
 def test_the_demo_moves_as_the_machines_allow(page: Page) -> None:
     """Each move in the excerpt of the demo is a row of the tables."""
-    machines = {"job": (job.TRANSITIONS, JobStatus), "instance": (instance.TRANSITIONS, InstanceStatus)}
+    machines = {
+        "job": (job_state_machine.TRANSITIONS, JobStatus),
+        "instance": (state_machine.TRANSITIONS, InstanceStatus),
+    }
     (excerpt,) = page.fences("text")
     moves = re.findall(r"s +(job|instance) (?: +|i-\w+ )([A-Z_]+) -> ([A-Z_]+):", excerpt)
     assert len(moves) >= 8

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import typer
-from gpu_recovery.core.measures import INSTANCES_ENTERED, JOBS_ENTERED, MEASURES
-from gpu_recovery.redriving import Grave
-from gpu_recovery_client import cli
+from gpu_recovery.core.metrics import INSTANCES_ENTERED, JOBS_ENTERED, METRICS
+from gpu_recovery.job_api.redrive import DeadLetterQueue
+from gpu_recovery_client.cli import app
 
 from tests.markdown import ROOT, Page, bare
 
@@ -23,9 +23,20 @@ USAGE_ERROR = typer.BadParameter.__mro__[1]
 LINES_MAX = 60
 """A page is read at night, on a small screen."""
 AWS = {
-    "autoscaling", "cloudformation", "cloudwatch", "dynamodb", "ec2", "ecs", "events", "health", "lambda", "logs",
-    "secretsmanager", "sns", "sqs",
-}  # fmt: skip
+    "autoscaling",
+    "cloudformation",
+    "cloudwatch",
+    "dynamodb",
+    "ec2",
+    "ecs",
+    "events",
+    "health",
+    "lambda",
+    "logs",
+    "secretsmanager",
+    "sns",
+    "sqs",
+}
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.path.stem)
 
 
@@ -39,7 +50,7 @@ def commands(page: Page, program: str) -> list[list[str]]:
 
 def parsed(words: list[str]) -> None:
     """Read `words` as the command line does, without doing anything. UsageError for what it would not take."""
-    command: Any = typer.main.get_command(cli.app)
+    command: Any = typer.main.get_command(app.app)
     rest = words[1:]
     while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
         if rest[0] not in command.commands:
@@ -95,9 +106,18 @@ def test_the_outputs_that_commands_ask_for_are_made(page: Page) -> None:
     functions = {f"{name}FunctionName" for name in re.findall(r"^logs (\w+)$", page.text, re.MULTILINE)}
     asked |= functions
     known = set(re.findall(r'"(\w+)"', source)) | {f"{name}QueueUrl" for name in re.findall(r'"(\w+)": self\.', source)}
-    known |= {f"{one}FunctionName" for one in (
-        "EcsTaskHandler", "DcgmTaskMonitor", "EcsInstanceMonitor", "Reconciler", "Scheduler", "JobApi", "NodeApi",
-    )}  # fmt: skip
+    known |= {
+        f"{one}FunctionName"
+        for one in (
+            "EcsTaskHandler",
+            "DcgmTaskMonitor",
+            "EcsInstanceMonitor",
+            "Reconciler",
+            "Scheduler",
+            "JobApi",
+            "NodeApi",
+        )
+    }
     assert asked <= known
 
 
@@ -111,7 +131,7 @@ def test_dead_letters_are_looked_at_and_then_given_back() -> None:
     """Those of every queue that `redrive` empties: none of them is thrown away instead."""
     (page,) = [page for page in PAGES if page.path.stem == "dead-letters"]
     queues = [row[0] for row in page.tables()[0][1:]]
-    assert len(queues) == len(Grave)
+    assert len(queues) == len(DeadLetterQueue)
     todo = page.text.partition("## What to do")[2].partition("## Meanwhile")[0]
     dry, wet = todo.index("`gpu-recovery redrive --dry-run`"), todo.index("`gpu-recovery redrive`")
     assert dry < wet
@@ -120,7 +140,7 @@ def test_dead_letters_are_looked_at_and_then_given_back() -> None:
 
 def test_the_index_explains_every_measure() -> None:
     """The counters of statuses explain themselves; everything else has its row."""
-    explained = set(MEASURES) - set(JOBS_ENTERED) - set(INSTANCES_ENTERED)
+    explained = set(METRICS) - set(JOBS_ENTERED) - set(INSTANCES_ENTERED)
     assert INDEX.table_of(explained)
     spans = {bare(span) for span in INDEX.spans()}
     assert spans & set(JOBS_ENTERED) and spans & set(INSTANCES_ENTERED)

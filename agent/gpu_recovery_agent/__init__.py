@@ -1,47 +1,50 @@
-"""The node agent: what runs on one GPU instance, what it suffers from, and how its ranks end. README.md says more.
+"""The node agent of one GPU instance.
 
-    __main__.py       the order of things: settings, lock, sensors, loop, exit status
-    settings.py       what the environment tells
-    loop.py           look, tell, obey, wait
-    proof.py          by what the API knows this instance: a token, or a signature
-    telling.py        one report on its way: sequence, repeats, and what each answer means for it
-    untold.py         what the server does not know yet: exits, XIDs, health, inventory
-    report.py         facts -> the body of a report                                  pure
-    answers.py        status and body -> what the answer is                          pure
-    pacing.py         when the next report is due                                    pure
-    channel.py        one POST, within its time
-    orders.py         suspend and stop, for a process that is certainly the one meant
-    state.py          the folder that outlives the agent: lock, sequence, cursor
-    files.py          a file that is there whole or not at all
-    notify.py         words to systemd: ready, and still turning
-    journal.py        lines for the system's journal, each said once
-    clock.py          the two clocks that nobody sets
-    record.py         gpu-recovery-record: what NVML answers once, and what each question costs
+It reports the ranks of the instance, their exits and the health of the GPUs. See README.md.
 
-    metadata.py       the files of a rank: who runs, how it ended
-    wrapper.py        gpu-recovery-run: the first process of a rank
-    command.py        its command: started, waited for, ended with all that it began
-    suspension.py     when the command is ended: notice, go_suspend, watchdog
-    notice.py         the folder in which it is told, and tells
-    limits.py         how long it may stay; what is typed
+- __main__.py         entry point: settings, lock, sensors, loop, exit status
+- settings.py         settings from the environment
+- loop.py             the main loop: poll the sensors, send reports, run the server's commands
+- credentials.py      how the agent authenticates: a token, or a SigV4 signature
+- reporter.py         sends one report: its sequence number, its retries, the responses that end the agent
+- outbox.py           what the server has not acknowledged yet: exits, XIDs, health, inventory
+- report.py           report content -> JSON body                                              pure
+- responses.py        HTTP status and body -> response                                         pure
+- report_schedule.py  when the next report is due                                              pure
+- http_client.py      one POST within a deadline
+- commands.py         suspend and stop commands, for processes with a verified identity
+- state.py            state that outlives the agent process: lock, sequence number, cursor
+- files.py            files that are written whole or not at all
+- systemd.py          sd_notify messages: ready, watchdog, stopping
+- log.py              log lines for the journal of the system; repeated lines are written once
+- clock.py            the clocks that cannot be set
+- nvml_recorder.py    gpu-recovery-record: one NVML reading, and the cost of each NVML call
 
-    sensors/boot.py         which boot
-    sensors/processes.py    /proc: start ticks, groups, environments
-    sensors/running.py      the files of the ranks, against the processes
-    sensors/ecs.py          ranks without a file
-    sensors/kernel_log.py   XIDs, from the boot on
-    sensors/diagnosis.py    what trainings tell for a diagnosis, through a socket
-    sensors/diagnosis_line.py  one line of it                                          pure
-    sensors/process_reader.py  of /proc what may block, through a child and within a deadline
-    sensors/process_child.py   that child
-    sensors/asked_child.py  a child that is asked by lines, and never waited for
-    sensors/answering.py    what every such child does
-    sensors/nvml.py         keeps the child that asks NVML, and its deadline
-    sensors/nvml_child.py   the child: one reading per line
-    sensors/nvml_reading.py one GPU, field by field
-    sensors/health.py       a reading -> healthy or not, and why                     pure
+- rank/files.py              the files of a rank: which process runs, and how it ended
+- rank/wrapper.py            gpu-recovery-run: the first process of a rank
+- rank/process.py            the user's process: started, waited for, ended with all its children
+- rank/suspension.py         when the user's process is ended: notice, go_suspend, watchdog
+- rank/suspension_folder.py  the folder through which wrapper and training program exchange marks
+- rank/settings.py           the time limits of a suspension, and the command line
+- rank/output_tail.py        the last lines that the user's process wrote
 
-The parsers of the kernel's log are those of the health check, which the wheel carries.
+- sensors/boot.py             the id of the current boot
+- sensors/processes.py        /proc: start ticks, groups, environments
+- sensors/ranks.py            the files of the ranks, compared with the processes
+- sensors/ecs.py              ranks without a file
+- sensors/kernel_log.py       XIDs since the boot
+- sensors/training_socket.py  observations of training processes for a diagnosis, through a socket
+- sensors/training_message.py one line of such a datagram                                      pure
+- sensors/process_reader.py   the reads of /proc that may block, by a child process with a deadline
+- sensors/nvml.py             the child process that reads NVML, and its deadline
+- sensors/nvml_reading.py     one GPU, field by field
+- sensors/gpu_health.py       a reading -> health status and sentence                          pure
+- sensors/child/client.py     a child process that answers line by line; the agent never waits for it
+- sensors/child/serve.py      the main loop of every such child process
+- sensors/child/nvml.py       the child process of sensors/nvml.py: one reading per line
+- sensors/child/processes.py  the child process of sensors/process_reader.py
+
+The parsers of the kernel log belong to the health check; the wheel of the agent contains them.
 """
 
 VERSION = "0.2.0"

@@ -1,4 +1,7 @@
-"""`gpu-recovery-agent`: one agent for this instance. Its exit statuses are in README.md."""
+"""Entry point `gpu-recovery-agent`: one agent for this instance.
+
+README.md lists its exit statuses.
+"""
 
 from __future__ import annotations
 
@@ -8,47 +11,47 @@ import sys
 from types import FrameType
 
 from gpu_recovery_agent import VERSION
-from gpu_recovery_agent.journal import Journal
+from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.loop import Agent
+from gpu_recovery_agent.reporter import NOT_ALONE, AgentEnds
 from gpu_recovery_agent.sensors.boot import BootUnknown
-from gpu_recovery_agent.settings import Settings, SettingsError
+from gpu_recovery_agent.settings import AgentSettings, AgentSettingsError
 from gpu_recovery_agent.state import AlreadyRunning
-from gpu_recovery_agent.telling import NOT_ALONE, Ends
 
 
 def main() -> None:
-    """Runs until SIGTERM or SIGINT, and ends with 0; with 77 or 78 where a restart would change nothing."""
+    """Run the agent until SIGTERM or SIGINT, then exit with 0. Exit with 77 or 78 where a restart would not help."""
     if sys.argv[1:] == ["--version"]:
         sys.stdout.write(f"gpu-recovery-agent {VERSION}\n")
         return
-    journal = Journal()
+    log = AgentLog()
     if sys.argv[1:]:
-        journal.say("gpu-recovery-agent takes no arguments: its settings are in the environment")
+        log.write("gpu-recovery-agent takes no arguments: its settings are in the environment")
         sys.exit(NOT_ALONE)
-    sys.exit(run(journal))
+    sys.exit(run(log))
 
 
-def run(journal: Journal) -> int:
-    """The exit status of an agent with the environment of this process."""
+def run(log: AgentLog) -> int:
+    """Run an agent with the environment of this process and return its exit status."""
     try:
-        settings = Settings.from_environment(os.environ)
-        agent = Agent(settings, os.environ, journal)
+        settings = AgentSettings.from_environment(os.environ)
+        agent = Agent(settings, os.environ, log)
 
         def stop(_signal: int, _frame: FrameType | None) -> None:
             agent.stop.set()
 
         signal.signal(signal.SIGTERM, stop)
         signal.signal(signal.SIGINT, stop)
-        journal.say(f"gpu-recovery-agent {VERSION} reports to {settings.reports_url}")
+        log.write(f"gpu-recovery-agent {VERSION} reports to {settings.reports_url}")
         agent.run()
-    except (SettingsError, AlreadyRunning) as error:
-        journal.say(f"the agent ends: {error}")
+    except (AgentSettingsError, AlreadyRunning) as error:
+        log.write(f"the agent ends: {error}")
         return NOT_ALONE
-    except Ends as end:
-        journal.say(f"the agent ends: {end}")
-        return end.status
+    except AgentEnds as error:
+        log.write(f"the agent ends: {error}")
+        return error.status
     except BootUnknown as error:
-        journal.say(f"the agent ends: {error}")
+        log.write(f"the agent ends: {error}")
         return 1
     return 0
 

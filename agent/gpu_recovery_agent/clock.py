@@ -1,4 +1,7 @@
-"""The two clocks that nobody sets. The wall's clock is read nowhere: a jump of it changes nothing here."""
+"""Clocks that cannot be set.
+
+The agent never reads the wall clock, so a jump of the wall clock changes nothing here.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,18 @@ import time
 
 
 def monotonic_s() -> float:
-    """Seconds, for durations and deadlines within this process."""
+    """Return seconds for durations and deadlines within this process."""
     return time.monotonic()
 
 
 def uptime_s() -> float:
-    """Seconds since the machine booted, those of its sleep included; the same for every process of the machine."""
+    """Return seconds since the boot, including suspended time.
+
+    The value is the same for every process of the instance.
+    """
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def kernel_log_s() -> float:
-    """Seconds as the kernel's log counts them: since the boot, without those of its sleep."""
+    """Return the time of the kernel log in seconds: the time since the boot without suspended time."""
     return time.clock_gettime(time.CLOCK_MONOTONIC)

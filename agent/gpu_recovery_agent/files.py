@@ -1,4 +1,4 @@
-"""A file that is there whole or not at all, whatever ends the machine."""
+"""Files that are written whole or not at all, even if the instance loses power."""
 
 from __future__ import annotations
 
@@ -10,19 +10,23 @@ from pathlib import Path
 from typing import Any
 
 BYTES_MAX = 65_536
+"""Largest file that is read, in bytes."""
 ADDRESS_BYTES_MAX = 107
-"""Of a UNIX socket on Linux."""
+"""Longest path of a UNIX socket on Linux, in bytes."""
 
 
 def write_whole(path: Path, content: dict[str, Any], mode: int = 0o644) -> None:
-    """Writes JSON beside `path`, brings it to the disk and renames it into place. Raises OSError, leaving nothing."""
+    """Write JSON to a temporary file beside `path`, sync it to the disk and rename it.
+
+    Raises OSError and then leaves no file.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
             json.dump(content, file, separators=(",", ":"))
             file.flush()
-            os.fchmod(file.fileno(), mode)  # whatever the umask: the agent is another user than the rank
+            os.fchmod(file.fileno(), mode)  # ignore the umask: the agent runs as another user than the rank
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError:
@@ -32,7 +36,7 @@ def write_whole(path: Path, content: dict[str, Any], mode: int = 0o644) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Brings names to the disk: a rename is not there after a power cut until its folder is."""
+    """Sync the names in a folder to the disk: after a power failure a rename is lost unless its folder was synced."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -41,12 +45,17 @@ def sync_folder(folder: Path) -> None:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a small file. Raises OSError, or ValueError that says what is wrong with it."""
-    # Another user may own the folder: no link is followed, and a pipe in the file's place is not waited for.
+    """Return the JSON object in a small file.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: the content is too large or is no JSON object; the message says which.
+    """
+    # Another user may own the folder: do not follow a link, and do not block on a pipe.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         file = os.fdopen(descriptor, "rb")
-    except OSError:  # a folder can be opened, but is no file
+    except OSError:  # open() succeeds for a folder, fdopen() does not
         os.close(descriptor)
         raise
     with file:
@@ -54,17 +63,20 @@ def read_object(path: Path) -> dict[str, Any]:
     if len(raw) > BYTES_MAX:
         raise ValueError(f"it is larger than {BYTES_MAX} bytes")
     try:
-        found = json.loads(raw.decode("utf-8"))
+        content = json.loads(raw.decode("utf-8"))
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ValueError("it is not a JSON object")
-    return found
+    return content
 
 
 @contextmanager
 def socket_address(path: Path) -> Iterator[str]:
-    """The address of the socket at `path`, however long: the number of its folder is short. Raises OSError."""
+    """Yield an address of the socket at `path` that is short enough, by the folder's file descriptor.
+
+    Raises OSError.
+    """
     if len(os.fsencode(path)) <= ADDRESS_BYTES_MAX:
         yield str(path)
         return

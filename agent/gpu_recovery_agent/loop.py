@@ -1,6 +1,7 @@
-"""Look, tell, obey, wait. One thread, in which nothing waits for long.
+"""The main loop of the agent: poll the sensors, send a report, run the server's commands.
 
-The API answers within seconds or not at all, and what may block for ever is asked by children with a deadline.
+One thread does all of it, and no step blocks for long. The API responds within seconds or counts as unreachable. What
+may block for ever is read by child processes with a deadline.
 """
 
 from __future__ import annotations
@@ -11,68 +12,68 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gpu_recovery_agent import clock, notify
-from gpu_recovery_agent.answers import Answer, Kind
-from gpu_recovery_agent.channel import Channel
-from gpu_recovery_agent.journal import Journal
-from gpu_recovery_agent.orders import Orders
-from gpu_recovery_agent.pacing import Pace
-from gpu_recovery_agent.proof import proof_of
-from gpu_recovery_agent.report import RUNNING_MAX, Facts
-from gpu_recovery_agent.sensors import boot, health
-from gpu_recovery_agent.sensors.diagnosis import DiagnosisSocket
+from gpu_recovery_agent import clock, systemd
+from gpu_recovery_agent.commands import CommandRunner
+from gpu_recovery_agent.credentials import credentials_of
+from gpu_recovery_agent.http_client import ReportsEndpoint
+from gpu_recovery_agent.log import AgentLog
+from gpu_recovery_agent.outbox import Outbox
+from gpu_recovery_agent.report import RUNNING_MAX, ReportContent
+from gpu_recovery_agent.report_schedule import ReportSchedule
+from gpu_recovery_agent.reporter import Reporter
+from gpu_recovery_agent.responses import Response, ResponseKind
+from gpu_recovery_agent.sensors import boot, gpu_health
 from gpu_recovery_agent.sensors.ecs import RanksWithoutFile
 from gpu_recovery_agent.sensors.kernel_log import KernelLogSensor
 from gpu_recovery_agent.sensors.nvml import NvmlSensor
 from gpu_recovery_agent.sensors.process_reader import DEADLINE_S, ProcessReader
-from gpu_recovery_agent.sensors.running import Live, RunningSensor
-from gpu_recovery_agent.settings import Settings
-from gpu_recovery_agent.state import State
-from gpu_recovery_agent.telling import Teller
-from gpu_recovery_agent.untold import Untold
+from gpu_recovery_agent.sensors.ranks import LiveRank, RankSensor
+from gpu_recovery_agent.sensors.training_socket import TrainingSocket
+from gpu_recovery_agent.settings import AgentSettings
+from gpu_recovery_agent.state import AgentState
 from health_check.xid import bus_id
 
 
 class Agent:
-    """One agent. `run` returns when `stop` is set; it raises Ends, AlreadyRunning and BootUnknown."""
+    """One agent. Set `stop` to end it."""
 
-    def __init__(self, settings: Settings, environment: Mapping[str, str], journal: Journal) -> None:
+    def __init__(self, settings: AgentSettings, environment: Mapping[str, str], log: AgentLog) -> None:
         self.stop = threading.Event()
-        self._settings, self._journal, self._notify = settings, journal, notify.Notify(environment)
+        self._settings, self._log, self._notify = settings, log, systemd.SystemdNotifier(environment)
         boot_id = boot.boot_id(settings.host_proc)
-        self._state = State(settings.state_folder, boot_id, journal)
+        self._state = AgentState(settings.state_folder, boot_id, log)
         deadline_s = min(DEADLINE_S, settings.nvml_deadline_s)
-        self._reader = ProcessReader(settings.host_proc, environment, journal, deadline_s=deadline_s)
-        self._running = RunningSensor(settings.running_folder, settings.host_proc, boot_id, journal, self._reader)
-        self._without_file = RanksWithoutFile(settings.ecs_agent_url, settings.host_proc, journal, self._reader)
-        self._kernel_log = KernelLogSensor(settings.host_kmsg, journal)
-        self._socket = DiagnosisSocket(settings.socket, journal)
-        self._nvml = NvmlSensor(
-            environment, journal, interval_s=settings.interval_s, deadline_s=settings.nvml_deadline_s
+        self._reader = ProcessReader(settings.host_proc, environment, log, deadline_s=deadline_s)
+        self._running = RankSensor(settings.running_folder, settings.host_proc, boot_id, log, self._reader)
+        self._fileless_ranks = RanksWithoutFile(settings.ecs_agent_url, settings.host_proc, log, self._reader)
+        self._kernel_log = KernelLogSensor(settings.host_kmsg, log)
+        self._socket = TrainingSocket(settings.socket, log)
+        self._nvml = NvmlSensor(environment, log, interval_s=settings.interval_s, deadline_s=settings.nvml_deadline_s)
+        self._commands = CommandRunner(settings.host_proc, self._state, log, reader=self._reader)
+        self._outbox = Outbox(boot_id, self._state, self._running, log, settings.inventory_s)
+        self._reporter = Reporter(
+            credentials_of(settings, environment), self._state, ReportsEndpoint(settings.reports_url), log
         )
-        self._orders = Orders(settings.host_proc, self._state, journal, reader=self._reader)
-        self._untold = Untold(boot_id, self._state, self._running, journal, settings.inventory_s)
-        self._teller = Teller(proof_of(settings, environment), self._state, Channel(settings.reports_url), journal)
-        self._pace = Pace(settings.interval_s, random.random, clock.monotonic_s())
-        self._live: list[Live] = []
-        self._all_live: list[Live] = []
-        self._unwanted: set[Live] = set()
-        self._turn = 0
+        self._schedule = ReportSchedule(settings.interval_s, random.random, clock.monotonic_s())
+        self._live_with_file: list[LiveRank] = []
+        self._all_live: list[LiveRank] = []
+        self._refused: set[LiveRank] = set()
+        self._batch = 0
         self._gpus_before = 0
 
     def run(self) -> None:
-        """Until `stop` is set."""
+        """Run until `stop` is set. Raises AgentEnds, AlreadyRunning and BootUnknown."""
         self._state.open()
-        self._untold.remembers()
-        self._notify.say(notify.READY)
+        self._outbox.restore()
+        self._notify.notify(systemd.READY)
         try:
             while not self.stop.is_set():
-                self._notify.say(notify.TURNING)
-                self._once()
-                left = self._pace.due_at - clock.monotonic_s()
-                self.stop.wait(min(max(left, 0.0), self._settings.look_s))
+                self._notify.notify(systemd.TURNING)
+                self._cycle()
+                left = self._schedule.due_at - clock.monotonic_s()
+                self.stop.wait(min(max(left, 0.0), self._settings.poll_s))
         finally:
-            self._notify.say(notify.STOPPING)
+            self._notify.notify(systemd.STOPPING)
             self._state.save()
             self._nvml.close()
             self._reader.close()
@@ -80,91 +81,91 @@ class Agent:
             self._socket.close()
             self._state.close()
 
-    def _once(self) -> None:
-        self._live, exits = self._running.look()
-        xids = self._kernel_log.look()
-        told_urgently = self._socket.look(clock.uptime_s())
+    def _cycle(self) -> None:
+        self._live_with_file, exits = self._running.poll()
+        xids = self._kernel_log.poll()
+        is_urgent = self._socket.poll(clock.uptime_s())
         if self._settings.nvml:
-            self._nvml.look()
-        if self._untold.sees(exits, xids, self._health()) or told_urgently:
-            self._pace.urgent(clock.monotonic_s())
-        self._orders.act()
+            self._nvml.poll()
+        if self._outbox.add(exits, xids, self._health()) or is_urgent:
+            self._schedule.urgent(clock.monotonic_s())
+        self._commands.run_due()
         self._reader.rest()
-        if clock.monotonic_s() >= self._pace.due_at:
-            self._tell()
+        if clock.monotonic_s() >= self._schedule.due_at:
+            self._send_report()
 
-    def _health(self) -> health.Health:
-        return health.with_remark(self._health_of_gpus(), self._reader.unread)
+    def _health(self) -> gpu_health.GpuHealthStatus:
+        return gpu_health.with_note(self._health_of_gpus(), self._reader.unread)
 
-    def _health_of_gpus(self) -> health.Health:
+    def _health_of_gpus(self) -> gpu_health.GpuHealthStatus:
         if not self._settings.nvml:
-            return health.Health(health.UNKNOWN, "NVML is switched off")
+            return gpu_health.GpuHealthStatus(gpu_health.UNKNOWN, "NVML is switched off")
         nvml = self._nvml
-        self._gpus_before = max(self._gpus_before, len(health.gpus_in(nvml.reading)))
-        return health.judge(
+        self._gpus_before = max(self._gpus_before, len(gpu_health.gpus_in(nvml.reading)))
+        return gpu_health.judge(
             nvml.reading, trouble=nvml.trouble, hung=nvml.hung, silent_s=nvml.silent_s, gpus_before=self._gpus_before
         )
 
-    def _tell(self) -> None:
-        facts = self._facts()
-        answer = self._teller.tell(facts, self._pace.interval_s)
-        if answer.kind is Kind.TOO_LARGE and facts.inventory is not None:
-            self._journal.say(f"{answer.why}: the report goes again without its inventory")
-            facts = self._untold.without_inventory(facts, clock.monotonic_s())
-            answer = self._teller.tell(facts, self._pace.interval_s)
-        self._answered(facts, answer, clock.monotonic_s())
+    def _send_report(self) -> None:
+        facts = self._next_report()
+        answer = self._reporter.send(facts, self._schedule.interval_s)
+        if answer.kind is ResponseKind.TOO_LARGE and facts.inventory is not None:
+            self._log.write(f"{answer.why}: the report goes again without its inventory")
+            facts = self._outbox.without_inventory(facts, clock.monotonic_s())
+            answer = self._reporter.send(facts, self._schedule.interval_s)
+        self._handle_response(facts, answer, clock.monotonic_s())
 
-    def _answered(self, facts: Facts, answer: Answer, now: float) -> None:
-        if answer.kind in (Kind.AWAY, Kind.TOO_MANY):
-            self._journal.once("api", answer.why)
-            self._pace.failed(now, answer.retry_after_s)
+    def _handle_response(self, facts: ReportContent, answer: Response, now: float) -> None:
+        if answer.kind in (ResponseKind.AWAY, ResponseKind.TOO_MANY):
+            self._log.once("api", answer.why)
+            self._schedule.failed(now, answer.retry_after_s)
             return
-        if answer.kind is Kind.HEARD:
-            self._journal.over("api", "the API answers again")
-            self._journal.over("report")
-            self._journal.once("heard", "the API hears this agent")
-            more = self._untold.heard(facts, inventory_wanted=answer.inventory, now=now)
-            self._socket.heard(facts.diagnosis, facts.diagnosis_lost)
+        if answer.kind is ResponseKind.HEARD:
+            self._log.over("api", "the API answers again")
+            self._log.over("report")
+            self._log.once("heard", "the API hears this agent")
+            more = self._outbox.acknowledge(facts, inventory_wanted=answer.inventory, now=now)
+            self._socket.acknowledge(facts.diagnosis, facts.diagnosis_lost)
             if answer.left_out:
-                self._journal.once("left out", f"{answer.left_out} reports of trainings were not kept by the server")
+                self._log.once("left out", f"{answer.left_out} reports of trainings were not kept by the server")
             for refused in answer.refused:
-                self._journal.once(f"refused {refused}", f"refused: {refused}")
-            self._orders.given(answer.orders, self._all_live)
+                self._log.once(f"refused {refused}", f"refused: {refused}")
+            self._commands.add(answer.commands, self._all_live)
             self._state.save()
         else:
-            self._journal.once("report", f"{answer.why}: the report is dropped")
+            self._log.once("report", f"{answer.why}: the report is dropped")
             if answer.rank is not None and answer.rank < len(facts.running):
-                # What one rank says of itself must not silence the others, nor the instance.
-                self._unwanted.add(facts.running[answer.rank])
-            self._socket.dropped(facts.diagnosis)
-            more = self._untold.dropped(facts, now, answer.field)
-        self._pace.heard(now, answer.next_s)
+                # A wrong entry of one rank must not block the reports of the others, nor of the instance.
+                self._refused.add(facts.running[answer.rank])
+            self._socket.reject(facts.diagnosis)
+            more = self._outbox.reject(facts, now, answer.field)
+        self._schedule.succeeded(now, answer.next_s)
         if more:
-            self._pace.urgent(now)
+            self._schedule.urgent(now)
 
-    def _facts(self) -> Facts:
+    def _next_report(self) -> ReportContent:
         reading = self._nvml.gpus
-        found = health.inventory(reading, self._kernel_log.unread) if reading else None
-        pids = [one["pid"] for gpu in health.gpus_in(reading) for one in gpu.get("processes") or []]
-        self._all_live = [*self._live, *self._without_file.look(pids, self._live)]
-        self._unwanted &= set(self._all_live)
-        live = self._some([one for one in self._all_live if one not in self._unwanted])
-        facts = self._untold.facts(live, self._health(), found, _uuids(reading), clock.monotonic_s())
+        inventory = gpu_health.inventory(reading, self._kernel_log.unread) if reading else None
+        pids = [process["pid"] for gpu in gpu_health.gpus_in(reading) for process in gpu.get("processes") or []]
+        self._all_live = [*self._live_with_file, *self._fileless_ranks.poll(pids, self._live_with_file)]
+        self._refused &= set(self._all_live)
+        live = self._fitting([rank for rank in self._all_live if rank not in self._refused])
+        facts = self._outbox.next_report(live, self._health(), inventory, _uuids(reading), clock.monotonic_s())
         if facts.health is None:
-            return facts  # an exit that is told by itself
+            return facts  # an exit that is sent alone
         return replace(facts, diagnosis=self._socket.batch(), diagnosis_lost=self._socket.lost)
 
-    def _some(self, live: list[Live]) -> list[Live]:
-        """As many as a report may have, others each time: nobody is silent for long."""
+    def _fitting(self, live: list[LiveRank]) -> list[LiveRank]:
+        """Return as many ranks as a report may have, and other ranks each time, so that each rank is reported soon."""
         if len(live) <= RUNNING_MAX:
             return live
-        self._journal.once("many", f"{len(live)} ranks run here; a report has {RUNNING_MAX} of them, in turn")
-        begin = self._turn * RUNNING_MAX % len(live)
-        self._turn += 1
+        self._log.once("many", f"{len(live)} ranks run here; a report has {RUNNING_MAX} of them, in turn")
+        begin = self._batch * RUNNING_MAX % len(live)
+        self._batch += 1
         return (live + live)[begin : begin + RUNNING_MAX]
 
 
 def _uuids(reading: dict[str, Any] | None) -> dict[str, str]:
-    """The GPUs' UUIDs by their address as the kernel's log writes it."""
-    pairs = ((bus_id(str(gpu.get("pci"))), gpu.get("uuid")) for gpu in health.gpus_in(reading))
+    """Return the UUIDs of the GPUs by their PCI address, in the form of the kernel log."""
+    pairs = ((bus_id(str(gpu.get("pci"))), gpu.get("uuid")) for gpu in gpu_health.gpus_in(reading))
     return {address: uuid for address, uuid in pairs if address and uuid}

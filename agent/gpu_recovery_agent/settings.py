@@ -1,4 +1,4 @@
-"""What the environment tells the agent, read once. The token is not kept here, and never shown."""
+"""Settings from the environment, read once. The token is not stored here and never shown."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ REGION_IN_HOST = re.compile(r"[^.]+\.execute-api\.([a-z0-9-]+)\.amazonaws\.com(\
 REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]")
 TOKEN_MAX = 256
 SOCKET = ".diagnosis.sock"
-"""Its name begins with a point, as no file of a rank does."""
+"""File name of the socket for observations. It begins with a dot; file names of ranks do not."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-class SettingsError(ValueError):
-    """A variable is missing or unusable. The message names it, and never holds a secret."""
+class AgentSettingsError(ValueError):
+    """An environment variable is missing or unusable. The message names the variable and never holds a secret."""
 
 
 @dataclass(frozen=True)
-class Settings:
-    """One agent on one instance. Durations in seconds. `token_file` is None where the token is in the environment.
+class AgentSettings:
+    """Settings of one agent on one instance.
 
-    `signs`: the reports are signed for `region` with the role of the instance, and there is no token. `socket`: where
-    trainings tell what a diagnosis may need, None if nowhere.
+    Durations are in seconds. `token_file` is None if the token is in the environment. If `signs` is true, the reports
+    are signed for `region` with the role of the instance, and there is no token. `socket` receives the observations of
+    training processes; None disables it.
     """
 
     reports_url: str
@@ -38,7 +39,7 @@ class Settings:
     ecs_agent_url: str | None
     nvml: bool
     interval_s: float
-    look_s: float
+    poll_s: float
     nvml_deadline_s: float
     inventory_s: float
     signs: bool = False
@@ -46,8 +47,8 @@ class Settings:
     socket: Path | None = None
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> Settings:
-        """Raises SettingsError at the first variable that is missing or out of range."""
+    def from_environment(cls, environment: Mapping[str, str]) -> AgentSettings:
+        """Read the settings. Raises AgentSettingsError at the first variable that is missing or out of range."""
         signs = _choice(environment, "GPU_RECOVERY_AUTH", ("token", "sigv4")) == "sigv4"
         address = _url(environment)
         return cls(
@@ -63,13 +64,13 @@ class Settings:
             ecs_agent_url=_ecs_agent(environment),
             nvml=_switch(environment, "GPU_RECOVERY_NVML"),
             interval_s=_milliseconds(environment, "GPU_RECOVERY_INTERVAL_MS", 15_000, least=10),
-            look_s=_milliseconds(environment, "GPU_RECOVERY_LOOK_MS", 1_000, least=1),
+            poll_s=_milliseconds(environment, "GPU_RECOVERY_LOOK_MS", 1_000, least=1),
             nvml_deadline_s=_milliseconds(environment, "GPU_RECOVERY_NVML_DEADLINE_MS", 30_000, least=10),
             inventory_s=_milliseconds(environment, "GPU_RECOVERY_INVENTORY_MS", 300_000, least=10),
         )
 
     def token(self, environment: Mapping[str, str]) -> str:
-        """The token as it is now: a file may have got the next one since. Raises SettingsError."""
+        """Return the current token: the file may have been replaced. Raises AgentSettingsError."""
         text = environment.get("GPU_RECOVERY_TOKEN", "")
         if self.token_file is not None:
             try:
@@ -77,34 +78,40 @@ class Settings:
                     text = file.read(TOKEN_MAX + 2)
             except (OSError, ValueError) as error:
                 why = error.strerror if isinstance(error, OSError) else "it is not ASCII text"
-                raise SettingsError(f"the token file {self.token_file} cannot be read: {why}") from None
+                raise AgentSettingsError(f"the token file {self.token_file} cannot be read: {why}") from None
         text = text.strip()
-        if not text or len(text) > TOKEN_MAX or not all("!" <= one <= "~" for one in text):
-            raise SettingsError("the token is empty, too long, or has characters that no token has")
+        if not text or len(text) > TOKEN_MAX or not all("!" <= character <= "~" for character in text):
+            raise AgentSettingsError("the token is empty, too long, or has characters that no token has")
         return text
 
 
 def running_folder(environment: Mapping[str, str]) -> Path:
-    """Where the files of ranks are: seed 000's folder and variable, for the wrapper too. Raises SettingsError."""
+    """Return the folder of the rank files, which agent and wrapper share, by the variable of seed 000.
+
+    Raises AgentSettingsError.
+    """
     return _at_home(environment.get("GPUTASKER_RUNNING_TASKS_DIR") or "~/.gputasker/running_tasks")
 
 
 def socket_path(environment: Mapping[str, str]) -> Path | None:
-    """Where trainings tell what a diagnosis needs: in the folder that ranks and agent share. Raises SettingsError."""
+    """Return the path of the socket for observations, in the folder that ranks and agent share.
+
+    Raises AgentSettingsError.
+    """
     return _or_off(environment, "GPU_RECOVERY_SOCKET", str(running_folder(environment) / SOCKET))
 
 
 def state_folder(environment: Mapping[str, str]) -> Path:
-    """What systemd made for the unit (STATE_DIRECTORY), or what the variable says. Raises SettingsError."""
-    given = environment.get("GPU_RECOVERY_STATE_DIR") or environment.get("STATE_DIRECTORY")
-    return _at_home(given or "~/.gputasker/agent")
+    """Return the state folder: of the variable, or what systemd made (STATE_DIRECTORY). Raises AgentSettingsError."""
+    folder = environment.get("GPU_RECOVERY_STATE_DIR") or environment.get("STATE_DIRECTORY")
+    return _at_home(folder or "~/.gputasker/agent")
 
 
 def _at_home(text: str) -> Path:
     try:
         return Path(text).expanduser()
     except RuntimeError:
-        raise SettingsError(f"there is no home directory for {text}: give the folder by its variable") from None
+        raise AgentSettingsError(f"there is no home directory for {text}: give the folder by its variable") from None
 
 
 def _url(environment: Mapping[str, str]) -> str:
@@ -117,30 +124,30 @@ def _url(environment: Mapping[str, str]) -> str:
         host, parts = "", urlsplit("")
     local = host in LOOPBACK or host.endswith(".localhost")
     if not host or parts.scheme not in ("http", "https") or parts.username or parts.query or parts.fragment:
-        raise SettingsError("GPU_RECOVERY_API_URL must be the address of the API, such as https://host/stage")
+        raise AgentSettingsError("GPU_RECOVERY_API_URL must be the address of the API, such as https://host/stage")
     if parts.scheme == "http" and not local:
-        raise SettingsError("GPU_RECOVERY_API_URL must begin with https: the token would travel in the clear")
+        raise AgentSettingsError("GPU_RECOVERY_API_URL must begin with https: the token would travel in the clear")
     return text
 
 
 def _region(environment: Mapping[str, str], address: str) -> str:
-    """The region that a signature is for: as the variables say, or as the API's own address does."""
+    """Return the region to sign for: from the variables, or from the address of the API."""
     named = (environment.get(name, "").strip() for name in ("GPU_RECOVERY_REGION", "AWS_REGION", "AWS_DEFAULT_REGION"))
     in_host = REGION_IN_HOST.fullmatch(urlsplit(address).hostname or "")
     text = next(filter(None, named), in_host[1] if in_host else "")
     if not REGION.fullmatch(text):
-        raise SettingsError("GPU_RECOVERY_REGION must name the region of the API: its address does not")
+        raise AgentSettingsError("GPU_RECOVERY_REGION must name the region of the API: its address does not")
     return text
 
 
 def _token_file(environment: Mapping[str, str]) -> Path | None:
-    """GPU_RECOVERY_TOKEN_FILE, or the credential `token` that systemd hands over, or None for the variable."""
-    if given := environment.get("GPU_RECOVERY_TOKEN_FILE"):
-        return Path(given)
+    """Return GPU_RECOVERY_TOKEN_FILE, or the systemd credential `token`; None if the token is in the environment."""
+    if path := environment.get("GPU_RECOVERY_TOKEN_FILE"):
+        return Path(path)
     if folder := environment.get("CREDENTIALS_DIRECTORY"):
         return Path(folder) / "token"
     if not environment.get("GPU_RECOVERY_TOKEN"):
-        raise SettingsError("no token: set GPU_RECOVERY_TOKEN_FILE or GPU_RECOVERY_TOKEN")
+        raise AgentSettingsError("no token: set GPU_RECOVERY_TOKEN_FILE or GPU_RECOVERY_TOKEN")
     return None
 
 
@@ -150,7 +157,7 @@ def _ecs_agent(environment: Mapping[str, str]) -> str | None:
         return None
     parts = urlsplit(text)
     if parts.scheme != "http" or (parts.hostname or "") not in LOOPBACK:
-        raise SettingsError("GPU_RECOVERY_ECS_AGENT must be http on this machine, or `off`")
+        raise AgentSettingsError("GPU_RECOVERY_ECS_AGENT must be http on this machine, or `off`")
     return text.rstrip("/")
 
 
@@ -164,15 +171,15 @@ def _switch(environment: Mapping[str, str], variable: str) -> bool:
 
 
 def _choice(environment: Mapping[str, str], variable: str, choices: tuple[str, str]) -> str:
-    """One of two words; the first is the default."""
+    """Return one of two values; the first is the default."""
     text = environment.get(variable) or choices[0]
     if text not in choices:
-        raise SettingsError(f"{variable} is {text!r}; it must be {choices[0]} or {choices[1]}")
+        raise AgentSettingsError(f"{variable} is {text!r}; it must be {choices[0]} or {choices[1]}")
     return text
 
 
 def _milliseconds(environment: Mapping[str, str], variable: str, default: int, *, least: int) -> float:
     text = environment.get(variable, "").strip() or str(default)
     if not (text.isascii() and text.isdigit() and len(text) <= 9 and least <= int(text)):
-        raise SettingsError(f"{variable} is {text!r}; it must be a whole number of milliseconds, {least} or more")
+        raise AgentSettingsError(f"{variable} is {text!r}; it must be a whole number of milliseconds, {least} or more")
     return int(text) / 1_000

@@ -1,7 +1,8 @@
-"""The folder that outlives the agent: one agent at a time, and what it must not forget within a boot.
+"""State that outlives the agent process: its lock, and what must survive a restart.
 
-A folder that cannot be written, or a disk that is full, is said once and costs only the memory: the heartbeat goes on,
-and the server's 409 finds a second agent as well.
+The lock prevents a second agent. Apart from unreported errors, the state belongs to one boot. If the folder is not
+writable or the disk is full, the agent logs that once and loses only this state. The heartbeat continues, and the
+server's status 409 detects a second agent as well.
 """
 
 from __future__ import annotations
@@ -13,39 +14,44 @@ from pathlib import Path
 from typing import Any
 
 from gpu_recovery_agent.files import read_object, write_whole
-from gpu_recovery_agent.journal import Journal
-from gpu_recovery_agent.metadata import name, whole
+from gpu_recovery_agent.log import AgentLog
+from gpu_recovery_agent.rank.files import name, whole
 from gpu_recovery_agent.sensors.kernel_log import Xid
 
-OBEYED_MAX = 64
-UNTOLD_MAX = 64
-"""Errors of the kernel's log that are kept until they are told, the newest of them."""
+EXECUTED_MAX = 64
+"""Largest number of executed commands that are stored; the oldest are dropped first."""
+UNREPORTED_MAX = 64
+"""Largest number of unreported errors of the kernel log that are stored, the newest of them."""
 
 
 class AlreadyRunning(RuntimeError):
     """Another agent holds the lock of this instance."""
 
 
-class State:
-    """`sequence` is the last one used, `told_s` the time of the newest XID that was told, by the kernel log's clock,
-    `obeyed` the orders that were carried out and when, in seconds since the boot. `untold` are errors of the
-    kernel's log that nobody has heard of: the log does not outlive the machine, and the next boot tells them."""
+class AgentState:
+    """The stored state of the agent.
 
-    def __init__(self, folder: Path, boot_id: str, journal: Journal) -> None:
-        self._folder, self._boot_id, self._journal = folder, boot_id, journal
+    `sequence` is the last sequence number used. `reported_s` is the time of the newest reported XID on the clock of
+    the kernel log. `executed` holds the commands that were executed, and when, in seconds since the boot. `unreported`
+    holds errors of the kernel log that the server has not received: a reboot empties that log, so the agent of the
+    next boot reports them.
+    """
+
+    def __init__(self, folder: Path, boot_id: str, log: AgentLog) -> None:
+        self._folder, self._boot_id, self._log = folder, boot_id, log
         self._lock: int | None = None
         self.sequence = 0
-        self.told_s = -1.0
-        self.obeyed: dict[str, float] = {}
-        self.untold: list[Xid] = []
+        self.reported_s = -1.0
+        self.executed: dict[str, float] = {}
+        self.unreported: list[Xid] = []
 
     def open(self) -> None:
-        """Takes the lock and reads what is kept. Raises AlreadyRunning."""
+        """Take the lock and read the stored state. Raises AlreadyRunning."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            self._journal.once("lock", f"{self._folder} cannot be used, so nothing is kept there: {error.strerror}")
+            self._log.once("lock", f"{self._folder} cannot be used, so nothing is kept there: {error.strerror}")
             return
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -56,62 +62,70 @@ class State:
         self._read()
 
     def close(self) -> None:
-        """Lets go of the lock."""
+        """Release the lock."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def next_sequence(self) -> int:
-        """A number that no report of this boot had, on the disk before it is used."""
+        """Return a sequence number that no report of this boot had. It is saved before it is used."""
         self.sequence += 1
         self.save()
         return self.sequence
 
     def save(self) -> None:
-        """Keeps everything. A disk that takes nothing is said once."""
-        while len(self.obeyed) > OBEYED_MAX:
-            del self.obeyed[next(iter(self.obeyed))]
+        """Save the state. A write error is logged once and not raised."""
+        while len(self.executed) > EXECUTED_MAX:
+            del self.executed[next(iter(self.executed))]
         content = {
-            "boot_id": self._boot_id, "sequence": self.sequence, "told_s": self.told_s, "obeyed": self.obeyed,
-            "untold": [asdict(one) for one in self.untold[-UNTOLD_MAX:]],
-        }  # fmt: skip
+            "boot_id": self._boot_id,
+            "sequence": self.sequence,
+            "told_s": self.reported_s,
+            "obeyed": self.executed,
+            "untold": [asdict(xid) for xid in self.unreported[-UNREPORTED_MAX:]],
+        }
         try:
             write_whole(self._folder / "state.json", content, 0o600)
         except OSError as error:
-            said = error.strerror or error
-            self._journal.once("state", f"{self._folder / 'state.json'} cannot be written: {said}; the agent goes on")
+            reason = error.strerror or error
+            self._log.once("state", f"{self._folder / 'state.json'} cannot be written: {reason}; the agent goes on")
         else:
-            self._journal.over("state", f"{self._folder / 'state.json'} can be written again")
+            self._log.over("state", f"{self._folder / 'state.json'} can be written again")
 
     def _read(self) -> None:
         try:
-            found: dict[str, Any] = read_object(self._folder / "state.json")
+            content: dict[str, Any] = read_object(self._folder / "state.json")
         except FileNotFoundError:
             return
         except (OSError, ValueError) as error:
-            self._journal.say(f"{self._folder / 'state.json'} cannot be read and is begun anew: {error}")
+            self._log.write(f"{self._folder / 'state.json'} cannot be read and is begun anew: {error}")
             return
-        boot_id = found.get("boot_id")
-        untold = found.get("untold")
-        kept = [_untold(one, boot_id) for one in (untold if isinstance(untold, list) else [])[-UNTOLD_MAX:]]
-        # Those of this boot are in the kernel's log still, and come from there.
-        self.untold = [one for one in kept if one is not None and one.boot_id != self._boot_id]
+        boot_id = content.get("boot_id")
+        unreported = content.get("untold")
+        stored = [
+            _unreported(entry, boot_id)
+            for entry in (unreported if isinstance(unreported, list) else [])[-UNREPORTED_MAX:]
+        ]
+        # The XIDs of this boot are still in the kernel log, and are read from there.
+        self.unreported = [xid for xid in stored if xid is not None and xid.boot_id != self._boot_id]
         if boot_id != self._boot_id:
-            return  # of another boot: the rest of it counts from that one
-        self.sequence = whole(found.get("sequence")) or 0
-        told, obeyed = found.get("told_s"), found.get("obeyed")
-        self.told_s = float(told) if isinstance(told, int | float) and not isinstance(told, bool) else -1.0
-        if isinstance(obeyed, dict):
-            self.obeyed = {key: float(at) for key, at in obeyed.items() if isinstance(at, int | float)}
+            return  # the other values belong to an earlier boot
+        self.sequence = whole(content.get("sequence")) or 0
+        reported, executed = content.get("told_s"), content.get("obeyed")
+        self.reported_s = (
+            float(reported) if isinstance(reported, int | float) and not isinstance(reported, bool) else -1.0
+        )
+        if isinstance(executed, dict):
+            self.executed = {key: float(at) for key, at in executed.items() if isinstance(at, int | float)}
 
 
-def _untold(found: Any, boot_id: Any) -> Xid | None:
-    """An error as it was kept, under the boot that it was logged in; None where it is none."""
-    if not isinstance(found, dict):
+def _unreported(entry: Any, boot_id: Any) -> Xid | None:
+    """Return a stored error with the boot that it was logged under; None if the entry is invalid."""
+    if not isinstance(entry, dict):
         return None
-    xid, count, bursts = whole(found.get("xid"), least=1), whole(found.get("count"), least=1), found.get("bursts")
-    gpu, at_s, fatal, action = found.get("gpu"), found.get("at_s"), found.get("fatal"), found.get("action")
-    boot = name(found.get("boot_id")) or name(boot_id)
+    xid, count, bursts = whole(entry.get("xid"), least=1), whole(entry.get("count"), least=1), entry.get("bursts")
+    gpu, at_s, fatal, action = entry.get("gpu"), entry.get("at_s"), entry.get("fatal"), entry.get("action")
+    boot = name(entry.get("boot_id")) or name(boot_id)
     if xid is None or count is None or boot is None or not isinstance(gpu, str) or not isinstance(at_s, int | float):
         return None
     of_switch = fatal if isinstance(fatal, bool) else None

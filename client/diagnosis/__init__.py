@@ -1,4 +1,4 @@
-"""What a training tells for a diagnosis, should it fail: stages, calls, weight updates, notices, locks, health.
+"""Observations of a training for a diagnosis: stages, calls, events, locks, health.
 
     from gpu_recovery_client import diagnosis
 
@@ -8,25 +8,46 @@
             rollout()
         diagnosis.progress(step)
 
-Only the standard library; NVML and torch where they are. What is told goes to the agent of the instance over a local
-socket, in a thread, and is dropped where nobody listens: a training never waits for it. docs/training.md says more.
+It needs only the standard library, and uses NVML and torch where they exist. A thread sends observations over a local
+socket to the agent of the instance. If no agent listens, they are dropped: a training never waits for them.
+docs/training.md is the guide.
 
-    telling.py   who tells               sending.py   the queue, the thread, the socket
-    stages.py    probe.py   gpus.py      timings.py   health.py   nccl.py   events.py   locks.py   errors.py
+- reporter.py       identity of this process, and its reporter
+- sender.py         the queue, the thread, the socket
+- stages.py         GPU checks before and after a stage
+- gpu_probe.py      a computation with a known result
+- gpu_state.py      what NVML reports: ECC errors, memory, processes
+- timings.py        calls of workers, weight synchronisations, progress
+- worker_health.py  memory, CPU, network and requests of a worker
+- nccl_log.py       lines of NCCL's log
+- event_tracker.py  events between train and rollout
+- gpu_locks.py      GPU locks of an instance; leases.py: of a job
+- errors.py         the error that a stage may raise
 """
 
 from __future__ import annotations
 
-from .errors import GPUHealthError
-from .events import EventTracker, event_tracker
-from .health import health_reporter, processing
-from .locks import GpuLock
-from .nccl import nccl_log_monitor
-from .stages import operation, stage
-from .telling import configure
-from .timings import progress, rpc_timing, weight_sync_timing
+from gpu_recovery_client.diagnosis.errors import GPUHealthError
+from gpu_recovery_client.diagnosis.event_tracker import EventTracker, event_tracker
+from gpu_recovery_client.diagnosis.gpu_locks import GpuLock
+from gpu_recovery_client.diagnosis.nccl_log import nccl_log_monitor
+from gpu_recovery_client.diagnosis.reporter import configure
+from gpu_recovery_client.diagnosis.stages import operation, stage
+from gpu_recovery_client.diagnosis.timings import progress, rpc_timing, weight_sync_timing
+from gpu_recovery_client.diagnosis.worker_health import health_reporter, processing
 
 __all__ = [
-    "EventTracker", "GPUHealthError", "GpuLock", "configure", "event_tracker", "health_reporter", "nccl_log_monitor",
-    "operation", "processing", "progress", "rpc_timing", "stage", "weight_sync_timing",
-]  # fmt: skip
+    "EventTracker",
+    "GPUHealthError",
+    "GpuLock",
+    "configure",
+    "event_tracker",
+    "health_reporter",
+    "nccl_log_monitor",
+    "operation",
+    "processing",
+    "progress",
+    "rpc_timing",
+    "stage",
+    "weight_sync_timing",
+]

@@ -1,4 +1,4 @@
-"""What the diagnosis may raise into a training: what seed 002 names, and nothing else."""
+"""The errors that diagnosis may raise into a training: only those that seed 002 names."""
 
 from __future__ import annotations
 

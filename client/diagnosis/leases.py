@@ -1,8 +1,8 @@
-"""Who has a GPU, between the processes of a job on different instances: a lease of the API, with a fencing token.
+"""GPU locks across the instances of a job: a lease of the API, with a fencing token.
 
-The lease ends unless it is renewed, which a thread does; so a holder that crashed gives it back by itself, as soon as
-its instance is not heard of any more or some time has passed. One that only slept finds that it has lost it: by `token`
-its writes are told apart from those of the next.
+The lease expires unless a thread renews it. So a crashed holder releases it without an action: when the heartbeat of
+its instance times out, or after some time. A holder that was only paused finds that it has lost the lease. The fencing
+token distinguishes its writes from those of the next holder.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .sending import log
+from gpu_recovery_client.diagnosis.sender import log
 
 LEASE_S, POLL_S, CALL_S = 60, 1.0, 5.0
+"""Seconds of a lease, between two attempts, and until a call is given up."""
 OK, CONFLICT = 200, 409
 AGAIN = (429, 500, 502, 503, 504)
+"""HTTP statuses after which a call may be repeated."""
 Call = Callable[[str, str, Mapping[str, Any] | None], tuple[int, Mapping[str, Any]]]
 _held: weakref.WeakSet[Lease] = weakref.WeakSet()
 
@@ -50,41 +52,57 @@ class Api:
 
 def _object(raw: bytes) -> Mapping[str, Any]:
     try:
-        found = json.loads(raw)
+        content = json.loads(raw)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 class Lease:
-    """One lock of a job, for one owner. `holder` tells this process from others of the same owner.
+    """One lock of a job, for one owner.
 
-    token: the fencing token while it is had, None else. now, sleep: the clock's. renews: a thread keeps it.
+    `holder` distinguishes this process from others of the same owner. `token` is the fencing token while the lease is
+    held, otherwise None. `now` is monotonic time in seconds. With `renews`, a thread renews the lease.
     """
 
     def __init__(
-        self, call: Call, job_id: str, name: str, owner: str, holder: str, rank: int | None, *,
-        now: Callable[[], float], lease_s: int = LEASE_S, renews: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        call: Call,
+        job_id: str,
+        name: str,
+        owner: str,
+        holder: str,
+        rank: int | None,
+        *,
+        now: Callable[[], float],
+        lease_s: int = LEASE_S,
+        renews: bool = True,
+    ) -> None:
         self._call, self._name, self._now, self._lease_s, self._renews = call, name, now, lease_s, renews
         self._who = {"job_id": job_id, "owner": owner}
-        self._wish = {**self._who, "holder": holder, "lease_s": lease_s} | ({} if rank is None else {"rank": rank})
+        self._request = {**self._who, "holder": holder, "lease_s": lease_s} | ({} if rank is None else {"rank": rank})
         self._until = 0.0
         self._stop = threading.Event()
         self.token: int | None = None
 
     @property
     def is_held(self) -> bool:
-        """Whether it is had for certain: reckoned from before the answer, so that it ends here no later than there."""
+        """Return whether the lease is certainly held.
+
+        Its time counts from before the request, so it ends here no later than there.
+        """
         return self.token is not None and self._now() < self._until
 
-    def take(self) -> str:
-        """Ask for it once: "" if it is had now, else who has it ("?" if nobody says). RuntimeError if it never will."""
+    def acquire(self) -> str:
+        """Ask for the lease once. Return "" on success, otherwise the holder ("?" if unknown).
+
+        Raises RuntimeError if a retry cannot help.
+        """
         began = self._now()
-        status, body = self._asked("POST", "acquire", self._wish)
+        status, body = self._asked("POST", "acquire", self._request)
         if status == OK and type(body.get("token")) is int:
             self.token, self._until = body["token"], began + self._lease_s
-            self._keep()
+            self._start_renewing()
             return ""
         if status == CONFLICT:
             return str((body.get("lock") or {}).get("owner") or "?")
@@ -93,7 +111,10 @@ class Lease:
         raise RuntimeError(f"the lock {self._name} cannot be asked for: {status} {body.get('detail', '')}".strip())
 
     def renew(self) -> bool:
-        """Make the lease longer. False if it is lost; an API that does not answer is asked again the next time."""
+        """Renew the lease.
+
+        Return False if it is lost. After a call without a response it is not lost: the next renewal decides.
+        """
         if self.token is None:
             return False
         began = self._now()
@@ -106,8 +127,8 @@ class Lease:
             return False
         return True
 
-    def give_back(self) -> str:
-        """Give it back: "" if that was heard or nobody could hear it, else who has it. It is not had afterwards."""
+    def release(self) -> str:
+        """Release the lease, which is not held afterwards. Return the holder if it is another owner, otherwise ""."""
         token = self.token
         self._lose()
         if token is None:
@@ -116,13 +137,13 @@ class Lease:
         return str((body.get("lock") or {}).get("owner") or "nobody") if status == CONFLICT else ""
 
     def who(self) -> str | None:
-        """Who has it, None if nobody."""
+        """Return the owner that holds the lease; None if no owner does."""
         query = urllib.parse.urlencode({"job_id": self._who["job_id"]})
         status, body = self._asked("GET", f"?{query}", None)
         return str(body["owner"]) if status == OK and body.get("owner") and not body.get("has_ended") else None
 
     def _asked(self, method: str, what: str, body: Mapping[str, Any] | None) -> tuple[int, Mapping[str, Any]]:
-        """The answer; 0 where there is none."""
+        """Return status and body of a call; status 0 without a response."""
         path = f"/locks/{self._name}" + (what if what.startswith("?") else f"/{what}")
         try:
             return self._call(method, path, body)
@@ -130,13 +151,15 @@ class Lease:
             log.warning("the lock %s: the API does not answer: %s", self._name, type(error).__name__)
             return 0, {}
 
-    def _keep(self) -> None:
+    def _start_renewing(self) -> None:
         _held.add(self)
         if self._renews:
             self._stop = threading.Event()
-            threading.Thread(target=self._renewing, args=(self._stop,), name="gpu-recovery-lease", daemon=True).start()
+            threading.Thread(
+                target=self._renew_until, args=(self._stop,), name="gpu-recovery-lease", daemon=True
+            ).start()
 
-    def _renewing(self, stop: threading.Event) -> None:
+    def _renew_until(self, stop: threading.Event) -> None:
         while not stop.wait(self._lease_s / 3):
             if not self.renew():
                 return
@@ -148,7 +171,7 @@ class Lease:
 
 
 def of_process(name: str, owner: str, process: str, rank: int | None, now: Callable[[], float]) -> Lease:
-    """The lease of this process. Raises ValueError where its environment names no job, API or token."""
+    """Return the lease of this process. Raises ValueError if its environment names no job, API or token."""
     job_id = os.environ.get("JOB_ID", "")
     if not job_id:
         raise ValueError("a distributed lock is one of a job: JOB_ID is not set")
@@ -156,7 +179,7 @@ def of_process(name: str, owner: str, process: str, rank: int | None, now: Calla
 
 
 def _forked() -> None:
-    """A child of the holder has no lease: nobody there would renew it."""
+    """In a forked child, drop all leases: it has no thread that renews them."""
     for lease in list(_held):
         lease.token = None
     _held.clear()

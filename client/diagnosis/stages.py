@@ -1,7 +1,7 @@
-"""A stage of a training: how the GPU is before it and after it, and what it was that failed in it (rows 1-6, 51).
+"""Stages of a training: the GPU before and after each stage (rows 1-6, 51).
 
-On the training's own thread there is the probe alone, and that only while all of it stays below a hundredth of the
-time; NVML is asked by the background thread.
+Only the probe runs on the training's own thread, and only while all probes together take less than a hundredth of the
+time. The background thread calls NVML.
 """
 
 from __future__ import annotations
@@ -11,32 +11,33 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .errors import GPUHealthError
-from .gpus import EccWatch, Gpu, Nvml, boot_id, own
-from .probe import ComputeProbe, Probed, memory_of_torch, uuid_of_torch
-from .sending import log
-from .telling import Voice, sentence, voice
+from gpu_recovery_client.diagnosis.errors import GPUHealthError
+from gpu_recovery_client.diagnosis.gpu_probe import ComputeProbe, Probed, memory_of_torch, uuid_of_torch
+from gpu_recovery_client.diagnosis.gpu_state import EccWatch, Gpu, Nvml, boot_id, own
+from gpu_recovery_client.diagnosis.reporter import ObservationReporter, reporter, sentence
+from gpu_recovery_client.diagnosis.sender import log
 
 SHARE, ALLOWANCE_S = 0.01, 0.5
-"""Of the time since the first stage so much may be spent on looking, and so much at the beginning, when CUDA's
-libraries are loaded."""
+"""Share of the time since the first stage that checks may take, and seconds they may take at the beginning, when the
+libraries of CUDA are loaded.
+"""
 GAP_S = 5.0
-"""Of one stage no more reports than one before and one after it in this time, as long as nothing is wrong."""
+"""Seconds in which a stage sends at most one observation before and one after it, as long as there is no error."""
 
 
 class Budget:
-    """Keeps what looking costs below a share of the time."""
+    """Limits the cost of checks to a share of the time."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now, self._began, self.spent_s = now, now(), 0.0
 
     def allows(self) -> bool:
-        """Whether looking once more keeps within it."""
+        """Return whether one more check is within the budget."""
         return self.spent_s <= ALLOWANCE_S + SHARE * (self._now() - self._began)
 
     @contextmanager
     def spending(self) -> Iterator[None]:
-        """The time of the block counts."""
+        """Count the time of the block."""
         began = self._now()
         try:
             yield
@@ -48,9 +49,18 @@ class Stages:
     """The stages of one process."""
 
     def __init__(
-        self, of: Voice, nvml: Nvml, probe: ComputeProbe | None = None, now: Callable[[], float] | None = None
+        self,
+        process_reporter: ObservationReporter,
+        nvml: Nvml,
+        probe: ComputeProbe | None = None,
+        now: Callable[[], float] | None = None,
     ) -> None:
-        self.of, self._nvml, self._probe, self._now = of, nvml, probe or ComputeProbe(), now or of.sender.now
+        self.reporter, self._nvml, self._probe, self._now = (
+            process_reporter,
+            nvml,
+            probe or ComputeProbe(),
+            now or process_reporter.sender.now,
+        )
         self._ecc = EccWatch()
         self._budget: Budget | None = None
         self._asking: Budget | None = None
@@ -58,26 +68,28 @@ class Stages:
 
     @contextmanager
     def stage(self, name: str, step: int | None, probe: bool | None) -> Iterator[None]:
-        """See `stage` of this module."""
+        """Run a stage. See the function `stage`."""
         self._before(name, step, probe)
         try:
             yield
         except BaseException as error:
             if isinstance(error, Exception):
-                # Whether its call had waited for the GPU nobody knows: it is not taken for one that had.
-                self._tell(name, "after", step, error=sentence(error), urgent=True)
+                # It is unknown whether the failed call had waited for the GPU: assume that it had not.
+                self._report(name, "after", step, error=sentence(error), urgent=True)
             raise
-        self._tell(name, "after", step)
+        self._report(name, "after", step)
 
     def operation(self, name: str, stage: str, step: int | None) -> None:
-        """See `operation` of this module."""
+        """Report an operation. See the function `operation`."""
         memory = memory_of_torch()
         if memory is not None:
             log.info(
                 "[GPU_OP] stage=%s, operation=%s, cuda_memory_allocated=%.2fGB, cuda_memory_reserved=%.2fGB",
-                stage, name, *memory,
-            )  # fmt: skip
-            self.of.tell_latest("stage", GAP_S, (stage, name), operation=name, **_of_stage(stage, "during", step))
+                stage,
+                name,
+                *memory,
+            )
+            self.reporter.send_latest("stage", GAP_S, (stage, name), operation=name, **_of_stage(stage, "during", step))
 
     def _before(self, name: str, step: int | None, probe: bool | None) -> None:
         self._budget = self._budget or Budget(self._now)
@@ -86,45 +98,53 @@ class Stages:
             with self._budget.spending():
                 probed = self._probe.run()
         if probed is None:
-            self._tell(name, "before", step)
+            self._report(name, "before", step)
         elif probed.passed:
             log.info("[%s] GPU health check passed", name)
-            self._tell(name, "before", step, probed=probed)
+            self._report(name, "before", step, probed=probed)
         else:
             log.error("[%s] GPU health check failed: %s", name, probed.error)
-            self._tell(name, "before", step, probed=probed, error=probed.error, urgent=True)
+            self._report(name, "before", step, probed=probed, error=probed.error, urgent=True)
             raise GPUHealthError(name)
 
-    def _tell(
-        self, name: str, moment: str, step: int | None, *, probed: Probed | None = None, error: str = "",
+    def _report(
+        self,
+        name: str,
+        moment: str,
+        step: int | None,
+        *,
+        probed: Probed | None = None,
+        error: str = "",
         urgent: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         fields = _of_stage(name, moment, step) | {"boot_id": self._boot_id, "error": error}
         if probed is not None:
             fields |= {
-                "probe": "passed" if probed.passed else "failed", "synchronised": True, "matches": probed.matches,
+                "probe": "passed" if probed.passed else "failed",
+                "synchronised": True,
+                "matches": probed.matches,
                 "is_synchronising": True if error else None,
-            }  # fmt: skip
+            }
         uuid = uuid_of_torch()
         if urgent:
-            # At once, and without NVML: it may be the last word of this process, and NVML may hang.
-            self.of.tell("stage", urgent=True, gpu=uuid, **fields)
+            # Send at once, without NVML: the process may end now, and NVML may hang.
+            self.reporter.send("stage", urgent=True, gpu=uuid, **fields)
             fields = {key: fields[key] for key in ("stage", "moment", "step", "boot_id")}
         else:
-            self.of.tell_latest("stage", GAP_S, (name, moment, uuid), gpu=uuid, **fields)
+            self.reporter.send_latest("stage", GAP_S, (name, moment, uuid), gpu=uuid, **fields)
         if self._nvml.is_there:
             at = self._now()
-            self.of.sender.work(lambda: self._with_nvml(at, uuid, fields))
+            self.reporter.sender.work(lambda: self._with_nvml(at, uuid, fields))
 
     def _with_nvml(self, at: float, uuid: str, fields: dict[str, Any]) -> None:
-        """In the background thread: the same report with what NVML adds, for each GPU of this process."""
+        """In the background thread: send the same observation with the data of NVML, for each GPU of this process."""
         self._asking = self._asking or Budget(self._now)
-        found: tuple[Gpu, ...] | None = None
+        gpus: tuple[Gpu, ...] | None = None
         if self._asking.allows():
             with self._asking.spending():
-                found = self._nvml.read()
+                gpus = self._nvml.read()
         name, moment = fields["stage"], fields["moment"]
-        for number, gpu in enumerate(own(found, uuid) if found else ()):
+        for number, gpu in enumerate(own(gpus, uuid) if gpus else ()):
             rose = self._ecc.increased(gpu)
             for kind, before, now in rose:
                 of_kind = "" if kind == "corrected" else f" ({kind})"
@@ -135,42 +155,48 @@ class Stages:
                 log.info("[%s] GPU occupied by %s processes, total memory: %.0f MB", name, len(gpu.processes), total)
                 seen["occupants"] = [self._occupant(pid, memory) for pid, memory in gpu.processes]
             key = (name, moment, uuid if number == 0 else gpu.uuid)
-            self.of.tell_latest("stage", 0.0 if rose else GAP_S, key, at=at, **seen)
+            self.reporter.send_latest("stage", 0.0 if rose else GAP_S, key, at=at, **seen)
 
     def _occupant(self, pid: int, memory_mb: float) -> dict[str, Any]:
-        owner = self.of.teller.role if pid == os.getpid() else ""
+        owner = self.reporter.identity.role if pid == os.getpid() else ""
         return {"pid": pid, "memory_mb": memory_mb} | ({"owner": owner} if owner else {})
 
 
 def _of_stage(stage: str, moment: str, step: int | None) -> dict[str, Any]:
     memory = memory_of_torch()
-    found: dict[str, Any] = {"stage": stage, "moment": moment, "step": step}
+    fields: dict[str, Any] = {"stage": stage, "moment": moment, "step": step}
     if memory is not None:
-        found |= {"allocated_gb": round(memory[0], 3), "reserved_gb": round(memory[1], 3)}
-    return found
+        fields |= {"allocated_gb": round(memory[0], 3), "reserved_gb": round(memory[1], 3)}
+    return fields
 
 
 _stages: list[Stages] = []
 
 
 def _of_this_process() -> Stages:
-    me = voice()
-    if not _stages or _stages[0].of is not me:
-        _stages[:] = [Stages(me, Nvml())]
+    current = reporter()
+    if not _stages or _stages[0].reporter is not current:
+        _stages[:] = [Stages(current, Nvml())]
     return _stages[0]
 
 
 @contextmanager
 def stage(name: str, step: int | None = None, *, probe: bool | None = None) -> Iterator[None]:
-    """Look at the GPU before and after a stage of the training, and tell what it raises.
+    """Check the GPU before and after a stage of the training, and report what the stage raises.
 
-    probe: whether the GPU has to compute something right before the stage may begin; None: as long as that costs less
-    than a hundredth of the time. Raises GPUHealthError if it does not.
+    Args:
+        name: the name of the stage.
+        step: the step of the training.
+        probe: whether the GPU must compute a known result before the stage begins. None probes as long as that costs
+            less than a hundredth of the time.
+
+    Raises:
+        GPUHealthError: the probe failed.
     """
     with _of_this_process().stage(name, step, probe):
         yield
 
 
 def operation(name: str, stage: str, step: int | None = None) -> None:
-    """Trace the GPU memory of this process at one operation of a stage (row 6)."""
+    """Report the GPU memory of this process at one operation of a stage (row 6)."""
     _of_this_process().operation(name, stage, step)

@@ -1,4 +1,4 @@
-"""How long things take, and whether they go on: calls of workers, weight synchronisations, progress."""
+"""Durations and progress: calls of workers, weight synchronisations, progress."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .sending import log
-from .telling import Voice, sentence, voice
+from gpu_recovery_client.diagnosis.reporter import ObservationReporter, reporter, sentence
+from gpu_recovery_client.diagnosis.sender import log
 
 HEARTBEAT_S = 10.0
+"""Seconds between two reports of progress."""
 CALLS_GAP_S = 10.0
+"""Seconds in which at most one successful call per method and worker is reported."""
 PHASES = {"connect": "connect_s", "send": "send_s", "response_header": "header_s", "response_data": "body_s"}
+"""Phases of a call, and the fields of their durations."""
 PARTS = ("serialize", "upload", "download", "deserialize")
+"""Parts of a weight synchronisation."""
 
 
 class RpcCall:
-    """One remote call. Its stages are timed by `phase`, where the caller can tell them apart."""
+    """One remote call. `phase` times its phases, where the caller can separate them."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -25,7 +29,10 @@ class RpcCall:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Time one stage: connect, send, response_header or response_data. What fails in it failed there."""
+        """Time one phase: connect, send, response_header or response_data.
+
+        An error in the block is reported with this phase.
+        """
         if name not in PHASES:
             raise ValueError(f"{name!r} is no stage of a call; they are {', '.join(PHASES)}")
         began = self._now()
@@ -38,17 +45,21 @@ class RpcCall:
             self.told[PHASES[name]] = round(self._now() - began, 3)
 
     def answered(self, status: int, server_phase: str = "") -> None:
-        """The status of HTTP, and where the server's exception came from: "deserialise", "method" or "serialise"."""
+        """Record the HTTP status, and the origin of the server's exception: "deserialise", "method" or "serialise"."""
         self.told |= {"status": status, "server_phase": server_phase}
 
 
 @contextmanager
 def rpc_timing(
-    worker: str, method: str, *, stage: int | None = None, request_id: str = "",
+    worker: str,
+    method: str,
+    *,
+    stage: int | None = None,
+    request_id: str = "",
     now: Callable[[], float] = time.monotonic,
-) -> Iterator[RpcCall]:  # fmt: skip
-    """Time a call of `method` on `worker`; what it raises goes on, and is told. `stage`: the pipeline stage of it."""
-    call, began, me = RpcCall(now), now(), voice()
+) -> Iterator[RpcCall]:
+    """Time a call of `method` on `worker`. An exception is reported and raised again. `stage` is its pipeline stage."""
+    call, began, current = RpcCall(now), now(), reporter()
     try:
         yield call
     except Exception as error:
@@ -57,23 +68,27 @@ def rpc_timing(
             "timed_out": is_timeout(error),
             "connection_error": isinstance(error, ConnectionError),
         }
-        me.tell("rpc", worker=worker, urgent=True, method=method, request_id=request_id, **call.told)
+        current.send("rpc", worker=worker, urgent=True, method=method, request_id=request_id, **call.told)
         raise
     seconds = now() - began
     log.info("Worker %s %s took %.2fs", worker, method, seconds)
-    me.tell_latest("call", CALLS_GAP_S, method, worker=worker, method=method, seconds=round(seconds, 4), stage=stage)
+    current.send_latest(
+        "call", CALLS_GAP_S, method, worker=worker, method=method, seconds=round(seconds, 4), stage=stage
+    )
     if call.told:
         log.info("RPC diagnosis for %s: %s", worker, call.told)
-        me.tell_latest("rpc", CALLS_GAP_S, method, worker=worker, method=method, request_id=request_id, **call.told)
+        current.send_latest(
+            "rpc", CALLS_GAP_S, method, worker=worker, method=method, request_id=request_id, **call.told
+        )
 
 
 def is_timeout(error: BaseException) -> bool:
-    """Whether it says that a time was over, whichever library it is of."""
+    """Return whether the error is a timeout, of any library."""
     return isinstance(error, TimeoutError) or "timeout" in type(error).__name__.lower()
 
 
-class WeightSync:
-    """One weight synchronisation, part by part."""
+class WeightSyncTimer:
+    """Times one weight synchronisation by its parts."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -92,43 +107,45 @@ class WeightSync:
 
 
 @contextmanager
-def weight_sync_timing(step: int | None = None, *, now: Callable[[], float] = time.monotonic) -> Iterator[WeightSync]:
-    """Time a weight synchronisation by its parts, whether it ends well or not."""
-    sync = WeightSync(now)
+def weight_sync_timing(
+    step: int | None = None, *, now: Callable[[], float] = time.monotonic
+) -> Iterator[WeightSyncTimer]:
+    """Time a weight synchronisation by its parts, also if it fails."""
+    sync = WeightSyncTimer(now)
     try:
         yield sync
     finally:
         log.info("Weight sync profile: %s", sync.seconds)
         parts: dict[str, Any] = {f"{name}_s": seconds for name, seconds in sync.seconds.items()}
-        voice().tell("weight_sync", step=step, **parts)
+        reporter().send("weight_sync", step=step, **parts)
 
 
-class Progressing:
-    """The progress of this process, told every HEARTBEAT_S whether there is any or not: a stall is told by it."""
+class ProgressHeartbeat:
+    """Reports the progress of this process every HEARTBEAT_S, also if there is none: so a hang is visible."""
 
-    def __init__(self, of: Voice) -> None:
-        self.of, self._now = of, of.sender.now
+    def __init__(self, process_reporter: ObservationReporter) -> None:
+        self.reporter, self._now = process_reporter, process_reporter.sender.now
         self._value: float | None = None
         self._since = 0.0
-        of.sender.every(HEARTBEAT_S, self.beat)
+        process_reporter.sender.every(HEARTBEAT_S, self.send)
 
     def made(self, value: float) -> None:
-        """So far it is; a value that falls is told as well."""
+        """Record the progress so far. A lower value is recorded as well."""
         if value != self._value:
             self._value, self._since = value, self._now()
 
-    def beat(self) -> None:
-        """One heartbeat."""
+    def send(self) -> None:
+        """Send one report of progress."""
         if self._value is not None:
-            self.of.tell("progress", value=self._value, unchanged_s=round(self._now() - self._since, 1))
+            self.reporter.send("progress", value=self._value, unchanged_s=round(self._now() - self._since, 1))
 
 
-_progressing: list[Progressing] = []
+_progressing: list[ProgressHeartbeat] = []
 
 
 def progress(value: float) -> None:
-    """Say how far the training is: a step, a number of samples, what only grows. Cheap enough for every step."""
-    me = voice()
-    if not _progressing or _progressing[0].of is not me:
-        _progressing[:] = [Progressing(me)]
+    """Report how far the training is: a step or another number that only grows. Cheap enough for every step."""
+    current = reporter()
+    if not _progressing or _progressing[0].reporter is not current:
+        _progressing[:] = [ProgressHeartbeat(current)]
     _progressing[0].made(float(value))

@@ -15,65 +15,41 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from . import acts
-from .acts.kit import RayOrders
-from .core import commands, events
-from .core.commands import Channel, NotifyOperator
-from .core.errors import RecoveryError
-from .core.fleet import Fleet
-from .core.instance import machine as instance
-from .core.instance.record import Instance
-from .core.job import machine as job
-from .core.job.adoption import Adoption
-from .core.job.record import Job
-from .core.job.spec import Backend
-from .core.machine import Decision, Outcome, Pending
-from .core.notices.channels import by_every
-from .core.policy import RecoveryPolicy, within
-from .core.ray import machine as ray
-from .isolation import raise_all, try_each
-from .ports import Actions, StaleRecord, Store, TryAgainSoon
+from gpu_recovery import execution
+from gpu_recovery.core import commands, events
+from gpu_recovery.core.commands import Channel, NotifyOperator
+from gpu_recovery.core.instance import state_machine
+from gpu_recovery.core.instance.record import Instance
+from gpu_recovery.core.job import state_machine as job_state_machine
+from gpu_recovery.core.job.adoption import Adoption
+from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.job.spec import Backend
+from gpu_recovery.core.notifications.channels import for_every_channel
+from gpu_recovery.core.policy import RecoveryPolicy, within
+from gpu_recovery.core.ray import state_machine as ray_state_machine
+from gpu_recovery.core.state_machine import Decision, EventOutcome, PendingCommand
+from gpu_recovery.execution.context import ExecutionContext, FollowUp, ForEach, RayCommandHandler, previous_try_died
+from gpu_recovery.partial_failures import raise_all, run_each
+from gpu_recovery.ports.actions import Actions
+from gpu_recovery.ports.decision_log import DecisionLog
+from gpu_recovery.ports.errors import TryAgainSoon
+from gpu_recovery.ports.retry import SAVE_ATTEMPTS_MAX, retry_stale
+from gpu_recovery.ports.store import Store
 
 Record = TypeVar("Record", Job, Instance)
-SAVES_MAX = 20
-SETTLES_MAX = 3
+REMOVE_ATTEMPTS_MAX = 3
+CONTENDED = f"refused {SAVE_ATTEMPTS_MAX} times: others write the record all the time"
 BUSY_RETRY = timedelta(seconds=15)
 """What AWS was too busy for is tried again no sooner: it has been asked several times by then."""
 
 
-class TooContended(RecoveryError):
-    """A record was written by others each time we decided: the event must be delivered again."""
-
-
-class Unsaid(ExceptionGroup):
+class NotificationFailed(ExceptionGroup):
     """Everything was done, but somebody could not be told. The words stay in the record and are tried again."""
 
 
-class Journal(Protocol):
-    """Where decisions are told: the log of a function, the transcript of a simulation."""
-
-    def created(self, decision: Decision[Job]) -> None:
-        """A new job is kept."""
-
-    def decided(self, record: Job | Instance, event: Any, decision: Decision[Any]) -> None:
-        """A decision about `record` is taken and, if it changes anything, kept: told once, however often refused."""
-
-    def opened(self, record: Job | Instance, now: datetime) -> None:
-        """The reconciler opened a record because it is due."""
-
-    def braked(self, fleet: Fleet, now: datetime) -> None:
-        """The reconciler has looked at the brakes, as it does each round."""
-
-    def said(self, record: Job | Instance, command: Any, failure: Exception | None) -> None:
-        """A word to the outside was sent, or, because of `failure`, was not."""
-
-    def unknown(self, record_id: str, event: Any) -> None:
-        """An event is about something that there is no record of."""
-
-
-def one_after_another(work: Callable[[Any], object], items: Iterable[Any]) -> None:
+def sequentially(work: Callable[[Any], object], items: Iterable[Any]) -> None:
     """The plain way to do `work` for each of `items`; a function with threads to spare brings its own."""
     for item in items:
         work(item)
@@ -85,15 +61,15 @@ def always() -> bool:
 
 
 @dataclass
-class _SoFar:
+class _CommandResults:
     """What has become of the commands of one record."""
 
     done: list[str] = field(default_factory=list)
     deferred: dict[str, datetime] = field(default_factory=dict)
-    unsaid: list[Exception] = field(default_factory=list)
+    notification_failures: list[Exception] = field(default_factory=list)
     failed: list[Exception] = field(default_factory=list)
     """What went wrong with commands that only help."""
-    unseen_until: datetime | None = None
+    scheduler_retry_at: datetime | None = None
     """Until when something is put off that the scheduler is to find; None: nothing is."""
 
 
@@ -105,26 +81,26 @@ class Recovery:
     actions: Actions
     policy: RecoveryPolicy
     clock: Callable[[], datetime]
-    journal: Journal
+    decision_log: DecisionLog
     adoption: Adoption = Adoption.OFF
     channels: tuple[Channel, ...] = (Channel.MAIL,)
-    ray: RayOrders | None = None
-    each: acts.Each = one_after_another
-    may_begin: Callable[[], bool] = always
+    ray: RayCommandHandler | None = None
+    for_each: ForEach = sequentially
+    has_time: Callable[[], bool] = always
     """Whether there is time for another command; what is not begun is left to the reconciler, at once."""
 
-    def tell(self, to: str, event: events.JobEvent | events.InstanceEvent) -> Decision[Any] | None:
+    def handle(self, record_id: str, event: events.JobEvent | events.InstanceEvent) -> Decision[Any] | None:
         """Give one record an event; its decision, None if there is no such record."""
         if isinstance(event, events.JobEvent):
-            return self._tell_job(to, event)
-        return self._tell_instance(to, event)
+            return self._handle_job(record_id, event)
+        return self._handle_instance(record_id, event)
 
-    def say(self, message: NotifyOperator) -> None:
+    def notify(self, message: NotifyOperator) -> None:
         """Tell operators by every channel at once; for what no record keeps a command of.
 
         A channel that fails keeps no other from being told, and is raised when all have been tried.
         """
-        said = try_each(lambda channel: self.actions.notify(replace(message, channel=channel)), self.channels)
+        said = run_each(lambda channel: self.actions.notify(replace(message, channel=channel)), self.channels)
         raise_all("not every channel could be told", said)
 
     def create_job(self, decision: Decision[Job], submitted: str) -> bool:
@@ -140,36 +116,36 @@ class Recovery:
         A kept job is an answer, even if nobody could be told yet: an error would make its user submit it twice. The
         reconciler finds the words that are left, and raises what keeps them from being said.
         """
-        self.journal.created(decision)
-        with suppress(Unsaid, TryAgainSoon):
-            self.act(replace(decision.record, revision=1), decision.commands, submitted)
+        self.decision_log.job_created(decision)
+        with suppress(NotificationFailed, TryAgainSoon):
+            self.execute(replace(decision.record, revision=1), decision.commands, submitted)
 
-    def _tell_job(self, job_id: str, event: events.JobEvent, settling: str = "") -> Decision[Job] | None:
+    def _handle_job(self, job_id: str, event: events.JobEvent, settling: str = "") -> Decision[Job] | None:
         def attempt() -> Decision[Job] | None:
             record = self.store.load_job(job_id)
             if record is None:
-                self.journal.unknown(job_id, event)
+                self.decision_log.unknown_record(job_id, event)
                 return None
-            settled = _without(record, settling)
-            machine = ray if record.spec.backend is Backend.RAY else job
+            settled = _without_command(record, settling)
+            machine = ray_state_machine if record.spec.backend is Backend.RAY else job_state_machine
             decision = machine.decide(settled, event, self.policy, self.clock())
-            return self._keep_job(record, event, decision, settling)
+            return self._save_job(record, event, decision, settling)
 
-        return self._until_kept(attempt)
+        return retry_stale(attempt, SAVE_ATTEMPTS_MAX, CONTENDED)
 
-    def _keep_job(self, before: Job, event: events.JobEvent, decision: Decision[Job], settling: str) -> Decision[Job]:
-        if decision.outcome is not Outcome.APPLIED:
-            self.journal.decided(before, event, decision)
+    def _save_job(self, before: Job, event: events.JobEvent, decision: Decision[Job], settling: str) -> Decision[Job]:
+        if decision.outcome is not EventOutcome.APPLIED:
+            self.decision_log.decided(before, event, decision)
             if settling:
-                self.store.settle_job(before, (settling,), {})
+                self.store.remove_finished_job_commands(before, (settling,), {})
             return decision
-        decision = by_every(self.channels, decision)
+        decision = for_every_channel(self.channels, decision)
         saved = self.store.save_job(decision.record, decision.quota)
-        self.journal.decided(before, event, decision)
-        self.act(saved, decision.commands)
-        return _with(decision, saved)
+        self.decision_log.decided(before, event, decision)
+        self.execute(saved, decision.commands)
+        return _with_saved(decision, saved)
 
-    def _tell_instance(
+    def _handle_instance(
         self, instance_id: str, event: events.InstanceEvent, settling: str = ""
     ) -> Decision[Instance] | None:
         def attempt() -> Decision[Instance] | None:
@@ -177,44 +153,36 @@ class Recovery:
             now = self.clock()
             if record is None:
                 if not isinstance(event, events.InstanceObserved):
-                    self.journal.unknown(instance_id, event)
+                    self.decision_log.unknown_record(instance_id, event)
                     return None
-                decision = instance.registered(instance_id, event, self.policy, now)
+                decision = state_machine.registered(instance_id, event, self.policy, now)
                 before = replace(decision.record, commands=())
             else:
                 # Read after the instance: brakes older than the record could let it do what they forbid by now.
-                fleet = self.store.load_fleet() if instance.minds_the_brakes(record, event) else None
-                decision = instance.decide(_without(record, settling), event, self.policy, now, fleet)
+                fleet = self.store.load_fleet() if state_machine.needs_fleet_limits(record, event) else None
+                decision = state_machine.decide(_without_command(record, settling), event, self.policy, now, fleet)
                 before = record
-            return self._keep_instance(before, event, decision, settling)
+            return self._save_instance(before, event, decision, settling)
 
-        return self._until_kept(attempt)
+        return retry_stale(attempt, SAVE_ATTEMPTS_MAX, CONTENDED)
 
-    def _keep_instance(
+    def _save_instance(
         self, before: Instance, event: events.InstanceEvent, decision: Decision[Instance], settling: str
     ) -> Decision[Instance]:
-        if decision.outcome is not Outcome.APPLIED:
-            self.journal.decided(before, event, decision)
+        if decision.outcome is not EventOutcome.APPLIED:
+            self.decision_log.decided(before, event, decision)
             if settling:
-                self.store.settle_instance(before, (settling,), {})
+                self.store.remove_finished_instance_commands(before, (settling,), {})
             return decision
-        decision = by_every(self.channels, decision)
+        decision = for_every_channel(self.channels, decision)
         saved = self.store.save_instance(decision.record, decision.fleet)
-        self.journal.decided(before, event, decision)
+        self.decision_log.decided(before, event, decision)
         if saved.container_instance_id != before.container_instance_id or before.revision == 0:
             self.store.remember_registration(saved)
-        self.act(saved, decision.commands)
-        return _with(decision, saved)
+        self.execute(saved, decision.commands)
+        return _with_saved(decision, saved)
 
-    def _until_kept(self, attempt: Callable[[], Decision[Any] | None]) -> Decision[Any] | None:
-        for _ in range(SAVES_MAX):
-            try:
-                return attempt()
-            except StaleRecord:
-                continue
-        raise TooContended(f"refused {SAVES_MAX} times: others write the record all the time")
-
-    def act(self, record: Job | Instance, pending: Sequence[Pending], submitted: str | None = None) -> None:
+    def execute(self, record: Job | Instance, pending: Sequence[PendingCommand], submitted: str | None = None) -> None:
         """Carry out `pending` of the saved `record`, tell what follows, and settle what is done.
 
         What was done before a failure is settled too, so that only the failed rest is repeated. A word to the outside
@@ -222,87 +190,99 @@ class Recovery:
         """
         if not pending:
             return
-        so_far = _SoFar()
+        so_far = _CommandResults()
         told = False
         try:
             for one in pending:
-                if not self.may_begin():
+                if not self.has_time():
                     so_far.deferred[one.command_id] = self.clock()
-                elif isinstance(one.command, acts.WORDS):
-                    self._say(record, one, so_far, submitted)
+                elif isinstance(one.command, execution.NOTIFICATIONS):
+                    self._send_notification(record, one, so_far, submitted)
                 else:
-                    record = self._as_it_is_now(record) if told else record
-                    helps = isinstance(one.command, acts.OPTIONAL)
-                    told = self._help(record, one, so_far) if helps else self._obey(record, one, so_far)
+                    record = self._reloaded(record) if told else record
+                    helps = isinstance(one.command, execution.BEST_EFFORT)
+                    told = (
+                        self._execute_best_effort(record, one, so_far)
+                        if helps
+                        else self._execute_one(record, one, so_far)
+                    )
         finally:
             if so_far.done or so_far.deferred:
-                self._settle(record, so_far.done, so_far.deferred)
+                self._remove_finished(record, so_far.done, so_far.deferred)
         raise_all(f"not everything could be found out about {_name(record)}", so_far.failed)
-        if so_far.unsaid:
-            raise Unsaid(f"not everything could be said about {_name(record)}", so_far.unsaid)
+        if so_far.notification_failures:
+            raise NotificationFailed(
+                f"not everything could be said about {_name(record)}", so_far.notification_failures
+            )
 
-    def _obey(self, record: Job | Instance, one: Pending, so_far: _SoFar) -> bool:
+    def _execute_one(self, record: Job | Instance, one: PendingCommand, so_far: _CommandResults) -> bool:
         """Carry out one command and tell what follows; whether anybody was told, so that records may have moved.
 
         What AWS has put off may be a write of one who was told, so they may have then, too.
         """
         try:
-            acted = acts.act(self._kit(), record, one)
+            acted = execution.execute(self._context(), record, one)
             if acted.not_before is not None:
                 so_far.deferred[one.command_id] = acted.not_before
-            elif not self._pass_on(acted.messages, _name(record), one.command_id, so_far.unsaid):
+            elif not self._deliver(acted.follow_ups, _name(record), one.command_id, so_far.notification_failures):
                 so_far.done.append(one.command_id)
-            return bool(acted.messages)
+            return bool(acted.follow_ups)
         except TryAgainSoon:
             again_at = so_far.deferred[one.command_id] = self.clock() + BUSY_RETRY
-            if isinstance(one.command, acts.SEEN_BY_SCHEDULER):
-                so_far.unseen_until = again_at
+            if isinstance(one.command, execution.SCHEDULER_VISIBLE):
+                so_far.scheduler_retry_at = again_at
             return True
 
-    def _help(self, record: Job | Instance, one: Pending, so_far: _SoFar) -> bool:
-        """As `_obey`, for a command that only helps: what goes wrong with it is entered, and raised at the end.
+    def _execute_best_effort(self, record: Job | Instance, one: PendingCommand, so_far: _CommandResults) -> bool:
+        """As `_execute_one`, for a command that only helps: what goes wrong with it is entered, and raised at the end.
 
         One in the middle of which a function has died is not tried again: it may have been what it died of.
         """
-        if acts.died_before(one):
+        if previous_try_died(one):
             so_far.done.append(one.command_id)
             return False
-        so_far.failed += try_each(lambda command: self._obey(record, command, so_far), [one])
+        so_far.failed += run_each(lambda command: self._execute_one(record, command, so_far), [one])
         return True
 
-    def _say(self, record: Job | Instance, one: Pending, so_far: _SoFar, submitted: str | None) -> None:
+    def _send_notification(
+        self, record: Job | Instance, one: PendingCommand, so_far: _CommandResults, submitted: str | None
+    ) -> None:
         """Send one word to the outside; what keeps it from being sent is entered, not raised.
 
         The scheduler is not woken before what it is to find is so.
         """
-        if isinstance(one.command, commands.PokeScheduler) and so_far.unseen_until is not None:
-            so_far.deferred[one.command_id] = so_far.unseen_until
+        if isinstance(one.command, commands.PokeScheduler) and so_far.scheduler_retry_at is not None:
+            so_far.deferred[one.command_id] = so_far.scheduler_retry_at
             return
         try:
-            kit = self._kit(submitted)
-            failed = try_each(lambda word: acts.act(kit, record, word), [one], but=TryAgainSoon)
+            kit = self._context(submitted)
+            failed = run_each(lambda word: execution.execute(kit, record, word), [one], fatal=TryAgainSoon)
         except TryAgainSoon:
             so_far.deferred[one.command_id] = self.clock() + BUSY_RETRY
             return
         if failed:
-            so_far.unsaid += failed
+            so_far.notification_failures += failed
         else:
             so_far.done.append(one.command_id)
-        self.journal.said(record, one.command, failed[0] if failed else None)
+        self.decision_log.notified(record, one.command, failed[0] if failed else None)
 
-    def _kit(self, submitted: str | None = None) -> acts.Kit:
-        return acts.Kit(self.store, self.actions, self.policy, self.clock(), self.each, self.ray, submitted)
+    def _context(self, submitted: str | None = None) -> ExecutionContext:
+        return ExecutionContext(self.store, self.actions, self.policy, self.clock(), self.for_each, self.ray, submitted)
 
-    def _as_it_is_now(self, record: Job | Instance) -> Job | Instance:
+    def _reloaded(self, record: Job | Instance) -> Job | Instance:
         """The record after what was told has moved it, perhaps: an order that it has outgrown must not be obeyed."""
         if isinstance(record, Job):
             return self.store.load_job(record.job_id) or record
         return self.store.load_instance(record.instance_id) or record
 
-    def _settle(self, record: Job | Instance, done: Sequence[str], deferred: dict[str, datetime]) -> None:
+    def _remove_finished(self, record: Job | Instance, done: Sequence[str], deferred: dict[str, datetime]) -> None:
         """Enter what is done. Refused for its rate it is asked again: what was said and is forgotten is said twice."""
-        settle: Any = self.store.settle_job if isinstance(record, Job) else self.store.settle_instance
-        for left in reversed(range(SETTLES_MAX)):
+        settle: Any = (
+            self.store.remove_finished_job_commands
+            if isinstance(record, Job)
+            else self.store.remove_finished_instance_commands
+        )
+        for left in reversed(range(REMOVE_ATTEMPTS_MAX)):
             try:
                 settle(record, done, deferred)
                 return
@@ -310,35 +290,35 @@ class Recovery:
                 if not left:
                     raise
 
-    def _pass_on(self, messages: Sequence[acts.Message], name: str, command_id: str, unsaid: list[Exception]) -> bool:
+    def _deliver(self, messages: Sequence[FollowUp], name: str, command_id: str, unsaid: list[Exception]) -> bool:
         """Tell others first, then the record itself; whether that last write settled the command.
 
         One who was told, and could not tell everybody else in turn, has been told all the same: `unsaid` takes it.
         """
 
-        def tell(message: acts.Message, settling: str = "") -> None:
+        def tell(message: FollowUp, settling: str = "") -> None:
             try:
                 if isinstance(message.event, events.JobEvent):
-                    self._tell_job(message.to, message.event, settling)
+                    self._handle_job(message.record_id, message.event, settling)
                 else:
-                    self._tell_instance(message.to, message.event, settling)
-            except Unsaid as silence:
+                    self._handle_instance(message.record_id, message.event, settling)
+            except NotificationFailed as silence:
                 unsaid.append(silence)
 
-        own = [message for message in messages if message.to == name]
-        self.each(tell, [message for message in messages if message.to != name])
+        own = [message for message in messages if message.record_id == name]
+        self.for_each(tell, [message for message in messages if message.record_id != name])
         for message in own:
             tell(message, command_id)
         return bool(own)
 
-    def take_over(self, record: Job | Instance) -> bool:
+    def reclaim_expired(self, record: Job | Instance) -> bool:
         """Carry out the commands of `record` whose claim has expired: whoever had them is dead. Whether there are any,
         so that the record may have moved."""
         now = self.clock()
         expired = {one.command_id for one in record.commands if one.acting_until <= now}
         if not expired:
             return False
-        claim = now + within(self.policy.claim_s)
+        claim = now + within(self.policy.command_lease_s)
         orders = tuple(
             replace(one, acting_until=claim, tries=one.tries + 1) if one.command_id in expired else one
             for one in record.commands
@@ -348,11 +328,11 @@ class Recovery:
             claimed = self.store.save_job(replace(record, commands=orders))
         else:
             claimed = self.store.save_instance(replace(record, commands=orders))
-        self.act(claimed, [one for one in claimed.commands if one.command_id in expired])
+        self.execute(claimed, [one for one in claimed.commands if one.command_id in expired])
         return True
 
 
-def _with(decision: Decision[Record], saved: Record) -> Decision[Record]:
+def _with_saved(decision: Decision[Record], saved: Record) -> Decision[Record]:
     """The decision with the record as it was kept."""
     return Decision(saved, decision.commands, decision.reason, decision.outcome, decision.fleet)
 
@@ -361,7 +341,7 @@ def _name(record: Job | Instance) -> str:
     return record.job_id if isinstance(record, Job) else record.instance_id
 
 
-def _without(record: Record, command_id: str) -> Record:
+def _without_command(record: Record, command_id: str) -> Record:
     if not command_id:
         return record
     return replace(record, commands=tuple(one for one in record.commands if one.command_id != command_id))

@@ -8,22 +8,28 @@ import sys
 import threading
 from pathlib import Path
 
-from sandbox.cluster import model_instances as instances
 from sandbox.cluster.api import AutoScalingApi, Ec2Api, EcsApi
+from sandbox.cluster.aws_protocol import AwsProtocol, server
 from sandbox.cluster.awslogs import AwsLogs, cloudwatch
-from sandbox.cluster.control import Control
-from sandbox.cluster.definitions import Definitions, ForwardedDefinitions, MemoryDefinitions
-from sandbox.cluster.driver import Driver, Timings
-from sandbox.cluster.model import Cluster
-from sandbox.cluster.power import Power
-from sandbox.cluster.publisher import Chaos, Publisher, event_bridge
-from sandbox.cluster.wire import Wire, server
+from sandbox.cluster.control_api import Control
+from sandbox.cluster.driver import ClusterTimings, Driver
+from sandbox.cluster.event_publisher import Chaos, Publisher, event_bridge
+from sandbox.cluster.model import instances
+from sandbox.cluster.model.cluster import ClusterModel
+from sandbox.cluster.power import PowerControl
+from sandbox.cluster.task_definitions import Definitions, ForwardedDefinitions, MemoryDefinitions
 
 PASSED_ON = (
-    "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_ECS", "AWS_ENDPOINT_URL_EC2", "AWS_ENDPOINT_URL_AUTO_SCALING",
-    "AWS_DEFAULT_REGION", "AWS_REGION",
-    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
-)  # fmt: skip
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_ECS",
+    "AWS_ENDPOINT_URL_EC2",
+    "AWS_ENDPOINT_URL_AUTO_SCALING",
+    "AWS_DEFAULT_REGION",
+    "AWS_REGION",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+)
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
@@ -56,7 +62,7 @@ def _environment(arguments: argparse.Namespace) -> dict[str, str]:
 
 def main(argv: list[str]) -> int:
     arguments = _arguments(argv)
-    cluster = Cluster(arguments.cluster, arguments.account, arguments.region, arguments.seed)
+    cluster = ClusterModel(arguments.cluster, arguments.account, arguments.region, arguments.seed)
     send = event_bridge(arguments.endpoint_url, arguments.region) if arguments.endpoint_url else None
     definitions: Definitions = MemoryDefinitions(arguments.account, arguments.region)
     if arguments.endpoint_url:
@@ -65,17 +71,17 @@ def main(argv: list[str]) -> int:
         cluster,
         arguments.state,
         Publisher(send, Chaos(**arguments.chaos)),
-        timings=Timings(**arguments.timings),
+        timings=ClusterTimings(**arguments.timings),
         environment=_environment(arguments),
         logs=AwsLogs(cloudwatch(arguments.endpoint_url, arguments.region)) if arguments.endpoint_url else None,
     )
-    power = Power(driver)
+    power = PowerControl(driver)
     apis = {
         "ecs": EcsApi(driver, definitions),
         "ec2": Ec2Api(driver, power),
         "autoscaling": AutoScalingApi(driver, power),
     }
-    listener = server(Wire(apis, Control(driver, power)), arguments.port)
+    listener = server(AwsProtocol(apis, Control(driver, power)), arguments.port)
     ended = threading.Event()
     crashed: list[threading.ExceptHookArgs] = []
 

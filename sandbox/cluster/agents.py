@@ -12,10 +12,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from sandbox.cluster.host import INSTANCE
+from sandbox.cluster.instance_folder import INSTANCE
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-COMMAND = (sys.executable, "-m", "sandbox.cluster.aboard", "agent")
+COMMAND = (sys.executable, "-m", "sandbox.cluster.run_on_instance", "agent")
 
 
 def environment(machine: Path, home: Path, api_url: str, token_file: Path) -> dict[str, str]:
@@ -24,12 +24,18 @@ def environment(machine: Path, home: Path, api_url: str, token_file: Path) -> di
     It sees the ranks and the kernel's log of that instance, and no NVML: this machine has no such GPUs.
     """
     return {
-        "PATH": os.environ.get("PATH", os.defpath), "HOME": str(home), INSTANCE: str(machine),
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": str(home),
+        INSTANCE: str(machine),
         "PYTHONPATH": os.pathsep.join(str(REPOSITORY / part) for part in ("", "agent")),
-        "HOST_KMSG": str(machine / "dev/kmsg"), "GPUTASKER_RUNNING_TASKS_DIR": str(machine / "ranks"),
-        "GPU_RECOVERY_STATE_DIR": str(home / "state"), "GPU_RECOVERY_API_URL": api_url,
-        "GPU_RECOVERY_TOKEN_FILE": str(token_file), "GPU_RECOVERY_NVML": "off", "GPU_RECOVERY_ECS_AGENT": "off",
-    }  # fmt: skip
+        "HOST_KMSG": str(machine / "dev/kmsg"),
+        "GPUTASKER_RUNNING_TASKS_DIR": str(machine / "ranks"),
+        "GPU_RECOVERY_STATE_DIR": str(home / "state"),
+        "GPU_RECOVERY_API_URL": api_url,
+        "GPU_RECOVERY_TOKEN_FILE": str(token_file),
+        "GPU_RECOVERY_NVML": "off",
+        "GPU_RECOVERY_ECS_AGENT": "off",
+    }
 
 
 class NodeAgents:
@@ -40,7 +46,7 @@ class NodeAgents:
         self._tokens: Mapping[str, str] = {}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
-    def enlist(self, api_url: str, tokens: Mapping[str, str]) -> None:
+    def enable(self, api_url: str, tokens: Mapping[str, str]) -> None:
         """From now on an instance of `tokens` has an agent that reports to `api_url`."""
         self._api_url, self._tokens = api_url, dict(tokens)
 
@@ -56,9 +62,14 @@ class NodeAgents:
         token_file.write_text(self._tokens[instance_id])
         with (home / "agent.log").open("ab") as log:
             self._running[instance_id] = subprocess.Popen(
-                COMMAND, env=environment(machine, home, self._api_url, token_file), cwd=home,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                COMMAND,
+                env=environment(machine, home, self._api_url, token_file),
+                cwd=home,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
     def suspend(self, instance_id: str) -> None:
         """It says nothing more, and is not gone: until the machine boots again."""

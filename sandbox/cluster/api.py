@@ -4,14 +4,11 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Any
 
-from sandbox.cluster import model_instances as instances
-from sandbox.cluster import model_reads as reads
-from sandbox.cluster import model_tasks as tasks
-from sandbox.cluster import model_watchers as watchers
-from sandbox.cluster.definitions import Definitions
 from sandbox.cluster.driver import Driver
-from sandbox.cluster.model import ApiError, Ec2State, Instance, ScheduledEvent, StatusCheck
-from sandbox.cluster.power import Power
+from sandbox.cluster.model import describe, health, instances, tasks
+from sandbox.cluster.model.cluster import AwsApiError, Ec2State, ModelInstance, ScheduledEvent, StatusCheck
+from sandbox.cluster.power import PowerControl
+from sandbox.cluster.task_definitions import Definitions
 
 Answer = dict[str, Any]
 
@@ -41,16 +38,16 @@ class EcsApi:
         )
 
     def describe_tasks(self, **params: Any) -> Answer:
-        return self._read(lambda: reads.describe_tasks(self._cluster, params, self._driver.now()), params)
+        return self._read(lambda: describe.describe_tasks(self._cluster, params, self._driver.now()), params)
 
     def list_tasks(self, **params: Any) -> Answer:
-        return self._read(lambda: reads.list_tasks(self._cluster, params, self._driver.now()), params)
+        return self._read(lambda: describe.list_tasks(self._cluster, params, self._driver.now()), params)
 
     def describe_container_instances(self, **params: Any) -> Answer:
-        return self._read(lambda: reads.describe_container_instances(self._cluster, params), params)
+        return self._read(lambda: describe.describe_container_instances(self._cluster, params), params)
 
     def list_container_instances(self, **params: Any) -> Answer:
-        return self._read(lambda: reads.list_container_instances(self._cluster, params), params)
+        return self._read(lambda: describe.list_container_instances(self._cluster, params), params)
 
     def update_container_instances_state(self, **params: Any) -> Answer:
         self._cluster.check_cluster(params.get("cluster"))
@@ -63,17 +60,17 @@ class EcsApi:
 
     def describe_clusters(self, **params: Any) -> Answer:
         with self._driver.lock:
-            return reads.describe_clusters(self._cluster, params)
+            return describe.describe_clusters(self._cluster, params)
 
 
 class Ec2Api:
-    def __init__(self, driver: Driver, power: Power) -> None:
+    def __init__(self, driver: Driver, power: PowerControl) -> None:
         self._driver, self._cluster, self._power = driver, driver.cluster, power
 
     def describe_instances(self, **params: Any) -> Answer:
         with self._driver.lock:
             views = [self._view(instance) for instance in self._select(params)]
-        paged = reads.page(views, {"MaxResults": 1000} | params, "Instances", "MaxResults", "NextToken")
+        paged = describe.page(views, {"MaxResults": 1000} | params, "Instances", "MaxResults", "NextToken")
         one_each = [
             {
                 "ReservationId": f"r-{view['InstanceId'][2:]}",
@@ -100,7 +97,7 @@ class Ec2Api:
                 for i in self._select(params)
                 if everything or i.ec2_state is Ec2State.RUNNING
             ]
-        return reads.page(statuses, {"MaxResults": 1000} | params, "InstanceStatuses", "MaxResults", "NextToken")
+        return describe.page(statuses, {"MaxResults": 1000} | params, "InstanceStatuses", "MaxResults", "NextToken")
 
     def describe_tags(self, **params: Any) -> Answer:
         with self._driver.lock:
@@ -119,7 +116,7 @@ class Ec2Api:
             member = _known(members, condition["Name"])
             matches = _matcher(condition["Values"])
             rows = [row for row in rows if matches(row[member])]
-        return reads.page(rows, {"MaxResults": 1000} | params, "Tags", "MaxResults", "NextToken")
+        return describe.page(rows, {"MaxResults": 1000} | params, "Tags", "MaxResults", "NextToken")
 
     def reboot_instances(self, **params: Any) -> Answer:
         self._refuse_dry_run(params)
@@ -140,14 +137,14 @@ class Ec2Api:
 
     def _refuse_dry_run(self, params: Answer) -> None:
         if params.get("DryRun"):
-            raise ApiError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
+            raise AwsApiError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
 
-    def _select(self, params: Answer) -> list[Instance]:
+    def _select(self, params: Answer) -> list[ModelInstance]:
         found = self._cluster.known_to_ec2(self._driver.now())
         if wanted := params.get("InstanceIds"):
             known = {i.instance_id for i in found}
             if strangers := [instance_id for instance_id in wanted if instance_id not in known]:
-                raise ApiError("InvalidInstanceID.NotFound", f"The instance ID '{strangers[0]}' does not exist")
+                raise AwsApiError("InvalidInstanceID.NotFound", f"The instance ID '{strangers[0]}' does not exist")
             asked = set(wanted)
             found = [i for i in found if i.instance_id in asked]
         for condition in params.get("Filters", []):
@@ -155,7 +152,7 @@ class Ec2Api:
             found = [i for i in found if any(map(matches, facts(i)))]
         return found
 
-    def _view(self, instance: Instance) -> Answer:
+    def _view(self, instance: ModelInstance) -> Answer:
         address = {} if instance.ec2_state is Ec2State.TERMINATED else {"PrivateIpAddress": instance.private_ip}
         lifecycle = {"InstanceLifecycle": instance.lifecycle} if instance.lifecycle else {}
         return (
@@ -177,18 +174,18 @@ class Ec2Api:
 
 
 class AutoScalingApi:
-    def __init__(self, driver: Driver, power: Power) -> None:
+    def __init__(self, driver: Driver, power: PowerControl) -> None:
         self._driver, self._cluster, self._power = driver, driver.cluster, power
 
     def terminate_instance_in_auto_scaling_group(self, **params: Any) -> Answer:
         """The group keeps its size, and so launches another machine, unless its capacity is decremented."""
         with self._driver.lock:
-            instance = watchers.member(self._cluster, params["InstanceId"])
+            instance = health.member(self._cluster, params["InstanceId"])
             self._power.terminate([instance.instance_id], replaced=not params["ShouldDecrementDesiredCapacity"])
             return {
                 "Activity": {
                     "ActivityId": self._cluster.ids.uuid("activity"),
-                    "AutoScalingGroupName": watchers.group_of(instance),
+                    "AutoScalingGroupName": health.group_of(instance),
                     "Description": f"Terminating EC2 instance: {instance.instance_id}",
                     "Cause": "instance was taken out of service in response to a user request.",
                     "StartTime": self._driver.now(),
@@ -198,7 +195,7 @@ class AutoScalingApi:
             }
 
 
-def _status(instance: Instance, check: StatusCheck) -> Answer:
+def _status(instance: ModelInstance, check: StatusCheck) -> Answer:
     if instance.ec2_state is not Ec2State.RUNNING:
         return {"Status": "not-applicable"}
     since = instance.impaired.get(check)
@@ -219,7 +216,7 @@ def _scheduled(event: ScheduledEvent) -> Answer:
 
 def _known(members: dict[str, Any], name: str) -> Any:
     if name not in members:
-        raise ApiError("InvalidParameterValue", f"The filter '{name}' is invalid")
+        raise AwsApiError("InvalidParameterValue", f"The filter '{name}' is invalid")
     return members[name]
 
 
@@ -232,15 +229,15 @@ def _matcher(patterns: list[str]) -> Callable[[str], bool]:
     return lambda value: value in plain or any(fnmatchcase(value, one) for one in wild)
 
 
-def _facts(name: str) -> Callable[[Instance], list[str]]:
+def _facts(name: str) -> Callable[[ModelInstance], list[str]]:
     """What a filter called `name` looks at."""
     if name.startswith("tag:"):
         return lambda instance: [instance.tags[name[4:]]] if name[4:] in instance.tags else []
-    found: Callable[[Instance], list[str]] = _known(_FACTS, name)
+    found: Callable[[ModelInstance], list[str]] = _known(_FACTS, name)
     return found
 
 
-_FACTS: dict[str, Callable[[Instance], list[str]]] = {
+_FACTS: dict[str, Callable[[ModelInstance], list[str]]] = {
     "instance-id": lambda instance: [instance.instance_id],
     "instance-state-name": lambda instance: [str(instance.ec2_state)],
     "instance-type": lambda instance: [instance.instance_type],

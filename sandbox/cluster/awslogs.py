@@ -15,7 +15,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-LOOK_S = 0.2
+POLL_S = 0.2
 BATCH_LINES_MAX = 5_000
 LINE_BYTES_MAX = 200_000
 """CloudWatch Logs takes 10,000 events and 1 MiB in one call, and 256 KiB in one event."""
@@ -93,13 +93,13 @@ class AwsLogs:
             self._made("create_log_stream", logGroupName=group, logStreamName=stream)
             self._streams[task_id] = Stream(self._logs, path, group, stream)
 
-        _said(begin)
+        _log_errors(begin)
 
     def finish(self, task_id: str) -> None:
         """Send the rest of an ended task's output; when this returns it can be read."""
         stream = self._streams.pop(task_id, None)
         if stream is not None:
-            _said(lambda: stream.send(is_last=True))
+            _log_errors(lambda: stream.send(is_last=True))
 
     def close(self) -> None:
         """Send nothing more."""
@@ -114,12 +114,12 @@ class AwsLogs:
                 raise
 
     def _run(self) -> None:
-        while not self._closing.wait(LOOK_S):
+        while not self._closing.wait(POLL_S):
             for stream in list(self._streams.values()):
-                _said(stream.send)
+                _log_errors(stream.send)
 
 
-def _said(work: Callable[[], None]) -> None:
+def _log_errors(work: Callable[[], None]) -> None:
     """Do it; what goes wrong is told and ends no task: the files themselves stay."""
     try:
         work()
@@ -130,6 +130,10 @@ def _said(work: Callable[[], None]) -> None:
 def cloudwatch(endpoint_url: str, region: str) -> Any:
     """The client of CloudWatch Logs, with MiniStack's root key, which is no secret."""
     return boto3.client(
-        "logs", endpoint_url=endpoint_url, region_name=region, aws_access_key_id="test", aws_secret_access_key="test",
+        "logs",
+        endpoint_url=endpoint_url,
+        region_name=region,
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
         config=Config(retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=5, read_timeout=10),
-    )  # fmt: skip
+    )

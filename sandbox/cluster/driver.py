@@ -16,13 +16,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sandbox.cluster import model_tasks as tasks
 from sandbox.cluster.agents import NodeAgents
 from sandbox.cluster.awslogs import AwsLogs
-from sandbox.cluster.host import Host
-from sandbox.cluster.model import Cluster, Instance, Outcome, Process, Task
-from sandbox.cluster.process import TaskProcess
-from sandbox.cluster.publisher import Publisher
+from sandbox.cluster.container_process import TaskProcess
+from sandbox.cluster.event_publisher import Publisher
+from sandbox.cluster.instance_folder import InstanceFolder
+from sandbox.cluster.model import tasks
+from sandbox.cluster.model.cluster import ClusterModel, ModelInstance, OperationResult, ProcessState, Task
 from sandbox.cluster.timers import Timers
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -30,7 +30,7 @@ STOP_TIMEOUT_S = 30  # ECS_CONTAINER_STOP_TIMEOUT
 
 
 @dataclass(frozen=True)
-class Timings:
+class ClusterTimings:
     """Seconds; a real cluster takes minutes where the sandbox takes these."""
 
     start_s: float = 0.1  # placement to process
@@ -47,21 +47,21 @@ def utc_now() -> datetime:
 class Driver:
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: ClusterModel,
         folder: Path,
         publisher: Publisher,
         *,
-        timings: Timings | None = None,
+        timings: ClusterTimings | None = None,
         environment: dict[str, str] | None = None,
         clock: Callable[[], datetime] = utc_now,
         logs: AwsLogs | None = None,
     ) -> None:
         self.cluster, self.folder, self.publisher = cluster, folder.resolve(), publisher
-        self.timings, self._given = timings or Timings(), environment or {}
+        self.timings, self._given = timings or ClusterTimings(), environment or {}
         self.now, self._logs = clock, logs
         self.lock = threading.RLock()
         self.timers = Timers()
-        self.hosts: dict[str, Host] = {}
+        self.hosts: dict[str, InstanceFolder] = {}
         self.node_agents = NodeAgents()
         self.processes: dict[str, TaskProcess] = {}
         self._runs_on: dict[str, str] = {}  # the instance of each process, also of those that the cluster forgot
@@ -70,7 +70,7 @@ class Driver:
         self.closing = False
         (self.folder / "tasks").mkdir(parents=True, exist_ok=True)
 
-    def change(self, operation: Callable[[datetime], Outcome]) -> dict[str, Any]:
+    def change(self, operation: Callable[[datetime], OperationResult]) -> dict[str, Any]:
         """Run one model operation now, publish its events, let the agents react; answer its result."""
         with self.lock:
             outcome = operation(self.now())
@@ -99,7 +99,9 @@ class Driver:
     def _add_hosts(self) -> None:
         for instance in self.cluster.instances.values():
             if instance.instance_id not in self.hosts:
-                self.hosts[instance.instance_id] = Host(self.folder / "instances" / instance.instance_id, instance)
+                self.hosts[instance.instance_id] = InstanceFolder(
+                    self.folder / "instances" / instance.instance_id, instance
+                )
 
     def _serve_agents(self) -> None:
         for instance in self.cluster.instances.values():
@@ -133,7 +135,7 @@ class Driver:
             waiter.start()
             self.change(lambda now: tasks.process_started(self.cluster, task, now))
 
-    def _spawn(self, task: Task, instance: Instance) -> TaskProcess:
+    def _spawn(self, task: Task, instance: ModelInstance) -> TaskProcess:
         specs = {spec["name"]: spec for spec in task.definition["containerDefinitions"]}
         overrides = {entry["name"]: entry for entry in task.overrides["containerOverrides"]}
         spec, override = specs[task.main], overrides.get(task.main, {})
@@ -148,7 +150,7 @@ class Driver:
         return TaskProcess([program, *command[1:]], environment, folder, self.log_path(task.task_id))
 
     def _environment(
-        self, task: Task, instance: Instance, spec: dict[str, Any], override: dict[str, Any]
+        self, task: Task, instance: ModelInstance, spec: dict[str, Any], override: dict[str, Any]
     ) -> dict[str, str]:
         host = self.hosts[instance.instance_id]
         gpus = next(container.gpu_ids for container in task.containers if container.name == task.main)
@@ -178,7 +180,7 @@ class Driver:
             self.processes.pop(task.task_id, None)
             self._runs_on.pop(task.task_id, None)
             self._taken.discard(f"stop {task.task_id}")
-            if not self.closing and task.process is Process.RUNNING:  # a dead machine's processes end untold
+            if not self.closing and task.process is ProcessState.RUNNING:  # a dead machine's processes end untold
                 self.change(lambda now: tasks.process_ended(self.cluster, task, code, now))
 
     def _stop(self, task: Task) -> None:
@@ -190,7 +192,7 @@ class Driver:
         self.timers.after(grace_s, lambda: process.signal(signal.SIGKILL))
         self.change(lambda now: tasks.stopping(self.cluster, task, now))
 
-    def kill_all_on(self, instance: Instance) -> None:
+    def kill_all_on(self, instance: ModelInstance) -> None:
         """The machine loses power. The model must know first (`went_down`), or exits would be reported."""
         self.node_agents.end(instance.instance_id)
         for task_id, process in list(self.processes.items()):

@@ -3,17 +3,16 @@
 import signal
 from typing import Any
 
-from sandbox.cluster import model_instances as instances
-from sandbox.cluster import model_watchers as watchers
 from sandbox.cluster.driver import Driver
-from sandbox.cluster.model import (
-    ApiError,
+from sandbox.cluster.model import health, instances
+from sandbox.cluster.model.cluster import (
+    AwsApiError,
     CuredBy,
     Ec2State,
-    Fault,
-    Instance,
-    Outcome,
-    Process,
+    GpuFault,
+    ModelInstance,
+    OperationResult,
+    ProcessState,
     RebootBehaviour,
     Task,
 )
@@ -22,7 +21,7 @@ FAULT_KINDS = ("xid79", "ecc", "hang", "agent_lost", "spot", "kill")
 GPU_FAULTS = ("xid79", "ecc")
 
 
-class Power:
+class PowerControl:
     """Each timeline's later steps hold only while no other timeline has begun for the instance."""
 
     def __init__(self, driver: Driver) -> None:
@@ -30,13 +29,13 @@ class Power:
         self._epochs: dict[str, int] = {}
         self._booting: set[str] = set()
 
-    def _begin(self, instance: Instance) -> int:
+    def _begin(self, instance: ModelInstance) -> int:
         epoch = self._epochs.get(instance.instance_id, 0) + 1
         self._epochs[instance.instance_id] = epoch
         self._booting.discard(instance.instance_id)
         return epoch
 
-    def _later(self, delay_s: float, instance: Instance, epoch: int, step: Any) -> None:
+    def _later(self, delay_s: float, instance: ModelInstance, epoch: int, step: Any) -> None:
         def call() -> None:
             with self._driver.lock:
                 if self._epochs[instance.instance_id] == epoch:
@@ -54,19 +53,19 @@ class Power:
                 self._booting.add(instance.instance_id)
                 self._later(self._driver.timings.down_s, instance, epoch, self._reboot_down)
 
-    def _reboot_down(self, instance: Instance, epoch: int) -> None:
+    def _reboot_down(self, instance: ModelInstance, epoch: int) -> None:
         self._driver.change(lambda now: instances.went_down(self._cluster, instance, now))
         self._driver.kill_all_on(instance)
         self._later(self._driver.timings.boot_s, instance, epoch, self._reboot_up)
 
-    def _reboot_up(self, instance: Instance, epoch: int) -> None:
+    def _reboot_up(self, instance: ModelInstance, epoch: int) -> None:
         self._booting.discard(instance.instance_id)
         connects = instance.reboot_behaviour is not RebootBehaviour.SILENT
         self._driver.change(
             lambda now: self._boot(instance, instances.came_back(self._cluster, instance, now, agent_connects=connects))
         )
 
-    def _boot(self, instance: Instance, outcome: Outcome) -> Outcome:
+    def _boot(self, instance: ModelInstance, outcome: OperationResult) -> OperationResult:
         """The folder follows the model before anybody can look at it, and the node agent the folder."""
         host = self._driver.hosts[instance.instance_id]
         host.boot(instance, self._driver.now())
@@ -79,13 +78,13 @@ class Power:
             found = instances.find_instances(self._cluster, instance_ids)
             return [self._stop(instance) for instance in found]
 
-    def _stop(self, instance: Instance) -> dict[str, Any]:
+    def _stop(self, instance: ModelInstance) -> dict[str, Any]:
         answer = self._driver.change(lambda now: instances.begin_stop(self._cluster, instance, now))
         if answer["CurrentState"] != answer["PreviousState"]:
             self._later(self._driver.timings.down_s, instance, self._begin(instance), self._stopped)
         return answer
 
-    def _stopped(self, instance: Instance, epoch: int) -> None:
+    def _stopped(self, instance: ModelInstance, epoch: int) -> None:
         self._driver.change(lambda now: instances.stopped(self._cluster, instance, now))
         self._driver.kill_all_on(instance)
 
@@ -94,13 +93,13 @@ class Power:
             found = instances.find_instances(self._cluster, instance_ids)
             return [self._start(instance) for instance in found]
 
-    def _start(self, instance: Instance) -> dict[str, Any]:
+    def _start(self, instance: ModelInstance) -> dict[str, Any]:
         answer = self._driver.change(lambda now: instances.begin_start(self._cluster, instance, now))
         if answer["CurrentState"] != answer["PreviousState"]:
             self._later(self._driver.timings.boot_s, instance, self._begin(instance), self._started)
         return answer
 
-    def _started(self, instance: Instance, epoch: int) -> None:
+    def _started(self, instance: ModelInstance, epoch: int) -> None:
         self._driver.change(lambda now: self._boot(instance, instances.started(self._cluster, instance, now)))
 
     def terminate(self, instance_ids: list[str], *, replaced: bool = True) -> list[dict[str, Any]]:
@@ -109,19 +108,19 @@ class Power:
             found = instances.find_instances(self._cluster, instance_ids)
             return [self._terminate(instance, replaced) for instance in found]
 
-    def _terminate(self, instance: Instance, replaced: bool) -> dict[str, Any]:
+    def _terminate(self, instance: ModelInstance, replaced: bool) -> dict[str, Any]:
         answer = self._driver.change(lambda now: instances.begin_terminate(self._cluster, instance, now))
         if answer["CurrentState"] != answer["PreviousState"]:
             timings = self._driver.timings
             self._later(timings.down_s, instance, self._begin(instance), self._terminated)
-            if replaced and watchers.group_of(instance):
+            if replaced and health.group_of(instance):
                 self._driver.timers.after(timings.down_s + timings.boot_s, lambda: self._succeed(instance))
         return answer
 
-    def _succeed(self, gone: Instance) -> None:
-        self._driver.change(lambda now: watchers.launch_in_place_of(self._cluster, gone, now))
+    def _succeed(self, gone: ModelInstance) -> None:
+        self._driver.change(lambda now: health.launch_in_place_of(self._cluster, gone, now))
 
-    def _terminated(self, instance: Instance, epoch: int) -> None:
+    def _terminated(self, instance: ModelInstance, epoch: int) -> None:
         self._driver.change(lambda now: instances.terminated(self._cluster, instance, now))
         self._driver.kill_all_on(instance)
 
@@ -137,19 +136,19 @@ class Power:
         with self._driver.lock:
             instance = instances.find_instances(self._cluster, [instance_id])[0]
             if kind not in FAULT_KINDS:
-                raise ApiError("InvalidParameterException", f"kind must be one of {', '.join(FAULT_KINDS)}")
+                raise AwsApiError("InvalidParameterException", f"kind must be one of {', '.join(FAULT_KINDS)}")
             if instance.ec2_state is not Ec2State.RUNNING:
-                raise ApiError("IncorrectInstanceState", f"{instance_id} is {instance.ec2_state}")
+                raise AwsApiError("IncorrectInstanceState", f"{instance_id} is {instance.ec2_state}")
             instance.reboot_behaviour = reboot
             ranks = self._ranks(instance)
             if kind in GPU_FAULTS:
-                return self._break_gpu(instance, Fault(kind, cured_by), ranks, gpu_index)
+                return self._break_gpu(instance, GpuFault(kind, cured_by), ranks, gpu_index)
             if kind == "agent_lost":
                 self._driver.change(lambda now: instances.agent_disconnected(self._cluster, instance, now))
                 self._driver.node_agents.end(instance_id)
                 ranks = []
             elif kind == "spot":
-                self._driver.change(lambda now: watchers.warn_of_spot_interruption(self._cluster, instance, now))
+                self._driver.change(lambda now: health.warn_of_spot_interruption(self._cluster, instance, now))
                 notice_s = self._driver.timings.spot_notice_s
                 self._driver.timers.after(notice_s, lambda: self._reclaim(instance_id))
                 ranks = []
@@ -161,11 +160,13 @@ class Power:
     def _reclaim(self, instance_id: str) -> None:
         self.terminate([instance_id])
 
-    def _break_gpu(self, instance: Instance, fault: Fault, ranks: list[Task], gpu_index: int | None) -> dict[str, Any]:
+    def _break_gpu(
+        self, instance: ModelInstance, fault: GpuFault, ranks: list[Task], gpu_index: int | None
+    ) -> dict[str, Any]:
         """The GPU fails, the kernel says so, and the ranks that use it abort as CUDA makes them."""
         held = [gpu for task in ranks for gpu in task.gpu_ids]
         if gpu_index is not None and not 0 <= gpu_index < len(instance.gpus):
-            raise ApiError("InvalidParameterException", f"{instance.instance_id} has no GPU {gpu_index}")
+            raise AwsApiError("InvalidParameterException", f"{instance.instance_id} has no GPU {gpu_index}")
         gpu = (held or list(instance.gpus))[0] if gpu_index is None else instance.gpus[gpu_index]
         instances.break_gpu(instance, gpu, fault)
         host = self._driver.hosts[instance.instance_id]
@@ -181,12 +182,12 @@ class Power:
             "tasks": [task.arn for task in victims],
         }
 
-    def _ranks(self, instance: Instance) -> list[Task]:
+    def _ranks(self, instance: ModelInstance) -> list[Task]:
         """Running tasks, the health checks apart: those look at the fault, they do not die of it."""
         live = self._cluster.live_tasks(instance)
-        return [t for t in live if t.process is Process.RUNNING and not (t.started_by or "").startswith("check/")]
+        return [t for t in live if t.process is ProcessState.RUNNING and not (t.started_by or "").startswith("check/")]
 
     def _signal(self, victims: list[Task], number: int) -> None:
         for task in victims:
             process = self._driver.processes[task.task_id]
-            process.signal(number) if number == signal.SIGKILL else process.strike(number)
+            process.signal(number) if number == signal.SIGKILL else process.signal_program(number)

@@ -10,25 +10,30 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import ReadTimeoutError
-from gpu_recovery.core.heartbeat import GpuHealth, OrderKind, RankExit, Report, RunningRank, XidSeen
-from gpu_recovery.hearing import Answer, Hearing
-from gpu_recovery.ports import OutcomeUnknown, SequenceStale, StaleRecord, TooManyReports, TryAgainSoon
-from gpu_recovery.recovery import TooContended
+from gpu_recovery.core.heartbeat import AgentCommandKind, AgentReport, GpuHealth, RankExit, ReportedXid, RunningRank
+from gpu_recovery.node_api.heartbeats import HeartbeatReceiver, ReportResponse
+from gpu_recovery.ports.errors import (
+    OutcomeUnknown,
+    SequenceStale,
+    StaleRecord,
+    TooManyConflicts,
+    TooManyReports,
+    TryAgainSoon,
+)
 
-from sandbox.cluster.host import pci_address
-from sandbox.cluster.model import Ec2State, Instance, Task
-
-from .fleet import SIGKILL_EXIT
-from .programs import environment
+from sandbox.cluster.instance_folder import pci_address
+from sandbox.cluster.model.cluster import Ec2State, ModelInstance, Task
+from simulator.cloud.fleet import SIGKILL_EXIT
+from simulator.cloud.workloads import environment
 
 if TYPE_CHECKING:
-    from ..world import World
+    from simulator.world import World
 
 INTERVAL_S = 15
 NODE_API = "node_api"
 XIDS = {"xid79": 79, "ecc": 48}
 """What the kernel logs of a fault; one that is hidden is logged nowhere."""
-REFUSED = (TryAgainSoon, ReadTimeoutError, OutcomeUnknown, StaleRecord, TooContended, SequenceStale, TooManyReports)
+REFUSED = (TryAgainSoon, ReadTimeoutError, OutcomeUnknown, StaleRecord, TooManyConflicts, SequenceStale, TooManyReports)
 """What the node API answers with an error that the agent survives."""
 
 
@@ -43,7 +48,7 @@ class _Agent:
     exits: list[RankExit] = field(default_factory=list)
     logged: set[str] = field(default_factory=set)
     """GPUs whose fault was told."""
-    obeyed: set[str] = field(default_factory=set)
+    executed: set[str] = field(default_factory=set)
 
 
 class Agents:
@@ -54,16 +59,16 @@ class Agents:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.hearing = Hearing(world.recovery)
+        self.receiver = HeartbeatReceiver(world.recovery)
         self.cut_off: set[str] = set()
         self.ended: set[str] = set()
         self.unable: set[str] = set()
         self.heard = 0
         self._agents: dict[str, _Agent] = {}
-        world.timeline.after(INTERVAL_S, self._beat)
+        world.timeline.after(INTERVAL_S, self._report_all)
 
-    def _beat(self) -> None:
-        self.world.timeline.after(INTERVAL_S, self._beat)
+    def _report_all(self) -> None:
+        self.world.timeline.after(INTERVAL_S, self._report_all)
         for machine in list(self.world.cluster.instances.values()):
             fleet = self.world.fleet
             runs = machine.ec2_state is Ec2State.RUNNING and not fleet.is_down(machine)
@@ -71,7 +76,7 @@ class Agents:
             if runs and machine.instance_id not in self.ended:
                 self._report(machine)
 
-    def _report(self, machine: Instance) -> None:
+    def _report(self, machine: ModelInstance) -> None:
         agent = self._agents.get(machine.instance_id)
         if agent is None or agent.boot_id != machine.boot_id:
             agent = self._agents[machine.instance_id] = _Agent(machine.boot_id)
@@ -80,18 +85,18 @@ class Agents:
             return
         agent.sequence += 1
         report = self._made(machine, agent)
-        answers: list[Answer] = []
+        answers: list[ReportResponse] = []
         try:
-            self.world.lives.live(NODE_API, lambda: answers.append(self.hearing.hear(report)))
+            self.world.invocations.run(NODE_API, lambda: answers.append(self.receiver.receive(report)))
         except REFUSED:
             return
         for answer in answers:
             self.heard += 1
             agent.exits.clear()
             agent.logged |= set(machine.faults)
-            self._obey(machine, agent, answer)
+            self._execute(machine, agent, answer)
 
-    def _look(self, machine: Instance, agent: _Agent) -> None:
+    def _look(self, machine: ModelInstance, agent: _Agent) -> None:
         """What began and what ended since the last look."""
         running = {task.task_id: task for task in self.world.fleet.running() if task.instance_id == machine.instance_id}
         for task_id in agent.ranks.keys() - running.keys():
@@ -102,25 +107,31 @@ class Agents:
             if rank is not None:
                 agent.ranks[task_id] = rank
 
-    def _made(self, machine: Instance, agent: _Agent) -> Report:
+    def _made(self, machine: ModelInstance, agent: _Agent) -> AgentReport:
         uptime_s = (self.world.timeline.now - machine.booted_at).total_seconds()
         new = {gpu: fault for gpu, fault in machine.faults.items() if gpu not in agent.logged and fault.kind in XIDS}
         bad = any(fault.kind in XIDS for fault in machine.faults.values())
-        return Report(
-            machine.instance_id, machine.boot_id, max(0.0, uptime_s), agent.sequence, interval_s=INTERVAL_S,
-            running=() if machine.instance_id in self.unable else tuple(agent.ranks.values()), exits=tuple(agent.exits),
+        return AgentReport(
+            machine.instance_id,
+            machine.boot_id,
+            max(0.0, uptime_s),
+            agent.sequence,
+            interval_s=INTERVAL_S,
+            running=() if machine.instance_id in self.unable else tuple(agent.ranks.values()),
+            exits=tuple(agent.exits),
             health=GpuHealth.IMPAIRED if bad else GpuHealth.OK,
             # By the address that the kernel's log has: this agent reads no NVML, which would tell it the UUID.
             xids=tuple(
-                XidSeen(XIDS[fault.kind], pci_address(machine.gpus.index(gpu))) for gpu, fault in sorted(new.items())
+                ReportedXid(XIDS[fault.kind], pci_address(machine.gpus.index(gpu)))
+                for gpu, fault in sorted(new.items())
             ),
-        )  # fmt: skip
+        )
 
-    def _obey(self, machine: Instance, agent: _Agent, answer: Answer) -> None:
-        for order in answer.orders:
-            if order.kind is not OrderKind.STOP or order.order_id in agent.obeyed:
+    def _execute(self, machine: ModelInstance, agent: _Agent, answer: ReportResponse) -> None:
+        for order in answer.commands:
+            if order.kind is not AgentCommandKind.STOP or order.order_id in agent.executed:
                 continue
-            agent.obeyed.add(order.order_id)
+            agent.executed.add(order.order_id)
             for task_id, rank in list(agent.ranks.items()):
                 if (rank.job_id, rank.attempt) == (order.job_id, order.attempt):
                     self.world.happens(f"the agent of {machine.instance_id} ends rank {rank.rank} of {rank.job_id}")

@@ -9,16 +9,15 @@ from typing import Any, cast
 
 from botocore.exceptions import ClientError
 from gpu_recovery.aws.ec2 import FILTER_VALUES_MAX, STATUS_IDS_MAX, Ec2
-from gpu_recovery.ports import Machine, MachineStatus
+from gpu_recovery.ports.values import Ec2Instance, Ec2InstanceStatus
 
 from sandbox.cluster.api import AutoScalingApi, Ec2Api
-from sandbox.cluster.model import ApiError
-from sandbox.cluster.model_instances import MANAGED_TAG
-
-from ..lives import Lives
-from .fleet import Fleet
-from .looks import Ec2Looks
-from .power import Power
+from sandbox.cluster.model.cluster import AwsApiError
+from sandbox.cluster.model.instances import MANAGED_TAG
+from simulator.cloud.fleet import VirtualFleet
+from simulator.cloud.power import VirtualPower
+from simulator.fast.describe_cache import Ec2DescribeCache
+from simulator.invocations import Invocations
 
 MANAGED = (MANAGED_TAG, "true")
 
@@ -26,27 +25,27 @@ MANAGED = (MANAGED_TAG, "true")
 class VirtualDriver:
     """What the sandbox's API needs of a driver, on a fleet in virtual time."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: VirtualFleet) -> None:
         self.cluster, self.change, self.lock = fleet.cluster, fleet.change, RLock()
         self.now = fleet.timeline.clock
 
 
-class ModelClient:
+class Ec2ModelClient:
     """A boto3 EC2 or Auto Scaling client, as far as the product calls one.
 
     Every call that changes something is a step of a life, and is refused, as the product's role has it, on a machine
     that nobody handed over.
     """
 
-    def __init__(self, api: Any, fleet: Fleet, lives: Lives) -> None:
-        self.api, self.fleet, self.lives = api, fleet, lives
+    def __init__(self, api: Any, fleet: VirtualFleet, lives: Invocations) -> None:
+        self.api, self.fleet, self.invocations = api, fleet, lives
 
     def describe_instances(self, **params: Any) -> dict[str, Any]:
-        self.lives.call()
+        self.invocations.call()
         return self._answer("DescribeInstances", self.api.describe_instances, params)
 
     def describe_instance_status(self, **params: Any) -> dict[str, Any]:
-        self.lives.call()
+        self.invocations.call()
         return self._answer("DescribeInstanceStatus", self.api.describe_instance_status, params)
 
     def reboot_instances(self, **params: Any) -> dict[str, Any]:
@@ -62,8 +61,8 @@ class ModelClient:
         terminate = self.api.terminate_instance_in_auto_scaling_group
         return self._order("TerminateInstanceInAutoScalingGroup", terminate, params["InstanceId"], params)
 
-    def get_paginator(self, operation: str) -> Pages:
-        return Pages(getattr(self, operation))
+    def get_paginator(self, operation: str) -> Ec2Pages:
+        return Ec2Pages(getattr(self, operation))
 
     def _order(
         self, name: str, operation: Callable[..., Any], instance_id: str, params: dict[str, Any]
@@ -71,23 +70,23 @@ class ModelClient:
         def call() -> dict[str, Any]:
             machine = self.fleet.cluster.instances.get(instance_id)
             if machine is not None and machine.tags.get(MANAGED[0]) != MANAGED[1]:
-                raise ApiError("UnauthorizedOperation", "You are not authorized to perform this operation.", 403)
+                raise AwsApiError("UnauthorizedOperation", "You are not authorized to perform this operation.", 403)
             answer: dict[str, Any] = operation(**params)
             return answer
 
-        self.lives.call(name)
-        return self.lives.effect(name, {"instance": instance_id}, lambda: self._answer(name, call, {}))
+        self.invocations.call(name)
+        return self.invocations.effect(name, {"instance": instance_id}, lambda: self._answer(name, call, {}))
 
     def _answer(self, name: str, operation: Callable[..., Any], params: dict[str, Any]) -> dict[str, Any]:
         try:
             answer: dict[str, Any] = operation(**params)
-        except ApiError as error:
+        except AwsApiError as error:
             body = {"Error": {"Code": error.code, "Message": error.message}}
             raise ClientError(cast(Any, body), name) from error
         return answer
 
 
-class Pages:
+class Ec2Pages:
     """A boto3 paginator over an operation that answers with a `NextToken` while there is more."""
 
     def __init__(self, operation: Callable[..., dict[str, Any]]) -> None:
@@ -103,28 +102,33 @@ class Pages:
 
 
 class ModelEc2(Ec2):
-    """The production wrapper on clients of the model. `looks` as that of `OrderlyEcs`."""
+    """The production wrapper on clients of the model. `looks` as that of `SequentialEcs`."""
 
-    looks: Ec2Looks | None = None
+    describe_cache: Ec2DescribeCache | None = None
 
-    def __init__(self, fleet: Fleet, lives: Lives) -> None:
+    def __init__(self, fleet: VirtualFleet, lives: Invocations) -> None:
         super().__init__(MANAGED, fleet.timeline.clock)
         driver: Any = VirtualDriver(fleet)
-        power: Any = Power(fleet)
-        self.client = self.once = ModelClient(Ec2Api(driver, power), fleet, lives)
-        self.groups = ModelClient(AutoScalingApi(driver, power), fleet, lives)
-        self._lives = lives
+        power: Any = VirtualPower(fleet)
+        self.client = self.once = Ec2ModelClient(Ec2Api(driver, power), fleet, lives)
+        self.groups = Ec2ModelClient(AutoScalingApi(driver, power), fleet, lives)
+        self._fleet, self._lives = fleet, lives
 
-    def machines(self, instance_ids: Sequence[str]) -> Mapping[str, Machine]:
-        if self.looks is None:
-            return super().machines(instance_ids)
+    def private_ip(self, instance_id: str) -> str:
+        """The address in the model. The question is free: it costs no call and no time."""
+        self._lives.check_alive()
+        return self._fleet.cluster.instances[instance_id].private_ip
+
+    def describe(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2Instance]:
+        if self.describe_cache is None:
+            return super().describe(instance_ids)
         self._lives.call(times=ceil(len(instance_ids) / FILTER_VALUES_MAX))
         with self._lives.free_of_charge():
-            return self.looks.machines(instance_ids, super().machines)
+            return self.describe_cache.machines(instance_ids, super().describe)
 
-    def machine_statuses(self, instance_ids: Sequence[str]) -> Mapping[str, MachineStatus]:
-        if self.looks is None:
-            return super().machine_statuses(instance_ids)
+    def describe_status(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2InstanceStatus]:
+        if self.describe_cache is None:
+            return super().describe_status(instance_ids)
         self._lives.call(times=ceil(len(instance_ids) / STATUS_IDS_MAX))
         with self._lives.free_of_charge():
-            return self.looks.statuses(instance_ids, STATUS_IDS_MAX, super().machine_statuses)
+            return self.describe_cache.statuses(instance_ids, STATUS_IDS_MAX, super().describe_status)

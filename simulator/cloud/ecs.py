@@ -10,119 +10,120 @@ from typing import Any, cast
 
 from botocore.exceptions import ClientError
 from gpu_recovery.aws.ecs import DESCRIBED_AT_ONCE, Ecs
-from gpu_recovery.aws.requests import rank_request
+from gpu_recovery.aws.ecs_requests import rank_request
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.events import InstanceObserved
 from gpu_recovery.core.instance.record import EcsStatus
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.task import TaskFact
-from gpu_recovery.ports import Refusal
-from gpu_recovery.recovery import one_after_another
+from gpu_recovery.ports.values import Refusal
+from gpu_recovery.recovery import sequentially
 
-from sandbox.cluster import model_instances as instances
-from sandbox.cluster import model_reads as reads
-from sandbox.cluster import model_tasks as tasks
-from sandbox.cluster.definitions import MemoryDefinitions
-from sandbox.cluster.model import ApiError, Outcome
-
-from ..lives import Lives
-from .fleet import Fleet
-from .looks import EcsLooks
+from sandbox.cluster.model import describe, instances, tasks
+from sandbox.cluster.model.cluster import AwsApiError, OperationResult
+from sandbox.cluster.task_definitions import MemoryDefinitions
+from simulator.cloud.fleet import VirtualFleet
+from simulator.fast.describe_cache import EcsDescribeCache
+from simulator.invocations import Invocations
 
 LISTED_INSTANCES = ("list_container_instances", "containerInstanceArns")
 
 
-class ModelClient:
+class EcsModelClient:
     """A boto3 ECS client, as far as the product calls one. Every call that changes something is a step of a life."""
 
-    def __init__(self, fleet: Fleet, definitions: MemoryDefinitions, lives: Lives) -> None:
-        self.fleet, self.definitions, self.lives = fleet, definitions, lives
+    def __init__(self, fleet: VirtualFleet, definitions: MemoryDefinitions, lives: Invocations) -> None:
+        self.fleet, self.definitions, self.invocations = fleet, definitions, lives
 
     def run_task(self, **params: Any) -> dict[str, Any]:
-        def run(now: datetime) -> Outcome:
+        def run(now: datetime) -> OperationResult:
             definition = self.definitions.describe_task_definition(taskDefinition=params["taskDefinition"])
             return tasks.run_task(self.fleet.cluster, params, definition["taskDefinition"], now)
 
         return self._effect("RunTask", params, run)
 
     def stop_task(self, **params: Any) -> dict[str, Any]:
-        def stop(now: datetime) -> Outcome:
+        def stop(now: datetime) -> OperationResult:
             return tasks.stop_task(self.fleet.cluster, params["task"], params["reason"], now)
 
         return self._effect("StopTask", params, stop)
 
     def update_container_instances_state(self, **params: Any) -> dict[str, Any]:
-        def update(now: datetime) -> Outcome:
+        def update(now: datetime) -> OperationResult:
             return instances.update_container_instances_state(self.fleet.cluster, params, now)
 
         return self._effect("UpdateContainerInstancesState", params, update)
 
     def deregister_container_instance(self, **params: Any) -> dict[str, Any]:
-        def deregister(now: datetime) -> Outcome:
+        def deregister(now: datetime) -> OperationResult:
             reference, force = params["containerInstance"], params["force"]
             return instances.deregister(self.fleet.cluster, reference, force=force, now=now)
 
         return self._effect("DeregisterContainerInstance", params, deregister)
 
     def describe_tasks(self, **params: Any) -> dict[str, Any]:
-        self.lives.call()
-        return reads.describe_tasks(self.fleet.cluster, params, self.fleet.timeline.now)
+        self.invocations.call()
+        return describe.describe_tasks(self.fleet.cluster, params, self.fleet.timeline.now)
 
     def describe_container_instances(self, **params: Any) -> dict[str, Any]:
-        self.lives.call()
-        return reads.describe_container_instances(self.fleet.cluster, params)
+        self.invocations.call()
+        return describe.describe_container_instances(self.fleet.cluster, params)
 
-    def get_paginator(self, operation: str) -> Pages:
-        return Pages(self, operation)
+    def get_paginator(self, operation: str) -> EcsPages:
+        return EcsPages(self, operation)
 
-    def _effect(self, operation: str, params: dict[str, Any], change: Callable[[datetime], Outcome]) -> dict[str, Any]:
+    def _effect(
+        self, operation: str, params: dict[str, Any], change: Callable[[datetime], OperationResult]
+    ) -> dict[str, Any]:
         def call() -> dict[str, Any]:
             try:
                 return self.fleet.change(change)
-            except ApiError as error:
+            except AwsApiError as error:
                 body = {"Error": {"Code": error.code, "Message": error.message}, **error.members}
                 raise ClientError(cast(Any, body), operation) from error
 
-        self.lives.call(operation)
-        return self.lives.effect(operation, params, call)
+        self.invocations.call(operation)
+        return self.invocations.effect(operation, params, call)
 
 
-class Pages:
+class EcsPages:
     """A boto3 paginator over the model's lists."""
 
-    def __init__(self, client: ModelClient, operation: str) -> None:
+    def __init__(self, client: EcsModelClient, operation: str) -> None:
         self.client, self.operation = client, operation
 
     def paginate(self, **params: Any) -> Iterator[dict[str, Any]]:
         """The answer is looked up once and cut into pages: all of them show the cluster at one instant."""
         cluster, now = self.client.fleet.cluster, self.client.fleet.timeline.now
         if self.operation == "list_tasks":
-            member, everything = "taskArns", reads.list_tasks(cluster, {**params, "maxResults": sys.maxsize}, now)
+            member, everything = "taskArns", describe.list_tasks(cluster, {**params, "maxResults": sys.maxsize}, now)
         else:
             member = "containerInstanceArns"
-            everything = reads.list_container_instances(cluster, {**params, "maxResults": sys.maxsize})
+            everything = describe.list_container_instances(cluster, {**params, "maxResults": sys.maxsize})
         asked: dict[str, Any] = {}
         while True:
-            self.client.lives.call()
-            page = reads.page(everything[member], asked, member, "maxResults", "nextToken")
+            self.client.invocations.call()
+            page = describe.page(everything[member], asked, member, "maxResults", "nextToken")
             yield page
             if "nextToken" not in page:
                 return
             asked = {"nextToken": page["nextToken"]}
 
 
-class OrderlyEcs(Ecs):
+class SequentialEcs(Ecs):
     """The production wrapper with its calls made one after another: threads have no place in virtual time.
 
     looks: what is kept of former looks; None asks anew each time.
     each:  how the calls that production makes by several threads follow each other.
     """
 
-    def __init__(self, client: ModelClient, cluster: str, clock: Callable[[], datetime]) -> None:
-        super().__init__(client, cluster, clock)
-        self.each: Callable[[Callable[[Any], object], Iterable[Any]], object] = one_after_another
+    def __init__(self, client: EcsModelClient, cluster: str, clock: Callable[[], datetime]) -> None:
+        super().__init__(cluster, clock)
+        self.client = client
+        self.for_each: Callable[[Callable[[Any], object], Iterable[Any]], object] = sequentially
 
-    looks: EcsLooks | None = None
+    client: EcsModelClient
+    describe_cache: EcsDescribeCache | None = None
 
     def run_ranks(self, job: Job, plan: Plan, master_ip: str) -> tuple[str | Refusal, ...]:
         answers: dict[int, str | Refusal] = {}
@@ -130,32 +131,32 @@ class OrderlyEcs(Ecs):
         def launch(rank: int) -> None:
             answers[rank] = self.run(rank_request(self.cluster, job, plan, rank, master_ip))
 
-        self.each(launch, range(len(plan.instances)))
+        self.for_each(launch, range(len(plan.instances)))
         return tuple(answers.values())
 
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
-        self.each(lambda task_id: self.stop_task(task_id, reason), task_ids)
+        self.for_each(lambda task_id: self.stop_task(task_id, reason), task_ids)
 
     def describe_tasks(
         self, task_ids: Sequence[str], unreadable: list[Exception] | None = None
     ) -> tuple[TaskFact, ...]:
-        if self.looks is None:
+        if self.describe_cache is None:
             return super().describe_tasks(task_ids, unreadable)
-        lives: Lives = self.client.lives
+        lives: Invocations = self.client.invocations
         lives.call(times=ceil(len(task_ids) / DESCRIBED_AT_ONCE))
         with lives.free_of_charge():
-            return self.looks.tasks(task_ids, self.clock(), super().describe_tasks)
+            return self.describe_cache.tasks(task_ids, self.clock(), super().describe_tasks)
 
     def container_instances(self, unreadable: list[Exception] | None = None) -> Iterator[tuple[str, InstanceObserved]]:
-        if self.looks is None:
+        if self.describe_cache is None:
             yield from super().container_instances(unreadable)
             return
         arns = [arn for status in EcsStatus for arn in self._list(*LISTED_INSTANCES, status=status.value)]
-        found = [one for one in map(self.looks.cluster.find_container_instance, arns) if one is not None]
-        lives: Lives = self.client.lives
+        found = [one for one in map(self.describe_cache.cluster.find_container_instance, arns) if one is not None]
+        lives: Invocations = self.client.invocations
         lives.call(times=ceil(len(found) / DESCRIBED_AT_ONCE))
         with lives.free_of_charge():
-            shown = self.looks.instances(found, self.clock(), self._described)
+            shown = self.describe_cache.instances(found, self.clock(), self._described)
         yield from shown
 
     def _described(self, arns: Sequence[str]) -> list[tuple[str, InstanceObserved]]:

@@ -11,18 +11,23 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from sandbox.cluster import model_instances as instances
-from sandbox.cluster import model_tasks as tasks
-from sandbox.cluster import model_watchers as watchers
-from sandbox.cluster.model import Cluster, Ec2State, Instance, Outcome, Process, RebootBehaviour, Task
-
-from ..timeline import Timeline
+from sandbox.cluster.model import health, instances, tasks
+from sandbox.cluster.model.cluster import (
+    ClusterModel,
+    Ec2State,
+    ModelInstance,
+    OperationResult,
+    ProcessState,
+    RebootBehaviour,
+    Task,
+)
+from simulator.virtual_clock import VirtualClock
 
 SIGTERM_EXIT, SIGKILL_EXIT = 143, 137
 
 
 @dataclass(frozen=True)
-class Timings:
+class FleetTimings:
     """Virtual seconds of what machines do; none of them is ours to change."""
 
     start_s: float = 10  # placement to process
@@ -49,11 +54,15 @@ class Program(Protocol):
         """It ends after SIGTERM, now: its exit code."""
 
 
-class Fleet:
+class VirtualFleet:
     """The machines of one cluster. `tell` gets every batch of EventBridge envelopes."""
 
     def __init__(
-        self, cluster: Cluster, timeline: Timeline, timings: Timings, tell: Callable[[list[dict[str, Any]]], None]
+        self,
+        cluster: ClusterModel,
+        timeline: VirtualClock,
+        timings: FleetTimings,
+        tell: Callable[[list[dict[str, Any]]], None],
     ) -> None:
         self.cluster, self.timeline, self.timings, self._tell = cluster, timeline, timings, tell
         self.program: Callable[[Task], Program]
@@ -78,7 +87,7 @@ class Fleet:
         self.slow: dict[str, float] = {}
         """Instances whose next boot takes this many times as long."""
 
-    def change(self, operation: Callable[[datetime], Outcome]) -> dict[str, Any]:
+    def change(self, operation: Callable[[datetime], OperationResult]) -> dict[str, Any]:
         """Run one model operation now, publish its events, let the agents react; its result."""
         self.changes += 1
         outcome = operation(self.timeline.now)
@@ -87,19 +96,19 @@ class Fleet:
             self._serve(instance)
         return outcome.result
 
-    def _touched(self) -> list[Instance]:
+    def _touched(self) -> list[ModelInstance]:
         """The instances whose agents may have something new to do, in the order in which they were launched."""
         touched, every = self.cluster.touched, self.cluster.instances
         order = [one for one in every if one in touched] if len(touched) > 1 else list(touched)
         touched.clear()
         return [every[one] for one in order]
 
-    def launch(self, gpus: int) -> Instance:
+    def launch(self, gpus: int) -> ModelInstance:
         """A new machine, registered."""
         answer = self.change(lambda now: instances.launch(self.cluster, gpus, now))
         return self.cluster.instances[answer["instance_id"]]
 
-    def _serve(self, instance: Instance) -> None:
+    def _serve(self, instance: ModelInstance) -> None:
         wanted, unwanted = tasks.agent_work(self.cluster, instance)
         for task in wanted:
             self._once(f"start {task.task_id}", task, self.timings.start_s, self._start)
@@ -122,12 +131,12 @@ class Fleet:
 
     def _stop(self, task_id: str) -> None:
         task = self.cluster.tasks[task_id]
-        if task.instance_id not in self.stuck and task.process is Process.RUNNING:
+        if task.instance_id not in self.stuck and task.process is ProcessState.RUNNING:
             self.end(task, self.program(task).leaves(task))
 
     def end(self, task: Task, code: int | None) -> None:
         """The process ends by itself or by a signal; nothing happens to one that has ended."""
-        if task.process is Process.RUNNING and task.instance_id not in self.hung:
+        if task.process is ProcessState.RUNNING and task.instance_id not in self.hung:
             self.about_to_end(task, code)
             self.change(lambda now: tasks.process_ended(self.cluster, task, code, now))
             self._taken.discard(f"stop {task.task_id}")
@@ -144,7 +153,7 @@ class Fleet:
             self._down.add(instance_id)
             self.timeline.after(self.late.pop(instance_id, self.timings.down_s), self._goes_off, instance_id)
 
-    def is_down(self, instance: Instance) -> bool:
+    def is_down(self, instance: ModelInstance) -> bool:
         """Whether the machine is rebooting, and nothing runs on it."""
         return instance.instance_id in self._off
 
@@ -169,13 +178,13 @@ class Fleet:
             connects = instance.reboot_behaviour is not RebootBehaviour.SILENT
             self.change(lambda now: instances.came_back(self.cluster, instance, now, agent_connects=connects))
 
-    def say(self, operation: Callable[..., Outcome], instance: Instance, *given: Any) -> None:
+    def announce(self, operation: Callable[..., OperationResult], instance: ModelInstance, *given: Any) -> None:
         """Let a watcher of the machine speak: `operation` is one of `model_watchers`."""
         self.change(lambda now: operation(self.cluster, instance, *given, now))
 
-    def plan(self, instance: Instance, code: str, in_s: float) -> None:
+    def plan(self, instance: ModelInstance, code: str, in_s: float) -> None:
         """EC2 plans something with the machine and, unless it was stopped and started before, does it."""
-        self.say(watchers.schedule, instance, code, self.timeline.now + timedelta(seconds=in_s))
+        self.announce(health.schedule, instance, code, self.timeline.now + timedelta(seconds=in_s))
         event_id = instance.scheduled[-1].event_id
         self.timeline.after(in_s, self._carry_out, instance.instance_id, event_id)
 
@@ -184,29 +193,29 @@ class Fleet:
         event = next(one for one in instance.scheduled if one.event_id == event_id)
         if event.description.startswith("[") or instance.ec2_state is not Ec2State.RUNNING:
             return
-        watchers.complete(instance, event)
+        health.complete(instance, event)
         self.changes += 1  # a look at the machine shows it
-        if event.code in watchers.RETIREMENTS:
+        if event.code in health.RETIREMENTS:
             self.change(lambda now: instances.begin_stop(self.cluster, instance, now))
             self.shut_down(instance, instances.stopped)
         else:
             self.reboot(instance.instance_id)
 
-    def interrupt(self, instance: Instance) -> None:
+    def interrupt(self, instance: ModelInstance) -> None:
         """A Spot interruption: two minutes' notice, then the machine is terminated."""
-        self.change(lambda now: watchers.warn_of_spot_interruption(self.cluster, instance, now))
+        self.change(lambda now: health.warn_of_spot_interruption(self.cluster, instance, now))
         self.timeline.after(self.timings.spot_notice_s, self._reclaim, instance.instance_id)
 
     def _reclaim(self, instance_id: str) -> None:
         self.terminate(self.cluster.instances[instance_id])
 
-    def terminate(self, instance: Instance) -> None:
+    def terminate(self, instance: ModelInstance) -> None:
         """The machine is gone for good."""
         self.change(lambda now: instances.begin_terminate(self.cluster, instance, now))
         self.shut_down(instance, instances.terminated)
         self.succeed(instance)
 
-    def shut_down(self, instance: Instance, operation: Callable[..., Outcome]) -> None:
+    def shut_down(self, instance: ModelInstance, operation: Callable[..., OperationResult]) -> None:
         """The machine is off, `stopped` or `terminated`; whatever its processes were deaf to, they are dead."""
         self.change(lambda now: operation(self.cluster, instance, now))
         self.stuck.discard(instance.instance_id)
@@ -214,25 +223,25 @@ class Fleet:
         self._down.discard(instance.instance_id)
         self._off.discard(instance.instance_id)
 
-    def succeed(self, gone: Instance) -> None:
+    def succeed(self, gone: ModelInstance) -> None:
         """An Auto Scaling group launches another machine in the place of one that it loses."""
-        if watchers.group_of(gone):
+        if health.group_of(gone):
             self.timeline.after(self.timings.launch_s, self._launch_in_place_of, gone.instance_id)
 
     def _launch_in_place_of(self, gone_id: str) -> None:
         gone = self.cluster.instances[gone_id]
-        self.change(lambda now: watchers.launch_in_place_of(self.cluster, gone, now))
+        self.change(lambda now: health.launch_in_place_of(self.cluster, gone, now))
 
-    def hang(self, instance: Instance) -> None:
+    def hang(self, instance: ModelInstance) -> None:
         """Nothing on the machine moves any more, until it boots."""
         self.hung.add(instance.instance_id)
         self.stuck.add(instance.instance_id)
         self.changes += 1
 
-    def disconnect(self, instance: Instance) -> None:
+    def disconnect(self, instance: ModelInstance) -> None:
         """The agent is cut off; the processes go on."""
         self.change(lambda now: instances.agent_disconnected(self.cluster, instance, now))
 
-    def reconnect(self, instance: Instance) -> None:
+    def reconnect(self, instance: ModelInstance) -> None:
         """The agent is back and reports what has ended meanwhile."""
         self.change(lambda now: instances.agent_reconnected(self.cluster, instance, now))

@@ -1,21 +1,20 @@
-"""What EC2's API orders of machines, under virtual time: the counterpart of the sandbox's `Power`."""
+"""What EC2's API orders of machines, under virtual time: the counterpart of the sandbox's `PowerControl`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from sandbox.cluster import model_instances as instances
-from sandbox.cluster.model import Ec2State, Instance, Outcome
+from sandbox.cluster.model import instances
+from sandbox.cluster.model.cluster import Ec2State, ModelInstance, OperationResult
+from simulator.cloud.fleet import VirtualFleet
 
-from .fleet import Fleet
 
-
-class Power:
+class VirtualPower:
     """Each order answers at once with the change of state; what it asks for takes its time. Asked again, it changes
     nothing."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: VirtualFleet) -> None:
         self.fleet = fleet
 
     def reboot(self, instance_ids: list[str]) -> None:
@@ -58,10 +57,12 @@ class Power:
         if self._terminated(instance_id):
             self.fleet.succeed(self.fleet.cluster.instances[instance_id])
 
-    def _found(self, instance_ids: list[str]) -> list[Instance]:
+    def _found(self, instance_ids: list[str]) -> list[ModelInstance]:
         return instances.find_instances(self.fleet.cluster, instance_ids)
 
-    def _order(self, instance: Instance, begin: Callable[..., Outcome], end: Callable[[str], object]) -> dict[str, Any]:
+    def _order(
+        self, instance: ModelInstance, begin: Callable[..., OperationResult], end: Callable[[str], object]
+    ) -> dict[str, Any]:
         change = self.fleet.change(lambda now: begin(self.fleet.cluster, instance, now))
         if change["CurrentState"] != change["PreviousState"]:
             timings = self.fleet.timings

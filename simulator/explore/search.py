@@ -11,12 +11,22 @@ from array import array
 from collections.abc import Iterator
 from typing import Any
 
-from .judging import Broken
-from .keeping import Edge, Edges, Numbered, packed, unpacked
-from .reaching import backwards
-from .small_world import Incident, SmallWorld
-from .stage import DELIVER, INVOCATIONS, RECONCILER, STEP, TIME, Action, Follows, Stage
-from .walk import NOTHING, Bounds, Kind, Move, Pace, State, Violation, Walk, step_in_words
+from simulator.explore.compact_store import Edge, Edges, Numbered, packed, unpacked
+from simulator.explore.model import (
+    NOTHING,
+    Bounds,
+    DeliveryPace,
+    FaultKind,
+    ModelState,
+    Move,
+    Violation,
+    Walk,
+    step_in_words,
+)
+from simulator.explore.properties import PropertyViolated
+from simulator.explore.reachability import backwards
+from simulator.explore.small_world import Incident, SmallWorld
+from simulator.explore.transition import DELIVER, INVOCATIONS, RECONCILER, STEP, TIME, Action, NextState, Transitions
 
 
 class Search:
@@ -24,9 +34,9 @@ class Search:
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
-        self.stage = Stage(SmallWorld(bounds.incident))
+        self.stage = Transitions(SmallWorld(bounds.incident))
         self.walk = Walk(bounds, self.stage)
-        self._lines = {one.instance_id: n for n, one in enumerate(self.stage.world.machines())}
+        self._lines = {one.instance_id: n for n, one in enumerate(self.stage.world.model_instances())}
         self._beside: Numbered[tuple[Any, ...]] = Numbered()
         self._movings: Numbered[Move | None] = Numbered()
         self._numbers: dict[int, int] = {}
@@ -44,13 +54,13 @@ class Search:
             self._explore()
             self._ask_for_the_end()
             self.walk.is_whole = True
-        except Broken as found:
+        except PropertyViolated as found:
             number, core, move = self._at
-            self.walk.violation = Violation(found.told, [*self._path(number), (core, move)])
+            self.walk.violation = Violation(found.sentences, [*self._path(number), (core, move)])
         return self.walk
 
     def _explore(self) -> None:
-        first = State(self.stage.begin(), ((),) * len(self._lines))
+        first = ModelState(self.stage.begin(), ((),) * len(self._lines))
         level = Edges()
         level.append(Edge(self._packed(first), -1, self._movings.number(None)))
         for faults in range(self.bounds.faults + 1):
@@ -68,12 +78,12 @@ class Search:
             self.walk.states_by_faults.append(len(self._reached) - before)
             level = after
 
-    def _packed(self, state: State) -> int:
+    def _packed(self, state: ModelState) -> int:
         return packed(state.core, self._beside.number(state[1:]))
 
-    def _state(self, number: int) -> State:
+    def _state(self, number: int) -> ModelState:
         core, beside = unpacked(self._reached[number].state)
-        return State(core, *self._beside.values[beside])
+        return ModelState(core, *self._beside.values[beside])
 
     def _reach(self, edge: Edge) -> int:
         number = self._numbers.get(edge.state)
@@ -84,7 +94,7 @@ class Search:
             self.walk.depth = max(self.walk.depth, self._depths[number])
         return number
 
-    def _expand(self, number: int, state: State, faulty: Edges | None) -> None:
+    def _expand(self, number: int, state: ModelState, faulty: Edges | None) -> None:
         moves = self._movings
         for move, after in self._following(number, state):
             self.walk.transitions += 1
@@ -101,19 +111,19 @@ class Search:
 
     # -- what can happen -----------------------------------------------------------------------------------------------
 
-    def _enabled(self, state: State) -> Iterator[Action]:
+    def _enabled(self, state: ModelState) -> Iterator[Action]:
         """What can happen now without a fault, but for time."""
         yield from (Action(DELIVER, line[0]) for line in state.lines if line)
         yield from (Action(DELIVER, event) for event in dict.fromkeys(state.late))
-        waits = any(state.lines) and self.bounds.pace is not Pace.FREE
-        if not (waits and self.bounds.pace is Pace.ALL):
+        waits = any(state.lines) and self.bounds.pace is not DeliveryPace.FREE
+        if not (waits and self.bounds.pace is DeliveryPace.ALL):
             yield from self.stage.woken(state.core)
         if not waits:
             yield from (Action(STEP, n) for n in range(len(self.stage.steps(state.core))))
             yield from self.stage.befalling(state.core)
 
-    def _following(self, number: int, state: State) -> Iterator[tuple[Move, State]]:
-        with_deaths = Kind.CRASH in self.bounds.kinds and self._depth_of_faults < self.bounds.faults
+    def _following(self, number: int, state: ModelState) -> Iterator[tuple[Move, ModelState]]:
+        with_deaths = FaultKind.CRASH in self.bounds.kinds and self._depth_of_faults < self.bounds.faults
         for action in self._enabled(state):
             move = Move(action)
             self._at = number, state.core, move
@@ -132,7 +142,7 @@ class Search:
     def _depth_of_faults(self) -> int:
         return len(self.walk.states_by_faults)
 
-    def _going_wrong(self, number: int, state: State) -> Iterator[tuple[Move, State]]:
+    def _going_wrong(self, number: int, state: ModelState) -> Iterator[tuple[Move, ModelState]]:
         kinds = self.bounds.kinds
         for n, line in enumerate(state.lines):
             if line:
@@ -142,41 +152,46 @@ class Search:
                 continue
             done = self.stage.done(state.core, action)
             for death in (done.deaths or ()) if state.crashes < self.bounds.crashes else ():
-                move = Move(action, Kind.CRASH, death.effect)
+                move = Move(action, FaultKind.CRASH, death.effect)
                 self._at = number, state.core, move
                 after = self._after(state, (action,), death.follows)
                 yield move, after._replace(crashes=state.crashes + 1) if self._counts_crashes else after
-            if Kind.OVERLAP in kinds:
+            if FaultKind.OVERLAP in kinds:
                 yield from self._overlaps(number, state, action, done.effects)
-        if Kind.SLOW in kinds and not any(state.lines):
+        if FaultKind.SLOW in kinds and not any(state.lines):
             for n, step in enumerate(self.stage.steps(state.core)):
                 words = step_in_words(step)
                 if words not in state.slow:
-                    yield Move(Action(STEP, n), Kind.SLOW), state._replace(slow=tuple(sorted((*state.slow, words))))
+                    yield (
+                        Move(Action(STEP, n), FaultKind.SLOW),
+                        state._replace(slow=tuple(sorted((*state.slow, words)))),
+                    )
 
-    def _of_event(self, number: int, state: State, n: int, event: int) -> Iterator[tuple[Move, State]]:
+    def _of_event(self, number: int, state: ModelState, n: int, event: int) -> Iterator[tuple[Move, ModelState]]:
         kinds, action = self.bounds.kinds, Action(DELIVER, event)
         rest = state._replace(lines=(*state.lines[:n], state.lines[n][1:], *state.lines[n + 1 :]))
         late = tuple(sorted((*state.late, event)))
-        if Kind.DROP in kinds:
-            yield Move(action, Kind.DROP), rest
-        if Kind.REORDER in kinds:
-            yield Move(action, Kind.REORDER), rest._replace(late=late)
-        if Kind.DUPLICATE in kinds:
-            self._at = number, state.core, Move(action, Kind.DUPLICATE)
+        if FaultKind.DROP in kinds:
+            yield Move(action, FaultKind.DROP), rest
+        if FaultKind.REORDER in kinds:
+            yield Move(action, FaultKind.REORDER), rest._replace(late=late)
+        if FaultKind.DUPLICATE in kinds:
+            self._at = number, state.core, Move(action, FaultKind.DUPLICATE)
             after = self._after(state, (action,), self.stage.done(state.core, action).after)
             again = after._replace(late=tuple(sorted((*after.late, event))))
-            yield Move(action, Kind.DUPLICATE), self._without_old_news(again)
+            yield Move(action, FaultKind.DUPLICATE), self._without_old_news(again)
 
-    def _overlaps(self, number: int, state: State, outer: Action, effects: int) -> Iterator[tuple[Move, State]]:
+    def _overlaps(
+        self, number: int, state: ModelState, outer: Action, effects: int
+    ) -> Iterator[tuple[Move, ModelState]]:
         inner = [one for one in self._enabled(state) if one != outer or one.name not in (DELIVER, STEP)]
         for effect in range(effects):
             for one in inner:
-                move = Move(outer, Kind.OVERLAP, effect, one)
+                move = Move(outer, FaultKind.OVERLAP, effect, one)
                 self._at = number, state.core, move
                 yield move, self._after(state, (outer, one), self.stage.overlapped(state.core, outer, effect, one))
 
-    def _after(self, state: State, happened: tuple[Action, ...], follows: Follows) -> State:
+    def _after(self, state: ModelState, happened: tuple[Action, ...], follows: NextState) -> ModelState:
         """The state once these have happened: what was delivered has left its line, what was emitted has joined it."""
         lines, late = [list(line) for line in state.lines], list(state.late)
         for action in happened:
@@ -192,34 +207,34 @@ class Search:
         if slow:
             pending = {step_in_words(step) for step in self.stage.steps(follows.core)}
             slow = tuple(words for words in slow if words in pending)
-        after = State(follows.core, tuple(map(tuple, lines)), tuple(late), slow, state.crashes)
+        after = ModelState(follows.core, tuple(map(tuple, lines)), tuple(late), slow, state.crashes)
         return self._without_old_news(after)
 
-    def _without_old_news(self, state: State) -> State:
+    def _without_old_news(self, state: ModelState) -> ModelState:
         core, lines, late, slow, crashes = state
         is_news = self.stage.is_news
         if any(lines):
             lines = tuple([tuple([event for event in line if is_news(core, event)]) for line in lines])
-        return State(core, lines, tuple([event for event in late if is_news(core, event)]), slow, crashes)
+        return ModelState(core, lines, tuple([event for event in late if is_news(core, event)]), slow, crashes)
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
-    def _is_final(self, state: State) -> bool:
+    def _is_final(self, state: ModelState) -> bool:
         return bool(self.stage.finals[state.core]) and not any(state.lines) and not state.late
 
     def _must_succeed(self, core: int) -> bool:
         """Whether the job succeeds whatever else has happened within the bounds."""
-        if Kind.SLOW in self.bounds.kinds:
+        if FaultKind.SLOW in self.bounds.kinds:
             return False
         return self.bounds.incident is not Incident.EXIT or not self.stage.has_struck(core)
 
-    def _end(self, number: int, state: State) -> None:
+    def _end(self, number: int, state: ModelState) -> None:
         self._finals.append(number)
         self.walk.ends[self.stage.ending(state.core)] += 1
         found = self.stage.unsettled(state.core, must_succeed=self._must_succeed(state.core))
         if found:
             self._at = number, state.core, NOTHING
-            raise Broken(found)
+            raise PropertyViolated(found)
 
     def _ask_for_the_end(self) -> None:
         """Whether a final state can be reached from every state without any further fault."""
@@ -228,7 +243,7 @@ class Search:
         if lost is not None:
             state = self._state(lost)
             self._at = lost, state.core, NOTHING
-            raise Broken([f"I2: no final state can be reached from here: {self.stage.ending(state.core)}"])
+            raise PropertyViolated([f"I2: no final state can be reached from here: {self.stage.ending(state.core)}"])
 
     def _path(self, number: int) -> list[tuple[int, Move]]:
         path: list[tuple[int, Move]] = []

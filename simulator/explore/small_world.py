@@ -17,30 +17,45 @@ from typing import Any, cast
 from gpu_recovery.core.commands import NotifyOperator
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset
-from gpu_recovery.ports import Actions, Store
+from gpu_recovery.ports.actions import Actions
+from gpu_recovery.ports.store import Store
 
-from sandbox.cluster.model import CuredBy, Ids, RebootBehaviour
-from sandbox.cluster.model import Instance as Machine
-
-from ..cloud.fleet import Timings
-from ..lives import Step
-from ..memory_store import MemoryStore
-from ..world import World
-from .reading import Reads, SeenActions, SeenStore
+from sandbox.cluster.model.cluster import CuredBy, Ids, RebootBehaviour
+from sandbox.cluster.model.cluster import ModelInstance as Machine
+from simulator.cloud.fleet import FleetTimings
+from simulator.explore.read_tracking import Reads, ReadTrackingActions, ReadTrackingStore
+from simulator.invocations import Effect
+from simulator.memory_store.store import MemoryStore
+from simulator.world import World
 
 INSTANCES, RANKS, GPUS = 3, 2, 1
 STRUCK = 1
 """The rank whose machine the incident befalls."""
-NO_TIME = Timings(
+NO_TIME = FleetTimings(
     start_s=0, leave_s=0, stop_timeout_s=0, down_s=0, boot_s=0, launch_s=0, spot_notice_s=0, check_s=0, abort_s=0
 )
 POLICY = replace(
-    PRESETS[Preset.ADAPTIVE], claim_s=240, pending_retry_s=120, hold_look_s=120,
-    queue_timeout_s=1_200, launch_timeout_s=720, start_timeout_s=720, check_timeout_s=720, reboot_timeout_s=1_200,
-    verify_timeout_s=720, recover_timeout_s=2_400, reserve_s=600, hold_timeout_s=600, quarantine_reminder_s=1_200,
-    steady_s=86_400, evidence_stale_s=600, relapse_s=1_200, reboot_window_s=1_200, fleet_window_s=1_200,
+    PRESETS[Preset.ADAPTIVE],
+    command_lease_s=240,
+    pending_retry_s=120,
+    hold_retry_interval_s=120,
+    queue_timeout_s=1_200,
+    launch_timeout_s=720,
+    start_timeout_s=720,
+    check_timeout_s=720,
+    reboot_timeout_s=1_200,
+    verify_timeout_s=720,
+    recover_timeout_s=2_400,
+    repaired_reservation_s=600,
+    repair_hold_timeout_s=600,
+    quarantine_reminder_s=1_200,
+    stable_run_s=86_400,
+    evidence_stale_s=600,
+    relapse_window_s=1_200,
+    reboot_window_s=1_200,
+    fleet_window_s=1_200,
     breaker_probe_s=600,
-)  # fmt: skip
+)
 """`adaptive` with its long waits shortened: each is still several looks long and longer than a claim, but days of
 looks that find nothing would be as many states."""
 
@@ -69,7 +84,7 @@ IN_WORDS = {
 }
 
 
-class Named(Ids):
+class NamedIds(Ids):
     """Ids that say what they are of, so that two ways to one state give it the same ids: a task is called after its
     client token, and only boots are counted."""
 
@@ -92,23 +107,23 @@ class Named(Ids):
         return str(uuid.UUID(hex=self.hex(kind)))
 
 
-def look_away(step: Step) -> None:
+def look_away(step: Effect) -> None:
     """Nothing comes in between."""
 
 
 @dataclass
-class Eyes:
+class EffectHook:
     """The nemesis of the world explored: it asks `act` before each effect."""
 
-    ids: Named
-    act: Callable[[Step], None] = look_away
+    ids: NamedIds
+    act: Callable[[Effect], None] = look_away
 
-    def before(self, step: Step) -> None:
+    def before(self, step: Effect) -> None:
         self.act(step)
         if step.name == "RunTask":
             self.ids.token = step.given["clientToken"]
 
-    def after(self, step: Step) -> None:
+    def after(self, step: Effect) -> None:
         """Dying after one effect and before the next leaves the same behind."""
 
 
@@ -120,30 +135,36 @@ class SmallWorld(World):
     """
 
     def __init__(self, incident: Incident = Incident.GPU) -> None:
-        self.named = Named("world")
-        self.eyes = Eyes(self.named)
+        self.named = NamedIds("world")
+        self.hook = EffectHook(self.named)
         self.memory, self.reads = MemoryStore(), Reads()
         super().__init__(
-            instances=INSTANCES, gpus=GPUS, policy=POLICY, timings=NO_TIME, retries=False, delivery=lambda _: (0.0,),
-            nemesis=self.eyes, store=cast(Store, SeenStore(self.memory, self.reads)),
+            instances=INSTANCES,
+            gpus=GPUS,
+            policy=POLICY,
+            timings=NO_TIME,
+            retries=False,
+            delivery=lambda _: (0.0,),
+            nemesis=self.hook,
+            store=cast(Store, ReadTrackingStore(self.memory, self.reads)),
             diagnose=incident is Incident.EXIT,
-        )  # fmt: skip
-        self.recovery = replace(self.recovery, actions=cast(Actions, SeenActions(self.actions, self.reads)))
+        )
+        self.recovery = replace(self.recovery, actions=cast(Actions, ReadTrackingActions(self.actions, self.reads)))
         self.incident, self.incidents, self.mishaps, self.announced = incident, 1, 1, 0
         self.named.continue_from(self.cluster.ids)
         self.cluster.ids = self.named
-        self.actions.told = self._tell
+        self.actions.on_message = self._tell
         # A boot takes no time here: by its machine's clock, which is a little ahead, it is later than what it answers.
-        self.checks.skew = {one.instance_id: timedelta(seconds=1) for one in self.machines()}
+        self.checks.skew = {one.instance_id: timedelta(seconds=1) for one in self.model_instances()}
         self.round_of_reconciler()  # it has counted the machines long before there is a job
         self.job_id = self.submit(nnodes=RANKS, gpus=GPUS)
         self.timeline.due.clear()  # the first ticks, each of which would make the next
 
     def _tell(self, message: NotifyOperator) -> None:
         self.announced += "FAILED" in message.subject
-        self.journal.told(message)
+        self.transcript.told(message)
 
-    def is_heard(self, envelope: Mapping[str, Any]) -> bool:
+    def is_selected(self, envelope: Mapping[str, Any]) -> bool:
         """Whether any rule selects the event."""
         return self.functions.of(envelope) is not None
 

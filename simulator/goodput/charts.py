@@ -15,14 +15,24 @@ from matplotlib.figure import Figure
 
 INK, MUTED, GRID = "#1f2933", "#7b8794", "#e4e7eb"
 OURS, BOUND = ("#0b69a3", "#40c3f7"), "#9aa5b1"
-OTHERS = ("#b44d12", "#c99a2e", "#6b7a3a", "#8d5a97")
+BASELINE_COLOURS = ("#b44d12", "#c99a2e", "#6b7a3a", "#8d5a97")
 CAUSES = ("#0b69a3", "#4098d7", "#84c5f4", "#b44d12", "#e0a458", "#6b7a3a", "#c5cdd6")
 CAUSES_MOST = len(CAUSES) - 1
 STYLE: Any = {
-    "svg.hashsalt": "gpu-recovery", "svg.fonttype": "path", "font.family": "DejaVu Sans", "font.size": 10,
-    "axes.edgecolor": MUTED, "axes.labelcolor": INK, "xtick.color": MUTED, "ytick.color": MUTED, "text.color": INK,
-    "axes.spines.top": False, "axes.spines.right": False, "figure.dpi": 100, "savefig.dpi": 160,
-}  # fmt: skip
+    "svg.hashsalt": "gpu-recovery",
+    "svg.fonttype": "path",
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "text.color": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "figure.dpi": 100,
+    "savefig.dpi": 160,
+}
 WITHOUT_DATES: dict[str, dict[str, str | None]] = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
 
 
@@ -45,7 +55,7 @@ def _save(figure: Figure, path: Path, kind: str) -> Path:
 
 
 def _colours(names: Sequence[str]) -> dict[str, str]:
-    ours, others = iter(OURS), iter(OTHERS * len(names))
+    ours, others = iter(OURS), iter(BASELINE_COLOURS * len(names))
     return {
         name: BOUND
         if name.startswith("floor")
@@ -65,9 +75,15 @@ def _by_size(report: Mapping[str, Any]) -> Figure:
     for name, shares in lines.items():
         is_bound = name.startswith("floor")
         axes.plot(
-            sizes, [100 * share for share in shares], color=colours[name], linewidth=1.4 if is_bound else 2,
-            linestyle=(0, (4, 2)) if is_bound else "-", marker="" if is_bound else "o", markersize=4, clip_on=False,
-        )  # fmt: skip
+            sizes,
+            [100 * share for share in shares],
+            color=colours[name],
+            linewidth=1.4 if is_bound else 2,
+            linestyle=(0, (4, 2)) if is_bound else "-",
+            marker="" if is_bound else "o",
+            markersize=4,
+            clip_on=False,
+        )
     _label_ends(axes, {name: 100 * shares[-1] for name, shares in lines.items()}, colours)
     axes.set_xscale("log", base=2)
     axes.set_xticks(sizes, [f"{size:,}\n{size * gpus:,}" for size in sizes])
@@ -94,9 +110,16 @@ def _label_ends(axes: Axes, ends: Mapping[str, float], colours: Mapping[str, str
     for name, share in sorted(ends.items(), key=lambda one: -one[1]):
         below = min(share, below - apart)
         axes.annotate(
-            f"{name}  {share:.1f} %", (1.0, below), xycoords=("axes fraction", "data"), xytext=(10, 0),
-            textcoords="offset points", va="center", fontsize=9, color=colours[name], annotation_clip=False,
-        )  # fmt: skip
+            f"{name}  {share:.1f} %",
+            (1.0, below),
+            xycoords=("axes fraction", "data"),
+            xytext=(10, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=9,
+            color=colours[name],
+            annotation_clip=False,
+        )
 
 
 def _by_cause(report: Mapping[str, Any]) -> Figure:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import mean
 
-from .account import ettr
-from .facts import CauseOfFailure, Conditions, Profile
-from .gang import Gang
-from .others import ConstantRules
-from .trace import course
+from simulator.goodput.accounting import ettr
+from simulator.goodput.assumptions import CauseOfFailure, Conditions, Profile
+from simulator.goodput.baselines import ConstantRules
+from simulator.goodput.failure_trace import failure_trace
+from simulator.goodput.policy_model import PolicyModel
 
 RESTART_ONLY = (CauseOfFailure("restart", 1.0, "restart", "exit", False),)
 """Faults as the formula has them: each stops the job once, and starting it again is enough."""
@@ -41,8 +41,8 @@ def simulated_ettr(
     safe_at_once = replace(conditions, persist_s=0.0)
     found = []
     for seed in seeds:
-        one = course(only_restarts, safe_at_once, seed)
-        run = Gang(one, ConstantRules(recovery_s)).run()
+        one = failure_trace(only_restarts, safe_at_once, seed)
+        run = PolicyModel(one, ConstantRules(recovery_s)).run()
         found.append(ettr(run, profile.seconds, safe_at_once))
     return mean(found)
 

@@ -9,36 +9,41 @@ from typing import Any
 
 from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
 
-from sandbox.cluster.model_watchers import GROUP_TAG
-
-from ..cloud.fleet import Timings
-from ..cloud.throttle import Costs, Limit
-from ..economy import LARGE, rare_collections
-from ..lives import Step
-from ..world import World
-from .contender import Reboot, Run
-from .facts import Conditions
-from .people import People
-from .trace import Course
-from .trainer import Trainer
+from sandbox.cluster.model.health import GROUP_TAG
+from simulator.cloud.fleet import FleetTimings
+from simulator.cloud.rate_limits import Costs, Limit
+from simulator.fast.fidelity import LARGE, rare_collections
+from simulator.goodput.assumptions import Conditions
+from simulator.goodput.failure_trace import FailureTrace
+from simulator.goodput.operators import Operators
+from simulator.goodput.policy import InstanceReboot, PolicyRun
+from simulator.goodput.trainer import Trainer
+from simulator.invocations import Effect
+from simulator.world import World
 
 GROUP = "training"
 SHUTS_DOWN_S = 15.0
 """Of a reboot, until the machine is off; the rest of `reboot_s` is its boot."""
 BEGINS_WITHIN_S = 6 * 3_600.0
 FOR_MONTHS: Mapping[str, Any] = {
-    "attempts_max": 10, "retry_exits": True, "replace": True,
-}  # fmt: skip
+    "attempts_max": 10,
+    "retry_exits": True,
+    "replace": True,
+}
 """What an operator of a job of weeks sets: patience with a failure that comes back at once, launchers that exit with 1
 for everything, and machines that may be replaced."""
 
 
-def timings(conditions: Conditions, level: int) -> Timings:
+def timings(conditions: Conditions, level: int) -> FleetTimings:
     """The conditions as the virtual world takes them."""
-    return Timings(
-        start_s=conditions.start_s, leave_s=conditions.leave_s, down_s=SHUTS_DOWN_S,
-        boot_s=conditions.reboot_s - SHUTS_DOWN_S, launch_s=conditions.replace_s, check_s=conditions.check_s(level),
-    )  # fmt: skip
+    return FleetTimings(
+        start_s=conditions.start_s,
+        leave_s=conditions.leave_s,
+        down_s=SHUTS_DOWN_S,
+        boot_s=conditions.reboot_s - SHUTS_DOWN_S,
+        launch_s=conditions.replace_s,
+        check_s=conditions.check_s(level),
+    )
 
 
 def costs(conditions: Conditions) -> Costs:
@@ -47,21 +52,29 @@ def costs(conditions: Conditions) -> Costs:
     return Costs(ecs=ecs, call_s=conditions.call_s, store_s=conditions.store_s)
 
 
-class Witness:
+class ProductObserver:
     """Sees when the product notices a failure, and what it does to machines."""
 
     unwatched = (
-        "store.save_instance", "store.settle_", "store.add_", "store.claim_", "store.release_", "Publish", "PutEvents",
-        "SendMessage", "RunTask", "StopTask",
-    )  # fmt: skip
+        "store.save_instance",
+        "store.settle_",
+        "store.add_",
+        "store.claim_",
+        "store.release_",
+        "Publish",
+        "PutEvents",
+        "SendMessage",
+        "RunTask",
+        "StopTask",
+    )
     """How the names of effects begin that are of no interest here: all of which there are several for each rank."""
 
     def __init__(self) -> None:
         self.trainer: Trainer
-        self.reboots: list[Reboot] = []
+        self.reboots: list[InstanceReboot] = []
         self.replacements = 0
 
-    def before(self, step: Step) -> None:
+    def before(self, step: Effect) -> None:
         """The first thing that the product writes after a failure shows is its notice of it."""
         broken = self.trainer.broken
         if broken is not None and broken.detected_at is None and step.name == "store.save_job":
@@ -70,9 +83,9 @@ class Witness:
                 broken.detected_at = now
         if step.name == "RebootInstances":
             needed = self.trainer.needs_reboot(step.given["instance"])
-            self.reboots.append(Reboot(self.trainer.elapsed(), needed))
+            self.reboots.append(InstanceReboot(self.trainer.elapsed(), needed))
 
-    def after(self, step: Step) -> None:
+    def after(self, step: Effect) -> None:
         """Replacements, once they are accepted."""
         self.replacements += step.name == "TerminateInstanceInAutoScalingGroup"
 
@@ -88,7 +101,7 @@ class Production:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def takes_minutes(self) -> bool:
+    def is_slow(self) -> bool:
         """Every event of every rank goes through the product's own code."""
         return True
 
@@ -105,30 +118,41 @@ class Production:
         """The policy that it runs under."""
         return replace(PRESETS[self.preset], **self.settings)
 
-    def run(self, course: Course) -> Run:
+    def run(self, course: FailureTrace) -> PolicyRun:
         """Go through the course."""
         conditions, profile = course.conditions, course.profile
-        witness = Witness()
+        witness = ProductObserver()
         world = World(
-            instances=profile.instances + self.spares, gpus=profile.gpus, policy=self.policy(),
-            delivery=lambda envelope: (conditions.event_s,), timings=timings(conditions, self.level),
-            costs=costs(conditions), nemesis=witness, economy=LARGE,
-            diagnose=self.policy().diagnose, seed=f"goodput/{profile.name}/{course.seed}",
-        )  # fmt: skip
-        people = People(world, course)
+            instances=profile.instances + self.spares,
+            gpus=profile.gpus,
+            policy=self.policy(),
+            delivery=lambda envelope: (conditions.event_s,),
+            timings=timings(conditions, self.level),
+            costs=costs(conditions),
+            nemesis=witness,
+            economy=LARGE,
+            diagnose=self.policy().diagnose,
+            seed=f"goodput/{profile.name}/{course.seed}",
+        )
+        people = Operators(world, course)
         trainer = Trainer(world, course, self.level, people.came_back)
         witness.trainer = people.trainer = trainer
-        for machine in world.machines():
+        for machine in world.model_instances():
             machine.tags[GROUP_TAG] = GROUP
-        world.actions.told = people.told
+        world.actions.on_message = people.on_message
         world.submit(profile.instances, profile.gpus)
         with rare_collections():
             self._pass(world, trainer, course.ends_s - course.begins_s)
         last = trainer.unfinished()
-        return Run(
-            (*trainer.episodes, *(() if last is None else (last,))), tuple(witness.reboots), witness.replacements,
-            people.mails, people.called, trainer.unfelt, self.spares,
-        )  # fmt: skip
+        return PolicyRun(
+            (*trainer.episodes, *(() if last is None else (last,))),
+            tuple(witness.reboots),
+            witness.replacements,
+            people.mails,
+            people.called,
+            trainer.unfelt,
+            self.spares,
+        )
 
     def _pass(self, world: World, trainer: Trainer, seconds: float) -> None:
         timeline = world.timeline

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .account import account
-from .contender import Contender, Run
-from .facts import Facts, Mark
-from .floor import Floor, least_s
-from .formula import expected_ettr, simulated_ettr
-from .playing import play
-from .sweep import by_sizes, sensitivity
-from .trace import Course
+from simulator.goodput.accounting import account
+from simulator.goodput.assumptions import Assumptions, Mark
+from simulator.goodput.failure_trace import FailureTrace
+from simulator.goodput.formula import expected_ettr, simulated_ettr
+from simulator.goodput.lower_bound import LowerBound, least_s
+from simulator.goodput.policy import Policy, PolicyRun
+from simulator.goodput.runner import play
+from simulator.goodput.sensitivity import by_sizes, sensitivity
 
 BOUNDS = (
     "simulated: no GPU, no AWS account and no trainer took part; the failures are drawn from published rates and mixes",
@@ -23,7 +23,7 @@ BOUNDS = (
     "no failure of AWS itself, of storage or of whole racks; nothing slows down without stopping",
     "sweeps other than that of checkpoints are of the floor, which goes the way of the product in no time of its own",
 )
-IN_LEGS = (
+IN_SEGMENTS = (
     "the product's own runs, and no others, are of legs side by side: each leg begins with a new fleet, in which the "
     "machines that fail often are back and nothing is sick, out or remembered"
 )
@@ -31,10 +31,10 @@ FORMULA_RECOVERY_S = 300.0
 
 
 def report(
-    given: Course,
-    facts: Facts,
-    contenders: Sequence[Contender],
-    floor: Floor,
+    given: FailureTrace,
+    facts: Assumptions,
+    contenders: Sequence[Policy],
+    floor: LowerBound,
     sizes: Sequence[int] = (),
     workers: int = 1,
     legs: int = 1,
@@ -50,18 +50,26 @@ def report(
     policies = [policy(given, one, runs[one.name]) for one in contenders]
     return {
         "profile": {
-            "name": profile.name, "about": profile.about, "instances": profile.instances,
-            "gpus": profile.instances * profile.gpus, "days": profile.days, "failures": len(given.failures),
+            "name": profile.name,
+            "about": profile.about,
+            "instances": profile.instances,
+            "gpus": profile.instances * profile.gpus,
+            "days": profile.days,
+            "failures": len(given.failures),
             "failures_per_1000_node_days": profile.rate,
         },
         "seed": given.seed,
         "legs": legs,
         "facts": facts.digest,
-        "tuned": {name: one.value for name, one in facts.tuned.items()
-                  if getattr(conditions, name) == one.value != getattr(facts.conditions, name)},
+        "tuned": {
+            name: one.value
+            for name, one in facts.tuned.items()
+            if getattr(conditions, name) == one.value != getattr(facts.conditions, name)
+        },
         "policies": policies,
-        "points_lost": {one["name"]: points_lost(one, profile.instances * profile.gpus * profile.days * 24)
-                        for one in policies},
+        "points_lost": {
+            one["name"]: points_lost(one, profile.instances * profile.gpus * profile.days * 24) for one in policies
+        },
         "formula": {
             "recovery_s": FORMULA_RECOVERY_S,
             "published": expected_ettr(
@@ -72,34 +80,51 @@ def report(
         "by_size": by_sizes(given, contenders, runs, sizes, workers),
         "sensitivity": sensitivity(given, facts, floor, runs),
         "assumptions": [
-            {"name": fact.name, "value": fact.value, "unit": fact.unit, "low": fact.low, "high": fact.high,
-             "why": fact.source}
-            for fact in facts.facts.values() if fact.mark is Mark.ASSUMPTION
+            {
+                "name": fact.name,
+                "value": fact.value,
+                "unit": fact.unit,
+                "low": fact.low,
+                "high": fact.high,
+                "why": fact.source,
+            }
+            for fact in facts.facts.values()
+            if fact.mark is Mark.ASSUMPTION
         ],
-        "bounds": [*BOUNDS, *((IN_LEGS,) if legs > 1 else ())],
-    }  # fmt: skip
+        "bounds": [*BOUNDS, *((IN_SEGMENTS,) if legs > 1 else ())],
+    }
 
 
-def policy(given: Course, contender: Contender, run: Run) -> dict[str, Any]:
+def policy(given: FailureTrace, contender: Policy, run: PolicyRun) -> dict[str, Any]:
     """The figures of one policy."""
     profile = given.profile
     figures = account(run, profile.seconds, profile.instances * profile.gpus, profile.gpus, given.conditions)
     return {
-        "name": contender.name, "about": contender.about, "ettr": figures.ettr,
+        "name": contender.name,
+        "about": contender.about,
+        "ettr": figures.ettr,
         "ettr_of_all_paid": figures.ettr * profile.instances / (profile.instances + run.spares),
         "overhead": overhead(given, contender, run),
         "overhead_but_for_relapses": overhead(given, contender, run, relapses=False),
-        "mttd_s": figures.mttd_s, "mttr_s": figures.mttr_s,
-        "interruptions": figures.episodes, "of_them_relapses": figures.relapses,
-        "failures_that_met_nothing": figures.unfelt, "unrecovered": figures.unrecovered,
-        "reboots": figures.reboots, "false_reboots": figures.false_reboots, "replacements": figures.replacements,
-        "notifications": figures.messages, "people_called": figures.called, "spares": run.spares,
-        "gpu_hours_lost": figures.hours_by_cause, "gpu_hours_lost_by_phase": figures.hours_by_phase,
+        "mttd_s": figures.mttd_s,
+        "mttr_s": figures.mttr_s,
+        "interruptions": figures.episodes,
+        "of_them_relapses": figures.relapses,
+        "failures_that_met_nothing": figures.unfelt,
+        "unrecovered": figures.unrecovered,
+        "reboots": figures.reboots,
+        "false_reboots": figures.false_reboots,
+        "replacements": figures.replacements,
+        "notifications": figures.messages,
+        "people_called": figures.called,
+        "spares": run.spares,
+        "gpu_hours_lost": figures.hours_by_cause,
+        "gpu_hours_lost_by_phase": figures.hours_by_phase,
         "spare_gpu_hours": figures.spare_hours,
-    }  # fmt: skip
+    }
 
 
-def overhead(given: Course, contender: Contender, run: Run, *, relapses: bool = True) -> float | None:
+def overhead(given: FailureTrace, contender: Policy, run: PolicyRun, *, relapses: bool = True) -> float | None:
     """All recoveries together / their floors together; None if nothing recovered.
 
     relapses: with those of a failure that came back, which a policy may answer with a pause on purpose.

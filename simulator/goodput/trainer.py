@@ -11,17 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from gpu_recovery.core.check import CheckOutcome
+from gpu_recovery.core.health_check import CheckOutcome
 
-from sandbox.cluster import model_instances as instances
-from sandbox.cluster.model import CuredBy, Ec2State, Fault, Instance, Task
-
-from ..cloud.programs import Checks, Scripted, Training, environment
-from ..world import World
-from .contender import Episode
-from .facts import Cure, Shows
-from .floor import recovery_from
-from .trace import Course, Failure
+from sandbox.cluster.model import instances
+from sandbox.cluster.model.cluster import CuredBy, Ec2State, GpuFault, ModelInstance, Task
+from simulator.cloud.workloads import Checks, ScriptedCheck, Training, environment
+from simulator.goodput.assumptions import Cure, Shows
+from simulator.goodput.failure_trace import Failure, FailureTrace
+from simulator.goodput.lower_bound import recovery_from
+from simulator.goodput.policy import Episode
+from simulator.world import World
 
 RANK_EXIT = 1
 SAYS_WHY = ("RuntimeError: CUDA error: GPU is lost",)
@@ -34,14 +33,14 @@ class TimedChecks(Checks):
 
     first: dict[str, datetime]
 
-    def _end(self, task_id: str, scripted: Scripted | None) -> None:
+    def _end(self, task_id: str, scripted: ScriptedCheck | None) -> None:
         super()._end(task_id, scripted)
         instance_id = self.fleet.cluster.tasks[task_id].instance_id
         self.first.setdefault(instance_id, self.fleet.timeline.now)
 
 
 @dataclass
-class Broken:
+class Interruption:
     """A training that was stopped and has not begun again."""
 
     failure: Failure
@@ -58,7 +57,7 @@ class Broken:
 
 
 @dataclass(frozen=True)
-class Sick:
+class FaultyInstance:
     """A machine that is not well: since which boot, and whether checks can see it."""
 
     failure: Failure
@@ -69,14 +68,16 @@ class Sick:
 class Trainer(Training):
     """The ranks of one job after another, under a course whose checks have `level`."""
 
-    def __init__(self, world: World, course: Course, level: int, came_back: Callable[[Failure, int], None]) -> None:
+    def __init__(
+        self, world: World, course: FailureTrace, level: int, came_back: Callable[[Failure, int], None]
+    ) -> None:
         super().__init__(world.fleet, None)
         self.world, self.course, self.level, self._came_back = world, course, level, came_back
         self.began: datetime | None = None
         self.episodes: list[Episode] = []
-        self.broken: Broken | None = None
+        self.broken: Interruption | None = None
         self.unfelt = 0
-        self.sick: dict[str, Sick] = {}
+        self.sick: dict[str, FaultyInstance] = {}
         self._bugs: dict[int, Failure] = {}
         self._times: Counter[int] = Counter()
         self._ranks: tuple[str, ...] = ()
@@ -153,7 +154,7 @@ class Trainer(Training):
     def _stop_training(self, failure: Failure, machine_id: str) -> None:
         conditions, now = self.course.conditions, self.elapsed()
         times = self._times[failure.number] = self._times[failure.number] + 1
-        self.broken = Broken(failure, self._attempt, self._ranks, now, times > 1)
+        self.broken = Interruption(failure, self._attempt, self._ranks, now, times > 1)
         steps = recovery_from(failure, self.course, self.level)
         self.fleet.timeline.after(steps.until_placed, self._count, self.broken)
         self.checks.first.clear()
@@ -178,16 +179,16 @@ class Trainer(Training):
         failure = self.broken.failure if self.broken is not None else None
         for task in self.fleet.cluster.tasks.running_of(attempt):
             if machine_id in ("", task.instance_id):
-                if failure is not None and failure.is_told(self.course.conditions):
+                if failure is not None and failure.is_named_in_log(self.course.conditions):
                     self.written[task.task_id] = SAYS_WHY if failure.verdict is Cure.REBOOT else SAYS_MEMORY
                 self.fleet.end(task, RANK_EXIT)
 
     def _blame_wrongly(self, failure: Failure) -> None:
         self.checks.scripts.clear()
-        nobody = failure.shows is Shows.GONE or failure.is_told(self.course.conditions)  # else is checked
+        nobody = failure.shows is Shows.GONE or failure.is_named_in_log(self.course.conditions)  # else is checked
         accused = [self._ranks[place] for place in failure.accused if not nobody]
         for machine_id in accused:
-            self.checks.script(self.fleet.cluster.instances[machine_id], Scripted(CheckOutcome.REBOOT))
+            self.checks.script(self.fleet.cluster.instances[machine_id], ScriptedCheck(CheckOutcome.REBOOT))
         if self.broken is not None:
             self.broken.accused = frozenset(accused)
 
@@ -196,18 +197,18 @@ class Trainer(Training):
     def _sicken(self, failure: Failure, machine_id: str) -> None:
         machine = self.fleet.cluster.instances[machine_id]
         is_seen = failure.is_seen(self.course.conditions, self.level)
-        self.sick[machine_id] = Sick(failure, machine.boot_id, is_seen)
+        self.sick[machine_id] = FaultyInstance(failure, machine.boot_id, is_seen)
         if is_seen:
             kind = "ecc" if failure.verdict is Cure.REPLACE else "xid79"
             cured_by = CuredBy.REPLACE if failure.cure is Cure.REPLACE else CuredBy.REBOOT
-            instances.break_gpu(machine, machine.gpus[0], Fault(kind, cured_by))
+            instances.break_gpu(machine, machine.gpus[0], GpuFault(kind, cured_by))
             self.fleet.changes += 1
 
     def _runs(self, machine_id: str) -> bool:
         machine = self.fleet.cluster.instances.get(machine_id)
         return machine is not None and machine.ec2_state is Ec2State.RUNNING
 
-    def _still_sick(self, machine_id: str) -> Sick | None:
+    def _still_sick(self, machine_id: str) -> FaultyInstance | None:
         sick = self.sick.get(machine_id)
         if sick is None:
             return None
@@ -217,7 +218,7 @@ class Trainer(Training):
             return None
         return sick
 
-    def _count(self, broken: Broken) -> None:
+    def _count(self, broken: Interruption) -> None:
         """Whether the gang could begin again now, if nobody had lost any time.
 
         Counted is what is really so. A machine that was taken out without need is as healthy as before, and one that
@@ -238,7 +239,7 @@ class Trainer(Training):
         for machine_id in [one for one, sick in self.sick.items() if sick.failure is failure]:
             self.mend_machine(self.fleet.cluster.instances[machine_id])
 
-    def mend_machine(self, machine: Instance) -> None:
+    def mend_machine(self, machine: ModelInstance) -> None:
         """A person has put the machine right."""
         self.sick.pop(machine.instance_id, None)
         machine.faults.clear()
@@ -246,7 +247,7 @@ class Trainer(Training):
 
     # -- what was so ---------------------------------------------------------------------------------------------------
 
-    def _closed(self, broken: Broken, gang: list[Task]) -> Episode:
+    def _closed(self, broken: Interruption, gang: list[Task]) -> Episode:
         """The episode that ends with this gang's first step."""
         if self.began is None:
             raise ValueError("a training that has not begun cannot begin again")
@@ -259,10 +260,20 @@ class Trainer(Training):
         began = self._since(max(one.process_started_at for one in gang if one.process_started_at is not None))
         detected = broken.shown_at if broken.detected_at is None else broken.detected_at
         return Episode(
-            broken.failure.number, broken.failure.cause, broken.fault_at, broken.shown_at, detected,
-            max(stopped, detected), max(checked, detected), max(placed, detected), began, self.elapsed(),
-            self._waited_for(broken, gang), broken.is_relapse, broken.was_short,
-        )  # fmt: skip
+            broken.failure.number,
+            broken.failure.cause,
+            broken.fault_at,
+            broken.shown_at,
+            detected,
+            max(stopped, detected),
+            max(checked, detected),
+            max(placed, detected),
+            began,
+            self.elapsed(),
+            self._waited_for(broken, gang),
+            broken.is_relapse,
+            broken.was_short,
+        )
 
     def unfinished(self) -> Episode | None:
         """The episode that the end of the run cuts off, if there is one."""
@@ -278,7 +289,7 @@ class Trainer(Training):
         begins_s = self.course.begins_s
         return begins_s + (at - self.began).total_seconds() if self.began is not None else begins_s
 
-    def _waited_for(self, broken: Broken, gang: list[Task]) -> frozenset[Cure]:
+    def _waited_for(self, broken: Interruption, gang: list[Task]) -> frozenset[Cure]:
         """What had to be mended: the gang has machines whose boot, or replacement, began after it broke.
 
         One that began before was on its way for another failure's sake, and this one found it there.

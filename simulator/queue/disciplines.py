@@ -1,7 +1,7 @@
 """Four ways to serve one line: strict FIFO, best effort, textbook EASY, and ours with the production code's phases.
 
 The first three count GPUs. Ours runs the production phases on as many hosts of one GPU: places are found by the
-production `Pool`, and the head is promised hosts by the production `promise`; only that they are driven event by event,
+production `OpenHosts`, and the head is promised hosts by the production `promise`; only that they are driven event by event,
 on what an event has changed, instead of by a whole `place()` over everybody in line, which says the same to each.
 """
 
@@ -11,12 +11,12 @@ from bisect import insort
 from collections.abc import Callable
 
 from gpu_recovery.core.queue.backfill import promise
-from gpu_recovery.core.queue.occupancy import NEVER, free_from
-from gpu_recovery.core.queue.packing import Pool
+from gpu_recovery.core.queue.packing import OpenHosts
+from gpu_recovery.core.queue.release_forecast import NEVER, free_from
 from gpu_recovery.core.queue.snapshot import Host
 
-from .lines import TraceLine
-from .trace import TraceJob
+from simulator.queue.job_index import TraceQueue
+from simulator.queue.job_trace import TraceJob
 
 Start = Callable[[TraceJob], None]
 
@@ -41,7 +41,7 @@ class StrictFifo(Flat):
 
     name = "strict_fifo"
 
-    def serve(self, line: TraceLine, now: float, start: Start) -> None:
+    def serve(self, line: TraceQueue, now: float, start: Start) -> None:
         """Start the head as long as it fits."""
         while (head := line.head()) is not None and head.size <= self.free:
             start(head)
@@ -52,12 +52,12 @@ class BestEffort(Flat):
 
     name = "best_effort"
 
-    def serve(self, line: TraceLine, now: float, start: Start) -> None:
+    def serve(self, line: TraceQueue, now: float, start: Start) -> None:
         """Start whoever fits, until nobody does."""
         while (job := self._first(line)) is not None:
             start(job)
 
-    def _first(self, line: TraceLine) -> TraceJob | None:
+    def _first(self, line: TraceQueue) -> TraceJob | None:
         firsts = (one.first() for one in line.sizes() if one.size <= self.free)
         return min((one for one in firsts if one is not None), key=lambda job: job.number, default=None)
 
@@ -84,7 +84,7 @@ class Easy(Flat):
         super().end(job)
         self._ends.remove(self._end_of.pop(job.number))
 
-    def serve(self, line: TraceLine, now: float, start: Start) -> None:
+    def serve(self, line: TraceQueue, now: float, start: Start) -> None:
         """Start the head as long as it fits, then whoever does not delay it."""
         while (head := line.head()) is not None and head.size <= self.free:
             start(head)
@@ -107,7 +107,7 @@ class Easy(Flat):
                 return at, free - head.size
         return NEVER, 0
 
-    def _first(self, line: TraceLine, within_s: float, extra: int) -> TraceJob | None:
+    def _first(self, line: TraceQueue, within_s: float, extra: int) -> TraceJob | None:
         """The first that fits and either needs only what is extra or ends before the shadow time."""
         found = None
         in_time = -1.0 if within_s == NEVER else within_s
@@ -127,7 +127,7 @@ class Ours:
 
     def __init__(self, gpus: int) -> None:
         self._hosts = {f"h{n:05d}": Host(f"h{n:05d}", "", 1, 1) for n in range(gpus)}
-        self._open, self._kept = Pool(self._hosts, 1), Pool(self._hosts, 1)
+        self._open, self._kept = OpenHosts(self._hosts, 1), OpenHosts(self._hosts, 1)
         for host_id in reversed(self._hosts):
             self._open.add(host_id, 1)
         self._available = {host_id: (0.0, -1, host_id) for host_id in self._hosts}
@@ -152,7 +152,7 @@ class Ours:
             self._available[host_id] = (0.0, -1, host_id)
             self._open.add(host_id, 1)
 
-    def serve(self, line: TraceLine, now: float, start: Start) -> None:
+    def serve(self, line: TraceQueue, now: float, start: Start) -> None:
         """Start the head as long as it fits, then whoever leaves the head what it is promised."""
         for host_id in list(self._kept.free):
             self._open.add(host_id, self._kept.discard(host_id))
@@ -170,7 +170,7 @@ class Ours:
         while (job := self._next(line, within_s)) is not None:
             start(job)
 
-    def _next(self, line: TraceLine, within_s: float) -> TraceJob | None:
+    def _next(self, line: TraceQueue, within_s: float) -> TraceJob | None:
         """The first in line that fits and ends before the head starts. Nothing is left over for those that do not:
         as long as the head does not fit, all that is free is among what is free first, and kept."""
         free = self._kept.fits(1)

@@ -7,9 +7,9 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from .disciplines import BestEffort, Easy, Ours, StrictFifo
-from .play import Discipline, Past, waits_of
-from .trace import TraceJob
+from simulator.queue.disciplines import BestEffort, Easy, Ours, StrictFifo
+from simulator.queue.job_trace import TraceJob
+from simulator.queue.replay import Discipline, RunTimeHistory, waits_of
 
 BIG_GPUS = 16
 """A job of so many GPUs is big: those that strict order serves and that everything else may starve."""
@@ -17,9 +17,12 @@ ATTRIBUTION = "Philly traces: Microsoft, github.com/msr-fiddle/philly-traces, CC
 BY_HISTORY = "ours_by_history"
 """Ours where no user says anything: what is known of a job is how long those of its kind ran before it."""
 TITLES = {
-    "strict_fifo": "strict FIFO", "best_effort": "best effort", "easy": "EASY (textbook)", "ours": "ours",
+    "strict_fifo": "strict FIFO",
+    "best_effort": "best effort",
+    "easy": "EASY (textbook)",
+    "ours": "ours",
     BY_HISTORY: "ours, by history",
-}  # fmt: skip
+}
 
 
 def compared(jobs: Sequence[TraceJob], gpus: int) -> dict[str, Any]:
@@ -34,12 +37,12 @@ def compared(jobs: Sequence[TraceJob], gpus: int) -> dict[str, Any]:
         "source": ATTRIBUTION,
         "policies": [
             *(_figures(jobs, one) for one in (StrictFifo(gpus), BestEffort(gpus), Easy(gpus), Ours(gpus))),
-            _figures(jobs, Ours(gpus), Past()) | {"name": BY_HISTORY},
+            _figures(jobs, Ours(gpus), RunTimeHistory()) | {"name": BY_HISTORY},
         ],
     }
 
 
-def _figures(jobs: Sequence[TraceJob], discipline: Discipline, past: Past | None = None) -> dict[str, Any]:
+def _figures(jobs: Sequence[TraceJob], discipline: Discipline, past: RunTimeHistory | None = None) -> dict[str, Any]:
     waited = waits_of(jobs, discipline, past)
     big = [waited[job.number] for job in jobs if job.size >= BIG_GPUS]
     in_order = sorted(waited)

@@ -8,17 +8,17 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpu_recovery.core.instance import machine as instance
+from gpu_recovery.core.instance import state_machine
 from gpu_recovery.core.instance.record import InstanceStatus
-from gpu_recovery.core.job import machine as job
-from gpu_recovery.core.machine import Outcome
+from gpu_recovery.core.job import state_machine as job_state_machine
+from gpu_recovery.core.state_machine import EventOutcome
 
-from ..faults.timed import TimedFault
-from ..faults.trouble import Source
-from .draw import in_passing, scenario_of
-from .scenario import Scenario, written
-from .shrink import shrunk
-from .trial import Played, play
+from simulator.faults.injector import Source
+from simulator.faults.schedule import TimedFault
+from simulator.trials.generator import in_passing, scenario_of
+from simulator.trials.scenario import Scenario, written
+from simulator.trials.shrink import shrunk
+from simulator.trials.trial import Played, play
 
 AT_ONCE = 50
 """Seeds that one worker takes at a time."""
@@ -27,7 +27,7 @@ Row = tuple[str, str, str]
 
 
 @dataclass
-class Tally:
+class CampaignResult:
     """What some runs came to."""
 
     seeds: int = 0
@@ -44,13 +44,13 @@ class Tally:
         self.violations += [(seed, sentence) for sentence in played.violations]
         self.ended.update(str(one.status) for one in played.jobs)
         self.faults.update(fault.kind for fault in (*played.took, *played.struck))
-        self.steps += len(played.world.lives.done)
+        self.steps += len(played.world.invocations.done)
         self.events += played.world.timeline.happened
-        for (kind, status, event, outcome), count in played.world.journal.rows.items():
-            if outcome == Outcome.APPLIED:
+        for (kind, status, event, outcome), count in played.world.transcript.rows.items():
+            if outcome == EventOutcome.APPLIED:
                 self.rows[kind, status, event] += count
 
-    def merge(self, other: Tally) -> None:
+    def merge(self, other: CampaignResult) -> None:
         """Enter what another worker has counted."""
         self.seeds += other.seeds
         self.steps += other.steps
@@ -81,24 +81,24 @@ def differences(undisturbed: Played, played: Played) -> Iterator[str]:
         for name in ("status", "attempts_counted"):
             if getattr(one, name) != getattr(other, name):
                 yield f"I8: {other.job_id} has {name} {getattr(other, name)}; undisturbed, {getattr(one, name)}"
-    for machine in played.world.machines():
+    for machine in played.world.model_instances():
         record = played.world.instance(machine)
         if record.status is not InstanceStatus.AVAILABLE or played.world.fleet.boots[machine.instance_id]:
             yield f"I8: nothing was wrong with {record.instance_id}, and it is {record.status}: {record.reason}"
 
 
-def tally(seeds: Sequence[int]) -> Tally:
+def tally(seeds: Sequence[int]) -> CampaignResult:
     """Run these seeds, one after another."""
-    found = Tally()
+    found = CampaignResult()
     for seed in seeds:
         found.add(seed, play_seed(seed)[1])
     return found
 
 
-def campaign(seeds: range, workers: int) -> Tally:
+def campaign(seeds: range, workers: int) -> CampaignResult:
     """Run all the seeds, `workers` of them at a time; the same seeds give the same tally whatever their number."""
     pieces = [seeds[start : start + AT_ONCE] for start in range(0, len(seeds), AT_ONCE)]
-    found = Tally()
+    found = CampaignResult()
     if workers == 1 or len(pieces) == 1:
         for piece in pieces:
             found.merge(tally(piece))
@@ -111,7 +111,7 @@ def campaign(seeds: range, workers: int) -> Tally:
 
 def every_row() -> Iterator[Row]:
     """Each (status, event) for which one of the two machines has a transition."""
-    for kind, table in (("Job", job.TRANSITIONS), ("Instance", instance.TRANSITIONS)):
+    for kind, table in (("Job", job_state_machine.TRANSITIONS), ("Instance", state_machine.TRANSITIONS)):
         for status, event in table:
             yield kind, str(status), event.__name__
 
@@ -121,10 +121,11 @@ def coverage(rows: Iterable[Row]) -> dict[str, Any]:
     taken, known = set(rows), set(every_row())
     missing = sorted(known - taken)
     return {
-        "rows": len(known), "taken": len(known) - len(missing),
+        "rows": len(known),
+        "taken": len(known) - len(missing),
         "percent": round(100 * (len(known) - len(missing)) / len(known), 1),
         "missing": [" ".join(row) for row in missing],
-    }  # fmt: skip
+    }
 
 
 def first_failure(seed: int) -> dict[str, Any]:
@@ -135,9 +136,13 @@ def first_failure(seed: int) -> dict[str, Any]:
     small = shrunk(whole, lambda one: bool(kinds & {_kind(sentence) for sentence in judged(one).violations}))
     again = judged(small)
     return {
-        "seed": seed, "violations": again.violations, "faults": len(whole.faults), "faults_left": len(small.faults),
-        "scenario": written(replace(small, why=again.violations[0])), "transcript": again.world.journal.text(),
-    }  # fmt: skip
+        "seed": seed,
+        "violations": again.violations,
+        "faults": len(whole.faults),
+        "faults_left": len(small.faults),
+        "scenario": written(replace(small, why=again.violations[0])),
+        "transcript": again.world.transcript.text(),
+    }
 
 
 def _kind(sentence: str) -> str:
@@ -146,14 +151,17 @@ def _kind(sentence: str) -> str:
     return head if colon else " ".join(sentence.split()[1:4])
 
 
-def report(found: Tally, seeds: range) -> dict[str, Any]:
+def report(found: CampaignResult, seeds: range) -> dict[str, Any]:
     """What `python -m simulator run --json` prints."""
     failing = sorted({seed for seed, _ in found.violations})
     return {
-        "seeds": found.seeds, "from": seeds.start, "to": seeds.stop, "effects": found.steps,
+        "seeds": found.seeds,
+        "from": seeds.start,
+        "to": seeds.stop,
+        "effects": found.steps,
         "violations": [{"seed": seed, "sentence": sentence} for seed, sentence in sorted(found.violations)],
         "ended": dict(sorted(found.ended.items())),
         "faults": dict(sorted(found.faults.items())),
         "coverage": coverage(found.rows),
         "first_failure": first_failure(failing[0]) if failing else None,
-    }  # fmt: skip
+    }

@@ -44,10 +44,10 @@ from gpu_recovery.core.policy import RecoveryPolicy, policy_from
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.quota import parse_limits
 
-from ..cloud.programs import Habit, Notice
-from ..cloud.writing import TRUTH, Saying
-from ..faults.kinds import KINDS
-from ..faults.trouble import Fault
+from simulator.cloud.log_output import TRUTH, LogStory
+from simulator.cloud.workloads import JobBehaviour, NoticeBehaviour
+from simulator.faults.catalogue import KINDS
+from simulator.faults.injector import Fault
 
 FOLDER = Path(__file__).parents[1] / "scenarios"
 Made = TypeVar("Made")
@@ -97,8 +97,8 @@ class JobOf:
 
     max_runtime_s: how long it may run, as its spec has it; left out: for ever.
     train_s:       how long it trains, where that is not as long as all do.
-    under_notice:  what rank 0 does when it is told to leave: `Notice`.
-    writes:        what its ranks write when they fail: "truth", always the same `Saying`, or "" without a log.
+    under_notice:  what rank 0 does when it is told to leave: `NoticeBehaviour`.
+    writes:        what its ranks write when they fail: "truth", always the same `LogStory`, or "" without a log.
     """
 
     nnodes: int = 2
@@ -110,22 +110,24 @@ class JobOf:
     priority: str = Priority.NORMAL.name
     train_s: float | None = None
     suspend_grace_s: int = SUSPEND_GRACE_S
-    under_notice: str = Notice.LEAVES
+    under_notice: str = NoticeBehaviour.LEAVES
     writes: str = ""
 
     def __post_init__(self) -> None:
         if self.priority not in Priority.__members__:
             names = ", ".join(Priority.__members__)
             raise ScenarioInvalid(f"job priority must be one of {names}, not {self.priority!r}")
-        if self.under_notice not in tuple(Notice):
-            raise ScenarioInvalid(f"job under_notice must be one of {', '.join(Notice)}, not {self.under_notice!r}")
-        if self.writes not in ("", TRUTH, *Saying):
-            raise ScenarioInvalid(f"job writes must be one of {TRUTH}, {', '.join(Saying)}, not {self.writes!r}")
+        if self.under_notice not in tuple(NoticeBehaviour):
+            raise ScenarioInvalid(
+                f"job under_notice must be one of {', '.join(NoticeBehaviour)}, not {self.under_notice!r}"
+            )
+        if self.writes not in ("", TRUTH, *LogStory):
+            raise ScenarioInvalid(f"job writes must be one of {TRUTH}, {', '.join(LogStory)}, not {self.writes!r}")
 
     @property
-    def habit(self) -> Habit:
+    def habit(self) -> JobBehaviour:
         """How its ranks behave."""
-        return Habit(Notice(self.under_notice), self.train_s)
+        return JobBehaviour(NoticeBehaviour(self.under_notice), self.train_s)
 
     def document(self) -> dict[str, Any]:
         """What its submission says beyond its size."""

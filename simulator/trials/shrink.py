@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from ..faults.timed import MachineFault
-from ..faults.trouble import Fault
-from .scenario import Scenario
+from simulator.faults.injector import Fault
+from simulator.faults.schedule import InstanceFault
+from simulator.trials.scenario import Scenario
 
 RUNS_MAX = 400
 """How many runs may be spent on it."""
@@ -39,7 +39,7 @@ def _simpler(scenario: Scenario) -> Iterator[Scenario]:
     for number in range(len(scenario.jobs) if len(scenario.jobs) > 1 else 0):
         yield replace(scenario, jobs=(*scenario.jobs[:number], *scenario.jobs[number + 1 :]))
     for number, fault in enumerate(scenario.faults):
-        if isinstance(fault, MachineFault) and len(fault.machines) > 1:
+        if isinstance(fault, InstanceFault) and len(fault.machines) > 1:
             for machine in fault.machines:
                 alone = replace(fault, machines=(machine,))
                 yield replace(scenario, faults=(*scenario.faults[:number], alone, *scenario.faults[number + 1 :]))

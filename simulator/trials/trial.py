@@ -9,24 +9,22 @@ from botocore.exceptions import ReadTimeoutError
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
-from gpu_recovery.ports import OutcomeUnknown, StaleRecord, TryAgainSoon
-from gpu_recovery.recovery import TooContended
+from gpu_recovery.ports.errors import OutcomeUnknown, StaleRecord, TooManyConflicts, TryAgainSoon
 
-from sandbox.cluster import model_watchers as watchers
-from sandbox.cluster.model import Ec2State, Instance, RebootBehaviour
-
-from ..faults.passing import CallFault, EventFault
-from ..faults.timed import TimedFault
-from ..faults.trouble import Given, Source, Trouble
-from ..functions import TICK_S
-from ..invariants import InvariantBroken
-from ..turns import Patience
-from ..world import NeverHappened, World
-from .scenario import JobOf, Scenario
+from sandbox.cluster.model import health
+from sandbox.cluster.model.cluster import Ec2State, ModelInstance, RebootBehaviour
+from simulator.faults.injector import FaultInjector, ScriptedFaults, Source
+from simulator.faults.schedule import TimedFault
+from simulator.faults.transient import CallFault, EventFault
+from simulator.invariants.fairness import FairnessCheck
+from simulator.invariants.records import InvariantBroken
+from simulator.lambda_runtime import TICK_S
+from simulator.trials.scenario import JobOf, Scenario
+from simulator.world import NeverHappened, World
 
 PERSON_S = 3600.0
 """How often a person looks after gangs that the product only observes."""
-FORESEEN = (TryAgainSoon, ReadTimeoutError, OutcomeUnknown, StaleRecord, TooContended)
+FORESEEN = (TryAgainSoon, ReadTimeoutError, OutcomeUnknown, StaleRecord, TooManyConflicts)
 """What a function may raise, so that it is tried again. Anything else is a defect."""
 
 
@@ -53,16 +51,23 @@ class Played:
 
 def play(scenario: Scenario, source: Source | None = None) -> Played:
     """Run it. `source` says what goes wrong in passing; without it the scenario's own faults do."""
-    trouble = Trouble(source or Given(scenario.faults), scenario.quiet_s)
+    trouble = FaultInjector(source or ScriptedFaults(scenario.faults), scenario.quiet_s)
     cluster = scenario.cluster
     world = World(
-        instances=cluster.instances, gpus=cluster.gpus, policy=cluster.recovery_policy,
-        adoption=Adoption(cluster.adopt), train_s=scenario.train_s, delivery=trouble.deliver, nemesis=trouble,
-        agents=cluster.agents, diagnose=cluster.diagnose, lemons=cluster.lemons,
-    )  # fmt: skip
+        instances=cluster.instances,
+        gpus=cluster.gpus,
+        policy=cluster.recovery_policy,
+        adoption=Adoption(cluster.adopt),
+        train_s=scenario.train_s,
+        delivery=trouble.deliver,
+        nemesis=trouble,
+        agents=cluster.agents,
+        diagnose=cluster.diagnose,
+        lemons=cluster.lemons,
+    )
     if cluster.group:
-        for machine in world.machines():
-            machine.tags[watchers.GROUP_TAG] = "gpus"
+        for machine in world.model_instances():
+            machine.tags[health.GROUP_TAG] = "gpus"
     if cluster.limits:
         world.store.save_limits(cluster.limits, 0)
     trouble.begin(world)
@@ -93,26 +98,26 @@ def _run(scenario: Scenario, world: World, took: list[TimedFault]) -> None:
             world.timeline.after(fault.at_s, _strike, world, fault, took)
     world.timeline.after(PERSON_S, _look_after, world)
     world.let_pass(scenario.quiet_s)
-    world.timeline.after(TICK_S, _look_at_the_line, world, Patience(world))
+    world.timeline.after(TICK_S, _look_at_the_line, world, FairnessCheck(world))
     world.until(lambda: all(job.status in TERMINAL for job in world.jobs()), "a job did not end", scenario.limit_s)
     world.until(world.is_quiet, "every job has ended, but work is left", scenario.limit_s)
 
 
-def _look_at_the_line(world: World, patience: Patience) -> None:
-    world.journal.broken += patience.look()
+def _look_at_the_line(world: World, patience: FairnessCheck) -> None:
+    world.transcript.broken += patience.check()
     world.timeline.after(TICK_S, _look_at_the_line, world, patience)
 
 
 def _begin(world: World, job: JobOf, number: int) -> None:
     if not job.by_hand:
         job_id = world.submit(job.nnodes, job.gpus, **job.document())
-        world.training.habits[job_id], world.writing.habits[job_id] = job.habit, job.writes
+        world.training.habits[job_id], world.log_output.habits[job_id] = job.habit, job.writes
         return
-    free = [one for one in world.machines() if len(world.cluster.free_gpus(one)) >= job.gpus]
+    free = [one for one in world.model_instances() if len(world.cluster.free_gpus(one)) >= job.gpus]
     if len(free) < job.nnodes:
         world.happens(f"a person finds no place for run-{number}")
         return
-    world.writing.habits[f"run-{number}"] = job.writes
+    world.log_output.habits[f"run-{number}"] = job.writes
     for rank, machine in enumerate(free[: job.nnodes]):
         world.happens(f"a person starts rank {rank} of run-{number} on {machine.instance_id}")
         world.start_by_hand(f"run-{number}", rank, job.nnodes, machine, gpus=job.gpus)
@@ -143,7 +148,7 @@ def _look_after(world: World) -> None:
     world.timeline.after(PERSON_S, _look_after, world)
 
 
-def _is_gone_quiet(world: World, host: Instance) -> bool:
+def _is_gone_quiet(world: World, host: ModelInstance) -> bool:
     """Whether neither ECS nor the node API hears of a machine that EC2 finds running."""
     reports = world.agents is not None and host.instance_id not in world.fleet.hung
     return host.ec2_state is Ec2State.RUNNING and not host.agent_connected and not reports
@@ -186,7 +191,7 @@ def _unexpected(scenario: Scenario, played: Played) -> Iterator[str]:
     facts = {
         "jobs": tuple(str(job.status) for job in jobs),
         "attempts": tuple(job.attempt for job in jobs),
-        "placed": tuple(numbers[job_id] for job_id in world.journal.placed),
+        "placed": tuple(numbers[job_id] for job_id in world.transcript.placed),
         "reboots": sum(world.fleet.boots.values()),
         "quarantined": quarantined,
     }

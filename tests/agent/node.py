@@ -42,12 +42,20 @@ class Node:
         paths = [FAKE_NVML, ROOT, ROOT / "agent", *(Path(one) for one in sys.path if one.endswith("site-packages"))]
         inherited = os.environ.get("PYTHONPATH", "")
         self.environment = {
-            "PATH": os.environ["PATH"], "HOME": str(folder), "GPU_RECOVERY_API_URL": api_url,
-            "PYTHONPATH": ":".join([*map(str, paths), inherited]), "GPU_RECOVERY_TOKEN": TOKEN,
-            "GPUTASKER_RUNNING_TASKS_DIR": str(self.running), "GPU_RECOVERY_STATE_DIR": str(self.state),
-            "HOST_KMSG": str(self.kmsg), "FAKE_NVML": str(self.nvml), "GPU_RECOVERY_ECS_AGENT": "off",
-            "GPU_RECOVERY_INTERVAL_MS": "200", "GPU_RECOVERY_LOOK_MS": "20", "XDG_RUNTIME_DIR": str(folder),
-        }  # fmt: skip
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "GPU_RECOVERY_API_URL": api_url,
+            "PYTHONPATH": ":".join([*map(str, paths), inherited]),
+            "GPU_RECOVERY_TOKEN": TOKEN,
+            "GPUTASKER_RUNNING_TASKS_DIR": str(self.running),
+            "GPU_RECOVERY_STATE_DIR": str(self.state),
+            "HOST_KMSG": str(self.kmsg),
+            "FAKE_NVML": str(self.nvml),
+            "GPU_RECOVERY_ECS_AGENT": "off",
+            "GPU_RECOVERY_INTERVAL_MS": "200",
+            "GPU_RECOVERY_LOOK_MS": "20",
+            "XDG_RUNTIME_DIR": str(folder),
+        }
 
     def set_nvml(self, **behaviour: Any) -> None:
         """What NVML says from its next question on; `gpus` are what differs from healthy ones."""
@@ -67,10 +75,14 @@ class Node:
     def rank(self, *command: str, job: str = "run-1", attempt: int = 1, rank: int = 0, **more: str) -> Any:
         """A rank in its wrapper."""
         variables = {
-            "JOB_ID": job, "ATTEMPT": str(attempt), "RANK": str(rank), "RUNNING_LOG_ID": str(100 + rank),
-            "SUSPEND_GRACE_S": "0", **more,
-        }  # fmt: skip
-        program = "from gpu_recovery_agent.wrapper import main; main()"
+            "JOB_ID": job,
+            "ATTEMPT": str(attempt),
+            "RANK": str(rank),
+            "RUNNING_LOG_ID": str(100 + rank),
+            "SUSPEND_GRACE_S": "0",
+            **more,
+        }
+        program = "from gpu_recovery_agent.rank.wrapper import main; main()"
         return self._start([sys.executable, "-c", program, "--", *command], variables, stderr=subprocess.PIPE)
 
     def _start(self, command: Sequence[str], more: dict[str, str], **streams: Any) -> subprocess.Popen[bytes]:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import gpu_recovery_agent
 import pytest
-from gpu_recovery_agent.settings import Settings
-from gpu_recovery_agent.telling import DENIED, NOT_ALONE
+from gpu_recovery_agent.reporter import DENIED, NOT_ALONE
+from gpu_recovery_agent.settings import AgentSettings
 
 ROOT = Path(__file__).parents[2]
 AGENT = ROOT / "agent"
@@ -55,9 +55,11 @@ def test_the_wheel_runs_alone_with_nothing_but_the_standard_library(tmp_path: Pa
         entry = found.read(next(name for name in names if name.endswith("entry_points.txt"))).decode()
     ours = {path.relative_to(AGENT).as_posix() for path in PACKAGE.rglob("*.py")}
     assert ours <= names and "health_check/xid.py" in names and "health_check/check.py" not in names
-    assert "gpu-recovery-run = gpu_recovery_agent.wrapper:main" in entry
+    assert "gpu-recovery-run = gpu_recovery_agent.rank.wrapper:main" in entry
     assert "gpu_recovery_client/training.py" in names and "gpu_recovery_client/api.py" not in names
-    program = "import gpu_recovery_agent.__main__, gpu_recovery_agent.wrapper, gpu_recovery_agent.sensors.nvml_child"
+    program = (
+        "import gpu_recovery_agent.__main__, gpu_recovery_agent.rank.wrapper, gpu_recovery_agent.sensors.child.nvml"
+    )
     program += "; from gpu_recovery_client import diagnosis, training; print(training.receive_suspend_command())"
     program += "\nwith diagnosis.stage('rollout'): diagnosis.progress(1)"
     alone = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(wheel)}
@@ -118,12 +120,13 @@ def test_the_daemon_of_ecs_sees_the_host_and_takes_no_gpu_from_a_training() -> N
     assert container["linuxParameters"]["devices"][0]["hostPath"] == "/dev/kmsg"
     given = {one["name"]: one["value"] for one in container["environment"]}
     assert "GPU_RECOVERY_TOKEN" not in given
-    settings = Settings.from_environment({**given, "GPU_RECOVERY_API_URL": "https://h"})
+    settings = AgentSettings.from_environment({**given, "GPU_RECOVERY_API_URL": "https://h"})
     mounted = {one["containerPath"]: one.get("readOnly", False) for one in container["mountPoints"]}
     assert mounted == {
-        str(settings.token_file and settings.token_file.parent): True, str(settings.state_folder): False,
+        str(settings.token_file and settings.token_file.parent): True,
+        str(settings.state_folder): False,
         str(settings.running_folder): False,
-    }  # fmt: skip
+    }
 
 
 def test_the_page_says_every_variable_and_status() -> None:

@@ -191,8 +191,10 @@ def test_403_the_next_token_is_tried_before_giving_up(api: Api, node: Node, tmp_
     hold.set()
     api.count(3)
     assert [one.headers["Authorization"] for one in api.heard[:3]] == [
-        "Bearer grn_old_one", "Bearer grn_next_one", "Bearer grn_next_one",
-    ]  # fmt: skip
+        "Bearer grn_old_one",
+        "Bearer grn_next_one",
+        "Bearer grn_next_one",
+    ]
 
 
 def test_409_the_agent_goes_on_from_the_last_once_and_then_is_not_alone(api: Api, node: Node) -> None:

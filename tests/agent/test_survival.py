@@ -12,8 +12,8 @@ from pathlib import Path
 import gpu_recovery_agent
 import pytest
 from gpu_recovery_agent import clock, files
-from gpu_recovery_agent.journal import Journal
-from gpu_recovery_agent.state import AlreadyRunning, State
+from gpu_recovery_agent.log import AgentLog
+from gpu_recovery_agent.state import AgentState, AlreadyRunning
 
 from tests.agent.api import Api, ok, refusal
 from tests.agent.node import Node, wait_until
@@ -141,28 +141,28 @@ def test_a_state_that_cannot_be_kept_is_said_once_and_the_heartbeat_goes_on(api:
 
 def test_the_state_of_another_boot_is_not_taken(tmp_path: Path) -> None:
     """Sequences, times and orders count from the boot."""
-    first = State(tmp_path, "boot-1", Journal())
+    first = AgentState(tmp_path, "boot-1", AgentLog())
     first.open()
-    first.told_s, first.obeyed["o-1"] = 7.0, 5.0
+    first.reported_s, first.executed["o-1"] = 7.0, 5.0
     assert [first.next_sequence(), first.next_sequence()] == [1, 2]
     with pytest.raises(AlreadyRunning):
-        State(tmp_path, "boot-1", Journal()).open()
+        AgentState(tmp_path, "boot-1", AgentLog()).open()
     first.close()
-    same, other = State(tmp_path, "boot-1", Journal()), State(tmp_path, "boot-2", Journal())
+    same, other = AgentState(tmp_path, "boot-1", AgentLog()), AgentState(tmp_path, "boot-2", AgentLog())
     same.open()
-    assert (same.sequence, same.told_s, same.obeyed) == (2, 7.0, {"o-1": 5.0})
+    assert (same.sequence, same.reported_s, same.executed) == (2, 7.0, {"o-1": 5.0})
     same.close()
     other.open()
-    assert (other.sequence, other.told_s, other.obeyed) == (0, -1.0, {})
+    assert (other.sequence, other.reported_s, other.executed) == (0, -1.0, {})
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b'{"boot_id": "b", "sequence": "x", "told_s": [], "obeyed": 3}'])
 def test_a_state_that_is_broken_is_begun_anew(tmp_path: Path, raw: bytes, capfd: pytest.CaptureFixture[str]) -> None:
     """The server says what it heard last; there is no reason to end."""
     (tmp_path / "state.json").write_bytes(raw)
-    state = State(tmp_path, "b", Journal())
+    state = AgentState(tmp_path, "b", AgentLog())
     state.open()
-    assert (state.sequence, state.told_s, state.obeyed) == (0, -1.0, {})
+    assert (state.sequence, state.reported_s, state.executed) == (0, -1.0, {})
     assert ("cannot be read" in capfd.readouterr().err) == (not raw.startswith(b'{"'))
 
 
@@ -170,7 +170,7 @@ def test_a_full_disk_is_said_in_its_own_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Once, when it begins and when it is over; and no half file is left."""
-    state = State(tmp_path, "b", Journal())
+    state = AgentState(tmp_path, "b", AgentLog())
     state.open()
     with monkeypatch.context() as full:
         full.setattr(

@@ -1,4 +1,4 @@
-"""The stores under test: in memory, on moto's DynamoDB and, in the slow part, on MiniStack's."""
+"""The stores under test: in memory, on moto's DynamoDB and, in the slow part, on MiniStack's. And EC2 with stubs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.stub import Stubber
+from gpu_recovery.aws.ec2 import Ec2
 from gpu_recovery.aws.store import DynamoStore
-from gpu_recovery.ports import Store
+from gpu_recovery.ports.store import Store
 from moto import mock_aws
 
-from simulator.memory_store import MemoryStore
+from simulator.memory_store.store import MemoryStore
 from tests.aws.deployed_tables import create_tables
+from tests.aws.environment import CREDENTIALS
+from tests.aws.records import NOW
 from tests.sandbox.ministack_server import PLAIN, serve
 
 _numbers = count(1)
@@ -56,3 +60,27 @@ def store(request: pytest.FixtureRequest) -> Store:
     if request.param == "moto":
         return request.getfixturevalue("moto_store")
     return dynamo_store(request.getfixturevalue("ministack_client"))
+
+
+@pytest.fixture
+def ec2(monkeypatch: pytest.MonkeyPatch) -> Ec2:
+    """The wrapper whose calls are all stubbed."""
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    return Ec2(("team", "healed"), lambda: NOW)
+
+
+@pytest.fixture
+def told(ec2: Ec2) -> Iterator[Stubber]:
+    """EC2, answering what a test tells it, in order."""
+    with Stubber(ec2.client) as stub:
+        yield stub
+        stub.assert_no_pending_responses()
+
+
+@pytest.fixture
+def groups(ec2: Ec2) -> Iterator[Stubber]:
+    """Auto Scaling, answering what a test tells it, in order."""
+    with Stubber(ec2.groups) as stub:
+        yield stub
+        stub.assert_no_pending_responses()

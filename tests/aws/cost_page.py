@@ -20,18 +20,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_recovery import tasks
 from gpu_recovery.aws.clients import client
-from gpu_recovery.aws.task_facts import detail_of, instance_fact, task_fact
+from gpu_recovery.aws.ecs_events import detail_of, instance_fact, task_fact
+from gpu_recovery.aws.health_events import notifications_of
 from gpu_recovery.aws.token_store import DynamoTokenStore
-from gpu_recovery.aws.watchers import words_of
-from gpu_recovery.core.heartbeat import GpuHealth, Report, RunningRank
+from gpu_recovery.core.heartbeat import AgentReport, GpuHealth, RunningRank
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.core.measures import MEASURES
-from gpu_recovery.hearing import Hearing
-from gpu_recovery.watching import hear
+from gpu_recovery.core.metrics import METRICS
+from gpu_recovery.ecs_events import tasks
+from gpu_recovery.ecs_events.health import deliver
+from gpu_recovery.node_api.heartbeats import HeartbeatReceiver
 
-from sandbox.cluster.model import Instance
+from sandbox.cluster.model.cluster import ModelInstance
 from simulator.faults.delivery import Delivery, prompt
 from tests.aws.ecs_events import instance_event, rank_event, task_event
 from tests.aws.environment import CREDENTIALS
@@ -141,7 +141,7 @@ class CountingWorld(PlatformWorld):
     def instance_told(self, event: dict[str, Any]) -> Callable[[], None]:
         """One container-instance event."""
         fact = instance_fact(detail_of(event), self.timeline.now)
-        return lambda: self.invoke("ecs_instance_monitor", lambda: self.recovery.tell(*fact))
+        return lambda: self.invoke("ecs_instance_monitor", lambda: self.recovery.handle(*fact))
 
 
 @contextmanager
@@ -171,11 +171,17 @@ def single_events() -> Iterator[tuple[str, Counter[str]]]:
         yield "a rank starts", starts[0]
         yield "the last rank of eight starts", starts[-1]
         yield "a rank ends well, others still run", world.spent(rank(0, "STOPPED", exit_code=0))
-        yield "a container instance speaks: a placement, or its agent", world.spent(_flap(world, world.machine(1)))
-        machine = {"detail-type": "EC2 Instance State-change Notification", "source": "aws.ec2",
-                   "detail": {"instance-id": "i-0fedcba9876543210", "state": "running"}}  # fmt: skip
-        words = words_of(machine, world.timeline.now)
-        hearing = lambda: world.invoke("ecs_instance_monitor", lambda: hear(world.recovery, words))  # noqa: E731
+        yield (
+            "a container instance speaks: a placement, or its agent",
+            world.spent(_flap(world, world.model_instance(1))),
+        )
+        machine = {
+            "detail-type": "EC2 Instance State-change Notification",
+            "source": "aws.ec2",
+            "detail": {"instance-id": "i-0fedcba9876543210", "state": "running"},
+        }
+        words = notifications_of(machine, world.timeline.now)
+        hearing = lambda: world.invoke("ecs_instance_monitor", lambda: deliver(world.recovery, words))  # noqa: E731
         yield "EC2 speaks of a machine of somebody else", world.spent(hearing)
         failed = world.spent(rank(1, "STOPPED", exit_code=139))
         assert world.job(job_id).status is JobStatus.STOPPING
@@ -183,7 +189,7 @@ def single_events() -> Iterator[tuple[str, Counter[str]]]:
         yield "another rank of that gang ends", world.spent(rank(2, "STOPPED", exit_code=143))
 
 
-def _flap(world: CountingWorld, machine: Instance) -> Callable[[], None]:
+def _flap(world: CountingWorld, machine: ModelInstance) -> Callable[[], None]:
     event = instance_event(machine.instance_id, machine.version + 1, containerInstanceArn=machine.arn)
     return world.instance_told(event)
 
@@ -209,12 +215,12 @@ def incident(ranks: int, idle: Counter[str]) -> Counter[str]:
         world.let_pass(300)
 
         def heal() -> None:
-            world.break_gpu(world.machine(0))
+            world.break_gpu(world.model_instance(0))
             world.until(lambda: world.job(job_id).attempt == 2, "it was not relaunched")
             world.until_status(job_id, JobStatus.RUNNING)
 
         spent = _without_rounds(world, heal, idle)
-        assert world.fleet.boots == {world.machine(0).instance_id: 1}
+        assert world.fleet.boots == {world.model_instance(0).instance_id: 1}
         return spent
 
 
@@ -233,9 +239,9 @@ def heartbeats() -> Counter[str]:
     with counting_world(instances=1) as world:
         job_id = world.submit(1)
         world.until_status(job_id, JobStatus.RUNNING)
-        instance = world.machine(0).instance_id
+        instance = world.model_instance(0).instance_id
         tokens = DynamoTokenStore(client("dynamodb"), world._instance_table)
-        ears = Hearing(world.recovery)
+        ears = HeartbeatReceiver(world.recovery)
         rank = RunningRank(job_id, 1, 0, 0, pid=4_000, start_ticks=123_456)
         fields = {f"field_of_nvml_{n}": 123_456 for n in range(27)}  # an agent's inventory of 8 GPUs has 6.4 kB
         gpus = [{"uuid": f"GPU-{n:032x}", "index": n, **fields} for n in range(8)]
@@ -245,12 +251,19 @@ def heartbeats() -> Counter[str]:
             if number % 4 == 0:
                 tokens.load_token("a" * 12)
             inventory = {"agent": "0.1.0", "driver": "580.65.06", "gpus": gpus} if number == 0 else None
-            ears.hear(
-                Report(
-                    instance, "0b7c1d2e-1111-4222-8333-444455556666", 100.0, next(sequence), interval_s=15,
-                    running=(rank,), health=GpuHealth.OK, digest="0123456789abcdef", inventory=inventory,
+            ears.receive(
+                AgentReport(
+                    instance,
+                    "0b7c1d2e-1111-4222-8333-444455556666",
+                    100.0,
+                    next(sequence),
+                    interval_s=15,
+                    running=(rank,),
+                    health=GpuHealth.OK,
+                    digest="0123456789abcdef",
+                    inventory=inventory,
                 )
-            )  # fmt: skip
+            )
 
         def beat(number: int) -> None:
             world.timeline.now += timedelta(seconds=15)
@@ -289,11 +302,20 @@ EVENT_S, ROUND_S, MEMORY_GB = 0.15, 0.5, 0.5
 LOG_BYTES = 2_000
 """Assumed, not measured: how long an invocation and a round take, and what one writes into its log."""
 PRICES = {
-    "Lambda requests": 0.20e-6, "Lambda GB-seconds, arm64": 0.0000133334, "DynamoDB write units": 0.625e-6,
-    "DynamoDB read units": 0.125e-6, "SQS requests": 0.40e-6, "events on a bus of our own": 1.00e-6,
-    "X-Ray traces": 5.00e-6, "CloudWatch Logs, GB": 0.50, "CloudWatch metrics": 0.30, "CloudWatch alarms": 0.10,
-    "CloudWatch dashboard": 3.00, "KMS key": 1.00, "Secrets Manager secret": 0.40,
-}  # fmt: skip
+    "Lambda requests": 0.20e-6,
+    "Lambda GB-seconds, arm64": 0.0000133334,
+    "DynamoDB write units": 0.625e-6,
+    "DynamoDB read units": 0.125e-6,
+    "SQS requests": 0.40e-6,
+    "events on a bus of our own": 1.00e-6,
+    "X-Ray traces": 5.00e-6,
+    "CloudWatch Logs, GB": 0.50,
+    "CloudWatch metrics": 0.30,
+    "CloudWatch alarms": 0.10,
+    "CloudWatch dashboard": 3.00,
+    "KMS key": 1.00,
+    "Secrets Manager secret": 0.40,
+}
 """List prices of us-east-1 in USD as remembered in November 2026. To be checked before they are relied on."""
 ALARMS = 65
 """What the stacks have; the tests of infra/ compare it with the templates."""
@@ -309,13 +331,20 @@ def volumes(rows: dict[str, Counter[str]]) -> dict[str, float]:
     seconds = rounds * ROUND_S + (total["Lambda"] - rounds) * EVENT_S
     ticks = 3 * MINUTES  # the schedule's message is sent, received and deleted
     return {
-        "Lambda requests": total["Lambda"], "Lambda GB-seconds, arm64": seconds * MEMORY_GB,
-        "DynamoDB write units": total["write units"], "DynamoDB read units": total["read units"],
-        "SQS requests": total["SQS"] + ticks, "events on a bus of our own": total["bus"],
-        "X-Ray traces": total["Lambda"], "CloudWatch Logs, GB": total["Lambda"] * LOG_BYTES / 1e9,
-        "CloudWatch metrics": len(MEASURES), "CloudWatch alarms": ALARMS, "CloudWatch dashboard": 1, "KMS key": 1,
+        "Lambda requests": total["Lambda"],
+        "Lambda GB-seconds, arm64": seconds * MEMORY_GB,
+        "DynamoDB write units": total["write units"],
+        "DynamoDB read units": total["read units"],
+        "SQS requests": total["SQS"] + ticks,
+        "events on a bus of our own": total["bus"],
+        "X-Ray traces": total["Lambda"],
+        "CloudWatch Logs, GB": total["Lambda"] * LOG_BYTES / 1e9,
+        "CloudWatch metrics": len(METRICS),
+        "CloudWatch alarms": ALARMS,
+        "CloudWatch dashboard": 1,
+        "KMS key": 1,
         "Secrets Manager secret": 1,
-    }  # fmt: skip
+    }
 
 
 FLEETS = (20, 1_000, 10_000)

@@ -111,11 +111,14 @@ class CountedAws:
     def _DescribeContainerInstances(self, asked: dict[str, Any]) -> dict[str, Any]:
         found = [
             {
-                "containerInstanceArn": f"{ARN}:container-instance/{one}", "ec2InstanceId": one.removeprefix("ci-"),
-                "status": "ACTIVE", "agentConnected": True, "version": 3,
+                "containerInstanceArn": f"{ARN}:container-instance/{one}",
+                "ec2InstanceId": one.removeprefix("ci-"),
+                "status": "ACTIVE",
+                "agentConnected": True,
+                "version": 3,
             }
             for one in asked["containerInstances"]
-        ]  # fmt: skip
+        ]
         return {"containerInstances": found, "failures": []}
 
     def _DescribeInstances(self, asked: dict[str, Any]) -> dict[str, Any]:

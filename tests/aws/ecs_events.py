@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from gpu_recovery.core.names import attempt_id
+from gpu_recovery.core.identifiers import attempt_id
 
 from tests.aws.environment import ACCOUNT, CLUSTER, REGION
 from tests.aws.records import NOW
@@ -20,26 +20,45 @@ def task_arn(task_id: str) -> str:
 
 def _event(detail_type: str, detail: dict[str, Any]) -> dict[str, Any]:
     return {
-        "version": "0", "id": "8952ba83-7be2-4ab5-9c32-6687532d15a2", "detail-type": detail_type, "source": "aws.ecs",
-        "account": ACCOUNT, "time": "2026-11-21T09:00:00Z", "region": REGION, "resources": [], "detail": detail,
-    }  # fmt: skip
+        "version": "0",
+        "id": "8952ba83-7be2-4ab5-9c32-6687532d15a2",
+        "detail-type": detail_type,
+        "source": "aws.ecs",
+        "account": ACCOUNT,
+        "time": "2026-11-21T09:00:00Z",
+        "region": REGION,
+        "resources": [],
+        "detail": detail,
+    }
 
 
 def task_event(
-    task_id: str, started_by: str, status: str, environment: dict[str, str], *, exit_code: int | None = None,
-    stop_code: str = "EssentialContainerExited", reason: str = "Essential container in task exited",
-    at: datetime = NOW, container: str = "main",
-) -> dict[str, Any]:  # fmt: skip
+    task_id: str,
+    started_by: str,
+    status: str,
+    environment: dict[str, str],
+    *,
+    exit_code: int | None = None,
+    stop_code: str = "EssentialContainerExited",
+    reason: str = "Essential container in task exited",
+    at: datetime = NOW,
+    container: str = "main",
+) -> dict[str, Any]:
     """A task with one container, whose override carries `environment`."""
     pairs = [{"name": name, "value": value} for name, value in environment.items()]
     detail: dict[str, Any] = {
-        "taskArn": task_arn(task_id), "clusterArn": f"{ARN}:cluster/{CLUSTER}", "lastStatus": status,
+        "taskArn": task_arn(task_id),
+        "clusterArn": f"{ARN}:cluster/{CLUSTER}",
+        "lastStatus": status,
         "containerInstanceArn": f"{ARN}:container-instance/{CLUSTER}/ci-i-of-{task_id}",
-        "taskDefinitionArn": f"{ARN}:task-definition/gpu-training:3", "startedBy": started_by, "version": 4,
-        "containers": [{"name": container, "lastStatus": status}], "createdAt": at.isoformat(),
+        "taskDefinitionArn": f"{ARN}:task-definition/gpu-training:3",
+        "startedBy": started_by,
+        "version": 4,
+        "containers": [{"name": container, "lastStatus": status}],
+        "createdAt": at.isoformat(),
         "overrides": {"containerOverrides": [{"name": container, "environment": pairs}]},
         "updatedAt": at.isoformat(),
-    }  # fmt: skip
+    }
     if status == "STOPPED":
         detail |= {"stopCode": stop_code, "stoppedReason": reason, "stoppedAt": at.isoformat()}
         if exit_code is not None:
@@ -66,9 +85,13 @@ def instance_event(instance_id: str, version: int, **changes: Any) -> dict[str, 
     """A container instance with eight GPUs."""
     gpus = [f"GPU-{n}" for n in range(8)]
     detail = {
-        "containerInstanceArn": f"{ARN}:container-instance/{CLUSTER}/ci-{instance_id}", "ec2InstanceId": instance_id,
-        "agentConnected": True, "status": "ACTIVE", "version": version, "updatedAt": NOW.isoformat(),
+        "containerInstanceArn": f"{ARN}:container-instance/{CLUSTER}/ci-{instance_id}",
+        "ec2InstanceId": instance_id,
+        "agentConnected": True,
+        "status": "ACTIVE",
+        "version": version,
+        "updatedAt": NOW.isoformat(),
         "attributes": [{"name": "ecs.availability-zone", "value": "us-east-1a"}],
         "registeredResources": [{"name": "GPU", "type": "STRINGSET", "stringSetValue": gpus}],
-    } | changes  # fmt: skip
+    } | changes
     return _event("ECS Container Instance State Change", detail)

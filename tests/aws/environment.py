@@ -10,22 +10,38 @@ QUEUE_URL = f"{QUEUES}/gpu-recovery-scheduler.fifo"
 CLUSTER = "nwcd-gpu-testing"
 
 CREDENTIALS = {
-    "AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing", "AWS_SESSION_TOKEN": "testing",
-    "AWS_DEFAULT_REGION": REGION, "AWS_REGION": REGION,
-}  # fmt: skip
+    "AWS_ACCESS_KEY_ID": "testing",
+    "AWS_SECRET_ACCESS_KEY": "testing",
+    "AWS_SESSION_TOKEN": "testing",
+    "AWS_DEFAULT_REGION": REGION,
+    "AWS_REGION": REGION,
+}
 REQUIRED = {
-    "TRAINING_JOB_TABLE_NAME": "ecs-job-sub", "CONTAINER_INSTANCE_TABLE_NAME": "ecs_container_instance",
-    "ECS_CLUSTER_NAME": CLUSTER, "DCGM_HEALTH_CHECK_TASK": CHECK_TASK, "SNS_TOPIC_ARN": TOPIC,
-    "EVENT_BUS_NAME": "gpu-recovery", "SCHEDULER_QUEUE_URL": QUEUE_URL, "VERDICT_BUCKET": "verdicts-of-checks",
+    "TRAINING_JOB_TABLE_NAME": "ecs-job-sub",
+    "CONTAINER_INSTANCE_TABLE_NAME": "ecs_container_instance",
+    "ECS_CLUSTER_NAME": CLUSTER,
+    "DCGM_HEALTH_CHECK_TASK": CHECK_TASK,
+    "SNS_TOPIC_ARN": TOPIC,
+    "EVENT_BUS_NAME": "gpu-recovery",
+    "SCHEDULER_QUEUE_URL": QUEUE_URL,
+    "VERDICT_BUCKET": "verdicts-of-checks",
     "MANAGED_TAG_KEY": "gpu-recovery:managed",
-}  # fmt: skip
+}
 CHOSEN = {
-    "RECOVERY_POLICY": '{"preset": "adaptive"}', "ADOPT": "off", "JOB_ID_PREFIX": "", "CHECK_LEVEL": "2",
-    "CHAT_TOPIC_ARN": "", "FAILED_QUEUE_URL": f"{QUEUES}/failed", "UNDELIVERED_QUEUE_URL": f"{QUEUES}/undelivered",
+    "RECOVERY_POLICY": '{"preset": "adaptive"}',
+    "ADOPT": "off",
+    "JOB_ID_PREFIX": "",
+    "CHECK_LEVEL": "2",
+    "CHAT_TOPIC_ARN": "",
+    "FAILED_QUEUE_URL": f"{QUEUES}/failed",
+    "UNDELIVERED_QUEUE_URL": f"{QUEUES}/undelivered",
     "SCHEDULER_DEAD_LETTERS_URL": f"{QUEUES}/scheduler-dead-letters.fifo",
-    "MANAGED_TAG_VALUE": "true", "CHECK_RESERVES_GPUS": "true", "OPERATOR_TOKEN_SECRET": "operator-token",
+    "MANAGED_TAG_VALUE": "true",
+    "CHECK_RESERVES_GPUS": "true",
+    "OPERATOR_TOKEN_SECRET": "operator-token",
     "NODE_ROLE_ARNS": "",
-    "POWERTOOLS_SERVICE_NAME": "gpu-recovery", "POWERTOOLS_METRICS_NAMESPACE": "GpuRecovery",
+    "POWERTOOLS_SERVICE_NAME": "gpu-recovery",
+    "POWERTOOLS_METRICS_NAMESPACE": "GpuRecovery",
     "POWERTOOLS_LOG_LEVEL": "INFO",
-}  # fmt: skip
+}
 FUNCTION = REQUIRED | CHOSEN

@@ -8,12 +8,12 @@ from typing import Any
 
 from gpu_recovery.core import commands
 from gpu_recovery.core.attempt import Plan
-from gpu_recovery.core.check import CheckOutcome
 from gpu_recovery.core.events import Checked
+from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.instance.record import Claim, Instance
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.job.spec import JobSpec
-from gpu_recovery.core.machine import Pending
+from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
@@ -44,10 +44,12 @@ def instance(instance_id: str = A, **changes: Any) -> Instance:
     return replace(blank, **changes)
 
 
-def pending(record_id: str, number: int, command: Any = None, *, version: int = 1, until: float = 180.0) -> Pending:
+def pending(
+    record_id: str, number: int, command: Any = None, *, version: int = 1, until: float = 180.0
+) -> PendingCommand:
     """The saved command `<record>/<version>/<number>`."""
     order = command or commands.PokeScheduler(f"{record_id}/{version}")
-    return Pending(f"{record_id}/{version}/{number}", order, later(until))
+    return PendingCommand(f"{record_id}/{version}/{number}", order, later(until))
 
 
 def plan(job_id: str = JOB, attempt: int = 1, world: int = 2) -> Plan:

@@ -14,12 +14,13 @@ from botocore.response import StreamingBody
 from botocore.stub import ANY, Stubber
 from gpu_recovery.aws.actions import AwsActions, EventRefused, VerdictUnreadable
 from gpu_recovery.aws.ecs import InstanceStatusRefused
-from gpu_recovery.aws.event_fields import EventUnreadable
-from gpu_recovery.aws.settings import Settings
-from gpu_recovery.core.check import CheckOutcome, Verdict
+from gpu_recovery.aws.fields import EventUnreadable
+from gpu_recovery.aws.settings import LambdaSettings
 from gpu_recovery.core.commands import Channel, NotifyOperator, PublishEvent
+from gpu_recovery.core.health_check import CheckOutcome, Verdict
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.ports import Refusal, TryAgainSoon
+from gpu_recovery.ports.errors import TryAgainSoon
+from gpu_recovery.ports.values import Refusal
 
 from tests.aws.environment import CLUSTER, CREDENTIALS, FUNCTION, QUEUE_URL, TOPIC
 from tests.aws.records import NOW, A, instance, later
@@ -33,7 +34,7 @@ def actions(monkeypatch: pytest.MonkeyPatch) -> AwsActions:
     """The actions of a function whose calls are all stubbed."""
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
-    return AwsActions(Settings.from_environment(FUNCTION), lambda: NOW)
+    return AwsActions(LambdaSettings.from_environment(FUNCTION), lambda: NOW)
 
 
 @pytest.fixture
@@ -60,9 +61,15 @@ def test_the_id_of_the_started_task_is_the_last_part_of_its_arn(actions: AwsActi
     """And the request is the one for this instance."""
     constraint = [{"type": "memberOf", "expression": f"ec2InstanceId == {A}"}]
     expected = {
-        "cluster": CLUSTER, "taskDefinition": FUNCTION["DCGM_HEALTH_CHECK_TASK"], "count": 1, "launchType": "EC2",
-        "placementConstraints": constraint, "overrides": ANY, "startedBy": CHECK, "clientToken": ANY,
-    }  # fmt: skip
+        "cluster": CLUSTER,
+        "taskDefinition": FUNCTION["DCGM_HEALTH_CHECK_TASK"],
+        "count": 1,
+        "launchType": "EC2",
+        "placementConstraints": constraint,
+        "overrides": ANY,
+        "startedBy": CHECK,
+        "clientToken": ANY,
+    }
     ecs.add_response("run_task", {"tasks": [{"taskArn": TASK}], "failures": []}, expected)
     assert run(actions) == "0a1b"
 
@@ -267,9 +274,10 @@ def test_of_running_tasks_those_that_are_known_are_not_asked_about(actions: AwsA
     """A large gang is a hundred tasks to a call; where everything is known there is none."""
     ecs.add_response("list_tasks", {"taskArns": [f"{TASK}0", TASK]})
     ecs.add_response(
-        "describe_tasks", {"tasks": [{"taskArn": TASK, "lastStatus": "RUNNING"}]},
+        "describe_tasks",
+        {"tasks": [{"taskArn": TASK, "lastStatus": "RUNNING"}]},
         {"cluster": ANY, "tasks": ["0a1b"]},
-    )  # fmt: skip
+    )
     assert [fact.task_id for fact in actions.running_tasks(None, {"0a1b0"})] == ["0a1b"]
     ecs.add_response("list_tasks", {"taskArns": [f"{TASK}0", TASK]})
     assert list(actions.running_tasks(None, {"0a1b0", "0a1b"})) == []
@@ -282,9 +290,14 @@ def test_of_running_tasks_those_that_are_known_are_not_asked_about(actions: AwsA
 def document(**changes: Any) -> bytes:
     """A verdict as the check leaves it."""
     left = {
-        "schema_version": 1, "check_id": CHECK, "outcome": "REBOOT", "summary": "GPU 3 fell off", "boot_id": "b-1",
-        "booted_at": "2026-11-21T09:00:10Z", "findings": [],
-    }  # fmt: skip
+        "schema_version": 1,
+        "check_id": CHECK,
+        "outcome": "REBOOT",
+        "summary": "GPU 3 fell off",
+        "boot_id": "b-1",
+        "booted_at": "2026-11-21T09:00:10Z",
+        "findings": [],
+    }
     return json.dumps(left | changes).encode()
 
 
@@ -293,7 +306,7 @@ def read(actions: AwsActions, body: bytes) -> Verdict | None:
     with Stubber(actions._s3) as s3:
         asked = {"Bucket": "verdicts-of-checks", "Key": f"verdicts/{CHECK}.json"}
         s3.add_response("get_object", {"Body": StreamingBody(io.BytesIO(body), len(body))}, asked)
-        return actions.verdict(CHECK)
+        return actions.load_verdict(CHECK)
 
 
 def test_a_verdict_is_read_from_its_document(actions: AwsActions) -> None:
@@ -308,9 +321,14 @@ def test_the_document_of_another_check_is_none(actions: AwsActions) -> None:
 
 
 NO_VERDICTS = [
-    b"", b"{", b"[]", b"null", b'"text"', b"\xff\xfe",
+    b"",
+    b"{",
+    b"[]",
+    b"null",
+    b'"text"',
+    b"\xff\xfe",
     *(document(outcome=outcome) for outcome in ("FINE", None, [1])),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("body", NO_VERDICTS)
@@ -324,18 +342,22 @@ def test_a_check_that_left_no_document_has_no_verdict(actions: AwsActions) -> No
     """NoSuchKey is an answer; any other error of S3 is raised."""
     with Stubber(actions._s3) as s3:
         s3.add_client_error("get_object", "NoSuchKey", http_status_code=404)
-        assert actions.verdict(CHECK) is None
+        assert actions.load_verdict(CHECK) is None
         s3.add_client_error("get_object", "AccessDenied", http_status_code=403)
         with pytest.raises(ClientError):
-            actions.verdict(CHECK)
+            actions.load_verdict(CHECK)
 
 
 def test_operators_hear_with_the_incident_and_severity_as_attributes(actions: AwsActions) -> None:
     """So that a subscription can filter; what does not apply is left out, for SNS refuses what is empty."""
     values = {
-        "incident_id": "sft-1--a01", "correlation_id": "sft-1--a01", "severity": "SEV3", "cluster": CLUSTER,
-        "event_type": "opened", "job_id": "sft-1",
-    }  # fmt: skip
+        "incident_id": "sft-1--a01",
+        "correlation_id": "sft-1--a01",
+        "severity": "SEV3",
+        "cluster": CLUSTER,
+        "event_type": "opened",
+        "job_id": "sft-1",
+    }
     attributes = {name: {"DataType": "String", "StringValue": value} for name, value in values.items()}
     with Stubber(actions._sns) as sns:
         asked = {"TopicArn": TOPIC, "Subject": "s", "Message": "b", "MessageAttributes": attributes}

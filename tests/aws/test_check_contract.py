@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from gpu_recovery.aws.requests import FOCUS_MAX, CheckTask, check_request
+from gpu_recovery.aws.ecs_requests import FOCUS_MAX, CheckTask, check_request
+from gpu_recovery.core.identifiers import gpu_name
 from gpu_recovery.core.instance.record import CheckRun
-from gpu_recovery.core.names import gpu_name
 from gpu_recovery.core.policy import PRESETS, Preset
 from gpu_recovery.core.xid import NAMED_XID
 from hypothesis import example, given
@@ -17,22 +17,29 @@ from hypothesis import strategies as st
 from health_check import settings as health_check
 from tests.aws.environment import CHECK_TASK, CLUSTER
 from tests.aws.records import A, instance
-from tests.aws.test_requests import environment_of
+from tests.aws.test_ecs_requests import environment_of
 
 CHECK = f"check/{A}/7"
 HEX = st.text("0123456789abcdefABCDEF", min_size=1, max_size=9)
 NAMES = st.one_of(
-    st.text(max_size=30), st.text("0123456789:.-PCIGUabcdef \n", max_size=20), st.integers(-1, 1_200).map(str),
-    st.uuids().map(lambda one: f"GPU-{one}"), st.uuids().map(lambda one: f"MIG-{one}"),
+    st.text(max_size=30),
+    st.text("0123456789:.-PCIGUabcdef \n", max_size=20),
+    st.integers(-1, 1_200).map(str),
+    st.uuids().map(lambda one: f"GPU-{one}"),
+    st.uuids().map(lambda one: f"MIG-{one}"),
     st.tuples(HEX, st.sampled_from(["10", "FF", "1"]), st.sampled_from(["00", "1f"])).map(":".join),
-)  # fmt: skip
+)
 """Whatever may stand as the name of a GPU in a report: an agent's, a training's, or half of a sentence."""
 
 
 @given(
-    focus=st.lists(NAMES, max_size=80).map(tuple), since=st.none() | st.datetimes(timezones=st.just(UTC)),
-    level=st.integers(1, 4), timeout_s=st.integers(1, 10**9), gpus=st.integers(0, 1_024), passive=st.booleans(),
-)  # fmt: skip
+    focus=st.lists(NAMES, max_size=80).map(tuple),
+    since=st.none() | st.datetimes(timezones=st.just(UTC)),
+    level=st.integers(1, 4),
+    timeout_s=st.integers(1, 10**9),
+    gpus=st.integers(0, 1_024),
+    passive=st.booleans(),
+)
 @example(("0000:10:00", "an", "00000000:AB:00.0", "cuda:3", "GPU-5e"), datetime.max.replace(tzinfo=UTC), 2, 1, 8, False)
 def test_every_request_for_a_check_is_one_that_the_check_can_read(
     focus: tuple[str, ...], since: datetime | None, level: int, timeout_s: int, gpus: int, passive: bool
@@ -43,7 +50,7 @@ def test_every_request_for_a_check_is_one_that_the_check_can_read(
     sent = environment_of(
         check_request(CLUSTER, CheckTask(CHECK_TASK, "bucket", level, True, timeout_s), machine, CHECK, 0)
     )
-    read = health_check.Settings.from_environment(sent)
+    read = health_check.CheckSettings.from_environment(sent)
     assert read.unread == ()
     assert (read.check_id, read.instance_id, read.expected_gpus) == (CHECK, A, gpus)
     assert (read.level, read.since) == (0 if passive else level, since)
@@ -65,7 +72,7 @@ def test_the_limits_are_those_of_the_check() -> None:
     slow = replace(PRESETS[Preset.ADAPTIVE], check_timeout_s=10**6)
     task = CheckTask(CHECK_TASK, "bucket", 4, True, slow.check_timeout_s)
     sent = environment_of(check_request(CLUSTER, task, instance(), CHECK, 0))
-    assert health_check.Settings.from_environment(sent).timeout_s == int(sent["CHECK_TIMEOUT_S"])
+    assert health_check.CheckSettings.from_environment(sent).timeout_s == int(sent["CHECK_TIMEOUT_S"])
 
 
 @pytest.mark.parametrize("said", ["XID 79 on an unknown GPU", "XID 79 on 0000:10:00, 3 times within a day"])

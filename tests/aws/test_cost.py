@@ -14,18 +14,18 @@ from typing import Any
 
 import boto3
 import pytest
-from gpu_recovery import tasks
 from gpu_recovery.aws.actions import AwsActions
-from gpu_recovery.aws.settings import Settings
+from gpu_recovery.aws.ecs_events import instance_fact, task_fact
+from gpu_recovery.aws.settings import LambdaSettings
 from gpu_recovery.aws.store import DynamoStore
-from gpu_recovery.aws.task_facts import instance_fact, task_fact
-from gpu_recovery.core.job import machine as job_machine
+from gpu_recovery.core.identifiers import attempt_id
+from gpu_recovery.core.job import state_machine
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import Job, JobStatus
-from gpu_recovery.core.names import attempt_id
-from gpu_recovery.reconcile import reconcile
+from gpu_recovery.ecs_events import tasks
+from gpu_recovery.reconciler.reconcile import reconcile
 from gpu_recovery.recovery import Recovery
-from gpu_recovery.scheduling import schedule
+from gpu_recovery.scheduler.schedule import schedule
 from moto import mock_aws
 from moto.dynamodb.parsing.reserved_keywords import ReservedKeywords
 
@@ -42,22 +42,22 @@ PACKAGE_BYTES_MAX = 1_000_000
 class Silent:
     """Nobody reads the log here."""
 
-    def created(self, decision: Any) -> None:
+    def job_created(self, decision: Any) -> None:
         """Said to nobody."""
 
     def decided(self, record: Any, event: Any, decision: Any) -> None:
         """Said to nobody."""
 
-    def opened(self, record: Any, now: datetime) -> None:
+    def record_due(self, record: Any, now: datetime) -> None:
         """Said to nobody."""
 
-    def braked(self, fleet: Any, now: datetime) -> None:
+    def fleet_checked(self, fleet: Any, now: datetime) -> None:
         """Said to nobody."""
 
-    def said(self, record: Any, command: Any, failure: Exception | None) -> None:
+    def notified(self, record: Any, command: Any, failure: Exception | None) -> None:
         """Said to nobody."""
 
-    def unknown(self, record_id: str, event: Any) -> None:
+    def unknown_record(self, record_id: str, event: Any) -> None:
         """Said to nobody."""
 
 
@@ -79,7 +79,7 @@ class World:
     def machine(self, event: dict[str, Any]) -> CountedAws:
         """What one container-instance event costs."""
         self.aws.forget()
-        self.recovery.tell(*instance_fact(event["detail"], NOW))
+        self.recovery.handle(*instance_fact(event["detail"], NOW))
         return self.aws
 
     def job(self) -> Job:
@@ -103,7 +103,7 @@ def counted_world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """Empty tables, and nothing called yet."""
     aws = CountedAws()
     monkeypatch.setattr(boto3, "client", aws.client)
-    told = Settings.from_environment(FUNCTION)
+    told = LambdaSettings.from_environment(FUNCTION)
     with mock_aws():
         client = aws.client("dynamodb")
         create_tables(client, told.job_table, told.instance_table)
@@ -223,8 +223,8 @@ def incident(world: World) -> CountedAws:
     world.aws.forget()
     machines = [f"i-0{rank:016x}" for rank in range(2)]
     for machine in machines:
-        world.recovery.tell(*instance_fact(instance_event(machine, 1)["detail"], NOW))
-    world.recovery.create_job(job_machine.created(JOB, spec(), world.recovery.policy, NOW), '{"workload": "sft"}')
+        world.recovery.handle(*instance_fact(instance_event(machine, 1)["detail"], NOW))
+    world.recovery.create_job(state_machine.created(JOB, spec(), world.recovery.policy, NOW), '{"workload": "sft"}')
     assert schedule(world.recovery) == 1
     told: list[dict[str, Any]] = [rank_event(JOB, 1, rank, "RUNNING") for rank in range(2)]
     told += [rank_event(JOB, 1, rank, "STOPPED", exit_code=139) for rank in range(2)]
@@ -234,7 +234,7 @@ def incident(world: World) -> CountedAws:
         check_id = f"check/{machine}/1"
         world.aws.documents[f"verdicts/{check_id}.json"] = {"check_id": check_id, "outcome": "HEALTHY"}
         tasks.check_changed(world.recovery, task_fact(check_event(machine, 1, 0)["detail"], NOW))
-    world.now += timedelta(seconds=world.recovery.policy.look_s)
+    world.now += timedelta(seconds=world.recovery.policy.poll_interval_s)
     reconcile(world.recovery)
     assert schedule(world.recovery) == 1
     for event in [rank_event(JOB, 2, r, s, exit_code=0) for s in ("RUNNING", "STOPPED") for r in range(2)]:

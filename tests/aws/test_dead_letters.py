@@ -12,8 +12,8 @@ from botocore.exceptions import ClientError
 from botocore.stub import ANY, Stubber
 from gpu_recovery.aws import dead_letters
 from gpu_recovery.aws.dead_letters import AwsDeadLetters
-from gpu_recovery.aws.settings import Settings, SettingsMissing
-from gpu_recovery.redriving import Grave, LetterRefused, redrive
+from gpu_recovery.aws.settings import LambdaSettings, LambdaSettingsMissing
+from gpu_recovery.job_api.redrive import DeadLetterQueue, DeadLetterRefused, redrive
 from moto import mock_aws
 
 from tests.aws.environment import CREDENTIALS, FUNCTION
@@ -46,7 +46,7 @@ def queues(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
 @pytest.fixture
 def letters(queues: dict[str, str]) -> AwsDeadLetters:
     """As the API makes them."""
-    return AwsDeadLetters(Settings.from_environment(FUNCTION | queues))
+    return AwsDeadLetters(LambdaSettings.from_environment(FUNCTION | queues))
 
 
 def send(url: str, body: Any, **more: Any) -> None:
@@ -66,18 +66,18 @@ def test_a_letter_comes_with_the_attributes_that_eventbridge_gave_it(
     """They alone say whom it was for."""
     attribute = {"TARGET_ARN": {"DataType": "String", "StringValue": ARN}}
     send(queues["UNDELIVERED_QUEUE_URL"], EVENT, MessageAttributes=attribute)
-    (letter,) = letters.receive(Grave.UNDELIVERED, 10, 30)
+    (letter,) = letters.receive(DeadLetterQueue.UNDELIVERED, 10, 30)
     assert (letter.attributes, json.loads(letter.body)) == ({"TARGET_ARN": ARN}, EVENT)
-    assert letters.receive(Grave.UNDELIVERED, 10, 30) == []
+    assert letters.receive(DeadLetterQueue.UNDELIVERED, 10, 30) == []
     letters.delete(letter)
-    assert letters.depth(Grave.UNDELIVERED) == 0
+    assert letters.depth(DeadLetterQueue.UNDELIVERED) == 0
 
 
 def test_a_look_hides_nothing(letters: AwsDeadLetters, queues: dict[str, str]) -> None:
     """The redrive that follows must find what the look has found."""
     send(queues["FAILED_QUEUE_URL"], EVENT)
-    assert letters.depth(Grave.FAILED) == 1
-    first, second = letters.receive(Grave.FAILED, 10, 0), letters.receive(Grave.FAILED, 10, 0)
+    assert letters.depth(DeadLetterQueue.FAILED) == 1
+    first, second = letters.receive(DeadLetterQueue.FAILED, 10, 0), letters.receive(DeadLetterQueue.FAILED, 10, 0)
     assert [one.message_id for one in first] == [one.message_id for one in second] != []
 
 
@@ -86,11 +86,11 @@ def test_a_call_for_the_scheduler_goes_into_its_one_group(letters: AwsDeadLetter
     grave = queues["SCHEDULER_DEAD_LETTERS_URL"]
     send(grave, {"key": "a"}, MessageGroupId="scheduler", MessageDeduplicationId="1")
     send(grave, {"key": "a"}, MessageGroupId="scheduler", MessageDeduplicationId="2")
-    assert len(list(redrive(letters, (Grave.SCHEDULER,), 10))) == 2
+    assert len(list(redrive(letters, (DeadLetterQueue.SCHEDULER,), 10))) == 2
     called = visible(queues["SCHEDULER_QUEUE_URL"])
     assert len(called) == 2
     assert {one["Attributes"]["MessageGroupId"] for one in called} == {"scheduler"}
-    assert letters.depth(Grave.SCHEDULER) == 0
+    assert letters.depth(DeadLetterQueue.SCHEDULER) == 0
 
 
 def test_a_failed_event_is_invoked_asynchronously_and_then_deleted(
@@ -101,22 +101,29 @@ def test_a_failed_event_is_invoked_asynchronously_and_then_deleted(
     asked = {"FunctionName": ARN, "InvocationType": "Event", "Payload": json.dumps(EVENT).encode()}
     with Stubber(dead_letters._lambda()) as awslambda:
         awslambda.add_response("invoke", {"StatusCode": 202}, asked)
-        (fate,) = redrive(letters, (Grave.FAILED,), 10)
+        (fate,) = redrive(letters, (DeadLetterQueue.FAILED,), 10)
         awslambda.assert_no_pending_responses()
     assert fate.why == ""
-    assert letters.depth(Grave.FAILED) == 0
+    assert letters.depth(DeadLetterQueue.FAILED) == 0
 
 
 @pytest.mark.parametrize(
     ("code", "error"),
-    [("ResourceNotFoundException", LetterRefused), ("AccessDeniedException", LetterRefused),
-     ("ServiceException", ClientError)],
-)  # fmt: skip
+    [
+        ("ResourceNotFoundException", DeadLetterRefused),
+        ("AccessDeniedException", DeadLetterRefused),
+        ("ServiceException", ClientError),
+    ],
+)
 def test_a_no_for_good_is_told_apart_from_trouble(letters: AwsDeadLetters, code: str, error: type[Exception]) -> None:
     """A function that is gone is the letter's problem; a service in trouble is the operator's, who tries again."""
     with Stubber(dead_letters._lambda()) as awslambda:
-        awslambda.add_client_error("invoke", code, http_status_code=400, expected_params={
-            "FunctionName": ARN, "InvocationType": "Event", "Payload": ANY})  # fmt: skip
+        awslambda.add_client_error(
+            "invoke",
+            code,
+            http_status_code=400,
+            expected_params={"FunctionName": ARN, "InvocationType": "Event", "Payload": ANY},
+        )
         with pytest.raises(error):
             letters.invoke(ARN, "{}")
 
@@ -124,5 +131,5 @@ def test_a_no_for_good_is_told_apart_from_trouble(letters: AwsDeadLetters, code:
 def test_a_queue_that_the_function_is_not_told_of_is_an_error(queues: dict[str, str]) -> None:
     """Only the API's environment names them."""
     without = {name: value for name, value in (FUNCTION | queues).items() if name != "FAILED_QUEUE_URL"}
-    with pytest.raises(SettingsMissing, match="failed"):
-        AwsDeadLetters(Settings.from_environment(without)).depth(Grave.FAILED)
+    with pytest.raises(LambdaSettingsMissing, match="failed"):
+        AwsDeadLetters(LambdaSettings.from_environment(without)).depth(DeadLetterQueue.FAILED)

@@ -15,7 +15,7 @@ from gpu_recovery.aws.ecs import PARALLEL, in_parallel
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.ports import CursorInvalid
+from gpu_recovery.ports.errors import CursorInvalid
 
 from tests.aws.records import JOB, instance, job, later
 
@@ -33,7 +33,7 @@ class Meddling:
 
 def meddled(store: DynamoStore, operation: str, meddle: Callable[[Any, dict[str, Any]], Any]) -> DynamoStore:
     """The same tables through a meddling client."""
-    return DynamoStore(Meddling(store.jobs.client, operation, meddle), store.jobs.name, store.machines.name)
+    return DynamoStore(Meddling(store.jobs.client, operation, meddle), store.jobs.name, store.table.name)
 
 
 def one_at_a_time(call: Any, request: dict[str, Any]) -> Any:
@@ -104,7 +104,7 @@ def test_a_forged_place_in_a_listing_is_refused(moto_store: DynamoStore, queued_
         ("put_item", lambda store: store.create_job(job(), "")),
         ("put_item", lambda store: store.save_job(job())),
         ("update_item", lambda store: store.add_running(JOB, 1, 0)),
-        ("update_item", lambda store: store.settle_job(job(), (), {})),
+        ("update_item", lambda store: store.remove_finished_job_commands(job(), (), {})),
         ("get_item", lambda store: store.load_job(JOB)),
     ],
 )

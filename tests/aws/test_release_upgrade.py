@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_recovery.aws.items import SCHEMA, ItemUnreadable, encode
+from gpu_recovery.aws.dynamodb import typed
+from gpu_recovery.aws.item_codec import SCHEMA, ItemUnreadable, encode
 from gpu_recovery.aws.store import DynamoStore
-from gpu_recovery.aws.tables import typed
 
 ITEMS = json.loads((Path(__file__).parent / "items_schema_1.json").read_text())
 KEYS = {"job": ("job_id_rank", "job_id"), "instance": ("container_inst_id", "instance_id")}
@@ -22,7 +22,7 @@ KEYS = {"job": ("job_id_rank", "job_id"), "instance": ("container_inst_id", "ins
 
 def _put(store: DynamoStore, kind: str, item: Mapping[str, Any]) -> str:
     """Store the item as it is, below the code that reads and writes records; its key."""
-    table = store.jobs if kind == "job" else store.machines
+    table = store.jobs if kind == "job" else store.table
     table.client.put_item(TableName=table.name, Item=typed(dict(item)))
     return str(item[KEYS[kind][0]])
 
@@ -68,7 +68,7 @@ def test_a_record_moves_to_the_new_schema_when_it_is_next_written(moto_store: Dy
     """The old revision is what the write is conditional on, so neither release overwrites the other."""
     record = _load(moto_store, kind, _put(moto_store, kind, ITEMS[kind]))
     saved = moto_store.save_job(record) if kind == "job" else moto_store.save_instance(record)
-    table = moto_store.jobs if kind == "job" else moto_store.machines
+    table = moto_store.jobs if kind == "job" else moto_store.table
     item = table.get(ITEMS[kind][KEYS[kind][0]])
     assert item is not None
     assert (item["schema"], saved.revision) == (SCHEMA, ITEMS[kind]["revision"] + 1)

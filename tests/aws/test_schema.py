@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from gpu_recovery.aws.items import SCHEMA, ItemUnreadable
+from gpu_recovery.aws.dynamodb import Table, plain, typed
+from gpu_recovery.aws.item_codec import SCHEMA, ItemUnreadable
 from gpu_recovery.aws.store import DynamoStore
-from gpu_recovery.aws.tables import Table, plain, typed
-from gpu_recovery.core.check import CheckOutcome
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.fleet import Fleet
+from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 
@@ -37,7 +37,7 @@ def store(moto_store: DynamoStore) -> DynamoStore:
 
 
 def table_of(store: DynamoStore, key: str) -> Table:
-    return store.jobs if key.startswith(JOB) else store.machines
+    return store.jobs if key.startswith(JOB) else store.table
 
 
 def item(store: DynamoStore, key: str) -> dict[str, Any]:
@@ -92,10 +92,11 @@ def test_a_newer_record_among_listed_ones_is_an_error(store: DynamoStore) -> Non
 @pytest.mark.parametrize(
     "add",
     [
-        lambda store: store.add_running(JOB, 1, 0), lambda store: store.add_stopped(JOB, 1, 0, failure(0)),
+        lambda store: store.add_running(JOB, 1, 0),
+        lambda store: store.add_stopped(JOB, 1, 0, failure(0)),
         lambda store: store.add_checked(JOB, 1, 0, Checked(CheckOutcome.HEALTHY, "")),
     ],
-)  # fmt: skip
+)
 def test_the_progress_of_a_newer_release_is_not_understood_after_an_addition_either(
     store: DynamoStore, add: Callable[[DynamoStore], Any]
 ) -> None:
@@ -119,11 +120,14 @@ def test_an_item_without_what_its_record_needs_is_named_with_the_key(
 @pytest.mark.parametrize(
     ("kind", "changes"),
     [
-        ("job", {"status": "DREAMING"}), ("job", {"spec": "text"}), ("instance", {"epoch": "two"}),
-        ("instance", {"commands": {"x/1/1": {"acting_until": "soon"}}}), ("plan", {"instances": 7}),
+        ("job", {"status": "DREAMING"}),
+        ("job", {"spec": "text"}),
+        ("instance", {"epoch": "two"}),
+        ("instance", {"commands": {"x/1/1": {"acting_until": "soon"}}}),
+        ("plan", {"instances": 7}),
         ("fleet", {"opened_at": "yesterday"}),
     ],
-)  # fmt: skip
+)
 def test_an_item_that_is_not_what_it_must_be_is_named(store: DynamoStore, kind: str, changes: dict[str, Any]) -> None:
     """Whoever wrote it: somebody has to find it."""
     key, load = LOADS[kind]

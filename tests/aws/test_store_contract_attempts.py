@@ -6,10 +6,10 @@ from dataclasses import replace
 from itertools import permutations
 
 import pytest
-from gpu_recovery.core.attempt import Progress
-from gpu_recovery.core.check import CheckOutcome
+from gpu_recovery.core.attempt import AttemptProgress
+from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.task import EndingKind
-from gpu_recovery.ports import Store
+from gpu_recovery.ports.store import Store
 
 from tests.aws.records import JOB, OTHER_JOB, checked, failure, plan
 
@@ -18,7 +18,7 @@ def test_an_attempt_begins_with_its_plan_and_an_empty_progress(store: Store) -> 
     """Both can be read back, and other attempts cannot."""
     assert store.begin_attempt(plan()) == plan()
     assert store.load_plan(JOB, 1) == plan()
-    assert store.load_progress(JOB, 1) == Progress(JOB, 1, world=2)
+    assert store.load_progress(JOB, 1) == AttemptProgress(JOB, 1, world=2)
     assert store.load_plan(JOB, 2) is None
     assert store.load_progress(OTHER_JOB, 1) is None
 
@@ -82,7 +82,7 @@ def test_a_running_rank_counts_once(store: Store) -> None:
     """The second word of it is None; the first carries the progress afterwards."""
     store.begin_attempt(plan())
     first = store.add_running(JOB, 1, 1)
-    assert first is not None and first.after.running == {1} and not first.first_failure
+    assert first is not None and first.progress.running == {1} and not first.first_failure
     assert store.add_running(JOB, 1, 1) is None
 
 
@@ -100,7 +100,7 @@ def test_a_rank_ends_once(store: Store) -> None:
     store.begin_attempt(plan())
     store.add_running(JOB, 1, 0)
     first = store.add_stopped(JOB, 1, 0, None)
-    assert first is not None and first.after.stopped == {0} and first.after.running == {0}
+    assert first is not None and first.progress.stopped == {0} and first.progress.running == {0}
     assert store.add_stopped(JOB, 1, 0, None) is None
     assert store.add_stopped(JOB, 1, 0, failure(0)) is None
     progress = store.load_progress(JOB, 1)
@@ -132,7 +132,7 @@ def test_what_ended_by_itself_is_counted_once_and_what_was_stopped_is_not(store:
     for rank, failed in ((0, None), (1, failure(1)), (2, ours), (3, failure(3))):
         first, again = store.add_stopped(JOB, 1, rank, failed), store.add_stopped(JOB, 1, rank, failed)
         assert first is not None and again is None
-        counts.append(first.after.own_ends)
+        counts.append(first.progress.own_ends)
     progress = store.load_progress(JOB, 1)
     assert counts == [0, 1, 1, 2] and progress is not None and progress.own_ends == 2
 
@@ -141,16 +141,16 @@ def test_the_addition_that_completes_a_set_shows_it_complete(store: Store) -> No
     """Whoever adds last, and nobody else, sees the whole gang."""
     store.begin_attempt(plan(world=3))
     ended = [store.add_stopped(JOB, 1, rank, None) for rank in (2, 0, 1)]
-    assert [one is not None and one.after.all_stopped for one in ended] == [False, False, True]
+    assert [one is not None and one.progress.all_stopped for one in ended] == [False, False, True]
     results = [store.add_checked(JOB, 1, rank, checked()) for rank in (1, 2, 0)]
-    assert [one is not None and one.after.all_checked for one in results] == [False, False, True]
+    assert [one is not None and one.progress.all_checked for one in results] == [False, False, True]
 
 
 def test_the_first_result_of_a_check_stays(store: Store) -> None:
     """A second result for the same rank is None."""
     store.begin_attempt(plan())
     first = store.add_checked(JOB, 1, 0, checked(CheckOutcome.REBOOT))
-    assert first is not None and first.after.checked == {0: checked(CheckOutcome.REBOOT)}
+    assert first is not None and first.progress.checked == {0: checked(CheckOutcome.REBOOT)}
     assert store.add_checked(JOB, 1, 0, checked()) is None
     progress = store.load_progress(JOB, 1)
     assert progress is not None and progress.checked == {0: checked(CheckOutcome.REBOOT)}
@@ -161,4 +161,4 @@ def test_attempts_of_one_job_do_not_touch_each_other(store: Store) -> None:
     store.begin_attempt(plan(attempt=1))
     store.begin_attempt(plan(attempt=2))
     store.add_stopped(JOB, 1, 0, failure(0))
-    assert store.load_progress(JOB, 2) == Progress(JOB, 2, world=2)
+    assert store.load_progress(JOB, 2) == AttemptProgress(JOB, 2, world=2)

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 from gpu_recovery.core import commands
 from gpu_recovery.core.fleet import Fleet, Pause
+from gpu_recovery.core.instance.fault_history import signal_at
 from gpu_recovery.core.instance.lemons import LemonSignal
-from gpu_recovery.core.instance.past import noticed
 from gpu_recovery.core.instance.record import CheckRun, EcsStatus, Instance, InstanceStatus, Reboot
-from gpu_recovery.ports import StaleRecord, Store
+from gpu_recovery.ports.errors import StaleRecord
+from gpu_recovery.ports.store import Store
 
 from tests.aws.records import JOB, NOW, OTHER_JOB, A, B, claim, instance, later, pending
 
@@ -32,10 +33,17 @@ def read(store: Store, instance_id: str = A) -> Instance:
 def test_an_instance_is_read_back_whole(store: Store) -> None:
     """Every field survives."""
     record = instance(
-        status=InstanceStatus.REBOOTING, claims={JOB: claim()}, reserved_for=OTHER_JOB, reboots=(NOW, later(1)),
-        check=CheckRun("check/i-0a/1", JOB, 1), reboot=Reboot(NOW, "boot-1", JOB, 1, deadline_at=later(9)),
-        boot_id="boot-1", booted_at=later(-99), commands=(pending(A, 1, commands.RebootInstance(1)),), epoch=1,
-    )  # fmt: skip
+        status=InstanceStatus.REBOOTING,
+        claims={JOB: claim()},
+        reserved_for=OTHER_JOB,
+        reboots=(NOW, later(1)),
+        check=CheckRun("check/i-0a/1", JOB, 1),
+        reboot=Reboot(NOW, "boot-1", JOB, 1, deadline_at=later(9)),
+        boot_id="boot-1",
+        booted_at=later(-99),
+        commands=(pending(A, 1, commands.RebootInstance(1)),),
+        epoch=1,
+    )
     assert kept(store, record) == replace(record, revision=1)
 
 
@@ -65,7 +73,7 @@ def test_settling_an_instance_takes_out_the_done_command_only(store: Store) -> N
     """Whoever wrote it since keeps his change; a deferred command counts its refusal."""
     record = kept(store, instance(commands=(pending(A, 1), pending(A, 2, commands.RunCheck("check/i-0a/1")))))
     store.save_instance(replace(record, agent_connected=False))
-    store.settle_instance(record, (f"{A}/1/1",), {f"{A}/1/2": later(10)})
+    store.remove_finished_instance_commands(record, (f"{A}/1/1",), {f"{A}/1/2": later(10)})
     after = read(store)
     assert not after.agent_connected
     assert [(c.command_id, c.refusals, c.acting_until) for c in after.commands] == [(f"{A}/1/2", 1, later(10))]
@@ -77,7 +85,7 @@ def test_due_instances_are_exactly_those_whose_time_has_come(store: Store) -> No
     kept(store, instance(B, look_at=later(7)))
     assert set(store.due_instances(later(4))) == set()
     assert set(store.due_instances(later(5))) == {A}
-    store.settle_instance(first, (f"{A}/1/1",), {})
+    store.remove_finished_instance_commands(first, (f"{A}/1/1",), {})
     assert set(store.due_instances(later(7))) == {B}
     assert set(store.due_instances(later(50))) == {A, B}
 
@@ -86,9 +94,15 @@ def test_due_instances_are_exactly_those_whose_time_has_come(store: Store) -> No
 
 
 BRAKES = Fleet(
-    gpu_instances=40, repairing=frozenset({A, B}), repairs=(NOW, later(1)), blamed={A: NOW, B: later(2)},
-    opened_at=later(3), opened_because="2 of 40 instances looked bad", probe=A, pause=Pause("ana", "a visit", later(4)),
-)  # fmt: skip
+    gpu_instances=40,
+    repairing=frozenset({A, B}),
+    repairs=(NOW, later(1)),
+    blamed={A: NOW, B: later(2)},
+    opened_at=later(3),
+    opened_because="2 of 40 instances looked bad",
+    probe=A,
+    pause=Pause("ana", "a visit", later(4)),
+)
 
 
 def test_the_brakes_are_blank_before_anybody_wrote_them(store: Store) -> None:
@@ -125,8 +139,10 @@ def test_a_repair_and_its_place_in_the_budget_are_written_together(store: Store)
     """The instance, new or known, and the brakes: each with its next revision."""
     first = store.save_instance(instance(status=InstanceStatus.REBOOTING), Fleet(repairing=frozenset({A})))
     assert (first.revision, read(store), store.load_fleet()) == (
-        1, first, Fleet(revision=1, repairing=frozenset({A})),
-    )  # fmt: skip
+        1,
+        first,
+        Fleet(revision=1, repairing=frozenset({A})),
+    )
     second = store.save_instance(replace(first, reason="healed"), replace(store.load_fleet(), repairing=frozenset()))
     assert (second.revision, read(store), store.load_fleet()) == (2, second, Fleet(revision=2))
 
@@ -196,11 +212,14 @@ def test_another_attempt_of_the_same_job_is_another_claim(store: Store) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"epoch": 3}, {"claims": {OTHER_JOB: claim()}}, {"reserved_for": OTHER_JOB},
-        {"ecs_status": EcsStatus.DRAINING}, {"ecs_status": "INACTIVE"},
+        {"epoch": 3},
+        {"claims": {OTHER_JOB: claim()}},
+        {"reserved_for": OTHER_JOB},
+        {"ecs_status": EcsStatus.DRAINING},
+        {"ecs_status": "INACTIVE"},
         *({"status": status} for status in InstanceStatus if status is not InstanceStatus.AVAILABLE),
     ],
-)  # fmt: skip
+)
 def test_an_instance_that_is_not_free_cannot_be_claimed(store: Store, changes: dict[str, object]) -> None:
     """Another epoch, claim, reservation or status, or one that ECS does not place on."""
     before = kept(store, instance(**{"epoch": 2} | changes))
@@ -276,13 +295,13 @@ def test_releasing_twice_or_nothing_is_no_error(store: Store) -> None:
 
 def test_what_a_job_leaves_out_is_remembered_with_the_write_that_takes_its_claim(store: Store) -> None:
     """Beside what was remembered before; once, however often it is given back, and not where the claim stays."""
-    known = noticed(NOW, LemonSignal.OUT)
+    known = signal_at(NOW, LemonSignal.OUT)
     kept(store, instance(claims={JOB: claim()}, past=(known,), reserved_for=JOB))
     store.release_instance(A, JOB, True, 1, later(5))
     assert read(store).past == (known,)
     for _ in range(2):
         store.release_instance(A, JOB, False, 1, later(5))
-    assert read(store).past == (known, noticed(later(5), LemonSignal.LEFT_OUT))
+    assert read(store).past == (known, signal_at(later(5), LemonSignal.LEFT_OUT))
     assert read(store).claims == {}
 
 
@@ -295,7 +314,7 @@ def test_a_later_attempts_machine_is_not_left_out_by_an_earlier_one(store: Store
 
 def test_what_is_remembered_of_an_instance_comes_back_as_it_was_kept(store: Store) -> None:
     """To the second, which is what a score is made of."""
-    past = tuple(noticed(later(n), kind) for n, kind in enumerate(LemonSignal))
+    past = tuple(signal_at(later(n), kind) for n, kind in enumerate(LemonSignal))
     kept(store, instance(past=past))
     assert read(store).past == past
 

@@ -8,7 +8,9 @@ import pytest
 from gpu_recovery.core import commands
 from gpu_recovery.core.job.record import LIVE, Job, JobStatus
 from gpu_recovery.core.job.spec import Backend
-from gpu_recovery.ports import LISTED, CursorInvalid, StaleRecord, Store
+from gpu_recovery.ports.errors import CursorInvalid, StaleRecord
+from gpu_recovery.ports.store import Store
+from gpu_recovery.ports.values import LISTED_STATUSES
 
 from tests.aws.records import JOB, NOW, OTHER_JOB, checked, failure, job, later, pending, plan
 
@@ -39,9 +41,15 @@ def test_the_text_that_a_job_was_submitted_with_is_kept(store: Store) -> None:
 def test_a_created_job_is_read_back_whole(store: Store) -> None:
     """Every field survives, and the first revision is 1."""
     record = job(
-        status=JobStatus.STOPPING, attempt=2, instances=("i-1", "i-2"), attempts_uncounted={"INTERRUPTED": 1},
-        repaired={"i-1": True}, failure=failure(1), deadline_at=later(5), commands=(pending(JOB, 1),),
-    )  # fmt: skip
+        status=JobStatus.STOPPING,
+        attempt=2,
+        instances=("i-1", "i-2"),
+        attempts_uncounted={"INTERRUPTED": 1},
+        repaired={"i-1": True},
+        failure=failure(1),
+        deadline_at=later(5),
+        commands=(pending(JOB, 1),),
+    )
     assert store.create_job(record, '{"workload": "sft"}')
     assert store.load_job(JOB) == replace(record, revision=1)
 
@@ -102,7 +110,7 @@ def test_commands_come_back_in_the_order_they_were_given(store: Store) -> None:
 def test_settled_commands_are_gone_and_the_rest_stays(store: Store) -> None:
     """Only what is named is taken out."""
     record = kept(store, job(commands=(pending(JOB, 1), pending(JOB, 2), pending(JOB, 3))))
-    store.settle_job(record, (f"{JOB}/1/1", f"{JOB}/1/3"), {})
+    store.remove_finished_job_commands(record, (f"{JOB}/1/1", f"{JOB}/1/3"), {})
     loaded = store.load_job(JOB)
     assert loaded is not None and ids(loaded.commands) == [f"{JOB}/1/2"]
     assert replace(loaded, commands=(), revision=0) == replace(record, commands=(), revision=0)
@@ -111,7 +119,7 @@ def test_settled_commands_are_gone_and_the_rest_stays(store: Store) -> None:
 def test_settling_refuses_whoever_read_before_it(store: Store) -> None:
     """A writer with the commands still in hand cannot bring a settled one back."""
     record = kept(store, job(commands=(pending(JOB, 1),)))
-    store.settle_job(record, (f"{JOB}/1/1",), {})
+    store.remove_finished_job_commands(record, (f"{JOB}/1/1",), {})
     with pytest.raises(StaleRecord):
         store.save_job(replace(record, reason="would bring the command back"))
     loaded = store.load_job(JOB)
@@ -125,7 +133,7 @@ def test_settling_after_somebody_else_wrote_keeps_their_change(store: Store) -> 
         record, status=JobStatus.CANCELED, reason="theirs", commands=(*record.commands, pending(JOB, 1, version=2))
     )
     store.save_job(theirs)
-    store.settle_job(record, (f"{JOB}/1/1",), {})
+    store.remove_finished_job_commands(record, (f"{JOB}/1/1",), {})
     loaded = store.load_job(JOB)
     assert loaded is not None
     assert (loaded.status, loaded.reason) == (JobStatus.CANCELED, "theirs")
@@ -135,13 +143,13 @@ def test_settling_after_somebody_else_wrote_keeps_their_change(store: Store) -> 
 def test_a_deferred_command_counts_a_refusal_and_waits(store: Store) -> None:
     """It keeps its tries, its refusals rise by one, and it may not be acted on before the time given."""
     record = kept(store, job(commands=(pending(JOB, 1), pending(JOB, 2))))
-    store.settle_job(record, (f"{JOB}/1/1",), {f"{JOB}/1/2": later(10)})
+    store.remove_finished_job_commands(record, (f"{JOB}/1/1",), {f"{JOB}/1/2": later(10)})
     again = store.load_job(JOB)
     assert again is not None
     assert [(c.command_id, c.refusals, c.tries, c.acting_until) for c in again.commands] == [
         (f"{JOB}/1/2", 1, 1, later(10))
     ]
-    store.settle_job(again, (), {f"{JOB}/1/2": later(20)})
+    store.remove_finished_job_commands(again, (), {f"{JOB}/1/2": later(20)})
     last = store.load_job(JOB)
     assert last is not None and [(c.refusals, c.acting_until) for c in last.commands] == [(2, later(20))]
 
@@ -150,7 +158,7 @@ def test_a_command_is_deferred_although_somebody_else_wrote(store: Store) -> Non
     """The refusal is not lost with the race."""
     record = kept(store, job(commands=(pending(JOB, 1), pending(JOB, 2))))
     store.save_job(replace(record, reason="theirs"))
-    store.settle_job(record, (f"{JOB}/1/1",), {f"{JOB}/1/2": later(10)})
+    store.remove_finished_job_commands(record, (f"{JOB}/1/1",), {f"{JOB}/1/2": later(10)})
     loaded = store.load_job(JOB)
     assert loaded is not None and loaded.reason == "theirs"
     assert [(c.command_id, c.refusals, c.acting_until) for c in loaded.commands] == [(f"{JOB}/1/2", 1, later(10))]
@@ -160,7 +168,7 @@ def test_settling_does_not_bring_a_deferred_command_back(store: Store) -> None:
     """What others have taken out stays out, and what is done is taken out all the same."""
     record = kept(store, job(commands=(pending(JOB, 1), pending(JOB, 2))))
     store.save_job(replace(record, commands=(record.commands[0],)))
-    store.settle_job(record, (f"{JOB}/1/1",), {f"{JOB}/1/2": later(10)})
+    store.remove_finished_job_commands(record, (f"{JOB}/1/1",), {f"{JOB}/1/2": later(10)})
     loaded = store.load_job(JOB)
     assert loaded is not None and loaded.commands == ()
 
@@ -168,8 +176,8 @@ def test_settling_does_not_bring_a_deferred_command_back(store: Store) -> None:
 def test_settling_what_is_settled_changes_nothing(store: Store) -> None:
     """A second settle of the same commands is no error."""
     record = kept(store, job(commands=(pending(JOB, 1), pending(JOB, 2))))
-    store.settle_job(record, (f"{JOB}/1/1",), {})
-    store.settle_job(record, (f"{JOB}/1/1",), {})
+    store.remove_finished_job_commands(record, (f"{JOB}/1/1",), {})
+    store.remove_finished_job_commands(record, (f"{JOB}/1/1",), {})
     loaded = store.load_job(JOB)
     assert loaded is not None and ids(loaded.commands) == [f"{JOB}/1/2"]
 
@@ -177,15 +185,15 @@ def test_settling_what_is_settled_changes_nothing(store: Store) -> None:
 def test_settling_nothing_is_no_error(store: Store) -> None:
     """The reconciler settles nothing to correct a due time."""
     record = kept(store, job())
-    store.settle_job(record, (), {})
-    store.settle_job(record, (), {})
+    store.remove_finished_job_commands(record, (), {})
+    store.remove_finished_job_commands(record, (), {})
     loaded = store.load_job(JOB)
     assert loaded is not None and replace(loaded, revision=0) == replace(record, revision=0)
 
 
 def test_settling_a_job_that_is_not_there_makes_none(store: Store) -> None:
     """A conditional write on nothing leaves nothing."""
-    store.settle_job(job(revision=1), (f"{JOB}/1/1",), {})
+    store.remove_finished_job_commands(job(revision=1), (f"{JOB}/1/1",), {})
     assert store.load_job(JOB) is None
 
 
@@ -210,8 +218,8 @@ def test_a_settled_record_is_not_due_until_its_next_time(store: Store) -> None:
     waiting = kept(store, job(JOB, deadline_at=later(50), commands=(pending(JOB, 1, until=5),)))
     ended = kept(store, job(OTHER_JOB, commands=(pending(OTHER_JOB, 1, until=5),)))
     assert set(store.due_jobs(later(5))) == {JOB, OTHER_JOB}
-    store.settle_job(waiting, (f"{JOB}/1/1",), {})
-    store.settle_job(ended, (f"{OTHER_JOB}/1/1",), {})
+    store.remove_finished_job_commands(waiting, (f"{JOB}/1/1",), {})
+    store.remove_finished_job_commands(ended, (f"{OTHER_JOB}/1/1",), {})
     assert set(store.due_jobs(later(49))) == set()
     assert set(store.due_jobs(later(50))) == {JOB}
 
@@ -220,7 +228,7 @@ def test_settling_leaves_others_their_due_time(store: Store) -> None:
     """Whoever read an older record does not know when the newer one is due."""
     record = kept(store, job(commands=(pending(JOB, 1, until=30), pending(JOB, 2, until=40))))
     store.save_job(replace(record, deadline_at=later(20)))
-    store.settle_job(record, (f"{JOB}/1/1",), {f"{JOB}/1/2": later(50)})
+    store.remove_finished_job_commands(record, (f"{JOB}/1/1",), {f"{JOB}/1/2": later(50)})
     assert set(store.due_jobs(later(19))) == set()
     assert set(store.due_jobs(later(20))) == {JOB}
 
@@ -228,7 +236,7 @@ def test_settling_leaves_others_their_due_time(store: Store) -> None:
 def test_a_deferred_command_makes_its_record_due_at_the_time_given(store: Store) -> None:
     """The retry is not forgotten and not early."""
     record = kept(store, job(deadline_at=later(500), commands=(pending(JOB, 1, until=180),)))
-    store.settle_job(record, (), {f"{JOB}/1/1": later(10)})
+    store.remove_finished_job_commands(record, (), {f"{JOB}/1/1": later(10)})
     assert set(store.due_jobs(later(9))) == set()
     assert set(store.due_jobs(later(10))) == {JOB}
 
@@ -273,7 +281,7 @@ def test_the_jobs_on_ray_are_found_while_they_wait_or_live(store: Store) -> None
     found = {one.status for one in store.jobs_on_ray()}
     assert found == {JobStatus.QUEUED, JobStatus.PENDING_RESOURCES, *LIVE}
     assert all(one.spec.backend is Backend.RAY for one in store.jobs_on_ray())
-    assert all(entry.job_id.endswith("-ecs") for entry in store.line())
+    assert all(entry.job_id.endswith("-ecs") for entry in store.load_queue())
     running = store.load_job(JobStatus.RUNNING.lower())
     assert running is not None
     store.save_job(replace(running, status=JobStatus.SUCCEEDED))
@@ -288,11 +296,11 @@ def test_jobs_are_listed_as_they_are_now(store: Store) -> None:
 
 def test_a_listing_visits_every_job_once_whatever_the_page(store: Store) -> None:
     """All statuses, what is under way first, and each cursor continues where its page ended."""
-    for n, status in enumerate(LISTED * 2):
+    for n, status in enumerate(LISTED_STATUSES * 2):
         store.create_job(job(f"job-{n:02d}", status=status, queued_at=later(n)), "")
     everything = store.list_jobs(None, 100, None)
     assert everything.cursor is None
-    assert [one.status for one in everything.jobs] == [status for status in LISTED for _ in range(2)]
+    assert [one.status for one in everything.jobs] == [status for status in LISTED_STATUSES for _ in range(2)]
     for limit in (3, 11, 22):
         seen, cursor = [], None
         while True:
@@ -330,7 +338,7 @@ def test_a_listing_of_one_status_holds_no_other(store: Store) -> None:
 @pytest.mark.parametrize(
     "cursor",
     ["rubbish", "AAAA", "e30=", "W10=", "NQ==", "ü", "[]", '["NO", "x", "y"]', "eyJzdGF0dXMiOiAiTk8ifQ==", "IiI="],
-)  # fmt: skip
+)
 def test_a_cursor_of_nobody_is_refused(store: Store, cursor: str) -> None:
     """Text, JSON of another shape, an unknown status: CursorInvalid, not a crash."""
     with pytest.raises(CursorInvalid):

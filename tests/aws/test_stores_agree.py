@@ -9,17 +9,18 @@ from typing import Any
 
 import boto3
 import pytest
-from gpu_recovery.core.check import CheckOutcome
+from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.instance.record import EcsStatus, Instance, InstanceStatus
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.task import RankFailure
-from gpu_recovery.ports import StaleRecord, Store
+from gpu_recovery.ports.errors import StaleRecord
+from gpu_recovery.ports.store import Store
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from moto import mock_aws
 
-from simulator.memory_store import MemoryStore
+from simulator.memory_store.store import MemoryStore
 from tests.aws.conftest import dynamo_store
 from tests.aws.records import NOW, A, checked, claim, failure, instance, job, later, pending, plan
 
@@ -131,7 +132,7 @@ class BothStores(RuleBasedStateMachine):
         done = data.draw(st.lists(st.sampled_from(known), unique=True)) if known else []
         left = [one for one in known if one not in done]
         deferred = data.draw(st.lists(st.sampled_from(left), unique=True)) if left else []
-        method = "settle_job" if name in JOBS else "settle_instance"
+        method = "remove_finished_job_commands" if name in JOBS else "remove_finished_instance_commands"
         for store, record in zip(self.stores, copies, strict=True):
             getattr(store, method)(record, tuple(done), {one: later(until) for one in deferred})
         self.read(name)

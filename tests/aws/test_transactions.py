@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from gpu_recovery.aws.dynamodb import CONFLICTS_MAX
 from gpu_recovery.aws.store import DynamoStore
-from gpu_recovery.aws.tables import CONFLICTS_MAX
 from gpu_recovery.core.fleet import Fleet
-from gpu_recovery.ports import StaleRecord, TryAgainSoon
+from gpu_recovery.ports.errors import StaleRecord, TryAgainSoon
 
 from tests.aws.records import JOB, A, claim, instance, job
 from tests.aws.test_dynamo_calls import meddled
@@ -35,10 +35,12 @@ def save_both(store: DynamoStore) -> Any:
 @pytest.mark.parametrize(
     "codes",
     [
-        ("ConditionalCheckFailed", "None"), ("None", "ConditionalCheckFailed"), ("TransactionConflict", "None"),
+        ("ConditionalCheckFailed", "None"),
+        ("None", "ConditionalCheckFailed"),
+        ("TransactionConflict", "None"),
         ("ConditionalCheckFailed", "TransactionConflict"),
     ],
-)  # fmt: skip
+)
 def test_a_transaction_that_was_overtaken_is_stale(moto_store: DynamoStore, codes: tuple[str, ...]) -> None:
     """Somebody else writes one of the two: read and decide again."""
     with pytest.raises(StaleRecord):
@@ -78,7 +80,7 @@ def test_a_transaction_is_one_call_of_two_writes(moto_store: DynamoStore) -> Non
     first = save_both(noting)
     noting.save_instance(replace(first, reason="more"))
     noting.save_fleet(noting.load_fleet())
-    assert asked == [[moto_store.machines.name] * 2]
+    assert asked == [[moto_store.table.name] * 2]
 
 
 def conflicts(times: int) -> tuple[list[int], Callable[[Any, dict[str, Any]], Any]]:

@@ -14,27 +14,22 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from gpu_recovery_client import (
-    RecoveryClient,
-    cli,
-    cli_fleet,
-    cli_instances,
-    cli_jobs,
-    cli_logs,
-    cli_queue,
-    cli_submit,
-    cli_token,
-)
+from gpu_recovery_client import RecoveryClient
+from gpu_recovery_client.cli import app, logs, submit, token
+from gpu_recovery_client.cli import fleet as cli_fleet
+from gpu_recovery_client.cli import instances as cli_instances
+from gpu_recovery_client.cli import jobs as cli_jobs
+from gpu_recovery_client.cli import queue as cli_queue
 from typer.testing import CliRunner, Result
 
-from tests.client.told import Clock, Ear, listening
+from tests.client.training_process import Clock, Ear, listening
 
 HERE = Path(__file__).parent
 URL = "https://api.example.test/prod"
 TOKEN = "a-token-that-nobody-may-see"
 NODE_TOKEN = "grn_3f9c1b2a7d40_" + 43 * "n"
 USER_TOKEN = "gru_5a5a5a5a5a5a_" + 43 * "u"
-TIMED = (cli, cli_fleet, cli_instances, cli_jobs, cli_logs, cli_queue, cli_submit, cli_token)
+TIMED = (app, cli_fleet, cli_instances, cli_jobs, logs, cli_queue, submit, token)
 """The modules that know a clock, or wait."""
 AN_HOUR_AGO = "2026-11-21T08:03:00.000Z"
 NOW = datetime(2026, 11, 21, 9, 3, 0, tzinfo=UTC)
@@ -166,10 +161,16 @@ def token_view(instance_id: str | None = None, **changes: Any) -> dict[str, Any]
     """A token as the API shows it: of an instance, or of the user that the changes name."""
     owner = {} if instance_id is None else {"instance_id": instance_id}
     return {
-        "token_id": "3f9c1b2a7d40", **owner, "live": True, "issued_at": "2026-11-21T09:00:00.000Z",
-        "expires_at": "2026-11-23T09:03:00.000Z", "revoked_at": None, "issued_by": "an operator", "note": "rack 7",
+        "token_id": "3f9c1b2a7d40",
+        **owner,
+        "live": True,
+        "issued_at": "2026-11-21T09:00:00.000Z",
+        "expires_at": "2026-11-23T09:03:00.000Z",
+        "revoked_at": None,
+        "issued_by": "an operator",
+        "note": "rack 7",
         **changes,
-    }  # fmt: skip
+    }
 
 
 def found(one: str, key: str, items: list[dict[str, Any]]) -> httpx.Response:
@@ -239,7 +240,7 @@ def run(api: FakeApi, monkeypatch: pytest.MonkeyPatch, pauses: list[float]) -> C
             monkeypatch.setattr(module, "now", lambda: NOW)
 
     def invoke(*arguments: str, stdin: str | None = None) -> Result:
-        return CliRunner().invoke(cli.app, list(arguments), input=stdin, obj=httpx.MockTransport(api))
+        return CliRunner().invoke(app.app, list(arguments), input=stdin, obj=httpx.MockTransport(api))
 
     return invoke
 

@@ -195,10 +195,18 @@ def test_the_sandbox_address_keeps_its_path(api: Any) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "", "api.example.test", "ftp://api.example.test", "https://", "http://api.example.test", "http://127.0.0.1.test",
-        "https://user:hunter2@api.example.test", "https://api.example.test?x=1", "https://a.test:hunter2", "http://localhost.evil.test",
+        "",
+        "api.example.test",
+        "ftp://api.example.test",
+        "https://",
+        "http://api.example.test",
+        "http://127.0.0.1.test",
+        "https://user:hunter2@api.example.test",
+        "https://api.example.test?x=1",
+        "https://a.test:hunter2",
+        "http://localhost.evil.test",
     ],
-)  # fmt: skip
+)
 def test_an_address_that_may_not_get_the_token_is_refused(url: str) -> None:
     """Only https, or http on this machine, and nothing secret in the address."""
     with pytest.raises(SettingsMissing) as caught:

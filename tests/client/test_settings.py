@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from gpu_recovery_client import SettingsMissing
-from gpu_recovery_client.settings import Settings, find_settings
+from gpu_recovery_client.settings import ClientSettings, find_settings
 
 BOTH = {"GPU_RECOVERY_API_URL": "https://env.test", "GPU_RECOVERY_TOKEN": "env-token"}
 REACH = {"api_url": "http://127.0.0.1:4566/_aws/execute-api/abc/$default", "operator_token": "sandbox-token"}
@@ -36,7 +36,7 @@ def test_a_sandbox_in_a_parent_is_found_when_nothing_is_given(tmp_path: Path, st
     path = sandbox_in(tmp_path, state)
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)
-    assert find_settings(None, None, {}, below) == Settings(REACH["api_url"], "sandbox-token", str(path))
+    assert find_settings(None, None, {}, below) == ClientSettings(REACH["api_url"], "sandbox-token", str(path))
 
 
 def test_the_environment_wins_over_a_sandbox(tmp_path: Path) -> None:
@@ -81,4 +81,4 @@ def test_a_state_file_that_cannot_be_right_is_refused(tmp_path: Path, state: Any
 
 def test_the_token_is_not_in_the_settings_repr() -> None:
     """Settings may be printed."""
-    assert "secret" not in repr(Settings("https://a.test", "secret", "options"))
+    assert "secret" not in repr(ClientSettings("https://a.test", "secret", "options"))

@@ -1,4 +1,7 @@
-"""What a training program says and asks: each function by itself. With the wrapper: tests/agent/test_suspend.py."""
+"""What a training program says and asks: each function by itself.
+
+With the wrapper: tests/agent/rank/test_suspension_processes.py.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,21 @@ from gpu_recovery_client import training
 
 ROOT = Path(__file__).parents[2]
 VARIABLES = (
-    "GPU_RECOVERY_NOTICE", "GPU_RECOVERY_SIMULATE", "GPU_RECOVERY_SIMULATED_AT", "CHECKPOINT_DIR", "JOB_ID", "RANK",
-    "WORLD_SIZE", "NODE_RANK", "NNODES", "GROUP_RANK", "GROUP_WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE",
+    "GPU_RECOVERY_NOTICE",
+    "GPU_RECOVERY_SIMULATE",
+    "GPU_RECOVERY_SIMULATED_AT",
+    "CHECKPOINT_DIR",
+    "JOB_ID",
+    "RANK",
+    "WORLD_SIZE",
+    "NODE_RANK",
+    "NNODES",
+    "GROUP_RANK",
+    "GROUP_WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
     "GPUS_PER_NODE",
-)  # fmt: skip
+)
 WITHIN_S = 60
 
 
@@ -212,16 +226,30 @@ RANKS = [
     ({"RANK": "3", "WORLD_SIZE": "4"}, (3, 4, 0, 1, 3, 4)),
     ({"NODE_RANK": "1", "NNODES": "2", "GPUS_PER_NODE": "8", "RANK": "1", "WORLD_SIZE": "2"}, (1, 2, 0, 8, 8, 16)),
     (  # a worker of torchrun, whose RANK and WORLD_SIZE count processes
-        {"NODE_RANK": "1", "NNODES": "2", "GPUS_PER_NODE": "8", "GROUP_RANK": "1", "RANK": "13", "WORLD_SIZE": "16",
-         "LOCAL_RANK": "5", "LOCAL_WORLD_SIZE": "8"},
+        {
+            "NODE_RANK": "1",
+            "NNODES": "2",
+            "GPUS_PER_NODE": "8",
+            "GROUP_RANK": "1",
+            "RANK": "13",
+            "WORLD_SIZE": "16",
+            "LOCAL_RANK": "5",
+            "LOCAL_WORLD_SIZE": "8",
+        },
         (1, 2, 5, 8, 13, 16),
     ),
     (
-        {"GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2", "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1",
-         "LOCAL_WORLD_SIZE": "2"},
+        {
+            "GROUP_RANK": "1",
+            "GROUP_WORLD_SIZE": "2",
+            "RANK": "3",
+            "WORLD_SIZE": "4",
+            "LOCAL_RANK": "1",
+            "LOCAL_WORLD_SIZE": "2",
+        },
         (1, 2, 1, 2, 3, 4),
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("environment", "expected"), RANKS)

@@ -7,21 +7,21 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.check import CheckOutcome, Verdict
+from gpu_recovery.core.cluster_snapshot import snapshot_of
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.fleet import Fleet
-from gpu_recovery.core.instance import machine as instance
+from gpu_recovery.core.health_check import CheckOutcome, Verdict
+from gpu_recovery.core.instance import state_machine
 from gpu_recovery.core.instance.record import Claim, Instance
-from gpu_recovery.core.job import machine as job
-from gpu_recovery.core.job.in_line import entry_of
+from gpu_recovery.core.job import state_machine as job_state_machine
+from gpu_recovery.core.job.queue_entry import entry_of
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.job.spec import JobSpec
-from gpu_recovery.core.lineup import snapshot_of
-from gpu_recovery.core.machine import Decision, Outcome
 from gpu_recovery.core.policy import PRESETS, Preset
 from gpu_recovery.core.queue.place import place
-from gpu_recovery.core.queue.quota import Limits
+from gpu_recovery.core.queue.quota import QuotaLimits
 from gpu_recovery.core.queue.snapshot import Placement
+from gpu_recovery.core.state_machine import Decision, EventOutcome
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
 
 NOW = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
@@ -39,7 +39,7 @@ def later(seconds: int) -> datetime:
 
 def applied(decision: Decision[Any]) -> Any:
     """The record after a decision that must have been applied."""
-    assert decision.outcome is Outcome.APPLIED, decision.reason
+    assert decision.outcome is EventOutcome.APPLIED, decision.reason
     return decision.record
 
 
@@ -65,9 +65,9 @@ def tell(
 ) -> Decision[Any]:
     """What the machine that `event` belongs to decides; an instance as the loop has it decide, with the brakes."""
     if isinstance(event, events.JobEvent):
-        return job.decide(record, event, policy, now)
-    brakes = (fleet or FLEET) if instance.minds_the_brakes(record, event) else None
-    return instance.decide(record, event, policy, now, brakes)
+        return job_state_machine.decide(record, event, policy, now)
+    brakes = (fleet or FLEET) if state_machine.needs_fleet_limits(record, event) else None
+    return state_machine.decide(record, event, policy, now, brakes)
 
 
 def overdue(record: Instance, policy: Any = ADAPTIVE, fleet: Fleet = FLEET) -> Decision[Instance]:
@@ -79,7 +79,7 @@ def overdue(record: Instance, policy: Any = ADAPTIVE, fleet: Fleet = FLEET) -> D
 
 def queued(policy: Any = ADAPTIVE, job_id: str = "sft-1", spec: JobSpec = SPEC, now: datetime = NOW) -> Job:
     """A job that has just been submitted."""
-    return job.created(job_id, spec, policy, now).record
+    return job_state_machine.created(job_id, spec, policy, now).record
 
 
 def placed(record: Job, policy: Any = ADAPTIVE, now: datetime = NOW, ids: tuple[str, ...] = IDS) -> Job:
@@ -101,7 +101,7 @@ class Cluster:
 def place_records(cluster: Cluster, policy: Any = ADAPTIVE, now: datetime = NOW + timedelta(days=30)) -> Placement:
     """What a pass of the scheduler answers to these records, with no limits set."""
     entries = [entry for job in cluster.jobs if (entry := entry_of(job)) is not None]
-    return place(snapshot_of(entries, cluster.instances, policy, now, {}, Limits()), policy, now)
+    return place(snapshot_of(entries, cluster.instances, policy, now, {}, QuotaLimits()), policy, now)
 
 
 def running(policy: Any = ADAPTIVE, record: Job | None = None, now: datetime = NOW) -> Job:
@@ -114,9 +114,12 @@ def running(policy: Any = ADAPTIVE, record: Job | None = None, now: datetime = N
 def rank_silent(record: Job, which: int = 0, seen_at: datetime = NOW, at: datetime | None = None) -> events.RankSilent:
     """The rank on instance `which` was heard of until `seen_at`."""
     return events.RankSilent(
-        at=at or seen_at + timedelta(seconds=200), attempt=record.attempt, instance_id=IDS[which], seen_at=seen_at,
+        at=at or seen_at + timedelta(seconds=200),
+        attempt=record.attempt,
+        instance_id=IDS[which],
+        seen_at=seen_at,
         sentence=f"last heard of at {seen_at:%H:%M:%S} UTC",
-    )  # fmt: skip
+    )
 
 
 def rank_heard(record: Job, which: int = 0, at: datetime | None = None) -> events.RankHeard:
@@ -194,7 +197,7 @@ def observed(version: int = 1, **facts: Any) -> events.InstanceObserved:
 
 def available(instance_id: str = IDS[0], **fields: Any) -> Instance:
     """An instance that works, with `fields` changed."""
-    return replace(instance.registered(instance_id, observed(), ADAPTIVE, NOW).record, **fields)
+    return replace(state_machine.registered(instance_id, observed(), ADAPTIVE, NOW).record, **fields)
 
 
 def claimed(job_id: str = "sft-1", attempt: int = 1, **fields: Any) -> Instance:

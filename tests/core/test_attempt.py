@@ -5,42 +5,53 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from gpu_recovery.core.attempt import Plan, Progress, news_of_running, news_of_stopped, untold
-from gpu_recovery.core.check import CheckOutcome
+from gpu_recovery.core import events
+from gpu_recovery.core.attempt import (
+    AttemptProgress,
+    Plan,
+    missed_event,
+    running_event,
+    stopped_event,
+    with_awaited_flag,
+)
 from gpu_recovery.core.events import AllRanksRunning, AllRanksStopped, Checked, InstancesChecked, RankFailed
+from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.job.record import TERMINAL, JobStatus
 from gpu_recovery.core.task import EndingKind
 
-from tests.core.build import IDS, NOW, failure
+from tests.core.build import IDS, NOW, failure, running
 
 PLAN = Plan("sft-1", 1, IDS)
-NOTHING = Progress("sft-1", 1, 2)
+NOTHING = AttemptProgress("sft-1", 1, 2)
 RUNS = replace(NOTHING, running=frozenset({0, 1}))
 CRASH = failure(EndingKind.CRASHED)
 ONE_FAILED = replace(RUNS, stopped=frozenset({0}), failure=CRASH)
 ALL_FAILED = replace(ONE_FAILED, stopped=frozenset({0, 1}))
 ALL_DONE = replace(RUNS, stopped=frozenset({0, 1}))
 HEALTHY = Checked(CheckOutcome.HEALTHY, "ok")
+CHECK_ASKED = events.CheckRequested(at=NOW, job_id="sft-1", attempt=1, may_reboot=True)
+REPAIR_ASKED = events.RepairRequested(at=NOW, job_id="sft-1", attempt=1, sentence="a rank cannot be stopped")
+CHECKS_AWAITED = (JobStatus.DIAGNOSING, JobStatus.RECOVERING)
 
 
 def test_the_start_that_completes_the_gang_is_news() -> None:
     """A rank that has ended well already did run."""
-    assert news_of_running(replace(NOTHING, running=frozenset({0})), NOW) is None
-    assert news_of_running(RUNS, NOW) == AllRanksRunning(at=NOW, attempt=1)
+    assert running_event(replace(NOTHING, running=frozenset({0})), NOW) is None
+    assert running_event(RUNS, NOW) == AllRanksRunning(at=NOW, attempt=1)
     ended_early = replace(NOTHING, running=frozenset({0}), stopped=frozenset({1}))
-    assert news_of_running(ended_early, NOW) == AllRanksRunning(at=NOW, attempt=1)
+    assert running_event(ended_early, NOW) == AllRanksRunning(at=NOW, attempt=1)
 
 
 @pytest.mark.parametrize("progress", [ONE_FAILED, ALL_DONE])
-def test_a_gang_that_has_failed_or_ended_is_not_said_to_run(progress: Progress) -> None:
+def test_a_gang_that_has_failed_or_ended_is_not_said_to_run(progress: AttemptProgress) -> None:
     """The late start of a rank must not hide what came after it."""
-    assert news_of_running(progress, NOW) is None
+    assert running_event(progress, NOW) is None
 
 
 def test_the_end_that_completes_the_gang_is_news_before_the_first_failure() -> None:
     """One event says both: that all have ended, and how the first failed."""
-    assert news_of_stopped(ALL_FAILED, True, NOW) == AllRanksStopped(at=NOW, attempt=1, failure=CRASH)
-    assert news_of_stopped(ALL_DONE, False, NOW) == AllRanksStopped(at=NOW, attempt=1)
+    assert stopped_event(ALL_FAILED, True, NOW) == AllRanksStopped(at=NOW, attempt=1, failure=CRASH)
+    assert stopped_event(ALL_DONE, False, NOW) == AllRanksStopped(at=NOW, attempt=1)
 
 
 @pytest.mark.parametrize("status", [JobStatus.RUNNING, JobStatus.STOPPING])
@@ -48,52 +59,52 @@ def test_a_job_hears_how_many_ended_by_themselves(status: JobStatus) -> None:
     """From the last end, and from a look that finds it untold."""
     both = replace(ALL_FAILED, own_ends=2)
     told = AllRanksStopped(at=NOW, attempt=1, failure=CRASH, own_ends=2)
-    assert news_of_stopped(both, False, NOW) == untold(status, both, PLAN, NOW) == told
+    assert stopped_event(both, False, NOW) == missed_event(status, both, PLAN, NOW) == told
 
 
 def test_only_the_first_failure_is_news() -> None:
     """The rest of a gang follows it."""
-    assert news_of_stopped(ONE_FAILED, True, NOW) == RankFailed(at=NOW, attempt=1, failure=CRASH)
-    assert news_of_stopped(ONE_FAILED, False, NOW) is None
+    assert stopped_event(ONE_FAILED, True, NOW) == RankFailed(at=NOW, attempt=1, failure=CRASH)
+    assert stopped_event(ONE_FAILED, False, NOW) is None
 
 
 def test_a_rank_that_ends_well_before_the_others_is_no_news() -> None:
     """The gang goes on."""
-    assert news_of_stopped(replace(RUNS, stopped=frozenset({1})), False, NOW) is None
+    assert stopped_event(replace(RUNS, stopped=frozenset({1})), False, NOW) is None
 
 
 @pytest.mark.parametrize("status", [JobStatus.SUBMITTING, JobStatus.SUBMITTED])
 def test_a_starting_job_has_not_heard_that_all_run(status: JobStatus) -> None:
     """Whoever added the last start died before telling."""
-    assert untold(status, RUNS, PLAN, NOW) == AllRanksRunning(at=NOW, attempt=1)
-    assert untold(status, NOTHING, PLAN, NOW) is None
+    assert missed_event(status, RUNS, PLAN, NOW) == AllRanksRunning(at=NOW, attempt=1)
+    assert missed_event(status, NOTHING, PLAN, NOW) is None
 
 
 @pytest.mark.parametrize("status", [JobStatus.SUBMITTING, JobStatus.SUBMITTED, JobStatus.RUNNING])
 def test_a_job_under_way_has_not_heard_of_a_failure_or_an_end(status: JobStatus) -> None:
     """The worst news goes first."""
-    assert untold(status, ONE_FAILED, PLAN, NOW) == RankFailed(at=NOW, attempt=1, failure=CRASH)
-    assert untold(status, ALL_FAILED, PLAN, NOW) == AllRanksStopped(at=NOW, attempt=1, failure=CRASH)
+    assert missed_event(status, ONE_FAILED, PLAN, NOW) == RankFailed(at=NOW, attempt=1, failure=CRASH)
+    assert missed_event(status, ALL_FAILED, PLAN, NOW) == AllRanksStopped(at=NOW, attempt=1, failure=CRASH)
 
 
 def test_a_running_job_is_not_told_that_it_runs() -> None:
     """It would be told at every look."""
-    assert untold(JobStatus.RUNNING, RUNS, PLAN, NOW) is None
+    assert missed_event(JobStatus.RUNNING, RUNS, PLAN, NOW) is None
 
 
 def test_a_stopping_job_waits_for_the_last_end_only() -> None:
     """Failures are expected while a gang is stopped."""
-    assert untold(JobStatus.STOPPING, ONE_FAILED, PLAN, NOW) is None
-    assert untold(JobStatus.STOPPING, ALL_FAILED, PLAN, NOW) == AllRanksStopped(at=NOW, attempt=1, failure=CRASH)
+    assert missed_event(JobStatus.STOPPING, ONE_FAILED, PLAN, NOW) is None
+    assert missed_event(JobStatus.STOPPING, ALL_FAILED, PLAN, NOW) == AllRanksStopped(at=NOW, attempt=1, failure=CRASH)
 
 
 def test_a_job_under_check_waits_for_the_last_result_only() -> None:
     """The barrier is down when every rank's instance has answered."""
     half = replace(ALL_FAILED, checked={1: HEALTHY})
-    assert untold(JobStatus.DIAGNOSING, half, PLAN, NOW) is None
+    assert missed_event(JobStatus.DIAGNOSING, half, PLAN, NOW) is None
     whole = replace(ALL_FAILED, checked={1: HEALTHY, 0: HEALTHY})
     results = {IDS[0]: HEALTHY, IDS[1]: HEALTHY}
-    assert untold(JobStatus.DIAGNOSING, whole, PLAN, NOW) == InstancesChecked(at=NOW, attempt=1, results=results)
+    assert missed_event(JobStatus.DIAGNOSING, whole, PLAN, NOW) == InstancesChecked(at=NOW, attempt=1, results=results)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +112,7 @@ def test_a_job_under_check_waits_for_the_last_result_only() -> None:
 )
 def test_a_job_without_ranks_has_nothing_to_hear_of_them(status: JobStatus) -> None:
     """Its attempt is over, or has not begun."""
-    assert untold(status, ALL_FAILED, PLAN, NOW) is None
+    assert missed_event(status, ALL_FAILED, PLAN, NOW) is None
 
 
 def test_what_is_not_confirmed_is_named_by_instance() -> None:
@@ -117,3 +128,20 @@ def test_the_tasks_of_ranks_that_have_not_ended_are_those_that_the_plan_names() 
     assert ONE_FAILED.unconfirmed_tasks(named) == ("task-1",)
     assert ALL_DONE.unconfirmed_tasks(named) == RUNS.unconfirmed_tasks(PLAN) == ()
     assert RUNS.unconfirmed_tasks(replace(PLAN, task_ids=("", "task-1", "task-2"))) == ("task-1",)
+
+
+@pytest.mark.parametrize("status", list(JobStatus))
+def test_who_waits_for_what_it_has_asked_for(status: JobStatus) -> None:
+    """For a check, who looks into the attempt or goes on after it; for the end of a rank, who is not over."""
+    job = replace(running(), status=status)
+    assert with_awaited_flag(job, CHECK_ASKED) == replace(CHECK_ASKED, awaited=status in CHECKS_AWAITED)
+    assert with_awaited_flag(job, REPAIR_ASKED) == replace(REPAIR_ASKED, awaited=status not in TERMINAL)
+
+
+@pytest.mark.parametrize("asked", [CHECK_ASKED, REPAIR_ASKED])
+def test_nobody_waits_for_what_another_attempt_has_asked_for(
+    asked: events.CheckRequested | events.RepairRequested,
+) -> None:
+    """The attempt that wanted it has been left behind."""
+    job = replace(running(), status=JobStatus.DIAGNOSING, attempt=2)
+    assert with_awaited_flag(job, asked) == replace(asked, awaited=False)

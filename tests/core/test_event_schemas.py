@@ -10,21 +10,25 @@ from typing import Any
 
 import jsonschema
 import pytest
-from gpu_recovery.aws import messages
+from gpu_recovery.aws import notification_requests
 from gpu_recovery.core.commands import NotifyOperator, PublishEvent
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 
 from tests.aws.environment import CLUSTER, TOPIC
-from tests.core import tellings
+from tests.core import all_events
 from tests.core.build import tell
-from tests.core.test_notice import KINDS, messages_about
+from tests.core.notifications.test_messages import KINDS, messages_about
 
 EVENTS = Path(__file__).parents[2] / "docs" / "events"
 DETAIL_TYPES = (
-    "Job State Changed", "Instance State Changed", "Recovery Started", "Recovery Succeeded", "Recovery Failed",
+    "Job State Changed",
+    "Instance State Changed",
+    "Recovery Started",
+    "Recovery Succeeded",
+    "Recovery Failed",
     "Operator Action Required",
-)  # fmt: skip
+)
 
 
 @cache
@@ -42,20 +46,20 @@ def of_type(detail_type: str) -> jsonschema.Draft202012Validator:
 
 def detail(event: PublishEvent, causation_id: str = "sft-1/2") -> dict[str, Any]:
     """The detail as a consumer reads it."""
-    entry = messages.event_entry(event, causation_id, "gpu-recovery")
+    entry = notification_requests.event_entry(event, causation_id, "gpu-recovery")
     assert (entry["Source"], entry["DetailType"]) == ("gpu.recovery", event.detail_type)
     found: dict[str, Any] = json.loads(entry["Detail"])
     return found
 
 
-def published_by(edge: tellings.Edge) -> list[tuple[str, PublishEvent]]:
+def published_by(edge: all_events.Edge) -> list[tuple[str, PublishEvent]]:
     """(command id, event) of everything that a move puts on the bus."""
     decision = tell(edge.before, edge.event, edge.policy, edge.at, edge.fleet)
     return [(one.command_id, one.command) for one in decision.commands if isinstance(one.command, PublishEvent)]
 
 
 def test_every_event_that_exploring_finds_is_valid(
-    job_edges: list[tellings.Edge], instance_edges: list[tellings.Edge]
+    job_edges: list[all_events.Edge], instance_edges: list[all_events.Edge]
 ) -> None:
     """And exploring finds every detail type, so none is valid only because it never occurs."""
     seen: set[str] = set()
@@ -106,7 +110,7 @@ def test_a_schema_knows_the_statuses_and_the_version_of_the_code() -> None:
         assert set(data["before"]["enum"]) == {*statuses, None}
     for detail_type in DETAIL_TYPES:
         metadata = of_type(detail_type).schema["properties"]["metadata"]["properties"]
-        assert metadata["schema_version"]["const"] == messages.SCHEMA_VERSION
+        assert metadata["schema_version"]["const"] == notification_requests.SCHEMA_VERSION
 
 
 def test_an_event_ordered_by_an_older_release_has_its_metadata_all_the_same() -> None:
@@ -129,7 +133,7 @@ def test_the_page_lists_every_schema_and_links_it() -> None:
 
 
 def _chat(message: NotifyOperator) -> dict[str, Any]:
-    asked = messages.chat_request(message, TOPIC, CLUSTER)
+    asked = notification_requests.chat_request(message, TOPIC, CLUSTER)
     assert "Subject" not in asked
     found: dict[str, Any] = json.loads(asked["Message"])
     return found
@@ -168,7 +172,7 @@ def test_a_chat_message_repeated_is_the_same_message() -> None:
 def test_the_resources_are_those_of_the_topics_partition_region_and_account() -> None:
     """Also in China."""
     topic = "arn:aws-cn:sns:cn-north-1:123456789012:gpu-training-notifications-chat"
-    told = messages.chat_document(messages_about("i-0a1", "why")["quarantined"], topic, CLUSTER)
+    told = notification_requests.chat_document(messages_about("i-0a1", "why")["quarantined"], topic, CLUSTER)
     assert told["metadata"]["relatedResources"] == [
         f"arn:aws-cn:ecs:cn-north-1:123456789012:cluster/{CLUSTER}",
         "arn:aws-cn:ec2:cn-north-1:123456789012:instance/i-0a1",

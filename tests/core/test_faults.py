@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.check import CheckOutcome, Verdict
-from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus, Rung
-from gpu_recovery.core.machine import Decision, Outcome
-from gpu_recovery.core.signals import HealthKind, HealthStatus
+from gpu_recovery.core.health_check import CheckOutcome, Verdict
+from gpu_recovery.core.health_signals import HealthKind, HealthStatus
+from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus, RepairLevel
+from gpu_recovery.core.state_machine import Decision, EventOutcome
 from gpu_recovery.core.xid import XidClass, class_of
 
 from tests.core.build import (
@@ -61,14 +61,20 @@ def mails(decision: Decision[Instance]) -> list[str]:
 @pytest.mark.parametrize(
     ("sentence", "status"),
     [
-        ("XID 79 on 0000:10:00", S.REBOOTING), ("XID 48 on GPU-1; GPU 0: 2 uncorrectable errors", S.REBOOTING),
-        ("XID 54 on GPU-1", S.REPLACING), ("XID 79 on GPU-1; XID 54 on GPU-2", S.REPLACING),
-        ("fatal SXid 24007 of an NVSwitch", S.REBOOTING), ("it has XID_79", S.REBOOTING),
+        ("XID 79 on 0000:10:00", S.REBOOTING),
+        ("XID 48 on GPU-1; GPU 0: 2 uncorrectable errors", S.REBOOTING),
+        ("XID 54 on GPU-1", S.REPLACING),
+        ("XID 79 on GPU-1; XID 54 on GPU-2", S.REPLACING),
+        ("fatal SXid 24007 of an NVSwitch", S.REBOOTING),
+        ("it has XID_79", S.REBOOTING),
         ("XID 159 on GPU-1, the driver asks for recovery action 1", S.REBOOTING),
-        ("XID 159 on GPU-1", S.AVAILABLE), ("XID 31 on GPU-1, 2 times within a day", S.AVAILABLE),
-        ("SXid 12020 of an NVSwitch", S.AVAILABLE), ("GPU 0: it is hot", S.AVAILABLE), ("", S.AVAILABLE),
+        ("XID 159 on GPU-1", S.AVAILABLE),
+        ("XID 31 on GPU-1, 2 times within a day", S.AVAILABLE),
+        ("SXid 12020 of an NVSwitch", S.AVAILABLE),
+        ("GPU 0: it is hot", S.AVAILABLE),
+        ("", S.AVAILABLE),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("outcome", COULD_NOT_TELL)
 @pytest.mark.parametrize("kind", [AGENT, ECS])
 def test_a_check_that_could_not_tell_takes_no_sure_word_back(
@@ -158,7 +164,7 @@ def test_for_a_job_whose_repairs_are_used_up_a_person_decides(outcome: CheckOutc
     """As where its check itself blames the machine."""
     record = heard(checking(may_reboot=False), said("XID 79 on GPU-1"))
     decision = ends(record, outcome)
-    assert decision.record.waits_for_a_person and "nothing more is repaired for sft-1" in decision.reason
+    assert decision.record.needs_operator and "nothing more is repaired for sft-1" in decision.reason
 
 
 def test_a_check_that_ecs_never_started_leaves_a_sure_word_to_a_person() -> None:
@@ -172,14 +178,14 @@ def test_a_check_that_ecs_never_started_leaves_a_sure_word_to_a_person() -> None
     waiting = replace(waiting, commands=refused)
     assert overdue(waiting).record.status is S.AVAILABLE
     decision = overdue(heard(waiting, said("XID 79 on GPU-1")))
-    assert decision.record.waits_for_a_person and "XID 79 on GPU-1" in decision.reason
+    assert decision.record.needs_operator and "XID 79 on GPU-1" in decision.reason
 
 
 @pytest.mark.parametrize("sentence", ["XID 159 on GPU-1", "GPU 0: it is lost"])
 def test_no_two_mails_of_one_moment_contradict_each_other(sentence: str) -> None:
     """In use for what is set up wrongly, and not in use for what a watcher says: both are told, and why."""
     decision = ends(heard(checking(), said(sentence)), CheckOutcome.CONFIGURATION)
-    assert decision.record.status is S.AVAILABLE and decision.record.suspicion
+    assert decision.record.status is S.AVAILABLE and decision.record.avoid_reason
     told = mails(decision)
     assert len(told) == 2 and not any("stays in use" in one or "not to blame" in one for one in told)
     assert all("Nothing new is placed on it" in one and sentence in one for one in told)
@@ -211,25 +217,25 @@ def test_a_verdict_against_the_machine_counts_also_when_another_check_has_begun(
     record = replace(record, check=replace(record.check, may_reboot=may_reboot))
     decision = tell(record, late(own, outcome), ON, later(9))
     if not outcome.blames_hardware:
-        assert decision.outcome is Outcome.OUTDATED and decision.record == record
+        assert decision.outcome is EventOutcome.OUTDATED and decision.record == record
         return
     expected = S.REPLACING if outcome is CheckOutcome.REPLACE else S.REBOOTING
-    assert (decision.outcome, decision.record.status) == (Outcome.APPLIED, expected)
+    assert (decision.outcome, decision.record.status) == (EventOutcome.APPLIED, expected)
     assert orders(decision, commands.StopCheck) == [commands.StopCheck(record.check.check_id)]
     (report,) = orders(decision, commands.ReportCheck)
     assert (report.job_id, report.outcome, report.repairing) == ("sft-1", outcome, True)
-    assert tell(decision.record, late(own, outcome), ON, later(10)).outcome is not Outcome.APPLIED
-    assert tell(decision.record, verdict_of(record, CheckOutcome.HEALTHY), ON).outcome is not Outcome.APPLIED
+    assert tell(decision.record, late(own, outcome), ON, later(10)).outcome is not EventOutcome.APPLIED
+    assert tell(decision.record, verdict_of(record, CheckOutcome.HEALTHY), ON).outcome is not EventOutcome.APPLIED
 
 
 def test_only_the_check_that_was_superseded_is_heard() -> None:
     """None of another machine or of long ago, and none once the check that superseded it has ended."""
     own, record = superseded()
     for other in ("check/i-0a1/99", "check/i-0b2/1", ""):
-        assert tell(record, late(other, CheckOutcome.REBOOT)).outcome is Outcome.OUTDATED
-    assert tell(checking(), late("", CheckOutcome.REBOOT)).outcome is Outcome.OUTDATED
+        assert tell(record, late(other, CheckOutcome.REBOOT)).outcome is EventOutcome.OUTDATED
+    assert tell(checking(), late("", CheckOutcome.REBOOT)).outcome is EventOutcome.OUTDATED
     after = applied(ends(record, CheckOutcome.HEALTHY))
-    assert tell(after, late(own, CheckOutcome.REBOOT)).outcome is not Outcome.APPLIED
+    assert tell(after, late(own, CheckOutcome.REBOOT)).outcome is not EventOutcome.APPLIED
 
 
 def test_a_late_verdict_waits_for_those_who_work_there() -> None:
@@ -238,6 +244,6 @@ def test_a_late_verdict_waits_for_those_who_work_there() -> None:
     record = replace(record, claims={"other": Claim(3, 4)})
     decision = tell(record, late(own, CheckOutcome.REBOOT), now=later(9))
     assert decision.record.status is S.QUARANTINED and decision.record.need is not None
-    assert decision.record.need.rung is Rung.REBOOT
+    assert decision.record.need.rung is RepairLevel.REBOOT
     (told,) = orders(decision, commands.TellJob)
     assert told.job_id == "other" and decision.record.check is None

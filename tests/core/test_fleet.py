@@ -10,14 +10,14 @@ from gpu_recovery.core.fleet import (
     Breaker,
     Fleet,
     Pause,
-    begun,
-    blame,
     breaker_limit,
     budget,
-    closed,
-    ended,
-    unbegun,
-    why_not_now,
+    repair_blocked_reason,
+    with_blame,
+    with_breaker_closed,
+    with_repair_begun,
+    with_repair_ended,
+    with_repair_undone,
 )
 from gpu_recovery.core.policy import RecoveryPolicy
 from hypothesis import given, settings
@@ -32,7 +32,7 @@ PROBE_AT = later(ADAPTIVE.breaker_probe_s)
 def _blamed(count: int, fleet: Fleet, at: datetime = NOW, policy: RecoveryPolicy = ADAPTIVE) -> Fleet:
     """The fleet once `count` different instances with GPUs were blamed."""
     for n in range(count):
-        fleet = blame(fleet, f"i-{n:x}", 8, policy, at)
+        fleet = with_blame(fleet, f"i-{n:x}", 8, policy, at)
     return fleet
 
 
@@ -53,15 +53,19 @@ def test_the_budget_is_a_fifth_rounded_down_and_always_one(instances: int, most:
 
 def test_a_full_budget_holds_others_back_and_names_who_uses_it() -> None:
     """Whoever is under repair may go on to its next rung all the same."""
-    fleet = begun(begun(Fleet(gpu_instances=10), "i-1", ADAPTIVE, NOW), "i-2", ADAPTIVE, NOW)
-    assert why_not_now(fleet, "i-3", ADAPTIVE, NOW) == "2 of at most 2 instance(s) are under repair: i-1, i-2"
-    assert why_not_now(fleet, "i-2", ADAPTIVE, NOW) == ""
-    assert why_not_now(ended(fleet, "i-1", True, NOW), "i-3", ADAPTIVE, NOW) == ""
+    fleet = with_repair_begun(with_repair_begun(Fleet(gpu_instances=10), "i-1", ADAPTIVE, NOW), "i-2", ADAPTIVE, NOW)
+    assert repair_blocked_reason(fleet, "i-3", ADAPTIVE, NOW) == "2 of at most 2 instance(s) are under repair: i-1, i-2"
+    assert repair_blocked_reason(fleet, "i-2", ADAPTIVE, NOW) == ""
+    assert repair_blocked_reason(with_repair_ended(fleet, "i-1", True, NOW), "i-3", ADAPTIVE, NOW) == ""
 
 
 NAMES = st.sampled_from([f"i-{n}" for n in range(12)])
-ASKED = st.lists(st.tuples(st.sampled_from(("repair", "heal", "fail", "hold", "blame", "pause", "unpause")), NAMES,
-                           st.integers(1, 400)), max_size=80)  # fmt: skip
+ASKED = st.lists(
+    st.tuples(
+        st.sampled_from(("repair", "heal", "fail", "hold", "blame", "pause", "unpause")), NAMES, st.integers(1, 400)
+    ),
+    max_size=80,
+)
 SMALL = replace(ADAPTIVE, fleet_repairs_max=4, breaker_instances_max=5)
 
 
@@ -76,16 +80,16 @@ def test_whatever_happens_the_brakes_hold_and_their_record_stays_small(
     for what, name, seconds in asked:
         now += timedelta(seconds=seconds)
         match what:
-            case "repair" if not why_not_now(fleet, name, SMALL, now) and name not in fleet.repairing:
+            case "repair" if not repair_blocked_reason(fleet, name, SMALL, now) and name not in fleet.repairing:
                 assert fleet.pause is None
-                fleet = begun(fleet, name, SMALL, now)
+                fleet = with_repair_begun(fleet, name, SMALL, now)
                 began.append(now)
             case "heal" | "fail" if name in fleet.repairing:
-                fleet = ended(fleet, name, what == "heal", now)
+                fleet = with_repair_ended(fleet, name, what == "heal", now)
             case "hold" if name in fleet.repairing:
-                fleet = unbegun(fleet, name, now)
+                fleet = with_repair_undone(fleet, name, now)
             case "blame":
-                fleet = blame(fleet, name, 8, SMALL, now)
+                fleet = with_blame(fleet, name, 8, SMALL, now)
             case "pause":
                 fleet = replace(fleet, pause=PAUSE)
             case "unpause":
@@ -102,16 +106,16 @@ def test_the_cap_of_the_fleet_counts_within_its_window() -> None:
     """So many repairs an hour, however few at once; the oldest falls out of the window to the second."""
     fleet = Fleet(gpu_instances=100)
     for n in range(ADAPTIVE.fleet_repairs_max):
-        assert why_not_now(fleet, f"i-{n}", ADAPTIVE, later(n)) == ""
-        fleet = ended(begun(fleet, f"i-{n}", ADAPTIVE, later(n)), f"i-{n}", True, later(n))
-    assert "repairs began within" in why_not_now(fleet, "i-x", ADAPTIVE, later(ADAPTIVE.fleet_window_s - 1))
-    assert why_not_now(fleet, "i-x", ADAPTIVE, later(ADAPTIVE.fleet_window_s)) == ""
+        assert repair_blocked_reason(fleet, f"i-{n}", ADAPTIVE, later(n)) == ""
+        fleet = with_repair_ended(with_repair_begun(fleet, f"i-{n}", ADAPTIVE, later(n)), f"i-{n}", True, later(n))
+    assert "repairs began within" in repair_blocked_reason(fleet, "i-x", ADAPTIVE, later(ADAPTIVE.fleet_window_s - 1))
+    assert repair_blocked_reason(fleet, "i-x", ADAPTIVE, later(ADAPTIVE.fleet_window_s)) == ""
 
 
 def test_a_repair_that_was_held_back_before_it_touched_anything_does_not_count() -> None:
     """A maintenance tag that is seen again and again would use up the whole fleet's repairs."""
-    fleet = begun(Fleet(gpu_instances=10), "i-1", ADAPTIVE, NOW)
-    assert unbegun(fleet, "i-1", NOW) == Fleet(gpu_instances=10)
+    fleet = with_repair_begun(Fleet(gpu_instances=10), "i-1", ADAPTIVE, NOW)
+    assert with_repair_undone(fleet, "i-1", NOW) == Fleet(gpu_instances=10)
 
 
 # -- the breaker -------------------------------------------------------------------------------------------------------
@@ -131,77 +135,77 @@ def test_the_breaker_opens_at_exactly_its_limit(instances: int, limit: int) -> N
 def test_the_breaker_counts_gpu_instances_each_once_and_within_the_window() -> None:
     """A node without GPUs, one that is blamed again, and what was five minutes ago open nothing."""
     fleet = _blamed(2, Fleet(gpu_instances=6))
-    assert blame(fleet, "i-cpu", 0, ADAPTIVE, NOW) is fleet
-    assert blame(fleet, "i-1", 8, ADAPTIVE, later(1)).breaker is Breaker.CLOSED
-    outdated = blame(fleet, "i-x", 8, ADAPTIVE, later(ADAPTIVE.breaker_window_s))
+    assert with_blame(fleet, "i-cpu", 0, ADAPTIVE, NOW) is fleet
+    assert with_blame(fleet, "i-1", 8, ADAPTIVE, later(1)).breaker is Breaker.CLOSED
+    outdated = with_blame(fleet, "i-x", 8, ADAPTIVE, later(ADAPTIVE.breaker_window_s))
     assert (outdated.breaker, list(outdated.blamed)) == (Breaker.CLOSED, ["i-x"])
-    assert blame(fleet, "i-x", 8, ADAPTIVE, later(ADAPTIVE.breaker_window_s - 1)).breaker is Breaker.OPEN
+    assert with_blame(fleet, "i-x", 8, ADAPTIVE, later(ADAPTIVE.breaker_window_s - 1)).breaker is Breaker.OPEN
 
 
 def test_an_open_breaker_lets_no_repair_begin_and_every_one_under_way_end() -> None:
     """What heals passes; its record does not grow with all those who are blamed meanwhile."""
-    fleet = _blamed(5, begun(Fleet(gpu_instances=10), "i-busy", ADAPTIVE, NOW))
-    assert why_not_now(fleet, "i-x", ADAPTIVE, NOW).startswith("the breaker is open: 5 of 10")
-    assert ended(fleet, "i-busy", True, later(9)) == replace(fleet, repairing=frozenset())
+    fleet = _blamed(5, with_repair_begun(Fleet(gpu_instances=10), "i-busy", ADAPTIVE, NOW))
+    assert repair_blocked_reason(fleet, "i-x", ADAPTIVE, NOW).startswith("the breaker is open: 5 of 10")
+    assert with_repair_ended(fleet, "i-busy", True, later(9)) == replace(fleet, repairing=frozenset())
     assert _blamed(1_000, fleet) == fleet
 
 
 def test_half_open_exactly_one_tries() -> None:
     """After the wait the first who asks begins; everybody else is held as before."""
     fleet = _open()
-    assert why_not_now(fleet, "i-a", ADAPTIVE, PROBE_AT - timedelta(seconds=1))
-    assert why_not_now(fleet, "i-a", ADAPTIVE, PROBE_AT) == ""
-    trying = begun(fleet, "i-a", ADAPTIVE, PROBE_AT)
+    assert repair_blocked_reason(fleet, "i-a", ADAPTIVE, PROBE_AT - timedelta(seconds=1))
+    assert repair_blocked_reason(fleet, "i-a", ADAPTIVE, PROBE_AT) == ""
+    trying = with_repair_begun(fleet, "i-a", ADAPTIVE, PROBE_AT)
     assert (trying.breaker, trying.probe) == (Breaker.HALF_OPEN, "i-a")
-    assert "the breaker is open" in why_not_now(trying, "i-b", ADAPTIVE, PROBE_AT + timedelta(days=1))
-    assert why_not_now(trying, "i-a", ADAPTIVE, PROBE_AT) == ""
+    assert "the breaker is open" in repair_blocked_reason(trying, "i-b", ADAPTIVE, PROBE_AT + timedelta(days=1))
+    assert repair_blocked_reason(trying, "i-a", ADAPTIVE, PROBE_AT) == ""
 
 
 def test_the_probe_that_heals_closes_the_breaker_and_forgets_all_blame() -> None:
     """It was the machines after all."""
-    fleet = ended(begun(_open(), "i-a", ADAPTIVE, PROBE_AT), "i-a", True, PROBE_AT)
+    fleet = with_repair_ended(with_repair_begun(_open(), "i-a", ADAPTIVE, PROBE_AT), "i-a", True, PROBE_AT)
     assert (fleet.breaker, fleet.blamed, fleet.probe, fleet.incident_id) == (Breaker.CLOSED, {}, "", "")
 
 
 def test_the_probe_that_does_not_heal_opens_it_again_with_a_fresh_wait() -> None:
     """The same incident goes on."""
     opened, at = _open(), later(3_000)
-    fleet = ended(begun(opened, "i-a", ADAPTIVE, PROBE_AT), "i-a", False, at)
+    fleet = with_repair_ended(with_repair_begun(opened, "i-a", ADAPTIVE, PROBE_AT), "i-a", False, at)
     assert (fleet.breaker, fleet.incident_id, fleet.probe) == (Breaker.OPEN, opened.incident_id, "")
-    assert why_not_now(fleet, "i-b", ADAPTIVE, at + timedelta(seconds=ADAPTIVE.breaker_probe_s - 1))
-    assert why_not_now(fleet, "i-b", ADAPTIVE, at + timedelta(seconds=ADAPTIVE.breaker_probe_s)) == ""
+    assert repair_blocked_reason(fleet, "i-b", ADAPTIVE, at + timedelta(seconds=ADAPTIVE.breaker_probe_s - 1))
+    assert repair_blocked_reason(fleet, "i-b", ADAPTIVE, at + timedelta(seconds=ADAPTIVE.breaker_probe_s)) == ""
 
 
 def test_a_probe_that_never_tried_leaves_its_turn_to_the_next() -> None:
     """Held back by a tag before anything was asked of EC2, it has proved nothing either way."""
-    fleet = unbegun(begun(_open(), "i-a", ADAPTIVE, PROBE_AT), "i-a", PROBE_AT)
+    fleet = with_repair_undone(with_repair_begun(_open(), "i-a", ADAPTIVE, PROBE_AT), "i-a", PROBE_AT)
     assert fleet.breaker is Breaker.OPEN
-    assert why_not_now(fleet, "i-b", ADAPTIVE, PROBE_AT) == ""
+    assert repair_blocked_reason(fleet, "i-b", ADAPTIVE, PROBE_AT) == ""
 
 
 def test_a_person_may_close_the_breaker_by_hand_also_while_one_tries() -> None:
     """Whoever tried is under repair like any other from then on."""
-    fleet = closed(begun(_open(), "i-a", ADAPTIVE, PROBE_AT))
+    fleet = with_breaker_closed(with_repair_begun(_open(), "i-a", ADAPTIVE, PROBE_AT))
     assert (fleet.breaker, fleet.repairing) == (Breaker.CLOSED, {"i-a"})
-    assert why_not_now(fleet, "i-b", ADAPTIVE, PROBE_AT) == ""
-    assert ended(fleet, "i-a", False, PROBE_AT).breaker is Breaker.CLOSED
+    assert repair_blocked_reason(fleet, "i-b", ADAPTIVE, PROBE_AT) == ""
+    assert with_repair_ended(fleet, "i-a", False, PROBE_AT).breaker is Breaker.CLOSED
 
 
 @pytest.mark.parametrize(
     "fleet",
-    [Fleet(gpu_instances=100), _open(), begun(_open(), "i-a", ADAPTIVE, PROBE_AT)],
+    [Fleet(gpu_instances=100), _open(), with_repair_begun(_open(), "i-a", ADAPTIVE, PROBE_AT)],
     ids=["closed", "open", "half-open"],
 )
 def test_the_kill_switch_beats_everything(fleet: Fleet) -> None:
     """Whatever the breaker and the budget say, also to the one that tries."""
     paused = replace(fleet, pause=PAUSE)
     for name in ("i-a", "i-b"):
-        assert why_not_now(paused, name, ADAPTIVE, PROBE_AT) == "recovery is paused by ada: moving house"
+        assert repair_blocked_reason(paused, name, ADAPTIVE, PROBE_AT) == "recovery is paused by ada: moving house"
 
 
 def test_a_repair_that_never_began_takes_back_its_own_time_only() -> None:
     """Another instance's repair has begun since: that one still counts against the hour."""
-    fleet = begun(Fleet(gpu_instances=10), "i-1", ADAPTIVE, NOW)
-    fleet = begun(fleet, "i-2", ADAPTIVE, later(60))
-    assert unbegun(fleet, "i-1", NOW).repairs == (later(60),)
-    assert unbegun(fleet, "i-2", later(60)).repairs == (NOW,)
+    fleet = with_repair_begun(Fleet(gpu_instances=10), "i-1", ADAPTIVE, NOW)
+    fleet = with_repair_begun(fleet, "i-2", ADAPTIVE, later(60))
+    assert with_repair_undone(fleet, "i-1", NOW).repairs == (later(60),)
+    assert with_repair_undone(fleet, "i-2", later(60)).repairs == (NOW,)

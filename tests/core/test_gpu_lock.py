@@ -6,18 +6,18 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from gpu_recovery.core.gpu_lock import GRACE, GpuLock, LockRefused, acquired, has_ended, released, renewed
+from gpu_recovery.core.gpu_lock import GRACE, GpuLockRecord, LockRefused, acquired, has_ended, released, renewed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.core.build import NOW, later
 
-FREE = GpuLock("sft-1", "gpu-0")
+FREE = GpuLockRecord("sft-1", "gpu-0")
 
 
 def take(
-    lock: GpuLock, owner: str, at: float = 0, holder: str = "", *, silent: bool = False, lease_s: int = 60
-) -> GpuLock:
+    lock: GpuLockRecord, owner: str, at: float = 0, holder: str = "", *, silent: bool = False, lease_s: int = 60
+) -> GpuLockRecord:
     """`owner` asks for it so many seconds after the present; the holder's instance may be silent."""
     return acquired(lock, owner, holder or f"{owner}-1", f"i-{owner}", lease_s, later(seconds=at), silent)
 
@@ -52,9 +52,15 @@ def test_another_process_of_the_owner_waits_for_the_end_of_the_lease_and_is_anot
     assert second.token == 2
 
 
-@pytest.mark.parametrize(("after_s", "silent", "may"), [
-    (0, False, False), (0, True, True), (GRACE.total_seconds() - 1, False, False), (GRACE.total_seconds(), False, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("after_s", "silent", "may"),
+    [
+        (0, False, False),
+        (0, True, True),
+        (GRACE.total_seconds() - 1, False, False),
+        (GRACE.total_seconds(), False, True),
+    ],
+)
 def test_a_lease_that_is_over_is_anothers_when_its_holder_is_silent_or_a_while_later(
     after_s: float, silent: bool, may: bool
 ) -> None:
@@ -94,10 +100,18 @@ def test_what_was_given_back_is_free_at_once_and_may_be_given_back_twice() -> No
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
-@given(st.lists(st.tuples(
-    st.sampled_from(("acquire", "renew", "release")), st.sampled_from(("a", "b", "c")), st.integers(0, 3),
-    st.sampled_from((0, 1, 30, 61, 200)), st.booleans(),
-), max_size=30))  # fmt: skip
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(("acquire", "renew", "release")),
+            st.sampled_from(("a", "b", "c")),
+            st.integers(0, 3),
+            st.sampled_from((0, 1, 30, 61, 200)),
+            st.booleans(),
+        ),
+        max_size=30,
+    )
+)
 def test_no_token_is_had_by_two_and_no_lease_that_runs_changes_hands(steps: list[Any]) -> None:
     """Whatever is asked in whatever order: a token has one owner for ever, tokens only grow."""
     lock, at = FREE, 0.0

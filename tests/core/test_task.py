@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_recovery.aws.task_facts import task_fact
-from gpu_recovery.core.task import OUR_STOP, Container, Ending, EndingKind, StopCode, TaskFact, ending
+from gpu_recovery.aws.ecs_events import task_fact
+from gpu_recovery.core.task import OUR_STOP, ContainerFact, Ending, EndingKind, StopCode, TaskFact, ending
 
 from tests.core.build import NOW
 
@@ -30,7 +30,7 @@ def _ended(code: int | None, stop: str = EXITED, stopped_reason: str = "", reaso
         "0a1b",
         "STOPPED",
         NOW,
-        containers=(Container("train", code, reason),),
+        containers=(ContainerFact("train", code, reason),),
         stop_code=stop,
         stopped_reason=stopped_reason,
     )
@@ -102,11 +102,14 @@ def test_an_unknown_stop_code_is_a_host_fault(stop: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "TaskFailedToStart: RESOURCE:GPU", "TaskFailedToStart: RESOURCE:MEMORY", "TaskFailedToStart: AGENT",
-        "TaskFailedToStart: MemberOf placement constraint unsatisfied", "TaskFailedToStart: NO ACTIVE INSTANCES",
+        "TaskFailedToStart: RESOURCE:GPU",
+        "TaskFailedToStart: RESOURCE:MEMORY",
+        "TaskFailedToStart: AGENT",
+        "TaskFailedToStart: MemberOf placement constraint unsatisfied",
+        "TaskFailedToStart: NO ACTIVE INSTANCES",
         "TaskFailedToStart: EMPTY CAPACITY PROVIDER",
     ],
-)  # fmt: skip
+)
 def test_a_task_that_found_no_place_is_short_of_resources(text: str) -> None:
     """These never ran for want of room, which is nobody's failure."""
     assert _ended(None, StopCode.TASK_FAILED_TO_START, text).kind is EndingKind.SHORT_OF_RESOURCES
@@ -134,8 +137,8 @@ def test_running_out_of_host_memory_is_the_programs_failure() -> None:
 
 def test_without_a_name_the_only_container_is_the_main_one() -> None:
     """A person's override may name no container; with two of them nobody can tell."""
-    one = TaskFact("0a1b", "STOPPED", NOW, containers=(Container("train", 0),), stop_code=EXITED)
-    two = TaskFact("0a1b", "STOPPED", NOW, containers=(Container("a", 0), Container("b", 0)), stop_code=EXITED)
+    one = TaskFact("0a1b", "STOPPED", NOW, containers=(ContainerFact("train", 0),), stop_code=EXITED)
+    two = TaskFact("0a1b", "STOPPED", NOW, containers=(ContainerFact("a", 0), ContainerFact("b", 0)), stop_code=EXITED)
     assert ending(one, "").kind is EndingKind.SUCCEEDED
     assert ending(two, "").kind is EndingKind.CRASHED
 

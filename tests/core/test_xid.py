@@ -57,12 +57,22 @@ def test_an_unknown_number_asks_for_a_diagnosis(code: int) -> None:
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        (13, XidClass.APP), (31, XidClass.APP), (43, XidClass.IGNORE), (45, XidClass.FOLLOW_OTHER),
-        (48, XidClass.REBOOT), (54, XidClass.REPLACE), (63, XidClass.WATCH), (74, XidClass.DIAG),
-        (78, XidClass.CONFIG), (79, XidClass.REBOOT), (94, XidClass.APP), (119, XidClass.REBOOT),
-        (149, XidClass.DIAG), (154, XidClass.DIAG),
+        (13, XidClass.APP),
+        (31, XidClass.APP),
+        (43, XidClass.IGNORE),
+        (45, XidClass.FOLLOW_OTHER),
+        (48, XidClass.REBOOT),
+        (54, XidClass.REPLACE),
+        (63, XidClass.WATCH),
+        (74, XidClass.DIAG),
+        (78, XidClass.CONFIG),
+        (79, XidClass.REBOOT),
+        (94, XidClass.APP),
+        (119, XidClass.REBOOT),
+        (149, XidClass.DIAG),
+        (154, XidClass.DIAG),
     ],
-)  # fmt: skip
+)
 def test_the_numbers_that_operators_know_by_heart(code: int, expected: XidClass) -> None:
     """74, 144 to 150 and 154 are told apart by their messages only, so their number asks for a diagnosis."""
     assert class_of(code) is expected

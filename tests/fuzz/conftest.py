@@ -12,7 +12,7 @@ from gpu_recovery.core.job.record import JobStatus
 
 from tests.aws.records import JOB, OTHER_JOB, A, claim, instance, plan
 from tests.lambdas.conftest import Functions, functions
-from tests.lambdas.situations import gang
+from tests.lambdas.starting_states import gang
 
 __all__ = ["functions"]
 

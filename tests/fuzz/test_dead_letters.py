@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from gpu_recovery_client.api import RecoveryClient
 
-from sandbox import ministack, sandbox
-from sandbox.cluster.publisher import event_bridge
+from sandbox import sandbox
+from sandbox.cluster.event_publisher import event_bridge
+from sandbox.ministack import command
 from tests.sandbox.ministack_server import wait_for
 
 pytestmark = pytest.mark.slow
@@ -27,7 +28,7 @@ MISFIT = {
 }
 GARBAGE: list[Any] = [[], {"detail": MISFIT}]
 """Every other kind is given to the functions in this process; here each costs three cold starts."""
-ARN = f"arn:aws:ecs:{ministack.REGION}:{ministack.ACCOUNT}"
+ARN = f"arn:aws:ecs:{command.REGION}:{command.ACCOUNT}"
 SPEC = {"workload": "behind", "nnodes": 1, "n_gpus_per_node": 8, "task_definition": sandbox.TRAINING_FAMILY}
 
 
@@ -53,8 +54,10 @@ class Deployed:
         dynamodb, items = self.client("dynamodb"), {}
         for name in self.state["tables"].values():
             for page in dynamodb.get_paginator("scan").paginate(TableName=name):
-                items |= {json.dumps([name, item.get("job_id_rank") or item.get("container_inst_id")]): item
-                          for item in page["Items"]}  # fmt: skip
+                items |= {
+                    json.dumps([name, item.get("job_id_rank") or item.get("container_inst_id")]): item
+                    for item in page["Items"]
+                }
         return items
 
     def waiting(self, queue: str) -> int:
@@ -112,11 +115,14 @@ def test_an_event_that_a_rule_lets_through_is_kept_too(deployed: Deployed) -> No
     """As ECS would send it, but for one field of the wrong kind, which the error names."""
     before = deployed.tables()
     detail = {
-        "clusterArn": f"{ARN}:cluster/{deployed.state['cluster']}", "taskArn": f"{ARN}:task/x/0a1b",
-        "taskDefinitionArn": f"{ARN}:task-definition/gpu-training:1", "lastStatus": "STOPPED",
-        "startedBy": "sft--a01", "containers": [{"name": "trainer", "exitCode": "one"}],
-    }  # fmt: skip
-    ecs = event_bridge(deployed.state["endpoint_url"], ministack.REGION)
+        "clusterArn": f"{ARN}:cluster/{deployed.state['cluster']}",
+        "taskArn": f"{ARN}:task/x/0a1b",
+        "taskDefinitionArn": f"{ARN}:task-definition/gpu-training:1",
+        "lastStatus": "STOPPED",
+        "startedBy": "sft--a01",
+        "containers": [{"name": "trainer", "exitCode": "one"}],
+    }
+    ecs = event_bridge(deployed.state["endpoint_url"], command.REGION)
     ecs([{"Source": "aws.ecs", "DetailType": "ECS Task State Change", "Detail": json.dumps(detail)}])
     wait_for(lambda: deployed.waiting("Failed"), PATIENCE_S)
     (letter,) = [json.loads(body) for body in deployed.taken("Failed")]
@@ -148,9 +154,11 @@ def test_a_record_that_cannot_be_read_keeps_nobody_waiting(deployed: Deployed) -
     wait_for(lambda: deployed.waiting("Scheduler") == 0, PATIENCE_S)
     assert deployed.taken("SchedulerDeadLetters") == []
     found = dynamodb.query(
-        TableName=table, IndexName="line", KeyConditionExpression="line = :waiting",
+        TableName=table,
+        IndexName="line",
+        KeyConditionExpression="line = :waiting",
         ExpressionAttributeValues={":waiting": {"S": "waiting"}},
-    )["Items"]  # fmt: skip
+    )["Items"]
     assert [item["line_entry"]["S"] for item in found] == ["{"]  # it was read with the others
     dynamodb.delete_item(TableName=table, Key={"job_id_rank": {"S": "spoilt"}})
 

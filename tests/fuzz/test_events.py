@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 import pytest
-from gpu_recovery.aws.event_fields import EventUnreadable
+from gpu_recovery.aws.fields import EventUnreadable
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from hypothesis import given, settings
@@ -18,22 +18,27 @@ from tests.aws.ecs_events import check_event, instance_event, rank_event, task_e
 from tests.aws.records import JOB, A
 from tests.fuzz.conftest import CHECKED, EVENT_HANDLERS, World
 from tests.fuzz.mutations import HALF_A_CHARACTER, mutated, nested, odd_values
-from tests.lambdas.situations import EVENTS, published
+from tests.lambdas.starting_states import EVENTS, published
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 PATH = re.compile(r"^(the document|[A-Za-z][\w-]*(\[\d+\])?(\.[A-Za-z][\w-]*(\[\d+\])?)*): \S")
 PERSONS = {"JOB_ID": "by-hand", "RANK": "0", "WORLD_SIZE": "2", "LR": "0.1"}
 RANK_EVENTS = [
-    rank_event(JOB, 1, 0, "STOPPED", exit_code=1), rank_event(JOB, 1, 1, "STOPPED", exit_code=0),
-    rank_event(JOB, 1, 0, "RUNNING"), task_event("theirs", "", "RUNNING", PERSONS),
+    rank_event(JOB, 1, 0, "STOPPED", exit_code=1),
+    rank_event(JOB, 1, 1, "STOPPED", exit_code=0),
+    rank_event(JOB, 1, 0, "RUNNING"),
+    task_event("theirs", "", "RUNNING", PERSONS),
     task_event("theirs", "ana", "STOPPED", PERSONS, exit_code=137, stop_code="SpotInterruption"),
     published("ecs_task_stopped_userinitiated_ec2_exit0_v7_cwlogs"),
-]  # fmt: skip
+]
 CHECK_EVENTS = [check_event(CHECKED, 1, code) for code in (0, 1, None)]
 INSTANCE_EVENTS = [
-    instance_event(A, 9), instance_event(A, 9, agentConnected=False, remainingResources=[]), instance_event("i-0d", 1),
-    instance_event(A, 9, status="INACTIVE"), published("ecs_container_instance_active_2016"),
-]  # fmt: skip
+    instance_event(A, 9),
+    instance_event(A, 9, agentConnected=False, remainingResources=[]),
+    instance_event("i-0d", 1),
+    instance_event(A, 9, status="INACTIVE"),
+    published("ecs_container_instance_active_2016"),
+]
 WATCHERS = ("ec2_spot", "ec2_state", "ec2_rebalance", "health_", "cloudwatch_alarm_ec2", "asg_")
 WATCHERS_EVENTS = [published(path.stem) for path in sorted(EVENTS.glob("*.json")) if path.stem.startswith(WATCHERS)]
 """What others than ECS say of an instance: their readers have tests of their own, and must survive the same."""

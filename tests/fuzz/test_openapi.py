@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import schemathesis
-from gpu_recovery.routes.openapi import document
-from gpu_recovery.routes.table import ROUTES
+from gpu_recovery.job_api.openapi import document
+from gpu_recovery.job_api.router import ROUTES
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schemathesis.checks import CheckFunction
@@ -21,8 +21,8 @@ from schemathesis.specs.openapi.checks import (
 
 from tests.aws.records import JOB, A
 from tests.fuzz.conftest import World
-from tests.fuzz.gateway import gateway
-from tests.lambdas.calling import TOKEN
+from tests.fuzz.wsgi_gateway import gateway
+from tests.lambdas.api_gateway import TOKEN
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning")
 EXAMPLES = 12
@@ -30,9 +30,11 @@ SCHEMA = schemathesis.openapi.from_dict(document(ROUTES))
 OPERATIONS = {f"{one.ok().method.upper()} {one.ok().path}": one.ok() for one in SCHEMA.get_all_operations()}
 KNOWN = {"job_id": JOB, "instance_id": A, "user": "ana", "token_id": "0123456789ab", "name": "gpu-0"}
 CHECKS: list[CheckFunction] = [
-    schemathesis.checks.not_a_server_error, status_code_conformance, content_type_conformance,
+    schemathesis.checks.not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
     response_schema_conformance,
-]  # fmt: skip
+]
 SENT = {"Authorization": f"Bearer {TOKEN}"}
 
 
@@ -49,7 +51,7 @@ def test_an_operation_answers_as_it_is_described(world: World, name: str) -> Non
     app = gateway(lambda event: world.functions.call("job_api", event))
     world.functions.aws.answers["GetQueueAttributes"] = lambda asked: {
         "Attributes": {"ApproximateNumberOfMessages": "0"}
-    }  # fmt: skip
+    }
     seen: Counter[int] = Counter()
 
     @settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -69,12 +71,18 @@ def test_an_operation_answers_as_it_is_described(world: World, name: str) -> Non
 def test_the_description_is_served_to_everybody(world: World) -> None:
     """Without a token, as it is committed."""
     event = {
-        "version": "2.0", "routeKey": "ANY /{proxy+}", "rawPath": "/api/v2/openapi.json", "rawQueryString": "",
-        "headers": {}, "isBase64Encoded": False,
+        "version": "2.0",
+        "routeKey": "ANY /{proxy+}",
+        "rawPath": "/api/v2/openapi.json",
+        "rawQueryString": "",
+        "headers": {},
+        "isBase64Encoded": False,
         "requestContext": {
-            "http": {"method": "GET", "path": "/api/v2/openapi.json"}, "stage": "$default", "requestId": "r-1",
+            "http": {"method": "GET", "path": "/api/v2/openapi.json"},
+            "stage": "$default",
+            "requestId": "r-1",
         },
-    }  # fmt: skip
+    }
     answer = world.functions.call("job_api", event)
     assert answer["statusCode"] == 200 and json.loads(answer["body"]) == document(ROUTES)
     assert world.functions.aws.calls == []

@@ -10,7 +10,7 @@ from gpu_recovery.core.errors import RecoveryError
 
 from tests.aws.records import JOB
 from tests.fuzz.conftest import EVENT_HANDLERS, World
-from tests.lambdas.situations import EVENTS, as_rank, published
+from tests.lambdas.starting_states import EVENTS, as_rank, published
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 PUBLISHED = sorted(path.stem for path in EVENTS.glob("*.json"))
@@ -70,6 +70,6 @@ def test_a_plain_exception_would_be_noticed(world: World, monkeypatch: pytest.Mo
     assert not any(
         issubclass(accident, RecoveryError) for accident in (KeyError, TypeError, AttributeError, ValueError)
     )
-    monkeypatch.setattr("gpu_recovery.tasks.task_changed", lambda *_: {}["missing"])
+    monkeypatch.setattr("gpu_recovery.ecs_events.tasks.task_changed", lambda *_: {}["missing"])
     with pytest.raises(KeyError):
         world.give("ecs_task_handler", enveloped(TASKS[-1]))

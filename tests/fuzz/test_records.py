@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from gpu_recovery.aws.items import ItemUnreadable
-from gpu_recovery.aws.tables import Table, plain
+from gpu_recovery.aws.dynamodb import Table, plain
+from gpu_recovery.aws.item_codec import ItemUnreadable
 from gpu_recovery.core.errors import RecoveryError
 from gpu_recovery.core.job.record import JobStatus
 from hypothesis import given, settings
@@ -18,24 +18,30 @@ from tests.aws.ecs_events import instance_event, rank_event
 from tests.aws.records import JOB, OTHER_JOB, A, B, instance, job, later, pending, plan
 from tests.fuzz.conftest import World
 from tests.fuzz.mutations import mutated
-from tests.lambdas.calling import Api
+from tests.lambdas.api_gateway import Api
 from tests.lambdas.conftest import Functions
-from tests.lambdas.situations import gang
+from tests.lambdas.starting_states import gang
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 SPOILT: list[tuple[str, Any, str]] = [
-    ("commands", None, "commands"), ("commands", {"S": "none"}, "str"), ("commands", {"L": []}, "list"),
-    ("spec", None, "spec"), ("spec", {"S": "sft"}, "Job.spec"), ("history", {"N": "7"}, "Job.history"),
-    ("attempt", {"S": "first"}, "Job.attempt"), ("status_at", {"S": "yesterday"}, "Job.status_at"),
-    ("origin", {"S": "AN_ORIGIN_OF_TOMORROW"}, "Job.origin"), ("schema", {"N": "99"}, "newer release"),
+    ("commands", None, "commands"),
+    ("commands", {"S": "none"}, "str"),
+    ("commands", {"L": []}, "list"),
+    ("spec", None, "spec"),
+    ("spec", {"S": "sft"}, "Job.spec"),
+    ("history", {"N": "7"}, "Job.history"),
+    ("attempt", {"S": "first"}, "Job.attempt"),
+    ("status_at", {"S": "yesterday"}, "Job.status_at"),
+    ("origin", {"S": "AN_ORIGIN_OF_TOMORROW"}, "Job.origin"),
+    ("schema", {"N": "99"}, "newer release"),
     ("schema", {"S": "two"}, "schema"),
-]  # fmt: skip
+]
 
 
 def spoil(functions: Functions, name: str, field: str, value: Any) -> None:
     """Write something else into one field of a record, or take the field out."""
     item = functions.kept()[name]
-    table = functions.store.jobs if "job_id_rank" in item else functions.store.machines
+    table = functions.store.jobs if "job_id_rank" in item else functions.store.table
     changed = {key: kept for key, kept in item.items() if key != field} | ({} if value is None else {field: value})
     counted = len(functions.aws.calls)
     table.client.put_item(TableName=table.name, Item=changed)
@@ -182,7 +188,7 @@ def test_records_with_anything_wrong_are_read_or_named(world: World, monkeypatch
         "job": (JOB, store.jobs, lambda: store.load_job(JOB)),
         "progress": (f"{JOB}#a01", store.jobs, lambda: store.load_progress(JOB, 1)),
         "plan": (f"{JOB}#a01#plan", store.jobs, lambda: store.load_plan(JOB, 1)),
-        "instance": (A, store.machines, lambda: store.load_instance(A)),
+        "instance": (A, store.table, lambda: store.load_instance(A)),
     }
     read: dict[str, int] = {}
     for kind, (name, table, load) in kinds.items():

@@ -15,20 +15,20 @@ from health_check import driver, kernel_log
 from health_check.boot import Boot
 from health_check.document import document
 from health_check.driver import DriverReport
-from health_check.evidence import Evidence, Step, weigh
-from health_check.examine import Diagnosis, Examination, judge
+from health_check.evidence import DiagnosticStep, Evidence, weigh
+from health_check.examine import DiagnosticRun, Examination, judge
 from health_check.kernel_log import KernelLog
 from health_check.parse import parse
-from health_check.run import Run
-from health_check.settings import Settings
-from health_check.verdict import Verdict
+from health_check.run import ProcessRun
+from health_check.settings import CheckSettings
+from health_check.verdict import InstanceVerdict
 from health_check.xid_table import XidPolicy
 
 SCHEMA = json.loads(Path(health_check.__file__).with_name("verdict.schema.json").read_text(encoding="utf-8"))
 BOOTED_AT = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
 BOOT = Boot("8a3b1c9e-7a52-4b0e-9f5e-2f8f1c0d7e11", BOOTED_AT)
 STARTED_AT = datetime(2026, 3, 1, 10, 0, tzinfo=UTC)
-SETTINGS = Settings(
+SETTINGS = CheckSettings(
     check_id="check/i-0abc/3",
     instance_id="i-0abc",
     verdict_bucket="verdicts-bucket",
@@ -108,16 +108,18 @@ def examination(
     boot: Boot = BOOT,
 ) -> Examination:
     """An examination with (text, exit code) of each diagnostic that ran."""
-    ran = tuple(Diagnosis(Step(level), Run(text, "", code), parse(text)) for text, code in diagnoses)
+    ran = tuple(
+        DiagnosticRun(DiagnosticStep(level), ProcessRun(text, "", code), parse(text)) for text, code in diagnoses
+    )
     return Examination(boot, seen or KernelLog(), said or DriverReport(), evidence or Evidence(), ran)
 
 
-def judged(text: str, exit_code: int = 0, *, level: int = 2, expected_gpus: int | None = None) -> Verdict:
+def judged(text: str, exit_code: int = 0, *, level: int = 2, expected_gpus: int | None = None) -> InstanceVerdict:
     """The verdict on one diagnostic, where nothing else is known."""
     return judge(examination((text, exit_code), level=level), level=level, expected_gpus=expected_gpus)
 
 
-def document_of(verdict: Verdict, of: Examination, **changes: Any) -> dict[str, Any]:
+def document_of(verdict: InstanceVerdict, of: Examination, **changes: Any) -> dict[str, Any]:
     """The document as its reader gets it: through JSON text. `changes` are of the settings."""
     settings = replace(SETTINGS, **changes)
     written = document(verdict, of, settings, started_at=STARTED_AT, ended_at=STARTED_AT + timedelta(seconds=90))

@@ -20,7 +20,7 @@ import pytest
 
 from tests.health_check.diagnostics import dcgm4, output, result, warning
 from tests.health_check.examinations import SCHEMA, gpu_xml, smi, xid
-from tests.health_check.programs import install, install_dcgmi, install_nvidia_smi
+from tests.health_check.stub_programs import install, install_dcgmi, install_nvidia_smi
 from tests.health_check.test_document import host_proc
 
 pytestmark = pytest.mark.slow
@@ -132,8 +132,9 @@ def test_the_container_writes_its_verdict_and_exits_with_its_code(
     jsonschema.Draft202012Validator(SCHEMA).validate(written)
     assert (written["outcome"], written["exit_code"]) == (outcome, exit_code)
     assert (written["boot_id"], written["booted_at"]) == (
-        "0c5d2f6e-1111-4222-8333-944455556666", "2026-03-01T09:00:00Z",
-    )  # fmt: skip
+        "0c5d2f6e-1111-4222-8333-944455556666",
+        "2026-03-01T09:00:00Z",
+    )
     assert written["started_at"] <= written["ended_at"]
     assert [json.loads(line) for line in out.splitlines()] == [written]
 
@@ -313,8 +314,9 @@ def test_a_suspect_is_examined_first_and_deeper(environment: dict[str, str], buc
     written = only_document(bucket)
     assert written["suspects"] == [3]
     assert written["diagnostics"] == [
-        {"level": 3, "gpus": [3], "exit_code": 0}, {"level": 2, "gpus": None, "exit_code": 0},
-    ]  # fmt: skip
+        {"level": 3, "gpus": [3], "exit_code": 0},
+        {"level": 2, "gpus": None, "exit_code": 0},
+    ]
 
 
 def test_a_suspect_that_is_found_guilty_ends_the_check(

@@ -15,7 +15,7 @@ from health_check.document import utc
 from health_check.driver import RecoveryAction
 from health_check.examine import judge
 from health_check.kernel_log import KernelLog
-from health_check.remedies import EXITS, Outcome, Remedy, Severity
+from health_check.remedies import EXITS, ErrorSeverity, FindingRemedy, HealthOutcome
 from health_check.verdict import CHECK, DCGM, DRIVER, KERNEL_LOG
 from health_check.xid_table import XID_TABLE_VERSION, XidClass, XidPolicy
 from tests.health_check.diagnostics import OUTPUTS, output
@@ -31,7 +31,7 @@ from tests.health_check.examinations import (
     judged,
     log,
     xid,
-)  # fmt: skip
+)
 
 
 def test_the_document_says_what_was_found_and_when() -> None:
@@ -86,16 +86,23 @@ def test_the_document_of_a_decision_without_a_diagnostic_names_its_evidence() ->
     assert (written["outcome"], written["diagnostics"], written["focus"]) == ("REBOOT", [], ["1"])
     assert written["xids"] == [
         {
-            "code": 79, "mnemonic": "ROBUST_CHANNEL_GPU_HAS_FALLEN_OFF_THE_BUS", "class": "REBOOT", "gpu_index": 1,
-            "pci_bus_id": "0000:11:00", "count": 2, "first_at": "2026-03-01T09:01:01Z",
+            "code": 79,
+            "mnemonic": "ROBUST_CHANNEL_GPU_HAS_FALLEN_OFF_THE_BUS",
+            "class": "REBOOT",
+            "gpu_index": 1,
+            "pci_bus_id": "0000:11:00",
+            "count": 2,
+            "first_at": "2026-03-01T09:01:01Z",
             "last_at": "2026-03-01T09:01:02Z",
         }
-    ]  # fmt: skip
+    ]
     assert written["driver"]["recovery_action"] == "NODE_REBOOT"
     assert [gpu["recovery_action"] for gpu in written["driver"]["gpus"]] == ["NONE", "NODE_REBOOT"]
     assert {(one["source"], one["gpu_index"]) for one in written["findings"]} == {
-        ("kernel_log", 1), ("driver", 1), ("check", None),
-    }  # fmt: skip
+        ("kernel_log", 1),
+        ("driver", 1),
+        ("check", None),
+    }
     assert written["kernel_log"] == {
         "unread": None,
         "since": "2026-03-01T09:00:00Z",
@@ -119,9 +126,17 @@ def test_the_schema_refuses_an_exit_code_that_contradicts_the_outcome() -> None:
     text = output("dcgm4_memory_fail_synthetic.json")
     written = document_of(judged(text, 205), examination((text, 205)))
     changes: list[dict[str, Any]] = [
-        {"exit_code": 0}, {"outcome": "FINE"}, {"findings": []}, {"booted_at": "today"}, {"more": 1},
-        {"level": 5}, {"schema_version": 2}, {"xid_table_version": "2026"}, {"xids": [{"code": 79}]}, {"driver": None},
-    ]  # fmt: skip
+        {"exit_code": 0},
+        {"outcome": "FINE"},
+        {"findings": []},
+        {"booted_at": "today"},
+        {"more": 1},
+        {"level": 5},
+        {"schema_version": 2},
+        {"xid_table_version": "2026"},
+        {"xids": [{"code": 79}]},
+        {"driver": None},
+    ]
     for change in changes:
         assert not jsonschema.Draft202012Validator(SCHEMA).is_valid(written | change)
 
@@ -129,14 +144,14 @@ def test_the_schema_refuses_an_exit_code_that_contradicts_the_outcome() -> None:
 def test_the_schema_knows_the_words_of_the_program() -> None:
     """Remedies, severities and outcomes are listed twice; the lists are the same."""
     finding = SCHEMA["$defs"]["finding"]["properties"]
-    assert set(finding["remedy"]["enum"]) == set(Remedy)
-    assert set(finding["severity"]["enum"]) == {*Severity, None}
-    assert set(SCHEMA["properties"]["outcome"]["enum"]) == set(Outcome)
+    assert set(finding["remedy"]["enum"]) == set(FindingRemedy)
+    assert set(finding["severity"]["enum"]) == {*ErrorSeverity, None}
+    assert set(SCHEMA["properties"]["outcome"]["enum"]) == set(HealthOutcome)
     assert finding["source"]["enum"] == [DCGM, KERNEL_LOG, DRIVER, CHECK]
     assert set(SCHEMA["$defs"]["recovery_action"]["enum"]) == set(RecoveryAction)
     assert SCHEMA["$defs"]["xid"]["properties"]["class"]["enum"] == list(XidClass)
     assert set(SCHEMA["properties"]["xid_policy"]["enum"]) == set(XidPolicy)
-    assert set(SCHEMA["properties"]["exit_code"]["enum"]) == {outcome.exit_code for outcome in Outcome}
+    assert set(SCHEMA["properties"]["exit_code"]["enum"]) == {outcome.exit_code for outcome in HealthOutcome}
 
 
 def test_the_version_of_the_table_of_xids_is_that_of_its_rows() -> None:

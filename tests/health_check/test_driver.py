@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from health_check.driver import ANSWERS_WITHIN_S, NO_DEVICES, LostGpu, RecoveryAction, action_in, ask, parse
-from health_check.run import Run
+from health_check.run import ProcessRun
 from tests.health_check.examinations import ADDRESSES, gpu_xml, smi
 
 
@@ -39,15 +39,22 @@ def test_what_the_driver_does_not_tell_is_unknown() -> None:
 @pytest.mark.parametrize(
     ("text", "action"),
     [
-        ("None", RecoveryAction.NONE), ("Reset", RecoveryAction.GPU_RESET), ("GPU_RESET", RecoveryAction.GPU_RESET),
-        ("Bus Reset", RecoveryAction.GPU_RESET), ("Reboot", RecoveryAction.NODE_REBOOT),
-        ("System Reboot", RecoveryAction.NODE_REBOOT), ("Drain P2P", RecoveryAction.DRAIN_P2P),
-        ("Drain and Reset", RecoveryAction.DRAIN_AND_RESET), ("N/A", RecoveryAction.UNKNOWN),
-        ("Recover IMEX Domain", RecoveryAction.UNKNOWN), ("Unknown Error", RecoveryAction.UNKNOWN),
-        ("Requested functionality has been deprecated", RecoveryAction.UNKNOWN), ("", RecoveryAction.UNKNOWN),
+        ("None", RecoveryAction.NONE),
+        ("Reset", RecoveryAction.GPU_RESET),
+        ("GPU_RESET", RecoveryAction.GPU_RESET),
+        ("Bus Reset", RecoveryAction.GPU_RESET),
+        ("Reboot", RecoveryAction.NODE_REBOOT),
+        ("System Reboot", RecoveryAction.NODE_REBOOT),
+        ("Drain P2P", RecoveryAction.DRAIN_P2P),
+        ("Drain and Reset", RecoveryAction.DRAIN_AND_RESET),
+        ("N/A", RecoveryAction.UNKNOWN),
+        ("Recover IMEX Domain", RecoveryAction.UNKNOWN),
+        ("Unknown Error", RecoveryAction.UNKNOWN),
+        ("Requested functionality has been deprecated", RecoveryAction.UNKNOWN),
+        ("", RecoveryAction.UNKNOWN),
         (None, RecoveryAction.UNKNOWN),
     ],
-)  # fmt: skip
+)
 def test_an_action_is_known_by_its_words(text: str | None, action: RecoveryAction) -> None:
     """What has no name here is unknown, not nothing, and asks for nothing."""
     assert action_in(text) is action
@@ -62,7 +69,7 @@ def test_an_action_is_known_by_its_words(text: str | None, action: RecoveryActio
         ("Unable to determine the device handle for GPU 0000:11:00.0: GPU is lost.", LostGpu(None, "0000:11:00")),
         ("Unable to determine the device handle for GPU1: Unknown Error", LostGpu(1, None)),
     ],
-)  # fmt: skip
+)
 def test_a_gpu_that_cannot_be_reached_is_lost(line: str, lost: LostGpu) -> None:
     """The others still answer, on whichever stream the line is; its index is not given to another."""
     output = smi([gpu_xml(0), gpu_xml(2)])
@@ -86,11 +93,15 @@ def test_a_gpu_that_may_not_be_seen_is_not_lost() -> None:
         ("", "", 0, "nvidia-smi ended with 0: it printed nothing"),
         (smi([]), "", 0, NO_DEVICES),
         ("No devices were found", "", 6, "nvidia-smi ended with 6: No devices were found"),
-        (smi([gpu_xml(0)])[:-30], "", 0, "nvidia-smi ended with 0: <?xml version=\"1.0\" ?>"),
-        ("<nvidia_smi_log><gpu></nvidia_smi_log>", "", 0,
-         "nvidia-smi ended with 0: <nvidia_smi_log><gpu></nvidia_smi_log>"),
+        (smi([gpu_xml(0)])[:-30], "", 0, 'nvidia-smi ended with 0: <?xml version="1.0" ?>'),
+        (
+            "<nvidia_smi_log><gpu></nvidia_smi_log>",
+            "",
+            0,
+            "nvidia-smi ended with 0: <nvidia_smi_log><gpu></nvidia_smi_log>",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_driver_without_an_answer_says_why(output: str, error: str, code: int, silent: str) -> None:
     """No answer is no verdict: no GPU is there, and none is missing."""
     report = parse(output, error, code)
@@ -101,9 +112,9 @@ def test_a_driver_that_does_not_answer_in_time_hangs() -> None:
     """nvidia-smi itself may block on a lost GPU."""
     asked: list[tuple[Sequence[str], float]] = []
 
-    def never(command: Sequence[str], timeout_s: float) -> Run:
+    def never(command: Sequence[str], timeout_s: float) -> ProcessRun:
         asked.append((command, timeout_s))
-        return Run("", "", 124)
+        return ProcessRun("", "", 124)
 
     report = ask(never)
     assert (report.hung, report.silent) == (True, "nvidia-smi ended with 124: it did not answer in time")

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from health_check.driver import DriverReport, parse
-from health_check.evidence import Evidence, Step, plan
+from health_check.evidence import DiagnosticStep, Evidence, plan
 from health_check.examine import judge
 from health_check.kernel_log import KernelLog
-from health_check.remedies import Outcome, Remedy
+from health_check.remedies import FindingRemedy, HealthOutcome
 from health_check.settings import PASSIVE, Unread
-from health_check.verdict import Verdict
+from health_check.verdict import InstanceVerdict
 from tests.health_check.diagnostics import dcgm4, result
 from tests.health_check.examinations import answer, evidence_of, examination, gpu_xml, judged, log, smi, xid
 
@@ -28,7 +28,7 @@ def eight(number: int = 0, action: str | None = "None", **tags: str) -> DriverRe
     return answer(*(gpu_xml(index, action, **tags) if index == number else gpu_xml(index) for index in range(8)))
 
 
-def passive(seen: KernelLog, said: DriverReport, expected_gpus: int | None = 8) -> Verdict:
+def passive(seen: KernelLog, said: DriverReport, expected_gpus: int | None = 8) -> InstanceVerdict:
     """The verdict of a check without a diagnostic."""
     evidence = evidence_of(seen, said, level=PASSIVE, expected_gpus=expected_gpus)
     of = examination(seen=seen, said=said, evidence=evidence)
@@ -41,24 +41,26 @@ def passive(seen: KernelLog, said: DriverReport, expected_gpus: int | None = 8) 
 @pytest.mark.parametrize(
     ("said", "code", "remedy", "gpu"),
     [
-        (eight(3, "Reboot"), "RECOVERY_ACTION_NODE_REBOOT", Remedy.REBOOT_INSTANCE, 3),
-        (eight(3, "Reset"), "RECOVERY_ACTION_GPU_RESET", Remedy.REBOOT_INSTANCE, 3),
-        (eight(3, "Drain P2P"), "RECOVERY_ACTION_DRAIN_P2P", Remedy.REBOOT_INSTANCE, 3),
-        (eight(3, failure="Yes"), "ROW_REMAP_FAILED", Remedy.REPLACE_INSTANCE, 3),
-        (eight(3, sram="Yes"), "SRAM_THRESHOLD_EXCEEDED", Remedy.REPLACE_INSTANCE, 3),
-        (eight(3, pending="Yes", ecc="2"), "ROW_REMAP_PENDING", Remedy.REBOOT_INSTANCE, 3),
-        (eight(3, ecc="2"), "ECC_UNCORRECTED", Remedy.RUN_DIAGNOSTIC, 3),
-        (answer(*map(gpu_xml, range(7))), "GPU_LOST", Remedy.REBOOT_INSTANCE, None),
+        (eight(3, "Reboot"), "RECOVERY_ACTION_NODE_REBOOT", FindingRemedy.REBOOT_INSTANCE, 3),
+        (eight(3, "Reset"), "RECOVERY_ACTION_GPU_RESET", FindingRemedy.REBOOT_INSTANCE, 3),
+        (eight(3, "Drain P2P"), "RECOVERY_ACTION_DRAIN_P2P", FindingRemedy.REBOOT_INSTANCE, 3),
+        (eight(3, failure="Yes"), "ROW_REMAP_FAILED", FindingRemedy.REPLACE_INSTANCE, 3),
+        (eight(3, sram="Yes"), "SRAM_THRESHOLD_EXCEEDED", FindingRemedy.REPLACE_INSTANCE, 3),
+        (eight(3, pending="Yes", ecc="2"), "ROW_REMAP_PENDING", FindingRemedy.REBOOT_INSTANCE, 3),
+        (eight(3, ecc="2"), "ECC_UNCORRECTED", FindingRemedy.RUN_DIAGNOSTIC, 3),
+        (answer(*map(gpu_xml, range(7))), "GPU_LOST", FindingRemedy.REBOOT_INSTANCE, None),
     ],
-)  # fmt: skip
-def test_the_driver_says_one_thing_of_one_gpu(said: DriverReport, code: str, remedy: Remedy, gpu: int | None) -> None:
+)
+def test_the_driver_says_one_thing_of_one_gpu(
+    said: DriverReport, code: str, remedy: FindingRemedy, gpu: int | None
+) -> None:
     """And the verdict stands at once where that is an accusation."""
     evidence = evidence_of(QUIET, said)
     assert [(one.source, one.code, one.remedy, one.gpu_index) for one in evidence.findings] == [
         ("driver", code, remedy, gpu)
     ]
-    assert evidence.decides is (remedy is not Remedy.RUN_DIAGNOSTIC)
-    suspect = (Step(3, frozenset({3}), LONG_S - 1_200), Step(2))
+    assert evidence.decides is (remedy is not FindingRemedy.RUN_DIAGNOSTIC)
+    suspect = (DiagnosticStep(3, frozenset({3}), LONG_S - 1_200), DiagnosticStep(2))
     assert plan(2, LONG_S, evidence) == (() if evidence.decides else suspect)
 
 
@@ -77,7 +79,7 @@ def test_a_driver_that_accuses_nothing_decides_nothing(said: DriverReport) -> No
     evidence = evidence_of(QUIET, said)
     assert not evidence.decides
     assert evidence.suspects == frozenset()
-    assert plan(2, 1_200, evidence) == (Step(2),)
+    assert plan(2, 1_200, evidence) == (DiagnosticStep(2),)
 
 
 # -- levels and suspects ----------------------------------------------------------------------------------------------
@@ -86,18 +88,18 @@ def test_a_driver_that_accuses_nothing_decides_nothing(said: DriverReport) -> No
 @pytest.mark.parametrize(
     ("level", "timeout_s", "steps"),
     [
-        (1, 300, (Step(1),)),  # nothing deeper fits
-        (1, 1_499, (Step(1),)),
-        (1, 1_500, (Step(2, frozenset({3}), 1_200), Step(1))),
-        (1, 3_000, (Step(3, frozenset({3}), 2_700), Step(1))),
-        (2, 2_220, (Step(2),)),  # the defaults: all GPUs are examined at level 2 anyway
-        (2, 3_900, (Step(3, frozenset({3}), 2_700), Step(2))),
-        (3, LONG_S, (Step(3),)),
-        (4, LONG_S, (Step(4),)),
+        (1, 300, (DiagnosticStep(1),)),  # nothing deeper fits
+        (1, 1_499, (DiagnosticStep(1),)),
+        (1, 1_500, (DiagnosticStep(2, frozenset({3}), 1_200), DiagnosticStep(1))),
+        (1, 3_000, (DiagnosticStep(3, frozenset({3}), 2_700), DiagnosticStep(1))),
+        (2, 2_220, (DiagnosticStep(2),)),  # the defaults: all GPUs are examined at level 2 anyway
+        (2, 3_900, (DiagnosticStep(3, frozenset({3}), 2_700), DiagnosticStep(2))),
+        (3, LONG_S, (DiagnosticStep(3),)),
+        (4, LONG_S, (DiagnosticStep(4),)),
     ],
 )
 def test_a_suspect_is_examined_first_and_deeper_where_the_time_allows(
-    level: int, timeout_s: float, steps: tuple[Step, ...]
+    level: int, timeout_s: float, steps: tuple[DiagnosticStep, ...]
 ) -> None:
     """Then all GPUs as ordered, for a suspicion may be wrong and a GPU may be missing."""
     evidence = evidence_of(log(xid(159, 3)))
@@ -111,7 +113,7 @@ def test_a_deep_test_never_has_less_time_than_it_takes() -> None:
     for level in (1, 2, 3, 4):
         for timeout_s in range(100, 6_000, 50):
             steps = plan(level, timeout_s, evidence)
-            assert steps[-1] == Step(level)
+            assert steps[-1] == DiagnosticStep(level)
             if len(steps) == 2:
                 assert steps[0].timeout_s is not None
                 assert steps[0].timeout_s >= {2: 1_200, 3: 2_700}[steps[0].level]
@@ -125,19 +127,22 @@ def test_a_suspicion_without_a_name_raises_the_level_for_all() -> None:
     hung = evidence_of(QUIET, parse("", "", 124))
     for evidence in (hidden, unanswered, hung):
         assert (evidence.unnamed, evidence.suspects) == (True, frozenset())
-        assert plan(1, 1_200, evidence) == (Step(2),)
-        assert plan(1, 1_199, evidence) == (Step(1),)
-        assert plan(2, 2_700, evidence) == (Step(3),)
+        assert plan(1, 1_200, evidence) == (DiagnosticStep(2),)
+        assert plan(1, 1_199, evidence) == (DiagnosticStep(1),)
+        assert plan(2, 2_700, evidence) == (DiagnosticStep(3),)
 
 
 @pytest.mark.parametrize(
     ("focus", "suspects", "unnamed"),
     [
-        (("3", "GPU-5"), {3, 5}, False), (("3", "GPU-of-another-instance"), {3}, True),
-        (("9",), set(), True), ((), set(), False), (("0000:13:00", "gpu-5"), {3, 5}, False),
+        (("3", "GPU-5"), {3, 5}, False),
+        (("3", "GPU-of-another-instance"), {3}, True),
+        (("9",), set(), True),
+        ((), set(), False),
+        (("0000:13:00", "gpu-5"), {3, 5}, False),
         (("0000:99:00",), set(), True),
     ],
-)  # fmt: skip
+)
 def test_the_caller_may_name_suspects(focus: tuple[str, ...], suspects: set[int], unnamed: bool) -> None:
     """By index, UUID or address; a name that the driver does not know is a suspicion without one, and is told."""
     evidence = evidence_of(QUIET, focus=focus)
@@ -158,23 +163,28 @@ def test_a_setting_that_cannot_be_read_never_outweighs_the_hardware() -> None:
     unread = tuple(
         Unread(name, remedy, f"{name} is 'x'")
         for name, remedy in (
-            ("FOCUS", Remedy.IGNORE), ("EXPECTED_GPUS", Remedy.CONTACT_SUPPORT),
-            ("XID_POLICY", Remedy.FIX_CONFIGURATION),
+            ("FOCUS", FindingRemedy.IGNORE),
+            ("EXPECTED_GPUS", FindingRemedy.CONTACT_SUPPORT),
+            ("XID_POLICY", FindingRemedy.FIX_CONFIGURATION),
         )
-    )  # fmt: skip
-    for known, outcome in ((1, Outcome.HEALTHY), (2, Outcome.INCONCLUSIVE), (3, Outcome.CONFIGURATION)):
+    )
+    for known, outcome in (
+        (1, HealthOutcome.HEALTHY),
+        (2, HealthOutcome.INCONCLUSIVE),
+        (3, HealthOutcome.CONFIGURATION),
+    ):
         evidence = evidence_of(QUIET, unread=unread[:known])
         verdict = judge(examination((PASS, 0), evidence=evidence), level=2, expected_gpus=8)
         assert verdict.outcome is outcome and evidence.unnamed
         assert {one.code for one in verdict.findings} == {f"{one.name}_UNREAD" for one in unread[:known]}
     fallen = evidence_of(log(xid(79, 3)), answer(*(gpu_xml(index, None) for index in range(8))), unread=unread)
-    assert judge(examination(evidence=fallen), level=2, expected_gpus=8).outcome is Outcome.REBOOT
+    assert judge(examination(evidence=fallen), level=2, expected_gpus=8).outcome is HealthOutcome.REBOOT
 
 
 def test_a_suspicion_ends_with_a_diagnostic_of_the_hardware() -> None:
     """Level 1 tests software only, so it ends nothing."""
     evidence = evidence_of(log(xid(159, 3)))
-    for level, outcome in ((1, Outcome.INCONCLUSIVE), (2, Outcome.HEALTHY)):
+    for level, outcome in ((1, HealthOutcome.INCONCLUSIVE), (2, HealthOutcome.HEALTHY)):
         of = examination((PASS, 0), level=level, evidence=evidence)
         verdict = judge(of, level=level, expected_gpus=8)
         assert (verdict.outcome, verdict.findings[0].code) == (outcome, "XID_159")
@@ -185,14 +195,14 @@ def test_a_diagnostic_that_could_not_tell_ends_no_suspicion() -> None:
     """It was killed, or found no test for the GPU."""
     for exit_code in (203, 198, 235):
         of = examination(("", exit_code), evidence=evidence_of(log(xid(159, 3))))
-        assert judge(of, level=2, expected_gpus=8).outcome in (Outcome.INCONCLUSIVE, Outcome.CONFIGURATION)
+        assert judge(of, level=2, expected_gpus=8).outcome in (HealthOutcome.INCONCLUSIVE, HealthOutcome.CONFIGURATION)
 
 
 def test_an_error_of_the_application_leaves_a_healthy_instance_healthy() -> None:
     """13, 31 and 43 are the program's; the instance is examined as ordered and nobody is suspected."""
     evidence = evidence_of(log(xid(13), xid(31), xid(43), xid(45)))
-    assert plan(2, LONG_S, evidence) == (Step(2),)
-    assert judge(examination((PASS, 0), evidence=evidence), level=2, expected_gpus=8).outcome is Outcome.HEALTHY
+    assert plan(2, LONG_S, evidence) == (DiagnosticStep(2),)
+    assert judge(examination((PASS, 0), evidence=evidence), level=2, expected_gpus=8).outcome is HealthOutcome.HEALTHY
 
 
 # -- a check without a diagnostic -------------------------------------------------------------------------------------
@@ -201,42 +211,51 @@ def test_an_error_of_the_application_leaves_a_healthy_instance_healthy() -> None
 def test_a_passive_check_of_a_quiet_instance_is_healthy() -> None:
     """Kernel log and driver were read, and accuse nothing."""
     verdict = passive(QUIET, answer())
-    assert (verdict.outcome, verdict.findings) == (Outcome.HEALTHY, ())
+    assert (verdict.outcome, verdict.findings) == (HealthOutcome.HEALTHY, ())
     assert verdict.summary == "healthy: the kernel log and the driver of 8 GPUs accuse nothing (passive check)"
 
 
 @pytest.mark.parametrize(
     ("seen", "said", "code"),
     [
-        (UNREAD, answer(), "KERNEL_LOG_UNREAD"), (QUIET, ABSENT, "DRIVER_SILENT"),
-        (QUIET, parse("", "", 124), "DRIVER_HUNG"), (QUIET, parse(smi([]), "", 0), "DRIVER_SILENT"),
-        (log(xid(159)), answer(), "XID_159"), (QUIET, eight(ecc="1"), "ECC_UNCORRECTED"),
+        (UNREAD, answer(), "KERNEL_LOG_UNREAD"),
+        (QUIET, ABSENT, "DRIVER_SILENT"),
+        (QUIET, parse("", "", 124), "DRIVER_HUNG"),
+        (QUIET, parse(smi([]), "", 0), "DRIVER_SILENT"),
+        (log(xid(159)), answer(), "XID_159"),
+        (QUIET, eight(ecc="1"), "ECC_UNCORRECTED"),
     ],
-)  # fmt: skip
+)
 def test_a_passive_check_that_saw_only_half_could_not_tell(seen: KernelLog, said: DriverReport, code: str) -> None:
     """What was not looked at is not passed, and a suspicion has nobody to end it."""
     verdict = passive(seen, said)
-    assert (verdict.outcome, verdict.findings[0].code) == (Outcome.INCONCLUSIVE, code)
+    assert (verdict.outcome, verdict.findings[0].code) == (HealthOutcome.INCONCLUSIVE, code)
 
 
 def test_a_silent_source_is_a_note_beside_a_diagnostic() -> None:
     """dcgmi examines the GPUs whether nvidia-smi is there or not."""
     of = examination((PASS, 0), evidence=evidence_of(UNREAD, ABSENT))
     verdict = judge(of, level=2, expected_gpus=8)
-    assert (verdict.outcome, {one.remedy for one in verdict.findings}) == (Outcome.HEALTHY, {Remedy.IGNORE})
+    assert (verdict.outcome, {one.remedy for one in verdict.findings}) == (
+        HealthOutcome.HEALTHY,
+        {FindingRemedy.IGNORE},
+    )
     assert verdict.summary == judged(PASS).summary
 
 
 @pytest.mark.parametrize(
     ("seen", "said", "outcome"),
     [
-        (log(xid(79, 3)), answer(version="550.90.07"), Outcome.REBOOT), (log(xid(54)), answer(), Outcome.REPLACE),
-        (QUIET, eight(2, "Reboot"), Outcome.REBOOT), (QUIET, eight(2, failure="Yes"), Outcome.REPLACE),
-        (QUIET, answer(*map(gpu_xml, range(7))), Outcome.REBOOT), (UNREAD, eight(2, "Reset"), Outcome.REBOOT),
-        (log(xid(78)), answer(), Outcome.CONFIGURATION),
+        (log(xid(79, 3)), answer(version="550.90.07"), HealthOutcome.REBOOT),
+        (log(xid(54)), answer(), HealthOutcome.REPLACE),
+        (QUIET, eight(2, "Reboot"), HealthOutcome.REBOOT),
+        (QUIET, eight(2, failure="Yes"), HealthOutcome.REPLACE),
+        (QUIET, answer(*map(gpu_xml, range(7))), HealthOutcome.REBOOT),
+        (UNREAD, eight(2, "Reset"), HealthOutcome.REBOOT),
+        (log(xid(78)), answer(), HealthOutcome.CONFIGURATION),
     ],
-)  # fmt: skip
-def test_a_passive_check_accuses_on_evidence(seen: KernelLog, said: DriverReport, outcome: Outcome) -> None:
+)
+def test_a_passive_check_accuses_on_evidence(seen: KernelLog, said: DriverReport, outcome: HealthOutcome) -> None:
     """Half of the evidence is enough to accuse."""
     assert passive(seen, said).outcome is outcome
 
@@ -244,7 +263,7 @@ def test_a_passive_check_accuses_on_evidence(seen: KernelLog, said: DriverReport
 @pytest.mark.parametrize("tags", [{"processes": "<process_info><pid>7</pid></process_info>"}, {"pending": "Yes"}])
 def test_a_passive_check_blames_nobody_for_work_on_the_gpu(tags: dict[str, Any]) -> None:
     """Others work there: that is why it is passive. A row that waits for the next reset does not disturb them."""
-    assert passive(QUIET, eight(0, **tags)).outcome is Outcome.HEALTHY
+    assert passive(QUIET, eight(0, **tags)).outcome is HealthOutcome.HEALTHY
 
 
 def test_a_passive_check_runs_no_diagnostic() -> None:
@@ -257,5 +276,5 @@ def test_a_cut_log_is_told() -> None:
     cut = KernelLog(log((7_200, "NVRM: late")).messages, begins_at=log((7_200, "x")).messages[0].at)
     notes = [one for one in evidence_of(cut).findings if one.code == "KERNEL_LOG_CUT"]
     assert [(one.remedy, one.message) for one in notes] == [
-        (Remedy.IGNORE, "older records are overwritten; it begins at 2026-03-01T11:00:00Z")
+        (FindingRemedy.IGNORE, "older records are overwritten; it begins at 2026-03-01T11:00:00Z")
     ]

@@ -15,7 +15,7 @@ from health_check.driver import DriverReport
 from health_check.evidence import Evidence, plan
 from health_check.examine import judge
 from health_check.kernel_log import KernelLog
-from health_check.remedies import Outcome
+from health_check.remedies import HealthOutcome
 from health_check.settings import TIMEOUT_S_BY_LEVEL
 from health_check.verdict import SUMMARY_MAX
 from health_check.xid_table import XidPolicy
@@ -30,27 +30,66 @@ from tests.health_check.examinations import (
     gpu_xml,
     smi,
     xid,
-)  # fmt: skip
+)
 
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 PASS = dcgm4([result(gpu) for gpu in range(8)], gpus=8)
 WORDS = st.sampled_from(
     [
-        "NVRM: ", "Xid ", "(PCI:0000:10:00)", "(PCI:...)", "(", ")", ": ", ", ", "79", "154", "74", "149", "13", "45",
-        "GPU has fallen off the bus", "The NVIDIA GPU 0000:10:00.0", " to ", " from ", "0x2", "(Node Reboot Required)",
-        "(None)", "SXid (PCI:0000:00:00.0): 20034, Fatal, ", "detected NVSwitch fatal error 9 ", "NVLink: fatal error",
-        "detected on link 10(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)", "Fatal XC0 i0 Link 02 (0x004505c6 0x00000000",
-        "4,1,99999999999999999999,-;", "6,2,5,-;", "[  1.5] ", "\\x0a", "\n", " ", "GPC 1, TPC 2", "\x00", "é",
-        "fallen off the bus and is not responding to commands.", "NVRM: loading NVIDIA UNIX Kernel Module  580.1",
+        "NVRM: ",
+        "Xid ",
+        "(PCI:0000:10:00)",
+        "(PCI:...)",
+        "(",
+        ")",
+        ": ",
+        ", ",
+        "79",
+        "154",
+        "74",
+        "149",
+        "13",
+        "45",
+        "GPU has fallen off the bus",
+        "The NVIDIA GPU 0000:10:00.0",
+        " to ",
+        " from ",
+        "0x2",
+        "(Node Reboot Required)",
+        "(None)",
+        "SXid (PCI:0000:00:00.0): 20034, Fatal, ",
+        "detected NVSwitch fatal error 9 ",
+        "NVLink: fatal error",
+        "detected on link 10(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)",
+        "Fatal XC0 i0 Link 02 (0x004505c6 0x00000000",
+        "4,1,99999999999999999999,-;",
+        "6,2,5,-;",
+        "[  1.5] ",
+        "\\x0a",
+        "\n",
+        " ",
+        "GPC 1, TPC 2",
+        "\x00",
+        "é",
+        "fallen off the bus and is not responding to commands.",
+        "NVRM: loading NVIDIA UNIX Kernel Module  580.1",
     ]
-)  # fmt: skip
+)
 LOGS = st.lists(WORDS | st.text(max_size=8), max_size=40).map("".join) | st.text(max_size=400)
 LINES = st.builds(
     lambda at_us, code, gpu, rest: f"4,1,{at_us},-;{xid(code, gpu, rest)}",
-    st.integers(0, 10**13), st.integers(0, 200), st.integers(0, 7),
-    st.sampled_from(["", ", x", ", GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)",
-                     ", GPU recovery action changed from 0x2 (Node Reboot Required) to 0x0 (None)"]),
-)  # fmt: skip
+    st.integers(0, 10**13),
+    st.integers(0, 200),
+    st.integers(0, 7),
+    st.sampled_from(
+        [
+            "",
+            ", x",
+            ", GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)",
+            ", GPU recovery action changed from 0x2 (Node Reboot Required) to 0x0 (None)",
+        ]
+    ),
+)
 TAGS = ["<gpu>", "</gpu>", "<uuid>", "</uuid>", "<gpu_recovery_action>", "</gpu_recovery_action>", "Reboot", "Yes"]
 ANSWERS = st.one_of(
     st.text(max_size=200),
@@ -77,7 +116,7 @@ def check_all_that_must_hold(seen: KernelLog, said: DriverReport, level: int, ev
     verdict = judge(of, level=level, expected_gpus=None)
     VALIDATOR.validate(document_of(verdict, of))
     assert 0 < len(verdict.summary) <= SUMMARY_MAX
-    assert evidence.decides is (verdict.outcome in (Outcome.REBOOT, Outcome.REPLACE))
+    assert evidence.decides is (verdict.outcome in (HealthOutcome.REBOOT, HealthOutcome.REPLACE))
     if evidence.decides:
         worst = verdict.findings[0]
         assert worst.source in ("kernel_log", "driver")
@@ -86,17 +125,35 @@ def check_all_that_must_hold(seen: KernelLog, said: DriverReport, level: int, ev
 
 @settings(max_examples=300, deadline=None)
 @given(
-    text=LOGS, said=ANSWERS, code=st.integers(0, 255), level=st.integers(0, 4), policy=POLICIES, since=SINCE,
-    expected=EXPECTED, focus=FOCUS,
-)  # fmt: skip
+    text=LOGS,
+    said=ANSWERS,
+    code=st.integers(0, 255),
+    level=st.integers(0, 4),
+    policy=POLICIES,
+    since=SINCE,
+    expected=EXPECTED,
+    focus=FOCUS,
+)
 @example(
-    text="NVRM: Xid (PCI:0000:10:00): 79", said=smi([gpu_xml(0)]), code=0, level=0, policy=XidPolicy.AWS, since=None,
-    expected=8, focus=(),
-)  # fmt: skip
+    text="NVRM: Xid (PCI:0000:10:00): 79",
+    said=smi([gpu_xml(0)]),
+    code=0,
+    level=0,
+    policy=XidPolicy.AWS,
+    since=None,
+    expected=8,
+    focus=(),
+)
 def test_any_log_and_any_answer_get_a_verdict(
-    text: str, said: str, code: int, level: int, policy: XidPolicy, since: object, expected: int | None,
+    text: str,
+    said: str,
+    code: int,
+    level: int,
+    policy: XidPolicy,
+    since: object,
+    expected: int | None,
     focus: tuple[str, ...],
-) -> None:  # fmt: skip
+) -> None:
     """Words of the kernel's log and of nvidia-smi in any order, and text that is neither."""
     seen = KernelLog(kernel_log.parse(text, BOOTED_AT))
     answer = driver.parse(said, "", code)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from health_check.remedies import EXITS, Outcome, exit_meaning
+from health_check.remedies import EXITS, HealthOutcome, exit_meaning
 from tests.health_check.diagnostics import dcgm4, output, result, warning
 from tests.health_check.examinations import judged
 
@@ -15,25 +15,40 @@ TRUNCATED = output("dcgm_4.2.3_gb10_real.json")[:-20]
 
 # exit code: without output, beside a pass, beside a failure of severity ISOLATE, beside one of severity CONFIG
 TABLE = {
-    0: (Outcome.INCONCLUSIVE, Outcome.HEALTHY, Outcome.REBOOT, Outcome.CONFIGURATION),
-    226: (Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE, Outcome.REBOOT, Outcome.CONFIGURATION),
-    205: (Outcome.REBOOT, Outcome.REBOOT, Outcome.REBOOT, Outcome.REBOOT),
-    203: (Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE, Outcome.REBOOT, Outcome.CONFIGURATION),
-    245: (Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE, Outcome.REBOOT, Outcome.CONFIGURATION),
-    235: (Outcome.CONFIGURATION, Outcome.CONFIGURATION, Outcome.CONFIGURATION, Outcome.CONFIGURATION),
-    217: (Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE, Outcome.REBOOT, Outcome.CONFIGURATION),
-    215: (Outcome.CONFIGURATION, Outcome.CONFIGURATION, Outcome.REBOOT, Outcome.CONFIGURATION),
-    198: (Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE, Outcome.REBOOT, Outcome.CONFIGURATION),
-    190: (Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE, Outcome.REBOOT, Outcome.CONFIGURATION),
-    124: (Outcome.REBOOT, Outcome.REBOOT, Outcome.REBOOT, Outcome.REBOOT),
-    137: (Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE, Outcome.REBOOT, Outcome.CONFIGURATION),
-    126: (Outcome.CONFIGURATION, Outcome.CONFIGURATION, Outcome.CONFIGURATION, Outcome.CONFIGURATION),
-    127: (Outcome.CONFIGURATION, Outcome.CONFIGURATION, Outcome.CONFIGURATION, Outcome.CONFIGURATION),
-    134: (Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE, Outcome.REBOOT, Outcome.CONFIGURATION),
-    139: (Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE, Outcome.REBOOT, Outcome.CONFIGURATION),
-    143: (Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE, Outcome.REBOOT, Outcome.CONFIGURATION),
-    1: (Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE, Outcome.REBOOT, Outcome.CONFIGURATION),
-    255: (Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE, Outcome.REBOOT, Outcome.CONFIGURATION),
+    0: (HealthOutcome.INCONCLUSIVE, HealthOutcome.HEALTHY, HealthOutcome.REBOOT, HealthOutcome.CONFIGURATION),
+    226: (HealthOutcome.INCONCLUSIVE, HealthOutcome.INCONCLUSIVE, HealthOutcome.REBOOT, HealthOutcome.CONFIGURATION),
+    205: (HealthOutcome.REBOOT, HealthOutcome.REBOOT, HealthOutcome.REBOOT, HealthOutcome.REBOOT),
+    203: (HealthOutcome.INCONCLUSIVE, HealthOutcome.INCONCLUSIVE, HealthOutcome.REBOOT, HealthOutcome.CONFIGURATION),
+    245: (HealthOutcome.INCONCLUSIVE, HealthOutcome.INCONCLUSIVE, HealthOutcome.REBOOT, HealthOutcome.CONFIGURATION),
+    235: (
+        HealthOutcome.CONFIGURATION,
+        HealthOutcome.CONFIGURATION,
+        HealthOutcome.CONFIGURATION,
+        HealthOutcome.CONFIGURATION,
+    ),
+    217: (HealthOutcome.INCONCLUSIVE, HealthOutcome.INCONCLUSIVE, HealthOutcome.REBOOT, HealthOutcome.CONFIGURATION),
+    215: (HealthOutcome.CONFIGURATION, HealthOutcome.CONFIGURATION, HealthOutcome.REBOOT, HealthOutcome.CONFIGURATION),
+    198: (HealthOutcome.INCONCLUSIVE, HealthOutcome.INCONCLUSIVE, HealthOutcome.REBOOT, HealthOutcome.CONFIGURATION),
+    190: (HealthOutcome.INCONCLUSIVE, HealthOutcome.INCONCLUSIVE, HealthOutcome.REBOOT, HealthOutcome.CONFIGURATION),
+    124: (HealthOutcome.REBOOT, HealthOutcome.REBOOT, HealthOutcome.REBOOT, HealthOutcome.REBOOT),
+    137: (HealthOutcome.INCONCLUSIVE, HealthOutcome.INCONCLUSIVE, HealthOutcome.REBOOT, HealthOutcome.CONFIGURATION),
+    126: (
+        HealthOutcome.CONFIGURATION,
+        HealthOutcome.CONFIGURATION,
+        HealthOutcome.CONFIGURATION,
+        HealthOutcome.CONFIGURATION,
+    ),
+    127: (
+        HealthOutcome.CONFIGURATION,
+        HealthOutcome.CONFIGURATION,
+        HealthOutcome.CONFIGURATION,
+        HealthOutcome.CONFIGURATION,
+    ),
+    134: (HealthOutcome.INCONCLUSIVE, HealthOutcome.INCONCLUSIVE, HealthOutcome.REBOOT, HealthOutcome.CONFIGURATION),
+    139: (HealthOutcome.INCONCLUSIVE, HealthOutcome.INCONCLUSIVE, HealthOutcome.REBOOT, HealthOutcome.CONFIGURATION),
+    143: (HealthOutcome.INCONCLUSIVE, HealthOutcome.INCONCLUSIVE, HealthOutcome.REBOOT, HealthOutcome.CONFIGURATION),
+    1: (HealthOutcome.INCONCLUSIVE, HealthOutcome.INCONCLUSIVE, HealthOutcome.REBOOT, HealthOutcome.CONFIGURATION),
+    255: (HealthOutcome.INCONCLUSIVE, HealthOutcome.INCONCLUSIVE, HealthOutcome.REBOOT, HealthOutcome.CONFIGURATION),
 }
 
 
@@ -59,7 +74,7 @@ def test_a_truncated_output_counts_as_no_output() -> None:
 def test_isolate_explained_by_a_finding_that_is_noise_costs_nothing() -> None:
     """205 because of IMEX alone: the exit code has no other ground."""
     imex = dcgm4([result(0, "Fail", [warning(122, 2)])])
-    assert judged(imex, 205).outcome is Outcome.HEALTHY
+    assert judged(imex, 205).outcome is HealthOutcome.HEALTHY
 
 
 def test_every_signal_is_told_by_its_number() -> None:

@@ -7,22 +7,22 @@ import json
 import pytest
 
 from health_check.examine import judge
-from health_check.remedies import ERRORS, Outcome, Remedy, Severity
-from health_check.verdict import Verdict
+from health_check.remedies import ERRORS, ErrorSeverity, FindingRemedy, HealthOutcome
+from health_check.verdict import InstanceVerdict
 from tests.health_check.diagnostics import dcgm4, output, result, warning
 from tests.health_check.examinations import answer, evidence_of, examination, gpu_xml, judged, log, xid
 
-NUMBER = {severity: number for number, severity in enumerate(Severity)}
+NUMBER = {severity: number for number, severity in enumerate(ErrorSeverity)}
 
 
-def verdict_on(text: str, exit_code: int = 0, *, level: int = 2, expected_gpus: int | None = None) -> Verdict:
+def verdict_on(text: str, exit_code: int = 0, *, level: int = 2, expected_gpus: int | None = None) -> InstanceVerdict:
     return judged(text, exit_code, level=level, expected_gpus=expected_gpus)
 
 
 def test_a_setting_of_the_host_never_costs_a_reboot() -> None:
     """The real output of a healthy GB10: exit 226, and its only failure is that persistence mode is off."""
     verdict = verdict_on(output("dcgm_4.2.3_gb10_real.json"), 226, level=1, expected_gpus=1)
-    assert (verdict.outcome, verdict.outcome.exit_code) == (Outcome.CONFIGURATION, 43)
+    assert (verdict.outcome, verdict.outcome.exit_code) == (HealthOutcome.CONFIGURATION, 43)
     assert [(finding.code, finding.gpu_index) for finding in verdict.findings] == [("DCGM_FR_PERSISTENCE_MODE", 0)]
 
 
@@ -30,7 +30,7 @@ def test_a_failed_memory_test_of_dcgm_4_asks_for_a_reboot() -> None:
     """The output that a parser of DCGM 3 takes for a pass."""
     for exit_code in (0, 205, 226):
         verdict = verdict_on(output("dcgm4_memory_fail_synthetic.json"), exit_code)
-        assert (verdict.outcome, verdict.outcome.exit_code) == (Outcome.REBOOT, 1)
+        assert (verdict.outcome, verdict.outcome.exit_code) == (HealthOutcome.REBOOT, 1)
         assert [(finding.code, finding.gpu_index) for finding in verdict.findings] == [("DCGM_FR_CUDA_DBE", 3)]
         assert verdict.summary.startswith("reboot the instance: memory on GPU 3: DCGM_FR_CUDA_DBE:")
 
@@ -38,18 +38,19 @@ def test_a_failed_memory_test_of_dcgm_4_asks_for_a_reboot() -> None:
 def test_a_severity_that_is_not_printed_is_looked_up_by_the_errors_id() -> None:
     """Before 3.3 the JSON has only the id; 52 is faulty memory, of severity ISOLATE."""
     verdict = verdict_on(output("dcgm_3.1_gpu_ids_without_severity.json"), 226)
-    assert verdict.outcome is Outcome.REBOOT
+    assert verdict.outcome is HealthOutcome.REBOOT
     assert [(finding.gpu_index, finding.severity) for finding in verdict.findings] == [
-        (2, Severity.ISOLATE), (3, Severity.ISOLATE),
-    ]  # fmt: skip
+        (2, ErrorSeverity.ISOLATE),
+        (3, ErrorSeverity.ISOLATE),
+    ]
 
 
 def test_a_warning_printed_as_fail_is_a_note_on_a_healthy_instance() -> None:
     """3.3.5 says Fail for a warning; its severity MONITOR says what it is."""
     verdict = verdict_on(output("dcgm_3.3.5_warning_printed_as_fail.json"), 226)
-    assert (verdict.outcome, verdict.outcome.exit_code) == (Outcome.HEALTHY, 0)
+    assert (verdict.outcome, verdict.outcome.exit_code) == (HealthOutcome.HEALTHY, 0)
     assert [(finding.code, finding.remedy) for finding in verdict.findings] == [
-        ("DCGM_FR_CLOCKS_EVENT_THERMAL", Remedy.IGNORE)
+        ("DCGM_FR_CLOCKS_EVENT_THERMAL", FindingRemedy.IGNORE)
     ]
     assert "Clocks are being lowered" in verdict.summary
 
@@ -57,21 +58,21 @@ def test_a_warning_printed_as_fail_is_a_note_on_a_healthy_instance() -> None:
 def test_a_pass_is_healthy() -> None:
     """A whole output of 3.3.9 without a complaint."""
     verdict = verdict_on(output("dcgm_3.3.9_pass_after_banner.txt"), 0, expected_gpus=2)
-    assert (verdict.outcome, verdict.findings) == (Outcome.HEALTHY, ())
+    assert (verdict.outcome, verdict.findings) == (HealthOutcome.HEALTHY, ())
     assert verdict.summary == "healthy: 4 tests of level 2 ran on 2 GPUs and found nothing to repair"
 
 
 def test_a_failure_of_a_later_iteration_counts() -> None:
     """The first round passed, the second found faulty memory."""
-    assert verdict_on(output("dcgm_4_iterations_second_fails.json"), 205).outcome is Outcome.REBOOT
+    assert verdict_on(output("dcgm_4_iterations_second_fails.json"), 205).outcome is HealthOutcome.REBOOT
 
 
 def test_skipped_is_not_passed() -> None:
     """An unsupported GPU: exit 0, and every hardware test was skipped."""
     verdict = verdict_on(output("dcgm_3.3_hardware_skipped.json"), 0)
-    assert (verdict.outcome, verdict.outcome.exit_code) == (Outcome.INCONCLUSIVE, 44)
+    assert (verdict.outcome, verdict.outcome.exit_code) == (HealthOutcome.INCONCLUSIVE, 44)
     assert verdict.findings[0].code == "NOTHING_RAN"
-    assert verdict_on(output("dcgm_3.3_hardware_skipped.json"), 0, level=1).outcome is Outcome.HEALTHY
+    assert verdict_on(output("dcgm_3.3_hardware_skipped.json"), 0, level=1).outcome is HealthOutcome.HEALTHY
 
 
 @pytest.mark.parametrize("status", ["Skip", "Not Run", "Unheard Of"])
@@ -79,13 +80,13 @@ def test_a_gpu_that_no_hardware_test_ran_on_is_not_healthy(status: str) -> None:
     """Seven of eight passed; nobody looked at the eighth."""
     results = [result(gpu) for gpu in range(7)] + [result(7, status)]
     verdict = verdict_on(dcgm4(results, gpus=8), expected_gpus=8)
-    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.outcome is HealthOutcome.INCONCLUSIVE
     assert [(finding.code, finding.gpu_index) for finding in verdict.findings] == [("GPU_NOT_EXAMINED", 7)]
 
 
 def test_a_pass_of_another_kind_of_entity_is_no_pass_of_a_gpu() -> None:
     """The processors passed; no GPU was looked at."""
-    assert verdict_on(dcgm4([result(0) | {"entity_group": "CPU"}])).outcome is Outcome.INCONCLUSIVE
+    assert verdict_on(dcgm4([result(0) | {"entity_group": "CPU"}])).outcome is HealthOutcome.INCONCLUSIVE
 
 
 def test_a_lost_connection_never_costs_a_machine() -> None:
@@ -94,7 +95,7 @@ def test_a_lost_connection_never_costs_a_machine() -> None:
     failure = output("dcgm4_memory_fail_synthetic.json")
     for text, exit_code in ((sentence, 226), (sentence, 235), (sentence, 0), ("", 235), (failure, 235)):
         verdict = verdict_on(text, exit_code, expected_gpus=8)
-        assert (verdict.outcome, verdict.outcome.exit_code) == (Outcome.CONFIGURATION, 43)
+        assert (verdict.outcome, verdict.outcome.exit_code) == (HealthOutcome.CONFIGURATION, 43)
         assert verdict.findings[0].code == "DCGM_ST_CONNECTION_NOT_VALID"
 
 
@@ -103,80 +104,84 @@ def test_any_other_runtime_error_could_not_tell() -> None:
     text = json.dumps({"DCGM Diagnostic": {"runtime_error": "Unable to complete diagnostic for group 0."}})
     for exit_code in (0, 198, 226):
         verdict = verdict_on(text, exit_code, expected_gpus=8)
-        assert verdict.outcome is Outcome.INCONCLUSIVE
+        assert verdict.outcome is HealthOutcome.INCONCLUSIVE
         assert "Unable to complete diagnostic" in verdict.summary
 
 
 def test_fewer_gpus_than_expected_ask_for_a_reboot() -> None:
     """Every test passed on the seven GPUs that are left."""
     verdict = verdict_on(dcgm4([result(gpu) for gpu in range(7)], gpus=7), expected_gpus=8)
-    assert verdict.outcome is Outcome.REBOOT
+    assert verdict.outcome is HealthOutcome.REBOOT
     assert (verdict.findings[0].code, verdict.findings[0].message) == ("GPU_LOST", "7 of 8 GPUs are present")
 
 
 def test_an_output_that_does_not_count_gpus_loses_none() -> None:
     """Without a list of entities nobody knows how many GPUs there are."""
-    assert verdict_on(dcgm4([result(0)], gpus=None), expected_gpus=8).outcome is Outcome.HEALTHY
+    assert verdict_on(dcgm4([result(0)], gpus=None), expected_gpus=8).outcome is HealthOutcome.HEALTHY
 
 
 def test_a_check_without_driver_and_gpus_is_a_matter_of_configuration() -> None:
     """A container that was given no driver libraries sees no GPU of eight healthy ones."""
-    assert verdict_on(dcgm4([], gpus=0, driver=None), expected_gpus=8).outcome is Outcome.CONFIGURATION
-    assert verdict_on(dcgm4([], gpus=0), expected_gpus=1).outcome is Outcome.REBOOT
+    assert verdict_on(dcgm4([], gpus=0, driver=None), expected_gpus=8).outcome is HealthOutcome.CONFIGURATION
+    assert verdict_on(dcgm4([], gpus=0), expected_gpus=1).outcome is HealthOutcome.REBOOT
 
 
 def test_a_memory_test_that_got_no_memory_has_passed_nothing() -> None:
     """MEMORY_ALLOC may stand beside the status Pass; somebody else is on the GPU."""
     for status in ("Pass", "Fail"):
         verdict = verdict_on(dcgm4([result(0, status, [warning(56, 4)])]), 226 if status == "Fail" else 0)
-        assert (verdict.outcome, verdict.findings[0].remedy) == (Outcome.INCONCLUSIVE, Remedy.RESTART_APP)
+        assert (verdict.outcome, verdict.findings[0].remedy) == (HealthOutcome.INCONCLUSIVE, FindingRemedy.RESTART_APP)
 
 
 def test_an_error_beside_a_pass_is_a_note() -> None:
     """Only a test that failed asks for something."""
     verdict = verdict_on(dcgm4([result(0, "Pass", [warning(52, 2)])]))
-    assert (verdict.outcome, verdict.findings[0].remedy) == (Outcome.HEALTHY, Remedy.IGNORE)
+    assert (verdict.outcome, verdict.findings[0].remedy) == (HealthOutcome.HEALTHY, FindingRemedy.IGNORE)
 
 
 def test_a_failure_without_an_error_could_not_tell() -> None:
     """3.3.5 prints Fail also for a test that never ran."""
     verdict = verdict_on(dcgm4([result(0, "Fail")]), 226)
-    assert (verdict.outcome, verdict.findings[0].code) == (Outcome.INCONCLUSIVE, None)
+    assert (verdict.outcome, verdict.findings[0].code) == (HealthOutcome.INCONCLUSIVE, None)
 
 
 @pytest.mark.parametrize(
     ("error_id", "severity", "outcome"),
     [
-        (20, Severity.CONFIG, Outcome.REBOOT),  # a GPU is missing
-        (25, Severity.RESET, Outcome.INCONCLUSIVE),  # somebody is on the GPU
-        (26, Severity.MONITOR, Outcome.INCONCLUSIVE),  # the test lost its host engine, so it examined nothing
-        (29, Severity.CONFIG, Outcome.CONFIGURATION),
-        (30, Severity.TRIAGE, Outcome.REBOOT),  # of the link: filed under hardware
-        (44, Severity.TRIAGE, Outcome.INCONCLUSIVE),  # of DCGM itself
-        (52, Severity.ISOLATE, Outcome.REBOOT),
-        (52, Severity.NONE, Outcome.REBOOT),  # 0 beside an error is no statement
-        (57, Severity.ISOLATE, Outcome.REBOOT),
-        (58, Severity.ISOLATE, Outcome.REBOOT),
-        (80, Severity.RESET, Outcome.REPLACE),  # row remapping failed
-        (81, Severity.ISOLATE, Outcome.REBOOT),
-        (85, Severity.RESET, Outcome.REBOOT),
-        (117, Severity.CONFIG, Outcome.CONFIGURATION),
-        (120, Severity.ISOLATE, Outcome.REBOOT),
-        (122, Severity.ISOLATE, Outcome.HEALTHY),  # IMEX: noise
-        (125, Severity.RESET, Outcome.REBOOT),
-        (126, Severity.ISOLATE, Outcome.REBOOT),
-        (127, Severity.RESET, Outcome.REBOOT),
-        (128, Severity.RESET, Outcome.REBOOT),
-        (129, Severity.RESET, Outcome.REBOOT),
-        (131, Severity.MONITOR, Outcome.HEALTHY),
-        (9_999, Severity.ISOLATE, Outcome.REBOOT),  # an id of a later release, its severity printed
-        (9_999, None, Outcome.INCONCLUSIVE),
-        (None, Severity.RESET, Outcome.REBOOT),
-        (None, None, Outcome.INCONCLUSIVE),
+        (20, ErrorSeverity.CONFIG, HealthOutcome.REBOOT),  # a GPU is missing
+        (25, ErrorSeverity.RESET, HealthOutcome.INCONCLUSIVE),  # somebody is on the GPU
+        (
+            26,
+            ErrorSeverity.MONITOR,
+            HealthOutcome.INCONCLUSIVE,
+        ),  # the test lost its host engine, so it examined nothing
+        (29, ErrorSeverity.CONFIG, HealthOutcome.CONFIGURATION),
+        (30, ErrorSeverity.TRIAGE, HealthOutcome.REBOOT),  # of the link: filed under hardware
+        (44, ErrorSeverity.TRIAGE, HealthOutcome.INCONCLUSIVE),  # of DCGM itself
+        (52, ErrorSeverity.ISOLATE, HealthOutcome.REBOOT),
+        (52, ErrorSeverity.NONE, HealthOutcome.REBOOT),  # 0 beside an error is no statement
+        (57, ErrorSeverity.ISOLATE, HealthOutcome.REBOOT),
+        (58, ErrorSeverity.ISOLATE, HealthOutcome.REBOOT),
+        (80, ErrorSeverity.RESET, HealthOutcome.REPLACE),  # row remapping failed
+        (81, ErrorSeverity.ISOLATE, HealthOutcome.REBOOT),
+        (85, ErrorSeverity.RESET, HealthOutcome.REBOOT),
+        (117, ErrorSeverity.CONFIG, HealthOutcome.CONFIGURATION),
+        (120, ErrorSeverity.ISOLATE, HealthOutcome.REBOOT),
+        (122, ErrorSeverity.ISOLATE, HealthOutcome.HEALTHY),  # IMEX: noise
+        (125, ErrorSeverity.RESET, HealthOutcome.REBOOT),
+        (126, ErrorSeverity.ISOLATE, HealthOutcome.REBOOT),
+        (127, ErrorSeverity.RESET, HealthOutcome.REBOOT),
+        (128, ErrorSeverity.RESET, HealthOutcome.REBOOT),
+        (129, ErrorSeverity.RESET, HealthOutcome.REBOOT),
+        (131, ErrorSeverity.MONITOR, HealthOutcome.HEALTHY),
+        (9_999, ErrorSeverity.ISOLATE, HealthOutcome.REBOOT),  # an id of a later release, its severity printed
+        (9_999, None, HealthOutcome.INCONCLUSIVE),
+        (None, ErrorSeverity.RESET, HealthOutcome.REBOOT),
+        (None, None, HealthOutcome.INCONCLUSIVE),
     ],
 )
 def test_an_error_has_the_outcome_of_its_remedy(
-    error_id: int | None, severity: Severity | None, outcome: Outcome
+    error_id: int | None, severity: ErrorSeverity | None, outcome: HealthOutcome
 ) -> None:
     """The same with the severity printed and, where the id is known, looked up."""
     printed = NUMBER[severity] if severity else None
@@ -189,7 +194,7 @@ def test_the_worst_finding_decides_and_stands_first() -> None:
     """A note, a setting, a reset and a failed row remapping on one instance."""
     errors = [warning(10, 1), warning(29, 5), warning(85, 6), warning(80, 6)]
     verdict = verdict_on(dcgm4([result(0, "Fail", errors)], software=[result(0, "Fail", [warning(29, 5)])]), 226)
-    assert (verdict.outcome, verdict.outcome.exit_code) == (Outcome.REPLACE, 42)
+    assert (verdict.outcome, verdict.outcome.exit_code) == (HealthOutcome.REPLACE, 42)
     assert [finding.id for finding in verdict.findings] == [80, 85, 29, 29, 10]
 
 
@@ -211,8 +216,9 @@ def test_both_gpus_of_a_group_reported_for_one_bad_one_name_the_one_that_somethi
     evidence = evidence_of(seen, said, expected_gpus=2)
     verdict = judge(examination((both, 205), evidence=evidence), level=2, expected_gpus=2)
     assert [(one.code, one.gpu_index) for one in verdict.findings[:2]] == [
-        ("DCGM_FR_CUDA_DBE", 1), ("DCGM_FR_CUDA_DBE", 0),
-    ]  # fmt: skip
+        ("DCGM_FR_CUDA_DBE", 1),
+        ("DCGM_FR_CUDA_DBE", 0),
+    ]
     assert verdict.summary.startswith("reboot the instance: memory on GPU 1: DCGM_FR_CUDA_DBE")
     assert verdict.summary.endswith("(and 1 more)")
 
@@ -231,4 +237,4 @@ def test_a_fail_with_nothing_but_notes_and_settings_blames_no_hardware(severitie
     """3.3.5 prints Fail for a warning and for a test that never ran; the errors' severities say how grave it is."""
     errors = [warning(9_999, severity) for severity in severities]
     verdict = verdict_on(dcgm4([result(0, "Fail", errors)]), exit_code)
-    assert verdict.outcome in (Outcome.HEALTHY, Outcome.INCONCLUSIVE, Outcome.CONFIGURATION)
+    assert verdict.outcome in (HealthOutcome.HEALTHY, HealthOutcome.INCONCLUSIVE, HealthOutcome.CONFIGURATION)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from health_check.driver import DriverReport, RecoveryAction
-from health_check.kernel_evidence import XidSeen, new_action
+from health_check.kernel_evidence import XidSummary, new_action
 from health_check.kernel_log import KernelLog
-from health_check.remedies import Remedy
+from health_check.remedies import FindingRemedy
 from health_check.xid import XidEvent
 from health_check.xid_table import XidClass, XidPolicy
 from tests.health_check.examinations import BOOTED_AT, action_changed, answer, evidence_of, gpu_xml, log, xid
@@ -19,7 +19,7 @@ C = XidClass
 UNASKED = DriverReport(silent="nvidia-smi ended with 127: nvidia-smi is not installed")
 
 
-def seen_in(seen: KernelLog, said: DriverReport = UNASKED, **changes: Any) -> dict[tuple[int, str | None], XidSeen]:
+def seen_in(seen: KernelLog, said: DriverReport = UNASKED, **changes: Any) -> dict[tuple[int, str | None], XidSummary]:
     """The XIDs by code and address."""
     return {(one.code, one.pci_bus_id): one for one in evidence_of(seen, said, **changes).xids}
 
@@ -32,18 +32,38 @@ def classes(seen: KernelLog, said: DriverReport = UNASKED, **changes: Any) -> di
 @pytest.mark.parametrize(
     ("code", "remedy"),
     [
-        (13, Remedy.IGNORE), (31, Remedy.IGNORE), (43, Remedy.IGNORE), (45, Remedy.IGNORE),
-        (46, Remedy.REBOOT_INSTANCE), (48, Remedy.REBOOT_INSTANCE), (54, Remedy.REPLACE_INSTANCE),
-        (62, Remedy.REBOOT_INSTANCE), (63, Remedy.IGNORE), (64, Remedy.REBOOT_INSTANCE), (74, Remedy.RUN_DIAGNOSTIC),
-        (78, Remedy.FIX_CONFIGURATION), (79, Remedy.REBOOT_INSTANCE), (94, Remedy.IGNORE),
-        (95, Remedy.REBOOT_INSTANCE), (109, Remedy.REBOOT_INSTANCE), (119, Remedy.REBOOT_INSTANCE),
-        (120, Remedy.REBOOT_INSTANCE), (137, Remedy.IGNORE), (140, Remedy.REBOOT_INSTANCE), (142, Remedy.IGNORE),
-        (143, Remedy.REBOOT_INSTANCE), (149, Remedy.RUN_DIAGNOSTIC), (151, Remedy.REBOOT_INSTANCE),
-        (159, Remedy.RUN_DIAGNOSTIC), (171, Remedy.RUN_DIAGNOSTIC), (7, Remedy.RUN_DIAGNOSTIC),
-        (173, Remedy.RUN_DIAGNOSTIC), (9_999, Remedy.RUN_DIAGNOSTIC),
+        (13, FindingRemedy.IGNORE),
+        (31, FindingRemedy.IGNORE),
+        (43, FindingRemedy.IGNORE),
+        (45, FindingRemedy.IGNORE),
+        (46, FindingRemedy.REBOOT_INSTANCE),
+        (48, FindingRemedy.REBOOT_INSTANCE),
+        (54, FindingRemedy.REPLACE_INSTANCE),
+        (62, FindingRemedy.REBOOT_INSTANCE),
+        (63, FindingRemedy.IGNORE),
+        (64, FindingRemedy.REBOOT_INSTANCE),
+        (74, FindingRemedy.RUN_DIAGNOSTIC),
+        (78, FindingRemedy.FIX_CONFIGURATION),
+        (79, FindingRemedy.REBOOT_INSTANCE),
+        (94, FindingRemedy.IGNORE),
+        (95, FindingRemedy.REBOOT_INSTANCE),
+        (109, FindingRemedy.REBOOT_INSTANCE),
+        (119, FindingRemedy.REBOOT_INSTANCE),
+        (120, FindingRemedy.REBOOT_INSTANCE),
+        (137, FindingRemedy.IGNORE),
+        (140, FindingRemedy.REBOOT_INSTANCE),
+        (142, FindingRemedy.IGNORE),
+        (143, FindingRemedy.REBOOT_INSTANCE),
+        (149, FindingRemedy.RUN_DIAGNOSTIC),
+        (151, FindingRemedy.REBOOT_INSTANCE),
+        (159, FindingRemedy.RUN_DIAGNOSTIC),
+        (171, FindingRemedy.RUN_DIAGNOSTIC),
+        (7, FindingRemedy.RUN_DIAGNOSTIC),
+        (173, FindingRemedy.RUN_DIAGNOSTIC),
+        (9_999, FindingRemedy.RUN_DIAGNOSTIC),
     ],
-)  # fmt: skip
-def test_an_xid_alone_has_the_remedy_of_its_row(code: int, remedy: Remedy) -> None:
+)
+def test_an_xid_alone_has_the_remedy_of_its_row(code: int, remedy: FindingRemedy) -> None:
     """Once, nothing beside it, the driver unasked; a code that nobody knows is looked into, never ignored."""
     (finding,) = [one for one in evidence_of(log(xid(code)), UNASKED).findings if one.source == "kernel_log"]
     assert (finding.remedy, finding.code, finding.id) == (remedy, f"XID_{code}", code)
@@ -54,8 +74,12 @@ def test_where_vendors_disagree_the_policy_chooses() -> None:
     seen = log(*(xid(code) for code in (63, 74, 79, 142, 149)))
     assert classes(seen) == {63: C.WATCH, 74: C.DIAG, 79: C.REBOOT, 142: C.WATCH, 149: C.DIAG}
     assert classes(seen, policy=XidPolicy.AWS) == {
-        63: C.REPLACE, 74: C.REBOOT, 79: C.REBOOT, 142: C.REPLACE, 149: C.WATCH,
-    }  # fmt: skip
+        63: C.REPLACE,
+        74: C.REBOOT,
+        79: C.REBOOT,
+        142: C.REPLACE,
+        149: C.WATCH,
+    }
 
 
 # -- the driver's own recovery action ---------------------------------------------------------------------------------
@@ -178,10 +202,10 @@ def test_a_fatal_error_of_a_switch_asks_for_a_reboot() -> None:
     fatal = "nvidia-nvswitch0: SXid (PCI:0000:00:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
     evidence = evidence_of(log(fatal, xid(74)), UNASKED)
     (switch,) = [one for one in evidence.findings if one.code == "SXID_20034"]
-    assert (switch.remedy, switch.id, evidence.decides) == (Remedy.REBOOT_INSTANCE, 20034, True)
+    assert (switch.remedy, switch.id, evidence.decides) == (FindingRemedy.REBOOT_INSTANCE, 20034, True)
     assert "the switch is the likely root" in switch.message
     mild = evidence_of(log(fatal.replace("Fatal", "Non-fatal")), UNASKED)
-    assert [one.remedy for one in mild.findings if one.code == "SXID_20034"] == [Remedy.IGNORE]
+    assert [one.remedy for one in mild.findings if one.code == "SXID_20034"] == [FindingRemedy.IGNORE]
 
 
 # -- time -------------------------------------------------------------------------------------------------------------
@@ -198,7 +222,7 @@ def test_what_happened_before_the_time_asked_about_is_a_suspicion_only() -> None
     assert classes(both, since=at + timedelta(seconds=60)) == {79: C.REBOOT}
     fatal = "nvidia-nvswitch0: SXid (PCI:0000:00:00.0): 20034, Fatal, Link 30"
     late = evidence_of(log((100, fatal)), UNASKED, since=at + timedelta(seconds=60))
-    assert [one.remedy for one in late.findings if one.code == "SXID_20034"] == [Remedy.RUN_DIAGNOSTIC]
+    assert [one.remedy for one in late.findings if one.code == "SXID_20034"] == [FindingRemedy.RUN_DIAGNOSTIC]
 
 
 def test_an_error_without_a_time_counts() -> None:

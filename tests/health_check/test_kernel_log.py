@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from health_check import kernel_log
-from health_check.kernel_log import Message, parse, read
+from health_check.kernel_log import KernelMessage, parse, read
 from tests.health_check.examinations import BOOTED_AT
 
 
@@ -18,22 +18,22 @@ def test_a_record_has_the_time_of_the_boot_and_its_own() -> None:
     """`/dev/kmsg` counts microseconds, `dmesg` writes seconds; what belongs to a record is not one."""
     text = "4,1,61500000,-;NVRM: one\n SUBSYSTEM=pci\n DEVICE=+pci:0000:10:00.0\n[   62.25] NVRM: two\nNVRM: three\n\n"
     assert parse(text, BOOTED_AT) == (
-        Message(BOOTED_AT + timedelta(seconds=61.5), "NVRM: one"),
-        Message(BOOTED_AT + timedelta(seconds=62.25), "NVRM: two"),
-        Message(None, "NVRM: three"),
+        KernelMessage(BOOTED_AT + timedelta(seconds=61.5), "NVRM: one"),
+        KernelMessage(BOOTED_AT + timedelta(seconds=62.25), "NVRM: two"),
+        KernelMessage(None, "NVRM: three"),
     )
     assert [message.at for message in parse(text, None)] == [None, None, None]
 
 
 def test_flags_and_further_fields_of_a_record_are_not_its_text() -> None:
     """Later kernels add the caller after the flags; a text may hold a semicolon and escaped line feeds."""
-    assert parse("6,339,5140900,c,caller=T1;a; b\\x0ac\\x5c", None) == (Message(None, "a; b\nc\\"),)
+    assert parse("6,339,5140900,c,caller=T1;a; b\\x0ac\\x5c", None) == (KernelMessage(None, "a; b\nc\\"),)
 
 
 def test_a_time_that_no_clock_has_is_no_time() -> None:
     """Sixteen digits of microseconds are more years than a date can hold."""
     later = BOOTED_AT + timedelta(days=2_900_000)
-    assert parse("4,1,9999999999999999,-;NVRM: x", later) == (Message(None, "NVRM: x"),)
+    assert parse("4,1,9999999999999999,-;NVRM: x", later) == (KernelMessage(None, "NVRM: x"),)
 
 
 def test_a_log_that_cannot_be_read_says_why(tmp_path: Path) -> None:
@@ -63,8 +63,11 @@ def test_a_record_that_was_overwritten_meanwhile_is_passed_over(
     path = tmp_path / "kmsg"
     path.touch()
     answers: list[bytes | OSError] = [
-        b"4,1,1,-;one\n", OSError(errno.EPIPE, "Broken pipe"), b"4,9,9,-;nine\n", b"",
-    ]  # fmt: skip
+        b"4,1,1,-;one\n",
+        OSError(errno.EPIPE, "Broken pipe"),
+        b"4,9,9,-;nine\n",
+        b"",
+    ]
 
     def answer(_descriptor: int, _size: int) -> bytes:
         said = answers.pop(0)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from health_check.kernel_log import Message
-from health_check.xid import Events, bus_id, find
+from health_check.kernel_log import KernelMessage
+from health_check.xid import LoggedErrors, bus_id, find
 from tests.health_check.examinations import log
 
 
-def found(*lines: str) -> Events:
+def found(*lines: str) -> LoggedErrors:
     return find(log(*lines).messages)
 
 
@@ -18,7 +18,9 @@ def found(*lines: str) -> Events:
     [
         (
             "NVRM: Xid (PCI:0000:cb:00): 109, pid=1797828, name=pt_main_thread, Ch 00000008, errorString CTX SWITCH",
-            109, "0000:cb:00", "pid=1797828, name=pt_main_thread, Ch 00000008, errorString CTX SWITCH",
+            109,
+            "0000:cb:00",
+            "pid=1797828, name=pt_main_thread, Ch 00000008, errorString CTX SWITCH",
         ),
         ("NVRM: Xid (PCI:0000:cb:00): 46", 46, "0000:cb:00", ""),
         ("NVRM: Xid (0000:CB:00): 46,", 46, "0000:cb:00", ""),
@@ -31,10 +33,12 @@ def found(*lines: str) -> Events:
         (
             "NVRM: The NVIDIA GPU 0000:3b:00.0\\x0aNVRM: (PCI ID: 10de:20b2) installed in this system has\\x0a"
             "NVRM: fallen off the bus and is not responding to commands.",
-            79, "0000:3b:00", "GPU has fallen off the bus and is not responding to commands",
+            79,
+            "0000:3b:00",
+            "GPU has fallen off the bus and is not responding to commands",
         ),
     ],
-)  # fmt: skip
+)
 def test_an_xid_is_found_in_every_shape(line: str, code: int, address: str | None, text: str) -> None:
     """Code, address, and what follows the code."""
     (event,) = found("NVRM: loading", line, "pci 0000:3b:00.0: something else").xids
@@ -45,9 +49,11 @@ def test_an_xid_is_found_in_every_shape(line: str, code: int, address: str | Non
 def test_a_loss_that_is_told_in_three_messages_is_one_loss() -> None:
     """The address is in the first, the loss in the third; a message of others may stand between."""
     lines = (
-        "NVRM: The NVIDIA GPU 0000:5e:00.0", "NVRM: (PCI ID: 10de:20b2) installed in this system has", "eth0: up",
+        "NVRM: The NVIDIA GPU 0000:5e:00.0",
+        "NVRM: (PCI ID: 10de:20b2) installed in this system has",
+        "eth0: up",
         "NVRM: fallen off the bus and is not responding to commands.",
-    )  # fmt: skip
+    )
     assert [(event.code, event.pci_bus_id) for event in found(*lines).xids] == [(79, "0000:5e:00")]
     far = [*lines[:2], *["NVRM: other"] * 9, lines[3]]
     assert found(*far).xids == ()
@@ -92,16 +98,21 @@ def test_the_drivers_release_is_the_one_that_was_loaded_last() -> None:
     assert found(old, new).driver_version == "580.82.09"
     opened = "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  575.57.08  Release Build"
     assert found(opened).driver_version == "575.57.08"
-    assert find([Message(None, "nothing")]).driver_version is None
+    assert find([KernelMessage(None, "nothing")]).driver_version is None
 
 
 @pytest.mark.parametrize(
     ("written", "address"),
     [
-        ("PCI:0000:cb:00", "0000:cb:00"), ("00000000:CB:00.0", "0000:cb:00"), ("cb:00", "0000:cb:00"),
-        ("00010000:01:00.0", "10000:01:00"), ("PCI:...", None), ("", None), ("0000:cb:00.0.0", None),
+        ("PCI:0000:cb:00", "0000:cb:00"),
+        ("00000000:CB:00.0", "0000:cb:00"),
+        ("cb:00", "0000:cb:00"),
+        ("00010000:01:00.0", "10000:01:00"),
+        ("PCI:...", None),
+        ("", None),
+        ("0000:cb:00.0.0", None),
     ],
-)  # fmt: skip
+)
 def test_one_address_has_one_spelling(written: str, address: str | None) -> None:
     """nvidia-smi and the kernel write it differently."""
     assert bus_id(written) == address

@@ -9,21 +9,54 @@ import jsonschema
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from health_check.remedies import Outcome, Remedy
-from health_check.report import Report
-from health_check.verdict import Verdict
+from health_check.remedies import FindingRemedy, HealthOutcome
+from health_check.report import DiagnosticReport
+from health_check.verdict import InstanceVerdict
 from tests.health_check.diagnostics import dcgm4, output, result, warning
 from tests.health_check.examinations import SCHEMA, document_of, examination, judged
 
 WORDS = st.sampled_from(
     [
-        "DCGM Diagnostic", "DCGM GPU Diagnostic", "iterations", "Overall Result", "runtime_error", "test_categories",
-        "category", "tests", "name", "results", "test_summary", "status", "warnings", "warning", "error_id",
-        "error_severity", "gpu_id", "gpu_ids", "entity_group", "entity_id", "entity_groups", "entities", "metadata",
-        "version", "Driver Version Detected", "GPU Device IDs", "GPU Device Serials", "info",
-        "Deployment", "Hardware", "software", "memory", "GPU", "Pass", "Fail", "Skip", "Not Run", "0,1,2",
+        "DCGM Diagnostic",
+        "DCGM GPU Diagnostic",
+        "iterations",
+        "Overall Result",
+        "runtime_error",
+        "test_categories",
+        "category",
+        "tests",
+        "name",
+        "results",
+        "test_summary",
+        "status",
+        "warnings",
+        "warning",
+        "error_id",
+        "error_severity",
+        "gpu_id",
+        "gpu_ids",
+        "entity_group",
+        "entity_id",
+        "entity_groups",
+        "entities",
+        "metadata",
+        "version",
+        "Driver Version Detected",
+        "GPU Device IDs",
+        "GPU Device Serials",
+        "info",
+        "Deployment",
+        "Hardware",
+        "software",
+        "memory",
+        "GPU",
+        "Pass",
+        "Fail",
+        "Skip",
+        "Not Run",
+        "0,1,2",
     ]
-)  # fmt: skip
+)
 SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20), WORDS)
 VALUES = st.recursive(
     SCALARS,
@@ -75,25 +108,27 @@ LEVELS = st.integers(1, 4)
 CODES_THAT_ACCUSE = {124, 205}
 
 
-def check_all_that_must_hold(text: str, exit_code: int, level: int, expected: int | None) -> Verdict:
+def check_all_that_must_hold(text: str, exit_code: int, level: int, expected: int | None) -> InstanceVerdict:
     """Everything that holds for every input; returns the verdict for what holds only for some."""
     of = examination((text, exit_code), level=level)
     report = of.report
     verdict = judged(text, exit_code, level=level, expected_gpus=expected)
     jsonschema.Draft202012Validator(SCHEMA).validate(document_of(verdict, of))
-    if verdict.outcome in (Outcome.REBOOT, Outcome.REPLACE):
+    if verdict.outcome in (HealthOutcome.REBOOT, HealthOutcome.REPLACE):
         check_the_accusation(verdict, report, exit_code, expected)
-    if verdict.outcome is Outcome.HEALTHY:
+    if verdict.outcome is HealthOutcome.HEALTHY:
         assert any(entry.ran for entry in report.results)
     else:
         assert verdict.findings[0].outcome is verdict.outcome
     return verdict
 
 
-def check_the_accusation(verdict: Verdict, report: Report, exit_code: int, expected: int | None) -> None:
+def check_the_accusation(
+    verdict: InstanceVerdict, report: DiagnosticReport, exit_code: int, expected: int | None
+) -> None:
     """A reboot or a replacement rests on a failed test, an exit code that accuses, or a GPU that is not there."""
     worst = verdict.findings[0]
-    assert worst.remedy in (Remedy.REBOOT_INSTANCE, Remedy.REPLACE_INSTANCE)
+    assert worst.remedy in (FindingRemedy.REBOOT_INSTANCE, FindingRemedy.REPLACE_INSTANCE)
     if worst.code == "GPU_LOST":
         assert expected is not None
         assert report.gpu_count is not None
@@ -126,7 +161,7 @@ def test_a_damaged_diagnostic_accuses_nobody_by_itself(cut: int, garbage: str, e
     damaged = text[: min(cut, len(text) - 2)] + garbage.replace("}", "")
     verdict = check_all_that_must_hold(damaged, exit_code, 2, 8)
     if exit_code not in CODES_THAT_ACCUSE:
-        assert verdict.outcome in (Outcome.INCONCLUSIVE, Outcome.CONFIGURATION)
+        assert verdict.outcome in (HealthOutcome.INCONCLUSIVE, HealthOutcome.CONFIGURATION)
 
 
 @settings(max_examples=200, deadline=None)

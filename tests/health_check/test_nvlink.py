@@ -31,16 +31,23 @@ def word_of(pattern: str) -> int:
 @pytest.mark.parametrize(
     ("event", "once", "often"),
     [
-        (error_74(1 << 0), C.IGNORE, C.IGNORE), (error_74(1 << 23 | 1 << 30), C.IGNORE, C.IGNORE),
-        (error_74(1 << 1), C.FOLLOW_OTHER, C.FOLLOW_OTHER), (error_74(1 << 4), C.DIAG, C.REBOOT),
-        (error_74(1 << 17), C.DIAG, C.DIAG), (error_74(1 << 21), C.DIAG, C.DIAG),
-        (error_74(1 << 29), C.WATCH, C.DIAG), (error_74(third=1 << 6), C.DIAG, C.REBOOT),
-        (error_74(third=1 << 16), C.WATCH, C.DIAG), (error_74(third=1 << 17), C.WATCH, C.WATCH),
-        (error_74(fourth=1 << 16), C.FOLLOW_OTHER, C.FOLLOW_OTHER), (error_74(fourth=1 << 18), C.REBOOT, C.REBOOT),
-        (error_74(fifth=1 << 28), C.DIAG, C.REBOOT), (error_74(fifth=1 << 20), C.WATCH, C.WATCH),
+        (error_74(1 << 0), C.IGNORE, C.IGNORE),
+        (error_74(1 << 23 | 1 << 30), C.IGNORE, C.IGNORE),
+        (error_74(1 << 1), C.FOLLOW_OTHER, C.FOLLOW_OTHER),
+        (error_74(1 << 4), C.DIAG, C.REBOOT),
+        (error_74(1 << 17), C.DIAG, C.DIAG),
+        (error_74(1 << 21), C.DIAG, C.DIAG),
+        (error_74(1 << 29), C.WATCH, C.DIAG),
+        (error_74(third=1 << 6), C.DIAG, C.REBOOT),
+        (error_74(third=1 << 16), C.WATCH, C.DIAG),
+        (error_74(third=1 << 17), C.WATCH, C.WATCH),
+        (error_74(fourth=1 << 16), C.FOLLOW_OTHER, C.FOLLOW_OTHER),
+        (error_74(fourth=1 << 18), C.REBOOT, C.REBOOT),
+        (error_74(fifth=1 << 28), C.DIAG, C.REBOOT),
+        (error_74(fifth=1 << 20), C.WATCH, C.WATCH),
         (error_74(1 << 0 | 1 << 17), C.DIAG, C.DIAG),
     ],
-)  # fmt: skip
+)
 def test_a_bit_of_xid_74_has_its_class(event: XidEvent, once: XidClass, often: XidClass) -> None:
     """The worst bit decides; some are taken seriously only when seen more than twice on a link."""
     assert (decode(event, 2, None), decode(event, 3, None)) == (once, often)

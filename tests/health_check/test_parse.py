@@ -18,8 +18,13 @@ def test_the_banner_before_the_json_is_not_read() -> None:
     assert (report.dcgm_version, report.driver_version) == ("3.3.9", "550.90.07")
     assert (report.gpu_count, sorted(report.gpus)) == (2, [0, 1])
     assert [entry.test for entry in report.results] == [
-        "Denylist", "NVML Library", "PCIe", "PCIe", "GPU Memory", "GPU Memory",
-    ]  # fmt: skip
+        "Denylist",
+        "NVML Library",
+        "PCIe",
+        "PCIe",
+        "GPU Memory",
+        "GPU Memory",
+    ]
     assert {entry.status for entry in report.results} == {Status.PASSED}
 
 

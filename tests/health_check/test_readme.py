@@ -9,7 +9,7 @@ from gpu_recovery.core.policy import CHECK_MARGIN_S, PRESETS, Preset
 
 import health_check
 from health_check.driver import ANSWERS_WITHIN_S
-from health_check.evidence import Evidence, Step, plan
+from health_check.evidence import DiagnosticStep, Evidence, plan
 from health_check.remedies import EXIT_CODES
 from health_check.settings import TIMEOUT_S_BY_LEVEL
 from health_check.xid_table import TABLES, XidPolicy
@@ -72,7 +72,7 @@ def test_the_default_time_examines_nothing_deeper_and_the_told_thresholds_do() -
     assert DEFAULT.verify_timeout_s == DEFAULT.check_timeout_s
     assert f"gives a check {default:,} s unless" in PAGE
     named, unnamed = Evidence(suspects=frozenset({0})), Evidence(unnamed=True)
-    assert plan(2, default, named) == plan(2, default, unnamed) == (Step(2),)
+    assert plan(2, default, named) == plan(2, default, unnamed) == (DiagnosticStep(2),)
     enough = re.findall(r"from (\d+) \(suspects that are named\) or (\d+) \(others\)", DEPLOY)
     ((of_named, of_unnamed),) = enough
     left = [int(seconds) - CHECK_MARGIN_S - ANSWERS_WITHIN_S for seconds in (of_named, of_unnamed)]
@@ -86,6 +86,8 @@ def test_where_the_policies_differ_is_told() -> None:
     differ = {code: other[code].xid_class.value for code in ours if other[code].xid_class is not ours[code].xid_class}
     assert "replace for 63 and 142, reboot for any 74, a note for 144 to 150" in PAGE
     assert {code: word for code, word in differ.items() if word != "WATCH"} == {
-        63: "REPLACE", 74: "REBOOT", 142: "REPLACE",
-    }  # fmt: skip
+        63: "REPLACE",
+        74: "REBOOT",
+        142: "REPLACE",
+    }
     assert set(range(144, 151)) <= differ.keys()

@@ -10,7 +10,7 @@ import pytest
 
 from health_check import run as running
 from health_check.run import diagnose, run_bounded
-from tests.health_check.programs import HOST_ENGINE, install, install_dcgmi, is_running
+from tests.health_check.stub_programs import HOST_ENGINE, install, install_dcgmi, is_running
 
 pytestmark = pytest.mark.slow  # real processes, with their real deadlines
 

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from gpu_recovery.core.measures import NAMESPACE
+from gpu_recovery.core.metrics import NAMESPACE
 
 from infra.functions import FUNCTIONS
 from tests.infra.deployment import Deployment

@@ -3,8 +3,8 @@
 import re
 
 import pytest
-from gpu_recovery.aws.items import TTL
-from gpu_recovery.core.measures import MEASURES
+from gpu_recovery.aws.item_codec import TTL
+from gpu_recovery.core.metrics import METRICS
 
 from infra.functions import PACKAGE
 from tests.aws.cost_page import ALARMS, PAGE
@@ -17,7 +17,7 @@ def test_the_fixed_costs_are_those_of_the_template(deployment: Deployment) -> No
     """Alarms, dashboard, key and secret of the default settings; a metric for each measure."""
     kinds = ("AWS::CloudWatch::Alarm", "AWS::CloudWatch::Dashboard", "AWS::KMS::Key", "AWS::SecretsManager::Secret")
     assert [len(deployment.of_type(kind)) for kind in kinds] == [ALARMS, 1, 1, 1]
-    assert f"| CloudWatch metrics | {len(MEASURES)} |" in PAGE.read_text(encoding="utf-8")
+    assert f"| CloudWatch metrics | {len(METRICS)} |" in PAGE.read_text(encoding="utf-8")
 
 
 def test_a_table_forgets_nothing_by_itself_but_keys_of_submissions_and_reports(deployment: Deployment) -> None:

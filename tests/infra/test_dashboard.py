@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from gpu_recovery.core.measures import MEASURES, NAMESPACE, SERVICE
+from gpu_recovery.core.metrics import METRICS, NAMESPACE, SERVICE
 
 from infra.functions import FUNCTIONS
 from tests.infra.deployment import Deployment
@@ -23,7 +23,7 @@ def shown(deployment: Deployment) -> list[Named]:
 
 def test_every_metric_on_the_page_is_sent_by_somebody(shown: list[Named]) -> None:
     """A graph of a misspelt metric is empty, and an empty graph looks like good news."""
-    assert len(shown) > len(MEASURES)
+    assert len(shown) > len(METRICS)
     assert not [metric for metric in shown if not metric.exists]
 
 
@@ -31,7 +31,7 @@ def test_every_measure_is_shown_or_rings(shown: list[Named], deployment: Deploym
     """What is measured is paid for: it is looked at, or there is a reason."""
     ringing = [of_alarm(alarm) for alarm in alarms(deployment).values()]
     used = {metric.name for metric in (*shown, *ringing) if metric.namespace == NAMESPACE}
-    assert used | set(UNSHOWN) == set(MEASURES)
+    assert used | set(UNSHOWN) == set(METRICS)
     assert not used & set(UNSHOWN)
 
 
@@ -45,7 +45,7 @@ def test_counts_are_summed_and_ages_are_the_oldest(shown: list[Named]) -> None:
     """The mean of ones is one, and the mean age hides the job that is stuck."""
     for metric in shown:
         if metric.namespace == NAMESPACE and metric.name != "UnderRepair":
-            unit = MEASURES[metric.name].unit
+            unit = METRICS[metric.name].unit
             assert (metric.statistic == "Sum") == (unit != "Seconds"), metric.name
     assert {m.statistic for m in shown if m.name in ("RecoveryAgeSeconds", "OverdueSeconds")} == {"Maximum"}
 

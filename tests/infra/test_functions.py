@@ -8,6 +8,7 @@ import pytest
 from gpu_recovery.core.policy import policy_from
 
 from infra.functions import FUNCTIONS, PACKAGE, FunctionRow
+from simulator.cloud.rate_limits import TIMEOUT_S
 from tests.infra.deployment import Deployment
 
 pytestmark = pytest.mark.slow
@@ -47,6 +48,11 @@ CLAIM_S = 180
 
 def _function(deployment: Deployment, row: FunctionRow) -> dict:
     return deployment.only("AWS::Lambda::Function", row.construct_id)
+
+
+def test_the_simulator_gives_each_function_the_time_that_it_has() -> None:
+    """Else what takes too long in an account would be in time there."""
+    assert {row.name: row.timeout_s for row in FUNCTIONS if row.name in NAMES} == TIMEOUT_S
 
 
 def test_the_table_and_the_template_have_the_same_functions(deployment: Deployment) -> None:

@@ -230,9 +230,11 @@ def test_a_function_is_invoked_by_its_own_rule_or_the_api_and_by_nobody_else(dep
     assert callers == targets | {
         (f"Functions{function}Function.Arn", "apigateway.amazonaws.com", f"{api}{path}")
         for function, path in (
-            ("JobApi", "{proxy+}"), ("NodeApi", "api/v1/{proxy+}"), ("NodeApi", "api/v1/signed/{proxy+}")
+            ("JobApi", "{proxy+}"),
+            ("NodeApi", "api/v1/{proxy+}"),
+            ("NodeApi", "api/v1/signed/{proxy+}"),
         )
-    }  # fmt: skip
+    }
 
 
 def test_a_queue_takes_messages_from_the_rules_that_end_in_it_only(deployment: Deployment) -> None:

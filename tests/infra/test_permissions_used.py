@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from gpu_recovery.ports import Actions
+from gpu_recovery.ports.actions import Actions
 
 from infra.functions import FUNCTIONS
 from infra.permissions import Permission as P
@@ -62,8 +62,8 @@ def used(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[tuple[str, str]]]:
 
     def recorded(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(self: SimulatedActions, *given: Any, **more: Any) -> Any:
-            if self.lives._stack:
-                seen.add((self.lives._stack[-1].name, name))
+            if self.invocations._stack:
+                seen.add((self.invocations._stack[-1].name, name))
             return original(self, *given, **more)
 
         return call
@@ -96,8 +96,8 @@ def test_no_function_needs_what_its_row_lacks_when_everything_goes_wrong(used: s
         jobs = [world.submit(), world.submit()]
         trouble.begin(world)
         world.let_pass(20 + seed * 37 % 400)
-        world.break_gpu(world.machine(seed % 5))
-        world.cancel(jobs[0]) if seed % 3 == 0 else world.break_gpu(world.machine((seed + 2) % 5))
+        world.break_gpu(world.model_instance(seed % 5))
+        world.cancel(jobs[0]) if seed % 3 == 0 else world.break_gpu(world.model_instance((seed + 2) % 5))
         for job_id in jobs:
             world.until_end(job_id)
     used -= {each for each in used if each[0] == "overlapping"}  # what comes in between has no name of its own

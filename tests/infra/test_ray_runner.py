@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_recovery.aws.ray_queue import GROUP
+from gpu_recovery.aws.ray_client import GROUP
 
 from infra import ray_runner
-from infra.settings import NAMESPACE, RAY_NEEDS, DeploymentSettings, SettingsError
+from infra.settings import NAMESPACE, RAY_NEEDS, DeploymentSettings, DeploymentSettingsError
 from tests.infra.contexts import RAY
 from tests.infra.deployment import Deployment, listed
 
@@ -112,7 +112,7 @@ def test_the_api_alone_may_ask_it_for_logs(with_ray: Deployment, deployment: Dep
 @pytest.mark.parametrize("missing", RAY_NEEDS)
 def test_a_cluster_without_its_network_is_refused_by_name(missing: str) -> None:
     """Before a single resource exists."""
-    with pytest.raises(SettingsError, match=f"^{NAMESPACE}{missing}: is needed"):
+    with pytest.raises(DeploymentSettingsError, match=f"^{NAMESPACE}{missing}: is needed"):
         DeploymentSettings.from_context({key: value for key, value in RAY.items() if key != NAMESPACE + missing})
 
 

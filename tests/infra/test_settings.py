@@ -11,7 +11,7 @@ from gpu_recovery.core.xid import XidProfile
 
 from health_check.settings import TIMEOUT_S_BY_LEVEL
 from health_check.xid_table import XidPolicy
-from infra.settings import NAMESPACE, DeploymentSettings, SettingsError
+from infra.settings import NAMESPACE, DeploymentSettings, DeploymentSettingsError
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,7 +43,7 @@ def _settings(**context: object) -> DeploymentSettings:
         ("policy", {"Attempts": 3}),
         ("policy", {"preset": "classic"}),
         ("policy", {"chek_timeout_s": 1}),
-        ("policy", {"look_s": 0}),
+        ("policy", {"poll_interval_s": 0}),
         ("policy", [1]),
         ("check_level", 0),
         ("check_level", 5),
@@ -81,19 +81,19 @@ def _settings(**context: object) -> DeploymentSettings:
 )
 def test_a_wrong_value_is_refused_by_the_name_of_its_key(name: str, value: object) -> None:
     """The operator must learn which line to change."""
-    with pytest.raises(SettingsError, match=f"^{NAMESPACE}{name}: "):
+    with pytest.raises(DeploymentSettingsError, match=f"^{NAMESPACE}{name}: "):
         _settings(**{name: value})
 
 
 def test_a_key_of_ours_that_does_not_exist_is_refused() -> None:
     """A misspelt key would otherwise leave the default in force without a word."""
-    with pytest.raises(SettingsError, match=f"^{NAMESPACE}cluster: there is no such setting$"):
+    with pytest.raises(DeploymentSettingsError, match=f"^{NAMESPACE}cluster: there is no such setting$"):
         _settings(cluster="production")
 
 
 def test_every_wrong_setting_is_reported_at_once() -> None:
     """One synthesis, all mistakes."""
-    with pytest.raises(SettingsError) as caught:
+    with pytest.raises(DeploymentSettingsError) as caught:
         _settings(adopt="maybe", check_level=9)
     assert [line.split(": ")[0] for line in str(caught.value).splitlines()] == [
         "gpu-recovery:adopt",
@@ -115,7 +115,7 @@ def test_keys_of_others_are_passed_over() -> None:
         ("alert_emails", "a@example.com, b@example.com", ("a@example.com", "b@example.com")),
         ("alert_emails", "", ()),
         ("training_task_families", '["llm", "vision"]', ("llm", "vision")),
-        ("policy", '{"look_s": 60.0, "attempts_max": 2}', {"attempts_max": 2, "look_s": 60}),
+        ("policy", '{"poll_interval_s": 60.0, "attempts_max": 2}', {"attempts_max": 2, "poll_interval_s": 60}),
         ("job_id_prefix", "team-a-", "team-a-"),
     ],
 )
@@ -141,7 +141,7 @@ def test_a_deep_check_must_be_given_its_time(level: int, seconds: int) -> None:
     times = {"check_timeout_s": seconds, "verify_timeout_s": seconds}
     assert _settings(check_level=level, policy=times).check_level == level
     for name in times:
-        with pytest.raises(SettingsError, match=f"{name} must be at least {seconds} for check_level {level}"):
+        with pytest.raises(DeploymentSettingsError, match=f"{name} must be at least {seconds} for check_level {level}"):
             _settings(check_level=level, policy=times | {name: seconds - 1})
 
 
@@ -167,7 +167,7 @@ def test_replacing_is_off_until_its_own_setting_turns_it_on() -> None:
 
 def test_settings_made_in_code_are_checked_too() -> None:
     """There is no way around the checks."""
-    with pytest.raises(SettingsError, match="gpu-recovery:cluster_name"):
+    with pytest.raises(DeploymentSettingsError, match="gpu-recovery:cluster_name"):
         DeploymentSettings(cluster_name="two words")
 
 
@@ -214,3 +214,10 @@ def test_a_stack_composes_and_defines_no_resource_itself(name: str) -> None:
     """It reads like the picture: of the CDK it knows the stack and its tags."""
     of_the_cdk = {each for each in _imports(_modules()[name]) if each.startswith("aws_cdk")}
     assert of_the_cdk == {"aws_cdk.Stack", "aws_cdk.Tags"}
+
+
+def test_functions_get_present_names_of_renamed_settings() -> None:
+    """The former name stays in the context of the deployment and nowhere else."""
+    settings = _settings(policy={"look_s": 60, "attempts_max": 2})
+    assert settings.renamed_policy_settings == {"look_s": "poll_interval_s"}
+    assert settings.recovery_policy["poll_interval_s"] == 60 and "look_s" not in settings.recovery_policy

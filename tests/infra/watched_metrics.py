@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gpu_recovery.core.measures import MEASURES, NAMESPACE, SERVICE
+from gpu_recovery.core.metrics import METRICS, NAMESPACE, SERVICE
 
 from tests.infra.deployment import Deployment
 
@@ -43,7 +43,7 @@ class Named:
         """Whether somebody sends it."""
         dimensions = dict(self.dimensions)
         if self.namespace == NAMESPACE:
-            return self.name in MEASURES and dimensions == {"service": SERVICE}
+            return self.name in METRICS and dimensions == {"service": SERVICE}
         if self.namespace == "AWS/DynamoDB":
             by_operation = self.name in ("SystemErrors", "ThrottledRequests")
             expected = {"TableName", "Operation"} if by_operation else {"TableName"}

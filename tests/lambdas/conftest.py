@@ -34,9 +34,15 @@ HANDLERS = (
     "node_api",
 )
 WARM = (
-    *HANDLERS, "gpu_recovery.aws.wiring", "gpu_recovery.aws.api_sources", "gpu_recovery.aws.dead_letters",
-    "gpu_recovery.aws.job_logs", "gpu_recovery.aws.ray_logs", "gpu_recovery.aws.desk",
-)  # fmt: skip
+    *HANDLERS,
+    "gpu_recovery.aws.wiring",
+    "gpu_recovery.aws.ecs",
+    "gpu_recovery.aws.operator_token",
+    "gpu_recovery.aws.dead_letters",
+    "gpu_recovery.aws.container_logs",
+    "gpu_recovery.aws.ray_client",
+    "gpu_recovery.aws.job_api_wiring",
+)
 """The modules that keep something from one invocation to the next."""
 
 
@@ -80,7 +86,7 @@ class Functions:
         """Every item of both tables by its key, as DynamoDB has it; a look that is not counted."""
         counted = len(self.aws.calls)
         items: dict[str, dict[str, Any]] = {}
-        for table in (self.store.jobs, self.store.machines):
+        for table in (self.store.jobs, self.store.table):
             pages = table.client.get_paginator("scan").paginate(TableName=table.name)
             items |= {item[table.key]["S"]: item for page in pages for item in page["Items"]}
         del self.aws.calls[counted:]
@@ -89,7 +95,7 @@ class Functions:
     def restore(self, kept: dict[str, dict[str, Any]]) -> None:
         """Both tables as they were when `kept` was taken; calls that are not counted."""
         counted, present = len(self.aws.calls), self.kept()
-        for table in (self.store.jobs, self.store.machines):
+        for table in (self.store.jobs, self.store.table):
             for name, item in present.items():
                 if table.key in item and name not in kept:
                     table.client.delete_item(TableName=table.name, Key={table.key: {"S": name}})
@@ -105,8 +111,8 @@ class Functions:
         wiring.recovery.cache_clear()
         for name in {"node_api"} & set(sys.modules):
             sys.modules[name].api.cache_clear()
-        for name in {"gpu_recovery.aws.desk"} & set(sys.modules):
-            sys.modules[name].desk.cache_clear()
+        for name in {"gpu_recovery.aws.job_api_wiring"} & set(sys.modules):
+            sys.modules[name].dependencies.cache_clear()
 
     def logged(self, message: str) -> list[dict[str, Any]]:
         """The structured lines with this message."""

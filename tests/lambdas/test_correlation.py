@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_recovery.core.names import attempt_id
+from gpu_recovery.core.identifiers import attempt_id
 
 from tests.aws.ecs_events import rank_event
 from tests.aws.records import JOB
 from tests.lambdas.conftest import Functions
-from tests.lambdas.situations import gang
+from tests.lambdas.starting_states import gang
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 INCIDENT = attempt_id(JOB, 1)

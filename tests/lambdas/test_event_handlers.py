@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from gpu_recovery.aws.settings import SettingsMissing
-from gpu_recovery.aws.task_facts import EventUnreadable
+from gpu_recovery.aws.ecs_events import EventUnreadable
+from gpu_recovery.aws.settings import LambdaSettingsMissing
 from gpu_recovery.core import commands
-from gpu_recovery.core.check import CheckOutcome
+from gpu_recovery.core.health_check import CheckOutcome
+from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.instance.record import InstanceStatus, Reboot
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.core.names import attempt_id
-from gpu_recovery.tasks import RankMissing
+from gpu_recovery.ecs_events.tasks import RankMissing
 
 from tests.aws.ecs_events import check_event, instance_event, rank_event, task_event
 from tests.aws.environment import CREDENTIALS, FUNCTION
 from tests.aws.records import JOB, NOW, OTHER_JOB, A, instance, job, later, pending, plan
 from tests.lambdas.conftest import HANDLERS, Functions
-from tests.lambdas.situations import checking, gang
+from tests.lambdas.starting_states import checking, gang
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
@@ -54,18 +54,25 @@ def test_a_function_without_its_settings_fails_before_it_does_anything(
     """A missing variable is an error of every invocation, never a default."""
     monkeypatch.delenv("ECS_CLUSTER_NAME")
     events = {
-        "ecs_task_handler": rank_event(JOB, 1, 0, "RUNNING"), "dcgm_task_monitor": check_event(A, 1, 0),
-        "ecs_instance_monitor": instance_event(A, 1), "reconciler": {}, "scheduler": {},
+        "ecs_task_handler": rank_event(JOB, 1, 0, "RUNNING"),
+        "dcgm_task_monitor": check_event(A, 1, 0),
+        "ecs_instance_monitor": instance_event(A, 1),
+        "reconciler": {},
+        "scheduler": {},
         "job_api": {
-            "version": "2.0", "rawPath": "/api/v2/jobs", "headers": {},
+            "version": "2.0",
+            "rawPath": "/api/v2/jobs",
+            "headers": {},
             "requestContext": {"http": {"method": "GET", "path": "/api/v2/jobs"}, "stage": "$default"},
         },
         "node_api": {
-            "version": "2.0", "rawPath": "/api/v1/reports", "headers": {},
+            "version": "2.0",
+            "rawPath": "/api/v1/reports",
+            "headers": {},
             "requestContext": {"http": {"method": "POST", "path": "/api/v1/reports"}, "stage": "$default"},
         },
-    }  # fmt: skip
-    with pytest.raises(SettingsMissing, match="ECS_CLUSTER_NAME"):
+    }
+    with pytest.raises(LambdaSettingsMissing, match="ECS_CLUSTER_NAME"):
         functions.call(name, events[name])
     assert functions.aws.calls == []
 

@@ -1,7 +1,7 @@
 """AWS in this process, behind the real botocore: its serialisers, signers, parsers and retries, but no socket.
 
 ECS and EC2 are the cluster model behind the sandbox's own wire layer; DynamoDB, SNS, SQS, EventBridge and S3 are
-moto's. Every HTTP request passes one place, where a `Fault` may refuse it, lose its answer or falsify it.
+moto's. Every HTTP request passes one place, where a `StageFault` may refuse it, lose its answer or falsify it.
 """
 
 from __future__ import annotations
@@ -28,16 +28,24 @@ from moto.core.request import normalize_request
 from moto.core.serialize import JSONSerializer
 
 from sandbox.cluster.api import Ec2Api, EcsApi
-from sandbox.cluster.definitions import MemoryDefinitions
-from sandbox.cluster.model import ApiError, Cluster
-from sandbox.cluster.wire import JSON_1_1, Wire, _ec2_error, _ecs_error
-from simulator.cloud.fleet import Fleet
+from sandbox.cluster.aws_protocol import JSON_1_1, AwsProtocol, _ec2_error, _ecs_error
+from sandbox.cluster.model.cluster import AwsApiError, ClusterModel
+from sandbox.cluster.task_definitions import MemoryDefinitions
+from simulator.cloud.fleet import VirtualFleet
 from tests.aws.environment import ACCOUNT, REGION
 
 MUTATING = {
-    "RunTask", "StopTask", "UpdateContainerInstancesState", "RebootInstances", "PutItem", "UpdateItem",
-    "TransactWriteItems", "Publish", "PutEvents", "SendMessage",
-}  # fmt: skip
+    "RunTask",
+    "StopTask",
+    "UpdateContainerInstancesState",
+    "RebootInstances",
+    "PutItem",
+    "UpdateItem",
+    "TransactWriteItems",
+    "Publish",
+    "PutEvents",
+    "SendMessage",
+}
 """The calls of the product that change something."""
 BY_MOTO = {"dynamodb": "dynamodb", "sns": "sns", "sqs": "sqs", "eventbridge": "events", "s3": "s3"}
 REAL_CLIENT = boto3.client
@@ -95,7 +103,7 @@ class FairWeather:
 class VirtualDriver:
     """What the sandbox's API needs of a driver, on a fleet in virtual time. `shown`: the cluster that reads see."""
 
-    def __init__(self, fleet: Fleet, shown: Cluster) -> None:
+    def __init__(self, fleet: VirtualFleet, shown: ClusterModel) -> None:
         self.fleet, self.cluster, self.lock = fleet, shown, RLock()
         self.change = fleet.change
 
@@ -107,11 +115,11 @@ class VirtualDriver:
 class VirtualPower:
     """RebootInstances on a fleet in virtual time."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: VirtualFleet) -> None:
         self.fleet = fleet
 
     def reboot(self, instance_ids: list[str]) -> None:
-        """As the sandbox's `Power`."""
+        """As the sandbox's `PowerControl`."""
         for instance_id in instance_ids:
             self.fleet.reboot(instance_id)
 
@@ -130,19 +138,19 @@ class Cloud:
         self.shown: Callable[[Request], float] = lambda request: 0.0
         self._calls: dict[str, list[int]] = {}
         self._clients: dict[Any, Any] = {}
-        self._past: list[tuple[datetime, Cluster]] = []
+        self._past: list[tuple[datetime, ClusterModel]] = []
         self._moto = {service: _backend(name) for service, name in BY_MOTO.items()}
 
-    def connect(self, fleet: Fleet, definitions: MemoryDefinitions) -> None:
+    def connect(self, fleet: VirtualFleet, definitions: MemoryDefinitions) -> None:
         """Let ECS and EC2 be this fleet."""
         self._fleet, self._definitions = fleet, definitions
         self._present = self._wire(fleet.cluster)
 
-    def _wire(self, cluster: Cluster) -> Wire:
+    def _wire(self, cluster: ClusterModel) -> AwsProtocol:
         driver: Any = VirtualDriver(self._fleet, cluster)
         power: Any = VirtualPower(self._fleet)
         apis = {"ecs": EcsApi(driver, self._definitions), "ec2": Ec2Api(driver, power)}
-        return Wire(apis, lambda *asked: {})
+        return AwsProtocol(apis, lambda *asked: {})
 
     def remember_the_past(self) -> None:
         """From now on keep what the cluster was before each change, for reads that lag."""
@@ -202,10 +210,10 @@ class Cloud:
                 target = _text(prepared.headers["X-Amz-Target"])
                 return Answer(200, wire.ecs(target, body), {"Content-Type": JSON_1_1})
             return Answer(200, wire.ec2(body), {"Content-Type": "text/xml"})
-        except ApiError as error:
+        except AwsApiError as error:
             return Answer(error.status, (_ecs_error if request.service == "ecs" else _ec2_error)(error))
 
-    def _wire_shown(self, request: Request) -> Wire:
+    def _wire_shown(self, request: Request) -> AwsProtocol:
         ago = self.shown(request)
         if not ago:
             return self._present

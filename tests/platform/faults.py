@@ -12,9 +12,14 @@ from botocore.exceptions import ConnectionClosedError, ReadTimeoutError
 from tests.platform.cloud import Answer, Carry, Fault, Request
 
 THROTTLES = {
-    "ecs": "ThrottlingException", "ec2": "RequestLimitExceeded", "sns": "Throttled", "sqs": "RequestThrottled",
-    "eventbridge": "ThrottlingException", "s3": "SlowDown", "dynamodb": "ProvisionedThroughputExceededException",
-}  # fmt: skip
+    "ecs": "ThrottlingException",
+    "ec2": "RequestLimitExceeded",
+    "sns": "Throttled",
+    "sqs": "RequestThrottled",
+    "eventbridge": "ThrottlingException",
+    "s3": "SlowDown",
+    "dynamodb": "ProvisionedThroughputExceededException",
+}
 STATUS = {"ec2": 503, "s3": 503, "sns": 429}
 LOST = "the answer was lost"
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from gpu_recovery.core.commands import NotifyOperator
 
-from simulator.cloud.fleet import Timings
+from simulator.cloud.fleet import FleetTimings
 from tests.platform.cloud import Fault, nobody_sleeps
 from tests.platform.platform_world import PlatformWorld
 from tests.simulator.incidents import ADAPTIVE, ending
 
 TRAIN_S = 40.0
 PATIENT = replace(ADAPTIVE, launch_timeout_s=3_600)
-QUICK = Timings(start_s=5, down_s=5, boot_s=40, check_s=15)
+QUICK = FleetTimings(start_s=5, down_s=5, boot_s=40, check_s=15)
 """Machines that are quicker than life: the reconciler makes a round in every virtual minute, and each costs time."""
 
 
@@ -56,9 +56,14 @@ Heal = Callable[..., Incident]
 
 
 def heal(
-    monkeypatch: pytest.MonkeyPatch, fault: Fault | None = None, nnodes: int = 2, runs_s: float = 20,
-    limit_s: float = 8 * 3600, prepare: Callable[[PlatformWorld], None] = lambda world: None, **given: Any,
-) -> Incident:  # fmt: skip
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Fault | None = None,
+    nnodes: int = 2,
+    runs_s: float = 20,
+    limit_s: float = 8 * 3600,
+    prepare: Callable[[PlatformWorld], None] = lambda world: None,
+    **given: Any,
+) -> Incident:
     """A gang runs for `runs_s`, a GPU falls off the bus, and the job is brought to its end within `limit_s`.
 
     That nothing is left behind, and that no GPU has two owners at any time, is asked by the world itself. A launch has
@@ -71,7 +76,7 @@ def heal(
         job_id = world.submit(nnodes)
         world.until(lambda: len(world.ranks(job_id)) == nnodes, "the gang did not run")
         world.let_pass(runs_s)
-        world.break_gpu(world.machine(0))
+        world.break_gpu(world.model_instance(0))
         world.until_end(job_id, limit_s)
         world.settle()
         return Incident(world, job_id)
@@ -79,7 +84,7 @@ def heal(
 
 def assert_same_end(incident: Incident, undisturbed: Incident, repeats: int = 0) -> None:
     """The same job, machines and reboots; operators told of the same, with `repeats` messages more at most."""
-    text = incident.world.journal.text()
+    text = incident.world.transcript.text()
     assert len(incident.world.jobs()) == 1, text
     assert incident.ending == undisturbed.ending, text
     assert incident.reboots == undisturbed.reboots, text

@@ -20,22 +20,22 @@ import moto.backends
 import pytest
 from gpu_recovery.aws.actions import AwsActions
 from gpu_recovery.aws.clients import client
+from gpu_recovery.aws.dynamodb import plain
 from gpu_recovery.aws.ecs import in_parallel
 from gpu_recovery.aws.instance_store import _instance
 from gpu_recovery.aws.job_store import _job
-from gpu_recovery.aws.settings import Settings
+from gpu_recovery.aws.settings import LambdaSettings
 from gpu_recovery.aws.store import DynamoStore
-from gpu_recovery.aws.tables import plain
-from gpu_recovery.core.check import Verdict
 from gpu_recovery.core.commands import NotifyOperator
+from gpu_recovery.core.health_check import Verdict
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
+from gpu_recovery.job_api.submission import submit
 from gpu_recovery.recovery import Recovery
-from gpu_recovery.submitting import submit
 
-from sandbox.cluster import model
-from simulator.functions import RETRIES_S
-from simulator.lives import Step
+from sandbox.cluster.model import cluster
+from simulator.invocations import Effect
+from simulator.lambda_runtime import RETRIES_S
 from simulator.world import TRAINING_FAMILY, World
 from tests.aws.deployed_tables import create_tables
 from tests.aws.environment import ACCOUNT, FUNCTION, REGION
@@ -76,10 +76,14 @@ class Bucket(dict[str, Verdict]):
     def __setitem__(self, check_id: str, verdict: Verdict) -> None:
         super().__setitem__(check_id, verdict)
         document = {
-            "schema_version": 1, "check_id": check_id, "outcome": verdict.outcome.value, "summary": verdict.summary,
-            "boot_id": verdict.boot_id, "booted_at": verdict.booted_at.isoformat() if verdict.booted_at else None,
+            "schema_version": 1,
+            "check_id": check_id,
+            "outcome": verdict.outcome.value,
+            "summary": verdict.summary,
+            "boot_id": verdict.boot_id,
+            "booted_at": verdict.booted_at.isoformat() if verdict.booted_at else None,
             "findings": [],
-        }  # fmt: skip
+        }
         self.s3.put_object(Bucket=self.name, Key=f"verdicts/{check_id}.json", Body=json.dumps(document).encode())
 
 
@@ -94,7 +98,7 @@ class PlatformWorld(World):
     ) -> None:
         self.loses_failed = loses_failed
         self.cloud = Cloud()
-        told = Settings.from_environment(FUNCTION)
+        told = LambdaSettings.from_environment(FUNCTION)
         quiet = self.cloud.quiet_client
         create_tables(quiet("dynamodb"), told.job_table, told.instance_table)
         store = DynamoStore(quiet("dynamodb"), told.job_table, told.instance_table)
@@ -110,7 +114,7 @@ class PlatformWorld(World):
         self.mutations: list[Request] = []
         super().__init__(store=store, **given)
         self.checks.bucket = Bucket(quiet("s3"), told.verdict_bucket)
-        self.settings = replace(told, policy=self.policy, check_task_definition=self.actions.check_definition)
+        self.settings = replace(told, policy=self.policy, check_task_definition=self.actions.check_task.task_definition)
         self.cloud.connect(self.fleet, self.definitions)
         self.cloud.happened = self._happened
         monkeypatch.setattr(boto3, "client", self.cloud.client)
@@ -124,7 +128,7 @@ class PlatformWorld(World):
         actions = AwsActions(self.settings, self.timeline.clock)
         made = DynamoStore(client("dynamodb"), self.settings.job_table, self.settings.instance_table)
         old = self.recovery
-        return replace(old, store=made, actions=actions, each=in_parallel)
+        return replace(old, store=made, actions=actions, for_each=in_parallel)
 
     def invoke(self, name: str, work: Callable[[], object], tried: int = 0) -> None:
         """As the world's."""
@@ -137,11 +141,11 @@ class PlatformWorld(World):
         asked: Mapping[str, Any] = request.asked
         if request.operation == "RebootInstances":
             asked = {"instance": asked["InstanceId.1"]}
-        step = Step(len(self.lives.done), "", request.operation, asked)
+        step = Effect(len(self.invocations.done), "", request.operation, asked)
         self.about_to(step)
-        self.lives.done.append(step)
+        self.invocations.done.append(step)
         if request.service in ("ecs", "ec2"):
-            self.journal.ordered(step)
+            self.transcript.ordered(step)
         elif request.operation == "Publish":
             self._notified(asked)
         elif request.operation == "PutEvents":
@@ -157,7 +161,7 @@ class PlatformWorld(World):
         }
         said = NotifyOperator(attributes["incident_id"], attributes["severity"], asked["Subject"], asked["Message"])
         self.actions.notified.append((self.timeline.now, said))
-        self.journal.told(said)
+        self.transcript.told(said)
 
     # -- records, read past botocore: the invariants ask after every step ----------------------------------------------
 
@@ -194,6 +198,6 @@ class PlatformWorld(World):
                 return self.jobs()[0].job_id
         raise AssertionError("no submission was taken")
 
-    def machine_of(self, job_id: str, rank: int) -> model.Instance:
+    def machine_of(self, job_id: str, rank: int) -> cluster.ModelInstance:
         """Where a rank runs."""
         return self.cluster.instances[self.rank(job_id, rank).instance_id]

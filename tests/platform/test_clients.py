@@ -10,13 +10,13 @@ from typing import Any
 import boto3
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
-from gpu_recovery.aws.clients import ONCE, PATIENT, client
-from gpu_recovery.aws.tables import CONFLICTS_MAX, Put, Table
-from gpu_recovery.ports import TryAgainSoon
+from gpu_recovery.aws.clients import NO_RETRIES, STANDARD_RETRIES, client
+from gpu_recovery.aws.dynamodb import CONFLICTS_MAX, Put, Table
+from gpu_recovery.ports.errors import TryAgainSoon
 
 from tests.platform.cloud import Answer, Request, Sleeps
 from tests.platform.faults import refusal
-from tests.platform.scripted import Scripted
+from tests.platform.scripted_client import Scripted
 
 FUNCTIONS = Path(__file__).parents[2] / "infra" / "functions.py"
 TRIES = 5
@@ -30,11 +30,19 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "dynamodb": lambda db: db.get_item(TableName="t", Key={"k": {"S": "1"}}),
 }
 CODES = [
-    ("ecs", "ThrottlingException"), ("ec2", "RequestLimitExceeded"), ("sns", "Throttled"), ("sns", "Throttling"),
-    ("sns", "KMSThrottling"), ("sqs", "RequestThrottled"), ("sqs", "KmsThrottled"), ("events", "ThrottlingException"),
-    ("s3", "SlowDown"), ("dynamodb", "ProvisionedThroughputExceededException"), ("dynamodb", "ThrottlingException"),
+    ("ecs", "ThrottlingException"),
+    ("ec2", "RequestLimitExceeded"),
+    ("sns", "Throttled"),
+    ("sns", "Throttling"),
+    ("sns", "KMSThrottling"),
+    ("sqs", "RequestThrottled"),
+    ("sqs", "KmsThrottled"),
+    ("events", "ThrottlingException"),
+    ("s3", "SlowDown"),
+    ("dynamodb", "ProvisionedThroughputExceededException"),
+    ("dynamodb", "ThrottlingException"),
     ("dynamodb", "RequestLimitExceeded"),
-]  # fmt: skip
+]
 
 
 SILENCE = ReadTimeoutError(endpoint_url="https://aws")
@@ -77,7 +85,7 @@ def test_no_other_error_is_a_throttle(sleeps: Sleeps, code: str) -> None:
 
 def test_a_client_that_may_ask_once_asks_once(sleeps: Sleeps) -> None:
     """RebootInstances has no client token."""
-    made = client("ec2", ONCE)
+    made = client("ec2", NO_RETRIES)
     answers = Scripted(made, ("RequestLimitExceeded", 503))
     with pytest.raises(TryAgainSoon):
         made.reboot_instances(InstanceIds=["i-1"])
@@ -91,11 +99,11 @@ def test_a_call_that_nobody_answers_ends_before_its_function_does() -> None:
     for asked in ("job_api", "node_api"):
         timeouts.pop(asked)  # whoever asks by HTTP asks again
     assert len(timeouts) >= 5
-    tries = PATIENT.retries["total_max_attempts"]
+    tries = STANDARD_RETRIES.retries["total_max_attempts"]
     waits = sum(min(2**n, 20) for n in range(tries - 1))
     assert tries == TRIES
-    assert tries * (PATIENT.connect_timeout + PATIENT.read_timeout) + waits < min(timeouts.values())
-    assert ONCE.connect_timeout + ONCE.read_timeout < min(timeouts.values())
+    assert tries * (STANDARD_RETRIES.connect_timeout + STANDARD_RETRIES.read_timeout) + waits < min(timeouts.values())
+    assert NO_RETRIES.connect_timeout + NO_RETRIES.read_timeout < min(timeouts.values())
 
 
 def _is_row(node: ast.AST) -> bool:
@@ -170,5 +178,5 @@ def test_clients_are_made_by_boto3(sleeps: Sleeps, monkeypatch: pytest.MonkeyPat
         return made
 
     monkeypatch.setattr(boto3, "client", stand_in)
-    assert client("ecs") is made and client("ec2", ONCE) is made
-    assert asked == [("ecs", PATIENT), ("ec2", ONCE)]
+    assert client("ecs") is made and client("ec2", NO_RETRIES) is made
+    assert asked == [("ecs", STANDARD_RETRIES), ("ec2", NO_RETRIES)]

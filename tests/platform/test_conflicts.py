@@ -27,9 +27,12 @@ class Overtaken:
             item, table = request.asked["Item"], request.asked["TableName"]
             key = "job_id_rank" if "job_id_rank" in item else "container_inst_id"
             self.client.update_item(
-                TableName=table, Key={key: item[key]}, UpdateExpression="SET revision = revision + :one",
-                ConditionExpression="attribute_exists(revision)", ExpressionAttributeValues={":one": {"N": "1"}},
-            )  # fmt: skip
+                TableName=table,
+                Key={key: item[key]},
+                UpdateExpression="SET revision = revision + :one",
+                ConditionExpression="attribute_exists(revision)",
+                ExpressionAttributeValues={":one": {"N": "1"}},
+            )
         return carry_out()
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from gpu_recovery.core.commands import DrainInstance, RebootInstance
 from gpu_recovery.core.instance.record import InstanceStatus
-from gpu_recovery.core.machine import Pending
+from gpu_recovery.core.state_machine import PendingCommand
 
 from simulator.faults.delivery import Unruly
 from tests.platform.cloud import Request
@@ -90,5 +90,5 @@ def leave_two_orders(world: PlatformWorld) -> None:
     record = next(one for one in world.instances() if one.status is InstanceStatus.REBOOTING)
     now, name = world.timeline.now, f"{record.instance_id}/{record.version}"
     orders = (RebootInstance(record.epoch), DrainInstance())
-    left = tuple(Pending(f"{name}/{number}", order, now) for number, order in enumerate(orders, 90))
-    world.recovery.take_over(replace(record, commands=(*record.commands, *left)))
+    left = tuple(PendingCommand(f"{name}/{number}", order, now) for number, order in enumerate(orders, 90))
+    world.recovery.reclaim_expired(replace(record, commands=(*record.commands, *left)))

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 from gpu_recovery.aws.actions import AwsActions
-from gpu_recovery.aws.settings import Settings
+from gpu_recovery.aws.settings import LambdaSettings
 from gpu_recovery.core.commands import PublishEvent
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.ports import TryAgainSoon
+from gpu_recovery.ports.errors import TryAgainSoon
 
 from tests.aws.environment import FUNCTION
 from tests.aws.records import NOW
 from tests.platform.cloud import Answer, Carry, Request
 from tests.platform.faults import At, Sometimes, bus_says_no, of, runs, says_no, some_are_missing
 from tests.platform.incident import Heal, Incident, assert_same_end
-from tests.platform.scripted import Scripted
+from tests.platform.scripted_client import Scripted
 from tests.simulator.incidents import ending
 
 PUT_EVENTS = Request(0, 1, "eventbridge", "PutEvents", {})
@@ -73,7 +73,7 @@ def test_an_event_that_the_bus_did_not_take_is_put_again(heal: Heal, undisturbed
 
 def test_an_event_refused_for_its_rate_may_be_put_again_soon(sleeps: object) -> None:
     """The refusal of an entry is as definite as that of a request."""
-    actions = AwsActions(Settings.from_environment(FUNCTION), lambda: NOW)
+    actions = AwsActions(LambdaSettings.from_environment(FUNCTION), lambda: NOW)
     Scripted(actions._events, bus_says_no("ThrottlingException")(PUT_EVENTS, never))
     with pytest.raises(TryAgainSoon, match="ThrottlingException"):
         actions.publish(PublishEvent("Job State Changed", {}), "sft-1/2")
@@ -115,7 +115,7 @@ def test_a_machine_is_not_rebooted_while_ecs_contradicts_itself(heal: Heal, undi
 
 def test_every_reason_must_last_for_a_refusal_to_last(sleeps: object) -> None:
     """ECS gives a reason for each instance it looked at; one that passes is enough to ask again. Each is said once."""
-    actions = AwsActions(Settings.from_environment(FUNCTION), lambda: NOW)
+    actions = AwsActions(LambdaSettings.from_environment(FUNCTION), lambda: NOW)
 
     def answered(*reasons: str) -> Any:
         failures = [{"arn": f"arn{n}", "reason": reason} for n, reason in enumerate(reasons)]

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 from gpu_recovery import recovery
-from gpu_recovery.acts import kit, of_jobs
-from gpu_recovery.aws import actions, ec2, ecs, requests, tables
+from gpu_recovery.aws import actions, dynamodb, ec2, ecs, ecs_requests
 from gpu_recovery.core.instance.record import EcsStatus
-from gpu_recovery.ports import OutcomeUnknown, TryAgainSoon
+from gpu_recovery.execution import observe
+from gpu_recovery.execution.context import DONE
+from gpu_recovery.ports.errors import OutcomeUnknown, TryAgainSoon
 
-from simulator.invariants import InvariantBroken
+from simulator.invariants.records import InvariantBroken
 from simulator.world import NeverHappened
 from tests.platform.cloud import Fault
 from tests.platform.faults import (
@@ -37,7 +38,7 @@ LIMIT_S = 1800
 def new_token_each_time(patch: Patch) -> None:
     """A client token that is not made from what is asked."""
     numbers = itertools.count()
-    patch.setattr(requests, "token", lambda *parts: f"token-{next(numbers)}")
+    patch.setattr(ecs_requests, "token", lambda *parts: f"token-{next(numbers)}")
 
 
 def silence_means_not_rebooted(patch: Patch) -> None:
@@ -87,25 +88,25 @@ def refused_ranks_are_launched(patch: Patch) -> None:
 
 def one_answer_ends_a_rank(patch: Patch) -> None:
     """A task that DescribeTasks does not know has ended, whatever a listing shows."""
-    patch.setattr(of_jobs, "_listed", lambda kit, job, plan: frozenset())
+    patch.setattr(observe, "_tasks_of_attempt", lambda kit, job, plan: frozenset())
 
 
 def a_lost_write_is_somebody_elses(patch: Patch) -> None:
     """Every failed condition means that another was there first."""
-    patch.setattr(tables, "_is_own", lambda error, item: False)
+    patch.setattr(dynamodb, "_is_own", lambda error, item: False)
 
 
 def a_throttled_order_is_done(patch: Patch) -> None:
     """AWS was too busy, and the order is taken out of the record all the same."""
-    act = recovery.acts.act
+    act = recovery.execution.execute
 
     def acted(*given: Any) -> Any:
         try:
             return act(*given)
         except TryAgainSoon:
-            return kit.DONE
+            return DONE
 
-    patch.setattr(recovery.acts, "act", acted)
+    patch.setattr(recovery.execution, "execute", acted)
 
 
 PLANTED: list[tuple[Callable[[Patch], None], Callable[[], Fault]]] = [

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-import sandbox.cluster.model as cluster_model
+import sandbox.cluster.model.cluster as cluster_model
 from tests.platform.cloud import Request
 from tests.platform.incident import Heal, Incident, assert_same_end
 from tests.platform.platform_world import PlatformWorld
@@ -69,5 +69,5 @@ def test_stopped_tasks_that_vanish_at_once_change_no_end(
     heal: Heal, undisturbed: Incident, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ECS promises an hour; nothing that was said by an event is asked for again."""
-    monkeypatch.setattr(cluster_model, "STOPPED_TASKS_KEPT", timedelta(0))
+    monkeypatch.setattr(cluster_model, "STOPPED_TASKS_MAX", timedelta(0))
     assert_same_end(heal(), undisturbed)

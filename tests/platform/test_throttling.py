@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from gpu_recovery.core.commands import StopAttempt
-from gpu_recovery.core.machine import Pending
+from gpu_recovery.core.state_machine import PendingCommand
 
 from tests.platform.cloud import Request
 from tests.platform.faults import THROTTLES, AllAtOnce, At, Throttling, lose_answer, runs
@@ -41,7 +41,7 @@ def test_a_reboot_that_was_throttled_is_asked_for_again_within_two_minutes(heal:
     only_first = Throttling(0, 1.0, only=lambda request: request.operation == "RebootInstances" and not only_first.met)
     incident = heal(only_first)
     assert_same_end(incident, undisturbed)
-    assert "the machine shows its old boot" not in incident.world.journal.text()
+    assert "the machine shows its old boot" not in incident.world.transcript.text()
     asked = [request for request in incident.world.cloud.requests if request.operation == "RebootInstances"]
     assert len(asked) == 2
     late = incident.world.timeline.now - undisturbed.world.timeline.now
@@ -51,7 +51,7 @@ def test_a_reboot_that_was_throttled_is_asked_for_again_within_two_minutes(heal:
 
 def test_what_is_put_off_stays_in_the_record_as_refused(heal: Heal, undisturbed: Incident) -> None:
     """Its claim is short, so that it is due again soon, and it is not the invocation that failed."""
-    put_off: list[Pending] = []
+    put_off: list[PendingCommand] = []
     fault = Throttling(0, 1.0, only=lambda request: request.operation == "StopTask" and not put_off)
 
     def prepare(world: PlatformWorld) -> None:

@@ -79,17 +79,31 @@ def serve(folder: Path) -> Iterator[Head]:
     session = Path(tempfile.mkdtemp(prefix="ray-"))  # Ray's sockets need a short path
     port, dashboard, agent, client = (_free_port() for _ in range(4))
     arguments = [
-        "start", "--head", "--block", "--node-ip-address=127.0.0.1", f"--port={port}", "--dashboard-host=127.0.0.1",
-        f"--dashboard-port={dashboard}", f"--dashboard-agent-listen-port={agent}",
-        f"--ray-client-server-port={client}", "--num-cpus=8", f"--num-gpus={GPUS}", '--resources={"worker_node": 100}',
-        f"--temp-dir={session}", "--object-store-memory=80000000", "--disable-usage-stats",
-    ]  # fmt: skip
+        "start",
+        "--head",
+        "--block",
+        "--node-ip-address=127.0.0.1",
+        f"--port={port}",
+        "--dashboard-host=127.0.0.1",
+        f"--dashboard-port={dashboard}",
+        f"--dashboard-agent-listen-port={agent}",
+        f"--ray-client-server-port={client}",
+        "--num-cpus=8",
+        f"--num-gpus={GPUS}",
+        '--resources={"worker_node": 100}',
+        f"--temp-dir={session}",
+        "--object-store-memory=80000000",
+        "--disable-usage-stats",
+    ]
     log = folder / "head.log"
     with log.open("wb") as output:
         head = subprocess.Popen(
-            [Path(sys.executable).parent / "ray", *arguments], stdout=output, stderr=subprocess.STDOUT,
-            env={**os.environ, **ON_LOOPBACK}, start_new_session=True,
-        )  # fmt: skip
+            [Path(sys.executable).parent / "ray", *arguments],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **ON_LOOPBACK},
+            start_new_session=True,
+        )
     try:
         _wait_for(head, dashboard, log)
         yield Head(f"http://127.0.0.1:{dashboard}", f"127.0.0.1:{port}", folder, head.pid)

@@ -15,14 +15,16 @@ from moto import mock_aws
 
 from ray_runner.cluster import RayCluster
 from tests.aws.conftest import dynamo_store
-from tests.loop.conftest import CLIENT
-from tests.ray_runner.calling import Api
 from tests.ray_runner.head import GPUS, Head
-from tests.ray_runner.scene import over
+from tests.ray_runner.http_api import Api
+from tests.ray_runner.recovery_system import over
+from tests.recovery.conftest import CLIENT
 
 pytestmark = [
-    pytest.mark.slow, pytest.mark.ray, pytest.mark.filterwarnings("ignore:No application metrics"),
-]  # fmt: skip
+    pytest.mark.slow,
+    pytest.mark.ray,
+    pytest.mark.filterwarnings("ignore:No application metrics"),
+]
 S = JobStatus
 PATIENCE_S = 60
 

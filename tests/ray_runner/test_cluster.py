@@ -8,10 +8,10 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from gpu_recovery.core.failure import FailureKind, kind_of
 from gpu_recovery.core.ray.driver import DriverState, DriverStatus, ending_of
-from gpu_recovery.core.ray.order import DriverOrder
-from gpu_recovery.ports import TryAgainSoon
+from gpu_recovery.core.ray.submission import DriverSubmission
+from gpu_recovery.core.task import FailureKind, failure_kind_of
+from gpu_recovery.ports.errors import TryAgainSoon
 from ray._private.state import GlobalState
 from ray._raylet import GcsClientOptions
 from ray.job_submission import JobSubmissionClient
@@ -58,10 +58,10 @@ class Troubled:
         return fails
 
 
-def order(entrypoint: str, **changes: object) -> DriverOrder:
+def order(entrypoint: str, **changes: object) -> DriverSubmission:
     """An order under a name of its own."""
     given = {"submission_id": f"cluster-{next(_numbers)}--a01", "resources": {"worker_node": 1}, **changes}
-    return DriverOrder(entrypoint=entrypoint, **given)  # type: ignore[arg-type]
+    return DriverSubmission(entrypoint=entrypoint, **given)  # type: ignore[arg-type]
 
 
 def until(question: Callable[[], bool]) -> None:
@@ -138,7 +138,7 @@ def test_a_job_that_a_stranger_deleted_has_ended(cluster: RayCluster, jobs: JobS
     until(lambda: cluster.status(name).has_ended)
     jobs.delete_job(name)
     status = ended(cluster, name)
-    assert kind_of(ending_of(status, "", None)) is FailureKind.UNKNOWN
+    assert failure_kind_of(ending_of(status, "", None)) is FailureKind.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -148,18 +148,20 @@ def test_a_job_that_a_stranger_deleted_has_ended(cluster: RayCluster, jobs: JobS
         ("kill -SEGV $$", {}, FailureKind.RUNTIME_ERROR, "code -11"),
         ("no-such-command --x", {}, FailureKind.USER_ERROR, "entrypoint cannot be run"),
         (
-            "true", {"runtime_env": {"working_dir": "https://127.0.0.1:9/code.zip"}}, FailureKind.USER_ERROR,
+            "true",
+            {"runtime_env": {"working_dir": "https://127.0.0.1:9/code.zip"}},
+            FailureKind.USER_ERROR,
             "runtime_env could not be set up",
         ),
         ("true", {"resources": {"worker_node": -1}}, FailureKind.USER_ERROR, "cannot be negative"),
     ],
-)  # fmt: skip
+)
 def test_a_failure_says_who_is_to_blame(
     cluster: RayCluster, entrypoint: str, changes: dict[str, object], kind: FailureKind, words: str
 ) -> None:
     """By Ray's own error types and exit codes."""
     end = ending_of(ended(cluster, taken(cluster, entrypoint, **changes)), "", GPUS)
-    assert kind_of(end) is kind and words in end.sentence
+    assert failure_kind_of(end) is kind and words in end.sentence
 
 
 @pytest.mark.parametrize(
@@ -204,7 +206,7 @@ def test_what_a_driver_says_early_is_found_behind_all_that_follows(cluster: RayC
     status = ended(cluster, name)
     assert "Total available" not in status.message and status.needs_its_log
     found = ending_of(status, cluster.logs(name, 1_000), GPUS + 1)
-    assert kind_of(found) is FailureKind.INSUFFICIENT_RESOURCES and f"of the {GPUS + 1}" in found.sentence
+    assert failure_kind_of(found) is FailureKind.INSUFFICIENT_RESOURCES and f"of the {GPUS + 1}" in found.sentence
 
 
 def test_free_gpus_are_counted_as_verl_counts_them(cluster: RayCluster, head: Head, end: Path) -> None:
@@ -245,7 +247,7 @@ def test_a_log_that_is_too_long_is_not_read(cluster: RayCluster, monkeypatch: py
         lambda nobody: nobody.status("x--a01"),
         lambda nobody: nobody.stop("x--a01"),
         lambda nobody: nobody.logs("x--a01", 1),
-        lambda nobody: nobody.submit(DriverOrder("x--a01", "true")),
+        lambda nobody: nobody.submit(DriverSubmission("x--a01", "true")),
         lambda nobody: nobody.free_gpus_per_node(),
         lambda nobody: nobody.total_gpus(),
     ],

@@ -13,19 +13,19 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from gpu_recovery.core.diagnosis.words import Cause
+from gpu_recovery.core.diagnosis.taxonomy import Cause
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.ray.driver import DriverState
 from moto import mock_aws
 
 from ray_runner import handler as function
 from ray_runner.cluster import RayCluster
-from simulator.memory_store import MemoryStore
+from simulator.memory_store.store import MemoryStore
 from tests.aws.conftest import dynamo_store
 from tests.lambdas.conftest import Context
-from tests.loop.conftest import CLIENT
 from tests.ray_runner.head import GPUS, Head
-from tests.ray_runner.scene import Scene, over
+from tests.ray_runner.recovery_system import Scene, over
+from tests.recovery.conftest import CLIENT
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 S = JobStatus
@@ -71,8 +71,12 @@ def test_a_job_goes_through_every_status_and_succeeds(scene: Scene, head: Head, 
     end.touch()
     done = scene.until(job_id, S.SUCCEEDED)
     assert [entry.after for entry in done.history if entry.before != entry.after] == [
-        S.QUEUED, S.SUBMITTING, S.SUBMITTED, S.RUNNING, S.SUCCEEDED,
-    ]  # fmt: skip
+        S.QUEUED,
+        S.SUBMITTING,
+        S.SUBMITTED,
+        S.RUNNING,
+        S.SUCCEEDED,
+    ]
 
 
 def test_a_record_on_dynamodb_goes_the_same_way(scene: Scene, head: Head, tmp_path: Path) -> None:

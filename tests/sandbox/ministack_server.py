@@ -17,7 +17,8 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from sandbox import ministack, processes
+from sandbox import processes
+from sandbox.ministack import command as ministack
 
 ROOT = Path(__file__).parents[2]
 PLAIN = (sys.executable, "-c", "from ministack import app; app.main()")
@@ -42,10 +43,13 @@ class Cloud:
 
     def client(self, service: str, user_agent: str = "") -> Any:
         return boto3.client(
-            service, endpoint_url=self.url, region_name="us-east-1",
-            aws_access_key_id="test", aws_secret_access_key="test",
+            service,
+            endpoint_url=self.url,
+            region_name="us-east-1",
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
             config=Config(user_agent_extra=user_agent, retries={"total_max_attempts": 1}),
-        )  # fmt: skip
+        )
 
     def name(self, kind: str) -> str:
         self.made += 1
@@ -84,9 +88,13 @@ class Cloud:
             archive.writestr("main.py", code)
         awslambda = self.client("lambda")
         arn = awslambda.create_function(
-            FunctionName=name, Runtime="python3.13", Role=ROLE, Handler="main.handler", Timeout=10,
+            FunctionName=name,
+            Runtime="python3.13",
+            Role=ROLE,
+            Handler="main.handler",
+            Timeout=10,
             Code={"ZipFile": packed.getvalue()},
-        )["FunctionArn"]  # fmt: skip
+        )["FunctionArn"]
         wait_for(lambda: awslambda.get_function_configuration(FunctionName=name)["State"] == "Active")
         return name, arn, seen
 

@@ -15,7 +15,7 @@ from sandbox import sandbox
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="the agent reads /proc")]
 PATIENCE_S = 120.0
-QUICK = {"look_s": 5, "reboot_settle_s": 4, "reboot_timeout_s": 30, "pending_retry_s": 5}
+QUICK = {"poll_interval_s": 5, "reboot_settle_s": 4, "reboot_timeout_s": 30, "pending_retry_s": 5}
 TRAINER = """
 import os, signal, sys, time
 signal.signal(signal.SIGABRT, signal.SIG_IGN)
@@ -42,9 +42,13 @@ def test_a_gpu_that_fell_off_the_bus_is_repaired_when_its_agent_speaks_first(tmp
         state = sandbox.up(directory, instances=3, policy=QUICK, agents=True)
         with RecoveryClient(state["api_url"], state["operator_token"]) as client:
             spec = {
-                "workload": "lost", "nnodes": 2, "n_gpus_per_node": 8, "task_definition": sandbox.TRAINING_FAMILY,
-                "command": ["python", "-c", TRAINER, str(leave)], "user": "tests",
-            }  # fmt: skip
+                "workload": "lost",
+                "nnodes": 2,
+                "n_gpus_per_node": 8,
+                "task_definition": sandbox.TRAINING_FAMILY,
+                "command": ["python", "-c", TRAINER, str(leave)],
+                "user": "tests",
+            }
             job_id = str(client.submit(spec)["job_id"])
             eventually(lambda: client.job(job_id)["status"] == "RUNNING", lambda: client.job(job_id)["history"])
             sick = str(client.job(job_id)["instances"][1])

@@ -19,14 +19,19 @@ from gpu_recovery.core.heartbeat import running_log_id
 from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox
-
-from .nodes import Node, Road, post, road_to, wait_until
+from tests.sandbox.node_agents import Node, Road, post, road_to, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="the agent reads /proc")]
 QUICK = {
-    "suspect_s": 6, "unreachable_s": 7, "heartbeat_stale_s": 8, "repair_budget_percent": 100,
-    "look_s": 5, "pending_retry_s": 5, "reboot_settle_s": 600, "reboot_timeout_s": 600,
-}  # fmt: skip
+    "suspect_s": 6,
+    "unreachable_s": 7,
+    "heartbeat_stale_s": 8,
+    "repair_budget_percent": 100,
+    "poll_interval_s": 5,
+    "pending_retry_s": 5,
+    "reboot_settle_s": 600,
+    "reboot_timeout_s": 600,
+}
 """Silence is found within seconds, and a reboot is believed for no other reason than that it is proved."""
 STUBBORN = "gpu-training-stubborn"
 WAITS = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.1)"
@@ -196,8 +201,9 @@ def test_gputaskers_agent_brings_a_lost_rank_back(fleet: Fleet) -> None:
     body = {"token": fleet.state["node_tokens"][fleet.at], "tasks": [task], "timestamp": "1763715600"}
     told = [post(fleet.state, "/api/v1/report_tasks/", body) for _ in range(2)]
     assert [(status, said["ok"], said["updated"], said["revived"]) for status, said, _ in told] == [
-        (200, True, 1, 1), (200, True, 1, 0),
-    ]  # fmt: skip
+        (200, True, 1, 1),
+        (200, True, 1, 0),
+    ]
     assert fleet.becomes(fleet.job, "RUNNING")["attempt"] == 1
     node.start()
 
@@ -245,7 +251,7 @@ def test_what_happened_while_the_api_was_away_for_a_whole_stale_period_arrives_a
     fleet: Fleet,
 ) -> None:
     """An exit and an XID wait; the rank that ended meanwhile is not said to have lived a moment longer. Two minutes of
-    it, by the agent's own clock, are in tests/agent/test_away.py."""
+    it, by the agent's own clock, are in tests/agent/test_api_outage.py."""
     place = fleet.at
     node, road = fleet.work[place]
     road.closed.set()

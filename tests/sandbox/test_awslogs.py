@@ -50,7 +50,7 @@ class Logs:
         ({"logDriver": "awslogs", "options": {"awslogs-group": "/ecs/g"}}, None),
         ({}, None),
     ],
-)  # fmt: skip
+)
 def test_the_stream_is_named_after_prefix_container_and_task(logging: Any, place: Any) -> None:
     """As ECS names it; whoever logs elsewhere, or under no prefix, is not followed."""
     assert place_of(definition(**logging), "main", "t") == place
@@ -75,7 +75,7 @@ def test_a_line_is_sent_once_it_has_ended_and_what_is_left_at_the_end(tmp_path: 
 
 def test_all_that_a_task_wrote_can_be_read_when_it_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever hears of its end reads the whole log, also if nobody had looked into the file before."""
-    monkeypatch.setattr(awslogs, "LOOK_S", 3_600)
+    monkeypatch.setattr(awslogs, "POLL_S", 3_600)
     path, logs = tmp_path / "t.log", Logs(groups=())
     path.touch()
     driver = AwsLogs(logs)

@@ -41,9 +41,12 @@ class Shell:
     def run(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """What the program does with these words, in a terminal that is none."""
         environment = {
-            **os.environ, "GPU_RECOVERY_API_URL": self.state["api_url"], "COLUMNS": "160",
-            "GPU_RECOVERY_TOKEN": self.state["operator_token"], **variables,
-        }  # fmt: skip
+            **os.environ,
+            "GPU_RECOVERY_API_URL": self.state["api_url"],
+            "COLUMNS": "160",
+            "GPU_RECOVERY_TOKEN": self.state["operator_token"],
+            **variables,
+        }
         return subprocess.run(
             [PROGRAM, *words],
             cwd=self.folder,
@@ -127,7 +130,7 @@ def test_who_waits_is_in_the_queue_with_why_and_can_be_canceled(shell: Shell) ->
         (("submitt",), {}, USAGE, "submit"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
-)  # fmt: skip
+)
 def test_what_goes_wrong_has_its_exit_code_and_its_sentence(
     shell: Shell, words: tuple[str, ...], variables: dict[str, str], code: int, said: str
 ) -> None:

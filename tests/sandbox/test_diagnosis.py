@@ -10,12 +10,17 @@ import pytest
 from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox
-
-from .sharing import ENDED, PATIENCE_S, Shared, told
+from tests.sandbox.time_sharing import ENDED, PATIENCE_S, Shared, told
 
 pytestmark = pytest.mark.slow
 
-POLICY = {"look_s": 5, "pending_retry_s": 5, "stalled_s": 12, "reboot_settle_s": 4, "reboot_timeout_s": 60}
+POLICY = {
+    "poll_interval_s": 5,
+    "pending_retry_s": 5,
+    "progress_timeout_s": 12,
+    "reboot_settle_s": 4,
+    "reboot_timeout_s": 60,
+}
 SECOND_TIME = "import os, sys, time\nif os.environ['ATTEMPT'] != '1': sys.exit(0)\n"
 RANK = (
     SECOND_TIME
@@ -82,9 +87,9 @@ diagnosis.event_tracker(f"http://127.0.0.1:{server.server_port}", "1.0").send("r
 GPU_LIES = (
     RANK
     + """
-from gpu_recovery_client.diagnosis.telling import voice
+from gpu_recovery_client.diagnosis.reporter import reporter
 if rank == 1:  # what the probe of a stage tells where the GPU's product is another than the known one
-    voice().tell("stage", urgent=True, stage="rollout", gpu="3", probe="passed", synchronised=True, matches=False)
+    reporter().send("stage", urgent=True, stage="rollout", gpu="3", probe="passed", synchronised=True, matches=False)
 time.sleep(600)
 """
 )

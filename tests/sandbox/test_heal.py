@@ -17,9 +17,9 @@ pytestmark = pytest.mark.slow
 
 GPUS = 8
 PATIENCE_S = 120.0
-QUICK = {"look_s": 5, "reboot_settle_s": 4, "reboot_timeout_s": 12, "pending_retry_s": 5}
-TRAINER = ["python", "-m", "sandbox.trainer"]
-EXITS_ONE = ["sh", "-c", "trap : ABRT; python -m sandbox.trainer || exit 1"]
+QUICK = {"poll_interval_s": 5, "reboot_settle_s": 4, "reboot_timeout_s": 12, "pending_retry_s": 5}
+TRAINER = ["python", "-m", "sandbox.trainers.plain_python"]
+EXITS_ONE = ["sh", "-c", "trap : ABRT; python -m sandbox.trainers.plain_python || exit 1"]
 """As a launcher does: whatever ends the worker, it exits with 1, the one code that `classic` checks for."""
 
 
@@ -33,13 +33,22 @@ class Deployment:
 
     def submit(self, name: str, command: list[str], steps: int = 60, **fields: Any) -> str:
         environment = {
-            "CHECKPOINT_DIR": str(self.directory / name), "TOTAL_STEPS": str(steps), "STEP_SECONDS": "0.1",
-            "CHECKPOINT_EVERY": "5", "COLLECTIVE_TIMEOUT_S": "20",
-        }  # fmt: skip
+            "CHECKPOINT_DIR": str(self.directory / name),
+            "TOTAL_STEPS": str(steps),
+            "STEP_SECONDS": "0.1",
+            "CHECKPOINT_EVERY": "5",
+            "COLLECTIVE_TIMEOUT_S": "20",
+        }
         spec = {
-            "workload": name, "nnodes": 2, "n_gpus_per_node": GPUS, "task_definition": sandbox.TRAINING_FAMILY,
-            "command": command, "env": environment, "user": "tests", **fields,
-        }  # fmt: skip
+            "workload": name,
+            "nnodes": 2,
+            "n_gpus_per_node": GPUS,
+            "task_definition": sandbox.TRAINING_FAMILY,
+            "command": command,
+            "env": environment,
+            "user": "tests",
+            **fields,
+        }
         return str(self.client.submit(spec)["job_id"])
 
     def wait(self, job_id: str, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
@@ -155,19 +164,26 @@ def test_tasks_started_by_a_person_are_adopted_and_recovered(deployed: Deploymen
     ecs = sandbox.client("ecs", deployed.state["ecs_endpoint_url"])
     ids = sorted(i["instance_id"] for i in deployed.client.instances())
     shared = {
-        "JOB_ID": "by-hand", "WORLD_SIZE": "2", "MASTER_PORT": "2300",
-        "CHECKPOINT_DIR": str(deployed.directory / "hand"), "TOTAL_STEPS": "60",
-        "STEP_SECONDS": "0.1", "COLLECTIVE_TIMEOUT_S": "20",
+        "JOB_ID": "by-hand",
+        "WORLD_SIZE": "2",
+        "MASTER_PORT": "2300",
+        "CHECKPOINT_DIR": str(deployed.directory / "hand"),
+        "TOTAL_STEPS": "60",
+        "STEP_SECONDS": "0.1",
+        "COLLECTIVE_TIMEOUT_S": "20",
         "MASTER_ADDR": sandbox.cluster_state(deployed.directory)["instances"][0]["private_ip"],
-    }  # fmt: skip
+    }
     first = sandbox.cluster_state(deployed.directory)["instances"][0]["instance_id"]
     for rank, instance_id in enumerate([first, *(i for i in ids if i != first)]):
         environment = [{"name": k, "value": v} for k, v in {**shared, "RANK": str(rank)}.items()]
         ecs.run_task(
-            cluster=deployed.state["cluster"], taskDefinition=sandbox.TRAINING_FAMILY, launchType="EC2", startedBy="me",
+            cluster=deployed.state["cluster"],
+            taskDefinition=sandbox.TRAINING_FAMILY,
+            launchType="EC2",
+            startedBy="me",
             placementConstraints=[{"type": "memberOf", "expression": f"ec2InstanceId == {instance_id}"}],
             overrides={"containerOverrides": [{"name": "trainer", "environment": environment, "command": TRAINER}]},
-        )  # fmt: skip
+        )
     deployed.eventually(lambda: "by-hand" in {job["job_id"] for job in deployed.client.jobs()}, "the adoption")
     deployed.wait("by-hand", lambda job: job["status"] == "RUNNING")
     deployed.until_checkpoint("hand")

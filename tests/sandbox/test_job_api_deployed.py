@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 import schemathesis
-from gpu_recovery.aws.line_store import SCHEDULER
+from gpu_recovery.aws.queue_store import SCHEDULER
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schemathesis.checks import CheckFunction
@@ -27,9 +27,11 @@ from .ministack_server import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::Warning")]
 CHECKS: list[CheckFunction] = [
-    schemathesis.checks.not_a_server_error, status_code_conformance, content_type_conformance,
+    schemathesis.checks.not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
     response_schema_conformance,
-]  # fmt: skip
+]
 AS_YAML, AS_JSON = {"content-type": "application/yaml"}, {"content-type": "application/json"}
 ENDED = {"SUCCEEDED", "FAILED", "CANCELED"}
 YAML = """\
@@ -152,9 +154,13 @@ def tokens(state: dict[str, Any]) -> dict[str, str]:
     own = {role: str(one["token"]) for role, one in made.items()}
     foreign = f"gru_{'0' * 12}_{'A' * 43}"
     return {
-        "operator": state["operator_token"], **own, "node": state["node_token"], "foreign": foreign,
-        "half": own["user"][:-5], "none": "",
-    }  # fmt: skip
+        "operator": state["operator_token"],
+        **own,
+        "node": state["node_token"],
+        "foreign": foreign,
+        "half": own["user"][:-5],
+        "none": "",
+    }
 
 
 @pytest.fixture(scope="module")

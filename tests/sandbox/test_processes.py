@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sandbox import processes
-from sandbox.processes import SandboxError, Server
+from sandbox.processes import SandboxError, ServerProcess
 
 from .ministack_server import wait_for
 
@@ -30,14 +30,14 @@ def bystander() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def start(folder: Path, code: str, **environment: str) -> Server:
+def start(folder: Path, code: str, **environment: str) -> ServerProcess:
     env = processes.clean_environment(environment)
     return processes.start("server", [sys.executable, "-c", code], env, folder, folder / "log")
 
 
 def test_a_recycled_pid_is_not_killed(bystander: subprocess.Popen[bytes]) -> None:
     """A record whose pid now belongs to a process that started at another moment ends nobody."""
-    record = Server("old", bystander.pid, "12345", "/nowhere")
+    record = ServerProcess("old", bystander.pid, "12345", "/nowhere")
     assert not record.is_running
     processes.stop([record])
     assert bystander.poll() is None
@@ -72,7 +72,7 @@ def test_a_stray_is_found_by_its_home_and_nobody_else_is(tmp_path: Path, bystand
     stray = start(tmp_path, SLEEP, **folders)
     neighbour = start(tmp_path, SLEEP, HOME=f"{tmp_path}-2/home")
     try:
-        assert processes.inhabitants(tmp_path) == [stray.pid]
+        assert processes.processes_in(tmp_path) == [stray.pid]
         processes.sweep(tmp_path)
         assert not stray.is_running
         assert neighbour.is_running and bystander.poll() is None
@@ -119,7 +119,7 @@ def test_a_failed_command_is_an_error_with_its_last_words(tmp_path: Path) -> Non
 def test_what_runs_is_recorded_for_its_owner_only(tmp_path: Path) -> None:
     """Another process can read the record back; another user cannot."""
     path = tmp_path / "processes.json"
-    servers = [Server("a", 1, "2", "/log"), Server("b", 3, "4", "/log")]
+    servers = [ServerProcess("a", 1, "2", "/log"), ServerProcess("b", 3, "4", "/log")]
     processes.remember(path, servers)
     assert processes.recall(path) == servers
     assert path.stat().st_mode & 0o777 == 0o600

@@ -13,12 +13,11 @@ from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.errors import RequestRefused
 
 from sandbox import sandbox
-
-from .sharing import ENDED, PATIENCE_S, Shared
+from tests.sandbox.time_sharing import ENDED, PATIENCE_S, Shared
 
 pytestmark = pytest.mark.slow
 
-POLICY = {"look_s": 5, "protect_s": 1, "pending_retry_s": 5, "demote_after_s": 5}
+POLICY = {"poll_interval_s": 5, "preemption_protect_s": 1, "pending_retry_s": 5, "demote_after_s": 5}
 IGNORES_EVERYTHING = """
 import signal, time
 from gpu_recovery_client import training

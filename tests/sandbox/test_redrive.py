@@ -53,8 +53,12 @@ def test_an_event_that_failed_is_processed_once_its_cause_is_mended(
     schema = table.get_item(**key)["Item"]["schema"]
 
     def write(value: dict[str, Any]) -> None:
-        table.update_item(**key, UpdateExpression="SET #s = :s", ExpressionAttributeNames={"#s": "schema"},
-                          ExpressionAttributeValues={":s": value})  # fmt: skip
+        table.update_item(
+            **key,
+            UpdateExpression="SET #s = :s",
+            ExpressionAttributeNames={"#s": "schema"},
+            ExpressionAttributeValues={":s": value},
+        )
 
     write({"N": "99"})
     ecs = sandbox.client("ecs", state["ecs_endpoint_url"])

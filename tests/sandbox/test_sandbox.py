@@ -21,9 +21,19 @@ from .ministack_server import ROOT, wait_for
 
 pytestmark = pytest.mark.slow
 SURFACE = {
-    "endpoint_url", "ecs_endpoint_url", "ec2_endpoint_url", "api_url", "operator_token", "node_token", "node_tokens",
-    "cluster", "tables", "topic_arn", "event_source", "bus",
-}  # fmt: skip
+    "endpoint_url",
+    "ecs_endpoint_url",
+    "ec2_endpoint_url",
+    "api_url",
+    "operator_token",
+    "node_token",
+    "node_tokens",
+    "cluster",
+    "tables",
+    "topic_arn",
+    "event_source",
+    "bus",
+}
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
 
@@ -37,7 +47,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def nothing_is_left(directory: Path) -> bool:
-    return not list(directory.iterdir()) and not processes.inhabitants(directory)
+    return not list(directory.iterdir()) and not processes.processes_in(directory)
 
 
 def listeners(pids: list[int]) -> set[str]:
@@ -121,7 +131,7 @@ def test_an_impossible_fault_is_refused(running: Path) -> None:
 @linux_only
 def test_it_listens_on_loopback_only(running: Path) -> None:
     """No process of the sandbox has a socket that another machine could reach."""
-    pids = processes.inhabitants(running)
+    pids = processes.processes_in(running)
     assert len(pids) >= 2
     assert listeners(pids) == {"0100007F"}
 
@@ -137,7 +147,7 @@ def test_down_leaves_nothing_even_after_its_servers_were_killed(tmp_path: Path) 
     for server in processes.recall(tmp_path / "processes.json"):
         processes.stop([server], grace_s=0)
     assert sandbox.status(tmp_path)["running"] is False
-    assert processes.inhabitants(tmp_path)
+    assert processes.processes_in(tmp_path)
     assert sandbox.down(tmp_path) is True
     assert nothing_is_left(tmp_path)
     assert sandbox.down(tmp_path) is False
@@ -159,7 +169,7 @@ def test_an_interrupted_start_leaves_nothing(tmp_path: Path, number: signal.Sign
         assert up.stderr is not None
         while not up.stderr.readline().startswith(step):
             assert up.poll() is None
-        wait_for(lambda: processes.inhabitants(tmp_path))
+        wait_for(lambda: processes.processes_in(tmp_path))
         up.send_signal(number)
         ended_with = up.wait(timeout=60)
     clean = nothing_is_left(tmp_path)
@@ -175,7 +185,7 @@ def test_a_start_that_was_killed_is_cleaned_up_by_down(tmp_path: Path) -> None:
         assert up.stderr is not None
         while not up.stderr.readline().startswith("Deploying"):
             assert up.poll() is None
-        wait_for(lambda: len(processes.inhabitants(tmp_path)) >= 3)
+        wait_for(lambda: len(processes.processes_in(tmp_path)) >= 3)
         up.kill()
     assert sandbox.down(tmp_path) is True
     assert nothing_is_left(tmp_path)

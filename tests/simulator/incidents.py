@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gpu_recovery.core.check import CheckOutcome
+from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset
 
-from sandbox.cluster.model import RebootBehaviour
-from simulator.cloud.programs import Scripted
-from simulator.economy import Checking, Economy
-from simulator.faults.trouble import Drawn, Trouble
+from sandbox.cluster.model.cluster import RebootBehaviour
+from simulator.cloud.workloads import ScriptedCheck
+from simulator.fast.fidelity import Checking, Fidelity
+from simulator.faults.injector import FaultInjector, RandomFaults
 from simulator.world import World
 
 ADAPTIVE, CLASSIC = PRESETS[Preset.ADAPTIVE], PRESETS[Preset.CLASSIC]
 TRAIN_S = 600.0
 TROUBLED_S = 1800.0
-QUICK = Economy(checking=Checking.CHANGES, skips=True)
+QUICK = Fidelity(checking=Checking.CHANGES, skips=True)
 """What is certain is passed over, but everything is remembered: such a run can be compared with a thorough one."""
 Told = tuple[World, str]
-NEVER_ENDS = Scripted(None)
-INCONCLUSIVE = Scripted(CheckOutcome.INCONCLUSIVE)
-MISCONFIGURED = Scripted(CheckOutcome.CONFIGURATION)
-BLAMED_WITHOUT_DOCUMENT = Scripted(CheckOutcome.REBOOT, document=False)
+NEVER_ENDS = ScriptedCheck(None)
+INCONCLUSIVE = ScriptedCheck(CheckOutcome.INCONCLUSIVE)
+MISCONFIGURED = ScriptedCheck(CheckOutcome.CONFIGURATION)
+BLAMED_WITHOUT_DOCUMENT = ScriptedCheck(CheckOutcome.REBOOT, document=False)
 
 
 def running(nnodes: int = 2, **given: Any) -> Told:
@@ -44,10 +44,10 @@ def ended(world: World, job_id: str) -> Told:
     return world, job_id
 
 
-def troubled(seed: int) -> Trouble:
+def troubled(seed: int) -> FaultInjector:
     """Half an hour of deaths, of work that overlaps, and of answers to RebootInstances that are lost."""
     rates = {"kill_before": 0.01, "kill_after": 0.01, "overlap": 0.03, "answer_lost": 0.3}
-    return Trouble(Drawn(seed, rates, only={"answer_lost": ("RebootInstances",)}), TROUBLED_S)
+    return FaultInjector(RandomFaults(seed, rates, only={"answer_lost": ("RebootInstances",)}), TROUBLED_S)
 
 
 # -- adaptive ----------------------------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ def troubled(seed: int) -> Trouble:
 def gpu_fault(**given: Any) -> Told:
     """A GPU falls off the bus; there is no spare, so the job waits for the reboot."""
     world, job_id = running(**given)
-    world.break_gpu(world.machine(0))
+    world.break_gpu(world.model_instance(0))
     return ended(world, job_id)
 
 
@@ -82,8 +82,8 @@ def application_error(**given: Any) -> Told:
 def two_of_eight_faulty(**given: Any) -> Told:
     """Two of eight instances break at once."""
     world, job_id = running(8, **given)
-    world.break_gpu(world.machine(2))
-    world.break_gpu(world.machine(5))
+    world.break_gpu(world.model_instance(2))
+    world.break_gpu(world.model_instance(5))
     return ended(world, job_id)
 
 
@@ -91,22 +91,22 @@ def spot_interruption(**given: Any) -> Told:
     """An instance is taken away; another is there."""
     world, job_id = running(instances=3, **given)
     world.happens("gpu-0 gets two minutes' notice")
-    world.fleet.interrupt(world.machine(0))
+    world.fleet.interrupt(world.model_instance(0))
     return ended(world, job_id)
 
 
 def reboot_that_never_returns(**given: Any) -> Told:
     """The faulty instance never comes back from its reboot, and there is no other."""
     world, job_id = running(**given)
-    world.machine(0).reboot_behaviour = RebootBehaviour.SILENT
-    world.break_gpu(world.machine(0))
+    world.model_instance(0).reboot_behaviour = RebootBehaviour.SILENT
+    world.break_gpu(world.model_instance(0))
     return ended(world, job_id)
 
 
 def check_that_never_ends(**given: Any) -> Told:
     """One check hangs for ever."""
     world, job_id = running(**given)
-    world.checks.script(world.machine(1), NEVER_ENDS)
+    world.checks.script(world.model_instance(1), NEVER_ENDS)
     world.exit(job_id, 1, 139)
     return ended(world, job_id)
 
@@ -141,16 +141,16 @@ def classic_healthy(**given: Any) -> Told:
 
 def classic_faulty(**given: Any) -> Told:
     """Exit 1 on a GPU that a reboot mends."""
-    return classic(lambda world, job_id: world.break_gpu(world.machine(0)), **given)
+    return classic(lambda world, job_id: world.break_gpu(world.model_instance(0)), **given)
 
 
 def classic_faulty_twice(**given: Any) -> Told:
     """The reboot seems to help, but the GPU fails again in the second run."""
 
     def fault(world: World, job_id: str) -> None:
-        world.break_gpu(world.machine(0))
+        world.break_gpu(world.model_instance(0))
         world.until(lambda: world.job(job_id).attempt == 2 and len(world.ranks(job_id)) == 2, "attempt 2 did not run")
-        world.break_gpu(world.machine(0))
+        world.break_gpu(world.model_instance(0))
 
     return classic(fault, **given)
 
@@ -169,8 +169,8 @@ def classic_reboot_never_returns(**given: Any) -> Told:
     """The machine never comes back."""
 
     def fault(world: World, job_id: str) -> None:
-        world.machine(0).reboot_behaviour = RebootBehaviour.SILENT
-        world.break_gpu(world.machine(0))
+        world.model_instance(0).reboot_behaviour = RebootBehaviour.SILENT
+        world.break_gpu(world.model_instance(0))
 
     return classic(fault, **given)
 
@@ -185,8 +185,8 @@ def started_by_hand(adoption: Adoption, **given: Any) -> World:
     world = World(**{"adoption": adoption, "train_s": TRAIN_S, **given})
     world.let_pass(5)
     for rank in range(2):
-        world.happens(f"a person starts rank {rank} of {HAND_JOB} on {world.machine(rank).instance_id}")
-        world.start_by_hand(HAND_JOB, rank, 2, world.machine(rank), EPOCHS="3")
+        world.happens(f"a person starts rank {rank} of {HAND_JOB} on {world.model_instance(rank).instance_id}")
+        world.start_by_hand(HAND_JOB, rank, 2, world.model_instance(rank), EPOCHS="3")
     world.until(lambda: len(world.fleet.running()) == 2, "the person's ranks did not start")
     world.let_pass(10)
     return world
@@ -195,14 +195,14 @@ def started_by_hand(adoption: Adoption, **given: Any) -> World:
 def adopted_recover(**given: Any) -> Told:
     """An adopted gang is healed like one of ours."""
     world = started_by_hand(Adoption.RECOVER, **given)
-    world.break_gpu(world.machine(0))
+    world.break_gpu(world.model_instance(0))
     return ended(world, HAND_JOB)
 
 
 def adopted_observe(**given: Any) -> Told:
     """An observed gang is reported and left alone; the person stops the rank that hangs."""
     world = started_by_hand(Adoption.OBSERVE, **given)
-    world.break_gpu(world.machine(0))
+    world.break_gpu(world.model_instance(0))
     world.let_pass(300)
     world.stop_by_hand(world.rank(HAND_JOB, 1), "it hangs")
     return ended(world, HAND_JOB)
@@ -211,8 +211,8 @@ def adopted_observe(**given: Any) -> Told:
 def adoption_refused(**given: Any) -> Told:
     """A person starts a task under the id of a job of ours."""
     world, job_id = running(instances=3, **{"adoption": Adoption.RECOVER, **given})
-    world.happens(f"a person starts rank 0 of {job_id} on {world.machine(2).instance_id}")
-    stranger = world.start_by_hand(job_id, 0, 2, world.machine(2))
+    world.happens(f"a person starts rank 0 of {job_id} on {world.model_instance(2).instance_id}")
+    stranger = world.start_by_hand(job_id, 0, 2, world.model_instance(2))
     world.let_pass(60)
     world.stop_by_hand(stranger, "my mistake")
     return ended(world, job_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import JobStatus, Origin
 
-from simulator.cloud.programs import environment
+from simulator.cloud.workloads import environment
 from simulator.faults.delivery import Envelope, is_task, losing
 from simulator.world import World
 from tests.simulator import incidents
@@ -17,7 +17,7 @@ def test_recover_heals_a_persons_gang_from_its_own_template() -> None:
     world, job_id = incidents.adopted_recover()
     job = world.job(job_id)
     assert (job.status, job.origin, job.attempt) == (JobStatus.SUCCEEDED, Origin.ADOPTED, 2)
-    assert dict(world.fleet.boots) == {world.machine(0).instance_id: 1}
+    assert dict(world.fleet.boots) == {world.model_instance(0).instance_id: 1}
     again = [task for task in world.cluster.tasks.values() if task.started_by == f"{job_id}--a02"]
     assert [environment(task)["EPOCHS"] for task in again] == ["3", "3"]
 
@@ -55,7 +55,7 @@ def test_a_newer_task_after_the_end_opens_the_next_attempt() -> None:
     world.let_pass(2)
     assert (ended.status, ended.attempt) == (JobStatus.SUCCEEDED, 1)
     for rank in range(2):
-        world.start_by_hand(job_id, rank, 2, world.machine(rank))
+        world.start_by_hand(job_id, rank, 2, world.model_instance(rank))
     world.until_status(job_id, JobStatus.RUNNING)
     assert world.job(job_id).attempt == ended.attempt + 1
     incidents.ended(world, job_id)
@@ -67,7 +67,7 @@ def test_one_check_answers_for_every_rank_that_a_person_has_on_the_instance() ->
     world = World(adoption=Adoption.RECOVER, train_s=incidents.TRAIN_S)
     world.let_pass(32)
     for rank in range(2):
-        world.start_by_hand(HAND_JOB, rank, 2, world.machine(0), gpus=4)
+        world.start_by_hand(HAND_JOB, rank, 2, world.model_instance(0), gpus=4)
     world.let_pass(15)
     world.until_status(HAND_JOB, JobStatus.RUNNING)
     world.exit(HAND_JOB, 1, 139)
@@ -88,26 +88,27 @@ def test_a_rank_whose_events_were_lost_is_stopped_with_its_gang() -> None:
     world = World(adoption=Adoption.RECOVER, train_s=incidents.TRAIN_S, delivery=losing(about_rank_1))
     world.let_pass(32)  # just after a round of the reconciler, which would find it too
     for rank in range(2):
-        world.start_by_hand(HAND_JOB, rank, 2, world.machine(rank))
+        world.start_by_hand(HAND_JOB, rank, 2, world.model_instance(rank))
     world.let_pass(15)
     world.exit(HAND_JOB, 0, 139)
     incidents.ended(world, HAND_JOB)
     job = world.job(HAND_JOB)
     assert (job.status, job.attempt, job.attempts_counted) == (JobStatus.SUCCEEDED, 2, 1)
     assert [task.stop_code for task in world.cluster.tasks.values() if task.started_by == "alice"] == [
-        "EssentialContainerExited", "UserInitiated",
-    ]  # fmt: skip
+        "EssentialContainerExited",
+        "UserInitiated",
+    ]
 
 
 def test_a_rank_that_starts_after_its_gang_was_stopped_is_stopped_too() -> None:
     """It would hang for ever on GPUs that the next attempt needs."""
     world = World(adoption=Adoption.RECOVER, train_s=incidents.TRAIN_S)
     world.let_pass(5)
-    world.start_by_hand(HAND_JOB, 0, 2, world.machine(0))
+    world.start_by_hand(HAND_JOB, 0, 2, world.model_instance(0))
     world.let_pass(15)
     world.exit(HAND_JOB, 0, 139)
     world.until_status(HAND_JOB, JobStatus.DIAGNOSING)
-    late = world.start_by_hand(HAND_JOB, 1, 2, world.machine(1))
+    late = world.start_by_hand(HAND_JOB, 1, 2, world.model_instance(1))
     incidents.ended(world, HAND_JOB)
     assert late.stop_code == "UserInitiated"
     assert (world.job(HAND_JOB).status, world.job(HAND_JOB).attempt) == (JobStatus.SUCCEEDED, 2)

@@ -73,8 +73,8 @@ def test_faulty_check_in_the_first_run_reboots_and_runs_again() -> None:
     world, job_id = incidents.classic_faulty()
     job = world.job(job_id)
     assert (job.status, job.attempt, job.attempts_counted) == (JobStatus.SUCCEEDED, 2, 1)
-    assert dict(world.fleet.boots) == {world.machine(0).instance_id: 1}
-    assert job.instances == tuple(machine.instance_id for machine in world.machines())
+    assert dict(world.fleet.boots) == {world.model_instance(0).instance_id: 1}
+    assert job.instances == tuple(machine.instance_id for machine in world.model_instances())
     assert failures_told(world) == []
 
 
@@ -84,14 +84,14 @@ def test_faulty_check_in_the_second_run_fails_the_job() -> None:
     job = world.job(job_id)
     assert (job.status, job.attempt, job.attempts_counted) == (JobStatus.FAILED, 2, 2)
     assert len(world.calls("RebootInstances")) == 1
-    assert world.instance(world.machine(0)).status is InstanceStatus.QUARANTINED
+    assert world.instance(world.model_instance(0)).status is InstanceStatus.QUARANTINED
     assert failures_told(world) == [f"{job_id}--a02"]
 
 
 def test_a_check_that_could_not_tell_fails_the_job_and_says_so() -> None:
     """The seed's letter would hang here: neither 0 nor 1 is FAILED with a message."""
     world, job_id = incidents.running(policy=incidents.CLASSIC)
-    world.checks.script(world.machine(0), incidents.INCONCLUSIVE)
+    world.checks.script(world.model_instance(0), incidents.INCONCLUSIVE)
     world.exit(job_id, 0, 1)
     incidents.ended(world, job_id)
     assert world.job(job_id).status is JobStatus.FAILED and len(failures_told(world)) == 1
@@ -104,5 +104,5 @@ def test_an_instance_that_does_not_return_fails_the_job() -> None:
     assert world.job(job_id).status is JobStatus.FAILED
     told = [message.subject for message in world.messages() if "SEV2" in message.subject]
     assert len(told) == 2 and any("FAILED" in line for line in told) and any("quarantined" in line for line in told)
-    assert world.instance(world.machine(0)).status is InstanceStatus.QUARANTINED
-    assert world.cluster.instances[world.machine(0).instance_id].status == "DRAINING"
+    assert world.instance(world.model_instance(0)).status is InstanceStatus.QUARANTINED
+    assert world.cluster.instances[world.model_instance(0).instance_id].status == "DRAINING"

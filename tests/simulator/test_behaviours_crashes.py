@@ -12,22 +12,28 @@ import pytest
 from gpu_recovery.core.job.record import JobStatus
 
 from simulator.faults.delivery import Envelope, Unruly, is_task, losing
-from simulator.lives import KillAt, Step
+from simulator.invocations import Effect, KillAt
 from simulator.world import World
 from tests.simulator import incidents
 from tests.simulator.incidents import INCIDENTS, Told, ending
 
 QUICK = ("adaptive_gpu_fault_with_spare", "adaptive_application_error", "adoption_recover")
 LONG = (
-    "adaptive_gpu_fault", "adaptive_crash_on_healthy_gpus", "adaptive_spot_interruption", "adaptive_user_stop",
-    "classic_faulty", "classic_faulty_twice", "classic_reboot_never_returns", "adoption_observe",
-)  # fmt: skip
+    "adaptive_gpu_fault",
+    "adaptive_crash_on_healthy_gpus",
+    "adaptive_spot_interruption",
+    "adaptive_user_stop",
+    "classic_faulty",
+    "classic_faulty_twice",
+    "classic_reboot_never_returns",
+    "adoption_observe",
+)
 
 
-def crash_points(steps: list[Step]) -> Iterator[KillAt]:
+def crash_points(steps: list[Effect]) -> Iterator[KillAt]:
     """After every effect; and before it where an invocation begins, for there nothing is done and all is lost."""
     for number, step in enumerate(steps):
-        if number == 0 or steps[number - 1].life != step.life:
+        if number == 0 or steps[number - 1].invocation != step.invocation:
             yield KillAt(number, after_it=False)
         yield KillAt(number, after_it=True)
 
@@ -52,11 +58,11 @@ def assert_survives_every_crash(incident: Callable[..., Told]) -> None:
     world, job_id = incident()
     expected, told, asked = ending(world, job_id), told_of_failure(world, job_id), reboots_asked(world)
     died = 0
-    for nemesis in crash_points(world.lives.steps):
+    for nemesis in crash_points(world.invocations.steps):
         world, job_id = incident(nemesis=nemesis, retries=False)
-        where = world.lives.killed
+        where = world.invocations.killed
         died += len(where)
-        assert ending(world, job_id) == expected, f"{where}\n{world.journal.text()}"
+        assert ending(world, job_id) == expected, f"{where}\n{world.transcript.text()}"
         assert told_of_failure(world, job_id) == told, where
         assert reboots_asked(world) == asked, where
         assert world.failures == [], where
@@ -83,8 +89,8 @@ def test_a_reboot_of_unknown_outcome_is_repeated_only_on_the_old_boot() -> None:
     before, _ = incidents.gpu_fault(nemesis=KillAt(number, after_it=False), retries=False)
     after, _ = incidents.gpu_fault(nemesis=KillAt(number, after_it=True), retries=False)
     assert len(before.calls("RebootInstances")) == len(after.calls("RebootInstances")) == 1
-    assert "the machine shows its old boot" in before.journal.text()
-    assert "the machine shows its old boot" not in after.journal.text()
+    assert "the machine shows its old boot" in before.transcript.text()
+    assert "the machine shows its old boot" not in after.transcript.text()
 
 
 def test_a_message_is_sent_twice_only_under_the_same_incident_id() -> None:
@@ -99,10 +105,10 @@ def test_a_message_is_sent_twice_only_under_the_same_incident_id() -> None:
 def test_lambdas_own_retries_do_no_harm() -> None:
     """With the two retries of an asynchronous invocation beside the reconciler, the end is the same."""
     world, job_id = incidents.gpu_fault()
-    expected, count = ending(world, job_id), len(world.lives.steps)
+    expected, count = ending(world, job_id), len(world.invocations.steps)
     for number in range(0, count, 3):
         world, job_id = incidents.gpu_fault(nemesis=KillAt(number, after_it=True))
-        assert ending(world, job_id) == expected, world.lives.killed
+        assert ending(world, job_id) == expected, world.invocations.killed
 
 
 def test_tasks_that_a_dead_launcher_did_not_enter_are_found_by_the_look() -> None:
@@ -140,9 +146,9 @@ def test_every_job_ends_once_trouble_of_every_kind_has_ended(first: int) -> None
         jobs = [world.submit(), world.submit()]
         trouble.begin(world)
         world.let_pass(20 + seed * 7 % 400)
-        world.break_gpu(world.machine(seed % 5))
+        world.break_gpu(world.model_instance(seed % 5))
         world.let_pass(seed * 13 % 300)
-        world.break_gpu(world.machine((seed + 2) % 5))
+        world.break_gpu(world.model_instance((seed + 2) % 5))
         for job_id in jobs:
             world.until_end(job_id)
         world.settle()

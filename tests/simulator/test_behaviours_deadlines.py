@@ -7,7 +7,7 @@ from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import RecoveryPolicy
 
-from sandbox.cluster.model import CuredBy, RebootBehaviour
+from sandbox.cluster.model.cluster import CuredBy, RebootBehaviour
 from simulator.world import World
 from tests.simulator import incidents
 
@@ -23,9 +23,9 @@ def test_a_reboot_that_never_comes_back_is_escalated(policy: RecoveryPolicy, beh
     """The reboot's deadline quarantines the instance and tells people; it is asked for once, and the job ends."""
     world, job_id = incidents.running(policy=policy)
     world.training.abort_code = 1 if policy is incidents.CLASSIC else 134
-    world.machine(0).reboot_behaviour = behaviour
-    world.break_gpu(world.machine(0))
-    world.until(lambda: world.instance(world.machine(0)).status is InstanceStatus.QUARANTINED, "no escalation")
+    world.model_instance(0).reboot_behaviour = behaviour
+    world.break_gpu(world.model_instance(0))
+    world.until(lambda: world.instance(world.model_instance(0)).status is InstanceStatus.QUARANTINED, "no escalation")
     assert len(world.calls("RebootInstances")) == 1
     incidents.ended(world, job_id)
     assert world.job(job_id).status is JobStatus.FAILED
@@ -35,9 +35,9 @@ def test_a_reboot_that_never_comes_back_is_escalated(policy: RecoveryPolicy, beh
 def test_a_job_goes_on_elsewhere_when_its_instance_never_comes_back() -> None:
     """Under `adaptive` the healed job needs no repair to end: capacity that appears later is taken."""
     world, job_id = incidents.running()
-    world.machine(0).reboot_behaviour = RebootBehaviour.SILENT
-    world.break_gpu(world.machine(0))
-    world.until(lambda: world.instance(world.machine(0)).status is InstanceStatus.QUARANTINED, "no escalation")
+    world.model_instance(0).reboot_behaviour = RebootBehaviour.SILENT
+    world.break_gpu(world.model_instance(0))
+    world.until(lambda: world.instance(world.model_instance(0)).status is InstanceStatus.QUARANTINED, "no escalation")
     world.fleet.launch(8)
     incidents.ended(world, job_id)
     assert (world.job(job_id).status, world.job(job_id).attempt) == (JobStatus.SUCCEEDED, 2)
@@ -46,12 +46,14 @@ def test_a_job_goes_on_elsewhere_when_its_instance_never_comes_back() -> None:
 def test_a_check_that_never_ends_is_stopped_and_escalated() -> None:
     """The deadline stops the check, quarantines the instance and takes the barrier down."""
     world, job_id = incidents.running(instances=3)
-    world.checks.script(world.machine(1), incidents.NEVER_ENDS)
+    world.checks.script(world.model_instance(1), incidents.NEVER_ENDS)
     world.exit(job_id, 1, 139)
     incidents.ended(world, job_id)
-    check = next(t for t in world.cluster.tasks.values() if t.started_by == f"check/{world.machine(1).instance_id}/1")
+    check = next(
+        t for t in world.cluster.tasks.values() if t.started_by == f"check/{world.model_instance(1).instance_id}/1"
+    )
     assert check.stop_code == "UserInitiated"
-    assert world.instance(world.machine(1)).status is InstanceStatus.QUARANTINED
+    assert world.instance(world.model_instance(1)).status is InstanceStatus.QUARANTINED
     assert len(serious(world)) == 1
     assert world.job(job_id).status is JobStatus.SUCCEEDED and world.job(job_id).attempt == 2
 
@@ -62,9 +64,9 @@ def test_a_check_that_never_starts_is_escalated() -> None:
     world.exit(job_id, 1, 139)
     world.until_status(job_id, JobStatus.STOPPING)
     world.until(lambda: not world.ranks(job_id), "the gang was not stopped")
-    world.fleet.disconnect(world.machine(1))
+    world.fleet.disconnect(world.model_instance(1))
     incidents.ended(world, job_id)
-    record = world.instance(world.machine(1))
+    record = world.instance(world.model_instance(1))
     assert record.status is InstanceStatus.QUARANTINED
     assert len(serious(world)) == 1
     assert not [t for t in world.cluster.tasks.values() if t.started_by == f"check/{record.instance_id}/1"]
@@ -74,7 +76,7 @@ def test_a_check_that_never_starts_is_escalated() -> None:
 def test_a_quarantined_instance_works_again_only_after_a_check() -> None:
     """An operator's word is not proof: released, it must pass a check first."""
     world, _ = incidents.classic_faulty_twice()
-    sick = world.machine(0)
+    sick = world.model_instance(0)
     world.release(sick)
     world.until(lambda: world.instance(sick).status is InstanceStatus.QUARANTINED, "a sick instance was let back")
     sick.faults.clear()
@@ -86,7 +88,7 @@ def test_a_quarantined_instance_works_again_only_after_a_check() -> None:
 def test_a_rank_that_cannot_be_stopped_is_rebooted_away() -> None:
     """Its GPUs are not free on suspicion: only the proved reboot confirms the end, and only then it is relaunched."""
     world, job_id = incidents.running()
-    stuck = world.machine(0)
+    stuck = world.model_instance(0)
     world.fleet.stuck.add(stuck.instance_id)
     world.exit(job_id, 1, 139)
     incidents.ended(world, job_id)
@@ -97,7 +99,7 @@ def test_a_rank_that_cannot_be_stopped_is_rebooted_away() -> None:
 def test_an_unreachable_rank_that_nothing_ends_keeps_its_claim() -> None:
     """Lost is not free: the job fails, says so, and the GPUs stay claimed."""
     world, job_id = incidents.running()
-    lost = world.machine(0)
+    lost = world.model_instance(0)
     lost.reboot_behaviour = RebootBehaviour.IGNORED
     world.fleet.disconnect(lost)
     world.exit(job_id, 1, 139)
@@ -129,38 +131,38 @@ def test_attempts_exhausted_fail_the_job_and_tell_once() -> None:
 def test_a_gpu_that_no_reboot_cures_is_not_rebooted_for_ever() -> None:
     """Past the cap the instance is quarantined; the job ends within its own deadline."""
     world, job_id = incidents.running()
-    world.break_gpu(world.machine(0), cured_by=CuredBy.NEVER)
+    world.break_gpu(world.model_instance(0), cured_by=CuredBy.NEVER)
     incidents.ended(world, job_id)
     assert len(world.calls("RebootInstances")) == incidents.ADAPTIVE.reboots_max
-    assert world.instance(world.machine(0)).status is InstanceStatus.QUARANTINED
+    assert world.instance(world.model_instance(0)).status is InstanceStatus.QUARANTINED
     assert world.job(job_id).status is JobStatus.FAILED and world.job(job_id).attempt == 1
 
 
 def test_faulty_memory_goes_to_a_person_without_a_reboot() -> None:
     """What only a replacement cures is quarantined at once, and the job goes on with the spare."""
     world, job_id = incidents.running(instances=3)
-    world.break_gpu(world.machine(0), kind="ecc", cured_by=CuredBy.REPLACE)
+    world.break_gpu(world.model_instance(0), kind="ecc", cured_by=CuredBy.REPLACE)
     incidents.ended(world, job_id)
     assert world.calls("RebootInstances") == []
-    assert world.instance(world.machine(0)).status is InstanceStatus.QUARANTINED
+    assert world.instance(world.model_instance(0)).status is InstanceStatus.QUARANTINED
     assert (world.job(job_id).status, world.job(job_id).attempt) == (JobStatus.SUCCEEDED, 2)
 
 
 def test_an_instance_without_the_tag_is_never_rebooted() -> None:
     """EC2 refuses for want of the opt-in tag: a person hears of it at once, and the job goes on with the spare."""
     world, job_id = incidents.running(instances=3)
-    world.machine(0).tags.pop("gpu-recovery:managed")
-    world.break_gpu(world.machine(0))
+    world.model_instance(0).tags.pop("gpu-recovery:managed")
+    world.break_gpu(world.model_instance(0))
     incidents.ended(world, job_id)
     assert not world.fleet.boots and world.calls("RebootInstances") == []
-    assert world.instance(world.machine(0)).status is InstanceStatus.QUARANTINED and len(serious(world)) == 1
+    assert world.instance(world.model_instance(0)).status is InstanceStatus.QUARANTINED and len(serious(world)) == 1
     assert world.job(job_id).status is JobStatus.SUCCEEDED
 
 
 def test_blame_without_a_document_reboots_nothing() -> None:
     """Exit code 1 is also what a broken image gives: without the check's own document it blames no instance."""
     world, job_id = incidents.running()
-    for machine in world.machines():
+    for machine in world.model_instances():
         world.checks.script(machine, incidents.BLAMED_WITHOUT_DOCUMENT)
     world.exit(job_id, 0, 139)
     incidents.ended(world, job_id)
@@ -170,7 +172,7 @@ def test_blame_without_a_document_reboots_nothing() -> None:
 def test_a_wrongly_configured_host_is_told_and_not_rebooted() -> None:
     """A CONFIG finding never reboots: people hear of it, and the instance stays in use."""
     world, job_id = incidents.running()
-    world.checks.script(world.machine(0), incidents.MISCONFIGURED)
+    world.checks.script(world.model_instance(0), incidents.MISCONFIGURED)
     world.exit(job_id, 0, 139)
     incidents.ended(world, job_id)
     assert not world.fleet.boots

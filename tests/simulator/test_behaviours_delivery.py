@@ -8,20 +8,26 @@ from dataclasses import dataclass, field
 
 import pytest
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.reconcile import reconcile
-from gpu_recovery.scheduling import schedule
+from gpu_recovery.reconciler.reconcile import reconcile
+from gpu_recovery.scheduler.schedule import schedule
 
 from simulator.faults.delivery import Unruly, is_task, losing, nothing
-from simulator.lives import Step
+from simulator.invocations import Effect
 from simulator.world import World
 from tests.simulator import incidents
 from tests.simulator.incidents import INCIDENTS, ending
 
 SEEDS = 200
 NO_EVENT_NEEDED = (
-    "adaptive_gpu_fault", "adaptive_gpu_fault_with_spare", "adaptive_application_error", "adaptive_user_stop",
-    "adaptive_success", "classic_faulty", "classic_faulty_twice", "classic_healthy",
-)  # fmt: skip
+    "adaptive_gpu_fault",
+    "adaptive_gpu_fault_with_spare",
+    "adaptive_application_error",
+    "adaptive_user_stop",
+    "adaptive_success",
+    "classic_faulty",
+    "classic_faulty_twice",
+    "classic_healthy",
+)
 
 
 @pytest.mark.parametrize("name", NO_EVENT_NEEDED)
@@ -38,7 +44,7 @@ def test_unruly_delivery_changes_no_end(first: int) -> None:
     expected = ending(*incidents.gpu_fault_with_spare())
     for seed in range(first, first + 50):
         world, job_id = incidents.gpu_fault_with_spare(delivery=Unruly(seed), retries=False)
-        assert ending(world, job_id) == expected, f"seed {seed}\n{world.journal.text()}"
+        assert ending(world, job_id) == expected, f"seed {seed}\n{world.transcript.text()}"
 
 
 @pytest.mark.parametrize("incident", [incidents.classic_faulty_twice, incidents.adopted_recover])
@@ -47,7 +53,7 @@ def test_doubled_and_reordered_events_change_no_end(incident: Callable[..., inci
     expected = ending(*incident())
     for seed in range(40):
         world, job_id = incident(delivery=Unruly(seed, lost=0, late_max_s=30), retries=False)
-        assert ending(world, job_id) == expected, f"seed {seed}\n{world.journal.text()}"
+        assert ending(world, job_id) == expected, f"seed {seed}\n{world.transcript.text()}"
 
 
 @pytest.mark.parametrize("status", ["RUNNING", "STOPPED"])
@@ -60,7 +66,7 @@ def test_a_lost_task_event_is_found_by_the_look(status: str) -> None:
     world, job_id = incidents.success(delivery=losing(lost))
     assert world.job(job_id).status is JobStatus.SUCCEEDED
     late = (world.timeline.now - world.timeline.start).total_seconds() - incidents.TRAIN_S
-    assert late < 2 * (incidents.ADAPTIVE.look_s + 60)
+    assert late < 2 * (incidents.ADAPTIVE.poll_interval_s + 60)
 
 
 @dataclass
@@ -72,12 +78,12 @@ class At:
     work: Callable[[], None] = field(default=lambda: None)
     done: bool = False
 
-    def before(self, step: Step) -> None:
-        if step.number == self.number and step.life == self.life and not self.done:
+    def before(self, step: Effect) -> None:
+        if step.number == self.number and step.invocation == self.life and not self.done:
             self.done = True
             self.work()
 
-    def after(self, step: Step) -> None:
+    def after(self, step: Effect) -> None:
         """Only what comes before a step matters: after one is before the next."""
 
 
@@ -97,10 +103,10 @@ def test_two_schedulers_at_once_never_double_allocate() -> None:
     """A second pass of the scheduler between any two steps of the first: no GPU has two owners, both jobs succeed."""
     quiet = two_jobs()
     overlapped = 0
-    for step in [one for one in quiet.lives.steps if one.life == "scheduler"]:
+    for step in [one for one in quiet.invocations.steps if one.invocation == "scheduler"]:
         nemesis = At(step.number, "scheduler")
         world = two_jobs(nemesis)
-        assert [job.status for job in world.jobs()] == [JobStatus.SUCCEEDED] * 2, world.journal.text()
+        assert [job.status for job in world.jobs()] == [JobStatus.SUCCEEDED] * 2, world.transcript.text()
         assert world.failures == []
         overlapped += nemesis.done
     assert overlapped > 10
@@ -113,7 +119,7 @@ class Overlap:
         self.random, self.chance, self.inside = random.Random(seed), chance, False
         self.world: World | None = None
 
-    def before(self, step: Step) -> None:
+    def before(self, step: Effect) -> None:
         world = self.world
         if world is None or self.inside or self.random.random() >= self.chance:
             return
@@ -122,7 +128,7 @@ class Overlap:
         world.invoke("overlapping", lambda: work(world.recovery), tried=2)
         self.inside = False
 
-    def after(self, step: Step) -> None:
+    def after(self, step: Effect) -> None:
         """See `At`."""
 
 
@@ -136,7 +142,7 @@ def test_overlapping_invocations_change_no_end(first: int) -> None:
         nemesis.world = world
         job_id = world.submit()
         world.until_status(job_id, JobStatus.RUNNING)
-        world.break_gpu(world.machine(0))
+        world.break_gpu(world.model_instance(0))
         incidents.ended(world, job_id)
-        assert ending(world, job_id) == expected, f"seed {seed}\n{world.journal.text()}"
+        assert ending(world, job_id) == expected, f"seed {seed}\n{world.transcript.text()}"
         assert world.failures == [], seed

@@ -9,7 +9,7 @@ from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.task import OUR_STOP
 
-from sandbox.cluster import model_instances
+from sandbox.cluster.model import instances as model_instances
 from simulator.faults.delivery import PROMPT_S, Envelope, is_task
 from simulator.world import World
 from tests.simulator import incidents
@@ -43,7 +43,7 @@ def test_our_own_stop_is_not_a_persons() -> None:
 def test_active_noise_is_not_a_finished_reboot() -> None:
     """Between the request and the machine going down ECS says ACTIVE and connected many times: nothing follows."""
     world, _ = incidents.running()
-    sick = world.machine(0)
+    sick = world.model_instance(0)
     world.break_gpu(sick)
     world.until(lambda: world.instance(sick).status is InstanceStatus.REBOOTING, "no reboot was asked for")
     checks = len(world.calls("RunTask"))
@@ -64,7 +64,7 @@ def test_a_stale_attempts_stopped_changes_nothing() -> None:
         return (PROMPT_S,)
 
     world, job_id = incidents.running(delivery=keep)
-    world.break_gpu(world.machine(0))
+    world.break_gpu(world.model_instance(0))
     world.until(lambda: world.job(job_id).attempt == 2, "attempt 2 was not placed")
     world.until_status(job_id, JobStatus.RUNNING)
     before, instances, steps = world.job(job_id), world.instances(), len(world.calls("StopTask"))
@@ -93,7 +93,7 @@ def test_137_from_a_scale_in_is_not_a_gpu_fault() -> None:
             detail["containers"][0]["exitCode"] = 137
 
     rewritten(world, 0, killed)
-    world.fleet.terminate(world.machine(0))
+    world.fleet.terminate(world.model_instance(0))
     incidents.ended(world, job_id)
     job = world.job(job_id)
     assert (job.status, job.attempt, job.attempts_counted) == (JobStatus.SUCCEEDED, 2, 0)
@@ -147,7 +147,7 @@ def test_task_failed_to_start_with_exit_0_is_success() -> None:
 def test_a_refused_launch_is_tried_again_a_minute_later() -> None:
     """A stranger holds the GPUs of an instance that we think free: five tries are not burnt within seconds."""
     world = World(train_s=incidents.TRAIN_S)
-    stranger = world.start_by_hand("somebody-elses", 0, 1, world.machine(0))
+    stranger = world.start_by_hand("somebody-elses", 0, 1, world.model_instance(0))
     job_id = world.submit()
     world.until(lambda: world.job(job_id).attempt == 2, "the launch was not tried again")
     assert (world.timeline.now - world.timeline.start).total_seconds() >= 60
@@ -161,7 +161,7 @@ def test_an_attempt_is_not_judged_by_the_failure_of_another() -> None:
     world = World(instances=3, train_s=None)
     job_id = world.submit(max_runtime_s=600)
     world.until_status(job_id, JobStatus.RUNNING)
-    world.fleet.terminate(world.machine(0))
+    world.fleet.terminate(world.model_instance(0))
     incidents.ended(world, job_id)
     job = world.job(job_id)
     assert (job.status, job.attempt) == (JobStatus.FAILED, 2)

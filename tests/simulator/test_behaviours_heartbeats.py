@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from gpu_recovery.core.events import InstanceSilent, QuarantineRequested
-from gpu_recovery.core.heartbeat import GpuHealth, RankExit, Report, XidSeen
+from gpu_recovery.core.heartbeat import AgentReport, GpuHealth, RankExit, ReportedXid
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.hearing import Hearing
+from gpu_recovery.node_api.heartbeats import HeartbeatReceiver
 
-from sandbox.cluster import model
+from sandbox.cluster.model import cluster
 from simulator.world import World
 
 
@@ -20,45 +20,45 @@ def reporting(instances: int) -> World:
     return world
 
 
-def host_of(world: World, job_id: str, rank: int) -> model.Instance:
+def host_of(world: World, job_id: str, rank: int) -> cluster.ModelInstance:
     """The machine on which the rank runs."""
     return world.cluster.instances[world.rank(job_id, rank).instance_id]
 
 
-def hang(world: World, machine: model.Instance) -> None:
+def hang(world: World, machine: cluster.ModelInstance) -> None:
     """Nothing on the machine answers any more."""
     world.fleet.disconnect(machine)
     world.fleet.hang(machine)
 
 
-def report(world: World, machine: model.Instance, sequence: int, **said: object) -> Report:
+def report(world: World, machine: cluster.ModelInstance, sequence: int, **said: object) -> AgentReport:
     """What an agent of the machine reports."""
     uptime_s = (world.timeline.now - machine.booted_at).total_seconds()
     given: dict[str, object] = {"running": (), "health": GpuHealth.OK, **said}
-    return Report(machine.instance_id, machine.boot_id, uptime_s, sequence, interval_s=15, **given)  # type: ignore[arg-type]
+    return AgentReport(machine.instance_id, machine.boot_id, uptime_s, sequence, interval_s=15, **given)  # type: ignore[arg-type]
 
 
 def test_a_machine_whose_check_passes_after_an_xid_is_used_again() -> None:
     """The agent goes on saying that all is well: its word of the XID is taken back."""
     world = World(instances=2)
-    hearing, machine = Hearing(world.recovery), world.machine(0)
-    hearing.hear(report(world, machine, 1))
-    hearing.hear(report(world, machine, 2, xids=(XidSeen(109, "GPU-1"),)))
+    hearing, machine = HeartbeatReceiver(world.recovery), world.model_instance(0)
+    hearing.receive(report(world, machine, 1))
+    hearing.receive(report(world, machine, 2, xids=(ReportedXid(109, "GPU-1"),)))
     assert world.instance(machine).status is InstanceStatus.CHECKING
     world.until(world.is_quiet, "the check did not end")
     for sequence in range(3, 12):
         world.let_pass(15)
-        hearing.hear(report(world, machine, sequence))
-    assert world.instance(machine).status is InstanceStatus.AVAILABLE and not world.instance(machine).suspicion
+        hearing.receive(report(world, machine, sequence))
+    assert world.instance(machine).status is InstanceStatus.AVAILABLE and not world.instance(machine).avoid_reason
     world.until_status(world.submit(2), JobStatus.RUNNING)
 
 
 def test_what_an_agent_says_of_its_gpus_is_told_even_if_nobody_listened_at_first() -> None:
     """The function died between writing it and telling of it: the word still reaches the record."""
     world = World(instances=2)
-    hearing, machine = Hearing(world.recovery), world.machine(0)
-    hearing._tell = lambda to, event: None  # type: ignore[method-assign]
-    hearing.hear(report(world, machine, 1, health=GpuHealth.IMPAIRED))
+    hearing, machine = HeartbeatReceiver(world.recovery), world.model_instance(0)
+    hearing._handle_event = lambda to, event: None  # type: ignore[method-assign]
+    hearing.receive(report(world, machine, 1, health=GpuHealth.IMPAIRED))
     assert world.instance(machine).status is InstanceStatus.AVAILABLE
     world.let_pass(60)
     assert world.instance(machine).status is InstanceStatus.CHECKING
@@ -73,9 +73,9 @@ def test_a_host_that_hung_while_its_gang_started_makes_the_job_lost_all_the_same
     machine = host_of(world, job_id, 0)
     hang(world, machine)
     world.let_pass(170)
-    seen_at = world.store.beats([machine.instance_id])[machine.instance_id].seen_at
+    seen_at = world.store.load_heartbeats([machine.instance_id])[machine.instance_id].seen_at
     unheard = InstanceSilent(at=world.timeline.now, seen_at=seen_at, heard={})  # as long as no job listens
-    world.recovery.tell(machine.instance_id, unheard)
+    world.recovery.handle(machine.instance_id, unheard)
     assert world.job(job_id).status is JobStatus.RUNNING
     world.until_status(job_id, JobStatus.LOST, 300)
 
@@ -116,9 +116,9 @@ def test_a_dead_machine_that_waits_for_a_person_does_not_make_the_fleet_deaf() -
     world = reporting(6)
     job_id = world.submit(2)
     world.until_status(job_id, JobStatus.RUNNING)
-    idle = next(one for one in world.machines() if one.instance_id not in world.job(job_id).instances)
+    idle = next(one for one in world.model_instances() if one.instance_id not in world.job(job_id).instances)
     order = QuarantineRequested(at=world.timeline.now, by="ada", because="its board is dead")
-    world.recovery.tell(idle.instance_id, order)
+    world.recovery.handle(idle.instance_id, order)
     hang(world, idle)
     world.let_pass(600)
     hang(world, host_of(world, job_id, 0))
@@ -131,7 +131,7 @@ def test_a_token_speaks_about_the_ranks_of_its_own_instance_only() -> None:
     world = World(instances=3)
     job_id = world.submit(2)
     world.until_status(job_id, JobStatus.RUNNING)
-    other = next(one for one in world.machines() if one.instance_id not in world.job(job_id).instances)
+    other = next(one for one in world.model_instances() if one.instance_id not in world.job(job_id).instances)
     before = world.job(job_id)
-    Hearing(world.recovery).hear(report(world, other, 1, exits=(RankExit(job_id, 1, 0, code=1),)))
+    HeartbeatReceiver(world.recovery).receive(report(world, other, 1, exits=(RankExit(job_id, 1, 0, code=1),)))
     assert world.job(job_id) == before

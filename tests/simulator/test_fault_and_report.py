@@ -14,23 +14,23 @@ from typing import Any
 
 import pytest
 from gpu_recovery.aws.actions import parse_verdict
-from gpu_recovery.core.check import CheckOutcome
+from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.hearing import Hearing
-from gpu_recovery.reporting import report as parsed
-from gpu_recovery_agent.journal import Journal
-from gpu_recovery_agent.report import Facts, body, encoded
-from gpu_recovery_agent.sensors.health import Health
+from gpu_recovery.node_api.heartbeats import HeartbeatReceiver
+from gpu_recovery.node_api.report_parser import report as parsed
+from gpu_recovery_agent.log import AgentLog
+from gpu_recovery_agent.report import ReportContent, body, encoded
+from gpu_recovery_agent.sensors.gpu_health import GpuHealthStatus
 from gpu_recovery_agent.sensors.kernel_log import KernelLogSensor
 
 import health_check.check
 from health_check import driver
-from health_check.run import Run
+from health_check.run import ProcessRun
 from sandbox.cluster import dcgmi
-from sandbox.cluster.host import Host, pci_address
-from sandbox.cluster.model import Ec2State, Instance, Task
-from simulator.cloud.programs import Checks, Scripted, environment
+from sandbox.cluster.instance_folder import InstanceFolder, pci_address
+from sandbox.cluster.model.cluster import Ec2State, ModelInstance, Task
+from simulator.cloud.workloads import Checks, ScriptedCheck, environment
 from simulator.world import World
 from tests.health_check.examinations import smi
 
@@ -51,7 +51,7 @@ KERNEL = {
 class Machine:
     """What a check and an agent see of one machine: its folder, its boot, and the agent's own memory."""
 
-    host: Host
+    host: InstanceFolder
     boot_id: str
     kernel_log: KernelLogSensor
     sequence: int = 0
@@ -71,20 +71,20 @@ class Site:
     def beats(self) -> None:
         """Every agent reports, and does so again."""
         self.world.timeline.after(INTERVAL_S, self.beats)
-        for machine in self.world.machines():
+        for machine in self.world.model_instances():
             is_on = machine.ec2_state is Ec2State.RUNNING and not self.world.fleet.is_down(machine)
             if is_on and machine.instance_id not in self.muted:
                 self.reports(machine)
 
-    def at(self, machine: Instance) -> Machine:
+    def at(self, machine: ModelInstance) -> Machine:
         known = self.machines.get(machine.instance_id)
         if known is None or known.boot_id != machine.boot_id:
             folder = self.folder / f"{machine.instance_id}-{len(self.machines)}"
-            log = KernelLogSensor(folder / "dev/kmsg", Journal())
-            known = self.machines[machine.instance_id] = Machine(Host(folder, machine), machine.boot_id, log)
+            log = KernelLogSensor(folder / "dev/kmsg", AgentLog())
+            known = self.machines[machine.instance_id] = Machine(InstanceFolder(folder, machine), machine.boot_id, log)
         return known
 
-    def breaks(self, machine: Instance, kind: str) -> None:
+    def breaks(self, machine: ModelInstance, kind: str) -> None:
         """The first GPU of the machine fails, and the kernel logs it."""
         now, host = self.world.timeline.now, self.at(machine).host
         self.world.break_gpu(machine, kind)
@@ -94,26 +94,26 @@ class Site:
             host.kernel_message(machine, now, line.format(pci=pci_address(0)))
         host.note_gpus(machine)
 
-    def reports(self, machine: Instance) -> None:
+    def reports(self, machine: ModelInstance) -> None:
         """What the machine's agent has seen since its last report, through the API's own parser."""
         known, now = self.at(machine), self.world.timeline.now
         known.sequence += 1
-        facts = Facts(
-            known.boot_id, xids=known.kernel_log.look(), health=Health("unknown", "NVML is switched off")
-        )  # fmt: skip
+        facts = ReportContent(
+            known.boot_id, xids=known.kernel_log.look(), health=GpuHealthStatus("unknown", "NVML is switched off")
+        )
         uptime_s = (now - machine.booted_at).total_seconds()
         told = body(facts, sequence=known.sequence, uptime_s=uptime_s, kernel_log_s=uptime_s, interval_s=INTERVAL_S)
-        Hearing(self.world.recovery).hear(parsed(machine.instance_id, json.loads(encoded(told))))
+        HeartbeatReceiver(self.world.recovery).receive(parsed(machine.instance_id, json.loads(encoded(told))))
 
-    def statuses(self, machine: Instance) -> list[str]:
+    def statuses(self, machine: ModelInstance) -> list[str]:
         """The statuses that the machine's record has had, in order."""
         entries = self.world.instance(machine).history
         return [str(one.after) for one in entries if one.before != one.after]
 
-    def subjects(self, machine: Instance) -> list[str]:
+    def subjects(self, machine: ModelInstance) -> list[str]:
         return [one.subject for one in self.world.messages() if machine.instance_id in one.subject]
 
-    def focus(self, machine: Instance) -> list[str]:
+    def focus(self, machine: ModelInstance) -> list[str]:
         """What the checks of the machine were told of suspects."""
         given = [environment(task) for task in self.world.cluster.tasks.values()]
         return [one["FOCUS"] for one in given if one.get("INSTANCE_ID") == machine.instance_id and "FOCUS" in one]
@@ -124,7 +124,7 @@ class RealChecks(Checks):
 
     site: Site
 
-    def _end(self, task_id: str, scripted: Scripted | None) -> None:
+    def _end(self, task_id: str, scripted: ScriptedCheck | None) -> None:
         task = self.fleet.cluster.tasks[task_id]
         if scripted is not None or task.process.name != "RUNNING":
             super()._end(task_id, scripted)
@@ -146,10 +146,10 @@ class RealChecks(Checks):
         xml = smi([f'<gpu id="0000{pci_address(n)}.0"><uuid>{machine.gpus[n]}</uuid></gpu>' for n in present])
         gone = [LOST.format(index=n, pci=pci_address(n)) for n in lost if n not in present]
 
-        def diagnosed(level: int, timeout_s: float, *, gpus: frozenset[int] | None = None) -> Run:
+        def diagnosed(level: int, timeout_s: float, *, gpus: frozenset[int] | None = None) -> ProcessRun:
             seen = sorted(gpus) if gpus is not None else list(range(len(machine.gpus)))
             document, code = dcgmi.diagnose(level, list(machine.gpus), seen, kinds)
-            return Run(json.dumps(document), "", code)
+            return ProcessRun(json.dumps(document), "", code)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("health_check.driver.ask", lambda: driver.parse(xml, "\n".join(gone), 0))
@@ -169,7 +169,7 @@ def site(tmp_path: Path) -> Site:
     return found
 
 
-def running(site: Site) -> tuple[str, Instance]:
+def running(site: Site) -> tuple[str, ModelInstance]:
     """A job that runs on two machines, and the machine of its rank 1."""
     job_id = site.world.submit(2)
     site.world.until_status(job_id, JobStatus.RUNNING)
@@ -177,7 +177,7 @@ def running(site: Site) -> tuple[str, Instance]:
     return job_id, site.world.cluster.instances[site.world.rank(job_id, 1).instance_id]
 
 
-def fails(site: Site, job_id: str, machine: Instance, kind: str, first: str) -> None:
+def fails(site: Site, job_id: str, machine: ModelInstance, kind: str, first: str) -> None:
     """The GPU fails, and the two who may say so say so in the order that is asked for."""
     site.muted.add(machine.instance_id)
     site.breaks(machine, kind)
@@ -200,7 +200,7 @@ def test_whoever_speaks_first_a_broken_gpu_is_repaired_and_the_job_goes_on(site:
     site.world.until(site.world.is_quiet, "work is left")
     assert (site.world.job(job_id).attempt, site.world.instance(machine).status) == (2, S.AVAILABLE)
     assert "REBOOTING" in site.statuses(machine) and not machine.faults
-    assert not site.world.instance(machine).suspicion
+    assert not site.world.instance(machine).avoid_reason
     assert not [one for one in site.subjects(machine) if "configuration" in one or "impaired" in one]
     assert {one["outcome"] for one in site.documents} == {"REBOOT", "HEALTHY"}
     assert not {found["code"] for one in site.documents for found in one["findings"]} & {"FOCUS_UNREAD"}
@@ -217,7 +217,7 @@ def test_a_check_that_could_not_tell_takes_no_fault_back(
 ) -> None:
     """The agent has named an error that only a repair cures, in the same incident."""
     job_id, machine = running(site)
-    site.world.checks.script(machine, Scripted(outcome), *([Scripted(outcome)] if first == "report" else []))
+    site.world.checks.script(machine, ScriptedCheck(outcome), *([ScriptedCheck(outcome)] if first == "report" else []))
     fails(site, job_id, machine, kind, first)
     site.world.until_status(job_id, JobStatus.RUNNING)
     site.world.until(site.world.is_quiet, "work is left")
@@ -235,7 +235,7 @@ def test_the_machines_own_verdict_counts_when_the_jobs_check_took_its_place(site
     job_id, machine = running(site)
     own, prompt = f"check/{machine.instance_id}/1", world.delivery
     world.delivery = lambda event: (30.0,) if event.get("detail", {}).get("startedBy") == own else prompt(event)
-    world.checks.script(machine, Scripted(CheckOutcome.REBOOT, seconds=1), Scripted(None))
+    world.checks.script(machine, ScriptedCheck(CheckOutcome.REBOOT, seconds=1), ScriptedCheck(None))
     site.breaks(machine, "hidden")
     site.reports(machine)
     world.until(lambda: world.instance(machine).checks == 2, "the job asked for no check")

@@ -15,9 +15,9 @@ def repaired(lemons: bool) -> World:
     world = World(instances=3, train_s=TRAIN_S, lemons=lemons)
     job_id = world.submit()
     world.until_status(job_id, JobStatus.RUNNING)
-    world.break_gpu(world.machine(0))
+    world.break_gpu(world.model_instance(0))
     world.until_end(job_id)
-    first = world.machine(0)
+    first = world.model_instance(0)
     world.until(lambda: world.instance(first).status is InstanceStatus.AVAILABLE, "the first machine to be back")
     return world
 
@@ -27,11 +27,11 @@ def test_a_machine_that_was_repaired_lately_is_the_last_of_three() -> None:
     taken = {}
     for lemons in (False, True):
         world = repaired(lemons)
-        assert LemonSignal.OUT in {one.kind for one in world.instance(world.machine(0)).past}
+        assert LemonSignal.OUT in {one.kind for one in world.instance(world.model_instance(0)).past}
         job_id = world.submit()
         world.until_status(job_id, JobStatus.RUNNING)
         taken[lemons] = set(world.job(job_id).instances)
-    first = world.machine(0).instance_id
+    first = world.model_instance(0).instance_id
     assert first in taken[False] and first not in taken[True]
 
 
@@ -40,4 +40,4 @@ def test_a_machine_that_was_repaired_lately_is_taken_where_it_is_needed() -> Non
     world = repaired(lemons=True)
     job_id = world.submit(nnodes=3)
     world.until_status(job_id, JobStatus.RUNNING)
-    assert world.machine(0).instance_id in world.job(job_id).instances
+    assert world.model_instance(0).instance_id in world.job(job_id).instances

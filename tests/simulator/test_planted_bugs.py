@@ -7,19 +7,20 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gpu_recovery import acts
+from gpu_recovery import execution
 from gpu_recovery.core import commands
-from gpu_recovery.core.check import CheckOutcome
-from gpu_recovery.core.job import machine as job
+from gpu_recovery.core.health_check import CheckOutcome
+from gpu_recovery.core.job import state_machine
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.scheduling import schedule
+from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
+from gpu_recovery.scheduler.schedule import schedule
 
-from sandbox.cluster.model import RebootBehaviour
-from simulator.cloud.programs import Scripted
+from sandbox.cluster.model.cluster import RebootBehaviour
+from simulator.cloud.workloads import ScriptedCheck
 from simulator.faults.delivery import PROMPT_S, Envelope
-from simulator.lives import KillAt
+from simulator.invocations import KillAt
 from simulator.world import World
-from tests.simulator import incidents, planted
+from tests.simulator import incidents, planted_bugs
 from tests.simulator.test_behaviours_delivery import At
 
 
@@ -27,7 +28,7 @@ def killed_everywhere(incident: Callable[..., incidents.Told]) -> None:
     """The incident once for each of its steps, killed after it."""
     world, job_id = incident()
     expected = incidents.ending(world, job_id)
-    for number in range(len(world.lives.steps)):
+    for number in range(len(world.invocations.steps)):
         world, job_id = incident(nemesis=KillAt(number, after_it=True), retries=False)
         assert incidents.ending(world, job_id) == expected
 
@@ -41,8 +42,8 @@ def test_no_attempt_fence_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stopped.failure is not None
     world.until(lambda: world.job(job_id).attempt == 2, "no attempt 2")
     world.until_status(job_id, JobStatus.RUNNING)
-    planted.no_fence(monkeypatch)
-    world.recovery.tell(job_id, job.events.RankFailed(failure=stopped.failure, **failure))
+    planted_bugs.no_fence(monkeypatch)
+    world.recovery.handle(job_id, state_machine.events.RankFailed(failure=stopped.failure, **failure))
     with pytest.raises(AssertionError):
         incidents.ended(world, job_id)
         assert world.job(job_id).attempt == 2
@@ -50,7 +51,7 @@ def test_no_attempt_fence_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_acting_before_saving_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dying in between leaves ranks that no record knows."""
-    planted.act_before_save(monkeypatch)
+    planted_bugs.act_before_save(monkeypatch)
     with pytest.raises(AssertionError):
         killed_everywhere(incidents.success)
 
@@ -60,9 +61,9 @@ def test_a_reconnect_that_counts_as_a_reboot_is_found(monkeypatch: pytest.Monkey
 
     def incident() -> None:
         world, _ = incidents.running()
-        sick = world.machine(0)
+        sick = world.model_instance(0)
         sick.reboot_behaviour = RebootBehaviour.IGNORED
-        world.checks.script(sick, Scripted(CheckOutcome.REBOOT), Scripted(CheckOutcome.HEALTHY))
+        world.checks.script(sick, ScriptedCheck(CheckOutcome.REBOOT), ScriptedCheck(CheckOutcome.HEALTHY))
         world.break_gpu(sick)
         world.until(lambda: bool(world.calls("RebootInstances")), "no reboot was asked for")
         world.fleet.disconnect(sick)
@@ -71,14 +72,14 @@ def test_a_reconnect_that_counts_as_a_reboot_is_found(monkeypatch: pytest.Monkey
         world.let_pass(400)
 
     incident()
-    planted.reconnect_is_reboot(monkeypatch)
+    planted_bugs.reconnect_is_reboot(monkeypatch)
     with pytest.raises(AssertionError, match="I6"):
         incident()
 
 
 def test_no_revision_check_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stale writer is merged: two schedulers launch one job, or a job is lost."""
-    planted.no_version_check(monkeypatch)
+    planted_bugs.no_version_check(monkeypatch)
     with pytest.raises((AssertionError, KeyError)):
         for number in range(40):
             nemesis = At(number, "scheduler")
@@ -93,9 +94,9 @@ def test_no_revision_check_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_releasing_gpus_on_suspicion_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank that does not end in time is taken for ended: the job runs twice."""
-    planted.free_on_suspicion(monkeypatch)
+    planted_bugs.free_on_suspicion(monkeypatch)
     world, job_id = incidents.running(instances=3)
-    world.fleet.stuck.add(world.machine(0).instance_id)
+    world.fleet.stuck.add(world.model_instance(0).instance_id)
     world.exit(job_id, 1, 139)
     with pytest.raises(AssertionError, match=r"I1|I4|I12"):
         incidents.ended(world, job_id)
@@ -104,12 +105,12 @@ def test_releasing_gpus_on_suspicion_is_found(monkeypatch: pytest.MonkeyPatch) -
 def test_a_late_release_that_takes_a_newer_claim_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The release of attempt 1 is carried out again while attempt 2 runs: its GPUs would be free for others."""
 
-    def release(kit: acts.Kit, record: Any, pending: Any) -> acts.Acted:
+    def release(kit: ExecutionContext, record: Any, pending: Any) -> CommandResult:
         for instance_id in pending.command.instances:
             kit.store.release_instance(instance_id, record.job_id, False)
-        return acts.DONE
+        return DONE
 
-    monkeypatch.setitem(acts.ACTS, commands.ReleaseInstances, release)
+    monkeypatch.setitem(execution.HANDLERS, commands.ReleaseInstances, release)
     with pytest.raises(AssertionError, match="I1"):
         killed_everywhere(incidents.spot_interruption)
 
@@ -117,11 +118,11 @@ def test_a_late_release_that_takes_a_newer_claim_is_found(monkeypatch: pytest.Mo
 def test_a_check_that_a_later_attempt_pays_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The checks of attempt 1 are asked for again of the instances of attempt 2, and their claims go with it."""
 
-    def check_whatever_runs(kit: acts.Kit, record: Any, pending: Any) -> acts.Acted:
+    def check_whatever_runs(kit: ExecutionContext, record: Any, pending: Any) -> CommandResult:
         request = replace(pending.command.request, attempt=record.attempt)
-        return acts.Acted(tuple(acts.Message(instance_id, request) for instance_id in record.instances))
+        return CommandResult(tuple(FollowUp(instance_id, request) for instance_id in record.instances))
 
-    monkeypatch.setitem(acts.ACTS, commands.CheckInstances, check_whatever_runs)
+    monkeypatch.setitem(execution.HANDLERS, commands.CheckInstances, check_whatever_runs)
     with pytest.raises(AssertionError):
         killed_everywhere(incidents.gpu_fault_with_spare)
 

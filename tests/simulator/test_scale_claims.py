@@ -12,13 +12,13 @@ from gpu_recovery.core.events import CancelRequested
 from gpu_recovery.core.instance.record import Claim
 from gpu_recovery.core.job.record import JobStatus
 
-from simulator.cloud.throttle import TIMEOUT_S, Costs
-from simulator.economy import LARGE
-from simulator.lives import Step
+from simulator.cloud.rate_limits import TIMEOUT_S, Costs
+from simulator.fast.fidelity import LARGE
+from simulator.invocations import Effect
 from simulator.world import World
 
 OTHER = "sft-of-somebody-else"
-EACH_ONE = ("store.claim_instance", "store.release_instance", "store.give_order")
+EACH_ONE = ("store.claim_instance", "store.release_instance", "store.add_agent_command")
 
 
 class Threads:
@@ -46,23 +46,25 @@ class Taker:
         self.within: list[str] = []
         self.without: list[str] = []
 
-    def before(self, step: Step) -> None:
+    def before(self, step: Effect) -> None:
         """Somebody else was faster."""
         if step.name in EACH_ONE:
             (self.within if self.threads.inside else self.without).append(step.name)
         if step.name == "store.begin_attempt" and self.takes:
             for number in self.takes:
-                self.world.store.claim_instance(self.world.machine(number).instance_id, OTHER, Claim(1, 8, 0), None)
+                self.world.store.claim_instance(
+                    self.world.model_instance(number).instance_id, OTHER, Claim(1, 8, 0), None
+                )
             self.takes = ()
 
-    def after(self, step: Step) -> None:
+    def after(self, step: Effect) -> None:
         """Nothing more."""
 
 
 def world_with(taker: Taker, instances: int, agents: bool = False) -> World:
     """A world whose loop works by `taker.threads`."""
     world = World(instances=instances, nemesis=taker, agents=agents)
-    world.recovery = replace(world.recovery, each=taker.threads.each)
+    world.recovery = replace(world.recovery, for_each=taker.threads.each)
     taker.world = world
     return world
 
@@ -76,7 +78,7 @@ def test_a_gang_that_takes_longer_than_a_function_lives_one_by_one_is_launched_a
     assert world.job(job_id).attempt == 1
     world.finish(job_id)
     world.until(lambda: not any(one.claims for one in world.instances()), "claims stayed")
-    assert not world.lives.killed
+    assert not world.invocations.killed
     assert world.meter is not None
     assert max(world.meter.longest.values()) < TIMEOUT_S["scheduler"]
 
@@ -101,7 +103,7 @@ def test_the_lowest_rank_whose_instance_is_taken_is_the_one_that_is_named(taken:
     reasons = [entry.reason for entry in world.job(job_id).history]
     refused = [reason for reason in reasons if "was no longer free" in reason]
     assert len(refused) == 1
-    assert world.machine(min(taken)).instance_id in refused[0]
+    assert world.model_instance(min(taken)).instance_id in refused[0]
 
 
 def test_a_refused_launch_gives_back_all_that_it_had_claimed() -> None:
@@ -111,7 +113,7 @@ def test_a_refused_launch_gives_back_all_that_it_had_claimed() -> None:
     job_id = world.submit(4)
     world.until_status(job_id, JobStatus.PENDING_RESOURCES)
     claims = {one.instance_id: set(one.claims) for one in world.instances()}
-    taken = {world.machine(number).instance_id for number in (1, 2)}
+    taken = {world.model_instance(number).instance_id for number in (1, 2)}
     assert claims == {one: ({OTHER} if one in taken else set()) for one in claims}
     assert not world.calls("RunTask")
     claimed = [name for name in taker.within if name == "store.claim_instance"]
@@ -128,7 +130,7 @@ def test_claims_releases_and_orders_of_a_gang_are_each_pieces_of_work_of_their_o
     world.until(lambda: world.job(job_id).attempt == 2, "no second attempt")
     world.until_status(job_id, JobStatus.RUNNING)
     by_force = CancelRequested(at=world.timeline.now, attempt=2, by="an operator", force=True)
-    world.lives.live("job_api", lambda: world.recovery.tell(job_id, by_force))
+    world.invocations.run("job_api", lambda: world.recovery.handle(job_id, by_force))
     world.until_end(job_id)
     assert {name: taker.within.count(name) >= 3 for name in EACH_ONE} == dict.fromkeys(EACH_ONE, True)
     assert not taker.without

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from gpu_recovery.core.job.record import JobStatus
 
-from simulator.economy import LARGE
+from simulator.fast.fidelity import LARGE
 from simulator.world import World
 
 SMALL, LARGER = 16, 96
@@ -35,7 +35,7 @@ def recovery(ranks: int) -> tuple[int, World]:
     world = World(instances=ranks + 1, economy=LARGE)
     job_id = world.submit(ranks)
     world.until_status(job_id, JobStatus.RUNNING)
-    world.break_gpu(world.machine(0))
+    world.break_gpu(world.model_instance(0))
     again = (2, JobStatus.RUNNING)
 
     def recovers() -> None:

@@ -17,8 +17,8 @@ def test_incident_goes_as_written(name: str, update_transcripts: bool) -> None:
     world, _ = INCIDENTS[name]()
     path = FOLDER / f"{name}.txt"
     if update_transcripts:
-        path.write_text(world.journal.text())
-    assert world.journal.text() == path.read_text()
+        path.write_text(world.transcript.text())
+    assert world.transcript.text() == path.read_text()
     assert world.failures == []
 
 
@@ -30,5 +30,5 @@ def test_every_transcript_belongs_to_an_incident() -> None:
 def test_a_run_can_be_repeated_to_the_letter() -> None:
     """Two runs of the same arguments are the same."""
     first, second = (INCIDENTS["adaptive_two_of_eight_faulty"]()[0] for _ in range(2))
-    assert first.journal.text() == second.journal.text()
-    assert [step.name for step in first.lives.steps] == [step.name for step in second.lives.steps]
+    assert first.transcript.text() == second.transcript.text()
+    assert [step.name for step in first.invocations.steps] == [step.name for step in second.invocations.steps]

@@ -1,1 +1,4 @@
-"""What the agent sees, one file for each source. A source that says nothing is a fact, never an error of the agent."""
+"""What the agent observes, one module for each source.
+
+A source without data is a fact, not an error of the agent.
+"""

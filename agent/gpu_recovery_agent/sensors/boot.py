@@ -1,4 +1,4 @@
-"""Which boot of the machine this is, and how old it is."""
+"""The id of the current boot of the instance, and the uptime."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 class BootUnknown(RuntimeError):
-    """/proc does not say which boot this is, and nothing can be reported without it."""
+    """/proc does not name the boot. The agent cannot report anything without it."""
 
 
 def boot_id(host_proc: Path) -> str:
-    """The kernel's id of this boot, a UUID in small letters. Raises BootUnknown."""
-    found = read_boot(host_proc).id
-    if found is None or not _UUID.fullmatch(found):
-        raise BootUnknown(f"{host_proc}/sys/kernel/random/boot_id holds no boot id: {found!r}")
-    return found.lower()
+    """Return the kernel's id of this boot, a UUID in lower case. Raises BootUnknown."""
+    value = read_boot(host_proc).id
+    if value is None or not _UUID.fullmatch(value):
+        raise BootUnknown(f"{host_proc}/sys/kernel/random/boot_id holds no boot id: {value!r}")
+    return value.lower()
 
 
 def uptime_s() -> float:
-    """Seconds since the machine booted, to the millisecond."""
+    """Return seconds since the boot, to the millisecond."""
     return round(clock.uptime_s(), 3)

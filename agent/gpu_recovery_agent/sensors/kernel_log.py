@@ -1,7 +1,8 @@
-"""XIDs and SXids out of the kernel's log, read by the health check's parsers: all since the boot, then what is added.
+"""Reads XIDs and SXids from the kernel log: all since the boot, then new lines.
 
-The log counts from the boot, and so does everything here. An XID is known again by its time: that is what is kept of
-it when it has been told, so that an agent that starts anew does not tell all of them again.
+The parsers are those of the health check. Times count from the boot, as in the kernel log. The time of an XID
+identifies it. The agent stores the time of the last reported XID, so that after a restart it does not report the
+earlier XIDs again.
 """
 
 from __future__ import annotations
@@ -13,30 +14,35 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gpu_recovery_agent import clock
-from gpu_recovery_agent.journal import Journal
-from health_check.kernel_log import RECORD_BYTES_MAX, Message, drain, open_log, parse
+from gpu_recovery_agent.log import AgentLog
+from health_check.kernel_log import RECORD_BYTES_MAX, KernelMessage, drain, open_log, parse
 from health_check.recovery_action import number_changed_to
-from health_check.xid import Events, SxidEvent, XidEvent, find
+from health_check.xid import LoggedErrors, SxidEvent, XidEvent, find
 
 DAY_S = 86_400.0
 REMEMBERED_MAX = 1_000
+"""Largest number of times that are stored per error number and GPU."""
 BURST_GAP_S = 180.0
-"""Errors of one number on one GPU that are no further apart are one occurrence: one crash writes a line for each of its
-channels, and a broken link floods the log for hours. The server's rules of repetition count occurrences."""
+"""Longest gap in seconds between errors of one number on one GPU that count as one occurrence. A crash writes a line
+for each of its channels, and a broken link fills the log for hours. The server's rules on repetition count
+occurrences.
+"""
 GPUS_MAX = 256
+"""Largest number of GPUs; with eight error numbers each it bounds what is stored."""
 OVERLAP = 5
-"""Messages that are looked at again with the next ones: a loss may be told in several."""
+"""Number of messages that are parsed again with the next messages: a lost GPU may be reported in several lines."""
 RECOVERY_ACTION_CHANGED = 154
 _BOOT = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class Xid:
-    """One XID on one GPU, as it was last: `at_s` in seconds of the kernel's log, `count` in 24 hours up to then.
+    """One XID on one GPU at its last occurrence.
 
-    `gpu` is `dddd:bb:dd`, or "" where the log hides it; `action` is NVML's number, of an XID 154 alone. `bursts` is how
-    many occurrences `count` is, 0 where that is not known. `boot_id` is the earlier boot that it was logged under, ""
-    for the present one. An error of an NVSwitch (SXid) says whether it is `fatal`; of an XID that is None.
+    `at_s` is its time in seconds of the kernel log, `count` the number in the 24 hours before. `gpu` is `dddd:bb:dd`,
+    or "" if the log hides it. `action` is NVML's number of a recovery action; only XID 154 has it. `bursts` is the
+    number of occurrences in `count`, 0 if unknown. `boot_id` is the earlier boot it was logged under, "" for the
+    current boot. `fatal` is set only for an error of an NVSwitch (SXid); it is None for an XID.
     """
 
     xid: int
@@ -50,42 +56,43 @@ class Xid:
 
     @property
     def key(self) -> tuple[int, str, str, bool | None]:
+        """Return what identifies the error: its number, GPU, boot and kind."""
         return self.xid, self.gpu, self.boot_id, self.fatal
 
 
 @dataclass
-class _Past:
-    """What was seen of one number on one GPU: the times of its errors, and of the last of each occurrence."""
+class _XidHistory:
+    """The times of the errors of one number on one GPU, and the last time of each occurrence."""
 
     times: deque[float]
     bursts: deque[float]
 
     def add(self, at_s: float) -> None:
-        """Counts one more, and forgets what is older than a day."""
+        """Count one more error, and drop errors older than a day."""
         if self.bursts and at_s - self.bursts[-1] <= BURST_GAP_S:
             self.bursts[-1] = at_s
         else:
             self.bursts.append(at_s)
         self.times.append(at_s)
-        for kept in (self.times, self.bursts):
-            while kept[0] < at_s - DAY_S:
-                kept.popleft()
+        for times in (self.times, self.bursts):
+            while times[0] < at_s - DAY_S:
+                times.popleft()
 
 
 class KernelLogSensor:
-    """Follows the log. `unread` says why there is nothing to follow, None when there is."""
+    """Follows the kernel log. `unread` says why the log cannot be read; None if it can."""
 
-    def __init__(self, path: Path | None, journal: Journal) -> None:
-        self._path, self._journal = path, journal
+    def __init__(self, path: Path | None, log: AgentLog) -> None:
+        self._path, self._log = path, log
         self._descriptor: int | None = None
-        self._tail: list[Message] = []
+        self._tail: list[KernelMessage] = []
         self._rest = b""
         self._newest_s = -1.0
-        self._times: dict[tuple[int, str, bool | None], _Past] = {}
+        self._times: dict[tuple[int, str, bool | None], _XidHistory] = {}
         self.unread: str | None = None if path else "it is switched off"
 
-    def look(self) -> list[Xid]:
-        """The XIDs that were added since the last look, one entry for each."""
+    def poll(self) -> list[Xid]:
+        """Return the XIDs added since the last poll, one entry for each."""
         raw = self._added()
         if not raw:
             return []
@@ -93,12 +100,16 @@ class KernelLogSensor:
         self._rest = rest[-RECORD_BYTES_MAX:]
         added = parse(whole.decode("utf-8", errors="replace"), _BOOT)
         before, messages = find(self._tail), [*self._tail, *added]
-        found: Events = find(messages)
+        events_found: LoggedErrors = find(messages)
         self._tail = messages[-OVERLAP:]
-        events: list[XidEvent | SxidEvent] = [*found.xids[len(before.xids) :], *found.sxids[len(before.sxids) :]]
-        return [seen for event in sorted(events, key=_time) if (seen := self._seen(event))]
+        events: list[XidEvent | SxidEvent] = [
+            *events_found.xids[len(before.xids) :],
+            *events_found.sxids[len(before.sxids) :],
+        ]
+        return [seen for event in sorted(events, key=_time) if (seen := self._to_xid(event))]
 
     def close(self) -> None:
+        """Close the log."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -114,31 +125,31 @@ class KernelLogSensor:
         except OSError as error:
             self.close()
             self.unread = f"{self._path} cannot be read: {error.strerror or error}"
-            self._journal.once("kernel log", f"{self.unread}; XIDs go unseen")
+            self._log.once("kernel log", f"{self.unread}; XIDs go unseen")
             return b""
         self.unread = None
-        self._journal.over("kernel log", f"{self._path} can be read")
+        self._log.over("kernel log", f"{self._path} can be read")
         return raw
 
-    def _seen(self, event: XidEvent | SxidEvent) -> Xid | None:
+    def _to_xid(self, event: XidEvent | SxidEvent) -> Xid | None:
         if event.code < 1:
-            return None  # no error has this number
+            return None  # not a valid error number
         fatal = event.is_fatal if isinstance(event, SxidEvent) else None
         gpu = event.pci_bus_id or "" if isinstance(event, XidEvent) else ""
         at_s = (event.at - _BOOT).total_seconds() if event.at else clock.kernel_log_s()
         key = (event.code, gpu, fatal)
         if at_s <= self._newest_s and event.at and key in self._times and at_s in self._times[key].times:
-            return None  # the log was opened again, and begins where it always began
+            return None  # the log was opened again and starts at the boot
         self._newest_s = max(self._newest_s, at_s)
         if key not in self._times and len(self._times) >= GPUS_MAX * 8:
-            self._times.clear()  # nobody has so many: a log that somebody else writes
-        past = self._times.setdefault(key, _Past(deque(maxlen=REMEMBERED_MAX), deque(maxlen=REMEMBERED_MAX)))
+            self._times.clear()  # no instance has so many: the log is not the kernel's
+        past = self._times.setdefault(key, _XidHistory(deque(maxlen=REMEMBERED_MAX), deque(maxlen=REMEMBERED_MAX)))
         past.add(at_s)
-        told = fatal is None and event.code == RECOVERY_ACTION_CHANGED
-        action = number_changed_to(event.text) if told else None
+        has_action = fatal is None and event.code == RECOVERY_ACTION_CHANGED
+        action = number_changed_to(event.text) if has_action else None
         return Xid(event.code, gpu, len(past.times), at_s, action, len(past.bursts), fatal=fatal)
 
 
 def _time(event: XidEvent | SxidEvent) -> datetime:
-    """What orders events of both kinds; one without a time comes after those that have one, being the newest."""
+    """Return the sort key of an event. An event without a time is the newest, and is sorted last."""
     return event.at or datetime.max.replace(tzinfo=UTC)

@@ -1,7 +1,8 @@
-"""Keeps the child that asks NVML, and its deadline: whatever a GPU does, the heartbeat goes on.
+"""Manages the child process that reads NVML, and its deadline.
 
-One child at a time. Past the deadline it is killed, and what sleeps in the driver does not even die of that: it is
-left behind, and no other is started until the kernel has let go of it.
+A GPU that hangs does not stop the heartbeat. There is one child at a time. It is killed at its deadline. A process
+that sleeps in the driver does not end even then. It is left behind, and no other child is started until the kernel has
+removed it.
 """
 
 from __future__ import annotations
@@ -12,36 +13,36 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gpu_recovery_agent import clock
-from gpu_recovery_agent.journal import Journal
-from gpu_recovery_agent.sensors.asked_child import AskedChild
+from gpu_recovery_agent.log import AgentLog
+from gpu_recovery_agent.sensors.child.client import ChildProcess
 
-COMMAND = (sys.executable, "-m", "gpu_recovery_agent.sensors.nvml_child")
+COMMAND = (sys.executable, "-m", "gpu_recovery_agent.sensors.child.nvml")
 
 
 class NvmlSensor:
-    """Asks every `interval_s`; `look` never waits. `reading` is the last answer, None before the first; `gpus` the last
-    that told of GPUs.
+    """Reads NVML every `interval_s`; `poll` never waits.
 
-    `trouble` says what keeps it from answering, None when nothing does; `hung` that its deadline has passed.
+    `reading` is the last answer, None before the first; `gpus` is the last answer that contains GPUs. `trouble` says
+    why NVML cannot be read, None if it can. `hung` says that the deadline has passed.
     """
 
     def __init__(
         self,
         environment: Mapping[str, str],
-        journal: Journal,
+        log: AgentLog,
         *,
         interval_s: float,
         deadline_s: float,
         command: Sequence[str] = COMMAND,
         now: Callable[[], float] = clock.monotonic_s,
     ) -> None:
-        self._command, self._journal, self._now = command, journal, now
+        self._command, self._log, self._now = command, log, now
         self._environment = environment
         self._interval_s, self._deadline_s = interval_s, deadline_s
-        self._child: AskedChild | None = None
+        self._child: ChildProcess | None = None
         self._asked_at: float | None = None
         self._killed = False
-        self._next_at = self._heard_at = now()
+        self._next_at = self._answered_at = now()
         self.started = 0
         self.reading: dict[str, Any] | None = None
         self.gpus: dict[str, Any] | None = None
@@ -50,13 +51,16 @@ class NvmlSensor:
 
     @property
     def silent_s(self) -> float:
-        """Seconds since the last answer."""
-        return self._now() - self._heard_at
+        """Return seconds since the last answer."""
+        return self._now() - self._answered_at
 
-    def look(self) -> bool:
-        """Asks when it is time, and takes what has come. True when there is a new reading or a new trouble."""
+    def poll(self) -> bool:
+        """Ask if it is time, and take an answer that has arrived.
+
+        Return whether there is a new reading or a new trouble.
+        """
         if self._child is not None and (status := self._child.poll()) is not None:
-            return self._ended(status)
+            return self._handle_end(status)
         if self._child is None:
             if self._now() >= self._next_at:
                 self._ask()
@@ -70,51 +74,51 @@ class NvmlSensor:
         if not self._killed and self._now() - self._asked_at >= self._deadline_s:
             self._killed, self.hung = True, True
             self._child.kill()
-            self._journal.once("nvml", "NVML does not answer: its reader is killed, and asked again when it is gone")
+            self._log.once("nvml", "NVML does not answer: its reader is killed, and asked again when it is gone")
             return True
         return False
 
     def close(self) -> None:
-        """Ends the child without waiting for it."""
+        """End the child without waiting for it."""
         if self._child is not None:
             self._child.close()
 
     def _ask(self) -> None:
         try:
             if self._child is None:
-                self._child = AskedChild(self._command, self._environment)
+                self._child = ChildProcess(self._command, self._environment)
                 self._killed = False
                 self.started += 1
             self._child.ask(b"read")
             self._asked_at = self._now()
         except OSError as error:
             self.trouble = f"the reader of NVML cannot be asked: {error.strerror or error}"
-            self._journal.once("nvml", self.trouble)
+            self._log.once("nvml", self.trouble)
             self._next_at = self._now() + self._interval_s
 
     def _take(self) -> bool:
-        line = self._child.answer() if self._child is not None else None
-        return line is not None and self._heard(line)
+        line = self._child.read_response() if self._child is not None else None
+        return line is not None and self._handle_reading(line)
 
-    def _heard(self, line: bytes) -> bool:
+    def _handle_reading(self, line: bytes) -> bool:
         self._asked_at = None
         self._next_at = self._now() + self._interval_s
         try:
-            found = json.loads(line)
+            reading = json.loads(line)
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            found = {"error": {"code": None, "text": "the reader of NVML answers no JSON"}}
-        self._heard_at, self.hung = self._now(), False
-        self._journal.over("nvml", "NVML answers again")
-        self.reading, self.trouble = found, None
-        self.gpus = found if "gpus" in found else self.gpus
+            reading = None
+        if not isinstance(reading, dict):
+            reading = {"error": {"code": None, "text": "the reader of NVML answers no JSON"}}
+        self._answered_at, self.hung = self._now(), False
+        self._log.over("nvml", "NVML answers again")
+        self.reading, self.trouble = reading, None
+        self.gpus = reading if "gpus" in reading else self.gpus
         return True
 
-    def _ended(self, status: int) -> bool:
+    def _handle_end(self, status: int) -> bool:
         if not self._killed:
             self.trouble = f"the reader of NVML ended with {status}"
-            self._journal.once("nvml", self.trouble)
+            self._log.once("nvml", self.trouble)
         self._child, self._asked_at = None, None
         self._next_at = self._now() + self._interval_s
         return not self._killed

@@ -1,7 +1,7 @@
-"""What NVML says of the GPUs, field by field: a value, or null and the reason.
+"""Reads NVML field by field: for each field of a GPU a value, or null and the reason.
 
-Drivers, GPUs and releases of the binding differ in what they know; nothing that one of them does not know may cost the
-rest. Numbers of errors are NVML's: 14 corrupted InfoROM, 15 GPU lost, 16 reset required, 999 unknown.
+Drivers, GPUs and releases of the binding support different fields. A missing field must not cost the
+others. Error numbers are NVML's: 14 corrupted InfoROM, 15 GPU lost, 16 reset required, 999 unknown.
 """
 
 from __future__ import annotations
@@ -13,20 +13,27 @@ from typing import Any
 
 CORRUPTED_INFOROM, GPU_LOST, RESET_REQUIRED, UNKNOWN_ERROR = 14, 15, 16, 999
 RECOVERY_ACTION = 230
+"""NVML's field of the recovery action that the driver asks for."""
 GPUS_MAX, PROCESSES_MAX = 32, 256
 TEXT_MAX = 100
 LINK_TOTALS = {38: "crc_flit", 45: "crc_data", 52: "replay", 59: "recovery"}
-"""Fields that count over all links, up to NVLink 4."""
+"""Fields that count over all links of a GPU, up to NVLink 4."""
 LINK_FIELDS = {208: "receive", 211: "integrity", 213: "recovered", 214: "recovery_failed", 215: "recovery_events"}
-"""Fields that count for one link, from NVLink 5 on."""
+"""Fields that count for one link, since NVLink 5."""
 _VALUES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-"""The members of NVML's value, by its type."""
+"""Members of NVML's value union, by the type of the value."""
 _STRANGE = (AttributeError, TypeError, ValueError, OSError, ctypes.ArgumentError)
-"""What a binding of another release raises: a function, a structure or a text that it does not have."""
+"""Errors of a binding of another release, which lacks a function, a structure or a text."""
 
 
 def read(nvml: Any) -> dict[str, Any]:
-    """A reading of all GPUs: `driver`, `count`, `gpus`. `nvml` is the binding, initialised. Raises its NVMLError."""
+    """Return a reading of all GPUs: `driver`, `count`, `gpus`.
+
+    Raises NVMLError of the binding if it cannot list the GPUs.
+
+    Args:
+        nvml: the NVML binding, initialised.
+    """
     count = min(int(nvml.nvmlDeviceGetCount()), GPUS_MAX)
     driver = nvml.nvmlSystemGetDriverVersion()
     return {
@@ -37,7 +44,7 @@ def read(nvml: Any) -> dict[str, Any]:
 
 
 class _Gpu:
-    """One GPU. Once it is lost nothing more is asked of it: every further question may block for ever."""
+    """One GPU. Once the GPU is lost, no further call is made: every call may block for ever."""
 
     def __init__(self, nvml: Any, index: int) -> None:
         self._nvml, self._index = nvml, index
@@ -47,6 +54,7 @@ class _Gpu:
         self._lost = False
 
     def read(self) -> dict[str, Any]:
+        """Return the fields of the GPU, with `missing`: the reasons, each with the fields it concerns."""
         self._handle = self._asked("handle", lambda: self._nvml.nvmlDeviceGetHandleByIndex(self._index))
         if self._handle is not None:
             for name, ask in self._questions().items():
@@ -73,7 +81,10 @@ class _Gpu:
         return None
 
     def _questions(self) -> dict[str, Callable[[], Any]]:
-        """In this order: who it is and what it asks for come first, in case it is lost on the way."""
+        """Return the calls in their order.
+
+        Identity and recovery action come first, in case the GPU is lost in between.
+        """
         nvml, handle = self._nvml, self._handle
         return {
             "uuid": lambda: str(nvml.nvmlDeviceGetUUID(handle)),
@@ -103,7 +114,10 @@ class _Gpu:
         return self._fields([number])[0]
 
     def _fields(self, numbers: list[Any]) -> list[int]:
-        """The values of several fields, in one question. Raises NVMLError for the first that has none."""
+        """Return the values of several fields, read in one call.
+
+        Raises NVMLError for the first field without a value.
+        """
         values = []
         for value in self._nvml.nvmlDeviceGetFieldValues(self._handle, numbers):
             if value.nvmlReturn != 0:
@@ -117,35 +131,40 @@ class _Gpu:
         return sum(self._fields(asked))
 
     def _ecc(self) -> dict[str, Any]:
-        """Volatile counts begin with the driver's loading, aggregate ones with the GPU's life."""
+        """Return the ECC counters.
+
+        Volatile counters begin when the driver is loaded, aggregate counters with the life of the GPU.
+        """
         total = self._nvml.nvmlDeviceGetTotalEccErrors
-        found = {}
+        counters = {}
         for error, kind in (("corrected", 0), ("uncorrected", 1)):
             for life, counter in (("volatile", 0), ("aggregate", 1)):
                 name = f"{error}_{life}"
-                found[name] = self._asked(f"ecc.{name}", partial(total, self._handle, kind, counter))
-        return found
+                counters[name] = self._asked(f"ecc.{name}", partial(total, self._handle, kind, counter))
+        return counters
 
     def _sram(self) -> bool:
         status = self._nvml.c_nvmlEccSramErrorStatus_v1_t()
         status.version = self._nvml.nvmlEccSramErrorStatus_v1
-        # The binding hands on what it is given, and the library wants a pointer.
+        # The binding passes its argument on, and the library expects a pointer.
         self._nvml.nvmlDeviceGetSramEccErrorStatus(self._handle, ctypes.byref(status))
         return bool(status.bThresholdExceeded)
 
     def _remapped(self) -> dict[str, Any]:
         corrected, uncorrected, pending, failure = self._nvml.nvmlDeviceGetRemappedRows(self._handle)
         return {
-            "corrected": int(corrected), "uncorrected": int(uncorrected),
-            "pending": bool(pending), "failure": bool(failure),
-        }  # fmt: skip
+            "corrected": int(corrected),
+            "uncorrected": int(uncorrected),
+            "pending": bool(pending),
+            "failure": bool(failure),
+        }
 
     def _memory(self) -> dict[str, int]:
         memory = self._nvml.nvmlDeviceGetMemoryInfo(self._handle)
         return {"total": int(memory.total), "used": int(memory.used)}
 
     def _links(self) -> str:
-        """A digit for each link: 1 for one that is up."""
+        """Return one digit for each link: 1 for a link that is up."""
         states = ""
         for link in range(int(self._nvml.NVML_NVLINK_MAX_LINKS)):
             try:
@@ -153,24 +172,27 @@ class _Gpu:
             except self._nvml.NVMLError as error:
                 if not states or error.value == GPU_LOST:
                     raise
-                break  # it has this many links and no more
+                break  # the GPU has no further links
         return states
 
     def _link_errors(self) -> dict[str, int | None]:
-        found: dict[str, int | None] = {}
+        errors: dict[str, int | None] = {}
         for number, name in LINK_TOTALS.items():
-            found[name] = self._asked(f"link_errors.{name}", partial(self._field, number))
+            errors[name] = self._asked(f"link_errors.{name}", partial(self._field, number))
         up = [link for link, state in enumerate(self._found.get("links") or "") if state == "1"]
-        if up and None in found.values():  # the totals went with NVLink 5, and each link counts for itself
+        if up and None in errors.values():  # NVLink 5 has no totals: each link counts for itself
             for number, name in LINK_FIELDS.items():
                 asked = [(number, link) for link in up]
-                found[name] = self._asked(f"link_errors.{name}", partial(self._sum, asked))
-        return {name: count for name, count in found.items() if count is not None}
+                errors[name] = self._asked(f"link_errors.{name}", partial(self._sum, asked))
+        return {name: count for name, count in errors.items() if count is not None}
 
     def _processes(self) -> list[dict[str, int | None]]:
-        """Pids are the host's; an agent in a namespace of its own gets none it could use."""
-        found = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)[:PROCESSES_MAX]
+        """Return the compute processes.
+
+        Their pids belong to the host's PID namespace; in another namespace the agent cannot use them.
+        """
+        running = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle)[:PROCESSES_MAX]
         return [
-            {"pid": int(one.pid), "memory": None if one.usedGpuMemory is None else int(one.usedGpuMemory)}
-            for one in found
+            {"pid": int(process.pid), "memory": None if process.usedGpuMemory is None else int(process.usedGpuMemory)}
+            for process in running
         ]

@@ -1,52 +1,51 @@
-"""Orders carried to AWS: the implementation of `ports.Actions` that the functions use."""
+"""The implementation of `ports.Actions` that the functions use: calls to ECS, EC2, S3, SNS, EventBridge and SQS."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import cached_property
 from typing import Any
 
 from botocore.exceptions import ClientError
 
-from ..core.attempt import Plan
-from ..core.check import CheckOutcome, Verdict
-from ..core.commands import Channel, NotifyOperator, PublishEvent
-from ..core.errors import RecoveryError
-from ..core.events import InstanceObserved
-from ..core.instance.record import EcsStatus, Instance
-from ..core.job.record import Job
-from ..core.task import TaskFact
-from ..log_places import place_of
-from ..ports import Machine, MachineStatus, Refusal, TryAgainSoon, VerdictUnreadable
-from . import job_records, messages, requests
-from .api_sources import task_definition
-from .clients import THROTTLES, client
-from .ec2 import Ec2
-from .ecs import Ecs
-from .job_logs import AwsJobLogs
-from .settings import Settings
-from .task_facts import time_of
+from gpu_recovery.aws import job_archive, notification_requests
+from gpu_recovery.aws.clients import THROTTLES, client
+from gpu_recovery.aws.cluster_actions import ClusterActions
+from gpu_recovery.aws.container_logs import AwsJobLogs
+from gpu_recovery.aws.ec2 import Ec2
+from gpu_recovery.aws.ecs import Ecs, task_definition
+from gpu_recovery.aws.ecs_events import time_of
+from gpu_recovery.aws.ecs_requests import CheckTask, token, verdict_key
+from gpu_recovery.aws.settings import LambdaSettings
+from gpu_recovery.core.attempt import Plan
+from gpu_recovery.core.commands import Channel, NotifyOperator, PublishEvent
+from gpu_recovery.core.errors import RecoveryError
+from gpu_recovery.core.health_check import CheckOutcome, Verdict
+from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.log_location import place_of
+from gpu_recovery.ports.errors import TryAgainSoon, VerdictUnreadable
 
 
 class EventRefused(RecoveryError):
     """EventBridge took the request but not the event."""
 
 
-class AwsActions:
+class AwsActions(ClusterActions):
     """Every client is made when it is first needed: an event that changes nothing pays for none but DynamoDB's."""
 
-    def __init__(self, settings: Settings, clock: Callable[[], datetime]) -> None:
-        self.settings, self.clock = settings, clock
-
-    @cached_property
-    def ecs(self) -> Ecs:
-        return Ecs(client("ecs"), self.settings.cluster, self.clock)
-
-    @cached_property
-    def ec2(self) -> Ec2:
-        return Ec2(self.settings.managed_tag, self.clock)
+    def __init__(self, settings: LambdaSettings, clock: Callable[[], datetime]) -> None:
+        self.settings = settings
+        self.ecs = Ecs(settings.cluster, clock)
+        self.ec2 = Ec2(settings.managed_tag, clock)
+        self.check_task = CheckTask(
+            settings.check_task_definition,
+            settings.verdict_bucket,
+            settings.check_level,
+            settings.check_reserves_gpus,
+            min(settings.policy.check_timeout_s, settings.policy.verify_timeout_s),
+        )
 
     @cached_property
     def _sns(self) -> Any:
@@ -64,74 +63,8 @@ class AwsActions:
     def _s3(self) -> Any:
         return client("s3")
 
-    # -- tasks and instances -------------------------------------------------------------------------------------------
-
-    def run_ranks(self, job: Job, plan: Plan) -> tuple[str | Refusal, ...]:
-        return self.ecs.run_ranks(job, plan, self.ec2.private_ip(plan.instances[0]))
-
-    def run_check(self, instance: Instance, check_id: str, refusals: int) -> str | Refusal:
-        settings = self.settings
-        limit_s = min(settings.policy.check_timeout_s, settings.policy.verify_timeout_s)
-        check = requests.CheckTask(
-            settings.check_task_definition, settings.verdict_bucket, settings.check_level, settings.check_reserves_gpus,
-            limit_s,
-        )  # fmt: skip
-        return self.ecs.run(requests.check_request(settings.cluster, check, instance, check_id, refusals))
-
-    def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
-        self.ecs.stop_tasks(task_ids, reason)
-
-    def stop_task(self, task_id: str, reason: str) -> bool:
-        return self.ecs.stop_task(task_id, reason)
-
-    def tasks_started_by(self, started_by: str) -> tuple[str, ...]:
-        return self.ecs.tasks_started_by(started_by)
-
-    def describe_tasks(self, task_ids: Sequence[str]) -> tuple[TaskFact, ...]:
-        return self.ecs.describe_tasks(task_ids) if task_ids else ()
-
-    def running_tasks(
-        self, unreadable: list[Exception] | None = None, known: Collection[str] = ()
-    ) -> Iterable[TaskFact]:
-        return self.ecs.running_tasks(unreadable, known)
-
-    def tasks_on(self, instance: Instance) -> tuple[TaskFact, ...]:
-        return self.ecs.tasks_on(instance)
-
-    def machines(self, instance_ids: Sequence[str]) -> Mapping[str, Machine]:
-        return self.ec2.machines(instance_ids)
-
-    def machine_statuses(self, instance_ids: Sequence[str]) -> Mapping[str, MachineStatus]:
-        return self.ec2.machine_statuses(instance_ids)
-
-    def container_instances(self, unreadable: list[Exception] | None = None) -> Iterable[tuple[str, InstanceObserved]]:
-        return self.ecs.container_instances(unreadable)
-
-    def describe_instance(self, container_instance_id: str) -> tuple[str, InstanceObserved] | None:
-        return self.ecs.describe_instance(container_instance_id)
-
-    def drain(self, instance: Instance) -> None:
-        self.ecs.set_status(instance, EcsStatus.DRAINING)
-
-    def activate(self, instance: Instance) -> None:
-        self.ecs.set_status(instance, EcsStatus.ACTIVE)
-
-    def reboot(self, instance_id: str) -> Refusal | None:
-        return self.ec2.reboot(instance_id)
-
-    def replace(self, instance_id: str, group: str) -> Refusal | None:
-        return self.ec2.replace(instance_id, group)
-
-    def start(self, instance_id: str) -> Refusal | None:
-        return self.ec2.start(instance_id)
-
-    def deregister(self, container_instance_id: str) -> None:
-        self.ecs.deregister(container_instance_id)
-
-    # -- words out, words in -------------------------------------------------------------------------------------------
-
-    def verdict(self, check_id: str) -> Verdict | None:
-        key = requests.verdict_key(check_id)
+    def load_verdict(self, check_id: str) -> Verdict | None:
+        key = verdict_key(check_id)
         try:
             answer = self._s3.get_object(Bucket=self.settings.verdict_bucket, Key=key)
         except ClientError as error:
@@ -155,12 +88,14 @@ class AwsActions:
         if message.channel is Channel.CHAT:
             # A deployment that has given up its second topic has nobody left to tell there.
             if self.settings.chat_topic_arn:
-                self._sns.publish(**messages.chat_request(message, self.settings.chat_topic_arn, cluster))
+                self._sns.publish(**notification_requests.chat_request(message, self.settings.chat_topic_arn, cluster))
             return
-        self._sns.publish(**messages.mail_request(message, self.settings.topic_arn, cluster))
+        self._sns.publish(**notification_requests.mail_request(message, self.settings.topic_arn, cluster))
 
     def publish(self, event: PublishEvent, causation_id: str) -> None:
-        answer = self._events.put_events(Entries=[messages.event_entry(event, causation_id, self.settings.bus_name)])
+        answer = self._events.put_events(
+            Entries=[notification_requests.event_entry(event, causation_id, self.settings.bus_name)]
+        )
         if answer["FailedEntryCount"]:
             refused = answer["Entries"][0]
             if refused.get("ErrorCode") in THROTTLES:
@@ -169,16 +104,18 @@ class AwsActions:
 
     def poke_scheduler(self, key: str) -> None:
         self._sqs.send_message(
-            QueueUrl=self.settings.scheduler_queue_url, MessageBody=json.dumps({"key": key}),
-            MessageGroupId="scheduler", MessageDeduplicationId=requests.token(key),
-        )  # fmt: skip
+            QueueUrl=self.settings.scheduler_queue_url,
+            MessageBody=json.dumps({"key": key}),
+            MessageGroupId="scheduler",
+            MessageDeduplicationId=token(key),
+        )
 
     def record_submitted(self, job: Job, submitted: str) -> None:
-        self._s3.put_object(**job_records.submitted_request(self.settings.verdict_bucket, job.job_id, submitted))
+        self._s3.put_object(**job_archive.submitted_request(self.settings.verdict_bucket, job.job_id, submitted))
 
     def record_attempt(self, job: Job, plan: Plan, view: Mapping[str, Any]) -> None:
         settings = self.settings
-        request = job_records.attempt_request(settings.verdict_bucket, settings.cluster, job, plan, view)
+        request = job_archive.attempt_request(settings.verdict_bucket, settings.cluster, job, plan, view)
         self._s3.put_object(**request)
 
 
@@ -189,8 +126,10 @@ def parse_verdict(body: bytes, check_id: str) -> Verdict | None:
         if document.get("check_id") != check_id:
             return None
         return Verdict(
-            CheckOutcome(document["outcome"]), str(document.get("summary", "")), document.get("boot_id"),
+            CheckOutcome(document["outcome"]),
+            str(document.get("summary", "")),
+            document.get("boot_id"),
             time_of(document.get("booted_at")),
-        )  # fmt: skip
+        )
     except (ValueError, KeyError, AttributeError) as error:
         raise VerdictUnreadable(f"the document of {check_id} is no verdict: {error}") from error

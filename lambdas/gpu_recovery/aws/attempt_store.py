@@ -6,15 +6,16 @@ answer is the progress afterwards, so nothing need be read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..core.attempt import Plan, Progress
-from ..core.events import Checked
-from ..core.task import RankFailure
-from ..ports import Addition
-from .items import SCHEMA, decode, encode, item_of, reading
-from .job_store import JobStore
+from gpu_recovery.aws.dynamodb import Table
+from gpu_recovery.aws.item_codec import SCHEMA, decode, encode, item_of, reading
+from gpu_recovery.aws.job_store import JobStore
+from gpu_recovery.core.attempt import AttemptProgress, Plan
+from gpu_recovery.core.events import Checked
+from gpu_recovery.core.task import RankFailure
+from gpu_recovery.ports.values import ProgressUpdate
 
 
 def progress_key(job_id: str, attempt: int) -> str:
@@ -33,9 +34,13 @@ class AttemptStore(JobStore):
     def begin_attempt(self, plan: Plan) -> Plan:
         key = plan_key(plan.job_id, plan.attempt)
         progress = {
-            "job_id_rank": progress_key(plan.job_id, plan.attempt), "job_id": plan.job_id, "attempt": plan.attempt,
-            "world": len(plan.instances), "checked": {}, "schema": SCHEMA,
-        }  # fmt: skip
+            "job_id_rank": progress_key(plan.job_id, plan.attempt),
+            "job_id": plan.job_id,
+            "attempt": plan.attempt,
+            "world": len(plan.instances),
+            "checked": {},
+            "schema": SCHEMA,
+        }
         self.jobs.put(progress, "attribute_not_exists(job_id_rank)")
         if self.jobs.put({"job_id_rank": key, **item_of(plan)}, "attribute_not_exists(job_id_rank)"):
             return plan
@@ -43,13 +48,9 @@ class AttemptStore(JobStore):
 
     def load_plan(self, job_id: str, attempt: int) -> Plan | None:
         item = self.jobs.get(plan_key(job_id, attempt))
-        if item is None:
-            return None
-        with reading(f"plan {item['job_id_rank']}", item):
-            plan: Plan = decode(Plan, item)
-            return plan
+        return _plan(item) if item is not None else None
 
-    def load_progress(self, job_id: str, attempt: int) -> Progress | None:
+    def load_progress(self, job_id: str, attempt: int) -> AttemptProgress | None:
         item = self.jobs.get(progress_key(job_id, attempt))
         return _progress(item) if item else None
 
@@ -63,14 +64,14 @@ class AttemptStore(JobStore):
         key = plan_key(plan.job_id, plan.attempt)
         self.jobs.update(key, "SET task_ids = :t", "attribute_exists(job_id_rank)", {}, values)
 
-    def add_running(self, job_id: str, attempt: int, rank: int) -> Addition | None:
+    def add_running(self, job_id: str, attempt: int, rank: int) -> ProgressUpdate | None:
         known = "world > :r AND NOT contains(running, :r) AND NOT contains(stopped, :r)"
         after = self.jobs.update(
             progress_key(job_id, attempt), "ADD running :ranks", known, {}, {":r": rank, ":ranks": {rank}}
         )
-        return Addition(_progress(after)) if after else None
+        return ProgressUpdate(_progress(after)) if after else None
 
-    def add_stopped(self, job_id: str, attempt: int, rank: int, failure: RankFailure | None) -> Addition | None:
+    def add_stopped(self, job_id: str, attempt: int, rank: int, failure: RankFailure | None) -> ProgressUpdate | None:
         known = "world > :r AND NOT contains(stopped, :r)"
         change, values = "ADD stopped :ranks", {":r": rank, ":ranks": {rank}}
         if failure is not None:
@@ -82,20 +83,47 @@ class AttemptStore(JobStore):
         if after is None:
             return None
         progress = _progress(after)
-        return Addition(
+        return ProgressUpdate(
             progress, failure is not None and progress.failure is not None and progress.failure.rank == rank
         )
 
-    def add_checked(self, job_id: str, attempt: int, rank: int, result: Checked) -> Addition | None:
+    def add_checked(self, job_id: str, attempt: int, rank: int, result: Checked) -> ProgressUpdate | None:
         names, values = {"#r": str(rank)}, {":c": encode(result)}
         after = self.jobs.update(
-            progress_key(job_id, attempt), "SET checked.#r = :c",
-            "attribute_exists(world) AND attribute_not_exists(checked.#r)", names, values,
-        )  # fmt: skip
-        return Addition(_progress(after)) if after else None
+            progress_key(job_id, attempt),
+            "SET checked.#r = :c",
+            "attribute_exists(world) AND attribute_not_exists(checked.#r)",
+            names,
+            values,
+        )
+        return ProgressUpdate(_progress(after)) if after else None
 
 
-def _progress(item: Mapping[str, Any]) -> Progress:
+class DynamoAttemptHistory:
+    """`job_api.dependencies.AttemptHistory` on DynamoDB; `client` is a low-level boto3 DynamoDB client."""
+
+    def __init__(self, client: Any, job_table: str) -> None:
+        self.jobs = Table(client, job_table, "job_id_rank")
+
+    def of(self, job_id: str, attempts: Sequence[int]) -> Mapping[int, tuple[Plan | None, AttemptProgress | None]]:
+        keys = [key(job_id, number) for number in attempts for key in (plan_key, progress_key)]
+        found = self.jobs.get_all(keys)
+        return {
+            number: (
+                _plan(found[plan_key(job_id, number)]) if plan_key(job_id, number) in found else None,
+                _progress(found[progress_key(job_id, number)]) if progress_key(job_id, number) in found else None,
+            )
+            for number in attempts
+        }
+
+
+def _plan(item: Mapping[str, Any]) -> Plan:
+    with reading(f"plan {item['job_id_rank']}", item):
+        plan: Plan = decode(Plan, item)
+        return plan
+
+
+def _progress(item: Mapping[str, Any]) -> AttemptProgress:
     with reading(f"progress {item['job_id_rank']}", item):
-        progress: Progress = decode(Progress, item)
+        progress: AttemptProgress = decode(AttemptProgress, item)
         return progress

@@ -1,4 +1,4 @@
-"""The dead-letter queues in SQS, and giving their letters back: `redriving.DeadLetters` on AWS."""
+"""The dead-letter queues in SQS, and giving their letters back: `job_api.redrive.DeadLetters` on AWS."""
 
 from __future__ import annotations
 
@@ -8,17 +8,23 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from ..redriving import Grave, Letter, LetterRefused
-from . import requests
-from .clients import client
-from .settings import Settings, SettingsMissing
+from gpu_recovery.aws import ecs_requests
+from gpu_recovery.aws.clients import client
+from gpu_recovery.aws.settings import LambdaSettings, LambdaSettingsMissing
+from gpu_recovery.job_api.redrive import DeadLetter, DeadLetterQueue, DeadLetterRefused
 
 WAIT_S = 1
 """Without any wait SQS asks only some of its servers, and may say that a queue is empty which is not."""
-REFUSALS = frozenset({
-    "AccessDenied", "AccessDeniedException", "ResourceNotFoundException", "InvalidRequestContentException",
-    "RequestTooLargeException", "InvalidParameterValueException",
-})  # fmt: skip
+REFUSALS = frozenset(
+    {
+        "AccessDenied",
+        "AccessDeniedException",
+        "ResourceNotFoundException",
+        "InvalidRequestContentException",
+        "RequestTooLargeException",
+        "InvalidParameterValueException",
+    }
+)
 """Errors of Invoke that say no for good: no such function, none that we may call, nothing that it could take."""
 
 
@@ -35,24 +41,28 @@ def _lambda() -> Any:
 class AwsDeadLetters:
     """The queues that a function's environment names; SettingsMissing for one that it does not."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: LambdaSettings) -> None:
         self._urls = {
-            Grave.FAILED: settings.failed_queue_url, Grave.UNDELIVERED: settings.undelivered_queue_url,
-            Grave.SCHEDULER: settings.scheduler_dead_letters_url,
-        }  # fmt: skip
+            DeadLetterQueue.FAILED: settings.failed_queue_url,
+            DeadLetterQueue.UNDELIVERED: settings.undelivered_queue_url,
+            DeadLetterQueue.SCHEDULER: settings.scheduler_dead_letters_url,
+        }
         self._scheduler_url = settings.scheduler_queue_url
 
-    def depth(self, grave: Grave) -> int:
+    def depth(self, queue: DeadLetterQueue) -> int:
         names = ["ApproximateNumberOfMessages"]
-        answer = _sqs().get_queue_attributes(QueueUrl=self._url(grave), AttributeNames=names)
+        answer = _sqs().get_queue_attributes(QueueUrl=self._url(queue), AttributeNames=names)
         return int(answer["Attributes"][names[0]])
 
-    def receive(self, grave: Grave, most: int, held_s: int) -> Sequence[Letter]:
+    def receive(self, queue: DeadLetterQueue, most: int, held_s: int) -> Sequence[DeadLetter]:
         answer = _sqs().receive_message(
-            QueueUrl=self._url(grave), MaxNumberOfMessages=most, VisibilityTimeout=held_s, WaitTimeSeconds=WAIT_S,
+            QueueUrl=self._url(queue),
+            MaxNumberOfMessages=most,
+            VisibilityTimeout=held_s,
+            WaitTimeSeconds=WAIT_S,
             MessageAttributeNames=["All"],
-        )  # fmt: skip
-        return [_letter(grave, message) for message in answer.get("Messages", [])]
+        )
+        return [_dead_letter(queue, message) for message in answer.get("Messages", [])]
 
     def invoke(self, function_arn: str, payload: str) -> None:
         try:
@@ -60,25 +70,27 @@ class AwsDeadLetters:
         except ClientError as error:
             code = error.response["Error"]["Code"]
             if code in REFUSALS:
-                raise LetterRefused(f"Lambda does not take it ({code})") from error
+                raise DeadLetterRefused(f"Lambda does not take it ({code})") from error
             raise
 
-    def call_scheduler(self, letter: Letter) -> None:
+    def call_scheduler(self, letter: DeadLetter) -> None:
         _sqs().send_message(
-            QueueUrl=self._scheduler_url, MessageBody=letter.body, MessageGroupId="scheduler",
-            MessageDeduplicationId=requests.token("redrive", letter.message_id),
-        )  # fmt: skip
+            QueueUrl=self._scheduler_url,
+            MessageBody=letter.body,
+            MessageGroupId="scheduler",
+            MessageDeduplicationId=ecs_requests.token("redrive", letter.message_id),
+        )
 
-    def delete(self, letter: Letter) -> None:
-        _sqs().delete_message(QueueUrl=self._url(letter.grave), ReceiptHandle=letter.receipt)
+    def delete(self, letter: DeadLetter) -> None:
+        _sqs().delete_message(QueueUrl=self._url(letter.queue), ReceiptHandle=letter.receipt)
 
-    def _url(self, grave: Grave) -> str:
+    def _url(self, grave: DeadLetterQueue) -> str:
         if not self._urls[grave]:
-            raise SettingsMissing(f"this function is not told where the queue {grave} is")
+            raise LambdaSettingsMissing(f"this function is not told where the queue {grave} is")
         return self._urls[grave]
 
 
-def _letter(grave: Grave, message: dict[str, Any]) -> Letter:
+def _dead_letter(grave: DeadLetterQueue, message: dict[str, Any]) -> DeadLetter:
     told = message.get("MessageAttributes", {})
     attributes = {name: str(one.get("StringValue", "")) for name, one in told.items()}
-    return Letter(grave, message["MessageId"], message["Body"], attributes, message["ReceiptHandle"])
+    return DeadLetter(grave, message["MessageId"], message["Body"], attributes, message["ReceiptHandle"])

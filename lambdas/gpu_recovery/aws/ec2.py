@@ -12,44 +12,56 @@ from typing import Any
 
 from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
 
-from ..core.events import DepartureAnnounced, HealthReported
-from ..core.signals import DepartureKind, HealthKind, HealthStatus, MachineState
-from ..ports import Machine, MachineStatus, OutcomeUnknown, Refusal
-from .clients import ONCE, client
-from .event_fields import EventUnreadable
+from gpu_recovery.aws.clients import NO_RETRIES, client
+from gpu_recovery.aws.fields import EventUnreadable
+from gpu_recovery.core.events import DepartureAnnounced, HealthReported
+from gpu_recovery.core.health_signals import DepartureKind, Ec2InstanceState, HealthKind, HealthStatus
+from gpu_recovery.ports.errors import OutcomeUnknown
+from gpu_recovery.ports.values import Ec2Instance, Ec2InstanceStatus, Refusal
 
 FILTER_VALUES_MAX = 200
 STATUS_IDS_MAX = 100
 MAINTENANCE_TAG = "gpu-recovery:maintenance"
 """The tag by which a person keeps a machine from us for a while; `false` is as good as none."""
 GROUP_TAG = "aws:autoscaling:groupName"
-GONE = (MachineState.SHUTTING_DOWN, MachineState.TERMINATED)
+GONE = (Ec2InstanceState.SHUTTING_DOWN, Ec2InstanceState.TERMINATED)
 
 IMPAIRED_AT_LEAST = timedelta(minutes=5)
 """A status check of EC2 may fail for a minute under load: only what lasts is a word about the machine."""
 IN_TROUBLE = (
-    "Unavailable", "InternalError", "InternalFailure", "ServiceUnavailable", "ResourceContention",
-    "ScalingActivityInProgress", "RequestExpired",
-)  # fmt: skip
+    "Unavailable",
+    "InternalError",
+    "InternalFailure",
+    "ServiceUnavailable",
+    "ResourceContention",
+    "ScalingActivityInProgress",
+    "RequestExpired",
+)
 """Noes that say nothing about the instance, and not even whether the order was heard, as any that has HTTP 5xx."""
 SERVER_ERROR = 500
 NOT_NOW = (
-    "InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientReservedInstanceCapacity",
+    "InsufficientInstanceCapacity",
+    "InsufficientHostCapacity",
+    "InsufficientReservedInstanceCapacity",
     "IncorrectInstanceState",
-)  # fmt: skip
+)
 """Noes to StartInstances that pass: EC2 has no host of that kind to spare, or the machine has not stopped yet."""
 
 HEALTH = {
-    "ok": HealthStatus.OK, "impaired": HealthStatus.IMPAIRED, "insufficient-data": HealthStatus.INSUFFICIENT_DATA,
+    "ok": HealthStatus.OK,
+    "impaired": HealthStatus.IMPAIRED,
+    "insufficient-data": HealthStatus.INSUFFICIENT_DATA,
     "initializing": HealthStatus.INITIALIZING,
-}  # fmt: skip
+}
 """EC2's words for a status check; `not-applicable` is none, for the machine is off."""
 CHECKS = {"SystemStatus": HealthKind.SYSTEM_STATUS, "InstanceStatus": HealthKind.INSTANCE_STATUS}
 SCHEDULED = {
-    "instance-retirement": DepartureKind.RETIREMENT, "instance-stop": DepartureKind.RETIREMENT,
-    "instance-reboot": DepartureKind.MAINTENANCE, "system-reboot": DepartureKind.MAINTENANCE,
+    "instance-retirement": DepartureKind.RETIREMENT,
+    "instance-stop": DepartureKind.RETIREMENT,
+    "instance-reboot": DepartureKind.MAINTENANCE,
+    "system-reboot": DepartureKind.MAINTENANCE,
     "system-maintenance": DepartureKind.MAINTENANCE,
-}  # fmt: skip
+}
 """EC2's scheduled events. A machine that is to be stopped has a host that is given up."""
 OVER = ("[Completed]", "[Canceled]")
 """How the description of a scheduled event begins that is described for a week after its end."""
@@ -67,7 +79,7 @@ class Ec2:
 
     @cached_property
     def once(self) -> Any:
-        return client("ec2", ONCE)
+        return client("ec2", NO_RETRIES)
 
     @cached_property
     def client(self) -> Any:
@@ -84,29 +96,29 @@ class Ec2:
         answer = self.client.describe_instances(InstanceIds=[instance_id])
         return str(answer["Reservations"][0]["Instances"][0]["PrivateIpAddress"])
 
-    def machines(self, instance_ids: Sequence[str]) -> Mapping[str, Machine]:
-        found: dict[str, Machine] = {}
+    def describe(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2Instance]:
+        found: dict[str, Ec2Instance] = {}
         for some in _chunks(instance_ids, FILTER_VALUES_MAX):
             pages = self.client.get_paginator("describe_instances").paginate(
                 Filters=[{"Name": "instance-id", "Values": some}]
             )
             shown = [one for page in pages for group in page["Reservations"] for one in group["Instances"]]
-            found |= {str(one["InstanceId"]): self._machine(one) for one in shown}
+            found |= {str(one["InstanceId"]): self._ec2_instance(one) for one in shown}
         return found
 
-    def _machine(self, shown: Mapping[str, Any]) -> Machine:
+    def _ec2_instance(self, shown: Mapping[str, Any]) -> Ec2Instance:
         tags = {tag["Key"]: tag["Value"] for tag in shown.get("Tags", [])}
         key, value = self.managed_tag
-        return Machine(
+        return Ec2Instance(
             state=_state(shown["State"]),
-            handed_over=tags.get(key) == value,
-            kept_back=tags.get(MAINTENANCE_TAG, "false").strip().lower() != "false",
+            managed=tags.get(key) == value,
+            in_maintenance=tags.get(MAINTENANCE_TAG, "false").strip().lower() != "false",
             group=tags.get(GROUP_TAG, ""),
             # EC2 names a lifecycle (Spot, Capacity Block) only where the machine is not simply on demand.
             restartable=not shown.get("InstanceLifecycle") and shown.get("RootDeviceType") == "ebs",
         )
 
-    def machine_statuses(self, instance_ids: Sequence[str]) -> Mapping[str, MachineStatus]:
+    def describe_status(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2InstanceStatus]:
         shown = [one for some in _chunks(instance_ids, STATUS_IDS_MAX) for one in self._statuses(some)]
         return {str(one["InstanceId"]): status_of(one, self.clock()) for one in shown}
 
@@ -148,7 +160,7 @@ class Ec2:
         return None if refusal is not None and self._is_gone(instance_id) else refusal
 
     def _is_gone(self, instance_id: str) -> bool:
-        machine = self.machines((instance_id,)).get(instance_id)
+        machine = self.describe((instance_id,)).get(instance_id)
         return machine is None or machine.state in GONE
 
     def start(self, instance_id: str) -> Refusal | None:
@@ -180,18 +192,18 @@ def _chunks(instance_ids: Sequence[str], most: int) -> Iterator[list[str]]:
         yield list(instance_ids[start : start + most])
 
 
-def _state(shown: Mapping[str, Any]) -> MachineState:
+def _state(shown: Mapping[str, Any]) -> Ec2InstanceState:
     try:
-        return MachineState(shown["Name"])
+        return Ec2InstanceState(shown["Name"])
     except ValueError as error:
         raise EventUnreadable("State.Name", f"must be a state of an EC2 instance, not {shown['Name']!r}") from error
 
 
-def status_of(shown: Mapping[str, Any], now: datetime) -> MachineStatus:
+def status_of(shown: Mapping[str, Any], now: datetime) -> Ec2InstanceStatus:
     """Both status checks and the scheduled events of an item of DescribeInstanceStatus, as seen `now`."""
     health = [_health(kind, shown.get(key, {}), now) for key, kind in CHECKS.items()]
-    departures = [_departure(one, now) for one in shown.get("Events", []) if one.get("Code") in SCHEDULED]
-    return MachineStatus(_state(shown["InstanceState"]), tuple(one for one in health if one), tuple(departures))
+    departures = [_interruption(one, now) for one in shown.get("Events", []) if one.get("Code") in SCHEDULED]
+    return Ec2InstanceStatus(_state(shown["InstanceState"]), tuple(one for one in health if one), tuple(departures))
 
 
 def _health(kind: HealthKind, shown: Mapping[str, Any], now: datetime) -> HealthReported | None:
@@ -207,14 +219,18 @@ def _health(kind: HealthKind, shown: Mapping[str, Any], now: datetime) -> Health
     return HealthReported(at=now, kind=kind, status=status, since=now, sentence=sentence)
 
 
-def _departure(shown: Mapping[str, Any], now: datetime) -> DepartureAnnounced:
+def _interruption(shown: Mapping[str, Any], now: datetime) -> DepartureAnnounced:
     code, description = shown["Code"], shown.get("Description", "")
     leaves_at = shown.get("NotBefore") or now
     sentence = f"EC2 has scheduled {code} for {_minute(leaves_at)}"
     return DepartureAnnounced(
-        at=now, kind=SCHEDULED[code], source=shown.get("InstanceEventId") or code, leaves_at=leaves_at,
-        sentence=f"{sentence}: {description}" if description else sentence, called_off=description.startswith(OVER),
-    )  # fmt: skip
+        at=now,
+        kind=SCHEDULED[code],
+        source=shown.get("InstanceEventId") or code,
+        leaves_at=leaves_at,
+        sentence=f"{sentence}: {description}" if description else sentence,
+        called_off=description.startswith(OVER),
+    )
 
 
 def _minute(time: datetime) -> str:

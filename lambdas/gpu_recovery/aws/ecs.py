@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import Any
+from functools import cache, cached_property
+from typing import Any, Protocol
 
 from botocore.exceptions import ClientError
 
-from ..core.attempt import Plan
-from ..core.events import InstanceObserved
-from ..core.instance.record import EcsStatus, Instance
-from ..core.job.record import Job
-from ..core.task import TaskFact
-from ..ports import Refusal, TryAgainSoon
-from . import requests
-from .event_fields import EventUnreadable
-from .task_facts import instance_fact, task_fact
+from gpu_recovery.aws import ecs_requests
+from gpu_recovery.aws.clients import client
+from gpu_recovery.aws.ecs_events import instance_fact, task_fact
+from gpu_recovery.aws.fields import EventUnreadable
+from gpu_recovery.core.attempt import Plan
+from gpu_recovery.core.events import InstanceObserved
+from gpu_recovery.core.instance.record import EcsStatus, Instance
+from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.task import TaskFact
+from gpu_recovery.ports.errors import TryAgainSoon
+from gpu_recovery.ports.values import Refusal
 
 PARALLEL = 8
 """Calls at once: with 30 to 100 ms a call this stays under the 100 burst that ECS grants to writes."""
@@ -35,11 +38,43 @@ def in_parallel(work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
     return [one.result() for one in made]
 
 
-class Ecs:
-    """The cluster's ECS; `client` is a boto3 ECS client, `clock` stands in for times that ECS leaves out."""
+class EcsPages(Protocol):
+    """A boto3 paginator of one ECS operation."""
 
-    def __init__(self, client: Any, cluster: str, clock: Callable[[], datetime]) -> None:
-        self.client, self.cluster, self.clock = client, cluster, clock
+    def paginate(self, **params: Any) -> Iterable[Mapping[str, Any]]: ...
+
+
+class EcsClient(Protocol):
+    """The calls to ECS that `Ecs` makes: those of a boto3 ECS client, with its parameters, answers and errors."""
+
+    def run_task(self, **params: Any) -> dict[str, Any]: ...
+
+    def stop_task(self, **params: Any) -> dict[str, Any]: ...
+
+    def describe_tasks(self, **params: Any) -> dict[str, Any]: ...
+
+    def describe_container_instances(self, **params: Any) -> dict[str, Any]: ...
+
+    def update_container_instances_state(self, **params: Any) -> dict[str, Any]: ...
+
+    def deregister_container_instance(self, **params: Any) -> dict[str, Any]: ...
+
+    def get_paginator(self, operation: str, /) -> EcsPages: ...
+
+
+class Ecs:
+    """The cluster's ECS. The client is made when it is first needed.
+
+    clock: the time that stands in for times that ECS leaves out.
+    """
+
+    def __init__(self, cluster: str, clock: Callable[[], datetime]) -> None:
+        self.cluster, self.clock = cluster, clock
+
+    @cached_property
+    def client(self) -> EcsClient:
+        made: EcsClient = client("ecs")
+        return made
 
     def run(self, request: dict[str, Any]) -> str | Refusal:
         """The id of the task that `request` starts or, by its client token, has started before; or why not."""
@@ -51,12 +86,12 @@ class Ecs:
             return str(answer["tasks"][0]["taskArn"]).rsplit("/", 1)[-1]
         # One failure for each instance looked at: there may be a thousand, and one that passes is enough to ask again.
         reasons = list(dict.fromkeys(failure.get("reason", "no reason") for failure in answer["failures"]))
-        lasting = bool(reasons) and all(reason.startswith(requests.LASTING_FAILURES) for reason in reasons)
+        lasting = bool(reasons) and all(reason.startswith(ecs_requests.LASTING_FAILURES) for reason in reasons)
         return Refusal(", ".join(reasons) or "no reason", lasting)
 
     def run_ranks(self, job: Job, plan: Plan, master_ip: str) -> tuple[str | Refusal, ...]:
         def launch(rank: int) -> str | Refusal:
-            return self.run(requests.rank_request(self.cluster, job, plan, rank, master_ip))
+            return self.run(ecs_requests.rank_request(self.cluster, job, plan, rank, master_ip))
 
         return tuple(in_parallel(launch, range(len(plan.instances))))
 
@@ -177,3 +212,19 @@ def _refused_or_raised(error: ClientError) -> str | Refusal:
     if code in ("ClientException", "ClusterNotFoundException", "AccessDeniedException"):
         return Refusal(f"{code}: {message}", lasting=True)
     raise error
+
+
+@cache
+def _ecs() -> Any:
+    return client("ecs")
+
+
+def task_definition(name: str) -> Mapping[str, Any] | None:
+    """The ECS task definition `name` (family or family:revision); None if there is no active one."""
+    try:
+        definition: Mapping[str, Any] = _ecs().describe_task_definition(taskDefinition=name)["taskDefinition"]
+    except ClientError as error:
+        if error.response["Error"]["Code"] in ("ClientException", "InvalidParameterException"):
+            return None  # no such family, or a revision that no number of ECS can be
+        raise
+    return definition

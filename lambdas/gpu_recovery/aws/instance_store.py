@@ -11,18 +11,18 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from ..core.fleet import Fleet
-from ..core.instance.lemons import LemonSignal
-from ..core.instance.past import noticed
-from ..core.instance.record import Claim, EcsStatus, Instance, InstanceStatus
-from ..ports import StaleRecord
-from .items import decode, encode, item_of, readable, reading
-from .job_store import commands_list, commands_map
-from .tables import Put, Table, due_keys
+from gpu_recovery.aws.dynamodb import Put
+from gpu_recovery.aws.item_codec import decode, encode, item_of, readable, reading
+from gpu_recovery.aws.pending_commands import RecordTable, commands_list, commands_map, due_keys
+from gpu_recovery.core.fleet import Fleet
+from gpu_recovery.core.instance.fault_history import signal_at
+from gpu_recovery.core.instance.lemons import LemonSignal
+from gpu_recovery.core.instance.record import Claim, EcsStatus, Instance, InstanceStatus
+from gpu_recovery.ports.errors import StaleRecord
 
 FLEET = "fleet"
 """The key of the fleet's brakes: EC2 and ECS never give such an id."""
-CLAIM_TRIES = 5
+CLAIM_ATTEMPTS_MAX = 5
 LEFT = "gpus_left"
 """How many GPUs no claim holds: kept beside the claims, because a condition can compare but not add up."""
 
@@ -36,10 +36,10 @@ class InstanceStore:
     """The part of the store that keeps instances; see `ports.Store` for what each function promises."""
 
     def __init__(self, client: Any, table_name: str) -> None:
-        self.machines = Table(client, table_name, "container_inst_id")
+        self.table = RecordTable(client, table_name, "container_inst_id")
 
     def load_instance(self, instance_id: str) -> Instance | None:
-        return instance_in(self.machines.get(instance_id))
+        return instance_in(self.table.get(instance_id))
 
     def save_instance(self, instance: Instance, fleet: Fleet | None = None) -> Instance:
         saved = replace(instance, revision=instance.revision + 1)
@@ -48,12 +48,12 @@ class InstanceStore:
         if fleet is not None:
             puts.append(_put(_fleet_item(fleet), fleet.revision))
             read = f"{read}, or the fleet since revision {fleet.revision}"
-        if not self.machines.put_all(puts):
+        if not self.table.put_all(puts):
             raise StaleRecord(read)
         return saved
 
     def load_fleet(self) -> Fleet:
-        item = self.machines.get(FLEET)
+        item = self.table.get(FLEET)
         if item is None:
             return Fleet()
         with reading("the fleet's brakes", item):
@@ -61,49 +61,52 @@ class InstanceStore:
             return fleet
 
     def save_fleet(self, fleet: Fleet) -> Fleet:
-        if not self.machines.put_all([_put(_fleet_item(fleet), fleet.revision)]):
+        if not self.table.put_all([_put(_fleet_item(fleet), fleet.revision)]):
             raise StaleRecord(f"the fleet's brakes were written since revision {fleet.revision}")
         return replace(fleet, revision=fleet.revision + 1)
 
     def remember_registration(self, instance: Instance) -> None:
         alias = {"container_inst_id": instance.container_instance_id, "instance_id": instance.instance_id}
-        self.machines.put(alias, "attribute_not_exists(container_inst_id)")
+        self.table.put(alias, "attribute_not_exists(container_inst_id)")
 
-    def settle_instance(self, instance: Instance, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
-        left = [
-            replace(one, acting_until=deferred.get(one.command_id, one.acting_until))
-            for one in instance.commands
-            if one.command_id not in done
-        ]
-        due = due_keys(instance.instance_id, instance.deadline_at, instance.look_at, left)
-        self.machines.settle(instance.instance_id, instance.revision, due, done, deferred)
+    def remove_finished_instance_commands(
+        self, instance: Instance, done: Sequence[str], deferred: Mapping[str, datetime]
+    ) -> None:
+        self.table.remove_finished(instance.instance_id, instance, done, deferred)
 
     def load_instances(self, instance_ids: Sequence[str]) -> Mapping[str, Instance]:
-        found = self.machines.get_all(list(dict.fromkeys(instance_ids)))
+        found = self.table.get_all(list(dict.fromkeys(instance_ids)))
         read = readable(_instance, (item for item in found.values() if "status" in item), [])
         return {instance.instance_id: instance for instance in read}
 
     def claim_instance(self, instance_id: str, job_id: str, claim: Claim, epoch: int | None) -> bool:
         if epoch is None:
-            return self._claim_for_person(instance_id, job_id, claim)
+            return self._claim_for_operator(instance_id, job_id, claim)
         names = {"#c": "claims", "#j": job_id, "#rev": "revision", "#left": LEFT, "#s": "status"}
         values: dict[str, Any] = {
-            ":c": encode(claim), ":one": 1, ":nobody": "", ":g": claim.gpus, ":epoch": epoch, ":job": job_id,
-            ":available": InstanceStatus.AVAILABLE, ":active": EcsStatus.ACTIVE, ":none": {},
-        }  # fmt: skip
+            ":c": encode(claim),
+            ":one": 1,
+            ":nobody": "",
+            ":g": claim.gpus,
+            ":epoch": epoch,
+            ":job": job_id,
+            ":available": InstanceStatus.AVAILABLE,
+            ":active": EcsStatus.ACTIVE,
+            ":none": {},
+        }
         change = "SET #c.#j = :c, reserved_for = :nobody, #rev = #rev + :one, #left = if_not_exists(#left, gpus) - :g"
         free = (
             "#s = :available AND ecs_status = :active AND epoch = :epoch"
             " AND (reserved_for = :nobody OR reserved_for = :job) AND attribute_not_exists(#c.#j)"
             " AND (#left >= :g OR (attribute_not_exists(#left) AND #c = :none))"
         )
-        if self.machines.update(instance_id, change, free, names, encode(values)) is not None:
+        if self.table.update(instance_id, change, free, names, encode(values)) is not None:
             return True
         return self._has_claim(instance_id, job_id, claim, epoch)
 
-    def _claim_for_person(self, instance_id: str, job_id: str, claim: Claim) -> bool:
+    def _claim_for_operator(self, instance_id: str, job_id: str, claim: Claim) -> bool:
         """Whatever is left: they hold the GPUs already. Their next claim takes the place of the last."""
-        for _ in range(CLAIM_TRIES):
+        for _ in range(CLAIM_ATTEMPTS_MAX):
             instance = self.load_instances([instance_id]).get(instance_id)
             if instance is None:
                 return False
@@ -111,12 +114,16 @@ class InstanceStore:
             names = {"#c": "claims", "#j": job_id, "#rev": "revision", "#left": LEFT}
             left = instance.gpus_unclaimed - claim.gpus + (before.gpus if before is not None else 0)
             values: dict[str, Any] = {
-                ":c": encode(claim), ":one": 1, ":nobody": "", ":left": left, ":read": instance.revision,
-            }  # fmt: skip
+                ":c": encode(claim),
+                ":one": 1,
+                ":nobody": "",
+                ":left": left,
+                ":read": instance.revision,
+            }
             change = "SET #c.#j = :c, reserved_for = :nobody, #rev = #rev + :one, #left = :left"
-            if self.machines.update(instance_id, change, "#rev = :read", names, values) is not None:
+            if self.table.update(instance_id, change, "#rev = :read", names, values) is not None:
                 return True
-        raise StaleRecord(f"instance {instance_id} was written {CLAIM_TRIES} times while it was to be claimed")
+        raise StaleRecord(f"instance {instance_id} was written {CLAIM_ATTEMPTS_MAX} times while it was to be claimed")
 
     def _has_claim(self, instance_id: str, job_id: str, claim: Claim, epoch: int) -> bool:
         """Whether an earlier try of the same claim was heard, and the instance is still as it must be for it."""
@@ -131,9 +138,13 @@ class InstanceStore:
         )
 
     def release_instance(
-        self, instance_id: str, job_id: str, keep_claim: bool, attempt: int | None = None,
+        self,
+        instance_id: str,
+        job_id: str,
+        keep_claim: bool,
+        attempt: int | None = None,
         left_out_at: datetime | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         names = {"#rev": "revision", "#c": "claims", "#j": job_id}
         values: dict[str, Any] = {":one": 1}
         if not keep_claim:
@@ -144,18 +155,18 @@ class InstanceStore:
                 claimed += " AND #c.#j.#a <= :a"
             noted = ""
             if left_out_at is not None:
-                values[":seen"] = [encode(noticed(left_out_at, LemonSignal.LEFT_OUT))]
+                values[":seen"] = [encode(signal_at(left_out_at, LemonSignal.LEFT_OUT))]
                 names["#past"], values[":nothing"] = "past", []
                 noted = ", #past = list_append(if_not_exists(#past, :nothing), :seen)"
             change = f"SET #rev = #rev + :one, #left = #left + #c.#j.gpus{noted} REMOVE #c.#j"
-            counted = self.machines.update(instance_id, change, f"{claimed} AND attribute_exists(#left)", names, values)
+            counted = self.table.update(instance_id, change, f"{claimed} AND attribute_exists(#left)", names, values)
             if counted is None:  # nothing to give back, or an item of a release that did not count
                 change, uncounted = f"SET #rev = #rev + :one{noted} REMOVE #c.#j", "attribute_not_exists(#left)"
-                self.machines.update(instance_id, change, f"{claimed} AND {uncounted}", names, values)
+                self.table.update(instance_id, change, f"{claimed} AND {uncounted}", names, values)
         names = {"#rev": "revision"}
         values = {":one": 1, ":nobody": "", ":job": job_id}
         change = "SET #rev = #rev + :one, reserved_for = :nobody"
-        self.machines.update(instance_id, change, "reserved_for = :job", names, values)
+        self.table.update(instance_id, change, "reserved_for = :job", names, values)
 
     def instances_in(
         self, statuses: Sequence[InstanceStatus], unreadable: list[Exception] | None = None
@@ -164,17 +175,17 @@ class InstanceStore:
         items = (
             item
             for status in statuses
-            for item in self.machines.query("by_status", "#s = :s", names, {":s": status.value})
+            for item in self.table.query("by_status", "#s = :s", names, {":s": status.value})
         )
         found = readable(_instance, items, unreadable)
         return tuple({instance.instance_id: instance for instance in found}.values())
 
     def instance_of(self, container_instance_id: str) -> str | None:
-        item = self.machines.get(container_instance_id)
+        item = self.table.get(container_instance_id)
         return item.get("instance_id") if item else None
 
     def due_instances(self, now: datetime) -> Iterable[str]:
-        return self.machines.due(now)
+        return self.table.due(now)
 
 
 def _put(item: Mapping[str, Any], read: int) -> Put:

@@ -9,34 +9,27 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from ..core.job.record import Job, JobStatus
-from ..core.machine import Pending, QuotaChange
-from ..core.ray.placing import is_in_the_pool
-from ..ports import LISTED, CursorInvalid, JobPage
-from .items import decode, encode, from_iso, item_of, readable, reading
-from .line_store import ON_RAY, LineStore, line_keys
-from .tables import Put, Table, due_keys
+from gpu_recovery.aws.dynamodb import Put
+from gpu_recovery.aws.item_codec import decode, from_iso, item_of, readable, reading
+from gpu_recovery.aws.pending_commands import RecordTable, commands_list, commands_map, due_keys
+from gpu_recovery.aws.queue_store import ON_RAY, QueueStore, queue_keys
+from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.ray.placement import is_in_the_pool
+from gpu_recovery.core.state_machine import QuotaChange
+from gpu_recovery.ports.errors import CursorInvalid
+from gpu_recovery.ports.values import LISTED_STATUSES, JobPage
 
 KEY_BYTES_MAX = 2_048
 """The longest partition key that DynamoDB takes."""
 
 
-def commands_map(commands: Sequence[Pending]) -> dict[str, Any]:
-    """Pending commands as a map by id, so that one can be taken out whatever else changed."""
-    return {one.command_id: encode(one) for one in commands}
-
-
-def commands_list(stored: Mapping[str, Any]) -> tuple[Pending, ...]:
-    """Pending commands in the order they were given: by record version, then number."""
-    pending = [decode(Pending, one) for one in stored.values()]
-    return tuple(sorted(pending, key=lambda one: tuple(int(n) for n in one.command_id.split("/")[-2:])))
-
-
-class JobStore(LineStore):
+class JobStore(QueueStore):
     """The part of the store that keeps jobs; see `ports.Store` for what each function promises."""
 
+    jobs: RecordTable
+
     def __init__(self, client: Any, table_name: str) -> None:
-        self.jobs = Table(client, table_name, "job_id_rank")
+        self.jobs = RecordTable(client, table_name, "job_id_rank")
 
     def create_job(self, job: Job, submitted: str) -> bool:
         if not self.jobs.put(_item(replace(job, revision=1)), "attribute_not_exists(job_id_rank)"):
@@ -61,14 +54,8 @@ class JobStore(LineStore):
         self.put_job(Put(_item(saved), "revision = :read", {":read": job.revision}), job.job_id, quota)
         return saved
 
-    def settle_job(self, job: Job, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
-        left = [
-            replace(one, acting_until=deferred.get(one.command_id, one.acting_until))
-            for one in job.commands
-            if one.command_id not in done
-        ]
-        due = due_keys(job.job_id, job.deadline_at, job.look_at, left)
-        self.jobs.settle(job.job_id, job.revision, due, done, deferred)
+    def remove_finished_job_commands(self, job: Job, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
+        self.jobs.remove_finished(job.job_id, job, done, deferred)
 
     def jobs_in(
         self, statuses: Sequence[JobStatus], limit: int, unreadable: list[Exception] | None = None
@@ -87,7 +74,7 @@ class JobStore(LineStore):
     def list_jobs(
         self, status: JobStatus | None, limit: int, cursor: str | None, unreadable: list[Exception] | None = None
     ) -> JobPage:
-        statuses = (status,) if status else LISTED
+        statuses = (status,) if status else LISTED_STATUSES
         at, start = _read_cursor(cursor) if cursor else (statuses[0], None)
         if at not in statuses:
             raise CursorInvalid("the cursor belongs to another listing")
@@ -118,7 +105,7 @@ def _item(job: Job) -> dict[str, Any]:
     item = item_of(job)
     item["commands"] = commands_map(job.commands)
     due = due_keys(job.job_id, job.deadline_at, job.look_at, job.commands)
-    return {**item, "job_id_rank": job.job_id, **due, **line_keys(job)}
+    return {**item, "job_id_rank": job.job_id, **due, **queue_keys(job)}
 
 
 def _job(item: Mapping[str, Any]) -> Job:

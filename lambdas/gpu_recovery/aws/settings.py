@@ -8,17 +8,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ..core.errors import RecoveryError
-from ..core.job.adoption import Adoption
-from ..core.policy import RecoveryPolicy, policy_from
+from gpu_recovery.core.errors import RecoveryError
+from gpu_recovery.core.job.adoption import Adoption
+from gpu_recovery.core.policy import RecoveryPolicy, policy_from
 
 
-class SettingsMissing(RecoveryError):
+class LambdaSettingsMissing(RecoveryError):
     """A variable that a function cannot do without, or one with a value it cannot have."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class LambdaSettings:
     """The environment of every function; the names of the first five are fixed by seed 001."""
 
     job_table: str
@@ -47,19 +47,21 @@ class Settings:
     """Its name."""
 
     @classmethod
-    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> LambdaSettings:
         """The settings of `environment`; SettingsMissing names the first variable that is not right."""
 
         def need(name: str) -> str:
             value = environment.get(name, "")
             if not value:
-                raise SettingsMissing(f"environment variable {name} is not set")
+                raise LambdaSettingsMissing(f"environment variable {name} is not set")
             return value
 
         def one_of(name: str, default: str, allowed: tuple[str, ...]) -> str:
             value = environment.get(name, default)
             if value not in allowed:
-                raise SettingsMissing(f"environment variable {name} must be one of {', '.join(allowed)}, not {value!r}")
+                raise LambdaSettingsMissing(
+                    f"environment variable {name} must be one of {', '.join(allowed)}, not {value!r}"
+                )
             return value
 
         return cls(
@@ -95,9 +97,9 @@ def _policy(text: str) -> RecoveryPolicy:
     try:
         settings = json.loads(text)
     except json.JSONDecodeError as error:
-        raise SettingsMissing(f"environment variable RECOVERY_POLICY is not JSON: {error}") from error
+        raise LambdaSettingsMissing(f"environment variable RECOVERY_POLICY is not JSON: {error}") from error
     if not isinstance(settings, dict):
-        raise SettingsMissing("environment variable RECOVERY_POLICY must be a JSON object")
+        raise LambdaSettingsMissing("environment variable RECOVERY_POLICY must be a JSON object")
     return policy_from(settings)
 
 
@@ -109,11 +111,13 @@ def _with_stale_s(policy: RecoveryPolicy, text: str) -> RecoveryPolicy:
     if not text:
         return policy
     if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
-        raise SettingsMissing(
+        raise LambdaSettingsMissing(
             f"environment variable GPUTASKER_TASK_HEARTBEAT_STALE_SECONDS must be whole seconds, not {text[:40]!r}"
         )
     stale_s = int(text)
     return replace(
-        policy, heartbeat_stale_s=stale_s, unreachable_s=min(policy.unreachable_s, stale_s),
+        policy,
+        heartbeat_stale_s=stale_s,
+        unreachable_s=min(policy.unreachable_s, stale_s),
         suspect_s=min(policy.suspect_s, stale_s),
-    )  # fmt: skip
+    )

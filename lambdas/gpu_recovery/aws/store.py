@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from .beat_store import BeatStore
-from .lock_store import LockStore
-from .report_store import ReportStore
+from gpu_recovery.aws.gpu_lock_store import LockStore
+from gpu_recovery.aws.heartbeat_store import HeartbeatStore
+from gpu_recovery.aws.observation_store import ObservationStore
 
 
-class DynamoStore(ReportStore, LockStore, BeatStore):
+class DynamoStore(ObservationStore, LockStore, HeartbeatStore):
     """`ports.Store` on two DynamoDB tables; `client` is a low-level boto3 DynamoDB client."""
 
     def __init__(self, client: Any, job_table: str, instance_table: str) -> None:
-        ReportStore.__init__(self, client, job_table)
-        BeatStore.__init__(self, client, instance_table)
+        ObservationStore.__init__(self, client, job_table)
+        HeartbeatStore.__init__(self, client, instance_table)

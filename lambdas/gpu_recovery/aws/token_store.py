@@ -7,59 +7,80 @@ token ends by its date, and what is left of it are some hundred bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any, Generic
+from typing import Any
 
-from ..core.instance.record import Instance
-from ..ports import StaleRecord
-from ..tokens import KeptList, KeptToken, NodeToken, TokenList
-from ..user_tokens import UserToken, UserTokenList
-from .instance_store import instance_in
-from .items import decode, item_of, reading
-from .tables import Put, Table
+from gpu_recovery.auth.roles import Role
+from gpu_recovery.auth.tokens import Token, TokenKind, TokenList
+from gpu_recovery.aws.dynamodb import Put, Table
+from gpu_recovery.aws.instance_store import instance_in
+from gpu_recovery.aws.item_codec import decode, encode, item_of, reading
+from gpu_recovery.core.instance.record import Instance
+from gpu_recovery.ports.errors import StaleRecord
 
 
-class _DynamoTokens(Generic[KeptList, KeptToken]):
-    """`tokens.KeepsTokens` for one kind of token; `word` is what the keys of its items begin with."""
+class _DynamoTokens:
+    """`tokens.TokenStore` on DynamoDB. `word` is what the keys of its items begin with.
 
-    def __init__(self, items: Table, word: str, kept: type[KeptToken], listing: type[KeptList]) -> None:
-        self.items, self._word, self._kept, self._listing = items, word, kept, listing
+    An item names the holder `instance_id` or `user`. The item of a user's token has a role besides.
+    """
 
-    def load_token(self, token_id: str) -> KeptToken | None:
+    def __init__(self, items: Table, kind: TokenKind, word: str) -> None:
+        self.items, self.kind, self._word = items, kind, word
+
+    def load_token(self, token_id: str) -> Token | None:
+        """Return the token with this id; None if there is none. Raises ItemUnreadable."""
         item = self.items.get(self.key_of(token_id))
         return None if item is None else self.token_of(token_id, item)
 
-    def token_of(self, token_id: str, item: Mapping[str, Any]) -> KeptToken:
-        """The token that an item holds. Raises ItemUnreadable."""
-        with reading(f"token {token_id}", item):
-            found: KeptToken = decode(self._kept, item)
+    def token_of(self, token_id: str, item: Mapping[str, Any]) -> Token:
+        """Return the token that an item holds. Raises ItemUnreadable."""
+        is_user = self.kind is TokenKind.USER
+        with reading(f"token {token_id}", item, self.kind.holder_field, *(("role",) if is_user else ())):
+            role = Role(item["role"]) if is_user else None
+            named = {**item, "kind": self.kind, "holder": item[self.kind.holder_field], "role": role}
+            found: Token = decode(Token, named)
             return found
 
     def key_of(self, token_id: str) -> str:
-        """Under which key a token is kept."""
+        """Return the key of a token's item."""
         return f"{self._word}#{token_id}"
 
-    def load_tokens(self, holder: str) -> KeptList:
+    def load_tokens(self, holder: str) -> TokenList:
+        """Return the tokens of `holder`; an empty list if there are none. Raises ItemUnreadable."""
         item = self.items.get(self._list_key(holder))
         if item is None:
-            make: Any = self._listing
-            empty: KeptList = make(holder)
-            return empty
-        with reading(f"the tokens of {holder}", item):
-            found: KeptList = decode(self._listing, item)
-            return found
+            return TokenList(self.kind, holder)
+        with reading(f"the tokens of {holder}", item, self.kind.holder_field):
+            tokens = tuple(self.token_of(one["token_id"], one) for one in item.get("tokens", ()))
+            return TokenList(self.kind, item[self.kind.holder_field], tokens, int(item.get("revision", 0)))
 
-    def save_token(self, listed: KeptList, changed: KeptToken) -> None:
-        record: Any = listed
-        saved = replace(record, revision=listed.revision + 1)
+    def save_token(self, listed: TokenList, changed: Token) -> None:
+        """Save a list and the one token in it that is new or changed: both or neither. Raises StaleRecord."""
+        saved = {
+            self.kind.holder_field: listed.holder,
+            "tokens": [self._written(one) for one in listed.tokens],
+            "revision": listed.revision + 1,
+        }
         # Nothing but a token is written over, and the list's condition is that of both: a token is in one list only.
         anything = f"attribute_not_exists({self.items.key}) OR attribute_exists(digest)"
         puts = (
             self._put(item_of(saved), self._list_key(listed.holder), listed.revision),
-            Put(item_of(changed) | {self.items.key: self.key_of(changed.token_id)}, anything),
+            Put(self.item_of_token(changed), anything),
         )
         if not self.items.put_all(puts):
             raise StaleRecord(f"the tokens of {listed.holder} were written since revision {listed.revision}")
+
+    def item_of_token(self, token: Token) -> dict[str, Any]:
+        """Return the whole item of a token, with its key."""
+        return item_of(self._written(token)) | {self.items.key: self.key_of(token.token_id)}
+
+    def _written(self, token: Token) -> dict[str, Any]:
+        """Return what an item and a list hold of a token."""
+        fields = encode(token)
+        holder, role = fields.pop("holder"), fields.pop("role")
+        del fields["kind"]
+        of_user = {"role": role} if self.kind is TokenKind.USER else {}
+        return {"token_id": fields.pop("token_id"), self.kind.holder_field: holder, **of_user, **fields}
 
     def _put(self, item: Mapping[str, Any], key: str, read: int) -> Put:
         condition = "revision = :read" if read else f"attribute_not_exists({self.items.key})"
@@ -69,17 +90,17 @@ class _DynamoTokens(Generic[KeptList, KeptToken]):
         return f"{self._word}s#{holder}"
 
 
-class DynamoTokenStore(_DynamoTokens[TokenList, NodeToken]):
-    """`tokens.TokenStore` in the table of instances; `client` is a low-level boto3 DynamoDB client."""
+class DynamoTokenStore(_DynamoTokens):
+    """The tokens of instances, in the table of instances; `client` is a low-level boto3 DynamoDB client."""
 
     def __init__(self, client: Any, table_name: str) -> None:
-        super().__init__(Table(client, table_name, "container_inst_id"), "token", NodeToken, TokenList)
+        super().__init__(Table(client, table_name, "container_inst_id"), TokenKind.NODE, "token")
 
 
-class TokensWithInstances:
-    """`door.FindsTokens` of nodes: where the record of its instance is wanted, a token is read together with it.
+class NodeTokensWithInstance:
+    """`tokens.TokenLookup` of instances: reads a token together with its instance's record where that is wanted.
 
-    wanted: whether the record of an instance is. seen: gets it, None where there is none.
+    wanted: whether the record of an instance is wanted. seen: receives the record, None if there is none.
     """
 
     def __init__(
@@ -88,7 +109,7 @@ class TokensWithInstances:
         self._tokens, self._wanted, self._seen = tokens, wanted, seen
         self._whose: dict[str, str] = {}
 
-    def load_token(self, token_id: str) -> NodeToken | None:
+    def load_token(self, token_id: str) -> Token | None:
         """As the store of tokens."""
         instance_id = self._whose.get(token_id)
         if instance_id is None or not self._wanted(instance_id):
@@ -99,12 +120,12 @@ class TokensWithInstances:
             self._seen(instance_id, instance_in(items.get(instance_id)))
             found = self._tokens.token_of(token_id, items[key]) if key in items else None
         if found is not None:
-            self._whose[token_id] = found.instance_id
+            self._whose[token_id] = found.holder
         return found
 
 
-class DynamoUserTokenStore(_DynamoTokens[UserTokenList, UserToken]):
-    """`user_tokens.UserTokenStore` in the table of jobs."""
+class DynamoUserTokenStore(_DynamoTokens):
+    """The tokens of users, in the table of jobs; `client` is a low-level boto3 DynamoDB client."""
 
     def __init__(self, client: Any, table_name: str) -> None:
-        super().__init__(Table(client, table_name, "job_id_rank"), "user-token", UserToken, UserTokenList)
+        super().__init__(Table(client, table_name, "job_id_rank"), TokenKind.USER, "user-token")

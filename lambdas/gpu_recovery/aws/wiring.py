@@ -9,17 +9,17 @@ from typing import Any
 
 from aws_lambda_powertools import Logger, Metrics
 
-from ..acts.of_ray import FromAfar
-from ..core.commands import Channel
-from ..recovery import Recovery
-from .actions import AwsActions
-from .clients import client
-from .ecs import in_parallel
-from .journal import LogJournal
-from .ray_queue import RayQueue
-from .settings import Settings
-from .store import DynamoStore
-from .token_store import DynamoTokenStore
+from gpu_recovery.aws.actions import AwsActions
+from gpu_recovery.aws.clients import client
+from gpu_recovery.aws.decision_log import PowertoolsDecisionLog
+from gpu_recovery.aws.ecs import in_parallel
+from gpu_recovery.aws.ray_client import RayQueue
+from gpu_recovery.aws.settings import LambdaSettings
+from gpu_recovery.aws.store import DynamoStore
+from gpu_recovery.aws.token_store import DynamoTokenStore
+from gpu_recovery.core.commands import Channel
+from gpu_recovery.execution.ray import QueuedRayCommands
+from gpu_recovery.recovery import Recovery
 
 # Most invocations change no status and so count nothing; that is no reason for a warning each time.
 warnings.filterwarnings("ignore", message="No application metrics to publish")
@@ -33,9 +33,9 @@ def utc_now() -> datetime:
 
 
 @cache
-def settings() -> Settings:
+def settings() -> LambdaSettings:
     """The function's environment, read once."""
-    return Settings.from_environment()
+    return LambdaSettings.from_environment()
 
 
 @cache
@@ -62,8 +62,13 @@ def recovery() -> Recovery:
     told = settings()
     store = DynamoStore(dynamodb(), told.job_table, told.instance_table)
     return Recovery(
-        store=store, actions=AwsActions(told, utc_now), policy=told.policy, clock=utc_now,
-        journal=LogJournal(logger, metrics), adoption=told.adoption, each=in_parallel,
+        store=store,
+        actions=AwsActions(told, utc_now),
+        policy=told.policy,
+        clock=utc_now,
+        decision_log=PowertoolsDecisionLog(logger, metrics),
+        adoption=told.adoption,
+        for_each=in_parallel,
         channels=(Channel.MAIL, Channel.CHAT) if told.chat_topic_arn else (Channel.MAIL,),
-        ray=FromAfar(ray_queue()) if told.ray_queue_url else None,
-    )  # fmt: skip
+        ray=QueuedRayCommands(ray_queue()) if told.ray_queue_url else None,
+    )

@@ -8,12 +8,15 @@ what was never told because somebody died in between.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from .events import AllRanksRunning, AllRanksStopped, Checked, InstancesChecked, JobEvent, RankFailed
-from .job.record import JobStatus
-from .task import RankFailure
+from gpu_recovery.core import commands, events
+from gpu_recovery.core.events import AllRanksRunning, AllRanksStopped, Checked, InstancesChecked, JobEvent, RankFailed
+from gpu_recovery.core.instance.record import Instance
+from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
+from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.task import RankFailure
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class AttemptProgress:
     """What is known of an attempt's ranks; `checked` is by rank number. A set never shrinks.
 
     own_ends: how many of those that have ended did not succeed, without having been stopped.
@@ -79,14 +82,14 @@ class Progress:
         return tuple(filter(None, task_ids))
 
 
-def news_of_running(after: Progress, at: datetime) -> JobEvent | None:
+def running_event(after: AttemptProgress, at: datetime) -> JobEvent | None:
     """The event that a rank's start makes: the completing one says that all run."""
     if after.all_running and not after.all_stopped and after.failure is None:
         return AllRanksRunning(at=at, attempt=after.attempt)
     return None
 
 
-def news_of_stopped(after: Progress, first_failure: bool, at: datetime) -> JobEvent | None:
+def stopped_event(after: AttemptProgress, first_failure: bool, at: datetime) -> JobEvent | None:
     """The event that a rank's end makes: the completing one, else the first failure, else none."""
     if after.all_stopped:
         return AllRanksStopped(at=at, attempt=after.attempt, failure=after.failure, own_ends=after.own_ends)
@@ -95,8 +98,8 @@ def news_of_stopped(after: Progress, first_failure: bool, at: datetime) -> JobEv
     return None
 
 
-def untold(
-    status: JobStatus, progress: Progress, plan: Plan, at: datetime, heard_again: bool = False
+def missed_event(
+    status: JobStatus, progress: AttemptProgress, plan: Plan, at: datetime, contact_restored: bool = False
 ) -> JobEvent | None:
     """What the progress holds and a job in `status` has not heard: the loss of whoever died between the two.
 
@@ -106,12 +109,40 @@ def untold(
         if not progress.all_checked:
             return None
         results = progress.results(plan)
-        return InstancesChecked(at=at, attempt=plan.attempt, results=results, heard_again=heard_again)
+        return InstancesChecked(at=at, attempt=plan.attempt, results=results, heard_again=contact_restored)
     if status is JobStatus.STOPPING:
-        return news_of_stopped(progress, False, at)
+        return stopped_event(progress, False, at)
     if status in (JobStatus.SUBMITTING, JobStatus.SUBMITTED, JobStatus.RUNNING, JobStatus.LOST):
-        ended = news_of_stopped(progress, True, at)
+        ended = stopped_event(progress, True, at)
         if ended is None and status not in (JobStatus.RUNNING, JobStatus.LOST):
-            return news_of_running(progress, at)
+            return running_event(progress, at)
         return ended
     return None
+
+
+def undelivered_event(
+    job: Job, progress: AttemptProgress, plan: Plan, policy: RecoveryPolicy, now: datetime
+) -> events.JobEvent | None:
+    """The event that the attempt's progress holds and `job` has not received; None if there is none.
+
+    A failure that an observed job has recorded counts as received. While a command collects evidence again there is
+    none: the function that carries out the command delivers what follows, or has died of it.
+    """
+    hears = any(isinstance(one.command, commands.GatherEvidence) for one in job.commands)
+    if hears and job.heard_again == job.attempt:
+        return None
+    news = missed_event(job.status, progress, plan, now, contact_restored=job.heard_again == job.attempt)
+    heard = job.is_observed(policy) and job.failure is not None and isinstance(news, events.RankFailed)
+    return None if heard else news
+
+
+def with_awaited_flag(record: Job | Instance, event: events.InstanceEvent) -> events.InstanceEvent:
+    """Return the event to deliver. If the job has moved on since it asked, mark the event as `awaited=False`.
+
+    A check is awaited while the job diagnoses or recovers, a repair until the job has ended.
+    """
+    if not isinstance(record, Job) or not isinstance(event, events.CheckRequested | events.RepairRequested):
+        return event
+    checked = (JobStatus.DIAGNOSING, JobStatus.RECOVERING)
+    waits = record.status in checked if isinstance(event, events.CheckRequested) else record.status not in TERMINAL
+    return event if waits and record.attempt == event.attempt else replace(event, awaited=False)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from .events import CheckRequested, InstanceEvent, JobEvent
+from gpu_recovery.core.events import CheckRequested, InstanceEvent, JobEvent
 
 # -- of a job ----------------------------------------------------------------------------------------------------------
 
@@ -245,11 +245,36 @@ class PublishEvent:
 
 
 JOB_COMMANDS = (
-    LaunchAttempt, ClaimInstance, StopAttempt, SuspendAttempt, EndRanks, ObserveAttempt, GatherEvidence,
-    CheckInstances, TellInstance, ReleaseInstances, PokeScheduler, RecordAttempt, NotifyOperator, PublishEvent,
-)  # fmt: skip
+    LaunchAttempt,
+    ClaimInstance,
+    StopAttempt,
+    SuspendAttempt,
+    EndRanks,
+    ObserveAttempt,
+    GatherEvidence,
+    CheckInstances,
+    TellInstance,
+    ReleaseInstances,
+    PokeScheduler,
+    RecordAttempt,
+    NotifyOperator,
+    PublishEvent,
+)
 INSTANCE_COMMANDS = (
-    RunCheck, StopCheck, ObserveCheck, ObserveInstance, DrainInstance, ActivateInstance, RebootInstance,
-    ReplaceInstance, StartInstance, DeregisterInstance, TellJob, ReportCheck, ConfirmEnd, PokeScheduler,
-    NotifyOperator, PublishEvent,
-)  # fmt: skip
+    RunCheck,
+    StopCheck,
+    ObserveCheck,
+    ObserveInstance,
+    DrainInstance,
+    ActivateInstance,
+    RebootInstance,
+    ReplaceInstance,
+    StartInstance,
+    DeregisterInstance,
+    TellJob,
+    ReportCheck,
+    ConfirmEnd,
+    PokeScheduler,
+    NotifyOperator,
+    PublishEvent,
+)

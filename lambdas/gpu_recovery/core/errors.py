@@ -20,3 +20,7 @@ class SpecInvalid(RecoveryError):
         super().__init__(f"{field}: {detail}")
         self.field = field
         self.detail = detail
+
+
+class RayUnreachable(RecoveryError):
+    """The function that reaches the Ray cluster, or the cluster itself, does not answer."""

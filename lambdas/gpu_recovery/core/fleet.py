@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from .names import listed
-from .policy import RecoveryPolicy, within
+from gpu_recovery.core.identifiers import listed
+from gpu_recovery.core.policy import RecoveryPolicy, within
 
 
 class Breaker(StrEnum):
@@ -38,7 +38,7 @@ class Pause:
 
 
 @dataclass(frozen=True, slots=True)
-class Deaf:
+class ReportingOutage:
     """So many instances are silent at once that it is the network, or our own API, and not their GPUs."""
 
     since: datetime
@@ -76,7 +76,7 @@ class Fleet:
     probe: str = ""
     """The instance that tries, while the breaker is half open."""
     pause: Pause | None = None
-    deaf: Deaf | None = None
+    deaf: ReportingOutage | None = None
     unheard: Mapping[str, str] = field(default_factory=dict)
     """Idle instances that operators know to be silent, each with the incident that told of it."""
 
@@ -99,7 +99,7 @@ def breaker_limit(fleet: Fleet, policy: RecoveryPolicy) -> int:
     return max(policy.breaker_instances_min, min(policy.breaker_instances_max, share))
 
 
-def why_not_now(
+def repair_blocked_reason(
     fleet: Fleet, instance_id: str, policy: RecoveryPolicy, now: datetime, *, replacing: bool = False
 ) -> str:
     """Why no repair of this instance may begin now; "" if one may."""
@@ -134,7 +134,7 @@ def _recent_replacements(fleet: Fleet, policy: RecoveryPolicy, now: datetime) ->
     return tuple(at for at in fleet.replacements if now - at < within(policy.replacement_window_s))
 
 
-def listening(fleet: Fleet, silent: int, reporting: int, policy: RecoveryPolicy, now: datetime) -> Fleet:
+def with_reporting(fleet: Fleet, silent: int, reporting: int, policy: RecoveryPolicy, now: datetime) -> Fleet:
     """The fleet once `silent` of `reporting` instances are not heard of: beyond the repair budget it is deaf.
 
     A failing machine is silent alone, or with its rack; a network, an expired token or an API that is away silences
@@ -145,10 +145,10 @@ def listening(fleet: Fleet, silent: int, reporting: int, policy: RecoveryPolicy,
         return fleet if fleet.deaf is None else replace(fleet, deaf=None)
     if fleet.deaf is not None:
         return fleet
-    return replace(fleet, deaf=Deaf(now, silent, reporting, f"silence/{now:%Y%m%dT%H%M%S}"))
+    return replace(fleet, deaf=ReportingOutage(now, silent, reporting, f"silence/{now:%Y%m%dT%H%M%S}"))
 
 
-def blame(fleet: Fleet, instance_id: str, gpus: int, policy: RecoveryPolicy, now: datetime) -> Fleet:
+def with_blame(fleet: Fleet, instance_id: str, gpus: int, policy: RecoveryPolicy, now: datetime) -> Fleet:
     """The fleet once evidence blames the instance: so many within the window open the breaker.
 
     An instance without GPUs does not count, one that is blamed twice counts once, and blame that is older than the
@@ -166,7 +166,9 @@ def blame(fleet: Fleet, instance_id: str, gpus: int, policy: RecoveryPolicy, now
     return replace(fleet, opened_at=now, opened_because=because, incident_id=incident_id, probe="")
 
 
-def begun(fleet: Fleet, instance_id: str, policy: RecoveryPolicy, now: datetime, *, replacing: bool = False) -> Fleet:
+def with_repair_begun(
+    fleet: Fleet, instance_id: str, policy: RecoveryPolicy, now: datetime, *, replacing: bool = False
+) -> Fleet:
     """The fleet once the instance's repair begins; with the breaker open it is the one that tries."""
     repairs = (*_recent_repairs(fleet, policy, now), now)
     probe = instance_id if fleet.opened_at is not None else ""
@@ -176,15 +178,15 @@ def begun(fleet: Fleet, instance_id: str, policy: RecoveryPolicy, now: datetime,
     )
 
 
-def ended(fleet: Fleet, instance_id: str, healed: bool, now: datetime) -> Fleet:
+def with_repair_ended(fleet: Fleet, instance_id: str, healed: bool, now: datetime) -> Fleet:
     """The fleet once the instance's repair is over; the one that tried closes the breaker, or opens it again."""
     after = replace(fleet, repairing=fleet.repairing - {instance_id})
     if fleet.probe != instance_id:
         return after
-    return closed(after) if healed else replace(after, opened_at=now, probe="")
+    return with_breaker_closed(after) if healed else replace(after, opened_at=now, probe="")
 
 
-def unbegun(fleet: Fleet, instance_id: str, began_at: datetime) -> Fleet:
+def with_repair_undone(fleet: Fleet, instance_id: str, began_at: datetime) -> Fleet:
     """The fleet once a repair that had begun was held back before anything was asked of EC2: as if it never had."""
     probe = "" if fleet.probe == instance_id else fleet.probe
     repairs = list(fleet.repairs)
@@ -193,6 +195,6 @@ def unbegun(fleet: Fleet, instance_id: str, began_at: datetime) -> Fleet:
     return replace(fleet, repairing=fleet.repairing - {instance_id}, repairs=tuple(repairs), probe=probe)
 
 
-def closed(fleet: Fleet) -> Fleet:
+def with_breaker_closed(fleet: Fleet) -> Fleet:
     """The fleet with its breaker closed and all blame forgotten: what is held may begin, within the budget."""
     return replace(fleet, blamed={}, opened_at=None, opened_because="", incident_id="", probe="")

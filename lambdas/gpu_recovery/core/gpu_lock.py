@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from .errors import RecoveryError
+from gpu_recovery.core.errors import RecoveryError
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 OWNER = re.compile(r"[A-Za-z0-9_-]{1,32}")
@@ -23,7 +23,7 @@ GRACE = timedelta(seconds=120)
 
 
 @dataclass(frozen=True, slots=True)
-class GpuLock:
+class GpuLockRecord:
     """A lock of a job. `owner` is "" where nobody has it; `token` only grows, and is the last holder's.
 
     holder:      which of the owner's processes it is, "" if it does not say.
@@ -44,19 +44,19 @@ class GpuLock:
 class LockRefused(RecoveryError):
     """Why somebody does not get, keep or give back a lock; `lock` is as it stands."""
 
-    def __init__(self, detail: str, lock: GpuLock) -> None:
+    def __init__(self, detail: str, lock: GpuLockRecord) -> None:
         super().__init__(detail)
         self.detail, self.lock = detail, lock
 
 
-def has_ended(lock: GpuLock, now: datetime) -> bool:
+def has_ended(lock: GpuLockRecord, now: datetime) -> bool:
     """Whether nobody has it, or its lease is over."""
     return not lock.owner or lock.expires_at is None or lock.expires_at <= now
 
 
 def acquired(
-    lock: GpuLock, owner: str, holder: str, instance_id: str, lease_s: int, now: datetime, holder_is_silent: bool
-) -> GpuLock:
+    lock: GpuLockRecord, owner: str, holder: str, instance_id: str, lease_s: int, now: datetime, holder_is_silent: bool
+) -> GpuLockRecord:
     """The lock once `owner` has it. Raises LockRefused while another does, or may still.
 
     The holder that has it gets it again, with the same token. Another process of the same owner, which may have been
@@ -72,26 +72,31 @@ def acquired(
     if lock.owner not in ("", owner) and not holder_is_silent and now < over_since + GRACE:
         raise LockRefused(f"GPU locked by {lock.owner}, whose lease is over and whose instance may still work", lock)
     return replace(
-        lock, owner=owner, holder=holder, instance_id=instance_id, token=lock.token + 1, acquired_at=now,
+        lock,
+        owner=owner,
+        holder=holder,
+        instance_id=instance_id,
+        token=lock.token + 1,
+        acquired_at=now,
         expires_at=until,
-    )  # fmt: skip
+    )
 
 
-def renewed(lock: GpuLock, owner: str, token: int, lease_s: int, now: datetime) -> GpuLock:
+def renewed(lock: GpuLockRecord, owner: str, token: int, lease_s: int, now: datetime) -> GpuLockRecord:
     """The lock with a longer lease. Raises LockRefused for whoever does not have it: another may be at work."""
-    _must_have(lock, owner, token, "renew")
+    _require_holder(lock, owner, token, "renew")
     until = now + timedelta(seconds=lease_s)
     return replace(lock, expires_at=max(until, lock.expires_at or until))
 
 
-def released(lock: GpuLock, owner: str, token: int) -> GpuLock:
+def released(lock: GpuLockRecord, owner: str, token: int) -> GpuLockRecord:
     """The lock, given back. Raises LockRefused for whoever does not have it; one that is free already is no harm."""
     if not lock.owner and lock.token == token:
         return lock
-    _must_have(lock, owner, token, "release")
+    _require_holder(lock, owner, token, "release")
     return replace(lock, owner="", holder="", instance_id="", acquired_at=None, expires_at=None)
 
 
-def _must_have(lock: GpuLock, owner: str, token: int, what: str) -> None:
+def _require_holder(lock: GpuLockRecord, owner: str, token: int, what: str) -> None:
     if lock.owner != owner or lock.token != token:
         raise LockRefused(f"GPU owned by {lock.owner or 'nobody'}, cannot {what}", lock)

@@ -12,37 +12,27 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from .diagnosis import reports
-from .names import attempt_id
-from .policy import RecoveryPolicy, within
+from gpu_recovery.core.diagnosis import observations
+from gpu_recovery.core.identifiers import attempt_id
 
 RUNNING_LOG_BITS = 53
 """What a number may have to survive JSON in every language."""
-RANKS_KEPT_MAX = 24
+HEARTBEAT_RANKS_MAX = 24
 """Ranks that one instance's heartbeat remembers: three times what may run there at once."""
 REPORTS_MAX, REPORTS_WINDOW_S = 120, 300
 """So many reports with one token are heard within a window: six times what an instance sends when all is well."""
 BY_ROLE = "role"
 """What the reports are counted under that came with no token, but signed with the role of their instance."""
 RETRY_AFTER_MAX_S = 60
-RUNS_KEPT_MAX = 8
+PAST_RUNS_MAX = 8
 """Agents of one instance that another took the place of: so many are known again."""
-TOLD_AGAIN_AFTER = timedelta(days=1)
+DUPLICATE_AGENT_REMINDER = timedelta(days=1)
 """Two agents that keep starting anew are told to operators once in this time."""
 BOOT_JITTER = timedelta(seconds=60)
 """The time of one boot is reckoned anew from each report: its receipt less the uptime."""
 
 
-class Liveness(StrEnum):
-    """How sure it is that an instance is there, by how long it has not been heard of."""
-
-    HEARD = "HEARD"
-    SUSPECT = "SUSPECT"
-    UNREACHABLE = "UNREACHABLE"
-    LOST = "LOST"
-
-
-class OrderKind(StrEnum):
+class AgentCommandKind(StrEnum):
     """What an agent may be told to do to a rank."""
 
     SUSPEND = "suspend"
@@ -50,11 +40,11 @@ class OrderKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class AgentCommand:
     """An order to the agent of an instance, repeated with each answer until it is withdrawn."""
 
     order_id: str
-    kind: OrderKind
+    kind: AgentCommandKind
     job_id: str
     attempt: int
     grace_s: int
@@ -94,7 +84,7 @@ class RankExit:
 
 
 @dataclass(frozen=True, slots=True)
-class XidSeen:
+class ReportedXid:
     """An XID in the kernel's log. `count` is how often within a day on that GPU, `action` what the driver asks for
     with it (0 none, 1 GPU reset, 2 reboot, 3 drain P2P, 4 drain and reset, 5 reset of the bus), None if it says
     nothing. `bursts` is how many occurrences those are, None of an agent that does not tell them apart; `boot_id` the
@@ -115,8 +105,8 @@ class XidSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class SxidSeen:
-    """An error of an NVSwitch in the kernel's log; as XidSeen."""
+class ReportedSxid:
+    """An error of an NVSwitch in the kernel's log; as ReportedXid."""
 
     sxid: int
     fatal: bool = False
@@ -135,7 +125,7 @@ class GpuHealth(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ReceivedObservation:
     """What a process of a training has observed, `age_s` ago: the report is of no time yet (`at_s` 0).
 
     attempt: 0 where the process was not told one.
@@ -144,11 +134,11 @@ class Observed:
     job_id: str
     attempt: int
     age_s: float
-    report: reports.Report
+    report: observations.Observation
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class AgentReport:
     """One report of one instance, of any protocol. What a protocol does not say is None or empty.
 
     run:      which start of the agent it is of, "" of one that does not say.
@@ -170,17 +160,17 @@ class Report:
     health: GpuHealth | None = None
     sentence: str = ""
     digest: str = ""
-    xids: tuple[XidSeen, ...] = ()
-    sxids: tuple[SxidSeen, ...] = ()
+    xids: tuple[ReportedXid, ...] = ()
+    sxids: tuple[ReportedSxid, ...] = ()
     run: str = ""
     inventory: Mapping[str, object] | None = None
-    observed: tuple[Observed, ...] = ()
+    observations: tuple[ReceivedObservation, ...] = ()
     unread: int = 0
     lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class RankBeat:
+class RankHeartbeat:
     """When a rank was last seen to live on its instance. `silent`: its job has been told that it is not any more."""
 
     job_id: str
@@ -192,10 +182,10 @@ class RankBeat:
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class Heartbeat:
     """The heartbeat of one instance: the one item that a report writes.
 
-    ranks:   by running log, as text. The latest RANKS_KEPT_MAX.
+    ranks:   by running log, as text. The latest HEARTBEAT_RANKS_MAX.
     orders:  by id.
     silent_since: when it was last heard of before it was told to be silent; None while it is heard.
     run:     the agent that is heard, by its start; past_runs those whose place it took, the latest last.
@@ -208,8 +198,8 @@ class Beat:
     booted_at: datetime | None = None
     sequence: int = 0
     interval_s: int = 0
-    ranks: Mapping[str, RankBeat] = field(default_factory=dict)
-    orders: Mapping[str, Order] = field(default_factory=dict)
+    ranks: Mapping[str, RankHeartbeat] = field(default_factory=dict)
+    orders: Mapping[str, AgentCommand] = field(default_factory=dict)
     silent_since: datetime | None = None
     health: GpuHealth | None = None
     digest: str = ""
@@ -221,7 +211,7 @@ class Beat:
     doubled_at: datetime | None = None
 
 
-class Standing(StrEnum):
+class ReportFreshness(StrEnum):
     """What a report is beside what was heard before."""
 
     NEWEST = "NEWEST"
@@ -230,41 +220,46 @@ class Standing(StrEnum):
     ANOTHER = "ANOTHER"  # of an agent whose place another took
 
 
-def standing(beat: Beat, known: Beat, present: bool) -> Standing:
+def report_freshness(beat: Heartbeat, known: Heartbeat, present: bool) -> ReportFreshness:
     """How a report stands to the heartbeat that is known. `present`: it is a sign of life, and not kept back.
 
     Within one boot the sequence decides, and between two the boots' times, both by the server's clock. An agent that
     tells no boot is as new as its report. Of two agents in step the one that was heard of later is the newer; who
     tells no run is nobody in particular.
     """
-    if present and beat.run and beat.run in known.past_runs and _order(beat, known, present) is Standing.NEWEST:
-        return Standing.ANOTHER
-    return _order(beat, known, present)
+    if (
+        present
+        and beat.run
+        and beat.run in known.past_runs
+        and _freshness_by_boot(beat, known, present) is ReportFreshness.NEWEST
+    ):
+        return ReportFreshness.ANOTHER
+    return _freshness_by_boot(beat, known, present)
 
 
-def past_runs(beat: Beat, known: Beat) -> tuple[str, ...]:
+def past_runs(beat: Heartbeat, known: Heartbeat) -> tuple[str, ...]:
     """The agents whose place was taken, once `beat` is kept."""
     if not beat.run or not known.run or known.run == beat.run:
         return known.past_runs
-    return (*known.past_runs, known.run)[-RUNS_KEPT_MAX:]
+    return (*known.past_runs, known.run)[-PAST_RUNS_MAX:]
 
 
-def _order(beat: Beat, known: Beat, present: bool) -> Standing:
+def _freshness_by_boot(beat: Heartbeat, known: Heartbeat, present: bool) -> ReportFreshness:
     if not beat.boot_id:
-        return Standing.NEWEST
+        return ReportFreshness.NEWEST
     if known.boot_id == beat.boot_id:
-        return Standing.STALE if known.sequence > beat.sequence else Standing.NEWEST
+        return ReportFreshness.STALE if known.sequence > beat.sequence else ReportFreshness.NEWEST
     if not present:
-        return Standing.OVER
+        return ReportFreshness.OVER
     if known.booted_at is None or beat.booted_at is None or known.booted_at <= beat.booted_at + BOOT_JITTER:
-        return Standing.NEWEST
-    return Standing.STALE
+        return ReportFreshness.NEWEST
+    return ReportFreshness.STALE
 
 
-def outgrown(beat: Beat) -> dict[str, datetime]:
+def ranks_to_forget(beat: Heartbeat) -> dict[str, datetime]:
     """The ranks to be forgotten, by running log, with when they were last seen: the longest unseen first."""
     oldest = sorted(beat.ranks, key=lambda one: (beat.ranks[one].seen_at, one))
-    return {log: beat.ranks[log].seen_at for log in oldest[: max(0, len(beat.ranks) - RANKS_KEPT_MAX)]}
+    return {log: beat.ranks[log].seen_at for log in oldest[: max(0, len(beat.ranks) - HEARTBEAT_RANKS_MAX)]}
 
 
 def window_of(at: datetime) -> int:
@@ -281,12 +276,3 @@ def running_log_id(job_id: str, attempt: int, rank: int) -> int:
     """The number of a rank's running log, different for each attempt: what seed 000 calls `running_log_id`."""
     name = f"{attempt_id(job_id, attempt)}/{rank}".encode()
     return int.from_bytes(hashlib.sha256(name).digest()[:8], "big") >> (64 - RUNNING_LOG_BITS)
-
-
-def liveness(unheard: timedelta, policy: RecoveryPolicy) -> Liveness:
-    """What it means that an instance was not heard of for so long."""
-    if unheard > within(policy.heartbeat_stale_s):
-        return Liveness.LOST
-    if unheard > within(policy.unreachable_s):
-        return Liveness.UNREACHABLE
-    return Liveness.SUSPECT if unheard > within(policy.suspect_s) else Liveness.HEARD

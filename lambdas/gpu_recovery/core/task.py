@@ -50,8 +50,22 @@ class EndingKind(StrEnum):
     STOPPED_BY_US = "STOPPED_BY_US"
 
 
+class FailureKind(StrEnum):
+    """Why an attempt failed (seed 004's `failure_kind`, with the kinds that a faulty instance adds)."""
+
+    INSUFFICIENT_RESOURCES = "INSUFFICIENT_RESOURCES"  # it found fewer GPUs than it needs: tried again
+    USER_ERROR = "USER_ERROR"  # it could never have started as it was described
+    RUNTIME_ERROR = "RUNTIME_ERROR"  # the program started, and ended itself with an error
+    UNKNOWN = "UNKNOWN"
+    HOST_FAULT = "HOST_FAULT"  # ended by the infrastructure
+    HARDWARE = "HARDWARE"  # a check blames a machine
+    INTERRUPTED = "INTERRUPTED"  # the capacity was taken away
+    REPAIR = "REPAIR"  # a machine of it was repaired for somebody else's sake
+    INCONCLUSIVE = "INCONCLUSIVE"  # the checks could not tell
+
+
 @dataclass(frozen=True, slots=True)
-class Container:
+class ContainerFact:
     """One container of a task as ECS reports it; `exit_code` None when ECS gives none."""
 
     name: str
@@ -77,7 +91,7 @@ class TaskFact:
     started_by: str = ""
     group: str = ""
     version: int = 0
-    containers: tuple[Container, ...] = ()
+    containers: tuple[ContainerFact, ...] = ()
     environment: Mapping[str, str] | None = None
     command: tuple[str, ...] = ()
     main_container: str = ""
@@ -98,7 +112,7 @@ class TaskFact:
         text = (self.environment or {}).get("RANK", "")
         return int(text) if RANK.fullmatch(text) else None
 
-    def container(self, name: str) -> Container | None:
+    def container(self, name: str) -> ContainerFact | None:
         """The container called `name`; without such a name, the only one there is; else None."""
         for container in self.containers:
             if container.name == name:
@@ -128,6 +142,15 @@ class RankFailure:
     instance_id: str
     at: datetime
     ending: Ending
+
+
+_OF_ENDINGS = {
+    EndingKind.SHORT_OF_RESOURCES: FailureKind.INSUFFICIENT_RESOURCES,
+    EndingKind.NEVER_STARTED: FailureKind.USER_ERROR,
+    EndingKind.FAILED: FailureKind.RUNTIME_ERROR,
+    EndingKind.HOST_FAULT: FailureKind.HOST_FAULT,
+    EndingKind.INTERRUPTED: FailureKind.INTERRUPTED,
+}
 
 
 def ending(task: TaskFact, main_container: str) -> Ending:
@@ -176,3 +199,16 @@ def _never_started(task: TaskFact, reason: str) -> Ending:
 
 def _quoted(text: str) -> str:
     return text.strip() or "no reason given"
+
+
+def failure_kind_of(ending: Ending) -> FailureKind:
+    """The kind that the end of a rank or driver shows by itself, before any machine is checked."""
+    if ending.kind is EndingKind.CRASHED and ending.exit_code is not None:
+        return FailureKind.RUNTIME_ERROR
+    return _OF_ENDINGS.get(ending.kind, FailureKind.UNKNOWN)
+
+
+def failure_of(fact: TaskFact, rank: int, instance_id: str) -> RankFailure | None:
+    """The failure that a STOPPED task is for its rank, None if it succeeded."""
+    end = ending(fact, fact.main_container)
+    return None if end.kind is EndingKind.SUCCEEDED else RankFailure(rank, instance_id, fact.at, end)

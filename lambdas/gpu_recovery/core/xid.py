@@ -8,7 +8,7 @@ asks for a reset is REBOOT.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -37,28 +37,33 @@ class XidClass(StrEnum):
     REPLACE = "REPLACE"
 
 
-_CODES: dict[XidClass, tuple[int, ...]] = {
-    XidClass.IGNORE: (
-        14, 37, 38, 43, 44, 66, 67, 92, 93, 106, 107, 108, 121, 137, 141, 152, 153, 157, 160, 161,
-    ),
-    XidClass.FOLLOW_OTHER: (45, 171, 172),
-    XidClass.APP: (
-        8, 11, 13, 25, 31, 32, 39, 40, 41, 60, 68, 69, 70, 71, 72, 75, 76, 77, 80, 82, 83, 84, 85, 86, 88, 89, 94,
-        *range(96, 106), *range(126, 136), 139,
-    ),
-    XidClass.WATCH: (63, 142, 162, 163, 164, 165),
-    XidClass.CONFIG: (78,),
-    XidClass.REBOOT: (
-        46, 48, 62, 64, 79, 95, 109, 110, 119, 120, 136, 140, 143, 151, 155, 156, 158, 167, 168, 169,
-    ),
-    XidClass.REPLACE: (54,),
-}  # fmt: skip
+_CODES: Mapping[XidClass, str] = {
+    XidClass.IGNORE: "14 37 38 43 44 66 67 92 93 106-108 121 137 141 152 153 157 160 161",
+    XidClass.FOLLOW_OTHER: "45 171 172",
+    XidClass.APP: "8 11 13 25 31 32 39-41 60 68-72 75-77 80 82-86 88 89 94 96-105 126-135 139",
+    XidClass.WATCH: "63 142 162-165",
+    XidClass.CONFIG: "78",
+    XidClass.REBOOT: "46 48 62 64 79 95 109 110 119 120 136 140 143 151 155 156 158 167-169",
+    XidClass.REPLACE: "54",
+}
+"""The codes of each class, as numbers and ranges that include both ends. Every other code is DIAG."""
 _AWS: dict[int, XidClass] = {
-    63: XidClass.REPLACE, 74: XidClass.REBOOT, 142: XidClass.REPLACE,
+    63: XidClass.REPLACE,
+    74: XidClass.REBOOT,
+    142: XidClass.REPLACE,
     **dict.fromkeys((81, 125, 144, 145, 146, 147, 148, 149, 150, 157), XidClass.WATCH),
-}  # fmt: skip
+}
 """Where AWS's own services judge otherwise than NVIDIA's catalogue (ECS Managed Instances, the EKS node agent)."""
-_CLASSES = {code: xid_class for xid_class, codes in _CODES.items() for code in codes}
+
+
+def _numbers(text: str) -> Iterator[int]:
+    """Yield the numbers of a list such as "8 11 31-33"."""
+    for part in text.split():
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+_CLASSES = {code: xid_class for xid_class, codes in _CODES.items() for code in _numbers(codes)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +109,7 @@ def class_of(code: int, profile: XidProfile = XidProfile.NVIDIA) -> XidClass:
     return _CLASSES.get(code, XidClass.DIAG)
 
 
-def asks_for_a_look(code: int, count: int, action: int | None, profile: XidProfile = XidProfile.NVIDIA) -> bool:
+def needs_check(code: int, count: int, action: int | None, profile: XidProfile = XidProfile.NVIDIA) -> bool:
     """Whether an XID that has happened `count` times within a day on one GPU is a reason to check the instance.
 
     action: what the driver asks for with it (XID 154, or the GPU's recovery action), which overrides every table: 0
@@ -122,7 +127,7 @@ def asks_for_a_look(code: int, count: int, action: int | None, profile: XidProfi
     return xid_class in (XidClass.CONFIG, XidClass.DIAG, XidClass.REBOOT, XidClass.REPLACE)
 
 
-def switch_asks_for_a_look(fatal: bool, count: int, profile: XidProfile = XidProfile.NVIDIA) -> bool:
+def switch_needs_check(fatal: bool, count: int, profile: XidProfile = XidProfile.NVIDIA) -> bool:
     """Whether an error of an NVSwitch (SXid) that has happened `count` times within a day is a reason to check.
 
     A fatal one needs the reset of the fabric; the numbers of the others have no public list, so only repetition asks.

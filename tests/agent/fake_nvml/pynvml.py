@@ -35,10 +35,21 @@ real = _real()
 globals().update({name: value for name, value in vars(real).items() if not name.startswith("__")})
 """`mig` None: this GPU knows none. `link_fields`: counters by field and link, "208/1", from NVLink 5 on."""
 HEALTHY: dict[str, Any] = {
-    "ecc": [0, 0, 0, 0], "remapped": [0, 0, 0, 0], "action": 0, "links": "11", "link_errors": 0, "processes": [],
-    "sram": 0, "temperature": 40, "power": 90_000, "utilization": 0, "reasons": 1, "raises": {}, "mig": None,
+    "ecc": [0, 0, 0, 0],
+    "remapped": [0, 0, 0, 0],
+    "action": 0,
+    "links": "11",
+    "link_errors": 0,
+    "processes": [],
+    "sram": 0,
+    "temperature": 40,
+    "power": 90_000,
+    "utilization": 0,
+    "reasons": 1,
+    "raises": {},
+    "mig": None,
     "link_fields": {},
-}  # fmt: skip
+}
 
 
 def _behaviour() -> dict[str, Any]:

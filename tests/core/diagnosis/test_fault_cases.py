@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from gpu_recovery.core.diagnosis import pattern
+from gpu_recovery.core.diagnosis import failure_pattern
 from gpu_recovery.core.diagnosis.case import Case, History
 from gpu_recovery.core.diagnosis.diagnose import diagnose
-from gpu_recovery.core.diagnosis.reports import FlightReport
-from gpu_recovery.core.diagnosis.words import JOB, Cause, Scope, ScopeKind
+from gpu_recovery.core.diagnosis.observations import FlightReport
+from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, ScopeKind
 
 from benchmarks.diagnosing import found_at, instances_of, straggler_rates, window
-from benchmarks.fault_cases import ALL, AT_S, TOPOLOGY, FaultCase, fault_cases, healthy
+from benchmarks.fault_cases.case import ALL, AT_S, TOPOLOGY, FaultCase, healthy
+from benchmarks.fault_cases.catalogue import fault_cases
 
 FAMILIES = {"rpc", "telemetry", "patterns", "stragglers", "weight_sync", "collectives"}
 CASES = [case for case in fault_cases() if case.family in FAMILIES]
@@ -59,8 +60,8 @@ def test_the_window_names_the_rank_that_is_lost() -> None:
 def test_the_failed_calls_are_sorted_out_once_for_a_case(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many rules and workers ask for their place."""
     asked: list[Case] = []
-    sort_out = pattern._failed
-    monkeypatch.setattr(pattern, "_failed", lambda case: (asked.append(case), sort_out(case))[1])
+    sort_out = failure_pattern._failed
+    monkeypatch.setattr(failure_pattern, "_failed", lambda case: (asked.append(case), sort_out(case))[1])
     reports, topology = window(64)
     diagnose(reports, topology, History(), AT_S)
     assert len(asked) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from gpu_recovery.core.logs.classify import classify, first_cause
-from gpu_recovery.core.logs.kinds import Kind, Role
+from gpu_recovery.core.logs.kinds import LineKind, LineRole
 
 ECC = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
 WATCHDOG = (
@@ -15,7 +15,7 @@ PEER = "node1:12:34 [0] misc/socket.cc:49 NCCL WARN socketProgress: Connection c
 KILLED = "Memory cgroup out of memory: Killed process 4242 (python) total-vm:9kB, anon-rss:8kB"
 
 
-def told(*lines: str) -> list[tuple[int, Kind, Role]]:
+def told(*lines: str) -> list[tuple[int, LineKind, LineRole]]:
     """What is found, without the text."""
     return [(one.number, one.kind, one.role) for one in classify(lines).findings]
 
@@ -27,17 +27,17 @@ def test_the_first_root_is_the_cause_though_cascades_come_before_it() -> None:
     """The rank that prints first is seldom the one that failed."""
     verdict = classify([WATCHDOG, PEER, ECC, "RuntimeError: CUDA error: device-side assert triggered"]).verdict
     assert verdict is not None
-    assert (verdict.number, verdict.kind, verdict.role) == (3, Kind.HARDWARE_GPU_ECC, Role.ROOT)
+    assert (verdict.number, verdict.kind, verdict.role) == (3, LineKind.HARDWARE_GPU_ECC, LineRole.ROOT)
 
 
 def test_a_cascade_is_the_cause_where_nothing_else_is() -> None:
     """Somebody has to be looked at."""
-    assert classify(["step 4", WATCHDOG]).kind is Kind.COLLECTIVE_TIMEOUT
+    assert classify(["step 4", WATCHDOG]).kind is LineKind.COLLECTIVE_TIMEOUT
 
 
 def test_a_confirmation_goes_before_a_cascade() -> None:
     """A kill by the kernel is proof, a peer that is gone is none."""
-    assert classify([PEER, KILLED]).kind is Kind.HOST_OOM
+    assert classify([PEER, KILLED]).kind is LineKind.HOST_OOM
 
 
 def test_a_cascade_never_wins_while_there_is_a_root_on_any_rank() -> None:
@@ -45,14 +45,14 @@ def test_a_cascade_never_wins_while_there_is_a_root_on_any_rank() -> None:
     ranks = {0: classify([WATCHDOG]), 1: classify([PEER]), 7: classify(["step 1", ECC])}
     found = first_cause(ranks)
     assert found is not None
-    assert (found[0], found[1].kind) == (7, Kind.HARDWARE_GPU_ECC)
+    assert (found[0], found[1].kind) == (7, LineKind.HARDWARE_GPU_ECC)
     assert first_cause({0: classify(["step 1"])}) is None
 
 
 def test_nothing_wrong_has_no_verdict() -> None:
     """A log of a good run accuses nobody."""
     found = classify(["step 1 loss 2.31", "saving checkpoint", ""])
-    assert (found.findings, found.verdict, found.kind) == ((), None, Kind.BENIGN)
+    assert (found.findings, found.verdict, found.kind) == ((), None, LineKind.BENIGN)
 
 
 def test_a_line_keeps_its_number_and_its_text() -> None:
@@ -76,7 +76,7 @@ def test_a_line_keeps_its_number_and_its_text() -> None:
 )
 def test_advice_is_told_as_advice_and_never_the_cause(line: str) -> None:
     """It names causes that did not happen."""
-    assert told(line) == [(1, Kind.BENIGN, Role.ADVICE)]
+    assert told(line) == [(1, LineKind.BENIGN, LineRole.ADVICE)]
     assert classify([line]).verdict is None
 
 
@@ -85,36 +85,41 @@ def test_a_hint_does_not_hide_the_error_before_it() -> None:
     line = (
         "RuntimeError: DataLoader worker (pid 3) is killed by signal: Bus error. It is possible that shm is too small."
     )
-    assert classify([line]).kind is Kind.SHM_EXHAUSTED
+    assert classify([line]).kind is LineKind.SHM_EXHAUSTED
 
 
 @pytest.mark.parametrize(
     ("line", "kind"),
     [
-        (f"[rank1]: NCCL watchdog thread terminated with exception: {ECC}", Kind.HARDWARE_GPU_ECC),
-        ("NCCL WARN NET/IB : req 0/1 peer 10.0.0.6<5> collective mismatch error, local 4 remote 6",
-         Kind.COLLECTIVE_MISMATCH),
-        ("container init was OOM-killed (memory limit too low?): unknown", Kind.HOST_OOM),
-        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", Kind.CUDA_OOM),
-        ("NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory", Kind.RDMA_MEMLOCK_CONFIG),
-        ("OSError: [Errno 12] Cannot allocate memory", Kind.HOST_OOM),
-        ("RuntimeError: unable to write to file </torch_12_34>: No space left on device (28)", Kind.SHM_EXHAUSTED),
-        ("OSError: [Errno 28] No space left on device: '/data/ckpt'", Kind.STORAGE_FULL),
-        ("OSError: [Errno 28] inotify watch limit reached", Kind.OS_LIMIT),
-        ("CannotPullContainerError: failed to register layer: write /x: no space left on device", Kind.STORAGE_FULL),
-        ("CannotPullContainerError: manifest for x:1 not found", Kind.CONTAINER_IMAGE),
-        ("loss scale: 4294967296.0 | grad norm: 1.2 | number of nan iterations: 0 |", Kind.BENIGN),
-        ("Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 32768.0", Kind.BENIGN),
-        ("Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 1e-12", Kind.NUMERICAL_NAN),
-        ("loss scale: 1.0 | grad norm: nan | number of nan iterations: 0 |", Kind.NUMERICAL_NAN),
-        ("grad_norm = nan", Kind.NUMERICAL_NAN),
-        ("check_for_nan_in_loss_and_grad = True", Kind.BENIGN),
-        ("NCCL INFO NCCL_IB_TIMEOUT set by environment to 22.", Kind.BENIGN),
-        ("ModuleNotFoundError: No module named 'apex'", Kind.USER_ERROR_DEPENDENCY),
-        ("WARNING trackers: autologging off: No module named 'sklearn.utils.testing'", Kind.BENIGN),
+        (f"[rank1]: NCCL watchdog thread terminated with exception: {ECC}", LineKind.HARDWARE_GPU_ECC),
+        (
+            "NCCL WARN NET/IB : req 0/1 peer 10.0.0.6<5> collective mismatch error, local 4 remote 6",
+            LineKind.COLLECTIVE_MISMATCH,
+        ),
+        ("container init was OOM-killed (memory limit too low?): unknown", LineKind.HOST_OOM),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", LineKind.CUDA_OOM),
+        ("NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory", LineKind.RDMA_MEMLOCK_CONFIG),
+        ("OSError: [Errno 12] Cannot allocate memory", LineKind.HOST_OOM),
+        ("RuntimeError: unable to write to file </torch_12_34>: No space left on device (28)", LineKind.SHM_EXHAUSTED),
+        ("OSError: [Errno 28] No space left on device: '/data/ckpt'", LineKind.STORAGE_FULL),
+        ("OSError: [Errno 28] inotify watch limit reached", LineKind.OS_LIMIT),
+        (
+            "CannotPullContainerError: failed to register layer: write /x: no space left on device",
+            LineKind.STORAGE_FULL,
+        ),
+        ("CannotPullContainerError: manifest for x:1 not found", LineKind.CONTAINER_IMAGE),
+        ("loss scale: 4294967296.0 | grad norm: 1.2 | number of nan iterations: 0 |", LineKind.BENIGN),
+        ("Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 32768.0", LineKind.BENIGN),
+        ("Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to 1e-12", LineKind.NUMERICAL_NAN),
+        ("loss scale: 1.0 | grad norm: nan | number of nan iterations: 0 |", LineKind.NUMERICAL_NAN),
+        ("grad_norm = nan", LineKind.NUMERICAL_NAN),
+        ("check_for_nan_in_loss_and_grad = True", LineKind.BENIGN),
+        ("NCCL INFO NCCL_IB_TIMEOUT set by environment to 22.", LineKind.BENIGN),
+        ("ModuleNotFoundError: No module named 'apex'", LineKind.USER_ERROR_DEPENDENCY),
+        ("WARNING trackers: autologging off: No module named 'sklearn.utils.testing'", LineKind.BENIGN),
     ],
-)  # fmt: skip
-def test_words_that_several_kinds_share_are_told_apart(line: str, kind: Kind) -> None:
+)
+def test_words_that_several_kinds_share_are_told_apart(line: str, kind: LineKind) -> None:
     """By the subsystem that is named, not by the word."""
     assert classify([line]).kind is kind
 
@@ -122,17 +127,21 @@ def test_words_that_several_kinds_share_are_told_apart(line: str, kind: Kind) ->
 def test_a_rank_that_the_launcher_ends_is_a_cascade_and_no_crash() -> None:
     """SIGTERM comes after somebody else has failed."""
     line = "W1122 10:00:00.000 torch/distributed/elastic/api.py:897] Sending process 42 closing signal SIGTERM"
-    assert told(line) == [(1, Kind.NETWORK_PEER_EXIT, Role.CASCADE)]
+    assert told(line) == [(1, LineKind.NETWORK_PEER_EXIT, LineRole.CASCADE)]
 
 
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
-        ("-9", Kind.PROCESS_KILLED_UNKNOWN), ("-11", Kind.PROCESS_CRASH), ("-6", Kind.PROCESS_CRASH),
-        ("-15", Kind.NETWORK_PEER_EXIT), ("1", Kind.PROCESS_CRASH), ("0", Kind.BENIGN),
+        ("-9", LineKind.PROCESS_KILLED_UNKNOWN),
+        ("-11", LineKind.PROCESS_CRASH),
+        ("-6", LineKind.PROCESS_CRASH),
+        ("-15", LineKind.NETWORK_PEER_EXIT),
+        ("1", LineKind.PROCESS_CRASH),
+        ("0", LineKind.BENIGN),
     ],
-)  # fmt: skip
-def test_an_exit_code_says_how_a_rank_ended(code: str, kind: Kind) -> None:
+)
+def test_an_exit_code_says_how_a_rank_ended(code: str, kind: LineKind) -> None:
     """In the table of torch elastic as in its one line."""
     assert classify([f"  exitcode  : {code} (pid: 4242)"]).kind is kind
     line = f"E1122 10:00:00.1 7 torch/distributed/elastic/api.py:869] failed (exitcode: {code}) local_rank: 0"
@@ -151,7 +160,7 @@ KeyError: 'hidden_size'"""
 
 def test_of_a_traceback_only_its_exception_speaks() -> None:
     """Code that is quoted names errors that did not happen."""
-    assert told(*CODE.splitlines()) == [(6, Kind.USER_ERROR_CONFIG, Role.ROOT)]
+    assert told(*CODE.splitlines()) == [(6, LineKind.USER_ERROR_CONFIG, LineRole.ROOT)]
 
 
 def test_tracebacks_of_several_ranks_that_are_mixed_are_kept_apart() -> None:
@@ -166,23 +175,28 @@ def test_what_another_rank_writes_does_not_end_a_traceback() -> None:
     start, frame = CODE.splitlines()[0], '  File "a.py", line 1, in f'
     code, end = '    check("ECC uncorrectable")', "KeyError: 'a'"
     lines = [f"[rank0]: {start}", f"[rank0]: {frame}", "[rank1]: step 5", f"[rank0]: {code}", f"[rank0]: {end}"]
-    assert told(*lines) == [(5, Kind.USER_ERROR_CONFIG, Role.ROOT)]
+    assert told(*lines) == [(5, LineKind.USER_ERROR_CONFIG, LineRole.ROOT)]
 
 
 def test_a_log_that_begins_within_a_traceback_is_read_the_same() -> None:
     """The last kilobytes of a log begin anywhere."""
-    assert told(*CODE.splitlines()[1:]) == [(5, Kind.USER_ERROR_CONFIG, Role.ROOT)]
+    assert told(*CODE.splitlines()[1:]) == [(5, LineKind.USER_ERROR_CONFIG, LineRole.ROOT)]
 
 
-@pytest.mark.parametrize("link", ["During handling of the above exception, another exception occurred:",
-                                  "The above exception was the direct cause of the following exception:"])  # fmt: skip
+@pytest.mark.parametrize(
+    "link",
+    [
+        "During handling of the above exception, another exception occurred:",
+        "The above exception was the direct cause of the following exception:",
+    ],
+)
 def test_in_a_chain_what_says_why_goes_before_what_does_not(link: str) -> None:
     """A wrapper's own exception, before or after, knows no more than that something went wrong."""
     start, frame = "Traceback (most recent call last):", '  File "a.py", line 1, in f'
     why, wrapper = "OSError: [Errno 28] No space left on device", "RuntimeError: saving failed"
     for first, second in ((why, wrapper), (wrapper, why)):
         found = classify([start, frame, first, "", link, "", start, frame, second])
-        assert found.kind is Kind.STORAGE_FULL
+        assert found.kind is LineKind.STORAGE_FULL
 
 
 def test_of_a_chain_that_never_says_why_the_last_exception_is_the_cause() -> None:

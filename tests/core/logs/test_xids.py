@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import pytest
 from gpu_recovery.core.logs.classify import classify
-from gpu_recovery.core.logs.kinds import Kind, Role
+from gpu_recovery.core.logs.kinds import LineKind, LineRole
 from gpu_recovery.core.logs.xids import of_xid
 
 
 @pytest.mark.parametrize(
     ("code", "kind", "role"),
     [
-        (13, Kind.XID_APPLICATION, Role.ROOT), (31, Kind.XID_APPLICATION, Role.ROOT),
-        (43, Kind.XID_APPLICATION, Role.CASCADE), (45, Kind.XID_CASCADE, Role.CASCADE),
-        (48, Kind.HARDWARE_GPU_ECC, Role.ROOT), (63, Kind.HARDWARE_GPU_ECC, Role.ROOT),
-        (74, Kind.HARDWARE_NVLINK, Role.ROOT), (79, Kind.HARDWARE_GPU_LOST, Role.ROOT),
-        (94, Kind.HARDWARE_GPU_ECC, Role.ROOT), (119, Kind.HARDWARE_GPU_RESET, Role.ROOT),
-        (149, Kind.HARDWARE_NVLINK, Role.ROOT), (171, Kind.XID_CASCADE, Role.CASCADE),
-        (999, Kind.HARDWARE_GPU_RESET, Role.ROOT),
+        (13, LineKind.XID_APPLICATION, LineRole.ROOT),
+        (31, LineKind.XID_APPLICATION, LineRole.ROOT),
+        (43, LineKind.XID_APPLICATION, LineRole.CASCADE),
+        (45, LineKind.XID_CASCADE, LineRole.CASCADE),
+        (48, LineKind.HARDWARE_GPU_ECC, LineRole.ROOT),
+        (63, LineKind.HARDWARE_GPU_ECC, LineRole.ROOT),
+        (74, LineKind.HARDWARE_NVLINK, LineRole.ROOT),
+        (79, LineKind.HARDWARE_GPU_LOST, LineRole.ROOT),
+        (94, LineKind.HARDWARE_GPU_ECC, LineRole.ROOT),
+        (119, LineKind.HARDWARE_GPU_RESET, LineRole.ROOT),
+        (149, LineKind.HARDWARE_NVLINK, LineRole.ROOT),
+        (171, LineKind.XID_CASCADE, LineRole.CASCADE),
+        (999, LineKind.HARDWARE_GPU_RESET, LineRole.ROOT),
     ],
-)  # fmt: skip
-def test_the_number_of_an_xid_says_what_it_is(code: int, kind: Kind, role: Role) -> None:
+)
+def test_the_number_of_an_xid_says_what_it_is(code: int, kind: LineKind, role: LineRole) -> None:
     """An application's fault, hardware, or the consequence of another; an unknown number is never met with silence."""
     assert of_xid(f"nvrm: xid (pci:0000:3b:00): {code}, pid=42, name=python, ch 00000008") == (kind, role)
 
@@ -28,15 +34,20 @@ def test_the_number_of_an_xid_says_what_it_is(code: int, kind: Kind, role: Role)
 def test_an_xid_that_names_another_follows_it() -> None:
     """Whatever its own number."""
     assert of_xid("nvrm: xid (pci:0000:dc:00): 79, ch 01 caused by previous xid 149") == (
-        Kind.XID_CASCADE,
-        Role.CASCADE,
+        LineKind.XID_CASCADE,
+        LineRole.CASCADE,
     )
 
 
-@pytest.mark.parametrize(("action", "kind"), [("0x1 (GPU Reset Required)", Kind.HARDWARE_GPU_RESET),
-                                              ("0x2 (Node Reboot Required)", Kind.HARDWARE_GPU_RESET),
-                                              ("0x0 (None)", Kind.BENIGN)])  # fmt: skip
-def test_of_an_xid_154_its_text_says_what_is_asked_for(action: str, kind: Kind) -> None:
+@pytest.mark.parametrize(
+    ("action", "kind"),
+    [
+        ("0x1 (GPU Reset Required)", LineKind.HARDWARE_GPU_RESET),
+        ("0x2 (Node Reboot Required)", LineKind.HARDWARE_GPU_RESET),
+        ("0x0 (None)", LineKind.BENIGN),
+    ],
+)
+def test_of_an_xid_154_its_text_says_what_is_asked_for(action: str, kind: LineKind) -> None:
     """Its number is the same when the driver takes its wish back."""
     line = f"NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x3 (Drain) to {action}"
     assert classify([line]).kind is kind
@@ -45,16 +56,16 @@ def test_of_an_xid_154_its_text_says_what_is_asked_for(action: str, kind: Kind) 
 def test_words_of_crashes_in_an_xid_do_not_make_it_one() -> None:
     """XID 13 speaks of illegal instructions; no processor ran one."""
     line = "NVRM: Xid (PCI:0000:cb:00): 13, Graphics SM Warp Exception: Illegal Instruction Parameter"
-    assert classify([line]).kind is Kind.XID_APPLICATION
+    assert classify([line]).kind is LineKind.XID_APPLICATION
 
 
 @pytest.mark.parametrize("line", ["watching for Xid errors", "Xid: none", "no Xid seen on 8 GPUs", "exid 79"])
 def test_speaking_of_xids_is_not_reporting_one(line: str) -> None:
     """A monitor says what it looks for."""
-    assert classify([line]).kind is Kind.BENIGN
+    assert classify([line]).kind is LineKind.BENIGN
 
 
 def test_an_sxid_is_of_the_switch() -> None:
     """Its numbers are not those of XIDs."""
     line = "nvidia-nvswitch0: SXid (PCI:0000:00:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
-    assert classify([line]).kind is Kind.HARDWARE_NVLINK
+    assert classify([line]).kind is LineKind.HARDWARE_NVLINK

@@ -10,7 +10,7 @@ from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
 from gpu_recovery.core.queue.place import place
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.quota import QuotaKey
-from gpu_recovery.core.queue.snapshot import Host, Placement, Running, Snapshot, Waiting
+from gpu_recovery.core.queue.snapshot import Host, Placement, RunningJob, Snapshot, WaitingJob
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POLICY = PRESETS[Preset.ADAPTIVE]
@@ -31,14 +31,14 @@ def hosts(*names: str, **fields: Any) -> tuple[Host, ...]:
 
 def waiting(
     name: str, nodes: int = 1, gpus: int = 8, since: float = -100, priority: Priority = Priority.NORMAL, **fields: Any
-) -> Waiting:
+) -> WaitingJob:
     """A job in line since `since` seconds from now."""
     asked, user = fields.pop("asked", priority), fields.pop("user", f"user-of-{name}")
     group = fields.pop("group", "")
-    return Waiting(name, 1, 0, user, priority, asked, group, nodes, gpus, at(since), **fields)
+    return WaitingJob(name, 1, 0, user, priority, asked, group, nodes, gpus, at(since), **fields)
 
 
-def recovering(name: str, *last: str, **fields: Any) -> Waiting:
+def recovering(name: str, *last: str, **fields: Any) -> WaitingJob:
     """A gang that is to be launched again, its last instances by rank."""
     nodes = fields.pop("nodes", len(last))
     return waiting(name, nodes, recovering=True, last=last, holds_quota=True, **fields)
@@ -46,18 +46,30 @@ def recovering(name: str, *last: str, **fields: Any) -> Waiting:
 
 def running(
     name: str, *on: str, gpus: int = 8, since: float = -HOUR, priority: Priority = Priority.NORMAL, **fields: Any
-) -> Running:
+) -> RunningJob:
     """A job that runs on the hosts `on`; `ends` seconds from now if that is known."""
     asked, user = fields.pop("asked", priority), fields.pop("user", f"user-of-{name}")
     ends = fields.pop("ends", None)
     group = fields.pop("group", "")
-    return Running(
-        name, 1, 1, user, priority, asked, group, len(on), gpus, on, at(since), at(since),
-        ends_at=None if ends is None else at(ends), **fields,
-    )  # fmt: skip
+    return RunningJob(
+        name,
+        1,
+        1,
+        user,
+        priority,
+        asked,
+        group,
+        len(on),
+        gpus,
+        on,
+        at(since),
+        at(since),
+        ends_at=None if ends is None else at(ends),
+        **fields,
+    )
 
 
-def counted(*jobs: Running) -> dict[QuotaKey, int]:
+def counted(*jobs: RunningJob) -> dict[QuotaKey, int]:
     """The instances in use by quota key."""
     used: dict[QuotaKey, int] = {}
     for job in jobs:
@@ -67,9 +79,14 @@ def counted(*jobs: Running) -> dict[QuotaKey, int]:
 
 
 def passed(
-    line: Iterable[Waiting], fleet: Iterable[Host], busy: Iterable[Running] = (), *, policy: RecoveryPolicy = POLICY,
-    now: datetime = NOW, **fields: Any,
-) -> Placement:  # fmt: skip
+    line: Iterable[WaitingJob],
+    fleet: Iterable[Host],
+    busy: Iterable[RunningJob] = (),
+    *,
+    policy: RecoveryPolicy = POLICY,
+    now: datetime = NOW,
+    **fields: Any,
+) -> Placement:
     """One pass; `busy` are the jobs that run, already missing from what the hosts have free."""
     snapshot = Snapshot(tuple(line), tuple(busy), tuple(fleet), fields.pop("used", counted(*busy)), **fields)
     return place(snapshot, policy, now)
@@ -80,7 +97,7 @@ def given(placement: Placement) -> Mapping[str, tuple[str, ...]]:
 
 
 def why(placement: Placement) -> Mapping[str, str]:
-    return {one.job_id: one.sentence for one in placement.short}
+    return {one.job_id: one.sentence for one in placement.rejected}
 
 
 def suspended(placement: Placement) -> Mapping[str, str]:

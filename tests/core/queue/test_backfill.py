@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_recovery.core.queue.priority import Priority
-from gpu_recovery.core.queue.snapshot import Reservation, Shortage
+from gpu_recovery.core.queue.snapshot import RejectionKind, Reservation
 
 from tests.core.queue.build import HOUR, at, given, host, hosts, passed, running, waiting, why
 
@@ -106,11 +106,14 @@ def test_there_is_one_reservation_for_each_group() -> None:
 def test_who_waits_is_told_its_position_whom_it_waits_for_and_from_when_it_may_start() -> None:
     """What `explain` shows of a job that is pending."""
     answer = passed([HEAD, waiting("b", since=-1)], FLEET, BUSY)
-    head, behind = answer.short
-    assert (head.short_of, head.position, head.blockers, head.earliest_at) == (Shortage.GPUS, 1, ("r",), at(HOUR))
+    head, behind = answer.rejected
+    assert (head.short_of, head.position, head.blockers, head.earliest_at) == (RejectionKind.GPUS, 1, ("r",), at(HOUR))
     assert (behind.short_of, behind.position, behind.blockers, behind.earliest_at) == (
-        Shortage.TURN, 2, ("head",), at(HOUR),
-    )  # fmt: skip
+        RejectionKind.TURN,
+        2,
+        ("head",),
+        at(HOUR),
+    )
     assert why(answer)["b"] == "waits behind head"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core.queue.priority import Priority
-from gpu_recovery.core.queue.snapshot import Shortage
+from gpu_recovery.core.queue.snapshot import RejectionKind
 
 from tests.core.queue.build import NOW, at, given, host, hosts, passed, waiting, why
 
@@ -44,9 +44,12 @@ def test_a_gang_is_placed_in_one_rack_the_smallest_that_has_enough() -> None:
 def test_a_gang_that_no_rack_holds_stays_in_one_zone_and_in_few_racks() -> None:
     """The next best, before it is spread over everything."""
     fleet = [
-        *hosts("a-1", "a-2", rack="a", zone="x"), host("b-1", rack="b", zone="x"), host("c-1", rack="c", zone="x"),
-        *hosts("d-1", "d-2", rack="d", zone="y"), *hosts("e-1", "e-2", rack="e", zone="y"),
-    ]  # fmt: skip
+        *hosts("a-1", "a-2", rack="a", zone="x"),
+        host("b-1", rack="b", zone="x"),
+        host("c-1", rack="c", zone="x"),
+        *hosts("d-1", "d-2", rack="d", zone="y"),
+        *hosts("e-1", "e-2", rack="e", zone="y"),
+    ]
     assert set(given(passed([waiting("g", 4)], fleet[:-1]))["g"]) == {"a-1", "a-2", "b-1", "c-1"}
     assert set(given(passed([waiting("g", 3)], fleet[3:]))["g"]) == {"d-1", "d-2", "e-1"}
 
@@ -79,7 +82,7 @@ def test_a_job_that_not_even_the_empty_cluster_holds_is_passed_and_told() -> Non
     answer = passed([waiting("huge", 3, since=-2), waiting("b", since=-1)], fleet)
     assert given(answer) == {"b": ("i-1",)}
     assert why(answer)["huge"].endswith("the cluster has not that many, used or free")
-    assert answer.short[0].short_of is Shortage.CLUSTER
+    assert answer.rejected[0].short_of is RejectionKind.CLUSTER
 
 
 def test_each_group_is_a_pool_of_its_own() -> None:

@@ -7,25 +7,25 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core.queue.priority import Priority
-from gpu_recovery.core.queue.quota import Limits, QuotaKey
-from gpu_recovery.core.queue.snapshot import Host, Running, Shortage
+from gpu_recovery.core.queue.quota import QuotaKey, QuotaLimits
+from gpu_recovery.core.queue.snapshot import Host, RejectionKind, RunningJob
 
 from tests.core.queue.build import HOUR, POLICY, at, given, host, passed, running, suspended, waiting, why
 
 HIGH = waiting("high", priority=Priority.HIGH)
 
 
-def _busy(*jobs: Running) -> list[Host]:
+def _busy(*jobs: RunningJob) -> list[Host]:
     """The hosts of running jobs, without anything free."""
     return [host(name, free=0) for name in sorted({name for job in jobs for name in job.hosts})]
 
 
-def _victims(*jobs: Running, nodes: int = 1, **fields: Any) -> set[str]:
+def _victims(*jobs: RunningJob, nodes: int = 1, **fields: Any) -> set[str]:
     preemptor = replace(HIGH, nodes=nodes)
     return set(suspended(passed([preemptor], _busy(*jobs), jobs, **fields)))
 
 
-def _low(name: str, *on: str, **fields: Any) -> Running:
+def _low(name: str, *on: str, **fields: Any) -> RunningJob:
     return running(name, *on, priority=fields.pop("priority", Priority.LOW), **fields)
 
 
@@ -39,10 +39,14 @@ def test_a_lower_priority_makes_room_and_is_told_for_whom() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"priority": Priority.HIGH}, {"priority": Priority.VERY_HIGH}, {"since": -899}, {"suspensions": 3},
-        {"can_suspend": False}, {"leaving": True},
+        {"priority": Priority.HIGH},
+        {"priority": Priority.VERY_HIGH},
+        {"since": -899},
+        {"suspensions": 3},
+        {"can_suspend": False},
+        {"leaving": True},
     ],
-)  # fmt: skip
+)
 def test_who_is_not_suspended(fields: dict[str, Any]) -> None:
     """The same or a higher priority; who has not run its minimum; who was suspended often; who is not ours to suspend
     or ends already."""
@@ -74,7 +78,7 @@ def test_who_is_over_its_quota_goes_first_then_the_lowest_priority() -> None:
     low, normal = _low("low", "i-1"), running("normal", "i-2", user="ann")
     assert _victims(low, normal) == {"low"}
     used = {QuotaKey("ann", Priority.NORMAL, ""): 1}
-    assert _victims(low, normal, used=used, limits=Limits({("ann", "*", "*"): 0})) == {"normal"}
+    assert _victims(low, normal, used=used, limits=QuotaLimits({("ann", "*", "*"): 0})) == {"normal"}
 
 
 def test_few_gangs_rather_than_many() -> None:
@@ -92,8 +96,10 @@ def test_the_least_work_is_lost() -> None:
 
 def test_of_equals_the_newest_goes() -> None:
     """It has waited least for what it has."""
-    older, newer = (_low(name, on, checkpoint_at=at(-1), since=since) for name, on, since in (
-        ("older", "i-1", -3 * HOUR), ("newer", "i-2", -2 * HOUR)))  # fmt: skip
+    older, newer = (
+        _low(name, on, checkpoint_at=at(-1), since=since)
+        for name, on, since in (("older", "i-1", -3 * HOUR), ("newer", "i-2", -2 * HOUR))
+    )
     assert _victims(older, newer) == {"newer"}
 
 
@@ -115,7 +121,7 @@ def test_what_is_being_vacated_for_a_job_is_not_asked_for_twice() -> None:
     leaving = _low("a", "i-1", leaving=True, for_job="high")
     answer = passed([HIGH], _busy(leaving, _low("b", "i-2")), [leaving, _low("b", "i-2")])
     assert suspended(answer) == {}
-    assert (answer.short[0].short_of, answer.short[0].blockers) == (Shortage.ROOM, ("a",))
+    assert (answer.rejected[0].short_of, answer.rejected[0].blockers) == (RejectionKind.ROOM, ("a",))
     assert "waits for a to make room" in why(answer)["high"]
 
 
@@ -128,8 +134,9 @@ def test_what_is_missing_beside_that_is_asked_for() -> None:
 
 def test_what_a_preemptor_waits_with_is_given_to_nobody_behind_it() -> None:
     """Its free host stays free, or it would never have both at once."""
-    answer = passed([replace(HIGH, nodes=2), waiting("b", runs_for_s=1)], [host("i-1", free=0), host("i-2")],
-                    [_low("low", "i-1")])  # fmt: skip
+    answer = passed(
+        [replace(HIGH, nodes=2), waiting("b", runs_for_s=1)], [host("i-1", free=0), host("i-2")], [_low("low", "i-1")]
+    )
     assert (given(answer), suspended(answer)) == ({}, {"low": "high"})
 
 
@@ -147,7 +154,7 @@ def test_what_a_large_gang_vacates_is_enough_for_two() -> None:
     line = [HIGH, waiting("also", since=-1, priority=Priority.HIGH)]
     first = passed(line, _busy(gang, other), [gang, other])
     assert suspended(first) == {"gang": "high"}
-    assert {one.short_of for one in first.short} == {Shortage.ROOM}
+    assert {one.short_of for one in first.rejected} == {RejectionKind.ROOM}
     leaving = replace(gang, leaving=True, for_job="high")
     fleet = [host("i-1", free=0, reserved_for="high"), *_busy(gang, other)[1:]]
     assert suspended(passed(line, fleet, [leaving, other])) == {}

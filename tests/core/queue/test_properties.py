@@ -8,12 +8,12 @@ from dataclasses import replace
 from datetime import datetime
 from unittest import mock
 
-from gpu_recovery.core.queue.occupancy import priority_of
 from gpu_recovery.core.queue.place import place
 from gpu_recovery.core.queue.preemption import Preemption
 from gpu_recovery.core.queue.priority import Priority
-from gpu_recovery.core.queue.quota import Limits, QuotaKey
-from gpu_recovery.core.queue.snapshot import Host, Placement, Running, Shortage, Snapshot, Waiting
+from gpu_recovery.core.queue.quota import QuotaKey, QuotaLimits
+from gpu_recovery.core.queue.release_forecast import priority_of
+from gpu_recovery.core.queue.snapshot import Host, Placement, RejectionKind, RunningJob, Snapshot, WaitingJob
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -26,10 +26,13 @@ GROUPS = st.sampled_from(["", "", "", "g"])
 TIMES = st.sampled_from([None, 60, 600, 3_600])
 LIMITS = st.sampled_from(
     [
-        Limits(), Limits({("*", "*", "*"): 2}), Limits({("ann", "*", "*"): 3, ("*", "NORMAL", "*"): 1}),
-        Limits(max_running_jobs=3), Limits({("*", "*", "*"): 4}, max_running_jobs_per_user=2),
+        QuotaLimits(),
+        QuotaLimits({("*", "*", "*"): 2}),
+        QuotaLimits({("ann", "*", "*"): 3, ("*", "NORMAL", "*"): 1}),
+        QuotaLimits(max_running_jobs=3),
+        QuotaLimits({("*", "*", "*"): 4}, max_running_jobs_per_user=2),
     ]
-)  # fmt: skip
+)
 
 
 @st.composite
@@ -39,7 +42,7 @@ def snapshots(draw: st.DrawFn, *, calm: bool = False) -> Snapshot:
     sizes = {name: draw(st.sampled_from([4, 8])) for name in NAMES[: draw(st.integers(1, 6))]}
     groups = {name: draw(GROUPS) for name in sizes}
     free = dict(sizes)
-    busy: list[Running] = []
+    busy: list[RunningJob] = []
     for number in range(draw(st.integers(0, 5))):
         gpus = draw(st.sampled_from([1, 2, 4, 8]))
         first = draw(st.sampled_from(sorted(sizes)))
@@ -53,18 +56,30 @@ def snapshots(draw: st.DrawFn, *, calm: bool = False) -> Snapshot:
         leaving = draw(st.booleans()) and not calm
         busy.append(
             running(
-                f"r{number}", *on, gpus=gpus, user=draw(USERS), priority=level, group=groups[first],
+                f"r{number}",
+                *on,
+                gpus=gpus,
+                user=draw(USERS),
+                priority=level,
+                group=groups[first],
                 since=-draw(st.sampled_from([60, 5_000])),
-                ends=draw(TIMES.filter(lambda s: s is not None) if calm else TIMES), leaving=leaving,
+                ends=draw(TIMES.filter(lambda s: s is not None) if calm else TIMES),
+                leaving=leaving,
                 demotes_at=at(draw(st.sampled_from([-1, 50]))) if level is Priority.ABOVE_NORMAL else None,
                 for_job=draw(st.sampled_from(["", "w0", "w1"])) if leaving else "",
-                suspensions=draw(st.sampled_from([0, 0, 3])), can_suspend=not calm and draw(st.booleans()),
+                suspensions=draw(st.sampled_from([0, 0, 3])),
+                can_suspend=not calm and draw(st.booleans()),
             )
-        )  # fmt: skip
+        )
     fleet = tuple(
         Host(
-            name, groups[name], gpus, free[name], usable=calm or draw(st.sampled_from([True, True, True, False])),
-            rack=draw(st.sampled_from(["", "a", "b"])), zone=draw(st.sampled_from(["", "x", "y"])),
+            name,
+            groups[name],
+            gpus,
+            free[name],
+            usable=calm or draw(st.sampled_from([True, True, True, False])),
+            rack=draw(st.sampled_from(["", "a", "b"])),
+            zone=draw(st.sampled_from(["", "x", "y"])),
             epoch=draw(st.integers(0, 2)),
             reserved_for="" if calm else draw(st.sampled_from(["", "", "", "w0", "w2"])),
             reserved_until=None if calm else draw(st.sampled_from([None, at(30), at(-30)])),
@@ -72,29 +87,38 @@ def snapshots(draw: st.DrawFn, *, calm: bool = False) -> Snapshot:
             lemon=draw(st.sampled_from([0.0, 0.0, 0.3, 0.6])),
         )
         for name, gpus in sizes.items()
-    )  # fmt: skip
+    )
     line = tuple(_waiting(draw, number, calm) for number in range(draw(st.integers(0, 6))))
     used = counted(*busy)
     for job in line:
         if job.holds_quota:
             key = QuotaKey(job.user, job.asked, job.group)
             used[key] = used.get(key, 0) + job.nodes
-    return Snapshot(line, tuple(busy), fleet, used, Limits() if calm else draw(LIMITS))
+    return Snapshot(line, tuple(busy), fleet, used, QuotaLimits() if calm else draw(LIMITS))
 
 
-def _waiting(draw: st.DrawFn, number: int, calm: bool) -> Waiting:
+def _waiting(draw: st.DrawFn, number: int, calm: bool) -> WaitingJob:
     back = draw(st.sampled_from([False, False, True])) and not calm
     last = tuple(draw(st.lists(st.sampled_from(["", *NAMES]), max_size=3))) if back else ()
     return waiting(
-        f"w{number}", draw(st.integers(1, 4)), draw(st.sampled_from([1, 2, 4, 8])), since=-draw(st.integers(0, 9)),
-        priority=Priority.NORMAL if calm else draw(LEVELS), user=draw(USERS), recovering=back, last=last,
-        own_only=back and draw(st.booleans()), holds_quota=back and draw(st.booleans()), runs_for_s=draw(TIMES),
+        f"w{number}",
+        draw(st.integers(1, 4)),
+        draw(st.sampled_from([1, 2, 4, 8])),
+        since=-draw(st.integers(0, 9)),
+        priority=Priority.NORMAL if calm else draw(LEVELS),
+        user=draw(USERS),
+        recovering=back,
+        last=last,
+        own_only=back and draw(st.booleans()),
+        holds_quota=back and draw(st.booleans()),
+        runs_for_s=draw(TIMES),
         suspects=draw(st.dictionaries(st.sampled_from(NAMES), st.integers(0, 2), max_size=2)) if back else {},
-        suspensions=draw(st.sampled_from([0, 0, 1])), group=draw(GROUPS),
-    )  # fmt: skip
+        suspensions=draw(st.sampled_from([0, 0, 1])),
+        group=draw(GROUPS),
+    )
 
 
-def _sizes(snapshot: Snapshot) -> Mapping[str, Waiting]:
+def _sizes(snapshot: Snapshot) -> Mapping[str, WaitingJob]:
     return {job.job_id: job for job in snapshot.waiting}
 
 
@@ -122,9 +146,9 @@ def test_no_gpu_is_given_twice(snapshot: Snapshot) -> None:
 def test_everybody_in_line_is_answered_exactly_once(snapshot: Snapshot) -> None:
     """It starts, or it hears in a sentence why it does not, and its place in line."""
     answer = place(snapshot, POLICY, NOW)
-    told = [one.job_id for one in (*answer.assignments, *answer.short)]
+    told = [one.job_id for one in (*answer.assignments, *answer.rejected)]
     assert sorted(told) == sorted(_sizes(snapshot))
-    assert all(one.sentence and one.position > 0 for one in answer.short)
+    assert all(one.sentence and one.position > 0 for one in answer.rejected)
 
 
 @settings(max_examples=200, deadline=None)
@@ -161,7 +185,7 @@ def test_quotas_hold(snapshot: Snapshot) -> None:
     holders = [*snapshot.running, *(job for job in snapshot.waiting if job.holds_quota), *fresh]
     if fresh and limits.max_running_jobs is not None:
         assert len(holders) <= limits.max_running_jobs
-    made = [jobs[one.job_id] for one in answer.short if one.short_of is Shortage.ROOM]
+    made = [jobs[one.job_id] for one in answer.rejected if one.short_of is RejectionKind.ROOM]
     promised = [job for job in made if not job.holds_quota]
     going = {one.job_id for one in answer.suspensions} | {
         one.job_id for one in snapshot.running if one.leaving and one.for_job
@@ -194,9 +218,9 @@ def test_victims_are_few_lower_and_leave_for_one(snapshot: Snapshot) -> None:
             assert priority_of(victim, NOW) < job.priority
             assert victim.can_suspend and not victim.leaving
             assert victim.suspensions < POLICY.suspensions_max
-            assert (NOW - victim.since).total_seconds() >= POLICY.protect_s
+            assert (NOW - victim.since).total_seconds() >= POLICY.preemption_protect_s
             assert (victim.user, victim.asked) != (job.user, job.asked)
-    first = next((one.job_id for one in answer.short if one.short_of is Shortage.ROOM), "")
+    first = next((one.job_id for one in answer.rejected if one.short_of is RejectionKind.ROOM), "")
     victims = _by_preemptor(answer).get(first, set())
     assert not victims or _could_start(snapshot, answer, jobs[first], victims)
     assert not any(_could_start(snapshot, answer, jobs[first], victims - {one}) for one in victims)
@@ -231,8 +255,8 @@ def test_no_preemptor_has_a_victim_too_many(snapshot: Snapshot) -> None:
     real = Preemption.victims
 
     def checked(
-        self: Preemption, job: Waiting, need: int, spoken_for: Iterable[str], budget: int
-    ) -> list[Running] | None:
+        self: Preemption, job: WaitingJob, need: int, spoken_for: Iterable[str], budget: int
+    ) -> list[RunningJob] | None:
         taken = {*spoken_for}
         found = real(self, job, need, taken, budget)
         if found is not None:
@@ -245,9 +269,9 @@ def test_no_preemptor_has_a_victim_too_many(snapshot: Snapshot) -> None:
         place(snapshot, POLICY, NOW)
 
 
-def _vacated(preemption: Preemption, job: Waiting, victims: Iterable[Running], taken: set[str]) -> int:
+def _vacated(preemption: Preemption, job: WaitingJob, victims: Iterable[RunningJob], taken: set[str]) -> int:
     """How many hosts that the job could use, and has not spoken for, do not fit it now and do without the victims."""
-    room, found = preemption._room, 0
+    room, found = preemption._hosts, 0
     for name, host in room.hosts.items():
         mine = host.usable and host.leaves_at is None and room.owner(host) in ("", job.job_id)
         free = room.free_for(name, job)
@@ -257,7 +281,7 @@ def _vacated(preemption: Preemption, job: Waiting, victims: Iterable[Running], t
     return found
 
 
-def _could_start(snapshot: Snapshot, answer: Placement, job: Waiting, victims: set[str]) -> bool:
+def _could_start(snapshot: Snapshot, answer: Placement, job: WaitingJob, victims: set[str]) -> bool:
     """Whether the first for whom others make room fits once they, and those that leave already, are gone, and those
     that start in this pass have what is theirs."""
     jobs = _sizes(snapshot)
@@ -287,21 +311,25 @@ def test_nothing_changes_by_the_clock_alone_before_the_time_given(snapshot: Snap
 
 
 @st.composite
-def latecomers(draw: st.DrawFn) -> Mapping[int, Waiting]:
+def latecomers(draw: st.DrawFn) -> Mapping[int, WaitingJob]:
     """Jobs of the usual priority that are submitted while others start and end, by the step at which each is."""
     steps = draw(st.lists(st.integers(0, 5), max_size=4, unique=True))
     return {
         step: waiting(
-            f"late-{step}", draw(st.integers(1, 3)), draw(st.sampled_from([1, 2, 4, 8])), user=draw(USERS),
-            runs_for_s=draw(TIMES), group=draw(GROUPS),
+            f"late-{step}",
+            draw(st.integers(1, 3)),
+            draw(st.sampled_from([1, 2, 4, 8])),
+            user=draw(USERS),
+            runs_for_s=draw(TIMES),
+            group=draw(GROUPS),
         )
         for step in steps
-    }  # fmt: skip
+    }
 
 
 @settings(max_examples=200, deadline=None)
 @given(snapshots(calm=True), latecomers())
-def test_no_head_starves(snapshot: Snapshot, late: Mapping[int, Waiting]) -> None:
+def test_no_head_starves(snapshot: Snapshot, late: Mapping[int, WaitingJob]) -> None:
     """With true estimates: as jobs start and end and others come, the promise to the head never moves to a later time,
     and it starts by then, whatever passes it."""
     now = 0.0
@@ -337,10 +365,8 @@ def _started(snapshot: Snapshot, answer: Placement, now: float) -> Snapshot:
         job = jobs[one.job_id]
         ends = None if job.runs_for_s is None else now + job.runs_for_s
         fresh.append(
-            running(
-                one.job_id, *one.instances, gpus=job.gpus, since=now, ends=ends, can_suspend=False, group=job.group
-            )
-        )  # fmt: skip
+            running(one.job_id, *one.instances, gpus=job.gpus, since=now, ends=ends, can_suspend=False, group=job.group)
+        )
         for name in one.instances:
             free[name] -= job.gpus
     left = tuple(job for job in snapshot.waiting if job.job_id not in {one.job_id for one in answer.assignments})
@@ -348,7 +374,7 @@ def _started(snapshot: Snapshot, answer: Placement, now: float) -> Snapshot:
     return replace(snapshot, waiting=left, running=(*snapshot.running, *fresh), hosts=hosts)
 
 
-def _ended(snapshot: Snapshot, job: Running) -> Snapshot:
+def _ended(snapshot: Snapshot, job: RunningJob) -> Snapshot:
     hosts = tuple(
         replace(host, free=host.free + job.gpus) if host.host_id in job.hosts else host for host in snapshot.hosts
     )

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core.queue.priority import Priority, demotes_at, effective
-from gpu_recovery.core.queue.quota import Limits, LimitsInvalid, QuotaKey, never_runs, parse_key, parse_limits
-from gpu_recovery.core.queue.snapshot import Shortage
+from gpu_recovery.core.queue.quota import LimitsInvalid, QuotaKey, QuotaLimits, never_runs, parse_key, parse_limits
+from gpu_recovery.core.queue.snapshot import RejectionKind
 
 from tests.core.queue.build import (
     NOW,
@@ -22,9 +22,9 @@ from tests.core.queue.build import (
     suspended,
     waiting,
     why,
-)  # fmt: skip
+)
 
-TWO = Limits({("ann", "NORMAL", "*"): 2})
+TWO = QuotaLimits({("ann", "NORMAL", "*"): 2})
 
 
 def test_a_job_over_its_quota_waits_and_lets_the_others_by() -> None:
@@ -34,7 +34,7 @@ def test_a_job_over_its_quota_waits_and_lets_the_others_by() -> None:
     answer = passed(line, [host("i-0", free=0), *hosts("i-1", "i-2", "i-3")], busy, limits=TWO)
     assert given(answer) == {"b": ("i-1",)}
     assert why(answer) == {"a": "needs 2 instance(s); 1 of the quota of 2 of ann/NORMAL/ are taken"}
-    assert answer.short[0].short_of is Shortage.QUOTA
+    assert answer.rejected[0].short_of is RejectionKind.QUOTA
 
 
 def test_what_one_pass_gives_counts_in_the_same_pass() -> None:
@@ -55,7 +55,7 @@ def test_a_job_larger_than_its_whole_quota_hears_that_it_can_never_run() -> None
 
 def test_a_quota_goes_by_the_priority_asked_for() -> None:
     """A demotion moves no counter, and frees no quota of the higher priority."""
-    limits = Limits({("*", "ABOVE_NORMAL", "*"): 1})
+    limits = QuotaLimits({("*", "ABOVE_NORMAL", "*"): 1})
     busy = [running("r", "i-0", user="ann", asked=Priority.ABOVE_NORMAL, priority=Priority.NORMAL)]
     line = [waiting("a", user="ann", asked=Priority.ABOVE_NORMAL, priority=Priority.NORMAL)]
     assert given(passed(line, [host("i-0", free=0), host("i-1")], busy, limits=limits)) == {}
@@ -80,21 +80,21 @@ def test_the_quota_that_the_head_needs_is_kept_for_it() -> None:
 @pytest.mark.parametrize(
     ("limits", "started"),
     [
-        (Limits(max_running_jobs=3), {"a", "b"}),
-        (Limits(max_running_jobs_per_user=2), {"a", "c"}),
-        (Limits(), set("abc")),
+        (QuotaLimits(max_running_jobs=3), {"a", "b"}),
+        (QuotaLimits(max_running_jobs_per_user=2), {"a", "c"}),
+        (QuotaLimits(), set("abc")),
     ],
 )
-def test_no_more_jobs_run_than_may(limits: Limits, started: set[str]) -> None:
+def test_no_more_jobs_run_than_may(limits: QuotaLimits, started: set[str]) -> None:
     """On the whole, and of one user."""
     line = [waiting("a", user="ann", since=-9), waiting("b", user="ann", since=-8), waiting("c", user="bob", since=-7)]
     busy = [running("r", "i-0", user="ann")]
     answer = passed(line, [host("i-0", free=0), *hosts("i-1", "i-2", "i-3")], busy, limits=limits)
     assert set(given(answer)) == started
-    assert all(one.short_of is Shortage.JOBS for one in answer.short)
+    assert all(one.short_of is RejectionKind.JOBS for one in answer.rejected)
 
 
-ONE = Limits(max_running_jobs=1)
+ONE = QuotaLimits(max_running_jobs=1)
 HIGH, LOW = Priority.HIGH, Priority.LOW
 
 
@@ -103,7 +103,10 @@ def test_whoever_replaces_its_victim_is_not_one_job_too_many() -> None:
     high, thief = waiting("high", since=-9, priority=HIGH), waiting("thief", since=-99, priority=LOW)
     first = passed([high, thief], hosts("n1", free=0), [running("low", "n1", priority=LOW)], limits=ONE)
     assert (given(first), suspended(first)) == ({}, {"low": "high"})
-    assert {one.job_id: one.short_of for one in first.short} == {"high": Shortage.ROOM, "thief": Shortage.JOBS}
+    assert {one.job_id: one.short_of for one in first.rejected} == {
+        "high": RejectionKind.ROOM,
+        "thief": RejectionKind.JOBS,
+    }
     leaving = running("low", "n1", priority=LOW, leaving=True, for_job="high")
     between = passed([high, thief], [host("n1", free=0), host("n2")], [leaving], limits=ONE)
     assert (given(between), suspended(between)) == ({}, {})
@@ -115,7 +118,7 @@ def test_nobody_starts_in_the_stead_of_one_who_has_not_left() -> None:
     high = waiting("high", priority=HIGH)
     leaving = running("low", "n1", priority=LOW, leaving=True, for_job="high")
     answer = passed([high], [host("n1", free=0), host("n2")], [leaving], limits=ONE)
-    assert given(answer) == {} and [one.short_of for one in answer.short] == [Shortage.JOBS]
+    assert given(answer) == {} and [one.short_of for one in answer.rejected] == [RejectionKind.JOBS]
 
 
 def test_one_victim_is_one_place() -> None:
@@ -123,33 +126,39 @@ def test_one_victim_is_one_place() -> None:
     line = [waiting("a", since=-9, priority=HIGH), waiting("b", since=-8, priority=HIGH)]
     answer = passed(line, hosts("n1", "n2", free=0), [running("low", "n1", "n2", priority=LOW)], limits=ONE)
     assert suspended(answer) == {"low": "a"}
-    assert {one.job_id: one.short_of for one in answer.short} == {"a": Shortage.ROOM, "b": Shortage.JOBS}
+    assert {one.job_id: one.short_of for one in answer.rejected} == {"a": RejectionKind.ROOM, "b": RejectionKind.JOBS}
 
 
 def test_room_for_a_users_limit_is_made_by_that_user_only() -> None:
     """Another's job that leaves is one less of another's."""
-    limits = Limits(max_running_jobs_per_user=1)
+    limits = QuotaLimits(max_running_jobs_per_user=1)
     high = waiting("high", user="ann", priority=HIGH)
     mine, other = running("r1", "n1", user="ann", priority=LOW), running("r2", "n2", user="bob", priority=LOW)
     assert suspended(passed([high], hosts("n1", free=0), [mine], limits=limits)) == {"r1": "high"}
     held = running("r0", "n0", user="ann", priority=HIGH)
     answer = passed([high], hosts("n0", "n2", free=0), [held, other], limits=limits)
-    assert suspended(answer) == {} and [one.short_of for one in answer.short] == [Shortage.JOBS]
+    assert suspended(answer) == {} and [one.short_of for one in answer.rejected] == [RejectionKind.JOBS]
 
 
 def test_a_job_that_may_replace_another_later_is_looked_at_then() -> None:
     """Its victim is protected still: the clock alone makes the difference."""
     busy = [running("low", "n1", priority=LOW, since=-60)]
     answer = passed([waiting("high", priority=HIGH)], hosts("n1", free=0), busy, limits=ONE)
-    assert suspended(answer) == {} and answer.next_at == at(POLICY.protect_s - 60)
+    assert suspended(answer) == {} and answer.next_at == at(POLICY.preemption_protect_s - 60)
 
 
 def test_the_most_specific_limit_wins() -> None:
     """Two names before one; of one name the user's first, then the priority's."""
     document = {
-        "*/*/*": 1, "*/*/g": 2, "*/HIGH/*": 3, "ann/*/*": 4, "*/HIGH/g": 5, "ann/*/g": 6, "ann/HIGH/*": 7,
+        "*/*/*": 1,
+        "*/*/g": 2,
+        "*/HIGH/*": 3,
+        "ann/*/*": 4,
+        "*/HIGH/g": 5,
+        "ann/*/g": 6,
+        "ann/HIGH/*": 7,
         "ann/HIGH/g": 8,
-    }  # fmt: skip
+    }
     key = QuotaKey("ann", Priority.HIGH, "g")
     for expected in range(8, 0, -1):
         assert parse_limits({"instances": document}).of(key) == expected
@@ -168,15 +177,19 @@ def test_limits_and_keys_survive_being_written() -> None:
 @pytest.mark.parametrize(
     ("document", "field"),
     [
-        ([], "limits"), ({"instance": {}}, "instance"), ({"instances": []}, "instances"),
-        ({"instances": {"ann": 1}}, "instances.ann"), ({"instances": {"a/NICE/g": 1}}, "instances.a/NICE/g"),
+        ([], "limits"),
+        ({"instance": {}}, "instance"),
+        ({"instances": []}, "instances"),
+        ({"instances": {"ann": 1}}, "instances.ann"),
+        ({"instances": {"a/NICE/g": 1}}, "instances.a/NICE/g"),
         ({"instances": {"a/HIGH/g": -1}}, "instances.a/HIGH/g"),
         ({"instances": {"a/HIGH/g": True}}, "instances.a/HIGH/g"),
-        ({"instances": {"a/HIGH/g": "4"}}, "instances.a/HIGH/g"), ({"instances": {1: 1}}, "instances.1"),
+        ({"instances": {"a/HIGH/g": "4"}}, "instances.a/HIGH/g"),
+        ({"instances": {1: 1}}, "instances.1"),
         ({"max_running_jobs": 0}, "max_running_jobs"),
         ({"max_running_jobs_per_user": 1.5}, "max_running_jobs_per_user"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_limit_is_named(document: Any, field: str) -> None:
     """Whoever sets it reads which entry is wrong, and what it must be."""
     with pytest.raises(LimitsInvalid) as caught:

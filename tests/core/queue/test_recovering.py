@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpu_recovery.core.queue.priority import Priority
-from gpu_recovery.core.queue.snapshot import Shortage
+from gpu_recovery.core.queue.snapshot import RejectionKind
 
 from tests.core.queue.build import given, host, hosts, passed, recovering, running, waiting, why
 
@@ -39,7 +39,7 @@ def test_a_gang_that_takes_its_own_instances_only_waits_for_them() -> None:
     answer = passed([recovering("back", "i-1", "i-2", own_only=True), waiting("b")], fleet)
     assert given(answer) == {"b": ("i-9",)}
     assert why(answer) == {"back": "waits for its own instances: i-2"}
-    assert answer.short[0].short_of is Shortage.OWN
+    assert answer.rejected[0].short_of is RejectionKind.OWN
     again = passed([recovering("back", "i-2", "i-1", own_only=True)], hosts("i-1", "i-2"))
     assert given(again) == {"back": ("i-2", "i-1")}
 

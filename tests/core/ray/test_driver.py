@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from gpu_recovery.core.failure import FailureKind, kind_of
 from gpu_recovery.core.ray.driver import DriverState, DriverStatus, ending_of
-from gpu_recovery.core.task import EndingKind
+from gpu_recovery.core.task import EndingKind, FailureKind, failure_kind_of
 
 VERL = "ValueError: Total available GPUs {} is less than total desired GPUs {}"
 COMMAND_ERROR = "JOB_ENTRYPOINT_COMMAND_ERROR"
@@ -21,7 +20,7 @@ def test_too_few_free_gpus_are_a_place_in_line(found: str, wanted: str) -> None:
     """verl prints whole numbers or floats; both say that the cluster is busy, and nothing about the job."""
     end = ending_of(failed(VERL.format(found, wanted)), "", 8.0)
     assert end.kind is EndingKind.SHORT_OF_RESOURCES
-    assert kind_of(end) is FailureKind.INSUFFICIENT_RESOURCES
+    assert failure_kind_of(end) is FailureKind.INSUFFICIENT_RESOURCES
 
 
 def test_what_the_message_leaves_out_is_found_in_the_log() -> None:
@@ -37,13 +36,13 @@ def test_what_the_message_leaves_out_is_found_in_the_log() -> None:
 def test_more_gpus_than_the_cluster_has_is_an_error_of_the_user(in_all: float) -> None:
     """It would never fit, however long it waits."""
     end = ending_of(failed(VERL.format(4.0, 8.0)), "", in_all)
-    assert kind_of(end) is FailureKind.USER_ERROR
+    assert failure_kind_of(end) is FailureKind.USER_ERROR
     assert "wants 8 GPUs" in end.sentence and f"{in_all:g} in all" in end.sentence
 
 
 def test_a_size_that_nobody_knows_is_no_error_of_the_user() -> None:
     """Where the cluster's size cannot be asked for, the job goes on waiting."""
-    assert kind_of(ending_of(failed(VERL.format(0, 8)), "", None)) is FailureKind.INSUFFICIENT_RESOURCES
+    assert failure_kind_of(ending_of(failed(VERL.format(0, 8)), "", None)) is FailureKind.INSUFFICIENT_RESOURCES
 
 
 @pytest.mark.parametrize(
@@ -66,7 +65,7 @@ def test_a_size_that_nobody_knows_is_no_error_of_the_user() -> None:
 def test_every_other_failure_says_who_is_to_blame(status: DriverStatus, kind: FailureKind) -> None:
     """And none of them is taken for a lack of resources, which alone is tried again."""
     end = ending_of(status, "", 8.0)
-    assert kind_of(end) is kind
+    assert failure_kind_of(end) is kind
     assert end.kind is not EndingKind.SHORT_OF_RESOURCES
 
 

@@ -17,10 +17,9 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from sandbox.cluster import model_instances as instances
-from sandbox.cluster import model_tasks as tasks
-from sandbox.cluster.definitions import MemoryDefinitions
-from sandbox.cluster.model import Cluster, Instance, Outcome, Task
+from sandbox.cluster.model import instances, tasks
+from sandbox.cluster.model.cluster import ClusterModel, ModelInstance, OperationResult, Task
+from sandbox.cluster.task_definitions import MemoryDefinitions
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 ACCOUNT, REGION, NAME = "000000000000", "us-east-1", "nwcd-gpu-testing"
@@ -31,7 +30,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.now = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
-        self.cluster = Cluster(NAME, ACCOUNT, REGION)
+        self.cluster = ClusterModel(NAME, ACCOUNT, REGION)
         self.events: list[dict[str, Any]] = []
         self.definitions = MemoryDefinitions(ACCOUNT, REGION)
         self.train = self.define("train", [self.container("main"), self.container("sidecar", essential=False)])
@@ -48,13 +47,13 @@ class Scene:
         answer = self.definitions.register_task_definition(family=family, containerDefinitions=containers)
         return answer["taskDefinition"]
 
-    def do(self, operation: Callable[..., Outcome], *given: Any, **named: Any) -> dict[str, Any]:
+    def do(self, operation: Callable[..., OperationResult], *given: Any, **named: Any) -> dict[str, Any]:
         self.now += timedelta(seconds=1)
         outcome = operation(self.cluster, *given, now=self.now, **named)
         self.events += outcome.events
         return outcome.result
 
-    def request(self, gpus: str = "4", on: Instance | None = None, **members: Any) -> dict[str, Any]:
+    def request(self, gpus: str = "4", on: ModelInstance | None = None, **members: Any) -> dict[str, Any]:
         override = {"name": "main", "resourceRequirements": [{"type": "GPU", "value": gpus}]}
         base: dict[str, Any] = {"cluster": NAME, "taskDefinition": "train"}
         base["overrides"] = {"containerOverrides": [override]}
@@ -63,10 +62,10 @@ class Scene:
             base["placementConstraints"] = [{"type": "memberOf", "expression": expression}]
         return base | members
 
-    def run(self, gpus: str = "4", on: Instance | None = None, **members: Any) -> dict[str, Any]:
+    def run(self, gpus: str = "4", on: ModelInstance | None = None, **members: Any) -> dict[str, Any]:
         return self.do(tasks.run_task, self.request(gpus, on, **members), self.train)
 
-    def running(self, gpus: str = "4", on: Instance | None = None, **members: Any) -> Task:
+    def running(self, gpus: str = "4", on: ModelInstance | None = None, **members: Any) -> Task:
         """A task whose process has started."""
         arn = self.run(gpus, on, **members)["tasks"][0]["taskArn"]
         task = self.cluster.tasks[arn.rsplit("/", 1)[-1]]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.goodput.facts_table import read
+from simulator.goodput.assumptions_file import read
 from simulator.goodput.formula import best_checkpoint_s, expected_ettr, simulated_ettr
 
 FACTS = read()

@@ -6,35 +6,35 @@ from dataclasses import replace
 
 import pytest
 from gpu_recovery.core.policy import Preset
-from gpu_recovery.scheduling import schedule
+from gpu_recovery.scheduler.schedule import schedule
 
-from simulator.goodput.contender import Episode, Run
-from simulator.goodput.facts import Cure, Shows
-from simulator.goodput.floor import least_s
+from simulator.goodput.assumptions import Cure, Shows
+from simulator.goodput.failure_trace import Failure, FailureTrace, failure_trace
+from simulator.goodput.lower_bound import least_s
+from simulator.goodput.policy import Episode, PolicyRun
 from simulator.goodput.production import FOR_MONTHS, Production, adaptive, seed_001
 from simulator.goodput.report import overhead
-from simulator.goodput.trace import Course, Failure, course
 from simulator.world import World
-from tests.simulator.goodput.test_floor import CONDITIONS, FACTS, failure, of
+from tests.simulator.goodput.test_lower_bound import CONDITIONS, FACTS, failure, of
 
 HOUR = 3_600.0
 OVERHEAD_MAX = 1.10
 """What the control plane itself may cost, of recoveries from what has not been there before."""
 
 
-def _small(*failures: Failure, hours: float = 6.0) -> Course:
+def _small(*failures: Failure, hours: float = 6.0) -> FailureTrace:
     """A course of these failures, whose second rank is hit, on four instances."""
     profile = replace(FACTS.profile("small").resized(4), days=hours / 24)
     return replace(of(*(replace(one, place=1) for one in failures)), profile=profile)
 
 
-def _many() -> Course:
+def _many() -> FailureTrace:
     """Two days of eight instances that fail very often, whose checks blame nobody wrongly."""
     profile = replace(FACTS.profile("llama3").resized(8), days=2.0, rate=1_000.0)
-    return course(profile, replace(CONDITIONS, false_alarm=0.0), 3)
+    return failure_trace(profile, replace(CONDITIONS, false_alarm=0.0), 3)
 
 
-def _down(run: Run) -> list[float]:
+def _down(run: PolicyRun) -> list[float]:
     return [one.training_at - one.fault_at for one in run.episodes if one.training_at is not None]
 
 
@@ -181,16 +181,16 @@ def test_what_no_check_sees_is_suspected_the_second_time_and_nobody_is_called() 
 
 def test_a_failure_in_the_middle_of_a_recovery_meets_no_program() -> None:
     """There is none to meet; a machine's own fault is found on the way or shows afterwards."""
-    assert adaptive(2, 1).run(_small(failure(), failure(10_060.0, cure=Cure.RESTART))).unfelt == 1
+    assert adaptive(2, 1).run(_small(failure(), failure(10_060.0, cure=Cure.RESTART))).unnoticed == 1
     both = adaptive(2, 2).run(replace(_small(failure()), failures=(failure(), replace(failure(10_015.0), number=1))))
-    assert len(both.episodes) + both.unfelt == 2
+    assert len(both.episodes) + both.unnoticed == 2
 
 
 def test_failures_that_lie_hours_apart_end_no_job_unless_they_are_held_against_it() -> None:
-    """With `lasting_forgives` off the third is the last, however long it has trained between two of them."""
+    """With `stable_run_resets_attempts` off the third is the last, however long it has trained between two of them."""
     failures = [failure(at * 3 * HOUR, cure=Cure.RESTART, human_s=1_200.0) for at in (1, 2, 3)]
     default = Production("adaptive, as it is", Preset.ADAPTIVE, 2, 1, {"retry_exits": True})
-    unforgiving = replace(default, settings={"retry_exits": True, "lasting_forgives": False})
+    unforgiving = replace(default, settings={"retry_exits": True, "stable_run_resets_attempts": False})
     given = _small(*failures, hours=12.0)
     assert default.run(given).called == adaptive(2, 1).run(given).called == 0
     run = unforgiving.run(given)

@@ -10,30 +10,38 @@ from pathlib import Path
 import pytest
 from gpu_recovery.core.errors import SpecInvalid
 
-from simulator.goodput import verb
+from simulator.goodput import cli
+from simulator.goodput.assumptions import Conditions, Mark
+from simulator.goodput.assumptions_file import read
+from simulator.goodput.baselines import BASELINES
 from simulator.goodput.charts import draw
-from simulator.goodput.contender import Run
-from simulator.goodput.facts import Conditions, Mark
-from simulator.goodput.facts_table import read
-from simulator.goodput.floor import Floor
-from simulator.goodput.others import OTHERS
-from simulator.goodput.playing import play
+from simulator.goodput.failure_trace import failure_trace
+from simulator.goodput.lower_bound import LowerBound
+from simulator.goodput.policy import PolicyRun
 from simulator.goodput.production import Production
 from simulator.goodput.report import overhead
-from simulator.goodput.text import text
-from simulator.goodput.trace import course
+from simulator.goodput.report_text import text
+from simulator.goodput.runner import play
 
 FACTS = read()
 FIGURES = {
-    "name", "ettr", "overhead", "overhead_but_for_relapses", "mttd_s", "mttr_s", "reboots", "false_reboots",
-    "gpu_hours_lost", "notifications",
-}  # fmt: skip
+    "name",
+    "ettr",
+    "overhead",
+    "overhead_but_for_relapses",
+    "mttd_s",
+    "mttr_s",
+    "reboots",
+    "false_reboots",
+    "gpu_hours_lost",
+    "notifications",
+}
 
 
 def _printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     parser = argparse.ArgumentParser()
-    verb.add_arguments(parser)
-    status = verb.run(parser.parse_args(["--models", *words]))
+    cli.add_arguments(parser)
+    status = cli.run(parser.parse_args(["--models", *words]))
     out, err = capsys.readouterr()
     return status, out, err
 
@@ -93,20 +101,26 @@ def test_the_product_itself_is_compared_with_the_others(
 ) -> None:
     """Without `--models` its own runs are in the table, under the same failures and judged by the same account."""
     given = replace(FACTS.profile("small").resized(4), days=2.0, rate=1_000.0)
-    monkeypatch.setattr(verb, "read", lambda path: replace(FACTS, profiles={"small": given}))
+    monkeypatch.setattr(cli, "read", lambda path: replace(FACTS, profiles={"small": given}))
     parser = argparse.ArgumentParser()
-    verb.add_arguments(parser)
-    assert verb.run(parser.parse_args(["--json", "--spares", "2"])) == 0
+    cli.add_arguments(parser)
+    assert cli.run(parser.parse_args(["--json", "--spares", "2"])) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["legs"] == 1 and not any("legs" in bound for bound in report["bounds"])
     assert [one["name"] for one in report["policies"]] == [
-        "human only", "seed 001", "replace only", "reboot only", "adaptive", "adaptive, 2 spares", "floor, 2 spares",
-    ]  # fmt: skip
+        "human only",
+        "seed 001",
+        "replace only",
+        "reboot only",
+        "adaptive",
+        "adaptive, 2 spares",
+        "floor, 2 spares",
+    ]
     by_name = {one["name"]: one for one in report["policies"]}
     assert by_name["adaptive, 2 spares"]["ettr"] > by_name["seed 001"]["ettr"]
     assert by_name["adaptive, 2 spares"]["ettr"] <= by_name["floor, 2 spares"]["ettr"] + 0.005
 
-    assert verb.run(parser.parse_args(["--json", "--spares", "2", "--product"])) == 0
+    assert cli.run(parser.parse_args(["--json", "--spares", "2", "--product"])) == 0
     alone = json.loads(capsys.readouterr().out)
     assert alone["policies"] == [by_name["adaptive, 2 spares"], by_name["floor, 2 spares"]]
 
@@ -114,14 +128,14 @@ def test_the_product_itself_is_compared_with_the_others(
 def test_a_report_says_that_it_is_of_legs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """In the figures and in the text; and a course that cannot be cut is refused, not gone through as a whole."""
     given = replace(FACTS.profile("small").resized(4), days=2.0, rate=2_000.0)
-    monkeypatch.setattr(verb, "read", lambda path: replace(FACTS, profiles={"small": given}))
+    monkeypatch.setattr(cli, "read", lambda path: replace(FACTS, profiles={"small": given}))
     parser = argparse.ArgumentParser()
-    verb.add_arguments(parser)
-    assert verb.run(parser.parse_args(["--legs", "2", "--spares", "2", "--json"])) == 0
+    cli.add_arguments(parser)
+    assert cli.run(parser.parse_args(["--legs", "2", "--spares", "2", "--json"])) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["legs"] == 2 and "legs side by side" in report["bounds"][-1]
     assert "the product's own runs in 2 legs" in text(report)
-    assert verb.run(parser.parse_args(["--legs", "9"])) == verb.FAILED
+    assert cli.run(parser.parse_args(["--legs", "9"])) == cli.FAILED
     assert capsys.readouterr().err == "--legs 9: 16 failures are too few for 9 legs\n"
 
 
@@ -149,11 +163,14 @@ def test_a_wrong_question_is_told_and_is_a_usage_error(
 def test_charts_are_the_same_files_each_time(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """They are committed: a new one must mean a new figure, not another date."""
     report = json.loads(_printed(capsys, "--json", "--charts", str(tmp_path / "made"))[1])
-    assert report["by_size"]["instances"] == list(verb.SIZES)
+    assert report["by_size"]["instances"] == list(cli.SIZES)
     first, second = draw(report, tmp_path / "a"), draw(report, tmp_path / "b")
     assert [path.name for path in first] == [
-        "ettr-by-size-small.png", "ettr-by-size-small.svg", "lost-by-cause-small.png", "lost-by-cause-small.svg",
-    ]  # fmt: skip
+        "ettr-by-size-small.png",
+        "ettr-by-size-small.svg",
+        "lost-by-cause-small.png",
+        "lost-by-cause-small.svg",
+    ]
     for one, other in zip(first, second, strict=True):
         assert one.read_bytes() == other.read_bytes()
         assert one.stat().st_size > 10_000
@@ -161,8 +178,8 @@ def test_charts_are_the_same_files_each_time(capsys: pytest.CaptureFixture[str],
 
 def test_several_processes_find_what_one_finds() -> None:
     """They only share the work."""
-    given = course(FACTS.profile("small"), FACTS.conditions, 1)
-    pairs = [(one, given) for one in (*OTHERS, Floor(2, 1))]
+    given = failure_trace(FACTS.profile("small"), FACTS.conditions, 1)
+    pairs = [(one, given) for one in (*BASELINES, LowerBound(2, 1))]
     assert play(pairs, 2) == play(pairs, 1) == [one.run(given) for one, _ in pairs]
 
 
@@ -171,20 +188,20 @@ def test_a_job_that_the_product_refuses_is_said_to_be_refused(
 ) -> None:
     """There is no figure for a run that cannot be."""
 
-    def refuses(self: object, course: object) -> Run:
+    def refuses(self: object, course: object) -> PolicyRun:
         raise SpecInvalid("nnodes", "must be between 1 and 2000")
 
     monkeypatch.setattr(Production, "run", refuses)
     parser = argparse.ArgumentParser()
-    verb.add_arguments(parser)
-    assert verb.run(parser.parse_args(["--workers", "1"])) == 1
+    cli.add_arguments(parser)
+    assert cli.run(parser.parse_args(["--workers", "1"])) == 1
     assert "must be between 1 and 2000" in capsys.readouterr().err
 
 
 def test_overhead_is_the_time_of_recoveries_over_their_floors() -> None:
     """The floor's own is 1, with what came back and without; a policy that waits on purpose has more."""
-    given = course(FACTS.profile("llama3"), replace(FACTS.conditions, false_alarm=0.0), 1)
-    floor = Floor(2, 4)
+    given = failure_trace(FACTS.profile("llama3"), replace(FACTS.conditions, false_alarm=0.0), 1)
+    floor = LowerBound(2, 4)
     run = floor.run(given)
     assert overhead(given, floor, run) == pytest.approx(1.0)
     slower = tuple(
@@ -194,4 +211,4 @@ def test_overhead_is_the_time_of_recoveries_over_their_floors() -> None:
     waits = replace(run, episodes=slower)
     assert (overhead(given, floor, waits) or 0) > 1.01
     assert overhead(given, floor, waits, relapses=False) == pytest.approx(1.0)
-    assert overhead(given, floor, Run(())) is None
+    assert overhead(given, floor, PolicyRun(())) is None

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, TypeVar
 
-from .reports import Report
-from .thresholds import Thresholds
-from .words import JOB, Scope, ScopeKind
+from gpu_recovery.core.diagnosis.observations import Observation
+from gpu_recovery.core.diagnosis.taxonomy import JOB, Scope, ScopeKind
+from gpu_recovery.core.diagnosis.thresholds import Thresholds
 
-R = TypeVar("R", bound=Report)
+R = TypeVar("R", bound=Observation)
 T = TypeVar("T")
 
 
@@ -38,7 +38,7 @@ class Topology:
         """The topology of these workers."""
         return cls({worker.name: worker for worker in workers})
 
-    def instance_of(self, report: Report) -> str:
+    def instance_of(self, report: Observation) -> str:
         """The instance that a report is about: what it says itself, else where its worker or rank is; else ""."""
         if report.instance_id:
             return report.instance_id
@@ -116,7 +116,7 @@ class History:
 class Case:
     """The reports of the window in one order, whatever order they came in. `at_s`: when it is judged."""
 
-    reports: tuple[Report, ...]
+    reports: tuple[Observation, ...]
     topology: Topology
     history: History
     at_s: float
@@ -124,7 +124,7 @@ class Case:
 
     @classmethod
     def of(
-        cls, reports: Iterable[Report], topology: Topology, history: History, at_s: float, thresholds: Thresholds
+        cls, reports: Iterable[Observation], topology: Topology, history: History, at_s: float, thresholds: Thresholds
     ) -> Case:
         """The case of these reports: each once by its id, the oldest first, and what is no number left out."""
         kept = {one.report_id: finite(one) for one in sorted(reports, key=repr)}
@@ -136,7 +136,7 @@ class Case:
         found: Any = self._by_kind.get(kind, ())
         return tuple(found)
 
-    def place(self, report: Report) -> Scope:
+    def scope_of(self, report: Observation) -> Scope:
         """Where a report is: its instance, else its worker, else its rank; the job where nobody said."""
         instance_id = self.topology.instance_of(report)
         if instance_id:
@@ -145,7 +145,7 @@ class Case:
             return Scope.of(ScopeKind.WORKER, report.worker)
         return JOB if report.rank is None else Scope.of(ScopeKind.RANK, str(report.rank))
 
-    def once(self, what: Callable[[Case], T]) -> T:
+    def computed_once(self, what: Callable[[Case], T]) -> T:
         """What a pure function makes of this case. It is asked once, however many rules want to know."""
         if what not in self._made:
             self._made[what] = what(self)
@@ -157,13 +157,13 @@ class Case:
         return {}
 
     @cached_property
-    def kept(self) -> dict[str, object]:
+    def computed(self) -> dict[str, object]:
         """What families have worked out of this case and need again, each under a name of its own."""
         return {}
 
     @cached_property
-    def _by_kind(self) -> Mapping[type[Report], list[Report]]:
-        found: dict[type[Report], list[Report]] = {}
+    def _by_kind(self) -> Mapping[type[Observation], list[Observation]]:
+        found: dict[type[Observation], list[Observation]] = {}
         for one in self.reports:
             found.setdefault(type(one), []).append(one)
         return found

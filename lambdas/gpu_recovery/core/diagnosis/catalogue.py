@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from .families import (
+from gpu_recovery.core.diagnosis.rule import Rule
+from gpu_recovery.core.diagnosis.rules import (
     collectives,
     event_delivery,
+    failure_patterns,
+    gpu_locks,
     gpu_stages,
-    locks,
+    instances,
     log_lines,
-    nodes,
-    patterns,
     rpc,
     stragglers,
     telemetry,
     weight_sync,
 )
-from .rule import Rule
 
 FAMILIES = (
-    gpu_stages, weight_sync, stragglers, patterns, rpc, telemetry, event_delivery, locks, log_lines, nodes,
+    gpu_stages,
+    weight_sync,
+    stragglers,
+    failure_patterns,
+    rpc,
+    telemetry,
+    event_delivery,
+    gpu_locks,
+    log_lines,
+    instances,
     collectives,
-)  # fmt: skip
+)
 RULES: tuple[Rule, ...] = tuple(rule for family in FAMILIES for rule in family.RULES)

@@ -13,40 +13,24 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from .case import Case, History, Topology
-from .catalogue import RULES
-from .probes import next_probe
-from .remedies import remedy_for
-from .reports import Report
-from .rule import Finding, Rule, findings
-from .thresholds import Thresholds
-from .words import JOB, Cause, Probe, Remedy, Scope, ScopeKind, Weight
+from gpu_recovery.core.diagnosis.case import Case, History, Topology
+from gpu_recovery.core.diagnosis.catalogue import RULES
+from gpu_recovery.core.diagnosis.hypothesis import Hypothesis
+from gpu_recovery.core.diagnosis.observations import Observation
+from gpu_recovery.core.diagnosis.probes import next_probe
+from gpu_recovery.core.diagnosis.remedies import remedy_for
+from gpu_recovery.core.diagnosis.rule import Rule, RuleFinding, findings
+from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Probe, Remedy, Scope, ScopeKind, Weight
+from gpu_recovery.core.diagnosis.thresholds import Thresholds
 
 RIVALS_MAX = 5
-BLAMES_MACHINES = frozenset({Cause.GPU_FAULT, Cause.NODE_FAULT, Cause.DRIVER, Cause.RDMA, Cause.STRAGGLER})
+BLAMES_INSTANCES = frozenset({Cause.GPU_FAULT, Cause.NODE_FAULT, Cause.DRIVER, Cause.RDMA, Cause.STRAGGLER})
 """The causes that a machine with a history is likelier to be the place of."""
 LEMON_WEIGHT = Weight.WEAK
-UNTHOUGHT_OF = 2.2
+UNKNOWN_CAUSE_WEIGHT = 2.2
 """The share of what nobody has thought of: a hint alone, or a weak sign, decides nothing."""
 CERTAIN = 0.99
 """No verdict is surer than this (row 35): a rival is always thinkable."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hypothesis:
-    """A cause, where it is, and what speaks for it. `follows`: nothing but consequences of something else do."""
-
-    cause: Cause
-    scope: Scope
-    score: float
-    confidence: float
-    follows: bool
-    findings: tuple[Finding, ...]
-
-    @property
-    def evidence(self) -> tuple[str, ...]:
-        """The ids of the reports that speak for it."""
-        return tuple(sorted({one for finding in self.findings for one in finding.evidence}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,24 +46,28 @@ class Diagnosis:
     confidence: float
     decided: bool
     evidence: tuple[str, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[RuleFinding, ...]
     rivals: tuple[Hypothesis, ...]
     next_probe: Probe | None
-    said: tuple[Finding, ...]
+    findings_sentence: tuple[RuleFinding, ...]
     version: str
 
 
 def diagnose(
-    reports: Iterable[Report], topology: Topology, history: History, at_s: float,
-    thresholds: Thresholds = Thresholds(), rules: Iterable[Rule] = RULES,  # noqa: B008
-) -> Diagnosis:  # fmt: skip
+    reports: Iterable[Observation],
+    topology: Topology,
+    history: History,
+    at_s: float,
+    thresholds: Thresholds = Thresholds(),  # noqa: B008
+    rules: Iterable[Rule] = RULES,
+) -> Diagnosis:
     """The verdict over the reports of one window, judged at `at_s` (Unix seconds, the server's clock)."""
     case = Case.of(reports, topology, history, at_s, thresholds)
     found = findings(rules, case)
     ranked = ranking(found, case)
     said = tuple(one for one in found if one.cause is None)
     if not ranked:
-        nothing: tuple[Finding, ...] = ()
+        nothing: tuple[RuleFinding, ...] = ()
         probe = next_probe((), case)
         return Diagnosis(
             Cause.UNKNOWN, JOB, Remedy.NOTHING, 0.0, False, (), nothing, (), probe, said, thresholds.version
@@ -94,9 +82,18 @@ def diagnose(
     probe = None if decided else next_probe(ranked, case)
     evidence = tuple(sorted({cited for one in same for cited in one.evidence}))
     return Diagnosis(
-        first.cause, first.scope, remedy_for(first.cause, first.scope), sure, decided, evidence, first.findings,
-        rivals[:RIVALS_MAX], probe, said, thresholds.version,
-    )  # fmt: skip
+        first.cause,
+        first.scope,
+        remedy_for(first.cause, first.scope),
+        sure,
+        decided,
+        evidence,
+        first.findings,
+        rivals[:RIVALS_MAX],
+        probe,
+        said,
+        thresholds.version,
+    )
 
 
 def _is_the_same(one: Hypothesis, first: Hypothesis, here: frozenset[str], case: Case) -> bool:
@@ -106,9 +103,9 @@ def _is_the_same(one: Hypothesis, first: Hypothesis, here: frozenset[str], case:
     return bool(here & case.topology.instances_of(one.scope))
 
 
-def ranking(found: Iterable[Finding], case: Case) -> tuple[Hypothesis, ...]:
+def ranking(found: Iterable[RuleFinding], case: Case) -> tuple[Hypothesis, ...]:
     """Every hypothesis that anything speaks for, the likeliest first."""
-    speaking: dict[tuple[Cause, Scope], list[Finding]] = {}
+    speaking: dict[tuple[Cause, Scope], list[RuleFinding]] = {}
     for one in found:
         if one.cause is not None:
             speaking.setdefault((one.cause, one.scope), []).append(one)
@@ -118,11 +115,15 @@ def ranking(found: Iterable[Finding], case: Case) -> tuple[Hypothesis, ...]:
     shares = {**_shares(scores), **_shares({key: score for key, score in scores.items() if not follows[key]})}
     made = [
         Hypothesis(
-            cause, scope, round(scores[cause, scope], 6), round(min(shares[cause, scope], CERTAIN), 4),
-            follows[cause, scope], tuple(ones),
+            cause,
+            scope,
+            round(scores[cause, scope], 6),
+            round(min(shares[cause, scope], CERTAIN), 4),
+            follows[cause, scope],
+            tuple(ones),
         )
         for (cause, scope), ones in speaking.items()
-    ]  # fmt: skip
+    ]
     return tuple(sorted(made, key=lambda one: (one.follows, -one.score, one.cause, one.scope)))
 
 
@@ -131,26 +132,26 @@ def _shares(scores: Mapping[tuple[Cause, Scope], float]) -> dict[tuple[Cause, Sc
     places: dict[Cause, list[float]] = {}
     for (cause, _), score in scores.items():
         places.setdefault(cause, []).append(score)
-    whole = UNTHOUGHT_OF + math.fsum(math.exp(max(of)) for of in places.values())
+    whole = UNKNOWN_CAUSE_WEIGHT + math.fsum(math.exp(max(of)) for of in places.values())
     of_cause = {cause: math.exp(max(of)) / whole for cause, of in places.items()}
     within = {cause: math.fsum(math.exp(score) for score in of) for cause, of in places.items()}
     return {key: of_cause[key[0]] * math.exp(score) / within[key[0]] for key, score in scores.items()}
 
 
-def _score(key: tuple[Cause, Scope], found: list[Finding], case: Case) -> float:
+def _score(key: tuple[Cause, Scope], found: list[RuleFinding], case: Case) -> float:
     """The sum over rows of the strongest match of each, with what is remembered of the machine.
 
     What is a consequence counts apart from what is not: many ranks that wait make no hint a cause.
     """
     cause, scope = key
     known = 0.0
-    if cause in BLAMES_MACHINES and scope.kind is ScopeKind.INSTANCE and len(scope.names) == 1:
+    if cause in BLAMES_INSTANCES and scope.kind is ScopeKind.INSTANCE and len(scope.names) == 1:
         lemon = case.history.lemons.get(scope.names[0], 0.0)
         known = LEMON_WEIGHT * min(max(lemon if math.isfinite(lemon) else 0.0, 0.0), 1.0)
     return known + max(_sum(one for one in found if one.follows is follows) for follows in (False, True))
 
 
-def _sum(found: Iterable[Finding]) -> float:
+def _sum(found: Iterable[RuleFinding]) -> float:
     by_row: dict[str, float] = {}
     for one in found:
         by_row[one.row] = max(by_row.get(one.row, 0.0), one.weight)

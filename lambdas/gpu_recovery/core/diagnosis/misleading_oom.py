@@ -6,12 +6,19 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from .case import Case
-from .cuda_errors import LINE_MAX, CudaError, cuda_error
-from .deliveries import EVENTS, ORDER, Course, courses, is_confirmed, target
-from .occupancy import Held, held_by_others, occupancies, role_of
-from .reports import EventReport, LogFinding, Report, RpcReport, StageReport
-from .words import Scope
+from gpu_recovery.core.diagnosis.case import Case
+from gpu_recovery.core.diagnosis.cuda_errors import LINE_MAX, CudaError, cuda_error
+from gpu_recovery.core.diagnosis.event_delivery import (
+    EVENTS,
+    ORDER,
+    EventProgress,
+    event_progress,
+    is_confirmed,
+    target,
+)
+from gpu_recovery.core.diagnosis.gpu_memory_holders import HeldMemory, memory_held_by_others, occupancies, role_of
+from gpu_recovery.core.diagnosis.observations import EventReport, LogFinding, Observation, RpcReport, StageReport
+from gpu_recovery.core.diagnosis.taxonomy import Scope
 
 Oom = StageReport | LogFinding | RpcReport
 OOM = "cuda_oom"
@@ -56,8 +63,8 @@ class Explained:
     """What an OOM comes from instead: a notice that was not acknowledged, or memory that the other still holds."""
 
     oom: Oom
-    course: Course | None = None
-    held: Held | None = None
+    course: EventProgress | None = None
+    held: HeldMemory | None = None
 
     @property
     def evidence(self) -> tuple[str, ...]:
@@ -77,18 +84,20 @@ class _Open:
     to_s: float
     event: str
     rank: tuple[int, str]
-    course: Course
+    course: EventProgress
 
 
 def _open_times(case: Case) -> Iterator[_Open]:
     """When each notice stood open: a newer one of the same name to the same target replaces it."""
     replaced_s: dict[tuple[str, str], float] = {}
-    for course in sorted(case.once(courses).values(), key=lambda one: (-one.reports[0].at_s, one.last.request_id)):
+    for course in sorted(
+        case.computed_once(event_progress).values(), key=lambda one: (-one.reports[0].at_s, one.last.request_id)
+    ):
         key, sent_s = (course.last.event, course.last.worker), course.reports[0].at_s
         end_s, reports = replaced_s.get(key, FOR_EVER_S), course.reports
         replaced_s[key] = sent_s
         for n, one in enumerate(reports):
-            so_far = Course(reports[: n + 1])
+            so_far = EventProgress(reports[: n + 1])
             if is_confirmed(so_far):
                 break
             next_s = reports[n + 1].at_s - ACK_SLACK_S if n + 1 < len(reports) else FOR_EVER_S
@@ -117,37 +126,35 @@ class Explanations:
             if one.course.last.worker not in case.topology.workers:
                 self._anywhere.append(one)
         self._occupied: dict[Scope, list[StageReport]] = {}
-        for (place, _), reports in case.once(occupancies).items():
+        for (place, _), reports in case.computed_once(occupancies).items():
             self._occupied.setdefault(place, []).extend(reports)
 
     def of(self, oom: Oom) -> Explained | None:
         """What explains it; None if nothing does, or if it asked for more than the GPU has at all."""
         if _wants_too_much(oom.line if isinstance(oom, LogFinding) else oom.error):
             return None
-        place = self._case.place(oom)
+        place = self._case.scope_of(oom)
         held_on = self._latest_occupancy(oom, place)
         turn = role_of(self._case, oom) or (role_of(self._case, held_on) if held_on else "")
         course = self._unacknowledged(oom, place, turn)
-        held = held_by_others(self._case, held_on, turn) if held_on else None
+        held = memory_held_by_others(self._case, held_on, turn) if held_on else None
         return Explained(oom, course, held) if course or held else None
 
-    def _latest_occupancy(self, oom: Report, place: Scope) -> StageReport | None:
+    def _latest_occupancy(self, oom: Observation, place: Scope) -> StageReport | None:
         gpu = oom.gpu if isinstance(oom, StageReport) else ""
         seen = [
             one
             for one in self._occupied.get(place, [])
             if one.at_s <= oom.at_s and (not gpu or not one.gpu or one.gpu == gpu)
-        ]  # fmt: skip
+        ]
         return max(seen, key=lambda one: (one.at_s, one.report_id), default=None)
 
-    def _unacknowledged(self, oom: Report, place: Scope, turn: str) -> Course | None:
+    def _unacknowledged(self, oom: Observation, place: Scope, turn: str) -> EventProgress | None:
         """Of the open notices of a hand-over to whose turn it is, the one that came the least far."""
         wanted = [event for event in EVENTS if not turn or event == f"{turn}_start" or _ends_another(event, turn)]
         has_own = any((place, event) in self._own for event in wanted)
         notices = self._at.get(place, ()) if has_own else self._anywhere
-        standing = [
-            one for one in notices if one.from_s <= oom.at_s < one.to_s and one.event in wanted
-        ]  # fmt: skip
+        standing = [one for one in notices if one.from_s <= oom.at_s < one.to_s and one.event in wanted]
         found = min(standing, key=lambda one: one.rank, default=None)
         return found.course if found else None
 
@@ -175,7 +182,7 @@ def explained_ooms(case: Case) -> Mapping[str, Explained]:
     plain: set[tuple[Scope, str]] = set()
     found: dict[str, Explained] = {}
     for oom in sorted(ooms(case), key=lambda one: (one.at_s, one.report_id)):
-        explained, key = look.of(oom), (case.place(oom), role_of(case, oom))
+        explained, key = look.of(oom), (case.scope_of(oom), role_of(case, oom))
         if explained is None:
             plain.add(key)
         elif key not in plain:

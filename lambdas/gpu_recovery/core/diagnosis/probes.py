@@ -3,28 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from .case import Case
-from .reports import ProbeReport
-from .words import Cause, Probe
-
-if TYPE_CHECKING:
-    from .diagnose import Hypothesis
+from gpu_recovery.core.diagnosis.case import Case
+from gpu_recovery.core.diagnosis.hypothesis import Hypothesis
+from gpu_recovery.core.diagnosis.observations import ProbeReport
+from gpu_recovery.core.diagnosis.taxonomy import Cause, Probe
 
 SHOWS: Mapping[Probe, frozenset[Cause]] = {
-    Probe.SELF_REPORT: frozenset({
-        Cause.WORKER_HANG, Cause.WORKER_STARTUP, Cause.WORKER_ERROR, Cause.CPU_CONTENTION, Cause.GPU_MEMORY,
-        Cause.HOST_MEMORY, Cause.EVENT_UNDELIVERED, Cause.EVENT_UNPROCESSED, Cause.GPU_NOT_RELEASED, Cause.LOCK_HELD,
-        Cause.STRAGGLER, Cause.UNEVEN_STAGE, Cause.NUMERICAL, Cause.APPLICATION, Cause.CONFIGURATION,
-    }),
-    Probe.KERNEL_LOG: frozenset({
-        Cause.GPU_FAULT, Cause.NODE_FAULT, Cause.HOST_MEMORY, Cause.DRIVER, Cause.WORKER_CRASH,
-    }),
+    Probe.SELF_REPORT: frozenset(
+        {
+            Cause.WORKER_HANG,
+            Cause.WORKER_STARTUP,
+            Cause.WORKER_ERROR,
+            Cause.CPU_CONTENTION,
+            Cause.GPU_MEMORY,
+            Cause.HOST_MEMORY,
+            Cause.EVENT_UNDELIVERED,
+            Cause.EVENT_UNPROCESSED,
+            Cause.GPU_NOT_RELEASED,
+            Cause.LOCK_HELD,
+            Cause.STRAGGLER,
+            Cause.UNEVEN_STAGE,
+            Cause.NUMERICAL,
+            Cause.APPLICATION,
+            Cause.CONFIGURATION,
+        }
+    ),
+    Probe.KERNEL_LOG: frozenset(
+        {
+            Cause.GPU_FAULT,
+            Cause.NODE_FAULT,
+            Cause.HOST_MEMORY,
+            Cause.DRIVER,
+            Cause.WORKER_CRASH,
+        }
+    ),
     Probe.DCGM: frozenset({Cause.GPU_FAULT, Cause.GPU_CONTEXT, Cause.DRIVER, Cause.STRAGGLER, Cause.NUMERICAL}),
     Probe.PAIRWISE: frozenset({Cause.NETWORK, Cause.NETWORK_SLOW, Cause.RDMA, Cause.CALLER, Cause.METADATA_SERVER}),
     Probe.REBOOT: frozenset({Cause.GPU_CONTEXT, Cause.NODE_FAULT, Cause.WORKER_CRASH}),
-}  # fmt: skip
+}
 """Which causes a probe can show or rule out. The order is that of their costs."""
 
 

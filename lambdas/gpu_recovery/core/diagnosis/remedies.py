@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .words import Cause, Remedy, Scope, ScopeKind
+from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy, Scope, ScopeKind
 
 _REMEDIES: Mapping[Cause, Remedy] = {
     Cause.GPU_FAULT: Remedy.CHECK,

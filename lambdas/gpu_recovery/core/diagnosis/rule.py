@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .case import Case
-from .reports import Report
-from .words import JOB, Cause, Scope
+from gpu_recovery.core.diagnosis.case import Case
+from gpu_recovery.core.diagnosis.observations import Observation
+from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Match:
     """What a rule has found.
 
     cause:   None where it only says something, and speaks for nobody.
-    weight:  how much it speaks for its cause (`words.Weight`).
+    weight:  how much it speaks for its cause (`taxonomy.Weight`).
     follows: it is a consequence of something else: while anything is found that is not, it anchors no verdict.
     values:  what the sentences name.
     evidence: the ids of the reports that show it.
@@ -40,13 +40,13 @@ class Rule:
     row: str
     english: str
     chinese: str
-    needs: tuple[type[Report], ...]
+    needs: tuple[type[Observation], ...]
     find: Callable[[Case], Iterable[Match]]
     source: str = "seed 002"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RuleFinding:
     """A match, said."""
 
     row: str
@@ -59,17 +59,23 @@ class Finding:
     evidence: tuple[str, ...]
 
 
-def findings(rules: Iterable[Rule], case: Case) -> tuple[Finding, ...]:
+def findings(rules: Iterable[Rule], case: Case) -> tuple[RuleFinding, ...]:
     """What the rules find in the case, by rows and scopes. A rule without any of its reports is not asked."""
     found = [
-        Finding(
-            rule.row, match.cause, match.scope, match.weight, match.follows, rule.english.format(**match.values),
-            rule.chinese.format(**match.values), tuple(sorted(set(match.evidence))),
+        RuleFinding(
+            rule.row,
+            match.cause,
+            match.scope,
+            match.weight,
+            match.follows,
+            rule.english.format(**match.values),
+            rule.chinese.format(**match.values),
+            tuple(sorted(set(match.evidence))),
         )
         for rule in rules
         if any(case.all(kind) for kind in rule.needs)
         for match in rule.find(case)
-    ]  # fmt: skip
+    ]
     return tuple(sorted(found, key=lambda one: (_order(one.row), one.scope, one.english, one.evidence)))
 
 

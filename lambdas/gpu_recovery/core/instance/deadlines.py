@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from ..machine import Given
-from ..policy import within
-from .record import Instance, InstanceStatus
-from .warned import wake_at
+from gpu_recovery.core.instance.interruptions import next_wake_at
+from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.policy import within
+from gpu_recovery.core.state_machine import DecisionContext
 
 
-def deadlines(instance: Instance, given: Given) -> tuple[datetime | None, datetime | None]:
+def deadlines(instance: Instance, given: DecisionContext) -> tuple[datetime | None, datetime | None]:
     """When the instance's status gives up, and when it is next compared with ECS."""
-    policy, look = given.policy, given.now + within(given.policy.look_s)
-    check_look = given.now + within(policy.check_look_s)
+    policy, look = given.policy, given.now + within(given.policy.poll_interval_s)
+    check_look = given.now + within(policy.check_poll_interval_s)
     match instance.status:
         case InstanceStatus.AVAILABLE:
-            return wake_at(instance, given.now, given), None
+            return next_wake_at(instance, given.now, given), None
         case InstanceStatus.CHECKING:
             return given.now + within(policy.check_timeout_s), check_look
         case InstanceStatus.REBOOTING:
@@ -28,7 +28,9 @@ def deadlines(instance: Instance, given: Given) -> tuple[datetime | None, dateti
         case InstanceStatus.VERIFYING:
             return given.now + within(policy.verify_timeout_s), check_look
         case InstanceStatus.QUARANTINED if instance.held is not None:
-            return instance.held.since + within(policy.hold_timeout_s), given.now + within(policy.hold_look_s)
+            return instance.held.since + within(policy.repair_hold_timeout_s), given.now + within(
+                policy.hold_retry_interval_s
+            )
         case InstanceStatus.QUARANTINED:
             return given.now + within(policy.quarantine_reminder_s), None
         case _:

@@ -9,23 +9,23 @@ from __future__ import annotations
 
 import re
 
-from .. import events
-from ..check import CheckOutcome, Verdict
-from ..machine import Given
-from ..policy import within
-from ..signals import HealthKind, HealthStatus
-from ..xid import XidClass, class_of
-from .record import CheckRun, Fault, Health, Instance, Rung
+from gpu_recovery.core import events
+from gpu_recovery.core.health_check import CheckOutcome, Verdict
+from gpu_recovery.core.health_signals import HealthKind, HealthStatus
+from gpu_recovery.core.instance.record import CheckRun, Fault, HealthReport, Instance, RepairLevel
+from gpu_recovery.core.policy import within
+from gpu_recovery.core.state_machine import DecisionContext
+from gpu_recovery.core.xid import XidClass, class_of
 
 SENTENCE_MAX = 200
 _WATCHERS = (HealthKind.ACCELERATED_COMPUTE, HealthKind.NODE_AGENT)
 _XID = re.compile(r"\bXID[ _](\d{1,4})\b")
 _ASKED_BY_DRIVER = re.compile(r"the driver asks for recovery action [1-5]\b")
 _OF_A_SWITCH = re.compile(r"\bfatal SXid \d")
-_GRAVITY = (Rung.REBOOT, Rung.REPLACE)
+_GRAVITY = (RepairLevel.REBOOT, RepairLevel.REPLACE)
 
 
-def fault_after(event: events.HealthReported, before: Health | None, given: Given) -> Fault | None:
+def fault_after(event: events.HealthReported, before: HealthReport | None, given: DecisionContext) -> Fault | None:
     """The gravest error that the watcher has named, once `event` is heard; only its word that all is well ends it."""
     if event.status is not HealthStatus.IMPAIRED:
         return None
@@ -36,18 +36,18 @@ def fault_after(event: events.HealthReported, before: Health | None, given: Give
     return Fault(rung, event.since, event.sentence[:SENTENCE_MAX])
 
 
-def _rung_of(event: events.HealthReported, given: Given) -> Rung | None:
+def _rung_of(event: events.HealthReported, given: DecisionContext) -> RepairLevel | None:
     """What the errors that the watcher names ask for; None if none of them asks for a repair by its number."""
     named = {int(number) for number in _XID.findall(event.sentence)}
     named |= {event.xid} if event.xid is not None else set()
     classes = {class_of(number, given.policy.xid_profile) for number in named}
     if XidClass.REPLACE in classes:
-        return Rung.REPLACE
+        return RepairLevel.REPLACE
     is_asked = _ASKED_BY_DRIVER.search(event.sentence) or _OF_A_SWITCH.search(event.sentence)
-    return Rung.REBOOT if XidClass.REBOOT in classes or is_asked else None
+    return RepairLevel.REBOOT if XidClass.REBOOT in classes or is_asked else None
 
 
-def standing_fault(instance: Instance, run: CheckRun, given: Given) -> Fault | None:
+def standing_fault(instance: Instance, run: CheckRun, given: DecisionContext) -> Fault | None:
     """The gravest error that was reported in the incident that `run` looks into, and since the last boot.
 
     That is since the attempt began, or not long before a check that no attempt asked for. A passive check has read the
@@ -68,6 +68,6 @@ def standing_fault(instance: Instance, run: CheckRun, given: Given) -> Fault | N
 
 def verdict_by(fault: Fault, verdict: Verdict) -> Verdict:
     """The verdict where `verdict` could not tell and `fault` stands."""
-    outcome = CheckOutcome.REPLACE if fault.rung is Rung.REPLACE else CheckOutcome.REBOOT
+    outcome = CheckOutcome.REPLACE if fault.rung is RepairLevel.REPLACE else CheckOutcome.REBOOT
     summary = f"{fault.sentence}; its check could not tell ({verdict.outcome}: {verdict.summary})"
     return Verdict(outcome, summary, verdict.boot_id, verdict.booted_at)

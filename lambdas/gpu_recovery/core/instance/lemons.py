@@ -45,20 +45,20 @@ class Signal:
 
 
 @dataclass(frozen=True, slots=True)
-class _Counted:
+class _SignalWeight:
     """Each of the first `most` adds `weight` to what is left of the doubt."""
 
     weight: float
     most: float
 
 
-WEIGHTS: Mapping[LemonSignal, _Counted] = {
-    LemonSignal.LEFT_OUT: _Counted(0.04, 5.0),
-    LemonSignal.XID: _Counted(0.04, 5.0),
-    LemonSignal.TICKET: _Counted(0.15, 3.0),
-    LemonSignal.OUT: _Counted(0.08, 4.0),
-    LemonSignal.GANG_FAILED: _Counted(0.06, 5.0),
-    LemonSignal.ALONE_FAILED: _Counted(0.15, 4.0),
+WEIGHTS: Mapping[LemonSignal, _SignalWeight] = {
+    LemonSignal.LEFT_OUT: _SignalWeight(0.04, 5.0),
+    LemonSignal.XID: _SignalWeight(0.04, 5.0),
+    LemonSignal.TICKET: _SignalWeight(0.15, 3.0),
+    LemonSignal.OUT: _SignalWeight(0.08, 4.0),
+    LemonSignal.GANG_FAILED: _SignalWeight(0.06, 5.0),
+    LemonSignal.ALONE_FAILED: _SignalWeight(0.15, 4.0),
 }
 STEP = 0.1
 """Scores that are compared with each other are compared in such steps: a day more or less makes no machine worse."""
@@ -108,7 +108,7 @@ def graded(score: float) -> float:
     return math.floor(score / STEP + 1e-9) * STEP if score >= STEP else 0.0
 
 
-def made_of(signals: Iterable[Signal], now_s: float) -> str:
+def signals_sentence(signals: Iterable[Signal], now_s: float) -> str:
     """What the score is made of: `3 repairs and 2 XIDs in 28 days`; "" if of nothing."""
     recent = [one.kind for one in signals if faded(one.at_s, now_s) > 0]
     words = [f"{count} {names[count > 1]}" for kind, names in _WORDS.items() if (count := recent.count(kind))]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from ..machine import HistoryEntry, Pending
-from ..signals import DepartureKind, HealthStatus
-from .lemons import LemonSignal, Signal
+from gpu_recovery.core.health_signals import DepartureKind, HealthStatus
+from gpu_recovery.core.instance.lemons import LemonSignal, Signal
+from gpu_recovery.core.state_machine import HistoryEntry, PendingCommand
 
 
 class InstanceStatus(StrEnum):
@@ -50,7 +50,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Rank:
+class RankOnInstance:
     """A job's rank on an instance, by the attempt it belongs to."""
 
     job_id: str
@@ -81,7 +81,7 @@ class CheckRun:
     """The GPUs that somebody suspects, as they were named: those that the check can read are looked at first."""
     superseded: str = ""
     """The check that this one took the place of: if that one blames the machine, its verdict still counts."""
-    waiting: Rank | None = None
+    waiting: RankOnInstance | None = None
     """Who waits for the repair that this check looks into once more, its evidence having grown old."""
     put_down: LemonSignal | None = None
     """What is remembered if this check blames the instance; None if nothing, or if it is remembered already."""
@@ -101,7 +101,7 @@ class Reboot:
     boot_id: str | None
     job_id: str = ""
     attempt: int = 0
-    ends: Rank | None = None
+    ends: RankOnInstance | None = None
     """The rank that could not be stopped and that this reboot ends; `job_id` is who waits for the repair."""
     disconnected: bool = False
     looked_at: datetime | None = None
@@ -112,7 +112,7 @@ class Reboot:
     deadline_at: datetime | None = None
 
 
-class Rung(StrEnum):
+class RepairLevel(StrEnum):
     """The rungs of the ladder. Above the last there is only a person."""
 
     CHECK = "CHECK"
@@ -121,7 +121,7 @@ class Rung(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class RepairNeed:
     """What an instance needs, on whose word, and for whom.
 
     evidence:  what was seen, as a sentence.
@@ -131,18 +131,18 @@ class Need:
     job_id, attempt: who waits for the repair, "" for nobody.
     """
 
-    rung: Rung
+    rung: RepairLevel
     evidence: str
     seen_at: datetime
     source: str = ""
     job_id: str = ""
     attempt: int = 0
-    ends: Rank | None = None
+    ends: RankOnInstance | None = None
     boot_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class RepairHold:
     """Why a need is not being met yet, and since when; `told` are the claimants who know that they must leave.
 
     It stays while the repair is tried or its evidence looked at afresh: held back again, it has waited all that time.
@@ -157,13 +157,13 @@ class Held:
 class Fault:
     """An error of a machine that a watcher has reported and that only a repair cures: the rung it asks for."""
 
-    rung: Rung
+    rung: RepairLevel
     since: datetime
     sentence: str
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class HealthReport:
     """The last word of one watcher."""
 
     status: HealthStatus
@@ -176,7 +176,7 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True)
-class Departure:
+class Interruption:
     """An announcement that the instance will be taken away, or may be."""
 
     kind: DepartureKind
@@ -185,12 +185,12 @@ class Departure:
     sentence: str
 
 
-def unheld(unclaimed: int, gpus_free: int | None) -> int:
+def free_gpus(unclaimed: int, gpus_free: int | None) -> int:
     """How many of an instance's GPUs nobody holds, by our claims and by what ECS said (None where it did not)."""
     return max(0, unclaimed if gpus_free is None else min(unclaimed, gpus_free))
 
 
-@dataclass(frozen=True)  # without slots, see `copies`
+@dataclass(frozen=True)  # without slots, so that it is copied fast, see `core/state_machine.py`
 class Instance:
     """The record of one instance, keyed by its EC2 id: the one name that survives a new registration with ECS."""
 
@@ -227,7 +227,7 @@ class Instance:
     """The attempts that lately asked it to end a rank of theirs: once is enough."""
     checks: int = 0
     check: CheckRun | None = None
-    health: Mapping[str, Health] = field(default_factory=dict)
+    health: Mapping[str, HealthReport] = field(default_factory=dict)
     """The last word of each watcher, by `HealthKind`."""
     silent_since: datetime | None = None
     """When its agent was last heard of, if it is not heard of any more."""
@@ -235,17 +235,17 @@ class Instance:
     """When it was last heard of after a silence: a silence that began before is over."""
     boot_heard_at: datetime | None = None
     """The latest boot that its agent told of, by our clock: `booted_at` may be by the machine's own."""
-    departure: Departure | None = None
+    departure: Interruption | None = None
     announced: Mapping[str, datetime] = field(default_factory=dict)
     """When each source of announcements last said something new: what it said before that, and comes late, is over."""
     drained: bool = False
     """ECS places nothing on it because we said so; what a person has drained is the person's to activate."""
     withdrawn: bool = False
     """A person took it out of use while nothing spoke against it: given back, it just works on."""
-    need: Need | None = None
+    need: RepairNeed | None = None
     """What it needs, while that is held back or being met."""
-    held: Held | None = None
-    also_waiting: tuple[Rank, ...] = ()
+    held: RepairHold | None = None
+    also_waiting: tuple[RankOnInstance, ...] = ()
     """Who waits for its repair besides the job that the need, the reboot or the check names."""
     reboot: Reboot | None = None
     reboots: tuple[datetime, ...] = ()
@@ -263,7 +263,7 @@ class Instance:
     """The incident about it that operators have heard of, until they hear that it is over."""
     deadline_at: datetime | None = None
     look_at: datetime | None = None
-    commands: tuple[Pending, ...] = ()
+    commands: tuple[PendingCommand, ...] = ()
     history: tuple[HistoryEntry, ...] = ()
 
     @property
@@ -276,7 +276,7 @@ class Instance:
 
         promised: those that are given to jobs whose claims are still to come.
         """
-        return unheld(self.gpus_unclaimed - promised, self.gpus_free)
+        return free_gpus(self.gpus_unclaimed - promised, self.gpus_free)
 
     @property
     def under_repair(self) -> bool:
@@ -284,12 +284,12 @@ class Instance:
         return self.status in _BEING_REPAIRED or (self.status is InstanceStatus.VERIFYING and self.reboot is not None)
 
     @property
-    def waits_for_a_person(self) -> bool:
+    def needs_operator(self) -> bool:
         """Whether nothing but a person brings it back: quarantined, and not only because its repair is held back."""
         return self.status is InstanceStatus.QUARANTINED and self.held is None
 
     @property
-    def suspicion(self) -> str:
+    def avoid_reason(self) -> str:
         """Why nothing new should be placed on it although it works; "" if nothing speaks against it."""
         for kind, health in sorted(self.health.items()):
             if health.status is HealthStatus.IMPAIRED:

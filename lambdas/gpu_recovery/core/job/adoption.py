@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from .. import commands, events
-from ..machine import Given, Ignore, Step
-from ..notices import of_jobs
-from ..task import TaskFact
-from .record import Job, JobStatus, Origin
-from .spec import NNODES_MAX, OUR_VARIABLES, JobSpec
+from gpu_recovery.core import commands, events
+from gpu_recovery.core.job.record import Job, JobStatus, Origin
+from gpu_recovery.core.job.spec import NNODES_MAX, OUR_VARIABLES, JobSpec
+from gpu_recovery.core.notifications import jobs
+from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
+from gpu_recovery.core.task import TaskFact
 
 JOB_ID = re.compile(r"[A-Za-z0-9_/-]{1,120}")
 """What a relaunch can carry as its `startedBy`, and a table as the beginning of its keys."""
@@ -31,15 +31,15 @@ class Adoption(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class TaskIdentity:
     """What a person's task says about itself in the environment of its overrides."""
 
     job_id: str
     rank: int
-    world: int
+    world_size: int
 
 
-def carried(environment: Mapping[str, str] | None) -> Carried | None:
+def task_identity(environment: Mapping[str, str] | None) -> TaskIdentity | None:
     """The job, rank and number of ranks that `environment` names; None unless it names all three and they fit."""
     env = environment or {}
     job_id, rank, world = env.get("JOB_ID", ""), env.get("RANK", ""), env.get("WORLD_SIZE", "")
@@ -47,19 +47,25 @@ def carried(environment: Mapping[str, str] | None) -> Carried | None:
         return None
     if not int(rank) < int(world) <= NNODES_MAX:
         return None
-    return Carried(job_id, int(rank), int(world))
+    return TaskIdentity(job_id, int(rank), int(world))
 
 
-def template(task: TaskFact, world: int, gpus: int) -> JobSpec:
+def job_template(task: TaskFact, world: int, gpus: int) -> JobSpec:
     """The job as its first task shows it: what a relaunch will run. `gpus` are those the task holds."""
     env = {k: v for k, v in (task.environment or {}).items() if k not in OUR_VARIABLES}
     return JobSpec(
-        workload="adopted", nnodes=world, gpus_per_node=gpus, task_definition=task.task_definition,
-        container=task.main_container, command=task.command, env=env, user=task.started_by,
-    )  # fmt: skip
+        workload="adopted",
+        nnodes=world,
+        gpus_per_node=gpus,
+        task_definition=task.task_definition,
+        container=task.main_container,
+        command=task.command,
+        env=env,
+        user=task.started_by,
+    )
 
 
-def rank_seen(job: Job, event: events.RankSeen, given: Given) -> Step | Ignore:
+def rank_seen(job: Job, event: events.RankSeen, given: DecisionContext) -> Step | Ignore:
     """A rank of an adopted job shows itself; one that comes while its gang is being stopped is stopped too."""
     if job.instances[event.rank]:
         return Ignore("this rank is known")
@@ -70,18 +76,46 @@ def rank_seen(job: Job, event: events.RankSeen, given: Given) -> Step | Ignore:
     return Step(job.status, reason, {"instances": instances}, (claim, *late))
 
 
-def newer_task(job: Job, event: events.NewerTaskSeen, given: Given) -> Step | Ignore:
+def newer_task(job: Job, event: events.NewerTaskSeen, given: DecisionContext) -> Step | Ignore:
     """A person starts an ended job anew: its next attempt, with its counts begun again."""
     if job.origin is not Origin.ADOPTED or event.created_at <= job.status_at:
         return Ignore("the task is not newer than the end of the job")
     changes = {
-        "attempt": job.attempt + 1, "instances": ("",) * job.spec.nnodes, "attempts_counted": 0, "failure": None,
-        "attempts_uncounted": {}, "incident_id": None, "stop_purpose": None, "stop_cause": None, "stop_tries": 0,
-        "stop_reason": "", "repairing": (), "repaired": {}, "launched": False, "launch_ended": False,
-        "in_line_at": None, "adopted_after": job.status_at, "claims_kept": False, "started_by_person": True,
-        "to_leave": (), "silent": (), "found_dead": (), "heard": {}, "running_at": None, "quick_ends": 0,
-        "not_before": None, "repairs": 0, "first_ends": (), "suspicions": (), "held": False, "suspended_for": "",
-        "suspended_at": None, "suspensions": (), "ran_s": 0, "wished_at": None, "short_of": "",
-    }  # fmt: skip
-    told = (of_jobs.started_anew(job),) if job.incident_id is not None else ()
+        "attempt": job.attempt + 1,
+        "instances": ("",) * job.spec.nnodes,
+        "attempts_counted": 0,
+        "failure": None,
+        "attempts_uncounted": {},
+        "incident_id": None,
+        "stop_purpose": None,
+        "stop_cause": None,
+        "stop_tries": 0,
+        "stop_reason": "",
+        "repairing": (),
+        "repaired": {},
+        "launched": False,
+        "launch_ended": False,
+        "in_line_at": None,
+        "adopted_after": job.status_at,
+        "claims_kept": False,
+        "started_by_person": True,
+        "to_leave": (),
+        "silent": (),
+        "found_dead": (),
+        "heard": {},
+        "running_at": None,
+        "quick_ends": 0,
+        "not_before": None,
+        "repairs": 0,
+        "first_ends": (),
+        "suspicions": (),
+        "held": False,
+        "suspended_for": "",
+        "suspended_at": None,
+        "suspensions": (),
+        "ran_s": 0,
+        "wished_at": None,
+        "short_of": "",
+    }
+    told = (jobs.started_again(job),) if job.incident_id is not None else ()
     return Step(JobStatus.SUBMITTED, "a person started it anew", changes, told)

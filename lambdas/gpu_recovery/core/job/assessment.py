@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from ..check import CheckOutcome
-from ..events import Checked
-from ..names import LISTED_MAX
-from ..policy import RecoveryPolicy
-from ..task import EndingKind, RankFailure
-from .record import LIVE, TERMINAL, Cause, Job, JobStatus, StopPurpose
+from gpu_recovery.core.events import Checked
+from gpu_recovery.core.health_check import CheckOutcome
+from gpu_recovery.core.identifiers import LISTED_MAX
+from gpu_recovery.core.job.record import LIVE, TERMINAL, CloseCause, Job, JobStatus, StopPurpose
+from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.task import EndingKind, RankFailure
 
 CURED_BY_RESTART = frozenset({EndingKind.CRASHED, EndingKind.HOST_FAULT})
 """Kinds of ending that, on GPUs which pass their check, a restart usually cures (Unicron: 73 % of task failures)."""
@@ -30,25 +30,25 @@ class Assessment:
     in_doubt: it would end because nothing is known that would let it go on.
     """
 
-    goes_on: bool
+    continues: bool
     reason: str
     repairing: tuple[str, ...] = ()
     in_doubt: bool = False
 
 
-def purpose_of(failure: RankFailure, policy: RecoveryPolicy) -> tuple[StopPurpose, Cause | None]:
+def purpose_of(failure: RankFailure, policy: RecoveryPolicy) -> tuple[StopPurpose, CloseCause | None]:
     """What the gang is stopped for when `failure` is its first, and the uncounted cause if it has one."""
     kind, code = failure.ending.kind, failure.ending.exit_code
     if kind is EndingKind.STOPPED_BY_PERSON:
         return StopPurpose.CANCEL, None
     if kind is EndingKind.SHORT_OF_RESOURCES:
-        return StopPurpose.RELAUNCH, Cause.INSUFFICIENT_RESOURCES
+        return StopPurpose.RELAUNCH, CloseCause.INSUFFICIENT_RESOURCES
     if kind is EndingKind.FAILED and code == ASKS_FOR_SUSPENSION:
-        return StopPurpose.SUSPEND, Cause.SUSPENDED
-    if policy.only_exit_one_is_checked:
+        return StopPurpose.SUSPEND, CloseCause.SUSPENDED
+    if policy.diagnose_exit_code_1_only:
         return (StopPurpose.DIAGNOSE if code == 1 else StopPurpose.FAIL), None
     if kind in (EndingKind.INTERRUPTED, EndingKind.STOPPED_BY_US):
-        return StopPurpose.RELAUNCH, Cause.INTERRUPTED
+        return StopPurpose.RELAUNCH, CloseCause.INTERRUPTED
     return StopPurpose.DIAGNOSE, None
 
 
@@ -69,7 +69,7 @@ def _opens_incident(job: Job) -> bool:
     if job.stop_purpose is StopPurpose.FAIL:
         return job.failure is not None
     return job.stop_purpose in (StopPurpose.DIAGNOSE, StopPurpose.RELAUNCH) and (
-        job.stop_cause is not Cause.INSUFFICIENT_RESOURCES
+        job.stop_cause is not CloseCause.INSUFFICIENT_RESOURCES
     )
 
 
@@ -82,7 +82,7 @@ def is_retried(kind: EndingKind | None, policy: RecoveryPolicy) -> bool:
 
 def assess(job: Job, results: Mapping[str, Checked], policy: RecoveryPolicy) -> Assessment:
     """The verdict over the whole gang, `results` being by instance id; an instance without one could not be told."""
-    told = _told(job, results)
+    told = _checks_sentence(job, results)
     if not job.attempts_left(policy):
         return Assessment(
             False, f"attempt {job.attempt} was the last of {job.attempts_max(policy)}: {job.stop_reason} ({told})"
@@ -104,7 +104,7 @@ def assess(job: Job, results: Mapping[str, Checked], policy: RecoveryPolicy) -> 
     return Assessment(True, f"{found}; waiting for healthy instances", repairing)
 
 
-def _told(job: Job, results: Mapping[str, Checked]) -> str:
+def _checks_sentence(job: Job, results: Mapping[str, Checked]) -> str:
     """The checks in a sentence, those that matter first: a gang may have thousands of healthy ones."""
     outcome = {i: results[i].outcome if i in results else "no answer" for i in job.instances}
     order = sorted(job.instances, key=lambda i: outcome[i] == CheckOutcome.HEALTHY)
@@ -123,4 +123,6 @@ def _without_evidence(job: Job, told: str, policy: RecoveryPolicy) -> Assessment
     found = job.diagnosed
     if found is None:
         return Assessment(False, reason, in_doubt=True)
-    return Assessment(found.goes_on or found.is_a_machines, f"{reason}; {found.said}", in_doubt=not found.decided)
+    return Assessment(
+        found.allows_restart or found.blames_instance, f"{reason}; {found.summary}", in_doubt=not found.decided
+    )

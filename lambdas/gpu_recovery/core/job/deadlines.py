@@ -7,21 +7,23 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from ..machine import Given
-from ..policy import within
-from .record import Job, JobStatus
+from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.policy import within
+from gpu_recovery.core.state_machine import DecisionContext
 
 
-def deadlines(job: Job, given: Given) -> tuple[datetime | None, datetime | None]:
+def deadlines(job: Job, given: DecisionContext) -> tuple[datetime | None, datetime | None]:
     """When the job's status gives up, and when it is next compared with ECS."""
-    look = given.now + within(given.policy.look_s)
+    look = given.now + within(given.policy.poll_interval_s)
     match job.status:
         case JobStatus.QUEUED:
             return (job.in_line_at or job.queued_at) + within(given.policy.queue_timeout_s), None
         case JobStatus.PENDING_RESOURCES:
             return (job.in_line_at or job.queued_at) + within(given.policy.queue_timeout_s), None
         case JobStatus.SUSPENDED:
-            return given.now + within(given.policy.held_timeout_s if job.held else given.policy.queue_timeout_s), None
+            return given.now + within(
+                given.policy.user_hold_timeout_s if job.held else given.policy.queue_timeout_s
+            ), None
         case JobStatus.SUSPENDING:
             return given.now + within(job.spec.suspend_grace_s + given.policy.suspend_margin_s), look
         case JobStatus.SUBMITTING:
@@ -36,7 +38,7 @@ def deadlines(job: Job, given: Given) -> tuple[datetime | None, datetime | None]
         case JobStatus.STOPPING:
             return given.now + within(given.policy.stop_timeout_s), look
         case JobStatus.DIAGNOSING:
-            return given.now + within(given.policy.check_timeout_s + given.policy.look_s), look
+            return given.now + within(given.policy.check_timeout_s + given.policy.poll_interval_s), look
         case JobStatus.RECOVERING:
             return given.now + within(given.policy.recover_timeout_s), None
         case _:

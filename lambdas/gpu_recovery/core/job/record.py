@@ -1,4 +1,4 @@
-"""The record of one job: its statuses, its causes, its fields. What moves it is in `job.py`."""
+"""The record of one job: its statuses, its causes, its fields. What moves it is in `state_machine.py`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from ..machine import HistoryEntry, Pending
-from ..policy import RecoveryPolicy
-from ..queue.quota import QuotaKey
-from ..task import RankFailure
-from .conclusion import Conclusion, PastVerdict
-from .spec import JobSpec
+from gpu_recovery.core.job.diagnosis_result import DiagnosisResult, PastDiagnosis
+from gpu_recovery.core.job.spec import JobSpec
+from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.queue.quota import QuotaKey
+from gpu_recovery.core.state_machine import HistoryEntry, PendingCommand
+from gpu_recovery.core.task import RankFailure
 
 
 class JobStatus(StrEnum):
@@ -37,10 +37,16 @@ class JobStatus(StrEnum):
 TERMINAL = frozenset({JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELED})
 WAITING = (JobStatus.RECOVERING, JobStatus.QUEUED, JobStatus.PENDING_RESOURCES, JobStatus.SUSPENDED)
 """The statuses the scheduler places from; a recovering gang goes before its equals in the queue."""
-LIVE = frozenset({
-    JobStatus.SUBMITTING, JobStatus.SUBMITTED, JobStatus.RUNNING, JobStatus.LOST, JobStatus.SUSPENDING,
-    JobStatus.STOPPING,
-})  # fmt: skip
+LIVE = frozenset(
+    {
+        JobStatus.SUBMITTING,
+        JobStatus.SUBMITTED,
+        JobStatus.RUNNING,
+        JobStatus.LOST,
+        JobStatus.SUSPENDING,
+        JobStatus.STOPPING,
+    }
+)
 """The statuses in which ranks of the current attempt may exist."""
 RUNS = (JobStatus.RUNNING, JobStatus.LOST, JobStatus.SUSPENDING)
 """The statuses in which its ranks are taken to work."""
@@ -65,7 +71,7 @@ class StopPurpose(StrEnum):
     CANCEL = "CANCEL"
 
 
-class Cause(StrEnum):
+class CloseCause(StrEnum):
     """Why an attempt closed, as far as its count goes."""
 
     APPLICATION = "APPLICATION"
@@ -77,7 +83,9 @@ class Cause(StrEnum):
     SUSPENDED = "SUSPENDED"  # it asked for its own suspension
 
 
-UNCOUNTED = frozenset({Cause.INSUFFICIENT_RESOURCES, Cause.INTERRUPTED, Cause.REPAIR, Cause.SUSPENDED})
+UNCOUNTED = frozenset(
+    {CloseCause.INSUFFICIENT_RESOURCES, CloseCause.INTERRUPTED, CloseCause.REPAIR, CloseCause.SUSPENDED}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +149,7 @@ class Job:
     repairing: tuple[str, ...] = ()
     repaired: Mapping[str, bool] = field(default_factory=dict)
     stop_purpose: StopPurpose | None = None
-    stop_cause: Cause | None = None
+    stop_cause: CloseCause | None = None
     stop_tries: int = 0
     claims_kept: bool = False
     """It ended while the end of some rank was not confirmed: those instances stay claimed until it is."""
@@ -177,13 +185,13 @@ class Job:
     """Which rank ended first in its last attempts, as far as nothing has explained it; the latest last."""
     suspicions: tuple[Suspicion, ...] = ()
     """The instances that were repaired for that."""
-    conclusion: Conclusion | None = None
+    conclusion: DiagnosisResult | None = None
     """The last diagnosis, which names the attempt that it is about."""
     heard_again: int = 0
     """The last attempt whose witnesses were heard a second time, because its checks had found nothing."""
-    verdicts: tuple[PastVerdict, ...] = ()
+    verdicts: tuple[PastDiagnosis, ...] = ()
     """How the diagnoses of its attempts turned out, as far as that is known; the latest last."""
-    verdict_open: Conclusion | None = None
+    verdict_open: DiagnosisResult | None = None
     """The diagnosis before the last, while only the checks can tell how it turned out."""
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Instances that a diagnosis leaves out, with the rank of each: used last, until an attempt has lasted."""
@@ -206,7 +214,7 @@ class Job:
     look_at: datetime | None = None
     in_line_at: datetime | None = None
     """When it got in line again after an attempt; None as long as it stands where it was submitted."""
-    commands: tuple[Pending, ...] = ()
+    commands: tuple[PendingCommand, ...] = ()
     history: tuple[HistoryEntry, ...] = ()
 
     @property
@@ -220,7 +228,7 @@ class Job:
         return self.not_before if self.status in WAITING and not self.held else None
 
     @property
-    def diagnosed(self) -> Conclusion | None:
+    def diagnosed(self) -> DiagnosisResult | None:
         """The conclusion on the current or last attempt; None if there is none."""
         return self.conclusion if self.conclusion is not None and self.conclusion.attempt == self.attempt else None
 

@@ -9,15 +9,29 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ..errors import SpecInvalid
-from ..queue.priority import Priority
+from gpu_recovery.core.errors import SpecInvalid
+from gpu_recovery.core.queue.priority import Priority
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 FAMILY = re.compile(r"[A-Za-z0-9_-]{1,255}(:[0-9]+)?")
-OUR_VARIABLES = frozenset({
-    "JOB_ID", "ATTEMPT", "RANK", "WORLD_SIZE", "NODE_RANK", "NNODES", "GPUS_PER_NODE", "MASTER_IP", "MASTER_ADDR",
-    "MASTER_PORT", "INSTANCE_ID", "RUNNING_LOG_ID", "EPOCH", "SUSPEND_GRACE_S",
-})  # fmt: skip
+OUR_VARIABLES = frozenset(
+    {
+        "JOB_ID",
+        "ATTEMPT",
+        "RANK",
+        "WORLD_SIZE",
+        "NODE_RANK",
+        "NNODES",
+        "GPUS_PER_NODE",
+        "MASTER_IP",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "INSTANCE_ID",
+        "RUNNING_LOG_ID",
+        "EPOCH",
+        "SUSPEND_GRACE_S",
+    }
+)
 IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@-]{0,511}")
 BESIDE_AN_IMAGE = frozenset({"env_vars", "config"})
 """All that Ray's `image_uri` may be combined with in a `runtime_env`."""

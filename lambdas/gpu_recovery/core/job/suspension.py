@@ -14,58 +14,65 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from .. import commands, events
-from ..machine import Given, Ignore, Step
-from ..policy import within
-from .endings import failed, poke, suspended
-from .record import Job, JobStatus, StopPurpose
-from .stopping import ended, stop
+from gpu_recovery.core import commands, events
+from gpu_recovery.core.job.completion import failed, poke_scheduler, suspended
+from gpu_recovery.core.job.record import Job, JobStatus, StopPurpose
+from gpu_recovery.core.job.stopping import ended, stop
+from gpu_recovery.core.policy import within
+from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 
 
-def suspend(job: Job, event: events.SuspendRequested, given: Given) -> Step | Ignore:
+def suspend(job: Job, event: events.SuspendRequested, given: DecisionContext) -> Step | Ignore:
     """Tell rank 0 of a running gang to save and leave."""
     if job.is_observed(given.policy):
         return Ignore("this job is only observed")
-    reason = f"{_wanted(event)}: rank 0 has {job.spec.suspend_grace_s} s to save and leave"
-    changes = {**_changes(job, event, given), "stop_purpose": StopPurpose.SUSPEND, "stop_cause": None, "stop_tries": 0,
-               "stop_reason": _wanted(event)}  # fmt: skip
+    reason = f"{_wanted_by_operator(event)}: rank 0 has {job.spec.suspend_grace_s} s to save and leave"
+    changes = {
+        **_changes(job, event, given),
+        "stop_purpose": StopPurpose.SUSPEND,
+        "stop_cause": None,
+        "stop_tries": 0,
+        "stop_reason": _wanted_by_operator(event),
+    }
     return Step(JobStatus.SUSPENDING, reason, changes, (commands.SuspendAttempt(job.attempt),))
 
 
-def suspend_early(job: Job, event: events.SuspendRequested, given: Given) -> Step | Ignore:
+def suspend_early(job: Job, event: events.SuspendRequested, given: DecisionContext) -> Step | Ignore:
     """Nothing to save, or nobody there to hear of it: the gang is stopped at once."""
     if job.is_observed(given.policy):
         return Ignore("this job is only observed")
-    step = stop(job, StopPurpose.SUSPEND, _wanted(event), given)
+    step = stop(job, StopPurpose.SUSPEND, _wanted_by_operator(event), given)
     return replace(step, changes={**step.changes, **_changes(job, event, given)})
 
 
-def hold(job: Job, event: events.SuspendRequested, given: Given) -> Step | Ignore:
+def suspend_queued(job: Job, event: events.SuspendRequested, given: DecisionContext) -> Step | Ignore:
     """A job in line steps out of it."""
     if job.held:
         return Ignore("it is held already")
-    changes = {"held": True, "wished_at": event.at, "deadline_at": given.now + within(given.policy.held_timeout_s)}
-    return Step(JobStatus.SUSPENDED, f"{_wanted(event)}; held until it is resumed", changes, (poke(job),))
+    changes = {"held": True, "wished_at": event.at, "deadline_at": given.now + within(given.policy.user_hold_timeout_s)}
+    return Step(
+        JobStatus.SUSPENDED, f"{_wanted_by_operator(event)}; held until it is resumed", changes, (poke_scheduler(job),)
+    )
 
 
-def hold_later(job: Job, event: events.SuspendRequested, given: Given) -> Step | Ignore:
+def suspend_after_stop(job: Job, event: events.SuspendRequested, given: DecisionContext) -> Step | Ignore:
     """It is on its way out anyway: a person's wish makes it stay there; another job's is already being met."""
     if event.for_job or job.held:
         return Ignore("it is being stopped already")
     if job.stop_purpose in (StopPurpose.FAIL, StopPurpose.CANCEL):
         return Ignore("it is being ended")
-    return Step(job.status, f"{job.reason}; to be held then: {_wanted(event)}", _changes(job, event, given))
+    return Step(job.status, f"{job.reason}; to be held then: {_wanted_by_operator(event)}", _changes(job, event, given))
 
 
-def hold_recovering(job: Job, event: events.SuspendRequested, given: Given) -> Step | Ignore:
+def suspend_recovering(job: Job, event: events.SuspendRequested, given: DecisionContext) -> Step | Ignore:
     """It waits for healthy instances: what is kept for it is given back."""
     release = commands.ReleaseInstances(job.instances, attempt=job.attempt)
-    reason = f"{_wanted(event)} while it waited for healthy instances; held until it is resumed"
+    reason = f"{_wanted_by_operator(event)} while it waited for healthy instances; held until it is resumed"
     changes = {"held": True, "wished_at": event.at, "repairing": ()}
-    return Step(JobStatus.SUSPENDED, reason, changes, (release, poke(job)))
+    return Step(JobStatus.SUSPENDED, reason, changes, (release, poke_scheduler(job)))
 
 
-def resume(job: Job, event: events.ResumeRequested, given: Given) -> Step | Ignore:
+def resume(job: Job, event: events.ResumeRequested, given: DecisionContext) -> Step | Ignore:
     """In line again, where it stood when it was first submitted."""
     if not job.held:
         return Ignore("it is not held: it runs again as soon as there is room")
@@ -73,43 +80,45 @@ def resume(job: Job, event: events.ResumeRequested, given: Given) -> Step | Igno
     if job.status is not JobStatus.SUSPENDED:
         return Step(job.status, f"{job.reason}; not to be held: resumed by {event.by}", changes)
     changes |= {"in_line_at": given.now, "deadline_at": given.now + within(given.policy.queue_timeout_s)}
-    return Step(job.status, f"resumed by {event.by}; in line again", changes, (poke(job),))
+    return Step(job.status, f"resumed by {event.by}; in line again", changes, (poke_scheduler(job),))
 
 
-def left(job: Job, event: events.RankFailed, given: Given) -> Step:
+def rank_left(job: Job, event: events.RankFailed, given: DecisionContext) -> Step:
     """The first rank has left under the notice: now the others are stopped."""
     step = stop(job, StopPurpose.SUSPEND, job.stop_reason, given, failure=event.failure)
     return replace(step, reason=f"rank {event.failure.rank} has left: stopping the rest of the gang")
 
 
-def grace_over(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
+def grace_over(job: Job, event: events.JobDeadlineReached, given: DecisionContext) -> Step | Ignore:
     """Rank 0 has not left in time: everybody is stopped, unless whoever was to tell it has died before."""
     untold = any(isinstance(one.command, commands.SuspendAttempt) for one in job.commands)
     if untold and job.stop_tries == 0:
-        told_by = given.now + within(given.policy.claim_s + given.policy.suspend_margin_s + job.spec.suspend_grace_s)
+        told_by = given.now + within(
+            given.policy.command_lease_s + given.policy.suspend_margin_s + job.spec.suspend_grace_s
+        )
         reason = f"{job.stop_reason}: rank 0 has not been told yet"
         return Step(JobStatus.SUSPENDING, reason, {"stop_tries": 1, "deadline_at": told_by})
     step = stop(job, StopPurpose.SUSPEND, job.stop_reason, given)
     return replace(step, reason=f"rank 0 has not left within {job.spec.suspend_grace_s} s: stopping the gang")
 
 
-def all_left(job: Job, event: events.AllRanksStopped, given: Given) -> Step:
+def all_ranks_left(job: Job, event: events.AllRanksStopped, given: DecisionContext) -> Step:
     """Every rank has ended before any other was stopped; a gang that finished its work under the notice is done."""
     return ended(job, event, given) if event.failure is None else suspended(job, given, event.failure)
 
 
-def overdue(job: Job, event: events.JobDeadlineReached, given: Given) -> Step | Ignore:
+def suspension_overdue(job: Job, event: events.JobDeadlineReached, given: DecisionContext) -> Step | Ignore:
     """Nothing waits for ever, not even for a person."""
-    waited = given.policy.held_timeout_s if job.held else given.policy.queue_timeout_s
+    waited = given.policy.user_hold_timeout_s if job.held else given.policy.queue_timeout_s
     return failed(job, f"was suspended and not {'resumed' if job.held else 'placed again'} within {waited} s", ())
 
 
-def _wanted(event: events.SuspendRequested) -> str:
+def _wanted_by_operator(event: events.SuspendRequested) -> str:
     why = f" ({event.because})" if event.because else ""
     return f"suspended to make room for {event.for_job}{why}" if event.for_job else f"suspended by {event.by}{why}"
 
 
-def _changes(job: Job, event: events.SuspendRequested, given: Given) -> dict[str, Any]:
+def _changes(job: Job, event: events.SuspendRequested, given: DecisionContext) -> dict[str, Any]:
     if not event.for_job:
         return {"held": True, "wished_at": event.at, "suspended_for": ""}
     since = given.now - within(given.policy.suspensions_window_s)

@@ -10,23 +10,30 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from .kinds import Kind, Role
-from .noise import ADVICE, FINE
-from .signature import Counter, Signature, first
-from .signatures_ends import SIGNATURES as OF_ENDS
-from .signatures_fabric import SIGNATURES as OF_FABRICS
-from .signatures_gpu import SIGNATURES as OF_GPUS
-from .signatures_host import SIGNATURES as OF_HOSTS
-from .signatures_network import SIGNATURES as OF_NETWORKS
-from .signatures_outside import SIGNATURES as OF_OUTSIDE
-from .signatures_platform import SIGNATURES as OF_PLATFORMS
-from .signatures_program import SIGNATURES as OF_PROGRAMS
-from .text import Level, Line, read
-from .xids import of_xid
+from gpu_recovery.core.logs.kinds import LineKind, LineRole
+from gpu_recovery.core.logs.line_normalization import LineLevel, LogLine, read
+from gpu_recovery.core.logs.noise import ADVICE, FINE
+from gpu_recovery.core.logs.signature import Counter, Signature, first
+from gpu_recovery.core.logs.signatures.collectives import SIGNATURES as OF_NETWORKS
+from gpu_recovery.core.logs.signatures.external_services import SIGNATURES as OF_OUTSIDE
+from gpu_recovery.core.logs.signatures.fabric import SIGNATURES as OF_FABRICS
+from gpu_recovery.core.logs.signatures.gpu import SIGNATURES as OF_GPUS
+from gpu_recovery.core.logs.signatures.host import SIGNATURES as OF_HOSTS
+from gpu_recovery.core.logs.signatures.platform import SIGNATURES as OF_PLATFORMS
+from gpu_recovery.core.logs.signatures.process_exit import SIGNATURES as OF_ENDS
+from gpu_recovery.core.logs.signatures.program import SIGNATURES as OF_PROGRAMS
+from gpu_recovery.core.logs.xids import of_xid
 
 SIGNATURES: tuple[Signature, ...] = (
-    *OF_GPUS, *OF_FABRICS, *OF_HOSTS, *OF_PLATFORMS, *OF_OUTSIDE, *OF_NETWORKS, *OF_PROGRAMS, *OF_ENDS,
-)  # fmt: skip
+    *OF_GPUS,
+    *OF_FABRICS,
+    *OF_HOSTS,
+    *OF_PLATFORMS,
+    *OF_OUTSIDE,
+    *OF_NETWORKS,
+    *OF_PROGRAMS,
+    *OF_ENDS,
+)
 """In order: the first that fits a line is what it tells of."""
 _TRACEBACK = "traceback (most recent call last)"
 _FRAME = re.compile(r"\s{1,16}file \"[^\"]{1,400}\", line \d+")
@@ -35,7 +42,7 @@ _CHAINED = ("during handling of the above exception", "the above exception was t
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ClassifiedLine:
     """A line that tells of something. number: of the line, from 1; line: as it was written, at most `LINE_MAX`.
 
     generic: it knows no more than that something went wrong.
@@ -43,8 +50,8 @@ class Finding:
 
     number: int
     line: str
-    kind: Kind
-    role: Role
+    kind: LineKind
+    role: LineRole
     generic: bool = False
 
 
@@ -55,14 +62,14 @@ class Classified:
     searches: how many patterns were tried on it.
     """
 
-    findings: tuple[Finding, ...]
-    verdict: Finding | None
+    findings: tuple[ClassifiedLine, ...]
+    verdict: ClassifiedLine | None
     searches: int
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> LineKind:
         """The kind of the cause."""
-        return self.verdict.kind if self.verdict else Kind.BENIGN
+        return self.verdict.kind if self.verdict else LineKind.BENIGN
 
 
 @dataclass(slots=True)
@@ -78,7 +85,7 @@ class _Traceback:
 
 def classify(lines: Iterable[str | bytes]) -> Classified:
     """Each line that tells of something, and the cause: the first root, else a confirmation, else a cascade."""
-    found: list[Finding] = []
+    found: list[ClassifiedLine] = []
     writers: dict[str, _Traceback] = {}
     counter = Counter()
     for number, raw in enumerate(lines, start=1):
@@ -99,26 +106,26 @@ def classify(lines: Iterable[str | bytes]) -> Classified:
     return Classified(tuple(found), verdict_of(found), counter.searches)
 
 
-def verdict_of(findings: Iterable[Finding]) -> Finding | None:
+def verdict_of(findings: Iterable[ClassifiedLine]) -> ClassifiedLine | None:
     """The first root; where there is none, the first confirmation, then the first cascade. Advice is never one."""
-    order = (Role.ROOT, Role.CONFIRMATION, Role.CASCADE)
-    firsts: dict[Role, Finding] = {}
+    order = (LineRole.ROOT, LineRole.CONFIRMATION, LineRole.CASCADE)
+    firsts: dict[LineRole, ClassifiedLine] = {}
     for one in findings:
         firsts.setdefault(one.role, one)
     return next((firsts[role] for role in order if role in firsts), None)
 
 
-def first_cause(ranks: Mapping[int, Classified]) -> tuple[int, Finding] | None:
+def first_cause(ranks: Mapping[int, Classified]) -> tuple[int, ClassifiedLine] | None:
     """The rank that has the cause, and its line: a cascade counts only where no rank has a root."""
     verdicts = [(rank, one.verdict) for rank, one in sorted(ranks.items()) if one.verdict is not None]
-    for role in (Role.ROOT, Role.CONFIRMATION, Role.CASCADE):
+    for role in (LineRole.ROOT, LineRole.CONFIRMATION, LineRole.CASCADE):
         for rank, verdict in verdicts:
             if verdict.role is role:
                 return rank, verdict
     return None
 
 
-def _is_of_a_traceback(line: Line, writer: _Traceback) -> bool:
+def _is_of_a_traceback(line: LogLine, writer: _Traceback) -> bool:
     """Whether the line is a traceback's heading, frame or code: they quote messages, they do not say them."""
     text = line.whole
     if _TRACEBACK in text:
@@ -138,35 +145,35 @@ def _is_of_a_traceback(line: Line, writer: _Traceback) -> bool:
     return False
 
 
-def _the_specific_one_counts(found: list[Finding], chain: list[int]) -> None:
+def _the_specific_one_counts(found: list[ClassifiedLine], chain: list[int]) -> None:
     """In a chain of exceptions a generic one is the consequence of one that says what went wrong, before or after."""
     if all(found[at].generic for at in chain):
         chain = chain[:-1]  # the last exception of the chain is the one that ended the program
     for at in chain:
         one = found[at]
-        if one.generic and one.role is Role.ROOT:
-            found[at] = Finding(one.number, one.line, one.kind, Role.CASCADE, generic=True)
+        if one.generic and one.role is LineRole.ROOT:
+            found[at] = ClassifiedLine(one.number, one.line, one.kind, LineRole.CASCADE, generic=True)
 
 
-def _finding(number: int, line: Line, counter: Counter) -> Finding | None:
+def _finding(number: int, line: LogLine, counter: Counter) -> ClassifiedLine | None:
     if not line.whole.strip():
         return None
-    if first(FINE, line.whole, line.whole, counter, level=Level.NONE) is not None:
+    if first(FINE, line.whole, line.whole, counter, level=LineLevel.NONE) is not None:
         return None
     xid = of_xid(line.definite)
     if xid is not None:
         kind, role = xid
-        return Finding(number, line.raw, kind, role)
+        return ClassifiedLine(number, line.raw, kind, role)
     row = first(SIGNATURES, line.definite, line.whole, counter, level=line.level)
     if row is None:
-        advises = first(ADVICE, line.whole, line.whole, counter, level=Level.NONE) is not None
+        advises = first(ADVICE, line.whole, line.whole, counter, level=LineLevel.NONE) is not None
         advises = advises or (
-            line.level is not Level.INFORMS and line.definite != line.whole and _would_be(line, counter)
+            line.level is not LineLevel.INFORMS and line.definite != line.whole and _would_be(line, counter)
         )
-        return Finding(number, line.raw, Kind.BENIGN, Role.ADVICE) if advises else None
-    return Finding(number, line.raw, row.kind, row.role, row.generic)
+        return ClassifiedLine(number, line.raw, LineKind.BENIGN, LineRole.ADVICE) if advises else None
+    return ClassifiedLine(number, line.raw, row.kind, row.role, row.generic)
 
 
-def _would_be(line: Line, counter: Counter) -> bool:
+def _would_be(line: LogLine, counter: Counter) -> bool:
     """Whether a line that only thinks something possible would tell of something if it said so."""
-    return first(SIGNATURES, line.whole, line.whole, counter, level=Level.NONE) is not None
+    return first(SIGNATURES, line.whole, line.whole, counter, level=LineLevel.NONE) is not None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 
-class Kind(StrEnum):
+class LineKind(StrEnum):
     """What a line tells of."""
 
     BENIGN = "benign"
@@ -47,7 +47,7 @@ class Kind(StrEnum):
     COLLECTIVE_TIMEOUT = "collective_timeout"
 
 
-class Role(StrEnum):
+class LineRole(StrEnum):
     """What part a line plays."""
 
     ROOT = "root"  # it may be the cause
@@ -75,34 +75,51 @@ class LogClass(StrEnum):
     NONE = "none"
 
 
-_KINDS: Mapping[LogClass, tuple[Kind, ...]] = {
-    LogClass.RESOURCES: (Kind.INSUFFICIENT_RESOURCES,),
+_KINDS: Mapping[LogClass, tuple[LineKind, ...]] = {
+    LogClass.RESOURCES: (LineKind.INSUFFICIENT_RESOURCES,),
     LogClass.USER: (
-        Kind.USER_ERROR_CONFIG, Kind.USER_ERROR_CHECKPOINT, Kind.USER_ERROR_DEPENDENCY, Kind.DEVICE_ASSERT,
-        Kind.COLLECTIVE_MISMATCH,
+        LineKind.USER_ERROR_CONFIG,
+        LineKind.USER_ERROR_CHECKPOINT,
+        LineKind.USER_ERROR_DEPENDENCY,
+        LineKind.DEVICE_ASSERT,
+        LineKind.COLLECTIVE_MISMATCH,
     ),
     LogClass.RUNTIME: (
-        Kind.XID_APPLICATION, Kind.RUNTIME_ERROR_CUDA, Kind.PROCESS_CRASH, Kind.CUDA_OOM, Kind.HOST_OOM,
-        Kind.SHM_EXHAUSTED, Kind.OS_LIMIT, Kind.PORT_IN_USE, Kind.RDMA_MEMLOCK_CONFIG,
+        LineKind.XID_APPLICATION,
+        LineKind.RUNTIME_ERROR_CUDA,
+        LineKind.PROCESS_CRASH,
+        LineKind.CUDA_OOM,
+        LineKind.HOST_OOM,
+        LineKind.SHM_EXHAUSTED,
+        LineKind.OS_LIMIT,
+        LineKind.PORT_IN_USE,
+        LineKind.RDMA_MEMLOCK_CONFIG,
     ),
-    LogClass.UNKNOWN: (Kind.PROCESS_KILLED_UNKNOWN,),
+    LogClass.UNKNOWN: (LineKind.PROCESS_KILLED_UNKNOWN,),
     LogClass.HARDWARE: (
-        Kind.HARDWARE_GPU_LOST, Kind.HARDWARE_GPU_ECC, Kind.HARDWARE_GPU_RESET, Kind.HARDWARE_NVLINK,
-        Kind.HARDWARE_THERMAL, Kind.NODE_KERNEL,
+        LineKind.HARDWARE_GPU_LOST,
+        LineKind.HARDWARE_GPU_ECC,
+        LineKind.HARDWARE_GPU_RESET,
+        LineKind.HARDWARE_NVLINK,
+        LineKind.HARDWARE_THERMAL,
+        LineKind.NODE_KERNEL,
     ),
-    LogClass.CASCADE: (Kind.XID_CASCADE,),
+    LogClass.CASCADE: (LineKind.XID_CASCADE,),
     LogClass.NETWORK: (
-        Kind.NETWORK_RDMA, Kind.NETWORK_PEER_EXIT, Kind.COLLECTIVE_TIMEOUT, Kind.RENDEZVOUS_TIMEOUT,
+        LineKind.NETWORK_RDMA,
+        LineKind.NETWORK_PEER_EXIT,
+        LineKind.COLLECTIVE_TIMEOUT,
+        LineKind.RENDEZVOUS_TIMEOUT,
     ),
-    LogClass.EXTERNAL: (Kind.NETWORK_EXTERNAL, Kind.CONTAINER_IMAGE),
-    LogClass.STORAGE: (Kind.STORAGE_IO,),
-    LogClass.STORAGE_RESOURCES: (Kind.STORAGE_FULL,),
-    LogClass.ENVIRONMENT: (Kind.DRIVER_ENVIRONMENT,),
-    LogClass.NUMERICAL: (Kind.NUMERICAL_NAN,),
-    LogClass.SCHEDULER: (Kind.SCHEDULER_PREEMPT, Kind.SCHEDULER_TIME_LIMIT),
-    LogClass.NONE: (Kind.BENIGN,),
-}  # fmt: skip
-CLASSES: Mapping[Kind, LogClass] = {kind: one for one, kinds in _KINDS.items() for kind in kinds}
+    LogClass.EXTERNAL: (LineKind.NETWORK_EXTERNAL, LineKind.CONTAINER_IMAGE),
+    LogClass.STORAGE: (LineKind.STORAGE_IO,),
+    LogClass.STORAGE_RESOURCES: (LineKind.STORAGE_FULL,),
+    LogClass.ENVIRONMENT: (LineKind.DRIVER_ENVIRONMENT,),
+    LogClass.NUMERICAL: (LineKind.NUMERICAL_NAN,),
+    LogClass.SCHEDULER: (LineKind.SCHEDULER_PREEMPT, LineKind.SCHEDULER_TIME_LIMIT),
+    LogClass.NONE: (LineKind.BENIGN,),
+}
+CLASSES: Mapping[LineKind, LogClass] = {kind: one for one, kinds in _KINDS.items() for kind in kinds}
 """Whose a failure of each kind is."""
 
 _POLICIES: Mapping[LogClass, str] = {
@@ -121,13 +138,13 @@ _POLICIES: Mapping[LogClass, str] = {
     LogClass.SCHEDULER: "queue again",
     LogClass.NONE: "nothing",
 }
-_EXCEPTIONS: Mapping[Kind, str] = {
-    Kind.SCHEDULER_TIME_LIMIT: "no automatic retry: it would reach its limit again",
-    Kind.CUDA_OOM: "one restart, once no stranger on the GPU and no lost event explains it",
-    Kind.HOST_OOM: "one restart, once no stranger on the machine explains it",
+_EXCEPTIONS: Mapping[LineKind, str] = {
+    LineKind.SCHEDULER_TIME_LIMIT: "no automatic retry: it would reach its limit again",
+    LineKind.CUDA_OOM: "one restart, once no stranger on the GPU and no lost event explains it",
+    LineKind.HOST_OOM: "one restart, once no stranger on the machine explains it",
 }
 
 
-def policy_of(kind: Kind) -> str:
+def policy_of(kind: LineKind) -> str:
     """What is done about a failure of this kind, in words."""
     return _EXCEPTIONS.get(kind, _POLICIES[CLASSES[kind]])

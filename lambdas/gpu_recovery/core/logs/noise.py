@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from .kinds import Kind, Role
-from .signature import Signatures
+from gpu_recovery.core.logs.kinds import LineKind, LineRole
+from gpu_recovery.core.logs.signature import Signatures
 
 _FINE = Signatures()
 _ADVICE = Signatures()
-_B = Kind.BENIGN
+_B = LineKind.BENIGN
 
 
 def _fine(source: str, needs: str, pattern: str) -> None:
@@ -15,71 +15,79 @@ def _fine(source: str, needs: str, pattern: str) -> None:
 
 
 def _advice(source: str, needs: str, pattern: str) -> None:
-    _ADVICE.add(source, _B, needs, pattern, Role.ADVICE, whole=True)
+    _ADVICE.add(source, _B, needs, pattern, LineRole.ADVICE, whole=True)
 
 
 _fine("NCCL", "nccl info", r"\bnccl info\b")
 _fine("NCCL", "nccl trace|nccl version", r"\bnccl trace\b|^\s{0,8}nccl version\b")
 _fine("libfabric", "<info>|<debug>|<trace>", r"<(?:info|debug|trace)>")
 _fine(
-    "libfabric", "fi_hmem|using internal|libnccl-net|libnccl-tuner|net/plugin|tuner|libnccl|plugin",
+    "libfabric",
+    "fi_hmem|using internal|libnccl-net|libnccl-tuner|net/plugin|tuner|libnccl|plugin",
     r"fi_hmem capability requires|using internal (?:net|tuner|network)|no plugin found|(?:libnccl-net"
     r"|libnccl-tuner|libnccl-profiler)\S{0,20}.{0,80}(?:no such file|not found|cannot open|could not find)"
     r"|could not find: libnccl|failed to find ncclnetplugin",
-)  # fmt: skip
+)
 _fine(
-    "mlx5", "access_reg|link active|link up|op_mod",
+    "mlx5",
+    "access_reg|link active|link up|op_mod",
     r"\baccess_reg\b.{0,60}failed|\blink (?:active|up)\b|port: ?\d+ link active",
-)  # fmt: skip
+)
 _fine("driver", "nv_warn_nothing_to_do", r"nv_warn_nothing_to_do")
 _fine("NFS", "nfs: server", r"nfs: server \S{1,200} ok\b")
 _fine("c10d", "address family not supported|errno: 97", r"errno: 97\b|address family not supported")
 _fine(
-    "training loops", "number of nan iterations",
+    "training loops",
+    "number of nan iterations",
     r"^(?!.*(?:loss|norm)\w*:? {0,4}(?:[-+]?nan|[-+]?inf)\b)(?=.*number of nan iterations: {0,8}0\b)",
-)  # fmt: skip
+)
 _fine(
-    "loss scaling", "loss scale|loss_scale|overflow",
+    "loss scaling",
+    "loss scale|loss_scale|overflow",
     r"^(?!.*(?:\bnan\b|\binf\b|already at minimum|minimum loss scale)).*(?:overflow!.{0,80}(?:skipping step"
     r"|reducing)"
     r"|gradient overflow\.? .{0,40}skipping step.{0,60}reducing loss scale to [1-9]\d*(?:\.\d+)?(?!\d*e-)\b)",
-)  # fmt: skip
+)
 _fine(
-    "Keras", "improved from inf|did not improve|best|improved from",
+    "Keras",
+    "improved from inf|did not improve|best|improved from",
     r"(?:improved from|did not improve from|best\w*[ :=]{1,3}) ?-?inf\b",
-)  # fmt: skip
+)
 _fine(
-    "NumPy", "runtimewarning",
+    "NumPy",
+    "runtimewarning",
     r"runtimewarning: (?:invalid value|overflow|divide by zero|mean of empty|all-nan|degrees of freedom)",
-)  # fmt: skip
+)
 _fine(
-    "Python", "futurewarning|deprecat|userwarning: the |pendingdeprecation|fyi",
+    "Python",
+    "futurewarning|deprecat|userwarning: the |pendingdeprecation|fyi",
     r"\b(?:pending)?(?:future|deprecation)\w*warning\b|\bdeprecat(?:ed|ion)\b.{0,160}(?:removed|use |instead"
     r"|future|favou?r)|\[w\d{0,4} .{0,80}deprecat",
-)  # fmt: skip
+)
 _fine(
     "everybody",
-
     "error|fail|no oom|0 error|errors: 0|error: 0|no nan|no xid|0 failed|failed: 0"
     "|no fault|no failures|0 failures|recovered|no issues|0 failure|anomal|0 nan|0 xid",
     r"\bno (?:\w+ )?(?:oom\w*|errors|nans?|xids?|faults?|failures?|issues?|problems?"
     r"|anomal\w+)\b(?! message)(?:.{0,24}(?:found|detected|seen|occurred|so far|reported|during)|\s*[.!)]|\s*$)"
     r"|\bwithout (?:any )?errors?\b|\b(?:errors|failures|failed) ?[:=] ?0\b(?!\.)|\b0 (?:errors?|failures?|failed"
     r"|nan|xid)\b",
-)  # fmt: skip
+)
 _fine("urllib3", "retrying (", r"\bretrying \(retry\(")
 _fine(
-    "everybody", "resumed|succeeded|successfully|success|connected|connection re",
+    "everybody",
+    "resumed|succeeded|successfully|success|connected|connection re",
     r"\b(?:re)?connect(?:ed|ion) (?:re-?established|successful|succeeded|ok)\b|\bsuccessfully (?:loaded|saved"
     r"|connected|initiali[sz]ed|recovered|resumed|restored|reset|started|joined|registered|finished)"
     r"|retry succeeded|reset successful|completed successfully",
-)  # fmt: skip
+)
 _fine(
-    "settings", "timeout|timelimit|_error|on_error|max_restarts|nan_",
+    "settings",
+    "timeout|timelimit|_error|on_error|max_restarts|nan_",
     r"^(?=.{0,80}(?:timeout|timelimit|_error|max_restarts|nan_))"
     r"\s{0,8}(?:export |set |env |-x )?-{0,2}[a-z][\w.-]{1,60}\s?(?:="
     r"|\.{3,80})\s?[\"']?[\w.:/-]{1,80}[\"']?[,;]?\s{0,4}$",
-)  # fmt: skip
+)
 _fine(
     "c10d",
     "initialization options|environment:|timeout(ms)|processgroupnccl created|torch_nccl|processgroup"
@@ -87,63 +95,69 @@ _fine(
     r"processgroup\w*.{0,60}(?:initiali[sz]ation options|created|created with|environments?:)"
     r"|(?:\w+_)?timeout(?:\(ms\))?: ?\d+,? .{0,40}(?:use_high_priority|async_error_handling|enable_timing)"
     r"|torch_nccl_async_error_handling.{0,20}(?:set|: ?\d|=|default)|^\W{0,4}torch_nccl\w+ ?(?:set to|: ?\d|= ?\d)",
-)  # fmt: skip
+)
 _fine(
-    "Ray", "object store is using /tmp|dashboard|metrics head|prometheus|metrics",
+    "Ray",
+    "object store is using /tmp|dashboard|metrics head|prometheus|metrics",
     r"object store is using /tmp instead|dashboard.{0,40}(?:not started|agent|is not available)"
     r"|failed to (?:establish|connect).{0,40}metrics|metrics exporter",
-)  # fmt: skip
+)
 _fine(
-    "Megatron", "will not load any checkpoints|from random|from scratch",
+    "Megatron",
+    "will not load any checkpoints|from random|from scratch",
     r"will not load any checkpoints|(?:start|train\w*|initiali[sz]\w+)\w* from (?:random|scratch)",
-)  # fmt: skip
+)
 _fine(
-    "schedulers", "preempt",
+    "schedulers",
+    "preempt",
     r"preempt\w*[ :=]{1,3}(?:0|false|none|disabled)\b(?!/)|sequence group .{0,40}preempted|preempt(?:ion)?_mode"
     r"|preempted by preemptionmode|preempt[-_]?able",
-)  # fmt: skip
+)
 _fine("kernel", "disables this message", r"hung_task_timeout_secs\" disables this message")
 _fine(
-    "kernel", "voluntary kernel preemption|preempt_|dynamic preempt|clocksource|apparmor=|audit:|audit(",
+    "kernel",
+    "voluntary kernel preemption|preempt_|dynamic preempt|clocksource|apparmor=|audit:|audit(",
     r"dynamic preempt|preempt_\w+|clocksource: |apparmor=\"(?:status|allowed)|audit: type|audit\(\d",
-)  # fmt: skip
+)
 _fine(
     "kernel",
-    "mce: using|edac mc: ver|edac mc|rcu: |nmi watchdog|machine check event|aer: enabled|mce:"
-    "|pme: signaling",
+    "mce: using|edac mc: ver|edac mc|rcu: |nmi watchdog|machine check event|aer: enabled|mce:|pme: signaling",
     r"mce: (?:using|cpu0: thermal monitoring|\[firmware bug\]: (?:the )?ce)|edac mc\d?: (?:ver|giving out)"
     r"|rcu: (?:hierarchical|preemptible|\trcu|adjusting|srcu)|nmi watchdog: enabled|aer: enabled"
     r"|pcieport.{0,60}aer: enabled|pme: signaling",
-)  # fmt: skip
-_fine(
-    "nvidia", "not active|n/a|: 0|slowdown",
-    r"^\s{0,60}(?:hw|sw|hardware|software)?[\w /-]{0,40}(?:slowdown|thermal|retire\w*|remapp\w*|ecc|error"
-    r"|uncorrectable|correctable|pending|failure|replay\w*)[\w /-]{0,40}:\s{1,8}(?:not active|n/a|0|no|none)\s*$",
-)  # fmt: skip
+)
 _fine(
     "nvidia",
-    "nvrm: loading|nvidia-nvlink: nvlink core|nvidia-modeset|persistence|nvidia-nvswitch"
-    "|nvlink core is being",
+    "not active|n/a|: 0|slowdown",
+    r"^\s{0,60}(?:hw|sw|hardware|software)?[\w /-]{0,40}(?:slowdown|thermal|retire\w*|remapp\w*|ecc|error"
+    r"|uncorrectable|correctable|pending|failure|replay\w*)[\w /-]{0,40}:\s{1,8}(?:not active|n/a|0|no|none)\s*$",
+)
+_fine(
+    "nvidia",
+    "nvrm: loading|nvidia-nvlink: nvlink core|nvidia-modeset|persistence|nvidia-nvswitch|nvlink core is being",
     r"nvrm: loading|nvlink core is being|nvidia-modeset: loading|nvidia-nvswitch\d*: (?:open|using|probing)"
     r"|persistence mode",
-)  # fmt: skip
+)
 
 _advice("PyTorch", "asynchronously reported", r"errors? might be asynchronously reported")
 _advice("PyTorch", "stacktrace", r"stack ?trace (?:below )?(?:might|may) be incorrect")
 _advice(
-    "PyTorch", "cuda_launch_blocking",
+    "PyTorch",
+    "cuda_launch_blocking",
     r"(?:consider|set|pass|debug|try|export)\w*.{0,60}cuda_launch_blocking|cuda_launch_blocking.{0,10}=.{0,3}1",
-)  # fmt: skip
+)
 _advice("PyTorch", "torch_use_cuda_dsa", r"torch_use_cuda_dsa")
 _advice(
-    "PyTorch", "nccl_debug=|for more info|to enable traceback|for more details|error_file: <n/a>|<n/a>",
+    "PyTorch",
+    "nccl_debug=|for more info|to enable traceback|for more details|error_file: <n/a>|<n/a>",
     r"nccl_debug=(?:info|warn)|to enable traceback see|for more (?:info|details)|<n/a>",
-)  # fmt: skip
+)
 _advice(
-    "everybody", "seems to be|the above exception was|during handling of|suggestion:|hint:|note:|tip:|advice:",
+    "everybody",
+    "seems to be|the above exception was|during handling of|suggestion:|hint:|note:|tip:|advice:",
     r"^\s{0,8}(?:hint|note|tip|suggestion|advice): |the above exception was the direct cause"
     r"|during handling of the above exception",
-)  # fmt: skip
+)
 
 FINE = tuple(_FINE.rows)
 ADVICE = tuple(_ADVICE.rows)

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .kinds import Kind, Role
-from .text import Level
+from gpu_recovery.core.logs.kinds import LineKind, LineRole
+from gpu_recovery.core.logs.line_normalization import LineLevel
 
-BORNE = frozenset({Kind.USER_ERROR_CONFIG, Kind.USER_ERROR_DEPENDENCY, Kind.USER_ERROR_CHECKPOINT})
+BORNE = frozenset({LineKind.USER_ERROR_CONFIG, LineKind.USER_ERROR_DEPENDENCY, LineKind.USER_ERROR_CHECKPOINT})
 """What a program has gone on with where it only warns of it."""
 
 
@@ -26,10 +26,10 @@ class Signature:
     source:  who writes so.
     """
 
-    kind: Kind
+    kind: LineKind
     needs: tuple[str, ...]
     pattern: re.Pattern[str]
-    role: Role
+    role: LineRole
     source: str
     soft: bool = False
     whole: bool = False
@@ -43,9 +43,17 @@ class Signatures:
         self.rows: list[Signature] = []
 
     def add(
-        self, source: str, kind: Kind, needs: str, pattern: str, role: Role = Role.ROOT, *,
-        soft: bool = False, whole: bool = False, generic: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        source: str,
+        kind: LineKind,
+        needs: str,
+        pattern: str,
+        role: LineRole = LineRole.ROOT,
+        *,
+        soft: bool = False,
+        whole: bool = False,
+        generic: bool = False,
+    ) -> None:
         """One more. needs: texts with `|` between them; ValueError for one that is not in lower case."""
         if needs != needs.lower() or not all(needs.split("|")):
             raise ValueError(f"texts that no line in lower case has: {needs!r}")
@@ -62,13 +70,15 @@ class Counter:
     searches: int = 0
 
 
-def first(rows: Iterable[Signature], definite: str, whole: str, counter: Counter, *, level: Level) -> Signature | None:
+def first(
+    rows: Iterable[Signature], definite: str, whole: str, counter: Counter, *, level: LineLevel
+) -> Signature | None:
     """The first signature that fits a line; None if none does.
 
     definite: the line in lower case without what it only thinks possible; whole: with it. level: what it calls itself.
     """
     for row in rows:
-        if (level is Level.INFORMS and row.soft) or (level is Level.WARNS and row.kind in BORNE):
+        if (level is LineLevel.INFORMS and row.soft) or (level is LineLevel.WARNS and row.kind in BORNE):
             continue
         text = whole if row.whole else definite
         if any(need in text for need in row.needs):

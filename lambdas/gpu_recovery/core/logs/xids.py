@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ..xid import RECOVERY_ACTION, XidClass, class_of
-from .kinds import Kind, Role
+from gpu_recovery.core.logs.kinds import LineKind, LineRole
+from gpu_recovery.core.xid import RECOVERY_ACTION, XidClass, class_of
 
 _XID = re.compile(r"\bxid\b ?(?:\([^)]{0,60}\))?[^\d\n]{0,24}(\d{1,3})\b")
 _SXID = re.compile(r"\bsxid\b")
@@ -21,37 +21,37 @@ _NOTHING_WRONG = re.compile(
 _ECC = (48, 63, 64, 92, 94, 95, 140, 156, 157, 160, 161, 168)
 _NVLINK = (74, 136, 144, 145, 146, 147, 148, 149, 150, 155, 166, 170)
 _LOST = (54, 79)
-_BY_NUMBER: Mapping[int, tuple[Kind, Role]] = {
-    **dict.fromkeys(_ECC, (Kind.HARDWARE_GPU_ECC, Role.ROOT)),
-    **dict.fromkeys(_NVLINK, (Kind.HARDWARE_NVLINK, Role.ROOT)),
-    **dict.fromkeys(_LOST, (Kind.HARDWARE_GPU_LOST, Role.ROOT)),
+_BY_NUMBER: Mapping[int, tuple[LineKind, LineRole]] = {
+    **dict.fromkeys(_ECC, (LineKind.HARDWARE_GPU_ECC, LineRole.ROOT)),
+    **dict.fromkeys(_NVLINK, (LineKind.HARDWARE_NVLINK, LineRole.ROOT)),
+    **dict.fromkeys(_LOST, (LineKind.HARDWARE_GPU_LOST, LineRole.ROOT)),
 }
-_BY_CLASS: Mapping[XidClass, tuple[Kind, Role]] = {
-    XidClass.IGNORE: (Kind.XID_APPLICATION, Role.CASCADE),
-    XidClass.FOLLOW_OTHER: (Kind.XID_CASCADE, Role.CASCADE),
-    XidClass.APP: (Kind.XID_APPLICATION, Role.ROOT),
-    XidClass.WATCH: (Kind.HARDWARE_GPU_RESET, Role.ROOT),
-    XidClass.CONFIG: (Kind.DRIVER_ENVIRONMENT, Role.ROOT),
-    XidClass.DIAG: (Kind.HARDWARE_GPU_RESET, Role.ROOT),
-    XidClass.REBOOT: (Kind.HARDWARE_GPU_RESET, Role.ROOT),
-    XidClass.REPLACE: (Kind.HARDWARE_GPU_LOST, Role.ROOT),
+_BY_CLASS: Mapping[XidClass, tuple[LineKind, LineRole]] = {
+    XidClass.IGNORE: (LineKind.XID_APPLICATION, LineRole.CASCADE),
+    XidClass.FOLLOW_OTHER: (LineKind.XID_CASCADE, LineRole.CASCADE),
+    XidClass.APP: (LineKind.XID_APPLICATION, LineRole.ROOT),
+    XidClass.WATCH: (LineKind.HARDWARE_GPU_RESET, LineRole.ROOT),
+    XidClass.CONFIG: (LineKind.DRIVER_ENVIRONMENT, LineRole.ROOT),
+    XidClass.DIAG: (LineKind.HARDWARE_GPU_RESET, LineRole.ROOT),
+    XidClass.REBOOT: (LineKind.HARDWARE_GPU_RESET, LineRole.ROOT),
+    XidClass.REPLACE: (LineKind.HARDWARE_GPU_LOST, LineRole.ROOT),
 }
 
 
-def of_xid(text: str) -> tuple[Kind, Role] | None:
+def of_xid(text: str) -> tuple[LineKind, LineRole] | None:
     """The kind and role of a line in lower case that reports an XID or an SXid; None for one that reports none."""
     if "xid" not in text:
         return None
     if _SXID.search(text) is not None:
-        return Kind.HARDWARE_NVLINK, Role.ROOT
+        return LineKind.HARDWARE_NVLINK, LineRole.ROOT
     found = _XID.search(text)
     if found is None or (_NOTHING_WRONG.search(text) is not None and "nvrm" not in text):
         return None
     if _FOLLOWS.search(text) is not None:
-        return Kind.XID_CASCADE, Role.CASCADE
+        return LineKind.XID_CASCADE, LineRole.CASCADE
     code = int(found[1])
     if code == RECOVERY_ACTION:
         action = _ACTION.search(text)
         asks = action is None or int(action[1], 16) > 0
-        return (Kind.HARDWARE_GPU_RESET, Role.CONFIRMATION) if asks else (Kind.BENIGN, Role.ADVICE)
+        return (LineKind.HARDWARE_GPU_RESET, LineRole.CONFIRMATION) if asks else (LineKind.BENIGN, LineRole.ADVICE)
     return _BY_NUMBER.get(code, _BY_CLASS[class_of(code)])

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 
-from .occupancy import NEVER, Occupancy
-from .room import Room
-from .snapshot import Host, Reservation, Waiting
+from gpu_recovery.core.queue.host_selection import HostPool
+from gpu_recovery.core.queue.release_forecast import NEVER, ReleaseForecast
+from gpu_recovery.core.queue.snapshot import Host, Reservation, WaitingJob
 
 
-class Gap:
+class BackfillWindow:
     """What a head that waits leaves to the jobs behind it."""
 
-    def __init__(self, job: Waiting, room: Room, occupancy: Occupancy) -> None:
+    def __init__(self, job: WaitingJob, room: HostPool, occupancy: ReleaseForecast) -> None:
         self.job = job
         hosts, self._starts_in = _promised(job, room, occupancy)
         at = None if self._starts_in == NEVER else room.at + timedelta(seconds=self._starts_in)
@@ -28,12 +28,12 @@ class Gap:
             if free and at is not None:
                 room.kept.add(host_id, free)
 
-    def admits(self, job: Waiting) -> bool:
+    def admits(self, job: WaitingJob) -> bool:
         """Whether the job ends before the head starts, so that it may use what the head is promised."""
         return self.reservation.at is not None and job.runs_for_s is not None and job.runs_for_s <= self._starts_in
 
 
-def _promised(job: Waiting, room: Room, occupancy: Occupancy) -> tuple[list[str], float]:
+def _promised(job: WaitingJob, room: HostPool, occupancy: ReleaseForecast) -> tuple[list[str], float]:
     """The hosts that the job is promised, and the seconds until the last of them is free for it."""
     available = [
         (_free_in(host, job, room, occupancy), -room.free_for(host_id, job), host_id)
@@ -56,7 +56,7 @@ def promise(available: Iterable[tuple[float, int, str]], nodes: int) -> tuple[li
     return [host_id for _, _, host_id in first], starts_at
 
 
-def _free_in(host: Host, job: Waiting, room: Room, occupancy: Occupancy) -> float:
+def _free_in(host: Host, job: WaitingJob, room: HostPool, occupancy: ReleaseForecast) -> float:
     """Seconds until the host is free for the job; NEVER where nobody can tell, or it is about to leave."""
     if not host.usable or host.leaves_at is not None:
         return NEVER

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from ..policy import RecoveryPolicy, within
-from .history import Kind
-from .priority import Priority, demotes_at, effective
-from .quota import QuotaKey
-from .snapshot import Running, Waiting
+from gpu_recovery.core.policy import RecoveryPolicy, within
+from gpu_recovery.core.queue.priority import Priority, demotes_at, effective
+from gpu_recovery.core.queue.quota import QuotaKey
+from gpu_recovery.core.queue.run_time_estimates import JobKind
+from gpu_recovery.core.queue.snapshot import RunningJob, WaitingJob
 
-NOTHING: Mapping[Kind, int] = {}
+NOTHING: Mapping[JobKind, int] = {}
 """No kind of job is known to run for any time."""
 
 
@@ -66,11 +66,11 @@ class Entry:
         return QuotaKey(self.user, self.asked, self.group)
 
     @property
-    def kind(self) -> Kind | None:
+    def kind(self) -> JobKind | None:
         """Of which kind it is, whose run times are asked for its own; None where its user names a limit."""
-        return Kind(self.user, self.workload, self.nodes, self.gpus) if self.workload else None
+        return JobKind(self.user, self.workload, self.nodes, self.gpus) if self.workload else None
 
-    def lasts_s(self, usual: Mapping[Kind, int]) -> int | None:
+    def lasts_s(self, usual: Mapping[JobKind, int]) -> int | None:
         """For how long its next attempt is taken to run, or its present one in all; None if nobody can tell.
 
         usual: how long jobs of a kind run.
@@ -84,26 +84,42 @@ class Entry:
         """Whether it may be given a place now, if there is one."""
         return self.waits and not self.held and (self.not_before is None or self.not_before <= now)
 
-    def suspended_lately(self, policy: RecoveryPolicy, now: datetime) -> int:
+    def recent_preemptions(self, policy: RecoveryPolicy, now: datetime) -> int:
         """How often it had to make room within the time that protects it."""
         since = now - within(policy.suspensions_window_s)
         return sum(at > since for at in self.suspensions)
 
 
-def waiting(entry: Entry, policy: RecoveryPolicy, now: datetime, usual: Mapping[Kind, int] = NOTHING) -> Waiting:
+def waiting_job(
+    entry: Entry, policy: RecoveryPolicy, now: datetime, usual: Mapping[JobKind, int] = NOTHING
+) -> WaitingJob:
     """The entry of a job in line, as `place` reads it."""
-    return Waiting(
-        job_id=entry.job_id, version=entry.version, attempt=entry.attempt, user=entry.user,
-        priority=effective(entry.asked, entry.ran_s, policy), asked=entry.asked, group=entry.group, nodes=entry.nodes,
-        gpus=entry.gpus, queued_at=entry.queued_at, recovering=entry.recovering,
-        last=entry.instances if entry.recovering else (), suspects=entry.suspects,
-        own_only=entry.recovering and policy.relaunch_on_same_instances, repairing=entry.repairing,
-        runs_for_s=entry.lasts_s(usual), holds_quota=entry.holds_quota,
-        suspensions=entry.suspended_lately(policy, now), suspended_at=entry.suspended_at,
-    )  # fmt: skip
+    return WaitingJob(
+        job_id=entry.job_id,
+        version=entry.version,
+        attempt=entry.attempt,
+        user=entry.user,
+        priority=effective(entry.asked, entry.ran_s, policy),
+        asked=entry.asked,
+        group=entry.group,
+        nodes=entry.nodes,
+        gpus=entry.gpus,
+        queued_at=entry.queued_at,
+        recovering=entry.recovering,
+        last=entry.instances if entry.recovering else (),
+        suspects=entry.suspects,
+        own_only=entry.recovering and policy.relaunch_on_same_instances,
+        repairing=entry.repairing,
+        runs_for_s=entry.lasts_s(usual),
+        holds_quota=entry.holds_quota,
+        suspensions=entry.recent_preemptions(policy, now),
+        suspended_at=entry.suspended_at,
+    )
 
 
-def running(entry: Entry, policy: RecoveryPolicy, now: datetime, usual: Mapping[Kind, int] = NOTHING) -> Running:
+def running_job(
+    entry: Entry, policy: RecoveryPolicy, now: datetime, usual: Mapping[JobKind, int] = NOTHING
+) -> RunningJob:
     """The entry of a job that has its place, as `place` reads it."""
     since = entry.running_at or entry.placed_at
     ran_s = entry.ran_s + (max(0, int((now - entry.running_at).total_seconds())) if entry.running_at else 0)
@@ -111,16 +127,26 @@ def running(entry: Entry, policy: RecoveryPolicy, now: datetime, usual: Mapping[
     ends_at = since + timedelta(seconds=lasts_s) if lasts_s else None
     if entry.leaves:
         ends_at = max(now, entry.placed_at + within(policy.suspend_margin_s))
-    return Running(
-        job_id=entry.job_id, version=entry.version, attempt=entry.attempt, user=entry.user,
-        priority=effective(entry.asked, ran_s, policy), asked=entry.asked, group=entry.group, nodes=entry.nodes,
-        gpus=entry.gpus, hosts=tuple(dict.fromkeys(i for i in entry.instances if i)), since=since,
-        queued_at=entry.queued_at, ends_at=ends_at,
+    return RunningJob(
+        job_id=entry.job_id,
+        version=entry.version,
+        attempt=entry.attempt,
+        user=entry.user,
+        priority=effective(entry.asked, ran_s, policy),
+        asked=entry.asked,
+        group=entry.group,
+        nodes=entry.nodes,
+        gpus=entry.gpus,
+        hosts=tuple(dict.fromkeys(i for i in entry.instances if i)),
+        since=since,
+        queued_at=entry.queued_at,
+        ends_at=ends_at,
         demotes_at=demotes_at(entry.asked, entry.ran_s, since, policy) if entry.works else None,
-        suspensions=entry.suspended_lately(policy, now),
+        suspensions=entry.recent_preemptions(policy, now),
         can_suspend=entry.works and not (entry.observed or policy.observe_only),
-        leaving=entry.leaves, for_job=entry.suspended_for if entry.leaves else "",
-    )  # fmt: skip
+        leaving=entry.leaves,
+        for_job=entry.suspended_for if entry.leaves else "",
+    )
 
 
 @dataclass(frozen=True, slots=True)

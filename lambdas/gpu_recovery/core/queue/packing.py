@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 
-from .snapshot import Host
+from gpu_recovery.core.queue.snapshot import Host
 
 
-class Shelf:
+class HostLevels:
     """Hosts sorted into levels by their free GPUs; those in use apart from those that nobody uses.
 
     `fits[g]` is how many hosts have at least g free. Lemons stand apart on each level, behind the others.
@@ -68,50 +68,50 @@ class Shelf:
         return (self._whole if whole else self._partly)[free]
 
 
-class Pool:
+class OpenHosts:
     """The hosts of a group that are open to some jobs, and what is free on them at this point of the pass.
 
     hosts: every host by its id. Racks and zones are looked at only if the hosts have any.
     """
 
-    __slots__ = ("_most", "_racks", "_shelf", "_zones", "counts", "free", "hosts")
+    __slots__ = ("_levels", "_most", "_racks", "_zones", "counts", "free", "hosts")
 
     def __init__(self, hosts: Mapping[str, Host], most: int) -> None:
         self.hosts = hosts
         self.free: dict[str, int] = {}
         self._most = most
-        self._shelf = Shelf(most)
-        self.counts = self._shelf.fits
+        self._levels = HostLevels(most)
+        self.counts = self._levels.fits
         """`counts[g]`: how many hosts have g GPUs free, for every g that a host can have."""
-        self._racks: dict[tuple[str, str], Shelf] = {}
-        self._zones: dict[str, Shelf] = {}
+        self._racks: dict[tuple[str, str], HostLevels] = {}
+        self._zones: dict[str, HostLevels] = {}
 
     def fits(self, gpus: int) -> int:
         """How many hosts have so many GPUs free."""
-        return self._shelf.fits[gpus] if gpus <= self._most else 0
+        return self._levels.fits[gpus] if gpus <= self._most else 0
 
     def add(self, host_id: str, free: int) -> None:
         """Open a host with free GPUs to the jobs of this pool."""
         host = self.hosts[host_id]
         self.free[host_id] = free
-        for shelf in self._shelves(host):
-            shelf.put(host_id, free, free == host.gpus, host.lemon)
+        for level in self._levels_of(host):
+            level.put(host_id, free, free == host.gpus, host.lemon)
 
     def discard(self, host_id: str) -> int:
         """Close a host to them; how many GPUs are free on it, 0 if it was not open."""
         free = self.free.pop(host_id, 0)
         if free:
             host = self.hosts[host_id]
-            for shelf in self._shelves(host):
-                shelf.remove(host_id, free, free == host.gpus, host.lemon)
+            for level in self._levels_of(host):
+                level.remove(host_id, free, free == host.gpus, host.lemon)
         return free
 
     def take(self, host_id: str, gpus: int) -> None:
         """Give away so many GPUs of a host."""
         free, host = self.free[host_id], self.hosts[host_id]
         left = free - gpus
-        for shelf in self._shelves(host):
-            shelf.lower(host_id, free, free == host.gpus, host.lemon, left)
+        for level in self._levels_of(host):
+            level.lower(host_id, free, free == host.gpus, host.lemon, left)
         if left:
             self.free[host_id] = left
         else:
@@ -127,20 +127,20 @@ class Pool:
         if gpus > self._most or nodes < 1:
             return []
         if not self._racks or (nodes == 1 and not near):
-            return list(islice(self._shelf.best(gpus), nodes))
+            return list(islice(self._levels.best(gpus), nodes))
         beside = {(self.hosts[one].zone, self.hosts[one].rack) for one in near}
         racks = [
-            (key not in beside, shelf.fits[gpus], key)
-            for key, shelf in self._racks.items()
-            if shelf.fits[gpus] >= nodes and key[1]
+            (key not in beside, level.fits[gpus], key)
+            for key, level in self._racks.items()
+            if level.fits[gpus] >= nodes and key[1]
         ]
         if racks:
             return list(islice(self._racks[min(racks)[2]].best(gpus), nodes))
         around = {zone for zone, _ in beside}
         zones = [
-            (zone not in around, shelf.fits[gpus], zone)
-            for zone, shelf in self._zones.items()
-            if shelf.fits[gpus] >= nodes and zone
+            (zone not in around, level.fits[gpus], zone)
+            for zone, level in self._zones.items()
+            if level.fits[gpus] >= nodes and zone
         ]
         within = {min(zones)[2]} if zones else set(self._zones)
         return self._of_few_racks(nodes, gpus, beside, within)
@@ -150,22 +150,22 @@ class Pool:
     ) -> list[str]:
         """The fullest racks of `zones` first, so that the fewest take part."""
         ranked = sorted(
-            (key not in beside, -shelf.fits[gpus], key) for key, shelf in self._racks.items() if key[0] in zones
+            (key not in beside, -level.fits[gpus], key) for key, level in self._racks.items() if key[0] in zones
         )
         chosen: list[str] = []
         for _, _, key in ranked:
             chosen += islice(self._racks[key].best(gpus), nodes - len(chosen))
         if len(chosen) < nodes:  # some hosts have neither rack nor zone
             taken = set(chosen)
-            placeless = (one for one in self._shelf.best(gpus) if one not in taken)
+            placeless = (one for one in self._levels.best(gpus) if one not in taken)
             chosen += islice(placeless, nodes - len(chosen))
         return chosen
 
-    def _shelves(self, host: Host) -> tuple[Shelf, ...]:
+    def _levels_of(self, host: Host) -> tuple[HostLevels, ...]:
         """Where a host stands: among all, in its zone and in its rack. One without either stands among all alone."""
         if not host.rack and not host.zone:
-            return (self._shelf,)
+            return (self._levels,)
         key = (host.zone, host.rack)
-        rack = self._racks.get(key) or self._racks.setdefault(key, Shelf(self._most))
-        zone = self._zones.get(host.zone) or self._zones.setdefault(host.zone, Shelf(self._most))
-        return (self._shelf, zone, rack)
+        rack = self._racks.get(key) or self._racks.setdefault(key, HostLevels(self._most))
+        zone = self._zones.get(host.zone) or self._zones.setdefault(host.zone, HostLevels(self._most))
+        return (self._levels, zone, rack)

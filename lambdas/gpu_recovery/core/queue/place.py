@@ -17,13 +17,13 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from ..policy import RecoveryPolicy
-from .allowance import Allowance
-from .line import Line, Shared
-from .order import in_line
-from .snapshot import Assignment, Host, Placement, Running, Short, Snapshot
+from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.queue.group_queue import GroupQueue, PassState
+from gpu_recovery.core.queue.ordering import in_queue_order
+from gpu_recovery.core.queue.quota_admission import QuotaAdmission
+from gpu_recovery.core.queue.snapshot import Assignment, Host, Placement, Rejection, RunningJob, Snapshot
 
-Grouped = TypeVar("Grouped", Host, Running)
+Grouped = TypeVar("Grouped", Host, RunningJob)
 
 
 def place(snapshot: Snapshot, policy: RecoveryPolicy, now: datetime) -> Placement:
@@ -33,16 +33,16 @@ def place(snapshot: Snapshot, policy: RecoveryPolicy, now: datetime) -> Placemen
     twice, and none that is not free already: whom others make room for starts in a later pass, when they have left.
     """
     hosts, running = _by_group(snapshot.hosts), _by_group(snapshot.running)
-    left = max(0, policy.fleet_suspensions_max - snapshot.suspended_lately)
-    shared = Shared(policy, now, Allowance(snapshot), left)
-    lines: dict[str, Line] = {}
+    left = max(0, policy.fleet_suspensions_max - snapshot.recent_preemptions)
+    shared = PassState(policy, now, QuotaAdmission(snapshot), left)
+    lines: dict[str, GroupQueue] = {}
     assignments: list[Assignment] = []
-    short: list[Short] = []
-    for job in in_line(snapshot.waiting):
+    short: list[Rejection] = []
+    for job in in_queue_order(snapshot.waiting):
         line = lines.get(job.group)
         if line is None:
-            line = lines[job.group] = Line(hosts.get(job.group, ()), running.get(job.group, ()), shared)
-        answer = line.seat(job)
+            line = lines[job.group] = GroupQueue(hosts.get(job.group, ()), running.get(job.group, ()), shared)
+        answer = line.admit(job)
         if isinstance(answer, Assignment):
             assignments.append(answer)
         else:
@@ -51,8 +51,10 @@ def place(snapshot: Snapshot, policy: RecoveryPolicy, now: datetime) -> Placemen
         tuple(assignments),
         tuple(one for line in lines.values() for one in line.suspensions),
         tuple(short),
-        tuple(line.gap.reservation for _, line in sorted(lines.items()) if line.gap is not None),
-        min((at for line in lines.values() for at in _turns(line, policy, now)), default=None),
+        tuple(
+            line.backfill_window.reservation for _, line in sorted(lines.items()) if line.backfill_window is not None
+        ),
+        min((at for line in lines.values() for at in _next_changes(line, policy, now)), default=None),
     )
 
 
@@ -63,17 +65,17 @@ def _by_group(things: Iterable[Grouped]) -> dict[str, list[Grouped]]:
     return found
 
 
-def _turns(line: Line, policy: RecoveryPolicy, now: datetime) -> Iterator[datetime]:
+def _next_changes(line: GroupQueue, policy: RecoveryPolicy, now: datetime) -> Iterator[datetime]:
     """The times to come at which a job of this line that waits may be answered otherwise."""
     highest = line.highest_waiting
     if highest is None:
         return
-    times: list[datetime | None] = [host.reserved_until for host in line.room.hosts.values() if host.reserved_until]
-    for job in line.occupancy.running:
-        if line.gap is not None:
+    times: list[datetime | None] = [host.reserved_until for host in line.hosts.hosts.values() if host.reserved_until]
+    for job in line.forecast.running:
+        if line.backfill_window is not None:
             times.append(job.ends_at)  # an estimate that runs out
         if job.can_suspend and not job.leaving and job.asked <= highest:
-            times += [job.demotes_at, job.since + timedelta(seconds=policy.protect_s)]
+            times += [job.demotes_at, job.since + timedelta(seconds=policy.preemption_protect_s)]
     if line.preemption.capped:
         times.append(now + timedelta(seconds=policy.pending_retry_s))
     yield from (at for at in times if at is not None and at > now)

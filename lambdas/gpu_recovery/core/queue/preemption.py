@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from ..policy import RecoveryPolicy
-from .allowance import Allowance
-from .occupancy import Occupancy, priority_of
-from .priority import Priority
-from .room import Room
-from .snapshot import Running, Suspension, Waiting
+from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.queue.host_selection import HostPool
+from gpu_recovery.core.queue.priority import Priority
+from gpu_recovery.core.queue.quota_admission import QuotaAdmission
+from gpu_recovery.core.queue.release_forecast import ReleaseForecast, priority_of
+from gpu_recovery.core.queue.snapshot import RunningJob, Suspension, WaitingJob
 
 Cost = tuple[bool, Priority, float, float, str]
 """What it costs to suspend a job, to be compared: those over their quota first, then the lowest priority, then the
@@ -24,7 +24,7 @@ class Bundle:
 
     cost: Cost
     highest: Priority
-    jobs: tuple[Running, ...]
+    jobs: tuple[RunningJob, ...]
     hosts: tuple[str, ...]
 
 
@@ -32,20 +32,25 @@ class Preemption:
     """The victims that one group has to offer. `budget` is how many suspensions the whole fleet has left."""
 
     def __init__(
-        self, room: Room, occupancy: Occupancy, allowance: Allowance, policy: RecoveryPolicy, now: datetime
+        self,
+        room: HostPool,
+        occupancy: ReleaseForecast,
+        allowance: QuotaAdmission,
+        policy: RecoveryPolicy,
+        now: datetime,
     ) -> None:
-        self._room, self._occupancy, self._allowance = room, occupancy, allowance
+        self._hosts, self._forecast, self._quota = room, occupancy, allowance
         self._policy, self._now = policy, now
         self._chosen: set[str] = set()
         self._costs: dict[str, Cost] = {}
         self._bundles: dict[int, list[Bundle]] = {}
-        self._movable: dict[str, list[Running]] | None = None
+        self._movable: dict[str, list[RunningJob]] | None = None
         running = [job for job in occupancy.running if not job.leaving]
         self._lowest = min((priority_of(job, now) for job in running), default=Priority.EXTREME_HIGH)
         self.capped = False
         """A job was spared for the number of its suspensions alone, or the budget of the fleet was spent."""
 
-    def victims(self, job: Waiting, need: int, spoken_for: Iterable[str], budget: int) -> list[Running] | None:
+    def victims(self, job: WaitingJob, need: int, spoken_for: Iterable[str], budget: int) -> list[RunningJob] | None:
         """A minimal set of jobs whose hosts give `job` the `need` more that it lacks; None if there is none.
 
         spoken_for: hosts that the job counts on already.
@@ -53,7 +58,7 @@ class Preemption:
         if job.priority <= self._lowest or need < 1:
             return None
         taken = {*spoken_for}
-        chosen: dict[str, Running] = {}
+        chosen: dict[str, RunningJob] = {}
         freed: set[str] = set()
         while len(freed) < need:
             best = self._best(job, need - len(freed), freed | taken)
@@ -67,7 +72,7 @@ class Preemption:
         return self._pruned(job, need, chosen, taken)
 
     def suspend(
-        self, job: Waiting, victims: Iterable[Running], need: int, spoken_for: Iterable[str]
+        self, job: WaitingJob, victims: Iterable[RunningJob], need: int, spoken_for: Iterable[str]
     ) -> tuple[list[Suspension], list[str]]:
         """The orders, and the `need` hosts of the victims that are kept for `job`."""
         by_id = {one.job_id: one for one in victims}
@@ -81,17 +86,19 @@ class Preemption:
             told.append(Suspension(one.job_id, one.version, one.attempt, job.job_id, hosts, sentence))
         return told, kept
 
-    def _freed(self, job: Waiting, victims: Mapping[str, Running]) -> list[str]:
+    def _freed(self, job: WaitingJob, victims: Mapping[str, RunningJob]) -> list[str]:
         """The hosts that are free for `job` once the victims have left, and were not before; in order."""
         touched = sorted({host for one in victims.values() for host in one.hosts})
         return [host for host in touched if self._is_candidate(host, job) and self._frees(host, job, victims)]
 
-    def _frees(self, host_id: str, job: Waiting, victims: Mapping[str, Running]) -> bool:
-        free = self._room.free_for(host_id, job)
-        given_back = sum(one.gpus for one in self._occupancy.on(host_id) if one.job_id in victims)
+    def _frees(self, host_id: str, job: WaitingJob, victims: Mapping[str, RunningJob]) -> bool:
+        free = self._hosts.free_for(host_id, job)
+        given_back = sum(one.gpus for one in self._forecast.on(host_id) if one.job_id in victims)
         return free < job.gpus <= free + given_back
 
-    def _pruned(self, job: Waiting, need: int, chosen: Mapping[str, Running], taken: set[str]) -> list[Running]:
+    def _pruned(
+        self, job: WaitingJob, need: int, chosen: Mapping[str, RunningJob], taken: set[str]
+    ) -> list[RunningJob]:
         """`chosen` without those that are not needed, the dearest spared first."""
         left = dict(chosen)
         if len(left) == 1:
@@ -102,11 +109,11 @@ class Preemption:
                 left = without
         return sorted(left.values(), key=self._cost)
 
-    def _offered(self, job: Waiting) -> list[Bundle]:
+    def _offered(self, job: WaitingJob) -> list[Bundle]:
         """What could be vacated for ranks of this size, the cheapest last; worked out once, less the chosen."""
         if job.gpus not in self._bundles:
             hosts_of: dict[tuple[str, ...], list[str]] = {}
-            jobs_of: dict[tuple[str, ...], tuple[Running, ...]] = {}
+            jobs_of: dict[tuple[str, ...], tuple[RunningJob, ...]] = {}
             for host_id, movable in self._on_hosts().items():
                 leave = self._who_must_leave(host_id, movable, job)
                 if leave:
@@ -120,21 +127,21 @@ class Preemption:
             offered.pop()
         return offered
 
-    def _on_hosts(self) -> dict[str, list[Running]]:
+    def _on_hosts(self) -> dict[str, list[RunningJob]]:
         """The jobs that could be suspended at all, by host, the cheapest first."""
         if self._movable is None:
             self._movable = {}
-            for one in sorted((job for job in self._occupancy.running if self._is_movable(job)), key=self._cost):
+            for one in sorted((job for job in self._forecast.running if self._is_movable(job)), key=self._cost):
                 for host_id in one.hosts:
                     self._movable.setdefault(host_id, []).append(one)
         return self._movable
 
-    def _who_must_leave(self, host_id: str, movable: Iterable[Running], job: Waiting) -> tuple[Running, ...]:
+    def _who_must_leave(self, host_id: str, movable: Iterable[RunningJob], job: WaitingJob) -> tuple[RunningJob, ...]:
         """The cheapest jobs that free enough GPUs of the host for one rank; none if it cannot be vacated."""
         if not self._is_candidate(host_id, job):
             return ()
-        missing = job.gpus - self._room.free_for(host_id, job)
-        leave: list[Running] = []
+        missing = job.gpus - self._hosts.free_for(host_id, job)
+        leave: list[RunningJob] = []
         for one in movable:
             if missing <= 0:
                 break
@@ -142,24 +149,32 @@ class Preemption:
             missing -= one.gpus
         return tuple(leave) if missing <= 0 else ()
 
-    def _is_candidate(self, host_id: str, job: Waiting) -> bool:
-        host = self._room.hosts.get(host_id)
+    def _is_candidate(self, host_id: str, job: WaitingJob) -> bool:
+        host = self._hosts.hosts.get(host_id)
         return (
-            host is not None and host.usable and host.gpus >= job.gpus and host.leaves_at is None
-            and host_id not in self._room.held and host_id not in self._room.started
-            and self._room.owner(host) in ("", job.job_id)
-        )  # fmt: skip
+            host is not None
+            and host.usable
+            and host.gpus >= job.gpus
+            and host.leaves_at is None
+            and host_id not in self._hosts.held
+            and host_id not in self._hosts.started
+            and self._hosts.owner(host) in ("", job.job_id)
+        )
 
-    def _is_movable(self, one: Running) -> bool:
+    def _is_movable(self, one: RunningJob) -> bool:
         """Neither protected still nor suspended often, and ours to suspend."""
-        if one.leaving or not one.can_suspend or one.since + timedelta(seconds=self._policy.protect_s) > self._now:
+        if (
+            one.leaving
+            or not one.can_suspend
+            or one.since + timedelta(seconds=self._policy.preemption_protect_s) > self._now
+        ):
             return False
         if one.suspensions >= self._policy.suspensions_max:
             self.capped = True
             return False
         return True
 
-    def _best(self, job: Waiting, need: int, done: set[str]) -> Bundle | None:
+    def _best(self, job: WaitingJob, need: int, done: set[str]) -> Bundle | None:
         """Of the lowest priority at hand: the cheapest that suffices alone, else the one that frees most."""
         most, gain = None, 0
         for bundle in reversed(self._offered(job)):
@@ -174,28 +189,29 @@ class Preemption:
                 most, gain = bundle, frees
         return most
 
-    def _may_suspend(self, bundle: Bundle, job: Waiting) -> bool:
+    def _may_suspend(self, bundle: Bundle, job: WaitingJob) -> bool:
         """Never one of the same or a higher priority, nor one that leaves for somebody else already; and at one
         priority the jobs of a user do not interrupt each other (seed 003)."""
         return (
-            bundle.highest < job.priority and not self._leaves(bundle)
+            bundle.highest < job.priority
+            and not self._leaves(bundle)
             and not any(one.user == job.user and one.asked == job.asked for one in bundle.jobs)
-        )  # fmt: skip
+        )
 
     def _leaves(self, bundle: Bundle) -> bool:
         """Whether one of it makes room for somebody already."""
         return any(one.job_id in self._chosen for one in bundle.jobs)
 
-    def _cost(self, one: Running) -> Cost:
+    def _cost(self, one: RunningJob) -> Cost:
         if one.job_id in self._costs:
             return self._costs[one.job_id]
         done_since = max(one.since, one.checkpoint_at or one.since)
         lost = one.gpus * len(one.hosts) * (self._now - done_since).total_seconds()
-        over = self._allowance.is_over(one)
+        over = self._quota.is_over(one)
         cost = (not over, priority_of(one, self._now), lost, -one.since.timestamp(), one.job_id)
         return self._costs.setdefault(one.job_id, cost)
 
-    def _bundle(self, jobs: tuple[Running, ...], hosts: tuple[str, ...]) -> Bundle:
+    def _bundle(self, jobs: tuple[RunningJob, ...], hosts: tuple[str, ...]) -> Bundle:
         """Over their quota only if all are, of the highest priority among them, and the work of all is lost."""
         costs = [self._cost(one) for one in jobs]
         worst, highest = max(costs), max(cost[1] for cost in costs)

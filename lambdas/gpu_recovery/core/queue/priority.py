@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from enum import IntEnum
 
-from ..policy import RecoveryPolicy
+from gpu_recovery.core.policy import RecoveryPolicy
 
 
 class Priority(IntEnum):

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..errors import PolicyInvalid
-from .priority import Priority
+from gpu_recovery.core.errors import PolicyInvalid
+from gpu_recovery.core.queue.priority import Priority
 
 ANY = "*"
 _FIELDS = ("instances", "max_running_jobs", "max_running_jobs_per_user")
@@ -44,7 +44,7 @@ def parse_key(text: str) -> QuotaKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class QuotaLimits:
     """Instances by (user, priority name, group), `*` in a place for any; None of the numbers given is no limit."""
 
     instances: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
@@ -61,9 +61,15 @@ class Limits:
         the user, then the one that names the priority."""
         name = Priority(key.priority).name
         for user, priority, group in (
-            (key.user, name, key.group), (key.user, name, ANY), (key.user, ANY, key.group), (ANY, name, key.group),
-            (key.user, ANY, ANY), (ANY, name, ANY), (ANY, ANY, key.group), (ANY, ANY, ANY),
-        ):  # fmt: skip
+            (key.user, name, key.group),
+            (key.user, name, ANY),
+            (key.user, ANY, key.group),
+            (ANY, name, key.group),
+            (key.user, ANY, ANY),
+            (ANY, name, ANY),
+            (ANY, ANY, key.group),
+            (ANY, ANY, ANY),
+        ):
             if (user, priority, group) in self.instances:
                 return user, priority, group
         return None
@@ -77,7 +83,7 @@ class Limits:
         }
 
 
-def parse_limits(document: Any) -> Limits:
+def parse_limits(document: Any) -> QuotaLimits:
     """The limits of `{"instances": {"user/PRIORITY/group": n}, "max_running_jobs": n, "max_running_jobs_per_user": n}`.
 
     Everything may be left out or null, and `*` stands for any user, priority or group. LimitsInvalid names the entry.
@@ -95,10 +101,10 @@ def parse_limits(document: Any) -> Limits:
         where = f"instances.{text}"
         instances[_parts(text, where)] = _number(number, where, 0)
     jobs, each = (_optional(document, name) for name in _FIELDS[1:])
-    return Limits(instances, jobs, each)
+    return QuotaLimits(instances, jobs, each)
 
 
-def never_runs(limits: Limits, key: QuotaKey, nodes: int) -> str | None:
+def never_runs(limits: QuotaLimits, key: QuotaKey, nodes: int) -> str | None:
     """Why a job of `nodes` instances can never run under `limits`, in a sentence; None if it can."""
     limit = limits.of(key)
     if limit is None or nodes <= limit:

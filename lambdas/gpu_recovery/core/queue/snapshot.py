@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from .priority import Priority
-from .quota import Limits, QuotaKey
+from gpu_recovery.core.queue.priority import Priority
+from gpu_recovery.core.queue.quota import QuotaKey, QuotaLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingJob:
     """A job in line.
 
     priority:     the effective one; `asked` is the one it was submitted with, which its quota goes by.
@@ -77,7 +77,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningJob:
     """A job that holds GPUs: placed, running or on its way out.
 
     priority:       the effective one when this was read; from `demotes_at` on it counts as NORMAL.
@@ -116,15 +116,15 @@ class Snapshot:
     """One consistent view of the cluster and its queue; in which order things are listed means nothing.
 
     used:              instances in use by quota key, those of recovering gangs included.
-    suspended_lately:  suspensions of the whole fleet within `policy.suspensions_window_s`.
+    recent_preemptions:  suspensions of the whole fleet within `policy.suspensions_window_s`.
     """
 
-    waiting: tuple[Waiting, ...]
-    running: tuple[Running, ...]
+    waiting: tuple[WaitingJob, ...]
+    running: tuple[RunningJob, ...]
     hosts: tuple[Host, ...]
     used: Mapping[QuotaKey, int] = field(default_factory=dict)
-    limits: Limits = field(default_factory=Limits)
-    suspended_lately: int = 0
+    limits: QuotaLimits = field(default_factory=QuotaLimits)
+    recent_preemptions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class Suspension:
     sentence: str
 
 
-class Shortage(StrEnum):
+class RejectionKind(StrEnum):
     """What a job that waits is short of."""
 
     GPUS = "gpus"  # free now; enough exist
@@ -164,7 +164,7 @@ class Shortage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Short:
+class Rejection:
     """A job that found no place, and why.
 
     position:     its place in the line of its group, from 1.
@@ -176,7 +176,7 @@ class Short:
     version: int
     attempt: int
     sentence: str
-    short_of: Shortage
+    short_of: RejectionKind
     position: int
     blockers: tuple[str, ...] = ()
     earliest_at: datetime | None = None
@@ -202,6 +202,6 @@ class Placement:
 
     assignments: tuple[Assignment, ...]
     suspensions: tuple[Suspension, ...]
-    short: tuple[Short, ...]
+    rejected: tuple[Rejection, ...]
     reservations: tuple[Reservation, ...] = ()
     next_at: datetime | None = None

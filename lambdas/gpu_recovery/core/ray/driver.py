@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from ..task import Ending, EndingKind
+from gpu_recovery.core.task import Ending, EndingKind
 
 TOO_FEW_GPUS = re.compile(r"Total available GPUs\s+([\d.]+)\s+is less than total desired GPUs\s+([\d.]+)")
 """verl's own words, from `ResourcePoolManager._check_resource_available`; it prints floats as well as whole numbers."""
-RAYS_OWN_LINE = re.compile(
+RAYS_OWN_QUEUE = re.compile(
     r"^Running entrypoint for job |^Job entrypoint command failed with exit code |job_manager\.py:"
 )
 """What Ray itself writes into a message and a log; it may stand behind the words of a driver that ended quickly."""
@@ -103,7 +103,7 @@ def _short_of_gpus(found: float, wanted: float, status: DriverStatus, gpus_in_al
 
 
 def _failed(status: DriverStatus) -> Ending:
-    code, said = status.exit_code, _last_words(status.message)
+    code, said = status.exit_code, _last_line(status.message)
     if status.error_type == DriverError.RUNTIME_ENV_SETUP_FAILURE:
         return Ending(EndingKind.NEVER_STARTED, code, f"never started: its runtime_env could not be set up ({said})")
     if status.error_type == DriverError.JOB_SUPERVISOR_ACTOR_START_FAILURE:
@@ -115,8 +115,8 @@ def _failed(status: DriverStatus) -> Ending:
     return Ending(EndingKind.CRASHED, code, f"was lost by the Ray cluster: {status.error_type or 'no type'} ({said})")
 
 
-def _last_words(message: str) -> str:
+def _last_line(message: str) -> str:
     """The last line that says anything: where a traceback ends, it names the error."""
     lines = [line.strip() for line in message.splitlines()]
-    told = [line for line in lines if line and not RAYS_OWN_LINE.search(line)]
+    told = [line for line in lines if line and not RAYS_OWN_QUEUE.search(line)]
     return told[-1][:SENTENCE_CHARACTERS_MAX] if told else "without a word"

@@ -1,0 +1,185 @@
+"""The output tail: the last lines that the command of a rank wrote.
+
+A diagnosis uses it where no log service stores them. The wrapper forwards standard output and standard error unchanged
+and stores the last lines. It does not do so for a terminal, because programs write to a terminal in another way. If
+the rank fails, the lines go to the node agent through the socket for observations. Without an agent only these lines
+are lost.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+import socket
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpu_recovery_agent import clock
+from gpu_recovery_agent.files import socket_address
+from gpu_recovery_agent.rank.files import RankIdentity
+
+SWITCH = "GPU_RECOVERY_LAST_WORDS"
+CHUNK_BYTES = 65_536
+LINES_MAX, LINE_CHARACTERS_MAX = 96, 400
+PART_LINES_MAX, PART_BYTES_MAX, PARTS_MAX = 32, 3_800, 4
+"""Largest size of one observation, and how many there are. They fit into what the socket accepts (docs/protocol.md)."""
+READER_GONE = (errno.EPIPE, errno.ECONNRESET)
+"""Errors of a write to a pipe without a reader."""
+FORWARDED_WITHIN_S = 5.0
+"""Seconds that the end of a rank waits until its remaining output is forwarded."""
+
+
+@dataclass(frozen=True)
+class _Pipe:
+    """A pipe that replaces the descriptors `numbers`, which lead to the same file."""
+
+    numbers: tuple[int, ...]
+    read_end: int
+    write_end: int
+
+
+class OutputTail:
+    """Forwards the output of a command, from `begin` to `end`, and stores its last lines."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._lines: deque[str] = deque(maxlen=LINES_MAX)
+        self._pipes = [] if environment.get(SWITCH) == "off" else [_pipe(numbers) for numbers in _outputs()]
+        self._threads: list[threading.Thread] = []
+        self._over, self._ends = os.pipe()
+
+    @property
+    def ends(self) -> Mapping[int, int]:
+        """Return the descriptors that replace standard output and standard error in the command, by their number."""
+        return {number: pipe.write_end for pipe in self._pipes for number in pipe.numbers}
+
+    def begin(self) -> None:
+        """Start to forward. Call it once the command has its descriptors, with the forwarded signals blocked."""
+        for pipe in self._pipes:
+            os.close(pipe.write_end)
+            thread = threading.Thread(target=self._forward, args=(pipe,), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def end(self) -> list[str]:
+        """Forward the rest and return the last lines, the oldest first. Call it when the command has ended.
+
+        A process that the command left behind may hold the output open; `end` does not wait for it.
+        """
+        os.close(self._ends)
+        deadline = clock.monotonic_s() + FORWARDED_WITHIN_S
+        for thread in self._threads:
+            thread.join(max(deadline - clock.monotonic_s(), 0.0))
+        return list(self._lines)
+
+    def _forward(self, pipe: _Pipe) -> None:
+        ready_poll = select.poll()
+        ready_poll.register(pipe.read_end, select.POLLIN)
+        ready_poll.register(self._over, 0)  # poll() reports a hang-up without a request
+        rest = b""
+        with suppress(OSError):
+            while pipe.read_end in (ready := dict(ready_poll.poll())) or self._over not in ready:
+                chunk = os.read(pipe.read_end, CHUNK_BYTES)
+                if not chunk:
+                    break
+                _write(pipe.numbers[0], chunk)
+                rest = self._keep(rest + chunk)
+        self._keep(rest + b"\n")
+        os.close(pipe.read_end)  # the command then gets the same error as without the wrapper
+
+    def _keep(self, written: bytes) -> bytes:
+        """Store the complete lines and return the incomplete rest."""
+        *lines, rest = written.rsplit(b"\n", LINES_MAX)
+        for line in lines[-LINES_MAX:]:
+            text = line[line.rfind(b"\n") + 1 :].rstrip(b"\r").rpartition(b"\r")[2]  # the last state of a progress bar
+            if text.strip():
+                self._lines.append(_shortened(text.decode("utf-8", errors="replace")))
+        return rest[-CHUNK_BYTES:]
+
+
+def send(lines: Sequence[str], rank: RankIdentity, path: Path) -> None:
+    """Send the output tail to the agent that listens at `path`. If no agent listens, the lines are dropped."""
+    reports = [
+        {
+            "type": "written",
+            "id": f"written-{rank.rank}-{rank.attempt}-{os.getpid()}-{part}",
+            "job": rank.job,
+            "attempt": rank.attempt,
+            "rank": rank.rank,
+            "part": part,
+            "lines": part_lines,
+            "urgent": True,
+        }
+        for part, part_lines in enumerate(_parts(lines))
+    ]
+    if not reports:
+        return
+    datagram = b"\n".join(_encoded(report) for report in reports)
+    kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
+    with suppress(OSError), socket.socket(socket.AF_UNIX, kind) as sender, socket_address(path) as address:
+        sender.sendto(datagram, address)
+
+
+def _parts(lines: Sequence[str]) -> Iterator[list[str]]:
+    """Yield parts of the lines, from the last part to the first. The lines of each part are in their order."""
+    left, parts = list(lines), 0
+    while left and parts < PARTS_MAX:
+        part: list[str] = []
+        room = PART_BYTES_MAX
+        while left and len(part) < PART_LINES_MAX and (room := room - len(_encoded(left[-1])) - 1) >= 0:
+            part.insert(0, left.pop())
+        yield part
+        parts += 1
+
+
+def _encoded(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", errors="replace")
+
+
+def _outputs() -> list[tuple[int, ...]]:
+    """Return the descriptors of standard output and error.
+
+    Both form one group if they lead to the same file, so that their lines stay in order.
+    """
+    try:
+        out, error = os.fstat(1), os.fstat(2)
+    except OSError:
+        return []
+    together = (out.st_dev, out.st_ino) == (error.st_dev, error.st_ino)
+    return [numbers for numbers in ([(1, 2)] if together else [(1,), (2,)]) if not os.isatty(numbers[0])]
+
+
+def _pipe(numbers: tuple[int, ...]) -> _Pipe:
+    read_end, write_end = os.pipe()
+    return _Pipe(numbers, read_end, write_end)
+
+
+def _write(number: int, chunk: bytes) -> None:
+    """Write all of `chunk`, and block while the reader is slow. Raises OSError if the reader is gone.
+
+    Other errors, such as a full disk, lose the output: they must not stop a training.
+    """
+    left = memoryview(chunk)
+    while left:
+        try:
+            left = left[os.write(number, left) :]
+        except BlockingIOError:
+            room = select.poll()
+            room.register(number, select.POLLOUT)
+            room.poll()
+        except OSError as error:
+            if error.errno in READER_GONE:
+                raise
+            return
+
+
+def _shortened(text: str) -> str:
+    """Return the beginning and the end of a long line: an error message stands at either."""
+    half = LINE_CHARACTERS_MAX // 2
+    return text if len(text) <= LINE_CHARACTERS_MAX else f"{text[: half - 3]} ... {text[2 - half :]}"

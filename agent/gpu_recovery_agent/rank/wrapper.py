@@ -1,0 +1,220 @@
+"""`gpu-recovery-run [--simulate SECONDS] [--] command...`: the first process of a rank.
+
+Before the command starts, a file names the process. After the command has ended, a second file says how, and the first
+file is removed. The exit is on the disk before it is reported, so it survives the agent. If the files cannot be
+written, the rank runs nevertheless, after one warning: a full disk must not stop a training. Meanwhile the command can
+be suspended (`suspension`).
+
+The output of the command goes to its usual place. If the command fails, the agent gets the output tail
+(`output_tail`).
+
+Environment: JOB_ID, ATTEMPT, RANK, and if present EPOCH, RUNNING_LOG_ID and SUSPEND_GRACE_S.
+
+Exit status: the command's status, 128+n for signal n; 75 if it asked to be suspended, 124 if it made no progress; 127
+or 126 if it cannot be started, 125 if there is no command.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpu_recovery_agent import clock
+from gpu_recovery_agent.files import sync_folder, write_whole
+from gpu_recovery_agent.rank import output_tail
+from gpu_recovery_agent.rank.files import EXIT_SUFFIX, RankIdentity, rank_fields, rank_of, whole
+from gpu_recovery_agent.rank.output_tail import OutputTail
+from gpu_recovery_agent.rank.process import Command, Ended
+from gpu_recovery_agent.rank.settings import rank_timeouts, rehearsal_and_command
+from gpu_recovery_agent.rank.suspension import SuspensionHandler
+from gpu_recovery_agent.rank.suspension_folder import VARIABLE, SuspensionFolder, suspension_folder
+from gpu_recovery_agent.sensors import processes
+from gpu_recovery_agent.sensors.boot import BootUnknown, boot_id
+from gpu_recovery_agent.settings import AgentSettingsError, running_folder, socket_path
+
+MISUSED = 125
+"""Exit status without a command."""
+PROC = Path("/proc")
+USAGE = "usage: gpu-recovery-run [--simulate SECONDS] [--] command [argument...]"
+
+
+def main() -> None:
+    """Entry point of `gpu-recovery-run`."""
+    environment = dict(os.environ)
+    if environment.get("JOB_ID") and environment.pop("GPU_RECOVERY_SIMULATE", ""):
+        say("warning: GPU_RECOVERY_SIMULATE is not for the ranks of a job, and is passed over")
+    try:
+        simulate_s, command = rehearsal_and_command(sys.argv[1:], environment)
+    except AgentSettingsError as error:
+        say(f"{error}\n{USAGE}")
+        sys.exit(MISUSED)
+    sys.exit(run(command, environment) if simulate_s is None else rehearse(command, environment, simulate_s))
+
+
+def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run the command to its end and return its status as a shell reports it, or the status of its suspension."""
+    return _once(arguments, environment, RankFiles(environment)).status
+
+
+def rehearse(arguments: Sequence[str], environment: Mapping[str, str], after_s: float) -> int:
+    """Suspend the command after `after_s` seconds and run it once more, as the next attempt would.
+
+    Writes no rank files.
+    """
+    first = _once(arguments, environment, None, after_s)
+    if not first.suspension.noticed:
+        say(f"rehearsal: the command ended with {first.status} before there was a notice")
+        return first.status
+    how = "was ended by force, and what it had not saved is lost" if first.suspension.forced else "left by itself"
+    say(f"rehearsal: the command {how}; status {first.status}. It begins again, and should go on where it was")
+    return _once(arguments, environment, None).status
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A run of a command that has ended."""
+
+    suspension: SuspensionHandler
+    status: int
+
+
+def _once(
+    arguments: Sequence[str], environment: Mapping[str, str], files: RankFiles | None, rehearse_s: float | None = None
+) -> _Run:
+    with ExitStack() as stack:
+        folder = _folder(environment, stack)
+        passed = {name: value for name, value in environment.items() if name not in (VARIABLE, "GPU_RECOVERY_SIMULATE")}
+        passed |= {VARIABLE: str(folder.path)} if folder else {}
+        leads = whole(environment.get("RANK")) in (0, None)
+        suspension = SuspensionHandler(
+            rank_timeouts(environment, say), folder, leads=leads, say=say, rehearse_s=rehearse_s
+        )
+        output = OutputTail(environment)
+        command = Command(arguments, passed, output.ends)
+        output.begin()
+        try:
+            if files:
+                files.begin(command.pid)
+            command.go()
+            ended = command.wait(suspension)
+            status = suspension.status(ended)
+            if files:
+                files.end(ended, suspension.facts())
+        finally:
+            if files:
+                files.remove()
+        command.end_the_rest()
+        lines = output.end()
+        if files and ended.status and not suspension.noticed:
+            files.send_output_tail(lines)
+        return _Run(suspension, status)
+
+
+def _folder(environment: Mapping[str, str], stack: ExitStack) -> SuspensionFolder | None:
+    """Return the suspension folder. Without it the command cannot be suspended with a notice, and runs nevertheless."""
+    try:
+        return stack.enter_context(suspension_folder(environment))
+    except OSError as error:
+        say(f"warning: no folder for the notice of a suspension can be made: {error}")
+        return None
+
+
+def say(text: str) -> None:
+    """Write one line to standard error at once."""
+    sys.stderr.write(f"gpu-recovery-run: {text}\n")
+    sys.stderr.flush()
+
+
+class RankFiles:
+    """The two files of this rank. Only the first write error is reported."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._warned, self._environment = False, environment
+        self._rank = rank_of(environment, environment.get("RANK"))
+        self._log = whole(environment.get("RUNNING_LOG_ID"))
+        self._stem = _stem(self._rank, self._log)
+        if self._stem is None:
+            self._warn("JOB_ID, ATTEMPT and RANK are not set, nor is RUNNING_LOG_ID: nobody will hear of this rank")
+        try:
+            self._folder = running_folder(environment)
+        except AgentSettingsError as error:
+            self._warn(str(error))
+            self._stem = None
+
+    def begin(self, command_pid: int) -> None:
+        """Write which processes run: this process, and the process group of its command."""
+        if self._stem is None:
+            return
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            # An earlier run of the same rank may have left its exit.
+            (self._folder / f"{self._stem}{EXIT_SUFFIX}").unlink(missing_ok=True)
+            write_whole(self._folder / f"{self._stem}.json", self._running(command_pid))
+        except (OSError, BootUnknown) as error:
+            self._warn(f"the file of this rank cannot be written to {self._folder}: {error}")
+
+    def end(self, ended: Ended, more: Mapping[str, bool]) -> None:
+        """Write how the command ended, by its own code even if the wrapper's differs, and `more` about the reason.
+
+        A rank without a job cannot be reported, and its file would stay for ever, so no file is written.
+        """
+        if self._stem is None or self._rank is None:
+            return
+        result = {"code": ended.code} if ended.code is not None else {"signal": ended.signal}
+        try:
+            content = {
+                **rank_fields(self._rank),
+                **result,
+                **more,
+                "uptime_s": round(clock.uptime_s(), 3),
+                "boot_id": boot_id(PROC),
+            }
+            write_whole(self._folder / f"{self._stem}{EXIT_SUFFIX}", content)
+        except (OSError, BootUnknown) as error:
+            self._warn(f"the exit of this rank cannot be written to {self._folder}: {error}")
+
+    def send_output_tail(self, lines: Sequence[str]) -> None:
+        """Send the last lines of a failed command to the agent. Does nothing if no socket is configured."""
+        if self._rank is not None and self._stem is not None:
+            with suppress(AgentSettingsError):
+                path = socket_path(self._environment)
+                if path is not None:
+                    output_tail.send(lines, self._rank, path)
+
+    def remove(self) -> None:
+        """Remove the running file. A file that stays is the trap of seed 000."""
+        if self._stem is None:
+            return
+        try:
+            (self._folder / f"{self._stem}.json").unlink(missing_ok=True)
+            sync_folder(self._folder)
+        except OSError as error:
+            self._warn(f"the file of this rank cannot be removed from {self._folder}: {error}")
+
+    def _running(self, command_pid: int) -> dict[str, Any]:
+        own = processes.read(PROC, os.getpid())
+        content: dict[str, Any] = rank_fields(self._rank) if self._rank else {}
+        if self._log is not None:
+            content["running_log_id"] = self._log
+        content |= {"remote_pid": os.getpid(), "remote_pgid": command_pid, "timestamp": int(time.time())}
+        content |= {"boot_id": boot_id(PROC), "pid_namespace": processes.pid_namespace(PROC, "self")}
+        return content | ({"start_ticks": own.ticks} if own else {})
+
+    def _warn(self, text: str) -> None:
+        if not self._warned:
+            self._warned = True
+            say(f"warning: {text}")
+
+
+def _stem(rank: RankIdentity | None, log: int | None) -> str | None:
+    """Return the base name of the files: the number of the running log, or without it a unique hash of the rank."""
+    if log is not None:
+        return str(log)
+    return hashlib.sha256(repr(rank.key).encode()).hexdigest()[:16] if rank else None

@@ -1,0 +1,56 @@
+"""Decides when the next report is due. Pure: time and random numbers are arguments.
+
+The interval varies by ten percent, so that a thousand agents that started together do not report together. An urgent
+report is sent at once, but never a stream of them. After a failure the pause doubles, and the report is sent at a
+random moment of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+JITTER = 0.1
+"""Share of the interval by which a regular report may be early or late."""
+PAUSE_FIRST_S, PAUSE_MAX_S = 1.0, 30.0
+"""Shortest and longest pause after a failure, in seconds. With the longest pause an agent that lost contact for two
+minutes reports again within 180 s, after which the server treats the instance as lost.
+"""
+URGENT_GAP_S = 3.0
+"""Seconds between two reports, at least, even if they are urgent: 100 in five minutes; the API admits 120."""
+
+
+@dataclass
+class ReportSchedule:
+    """When the next report is due: `due_at`, on the same clock as `now`. `random` returns numbers from 0 up to 1."""
+
+    interval_s: float
+    random: Callable[[], float]
+    due_at: float
+    failures: int = 0
+    sent_at: float | None = None
+
+    def succeeded(self, now: float, next_s: float | None) -> None:
+        """Schedule the next report after a response.
+
+        `next_s` is the interval that the server asks for, until it asks anew.
+        """
+        self.failures, self.sent_at = 0, now
+        self.interval_s = next_s if next_s is not None else self.interval_s
+        self.due_at = now + self.interval_s * (1 - JITTER + 2 * JITTER * self.random())
+
+    def failed(self, now: float, retry_after_s: float | None) -> None:
+        """Schedule a retry.
+
+        Wait as long as the server asks; otherwise the pause doubles each time, with full jitter.
+        """
+        self.failures, self.sent_at = self.failures + 1, now
+        pause = min(PAUSE_FIRST_S * 2.0 ** min(self.failures - 1, 16), PAUSE_MAX_S)
+        self.due_at = now + (retry_after_s if retry_after_s is not None else pause * self.random())
+
+    def urgent(self, now: float) -> None:
+        """Send the next report as soon as allowed. While the API is unreachable the retry schedule stays."""
+        if not self.failures:
+            gap = URGENT_GAP_S if self.interval_s > URGENT_GAP_S else self.interval_s
+            earliest = now if self.sent_at is None else max(now, self.sent_at + gap)
+            self.due_at = min(self.due_at, earliest)

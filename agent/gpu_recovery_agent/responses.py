@@ -1,0 +1,163 @@
+"""Parses the server's response, as docs/protocol.md specifies it. Pure; never raises."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from math import isnan
+from typing import Any
+
+from gpu_recovery_agent.rank.files import NUMBER_MAX, name, whole
+
+DENIALS = ("missing_token", "invalid_token", "invalid_signer")
+"""Error codes with which the API itself refuses credentials."""
+ANOTHER_AGENT = "another_agent"
+COMMANDS_MAX = 64
+WAIT_MAX_S = 3_600.0
+GRACE_DEFAULT_S, GRACE_MAX_S = 30.0, 3_600.0
+NEXT_S = (1.0, 300.0)
+
+
+class ResponseKind(StrEnum):
+    """How the agent handles a response."""
+
+    HEARD = "HEARD"
+    BAD_REPORT = "BAD_REPORT"
+    DENIED = "DENIED"
+    STALE = "STALE"
+    NOT_ALONE = "NOT_ALONE"
+    TOO_LARGE = "TOO_LARGE"
+    TOO_MANY = "TOO_MANY"
+    AWAY = "AWAY"
+
+
+@dataclass(frozen=True)
+class ServerCommand:
+    """A command of the server: `suspend` or `stop` an attempt."""
+
+    id: str
+    kind: str
+    job: str
+    attempt: int
+    grace_s: float
+
+
+@dataclass(frozen=True)
+class Response:
+    """A parsed response. `why` is for the log.
+
+    `last` is the last sequence number that the server received; only STALE has it. HEARD may have `refused`, log lines
+    about ranks that the server does not know here, and `left_out`, the number of observations it did not store.
+    BAD_REPORT has `field`, the wrong field, and `rank`, the entry of `running` that holds the field.
+    """
+
+    kind: ResponseKind
+    why: str = ""
+    last: int | None = None
+    retry_after_s: float | None = None
+    ts: int | None = None
+    next_s: float | None = None
+    inventory: bool = False
+    commands: tuple[ServerCommand, ...] = ()
+    refused: tuple[str, ...] = ()
+    rank: int | None = None
+    field: str = ""
+    left_out: int = 0
+
+
+def no_response(why: str) -> Response:
+    """Return the response that stands for a missing response."""
+    return Response(ResponseKind.AWAY, why)
+
+
+def read(status: int, raw: bytes, retry_after: str | None) -> Response:
+    """Parse a response from its status, its body and its Retry-After header.
+
+    A success without a JSON object does not come from the API, but from a proxy that answered in its place.
+    """
+    body = _object(raw)
+    wait = _wait(retry_after)
+    code = _text(body.get("error"))
+    why = f"the API answers {status}" + (f" {code}" if code else "")
+    if status == 200:
+        return (
+            _heard(body)
+            if body.get("ok") is True
+            else Response(ResponseKind.AWAY, f"{why}, in words of nobody we know")
+        )
+    if status == 400:
+        field = _text(body.get("field"))
+        entry = re.match(r"running\[(\d{1,3})\]", field)
+        wrong = int(entry[1]) if entry else None
+        return Response(ResponseKind.BAD_REPORT, f"{why} in {field}" if field else why, rank=wrong, field=field)
+    if status in (401, 403):
+        # Only a refusal by the API itself ends the agent: a firewall, a proxy or a gateway may admit it again later.
+        return Response(ResponseKind.DENIED if code in DENIALS else ResponseKind.AWAY, why, retry_after_s=wait)
+    if status == 409 and code == ANOTHER_AGENT:
+        return Response(ResponseKind.NOT_ALONE, why)
+    if status == 409:
+        return Response(ResponseKind.STALE, why, last=whole(body.get("last"), most=NUMBER_MAX - 1))
+    if status == 413:
+        return Response(ResponseKind.TOO_LARGE, why)
+    if status == 429:
+        return Response(ResponseKind.TOO_MANY, why, retry_after_s=wait)
+    return Response(ResponseKind.AWAY, why, retry_after_s=wait)
+
+
+def _heard(body: dict[str, Any]) -> Response:
+    commands = body.get("orders")
+    refused = body.get("refused")
+    read_commands = (_command(entry) for entry in (commands if isinstance(commands, list) else [])[:COMMANDS_MAX])
+    read_refusals = (_refusal(entry) for entry in (refused if isinstance(refused, list) else [])[:COMMANDS_MAX])
+    return Response(
+        ResponseKind.HEARD,
+        ts=whole(body.get("ts")),
+        next_s=_seconds(body.get("next_s"), *NEXT_S),
+        inventory=body.get("inventory") is True,
+        commands=tuple(command for command in read_commands if command),
+        refused=tuple(refusal for refusal in read_refusals if refusal),
+        left_out=whole(body.get("left_out")) or 0,
+    )
+
+
+def _command(entry: Any) -> ServerCommand | None:
+    if not isinstance(entry, dict):
+        return None
+    command_id, kind, job = name(entry.get("id")), entry.get("kind"), name(entry.get("job"))
+    attempt, grace_s = whole(entry.get("attempt"), least=0), _seconds(entry.get("grace_s"), 0.0, GRACE_MAX_S)
+    if command_id is None or job is None or attempt is None or kind not in ("suspend", "stop"):
+        return None
+    return ServerCommand(command_id, kind, job, attempt, GRACE_DEFAULT_S if grace_s is None else grace_s)
+
+
+def _seconds(value: Any, least: float, most: float) -> float | None:
+    """Return a number limited to its bounds; None for any other value, also for NaN."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or (isinstance(value, float) and isnan(value)):
+        return None
+    return float(min(max(value, least), most))
+
+
+def _refusal(entry: Any) -> str | None:
+    if not isinstance(entry, dict):
+        return None
+    return f"job {_text(entry.get('job'))}, attempt {_text(str(entry.get('attempt')))}: {_text(entry.get('why'))}"
+
+
+def _object(raw: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(raw.decode("utf-8"))
+    except (ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _wait(retry_after: str | None) -> float | None:
+    """Return Retry-After in seconds. A date is ignored: it would depend on the wall clock, which can be set."""
+    text = (retry_after or "").strip()
+    return min(float(text), WAIT_MAX_S) if text.isascii() and text.isdigit() and len(text) <= 9 else None
+
+
+def _text(value: Any) -> str:
+    return " ".join(value[:400].split())[:200] if isinstance(value, str) else ""

@@ -1,0 +1,67 @@
+"""The child process that reads NVML: a line comes in, a reading goes out as a line of JSON.
+
+It is a process of its own because an NVML call on a GPU that fell off the bus may never return, and no signal ends it
+then. It lives on between readings, because the initialisation of NVML costs more than all other calls together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from typing import Any
+
+from gpu_recovery_agent.sensors.child.serve import answer_each
+from gpu_recovery_agent.sensors.nvml_reading import UNKNOWN_ERROR, read
+
+LOST_CONTACT = {1, 9, 999}
+"""Error numbers after which NVML is initialised again: uninitialised, driver not loaded, unknown. The driver may be
+loaded again by then.
+"""
+
+
+def main() -> None:
+    """Answer until the input ends. The child ends with the agent, also if the agent is killed."""
+    asked = _NvmlBinding()
+    answer_each(lambda _: asked.reading())
+
+
+class _NvmlBinding:
+    """The NVML binding, initialised at the first question, and again after a loss of contact."""
+
+    def __init__(self) -> None:
+        self._nvml: Any = None
+
+    def reading(self) -> dict[str, Any]:
+        if self._nvml is None and (trouble := self._begin()) is not None:
+            return trouble
+        try:
+            return read(self._nvml)
+        except self._nvml.NVMLError as error:
+            code = int(getattr(error, "value", UNKNOWN_ERROR))
+            if code in LOST_CONTACT:
+                with contextlib.suppress(self._nvml.NVMLError):
+                    self._nvml.nvmlShutdown()
+                self._nvml = None
+            return _error(code, f"NVML gives no list of GPUs: {error}")
+
+    def _begin(self) -> dict[str, Any] | None:
+        try:
+            nvml = importlib.import_module("pynvml")
+        except ImportError:
+            return _error(None, "nvidia-ml-py is not installed")
+        try:
+            nvml.nvmlInit()
+        except nvml.NVMLError as error:
+            return _error(int(getattr(error, "value", UNKNOWN_ERROR)), f"NVML does not begin: {error}")
+        except OSError as error:
+            return _error(None, f"NVML cannot be loaded: {error}")
+        self._nvml = nvml
+        return None
+
+
+def _error(code: int | None, text: str) -> dict[str, Any]:
+    return {"error": {"code": code, "text": text[:200]}}
+
+
+if __name__ == "__main__":
+    main()

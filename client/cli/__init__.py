@@ -1,0 +1,5 @@
+"""The command line, `gpu-recovery`: one module for each group of verbs."""
+
+from gpu_recovery_client.cli.app import main
+
+__all__ = ["main"]

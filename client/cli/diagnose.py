@@ -1,0 +1,137 @@
+"""`gpu-recovery diagnose`: what is wrong with a job, or with a file of reports or a log.
+
+A file or a log needs no deployment.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import typer
+from gpu_recovery.core.diagnosis.case import History
+from gpu_recovery.core.diagnosis.case_file import CaseInvalid, read_case
+from gpu_recovery.core.diagnosis.diagnose import diagnose as judge
+from gpu_recovery.core.diagnosis.report_text import Language, as_document, report_text
+from gpu_recovery.core.logs.classify import Classified, ClassifiedLine, classify
+from gpu_recovery.core.logs.kinds import CLASSES, policy_of
+from gpu_recovery_client.cli.options import jobs_like
+from gpu_recovery_client.cli.output import AsJson, print_json, print_view, terminal_width
+from gpu_recovery_client.errors import ClientError
+from gpu_recovery_client.render.table import line, table
+
+STDIN, WORKER = "-", "worker"
+PIECE_MAX = 1 << 20
+"""Bytes of a line that are read at once; a longer line counts as several lines."""
+HEADER = ("LINE", "ROLE", "KIND", "TEXT")
+
+
+def diagnose(
+    context: typer.Context,
+    job: Annotated[str | None, typer.Argument(help="The job whose attempt failed.", autocompletion=jobs_like)] = None,
+    attempt: Annotated[int | None, typer.Option(min=1, help="Which attempt; the latest unless told.")] = None,
+    file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Judge these reports, a JSON object a line; no deployment.")
+    ] = None,
+    log: Annotated[
+        str | None, typer.Option("--log", metavar="FILE", help="What a rank or a machine wrote; - is standard input.")
+    ] = None,
+    language: Annotated[Language, typer.Option(help="The language of the page.")] = Language.ENGLISH,
+    as_json: AsJson = False,
+) -> None:
+    """Tell what is wrong with a job, by its reports or by a log.
+
+    Reports in a file and logs are judged here, without a deployment.
+
+    Of a log the first root is the cause; a cascade, which follows from something else, is it only without any root.
+    """
+    if sum(source is not None for source in (job, file, log)) != 1:
+        raise typer.BadParameter("one of a job, --file and --log is needed", param_hint="JOB")
+    if log is not None:
+        classified = _classified(log)
+        print_view(_document(classified), lambda: _page(classified, terminal_width()), as_json)
+        return
+    view = _judged(file) if file is not None else _of_job(context, job or "", attempt)
+    if as_json:
+        print_json(view)
+    else:
+        typer.echo(view["page"][language.value], nl=False)
+        for rank, why in view.get("unread_logs", {}).items():
+            typer.echo(line(f"the log of rank {rank} was not read: {why}"), nl=False)
+
+
+def _of_job(context: typer.Context, job: str, attempt: int | None) -> dict[str, Any]:
+    with context.obj.client() as client:
+        view: dict[str, Any] = client.diagnose(job, attempt)
+    return view
+
+
+def _judged(path: Path) -> dict[str, Any]:
+    """Return the diagnosis of a file of reports. A line of type `worker` says where a worker runs."""
+    reports: list[Any] = []
+    workers: list[Any] = []
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ClientError(f"{path} cannot be read: {error}") from error
+    for number, text in enumerate(lines, 1):
+        if not text.strip():
+            continue
+        try:
+            report = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ClientError(f"{path}, line {number}: not JSON: {error}") from error
+        if isinstance(report, dict) and report.get("type") == WORKER:
+            workers.append({name: value for name, value in report.items() if name != "type"})
+        else:
+            reports.append(report)
+    try:
+        case = read_case({"reports": reports, "workers": workers})
+    except CaseInvalid as error:
+        raise ClientError(f"{path}: {error}") from error
+    diagnosis = judge(case.observations, case.topology, History(), case.at_s)
+    return {
+        **as_document(diagnosis),
+        "page": {language.value: report_text(diagnosis, language) for language in Language},
+    }
+
+
+def _classified(log: str) -> Classified:
+    try:
+        with nullcontext(sys.stdin.buffer) if log == STDIN else open(log, "rb") as stream:
+            return classify(_lines(stream))
+    except OSError as error:
+        raise ClientError(f"{log} cannot be read: {error.strerror or error}") from error
+
+
+def _lines(stream: BinaryIO) -> Iterator[bytes]:
+    while piece := stream.readline(PIECE_MAX):
+        yield piece
+
+
+def _document(classified: Classified) -> dict[str, Any]:
+    """Return the findings (number, line, kind and role of each), the kind of the cause, and the cause."""
+    cause = classified.verdict
+    more = {"class": CLASSES[cause.kind], "policy": policy_of(cause.kind)} if cause else {}
+    return {
+        "findings": [_view(finding) for finding in classified.findings],
+        "verdict": classified.kind,
+        "cause": {**_view(cause), **more} if cause else None,
+    }
+
+
+def _view(finding: ClassifiedLine) -> dict[str, Any]:
+    return {"number": finding.number, "line": finding.line, "kind": finding.kind, "role": finding.role}
+
+
+def _page(classified: Classified, width: int | None) -> str:
+    cause = classified.verdict
+    if cause is None:
+        return line("nothing in this log says that anything is wrong")
+    rows = [(str(finding.number), finding.role, finding.kind, finding.line) for finding in classified.findings]
+    verdict = line(f"verdict: {cause.kind} ({CLASSES[cause.kind]}), line {cause.number} ({cause.role})")
+    return table(HEADER, rows, width) + "\n" + verdict + line(f"then: {policy_of(cause.kind)}")

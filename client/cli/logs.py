@@ -1,0 +1,119 @@
+"""`gpu-recovery logs`: the log of a rank, also as it grows and across attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import typer
+from gpu_recovery.core.job.record import TERMINAL
+from gpu_recovery_client.api import RecoveryClient
+from gpu_recovery_client.cli.options import JobId
+from gpu_recovery_client.cli.output import AsJson, pause, print_json, say
+from gpu_recovery_client.errors import RequestRefused
+from gpu_recovery_client.render.table import printable
+
+POLL_S = 2.0
+"""Seconds between two polls of a log."""
+EMPTY_MAX = 100
+"""Largest number of empty pages of an ended log that are read, as long as each names a next page."""
+TAIL, NOT_FOUND = 200, 404
+"""Default number of lines from the end, and the status of a missing log."""
+View = dict[str, Any]
+
+
+def logs(
+    context: typer.Context,
+    job: JobId,
+    rank: Annotated[int, typer.Option(min=0, help="Whose; 0 is the one that learns of suspensions.")] = 0,
+    attempt: Annotated[int | None, typer.Option(min=1, help="Of which attempt; else of the latest.")] = None,
+    tail: Annotated[int, typer.Option(min=1, help="How many lines from the end.")] = TAIL,
+    cursor: Annotated[str | None, typer.Option(help="Go on where the page before this one ended.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until the job ends.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Print what a rank wrote to its log.
+
+    With --follow it goes on into the next attempts, unless one is named, and ends when the job has ended. Ctrl-C ends
+    the printing, not the job.
+    """
+    if follow and as_json:
+        raise typer.BadParameter("follows no log; ask for page after page with --cursor", param_hint="--json")
+    with context.obj.client() as client:
+        if follow:
+            try:
+                Following(client, job, rank, tail, pause).run(attempt, cursor)
+            except KeyboardInterrupt:
+                say(f"{job} goes on; `gpu-recovery logs {job} -f` shows its log again")
+            return
+        page = client.logs(job, rank, attempt, None if cursor else tail, cursor)
+    if as_json:
+        print_json(page)
+        return
+    _print(page["lines"])
+    if not page["lines"]:
+        say(f"attempt {page.get('attempt')} of {job}: rank {rank} has written nothing {'more' if cursor else 'yet'}")
+
+
+class Following:
+    """Follows the log of one rank. `pause` waits this many seconds between polls."""
+
+    def __init__(
+        self, client: RecoveryClient, job_id: str, rank: int, tail: int, pause: Callable[[float], None]
+    ) -> None:
+        self._client, self._job_id, self._rank, self._tail, self._pause = client, job_id, rank, tail, pause
+        self._shown = 0
+        """Number of lines of the page at the current cursor that are already printed."""
+
+    def run(self, attempt: int | None, cursor: str | None) -> None:
+        """Print until the job has ended and its log is read to the end, or until the named `attempt` is over."""
+        only = attempt
+        has_said, empty = False, 0
+        while True:
+            job = self._client.job(self._job_id)  # read it before the log, so that no line before its end is missed
+            over = job["status"] in TERMINAL or (only is not None and (job.get("attempt") or 0) > only)
+            page = self._page(attempt, cursor, waits=not over)
+            if page is None:
+                if not has_said:
+                    say(f"{self._job_id} is {job['status']}: rank {self._rank} has no log yet")
+                has_said = True
+                self._pause(POLL_S)
+                continue
+            if attempt is None:
+                attempt = page["attempt"]
+            new = page["lines"][self._shown :]
+            _print(new)
+            before, cursor = cursor, self._next(cursor, page)
+            newer = job.get("attempt") or 0
+            ended = over or newer > (attempt or 0)
+            empty = 0 if new else empty + 1
+            if new or (ended and cursor != before and empty < EMPTY_MAX):
+                continue  # CloudWatch returns empty pages before the end; at the end the cursor stays the same
+            if only is None and attempt is not None and newer > attempt:
+                say(f"attempt {newer}")
+                attempt, cursor, self._shown = newer, None, 0
+                continue
+            if over:
+                return
+            self._pause(POLL_S)
+
+    def _page(self, attempt: int | None, cursor: str | None, *, waits: bool) -> View | None:
+        """Return the page at the cursor; None while there is no log yet, if `waits`."""
+        tail = None if cursor else self._tail
+        try:
+            return self._client.logs(self._job_id, self._rank, attempt, tail, cursor)
+        except RequestRefused as refusal:
+            if refusal.status == NOT_FOUND and waits:
+                return None
+            raise
+
+    def _next(self, cursor: str | None, page: View) -> str | None:
+        """Return the next cursor. If the page names none, it is read again, without its printed lines."""
+        following = page.get("next_cursor")
+        self._shown = 0 if following not in (None, cursor) else len(page["lines"])
+        return cursor if following is None else str(following)
+
+
+def _print(lines: list[Mapping[str, Any]]) -> None:
+    for entry in lines:
+        typer.echo(printable(str(entry["text"]).rstrip("\r\n")))

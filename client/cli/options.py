@@ -1,0 +1,118 @@
+"""Arguments and options that several verbs share, with their parsing and completion."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import httpx
+import typer
+from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.queue.priority import Priority
+from gpu_recovery_client.api import RecoveryClient
+from gpu_recovery_client.errors import ClientError
+from gpu_recovery_client.settings import find_settings
+
+UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
+"""Seconds of each unit."""
+COMPLETING_S = 2.0
+"""Longest time in seconds that a completion waits for ids."""
+COMPLETED_MAX = 100
+"""Largest number of completions."""
+PAGE_MAX = 200
+"""Largest page of the API: a completion sends one request."""
+
+
+def examples(*lines: str) -> str:
+    """Return the end of a verb's help. Because of the mark, click leaves the lines unchanged."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def seconds(text: str) -> int:
+    """Return `90d`, `12h`, `30m` or `3600` in seconds. Raises typer.BadParameter for anything else."""
+    spelt = re.fullmatch(r"([1-9][0-9]{0,9})([smhd]?)", text)
+    if spelt is None:
+        raise typer.BadParameter("must be a time such as 90d, 12h, 30m or 3600s")
+    return int(spelt[1]) * UNITS_S[spelt[2]]
+
+
+def moment_of(text: str, now: datetime) -> str:
+    """Return the time that `text` means, in the format of the API.
+
+    `text` is how long ago (`2h`), or a date with or without a time, in UTC unless it names an offset. Raises
+    typer.BadParameter for anything else.
+    """
+    if re.fullmatch(r"[0-9]+[smhd]", text):
+        try:
+            return _rfc3339(now - timedelta(seconds=seconds(text)))
+        except OverflowError as error:
+            raise typer.BadParameter("lies before all time", param_hint="--since") from error
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise typer.BadParameter(
+            "must be how long ago, such as 2h, or a time such as 2026-11-21T09:00Z", param_hint="--since"
+        ) from error
+    return _rfc3339(at if at.tzinfo else at.replace(tzinfo=UTC))
+
+
+def _rfc3339(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+# -- completion --------------------------------------------------------------------------------------------------------
+
+
+def jobs_like(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the ids of jobs that begin with `incomplete`."""
+    return _ids(context, incomplete, lambda client: (job["job_id"] for job in client.jobs_page(limit=PAGE_MAX)["jobs"]))
+
+
+def instances_like(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the ids of instances that begin with `incomplete`."""
+    return _ids(context, incomplete, lambda client: (instance["instance_id"] for instance in client.instances([])))
+
+
+def statuses_like(incomplete: str) -> list[str]:
+    """Return the statuses of jobs that begin with `incomplete`."""
+    return [status.value for status in JobStatus if status.value.startswith(incomplete)]
+
+
+def priorities_like(incomplete: str) -> list[str]:
+    """Return the names of priorities that begin with `incomplete`, the most urgent first."""
+    return [name for name in Priority.__members__ if name.startswith(incomplete)]
+
+
+def _ids(context: typer.Context, incomplete: str, ask: Callable[[RecoveryClient], Iterable[str]]) -> list[str]:
+    """Return ids that begin with `incomplete`; none if the API does not respond at once.
+
+    A completion shows no error.
+    """
+    root = context.find_root()
+    transport = root.obj if isinstance(root.obj, httpx.BaseTransport) else None
+    try:
+        options = root.params
+        settings = find_settings(options.get("api_url"), options.get("token"), os.environ, Path.cwd())
+        with RecoveryClient(
+            settings.api_url, settings.token, transport, timeout_s=COMPLETING_S, pause=_never
+        ) as client:
+            return list(islice((name for name in ask(client) if name.startswith(incomplete)), COMPLETED_MAX))
+    except (ClientError, KeyError, TypeError):
+        return []
+
+
+def _never(_: float) -> None:
+    raise ClientError("a completion does not wait")
+
+
+# -- arguments ---------------------------------------------------------------------------------------------------------
+
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.", autocompletion=jobs_like)]
+InstanceId = Annotated[str, typer.Argument(metavar="ID", help="The instance's id.", autocompletion=instances_like)]
+User = Annotated[str | None, typer.Option(metavar="NAME", help="Only this user's.")]
+Group = Annotated[str | None, typer.Option(metavar="NAME", help="Only this group of instances.")]

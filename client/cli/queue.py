@@ -1,0 +1,131 @@
+"""`gpu-recovery queue` and `gpu-recovery quota`: the queue, and the limits of each user."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, NoReturn
+
+import typer
+from gpu_recovery.core.queue.priority import Priority
+from gpu_recovery_client.cli.options import Group, User, examples
+from gpu_recovery_client.cli.output import FAILED, AsJson, is_complete, now, print_view, terminal_width
+from gpu_recovery_client.job_document import read_document
+from gpu_recovery_client.render import queue as render_queue
+
+NO_LIMIT = "none"
+"""The text that removes a limit."""
+ENTRY = re.compile(r"(?P<key>.*/[A-Z_*]+/[^/]*)=(?P<number>[0-9]{1,9}|none)")
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Show and set how many instances each user may use at once."
+)
+Jobs = Annotated[str | None, typer.Option(metavar="NUMBER", help=f"At once, in all; {NO_LIMIT} for no limit.")]
+EachUsersJobs = Annotated[str | None, typer.Option(metavar="NUMBER", help=f"At once, of one user; or {NO_LIMIT}.")]
+
+
+def queue(context: typer.Context, user: User = None, group: Group = None, as_json: AsJson = False) -> None:
+    """Show who waits for what, and who runs.
+
+    In the order of the line: the place, what is short, the earliest start; then who runs, and quotas as used/total.
+    """
+    with context.obj.client() as client:
+        view = client.queue()
+    view = {name: _chosen(part, user, group) for name, part in view.items()}
+    print_view(view, lambda: render_queue.queue(view, now(), terminal_width()), as_json)
+    if not is_complete(view.get("unreadable") or ()):
+        raise typer.Exit(FAILED)
+
+
+def _chosen(part: Any, user: str | None, group: str | None) -> Any:
+    """Return the entries of one part of the queue's view that belong to that user and group; other parts stay whole."""
+    if not isinstance(part, list) or not all(isinstance(entry, dict) for entry in part):
+        return part
+    return [
+        entry
+        for entry in part
+        if (user is None or entry.get("user", user) == user) and (group is None or entry.get("group") == group)
+    ]
+
+
+@app.command("show", epilog=examples("gpu-recovery quota show", "gpu-recovery queue --json    # its quotas"))
+def show(context: typer.Context, as_json: AsJson = False) -> None:
+    """Show the limits as they are set, and what is used of them."""
+    with context.obj.client() as client:
+        view = client.quotas()
+        if not as_json:  # a document is the API's own answer
+            view = {**view, "used": client.queue()["quotas"]}
+    _print_quotas(view, as_json)
+
+
+@app.command(
+    "set",
+    epilog=examples(
+        "gpu-recovery quota set ana/NORMAL/a100=4",
+        "gpu-recovery quota set '*/LOW/*=10' --max-running-jobs 50",
+        "gpu-recovery quota set ana/NORMAL/a100=none",
+        "gpu-recovery quota set --file limits.yaml",
+    ),
+)
+def change(
+    context: typer.Context,
+    entries: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="USER/PRIORITY/GROUP=NUMBER", help=f"* stands for any; {NO_LIMIT} takes one away."),
+    ] = None,
+    max_running_jobs: Jobs = None,
+    max_running_jobs_per_user: EachUsersJobs = None,
+    file: Annotated[
+        str | None,
+        typer.Option("--file", "-f", help="A whole document of limits, JSON or YAML, in place of all there are."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set limits; those that are not named stay. Refused if somebody else changes them at the same time."""
+    wanted = [_entry(entry) for entry in entries or ()]
+    jobs = {"max_running_jobs": max_running_jobs, "max_running_jobs_per_user": max_running_jobs_per_user}
+    numbers = {name: _number(name, text) for name, text in jobs.items() if text is not None}
+    if not wanted and not numbers and file is None:
+        _usage("give at least one limit, such as ana/NORMAL/a100=4")
+    document = None if file is None else read_document(file, "--file").fields
+    with context.obj.client() as client:
+        view = client.quotas()
+        limits: dict[str, Any] = dict(view["limits"] if document is None else document)
+        if not isinstance(limits.get("instances") or {}, dict):
+            _usage("its field instances is not an object", "--file")
+        instances = dict(limits.get("instances") or {})
+        for key, number in wanted:
+            if number is None:
+                instances.pop(key, None)
+            else:
+                instances[key] = number
+        view = client.put_quotas({**limits, "instances": instances, **numbers}, view["revision"])
+    _print_quotas(view, as_json)
+
+
+def _entry(text: str) -> tuple[str, int | None]:
+    """Parse `user/PRIORITY/group=number`: return its key and number, None for no limit.
+
+    A user's name may contain slashes.
+    """
+    spelt = ENTRY.fullmatch(text)
+    if spelt is None:
+        _usage(f"{text!r} is not USER/PRIORITY/GROUP=NUMBER, such as ana/NORMAL/a100=4")
+    priority = spelt["key"].rsplit("/", 2)[1]
+    if priority != "*" and priority not in Priority.__members__:
+        _usage(f"{priority!r} is no priority: one of {', '.join(Priority.__members__)}, or *")
+    return spelt["key"], None if spelt["number"] == NO_LIMIT else int(spelt["number"])
+
+
+def _number(name: str, text: str) -> int | None:
+    if text == NO_LIMIT:
+        return None
+    if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
+        _usage(f"must be a whole number of at least 1, or {NO_LIMIT}", f"--{name.replace('_', '-')}")
+    return int(text)
+
+
+def _print_quotas(view: dict[str, Any], as_json: bool) -> None:
+    print_view(view, lambda: render_queue.quotas(view, terminal_width()), as_json)
+
+
+def _usage(message: str, hint: str | None = None) -> NoReturn:
+    raise typer.BadParameter(message, param_hint=hint)

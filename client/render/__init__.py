@@ -1,0 +1,1 @@
+"""Text and tables that the command line prints."""

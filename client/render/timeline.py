@@ -1,0 +1,117 @@
+"""The timeline of a job: its history and that of the instances involved."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from itertools import accumulate
+from operator import itemgetter
+from typing import Any
+
+from gpu_recovery.core.job.record import TERMINAL, WAITING
+from gpu_recovery_client.api import RecoveryClient
+from gpu_recovery_client.errors import RequestRefused
+from gpu_recovery_client.render.formats import clock, duration, moment, moved
+from gpu_recovery_client.render.jobs import attempts, failure_sentence, waiting
+from gpu_recovery_client.render.queue import pending
+from gpu_recovery_client.render.table import line, table
+
+View = Mapping[str, Any]
+INSTANCE_ID = re.compile(r"\bi-(?:[0-9a-f]{17}|[0-9a-f]{8})\b")
+INSTANCES_MAX = 32
+"""Largest number of instances of a timeline."""
+NOT_FOUND = 404
+
+
+def gather(client: RecoveryClient, job_id: str) -> dict[str, Any]:
+    """Read what `explanation` shows.
+
+    Returns:
+        `{"job": view, "pending": why it waits, "instances": [view, ...], "left_out": [ids]}`. `pending` is the
+            scheduler's answer for a queued job, as in a dry run; None for any other job. `left_out` holds instances
+            after the first INSTANCES_MAX, which cost one request each, and instances that are no longer known.
+    """
+    job = client.job(job_id)
+    why = client.explain(job_id).get("pending") if job["status"] in WAITING else None
+    ids = involved(job)
+    known: list[dict[str, Any]] = []
+    left_out = list(ids[INSTANCES_MAX:])
+    for instance_id in ids[:INSTANCES_MAX]:
+        try:
+            known.append(client.instance(instance_id))
+        except RequestRefused as refusal:
+            if refusal.status != NOT_FOUND:
+                raise
+            left_out.append(instance_id)
+    return {"job": job, "pending": why, "instances": known, "left_out": left_out}
+
+
+def involved(job: View) -> list[str]:
+    """Return the instances that a job concerns, the likely causes first.
+
+    The view holds only the instances of the last attempt. Those of earlier attempts come from the sentences of the
+    history.
+    """
+    ids = [*(job.get("repairing") or ())]
+    if job.get("failure"):
+        ids.append(job["failure"].get("instance_id") or "")
+    ids += job.get("instances") or ()
+    ids += [name for entry in job.get("history") or () for name in INSTANCE_ID.findall(entry.get("reason") or "")]
+    return [instance_id for instance_id in dict.fromkeys(ids) if instance_id]
+
+
+def timeline(job: View, instances: Sequence[View]) -> list[tuple[str, View]]:
+    """Return (subject, entry) in order of time: entries of the job and of `instances`, from its submission to its end.
+
+    An instance that is still under repair for the job is followed past the end of the job. The entries of one record
+    keep their order, regardless of the times of their events: a fact that arrives late was also decided late.
+    """
+    begun = moment(job["queued_at"])
+    ended = moment(job["status_at"]) if job["status"] in TERMINAL else None
+    placed = _placed("job", job.get("history") or ())
+    for view in instances:
+        until = None if view["instance_id"] in (job.get("repairing") or ()) else ended
+        entries = _placed(view["instance_id"], view.get("history") or ())
+        placed += [p for p in entries if begun <= p[0] and (until is None or p[0] <= until)]
+    return [(who, entry) for _, who, entry in sorted(placed, key=itemgetter(0))]
+
+
+def _placed(who: str, history: Sequence[View]) -> list[tuple[datetime, str, View]]:
+    """Return each entry with its time on the timeline, which is never before that of the entry before."""
+    times = accumulate((moment(entry["at"]) for entry in history), max)
+    return [(at, who, entry) for at, entry in zip(times, history, strict=True)]
+
+
+def explanation(story: View, now: datetime, width: int | None = None) -> str:
+    """Return the text of what `gather` read: the status of the job, what it waits for, and its timeline."""
+    job = story["job"]
+    failure = failure_sentence(job)
+    text = line(job["job_id"], job["status"], f"attempt {attempts(job, words=True)}")
+    sentences = (job.get("reason"), f"last failure: {failure}" if failure else "", f"waits for {waiting(job, now)}")
+    text += "".join(line(sentence) for sentence in sentences if sentence)
+    why = story.get("pending")
+    if why:
+        facts = [("because", str(why.get("sentence") or "")), *pending(why, now)]
+        text += "\n" + table(None, [row for row in facts if row[1]], width)
+    rows = _rows(timeline(job, story["instances"]), moment(job["queued_at"]))
+    if rows:
+        text += "\n" + table(("TIME (UTC)", "ELAPSED", "WHO", "STATUS", "EVENT", "REASON"), rows, width)
+    if story["left_out"]:
+        text += "\n" + line(f"without the history of {', '.join(story['left_out'])}")
+    return text
+
+
+def _rows(entries: Sequence[tuple[str, View]], begun: datetime) -> list[tuple[str, ...]]:
+    """Return rows with the time since `begun`; the subject is the job, named by its attempt, or an instance."""
+    return [
+        (
+            clock(entry["at"]),
+            "+" + duration((moment(entry["at"]) - begun).total_seconds()),
+            f"attempt {entry['attempt']}" if who == "job" and entry.get("attempt") else who,
+            moved(entry),
+            entry["event"],
+            entry.get("reason") or "",
+        )
+        for who, entry in entries
+    ]

@@ -1,0 +1,18 @@
+"""The roles of callers of the job API."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    """What a caller may do. Each role includes the roles before it."""
+
+    VIEWER = "viewer"  # read
+    USER = "user"  # submit, and cancel, suspend and resume jobs of its own
+    OPERATOR = "operator"  # everything
+
+    def covers(self, needed: Role) -> bool:
+        """Return whether this role includes `needed`."""
+        ranks = list(Role)
+        return ranks.index(self) >= ranks.index(needed)

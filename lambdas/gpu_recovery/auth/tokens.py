@@ -1,0 +1,250 @@
+"""API tokens of instances and of users: issue, list and revoke them.
+
+A token belongs to one holder: an instance, or a user in one role. The store keeps the SHA-256 of a token, so nobody can
+read a token from the table. The text of a token says nothing about its holder. The token id is not secret: operators
+name a token by its id, and logs may contain it. docs/protocol.md describes the tokens of instances.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any, Protocol
+
+from gpu_recovery.auth.roles import Role
+from gpu_recovery.core.errors import RecoveryError, SpecInvalid
+from gpu_recovery.ports.retry import retry_stale
+
+SECRET = r"(?P<id>[0-9a-z]{12})_[A-Za-z0-9_-]{43}"
+"""The part of a token after its prefix: the token id and the secret."""
+INSTANCE_ID = re.compile(r"m?i-[0-9a-f]{8,17}")
+USER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@/+-]{0,126}")
+LIFETIME_S, LIFETIME_S_MIN, LIFETIME_S_MAX = 90 * 86_400, 60, 366 * 86_400
+"""The lifetime of a token in seconds: the default, the shortest and the longest."""
+VALID_TOKENS_MAX = 2
+"""How many valid tokens a holder may have: two, so that the next token is in place before the last one ends."""
+LISTED_TOKENS_MAX = 10
+"""How many tokens the list of a holder keeps: every valid token, and the newest of the others."""
+NOTE_MAX = 200
+TOKEN_SAVE_ATTEMPTS_MAX = 5
+
+
+class TokenKind(Enum):
+    """The kind of holder that a token is issued for.
+
+    prefix:       the first characters of a token of this kind.
+    holder_field: the name of the holder in requests, in answers and in stored items.
+    pattern:      the form of a whole token, with its id as the group `id`.
+    """
+
+    NODE = ("grn_", "instance_id")
+    USER = ("gru_", "user")
+
+    def __init__(self, prefix: str, holder_field: str) -> None:
+        self.prefix, self.holder_field, self.pattern = prefix, holder_field, re.compile(prefix + SECRET)
+
+
+class TokensFull(RecoveryError):
+    """The holder already has the largest number of valid tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """The record of a token, without the token itself.
+
+    holder: an instance id or a user name, as `kind` says.
+    digest: the SHA-256 of the whole token, in hexadecimal.
+    role:   the role of a user's token; None for the token of an instance.
+    """
+
+    kind: TokenKind
+    token_id: str
+    holder: str
+    digest: str = field(repr=False)
+    issued_at: datetime
+    expires_at: datetime
+    issued_by: str
+    note: str = ""
+    revoked_at: datetime | None = None
+    role: Role | None = None
+
+    def is_valid(self, now: datetime) -> bool:
+        """Return whether the token is valid at `now`: not revoked and not expired."""
+        return self.revoked_at is None and now < self.expires_at
+
+
+@dataclass(frozen=True, slots=True)
+class TokenList:
+    """The tokens of one holder, the newest last. `revision` counts the writes of the list."""
+
+    kind: TokenKind
+    holder: str
+    tokens: tuple[Token, ...] = ()
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedToken:
+    """A new token and its record. The token is shown once and is not stored."""
+
+    token: str = field(repr=False)
+    record: Token
+
+
+class TokenLookup(Protocol):
+    """Finds a token by its id."""
+
+    def load_token(self, token_id: str) -> Token | None:
+        """Return the token with this id, freshly read; None if there is none."""
+
+
+class TokenStore(TokenLookup, Protocol):
+    """Stores the tokens of one kind."""
+
+    @property
+    def kind(self) -> TokenKind:
+        """The kind of every token in this store."""
+
+    def load_tokens(self, holder: str) -> TokenList:
+        """Return the tokens of `holder`, freshly read; an empty list if there are none."""
+
+    def save_token(self, listed: TokenList, changed: Token) -> None:
+        """Save a list and the one token in it that is new or changed: both or neither.
+
+        Raises:
+            StaleRecord: the list was written since its revision.
+        """
+
+
+def digest_of(token: str) -> str:
+    """Return the digest that is stored of `token`."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def issue(store: TokenStore, holder: str, now: datetime, by: str, asked: Mapping[str, Any]) -> IssuedToken:
+    """Issue a new token. An instance need not be known yet: its agent may start before ECS registers the instance.
+
+    Args:
+        by:    who issues the token.
+        asked: the request, as `wish` reads it.
+
+    Raises:
+        SpecInvalid: the holder or the request is malformed.
+        TokensFull: the holder has `VALID_TOKENS_MAX` valid tokens.
+        TooManyConflicts: others wrote the list at every attempt.
+    """
+    checked_instance_id(store.kind, holder)
+    role, life, note = parse_token_request(store.kind, asked)
+    token_id = secrets.token_hex(6)
+    token = f"{store.kind.prefix}{token_id}_{secrets.token_urlsafe(32)}"
+    kept = Token(store.kind, token_id, holder, digest_of(token), now, now + life, by, note, role=role)
+
+    def add(listed: TokenList) -> tuple[TokenList, Token]:
+        living = [one.token_id for one in listed.tokens if one.is_valid(now)]
+        if len(living) >= VALID_TOKENS_MAX:
+            raise TokensFull(f"{holder} has {len(living)} tokens that live, {' and '.join(living)}: revoke one")
+        return replace(listed, tokens=_trimmed((*listed.tokens, kept), now)), kept
+
+    _change(store, holder, add)
+    return IssuedToken(token, kept)
+
+
+def revoke(store: TokenStore, holder: str, token_id: str, now: datetime) -> Token | None:
+    """Revoke a token of `holder`. A token that was revoked before stays as it is.
+
+    Returns:
+        The revoked token; None if the holder has no token with this id.
+
+    Raises:
+        SpecInvalid: the holder is malformed.
+        TooManyConflicts: others wrote the list at every attempt.
+    """
+    checked_instance_id(store.kind, holder)
+
+    def struck(listed: TokenList) -> tuple[TokenList, Token] | None:
+        found = next((one for one in listed.tokens if one.token_id == token_id), None)
+        if found is None or found.revoked_at is not None:
+            return None
+        dead = replace(found, revoked_at=now)
+        return replace(listed, tokens=tuple(dead if one is found else one for one in listed.tokens)), dead
+
+    changed = _change(store, holder, struck)
+    return next((one for one in changed.tokens if one.token_id == token_id), None)
+
+
+def checked_instance_id(kind: TokenKind, holder: str) -> str:
+    """Return `holder` if a token of this kind can be issued for it.
+
+    Raises:
+        SpecInvalid: no instance has such an id, or no user such a name.
+    """
+    if kind is TokenKind.NODE and not INSTANCE_ID.fullmatch(holder):
+        raise SpecInvalid("instance_id", "must be the id of an instance, such as i-0123456789abcdef0")
+    if kind is TokenKind.USER and not USER_NAME.fullmatch(holder):
+        raise SpecInvalid(
+            "user", "must be letters, digits and _ . @ / + -, at most 127, beginning with one of the first"
+        )
+    return holder
+
+
+def parse_token_request(kind: TokenKind, asked: Mapping[str, Any]) -> tuple[Role | None, timedelta, str]:
+    """Read the request for a token.
+
+    Args:
+        asked: `{"expires_in_s": seconds, "note": text}`, and `"role": viewer | user | operator` for a user's token.
+            Every field is optional.
+
+    Returns:
+        (role, lifetime, note). The role is None for the token of an instance, and `user` if a request names none.
+
+    Raises:
+        SpecInvalid: a field is unknown or malformed.
+    """
+    role = _role(asked) if kind is TokenKind.USER else None
+    fields = ("expires_in_s", "note") if role is None else ("role", "expires_in_s", "note")
+    if set(asked) - set(fields):
+        raise SpecInvalid("body", f"must have no fields but {', '.join(fields[:-1])} and {fields[-1]}")
+    life, note = asked.get("expires_in_s", LIFETIME_S), asked.get("note", "")
+    if type(life) is not int or not LIFETIME_S_MIN <= life <= LIFETIME_S_MAX:
+        raise SpecInvalid(
+            "expires_in_s", f"must be a whole number of seconds from {LIFETIME_S_MIN} to {LIFETIME_S_MAX}"
+        )
+    if not isinstance(note, str) or len(note) > NOTE_MAX or not note.isprintable():
+        raise SpecInvalid("note", f"must be a line of at most {NOTE_MAX} characters")
+    return role, timedelta(seconds=life), note
+
+
+def _role(asked: Mapping[str, Any]) -> Role:
+    role = asked.get("role", Role.USER.value)
+    if not isinstance(role, str) or role not in tuple(Role):
+        raise SpecInvalid("role", f"must be one of {', '.join(Role)}")
+    return Role(role)
+
+
+def _change(store: TokenStore, holder: str, change: Callable[[TokenList], tuple[TokenList, Token] | None]) -> TokenList:
+    """Save what `change` makes of the list, computed anew after each conflicting write; return the resulting list.
+
+    `change` returns the changed list and the changed token, or None to leave the list as it is.
+    """
+
+    def attempt() -> TokenList:
+        listed = store.load_tokens(holder)
+        made = change(listed)
+        if made is None:
+            return listed
+        store.save_token(*made)
+        return made[0]
+
+    return retry_stale(attempt, TOKEN_SAVE_ATTEMPTS_MAX, f"others write the tokens of {holder} all the time")
+
+
+def _trimmed(tokens: tuple[Token, ...], now: datetime) -> tuple[Token, ...]:
+    """Drop the oldest tokens that are not valid, down to `LISTED_MAX` tokens."""
+    dead = [one for one in tokens if not one.is_valid(now)]
+    forgotten = {one.token_id for one in dead[: max(0, len(tokens) - LISTED_TOKENS_MAX)]}
+    return tuple(one for one in tokens if one.token_id not in forgotten)

@@ -1,0 +1,48 @@
+"""Puts together what the job side of the API reaches, once per cold start."""
+
+from __future__ import annotations
+
+import secrets
+from functools import cache
+
+from gpu_recovery.auth.authenticator import TokenAuthenticator
+from gpu_recovery.auth.tokens import TokenKind
+from gpu_recovery.aws.attempt_store import DynamoAttemptHistory
+from gpu_recovery.aws.container_logs import AwsJobLogs
+from gpu_recovery.aws.dead_letters import AwsDeadLetters
+from gpu_recovery.aws.ecs import task_definition
+from gpu_recovery.aws.operator_token import operator_token
+from gpu_recovery.aws.ray_client import AwsRayLogs
+from gpu_recovery.aws.submission_store import DynamoSubmissions, UserTokensWithSubmission
+from gpu_recovery.aws.token_store import DynamoUserTokenStore
+from gpu_recovery.aws.wiring import dynamodb, logger, recovery, settings, tokens
+from gpu_recovery.job_api.capacity import Capacity
+from gpu_recovery.job_api.dependencies import Dependencies
+
+
+@cache
+def dependencies() -> Dependencies:
+    """Everything that routes may use, on DynamoDB and AWS."""
+    told, loop, client = settings(), recovery(), dynamodb()
+    users = DynamoUserTokenStore(client, told.job_table)
+    submissions = DynamoSubmissions(client, told.job_table, told.instance_table)
+    known = UserTokensWithSubmission(users, submissions, loop.clock)
+    return Dependencies(
+        recovery=loop,
+        submissions=submissions,
+        attempts=DynamoAttemptHistory(client, told.job_table),
+        capacity=Capacity(lambda statuses: loop.store.instances_in(statuses, [])),
+        logs=AwsJobLogs(),
+        node_tokens=tokens(),
+        user_tokens=users,
+        users=TokenAuthenticator(known, loop.clock, TokenKind.USER),
+        dead_letters=lambda: AwsDeadLetters(told),
+        operator_token=lambda: operator_token(told.operator_token_secret),
+        describe=task_definition,
+        random=lambda: secrets.token_hex(2),
+        job_id_prefix=told.job_id_prefix,
+        log=logger,
+        check_family=told.check_task_definition.rpartition("/")[2].partition(":")[0],
+        ray_logs=AwsRayLogs(told.ray_function) if told.ray_function else None,
+        records=f"s3://{told.verdict_bucket}" if told.policy.record_attempts else "",
+    )

@@ -1,0 +1,116 @@
+"""What a pass of the scheduler reads, made of the line's entries and the instances as they are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from gpu_recovery.core.instance.fault_history import grade
+from gpu_recovery.core.instance.record import EcsStatus, Instance, InstanceStatus
+from gpu_recovery.core.policy import RecoveryPolicy, within
+from gpu_recovery.core.queue.entry import NOTHING, Entry, running_job, waiting_job
+from gpu_recovery.core.queue.quota import QuotaKey, QuotaLimits
+from gpu_recovery.core.queue.run_time_estimates import JobKind
+from gpu_recovery.core.queue.snapshot import Host, Snapshot
+
+
+def snapshot_of(
+    entries: Collection[Entry],
+    instances: Iterable[Instance],
+    policy: RecoveryPolicy,
+    now: datetime,
+    used: Mapping[QuotaKey, int],
+    limits: QuotaLimits,
+    usual: Mapping[JobKind, int] = NOTHING,
+) -> Snapshot:
+    """One view of everyone in line who may start now, everyone who has a place, and every instance.
+
+    usual: how long jobs of a kind run, where users name no limit.
+    A gang between two attempts that may not start yet has its place in every count, only no instances.
+    """
+    instances = tuple(instances)
+    groups = {instance.instance_id: instance.group for instance in instances}
+    entries = [_in_home_group(entry, groups) for entry in entries]
+    kept, promised = _reserved_for(entries, policy, now), _promised(entries)
+    paused = (entry for entry in entries if entry.waits and entry.holds_quota and not entry.may_start(now))
+    return Snapshot(
+        waiting=tuple(waiting_job(entry, policy, now, usual) for entry in entries if entry.may_start(now)),
+        running=(
+            *(running_job(entry, policy, now, usual) for entry in entries if not entry.waits),
+            *(replace(running_job(entry, policy, now), hosts=()) for entry in paused),
+        ),
+        hosts=tuple(
+            _host(instance, kept, promised.get(instance.instance_id, {}), _lemon(instance, policy, now))
+            for instance in instances
+        ),
+        used=used,
+        limits=limits,
+        recent_preemptions=sum(entry.recent_preemptions(policy, now) for entry in entries),
+    )
+
+
+def _in_home_group(entry: Entry, groups: Mapping[str, str]) -> Entry:
+    """The entry in the group that its instances are of: a person who starts tasks by hand names no group."""
+    if entry.group:
+        return entry
+    group = next((groups[one] for one in entry.instances if groups.get(one)), "")
+    return replace(entry, group=group) if group else entry
+
+
+def _reserved_for(entries: Iterable[Entry], policy: RecoveryPolicy, now: datetime) -> dict[str, tuple[str, datetime]]:
+    """By instance, for whom it was vacated and until when it is kept: nobody else may have it before it is used."""
+    in_line = {entry.job_id for entry in entries if entry.waits and not entry.held}
+    kept: dict[str, tuple[str, datetime]] = {}
+    for entry in entries:
+        if entry.waits and entry.suspended_at is not None and entry.suspended_for in in_line:
+            until = entry.suspended_at + within(policy.vacated_reservation_s)
+            if until > now:
+                kept |= dict.fromkeys(entry.instances, (entry.suspended_for, until))
+    return kept
+
+
+def _promised(entries: Iterable[Entry]) -> dict[str, dict[str, int]]:
+    """By instance and job, the GPUs that were given there: the claims follow, later if who makes them has died."""
+    promised: dict[str, dict[str, int]] = {}
+    for entry in entries:
+        if not (entry.waits or entry.works or entry.leaves):
+            for instance_id in filter(None, entry.instances):
+                promised.setdefault(instance_id, {})[entry.job_id] = entry.gpus
+    return promised
+
+
+def _lemon(instance: Instance, policy: RecoveryPolicy, now: datetime) -> float:
+    return grade(instance.past, now) if instance.past and policy.lemon_order else 0.0
+
+
+def _host(
+    instance: Instance, kept: Mapping[str, tuple[str, datetime]], promised: Mapping[str, int], lemon: float
+) -> Host:
+    reserved_for, until = kept.get(instance.instance_id, ("", None))
+    if instance.reserved_for:
+        reserved_for, until = instance.reserved_for, None
+    departure = instance.departure
+    unclaimed = sum(gpus for job_id, gpus in promised.items() if job_id not in instance.claims)
+    return Host(
+        host_id=instance.instance_id,
+        group=instance.group,
+        gpus=instance.gpus,
+        free=instance.gpus_to_give(unclaimed),
+        usable=is_usable(instance),
+        counts=instance.status not in (InstanceStatus.GONE, InstanceStatus.QUARANTINED),
+        epoch=instance.epoch,
+        rack=instance.rack,
+        zone=instance.availability_zone,
+        reserved_for=reserved_for,
+        reserved_until=until,
+        port_offsets=tuple(sorted(claim.port_offset for claim in instance.claims.values())),
+        leaves_at=departure.leaves_at if departure is not None else None,
+        lemon=lemon,
+    )
+
+
+def is_usable(instance: Instance) -> bool:
+    """Whether it works, as far as anybody knows: only such an instance is given to a job."""
+    connected = instance.ecs_status == EcsStatus.ACTIVE and instance.agent_connected
+    return instance.status is InstanceStatus.AVAILABLE and connected and not instance.avoid_reason

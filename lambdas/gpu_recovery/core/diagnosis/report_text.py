@@ -1,0 +1,149 @@
+"""A diagnosis as a page that a tired human can read: what, where, how sure, by what evidence, what else, what next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Any
+
+from gpu_recovery.core.diagnosis.diagnose import Diagnosis
+from gpu_recovery.core.diagnosis.hypothesis import Hypothesis
+from gpu_recovery.core.diagnosis.rule import RuleFinding
+from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
+
+EVIDENCE_MAX, SAID_MAX = 8, 8
+LISTED_MAX = 200
+"""Of a document's lists: a gang of a thousand workers has tens of thousands of findings that only say something."""
+
+
+class Language(StrEnum):
+    """The languages that a page is written in."""
+
+    ENGLISH = "en"
+    CHINESE = "zh"
+
+
+_REMEDY: dict[Remedy, tuple[str, str]] = {
+    Remedy.FAIL: ("The job fails at once: it would fail again.", "作业立即失败: 重跑仍会失败。"),
+    Remedy.RESTART: ("The job is started again; no machine is to blame.", "重新启动作业; 不归咎于任何机器。"),
+    Remedy.WAIT: ("The job is tried again a little later.", "稍后重试作业。"),
+    Remedy.LEAVE_OUT: ("The job is started again without these machines.", "避开这些机器重新启动作业。"),
+    Remedy.CHECK: ("These machines are checked; what fails its check is repaired.", "检查这些机器; 未通过者予以修复。"),
+    Remedy.RELEASE: ("Whoever holds what another waits for is ended.", "结束占有资源不放的一方。"),
+    Remedy.PERSON: ("A person must decide.", "需要人工处理。"),
+    Remedy.NOTHING: ("Nothing is done.", "不做任何处理。"),
+}
+_HEADS = {
+    Language.ENGLISH: ("What", "Where", "How sure", "Evidence", "Not ruled out", "Also noted", "Next"),
+    Language.CHINESE: ("原因", "位置", "把握", "证据", "尚未排除", "另注", "下一步"),
+}
+
+
+def report_text(diagnosis: Diagnosis, language: Language = Language.ENGLISH) -> str:
+    """The page as plain text, lines below 200 characters where the evidence allows it."""
+    what, where, sure, evidence, rivals, said, following = _HEADS[language]
+    english = language is Language.ENGLISH
+    decided = ("decided" if english else "已定") if diagnosis.decided else ("undecided" if english else "未定")
+    if diagnosis.cause is Cause.UNKNOWN:
+        lines = [f"{what}: {'nothing speaks for any cause' if english else '没有任何证据'}"]
+    else:
+        lines = [
+            f"{what}: {diagnosis.cause}",
+            f"{where}: {diagnosis.scope}",
+            f"{sure}: {diagnosis.confidence:.0%} ({decided})",
+        ]
+        lines += [f"{evidence}:", *_listed(diagnosis.findings, english, EVIDENCE_MAX)]
+    if diagnosis.rivals:
+        lines += [f"{rivals}:", *(f"  - {_rival(one)}" for one in diagnosis.rivals)]
+    if diagnosis.findings_sentence:
+        lines += [f"{said}:", *_listed(diagnosis.findings_sentence, english, SAID_MAX)]
+    lines.append(f"{following}: {_next(diagnosis, english)}")
+    return "\n".join(lines) + "\n"
+
+
+def _listed(findings: tuple[RuleFinding, ...], english: bool, most: int) -> Iterator[str]:
+    order = sorted(findings, key=lambda one: (-one.weight, one.row, one.english))
+    for one in order[:most]:
+        sentence = one.english if english else one.chinese
+        shown = ", ".join(one.evidence[:3]) + (f" +{len(one.evidence) - 3}" if len(one.evidence) > 3 else "")
+        yield f"  - [{one.row}] {sentence}" + (f" ({shown})" if shown else "")
+    if len(order) > most:
+        yield f"  - +{len(order) - most}"
+
+
+def _rival(one: Hypothesis) -> str:
+    return f"{one.cause}, {one.scope} ({one.confidence:.0%})"
+
+
+def _next(diagnosis: Diagnosis, english: bool) -> str:
+    if diagnosis.next_probe is not None:
+        probe = diagnosis.next_probe
+        return f"the cheapest look that would tell: {probe}" if english else f"最省的下一步探查: {probe}"
+    return _REMEDY[diagnosis.remedy][0 if english else 1]
+
+
+_OUTCOME: dict[bool | None, tuple[str, str]] = {
+    True: (
+        "its remedy has held: an attempt after it has lasted, or the job is done",
+        "处置有效: 其后的一次尝试已稳定运行, 或作业已完成",
+    ),
+    False: (
+        "its remedy has not held: the job failed again for the same cause or at the same place",
+        "处置无效: 作业又因同一原因或在同一位置失败",
+    ),
+    None: (
+        "nobody knows yet whether its remedy holds, or the job has failed of something else meanwhile",
+        "尚不清楚处置是否有效, 或作业其间因别的原因失败",
+    ),
+}
+
+
+def outcome_line(cause: Cause, where: str, held: bool | None, language: Language = Language.ENGLISH) -> str:
+    """How the verdict that the job was given turned out; it was made then, and may differ from one made now."""
+    english = language is Language.ENGLISH
+    told = _OUTCOME[held][0 if english else 1]
+    return f"Outcome: {cause} at {where}: {told}.\n" if english else f"结果: {cause} ({where}): {told}。\n"
+
+
+def as_document(diagnosis: Diagnosis) -> dict[str, Any]:
+    """The diagnosis as JSON values; `more` is how many entries of each list are left out."""
+    lists = {"evidence": diagnosis.evidence, "findings": diagnosis.findings, "said": diagnosis.findings_sentence}
+    return {
+        "cause": diagnosis.cause,
+        "scope": _scope(diagnosis),
+        "remedy": diagnosis.remedy,
+        "confidence": diagnosis.confidence,
+        "decided": diagnosis.decided,
+        "evidence": list(diagnosis.evidence[:LISTED_MAX]),
+        "findings": [_finding(one) for one in diagnosis.findings[:LISTED_MAX]],
+        "rivals": [
+            {
+                "cause": one.cause,
+                "scope": _scope(one),
+                "confidence": one.confidence,
+                "follows": one.follows,
+                "evidence": list(one.evidence[:LISTED_MAX]),
+            }
+            for one in diagnosis.rivals
+        ],
+        "next_probe": diagnosis.next_probe,
+        "said": [_finding(one) for one in diagnosis.findings_sentence[:LISTED_MAX]],
+        "more": {name: max(0, len(found) - LISTED_MAX) for name, found in lists.items()},
+        "version": diagnosis.version,
+    }
+
+
+def _scope(one: Diagnosis | Hypothesis) -> dict[str, Any]:
+    return {"kind": one.scope.kind, "names": list(one.scope.names[:LISTED_MAX])}
+
+
+def _finding(one: RuleFinding) -> dict[str, Any]:
+    return {
+        "row": one.row,
+        "cause": one.cause,
+        "weight": one.weight,
+        "follows": one.follows,
+        "english": one.english,
+        "chinese": one.chinese,
+        "evidence": list(one.evidence[:LISTED_MAX]),
+    }

@@ -1,0 +1,236 @@
+"""Rows 41-46: whether a notice between train and rollout has come through, and what an OOM then means.
+
+How far an event came is the furthest of its states; a failure hides that, so `last_state` is kept and read (43). The
+POST may take 600 s, an acknowledgement 10 s, a question for the state 5 s, the whole `Thresholds.ack_s` (42, 44). Only
+an acknowledged event is a success (45). An OOM while the notice for whose turn it is was not acknowledged, or while the
+other still holds the GPU, is no question of the batch size (46).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gpu_recovery.core.diagnosis.case import Case
+from gpu_recovery.core.diagnosis.cuda_errors import LINE_MAX
+from gpu_recovery.core.diagnosis.event_delivery import EVENTS, EventProgress, event_progress, is_confirmed, target
+from gpu_recovery.core.diagnosis.misleading_oom import explained_ooms, ooms
+from gpu_recovery.core.diagnosis.observations import Delivery, EventReport, LogFinding, StageReport
+from gpu_recovery.core.diagnosis.rule import Match, Rule
+from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, Weight
+
+_SUCCESS = re.compile(r"notify_(\w{1,40}?)_event succeeded")
+
+
+def _said(case: Case, course: EventProgress) -> tuple[Scope, tuple[str, ...], dict[str, str]]:
+    return target(case, course.last), course.evidence, {"event": course.last.event, "error": course.error}
+
+
+def is_over(case: Case, course: EventProgress) -> bool:
+    """Whether nothing more is to be waited for: it failed, or its time is up."""
+    return course.has_failed or case.at_s - course.reports[0].at_s >= case.thresholds.ack_s
+
+
+def _stuck(case: Case, reached: Delivery, hidden: bool) -> Iterator[EventProgress]:
+    """Events that came no further than `reached`. hidden: those whose failure would have hidden it."""
+    for course in case.computed_once(event_progress).values():
+        if course.reached is reached and course.has_failed is hidden and is_over(case, course):
+            yield course
+
+
+def _undelivered(case: Case, hidden: bool) -> Iterator[Match]:
+    for course in _stuck(case, Delivery.SENT, hidden):
+        scope, evidence, values = _said(case, course)
+        yield Match(Cause.EVENT_UNDELIVERED, scope, Weight.FAIR, evidence, values)
+        yield Match(Cause.NETWORK, scope, Weight.HINT, evidence, values)
+        yield Match(Cause.WORKER_CRASH, scope, Weight.HINT, evidence, values)
+
+
+def _unprocessed(case: Case, hidden: bool) -> Iterator[Match]:
+    for course in _stuck(case, Delivery.DELIVERED, hidden):
+        scope, evidence, values = _said(case, course)
+        yield Match(Cause.EVENT_UNPROCESSED, scope, Weight.FAIR, evidence, values)
+        yield Match(Cause.WORKER_HANG, scope, Weight.HINT, evidence, values)
+
+
+def _not_delivered(case: Case) -> Iterator[Match]:
+    yield from _undelivered(case, hidden=False)
+
+
+def _not_delivered_and_failed(case: Case) -> Iterator[Match]:
+    yield from _undelivered(case, hidden=True)
+
+
+def _not_acknowledged(case: Case) -> Iterator[Match]:
+    yield from _unprocessed(case, hidden=False)
+
+
+def _not_acknowledged_and_failed(case: Case) -> Iterator[Match]:
+    yield from _unprocessed(case, hidden=True)
+
+
+def _busy(case: Case) -> Iterator[Match]:
+    for course in case.computed_once(event_progress).values():
+        if is_confirmed(course) and course.gpu_state == "busy":
+            scope, evidence, values = _said(case, course)
+            yield Match(Cause.GPU_NOT_RELEASED, scope, Weight.FAIR, evidence, values)
+
+
+def _confirmed(case: Case) -> Iterator[Match]:
+    for course in case.computed_once(event_progress).values():
+        if is_confirmed(course) and course.gpu_state == "ready":
+            scope, evidence, values = _said(case, course)
+            yield Match(None, scope, 0.0, evidence, values)
+
+
+def _still_busy(case: Case) -> Iterator[Match]:
+    for course in case.computed_once(event_progress).values():
+        if course.gpu_state == "busy":
+            scope, evidence, values = _said(case, course)
+            yield Match(None, scope, 0.0, evidence, values)
+
+
+def _switch_failed(case: Case) -> Iterator[Match]:
+    for course in case.computed_once(event_progress).values():
+        if course.gpu_state == "error":
+            scope, evidence, values = _said(case, course)
+            yield Match(Cause.EVENT_UNPROCESSED, scope, Weight.FAIR, evidence, values)
+            yield Match(Cause.GPU_NOT_RELEASED, scope, Weight.HINT, evidence, values)
+
+
+def _ack_timeout(case: Case) -> Iterator[Match]:
+    for course in case.computed_once(event_progress).values():
+        waited = case.at_s - course.reports[0].at_s
+        if not is_confirmed(course) and waited >= case.thresholds.ack_s:
+            scope, evidence, values = _said(case, course)
+            yield Match(None, scope, 0.0, evidence, values)
+
+
+def _invalid(case: Case) -> Iterator[Match]:
+    """An event that the protocol does not know: the program's error where it failed."""
+    for course in case.computed_once(event_progress).values():
+        if course.last.event not in EVENTS and not is_confirmed(course):
+            _, evidence, values = _said(case, course)
+            cause = Cause.APPLICATION if course.has_failed else None
+            yield Match(cause, JOB, Weight.FAIR if cause else 0.0, evidence, values)
+
+
+def _no_train_end(case: Case) -> Iterator[Match]:
+    """Row 41's root cause, where rollout's turn came to nothing: nobody ever told train to let go of the GPU."""
+    if any(one.event == "train_end" for one in case.all(EventReport)):
+        return
+    busy = [one for one in case.computed_once(event_progress).values() if one.gpu_state == "busy"]
+    for course in [*busy, *(one.course for one in case.computed_once(explained_ooms).values() if one.course)]:
+        if course.last.event == "rollout_start":
+            scope, evidence, values = _said(case, course)
+            yield Match(Cause.GPU_NOT_RELEASED, scope, Weight.HINT, evidence, values)
+
+
+def _false_success(case: Case) -> Iterator[Match]:
+    """A line that claims success for an event that was not acknowledged (45)."""
+    by_name: dict[str, EventProgress] = {course.last.event: course for course in _in_order(case)}
+    for line in case.all(LogFinding):
+        claimed = _SUCCESS.search(line.line[:LINE_MAX])
+        course = by_name.get(claimed.group(1)) if claimed else None
+        if course is not None and not is_confirmed(course):
+            values = {"event": course.last.event, "state": str(course.reached)}
+            yield Match(None, case.scope_of(line), 0.0, (line.report_id, *course.evidence), values)
+
+
+def _in_order(case: Case) -> list[EventProgress]:
+    return sorted(
+        case.computed_once(event_progress).values(), key=lambda one: (one.reports[0].at_s, one.last.request_id)
+    )
+
+
+# -- row 46 ------------------------------------------------------------------------------------------------------------
+
+
+def _misleading(case: Case) -> Iterator[Match]:
+    for one in case.computed_once(explained_ooms).values():
+        if one.course is None:
+            continue
+        course = one.course
+        cause = Cause.EVENT_UNPROCESSED if course.reached is Delivery.DELIVERED else Cause.EVENT_UNDELIVERED
+        values = {"event": course.last.event, "state": str(course.reached)}
+        yield Match(cause, target(case, course.last), Weight.PROOF, (one.oom.report_id, *course.evidence), values)
+
+
+def _held_while_oom(case: Case) -> Iterator[Match]:
+    """That the other holds the GPU follows from a notice that it never got, if there is one."""
+    for one in case.computed_once(explained_ooms).values():
+        if one.held is None:
+            continue
+        held, follows = one.held, one.course is not None
+        values = {"owners": held.owners, "mb": held.memory_mb, "pids": held.pids, "turn": held.turn}
+        weight = Weight.FAIR if follows else Weight.PROOF
+        evidence = (one.oom.report_id, held.report.report_id)
+        yield Match(Cause.GPU_NOT_RELEASED, case.scope_of(held.report), weight, evidence, values, follows)
+
+
+def _plain(case: Case) -> Iterator[Match]:
+    """An OOM of a stage that nothing explains away. Those of logs are spoken of where lines are."""
+    explained = case.computed_once(explained_ooms)
+    for one in ooms(case):
+        if isinstance(one, StageReport) and one.report_id not in explained:
+            values = {"stage": one.stage, "error": one.error}
+            yield Match(Cause.GPU_MEMORY, JOB, Weight.STRONG, (one.report_id,), values)
+
+
+_NOT_DELIVERED = (
+    "Event not delivered: network timeout or worker down ({event})",
+    "Event未送达 → 网络超时或worker down",
+)
+_NOT_PROCESSED = (
+    "Event delivered but not ACKed: the worker received it but failed to process it ({event})",
+    "Event已送达但未ACK → worker收到但处理失败",
+)
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "41",
+        "No train_end was ever sent: nobody told train to release the GPU before {event}",
+        "从未发送train_end：{event}之前没有通知train释放GPU",
+        (EventReport,),
+        _no_train_end,
+    ),
+    Rule("43", *_NOT_DELIVERED, (EventReport,), _not_delivered),
+    Rule("43+", *_NOT_DELIVERED, (EventReport,), _not_delivered_and_failed),
+    Rule("43a", *_NOT_PROCESSED, (EventReport,), _not_acknowledged),
+    Rule("43a+", *_NOT_PROCESSED, (EventReport,), _not_acknowledged_and_failed),
+    Rule(
+        "43b",
+        "GPU still occupied: train did not release or rollout could not acquire",
+        "GPU仍被占用 → train未释放或rollout未能获取",
+        (EventReport,),
+        _busy,
+    ),
+    Rule("44", "Event {event} confirmed, GPU ready", "Event {event}已确认，GPU就绪", (EventReport,), _confirmed),
+    Rule("44a", "GPU still busy, waiting... ({event})", "GPU仍被占用，等待中…（{event}）", (EventReport,), _still_busy),
+    Rule("44b", "GPU switch failed: {error}", "GPU切换失败：{error}", (EventReport,), _switch_failed),
+    Rule("44c", "Event {event} ACK timeout", "Event {event} ACK超时", (EventReport,), _ack_timeout),
+    Rule("44d", "Invalid event type: {event}", "无效的event类型：{event}", (EventReport,), _invalid),
+    Rule(
+        "45",
+        "The log claims success for {event}, but it is only {state}: no success without an acknowledgement",
+        "日志声称{event}成功，但状态仅为{state}：未确认不算成功",
+        (LogFinding, EventReport),
+        _false_success,
+    ),
+    Rule(
+        "46",
+        "The OOM is misleading: {event} was not acknowledged ({state}), so the GPU was not handed over; "
+        "the batch size is not to blame",
+        "OOM具有误导性：{event} event未确认（{state}），GPU未交接；与batch大小无关",
+        (StageReport, LogFinding),
+        _misleading,
+    ),
+    Rule(
+        "46a",
+        "The OOM is misleading: {owners} still held {mb:.0f} MB of the GPU in {turn}'s turn (processes {pids}); "
+        "the batch size is not to blame",
+        "OOM具有误导性：轮到{turn}时{owners}未释放GPU，仍占用{mb:.0f} MB（进程{pids}）；与batch大小无关",
+        (StageReport, LogFinding),
+        _held_while_oom,
+    ),
+    Rule("46b", "[{stage}] {error}", "[{stage}] GPU内存不足：{error}", (StageReport,), _plain),
+)

@@ -1,0 +1,199 @@
+"""What lines of logs say (`core.logs`): a cause for each kind of line, and the rival that it must be told apart from.
+
+A cascade only follows; a confirmation adds to what it confirms; advice says nothing. The first root in time has a
+little more weight than those after it: what breaks first breaks the rest. A GPU that is out of memory is the program's
+doing only where nothing explains it away (row 46).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from gpu_recovery.core.diagnosis.case import Case
+from gpu_recovery.core.diagnosis.misleading_oom import explained_ooms
+from gpu_recovery.core.diagnosis.observations import LogFinding
+from gpu_recovery.core.diagnosis.rule import Match, Rule
+from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, ScopeKind, Weight
+from gpu_recovery.core.logs.kinds import LineKind, LineRole
+
+LINE_MAX = 300
+"""So much of a line is quoted."""
+SOURCE = "core.logs"
+_PLACED = frozenset(
+    {
+        Cause.GPU_FAULT,
+        Cause.GPU_CONTEXT,
+        Cause.DRIVER,
+        Cause.NODE_FAULT,
+        Cause.RDMA,
+        Cause.WORKER_CRASH,
+        Cause.HOST_MEMORY,
+        Cause.STORAGE,
+        Cause.WORKER_STARTUP,
+    }
+)
+"""The causes that are on the machine whose log it is; any other is the job's."""
+
+
+@dataclass(frozen=True, slots=True)
+class _KindMeaning:
+    """What a kind speaks for, how much, what else it may be, and the words for it."""
+
+    cause: Cause
+    weight: float
+    english: str
+    chinese: str
+    rival: Cause | None = None
+
+
+_SAYS: Mapping[LineKind, _KindMeaning] = {
+    LineKind.USER_ERROR_CONFIG: _KindMeaning(
+        Cause.CONFIGURATION, Weight.FAIR, "configuration or input", "配置或输入有误"
+    ),
+    LineKind.USER_ERROR_DEPENDENCY: _KindMeaning(
+        Cause.CONFIGURATION, Weight.STRONG, "a library is missing", "缺少依赖库"
+    ),
+    LineKind.USER_ERROR_CHECKPOINT: _KindMeaning(
+        Cause.APPLICATION, Weight.FAIR, "the checkpoint does not load", "检查点无法加载", Cause.STORAGE
+    ),
+    LineKind.NUMERICAL_NAN: _KindMeaning(
+        Cause.NUMERICAL, Weight.STRONG, "NaN or divergence", "出现 NaN 或发散", Cause.GPU_FAULT
+    ),
+    LineKind.DEVICE_ASSERT: _KindMeaning(
+        Cause.APPLICATION, Weight.STRONG, "an assertion on the GPU failed", "GPU 端断言失败"
+    ),
+    LineKind.COLLECTIVE_MISMATCH: _KindMeaning(
+        Cause.APPLICATION, Weight.STRONG, "ranks call different collectives", "各 rank 的集合通信不一致"
+    ),
+    LineKind.CUDA_OOM: _KindMeaning(Cause.GPU_MEMORY, Weight.STRONG, "the GPU is out of memory", "GPU 显存不足"),
+    LineKind.PROCESS_CRASH: _KindMeaning(
+        Cause.WORKER_CRASH, Weight.FAIR, "a process crashed", "进程崩溃", Cause.APPLICATION
+    ),
+    LineKind.INSUFFICIENT_RESOURCES: _KindMeaning(Cause.RESOURCES, Weight.STRONG, "too few resources", "资源不足"),
+    LineKind.HOST_OOM: _KindMeaning(Cause.HOST_MEMORY, Weight.STRONG, "the machine is out of memory", "主机内存不足"),
+    LineKind.SHM_EXHAUSTED: _KindMeaning(Cause.CONFIGURATION, Weight.STRONG, "shared memory is full", "共享内存不足"),
+    LineKind.OS_LIMIT: _KindMeaning(
+        Cause.CONFIGURATION, Weight.FAIR, "a limit of the system is reached", "达到操作系统限制"
+    ),
+    LineKind.PORT_IN_USE: _KindMeaning(
+        Cause.WORKER_STARTUP, Weight.FAIR, "a port is taken", "端口被占用", Cause.CONFIGURATION
+    ),
+    LineKind.STORAGE_FULL: _KindMeaning(Cause.STORAGE, Weight.STRONG, "a disk or quota is full", "磁盘或配额已满"),
+    LineKind.STORAGE_IO: _KindMeaning(Cause.STORAGE, Weight.FAIR, "storage fails", "存储读写失败"),
+    LineKind.RDMA_MEMLOCK_CONFIG: _KindMeaning(
+        Cause.CONFIGURATION, Weight.FAIR, "memory cannot be registered", "内存注册失败 (memlock)", Cause.RDMA
+    ),
+    LineKind.DRIVER_ENVIRONMENT: _KindMeaning(
+        Cause.DRIVER, Weight.STRONG, "driver or its environment", "驱动或其环境异常"
+    ),
+    LineKind.CONTAINER_IMAGE: _KindMeaning(
+        Cause.EXTERNAL, Weight.FAIR, "a container does not start", "容器或镜像无法启动", Cause.CONFIGURATION
+    ),
+    LineKind.SCHEDULER_PREEMPT: _KindMeaning(Cause.PREEMPTED, Weight.STRONG, "preempted", "被抢占"),
+    LineKind.SCHEDULER_TIME_LIMIT: _KindMeaning(
+        Cause.CONFIGURATION, Weight.STRONG, "its time limit ended it", "达到时间限制"
+    ),
+    LineKind.PROCESS_KILLED_UNKNOWN: _KindMeaning(
+        Cause.WORKER_CRASH, Weight.WEAK, "killed, nobody says why", "进程被杀, 原因未知", Cause.HOST_MEMORY
+    ),
+    LineKind.HARDWARE_GPU_ECC: _KindMeaning(Cause.GPU_FAULT, Weight.STRONG, "an ECC error", "ECC 错误"),
+    LineKind.HARDWARE_GPU_LOST: _KindMeaning(Cause.GPU_FAULT, Weight.STRONG, "a GPU is lost", "GPU 丢失"),
+    LineKind.HARDWARE_GPU_RESET: _KindMeaning(Cause.GPU_FAULT, Weight.STRONG, "a GPU must be reset", "GPU 需要重置"),
+    LineKind.HARDWARE_NVLINK: _KindMeaning(Cause.GPU_FAULT, Weight.STRONG, "an NVLink error", "NVLink 错误"),
+    LineKind.HARDWARE_THERMAL: _KindMeaning(Cause.GPU_FAULT, Weight.WEAK, "too hot", "过热", Cause.STRAGGLER),
+    LineKind.RUNTIME_ERROR_CUDA: _KindMeaning(
+        Cause.GPU_CONTEXT, Weight.FAIR, "a CUDA error", "未指明硬件的 CUDA 错误", Cause.APPLICATION
+    ),
+    LineKind.XID_APPLICATION: _KindMeaning(
+        Cause.APPLICATION, Weight.FAIR, "an XID that applications cause", "应用引起的 XID", Cause.GPU_FAULT
+    ),
+    LineKind.XID_CASCADE: _KindMeaning(
+        Cause.GPU_FAULT, Weight.WEAK, "an XID that follows another", "由其他 XID 引发的 XID"
+    ),
+    LineKind.NODE_KERNEL: _KindMeaning(Cause.NODE_FAULT, Weight.FAIR, "the machine's kernel complains", "节点内核异常"),
+    LineKind.NETWORK_RDMA: _KindMeaning(Cause.RDMA, Weight.FAIR, "RDMA fails", "RDMA 故障", Cause.WORKER_CRASH),
+    LineKind.NETWORK_PEER_EXIT: _KindMeaning(
+        Cause.NETWORK, Weight.WEAK, "a peer is gone", "对端退出", Cause.WORKER_CRASH
+    ),
+    LineKind.NETWORK_EXTERNAL: _KindMeaning(Cause.EXTERNAL, Weight.FAIR, "beyond the cluster", "集群外部服务故障"),
+    LineKind.RENDEZVOUS_TIMEOUT: _KindMeaning(
+        Cause.NETWORK, Weight.WEAK, "ranks did not find each other", "rank 之间未能会合", Cause.WORKER_STARTUP
+    ),
+    LineKind.COLLECTIVE_TIMEOUT: _KindMeaning(
+        Cause.NETWORK, Weight.WEAK, "a collective timed out", "集合通信超时", Cause.WORKER_HANG
+    ),
+}
+
+
+def _findings(case: Case, *roles: LineRole) -> Iterator[tuple[LogFinding, LineKind, _KindMeaning]]:
+    """The findings of these roles whose kind speaks for anything, the oldest first. Unknown words are passed over."""
+    known = {kind.value: kind for kind in _SAYS}
+    for report in case.all(LogFinding):
+        kind = known.get(report.kind)
+        if kind is not None and report.role in roles:
+            yield report, kind, _SAYS[kind]
+
+
+def _scope(case: Case, report: LogFinding, cause: Cause) -> Scope:
+    instance = case.topology.instance_of(report) if cause in _PLACED else ""
+    return Scope.of(ScopeKind.INSTANCE, instance) if instance else JOB
+
+
+def _match(case: Case, report: LogFinding, says: _KindMeaning, cause: Cause, weight: float) -> Match:
+    values = {"who": report.reporter or "the job", "line": report.line[:LINE_MAX]}
+    scope = _scope(case, report, cause)
+    return Match(cause, scope, weight, (report.report_id,), values, follows=report.role == LineRole.CASCADE)
+
+
+def _finder(kind: LineKind) -> Callable[[Case], Iterator[Match]]:
+    """The rule of one kind: each line speaks for its cause, and less for the rival."""
+
+    def find(case: Case) -> Iterator[Match]:
+        ooms = case.computed_once(explained_ooms) if kind is LineKind.CUDA_OOM else {}
+        for report, found, says in _findings(case, LineRole.ROOT, LineRole.CONFIRMATION, LineRole.CASCADE):
+            if found is not kind:
+                continue
+            explained = ooms.get(report.report_id)
+            if explained is not None:  # said, but it speaks for nobody: what explains it does
+                values = {"who": report.reporter or "the job", "line": report.line[:LINE_MAX]}
+                yield Match(None, JOB, 0.0, (report.report_id, *explained.evidence), values)
+                continue
+            if report.generic:  # it is as likely the voice of what somebody else's report names
+                yield replace(_match(case, report, says, says.cause, Weight.WEAK), follows=True)
+                continue
+            yield _match(case, report, says, says.cause, says.weight)
+            if says.rival is not None:
+                yield _match(case, report, says, says.rival, min(Weight.HINT, says.weight / 2))
+
+    return find
+
+
+def _confirmed(case: Case) -> Iterator[Match]:
+    """A line that proves what is seen elsewhere adds to it."""
+    for report, kind, says in _findings(case, LineRole.CONFIRMATION):
+        if kind is not LineKind.CUDA_OOM:
+            yield _match(case, report, says, says.cause, Weight.WEAK)
+
+
+def _came_first(case: Case) -> Iterator[Match]:
+    """The first root in time: what comes after it may be its consequence."""
+    explained = case.computed_once(explained_ooms)
+    for report, _, says in _findings(case, LineRole.ROOT):
+        if not report.generic and report.report_id not in explained:
+            yield _match(case, report, says, says.cause, Weight.HINT)
+            return
+
+
+def _rule(kind: LineKind, says: _KindMeaning) -> Rule:
+    english, chinese = f"{{who}}: {says.english}: {{line}}", f"{{who}}: {says.chinese}: {{line}}"
+    return Rule(f"log {kind}", english, chinese, (LogFinding,), _finder(kind), SOURCE)
+
+
+RULES: tuple[Rule, ...] = (
+    *(_rule(kind, says) for kind, says in _SAYS.items()),
+    Rule("log confirmed", "{who}: confirmed: {line}", "{who}: 已确认: {line}", (LogFinding,), _confirmed, SOURCE),
+    Rule(
+        "log first", "{who}: the first error: {line}", "{who}: 最早的错误: {line}", (LogFinding,), _came_first, SOURCE
+    ),
+)

@@ -1,0 +1,220 @@
+"""Rows 7-10: where the seconds of a weight synchronisation go, and what NCCL's own log says.
+
+What "nccl" is called in the seed's program is HTTP to and from one server that keeps the weights in memory: whoever is
+slow on both sides has that server in common (row 9). Row 10's word match is published as it is specified; it takes
+`lib…` and `distributed` for InfiniBand and misses most of its real lines, so what decides beside it are the lines that
+NCCL, libfabric and the kernel really write. A time-out, a closed connection and a completion with a time-out may as
+well mean that the peer died: they follow from whatever is found elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from gpu_recovery.core.diagnosis.case import Case
+from gpu_recovery.core.diagnosis.observations import NcclReport, WeightSyncReport
+from gpu_recovery.core.diagnosis.rule import Match, Rule
+from gpu_recovery.core.diagnosis.scopes import at_worker, instance_scope, name_of, worker_of
+from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, Weight
+
+_PARTS = ("serialize_s", "upload_s", "download_s", "deserialize_s")
+
+_COLLECTIVE_TIMEOUT = re.compile(
+    r"(?:collective\s+)?operation\s+time(?:d\s+)?out|\bran for \d+ milliseconds before timing out"
+    r"|\btimed out waiting \d+ ?ms\b|\bwatchdog\b.{0,80}\btimed?[ -]?out\b|\btimeout\b.{0,40}\bdetected by watchdog\b",
+    re.IGNORECASE,
+)
+_PEER_OR_LINK = re.compile(
+    r"\bcompletion\b.{0,80}\b(?:status|error)[ =]+(?:4|5|9|12)\b|\bremote process exited\b"
+    r"|\bconnection (?:closed by|reset by|refused)\b|\bnetwork error\b"
+    r"|\bunhandled system error\b|\bpeer EFA addr\b|\bremote error\b|\bnccl(?:System|Remote|Internal)Error\b",
+    re.IGNORECASE,
+)
+_FABRIC = re.compile(
+    r"\bNET/(?:IB\w*|OFI)\b|\bibv_\w+|\bmlx[45]_\w+|\binfiniband\b|\blibfabric\b|\befa(?:_|:)|\bRDMA\b|\brxr_|\bfi_\w+"
+    r"|\bib_\w+:|\broce\b",
+    re.IGNORECASE,
+)
+_FABRIC_BROKEN = re.compile(
+    r"\basync(?:hronous)? event\b.{0,60}\b(?:port error|port_err|device fatal|qp fatal|lid change|err\w*)"
+    r"|\b(?:port|link)\b.{0,24}\b(?:down|error|inactive)\b|\bmodule event\b|\binsufficient power\b"
+    r"|\bfail(?:ed|ure)?\b.{0,80}\b(?:err(?:or|no)?[ =:(]*-?\d+|status[ =:]*-?\d+|timed out|no such device)"
+    r"|\b(?:call to )?ibv_\w+ failed\b|\bfailed to process command\b|\bhealth compromised\b|\bfatal\b"
+    r"|\bunable to (?:register|post|create)\b",
+    re.IGNORECASE,
+)
+_REGISTERS = re.compile(r"\breg(?:_|\s)mr\b|_reg_mr\b|mkey|\bregister memory\b", re.IGNORECASE)
+_NO_MEMORY = re.compile(r"\bcannot allocate memory\b|\b(?:errno|status|err)[ =:(]*-?12\b", re.IGNORECASE)
+_HARMLESS = re.compile(
+    r"\bset by environment\b|\bno such file\b|\bcannot open shared object\b|\bnot found\b|\busing internal\b"
+    r"|\bACCESS_REG\b|\bfalling back\b|\bdoes not support\b|\bcollective mismatch\b",
+    re.IGNORECASE,
+)
+
+
+def _profile(case: Case) -> Iterator[Match]:
+    """Row 7: what the last synchronisation of each worker took."""
+    last = {worker_of(case, one): one for one in case.all(WeightSyncReport)}
+    for one in last.values():
+        known = {part[:-2]: getattr(one, part) for part in _PARTS if getattr(one, part) is not None}
+        if known:
+            said = ", ".join(f"{part} {seconds:.2f}" for part, seconds in known.items())
+            yield Match(None, at_worker(case, one), evidence=(one.report_id,), values={"timings": said})
+
+
+def _slow_upload(case: Case) -> Iterator[Match]:
+    for one in _slow(case, "upload_s", case.thresholds.upload_slow_s):
+        yield from _one_side(case, one, "upload_s")
+
+
+def _slow_download(case: Case) -> Iterator[Match]:
+    for one in _slow(case, "download_s", case.thresholds.download_slow_s):
+        yield from _one_side(case, one, "download_s")
+
+
+def _slow(case: Case, part: str, limit_s: float) -> list[WeightSyncReport]:
+    return [one for one in case.all(WeightSyncReport) if (getattr(one, part) or 0.0) > limit_s]
+
+
+def _one_side(case: Case, one: WeightSyncReport, part: str) -> Iterator[Match]:
+    """The network of whoever was slow; its rival is the server."""
+    values = {"seconds": getattr(one, part)}
+    yield Match(Cause.NETWORK_SLOW, at_worker(case, one), Weight.FAIR, (one.report_id,), values)
+    yield Match(Cause.METADATA_SERVER, JOB, Weight.WEAK, (one.report_id,), values)
+
+
+def _slow_both_ways(case: Case) -> Iterator[Match]:
+    """Both sides have the server in common."""
+    up = _slow(case, "upload_s", case.thresholds.upload_slow_s)
+    down = _slow(case, "download_s", case.thresholds.download_slow_s)
+    if up and down:
+        evidence = tuple(one.report_id for one in (*up, *down))
+        values = {"up": len(set(up)), "down": len(set(down))}
+        yield Match(Cause.METADATA_SERVER, JOB, Weight.STRONG, evidence, values)
+
+
+def _says_timeout(case: Case) -> Iterator[Match]:
+    yield from _published(case, lambda line: "timeout" in line)
+
+
+def _says_error(case: Case) -> Iterator[Match]:
+    yield from _published(case, lambda line: "error" in line)
+
+
+def _says_rdma(case: Case) -> Iterator[Match]:
+    yield from _published(case, lambda line: "ib" in line and "fail" in line)
+
+
+def _published(case: Case, says: Callable[[str], bool]) -> Iterator[Match]:
+    for one in case.all(NcclReport):
+        if says(one.line.lower()):
+            yield Match(None, at_worker(case, one), evidence=(one.report_id,), values={"line": one.line})
+
+
+def is_collective_timeout(line: str) -> bool:
+    """Whether the watchdog of a collective gave up. A parameter that is called a time-out is none."""
+    return not _HARMLESS.search(line) and bool(_COLLECTIVE_TIMEOUT.search(line))
+
+
+def is_peer_or_link(line: str) -> bool:
+    """Whether the line says that the other end, or the way to it, is gone."""
+    return not _HARMLESS.search(line) and bool(_PEER_OR_LINK.search(line)) and not is_fabric_fault(line)
+
+
+def is_fabric_fault(line: str) -> bool:
+    """Whether InfiniBand or EFA names a fault of its own: an adapter, a port, a queue that cannot be made."""
+    if _HARMLESS.search(line) or is_memory_limit(line):
+        return False
+    return bool(_FABRIC.search(line)) and bool(_FABRIC_BROKEN.search(line))
+
+
+def is_memory_limit(line: str) -> bool:
+    """Whether memory could not be registered with the adapter: the limit on locked memory, not the adapter."""
+    return bool(_REGISTERS.search(line)) and bool(_NO_MEMORY.search(line))
+
+
+def _collective_timeout(case: Case) -> Iterator[Match]:
+    """A consequence: some rank, this one or another, did not come."""
+    for one in case.all(NcclReport):
+        if is_collective_timeout(one.line):
+            yield Match(Cause.NETWORK, JOB, Weight.WEAK, (one.report_id,), {"who": name_of(case, one)}, follows=True)
+
+
+def _peer_or_link(case: Case) -> Iterator[Match]:
+    for one in case.all(NcclReport):
+        if is_peer_or_link(one.line):
+            values = {"who": name_of(case, one), "line": one.line}
+            yield Match(Cause.NETWORK, JOB, Weight.FAIR, (one.report_id,), values, follows=True)
+
+
+def _fabric(case: Case) -> Iterator[Match]:
+    for one in case.all(NcclReport):
+        if is_fabric_fault(one.line):
+            values = {"who": name_of(case, one), "line": one.line}
+            yield Match(Cause.RDMA, _instance(case, one), Weight.STRONG, (one.report_id,), values)
+            yield Match(Cause.NETWORK, _instance(case, one), Weight.HINT, (one.report_id,), values)
+
+
+def _memory_limit(case: Case) -> Iterator[Match]:
+    for one in case.all(NcclReport):
+        if is_memory_limit(one.line):
+            values = {"who": name_of(case, one), "line": one.line}
+            yield Match(Cause.CONFIGURATION, _instance(case, one), Weight.FAIR, (one.report_id,), values)
+            yield Match(Cause.RDMA, _instance(case, one), Weight.HINT, (one.report_id,), values)
+
+
+def _instance(case: Case, one: NcclReport) -> Scope:
+    return instance_scope(case, worker_of(case, one), case.topology.instance_of(one))
+
+
+_SYNC, _NCCL = (WeightSyncReport,), (NcclReport,)
+RULES: tuple[Rule, ...] = (
+    Rule("7", "Weight sync profile: {timings}", "Weight sync profile: {timings}", _SYNC, _profile),
+    Rule(
+        "8",
+        "slow upload ({seconds:.1f} s) → suspected train-side network failure or slow MetaServer",
+        "上传慢 → 疑似train端网络故障或MetaServer慢",
+        _SYNC,
+        _slow_upload,
+    ),
+    Rule(
+        "9",
+        "slow download ({seconds:.1f} s) → suspected rollout-side network failure or slow MetaServer",
+        "下载慢 → 疑似rollout端网络故障或MetaServer慢",
+        _SYNC,
+        _slow_download,
+    ),
+    Rule(
+        "9+",
+        "{up} uploads and {down} downloads are slow: what they have in common is the MetaServer",
+        "{up}次上传和{down}次下载都慢 → 共同点是MetaServer",
+        _SYNC,
+        _slow_both_ways,
+    ),
+    Rule("10a", "NCCL timeout detected: {line}", "NCCL timeout detected: {line}", _NCCL, _says_timeout),
+    Rule("10b", "NCCL error detected: {line}", "NCCL error detected: {line}", _NCCL, _says_error),
+    Rule("10c", "RDMA failure detected: {line}", "RDMA failure detected: {line}", _NCCL, _says_rdma),
+    Rule(
+        "10a+",
+        "{who} waited for a collective in vain: the network, or a rank that did not come",
+        "{who} 等待集合通信超时 → 网络故障或有rank未到达",
+        _NCCL,
+        _collective_timeout,
+    ),
+    Rule(
+        "10b+",
+        "{who} lost its peer or the way to it: {line}",
+        "{who} 与对端断开 → 对端退出或链路故障: {line}",
+        _NCCL,
+        _peer_or_link,
+    ),
+    Rule("10c+", "{who}: RDMA fault: {line}", "{who}: RDMA故障: {line}", _NCCL, _fabric),
+    Rule(
+        "10m+",
+        "{who} may not register so much memory with its adapter: a limit on locked memory: {line}",
+        "{who} 注册内存失败 → 锁定内存上限（memlock）: {line}",
+        _NCCL,
+        _memory_limit,
+    ),
+)

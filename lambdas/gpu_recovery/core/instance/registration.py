@@ -1,0 +1,153 @@
+"""What others say of the machine: ECS and its agent, and EC2 when it is off.
+
+ECS reports every placement and every flap of an agent, so most of what it says changes nothing but the facts kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from gpu_recovery.core import commands, events
+from gpu_recovery.core.health_check import CheckOutcome
+from gpu_recovery.core.health_signals import Ec2InstanceState, HealthKind
+from gpu_recovery.core.instance.effects import check_report, poke_scheduler, repair_ended, verify
+from gpu_recovery.core.instance.health_check import REMEMBERED_MAX
+from gpu_recovery.core.instance.record import EcsStatus, Instance, InstanceStatus, free_gpus
+from gpu_recovery.core.instance.repair_proof import without_health_of
+from gpu_recovery.core.policy import within
+from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
+
+
+def ecs_facts(instance: Instance, event: events.InstanceObserved) -> dict[str, Any]:
+    """The facts that ECS tells, as changes of the record."""
+    past, last = instance.past_registrations, instance.container_instance_id
+    if last not in ("", event.container_instance_id):
+        past = (*past, last)[-REMEMBERED_MAX:]
+    return {
+        "container_instance_id": event.container_instance_id,
+        "past_registrations": past,
+        "ecs_status": event.ecs_status,
+        "ecs_version": event.ecs_version,
+        "agent_connected": event.agent_connected,
+        "gpus": event.gpus,
+        "gpus_free": event.gpus_free,
+        "gpus_most": max(instance.gpus_most, event.gpus),
+        "availability_zone": event.availability_zone,
+        "group": event.group,
+        "rack": event.rack,
+    }
+
+
+def observed(instance: Instance, event: events.InstanceObserved, given: DecisionContext) -> Step | Ignore:
+    """Nothing but the facts changes; the noise of placements and agent flaps ends here.
+
+    That its agent came back is kept while it is verified: a check that had ended before is about a boot before.
+    """
+    if _is_over(event) and event.container_instance_id == instance.container_instance_id:
+        return gone(instance, f"its registration is {event.ecs_status}", ecs_facts(instance, event), given.now)
+    if _is_over(event):
+        return Ignore("about a registration this instance no longer has")
+    returned = event.agent_connected and not instance.agent_connected
+    active = event.ecs_status == EcsStatus.ACTIVE != instance.ecs_status
+    back = returned or active or _has_more_free(instance, event)
+    orders: tuple[Any, ...] = (
+        (poke_scheduler(instance),) if back and instance.status is InstanceStatus.AVAILABLE else ()
+    )
+    changes, anew = ecs_facts(instance, event), _is_new_registration(instance, event)
+    if (returned or anew) and instance.check is not None and instance.status is InstanceStatus.VERIFYING:
+        changes["check"] = replace(instance.check, agent_back_at=event.at)
+    if anew:
+        # Left alone, ECS would count the tasks of the old registration as running for ever.
+        orders = (*orders, commands.DeregisterInstance(instance.container_instance_id))
+    return Step(instance.status, instance.reason, changes, orders)
+
+
+def _has_more_free(instance: Instance, event: events.InstanceObserved) -> bool:
+    """Whether a pass of the scheduler could give more of it than before.
+
+    GPUs that a task has left and a job still has claimed are nobody else's: who gives the claim back wakes the pass.
+    """
+    unclaimed = instance.gpus_unclaimed
+    return free_gpus(unclaimed + event.gpus - instance.gpus, event.gpus_free) > free_gpus(unclaimed, instance.gpus_free)
+
+
+def observed_under_repair(instance: Instance, event: events.InstanceObserved, given: DecisionContext) -> Step | Ignore:
+    """Is the machine perhaps back? Only a disconnect followed by a connection, or a long wait, makes us look."""
+    step = observed(instance, event, given)
+    reboot = instance.reboot
+    if isinstance(step, Ignore) or step.status is InstanceStatus.GONE or reboot is None:
+        return step
+    if not event.agent_connected:
+        changes = {**step.changes, "reboot": replace(reboot, disconnected=True)}
+        return replace(step, reason="its agent is gone: the repair is under way", changes=changes)
+    if instance.status is InstanceStatus.REPLACING and not reboot.started:
+        return step
+    anew = _is_new_registration(instance, event)
+    settled = given.now - (reboot.looked_at or reboot.asked_at) >= within(given.policy.reboot_settle_s)
+    if not (reboot.disconnected or anew or settled):
+        return step
+    why = "its agent is back" if reboot.disconnected or anew else "its agent was never seen to leave"
+    back = verify(instance, f"{why}: looking for proof of the repair", True, dict(step.changes))
+    return replace(back, commands=(*step.commands, *back.commands))
+
+
+def _is_over(event: events.InstanceObserved) -> bool:
+    """A status nobody has described yet is not the end: it would give GPUs away while ranks still hold them."""
+    return event.ecs_status in ("REGISTRATION_FAILED", "DEREGISTERING", "INACTIVE")
+
+
+def _is_new_registration(instance: Instance, event: events.InstanceObserved) -> bool:
+    return instance.container_instance_id not in ("", event.container_instance_id)
+
+
+# -- leaving and coming back -------------------------------------------------------------------------------------------
+
+
+def ec2_state_seen(instance: Instance, event: events.MachineSeen, given: DecisionContext) -> Step | Ignore:
+    """EC2 shows the machine off: its ranks have certainly ended, whatever ECS says of them; it may never say so."""
+    if not event.state.is_off:
+        return Ignore(f"it is {event.state}")
+    step = gone(instance, f"EC2 shows it {event.state}", {}, given.now)
+    if event.state is not Ec2InstanceState.TERMINATED or not instance.container_instance_id:
+        return step
+    order = commands.DeregisterInstance(instance.container_instance_id)
+    return replace(step, commands=(*step.commands, order))
+
+
+def gone(instance: Instance, reason: str, changes: dict[str, Any], now: datetime) -> Step:
+    """The machine has left the cluster: whoever waits for it must hear so, and its ranks have certainly ended."""
+    orders: list[Any] = []
+    if instance.check is not None and instance.status is InstanceStatus.CHECKING:
+        orders += check_report(instance.check, CheckOutcome.GONE, reason)
+    orders += repair_ended(instance, False, f"{instance.instance_id} is gone: {reason}", now, gone=True)
+    orders += [
+        commands.ConfirmEnd(job_id, claim.attempt, f"ended with its instance: {reason}")
+        for job_id, claim in instance.claims.items()
+    ]
+    cleared: dict[str, Any] = {
+        "check": None,
+        "reboot": None,
+        "need": None,
+        "held": None,
+        "departure": None,
+        "withdrawn": False,
+        "also_waiting": (),
+        "health": without_health_of(instance.health, tuple(HealthKind)),
+        "claims": {},
+        "reserved_for": "",
+        "silent_since": None,
+    }
+    return Step(InstanceStatus.GONE, reason, {**changes, **cleared}, tuple(orders))
+
+
+def came_back(instance: Instance, event: events.InstanceObserved, given: DecisionContext) -> Step | Ignore:
+    """What had gone has registered again: nobody knows what was done to it, so it is checked first.
+
+    A machine that we had drained, and that a person has stopped and started, is DRAINING still.
+    """
+    ours = event.ecs_status == EcsStatus.DRAINING and instance.drained
+    if not (event.ecs_status == EcsStatus.ACTIVE or ours) or not event.agent_connected:
+        return Step(InstanceStatus.GONE, instance.reason, ecs_facts(instance, event))
+    return verify(instance, "registered again after it had gone", False, ecs_facts(instance, event))

@@ -1,0 +1,318 @@
+"""The instance machine: its two tables, and how an event passes through them.
+
+An instance works (AVAILABLE) until a job that failed on it wants it checked, or a watcher finds it impaired. Evidence
+against its hardware sends it up the ladder (`escalation.py`): reboot, replace, a person; and it works again only after
+proof of the repair and a passing check (`repair.py`).
+
+DRAINING keeps ECS from placing, so it is used while rebooting, replacing and in quarantine; a check needs placement, so
+the instance is ECS-ACTIVE while it is checked, and our own records keep jobs away.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from gpu_recovery.core import commands, events
+from gpu_recovery.core.errors import IllegalTransition
+from gpu_recovery.core.fleet import Fleet, with_blame, with_repair_begun, with_repair_ended, with_repair_undone
+from gpu_recovery.core.instance import (
+    escalation,
+    health_check,
+    health_reports,
+    interruptions,
+    liveness,
+    quarantine,
+    registration,
+    repair,
+)
+from gpu_recovery.core.instance.deadlines import deadlines
+from gpu_recovery.core.instance.effects import poke_scheduler
+from gpu_recovery.core.instance.fault_history import updated_history
+from gpu_recovery.core.instance.notifications import with_notifications
+from gpu_recovery.core.instance.observe_only import withheld
+from gpu_recovery.core.instance.record import EcsStatus, Instance, InstanceStatus
+from gpu_recovery.core.notifications.fleet import of_breaker
+from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.state_machine import (
+    Decision,
+    DecisionContext,
+    EventOutcome,
+    Ignore,
+    Step,
+    Transition,
+    apply_step,
+    ignored,
+    replace_fields,
+    transition_for,
+    with_checked_target,
+)
+
+BEGINS_NO_REPAIR = (
+    events.InstanceObserved,
+    events.CheckRequested,
+    events.MachineSeen,
+    events.ReleaseRequested,
+    events.InstanceSilent,
+    events.InstanceHeard,
+    events.InstanceBooted,
+)
+"""Events that begin no repair, so the brakes have no say in what a working instance makes of them."""
+
+
+def registered(
+    instance_id: str, event: events.InstanceObserved, policy: RecoveryPolicy, now: datetime
+) -> Decision[Instance]:
+    """The first record of an instance that ECS has shown."""
+    blank = Instance(instance_id=instance_id, status_at=now, version=0)
+    status = InstanceStatus.AVAILABLE if event.ecs_status == EcsStatus.ACTIVE else InstanceStatus.GONE
+    step = Step(
+        status, f"registered with {event.gpus} GPU(s)", registration.ecs_facts(blank, event), (poke_scheduler(blank),)
+    )
+    return _with_effects(blank, event, step, DecisionContext(policy, now))
+
+
+def needs_fleet_limits(instance: Instance, event: events.InstanceEvent) -> bool:
+    """Whether deciding `event` takes the fleet's record: a repair may begin, or one is under way and may end."""
+    return instance.under_repair or not isinstance(event, BEGINS_NO_REPAIR)
+
+
+def decide(
+    instance: Instance, event: events.InstanceEvent, policy: RecoveryPolicy, now: datetime, fleet: Fleet | None = None
+) -> Decision[Instance]:
+    """What `event` makes of `instance`. Pure: the same arguments give the same decision.
+
+    `fleet` must be given where `needs_fleet_limits` says so; the decision then carries the fleet to be saved with it.
+    """
+    fenced_off = _outdated_reason(instance, event)
+    if fenced_off:
+        return Decision(instance, (), fenced_off, EventOutcome.OUTDATED)
+    given = DecisionContext(policy, now, fleet)
+    row = transition_for(TRANSITIONS, IGNORED, instance.status, event)
+    step = row.decide(instance, event, given) if isinstance(row, Transition) else row
+    if isinstance(step, Ignore):
+        return Decision(instance, (), step.reason, EventOutcome.IGNORED)
+    if isinstance(row, Transition):
+        with_checked_target(row, instance.status, event, step)
+    if policy.observe_only:
+        step = withheld(instance, event, step, given)
+    return _with_effects(instance, event, step, given)
+
+
+def _outdated_reason(instance: Instance, event: events.InstanceEvent) -> str:
+    """Why `event` is about something that is over; "" if it is about the instance as it stands."""
+    match event:
+        case events.InstanceObserved():
+            return _outdated_observation(instance, event)
+        case events.MachineSeen() if event.at < instance.status_at:
+            return "seen before it came to be as it is"
+        case events.HealthReported() if event.kind in instance.health:
+            known = instance.health[event.kind].since
+            return "" if event.since > known else "the same watcher said something as new before"
+        case events.DepartureAnnounced() if event.source in instance.announced:
+            known = instance.announced[event.source]
+            return "" if event.at > known else "the same source said something as new before"
+        case events.InstanceSilent() if instance.heard_at is not None and event.seen_at < instance.heard_at:
+            return "it was heard of after that silence began"
+        case events.InstanceHeard() if instance.heard_at is not None and event.at <= instance.heard_at:
+            return "it was heard of later"
+        case events.InstanceBooted() if instance.boot_heard_at and event.booted_at <= instance.boot_heard_at:
+            return "about the last boot that was told of, or one before"
+        case events.CheckEnded() if not health_check.is_awaited(instance, event):
+            return "about a check that is not the one under way"
+        case events.RebootUncertain() | events.RepairRefused() | events.RepairHeld() if event.epoch != instance.epoch:
+            return "about a repair that is not the one under way"
+        case events.InstanceDeadlineReached() if event.deadline_at != instance.deadline_at:
+            return "about a deadline that has moved"
+        case events.InstanceLookDue() if event.look_at != instance.look_at:
+            return "about a look that has been taken"
+        case _:
+            return ""
+
+
+def _outdated_observation(instance: Instance, event: events.InstanceObserved) -> str:
+    """Within one registration ECS counts its versions up; a new one begins anew, and no old one ever comes back."""
+    if event.container_instance_id in instance.past_registrations:
+        return "about a registration this instance no longer has"
+    if event.container_instance_id != instance.container_instance_id:
+        return "" if event.agent_connected else "a registration without its agent does not replace another"
+    # A look may find nothing newer.
+    least = instance.ecs_version if event.looked else instance.ecs_version + 1
+    return "" if event.ecs_version >= least else "ECS said this before what is already known"
+
+
+def _with_effects(
+    instance: Instance, event: events.InstanceEvent, step: Step, given: DecisionContext
+) -> Decision[Instance]:
+    """The record after `step`, the words that it calls for, and the fleet as it must be saved with it."""
+    after = replace_fields(instance, {**step.changes, "status": step.status, "reason": step.reason})
+    fleet = _fleet_after(instance, after, event, given)
+    past = updated_history(instance, after, event, given)
+    if past != instance.past:
+        step = replace(step, changes={**step.changes, "past": past})
+    step = with_notifications(instance, after, step, event, given, fleet or given.fleet)
+    if step.status != instance.status or instance.version == 0:
+        data = {
+            "instance_id": instance.instance_id,
+            "after": step.status,
+            "reason": step.reason,
+            "before": instance.status if instance.version else None,
+            "version": instance.version + 1,
+            "incident_id": step.changes.get("incident_id") or instance.incident_id or None,
+        }
+        step = replace(step, commands=(*step.commands, commands.PublishEvent("Instance State Changed", data)))
+    if fleet is not None:
+        step = replace(step, commands=(*step.commands, *of_breaker(given.fleet_limits, fleet, given.policy)))
+    decision = apply_step(
+        instance, step, instance.instance_id, event, lambda after: deadlines(after, given), given.policy, given.now
+    )
+    return decision if fleet is None else replace(decision, fleet=fleet)
+
+
+def _fleet_after(
+    before: Instance, after: Instance, event: events.InstanceEvent, given: DecisionContext
+) -> Fleet | None:
+    """The brakes once `before` has become `after`; None if that makes no difference to them.
+
+    One that goes from its repair has not come back healed, and says nothing of the others.
+    """
+    blamed = after.blamed_at != before.blamed_at
+    if not blamed and before.under_repair == after.under_repair:
+        return None
+    if given.fleet is None:
+        raise IllegalTransition(f"{before.status} to {after.status} without the fleet's brakes")
+    fleet, name = given.fleet, before.instance_id
+    if blamed:
+        fleet = with_blame(fleet, name, after.gpus_most, given.policy, given.now)
+    if after.under_repair and not before.under_repair:
+        replacing = after.status is InstanceStatus.REPLACING
+        fleet = with_repair_begun(fleet, name, given.policy, given.now, replacing=replacing)
+    if before.under_repair and not after.under_repair:
+        tried = not isinstance(event, events.RepairHeld)
+        healed = after.status is InstanceStatus.AVAILABLE
+        began_at = before.reboot.asked_at if before.reboot is not None else given.now
+        fleet = (
+            with_repair_ended(fleet, name, healed, given.now) if tried else with_repair_undone(fleet, name, began_at)
+        )
+    return fleet if fleet != given.fleet else None
+
+
+_S = InstanceStatus
+_MONITORED = (_S.AVAILABLE, _S.CHECKING, _S.VERIFYING, _S.QUARANTINED)
+_REPAIR = (_S.REBOOTING, _S.REPLACING, _S.QUARANTINED)
+TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Transition] = {
+    (_S.AVAILABLE, events.InstanceObserved): Transition.to(registration.observed, _S.AVAILABLE, _S.GONE),
+    (_S.AVAILABLE, events.MachineSeen): Transition.to(registration.ec2_state_seen, _S.GONE),
+    (_S.AVAILABLE, events.HealthReported): Transition.to(
+        health_reports.health_reported, _S.AVAILABLE, _S.CHECKING, *_REPAIR
+    ),
+    (_S.AVAILABLE, events.DepartureAnnounced): Transition.to(
+        interruptions.departure_announced, _S.AVAILABLE, _S.REPLACING, _S.QUARANTINED
+    ),
+    (_S.AVAILABLE, events.CheckRequested): Transition.to(health_check.check_requested, _S.CHECKING),
+    (_S.AVAILABLE, events.RepairRequested): Transition.to(repair.repair_requested, _S.REBOOTING, _S.QUARANTINED),
+    (_S.AVAILABLE, events.QuarantineRequested): Transition.to(quarantine.quarantine_requested, _S.QUARANTINED),
+    (_S.AVAILABLE, events.InstanceDeadlineReached): Transition.to(
+        interruptions.deadline_of_available, _S.AVAILABLE, *_REPAIR
+    ),
+    (_S.CHECKING, events.InstanceObserved): Transition.to(registration.observed, _S.CHECKING, _S.GONE),
+    (_S.CHECKING, events.MachineSeen): Transition.to(registration.ec2_state_seen, _S.GONE),
+    (_S.CHECKING, events.HealthReported): Transition.to(health_reports.health_recorded, _S.CHECKING),
+    (_S.CHECKING, events.DepartureAnnounced): Transition.to(interruptions.departure_announced, _S.CHECKING),
+    (_S.CHECKING, events.CheckRequested): Transition.to(health_check.check_requested_while_checked, _S.CHECKING),
+    (_S.CHECKING, events.CheckEnded): Transition.to(health_check.check_ended, _S.AVAILABLE, *_REPAIR),
+    (_S.CHECKING, events.RepairRequested): Transition.to(repair.repair_requested, _S.REBOOTING, _S.QUARANTINED),
+    (_S.CHECKING, events.QuarantineRequested): Transition.to(quarantine.quarantine_requested, _S.QUARANTINED),
+    (_S.CHECKING, events.InstanceLookDue): Transition.to(health_check.poll_check, _S.CHECKING),
+    (_S.CHECKING, events.InstanceDeadlineReached): Transition.to(
+        health_check.check_overdue, _S.QUARANTINED, _S.AVAILABLE
+    ),
+    (_S.REBOOTING, events.InstanceObserved): Transition.to(
+        registration.observed_under_repair, _S.REBOOTING, _S.VERIFYING, _S.GONE
+    ),
+    (_S.REBOOTING, events.MachineSeen): Transition.to(registration.ec2_state_seen, _S.GONE),
+    (_S.REBOOTING, events.HealthReported): Transition.to(health_reports.health_recorded, _S.REBOOTING),
+    (_S.REBOOTING, events.DepartureAnnounced): Transition.to(interruptions.departure_announced, _S.REBOOTING),
+    (_S.REBOOTING, events.CheckRequested): Transition.to(health_check.check_impossible, _S.REBOOTING),
+    (_S.REBOOTING, events.RebootUncertain): Transition.to(repair.reboot_uncertain, _S.VERIFYING),
+    (_S.REBOOTING, events.RepairRefused): Transition.to(repair.repair_refused, _S.QUARANTINED),
+    (_S.REBOOTING, events.RepairHeld): Transition.to(repair.repair_held, _S.QUARANTINED),
+    (_S.REBOOTING, events.QuarantineRequested): Transition.to(quarantine.quarantine_requested, _S.QUARANTINED),
+    (_S.REBOOTING, events.InstanceLookDue): Transition.to(repair.poll_ec2, _S.REBOOTING),
+    (_S.REBOOTING, events.InstanceDeadlineReached): Transition.to(repair.repair_overdue, _S.QUARANTINED, _S.REPLACING),
+    (_S.REPLACING, events.InstanceObserved): Transition.to(
+        registration.observed_under_repair, _S.REPLACING, _S.VERIFYING, _S.GONE
+    ),
+    (_S.REPLACING, events.MachineSeen): Transition.to(repair.stopped_to_start, _S.REPLACING, _S.GONE),
+    (_S.REPLACING, events.HealthReported): Transition.to(health_reports.health_recorded, _S.REPLACING),
+    (_S.REPLACING, events.DepartureAnnounced): Transition.to(interruptions.departure_announced, _S.REPLACING),
+    (_S.REPLACING, events.CheckRequested): Transition.to(health_check.check_impossible, _S.REPLACING),
+    (_S.REPLACING, events.RepairRefused): Transition.to(repair.repair_refused, _S.QUARANTINED),
+    (_S.REPLACING, events.RepairHeld): Transition.to(repair.repair_held, _S.QUARANTINED),
+    (_S.REPLACING, events.QuarantineRequested): Transition.to(quarantine.quarantine_requested, _S.QUARANTINED),
+    (_S.REPLACING, events.InstanceLookDue): Transition.to(repair.poll_ec2, _S.REPLACING),
+    (_S.REPLACING, events.InstanceDeadlineReached): Transition.to(repair.repair_overdue, _S.QUARANTINED),
+    (_S.VERIFYING, events.InstanceObserved): Transition.to(registration.observed, _S.VERIFYING, _S.GONE),
+    (_S.VERIFYING, events.MachineSeen): Transition.to(registration.ec2_state_seen, _S.GONE),
+    (_S.VERIFYING, events.HealthReported): Transition.to(health_reports.health_recorded, _S.VERIFYING),
+    (_S.VERIFYING, events.DepartureAnnounced): Transition.to(interruptions.departure_announced, _S.VERIFYING),
+    (_S.VERIFYING, events.CheckRequested): Transition.to(health_check.check_impossible, _S.VERIFYING),
+    (_S.VERIFYING, events.CheckEnded): Transition.to(repair.verified, _S.AVAILABLE, _S.VERIFYING, *_REPAIR),
+    (_S.VERIFYING, events.RebootUncertain): Transition.to(repair.reboot_uncertain_while_polling, _S.VERIFYING),
+    (_S.VERIFYING, events.QuarantineRequested): Transition.to(quarantine.quarantine_requested, _S.QUARANTINED),
+    (_S.VERIFYING, events.InstanceLookDue): Transition.to(health_check.poll_check, _S.VERIFYING),
+    (_S.VERIFYING, events.InstanceDeadlineReached): Transition.to(repair.verify_overdue, _S.QUARANTINED),
+    (_S.QUARANTINED, events.InstanceObserved): Transition.to(registration.observed, _S.QUARANTINED, _S.GONE),
+    (_S.QUARANTINED, events.MachineSeen): Transition.to(registration.ec2_state_seen, _S.GONE),
+    (_S.QUARANTINED, events.HealthReported): Transition.to(health_reports.health_of_held, _S.QUARANTINED, _S.VERIFYING),
+    (_S.QUARANTINED, events.DepartureAnnounced): Transition.to(
+        interruptions.departure_announced, _S.QUARANTINED, _S.VERIFYING
+    ),
+    (_S.QUARANTINED, events.CheckRequested): Transition.to(health_check.check_impossible, _S.QUARANTINED),
+    (_S.QUARANTINED, events.RepairRequested): Transition.to(repair.repair_of_quarantined, *_REPAIR),
+    (_S.QUARANTINED, events.QuarantineRequested): Transition.to(quarantine.quarantine_requested, _S.QUARANTINED),
+    (_S.QUARANTINED, events.ReleaseRequested): Transition.to(quarantine.released, _S.VERIFYING, _S.AVAILABLE),
+    (_S.QUARANTINED, events.InstanceLookDue): Transition.to(escalation.poll_held, _S.CHECKING, _S.VERIFYING, *_REPAIR),
+    (_S.QUARANTINED, events.InstanceDeadlineReached): Transition.to(escalation.deadline_of_quarantined, _S.QUARANTINED),
+    (_S.GONE, events.InstanceObserved): Transition.to(registration.came_back, _S.GONE, _S.VERIFYING),
+    **{(status, events.InstanceSilent): Transition.to(liveness.heartbeat_timed_out, status) for status in _MONITORED},
+    **{
+        (status, events.InstanceHeard): Transition.to(liveness.heartbeat_received, status)
+        for status in (*_MONITORED, *_REPAIR[:2])
+    },
+    **{
+        (status, events.InstanceBooted): Transition.to(liveness.booted, status)
+        for status in (_S.AVAILABLE, _S.CHECKING, _S.QUARANTINED)
+    },
+    (_S.VERIFYING, events.InstanceBooted): Transition.to(liveness.booted_while_verified, _S.VERIFYING),
+    **{
+        (status, events.InstanceBooted): Transition.to(liveness.booted_under_repair, status, _S.VERIFYING)
+        for status in _REPAIR[:2]
+    },
+    (_S.GONE, events.CheckRequested): Transition.to(health_check.check_impossible, _S.GONE),
+}
+
+_NOT_CHECKED = (_S.AVAILABLE, _S.REBOOTING, _S.REPLACING, _S.QUARANTINED, _S.GONE)
+_NOT_REPAIRED = (_S.AVAILABLE, _S.CHECKING, _S.QUARANTINED, _S.GONE)
+_NOT_QUARANTINED = (_S.AVAILABLE, _S.CHECKING, _S.REBOOTING, _S.REPLACING, _S.VERIFYING, _S.GONE)
+IGNORED: dict[tuple[InstanceStatus, type[events.InstanceEvent]], str] = {
+    **ignored("no check is under way", events.CheckEnded, *_NOT_CHECKED),
+    **ignored("a repair is under way", events.RepairRequested, _S.REBOOTING, _S.REPLACING, _S.VERIFYING),
+    **ignored("it has left the cluster", events.RepairRequested, _S.GONE),
+    **ignored("no repair is under way", events.RepairRefused, *_NOT_REPAIRED),
+    **ignored("the check will show whether it was repaired", events.RepairRefused, _S.VERIFYING),
+    **ignored("no repair is under way", events.RepairHeld, *_NOT_REPAIRED),
+    **ignored("the check will show whether it was repaired", events.RepairHeld, _S.VERIFYING),
+    **ignored("no reboot is under way", events.RebootUncertain, *_NOT_REPAIRED, _S.REPLACING),
+    **ignored("it is not quarantined", events.ReleaseRequested, *_NOT_QUARANTINED),
+    **ignored("nothing is under way to look at", events.InstanceLookDue, _S.AVAILABLE, _S.GONE),
+    **ignored("a machine under repair is not heard of", events.InstanceSilent, _S.REBOOTING, _S.REPLACING),
+    **ignored("it has left the cluster", events.InstanceSilent, _S.GONE),
+    **ignored("it has left the cluster", events.InstanceHeard, _S.GONE),
+    **ignored("it has left the cluster", events.InstanceBooted, _S.GONE),
+    **ignored("it has left the cluster", events.MachineSeen, _S.GONE),
+    **ignored("it has left the cluster", events.HealthReported, _S.GONE),
+    **ignored("it has left the cluster", events.DepartureAnnounced, _S.GONE),
+    **ignored("it has left the cluster", events.QuarantineRequested, _S.GONE),
+    **ignored("it has left the cluster", events.InstanceDeadlineReached, _S.GONE),
+}

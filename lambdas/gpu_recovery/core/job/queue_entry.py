@@ -1,0 +1,48 @@
+"""What the line keeps of a job."""
+
+from __future__ import annotations
+
+from gpu_recovery.core.job.record import PLACED, WAITING, Job, JobStatus
+from gpu_recovery.core.job.spec import Backend
+from gpu_recovery.core.queue.entry import Entry
+
+_LEAVES = (JobStatus.SUSPENDING, JobStatus.STOPPING)
+
+
+def entry_of(job: Job) -> Entry | None:
+    """The job's entry; None if it neither waits for instances nor has any of ours: Ray places its own."""
+    spec = job.spec
+    if spec.backend is not Backend.ECS or job.status not in (*WAITING, *PLACED):
+        return None
+    return Entry(
+        job_id=job.job_id,
+        version=job.version,
+        attempt=job.attempt,
+        user=spec.user,
+        asked=spec.priority,
+        group=spec.group,
+        nodes=spec.nnodes,
+        gpus=spec.gpus_per_node,
+        queued_at=job.queued_at,
+        placed_at=job.status_at,
+        waits=job.status in WAITING,
+        recovering=job.status is JobStatus.RECOVERING,
+        repairing=bool(job.repairing),
+        held=job.held,
+        works=job.status is JobStatus.RUNNING,
+        leaves=job.status in _LEAVES,
+        observed=job.hands_off,
+        known_short=job.short_of,
+        fresh=job.status is JobStatus.QUEUED,
+        instances=job.instances,
+        suspects={**job.left_out, **{one.instance_id: one.rank for one in job.suspicions if one.stands}},
+        not_before=job.not_before,
+        suspended_at=job.suspended_at,
+        suspended_for=job.suspended_for,
+        suspensions=job.suspensions,
+        ran_s=job.ran_s,
+        running_at=job.running_at,
+        max_runtime_s=spec.max_runtime_s,
+        holds_quota=job.quota_nodes > 0,
+        workload="" if spec.max_runtime_s is not None else spec.workload,
+    )

@@ -1,0 +1,327 @@
+"""The job machine: everything that moves a job from one status to another is in this file.
+
+A job is launched in attempts. An attempt is a gang: one rank on each of its instances, all or nothing. When a rank
+fails the whole gang is stopped, the end of every rank is confirmed, every instance is checked behind one barrier, and
+only then is it decided whether the job goes on (RECOVERING, until the scheduler places the next attempt) or ends.
+
+The attempt is the fence: an event about another attempt changes nothing, so what has moved a job never moves it
+again. Each status waits for one thing, until a deadline, and is compared with ECS at every look in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from gpu_recovery.core import commands, events
+from gpu_recovery.core.job import diagnosing, launching, lost_contact, recovering, stopping, suspension
+from gpu_recovery.core.job.adoption import newer_task, rank_seen
+from gpu_recovery.core.job.assessment import incident_since
+from gpu_recovery.core.job.deadlines import deadlines
+from gpu_recovery.core.job.record import LIVE, Job, JobStatus, Origin
+from gpu_recovery.core.job.spec import JobSpec
+from gpu_recovery.core.job.usage import quota_change, usage_changes
+from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.state_machine import (
+    Decision,
+    DecisionContext,
+    EventOutcome,
+    Ignore,
+    Step,
+    Transition,
+    apply_step,
+    ignored,
+    transition_for,
+    with_checked_target,
+)
+
+SUBMITTED = "JobSubmitted"
+"""What begins the history of a job that was submitted."""
+
+
+def created(job_id: str, spec: JobSpec, policy: RecoveryPolicy, now: datetime) -> Decision[Job]:
+    """The first record of a submitted job, with the order that makes the scheduler look at it."""
+    job = Job(job_id=job_id, spec=spec, queued_at=now, status_at=now, version=0)
+    step = Step(
+        JobStatus.QUEUED, f"submitted by {spec.user or 'an unnamed user'}", {}, (commands.PokeScheduler(f"{job_id}/1"),)
+    )
+    return decision_after(job, SUBMITTED, step, policy, now)
+
+
+def adopted(job_id: str, spec: JobSpec, hands_off: bool, policy: RecoveryPolicy, now: datetime) -> Decision[Job]:
+    """The first record of a job whose tasks a person started; its ranks are counted as they show themselves."""
+    job = Job(
+        job_id=job_id,
+        spec=spec,
+        queued_at=now,
+        status_at=now,
+        version=0,
+        attempt=1,
+        origin=Origin.ADOPTED,
+        hands_off=hands_off,
+        started_by_person=True,
+        instances=("",) * spec.nnodes,
+    )
+    reason = f"adopted {'to observe' if hands_off else 'to recover'}: its tasks were started by a person"
+    return decision_after(job, "JobAdopted", Step(JobStatus.SUBMITTED, reason), policy, now)
+
+
+def decide(job: Job, event: events.JobEvent, policy: RecoveryPolicy, now: datetime) -> Decision[Job]:
+    """What `event` makes of `job`. Pure: the same arguments give the same decision."""
+    return decide_by(TRANSITIONS, IGNORED, job, event, policy, now)
+
+
+def decide_by(
+    transitions: Mapping[tuple[JobStatus, type[events.JobEvent]], Transition],
+    ignored: Mapping[tuple[JobStatus, type[events.JobEvent]], str],
+    job: Job,
+    event: events.JobEvent,
+    policy: RecoveryPolicy,
+    now: datetime,
+) -> Decision[Job]:
+    """What `event` makes of `job` by two tables: those of this file, or those of the jobs on Ray."""
+    fenced_off = outdated_reason(job, event)
+    if fenced_off:
+        return Decision(job, (), fenced_off, EventOutcome.OUTDATED)
+    row = transition_for(transitions, ignored, job.status, event)
+    step = (
+        with_checked_target(row, job.status, event, row.decide(job, event, DecisionContext(policy, now)))
+        if isinstance(row, Transition)
+        else row
+    )
+    if isinstance(step, Ignore):
+        return Decision(job, (), step.reason, EventOutcome.IGNORED)
+    return decision_after(job, event, step, policy, now)
+
+
+def outdated_reason(job: Job, event: events.JobEvent) -> str:
+    """Why `event` is about something that is over; "" if it is about the job as it stands."""
+    if event.attempt != job.attempt:
+        return f"about attempt {event.attempt}, the job is at {job.attempt}"
+    if isinstance(event, events.JobPlaced | events.ResourcesShort | events.SuspendRequested):
+        read = event.version
+        if read is not None and read != job.version:
+            return f"decided from version {read}, the record is at {job.version}"
+    if isinstance(event, events.JobDeadlineReached) and event.deadline_at != job.deadline_at:
+        return "about a deadline that has moved"
+    if isinstance(event, events.JobLookDue) and event.look_at != job.look_at:
+        return "about a look that has been taken"
+    if isinstance(event, events.SuspendRequested | events.ResumeRequested) and job.wished_at is not None:
+        by_person = isinstance(event, events.ResumeRequested) or not event.for_job
+        again = isinstance(event, events.SuspendRequested) == job.held
+        if by_person and (event.at < job.wished_at or (event.at == job.wished_at and again)):
+            return "this wish, or a later one, is obeyed"
+    if isinstance(event, events.CancelRequested) and event.force and job.forced_at and event.at <= job.forced_at:
+        return "this wish, or a later one, is obeyed"
+    if isinstance(event, events.RankSilent | events.RankHeard) and event.instance_id in job.heard:
+        known = job.heard[event.instance_id]
+        if isinstance(event, events.RankSilent) and event.seen_at < known:
+            return "it was heard of after that silence began"
+        if isinstance(event, events.RankHeard) and event.at <= known:
+            return "that was before it fell silent, or is known"
+    return ""
+
+
+def decision_after(
+    job: Job, event: events.JobEvent | str, step: Step, policy: RecoveryPolicy, now: datetime
+) -> Decision[Job]:
+    """The record after `step`; a job that changes its status says so on the bus."""
+    if step.status != job.status or job.version == 0:
+        data = {
+            "job_id": job.job_id,
+            "attempt": step.changes.get("attempt", job.attempt),
+            "after": step.status,
+            "before": job.status if job.version else None,
+            "reason": step.reason,
+            "version": job.version + 1,
+            "incident_id": step.changes.get("incident_id") or job.incident_id,
+        }
+        records = _archive_command(job, event, step) if policy.record_attempts else ()
+        step = replace(step, commands=(*step.commands, commands.PublishEvent("Job State Changed", data), *records))
+        moved = replace(job, **{**step.changes, "status": step.status})
+        accounts = {"incident_at": incident_since(job, moved, now), **usage_changes(job, event, step, now)}
+        step = replace(step, changes={**step.changes, **accounts})
+    decision = apply_step(
+        job, step, job.job_id, event, lambda after: deadlines(after, DecisionContext(policy, now)), policy, now
+    )
+    return replace(decision, quota=quota_change(job, decision.record, event))
+
+
+def _archive_command(job: Job, event: events.JobEvent | str, step: Step) -> tuple[commands.RecordAttempt, ...]:
+    """The order to record what is final now: what was submitted, an attempt's end, what its checks have found."""
+    if event == SUBMITTED:
+        return (commands.RecordAttempt(0),)
+    ends = job.attempt and job.version and job.status in LIVE and step.status not in LIVE
+    return (commands.RecordAttempt(job.attempt),) if ends or job.status is JobStatus.DIAGNOSING else ()
+
+
+_S = JobStatus
+_QUEUED = (_S.QUEUED, _S.PENDING_RESOURCES)
+_IN_QUEUE = (*_QUEUED, _S.SUSPENDED)
+_UNDER_WAY = (_S.SUBMITTING, _S.SUBMITTED, _S.RUNNING, _S.LOST)
+"""The gang is launched or being launched, and nobody stops or suspends it."""
+_AFTER_LAUNCH = (_S.SUBMITTED, _S.RUNNING, _S.LOST, _S.SUSPENDING)
+_LEAVING = (_S.SUSPENDING, _S.STOPPING)
+_CHECKED = (_S.DIAGNOSING, _S.RECOVERING)
+_ENDED = (_S.SUCCEEDED, _S.FAILED, _S.CANCELED)
+_NO_RANKS = (*_IN_QUEUE, *_CHECKED, *_ENDED)
+"""No rank of the attempt is expected to run."""
+_NOT_IN_QUEUE = (*_UNDER_WAY, *_LEAVING, _S.DIAGNOSING, *_ENDED)
+_AFTER_STOP = (_S.FAILED, _S.CANCELED, _S.DIAGNOSING, _S.RECOVERING, _S.PENDING_RESOURCES, _S.SUSPENDED)
+"""Where a job may go when every rank has ended on our order."""
+_AFTER_END = (_S.SUCCEEDED, *_AFTER_STOP)
+"""Where a job may go when every rank has ended without an order of ours."""
+_AFTER_DIAGNOSIS = (_S.RECOVERING, _S.SUSPENDED, _S.FAILED)
+"""Where a job may go when its diagnosis is complete."""
+
+TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Transition] = {
+    (_S.QUEUED, events.JobPlaced): Transition.to(launching.placed, _S.SUBMITTING),
+    (_S.QUEUED, events.ResourcesShort): Transition.to(launching.resources_short, _S.PENDING_RESOURCES),
+    (_S.QUEUED, events.CancelRequested): Transition.to(stopping.cancel_idle, _S.CANCELED),
+    (_S.QUEUED, events.JobLookDue): Transition.to(launching.poll_queued, _S.QUEUED),
+    (_S.QUEUED, events.JobDeadlineReached): Transition.to(launching.queued_too_long, _S.FAILED),
+    (_S.PENDING_RESOURCES, events.JobPlaced): Transition.to(launching.placed, _S.SUBMITTING),
+    (_S.PENDING_RESOURCES, events.CancelRequested): Transition.to(stopping.cancel_idle, _S.CANCELED),
+    (_S.PENDING_RESOURCES, events.ResourcesShort): Transition.to(launching.resources_short, _S.PENDING_RESOURCES),
+    (_S.PENDING_RESOURCES, events.JobDeadlineReached): Transition.to(
+        launching.retry_due, _S.PENDING_RESOURCES, _S.FAILED
+    ),
+    **{(status, events.SuspendRequested): Transition.to(suspension.suspend_queued, _S.SUSPENDED) for status in _QUEUED},
+    # What is the same in every status of a gang that is under way.
+    **{(status, events.RankFailed): Transition.to(stopping.rank_failed, _S.STOPPING, status) for status in _UNDER_WAY},
+    **{
+        (status, events.InstanceNeedsRepair): Transition.to(stopping.instance_needs_repair, _S.STOPPING, status)
+        for status in _UNDER_WAY
+    },
+    **{
+        (status, events.InstanceLeaving): Transition.to(stopping.instance_leaving, _S.STOPPING, status)
+        for status in _UNDER_WAY
+    },
+    **{
+        (status, events.CancelRequested): Transition.to(stopping.cancel_running, _S.STOPPING)
+        for status in (*_UNDER_WAY, _S.SUSPENDING)
+    },
+    **{
+        (status, events.JobLookDue): Transition.to(stopping.observe, status)
+        for status in (*_UNDER_WAY, *_LEAVING, _S.DIAGNOSING)
+    },
+    **{
+        (status, events.AllRanksStopped): Transition.to(stopping.ended, *_AFTER_END)
+        for status in (_S.SUBMITTING, _S.SUBMITTED, _S.RUNNING)
+    },
+    **{
+        (status, events.RankExited): Transition.to(lost_contact.rank_exited, status)
+        for status in (_S.SUBMITTED, _S.RUNNING, _S.LOST)
+    },
+    **{
+        (status, events.SuspendRequested): Transition.to(suspension.suspend_early, _S.STOPPING)
+        for status in (_S.SUBMITTING, _S.SUBMITTED, _S.LOST)
+    },
+    (_S.SUBMITTING, events.AttemptLaunched): Transition.to(launching.launched, _S.SUBMITTED),
+    (_S.SUBMITTING, events.LaunchRefused): Transition.to(launching.refused, _S.STOPPING),
+    (_S.SUBMITTING, events.AllRanksRunning): Transition.to(launching.running, _S.RUNNING),
+    (_S.SUBMITTING, events.JobDeadlineReached): Transition.to(launching.launch_overdue, _S.STOPPING),
+    (_S.SUBMITTED, events.RankSeen): Transition.to(rank_seen, _S.SUBMITTED),
+    (_S.SUBMITTED, events.AllRanksRunning): Transition.to(launching.running, _S.RUNNING),
+    (_S.SUBMITTED, events.JobDeadlineReached): Transition.to(
+        launching.start_overdue, _S.STOPPING, _S.SUBMITTED, _S.CANCELED
+    ),
+    (_S.RUNNING, events.JobDeadlineReached): Transition.to(stopping.runtime_over, _S.STOPPING),
+    (_S.RUNNING, events.RankSilent): Transition.to(lost_contact.heartbeat_timed_out, _S.LOST),
+    (_S.RUNNING, events.RankHeard): Transition.to(lost_contact.heartbeat_received, _S.RUNNING),
+    (_S.RUNNING, events.SuspendRequested): Transition.to(suspension.suspend, _S.SUSPENDING),
+    (_S.RUNNING, events.ProgressStopped): Transition.to(stopping.stalled, _S.STOPPING, _S.RUNNING),
+    (_S.LOST, events.RankSilent): Transition.to(lost_contact.heartbeat_timed_out, _S.LOST),
+    (_S.LOST, events.RankHeard): Transition.to(lost_contact.heartbeat_received, _S.LOST, _S.RUNNING),
+    (_S.LOST, events.AllRanksStopped): Transition.to(lost_contact.ended, *_AFTER_END),
+    (_S.LOST, events.JobDeadlineReached): Transition.to(lost_contact.lost_overdue, _S.LOST, _S.RUNNING, _S.STOPPING),
+    (_S.SUSPENDING, events.RankFailed): Transition.to(suspension.rank_left, _S.STOPPING),
+    (_S.SUSPENDING, events.AllRanksStopped): Transition.to(suspension.all_ranks_left, _S.SUCCEEDED, _S.SUSPENDED),
+    (_S.SUSPENDING, events.JobDeadlineReached): Transition.to(suspension.grace_over, _S.SUSPENDING, _S.STOPPING),
+    **{
+        (status, event): Transition.to(decide, status)
+        for status in (*_LEAVING, _S.DIAGNOSING)
+        for event, decide in (
+            (events.SuspendRequested, suspension.suspend_after_stop),
+            (events.ResumeRequested, suspension.resume),
+        )
+    },
+    (_S.SUSPENDED, events.JobPlaced): Transition.to(launching.placed, _S.SUBMITTING),
+    (_S.SUSPENDED, events.ResourcesShort): Transition.to(launching.resources_short, _S.SUSPENDED),
+    (_S.SUSPENDED, events.CancelRequested): Transition.to(stopping.cancel_idle, _S.CANCELED),
+    (_S.SUSPENDED, events.SuspendRequested): Transition.to(suspension.suspend_queued, _S.SUSPENDED),
+    (_S.SUSPENDED, events.ResumeRequested): Transition.to(suspension.resume, _S.SUSPENDED),
+    (_S.SUSPENDED, events.JobDeadlineReached): Transition.to(suspension.suspension_overdue, _S.FAILED),
+    (_S.STOPPING, events.AttemptLaunched): Transition.to(launching.launched_too_late, _S.STOPPING),
+    (_S.STOPPING, events.LaunchRefused): Transition.to(launching.launched_too_late, _S.STOPPING),
+    (_S.STOPPING, events.RankSeen): Transition.to(rank_seen, _S.STOPPING),
+    (_S.STOPPING, events.AllRanksStopped): Transition.to(stopping.all_stopped, *_AFTER_STOP),
+    (_S.STOPPING, events.RepairEnded): Transition.to(stopping.rank_not_ended, _S.FAILED),
+    (_S.STOPPING, events.CancelRequested): Transition.to(stopping.cancel_stopping, _S.STOPPING),
+    (_S.STOPPING, events.JobDeadlineReached): Transition.to(stopping.stop_overdue, _S.STOPPING, _S.FAILED),
+    (_S.DIAGNOSING, events.Diagnosed): Transition.to(diagnosing.diagnosed, _S.DIAGNOSING, *_AFTER_DIAGNOSIS),
+    (_S.DIAGNOSING, events.InstancesChecked): Transition.to(
+        recovering.checks_complete, _S.DIAGNOSING, *_AFTER_DIAGNOSIS
+    ),
+    (_S.DIAGNOSING, events.RepairEnded): Transition.to(recovering.repair_ended_early, _S.DIAGNOSING),
+    (_S.DIAGNOSING, events.CancelRequested): Transition.to(stopping.cancel_idle, _S.CANCELED),
+    (_S.DIAGNOSING, events.JobDeadlineReached): Transition.to(recovering.checks_overdue, *_AFTER_DIAGNOSIS),
+    (_S.RECOVERING, events.JobPlaced): Transition.to(launching.placed, _S.SUBMITTING),
+    (_S.RECOVERING, events.RepairEnded): Transition.to(recovering.repair_ended, _S.RECOVERING, _S.FAILED),
+    (_S.RECOVERING, events.CancelRequested): Transition.to(stopping.cancel_idle, _S.CANCELED),
+    (_S.RECOVERING, events.SuspendRequested): Transition.to(suspension.suspend_recovering, _S.SUSPENDED),
+    (_S.RECOVERING, events.JobLookDue): Transition.to(launching.poll_queued, _S.RECOVERING),
+    (_S.RECOVERING, events.JobDeadlineReached): Transition.to(recovering.recovery_overdue, _S.FAILED),
+    (_S.FAILED, events.AllRanksStopped): Transition.to(stopping.late_end, _S.FAILED),
+    (_S.FAILED, events.CancelRequested): Transition.to(stopping.cancel_failed, _S.FAILED),
+    **{(status, events.NewerTaskSeen): Transition.to(newer_task, _S.SUBMITTED) for status in _ENDED},
+}
+
+_LAUNCH_OVER = (*_IN_QUEUE, *_AFTER_LAUNCH, *_CHECKED, *_ENDED)
+_NOT_YET_RUNNING = (_S.SUBMITTING, _S.SUBMITTED)
+IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
+    **ignored("the job is not in line", events.JobPlaced, *_NOT_IN_QUEUE),
+    **ignored("the job is not in line", events.ResourcesShort, *_NOT_IN_QUEUE),
+    **ignored("it waits for healthy instances in any case", events.ResourcesShort, _S.RECOVERING),
+    **ignored("the launch of this attempt is over", events.AttemptLaunched, *_LAUNCH_OVER),
+    **ignored("the launch of this attempt is over", events.LaunchRefused, *_LAUNCH_OVER),
+    **ignored("every rank is known", events.RankSeen, _S.RUNNING, _S.LOST, _S.SUSPENDING),
+    **ignored("its tasks are not started by people now", events.RankSeen, _S.SUBMITTING, *_NO_RANKS),
+    **ignored("the job is under way", events.NewerTaskSeen, *_IN_QUEUE, *_UNDER_WAY, *_LEAVING, *_CHECKED),
+    **ignored("every rank is known to run", events.AllRanksRunning, _S.RUNNING, _S.LOST, _S.SUSPENDING),
+    **ignored("the gang is being stopped", events.AllRanksRunning, _S.STOPPING),
+    **ignored("the attempt has ended", events.AllRanksRunning, *_NO_RANKS),
+    **ignored("the gang is being stopped: ranks are expected to end", events.RankFailed, _S.STOPPING),
+    **ignored("the attempt has ended", events.RankFailed, *_NO_RANKS),
+    **ignored(
+        "the end of every rank is known", events.AllRanksStopped, *_IN_QUEUE, *_CHECKED, _S.SUCCEEDED, _S.CANCELED
+    ),
+    **ignored("the attempt is not being diagnosed", events.InstancesChecked, *_IN_QUEUE, *_UNDER_WAY, *_LEAVING),
+    **ignored("the diagnosis of this attempt is done", events.InstancesChecked, _S.RECOVERING, *_ENDED),
+    **ignored("the attempt waits for no repair", events.RepairEnded, *_IN_QUEUE, *_UNDER_WAY, _S.SUSPENDING, *_ENDED),
+    **ignored("it has no rank on any instance", events.InstanceNeedsRepair, *_NO_RANKS),
+    **ignored("it has no rank on any instance", events.InstanceLeaving, *_NO_RANKS),
+    **ignored("the gang is leaving already", events.InstanceNeedsRepair, *_LEAVING),
+    **ignored("the gang is leaving already", events.InstanceLeaving, *_LEAVING),
+    **ignored("the job has ended", events.CancelRequested, _S.SUCCEEDED, _S.CANCELED),
+    **ignored("not every rank is known to run: this status has a deadline", events.RankSilent, *_NOT_YET_RUNNING),
+    **ignored("the gang is leaving already", events.RankSilent, *_LEAVING),
+    **ignored("the attempt has ended", events.RankSilent, *_NO_RANKS),
+    **ignored("the gang is being stopped or has ended", events.RankExited, *_LEAVING, *_CHECKED, *_ENDED),
+    **ignored("the launch tells how it ends", events.RankExited, *_IN_QUEUE, _S.SUBMITTING),
+    **ignored("it is not LOST", events.RankHeard, *_NOT_YET_RUNNING, *_LEAVING),
+    **ignored("the attempt has ended", events.RankHeard, *_NO_RANKS),
+    **ignored("not every rank of it has ended", events.Diagnosed, *_UNDER_WAY, *_LEAVING),
+    **ignored("what follows is decided", events.Diagnosed, *_IN_QUEUE, _S.RECOVERING, *_ENDED),
+    **ignored("not every rank is known to run: this status has a deadline", events.ProgressStopped, *_NOT_YET_RUNNING),
+    **ignored("its silence is looked into", events.ProgressStopped, _S.LOST),
+    **ignored("the gang is leaving already", events.ProgressStopped, *_LEAVING),
+    **ignored("the attempt has ended", events.ProgressStopped, *_NO_RANKS),
+    **ignored("the job has ended", events.SuspendRequested, *_ENDED),
+    **ignored("the job has ended", events.ResumeRequested, *_ENDED),
+    **ignored("nobody has suspended it", events.ResumeRequested, *_QUEUED, *_UNDER_WAY, _S.RECOVERING),
+    **ignored("this status has a deadline instead", events.JobLookDue, _S.PENDING_RESOURCES, _S.SUSPENDED),
+    **ignored("the job has ended", events.JobLookDue, *_ENDED),
+    **ignored("the job has ended", events.JobDeadlineReached, *_ENDED),
+}

@@ -1,0 +1,148 @@
+"""A line of a log without what its carriers add: colours, progress bars, time stamps, ranks and hosts."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+LINE_MAX = 4_096
+"""Of a longer line its first and its last half of that are read."""
+PREFIXES_MAX = 8
+"""How many carriers may have put their mark before a line."""
+
+_COLOURS = re.compile(r"\x1b(?:\[[0-9;?]{0,32}[ -/]?[@-~]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)|[@-Z\\^_])")
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f\ufeff\ufffd]+")
+_WHO = re.compile(
+    r"\[(?:rank|default|node)?\d{1,6}\]:? ?"  # torchrun, Megatron
+    r"|\[\d+,\d+\]<\w+>: ?"  # mpirun
+    r"|\d{1,5}: "  # srun --label
+    r"|(?:\d{1,3}\.){3}\d{1,3}: |[a-z][a-z-]{0,40}\d[\w.-]{0,60}: (?=[ \[T]|[\w.]{1,120}(?:Error|Exception)\b)"  # pdsh
+    r"|\((?:[\w.:<>/ -]{1,80} )?pid=\d+(?:, ip=[\w.:-]+)?\) ?"  # Ray
+    r"|\(raylet(?:, ip=[\w.:-]+)?\) ?"
+    r"|(?!(?:nfs|error|warning|info|python|kernel)\b)[\w.-]{1,64} {1,20}\| "  # docker compose
+)
+_WHEN = re.compile(
+    r"\[ {0,12}\d+\.\d+\] ?"  # the kernel's clock
+    r"|\[\w{3} \w{3} {1,2}\d{1,2} [\d:.]{8,16} \d{4}\] ?"  # dmesg -T
+    r"|\[\w{3} \d{2} \d{4} [\d:.]{8,16}\] ?"  # the fabric manager
+    r"|kern {0,4}:\w{1,8} {0,4}: ?|<\d{1,3}>(?=\S)|\d,\d{1,9},\d{1,16},-;"  # dmesg -x, /dev/kmsg
+    r"|\[?\(?\d{4}[-/]\d{2}[-/]\d{2}[T ]\d{2}:\d{2}:\d{2}(?:[.,]\d{1,9})?(?:Z| ?[+-]\d{2}:?\d{2})?"
+    r"\]?\)?(?: std(?:out|err) [FP])?:? ?"
+    r"|\[?\d{2}:\d{2}:\d{2}(?:[.,]\d{1,9})?\]? "
+    r"|\w{3} {1,2}\d{1,2} \d{2}:\d{2}:\d{2}(?:\.\d{1,9})? [\w.:-]{1,128} (?=[\w./-]{1,64}(?:\[\d+\])?: )"  # journald
+    r"|[\w.-]{1,128} (?=kernel: )|kernel: ?"
+)
+_LEVEL = re.compile(
+    r"\b(INFO|DEBUG|TRACE|NOTICE|WARN(?:ING)?|ERROR|FATAL|CRITICAL)\b|\b(\w{2,30}Warning):"
+    r"|\[([EWIFVD])\d{3,4} |^([EWIF])\d{4} |(?:^| )([EWIF]) (?=tensorflow|external|xla)"
+    r"|\b(?:level|severity)[\"']?[=:] ?[\"']?(\w{1,12})|<(info|debug|trace|warn)>"
+    r"|^(info|debug|trace)\b(?=[: ])"
+)
+_INFORMATION = frozenset({"info", "debug", "trace", "notice", "i", "v", "d"})
+_KERNEL_INFO = re.compile(r"INFO: (?:task|rcu)")
+_LEVEL_WITHIN = 200
+_SENTENCES = re.compile(r"(?<=[.?!;])\s+|,\s+(?=(?:please|you can|you may|try|consider|perhaps|possibly)\b)")
+_CONDITIONAL = re.compile(
+    r"\b(?:might|may|could) (?!not\b)(?:also |either |then )?(?:be|been|have|indicate|mean|cause|fail|lead|result"
+    r"|run|need|happen|want|suggest|degrade)\b"
+    r"|\b(?:possibly|perhaps|probably|maybe)\b|\bit is possible\b"
+    r"|\b(?:most |very )?likely (?:caused|due|because|that|a)\b"
+    r"|\b(?:potential|possible|common) (?:root )?(?:cause|reason)s?\b|\bpossible application crash\b"
+    r"|\bplease (?:try|check|make|see|consider|refer|set|use|ensure|verify|note|report|update|increase|reduce)\b"
+    r"|\byou (?:can|could|may|might|should|will need|want)\b|\bconsider(?: \w+ing|:)|\btry (?:\w+ing|to)\b"
+    r"|\bif (?:you|this|the|your|reserved|it|there|an?|any|that|not|so)\b"
+    r"|\bif [a-z]+ (?:is|are|was|runs?|fails?)\b|\bin case\b|\bunless\b"
+    r"|(?<!failed )(?<!unable )\bto (?:avoid|prevent|fix|debug|resolve|suppress|silence) \w|\bfor debugging\b"
+    r"|\bwould (?:be|have)\b"
+)
+_LED_BY_AN_ERROR = re.compile(
+    r"\s*(?:what\(\): |nvrm: |.{0,160}\bnccl warn |[a-z_][\w.]{0,120}(?:error|exception|interrupt|exit|refused): )",
+    re.IGNORECASE,
+)
+
+
+class LineLevel(Enum):
+    """What a line calls itself."""
+
+    NONE = "none"  # or an error
+    INFORMS = "informs"
+    WARNS = "warns"
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """A line as it is classified.
+
+    raw:      as it was written, cut to `LINE_MAX`.
+    tag:      whose it is where several write into one log ("[rank0]:"), "" where nobody says.
+    text:     without its carriers' marks, blanks at its beginning kept.
+    whole:    `text` in lower case; definite: that without the sentences that only think something possible.
+    level:    what it calls itself.
+    """
+
+    raw: str
+    tag: str
+    text: str
+    whole: str
+    definite: str
+    level: LineLevel
+
+    @property
+    def is_indented(self) -> bool:
+        """Whether it belongs to the line before it."""
+        return self.text[:1] in (" ", "\t")
+
+
+def read(raw: str | bytes) -> LogLine:
+    """The line without its carriers' marks. Any text will do, and bytes that are none."""
+    text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
+    raw = text = _capped(text.rstrip("\r\n"))
+    text = _UNPRINTABLE.sub(" ", _COLOURS.sub("", text)) if not text.isprintable() else text
+    level = _level(text)
+    tag, text = _without_prefixes(text)
+    whole = text.lower()
+    return LogLine(raw, tag, text, whole, definite(whole), level)
+
+
+def _capped(text: str) -> str:
+    return text if len(text) <= LINE_MAX else f"{text[: LINE_MAX // 2]} {text[-LINE_MAX // 2 :]}"
+
+
+def _level(text: str) -> LineLevel:
+    found = _LEVEL.search(text, 0, _LEVEL_WITHIN)
+    if found is None or _KERNEL_INFO.match(text, found.start()):
+        return LineLevel.NONE
+    said = next((one for one in found.groups() if one), "").lower()
+    if (said.startswith("w") and "NCCL WARN" not in text) or said.endswith("warning"):
+        return LineLevel.WARNS
+    return LineLevel.INFORMS if said in _INFORMATION else LineLevel.NONE
+
+
+def _without_prefixes(text: str) -> tuple[str, str]:
+    """The marks of ranks, joined, and what is left without them and without time stamps."""
+    at, tag = 0, ""
+    for _ in range(PREFIXES_MAX):
+        if (who := _WHO.match(text, at)) is not None and who.end() > at:
+            tag, at = tag + who.group().strip(), who.end()
+        elif (when := _WHEN.match(text, at)) is not None and when.end() > at:
+            at = when.end()
+        else:
+            break
+    return tag, text[at:]
+
+
+def definite(text: str) -> str:
+    """Of a line in lower case, the sentences that say what is, not what may be or could be tried.
+
+    The first sentence of an exception, of NCCL's warnings and of the driver always does: it has happened, whatever it
+    thinks of its reason.
+    """
+    if _CONDITIONAL.search(text) is None:
+        return text
+    sentences = _SENTENCES.split(text)
+    kept = [one for one in sentences[1:] if _CONDITIONAL.search(one) is None]
+    led = _LED_BY_AN_ERROR.match(sentences[0]) is not None
+    if led or _CONDITIONAL.search(sentences[0]) is None:
+        kept.insert(0, sentences[0])
+    return " ".join(kept)

@@ -1,0 +1,1 @@
+"""Signatures of log lines: one file for each family of causes."""

@@ -1,0 +1,248 @@
+"""What fails between ranks, as NCCL, gloo, c10d and Ray tell it."""
+
+from __future__ import annotations
+
+from gpu_recovery.core.logs.kinds import LineKind, LineRole
+from gpu_recovery.core.logs.signature import Signatures
+
+_ALL = Signatures()
+_add = _ALL.add
+_CASCADE = LineRole.CASCADE
+
+_V = LineKind.RENDEZVOUS_TIMEOUT
+_add(
+    "c10d",
+    _V,
+    "client socket",
+    r"client socket has timed out|client socket has failed to connect.{0,160}(?:errno: 11[0-3]|connection refused"
+    r"|timed out|no route)",
+    _CASCADE,
+)
+_add(
+    "c10d",
+    _V,
+    "store|->get(",
+    r"(?:store based barrier|store_based_barrier|tcpstore|c10d store|filestore|distributed store|prefixstore"
+    r"|hashstore|->get\(|kvstore|key-value store).{0,400}(?:timed? ?out|timeout after|socket timeout|has failed)"
+    r"|connection to the c10d store has failed|diststoreerror",
+    _CASCADE,
+    whole=True,
+)
+_add(
+    "c10d",
+    _V,
+    "connect() timed out|wait timeout|waiting for clients|socket timeout|clients joined"
+    "|waiting for socket|timeout waiting for key",
+    r"connect\(\) timed out|\bwait timeout after \d+|timed out.{0,40}waiting for clients|\bsocket timeout\b"
+    r"|\d+/\d+ clients joined|timeout waiting for (?:key|socket)",
+    _CASCADE,
+    soft=True,
+)
+_add(
+    "torch elastic",
+    _V,
+    "rendezvous",
+    r"rendezvous(?:timeout|connection|closed|state|graceful)\w*error|rendezvous.{0,80}(?:timed? ?out|has failed"
+    r"|failed to|expired|not complete)|(?:timed? ?out|failed).{0,40}rendezvous",
+    _CASCADE,
+    soft=True,
+)
+_add(
+    "PyTorch",
+    _V,
+    "initializing process group|init_process_group|process group",
+    r"timed out initializing process group|(?:init_process_group|init process group"
+    r"|initiali[sz]\w+ (?:the )?process group).{0,80}(?:timed? ?out|timeout expired|failed to connect)",
+    _CASCADE,
+)
+_add(
+    "Ray",
+    _V,
+    "gcs|ray|timed out waiting for",
+    r"(?:failed|unable|timed? ?out|cannot).{0,40}(?:connect|reach|wait|register)\w*.{0,24}\bgcs\b"
+    r"|gcs.{0,60}(?:timed? ?out|unavailable|failed to connect)|ray.{0,40}(?:failed to start"
+    r"|cluster.{0,20}not ready).{0,40}(?:timed? ?out|seconds)|timed out waiting for.{0,60}(?:ray|gcs|raylet|node)",
+    _CASCADE,
+    soft=True,
+)
+_add(
+    "NCCL",
+    _V,
+    "bootstrap|call to connect|socketpollconnect|ncclsocket|socket.cc",
+    r"(?:bootstrap\w*|call to connect|socketpollconnect|socket\.cc).{0,160}(?:connection timed out|timed? ?out"
+    r"|no route to host|host is unreachable|network is unreachable)",
+    _CASCADE,
+    soft=True,
+)
+_add(
+    "MPI",
+    _V,
+    "timed out|timeout|barrier|coordination service",
+    r"(?:barrier|worker|master|coordinator|workers?|peers?|nodes?) .{0,24}(?:failed to )?(?:join|start|connect"
+    r"|register|initialize)\w* .{0,40}(?:timed out|within \d+|timeout)|deadline_exceeded: barrier"
+    r"|coordination service.{0,80}(?:timed? ?out|deadline)|timed? ?out.{0,40}(?:join|connect"
+    r"|waiting for (?:all )?(?:workers|nodes|peers|ranks|master))",
+    _CASCADE,
+    soft=True,
+)
+
+_T = LineKind.COLLECTIVE_TIMEOUT
+_add(
+    "c10d",
+    _T,
+    "watchdog",
+    r"watchdog.{0,30}(?:caught|got stuck|timed? ?out|timeout)|detected by watchdog|no heartbeat of its watchdog"
+    r"|watchdog thread terminated with exception",
+    _CASCADE,
+    soft=True,
+)
+_add(
+    "c10d",
+    _T,
+    "nccl operations|data inconsistency",
+    r"nccl operations have (?:failed|timed out)|avoid data inconsistency,? we are taking the entire process down",
+    _CASCADE,
+    whole=True,
+)
+_add(
+    "c10d",
+    _T,
+    "timeout|timed out|timed-out|in blocking wait|last enqueued",
+    r"timeout at nccl work|\bwork ?\w{0,8}\(seqnum=.{0,200}timed? ?out|collective (?:operation )?timeout"
+    r"|global timeout from another rank|dump signal due to.{0,40}timeout|heartbeat monitor timed out"
+    r"|timed out waiting \d+ ?ms for|timeout waiting for op\b|timed? ?out.{0,30}(?:all_?reduce|all_?gather"
+    r"|reduce_?scatter|broadcast|barrier|collective|allgather|alltoall)|(?:all_?reduce|all_?gather|reduce_?scatter"
+    r"|broadcast|barrier|collective|alltoall)\w*\b.{0,60}(?:timed? ?out|timeout (?:occurred|error|reached|expired"
+    r"|after))|last enqueued (?:nccl )?work|in blocking wait|operation timed out.{0,40}nccl"
+    r"|nccl.{0,60}(?:timed? ?out|timeout (?:occurred|error|detected|reached|exceeded))",
+    _CASCADE,
+    soft=True,
+)
+_add(
+    "c10d",
+    _T,
+    "monitoredbarrier|monitored barrier",
+    r"monitored ?barrier.{0,80}(?:\d+ ?ms|timed? ?out|fail)|failed to pass monitored ?barrier",
+    _CASCADE,
+)
+_add(
+    "c10d",
+    _T,
+    "async exception|async error|asynchronous error",
+    r"raised the following async exception|async(?:hronous)? error.{0,40}(?:collective|nccl)"
+    r"|nccl.{0,40}async(?:hronous)? error",
+    _CASCADE,
+)
+_add(
+    "Horovod",
+    _T,
+    "stalled|waiting for remainder|stall|missing ranks",
+    r"waiting for remainder of ranks|stalled (?:ops|ranks|tensors)|missing ranks",
+    _CASCADE,
+)
+_add(
+    "c10d",
+    _T,
+    "communicator was aborted|comm.*abort|aborted",
+    r"nccl communicator .{0,40}was aborted|nccl.{0,40}(?:was|has been) aborted",
+    _CASCADE,
+    soft=True,
+)
+_add(
+    "XLA",
+    _T,
+    "stuck|collective",
+    r"(?:collective|rendezvous|nccl).{0,80}(?:stuck|hung|has not (?:arrived|joined))"
+    r"|this thread has been waiting for .{0,60}and may be stuck",
+    _CASCADE,
+    whole=True,
+)
+
+_E = LineKind.NETWORK_PEER_EXIT
+_add(
+    "NCCL",
+    _E,
+    "nccl|unhandled system error",
+    r"nccl warn.{0,160}(?:connection closed|connection reset|connection refused|broken pipe|remote peer"
+    r"|remote process|proxy (?:call|service)|closing connection|socket|retcode|peer)"
+    r"|nccl ?remote ?error|unhandled system error"
+    r"|ncclsystemerror|nccl error.{0,60}(?:remote|system error|connection)|nccl.{0,200}remote process exited",
+    _CASCADE,
+    soft=True,
+    whole=True,
+)
+_add(
+    "gloo",
+    _E,
+    "gloo|connection closed by peer|closed by remote peer",
+    r"gloo.{0,160}(?:connection closed|reset by peer|connect|broken pipe|read error|write error)"
+    r"|connection closed by (?:remote )?peer",
+    _CASCADE,
+    soft=True,
+)
+_add(
+    "c10d",
+    _E,
+    "tcpstore|socketimpl|c10d|should dump|recvvalue|sendbytes|recvbytes|0 bytes|writebytes|broken pipe",
+    r"(?:tcpstore|socketimpl|c10d|recvvalue|sendbytes|recvbytes|recvvector).{0,200}(?:broken pipe"
+    r"|connection (?:was )?(?:likely )?(?:closed|reset)|reset by peer|shut ?down|got 0 bytes|failed|remote server)"
+    r"|failed to check the .{0,4}should dump|failed to recv, got 0 bytes",
+    _CASCADE,
+    soft=True,
+    whole=True,
+)
+_add(
+    "c10d",
+    _E,
+    "store->get|ncclcommunicator",
+    r"store->get.{0,80}(?:reset by peer|broken pipe|closed)",
+    _CASCADE,
+    whole=True,
+)
+_add(
+    "Python",
+    _E,
+    "connectionreseterror|brokenpipeerror|connectionabortederror|connectionrefusederror|errno 104|errno 32|[errno 103]",
+    r"(?:connectionreset|brokenpipe|connectionaborted|connectionrefused)error\b|\[errno (?:104|32|103)\]",
+    _CASCADE,
+    soft=True,
+)
+_add(
+    "Ray",
+    _E,
+    "marked dead|missed too many|node is dead|nodediederror|heartbeats|raylet|lost connection",
+    r"marked dead|missed too many heartbeats|nodediederror|(?:\braylet|ray node|node with id)\b.{0,60}(?:died"
+    r"|is dead|was terminated|disconnected|crashed)|lost connection.{0,30}(?:raylet|gcs|node)",
+    _CASCADE,
+)
+_add(
+    "torch elastic",
+    _E,
+    "closing signal|got signal|sigterm|remote peer|killing subprocess|sigkill_handler|signal|exitcode|sending",
+    r"(?:sending|received|closing) .{0,40}\bsig(?:term|int)\b|closing signal sig\w+|got signal: ?15"
+    r"|signal ?15 \(?sigterm|signalexception: .{0,80}(?:sigterm|: 15)|exitcode {0,3}: ?-15\b|killing subprocess \d+"
+    r"|sigterm (?:received|caught)|terminated by signal 15",
+    _CASCADE,
+    whole=True,
+)
+_add(
+    "torch elastic",
+    _E,
+    "peer|remote host|rank|lost connection to worker|lost connection to node|lost connection to task|remote process",
+    r"(?:peer|remote) (?:process |rank |worker |node )(?:\d+ )?(?:has )?(?:exited|died|terminated|failed"
+    r"|disconnected|crashed)|lost (?:connection|contact) (?:to|with) (?:rank|worker|peer|node|task)|(?:ssl"
+    r"|tls) connection to.{0,30}peer",
+    _CASCADE,
+    soft=True,
+)
+_add(
+    "gRPC",
+    _E,
+    "grpc|status.unavailable|statuscode.unavailable|failed to connect to all addresses|socket closed|unavailable:",
+    r"statuscode\.unavailable|status(?:code)? ?[.=:] ?unavailable|unavailable: (?:failed to connect|socket closed"
+    r"|connection reset)|failed to connect to all addresses|grpc.{0,40}socket closed",
+    _CASCADE,
+    soft=True,
+)
+
+SIGNATURES = tuple(_ALL.rows)

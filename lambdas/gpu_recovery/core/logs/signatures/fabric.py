@@ -1,0 +1,145 @@
+"""What the network between machines and its libraries write: NCCL, libibverbs, libfabric and EFA, UCX, the kernel."""
+
+from __future__ import annotations
+
+from gpu_recovery.core.logs.kinds import LineKind
+from gpu_recovery.core.logs.signature import Signatures
+
+_ALL = Signatures()
+_add = _ALL.add
+
+_M = LineKind.COLLECTIVE_MISMATCH
+_add(
+    "NCCL",
+    _M,
+    "mismatch|did not match",
+    r"collective mismatch|mismatch\w* (?:between )?collective|collective.{0,60}(?:mismatch|did not match)"
+    r"|mismatch.{0,40}collective",
+)
+_add(
+    "NCCL",
+    _M,
+    "message truncated|is running collective|collectivefingerprint",
+    r"message truncated ?:|rank \d+ is running collective:.{0,400}but rank|collectivefingerprint.{0,200}but rank",
+)
+_add(
+    "PyTorch",
+    _M,
+    "tensor sizes|tensors to have|same size|same shape|different",
+    r"(?:all|gathered|output) tensors?.{0,60}must (?:have|be).{0,30}same (?:size|shape).{0,60}(?:rank|process)"
+    r"|rank.{0,40}different (?:size|shape|number of)",
+)
+
+_K = LineKind.RDMA_MEMLOCK_CONFIG
+_add(
+    "libibverbs",
+    _K,
+    "memlock|locked memory",
+    r"rlimit_memlock|memlock.{0,40}(?:low|limit|too small|insufficient|\d{2,})|max locked memory"
+    r"|locked memory.{0,40}(?:limit|exceed|unlimited|low)",
+    whole=True,
+)
+_add(
+    "libibverbs",
+    _K,
+    "reg_mr|reg mr|create_qp|create_cq|alloc_pd|comp_channel|memory regist|register mem|mr_reg",
+    r"(?:reg_mr\w*|reg mr|create_qp|create_cq|comp_channel|fi_mr_reg\w*|memory regist\w*"
+    r"|register mem\w*).{0,160}(?:cannot allocate memory|\benomem\b|status -12|err(?:or|no)?[ =:-]{1,3}12\b)"
+    r"|cannot allocate memory.{0,60}(?:reg_mr|memory regist)",
+)
+_add(
+    "libibverbs",
+    _K,
+    "reg_mr|fi_mr_reg|regmr",
+    r"(?:ibv_reg_mr\w*|fi_mr_reg\w*|regmr).{0,60}(?:fail|error|unable)|(?:fail\w*|unable).{0,40}(?:ibv_reg_mr"
+    r"|fi_mr_reg)",
+)
+_add(
+    "OpenMPI",
+    _K,
+    "register",
+    r"only allow registering part of|unable to register.{0,30}memory|(?:failed"
+    r"|failure) to register (?:user )?(?:memory|buffer|mr)",
+)
+
+_R = LineKind.NETWORK_RDMA
+_add(
+    "NCCL",
+    _R,
+    "net/ib",
+    r"net/ibp?\b.{0,60}(?:got completion|async (?:fatal )?(?:event|error)|unable|fail|error|fatal|timed? ?out"
+    r"|invalid)(?!.{0,40}using internal)",
+)
+_add(
+    "libibverbs",
+    _R,
+    "ibv_|rdma_|ucp_|uct_|ibv_wc|mlx5dv",
+    r"\b(?:ibv|rdma|mlx5dv)_\w{3,40}.{0,80}(?:fail|error|timed? ?out|unable|invalid)|ibv_wc_(?!success)\w+"
+    r"|fail\w* (?:to|in|at)? ?.{0,20}\b(?:ibv|rdma|ucp|uct)_\w+",
+)
+_add(
+    "NCCL",
+    _R,
+    "async event|ib_verbs|ibvwrap",
+    r"got (?:an )?async(?:hronous)? (?:fatal )?event|ibvwrap\.\w+:\d+ nccl warn",
+)
+_add(
+    "libfabric",
+    _R,
+    "net/ofi",
+    r"net/ofi.{0,160}(?:completed with error|fail|unable|couldn't|could not|error|timed? ?out"
+    r"|invalid)(?!.{0,60}(?:tuner|optional|, using|using internal|fallback))",
+    soft=True,
+)
+_add(
+    "libfabric",
+    _R,
+    "efa|infiniband",
+    r"\befa_\w+\(\):\d+<(?:warn|error)>.{0,200}(?:\berr(?:or)?\b|fail|unresponsive|unreachable|timed? ?out"
+    r"|invalid)|\binfiniband (?:efa|mlx|bnxt|irdma)\w*:.{0,80}(?:fail|error|timed? ?out|timeout)"
+    r"|\befa\b.{0,60}(?:fail\w* to|fatal|unreachable|completion error|unresponsive|admin (?:queue"
+    r"|command).{0,30}(?:timeout|fail)|lost|keep[- ]?alive|reset|not respond)|efa.{0,16}(?:device"
+    r"|interface).{0,30}(?:not found|no |fail)",
+)
+_add(
+    "libfabric",
+    _R,
+    "libfabric|fi_|unresponsive receiver",
+    r"\bfi_(?:\w{2,40})\b.{0,80}(?:fail|error[: ]|unable)|libfabric.{0,120}(?:fatal|fail|unresponsive receiver"
+    r"|unreachable|unrecoverable)|unresponsive receiver",
+    soft=True,
+)
+_add(
+    "kernel",
+    _R,
+    "mlx5|mlx4|infiniband|bnxt_re|irdma|ib_core",
+    r"\bmlx[45]\w*\b.{0,120}(?:insufficient power|port module event\[error\]|cable (?:error|unplugged)"
+    r"|high temperature|link down|health|fatal|assert_var|syndrome|timed? ?out|timeout|dropp|fail|error"
+    r"|unplugged)(?!.{0,60}(?:active|access_reg))|\b(?:bnxt_re|irdma|ib_core)\b.{0,80}(?:fail|error|timed? ?out"
+    r"|down)",
+)
+_add(
+    "UCX",
+    _R,
+    "ucx",
+    r"\bucx\s+error\b|ucx.{0,40}(?:transport retry|endpoint timeout|connection reset|unreachable)|ucxerror",
+)
+_add(
+    "InfiniBand",
+    _R,
+    "infiniband|rdma|openib| ib|hca|roce|qp |retry count|work request|ib device|remote access error|ib port",
+    r"(?:infiniband|rdma|openib|\bib\d|\bhca\b|roce)\b.{0,80}(?:link (?:is )?down|port (?:is )?down|port error"
+    r"|failed|failure|timed? ?out|unreachable|flap|retry exceeded|fatal|disconnected)"
+    r"|transport retry counter? exceeded|retry count(?:er)? exceeded|work request flushed|remote access error"
+    r"|local qp operation|(?:failed|unable|error).{0,40}\b(?:infiniband|rdma|roce)\b|no (?:active )?(?:ib"
+    r"|infiniband|rdma) (?:device|port)s? (?:found|available)",
+    soft=True,
+)
+_add(
+    "InfiniBand",
+    _R,
+    "link_downed|symbol_error|port_rcv|link downed",
+    r"(?:link_downed|link downed|symbol_error|port_rcv_errors).{0,40}(?:increas|exceed|->|> ?\d)",
+)
+
+SIGNATURES = tuple(_ALL.rows)

@@ -1,0 +1,276 @@
+"""What GPUs, their driver and CUDA write: of the driver, PyTorch, NCCL, the fabric manager, the container toolkit."""
+
+from __future__ import annotations
+
+from gpu_recovery.core.logs.kinds import LineKind, LineRole
+from gpu_recovery.core.logs.signature import Signatures
+
+_ALL = Signatures()
+_add = _ALL.add
+
+# -- hardware ----------------------------------------------------------------------------------------------------------
+
+_L = LineKind.HARDWARE_GPU_LOST
+_add(
+    "driver",
+    _L,
+    "gpu|nvidia|bus",
+    r"fallen off (?:the )?bus|\bgpu[ _]is[ _]lost\b|error_gpu_is_lost|err_gpu_is_lost|\bgpu.{0,30}\boff bus\b"
+    r"|\blost (?:the )?gpu\b|\bgpu.{0,40}(?:not responding|has been lost|disappeared|went missing"
+    r"|no longer (?:visible|present|accessible))",
+)
+_add("nvidia-smi", _L, "unable to determine the device handle", r"unable to determine the device handle for gpu")
+_add(
+    "NVML",
+    _L,
+    "nvmldevicegethandle|device handle",
+    r"(?:nvmldevicegethandle\w*|device handle).{0,80}(?:unknown error|gpu is lost|failed to get)",
+)
+_add(
+    "driver",
+    _L,
+    "rminitadapter|rm_init_adapter|rminitializ",
+    r"(?:rminitadapter|rm_init_adapter|rminitializ\w*) ?(?:failed|\()",
+)
+_add(
+    "driver",
+    _L,
+    "nvrm:",
+    r"nvrm:.{0,60}(?:failed to copy vbios|cannot be (?:found|accessed)|is not (?:supported|accessible) .{0,20}bus"
+    r"|lost from)",
+)
+_add("fabric manager", _L, "failed to find the gpu handle", r"failed to find the gpu handle \d+")
+
+_E = LineKind.HARDWARE_GPU_ECC
+_add(
+    "CUDA",
+    _E,
+    "ecc",
+    r"uncorrect\w+[ _]{1,2}(?:double[- ]bit )?ecc|ecc[ _]{1,2}uncorrect|ecc error.{0,40}uncorrectable",
+)
+_add(
+    "driver",
+    _E,
+    "double bit|double-bit|dbe",
+    r"\bdouble[- ]bit\b.{0,40}(?:ecc|error|detected)|\bdbe\b.{0,40}(?:detect|error|>|count)|\becc.{0,24}\bdbe\b",
+)
+_add(
+    "driver",
+    _E,
+    "row remap|row-remap|remapped row|row remapper|remap",
+    r"remap\w*.{0,40}(?:fail|pending|occurr|required|exhaust)|(?:failed to|failed|failing"
+    r"|pending) (?:row[ -])?remap",
+)
+_add(
+    "driver",
+    _E,
+    "page retirement|retired page|page-retirement|dynamic page|retire",
+    r"(?:fail|pending|exceed|recorded|success|error).{0,60}(?:page[- ]retire|retired page)|(?:page[- ]retire\w*"
+    r"|retired pages?).{0,60}(?:fail|pending|exceed|error|recorded)",
+)
+_add(
+    "DCGM",
+    _E,
+    "ecc",
+    r"\becc\b.{0,40}(?:errors?|violation|fault)\b.{0,40}(?:detect|exceed|occur|encounter|increas|found)|(?:detect"
+    r"|encounter|fatal|volatile|uncontained|contained)\w*.{0,40}\becc errors?\b(?!.{0,12}(?:: ?0|= ?0))",
+)
+_add(
+    "driver",
+    _E,
+    "sram|uncorrectable",
+    r"uncorrectable (?:sram|dram|memory|hbm) error(?!s?: ?0)|sram.{0,30}(?:threshold exceeded"
+    r"|uncorrectable)(?!.{0,30}: (?:0|no)\b)",
+)
+
+_N = LineKind.HARDWARE_NVLINK
+_add(
+    "CUDA",
+    _N,
+    "nvlink",
+    r"nvlink.{0,24}(?:\bdown\b|uncorrect|crc|recovery fail|fatal|failure|fault|inactive|training fail"
+    r"|\berrors?\b(?! ?(?:count\w*|s)?[:=] ?0))|uncorrect\w+ nvlink|(?:failed|error"
+    r"|fatal).{0,40}nvlink(?!.{0,40}not supported)",
+)
+_add(
+    "driver",
+    _N,
+    "nvswitch",
+    r"nvswitch.{0,24}(?:non-fatal|fatal) error|(?:non-fatal|fatal) error.{0,40}nvswitch"
+    r"|nvswitch(?!/)(?:es)?.{0,60}(?:failed|failure|failing|don't match|degraded"
+    r"|link.{0,12}down)(?!.{0,80}nv_warn_nothing_to_do)",
+)
+_add("driver", _N, "knvlink", r"knvlink\w+:.{0,80}(?:fail|error)")
+_add("driver", _N, "peer gpu memory", r"invalid access of peer gpu memory")
+
+_T = LineKind.HARDWARE_THERMAL
+_add(
+    "driver",
+    _T,
+    "thermal",
+    r"\bthermal.{0,60}(?:shutdown|violation|fault|trip|emergency|limit (?:exceed|reach)"
+    r"|slowdown.{0,12}(?<!not )(?:\bactive|engag|detect))(?!.{0,6}not)|(?:hw|hardware|sw"
+    r"|software).{0,6}thermal slowdown(?:[^:]|: ?(?!not)active)",
+)
+_add(
+    "driver",
+    _T,
+    "overheat|temperature|slowdown|temp|throttl",
+    r"\bgpus?\b.{0,60}over-?heat|temperature above threshold|(?:gpu|memory|hbm) temp\w* .{0,60}(?:exceed|above"
+    r"|too high|critical|over the|threshold)|\bhw slowdown.{0,20}(?:: active\b|detected|engaged|due to)"
+    r"|throttl\w+ due to.{0,20}(?:temperature|thermal)|clock throttled",
+)
+
+_R = LineKind.HARDWARE_GPU_RESET
+_add(
+    "driver",
+    _R,
+    "reset|gsp|restart|recovery action|watchdog|gpu is|require",
+    r"gpu.{0,24}requires? (?:a )?(?:reset|restart|reboot)|gpu reset (?:is )?required|\breset required\b"
+    r"|nvml_error_reset_required|nvrm:.{0,60}gsp.{0,60}(?:time-?d?[ -]?out|timed out|crash|fail|error"
+    r"|not responding)|timeout.{0,30}waiting for rpc.{0,40}gsp|nvrm:.{0,60}gpu is (?:probably )?(?:locked|hung)"
+    r"|gpu recovery action.{0,40}(?:reset|reboot|drain)",
+)
+
+# -- what the driver's place lacks -------------------------------------------------------------------------------------
+
+_D = LineKind.DRIVER_ENVIRONMENT
+_add("CUDA", _D, "error 80|error 3", r"\berror 80[234]\b|\berror 3(?:4|5|6)?: (?:cuda driver|initialization|api)")
+_add(
+    "CUDA",
+    _D,
+    "driver|forward compatibility was attempted|cuda_error_compat_|cuda_error_stub_",
+    r"unsupported display driver|cuda driver version is insufficient|forward compatibility was attempted"
+    r"|found no nvidia driver|nvidia driver on your system is too old|driver/library version mismatch"
+    r"|couldn't communicate with the nvidia driver|could not select device driver"
+    r"|nvidia driver (?:is )?not (?:loaded|found|installed|running)|no nvidia driver|driver (?:is )?not loaded"
+    r"|driver version mismatch|driver rpc error|failed to (?:load|initialize).{0,30}\bdriver\b"
+    r"|cuda_error_system_driver_mismatch|cuda_error_(?:stub|compat)_\w+|driver and runtime version",
+)
+_add(
+    "CUDA",
+    _D,
+    "system not yet initialized|cuda_error_system_not_ready|system_not_ready",
+    r"system not yet initialized|system_not_ready",
+)
+_add(
+    "CUDA",
+    _D,
+    "no cuda|cuda_error_no_device",
+    r"no cuda-capable device is detected|no cuda gpus are available|cuda_error_no_device",
+    whole=True,
+)
+_add("CUDA", _D, "cuda unknown error|cuda_error_unknown", r"cuda unknown error|cuda_error_unknown", whole=True)
+_add(
+    "NVML",
+    _D,
+    "nvml|api mismatch|nvidia",
+    r"failed to initialize nvml|can't initialize nvml|nvml (?:initiali[sz]ation|init).{0,20}(?:fail|error)"
+    r"|nvml_error_(?:driver|lib|uninit)\w*|nvrm: api mismatch|api mismatch: the client|nvml: ?(?:driver"
+    r"|unknown error)|this pci i/o region assigned to your nvidia|module nvidia(?:_\w+)? (?:not found"
+    r"|is not loaded)|nvidia.{0,40}(?:disagrees about version|version magic)|nvidia: probe of .{0,40}failed"
+    r"|nvrm: (?:the nvidia probe routine|no nvidia)",
+)
+_add(
+    "container toolkit",
+    _D,
+    "nvidia-container|nvidia runtime|nvidia-ctk|unresolvable cdi|runtime",
+    r"nvidia-container-\w+:.{0,40}(?:error|failed|detection)|unknown (?:runtime|or invalid runtime).{0,20}nvidia"
+    r"|unresolvable cdi device|nvidia-ctk.{0,40}(?:error|failed)",
+)
+_add(
+    "fabric manager",
+    _D,
+    "fabric manager|fabricmanager|fabric-manager|fabric state",
+    r"fabric[ -]?manager.{0,60}(?:fail|error|not running|inactive|is not|mismatch|exited|not ready|dead"
+    r"|aborted)(?!.{0,20}nvswitch)|fabric state.{0,20}(?:in progress|not)|(?:failed"
+    r"|unable).{0,40}fabric[ -]?manager",
+)
+_add(
+    "loader",
+    _D,
+    "libcuda.so|libnvidia-ml|could not load|could not find",
+    r"(?:libcuda\.so|libnvidia-ml)\S{0,12}.{0,20}(?:cannot open|not found|no such)|could not (?:load"
+    r"|find).{0,40}libcuda|libcuda\.so is not",
+)
+_add("CUDA", _D, "ptx", r"provided ptx was compiled with an unsupported toolchain|cuda_error_unsupported_ptx_version")
+_add(
+    "gdrcopy",
+    _D,
+    "nvidia-peermem|nvidia_peermem|nv_peer_mem|gdrdrv",
+    r"(?:nvidia[-_]peermem|nv_peer_mem|gdrdrv).{0,60}(?:not loaded|not found|failed to load|could not be loaded"
+    r"|unknown symbol|invalid argument)",
+)
+
+# -- the program's doing -----------------------------------------------------------------------------------------------
+
+_A = LineKind.DEVICE_ASSERT
+_add(
+    "CUDA",
+    _A,
+    "assert",
+    r"device-side assert(?!ions)|cuda_error_assert|cudaerrorassert"
+    r"|\bblock: ?\[\d+, ?\d+, ?\d+\], ?thread: ?\[\d+, ?\d+, ?\d+\].{0,8}assertion"
+    r"|\.cuh?:\d+.{0,200}assertion .{0,200}failed",
+)
+
+_O = LineKind.CUDA_OOM
+_add(
+    "PyTorch",
+    _O,
+    "out of memory|outofmemory|out_of_memory|cudaerrormemoryallocation|resource_exhausted:",
+    r"\b(?:cuda|hip|gpu|device|nccl|triton|vram)\b.{0,60}(?<!no )\bout[ _]of[ _]memory"
+    r"|torch\.(?:cuda\.)?outofmemoryerror|cuda_error_out_of_memory|cudaerrormemoryallocation"
+    r"|out of memory.{0,60}(?:\bgpu\b|cuda|allocat\w+ .{0,20}(?:gpu|device))|resource_exhausted: ?(?:out of memory"
+    r"|failed to allocate)|cuda failure.{0,12}out of memory|ran out of memory.{0,40}(?:gpu|device|cuda)",
+)
+_add(
+    "PyTorch",
+    _O,
+    "tried to allocate",
+    r"tried to allocate \d.{0,20}\(gpu|tried to allocate.{0,80}total capacity",
+    whole=True,
+)
+_add("cuBLAS", _O, "alloc_failed", r"(?:cublas|cudnn|cusparse|cusolver|cufft)_(?:status_)?alloc_failed")
+_add(
+    "TensorFlow",
+    _O,
+    "oom when allocating|resource_exhausted|resourceexhausted",
+    r"oom when allocating tensor|resource_?exhausted.{0,80}(?:allocat|\bhbm\b|memory)",
+)
+_add(
+    "vLLM",
+    _O,
+    "cache blocks|gpu memory|larger",
+    r"no available memory for the cache blocks|free memory on device.{0,120}less than desired gpu memory"
+    r"|not enough gpu memory|insufficient gpu memory|gpu memory (?:is )?(?:exhausted|insufficient)"
+    r"|larger than the (?:maximum|available).{0,40}kv cache|kv cache is needed, which is larger",
+    whole=True,
+)
+
+_C = LineKind.RUNTIME_ERROR_CUDA
+_add("NCCL", _C, "cuda failure", r"nccl warn.{0,24}cuda failure", LineRole.CASCADE)
+_add("CUDA graphs", _C, "previous error", r"operation (?:failed|not permitted).{0,40}previous error", LineRole.CASCADE)
+_add("PyTorch", LineKind.USER_ERROR_CONFIG, "invalid device ordinal", r"invalid device ordinal")
+_add(
+    "CUDA",
+    _C,
+    "cuda|hip error|nvrtc|cudnn|cublas|cusparse|cusolver|cufft|triton|thrust",
+    r"\b(?:cuda|hip)(?: (?:driver|runtime|kernel|api|launch))* (?:error|failure)\b(?!s?(?: handling|s? might"
+    r"| check))|\bcuda_error_(?!out|assert|ecc)\w+|\bcudaerror[a-z]{4,}|(?:cublas|cudnn|cusparse|cusolver|cufft"
+    r"|nvrtc)_(?:status|error)_(?!success)\w+|(?:cublas|cudnn|cusparse|cusolver|nvrtc|cufft) error|triton error \["
+    r"|check failed: .{0,60}(?:cuda|cudnn|cublas)_?(?:status_)?success|thrust::system::system_error"
+    r"|cudart.{0,40}(?:failed|error)",
+)
+_add(
+    "CUDA",
+    _C,
+    "illegal memory|misaligned address|launch fail|warp |launch timed out",
+    r"\billegal memory access (?:was encountered|detected)|\bmisaligned address\b|unspecified launch failure"
+    r"|cuda.{0,40}launch (?:failure|timed out)|warp (?:illegal|out-of-range|misaligned)",
+)
+_add(
+    "PyTorch", _C, "unhandled cuda error|ncclunhandledcudaerror|unhandled", r"unhandled ?cuda ?error", LineRole.CASCADE
+)
+
+SIGNATURES = tuple(_ALL.rows)

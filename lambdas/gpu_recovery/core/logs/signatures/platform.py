@@ -1,0 +1,191 @@
+"""What those say who place, start and end tasks: AWS, ECS, Docker, Kubernetes, Ray's placement, Slurm."""
+
+from __future__ import annotations
+
+from gpu_recovery.core.logs.kinds import LineKind, LineRole
+from gpu_recovery.core.logs.signature import Signatures
+
+_ALL = Signatures()
+_add = _ALL.add
+
+_R = LineKind.INSUFFICIENT_RESOURCES
+_add(
+    "verl",
+    _R,
+    "gpus|gpu|insufficient resources",
+    r"total available gpus.{0,60}less than total desired|not enough (?:available |free )?gpus"
+    r"|insufficient (?:gpus?|nvidia\.com/gpu|resources)|(?:only|just) \d+ (?:\w+ )?gpus? (?:are|is)? ?(?:available"
+    r"|visible|found|left)|(?:required|requested|needed|desired) .{0,40}gpus?.{0,60}(?:exceed|than|but|available)"
+    r"|gpus? (?:required|requested|needed).{0,60}(?:exceed|but only|available)|(?:more|fewer) gpus than|no (?:free"
+    r"|available|idle) gpus?\b|requires? \d+ gpus?,? but|gpus?.{0,40}(?:insufficient|not enough)"
+    r"|num_gpus.{0,40}(?:exceed|not available)",
+)
+_add(
+    "EC2",
+    _R,
+    "capacity|resource_pool_exhausted",
+    r"insufficient\w*capacity|insufficient capacity|do not have sufficient .{0,60}capacity"
+    r"|capacity (?:is )?(?:not available|unavailable|insufficient)|no .{0,30}capacity (?:available|in)"
+    r"|capacityerror|capacity-not-available|capacity[- ]oversubscribed|out of (?:host )?capacity"
+    r"|resource_pool_exhausted",
+)
+_add(
+    "AWS",
+    _R,
+    "limit|vcpu|quota|spot|instance|account",
+    r"vcpulimitexceeded|(?:instance|spotinstancecount|resource|spot\w*)limitexceeded|maxspotinstancecountexceeded"
+    r"|more vcpu capacity than your current|(?:service|account|gpu|gpus|instance"
+    r"|resource)[- ]?(?:level )?(?:service )?(?:limit|quota).{0,60}(?:exceed|is 0 instances|reached)|quotaexceeded"
+    r"|quota '\w+' exceeded|spotmaxpricetoolow|resource_exhausted.{0,30}quota",
+)
+_add(
+    "ECS",
+    _R,
+    "container instance|resource:|unable to place|insufficient|disconnected",
+    r"unable to place a task|no container instance\w* (?:met|were found)|resource:(?:gpu|memory|cpu|ports|eni"
+    r"|fargate)|has insufficient (?:cpu|memory|gpu)|agent.{0,12}disconnected.{0,20}place",
+)
+_add(
+    "Kubernetes",
+    _R,
+    "nodes are available|insufficient|failedscheduling|preemption is not helpful|unschedulable",
+    r"\d+/\d+ nodes are available|failedscheduling|insufficient (?:nvidia|cpu|memory|amd|aws|vpc|rdma|hugepages"
+    r"|ephemeral)\S{0,30}|unschedulable",
+)
+_add(
+    "Ray",
+    _R,
+    "cannot be|can not be|can't be|scheduled|resource|placement group|node types|insufficient"
+    "|exceeds the total number of available",
+    r"cannot be scheduled|no available node types|(?:insufficient|infeasible) (?:cluster )?(?:resources?|tasks?"
+    r"|actors?|requests?)|infeasible resource|placement group.{0,80}(?:infeasible|cannot|timed? ?out|not ready"
+    r"|exceed|unable|failed)|could not (?:be )?(?:fulfilled|satisf\w+) .{0,40}resource"
+    r"|resource(?:s)? request\w*.{0,60}(?:cannot|can not|can't) be|exceeds the total number of available"
+    r"|(?:pending|waiting).{0,40}demands? cannot be|resource allocation failed",
+    whole=True,
+)
+_add(
+    "Slurm",
+    _R,
+    "sbatch|srun|salloc|slurm|node configuration|requested nodes"
+    "|more processors requested than permitted|unable to allocate resources"
+    "|job violates accounting/qos|batch job submission failed|invalid generic resource|assocgrp"
+    "|qosmax",
+    r"requested node configuration is not available|requested nodes are busy|unable to allocate resources"
+    r"|more processors requested than permitted|invalid generic resource|job violates accounting/qos"
+    r"|qosmax\w+limit|assocgrp\w+limit|batch job submission failed",
+)
+_add(
+    "PyTorch",
+    _R,
+    "devices available|devices are available|available devices|world size|world_size|only|larger",
+    r"(?:world[_ ]size|num_?processes|nproc\w*).{0,60}(?:larger|greater|more|exceeds?"
+    r"|>) .{0,24}(?:available )?(?:number of )?(?:available )?gpus?|requested \d+ (?:devices|gpus).{0,60}only \d+"
+    r"|you requested gpu: \[.{0,60}but your machine only has",
+)
+
+_C = LineKind.CONTAINER_IMAGE
+_add(
+    "ECS",
+    _C,
+    "cannotpull|cannotstart|cannotcreate|cannotinspect|containererror|pull",
+    r"cannot(?:pull|start|create|inspect)\w*(?:error|container)|(?:cannot|can't) pull (?:the )?(?:container|image)",
+)
+_add(
+    "Kubernetes",
+    _C,
+    "imagepull|errimage|invalidimage|createcontainer|runcontainererror",
+    r"imagepullbackoff|errimage\w+|invalidimagename|createcontainer(?:config)?error|runcontainererror",
+)
+_add(
+    "Docker",
+    _C,
+    "manifest|pull|image|layer|registry|toomanyrequests|repository|auth|httpreaderseeker|crane:",
+    r"manifest (?:unknown|for \S{1,200} not found|invalid)|no matching manifest|pull access denied|(?:failed|error"
+    r"|unable|cannot|could not).{0,16} (?:to )?(?:pull|extract|register|unpack|resolve|inspect|import|load"
+    r"|download)\w*\b.{0,24}(?:image|layer|reference|\btar\b|docker|rootfs)|toomanyrequests"
+    r"|repository .{0,80}does not exist"
+    r"|\bimage .{0,200}(?:not found(?:: manifest)?|does not exist|no such image)|no such image"
+    r"|error pulling image|pull rate limit|image platform .{0,60}does not match"
+    r"|filesystem layer verification failed|httpreaderseeker|registry\S{0,80}.{0,60}(?:unauthorized|denied|timeout"
+    r"|connection refused|no basic auth|i/o timeout|client\.timeout|x509)|no basic auth credentials"
+    r"|(?:unauthorized|denied): .{0,60}(?:repository|access|authentication|requested)|error: layer|crane: ",
+)
+_add(
+    "Docker",
+    _C,
+    "oci runtime|exec format|runc|container process|error response from daemon|containerd|create"
+    "|executable file not found",
+    r"oci runtime (?:create|exec|start)\w* failed|exec format error|runc (?:create|run|exec) failed"
+    r"|container process is already dead|error response from daemon|failed to create (?:shim|containerd|task)"
+    r"|containerd.{0,40}(?:failed|error).{0,40}(?:container|task|sandbox)|exec: .{0,80}executable file not found",
+)
+_add(
+    "Slurm",
+    _C,
+    "pyxis|enroot|singularity|apptainer|could not open image",
+    r"pyxis:.{0,80}(?:fail|error|couldn't|could not|unable)|enroot.{0,60}(?:fail|error)|(?:singularity|apptainer"
+    r"|fatal:).{0,80}(?:could not open image|unable to (?:pull|handle|build|open)|failed to (?:pull|get|mount|open"
+    r"|create|open))",
+)
+
+_P = LineKind.SCHEDULER_PREEMPT
+_add(
+    "Slurm",
+    _P,
+    "preempt",
+    r"due to preempt|\b(?:was|were|been|be|got|is) preempted\b|\bpreempted\b(?!.{0,12}(?:seq|request|sequence"
+    r"|group))(?=.{0,60}(?:job|node|instance|task|pod|by |due|vm|worker|$))|(?:job|node|instance|pod|vm|worker"
+    r"|step|task).{0,60}preempt(?:ed|ion (?:notice|signal|event))|preemption (?:notice|signal|event)"
+    r"|preempting (?:job|pod|the)",
+)
+_add(
+    "EC2",
+    _P,
+    "spot|instance-action|interruption|rebalance recommendation",
+    r"spot ?(?:instance)?.{0,12}interrupt\w+|instance[- ]terminat\w+.{0,30}spot|spot instance.{0,60}(?:interrupt"
+    r"|terminat|reclaim)|rebalance recommendation|interruption (?:notice|warning)"
+    r"|instance-action.{0,30}(?:terminate|stop|hibernate)|spotinterruption|server\.spotinstance",
+)
+_add("Slurm", _P, "requeue", r"due to (?:job )?requeue|job (?:has been |was )?requeued|job requeue")
+_add(
+    "Kubernetes",
+    _P,
+    "evicted|taintmanagereviction|drain|reclaim",
+    r"taintmanagereviction|\bpod .{0,80}(?:was |been )?evicted|evicted.{0,20}(?:pod|by)|(?:node|instance"
+    r"|host).{0,40}(?:being drained|is draining|reclaimed)|job .{0,60}reclaimed",
+)
+
+_T = LineKind.SCHEDULER_TIME_LIMIT
+_add(
+    "Slurm",
+    _T,
+    "time limit|timelimit|walltime|wall time|wall-time|wall-clock|wallclock|reach",
+    r"due to time ?limit|(?:time ?limit|wall[- ]?(?:clock )?(?:time)?(?: limit)?)\s.{0,30}(?:reach|exceed|expire"
+    r"|exhaust)|(?:reach|exceed|exhaust|hit|past|kill|cancel|terminat)\w*.{0,60}(?:job time limit|time ?limit"
+    r"|wall[- ]?(?:clock|time))|walltime.{0,40}exceeded",
+)
+_add(
+    "schedulers",
+    _T,
+    "deadlineexceeded|runlimit|maxruntime|max runtime|maximum runtime|max_runtime|active longer"
+    "|job timeout|execution timed out|job attempt duration|execution|duration|not requeued"
+    "|exceeded the maximum run|allowed",
+    r"deadlineexceeded\b(?=.{0,80}(?:job|active|deadline))|was active longer than|term_runlimit"
+    r"|max_?runtime.{0,24}(?:exceed|reach)|(?:exceed|reach)\w* .{0,24}max_?runtime|max(?:imum)? (?:run ?time"
+    r"|duration|execution time).{0,40}(?:exceed"
+    r"|reach)|(?:exceed|reach)\w* .{0,30}max(?:imum)? (?:run ?time|duration|execution time|allowed)"
+    r"|job attempt duration exceeded|not requeued.{0,40}timed[- ]out|exceeded the maximum (?:execution|run)",
+)
+
+_K = LineKind.PROCESS_KILLED_UNKNOWN
+_add("Slurm", _K, "cancelled at", r"\*\*\* (?:job|step) .{0,80}cancelled at", LineRole.CASCADE)
+_add(
+    "ECS",
+    _K,
+    "essential container|scaling activity|task stopped|host ec2|taskfailedtostart",
+    r"essential container in task exited|host ec2.{0,40}(?:terminated|stopped)|task stopped (?:by|at):?",
+    LineRole.CASCADE,
+)
+
+SIGNATURES = tuple(_ALL.rows)

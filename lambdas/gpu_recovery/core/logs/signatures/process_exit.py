@@ -1,0 +1,117 @@
+"""How a process ends: killed, crashed, by an exception of its own, or because another one did."""
+
+from __future__ import annotations
+
+from gpu_recovery.core.logs.kinds import LineKind, LineRole
+from gpu_recovery.core.logs.signature import Signatures
+
+_ALL = Signatures()
+_add = _ALL.add
+_CASCADE = LineRole.CASCADE
+_U = LineKind.USER_ERROR_CONFIG
+
+_K = LineKind.PROCESS_KILLED_UNKNOWN
+_add(
+    "Ray",
+    _K,
+    "actordied|actor died|workercrashed|rayactorerror|worker died|worker exit|workers died"
+    "|actorunavailable|process died|owner died|ownerdied|localrayletdied|unexpectedly",
+    r"actordiederror|\bactor (?:\S{1,80} )?(?:has )?died|workercrashederror|rayactorerror|actorunavailableerror"
+    r"|\bworkers? (?:process(?:es)? )?(?:has |have |was |were )?(?:died|unexpectedly (?:exit|died))"
+    r"|worker exit type|process(?:es)? (?:has |have )?died|owner\w*died\w*|localrayletdied",
+    whole=True,
+)
+_add(
+    "shell",
+    _K,
+    "sigkill|exit|return code|status 9|status 137|signal|returncode|killed|status",
+    r"signals\.sigkill|\bsigkill\b(?!_handler)|(?:exit ?code|return ?code|status|exitcode"
+    r"|returncode)\s{0,2}[:=]?\s{0,2}\(?(?:137|-9|9)\b|signal ?(?:9|: ?9|kill)\b|killed by signal|(?:exited|exits?"
+    r"|exit) .{0,24}(?:137|-9)\b|^\s{0,8}killed\s{0,4}$|\bline \d+:\s+\d+ killed\b|tasks? \d[-,\d]{0,80}: killed"
+    r"|killed\s+(?:python|torchrun|bash|accelerate|deepspeed|mpirun|srun)|(?:process|worker|child"
+    r"|rank)\w*.{0,40} (?:was|were|got|been) killed\b",
+)
+_add(
+    "PyTorch",
+    _K,
+    "exited unexpectedly|died unexpectedly|terminated unexpectedly|unexpectedly exit"
+    "|unexpectedly terminated|engine core|engine|unexpectedly",
+    r"(?:exited|died|terminated|quit) unexpectedly|unexpectedly (?:exit|terminat|die)\w*"
+    r"|engine ?core.{0,40}(?:died|dead|initialization failed)|enginedeaderror",
+    whole=True,
+)
+
+_X = LineKind.PROCESS_CRASH
+_add(
+    "kernel",
+    _X,
+    "segfault|segmentation fault|sigsegv|trap|traps:|invalid opcode ip",
+    r"\bsegfault\b|segmentation fault|\bsigsegv\b|\btrap (?:invalid opcode|divide error|int3)"
+    r"|traps: \S{1,80}.{0,40}(?:trap|general protection)|invalid opcode ip",
+)
+_add(
+    "Python",
+    _X,
+    "exit|fatal python error|core dumped|sigabrt|sigbus|sigfpe|sigill|bus error|illegal instruction"
+    "|floating point exception|aborted|signal 6|signal 4|signal 7|signal 8|signal 11|exitcode: -"
+    "|exit code 13|code -|signal|return",
+    r"fatal python error|\bcore dumped\b|\bsig(?:abrt|bus|fpe|ill)\b|\bbus error\b|illegal instruction(?! param)"
+    r"|floating point exception|^\s{0,8}aborted\b|\baborted \(core|signal:? ?(?:6|4|7|8|11)\b"
+    r"|exit ?code {0,3}:? ?-(?:4"
+    r"|6|7|8|11)\b|exit ?code {0,3}:? ?(?:132|134|135|136|139)\b|(?:return|exit) ?code ?[=:]? ?-(?:4|6|7|8|11)\b"
+    r"|task \d+: aborted",
+)
+_add(
+    "glibc",
+    _X,
+    "free()|malloc()|malloc(): |corruption|corrupted|munmap_chunk|stack smashing|realloc(): "
+    "|double free|buffer overflow|malloc_consolidate():",
+    r"double free or corruption|\b(?:free|malloc|realloc|munmap_chunk|malloc_consolidate|_int_free)\(\): "
+    r"|corrupted (?:size|double-linked|unsorted)|stack smashing detected|buffer overflow detected|heap corruption",
+)
+_add(
+    "C++",
+    _X,
+    "terminate called|pure virtual|unhandled exception|process received signal|received signal"
+    "|check failed|check failure",
+    r"terminate called|pure virtual method called|process received signal|unhandled exception: (?!.{0,20}std)"
+    r"|check failure stack trace|\bf\d{4} .{0,80}check failed",
+    _CASCADE,
+)
+_add(
+    "torch elastic",
+    _X,
+    "childfailederror|exitcode|exit code|return code|exited with|failed (exit|return|processraisedexception",
+    r"childfailederror|failed \(exitcode: ?\d+|exit ?code {0,3}[:=]? ?\(?[1-9]\d{0,2}\b"
+    r"|return ?code ?[:=]? ?[1-9]\d{0,2}\b|exited with (?:exit )?(?:code|status) [1-9]"
+    r"|returned non-zero exit status|exits with return code = [1-9]|processraisedexception",
+    _CASCADE,
+    soft=True,
+    generic=True,
+)
+
+# What is left of exceptions: the program's own errors.
+_EXCEPTION = (
+    r"^\s{0,8}(?:[\w.]{1,160}\.)?(?:[a-z_]\w{0,80}(?:error|exception)|keyboardinterrupt|systemexit"
+    r"|\w{1,80}errorgroup)"
+    r"(?:\(|: |:?\s{0,4}$)"
+)
+_add(
+    "Python",
+    LineKind.PROCESS_CRASH,
+    "raytaskerror|raytaskerror(|remote_traceback|processexitedexception",
+    r"raytaskerror|processexitedexception",
+    _CASCADE,
+    generic=True,
+)
+_add(
+    "Python",
+    _U,
+    "error|exception|keyboardinterrupt|systemexit",
+    rf"{_EXCEPTION}(?!.{{0,200}}\bretry)",
+    soft=True,
+    generic=True,
+    whole=True,
+)
+
+SIGNATURES = tuple(_ALL.rows)

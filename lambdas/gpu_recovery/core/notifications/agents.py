@@ -1,0 +1,75 @@
+"""What operators hear about agents: that two speak for one instance, that idle ones are silent, and are heard again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from gpu_recovery.core.identifiers import listed
+from gpu_recovery.core.notifications.template import Part, Phase, Severity, clock, message, typed
+
+if TYPE_CHECKING:
+    from gpu_recovery.core.commands import NotifyOperator
+    from gpu_recovery.core.heartbeat import Heartbeat
+
+NAMED_MAX = 8
+
+
+def duplicate_agent(known: Heartbeat, run: str) -> NotifyOperator:
+    """Two agents speak for the instance of `known`; the one of `run`, which is not the newest, was refused."""
+    name = known.instance_id
+    parts = {
+        Part.WHAT: [f"Two agents speak for instance {name}."],
+        Part.EVIDENCE: [
+            f"a report of agent {run} came after agent {known.run} had taken its place, in boot {known.boot_id}"
+        ],
+        Part.DONE: [
+            f"Agent {run} is refused and ends; agent {known.run} is heard. Nothing is done to the instance or its jobs."
+        ],
+        Part.NEXT: ["You hear of it again in a day at the soonest."],
+        Part.YOU: [
+            "See who runs the agent there twice: systemd's unit and a daemon of ECS, or one token on two machines.",
+            typed(f"instances {name}", "what it reports"),
+        ],
+        Part.IDS: [f"instance {name}", f"last heard of at {clock(known.seen_at)}"],
+    }
+    subject = f"{name}: two agents speak for it"
+    return message(f"agents/{name}/{run}", Severity.SEV3, Phase.NOTED, subject, parts, instance_id=name)
+
+
+def agents_silent(incident_id: str, since: Mapping[str, datetime]) -> NotifyOperator:
+    """Idle instances whose agents have not been heard of for long, with when they last were."""
+    names = listed(list(since)[:NAMED_MAX]) + (f" and {len(since) - NAMED_MAX} more" if len(since) > NAMED_MAX else "")
+    parts = {
+        Part.WHAT: [f"The agents of {len(since)} idle instance(s) are not heard of: {names}."],
+        Part.EVIDENCE: [f"{one}: last heard of at {clock(at)}" for one, at in list(since.items())[:NAMED_MAX]],
+        Part.DONE: ["Nothing new is placed on them. Nothing ran there, so no job is lost."],
+        Part.NEXT: [
+            "Heard of again, they are used again at once. After a day without a word they work without an agent.",
+            "You hear of them once more, when all of them are back for good.",
+        ],
+        Part.YOU: [
+            "See on the instance whether the agent runs, and what it says: systemctl status gpu-recovery-agent",
+            *(typed(f"instances {one}") for one in list(since)[:1]),
+            typed("fleet", "who is silent"),
+        ],
+        Part.IDS: [f"correlation id {incident_id}"],
+    }
+    first, count = next(iter(since)), len(since)
+    subject = f"{first}: its agent is silent" if count == 1 else f"the agents of {count} idle instances are silent"
+    named = first if count == 1 else ""
+    return message(incident_id, Severity.SEV3, Phase.OPENED, subject, parts, instance_id=named)
+
+
+def agents_back(incident_id: str, why: Mapping[str, str]) -> NotifyOperator:
+    """None of the instances of that message is silent any more; `why` is known of the last of them."""
+    parts = {
+        Part.WHAT: ["The instances whose agents were silent are in use again."],
+        Part.EVIDENCE: [f"{one}: {reason}" for one, reason in list(why.items())[:NAMED_MAX]],
+        Part.DONE: ["Work is placed on them again."],
+        Part.NEXT: ["The incident is closed."],
+        Part.YOU: ["Nothing is needed. All instances:", typed("instances")],
+        Part.IDS: [f"correlation id {incident_id}"],
+    }
+    return message(incident_id, Severity.SEV4, Phase.RESOLVED, "silent agents are back", parts)

@@ -1,0 +1,266 @@
+"""What operators hear about single instances: held, for a person, leaving, impaired, back; and notes from checks."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from gpu_recovery.core.health_signals import DepartureKind
+from gpu_recovery.core.identifiers import attempt_id, listed
+from gpu_recovery.core.notifications.template import Part, Phase, Severity, clock, message, next_of, story, typed
+
+if TYPE_CHECKING:
+    from gpu_recovery.core.commands import NotifyOperator
+    from gpu_recovery.core.instance.record import Instance, Interruption
+
+
+def quarantined(instance: Instance, incident_id: str, reason: str, reminder_at: datetime | None) -> NotifyOperator:
+    """An instance that waits for a person. `instance` is the record before; the words are about what it becomes."""
+    parts = {
+        Part.WHAT: [f"Instance {instance.instance_id} is quarantined: {reason}."],
+        Part.EVIDENCE: [reason, *_past(instance)],
+        Part.DONE: ["ECS places nothing new on it (DRAINING), and neither do we. What runs on it goes on."],
+        Part.NEXT: [f"It stays so until a person acts. You are reminded at {clock(reminder_at)}."],
+        Part.YOU: [
+            "Replace the machine (stop and start it for another host, or terminate it in its Auto Scaling group), or "
+            "repair it; then give it back. It works again once it passes a health check:",
+            typed(f"instances {instance.instance_id}", "its history"),
+            typed(f"release {instance.instance_id}"),
+        ],
+        Part.IDS: _ids(instance, incident_id),
+    }
+    return _of(instance, incident_id, Severity.SEV2, "quarantined, needs a person", parts)
+
+
+def withdrawn(instance: Instance, incident_id: str, reason: str, reminder_at: datetime | None) -> NotifyOperator:
+    """A person has taken an instance out of use."""
+    parts = {
+        Part.WHAT: [f"Instance {instance.instance_id} was taken out of use: {reason}."],
+        Part.EVIDENCE: ["a person's word", *_past(instance)],
+        Part.DONE: ["ECS places nothing new on it (DRAINING), and neither do we. What runs on it goes on."],
+        Part.NEXT: [f"It stays so until a person gives it back. You are reminded at {clock(reminder_at)}."],
+        Part.YOU: [
+            "When the work on it is done:",
+            typed(f"release {instance.instance_id}"),
+            typed(f"instances {instance.instance_id}", "its history"),
+        ],
+        Part.IDS: _ids(instance, incident_id),
+    }
+    return _of(instance, incident_id, Severity.SEV3, "taken out of use by a person", parts)
+
+
+def repair_held(instance: Instance, incident_id: str, reason: str, given_up_at: datetime | None) -> NotifyOperator:
+    """An instance that needs a repair which may not begin yet, for a reason of its own."""
+    parts = {
+        Part.WHAT: [f"Instance {instance.instance_id} needs a repair: {reason}."],
+        Part.EVIDENCE: [reason, *_past(instance)],
+        Part.DONE: ["ECS places nothing new on it (DRAINING), and neither do we. Jobs on it were asked to leave."],
+        Part.NEXT: [
+            "The repair begins as soon as nothing stands in its way; until then it is asked for again and again.",
+            f"At {clock(given_up_at)} a person is asked to decide.",
+        ],
+        Part.YOU: [
+            "Nothing is needed, unless it takes too long:",
+            typed("fleet", "the brakes"),
+            typed(f"instances {instance.instance_id}", "its history"),
+            typed(f"release {instance.instance_id}", "gives it back; it must pass a check first"),
+        ],
+        Part.IDS: _ids(instance, incident_id),
+    }
+    return _of(instance, incident_id, Severity.SEV3, "its repair is held back", parts)
+
+
+def suspected(instance: Instance, incident_id: str, evidence: str) -> NotifyOperator:
+    """A watcher finds an instance impaired that goes on working."""
+    parts = {
+        Part.WHAT: [f"Instance {instance.instance_id}: {evidence}."],
+        Part.EVIDENCE: [evidence, *_past(instance)],
+        Part.DONE: ["Nothing new is placed on it; what runs on it goes on."],
+        Part.NEXT: ["When the same watcher says that all is well, it is used again, and you hear so."],
+        Part.YOU: [
+            "See whether the machine answers. To take it out of use until it is mended:",
+            typed(f"quarantine {instance.instance_id}"),
+        ],
+        Part.IDS: _ids(instance, incident_id),
+    }
+    return _of(instance, incident_id, Severity.SEV3, "impaired, nothing new placed on it", parts)
+
+
+def interruption_announced(
+    instance: Instance, incident_id: str, announced: Interruption, moves_at: datetime, replaces: bool
+) -> NotifyOperator:
+    """EC2 will retire the host, or reboot it. `moves_at` is when its jobs are moved; `replaces`: we replace it then."""
+    retired = announced.kind is DepartureKind.RETIREMENT
+    cure = "A retirement is not cured by a reboot: stop and start the machine, or replace it, before that time."
+    parts = {
+        Part.WHAT: [
+            f"Instance {instance.instance_id}: {announced.sentence} ({announced.kind}, {clock(announced.leaves_at)})."
+        ],
+        Part.EVIDENCE: [f"announcement {announced.source}"],
+        Part.DONE: ["Nothing new is placed on it."],
+        Part.NEXT: [
+            f"At {clock(moves_at)} its jobs are stopped and go on elsewhere; such a stop does not count as an attempt.",
+            "Then it is replaced." if retired and replaces else "",
+        ],
+        Part.YOU: [
+            cure if retired and not replaces else "Nothing is needed.",
+            typed(f"instances {instance.instance_id}", "who works on it"),
+        ],
+        Part.IDS: _ids(instance, incident_id),
+    }
+    return _of(instance, incident_id, Severity.SEV3, f"{announced.kind} announced", parts)
+
+
+def back_in_service(instance: Instance, reason: str) -> NotifyOperator:
+    """What was said of an instance is over: it works again, unmarked."""
+    parts = {
+        Part.WHAT: [f"Instance {instance.instance_id} is in use again: {reason}."],
+        Part.EVIDENCE: [reason, *_past(instance)],
+        Part.DONE: ["ECS and gpu-recovery place work on it again."],
+        Part.NEXT: ["The incident is closed."],
+        Part.YOU: ["Nothing is needed. Its history:", typed(f"instances {instance.instance_id}")],
+        Part.IDS: _ids(instance, instance.incident_id),
+    }
+    return _resolved(instance, "in use again", parts)
+
+
+def gone(instance: Instance, reason: str) -> NotifyOperator:
+    """An instance about which an incident was open has left the cluster."""
+    parts = {
+        Part.WHAT: [f"Instance {instance.instance_id} has left the cluster: {reason}."],
+        Part.EVIDENCE: [reason, *_past(instance)],
+        Part.DONE: ["Its ranks count as ended; jobs that waited for it heard so."],
+        Part.NEXT: ["The incident is closed. Should it register again, it is checked before it works."],
+        Part.YOU: ["Nothing is needed. Its history:", typed(f"instances {instance.instance_id}")],
+        Part.IDS: _ids(instance, instance.incident_id),
+    }
+    return _resolved(instance, "has left the cluster", parts)
+
+
+# -- notes -------------------------------------------------------------------------------------------------------------
+
+
+def would_have_repaired(instance: Instance, would: str) -> NotifyOperator:
+    """Observe-only: what would have been done to an instance."""
+    parts = {
+        Part.WHAT: [f"Instance {instance.instance_id}: {would}."],
+        Part.EVIDENCE: [would],
+        Part.DONE: ["Nothing: the system is observe-only."],
+        Part.NEXT: ["The instance stays in use."],
+        Part.YOU: [
+            "Look at it yourself. To have it done: deploy with gpu-recovery:observe_only=false. What would "
+            "have been done so far, and how to take it out of use:",
+            typed(f"explain {instance.instance_id}"),
+            typed(f"quarantine {instance.instance_id}"),
+        ],
+        Part.IDS: _ids(instance, _note_id(instance)),
+    }
+    return _noted(instance, "would be repaired (observed only)", parts)
+
+
+def never_checked(instance: Instance, reason: str) -> NotifyOperator:
+    """A health check that ECS never started, most often because somebody else holds the GPUs."""
+    parts = {
+        Part.WHAT: [f"Instance {instance.instance_id} could not be checked: {reason}."],
+        Part.EVIDENCE: [f"the check {instance.check.check_id}" if instance.check else reason],
+        Part.DONE: ["Its check counts as one that could not tell.", _use(instance)],
+        Part.NEXT: ["It is checked again when a job fails on it."],
+        Part.YOU: [
+            "See who holds its GPUs: other tasks on this cluster, or ranks that ECS still counts as running:",
+            typed(f"instances {instance.instance_id}"),
+        ],
+        Part.IDS: _ids(instance, _note_id(instance)),
+    }
+    return _noted(instance, "its health check never started", parts)
+
+
+def misconfigured(instance: Instance, reason: str) -> NotifyOperator:
+    """A health check that found the host set up wrongly: no reboot cures that."""
+    parts = {
+        Part.WHAT: [f"The health check of {instance.instance_id} found the host configured wrongly: {reason}."],
+        Part.EVIDENCE: [reason, f"the check {instance.check.check_id}" if instance.check else ""],
+        Part.DONE: ["Nothing: a reboot would not change it, and nothing was found against the GPUs."],
+        Part.NEXT: [_use(instance)],
+        Part.YOU: [
+            "Mend the host image or the check's settings; other instances of the same image have it too.",
+            typed(f"explain {instance.instance_id}"),
+        ],
+        Part.IDS: _ids(instance, _note_id(instance)),
+    }
+    return _noted(instance, "host configuration needs mending", parts)
+
+
+# -- pieces ------------------------------------------------------------------------------------------------------------
+
+
+def _of(
+    instance: Instance, incident_id: str, severity: Severity, subject: str, parts: dict[Part, list[str]]
+) -> NotifyOperator:
+    phase = next_of(bool(instance.incident_id))
+    name = instance.instance_id
+    return message(incident_id, severity, phase, f"{name}: {subject}", parts, job_id=_job(instance), instance_id=name)
+
+
+def _resolved(instance: Instance, subject: str, parts: dict[Part, list[str]]) -> NotifyOperator:
+    name = instance.instance_id
+    return message(
+        instance.incident_id,
+        Severity.SEV4,
+        Phase.RESOLVED,
+        f"{name}: {subject}",
+        parts,
+        job_id=_job(instance),
+        instance_id=name,
+    )
+
+
+def _noted(instance: Instance, subject: str, parts: dict[Part, list[str]]) -> NotifyOperator:
+    name = instance.instance_id
+    return message(
+        _note_id(instance),
+        Severity.SEV3,
+        Phase.NOTED,
+        f"{name}: {subject}",
+        parts,
+        job_id=_job(instance),
+        instance_id=name,
+    )
+
+
+def _note_id(instance: Instance) -> str:
+    return f"{instance.instance_id}/{instance.version + 1}"
+
+
+def _job(instance: Instance) -> str:
+    """The job that waits for this instance's check or repair, "" for none."""
+    for waiting in (instance.reboot, instance.need, instance.check):
+        if waiting is not None and waiting.job_id:
+            return waiting.job_id
+    return ""
+
+
+def _past(instance: Instance) -> list[str]:
+    """What the record holds of the machine: the watchers' words, its last blame, the decisions that led here."""
+    words = [
+        f"{kind} is {health.status} since {clock(health.since)}" + (f": {health.sentence}" if health.sentence else "")
+        for kind, health in sorted(instance.health.items())
+    ]
+    boot = [f"boot {instance.boot_id} since {clock(instance.booted_at)}"] if instance.boot_id else []
+    return [*words, *boot, *story(instance.history[-4:], None)]
+
+
+def _use(instance: Instance) -> str:
+    """Whether an instance that is AVAILABLE gets new work, in a sentence."""
+    if instance.avoid_reason:
+        return f"What runs on it goes on. Nothing new is placed on it, for another reason: {instance.avoid_reason}."
+    return "The instance stays in use."
+
+
+def _ids(instance: Instance, correlation_id: str) -> list[str]:
+    jobs = listed(attempt_id(job_id, claim.attempt) for job_id, claim in sorted(instance.claims.items()))
+    return [
+        f"instance {instance.instance_id}, container instance {instance.container_instance_id or 'unknown'}, "
+        f"decision {instance.instance_id}/{instance.version + 1}",
+        f"attempts on it {jobs}",
+        f"correlation id {correlation_id}",
+    ]

@@ -1,0 +1,267 @@
+"""What operators hear about jobs: an incident of a gang, from the failure to the end, and what is only worth a note."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from gpu_recovery.core.events import Checked
+from gpu_recovery.core.health_check import CheckOutcome
+from gpu_recovery.core.identifiers import listed
+from gpu_recovery.core.notifications.template import (
+    EVIDENCE_MAX,
+    Part,
+    Phase,
+    Severity,
+    clock,
+    message,
+    next_of,
+    story,
+    typed,
+)
+
+if TYPE_CHECKING:
+    from gpu_recovery.core.commands import NotifyOperator
+    from gpu_recovery.core.job.record import Job
+    from gpu_recovery.core.task import RankFailure
+
+
+def opened(
+    job: Job, incident_id: str, reason: str, failure: RankFailure | None, stopped_by: datetime, checked_by: datetime
+) -> NotifyOperator:
+    """A gang failed and the recovery begins, or begins again: the job has not run since the incident opened.
+
+    stopped_by, checked_by: when the end of every rank, and then every check, is given up waiting for.
+    """
+    parts = {
+        Part.WHAT: [f"Job {job.job_id}, attempt {job.attempt} on {job.spec.nnodes} instance(s): {reason}."],
+        Part.EVIDENCE: _of_failure(failure) or [reason],
+        Part.DONE: ["The whole gang is being stopped, so that no rank waits for a dead one."],
+        Part.NEXT: [
+            f"Every rank must have ended by {clock(stopped_by)}; what does not answer is stopped again, then rebooted.",
+            f"Then each of the {len(job.instances)} instance(s) gets a health check, done by {clock(checked_by)}; what "
+            "is faulty is repaired, and the job goes on from its last checkpoint on healthy instances.",
+            "You will hear how it ends.",
+        ],
+        Part.YOU: [
+            "Nothing is needed. To follow it, or to end it:",
+            typed(f"explain {job.job_id}"),
+            typed(f"cancel {job.job_id}"),
+        ],
+        Part.IDS: _ids(job, incident_id),
+    }
+    subject = f"{job.job_id}: attempt {job.attempt} failed, recovering"
+    return message(incident_id, Severity.SEV3, next_of(bool(job.incident_id)), subject, parts, job_id=job.job_id)
+
+
+def recovered(job: Job) -> NotifyOperator:
+    """The job runs again after an incident."""
+    parts = {
+        Part.WHAT: [f"Job {job.job_id} runs again: attempt {job.attempt} on {listed(job.instances)}."],
+        Part.EVIDENCE: story(job.history, job.incident_at),
+        Part.DONE: ["Its ranks were started again, to go on from their last checkpoint."],
+        Part.NEXT: ["The incident is closed. Instances under repair come back by themselves or are reported apart."],
+        Part.YOU: ["Nothing is needed. The whole story:", typed(f"explain {job.job_id}")],
+        Part.IDS: _ids(job, job.incident_id or ""),
+    }
+    subject = f"{job.job_id}: recovered on attempt {job.attempt}"
+    return message(job.incident_id or "", Severity.SEV4, Phase.RESOLVED, subject, parts, job_id=job.job_id)
+
+
+def closed(job: Job, reason: str) -> NotifyOperator:
+    """The job ended in the middle of an incident by something other than a failure."""
+    parts = {
+        Part.WHAT: [f"Job {job.job_id} has ended on attempt {job.attempt}: {reason}."],
+        Part.EVIDENCE: story(job.history, job.incident_at),
+        Part.DONE: ["Its ranks have ended and its GPUs are given back."],
+        Part.NEXT: ["The incident is closed. Instances under repair come back by themselves or are reported apart."],
+        Part.YOU: ["Nothing is needed. The whole story:", typed(f"explain {job.job_id}")],
+        Part.IDS: _ids(job, job.incident_id or ""),
+    }
+    subject = f"{job.job_id}: has ended, nothing is left to recover"
+    return message(job.incident_id or "", Severity.SEV4, Phase.RESOLVED, subject, parts, job_id=job.job_id)
+
+
+def failed(
+    job: Job, incident_id: str, reason: str, unconfirmed: Iterable[str], results: Mapping[str, Checked]
+) -> NotifyOperator:
+    """The job ended as FAILED; nothing more is tried.
+
+    unconfirmed: instances on which a rank may still run. results: what the checks said, by instance, where there were
+    any. The incident stays open: a person has to do something.
+    """
+    kept = [one for one in unconfirmed if one]
+    done = "Its ranks have ended and its GPUs are given back."
+    if kept:
+        done = f"Its GPUs are given back, but for {listed(kept)}: nobody has confirmed that a rank has ended there."
+    evidence = [*_of_failure(job.failure), *_of_checks(results)]
+    parts = {
+        Part.WHAT: [f"Job {job.job_id} has FAILED on attempt {job.attempt}: {reason}."],
+        Part.EVIDENCE: evidence or story(job.history, job.incident_at),
+        Part.DONE: [done],
+        Part.NEXT: ["Nothing more is tried for this job."],
+        Part.YOU: [
+            "Read why; mend the cause; submit the job again with the same checkpoint, where it goes on:",
+            typed(f"explain {job.job_id}"),
+            *(typed(f"instances {one}", "until its rank has ended, it takes no work") for one in kept[:3]),
+        ],
+        Part.IDS: _ids(job, incident_id),
+    }
+    subject = f"{job.job_id}: FAILED on attempt {job.attempt}"
+    return message(incident_id, Severity.SEV2, next_of(bool(job.incident_id)), subject, parts, job_id=job.job_id)
+
+
+def started_again(job: Job) -> NotifyOperator:
+    """A person has started a failed job of their own again: what its failure left open is closed."""
+    parts = {
+        Part.WHAT: [f"Job {job.job_id} was started again by a person after it had failed."],
+        Part.EVIDENCE: [job.reason],
+        Part.DONE: ["Its tasks are watched as its next attempt; its attempts are counted from the beginning."],
+        Part.NEXT: ["The incident is closed. The next failure opens another."],
+        Part.YOU: ["Nothing is needed. To follow it:", typed(f"explain {job.job_id}")],
+        Part.IDS: _ids(job, job.incident_id or ""),
+    }
+    subject = f"{job.job_id}: started again by a person"
+    return message(job.incident_id or "", Severity.SEV4, Phase.RESOLVED, subject, parts, job_id=job.job_id)
+
+
+# -- notes -------------------------------------------------------------------------------------------------------------
+
+
+def would_have_acted(job: Job, would: str, failure: RankFailure | None) -> NotifyOperator:
+    """Observe-only: what would have been done to a job."""
+    alone = "adoption is set to `observe`" if job.hands_off else "the system is observe-only"
+    note_id = f"{job.job_id}/{job.version + 1}"
+    parts = {
+        Part.WHAT: [f"Job {job.job_id}, attempt {job.attempt}: {would}."],
+        Part.EVIDENCE: _of_failure(failure) or [would],
+        Part.DONE: [f"Nothing: {alone}."],
+        Part.NEXT: ["The other ranks go on, or hang."],
+        Part.YOU: [
+            "Stop the other ranks if they hang. To have it done: deploy with gpu-recovery:adopt=recover, or with "
+            "gpu-recovery:observe_only=false. What would have been done so far:",
+            typed(f"explain {job.job_id}"),
+        ],
+        Part.IDS: _ids(job, note_id),
+    }
+    subject = f"{job.job_id}: would be stopped (observed only)"
+    return message(note_id, Severity.SEV3, Phase.NOTED, subject, parts, job_id=job.job_id)
+
+
+def contact_lost(job: Job, incident_id: str, instance_id: str, sentence: str, decided_at: datetime) -> NotifyOperator:
+    """Nothing is heard any more of a rank that used to be."""
+    parts = {
+        Part.WHAT: [f"Job {job.job_id}, attempt {job.attempt}, is LOST: its rank on {instance_id} is silent."],
+        Part.EVIDENCE: [sentence],
+        Part.DONE: ["Nothing. LOST is not FAILED: the rank may well be running, and its GPUs stay with the job."],
+        Part.NEXT: [
+            "A heartbeat of the same attempt makes it RUNNING again; an end that ECS confirms is acted on at once.",
+            f"At {clock(decided_at)} ECS and EC2 are asked. If they know of no life either, the gang is stopped, the "
+            "machine repaired, and the job relaunched.",
+        ],
+        Part.YOU: [
+            "Nothing is needed. To see what was heard of the instance, or to end the job:",
+            typed(f"instances {instance_id}"),
+            typed(f"cancel {job.job_id}"),
+        ],
+        Part.IDS: _ids(job, incident_id),
+    }
+    subject = f"{job.job_id}: LOST, a rank is silent"
+    return message(incident_id, Severity.SEV3, Phase.OPENED, subject, parts, job_id=job.job_id, instance_id=instance_id)
+
+
+def contact_restored(job: Job, reason: str) -> NotifyOperator:
+    """Every rank of a job that was LOST is heard of again."""
+    parts = {
+        Part.WHAT: [f"Job {job.job_id}, attempt {job.attempt}, is RUNNING again: {reason}."],
+        Part.EVIDENCE: [f"it was LOST since {clock(job.status_at)}"],
+        Part.DONE: ["Nothing: no rank was touched."],
+        Part.NEXT: ["Nothing is left of the silence."],
+        Part.YOU: ["Nothing is needed. The whole story:", typed(f"explain {job.job_id}")],
+        Part.IDS: _ids(job, job.incident_id or ""),
+    }
+    subject = f"{job.job_id}: heard of again"
+    return message(job.incident_id or "", Severity.SEV4, Phase.RESOLVED, subject, parts, job_id=job.job_id)
+
+
+def agent_silent(job: Job, reason: str) -> NotifyOperator:
+    """The silence is the agent's: the machine lives, so the job counts as RUNNING without heartbeats from it."""
+    parts = {
+        Part.WHAT: [f"Job {job.job_id}, attempt {job.attempt}, counts as RUNNING again: {reason}."],
+        Part.EVIDENCE: [f"silent since {clock(job.status_at)} at the latest: {listed(job.silent)}"],
+        Part.DONE: ["Nothing: no rank was touched."],
+        Part.NEXT: ["Its end is still learnt from ECS. Heartbeats count again as soon as one arrives."],
+        Part.YOU: [
+            "Look after the agent on the instance: is its unit running, is its token valid?",
+            *(typed(f"instances {one}") for one in job.silent[:3]),
+        ],
+        Part.IDS: _ids(job, job.incident_id or ""),
+    }
+    subject = f"{job.job_id}: the node agent is silent, not the machine"
+    return message(job.incident_id or "", Severity.SEV4, Phase.RESOLVED, subject, parts, job_id=job.job_id)
+
+
+def adoption_refused(job_id: str, task_id: str, reason: str) -> NotifyOperator:
+    """A person's task carries a JOB_ID that it may not have."""
+    note_id = f"{job_id}/refused/{task_id}"
+    parts = {
+        Part.WHAT: [f"Task {task_id} carries JOB_ID {job_id}, but {reason}."],
+        Part.EVIDENCE: ["the environment in the overrides of the task, as ECS reports it"],
+        Part.DONE: ["The task was left alone and is not watched."],
+        Part.NEXT: ["Nothing: it runs as if gpu-recovery were not there."],
+        Part.YOU: ["Start it under a JOB_ID of its own. The job that has this one:", typed(f"status {job_id}")],
+        Part.IDS: [f"job {job_id}, task {task_id}", f"correlation id {note_id}"],
+    }
+    return message(note_id, Severity.SEV3, Phase.NOTED, f"{job_id}: a task was not adopted", parts, job_id=job_id)
+
+
+def incompletely_adopted(job: Job, reason: str) -> NotifyOperator:
+    """A person's job of which not every rank was ever seen."""
+    note_id = f"{job.job_id}/{job.version + 1}"
+    parts = {
+        Part.WHAT: [f"Job {job.job_id}, which a person started, is no longer watched: {reason}."],
+        Part.EVIDENCE: [f"ranks were seen on {listed(job.instances)}"],
+        Part.DONE: ["Its tasks were left alone."],
+        Part.NEXT: ["Nothing: it runs as if gpu-recovery were not there."],
+        Part.YOU: [
+            "WORLD_SIZE must be the number of tasks (instances), and RANK the task's number, from 0; torchrun's own "
+            "WORLD_SIZE counts processes. Start it again so, to have it recovered. What was seen:",
+            typed(f"explain {job.job_id}"),
+        ],
+        Part.IDS: _ids(job, note_id),
+    }
+    subject = f"{job.job_id}: not every rank was seen, no longer watched"
+    return message(note_id, Severity.SEV3, Phase.NOTED, subject, parts, job_id=job.job_id)
+
+
+# -- pieces ------------------------------------------------------------------------------------------------------------
+
+
+def _of_failure(failure: RankFailure | None) -> list[str]:
+    if failure is None:
+        return []
+    code = "none" if failure.ending.exit_code is None else failure.ending.exit_code
+    return [
+        f"rank {failure.rank} on {failure.instance_id or 'an unknown instance'} {failure.ending.sentence}",
+        f"exit code {code}, taken as {failure.ending.kind}, at {clock(failure.at)}",
+    ]
+
+
+def _of_checks(results: Mapping[str, Checked]) -> list[str]:
+    """The checks, those that matter first."""
+    order = sorted(results, key=lambda one: (results[one].outcome is CheckOutcome.HEALTHY, one))
+    shown = [
+        f"check of {one}: {results[one].outcome}: {results[one].summary}"
+        + (" (its repair has begun)" if results[one].repairing else "")
+        for one in order[:EVIDENCE_MAX]
+    ]
+    return shown + ([f"and {len(order) - EVIDENCE_MAX} more checks"] if len(order) > EVIDENCE_MAX else [])
+
+
+def _ids(job: Job, correlation_id: str) -> list[str]:
+    return [
+        f"job {job.job_id}, attempt {job.attempt}, decision {job.job_id}/{job.version + 1}",
+        f"instances {listed(job.instances)}",
+        f"correlation id {correlation_id}",
+    ]

@@ -1,0 +1,34 @@
+"""From what ECS says about any task of the cluster to the one who must hear it."""
+
+from __future__ import annotations
+
+from gpu_recovery.core.errors import RecoveryError
+from gpu_recovery.core.identifiers import attempt_of, instance_of_check
+from gpu_recovery.core.task import LastStatus, TaskFact
+from gpu_recovery.ecs_events import adoption, rank_progress
+from gpu_recovery.execution.check_result import check_ended
+from gpu_recovery.recovery import Recovery
+
+
+class RankMissing(RecoveryError):
+    """A task that carries our `startedBy` but not its RANK: somebody else uses our names."""
+
+
+def task_changed(recovery: Recovery, fact: TaskFact, instance_id: str = "") -> None:
+    """Enter what `fact` says of a rank. A task that is neither ours nor carries a JOB_ID costs no call at all."""
+    named = attempt_of(fact.started_by)
+    if named is None:
+        adoption.handle_user_task(recovery, fact)
+        return
+    if fact.rank is None:
+        raise RankMissing(f"task {fact.task_id} was started by {fact.started_by} but carries no RANK")
+    job_id, attempt = named
+    rank_progress.record_rank_event(recovery, fact, job_id, attempt, fact.rank, instance_id or fact.instance_id)
+
+
+def check_changed(recovery: Recovery, fact: TaskFact) -> None:
+    """Tell the instance that its health check has ended. Somebody else's run of the check family is not ours."""
+    if fact.last_status != LastStatus.STOPPED or instance_of_check(fact.started_by) is None:
+        return
+    message = check_ended(recovery.actions, recovery.policy, fact)
+    recovery.handle(message.record_id, message.event)

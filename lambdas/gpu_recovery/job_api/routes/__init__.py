@@ -1,0 +1,1 @@
+"""Routes of the job API: one file for each resource."""

@@ -1,0 +1,126 @@
+"""What failed, where and how sure that is: of an attempt of a job, or of a case that the caller brings along."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gpu_recovery.core.diagnosis.case import History
+from gpu_recovery.core.diagnosis.case_file import CaseInvalid, read_case
+from gpu_recovery.core.diagnosis.diagnose import Diagnosis, diagnose
+from gpu_recovery.core.diagnosis.report_text import Language, as_document, outcome_line, report_text
+from gpu_recovery.core.errors import RayUnreachable
+from gpu_recovery.core.job.diagnosis_result import PastDiagnosis
+from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.job.remedy_outcomes import outcome_of
+from gpu_recovery.core.job.spec import Backend
+from gpu_recovery.execution.evidence import LogTail, collect_evidence, thresholds_of
+from gpu_recovery.job_api.dependencies import Dependencies
+from gpu_recovery.job_api.request import Request, Route
+from gpu_recovery.job_api.response import ApiError, ApiResponse
+from gpu_recovery.wire.json_body import read_json
+
+_OF_A_JOB, _BROUGHT = frozenset({"job_id", "attempt"}), frozenset({"reports", "workers", "at_s"})
+
+
+def make_diagnosis(desk: Dependencies, request: Request) -> ApiResponse:
+    """The diagnosis of the attempt that the body names, made anew from what is kept; or of the case in the body."""
+    document = _document(request)
+    if "job_id" in document:
+        return _of_job(desk, document)
+    try:
+        case = read_case(document)
+    except CaseInvalid as error:
+        raise ApiError(400, "bad_case", "Not a case", error.detail, error.field) from error
+    found = diagnose(case.observations, case.topology, History(), case.at_s, thresholds_of(desk.recovery.policy))
+    return ApiResponse(200, _view(found, None, None, {}))
+
+
+def _document(request: Request) -> dict[str, Any]:
+    try:
+        document = read_json(request.text())
+    except (ValueError, RecursionError) as error:
+        raise ApiError(400, "unreadable_body", "Not JSON", str(error)[:500], "body") from error
+    if not isinstance(document, dict):
+        raise ApiError(400, "bad_case", "Not a case", "must be an object", "body")
+    allowed = _OF_A_JOB if "job_id" in document else _BROUGHT
+    for name in document:
+        if name not in allowed:
+            detail = f"is not known here; there may be {', '.join(sorted(allowed))}"
+            raise ApiError(400, "bad_case", "Not a case", detail, name)
+    return document
+
+
+def _of_job(desk: Dependencies, document: dict[str, Any]) -> ApiResponse:
+    job_id = document["job_id"]
+    job = desk.recovery.store.load_job(job_id) if isinstance(job_id, str) and job_id else None
+    if job is None:
+        raise ApiError(404, "no_such_job", "No such job", f"there is no job {job_id}"[:300], "job_id")
+    attempt = document.get("attempt", job.attempt)
+    if type(attempt) is not int or not 1 <= attempt <= job.attempt:
+        detail = f"must be from 1 to {job.attempt}" if job.attempt else "the job has not had any yet"
+        raise ApiError(404, "no_such_attempt", "No such attempt", detail, "attempt", job_id=job.job_id)
+    plan = desk.recovery.store.load_plan(job.job_id, attempt)
+    if plan is None:
+        detail = f"nothing is kept of attempt {attempt}"
+        raise ApiError(404, "no_such_attempt", "No such attempt", detail, "attempt", job_id=job.job_id)
+    recovery, now = desk.recovery, desk.recovery.clock()
+    log_tail = _of_driver(desk) if job.spec.backend is Backend.RAY else recovery.actions.log_tail
+    known = collect_evidence(recovery.store, log_tail, recovery.policy, job, plan, now)
+    outcome = outcome_of(job, attempt)
+    return ApiResponse(
+        200, _view(known.diagnosis(recovery.policy, now), job.job_id, attempt, known.unread_logs, outcome)
+    )
+
+
+def _of_driver(desk: Dependencies) -> LogTail:
+    """The end of what a driver wrote, which only the function that reaches the Ray cluster can read."""
+
+    def log_tail(job: Job, submission_id: str, most: int) -> Sequence[str] | str:
+        if desk.ray_logs is None:
+            return "this deployment has no Ray cluster"
+        try:
+            found = desk.ray_logs.read(submission_id, most, None, grows=False)
+        except RayUnreachable as away:
+            return str(away)
+        return [text for _, text in found.lines]
+
+    return log_tail
+
+
+def _view(
+    found: Diagnosis, job_id: str | None, attempt: int | None, unread: Any, outcome: PastDiagnosis | None = None
+) -> dict[str, Any]:
+    lines = dict.fromkeys(Language, "")
+    if outcome is not None:
+        lines = {one: outcome_line(outcome.cause, outcome.where, outcome.held, one) for one in Language}
+    return {
+        **as_document(found),
+        "job_id": job_id,
+        "attempt": attempt,
+        "page": {language.value: report_text(found, language) + lines[language] for language in Language},
+        "unread_logs": {str(rank): why for rank, why in unread.items()},
+        "outcome": None
+        if outcome is None
+        else {
+            "cause": outcome.cause,
+            "where": outcome.where,
+            "held": outcome.held,
+            "english": lines[Language.ENGLISH].strip(),
+            "chinese": lines[Language.CHINESE].strip(),
+        },
+    }
+
+
+ROUTES = (
+    Route(
+        "POST",
+        "/api/v2/diagnoses",
+        make_diagnosis,
+        "What failed, where, and how sure that is",
+        {200: "Diagnosis"},
+        takes="CaseWanted",
+        needs_body=True,
+        refuses=(404,),
+    ),
+)

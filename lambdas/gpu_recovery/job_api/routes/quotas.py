@@ -1,0 +1,73 @@
+"""The limits of users: how many instances each may use at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpu_recovery.auth.roles import Role
+from gpu_recovery.core.queue.quota import LimitsInvalid, QuotaLimits, parse_limits
+from gpu_recovery.job_api.dependencies import Dependencies
+from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route
+from gpu_recovery.job_api.response import ApiError, ApiResponse
+from gpu_recovery.ports.errors import StaleRecord
+from gpu_recovery.wire.json_body import object_of
+
+
+def read_quotas(desk: Dependencies, request: Request) -> ApiResponse:
+    """The limits, and the revision that whoever changes them must name."""
+    document, revision = desk.recovery.store.load_limits()
+    return _answer(parse_limits(document), revision)
+
+
+def write_quotas(desk: Dependencies, request: Request) -> ApiResponse:
+    """The limits as they were given, if nobody has changed them since the revision that the caller has read."""
+    read = _revision(request)
+    asked = object_of(request.text())
+    if set(asked) - {"limits", "revision"} or "limits" not in asked:
+        raise ApiError(422, "bad_limits", "Not limits", "must be an object with the one field limits", "body")
+    try:
+        limits = parse_limits(asked["limits"])
+    except LimitsInvalid as error:
+        raise ApiError(422, "bad_limits", "Not limits", error.detail, error.field) from error
+    try:
+        revision = desk.recovery.store.save_limits(limits.document(), read)
+    except StaleRecord as error:
+        detail = f"{error}; read them again, and change what you find"
+        raise ApiError(412, "changed_meanwhile", "Changed meanwhile", detail, "If-Match") from error
+    desk.recovery.actions.poke_scheduler(f"#limits/{revision}")
+    desk.log.info("limits_changed", extra={"by": request.caller.name, "revision": revision})
+    return _answer(limits, revision)
+
+
+def _answer(limits: QuotaLimits, revision: int) -> ApiResponse:
+    body: dict[str, Any] = {"limits": limits.document(), "revision": revision}
+    return ApiResponse(200, body, {"ETag": f'"{revision}"'})
+
+
+def _revision(request: Request) -> int:
+    text = request.headers.get("if-match")
+    if text is None:
+        detail = "send the revision that you have read as If-Match, so that nobody's change is lost"
+        raise ApiError(428, "if_match_needed", "If-Match is needed", detail, "If-Match")
+    bare = text.strip().removeprefix('"').removesuffix('"')
+    if not (bare.isascii() and bare.isdecimal()) or len(bare) > 9:
+        raise ApiError(400, "bad_if_match", "Bad If-Match", "must be the revision that you have read", "If-Match")
+    return int(bare)
+
+
+_IF_MATCH = (Parameter("If-Match", "the revision that was read", TEXT, where="header", required=True),)
+ROUTES = (
+    Route("GET", "/api/v2/quotas", read_quotas, "The limits of users", {200: "Quotas"}),
+    Route(
+        "PUT",
+        "/api/v2/quotas",
+        write_quotas,
+        "Change the limits of users",
+        {200: "Quotas"},
+        Role.OPERATOR,
+        _IF_MATCH,
+        "LimitsWanted",
+        needs_body=True,
+        refuses=(412, 413, 422, 428),
+    ),
+)

@@ -1,0 +1,440 @@
+"""The shapes of what is sent and answered, as openapi.json describes them (OpenAPI 3.0.3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpu_recovery.auth.roles import Role
+from gpu_recovery.auth.tokens import LIFETIME_S_MAX, LIFETIME_S_MIN, NOTE_MAX
+from gpu_recovery.core.diagnosis.taxonomy import Cause, Probe, Remedy, ScopeKind
+from gpu_recovery.core.gpu_lock import HOLDER, LEASE_S, LEASE_S_MAX, LEASE_S_MIN, OWNER
+from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.job.record import JobStatus, Origin
+from gpu_recovery.core.job.spec import (
+    FAMILY,
+    GROUP,
+    IMAGE,
+    NAME,
+    NNODES_MAX,
+    RESOURCE_MAX,
+    SUSPEND_GRACE_S,
+    SUSPEND_GRACE_S_MAX,
+    Backend,
+)
+from gpu_recovery.core.queue.priority import Priority
+from gpu_recovery.core.queue.quota import ANY
+from gpu_recovery.core.queue.snapshot import RejectionKind
+from gpu_recovery.core.task import FailureKind
+from gpu_recovery.job_api.redrive import DeadLetterQueue
+from gpu_recovery.wire.attempts import AttemptStatus
+from gpu_recovery.wire.json_body import BECAUSE_CHARACTERS_MAX
+
+Schema = dict[str, Any]
+TEXT: Schema = {"type": "string"}
+INTEGER: Schema = {"type": "integer"}
+BOOLEAN: Schema = {"type": "boolean"}
+TIME: Schema = {"type": "string", "format": "date-time"}
+ANYTHING: Schema = {"type": "object"}
+
+
+def ref(name: str) -> Schema:
+    """The schema of this name."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def none_or(schema: Schema) -> Schema:
+    """The schema, or null."""
+    return {"nullable": True, "allOf": [schema]} if "$ref" in schema else {**schema, "nullable": True}
+
+
+def list_of(schema: Schema) -> Schema:
+    """A list."""
+    return {"type": "array", "items": schema}
+
+
+def by_name(schema: Schema) -> Schema:
+    """An object with names of its own."""
+    return {"type": "object", "additionalProperties": schema}
+
+
+def one_of(words: Any) -> Schema:
+    """A word of an enum."""
+    return {"type": "string", "enum": [one.value for one in words]}
+
+
+def between(least: int, most: int, **more: Any) -> Schema:
+    """A whole number."""
+    return {"type": "integer", "minimum": least, "maximum": most, **more}
+
+
+def text_like(pattern: str) -> Schema:
+    """A text of a form."""
+    return {"type": "string", "pattern": f"^({pattern})$"}
+
+
+def response_object(**properties: Schema) -> Schema:
+    """An answer's object: every property is always there, and later releases may add some."""
+    return {"type": "object", "properties": properties, "required": sorted(properties)}
+
+
+def request_object(needed: tuple[str, ...] = (), /, **properties: Schema) -> Schema:
+    """A request's object: nothing else may be in it."""
+    made: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    return {**made, "required": list(needed)} if needed else made
+
+
+PRIORITY: Schema = {"type": "string", "enum": [one.name for one in Priority]}
+_ANY_PRIORITY: Schema = {
+    "oneOf": [PRIORITY, {"type": "integer", "enum": [one.value for one in Priority]}],
+    "default": Priority.NORMAL.name,
+}
+_CONCLUSION = response_object(
+    attempt=INTEGER,
+    cause=one_of(Cause),
+    where=TEXT,
+    instances=list_of(TEXT),
+    remedy=one_of(Remedy),
+    confidence=between(0, 100),
+    decided=BOOLEAN,
+    sentence=TEXT,
+)
+_SCOPE = response_object(kind=one_of(ScopeKind), names=list_of(TEXT))
+_EACH_PRIORITY: Schema = {"type": "string", "enum": [*PRIORITY["enum"], ANY]}
+_LINE: Schema = {"type": "string", "maxLength": BECAUSE_CHARACTERS_MAX}
+_TEXT_255: Schema = {"type": "string", "maxLength": 255}
+_LIFE = {"expires_in_s": between(LIFETIME_S_MIN, LIFETIME_S_MAX), "note": {"type": "string", "maxLength": NOTE_MAX}}
+_JOB_SPEC = request_object(
+    ("workload", "nnodes", "n_gpus_per_node"),
+    workload=text_like(NAME.pattern),
+    nnodes=between(1, NNODES_MAX),
+    n_gpus_per_node=between(1, 16),
+    task_definition=none_or(text_like(FAMILY.pattern)),
+    container=none_or(_TEXT_255),
+    command=none_or(list_of(TEXT)),
+    env=none_or(by_name(TEXT)),
+    user=none_or(_TEXT_255),
+    attempts_max=none_or(between(1, 20)),
+    max_runtime_s=none_or(between(60, 7_776_000)),
+    priority=_ANY_PRIORITY,
+    group=none_or(text_like(GROUP.pattern)),
+    suspend_grace_s=none_or(between(1, SUSPEND_GRACE_S_MAX, default=SUSPEND_GRACE_S)),
+    checkpoint_dir=none_or({"type": "string", "maxLength": 255}),
+    backend=one_of(Backend),
+    entrypoint=none_or(TEXT),
+    runtime_env=none_or(ANYTHING),
+    entrypoint_resources=none_or(by_name(between(1, RESOURCE_MAX))),
+    image=none_or(text_like(IMAGE.pattern)),
+)
+_SUMMARY: dict[str, Schema] = {
+    "job_id": TEXT,
+    "status": one_of(JobStatus),
+    "reason": TEXT,
+    "attempt": INTEGER,
+    "attempts_counted": INTEGER,
+    "attempts_max": INTEGER,
+    "workload": TEXT,
+    "user": TEXT,
+    "group": TEXT,
+    "priority": PRIORITY,
+    "asked_priority": PRIORITY,
+    "backend": one_of(Backend),
+    "nnodes": INTEGER,
+    "n_gpus_per_node": INTEGER,
+    "task_definition": TEXT,
+    "origin": one_of(Origin),
+    "instances": list_of(TEXT),
+    "repairing": list_of(TEXT),
+    "queued_at": TIME,
+    "status_at": TIME,
+    "deadline_at": none_or(TIME),
+    "incident_id": none_or(TEXT),
+    "held": BOOLEAN,
+    "short_of": none_or(TEXT),
+    "next_run_at": none_or(TIME),
+}
+_ATTEMPT = {
+    **response_object(
+        attempt=INTEGER,
+        attempt_id=TEXT,
+        status=one_of(AttemptStatus),
+        started_at=none_or(TIME),
+        ended_at=none_or(TIME),
+        exit_code=none_or(INTEGER),
+        failure_kind=none_or(one_of(FailureKind)),
+        message=none_or(TEXT),
+        counted=none_or(BOOLEAN),
+    ),
+}
+_ATTEMPT["properties"] |= {"instances": list_of(TEXT), "submission_id": TEXT}
+_FAILURE = response_object(
+    rank=INTEGER,
+    instance_id=TEXT,
+    at=TIME,
+    kind=TEXT,
+    exit_code=none_or(INTEGER),
+    sentence=TEXT,
+)
+_FORESIGHT = response_object(
+    would_start=BOOLEAN,
+    instances=list_of(TEXT),
+    short_of=none_or(one_of(RejectionKind)),
+    sentence=TEXT,
+    position=none_or(INTEGER),
+    blockers=list_of(TEXT),
+    earliest_at=none_or(TIME),
+    would_suspend=list_of(TEXT),
+)
+_QUEUE = response_object(
+    waiting=list_of(
+        response_object(
+            job_id=TEXT,
+            user=TEXT,
+            priority=PRIORITY,
+            asked_priority=PRIORITY,
+            group=TEXT,
+            nodes=INTEGER,
+            gpus=INTEGER,
+            status=none_or(one_of(JobStatus)),
+            queued_at=TIME,
+            position=none_or(INTEGER),
+            short_of=none_or(TEXT),
+            sentence=TEXT,
+            earliest_at=none_or(TIME),
+        )
+    ),
+    running=list_of(
+        response_object(
+            job_id=TEXT,
+            user=TEXT,
+            priority=PRIORITY,
+            group=TEXT,
+            nodes=INTEGER,
+            gpus=INTEGER,
+            since=TIME,
+            ends_at=none_or(TIME),
+            can_suspend=BOOLEAN,
+        )
+    ),
+    quotas=list_of(
+        response_object(user=TEXT, priority=_EACH_PRIORITY, group=TEXT, used=INTEGER, limit=none_or(INTEGER))
+    ),
+    reservations=list_of(response_object(job_id=TEXT, group=TEXT, hosts=list_of(TEXT), at=none_or(TIME))),
+    next_cursor=none_or(TEXT),
+    unreadable=list_of(TEXT),
+)
+_OUTCOME = response_object(cause=one_of(Cause), where=TEXT, held=none_or(BOOLEAN), english=TEXT, chinese=TEXT)
+_INSTANCE: dict[str, Schema] = {
+    "instance_id": TEXT,
+    "status": one_of(InstanceStatus),
+    "reason": TEXT,
+    "agent_connected": BOOLEAN,
+    "ecs_status": TEXT,
+    "container_instance_id": TEXT,
+    "gpus": INTEGER,
+    "claims": by_name(INTEGER),
+    "reserved_for": none_or(TEXT),
+    "boot_id": none_or(TEXT),
+    "booted_at": none_or(TIME),
+    "epoch": INTEGER,
+    "status_at": TIME,
+    "deadline_at": none_or(TIME),
+    "incident_id": none_or(TEXT),
+    "drained": BOOLEAN,
+    "availability_zone": TEXT,
+    "silent_since": none_or(TIME),
+    "suspicion": none_or(TEXT),
+    "health": by_name(ANYTHING),
+    "departure": none_or(ANYTHING),
+    "need": none_or(ANYTHING),
+    "held": none_or(ANYTHING),
+    "lemon": response_object(score=INTEGER, made_of=none_or(TEXT), signals=by_name(INTEGER)),
+}
+_TOKEN: dict[str, Schema] = {
+    "live": BOOLEAN,
+    "issued_at": TIME,
+    "expires_at": TIME,
+    "revoked_at": none_or(TIME),
+    "issued_by": TEXT,
+    "note": TEXT,
+}
+_NODE_TOKEN: dict[str, Schema] = {"token_id": TEXT, "instance_id": TEXT, **_TOKEN}
+_USER_TOKEN: dict[str, Schema] = {"id": TEXT, "user": TEXT, "role": one_of(Role), **_TOKEN}
+_LIMIT = none_or({"type": "integer", "minimum": 1})
+_LIMITS: dict[str, Schema] = {
+    "instances": none_or(by_name({"type": "integer", "minimum": 0})),
+    "max_running_jobs": _LIMIT,
+    "max_running_jobs_per_user": _LIMIT,
+}
+_LOCK_OF: dict[str, Schema] = {"job_id": _TEXT_255, "owner": text_like(OWNER.pattern)}
+_LEASE: Schema = none_or(between(LEASE_S_MIN, LEASE_S_MAX, default=LEASE_S))
+_FENCE: Schema = between(1, 2**53 - 1)
+_LETTER = response_object(
+    queue=one_of(DeadLetterQueue), message_id=TEXT, **{"for": none_or(TEXT)}, kept_because=none_or(TEXT)
+)
+
+SCHEMAS: dict[str, Schema] = {
+    "Problem": {
+        "type": "object",
+        "required": ["type", "title", "status", "detail", "code"],
+        "properties": {
+            "type": TEXT,
+            "title": TEXT,
+            "status": INTEGER,
+            "detail": TEXT,
+            "code": TEXT,
+            "field": TEXT,
+            "job_id": TEXT,
+            "retry_after_s": INTEGER,
+            "lock": ANYTHING,
+            "errors": list_of(response_object(field=TEXT, detail=TEXT)),
+        },
+    },
+    "JobSpec": _JOB_SPEC,
+    "JobSummary": response_object(**_SUMMARY),
+    "Jobs": response_object(jobs=list_of(ref("JobSummary")), next_cursor=none_or(TEXT), unreadable=list_of(TEXT)),
+    "Job": response_object(
+        **_SUMMARY,
+        container=TEXT,
+        command=list_of(TEXT),
+        entrypoint=TEXT,
+        image=none_or(TEXT),
+        max_runtime_s=none_or(INTEGER),
+        suspend_grace_s=INTEGER,
+        checkpoint_dir=TEXT,
+        suspended_for=none_or(TEXT),
+        suspended_at=none_or(TIME),
+        ran_s=INTEGER,
+        attempts_uncounted=by_name(INTEGER),
+        diagnosis=none_or(_CONCLUSION),
+        failure=none_or(_FAILURE),
+        history=list_of(ref("Decision")),
+        attempts=list_of(ref("Attempt")),
+        records=none_or(TEXT),
+    ),
+    "Decision": response_object(
+        at=TIME,
+        **{"from": none_or(TEXT)},
+        to=TEXT,
+        event=TEXT,
+        attempt=INTEGER,
+        reason=TEXT,
+    ),
+    "Attempt": _ATTEMPT,
+    "Foresight": _FORESIGHT,
+    "JobOrForesight": {"anyOf": [ref("Job"), ref("Foresight")]},
+    "Explanation": response_object(
+        job_id=TEXT,
+        status=one_of(JobStatus),
+        reason=TEXT,
+        pending=none_or(ref("Foresight")),
+        decisions=list_of(ref("Decision")),
+    ),
+    "LogLines": response_object(
+        job_id=TEXT,
+        attempt=INTEGER,
+        rank=INTEGER,
+        lines=list_of(response_object(at=none_or(TIME), text=TEXT)),
+        next_cursor=none_or(TEXT),
+    ),
+    "CaseWanted": request_object(
+        job_id=TEXT,
+        attempt=INTEGER,
+        reports=list_of(ANYTHING),
+        workers=list_of(ANYTHING),
+        at_s={"type": "number"},
+    ),
+    "Finding": response_object(
+        row=TEXT,
+        cause=none_or(TEXT),
+        weight={"type": "number"},
+        follows=BOOLEAN,
+        english=TEXT,
+        chinese=TEXT,
+        evidence=list_of(TEXT),
+    ),
+    "Diagnosis": response_object(
+        job_id=none_or(TEXT),
+        attempt=none_or(INTEGER),
+        cause=one_of(Cause),
+        scope=_SCOPE,
+        remedy=one_of(Remedy),
+        confidence={"type": "number"},
+        decided=BOOLEAN,
+        evidence=list_of(TEXT),
+        findings=list_of(ref("Finding")),
+        rivals=list_of(
+            response_object(
+                cause=one_of(Cause),
+                scope=_SCOPE,
+                confidence={"type": "number"},
+                follows=BOOLEAN,
+                evidence=list_of(TEXT),
+            )
+        ),
+        next_probe=none_or(one_of(Probe)),
+        said=list_of(ref("Finding")),
+        more=response_object(evidence=INTEGER, findings=INTEGER, said=INTEGER),
+        version=TEXT,
+        page=response_object(en=TEXT, zh=TEXT),
+        unread_logs=by_name(TEXT),
+        outcome=none_or(_OUTCOME),
+    ),
+    "Queue": _QUEUE,
+    "Quotas": response_object(limits=response_object(**_LIMITS), revision=INTEGER),
+    "LimitsWanted": request_object(("limits",), limits=request_object(**_LIMITS)),
+    "InstanceSummary": response_object(**_INSTANCE),
+    "Instances": response_object(
+        instances=list_of(ref("InstanceSummary")), next_cursor=none_or(TEXT), unreadable=list_of(TEXT)
+    ),
+    "Instance": {
+        **response_object(**_INSTANCE, history=list_of(ref("Decision"))),
+        "description": "heartbeat is there when one instance is read",
+    },
+    "Because": request_object(because=none_or(_LINE)),
+    "Why": request_object(("because",), because=_LINE),
+    "TokenWish": request_object(**_LIFE),
+    "NodeToken": response_object(**_NODE_TOKEN),
+    "NewNodeToken": response_object(token=TEXT, **_NODE_TOKEN),
+    "NodeTokens": response_object(instance_id=TEXT, tokens=list_of(ref("NodeToken"))),
+    "UserTokenWish": request_object(role=one_of(Role), **_LIFE),
+    "UserToken": response_object(**_USER_TOKEN),
+    "NewUserToken": response_object(token=TEXT, **_USER_TOKEN),
+    "UserTokens": response_object(user=TEXT, tokens=list_of(ref("UserToken"))),
+    "Fleet": response_object(
+        gpu_instances=INTEGER,
+        observe_only=BOOLEAN,
+        replace=BOOLEAN,
+        repairing=list_of(TEXT),
+        repairs_at_once_max=INTEGER,
+        breaker=ANYTHING,
+        deaf=none_or(ANYTHING),
+        pause=none_or(ANYTHING),
+        held=list_of(ANYTHING),
+        for_a_person=list_of(ANYTHING),
+        unreadable=list_of(TEXT),
+    ),
+    "DeadLetters": response_object(
+        queues=list_of(response_object(queue=one_of(DeadLetterQueue), letters=INTEGER, shown=list_of(_LETTER)))
+    ),
+    "Redriven": response_object(letters=list_of(_LETTER), left=by_name(INTEGER), stopped_because=none_or(TEXT)),
+    "Lock": response_object(
+        job_id=TEXT,
+        name=TEXT,
+        owner=none_or(TEXT),
+        token=INTEGER,
+        instance_id=none_or(TEXT),
+        acquired_at=none_or(TIME),
+        expires_at=none_or(TIME),
+        has_ended=BOOLEAN,
+    ),
+    "LockWish": request_object(
+        ("job_id", "owner"),
+        **_LOCK_OF,
+        holder=none_or(text_like(HOLDER.pattern)),
+        rank=none_or(between(0, 1_000_000)),
+        lease_s=_LEASE,
+    ),
+    "LockRenewal": request_object(("job_id", "owner", "token"), **_LOCK_OF, token=_FENCE, lease_s=_LEASE),
+    "LockReturn": request_object(("job_id", "owner", "token"), **_LOCK_OF, token=_FENCE),
+    "OpenApi": ANYTHING,
+}

@@ -1,0 +1,1 @@
+"""The node API: heartbeats, reports of agents and reports of training programs."""

@@ -1,0 +1,1 @@
+"""Interfaces that the loop needs: store, actions, decision log, and their errors."""

@@ -1,0 +1,70 @@
+"""What is known about a LOST job: heartbeats since it was lost, and what ECS and EC2 say of its silent instances."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpu_recovery.core import events
+from gpu_recovery.core.attempt import AttemptProgress
+from gpu_recovery.core.health_signals import Ec2InstanceState, HealthStatus
+from gpu_recovery.core.heartbeat import RankHeartbeat, running_log_id
+from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.liveness import is_fresh
+from gpu_recovery.ports.values import Ec2InstanceStatus
+from gpu_recovery.recovery import Recovery
+
+
+def contact_restored_events(recovery: Recovery, job: Job, progress: AttemptProgress | None) -> events.RankHeard | None:
+    """What a LOST job was never told: the rank on a silent instance has been heard of since, or has ended."""
+    now = recovery.clock()
+    ended = progress.stopped if progress is not None else frozenset()
+    for instance_id in job.silent:
+        if job.instances.index(instance_id) in ended:
+            return events.RankHeard(at=now, attempt=job.attempt, instance_id=instance_id)
+    for instance_id, beat in recovery.store.load_heartbeats(job.silent).items():
+        rank = beat.ranks.get(str(running_log_id(job.job_id, job.attempt, job.instances.index(instance_id))))
+        if rank is not None and is_fresh(rank.seen_at, now, recovery.policy) and _is_later(job, instance_id, rank):
+            return events.RankHeard(at=rank.seen_at, attempt=job.attempt, instance_id=instance_id)
+    return None
+
+
+def _is_later(job: Job, instance_id: str, rank: RankHeartbeat) -> bool:
+    """Whether the rank was seen after the silence that the job knows of."""
+    return instance_id not in job.heard or rank.seen_at > job.heard[instance_id]
+
+
+def evidence_of_death(recovery: Recovery, job: Job) -> tuple[Mapping[str, str], tuple[str, ...], str]:
+    """Of a LOST job's silent instances: those that ECS or EC2 finds dead, with their words; of these the ones of which
+    only the agent of ECS is not connected; and why no silence counts, "" if it does."""
+    fleet = recovery.store.load_fleet()
+    statuses = recovery.actions.describe_ec2_status(job.silent)
+    beats, now = recovery.store.load_heartbeats(job.silent), recovery.clock()
+    dead: dict[str, str] = {}
+    unsure: list[str] = []
+    for instance_id in job.silent:
+        words = _ec2_findings(statuses.get(instance_id))
+        record = recovery.store.load_instance(instance_id)
+        if record is None or record.status is InstanceStatus.GONE:
+            words.append("it has left the cluster")
+        elif instance_id in beats and is_fresh(beats[instance_id].seen_at, now, recovery.policy):
+            pass  # the machine reports, if not this rank: it is alive
+        elif not _is_connected(recovery, record):
+            unsure += [] if words else [instance_id]
+            words.append("the agent of ECS is not connected")
+        if words:
+            dead[instance_id] = " and ".join(words)
+    return dead, tuple(unsure), fleet.deaf.sentence if fleet.deaf is not None else ""
+
+
+def _ec2_findings(status: Ec2InstanceStatus | None) -> list[str]:
+    if status is None:
+        return []
+    state = [] if status.state is Ec2InstanceState.RUNNING else [f"EC2 shows it {status.state}"]
+    impaired = [f"{word.kind} is {word.status}" for word in status.health if word.status is HealthStatus.IMPAIRED]
+    return state + impaired
+
+
+def _is_connected(recovery: Recovery, record: Instance) -> bool:
+    described = recovery.actions.describe_instance(record.container_instance_id)
+    return described is not None and described[1].agent_connected

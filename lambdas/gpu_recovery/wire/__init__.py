@@ -1,0 +1,1 @@
+"""JSON shapes of records as API clients see them."""

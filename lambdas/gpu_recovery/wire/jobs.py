@@ -1,0 +1,99 @@
+"""Jobs as clients of the API see them. Field names follow seeds 003 and 004 where those name a field."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
+from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.queue.priority import effective
+from gpu_recovery.wire.json_body import history_view, time_text
+
+
+def job_id(workload: str, prefix: str, now: datetime, random: str) -> str:
+    """A new job's id: `<prefix><workload>-<yyyymmdd>-<hhmmss>-<4 hex>`."""
+    return f"{prefix}{workload}-{now.astimezone(UTC):%Y%m%d-%H%M%S}-{random}"
+
+
+def records_of(job_id: str) -> str:
+    """The prefix of what is recorded of a job in S3; an id of a person's may hold any character."""
+    return f"jobs/{quote(job_id, safe='')}/"
+
+
+def job_summary(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
+    """A job in a listing."""
+    return {
+        "job_id": job.job_id,
+        "status": job.status.value,
+        "reason": job.reason,
+        "attempt": job.attempt,
+        "attempts_counted": job.attempts_counted,
+        "attempts_max": job.attempts_max(policy),
+        "workload": job.spec.workload,
+        "user": job.spec.user,
+        "group": job.spec.group,
+        "priority": effective(job.spec.priority, job.ran_s, policy).name,
+        "asked_priority": job.spec.priority.name,
+        "backend": job.spec.backend.value,
+        "nnodes": job.spec.nnodes,
+        "n_gpus_per_node": job.spec.gpus_per_node,
+        "task_definition": job.spec.task_definition,
+        "origin": job.origin.value,
+        "instances": list(job.instances),
+        "repairing": list(job.repairing),
+        "queued_at": time_text(job.queued_at),
+        "status_at": time_text(job.status_at),
+        "deadline_at": time_text(job.deadline_at),
+        "incident_id": job.incident_id,
+        "held": job.held,
+        "short_of": job.short_of or None,
+        "next_run_at": time_text(job.next_run_at),
+    }
+
+
+def diagnosis_result_view(conclusion: DiagnosisResult) -> dict[str, Any]:
+    """What the diagnosis of an attempt came to; its confidence in percent."""
+    return {
+        "attempt": conclusion.attempt,
+        "cause": conclusion.cause,
+        "where": conclusion.where,
+        "instances": list(conclusion.instances),
+        "remedy": conclusion.remedy,
+        "confidence": conclusion.confidence,
+        "decided": conclusion.decided,
+        "sentence": conclusion.sentence,
+    }
+
+
+def job_view(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
+    """A job by itself: its summary, what failed, what it runs, and every decision with its reason."""
+    failure = job.failure
+    return {
+        **job_summary(job, policy),
+        "container": job.spec.container,
+        "command": list(job.spec.command),
+        "entrypoint": job.spec.entrypoint,
+        "image": job.spec.image or None,
+        "max_runtime_s": job.spec.max_runtime_s,
+        "suspend_grace_s": job.spec.suspend_grace_s,
+        "checkpoint_dir": job.spec.checkpoint_dir,
+        "suspended_for": job.suspended_for or None,
+        "suspended_at": time_text(job.suspended_at),
+        "ran_s": job.ran_s,
+        "attempts_uncounted": dict(job.attempts_uncounted),
+        "diagnosis": None if job.conclusion is None else diagnosis_result_view(job.conclusion),
+        "failure": None
+        if failure is None
+        else {
+            "rank": failure.rank,
+            "instance_id": failure.instance_id,
+            "at": time_text(failure.at),
+            "kind": failure.ending.kind.value,
+            "exit_code": failure.ending.exit_code,
+            "sentence": failure.ending.sentence,
+        },
+        "history": [history_view(entry) for entry in job.history],
+    }

@@ -1,0 +1,226 @@
+"""The AWS wire from botocore's own models: HTTP bytes -> operation and parameters -> answer -> HTTP bytes.
+
+ECS speaks JSON 1.1, EC2 and Auto Scaling their dialects of the query protocol with XML answers. What comes in and what
+goes out are both checked against the service model, so a misspelt member is an error the first time it is sent, whoever
+misspelt it.
+"""
+
+import json
+import traceback
+from collections.abc import Callable
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qsl
+from xml.sax.saxutils import escape
+
+import botocore.session
+from botocore import xform_name
+from botocore.model import OperationModel, Shape
+from botocore.validate import ParamValidator
+
+from sandbox.cluster.model.cluster import AwsApiError
+
+JSON_1_1 = "application/x-amz-json-1.1"
+EC2_NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
+AUTO_SCALING_NAMESPACE = "http://autoscaling.amazonaws.com/doc/2011-01-01/"
+_session = botocore.session.get_session()
+_models = {name: _session.get_service_model(name) for name in ("ecs", "ec2", "autoscaling")}
+_target_prefix = _models["ecs"].metadata["targetPrefix"]
+
+
+def _check(shape: Shape | None, value: Any, what: str, error: Callable[[str], AwsApiError]) -> None:
+    if shape is None:
+        return
+    report = ParamValidator().validate(value, shape)
+    if report.has_errors():
+        raise error(f"{what}: {report.generate_report()}")
+
+
+def to_json(shape: Any, value: Any) -> Any:
+    """An answer as JSON 1.1 has it: timestamps are epoch seconds, absent members are left out."""
+    if shape.type_name == "structure":
+        return {k: to_json(shape.members[k], v) for k, v in value.items() if v is not None}
+    if shape.type_name == "list":
+        return [to_json(shape.member, item) for item in value]
+    if shape.type_name == "map":
+        return {key: to_json(shape.value, item) for key, item in value.items()}
+    return value.timestamp() if isinstance(value, datetime) else value
+
+
+def _query_name(name: str, shape: Shape) -> str:
+    text: str = shape.serialization.get("queryName") or shape.serialization.get("name") or name
+    return text[0].upper() + text[1:]
+
+
+def from_query(shape: Any, fields: dict[str, str], prefix: str = "") -> Any:
+    """Flat EC2 fields (`Filter.1.Value.2`) as nested parameters; None where there is nothing."""
+    if shape.type_name == "structure":
+        dot = f"{prefix}." if prefix else ""
+        members = {
+            name: from_query(member, fields, dot + _query_name(name, member)) for name, member in shape.members.items()
+        }
+        return {name: value for name, value in members.items() if value is not None} or None
+    if shape.type_name == "list":
+        found: list[Any] = []
+        while (item := from_query(shape.member, fields, f"{prefix}.{len(found) + 1}")) is not None:
+            found.append(item)
+        return found or None
+    text = fields.get(prefix)
+    if text is None:
+        return None
+    if shape.type_name == "boolean":
+        return text == "true"
+    return int(text) if shape.type_name in {"integer", "long"} else text
+
+
+def to_xml(shape: Any, value: Any, name: str) -> str:
+    if shape.type_name == "structure":
+        inner = "".join(
+            to_xml(shape.members[k], v, shape.members[k].serialization.get("name", k))
+            for k, v in value.items()
+            if v is not None
+        )
+    elif shape.type_name == "list":
+        inner = "".join(to_xml(shape.member, item, shape.member.serialization.get("name", "item")) for item in value)
+    elif isinstance(value, bool):
+        inner = str(value).lower()
+    elif isinstance(value, datetime):
+        inner = value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    else:
+        inner = escape(str(value))
+    return f"<{name}>{inner}</{name}>"
+
+
+class AwsProtocol:
+    """`apis`: for `ecs`, `ec2` and `autoscaling` an object with a method per operation.
+
+    `control` answers the /_sandbox paths.
+    """
+
+    def __init__(self, apis: dict[str, Any], control: Callable[[str, str, dict[str, Any]], Any]) -> None:
+        self._apis, self.control = apis, control
+
+    def _call(self, service: str, model: OperationModel, params: dict[str, Any]) -> Any:
+        codes = {"ecs": "InvalidParameterException", "ec2": "InvalidParameterValue", "autoscaling": "ValidationError"}
+        refused = codes[service]
+        _check(model.input_shape, params, model.name, lambda text: AwsApiError(refused, text))
+        method = getattr(self._apis[service], xform_name(model.name), None)
+        if method is None:
+            message = f"The sandbox does not implement {service}:{model.name}."
+            raise AwsApiError("UnsupportedOperation", message, 501)
+        answer = method(**params)
+        _check(
+            model.output_shape,
+            answer,
+            f"{model.name}, our answer",
+            lambda text: AwsApiError("ServerException", text, 500),
+        )
+        return answer
+
+    def ecs(self, target: str, body: bytes) -> bytes:
+        prefix, _, operation = target.partition(".")
+        if prefix != _target_prefix or operation not in _models["ecs"].operation_names:
+            raise AwsApiError("UnknownOperationException", f"no such target: {target}", 501)
+        model = _models["ecs"].operation_model(operation)
+        answer = self._call("ecs", model, json.loads(body or b"{}"))
+        return json.dumps(to_json(model.output_shape, answer)).encode()
+
+    def ec2(self, body: bytes) -> bytes:
+        operation, inner = self._query("ec2", body, "<return>true</return>")
+        head = f'<{operation}Response xmlns="{EC2_NAMESPACE}"><requestId>sandbox</requestId>'
+        return f"{head}{inner}</{operation}Response>".encode()
+
+    def autoscaling(self, body: bytes) -> bytes:
+        """Only operations without lists: Auto Scaling names their members otherwise than EC2."""
+        operation, inner = self._query("autoscaling", body, "")
+        head = f'<{operation}Response xmlns="{AUTO_SCALING_NAMESPACE}"><{operation}Result>'
+        tail = f"</{operation}Result><ResponseMetadata><RequestId>sandbox</RequestId></ResponseMetadata>"
+        return f"{head}{inner}{tail}</{operation}Response>".encode()
+
+    def _query(self, service: str, body: bytes, nothing: str) -> tuple[str, str]:
+        """The operation and its answer as XML; `nothing` for an operation that has no answer."""
+        fields = dict(parse_qsl(body.decode(), keep_blank_values=True))
+        operation = fields.get("Action", "")
+        if operation not in _models[service].operation_names:
+            raise AwsApiError("InvalidAction", f"The action {operation} is not valid for this web service.")
+        model = _models[service].operation_model(operation)
+        answer = self._call(service, model, from_query(model.input_shape, fields) or {})
+        if model.output_shape is None:
+            return operation, nothing
+        return operation, to_xml(model.output_shape, answer, "x").removeprefix("<x>").removesuffix("</x>")
+
+
+def _ecs_error(error: AwsApiError) -> bytes:
+    return json.dumps({"__type": error.code, "message": error.message} | error.members).encode()
+
+
+def _ec2_error(error: AwsApiError) -> bytes:
+    text = f"<Code>{escape(error.code)}</Code><Message>{escape(error.message)}</Message>"
+    return f"<Response><Errors><Error>{text}</Error></Errors><RequestID>sandbox</RequestID></Response>".encode()
+
+
+def _auto_scaling_error(error: AwsApiError) -> bytes:
+    text = f"<Type>Sender</Type><Code>{escape(error.code)}</Code><Message>{escape(error.message)}</Message>"
+    return f"<ErrorResponse><Error>{text}</Error><RequestId>sandbox</RequestId></ErrorResponse>".encode()
+
+
+def _handler(wire: AwsProtocol) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+        wbufsize = -1  # head and body in one packet
+
+        def do_GET(self) -> None:
+            self._control("GET", b"")
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            target = self.headers.get("X-Amz-Target")
+            if self.path.startswith("/_sandbox/"):
+                self._control("POST", body)
+            elif target is not None:
+                self._answer(JSON_1_1, lambda: wire.ecs(target, body), _ecs_error)
+            elif f"Version={_models['autoscaling'].api_version}".encode() in body.split(b"&"):
+                self._answer("text/xml", lambda: wire.autoscaling(body), _auto_scaling_error)
+            else:
+                self._answer("text/xml", lambda: wire.ec2(body), _ec2_error)
+
+        def _control(self, method: str, body: bytes) -> None:
+            def answer() -> bytes:
+                return json.dumps(wire.control(method, self.path, json.loads(body or b"{}"))).encode()
+
+            self._answer("application/json", answer, _ecs_error)
+
+        def _answer(self, kind: str, work: Callable[[], bytes], refusal: Callable[[AwsApiError], bytes]) -> None:
+            try:
+                status, data = 200, work()
+            except AwsApiError as error:
+                status, data = error.status, refusal(error)
+            except Exception as error:  # answered, so that the caller is not left waiting, and raised
+                traceback.print_exc()
+                self._send(500, kind, refusal(AwsApiError("ServerException", repr(error))))
+                raise
+            self._send(status, kind, data)
+
+        def _send(self, status: int, kind: str, data: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *args: Any) -> None:
+            """No access log: stdout carries one line, the address."""
+
+    return Handler
+
+
+class ProtocolServer(ThreadingHTTPServer):
+    request_queue_size = 512  # the default of 5 makes parallel callers wait for SYN retries
+    daemon_threads = True
+
+
+def server(wire: AwsProtocol, port: int) -> ProtocolServer:
+    """Bound to loopback only. Port 0 takes a free one: see `server_address`."""
+    return ProtocolServer(("127.0.0.1", port), _handler(wire))

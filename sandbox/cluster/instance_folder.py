@@ -1,0 +1,98 @@
+"""An instance's folder: what a container with host access sees of the machine it runs on.
+
+bin/dcgmi, bin/python, bin/python3, bin/gpu-recovery-run       first on the tasks' PATH
+proc/stat, proc/sys/kernel/random/boot_id      HOST_PROC
+dev/kmsg                               kernel messages of this boot, HOST_KMSG
+boot.json                              this boot, for the agent and its wrapper (`aboard`)
+ranks/                                 the files of the ranks, GPUTASKER_RUNNING_TASKS_DIR
+memory/                                what is a container's /dev/shm: notices of suspension, XDG_RUNTIME_DIR
+gpus.json                              read by the fake dcgmi: {"gpus": [uuid…], "faults": {uuid: kind}}
+"""
+
+import json
+import os
+import shlex
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+
+from sandbox.cluster.model.cluster import ModelInstance
+
+DCGMI = Path(__file__).with_name("dcgmi.py")
+INSTANCE = "SANDBOX_INSTANCE"
+"""The variable that names the folder, for `aboard`."""
+BOOT_FILE = "boot.json"
+BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""The node agent's own, and on systems without it (where the cluster runs and the agent does not) the nearest."""
+_PCI = "0000:{:02x}:00"
+_XID_LINES = {
+    "xid79": (
+        "NVRM: Xid (PCI:{pci}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
+        "NVRM: GPU {pci}.0: GPU has fallen off the bus.",
+        "NVRM: Xid (PCI:{pci}): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)",
+    ),
+    "ecc": ("NVRM: Xid (PCI:{pci}): 48, pid='<unknown>', name=<unknown>, DBE (double bit error) ECC Error.",),
+}
+
+
+def pci_address(gpu_index: int) -> str:
+    return _PCI.format(0x10 + 0x0B * gpu_index)
+
+
+class InstanceFolder:
+    def __init__(self, folder: Path, instance: ModelInstance) -> None:
+        self.folder = folder
+        for part in ("bin", "proc/sys/kernel/random", "dev", "ranks", "memory"):
+            (folder / part).mkdir(parents=True, exist_ok=True)
+        python = shlex.quote(sys.executable)  # a script, because a link would lose the virtual environment
+        self._script("dcgmi", f'exec {python} -I -S {shlex.quote(str(DCGMI))} {shlex.quote(str(folder))} "$@"')
+        for name in ("python", "python3"):
+            self._script(name, f'exec {python} "$@"')
+        self._script("gpu-recovery-run", f'exec {python} -m sandbox.cluster.run_on_instance run "$@"')
+        self.boot(instance, instance.booted_at)
+
+    def _script(self, name: str, line: str) -> None:
+        path = self.folder / "bin" / name
+        path.write_text(f"#!/bin/sh\n{line}\n")
+        path.chmod(0o755)
+
+    def boot(self, instance: ModelInstance, now: datetime) -> None:
+        """Write what changes with a boot: its id, its time, an empty kernel log, and the GPUs' health."""
+        proc = self.folder / "proc"
+        (proc / "sys/kernel/random/boot_id").write_text(f"{instance.boot_id}\n")
+        (proc / "stat").write_text(f"cpu  0 0 0 0 0 0 0 0 0 0\nbtime {int(instance.booted_at.timestamp())}\n")
+        (self.folder / "dev/kmsg").write_text("")
+        clocks = {"uptime_s": time.clock_gettime(BOOT_CLOCK), "log_s": time.clock_gettime(time.CLOCK_MONOTONIC)}
+        (self.folder / BOOT_FILE).write_text(json.dumps({"boot_id": instance.boot_id, **clocks}))
+        self.note_gpus(instance)
+        self.kernel_message(instance, now, "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.82.09", 6)
+
+    def note_gpus(self, instance: ModelInstance) -> None:
+        """Replace the file whole: a dcgmi may be reading it."""
+        facts = {"gpus": list(instance.gpus), "faults": {gpu: f.kind for gpu, f in instance.faults.items()}}
+        temporary = self.folder / "gpus.json.new"
+        temporary.write_text(json.dumps(facts))
+        os.replace(temporary, self.folder / "gpus.json")
+
+    def kernel_message(self, instance: ModelInstance, now: datetime, text: str, priority: int = 4) -> None:
+        """Append one record as /dev/kmsg prints it: priority,sequence,microseconds since boot,flags;text."""
+        path = self.folder / "dev/kmsg"
+        sequence = len(path.read_text().splitlines())
+        since_boot_us = int((now - instance.booted_at).total_seconds() * 1e6)
+        with path.open("a") as log:
+            log.write(f"{priority},{sequence},{since_boot_us},-;{text}\n")
+
+    def log_fault(self, instance: ModelInstance, gpu: str, kind: str, now: datetime) -> None:
+        pci = pci_address(instance.gpus.index(gpu))
+        for line in _XID_LINES[kind]:
+            self.kernel_message(instance, now, line.format(pci=pci))
+
+    def environment(self) -> dict[str, str]:
+        return {
+            "HOST_PROC": str(self.folder / "proc"),
+            "HOST_KMSG": str(self.folder / "dev/kmsg"),
+            "GPUTASKER_RUNNING_TASKS_DIR": str(self.folder / "ranks"),
+            INSTANCE: str(self.folder),
+            "XDG_RUNTIME_DIR": str(self.folder / "memory"),
+        }

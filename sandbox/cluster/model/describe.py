@@ -1,0 +1,131 @@
+"""Questions ECS answers about the model: Describe and List of tasks, container instances and the cluster."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from itertools import chain
+from typing import Any
+
+from sandbox.cluster.model.cluster import (
+    AwsApiError,
+    ClusterModel,
+    ContainerInstanceStatus,
+    ModelInstance,
+    Task,
+    TaskStatus,
+)
+from sandbox.cluster.model.placement import predicate
+from sandbox.cluster.model.views import container_instance_view, task_view
+
+
+def describe_tasks(cluster: ClusterModel, request: dict[str, Any], now: datetime) -> dict[str, Any]:
+    """DescribeTasks; an unknown or forgotten id is a MISSING failure."""
+    if len(request["tasks"]) > 100:
+        raise AwsApiError("InvalidParameterException", "Tasks cannot have more than 100 elements")
+    found, failures = [], []
+    for reference in request["tasks"]:
+        task = cluster.find_task(reference, now)
+        if task is None:
+            arn = reference if ":" in reference else cluster.arn("task", f"{cluster.name}/{reference}")
+            failures.append({"arn": arn, "reason": "MISSING"})
+            continue
+        tags = {"tags": task.tags} if "TAGS" in request.get("include", []) else {}
+        found.append(task_view(cluster, task) | tags)
+    return {"tasks": found, "failures": failures}
+
+
+def list_tasks(cluster: ClusterModel, request: dict[str, Any], now: datetime) -> dict[str, Any]:
+    """ListTasks: RUNNING unless `desiredStatus` says otherwise; `startedBy` excludes the other filters."""
+    if "startedBy" in request and {"family", "containerInstance", "serviceName"} & set(request):
+        raise AwsApiError("InvalidParameterException", "startedBy must be the only filter that you use.")
+    where = None
+    if "containerInstance" in request:
+        where = cluster.find_container_instance(request["containerInstance"])
+        if where is None:
+            raise AwsApiError("InvalidParameterException", "The referenced container instance was not found.")
+    desired = request.get("desiredStatus", "RUNNING")
+    if request.get("launchType", "EC2") != "EC2" or "serviceName" in request:
+        return {"taskArns": []}
+    family = request.get("family")
+    arns = [
+        task.arn
+        for task in _candidates(cluster, request, desired, where)
+        if task.desired_status == desired
+        and (task.stopped_at is None or cluster.find_task(task.task_id, now) is not None)
+        and (family is None or task.definition["family"] == family)
+        and (where is None or task.instance_id == where.instance_id)
+    ]
+    return page(arns, request, "taskArns", "maxResults", "nextToken")
+
+
+def _candidates(
+    cluster: ClusterModel, request: dict[str, Any], desired: str, where: ModelInstance | None
+) -> Iterable[Task]:
+    """Where to look for the tasks of a list: what is to run on an instance holds its resources."""
+    if request.get("startedBy") is not None:
+        return cluster.tasks.started_by(request["startedBy"])
+    if desired != TaskStatus.RUNNING:
+        return cluster.tasks.values()
+    if where is not None:
+        return cluster.live_tasks(where)
+    return cluster.tasks.of(chain.from_iterable(host.live for host in cluster.instances.values()))
+
+
+def page(items: list[Any], request: dict[str, Any], member: str, size: str, token: str) -> dict[str, Any]:
+    """One page of a list answer; the token is the position."""
+    text = request.get(token) or "0"
+    if not text.isdigit():
+        raise AwsApiError("InvalidParameterException", "Invalid token.")
+    start = int(text)
+    end = start + (request.get(size) or 100)
+    return {member: items[start:end]} | ({token: str(end)} if end < len(items) else {})
+
+
+def describe_container_instances(cluster: ClusterModel, request: dict[str, Any]) -> dict[str, Any]:
+    if len(request["containerInstances"]) > 100:
+        raise AwsApiError("InvalidParameterException", "instanceIds can have at most 100 items.")
+    found, failures = [], []
+    for reference in request["containerInstances"]:
+        instance = cluster.find_container_instance(reference)
+        if instance is None:
+            arn = reference if ":" in reference else cluster.arn("container-instance", f"{cluster.name}/{reference}")
+            failures.append({"arn": arn, "reason": "MISSING"})
+        else:
+            with_tags = "TAGS" in request.get("include", [])
+            found.append(container_instance_view(cluster, instance, with_tags=with_tags))
+    return {"containerInstances": found, "failures": failures}
+
+
+def list_container_instances(cluster: ClusterModel, request: dict[str, Any]) -> dict[str, Any]:
+    """ListContainerInstances; without `status` everything but INACTIVE."""
+    holds = predicate(request["filter"]) if request.get("filter") else (lambda instance: True)
+    wanted = (
+        {request["status"]}
+        if "status" in request
+        else {ContainerInstanceStatus.ACTIVE, ContainerInstanceStatus.DRAINING}
+    )
+    arns = [i.arn for i in cluster.instances.values() if i.status in wanted and holds(i)]
+    return page(arns, request, "containerInstanceArns", "maxResults", "nextToken")
+
+
+def describe_clusters(cluster: ClusterModel, request: dict[str, Any]) -> dict[str, Any]:
+    names = request.get("clusters") or ["default"]
+    known = {cluster.name, cluster.cluster_arn}
+    live = [task for instance in cluster.instances.values() for task in cluster.live_tasks(instance)]
+    running = sum(task.last_status is TaskStatus.RUNNING for task in live)
+    view = {
+        "clusterArn": cluster.cluster_arn,
+        "clusterName": cluster.name,
+        "status": "ACTIVE",
+        "registeredContainerInstancesCount": sum(
+            instance.status is not ContainerInstanceStatus.INACTIVE for instance in cluster.instances.values()
+        ),
+        "runningTasksCount": running,
+        "pendingTasksCount": len(live) - running,
+        "activeServicesCount": 0,
+    }
+    missing = [
+        {"arn": name if ":" in name else cluster.arn("cluster", name), "reason": "MISSING"}
+        for name in names
+        if name not in known
+    ]
+    return {"clusters": [view] if known & set(names) else [], "failures": missing}

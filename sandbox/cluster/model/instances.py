@@ -1,0 +1,255 @@
+"""Operations on instances: ECS state, the agent's connection, reboot, stop, start, terminate, faults."""
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from sandbox.cluster.model.cluster import (
+    AwsApiError,
+    ClusterModel,
+    ContainerInstanceStatus,
+    CuredBy,
+    Ec2State,
+    EcsStopCode,
+    GpuFault,
+    ModelInstance,
+    OperationResult,
+    ProcessState,
+    RebootBehaviour,
+    StatusCheck,
+)
+from sandbox.cluster.model.events import container_instance_changed, ec2_state_changed
+from sandbox.cluster.model.tasks import Events, finish, report
+from sandbox.cluster.model.views import container_instance_view
+
+MANAGED_TAG = "gpu-recovery:managed"
+INSTANCE_TYPES = {1: "g5.xlarge", 4: "g5.12xlarge", 8: "p4d.24xlarge"}
+CPU_UNITS_PER_GPU, MEMORY_MIB_PER_GPU = 12 * 1024, 144_000
+FIRST_ADDRESS = 11  # 127.0.0.11 and up: loopback addresses that Linux lets a process bind
+
+
+def launch(cluster: ClusterModel, gpus: int, now: datetime, tags: dict[str, str] | None = None) -> OperationResult:
+    """A new machine whose agent has just registered. The result is `{"instance_id": …}`."""
+    index = len(cluster.instances)
+    instance_id = f"i-{cluster.ids.hex('instance', 17)}"
+    instance = ModelInstance(
+        instance_id=instance_id,
+        arn=cluster.arn("container-instance", f"{cluster.name}/{cluster.ids.hex('container-instance')}"),
+        gpus=tuple(f"GPU-{cluster.ids.uuid('gpu')}" for _ in range(gpus)),
+        cpu=CPU_UNITS_PER_GPU * max(gpus, 1),
+        memory=MEMORY_MIB_PER_GPU * max(gpus, 1),
+        private_ip=f"127.0.{index // 200}.{FIRST_ADDRESS + index % 200}",
+        availability_zone=f"{cluster.region}{cluster.zones[index % len(cluster.zones)]}",
+        instance_type=INSTANCE_TYPES.get(gpus, "p4d.24xlarge"),
+        tags={MANAGED_TAG: "true", "Name": f"gpu-{index}"} if tags is None else tags,
+        boot_id=cluster.ids.uuid("boot"),
+        booted_at=now,
+        launched_at=now,
+        registered_at=now,
+        updated_at=now,
+    )
+    cluster.instances[instance_id] = instance
+    event = container_instance_changed(cluster, instance, now, is_new=True)
+    return OperationResult({"instance_id": instance_id}, [event])
+
+
+def announce(cluster: ClusterModel, now: datetime) -> OperationResult:
+    """Every connected agent registers again: an ACTIVE event each, for rules deployed after the first one."""
+    connected = [i for i in cluster.instances.values() if i.agent_connected]
+    return OperationResult({}, [container_instance_changed(cluster, instance, now) for instance in connected])
+
+
+def find_instances(cluster: ClusterModel, instance_ids: list[str]) -> list[ModelInstance]:
+    missing = [instance_id for instance_id in instance_ids if instance_id not in cluster.instances]
+    if missing:
+        raise AwsApiError("InvalidInstanceID.NotFound", f"The instance ID '{missing[0]}' does not exist")
+    return [cluster.instances[instance_id] for instance_id in instance_ids]
+
+
+def update_container_instances_state(cluster: ClusterModel, request: dict[str, Any], now: datetime) -> OperationResult:
+    """UpdateContainerInstancesState to ACTIVE or DRAINING. The tasks on it are untouched."""
+    if len(request["containerInstances"]) > 10:
+        raise AwsApiError("InvalidParameterException", "instanceIds can have at most 10 items.")
+    if request["status"] not in {ContainerInstanceStatus.ACTIVE, ContainerInstanceStatus.DRAINING}:
+        raise AwsApiError("InvalidParameterException", "Container instances status should be one of [ACTIVE, DRAINING]")
+    found, failures, events = [], [], []
+    for reference in request["containerInstances"]:
+        instance = cluster.find_container_instance(reference)
+        if instance is None or instance.status is ContainerInstanceStatus.INACTIVE:
+            arn = reference if ":" in reference else cluster.arn("container-instance", f"{cluster.name}/{reference}")
+            failures.append({"arn": arn, "reason": "MISSING" if instance is None else "INACTIVE"})
+            continue
+        if instance.status != request["status"]:
+            instance.status = ContainerInstanceStatus(request["status"])
+            events.append(container_instance_changed(cluster, instance, now))
+        found.append(container_instance_view(cluster, instance))
+    return OperationResult({"containerInstances": found, "failures": failures}, events)
+
+
+def deregister(cluster: ClusterModel, reference: str, *, force: bool, now: datetime) -> OperationResult:
+    """DeregisterContainerInstance. Forced, ECS gives its tasks up; their processes go on (orphans)."""
+    instance = cluster.find_container_instance(reference)
+    if instance is None or instance.status is ContainerInstanceStatus.INACTIVE:
+        raise AwsApiError("InvalidParameterException", "The referenced container instance was not found.")
+    if instance.live and not force:
+        raise AwsApiError("InvalidParameterException", "Found running tasks on the instance.")
+    instance.status, instance.agent_connected = ContainerInstanceStatus.INACTIVE, False
+    events = [container_instance_changed(cluster, instance, now)]
+    reason = "Container instance deregistration forced by user"
+    events += _give_up(cluster, instance, EcsStopCode.USER, reason, now)
+    return OperationResult({"containerInstance": container_instance_view(cluster, instance)}, events)
+
+
+def _give_up(cluster: ClusterModel, instance: ModelInstance, code: EcsStopCode, reason: str, now: datetime) -> Events:
+    """ECS stops the tasks of an instance by decree: nobody saw their exit codes."""
+    events: Events = []
+    for task in cluster.live_tasks(instance):
+        task.stop_code, task.stopped_reason = code, reason
+        events += finish(cluster, task, None, None, now)
+    return events
+
+
+def agent_disconnected(cluster: ClusterModel, instance: ModelInstance, now: datetime) -> OperationResult:
+    """The processes go on; what happens to them is reported when the agent is back."""
+    if not instance.agent_connected:
+        return OperationResult({}, [])
+    instance.agent_connected = False
+    return OperationResult({}, [container_instance_changed(cluster, instance, now)])
+
+
+def agent_reconnected(cluster: ClusterModel, instance: ModelInstance, now: datetime) -> OperationResult:
+    if instance.agent_connected or instance.status is ContainerInstanceStatus.INACTIVE:
+        return OperationResult({}, [])
+    instance.agent_connected = True
+    events = [container_instance_changed(cluster, instance, now)]
+    for task in cluster.live_tasks(instance):
+        events += report(cluster, task, now)
+    return OperationResult({}, events)
+
+
+def went_down(
+    cluster: ClusterModel, instance: ModelInstance, now: datetime, exit_code: int | None = 137
+) -> OperationResult:
+    """The machine is off: every process on it is dead, and nobody is told yet.
+
+    `exit_code` is what docker will say of the containers afterwards; None when it has lost them.
+    """
+    outcome = agent_disconnected(cluster, instance, now)
+    for task in cluster.live_tasks(instance):
+        if task.process is ProcessState.RUNNING:
+            cluster.processed(task, ProcessState.ENDED)
+            task.process_exit, task.process_ended_at = exit_code, now
+            task.process_reason = None if exit_code is not None else "ContainerVanishedError: container not found"
+    return outcome
+
+
+def came_back(
+    cluster: ClusterModel, instance: ModelInstance, now: datetime, *, agent_connects: bool = True
+) -> OperationResult:
+    """The machine has booted: a new boot id, faults that a reboot cures are gone, the ARN is the same."""
+    instance.boot_id, instance.booted_at = cluster.ids.uuid("boot"), now
+    _cure(instance, {CuredBy.REBOOT})
+    instance.impaired.pop(StatusCheck.INSTANCE, None)
+    return agent_reconnected(cluster, instance, now) if agent_connects else OperationResult({}, [])
+
+
+def _cure(instance: ModelInstance, by: set[CuredBy]) -> None:
+    instance.faults = {gpu: fault for gpu, fault in instance.faults.items() if fault.cured_by not in by}
+
+
+def request_reboot(cluster: ClusterModel, instance_ids: list[str]) -> list[ModelInstance]:
+    """RebootInstances only queues. Answers the instances that will really reboot: EC2 ignores a terminated one."""
+    found = find_instances(cluster, instance_ids)
+    return [i for i in found if i.ec2_state is Ec2State.RUNNING and i.reboot_behaviour is not RebootBehaviour.IGNORED]
+
+
+def _move(cluster: ClusterModel, instance: ModelInstance, state: Ec2State, now: datetime) -> OperationResult:
+    before, instance.ec2_state = instance.ec2_state, state
+    change = {
+        "InstanceId": instance.instance_id,
+        "PreviousState": ec2_code(before),
+        "CurrentState": ec2_code(state),
+    }
+    return OperationResult(change, [] if before is state else [ec2_state_changed(cluster, instance, now)])
+
+
+def begin_stop(cluster: ClusterModel, instance: ModelInstance, now: datetime) -> OperationResult:
+    """StopInstances: `stopping`. `stopped` follows once the processes are dead."""
+    if instance.ec2_state in {Ec2State.STOPPED, Ec2State.STOPPING}:
+        return _move(cluster, instance, instance.ec2_state, now)
+    if instance.ec2_state is not Ec2State.RUNNING:
+        raise AwsApiError("IncorrectInstanceState", f"The instance '{instance.instance_id}' is not running")
+    return _move(cluster, instance, Ec2State.STOPPING, now)
+
+
+def stopped(cluster: ClusterModel, instance: ModelInstance, now: datetime) -> OperationResult:
+    """The registration stays. Behind an agent that was cut off the tasks stay, too, until it is back."""
+    was_connected = instance.agent_connected
+    down = went_down(cluster, instance, now)
+    moved = _move(cluster, instance, Ec2State.STOPPED, now)
+    reason = f"Host EC2 (instance {instance.instance_id}) stopped."
+    ended = _give_up(cluster, instance, EcsStopCode.TERMINATION, reason, now) if was_connected else []
+    return OperationResult(moved.result, down.events + moved.events + ended)
+
+
+def begin_start(cluster: ClusterModel, instance: ModelInstance, now: datetime) -> OperationResult:
+    """StartInstances: `pending`. The host is another one, so what was wrong with the old one is gone."""
+    if instance.ec2_state in {Ec2State.RUNNING, Ec2State.PENDING}:
+        return _move(cluster, instance, instance.ec2_state, now)
+    if instance.ec2_state is not Ec2State.STOPPED:
+        raise AwsApiError("IncorrectInstanceState", f"The instance '{instance.instance_id}' is not stopped")
+    instance.launched_at, instance.reboot_behaviour = now, RebootBehaviour.NORMAL
+    _cure(instance, {CuredBy.REPLACE})
+    instance.impaired.clear()
+    instance.scheduled = [
+        one if one.description.startswith("[") else replace(one, description=f"[Completed] {one.description}")
+        for one in instance.scheduled
+    ]
+    return _move(cluster, instance, Ec2State.PENDING, now)
+
+
+def started(cluster: ClusterModel, instance: ModelInstance, now: datetime) -> OperationResult:
+    moved = _move(cluster, instance, Ec2State.RUNNING, now)
+    return OperationResult(moved.result, moved.events + came_back(cluster, instance, now).events)
+
+
+def begin_terminate(cluster: ClusterModel, instance: ModelInstance, now: datetime) -> OperationResult:
+    if instance.ec2_state in {Ec2State.TERMINATED, Ec2State.SHUTTING_DOWN}:
+        return _move(cluster, instance, instance.ec2_state, now)
+    return _move(cluster, instance, Ec2State.SHUTTING_DOWN, now)
+
+
+def terminated(cluster: ClusterModel, instance: ModelInstance, now: datetime) -> OperationResult:
+    """A connected agent deregisters its instance; one that was cut off leaves a registration and zombie tasks."""
+    was_connected = instance.agent_connected
+    down = went_down(cluster, instance, now)
+    moved = _move(cluster, instance, Ec2State.TERMINATED, now)
+    instance.terminated_at = now
+    events = down.events + moved.events
+    if was_connected and instance.status is not ContainerInstanceStatus.INACTIVE:
+        instance.status = ContainerInstanceStatus.INACTIVE
+        events.append(container_instance_changed(cluster, instance, now))
+        reason = f"Host EC2 (instance {instance.instance_id}) terminated."
+        events += _give_up(cluster, instance, EcsStopCode.TERMINATION, reason, now)
+    return OperationResult(moved.result, events)
+
+
+def break_gpu(instance: ModelInstance, gpu: str, fault: GpuFault) -> None:
+    """The GPU stays broken until `fault.cured_by` happens."""
+    if gpu not in instance.gpus:
+        raise AwsApiError("InvalidParameterException", f"{instance.instance_id} has no GPU {gpu}")
+    instance.faults[gpu] = fault
+
+
+_EC2_CODES = {
+    Ec2State.PENDING: 0,
+    Ec2State.RUNNING: 16,
+    Ec2State.SHUTTING_DOWN: 32,
+    Ec2State.TERMINATED: 48,
+    Ec2State.STOPPING: 64,
+    Ec2State.STOPPED: 80,
+}
+
+
+def ec2_code(state: Ec2State) -> dict[str, Any]:
+    return {"Code": _EC2_CODES[state], "Name": str(state)}

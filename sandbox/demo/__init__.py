@@ -1,0 +1,1 @@
+"""The demo: a GPU fault heals itself on this machine."""

@@ -1,0 +1,1 @@
+"""MiniStack with what it lacks: retries, dead letters, ECS events of our cluster."""

@@ -1,0 +1,280 @@
+"""MiniStack in a process of our own, made whole in the places where the product leans on what it lacks.
+
+Theory of operation. MiniStack is the AWS of the sandbox. `PATCHES` names each thing it does differently from AWS
+that would hide a mistake of ours or stop an honest deployment from working. Each patch is one function, installed
+before the server starts; `tests/sandbox/ministack/test_runner.py` shows, per patch, that plain MiniStack still needs
+it and that the patched one behaves as AWS does. The patches reach into private names, so the release is pinned.
+
+Run as `python -m sandbox.ministack.runner`; settings come from the environment, like MiniStack's own (GATEWAY_PORT,
+BIND_HOST, AUTH, …):
+
+- `SANDBOX_LAMBDA_WIDTH`: processes per function for asynchronous events (default 2, about 35 MB each).
+- `SANDBOX_SCHEDULE_SPEED`: how much faster `rate(...)` schedules run than they say (default 1).
+"""
+
+from __future__ import annotations
+
+import contextvars
+import json
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+from ministack import app  # type: ignore[import-untyped]
+from ministack.core import iam_actions, iam_evaluator, lambda_runtime  # type: ignore[import-untyped]
+from ministack.core.arn import parse_arn  # type: ignore[import-untyped]
+from ministack.services import eventbridge, lambda_svc, scheduler, sqs  # type: ignore[import-untyped]
+
+MINISTACK_VERSION = "1.5.33"
+CLUSTER_USER_AGENT = "gpu-recovery-sandbox"
+END_OF_LOG = "\x1eend-of-log"
+THROTTLE_PAUSE_S = 0.2
+SCHEDULE_SWEEP_S = 0.5
+WORKER_POLL_S = 0.05
+ON_STREAMS = ("GetLogEvents", "PutLogEvents")
+
+# Why the target of the delivery in hand could not be reached: (error code, message); None when it was.
+_undelivered: contextvars.ContextVar[tuple[str, str] | None] = contextvars.ContextVar("undelivered", default=None)
+
+
+class AsyncInvocationQueue:
+    """The queue in front of one function, as Lambda keeps for asynchronous invocations.
+
+    A failed event is tried again after 1 s, 2 s, … (MiniStack's own spacing) and ends in the on-failure destination;
+    a throttled one waits without using up a try. The threads are daemons: a stopping sandbox does not wait for them.
+    """
+
+    def __init__(self, name: str, width: int) -> None:
+        self.name = name
+        self._waiting: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        for number in range(width):
+            threading.Thread(target=self._work, daemon=True, name=f"async-{name}-{number}").start()
+
+    def _work(self) -> None:
+        while True:
+            self._waiting.get()()
+
+    def submit(self, record: dict[str, Any], event: Any, tries: int = 0, delay_s: float = 0.0) -> None:
+        """Queue one invocation in the caller's context (account and region), now or `delay_s` from now."""
+        context = contextvars.copy_context()
+
+        def put() -> None:
+            self._waiting.put(lambda: context.run(self._invoke, record, event, tries))
+
+        if delay_s:
+            timer = threading.Timer(delay_s, put)
+            timer.daemon = True
+            timer.start()
+        else:
+            put()
+
+    def _invoke(self, record: dict[str, Any], event: Any, tries: int) -> None:
+        result = lambda_svc._execute_function_with_config_scope(record, event)
+        settings = invoke_settings(record)
+        if result.get("throttle"):
+            self.submit(record, event, tries, THROTTLE_PAUSE_S)
+        elif result.get("error") and tries < settings.get("MaximumRetryAttempts", 2):
+            self.submit(record, event, tries + 1, lambda_svc._LAMBDA_ASYNC_RETRY_BASE_SECONDS * 2**tries)
+        elif result.get("error"):
+            destination = (settings.get("DestinationConfig") or {}).get("OnFailure", {}).get("Destination")
+            if destination:
+                lambda_svc._route_async_failure(destination, self.name, event, result)
+
+
+def invoke_settings(record: dict[str, Any]) -> dict[str, Any]:
+    """The function's EventInvokeConfig, however it was set: unqualified by the API, `$LATEST` by CloudFormation."""
+    return lambda_svc._event_invoke_config(record, None) or lambda_svc._event_invoke_config(record, "$LATEST") or {}
+
+
+def asynchronous_events() -> None:
+    """Rules and schedules invoke Lambda asynchronously: retries, then the on-failure destination.
+
+    Plain MiniStack calls the function once and forgets an exception, so a handler that raises would look healthy;
+    it also starts one process per event in hand, 37 MB each.
+    """
+    width = int(os.environ.get("SANDBOX_LAMBDA_WIDTH", "2"))
+    lines: dict[str, AsyncInvocationQueue] = {}
+
+    def dispatch_to_lambda(arn: str, payload: str) -> None:
+        func, config, name = lambda_svc._get_func_record_for_ref(arn)
+        if not func or not config:
+            _undelivered.set(("NO_RESOURCE", f"function {name} does not exist"))
+            return
+        if name not in lines:
+            lines[name] = AsyncInvocationQueue(name, width)
+        lines[name].submit(lambda_svc._execution_record_for_config(func, config), json.loads(payload))
+
+    eventbridge._dispatch_to_lambda = dispatch_to_lambda
+
+
+def queues_by_their_own_rules() -> None:
+    """A rule puts a message on a queue through SendMessage, so a FIFO queue deduplicates.
+
+    Plain MiniStack appends to the queue's list: a constant message would arrive at every tick, while AWS drops its
+    repetitions for five minutes, and a queue without content-based deduplication would take it.
+    """
+
+    def dispatch_to_sqs(spec: Any, payload: str, sqs_parameters: dict[str, str] | None = None) -> None:
+        request = {"QueueUrl": spec.resource, "MessageBody": payload}
+        group = (sqs_parameters or {}).get("MessageGroupId")
+        if group:
+            request["MessageGroupId"] = group
+        try:
+            sqs._act_send_message(request, spec.resource)
+        except sqs._Err as refusal:
+            code = "NO_RESOURCE" if refusal.code == "QueueDoesNotExist" else "SDK_CLIENT_ERROR"
+            _undelivered.set((code, str(refusal)))
+
+    eventbridge._dispatch_to_sqs = dispatch_to_sqs
+
+
+def rule_dead_letters() -> None:
+    """An event whose target cannot be reached goes to the target's dead-letter queue, with the reason as attributes.
+
+    Plain MiniStack stores the DeadLetterConfig and never uses it.
+    """
+    invoke_target = eventbridge._invoke_target
+
+    def invoke_or_bury(target: dict[str, Any], event: dict[str, Any], rule: dict[str, Any], view: Any = None) -> None:
+        _undelivered.set(None)
+        view = view or eventbridge._pattern_event_view(event)
+        invoke_target(target, event, rule, view)
+        reason = _undelivered.get()
+        grave = (target.get("DeadLetterConfig") or {}).get("Arn")
+        if reason is None or not grave:
+            return
+        facts = {
+            "RULE_ARN": rule.get("Arn", ""),
+            "TARGET_ARN": target.get("Arn", ""),
+            "ERROR_CODE": reason[0],
+            "ERROR_MESSAGE": reason[1],
+        }
+        name = parse_arn(grave).resource
+        sqs._act_send_message(
+            {
+                "QueueUrl": name,
+                "MessageBody": json.dumps(view.event_with_detail()),
+                "MessageAttributes": {k: {"DataType": "String", "StringValue": v} for k, v in facts.items() if v},
+            },
+            name,
+        )
+
+    eventbridge._invoke_target = invoke_or_bury
+
+
+def cluster_speaks_for_ecs() -> None:
+    """`aws.*` events come from AWS services only; our cluster is the ECS of the sandbox and says so in its user agent.
+
+    With it the rules of the deployed template stay the production ones: no source made up for tests.
+    """
+    from_cluster: contextvars.ContextVar[bool] = contextvars.ContextVar("from_cluster", default=False)
+    handle_request, put_events = eventbridge.handle_request, eventbridge._put_events
+
+    async def handle(method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, Any]) -> Any:
+        from_cluster.set(CLUSTER_USER_AGENT in headers.get("user-agent", ""))
+        return await handle_request(method, path, headers, body, query)
+
+    def put(data: dict[str, Any], allow_aws_source: bool = False) -> Any:
+        return put_events(data, allow_aws_source or from_cluster.get())
+
+    eventbridge.handle_request = handle
+    eventbridge._put_events = put
+
+
+def end_of_log() -> None:
+    """The worker of a Python function says where the log of an invocation ends.
+
+    Plain MiniStack guesses by waiting: 54 ms for a silent handler, and a late line lands in the next invocation.
+    """
+    before, flush, after = lambda_runtime._PYTHON_WORKER_SCRIPT.rpartition("        _real_stdout.flush()")
+    if not flush:
+        raise RuntimeError("the worker script of MiniStack no longer ends an invocation by flushing its answer")
+    mark = f"        sys.stderr.write({END_OF_LOG + chr(10)!r}); sys.stderr.flush()\n"
+    lambda_runtime._PYTHON_WORKER_SCRIPT = before + mark + flush + after
+
+    def lines_to_the_mark(self: Any, hard_cap: float = 5.0) -> str:
+        lines: list[str] = []
+        deadline = time.monotonic() + hard_cap
+        while time.monotonic() < deadline:
+            try:
+                line = self._stderr_queue.get(timeout=WORKER_POLL_S)
+            except queue.Empty:
+                if not self._stderr_thread.is_alive() and self._stderr_queue.empty():
+                    break  # the worker died in the handler: there is no mark to come
+                continue
+            if line == END_OF_LOG:
+                break
+            lines.append(line)
+        return "\n".join(lines)
+
+    lambda_runtime.Worker._drain_stderr_bounded = lines_to_the_mark
+
+
+def loopback_is_tls() -> None:
+    """With AUTH=true a policy that enforces TLS denies plain HTTP; on loopback there is nobody to listen in.
+
+    The default is for work that no request started, such as a schedule's message to a queue.
+    """
+    iam_evaluator._request_origin = contextvars.ContextVar("origin", default=("127.0.0.1", True))
+    pin = iam_evaluator.pin_request_origin
+    app.pin_request_origin = lambda ip, _secure: pin(ip, True)
+
+
+def schedule_speed() -> None:
+    """`rate(...)` schedules run `SANDBOX_SCHEDULE_SPEED` times as often, and the sweep that fires them keeps up."""
+    speed = float(os.environ.get("SANDBOX_SCHEDULE_SPEED", "1"))
+    if speed <= 0:
+        raise ValueError(f"SANDBOX_SCHEDULE_SPEED must be positive, not {speed}")
+    parse = eventbridge._parse_rate_seconds
+
+    def seconds(expression: str) -> float | None:
+        stated = parse(expression)
+        return None if stated is None else stated / speed
+
+    eventbridge._parse_rate_seconds = seconds
+    eventbridge._SCHEDULER_TICK_INTERVAL = SCHEDULE_SWEEP_S
+    scheduler._SCHEDULE_TICK_INTERVAL = SCHEDULE_SWEEP_S
+
+
+def streams_are_resources() -> None:
+    """What reads or writes a log stream is allowed by the stream's own ARN, not by that of its group."""
+    of_any_request = iam_actions.extract_resource_arn
+
+    def resource(service: str, method: str, path: str, headers: dict[str, str], body: bytes, *rest: Any) -> str:
+        arn: str = of_any_request(service, method, path, headers, body, *rest)
+        action = headers.get("x-amz-target", "").rsplit(".", 1)[-1]
+        if service != "logs" or action not in ON_STREAMS:
+            return arn
+        return f"{arn}:log-stream:{json.loads(body).get('logStreamName', '')}"
+
+    iam_actions.extract_resource_arn = resource
+
+
+PATCHES: tuple[Callable[[], None], ...] = (
+    asynchronous_events,
+    queues_by_their_own_rules,
+    rule_dead_letters,
+    cluster_speaks_for_ecs,
+    end_of_log,
+    loopback_is_tls,
+    schedule_speed,
+    streams_are_resources,
+)
+
+
+def main() -> None:
+    """Install every patch and serve until SIGTERM."""
+    found = version("ministack")
+    if found != MINISTACK_VERSION:
+        raise RuntimeError(f"the sandbox is written against ministack {MINISTACK_VERSION}, not {found}")
+    for patch in PATCHES:
+        patch()
+    app.main()
+
+
+if __name__ == "__main__":
+    main()

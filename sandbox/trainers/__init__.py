@@ -1,0 +1,1 @@
+"""Training programs that the sandbox runs as ranks."""

@@ -1,0 +1,196 @@
+"""What was walked, in words: the numbers, every bound, and for a violation the moves that lead to it."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from gpu_recovery.core.policy import PRESETS, Preset
+
+from simulator.explore.model import DeliveryPace, FaultKind, Move, Violation, Walk, step_in_words
+from simulator.explore.properties import PropertyViolated
+from simulator.explore.small_world import GPUS, IN_WORDS, INSTANCES, RANKS, STRUCK
+from simulator.explore.transition import DELIVER, RECONCILER, SCHEDULER, STEP, TIME, Action, Transitions
+
+FAULTS = {
+    FaultKind.DROP: "an event is lost",
+    FaultKind.DUPLICATE: "an event is delivered, and once more at any later time",
+    FaultKind.REORDER: "an event is late: it is delivered at any later time, whatever has come in between",
+    FaultKind.CRASH: "an invocation dies between two of its effects, and Lambda does not try it again",
+    FaultKind.OVERLAP: "another whole invocation, or a machine's step, comes in between two effects of an invocation",
+    FaultKind.SLOW: "a step of a machine takes so long that deadlines pass before it",
+}
+PACES = {
+    DeliveryPace.FREE: "machines, scheduler and reconciler may come before any event that is on its way",
+    DeliveryPace.MACHINES: "machines move, and incidents happen, when no event is on its way but the late ones; the scheduler "
+    "and the reconciler may come at any time",
+    DeliveryPace.ALL: "machines move, incidents happen, and the clock wakes the scheduler and the reconciler, when no event is "
+    "on its way but the late ones",
+}
+ALWAYS = (
+    f"{INSTANCES} instances with {GPUS} GPU each, one job of {RANKS} ranks, submitted and in line; its ranks exit 0 "
+    "together, at any time while both run",
+    f"one incident, or none, at any time while the gang runs, to the machine of rank {STRUCK}",
+    "events of one instance are delivered in the order they were emitted, unless one is late; those of different "
+    "instances in any order",
+    "time passes only when nothing is left to be done, and then to what is due next, but not while the gang trains in "
+    "peace",
+    "an invocation is interrupted at most once, by one other; the words that a dead one leaves to be said (mail, "
+    "events, the scheduler's poke) are not said later, but that a job has failed",
+    "ECS and EC2 forget nothing; a boot is a second later than its request, by the machine's clock",
+    "an event that the records hold is taken off its way once its delivery is seen to change nothing",
+)
+"""Bounds of every walk."""
+
+
+def bounds(walk: Walk) -> list[str]:
+    """The bounds of this walk, beyond those of every one."""
+    given = walk.bounds
+    kinds = [f"{kind}: {FAULTS[kind]}" for kind in FaultKind if kind in given.kinds]
+    crashes = f", at most {given.crashes} of them a crash" if given.crashes < given.faults else ""
+    faults = f"at most {given.faults} fault(s){crashes}: {'; '.join(kinds)}" if given.faults else "no fault"
+    delivered, policy = PRESETS[Preset.ADAPTIVE], walk.stage.world.policy
+    values = {one.name: getattr(policy, one.name) for one in fields(policy)}
+    changed = [f"{name} {value}" for name, value in values.items() if value != getattr(delivered, name)]
+    return [
+        f"incident {given.incident}: {IN_WORDS[given.incident]}",
+        faults,
+        PACES[given.pace],
+        f"the policy is adaptive but for {', '.join(changed)}",
+    ]
+
+
+def report(walk: Walk) -> dict[str, Any]:
+    """The numbers of one walk, for machines."""
+    rows = walk.stage.world.transcript.rows
+    found = walk.violation
+    return {
+        "incident": str(walk.bounds.incident),
+        "faults": walk.bounds.faults,
+        "kinds": sorted(walk.bounds.kinds),
+        "pace": str(walk.bounds.pace),
+        "bounds": bounds(walk),
+        "states": walk.states,
+        "states_by_faults": walk.states_by_faults,
+        "transitions": walk.transitions,
+        "depth": walk.depth,
+        "faults_taken": dict(sorted(walk.faults_taken.items())),
+        "worlds": len(walk.stage.cores),
+        "carried_out": walk.stage.carried_out,
+        "ends": dict(walk.ends.most_common()),
+        "rows": sorted(f"{kind} {status} {event}" for kind, status, event, outcome in rows if outcome == "APPLIED"),
+        "every_state_can_end": walk.is_whole and found is None,
+        "whole": walk.is_whole,
+        "violation": None
+        if found is None
+        else {"told": found.told, "actions": actions(walk.stage, found), "transcript": transcript(walk.stage, found)},
+    }
+
+
+def in_words(told: dict[str, Any]) -> str:
+    """The same, for people."""
+    states = ", ".join(f"{n} with {faults}" for faults, n in enumerate(told["states_by_faults"]))
+    lines = [
+        f"incident {told['incident']}, {told['faults']} fault(s) among {', '.join(told['kinds']) or 'none'}"
+        f" ({told['seconds']} s of processor)",
+        *(f"  bound: {sentence}" for sentence in told["bounds"]),
+        f"  states {told['states']} (by fewest faults: {states}), transitions {told['transitions']}, "
+        f"depth {told['depth']}",
+        f"  faults: {', '.join(f'{kind} {count}' for kind, count in told['faults_taken'].items()) or 'none'}",
+        f"  (status, event) rows taken: {len(told['rows'])}",
+        *(f"  ends: {count} x {end}" for end, count in told["ends"].items()),
+    ]
+    if told["violation"] is None:
+        end = "and from every state a final one can be reached without another fault"
+        lines.append(
+            f"  no invariant broke, {end}" if told["whole"] else "  no invariant broke; not everything was walked"
+        )
+        return "\n".join(lines)
+    found = told["violation"]
+    lines += [f"  BROKEN  {sentence}" for sentence in found["told"]]
+    lines += [f"  {number:>3}. {words}" for number, words in enumerate(found["actions"], 1)]
+    return "\n".join([*lines, "", found["transcript"]])
+
+
+def summary_in_words(found: dict[str, Any]) -> str:
+    """All walks together, and the bounds that they have in common."""
+    end = "from every state a final one can be reached" if found["every_state_can_end"] else "not all was walked"
+    broken = f"{len(found['violations'])} violation(s)" if found["violations"] else "no invariant broke"
+    every = "\n".join(f"  bound: {sentence}" for sentence in found["bounds"])
+    return (
+        f"of every walk\n{every}\n\n{len(found['walks'])} walks, {found['states']} states, {found['transitions']} "
+        f"transitions, depth at most {found['depth']}, {len(found['rows'])} (status, event) rows, "
+        f"{found['seconds']} s of processor, {found['memory_mib']} MiB\n{broken}; {end}"
+    )
+
+
+def actions(stage: Transitions, found: Violation) -> list[str]:
+    """The moves that lead to the violation, one line each."""
+    return [_short(stage, found, _move(stage, core, move)) for core, move in found.path]
+
+
+def transcript(stage: Transitions, found: Violation) -> str:
+    """The same with what the journal has to say of each. Its clock is that of the first way by which the world came to
+    the state, so it may jump."""
+    lines: list[str] = []
+    for core, move in found.path:
+        lines.append(f"-- {_move(stage, core, move)}")
+        lines += _carried_out_again(stage, core, move)
+    return _short(stage, found, "\n".join([*lines, *(f"BROKEN  {sentence}" for sentence in found.told)]))
+
+
+def _move(stage: Transitions, core: int, move: Move) -> str:
+    words = _action(stage, core, move.action)
+    match move.fault:
+        case FaultKind.CRASH:
+            return f"{words}; it dies before its effect {move.effect + 1}"
+        case FaultKind.OVERLAP if move.inner is not None:
+            return f"{words}; before its effect {move.effect + 1}: {_action(stage, core, move.inner)}"
+        case None:
+            return words
+    return f"{words}: {move.fault}"
+
+
+def _action(stage: Transitions, core: int, action: Action) -> str:
+    known = {
+        SCHEDULER: "the scheduler passes",
+        RECONCILER: "the reconciler makes its round",
+        TIME: "time passes",
+        "strike": "the incident happens",
+        "end_well": "every rank exits 0",
+        "heal": "the GPU comes back by itself",
+        "cut_off": "the agent is cut off",
+        "come_back": "the agent comes back",
+        "": "nothing more can happen",
+    }
+    if action.name == DELIVER:
+        return f"event: {stage.events.known[action.number].words}"
+    if action.name == STEP:
+        return f"machine: {step_in_words(stage.steps(core)[action.number])}"
+    return known.get(action.name, action.name)
+
+
+def _carried_out_again(stage: Transitions, core: int, move: Move) -> list[str]:
+    try:
+        if move.fault is FaultKind.CRASH:
+            stage.killed(core, move.action, move.effect)
+        elif move.fault is FaultKind.OVERLAP and move.inner is not None:
+            stage.overlapped(core, move.action, move.effect, move.inner)
+        elif move.fault in (None, FaultKind.DUPLICATE) and move.action.name:
+            stage.again(core, move.action)
+        else:
+            return []
+    except PropertyViolated:
+        pass  # that is what the transcript is about: it says so at its end
+    return list(stage.world.transcript.lines)
+
+
+def _short(stage: Transitions, found: Violation, text: str) -> str:
+    """With the short names of what there is where it breaks."""
+    stage.copier.put(stage.cores[found.path[-1][0]], anew=True)  # tasks have their numbers by their order
+    journal = stage.world.transcript
+    lines, journal.lines = journal.lines, [text]
+    try:
+        return journal.text().rstrip("\n")
+    finally:
+        journal.lines = lines

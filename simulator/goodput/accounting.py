@@ -1,0 +1,142 @@
+"""From the episodes of a run to its figures. Pure arithmetic: nothing here knows which policy made them.
+
+Training that a failure undoes is lost back to the newest checkpoint that a new attempt can read. Checkpoints are
+counted from the beginning of each attempt; the run begins training and is cut off at its end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import mean
+
+from simulator.goodput.assumptions import Conditions
+from simulator.goodput.policy import Episode, PolicyRun
+
+WRITING = "writing checkpoints"
+PHASES = ("shows", "notice", "stop", "check", "repair", "start", "rejoin", "lost work")
+"""Where the time of a recovery goes, in order, and the training that it undoes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A stretch of training: what of it is kept, what was lost at its end, and what went into writing checkpoints."""
+
+    kept: float
+    lost: float
+    writing: float
+
+
+def trained(seconds: float, conditions: Conditions, *, broken: bool) -> Trained:
+    """What a stretch of training came to that began with an attempt; `broken`: it was ended by a failure."""
+    every, stall = conditions.checkpoint_s, conditions.stall_s
+    done = math.floor(seconds / (every + stall))
+    into = seconds - done * (every + stall)
+    work, writing = done * every + min(into, every), done * stall + max(0.0, into - every)
+    if not broken:
+        return Trained(work, 0.0, writing)
+    readable = max(0, math.floor((seconds - conditions.persist_s) / (every + stall)))
+    kept = min(done, readable) * every
+    return Trained(kept, work - kept, writing)
+
+
+def stretches(run: PolicyRun, seconds: float) -> Iterator[tuple[float, Episode | None]]:
+    """How long each stretch of training was, with the episode that ended it; None: the end of the run did."""
+    began: float | None = 0.0
+    for episode in run.episodes:
+        if began is None:
+            raise ValueError(f"failure {episode.failure} stops a training that had not begun again")
+        yield episode.fault_at - began, episode
+        began = episode.training_at
+    if began is not None:
+        yield seconds - began, None
+
+
+def ettr(run: PolicyRun, seconds: float, conditions: Conditions) -> float:
+    """The share of the run that went into steps that count: effective training time ratio."""
+    parts = [trained(length, conditions, broken=episode is not None) for length, episode in stretches(run, seconds)]
+    return sum(part.kept for part in parts) / seconds
+
+
+def percentile(values: Sequence[float], share: float) -> float | None:
+    """The smallest value that at least `share` of the values do not exceed; None of nothing."""
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)] if values else None
+
+
+def phases(episode: Episode, end: float) -> dict[str, float]:
+    """Seconds of one recovery by phase; what is after the end of the run does not count."""
+    again = end if episode.training_at is None else episode.training_at
+    moments = (
+        episode.fault_at,
+        min(episode.shown_at, episode.detected_at),
+        episode.detected_at,
+        episode.stopped_at,
+        episode.checked_at,
+        episode.placed_at,
+        episode.started_at,
+        again,
+    )
+    if any(later < earlier for earlier, later in pairwise(moments[:-1])):
+        raise ValueError(f"the moments of failure {episode.failure} go backwards: {moments}")
+    lengths = [later - earlier for earlier, later in pairwise(min(moment, end) for moment in moments)]
+    return dict(zip(PHASES[:-1], lengths, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The figures of a run. Hours are GPU-hours of the gang; spares are extra."""
+
+    ettr: float
+    mttd_s: float | None
+    mttr_s: dict[str, float | None]
+    episodes: int
+    relapses: int
+    unfelt: int
+    unrecovered: int
+    reboots: int
+    false_reboots: int
+    replacements: int
+    messages: int
+    called: int
+    hours_by_cause: dict[str, float]
+    hours_by_phase: dict[str, float]
+    spare_hours: float
+
+
+def account(run: PolicyRun, seconds: float, gpus: int, gpus_per_instance: int, conditions: Conditions) -> Account:
+    """The figures of a run of `seconds` whose gang has `gpus` GPUs."""
+    by_cause, by_phase = defaultdict[str, float](float), dict.fromkeys(PHASES, 0.0)
+    kept = 0.0
+    for length, episode in stretches(run, seconds):
+        part = trained(length, conditions, broken=episode is not None)
+        kept += part.kept
+        by_cause[WRITING] += part.writing
+        if episode is not None:
+            spent = phases(episode, seconds) | {"lost work": part.lost}
+            by_cause[episode.cause] += sum(spent.values())
+            for phase, length_s in spent.items():
+                by_phase[phase] += length_s
+    ended = [one for one in run.episodes if one.training_at is not None]
+    down = [one.training_at - one.fault_at for one in ended if one.training_at is not None]
+    hours = gpus / 3_600
+    return Account(
+        ettr=kept / seconds,
+        mttd_s=mean(one.detected_at - one.fault_at for one in run.episodes) if run.episodes else None,
+        mttr_s={f"p{percent}": percentile(down, percent / 100) for percent in (50, 90, 99)},
+        episodes=len(run.episodes),
+        relapses=sum(one.is_relapse for one in run.episodes),
+        unfelt=run.unnoticed,
+        unrecovered=len(run.episodes) - len(ended),
+        reboots=len(run.reboots),
+        false_reboots=sum(not one.needed for one in run.reboots),
+        replacements=run.replacements,
+        messages=run.messages,
+        called=run.called,
+        hours_by_cause={cause: by_cause[cause] * hours for cause in sorted(by_cause, key=lambda c: -by_cause[c])},
+        hours_by_phase={phase: length_s * hours for phase, length_s in by_phase.items()}
+        | {WRITING: by_cause[WRITING] * hours},
+        spare_hours=run.spares * gpus_per_instance * seconds / 3_600,
+    )

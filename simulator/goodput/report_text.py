@@ -1,0 +1,180 @@
+"""The report as plain text, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+LEFT = 1
+"""Columns that are aligned to the left."""
+
+
+def text(report: Mapping[str, Any]) -> str:
+    """The report in a terminal's width or so."""
+    profile = report["profile"]
+    head = (
+        f"{profile['name']}: {profile['about']}\n"
+        f"{profile['instances']:,} instances, {profile['gpus']:,} GPUs, {profile['days']:g} days, "
+        f"{profile['failures']} failures ({profile['failures_per_1000_node_days']:g} per 1,000 node-days), "
+        f"seed {report['seed']}, facts {report['facts']}"
+    )
+    if report["tuned"]:
+        head += "\ntuned: " + ", ".join(f"{name} {value:g}" for name, value in report["tuned"].items())
+    if report["legs"] > 1:
+        head += f"\nthe product's own runs in {report['legs']} legs"
+    parts = [head, _policies(report), _between(report), _causes(report), _sweeps(report), _conditions(report)]
+    formula = report["formula"]
+    parts.append(
+        f"Published formula, restarts of {formula['recovery_s']:g} s only: {_percent(formula['published'])}; "
+        f"simulated: {_percent(formula['simulated'])}"
+    )
+    parts.append("Bounds\n" + "\n".join(f"- {bound}" for bound in report["bounds"]))
+    return "\n\n".join(parts)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as their widest entry, numbers to the right."""
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
+    lines = [_line(row, widths) for row in (head, *rows)]
+    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = [
+        cell.ljust(width) if i < LEFT else cell.rjust(width)
+        for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ]
+    return "  ".join(cells).rstrip()
+
+
+def _policies(report: Mapping[str, Any]) -> str:
+    head = (
+        "policy",
+        "ETTR",
+        "overhead",
+        "first",
+        "MTTD",
+        "MTTR p50",
+        "p90",
+        "p99",
+        "stops",
+        "reboots",
+        "needless",
+        "replaced",
+        "mails",
+        "people",
+    )
+    rows = [
+        (
+            one["name"],
+            _percent(one["ettr"]),
+            _ratio(one["overhead"]),
+            _ratio(one["overhead_but_for_relapses"]),
+            _duration(one["mttd_s"]),
+            *(_duration(one["mttr_s"][p]) for p in ("p50", "p90", "p99")),
+            *(
+                f"{one[key]:,}"
+                for key in (
+                    "interruptions",
+                    "reboots",
+                    "false_reboots",
+                    "replacements",
+                    "notifications",
+                    "people_called",
+                )
+            ),
+        )
+        for one in report["policies"]
+    ]
+    return table(head, rows) + "\noverhead: time of all recoveries / their floor; first: without what came back"
+
+
+def _between(report: Mapping[str, Any]) -> str:
+    phases = list(next(iter(report["points_lost"].values())))
+    rows = [
+        (name, *(f"{points[phase]:.2f}" for phase in phases), f"{sum(points.values()):.2f}")
+        for name, points in report["points_lost"].items()
+    ]
+    return "Points of ETTR lost, by phase\n" + table(("policy", *phases, "all"), rows)
+
+
+def _causes(report: Mapping[str, Any]) -> str:
+    names = [one["name"] for one in report["policies"]]
+    causes = sorted(
+        {cause for one in report["policies"] for cause in one["gpu_hours_lost"]},
+        key=lambda cause: -max(one["gpu_hours_lost"].get(cause, 0.0) for one in report["policies"]),
+    )
+    rows = [
+        (cause, *(f"{one['gpu_hours_lost'].get(cause, 0.0):,.0f}" for one in report["policies"])) for cause in causes
+    ]
+    return "GPU-hours lost, by cause\n" + table(("cause", *names), rows)
+
+
+def _sweeps(report: Mapping[str, Any]) -> str:
+    swept = report["sensitivity"]
+    names = [one["name"] for one in report["policies"]]
+    checkpoints = table(
+        ("checkpoints", *names),
+        [(one["checkpoints"], *(_percent(one["ettr"][name]) for name in names)) for one in swept["checkpoint_s"]],
+    )
+    lines = []
+    for what, sweep, by, ettr in (
+        ("check level", "check_level", "level", "ettr"),
+        ("spares", "spares", "spares", "ettr"),
+        ("share of nodes' faults that a reboot cures", "reboot_share", "reboot_share", "ettr"),
+        ("the same without spares", "reboot_share", "reboot_share", "ettr_without_spares"),
+    ):
+        lines.append(f"{what}: " + ", ".join(f"{one[by]:g}: {_percent(one[ettr])}" for one in swept[sweep]))
+    left_out = ", ".join(
+        f"{'never' if one['times'] is None else one['times']}: {_percent(one['ettr'])}"
+        for one in swept["leave_out_after"]
+    )
+    lines.append(f"a machine left out though no check blames it, when its rank ended first so often: {left_out}")
+    rungs = table(
+        ("each on top of those above", "by", "ETTR"),
+        [(one["what"], one["by"], _percent(one["ettr"])) for one in swept["ladder"]],
+    )
+    return (
+        "ETTR by checkpoints\n"
+        + checkpoints
+        + "\n\nETTR of the floor by\n"
+        + "\n".join(lines)
+        + "\n\nWhat would raise the ETTR of the floor\n"
+        + rungs
+    )
+
+
+def _conditions(report: Mapping[str, Any]) -> str:
+    rows = [
+        (
+            one["condition"],
+            f"{one['low']:g}",
+            f"{one['high']:g}",
+            _percent(one["ettr_at_low"]),
+            _percent(one["ettr_at_high"]),
+        )
+        for one in report["sensitivity"]["conditions"]
+        if one["ettr_at_low"] != one["ettr_at_high"]
+    ]
+    idle = [
+        one["condition"] for one in report["sensitivity"]["conditions"] if one["ettr_at_low"] == one["ettr_at_high"]
+    ]
+    head = ("condition", "low", "high", "ETTR at low", "ETTR at high")
+    without = f"\nwithout effect on it: {', '.join(idle)}" if idle else ""
+    return "ETTR of the floor at both ends of each range\n" + table(head, rows) + without
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f} %"
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

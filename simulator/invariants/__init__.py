@@ -1,0 +1,1 @@
+"""What must hold, always: the checks I1 to I11."""

@@ -1,0 +1,64 @@
+"""What must hold of a single write or decision, judged as it is made: the records alone do not show it afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gpu_recovery.core.events import JobEvent
+from gpu_recovery.core.instance.record import Instance
+from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.state_machine import Decision, EventOutcome, QuotaChange
+from gpu_recovery.ports.store import Store
+
+from simulator.invariants import quotas
+
+
+def unfenced(record: Any, event: Any, decision: Decision[Any]) -> Sequence[str]:
+    """I11, of events: what is said about another attempt changes nothing."""
+    about_a_job = isinstance(record, Job) and isinstance(event, JobEvent)
+    if about_a_job and decision.outcome is EventOutcome.APPLIED and event.attempt != record.attempt:
+        told = f"{type(event).__name__} about attempt {event.attempt}"
+        return (f"I11: {record.job_id}, at attempt {record.attempt}, was moved by {told}",)
+    return ()
+
+
+class WriteCheckedStore:
+    """A store that tells `broken` of each write that never may be: of a record over one that was not read, of a place
+    for which there is no room in a quota or that an older pass gives, of a job that loses its place in line."""
+
+    def __init__(self, store: Store, broken: list[str]) -> None:
+        self._store, self._broken = store, broken
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def who_answers(self, name: str) -> Any:
+        """Who is asked for the function `name`: this one, or the store behind it at once."""
+        return self if name in vars(type(self)) else self._store
+
+    def save_job(self, job: Job, quota: QuotaChange | None = None) -> Any:
+        before, term = self._store.load_job(job.job_id), self._store.load_last_pass().term
+        given = () if quota is None else (quota,)
+        saved = self._store.save_job(job, *given)
+        self._check(job.job_id, job, before)
+        if before is not None and job.queued_at != before.queued_at:
+            self._broken.append(f"I10: {job.job_id} was in line since {before.queued_at}, now since {job.queued_at}")
+        if quota is not None and quota.term not in (None, term):
+            self._broken.append(f"I11: {job.job_id} was given a place in term {quota.term}, which ended for {term}")
+        # A gang that a person has started is not given up for a quota when it goes on: it never had a place to count.
+        goes_on = before is not None and before.started_by_person and before.status is JobStatus.RECOVERING
+        if before is not None and job.quota_nodes > before.quota_nodes and not goes_on:
+            self._broken += quotas.exceeded(self._store, job)
+        return saved
+
+    def save_instance(self, instance: Instance, *fleet: Any) -> Instance:
+        before = self._store.load_instance(instance.instance_id)
+        saved = self._store.save_instance(instance, *fleet)
+        self._check(instance.instance_id, instance, before)
+        return saved
+
+    def _check(self, name: str, record: Job | Instance, stored: Job | Instance | None) -> None:
+        if stored is not None and stored.revision != record.revision:
+            story = f"read at revision {record.revision}, over revision {stored.revision}"
+            self._broken.append(f"I11: {name} was written by one who had {story}")

@@ -1,0 +1,1 @@
+"""The store port in memory, held to the same contract tests as DynamoDB."""

@@ -1,0 +1,118 @@
+"""The transcript: what was decided, ordered and said, one line each, in virtual time.
+
+Instances and tasks go by short names (`gpu-0`, `task-3`), because their ids say nothing to a reader. What moves
+nothing and says nothing new (placements seen by ECS, looks that find what is known) is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from datetime import datetime
+from typing import Any
+
+from gpu_recovery.core import events
+from gpu_recovery.core.commands import NotifyOperator
+from gpu_recovery.core.fleet import Fleet
+from gpu_recovery.core.instance.record import Instance
+from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.state_machine import Decision, EventOutcome
+
+from sandbox.cluster.model.cluster import ClusterModel
+from simulator.cloud.workloads import environment
+from simulator.invariants.writes import unfenced
+from simulator.invocations import Effect
+from simulator.virtual_clock import VirtualClock
+
+_QUIET = (events.InstanceObserved, events.InstanceLookDue, events.JobLookDue)
+
+
+class Transcript:
+    """`recovery.Journal` that remembers, with the calls and messages that follow the decisions."""
+
+    def __init__(self, timeline: VirtualClock, cluster: ClusterModel) -> None:
+        self.timeline, self.cluster = timeline, cluster
+        self.remembers = True
+        """Whether the lines are kept; the rows are in any case."""
+        self.lines: list[str] = []
+        self.broken: list[str] = []
+        """What the referee objected to."""
+        self.rows: Counter[tuple[str, str, str, str]] = Counter()
+        """How often each (kind of record, status, event, outcome) was taken."""
+        self.placed: list[str] = []
+        """The job that was given a place, each time that one was."""
+
+    def decided(self, record: Job | Instance, event: Any, decision: Decision[Any]) -> None:
+        name = record.job_id if isinstance(record, Job) else record.instance_id
+        kind, label = type(record).__name__, type(event).__name__
+        self.rows[(kind, record.status, label, decision.outcome)] += 1
+        self.broken += unfenced(record, event, decision)
+        if not self.remembers:
+            return
+        if isinstance(event, events.JobPlaced) and decision.outcome is EventOutcome.APPLIED:
+            self.placed.append(name)
+        told_nothing = decision.outcome is not EventOutcome.APPLIED or decision.reason == record.reason
+        if isinstance(event, _QUIET) and told_nothing and decision.record.status == record.status:
+            return
+        before, after = record.status, decision.record.status
+        if decision.outcome is not EventOutcome.APPLIED:
+            where = f"{before} ({decision.outcome.lower()})"
+        else:
+            where = before if before == after else f"{before} -> {after}"
+        self._line(f"{name}  {label}  {where}: {decision.reason}")
+
+    def job_created(self, decision: Decision[Any]) -> None:
+        """The transcript begins with the submission itself."""
+
+    def record_due(self, record: Job | Instance, now: datetime) -> None:
+        """What follows from it has a line of its own."""
+
+    def fleet_checked(self, fleet: Fleet, now: datetime) -> None:
+        """What the brakes hold back is said by what is held."""
+
+    def notified(self, record: Job | Instance, command: Any, failure: Exception | None) -> None:
+        """`told` and the calls say what was sent; what could not be sent is said when it is tried again."""
+
+    def unknown_record(self, record_id: str, event: Any) -> None:
+        self._line(f"{record_id}  {type(event).__name__}  (no such record)")
+
+    def ordered(self, step: Effect) -> None:
+        """A call to ECS or EC2 that changes something."""
+        if not self.remembers:
+            return
+        given = step.given
+        if step.name == "RunTask":
+            where = given["placementConstraints"][0]["expression"].split()[-1]
+            self._line(f"    RunTask {given['startedBy']} on {where}")
+        elif step.name == "StopTask":
+            self._line(f"    StopTask task/{given['task']}")
+        elif step.name == "UpdateContainerInstancesState":
+            found = self.cluster.find_container_instance(given["containerInstances"][0])
+            self._line(f"    {given['status']} {found.instance_id if found else given['containerInstances'][0]}")
+        elif "instance" in given:
+            self._line(f"    {step.name} {given['instance']}")
+
+    def told(self, message: NotifyOperator) -> None:
+        """A message to operators."""
+        self._line(f"    MAIL {message.subject}  ({message.incident_id})")
+
+    def happened(self, sentence: str) -> None:
+        """Something that the world did, not the product."""
+        self._line(f"  * {sentence}")
+
+    def _line(self, text: str) -> None:
+        if self.remembers:
+            self.lines.append(f"{self.timeline.elapsed():>8}  {text}")
+
+    def text(self) -> str:
+        """The transcript with its short names."""
+        names = {one.instance_id: one.tags["Name"] for one in self.cluster.instances.values()}
+        for number, task in enumerate(self.cluster.tasks.values(), 1):
+            env = environment(task)
+            rank = f"rank {env['RANK']}" if "RANK" in env else "the check"
+            names[f"task/{task.task_id}"] = f"{rank} of {task.started_by}"
+            names[task.task_id] = f"task-{number}"
+        for instance in self.cluster.instances.values():
+            names[instance.arn.rsplit("/", 1)[-1]] = f"container instance of {instance.tags['Name']}"
+        pattern = re.compile("|".join(sorted(map(re.escape, names), key=len, reverse=True)))
+        return pattern.sub(lambda found: names[found[0]], "\n".join(self.lines)) + "\n"

@@ -1,0 +1,189 @@
+"""One seed, one run: the cluster, the jobs and the faults that it draws."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from gpu_recovery.core.job.adoption import Adoption
+
+from simulator.faults import aws_notifications, instances, operators
+from simulator.faults.injector import RandomFaults
+from simulator.faults.schedule import FunctionSleeps, TimedFault
+from simulator.trials import contention, diagnosis
+from simulator.trials.scenario import ClusterOf, JobOf, Scenario
+
+FAULTS_UNTIL_S = 2400.0
+QUIET_S = 3600.0
+FAULTS_MAX = 6
+SILENCES_MAX = 3
+REPORTING_EVERY, REPORTING_CROWD_EVERY = 3, 9
+"""In every third run node agents report, in every third crowd too."""
+CROWD_EVERY = 3
+"""In every third run there is more work than room, of several users and priorities."""
+MACHINES_MAX = 6
+SOON_S = 180.0
+SHORT_WAITS = {"recover_timeout_s": 5_400, "queue_timeout_s": 10_800, "repair_hold_timeout_s": 3_600}
+"""Deadlines that are days or hours by default, shortened so that a run that waits one out ends soon."""
+
+Draw = random.Random
+RATES: tuple[Mapping[str, float], ...] = (
+    {},
+    {"drop": 0.05, "duplicate": 0.2, "delay": 0.3},
+    {"kill_before": 0.01, "kill_after": 0.02, "overlap": 0.03},
+    {"throttle": 0.03, "answer_lost": 0.03, "condition_fails": 0.05},
+    {
+        "drop": 0.03,
+        "duplicate": 0.1,
+        "delay": 0.2,
+        "kill_before": 0.005,
+        "kill_after": 0.01,
+        "overlap": 0.02,
+        "throttle": 0.01,
+        "answer_lost": 0.01,
+        "condition_fails": 0.02,
+    },
+    {"drop": 0.5, "duplicate": 0.3, "delay": 0.2},
+)
+"""How unkind a run is: not at all, its events, its functions, its calls, a little of everything, hardly any events."""
+
+
+def scenario_of(seed: int) -> Scenario:
+    """What the seed draws beforehand; what it draws on the way is `in_passing`."""
+    draw = Draw(f"scenario {seed}")
+    reports = seed % REPORTING_EVERY == 0 or seed % REPORTING_CROWD_EVERY == 1
+    cluster = replace(_cluster(draw), agents=reports)
+    jobs = tuple(_job(draw, cluster, number) for number in range(draw.choice((1, 1, 2, 3))))
+    train_s = float(draw.choice((600, 1200, 2400)))
+    faults = _faults(draw) + (_silences(Draw(f"silence {seed}")) if cluster.agents else ())
+    queue = Draw(f"queue {seed}")
+    if seed % CROWD_EVERY == 1:
+        cluster, jobs, train_s = contention.drawn(queue, cluster, jobs)
+        undisturbed = queue.random() < contention.UNDISTURBED
+        faults = () if undisturbed else (*faults, *contention.operator_actions(queue, jobs, FAULTS_UNTIL_S))
+    else:
+        jobs = tuple(job if job.by_hand else replace(job, **contention.of_somebody(queue)) for job in jobs)
+    if seed % diagnosis.EVERY == diagnosis.AT:
+        witnesses = Draw(f"diagnosing {seed}")
+        cluster, jobs = diagnosis.with_evidence(witnesses, cluster, jobs)
+        if faults:  # else it must end as if nothing had gone wrong in passing either
+            cluster = diagnosis.with_short_queue_timeout(witnesses, cluster)
+            faults = (*faults, *diagnosis.stories(witnesses, FAULTS_UNTIL_S))
+    return Scenario(seed=seed, train_s=train_s, quiet_s=QUIET_S, cluster=cluster, jobs=jobs, faults=faults)
+
+
+def in_passing(seed: int) -> RandomFaults:
+    """The faults that strike events and calls in the seed's run."""
+    draw = Draw(f"rates {seed}")
+    return RandomFaults(seed, draw.choice(RATES), late_max_s=draw.choice((10.0, 240.0, 900.0)))
+
+
+def _cluster(draw: Draw) -> ClusterOf:
+    policy: dict[str, Any] = dict(SHORT_WAITS)
+    if draw.random() < 0.15:
+        policy["preset"] = "classic"
+    for name, chance in (("replace", 0.4), ("retry_exits", 0.2), ("observe_only", 0.03)):
+        if draw.random() < chance:
+            policy[name] = True
+    adopt = draw.choice((Adoption.OFF, Adoption.OFF, Adoption.RECOVER, Adoption.OBSERVE))
+    return ClusterOf(instances=draw.randint(2, MACHINES_MAX), group=draw.random() < 0.5, adopt=adopt, policy=policy)
+
+
+def _job(draw: Draw, cluster: ClusterOf, number: int) -> JobOf:
+    by_hand = number == 0 and cluster.adopt != Adoption.OFF and draw.random() < 0.5
+    at_s = 5.0 if by_hand else round(draw.uniform(0, 600), 1)
+    limit_s = draw.choice((None, None, None, 900))
+    return JobOf(
+        nnodes=draw.randint(1, min(3, cluster.instances)),
+        gpus=draw.choice((4, 8)),
+        at_s=at_s,
+        by_hand=by_hand,
+        max_runtime_s=None if by_hand else limit_s,
+    )
+
+
+def _faults(draw: Draw) -> tuple[TimedFault, ...]:
+    """Many a fault comes soon after another, on the same machines: while the first is still being dealt with."""
+    faults: list[TimedFault] = []
+    before: dict[str, Any] = {}
+    for _ in range(draw.randint(0, FAULTS_MAX)):
+        how_many = draw.choice((1, 1, 1, 1, 2, 3))
+        where: dict[str, Any] = {
+            "at_s": round(draw.uniform(60, FAULTS_UNTIL_S), 1),
+            "machines": tuple(sorted(draw.sample(range(MACHINES_MAX), how_many))),
+        }
+        if before and draw.random() < 0.5:
+            where["at_s"] = round(before["at_s"] + draw.uniform(0, SOON_S), 1)
+            where["machines"] = before["machines"] if draw.random() < 0.7 else where["machines"]
+        make = draw.choices([make for make, _ in LIKELIHOOD], [weight for _, weight in LIKELIHOOD])[0]
+        faults.append(make(draw, where))
+        before = where
+    return tuple(faults)
+
+
+def _silences(draw: Draw) -> tuple[TimedFault, ...]:
+    """Agents that nothing is heard of, for a while or for good, and machines that nothing is heard of at all."""
+    faults: list[TimedFault] = []
+    for _ in range(draw.randint(0, SILENCES_MAX)):
+        where: dict[str, Any] = {
+            "at_s": round(draw.uniform(60, FAULTS_UNTIL_S), 1),
+            "machines": tuple(sorted(draw.sample(range(MACHINES_MAX), draw.choice((1, 1, 1, 2, MACHINES_MAX))))),
+        }
+        if draw.random() < 0.25:
+            faults.append(instances.HostHangs(**where))
+        else:
+            faults.append(instances.NodeAgentSilent(for_s=draw.choice((60.0, 400.0, 1_500.0, 86_400.0)), **where))
+    return tuple(faults)
+
+
+def _gpu(draw: Draw, where: dict[str, Any]) -> TimedFault:
+    fault = draw.choice(("xid79", "xid79", "ecc", "hidden"))
+    return instances.GpuBreaks(fault=fault, cured_by=draw.choice(("reboot", "reboot", "replace", "never")), **where)
+
+
+LIKELIHOOD: tuple[tuple[Callable[[Draw, dict[str, Any]], TimedFault], int], ...] = (
+    (_gpu, 8),
+    (lambda draw, where: instances.RankExits(code=draw.choice((1, 134, 137, 139, None)), **where), 4),
+    (lambda draw, where: instances.AgentFlaps(for_s=draw.choice((20.0, 200.0, 1500.0)), **where), 3),
+    (lambda draw, where: instances.HostDies(**where), 2),
+    (lambda draw, where: aws_notifications.SpotInterruption(**where), 2),
+    (lambda draw, where: aws_notifications.StatusCheckFails(check=draw.choice(("system", "instance")), **where), 2),
+    (
+        lambda draw, where: instances.RebootsGoWrong(
+            how=draw.choice(("silent", "ignored", "ignored", "slow", "late")), **where
+        ),
+        5,
+    ),
+    (lambda draw, where: operators.RebootedByHand(**where), 2),
+    (lambda draw, where: instances.CheckHangs(**where), 1),
+    (lambda draw, where: instances.CheckSays(outcome=_outcome(draw), document=draw.random() < 0.8, **where), 5),
+    (lambda draw, where: instances.RanksAreStuck(**where), 2),
+    (lambda draw, where: instances.ClockIsWrong(by_s=draw.choice((-86_400.0, -300.0, 300.0, 86_400.0)), **where), 2),
+    (
+        lambda draw, where: aws_notifications.MaintenancePlanned(
+            code=_planned(draw), in_s=draw.choice((300.0, 7_200.0)), **where
+        ),
+        2,
+    ),
+    (lambda draw, where: FunctionSleeps(function=_function(draw), for_s=900.0, at_s=where["at_s"]), 2),
+    (lambda draw, where: operators.JobCanceled(job=draw.randint(0, 2), at_s=where["at_s"]), 2),
+    (lambda draw, where: operators.Released(**where), 2),
+    (lambda draw, where: operators.QuarantinedByHand(**where), 2),
+    (lambda draw, where: aws_notifications.EcsHealthReported(status=draw.choice(("IMPAIRED", "OK")), **where), 2),
+    (lambda draw, where: aws_notifications.RebalanceRecommended(**where), 1),
+    (lambda draw, where: operators.RepairsPaused(at_s=where["at_s"]), 1),
+)
+
+
+def _outcome(draw: Draw) -> str:
+    return draw.choice(("HEALTHY", "REBOOT", "REBOOT", "REPLACE", "CONFIGURATION", "INCONCLUSIVE"))
+
+
+def _planned(draw: Draw) -> str:
+    return draw.choice(("instance-retirement", "instance-stop", "instance-reboot", "system-reboot"))
+
+
+def _function(draw: Draw) -> str:
+    return draw.choice(("reconciler", "scheduler"))

@@ -1,0 +1,213 @@
+"""`gpu-recovery-run` as a process: the files of a rank, its signals, its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from gpu_recovery_agent.log import AgentLog
+from gpu_recovery_agent.sensors import processes
+from gpu_recovery_agent.sensors.ranks import RankSensor, carries
+
+from tests.agent.api import WITHIN_S
+from tests.agent.node import Node, wait_until
+
+pytestmark = pytest.mark.slow
+PROC = Path("/proc")
+
+
+def content(node: Node, name: str) -> dict:
+    return json.loads((node.running / name).read_text())
+
+
+def test_the_file_is_there_before_the_command_begins_and_gone_after_it(node: Node) -> None:
+    """What the command itself sees of it: seed 000's fields, ours, and its own group."""
+    seen = node.running.parent / "seen"
+    rank = node.rank("sh", "-c", f"cat {node.running}/100.json > {seen}; ps -o pgid= $$ >> {seen}", EPOCH="4")
+    assert rank.wait() == 0
+    text, group = seen.read_text().rsplit("}", 1)
+    found = json.loads(text + "}")
+    assert found["remote_pid"] == rank.pid and found["remote_pgid"] == int(group) != rank.pid
+    assert (found["job_id"], found["attempt"], found["rank"], found["epoch"]) == ("run-1", 1, 0, 4)
+    assert found["running_log_id"] == 100 and found["start_ticks"] > 0 and found["timestamp"] > 0
+    assert found["boot_id"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    assert found["pid_namespace"] == processes.pid_namespace(PROC, "self")
+    assert node.files() == ["100.exit.json"]
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "how"),
+    [
+        ("exit 0", 0, {"code": 0}),
+        ("exit 7", 7, {"code": 7}),
+        ("kill -KILL $$", 137, {"signal": 9}),
+        ("kill -SEGV $$", 139, {"signal": 11}),
+    ],
+)
+def test_the_exit_is_the_commands_and_is_written_down(node: Node, script: str, status: int, how: dict) -> None:
+    """A signal is not a code: 137 may be either, and the file says which."""
+    assert node.rank("sh", "-c", script).wait() == status
+    found = content(node, "100.exit.json")
+    assert {key: found.get(key) for key in ("code", "signal") if key in found} == how
+    assert found["uptime_s"] > 0 and found["job_id"] == "run-1"
+
+
+def test_a_command_that_cannot_be_started_has_an_exit_as_well(node: Node) -> None:
+    """127 and 126, as a shell has them; the rank has ended, and somebody should hear of it."""
+    assert node.rank("no-such-command-here").wait() == 127
+    assert content(node, "100.exit.json")["code"] == 127
+    assert node.rank("/etc/passwd", rank=1).wait() == 126
+    misused = subprocess.run(
+        [*node.processes[0].args[:3], "--"], env=node.environment, capture_output=True, check=False
+    )
+    assert misused.returncode == 125 and b"usage" in misused.stderr
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2"])
+def test_signals_reach_the_command_and_all_of_its_group(node: Node, name: str) -> None:
+    """A shell in between would keep them for itself, and the training would never hear of its suspension."""
+    ready, got = node.running.parent / "ready", node.running.parent / "got"
+    program = (
+        f"import os,signal,time\n"  # no SystemExit: raised in a finalizer it would be swallowed
+        f"signal.signal(signal.{name}, lambda *_: (open({str(got)!r},'w').close(), os._exit(5)))\n"
+        f"open({str(ready)!r},'w')\ntime.sleep(600)"
+    )
+    (node.running.parent / "p.py").write_text(program)
+    rank = node.rank("sh", "-c", f"trap '' {name[3:]}; (trap - {name[3:]}; python3 {node.running.parent}/p.py); exit 9")
+    wait_until(ready.exists)
+    rank.send_signal(signal.Signals[name])
+    assert rank.wait(WITHIN_S) == 9
+    assert got.exists()
+
+
+def test_the_command_begins_with_the_signals_that_it_would_have_without_us(node: Node) -> None:
+    """A mask or a disposition that is inherited breaks pipelines and debuggers in places far away."""
+    rank = node.rank("grep", "-E", "Sig(Blk|Ign)", "/proc/self/status")  # a shell would clear its mask
+    found = {line.split()[0]: int(line.split()[1], 16) for line in rank.communicate()[0].decode().splitlines()}
+    ours = {
+        line.split()[0]: line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if "Sig" in line
+    }
+    for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE, signal.SIGUSR1, signal.SIGHUP):
+        bit = 1 << (number - 1)
+        inherited = int(ours["SigIgn:"], 16) & bit and number is signal.SIGHUP  # the tests may run under nohup
+        assert not found["SigBlk:"] & bit and (inherited or not found["SigIgn:"] & bit), number
+
+
+def test_orphans_are_reaped_while_the_command_runs(node: Node) -> None:
+    """The first process of a container is everybody's parent in the end."""
+    flag = node.running.parent / "flag"
+    rank = node.rank("sh", "-c", f"for i in 1 2 3 4 5; do (sh -c 'exit 0' &) ; done; touch {flag}; sleep 600")
+    wait_until(flag.exists)
+
+    def children() -> list[processes.ProcessInfo]:
+        found = (processes.read(PROC, pid) for pid in processes.pids(PROC))
+        return [one for one in found if one and one.parent == rank.pid]
+
+    wait_until(lambda: len(children()) == 1)
+    assert children()[0].is_alive
+    rank.terminate()
+    assert rank.wait(WITHIN_S) == 143
+
+
+def test_what_the_command_leaves_behind_ends_with_it(node: Node) -> None:
+    """It may hold GPUs: also what went to the background, and what left the group."""
+    pids = node.running.parent / "pids"
+    script = f"sleep 600 & echo $! > {pids}; setsid sleep 600 & echo $! >> {pids}; sleep 0.2; exit 3"
+    assert node.rank("sh", "-c", script).wait(WITHIN_S) == 3
+    for pid in map(int, pids.read_text().split()):
+        process = processes.read(PROC, pid)
+        assert process is None or not process.is_alive
+    assert content(node, "100.exit.json")["code"] == 3
+
+
+def test_a_command_does_not_outlive_its_wrapper(node: Node) -> None:
+    """It would train on, known to nobody, on GPUs that are given to others."""
+    rank = node.rank("sleep", "600")
+    wait_until(node.files)
+    command = content(node, "100.json")["remote_pgid"]
+    wait_until(lambda: (PROC / str(command) / "comm").read_text().strip() == "sleep")
+    rank.kill()
+    rank.wait()
+    wait_until(lambda: not ((found := processes.read(PROC, command)) and found.is_alive))
+    assert node.files() == ["100.json"]
+
+
+@pytest.mark.parametrize("folder", ["/proc/nowhere/running", "/dev/null/running", "file"])
+def test_a_rank_runs_where_its_file_cannot_be_written(node: Node, folder: str) -> None:
+    """A read-only or full disk costs the report, not the training; it is said once."""
+    if folder == "file":
+        node.running.write_text("not a folder")
+        folder = str(node.running)
+    rank = node.rank("sh", "-c", "echo trained; exit 4", GPUTASKER_RUNNING_TASKS_DIR=folder)
+    out, err = rank.communicate(timeout=WITHIN_S)
+    assert (rank.returncode, out) == (4, b"trained\n")
+    assert err.count(b"warning") == 1 and b"cannot be written" in err
+
+
+@pytest.mark.parametrize(
+    "missing", [{"JOB_ID": "", "RUNNING_LOG_ID": ""}, {"HOME": "", "JOB_ID": "", "RUNNING_LOG_ID": ""}]
+)
+def test_a_rank_of_nobody_runs_and_says_so(node: Node, missing: dict[str, str]) -> None:
+    """Without a job there is nothing to tell."""
+    rank = node.rank("true", **missing)
+    _, err = rank.communicate(timeout=WITHIN_S)
+    assert rank.returncode == 0 and err.count(b"warning") == 1
+    assert node.files() == []
+
+
+def test_a_rank_without_a_running_log_has_a_name_of_its_own(node: Node) -> None:
+    """Two ranks of two jobs on one node never share a file."""
+    for job in ("run-1", "run-2"):
+        assert node.rank("true", job=job, RUNNING_LOG_ID="").wait() == 0
+    assert len(node.files()) == 2
+    assert {content(node, name)["job_id"] for name in node.files()} == {"run-1", "run-2"}
+
+
+def test_a_new_run_of_the_same_rank_forgets_the_exit_of_the_one_before(node: Node) -> None:
+    """Otherwise it would be over before it began."""
+    assert node.rank("sh", "-c", "exit 1").wait() == 1
+    rank = node.rank("sleep", "600")
+    wait_until(lambda: node.files() == ["100.json"])
+    rank.terminate()
+    assert rank.wait(WITHIN_S) == 143
+    assert content(node, "100.exit.json")["signal"] == 15
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="a pid namespace needs root")
+def test_as_first_process_of_a_container_it_is_found_by_the_agent_outside(node: Node) -> None:
+    """It knows itself as 1 there; its start is the same in every namespace."""
+    probe = subprocess.run(["unshare", "-p", "-f", "--mount-proc", "true"], capture_output=True, check=False)
+    if probe.returncode != 0:
+        pytest.skip("no namespaces here")
+    wrapped = node.rank("true")
+    wrapped.wait()
+    (node.running / "100.exit.json").unlink()
+    command = ["unshare", "-p", "-f", "--mount-proc", *wrapped.args[:3], "--", "sleep", "600"]
+    variables = {"JOB_ID": "run-1", "ATTEMPT": "1", "RANK": "0", "RUNNING_LOG_ID": "100"}
+    outer = subprocess.Popen(command, env={**node.environment, **variables}, stdin=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: "100.json" in node.files())
+        assert content(node, "100.json")["remote_pid"] == 1
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        live, _ = RankSensor(node.running, PROC, boot, AgentLog()).poll()
+        inner = processes.read(PROC, live[0].pid)
+        assert inner is not None and inner.parent == outer.pid and carries(PROC, inner.pid, live[0].rank)
+        os.kill(inner.pid, signal.SIGTERM)
+        assert outer.wait(WITHIN_S) == 143
+        assert node.files() == ["100.exit.json"]
+    finally:
+        outer.kill()
+        outer.wait()
+
+
+def test_gap_9_a_command_is_words_and_no_shell_reads_it(node: Node) -> None:
+    """Seed 000's server builds a line for a shell, and escapes two characters of it."""
+    trap, said = node.running.parent / "trap", node.running.parent / "said"
+    words = [f"$(touch {trap})", f"`touch {trap}`", f"; touch {trap}", '"', "'", "a b", "*"]
+    program = f"import json,sys; json.dump(sys.argv[1:], open({str(said)!r}, 'w'))"
+    assert node.rank("python3", "-c", program, *words).wait(WITHIN_S) == 0
+    assert json.loads(said.read_text()) == words and not trap.exists()

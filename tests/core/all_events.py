@@ -1,0 +1,434 @@
+"""Every event that could be told to a record, in every variant that matters: what the exploring tests draw from.
+
+`anything_for_job` and `anything_for_instance` name (time, event) pairs that pass the record's own fences, so that a row
+is met by events it must answer and not only by ones it may refuse.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from gpu_recovery.core import events
+from gpu_recovery.core.commands import RunCheck
+from gpu_recovery.core.diagnosis import taxonomy
+from gpu_recovery.core.fleet import Fleet, Pause
+from gpu_recovery.core.health_check import CheckOutcome, Verdict
+from gpu_recovery.core.health_signals import DepartureKind, Ec2InstanceState, HealthKind, HealthStatus
+from gpu_recovery.core.instance import state_machine
+from gpu_recovery.core.instance.escalation import is_withdrawn
+from gpu_recovery.core.instance.health_reports import unhandled_report
+from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
+from gpu_recovery.core.job import state_machine as job_state_machine
+from gpu_recovery.core.job.assessment import CURED_BY_RESTART
+from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
+from gpu_recovery.core.job.record import LIVE, TERMINAL, CloseCause, Job, JobStatus
+from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.core.state_machine import EventOutcome
+from gpu_recovery.core.task import Ending, EndingKind
+
+from tests.core.build import FLEET, IDS, NOW, SPEC, failure, observed, results, tell
+
+ENDS = tuple(kind for kind in EndingKind if kind is not EndingKind.SUCCEEDED)
+HEALTHY, REBOOT, REPLACE = CheckOutcome.HEALTHY, CheckOutcome.REBOOT, CheckOutcome.REPLACE
+FINDINGS = (
+    results(HEALTHY, HEALTHY),
+    results(HEALTHY, REBOOT),
+    results(REBOOT, REBOOT),
+    results(HEALTHY, REPLACE),
+    results(REBOOT, HEALTHY, repairing=False),
+    results(CheckOutcome.INCONCLUSIVE, CheckOutcome.CONFIGURATION),
+    {},
+    {**results(HEALTHY, HEALTHY), IDS[0]: events.Checked(CheckOutcome.SUSPECTED, "it ended first", repairing=True)},
+)
+LEFT = replace(failure(EndingKind.FAILED), ending=Ending(EndingKind.FAILED, 75, "exited with code 75"))
+"""A rank that asks for its own suspension."""
+SILENCE = timedelta(milliseconds=1)
+"""How long before it is told a silence begins here: after whatever was told before."""
+AGES = timedelta(days=8)
+"""Longer than a job may wait in line."""
+Telling = tuple[datetime, Any]
+
+
+def first_jobs(policy: RecoveryPolicy) -> list[Job]:
+    """A job of every way in: of an older release, submitted (with a time limit), adopted to recover or to observe."""
+    limited = replace(SPEC, max_runtime_s=3600)
+    of_older_release = replace(job_state_machine.created("old-1", limited, policy, NOW).record, look_at=NOW)
+    return [
+        of_older_release,
+        replace(of_older_release, status=JobStatus.RECOVERING, attempt=1, instances=IDS, incident_at=NOW),
+        replace(of_older_release, status=JobStatus.PENDING_RESOURCES, deadline_at=NOW + timedelta(seconds=60)),
+        job_state_machine.created("sft-1", limited, policy, NOW).record,
+        job_state_machine.adopted("run-1", SPEC, False, policy, NOW).record,
+        job_state_machine.adopted("run-1", SPEC, True, policy, NOW).record,
+    ]
+
+
+CONCLUSIONS = (
+    DiagnosisResult(
+        1, taxonomy.Cause.APPLICATION, "job", (), taxonomy.Remedy.FAIL, 90, True, "ImportError: no such module"
+    ),
+    DiagnosisResult(
+        1, taxonomy.Cause.NETWORK, "job", (), taxonomy.Remedy.RESTART, 80, True, "the connection timed out"
+    ),
+    DiagnosisResult(
+        1, taxonomy.Cause.WORKER_HANG, "instance", IDS[:1], taxonomy.Remedy.LEAVE_OUT, 80, True, "no answer"
+    ),
+    DiagnosisResult(
+        1, taxonomy.Cause.GPU_FAULT, "gpu", IDS[:1], taxonomy.Remedy.CHECK, 90, True, "ECC errors", (f"{IDS[0]}/3",)
+    ),
+    DiagnosisResult(1, taxonomy.Cause.NETWORK, "job", (), taxonomy.Remedy.RESTART, 40, False, "perhaps the network"),
+)
+"""One of each kind that a diagnosis comes to."""
+
+
+def first_instances(policy: RecoveryPolicy) -> list[Instance]:
+    """An instance seen for the first time: working, and on its way out."""
+    return [
+        state_machine.registered(IDS[0], observed(), policy, NOW).record,
+        state_machine.registered(IDS[0], observed(ecs_status="DEREGISTERING"), policy, NOW).record,
+    ]
+
+
+def anything_for_job(record: Job, now: datetime) -> list[Telling]:
+    """What may be told to `record` as it stands, at the time at which it would be."""
+    about: dict[str, Any] = {"at": now, "attempt": record.attempt}
+    told: list[Any] = [
+        events.JobPlaced(**about, version=record.version, instances=IDS, epochs=(0, 0)),
+        events.ResourcesShort(**about, version=record.version, sentence="needs 2; 1 is free"),
+        events.AttemptLaunched(**about),
+        events.LaunchRefused(**about, sentence="ECS refused rank 0"),
+        events.LaunchRefused(**about, sentence="ECS refused rank 0 for good", lasting=True),
+        events.AllRanksRunning(**about),
+        events.AllRanksStopped(**about),
+        events.CancelRequested(**about, by="ada"),
+        events.SuspendRequested(**about, by="ada", because="the demo"),
+        events.SuspendRequested(**about, by="the scheduler", for_job="big-1", version=record.version),
+        events.ResumeRequested(**about, by="ada"),
+        events.RankFailed(**about, failure=LEFT),
+        events.AllRanksStopped(**about, failure=LEFT),
+        events.NewerTaskSeen(**about, created_at=now),
+        *(
+            kind(**about, instance_id=one, sentence=f"{one} is about to go")
+            for kind in (events.InstanceNeedsRepair, events.InstanceLeaving)
+            for one in IDS
+        ),
+        events.RankSeen(**about, rank=0, instance_id=IDS[0], gpus=8),
+        events.RankSeen(**about, rank=1, instance_id=IDS[1], gpus=8),
+        events.RankSeen(**about, rank=0, instance_id="i-0c3", gpus=8),
+        events.CancelRequested(**about, by="ada", force=True),
+        *(event for one in IDS for event in silences(about, one, now)),
+        *(events.RankFailed(**about, failure=failure(kind)) for kind in ENDS),
+        *(events.AllRanksStopped(**about, failure=failure(kind)) for kind in ENDS),
+        *(events.AllRanksStopped(**about, failure=failure(kind), own_ends=1) for kind in sorted(CURED_BY_RESTART)),
+        *(events.InstancesChecked(**about, results=found) for found in FINDINGS),
+        *(events.Diagnosed(**about, conclusion=replace(one, attempt=record.attempt)) for one in CONCLUSIONS),
+        events.ProgressStopped(**about, sentence="no rank has got on for 900 s"),
+        *(
+            events.RepairEnded(**about, instance_id=one, healed=healed, sentence="its repair has ended")
+            for one in IDS
+            for healed in (True, False)
+        ),
+    ]
+    tellings = [(now, event) for event in told]
+    if record.look_at is not None:
+        at = max(now, record.look_at)
+        tellings.append((at, events.JobLookDue(at=at, attempt=record.attempt, look_at=record.look_at)))
+    if record.deadline_at is not None:
+        due = max(now, record.deadline_at)
+        for at, found in ((due, FINDINGS[0]), (due, FINDINGS[1]), (due, FINDINGS[3]), (due + AGES, FINDINGS[6])):
+            event = events.JobDeadlineReached(
+                at=at, attempt=record.attempt, deadline_at=record.deadline_at, unconfirmed=IDS[:1], results=found
+            )
+            tellings.append((at, event))
+        dead = dict.fromkeys(record.silent, "EC2 shows it terminated")
+        for said in ({"dead": dead}, {"dead": dead, "deaf": "9 of 10 instances are silent at once"}):
+            about |= {"at": due, "deadline_at": record.deadline_at, **said}
+            tellings.append((due, events.JobDeadlineReached(**about)))
+    return tellings
+
+
+def silences(about: dict[str, Any], instance_id: str, now: datetime) -> list[events.JobEvent]:
+    """What an agent's heartbeats, or their absence, may say of the rank on this instance."""
+    return [
+        events.RankSilent(**about, instance_id=instance_id, seen_at=now - SILENCE, sentence="it is silent"),
+        events.RankHeard(**about, instance_id=instance_id),
+        events.RankExited(**about, instance_id=instance_id, sentence="it has ended with code 1"),
+    ]
+
+
+def anything_for_instance(record: Instance, now: datetime) -> list[Telling]:
+    """What may be told to `record` as it stands, at the time at which it would be."""
+    newer = record.ecs_version + 1
+    told: list[Any] = [
+        *(
+            observed(newer, at=now, ecs_status=status, agent_connected=connected, container_instance_id=registration)
+            for status in ("ACTIVE", "DRAINING", "INACTIVE")
+            for connected in (True, False)
+            for registration in (record.container_instance_id, f"{record.container_instance_id}x")
+        ),
+        observed(record.ecs_version, at=now, looked=True, container_instance_id=record.container_instance_id),
+        *(
+            events.CheckRequested(at=now, job_id=job_id, attempt=attempt, may_reboot=may_reboot)
+            for job_id in ("sft-1", "sft-2")
+            for attempt in (1, 2)
+            for may_reboot in (True, False)
+        ),
+        *(
+            events.CheckRequested(
+                at=now,
+                job_id="sft-1",
+                attempt=1,
+                may_reboot=True,
+                suspect=record.instance_id,
+                because="it ended first",
+                again=again,
+            )
+            for again in (False, True)
+        ),
+        events.RepairRequested(at=now, job_id="sft-1", attempt=1, sentence="a rank cannot be stopped"),
+        events.RepairRequested(at=now, job_id="sft-1", attempt=2, sentence="a rank cannot be stopped"),
+        events.RebootUncertain(at=now, epoch=record.epoch),
+        events.RepairRefused(at=now, epoch=record.epoch, sentence="EC2 refused the reboot"),
+        events.RepairHeld(at=now, epoch=record.epoch, sentence="a person keeps it back"),
+        events.QuarantineRequested(at=now, by="ada", because="it is loud"),
+        events.ReleaseRequested(at=now, by="ada"),
+        *(events.MachineSeen(at=now, state=state) for state in Ec2InstanceState),
+        *warnings(now),
+        events.InstanceSilent(at=now, seen_at=now - SILENCE, heard={"sft-1": 1}),
+        events.InstanceHeard(at=now, heard={"sft-1": 1}),
+        *(
+            events.InstanceBooted(at=now, boot_id=f"boot-{now:%H%M%S}", booted_at=booted_at, ended={"sft-1": 1})
+            for booted_at in (now, record.reboot.asked_at if record.reboot is not None else now - SILENCE)
+        ),
+    ]
+    if record.check is not None:
+        told += [
+            events.CheckEnded(at=now, check_id=record.check.check_id, verdict=Verdict(outcome, "said", boot, booted))
+            for outcome in CheckOutcome
+            for boot, booted in (("boot-1", NOW), (f"boot-{record.epoch + 1}", now), (None, None))
+        ]
+        if record.check.superseded:
+            told += [
+                events.CheckEnded(at=now, check_id=record.check.superseded, verdict=Verdict(outcome, "said late"))
+                for outcome in (CheckOutcome.HEALTHY, CheckOutcome.REBOOT)
+            ]
+    tellings = [(now, event) for event in told]
+    if record.look_at is not None:
+        due = max(now, record.look_at)
+        stale = (due + timedelta(hours=1),) if record.held is not None else ()
+        tellings += [(at, events.InstanceLookDue(at=at, look_at=record.look_at)) for at in (due, *stale)]
+    if record.deadline_at is not None:
+        at = max(now, record.deadline_at)
+        tellings.append((at, events.InstanceDeadlineReached(at=at, deadline_at=record.deadline_at)))
+    return tellings
+
+
+def warnings(now: datetime) -> list[events.InstanceEvent]:
+    """What watchers may say, and announcements: due at once, due later, and called off."""
+    health = [
+        events.HealthReported(at=now, kind=kind, status=word, since=now, sentence=sentence)
+        for kind, word, sentence in WORDS
+    ]
+    harmless = events.HealthReported(
+        at=now, kind=HealthKind.ACCELERATED_COMPUTE, status=HealthStatus.IMPAIRED, since=now, xid=31
+    )
+    departures = [
+        events.DepartureAnnounced(
+            at=now,
+            kind=kind,
+            source=f"{kind}-{age.days}",
+            leaves_at=now + age,
+            sentence=f"{kind} is announced",
+            called_off=called_off,
+        )
+        for kind, age, called_off in ANNOUNCEMENTS
+    ]
+    return [*health, harmless, *departures]
+
+
+IMPAIRED, OK = HealthStatus.IMPAIRED, HealthStatus.OK
+WORDS = (
+    (HealthKind.SYSTEM_STATUS, IMPAIRED, ""),
+    (HealthKind.SYSTEM_STATUS, OK, ""),
+    (HealthKind.INSTANCE_STATUS, IMPAIRED, ""),
+    (HealthKind.INSTANCE_STATUS, OK, ""),
+    (HealthKind.ACCELERATED_COMPUTE, IMPAIRED, "XID_79"),
+    (HealthKind.DAEMON, IMPAIRED, ""),
+    (HealthKind.ACCELERATED_COMPUTE, HealthStatus.INSUFFICIENT_DATA, ""),
+)
+SOON, LATER = timedelta(seconds=60), timedelta(days=7)
+ANNOUNCEMENTS = (
+    (DepartureKind.REBALANCE, SOON, False),
+    (DepartureKind.MAINTENANCE, LATER, False),
+    (DepartureKind.RETIREMENT, SOON, False),
+    (DepartureKind.RETIREMENT, LATER, False),
+    (DepartureKind.RETIREMENT, SOON, True),
+    (DepartureKind.INTERRUPTION, SOON, False),
+    (DepartureKind.INTERRUPTION, SOON, True),
+)
+
+
+def written_by_a_store(record: Instance) -> list[Instance]:
+    """The record after each write that no event makes: a launch's or a person's claim, a claim that
+    is given back, a check that ECS refused."""
+    if record.status is InstanceStatus.GONE:
+        return []
+    new = [("sft-1", 1), ("sft-1", 2), ("sft-2", 1)]
+    claims = [{**record.claims, job_id: Claim(attempt, 4)} for job_id, attempt in new if job_id not in record.claims]
+    refused = tuple(replace(one, refusals=1) if isinstance(one.command, RunCheck) else one for one in record.commands)
+    left = [{**record.claims}] if record.claims else []
+    for some in left:
+        some.popitem()
+    return [*(replace(record, claims=some) for some in (*claims, *left)), replace(record, commands=refused)]
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """One move that exploring found, and the events that had moved the record before it, the first told first."""
+
+    before: Any
+    event: Any
+    after: Any
+    at: datetime
+    path: tuple[Any, ...]
+    policy: RecoveryPolicy
+    fleet: Fleet | None
+    shape: int
+    """Equal for records after it that look the same, within one exploration."""
+
+    def told_again(self) -> Iterator[Any]:
+        """Every event of the way here, this move's included.
+
+        A look is our own answer: nobody delivers it twice. Those of a job's earlier attempts are fenced off.
+        """
+        told = (event for event in (*self.path, self.event) if not getattr(event, "looked", False))
+        if isinstance(self.after, Job):
+            return (event for event in told if event.attempt == self.after.attempt)
+        return told
+
+
+def explore(
+    machine: Any, firsts: list[Any], anything: Any, policy: RecoveryPolicy, signature: Any, grown: Any = None
+) -> list[Edge]:
+    """Every move that is met by telling everything to every record that looks different.
+
+    signature: what makes two records different; grown: other records that one may become without an event.
+    """
+    edges: list[Edge] = []
+    seen: set[Any] = set()
+    moves: set[Any] = set()
+    shapes: dict[Any, int] = {}
+    front: deque[tuple[Any, datetime, tuple[Any, ...]]] = deque((record, NOW, ()) for record in firsts)
+    while front:
+        record, now, path = front.popleft()
+        if signature(record) in seen:
+            continue
+        seen.add(signature(record))
+        front += [(other, now, path) for other in (grown(record) if grown else [])]
+        for at, event in anything(record, now + timedelta(seconds=1)):
+            for fleet, decision in _decisions(record, event, policy, at):
+                # Variants of an event that lead to the same are one move.
+                look = signature(decision.record)
+                shape = shapes.setdefault(look, len(shapes))
+                move = (len(seen), type(event), shape)
+                if decision.outcome is EventOutcome.APPLIED and move not in moves:
+                    moves.add(move)
+                    edges.append(Edge(record, event, decision.record, at, path, policy, fleet, shape))
+                    front.append((decision.record, at, (*path, event)))
+    return edges
+
+
+FREE = FLEET
+PAUSED = replace(FLEET, pause=Pause("ada", "moving house", NOW))
+
+
+def _decisions(record: Any, event: Any, policy: RecoveryPolicy, at: datetime) -> Iterator[tuple[Fleet | None, Any]]:
+    """What is decided under brakes that let every repair begin, and, if one begins, while a person has paused all."""
+    if not isinstance(record, Instance) or not state_machine.needs_fleet_limits(record, event):
+        yield None, tell(record, event, policy, at)
+        return
+    repairing = frozenset({record.instance_id} if record.under_repair else ())
+    for brakes in (FREE, PAUSED):
+        fleet = replace(brakes, repairing=repairing)
+        decision = tell(record, event, policy, at, fleet)
+        yield fleet, decision
+        if decision.record.epoch == record.epoch and not policy.observe_only:
+            return
+
+
+def job_signature(record: Job) -> Any:
+    """What tells job records apart as far as the rows go."""
+    if record.status in TERMINAL:
+        return record.status, record.origin, record.hands_off, record.claims_kept
+    cured = record.failure is None or record.failure.ending.kind in CURED_BY_RESTART
+    under_way = (record.launch_ended, sum(map(bool, record.instances))) if record.status in LIVE else None
+    return (
+        record.status,
+        record.hands_off,
+        record.origin,
+        record.stop_purpose,
+        record.stop_tries,
+        cured,
+        record.attempts_counted,
+        _used_up(record),
+        bool(record.repairing),
+        bool(record.to_leave),
+        under_way,
+        bool(record.first_ends),
+        len(record.suspicions),
+        record.held,
+    )
+
+
+def _used_up(record: Job) -> Any:
+    """The uncounted relaunches so far: for want of resources, and for any other cause, which all act alike."""
+    short = record.attempts_uncounted.get(CloseCause.INSUFFICIENT_RESOURCES, 0)
+    return short, sum(record.attempts_uncounted.values()) > short
+
+
+def instance_signature(record: Instance) -> Any:
+    """What tells instance records apart as far as the rows go."""
+    check, reboot, need = record.check, record.reboot, record.need
+    at_rest = record.status in (InstanceStatus.AVAILABLE, InstanceStatus.QUARANTINED)
+    return (
+        record.status,
+        tuple(sorted(record.claims)) if at_rest else bool(record.claims),
+        min(len(record.reboots), 2),
+        record.withdrawn,
+        (
+            bool(check.job_id),
+            check.may_reboot,
+            check.proof_needed,
+            check.repeats,
+            bool(check.because),
+            check.again,
+            bool(check.superseded),
+        )
+        if check
+        else None,
+        (reboot.ends is None, reboot.uncertain, reboot.disconnected and not check, reboot.started and not check)
+        if reboot
+        else None,
+        (need.rung, need.source in tuple(HealthKind), bool(need.source), need.ends is None) if need else None,
+        _warned(record),
+    )
+
+
+def _warned(record: Instance) -> Any:
+    """What was said of the instance, or answered by ECS, where a row asks for it."""
+    match record.status:
+        case InstanceStatus.AVAILABLE:
+            kind = record.departure.kind if record.departure is not None else None
+            return kind, unhandled_report(record), record.deadline_at is None
+        case InstanceStatus.CHECKING:
+            refused = any(one.refusals for one in record.commands)
+            is_sure = any(one.fault is not None for one in record.health.values())
+            is_sure = is_sure and record.check is not None and not record.check.passive
+            return unhandled_report(record), refused and record.agent_connected, is_sure
+        case InstanceStatus.QUARANTINED if record.held is not None and record.need is not None:
+            return is_withdrawn(record, record.need), record.agent_connected
+    return None

@@ -1,0 +1,130 @@
+"""Replacement: an instance is stopped and started on another host, and proves another boot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from gpu_recovery.core import commands, events
+from gpu_recovery.core.fleet import Breaker, with_repair_begun
+from gpu_recovery.core.health_check import CheckOutcome
+from gpu_recovery.core.health_signals import DepartureKind, Ec2InstanceState
+from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus, Interruption
+from gpu_recovery.core.state_machine import EventOutcome
+
+from tests.core.build import (
+    ADAPTIVE,
+    FLEET,
+    IDS,
+    NOW,
+    applied,
+    later,
+    observed,
+    orders,
+    overdue,
+    rebooting,
+    tell,
+    verdict_of,
+    verifying,
+)
+from tests.core.instance.escalation_cases import blamed_by_check, repair_ends
+
+HEALTHY, REBOOT, REPLACE = CheckOutcome.HEALTHY, CheckOutcome.REBOOT, CheckOutcome.REPLACE
+S = InstanceStatus
+ON = replace(ADAPTIVE, replace=True)
+
+
+def _restarted(**fields: Any) -> Instance:
+    """An instance that must be replaced, stopped and started, whose agent is back; it showed boot-1 before."""
+    record = applied(blamed_by_check(REPLACE, ON, **fields))
+    record = applied(tell(record, observed(2, agent_connected=False), ON))
+    record = applied(tell(record, events.MachineSeen(at=NOW, state=Ec2InstanceState.STOPPED), ON))
+    return applied(tell(record, observed(3), ON))
+
+
+def test_a_replacement_stops_starts_and_proves_another_boot() -> None:
+    """REPLACING until it is off, started once, VERIFYING with proof when its agent is back, then AVAILABLE."""
+    record = applied(blamed_by_check(REPLACE, ON, gpus_most=8))
+    assert record.status is S.REPLACING
+    assert tell(record, observed(2), ON).record.status is S.REPLACING  # still up: nothing was asked of it yet
+    for state in (Ec2InstanceState.RUNNING, Ec2InstanceState.STOPPING, Ec2InstanceState.SHUTTING_DOWN):
+        assert tell(record, events.MachineSeen(at=NOW, state=state), ON).outcome is EventOutcome.IGNORED
+    off = tell(record, events.MachineSeen(at=NOW, state=Ec2InstanceState.STOPPED), ON)
+    assert orders(off, commands.StartInstance) == [commands.StartInstance(record.epoch)]
+    again = tell(off.record, events.MachineSeen(at=later(1), state=Ec2InstanceState.STOPPED), ON)
+    assert not orders(again, commands.StartInstance)
+    back = _restarted()
+    assert back.status is S.VERIFYING and back.check is not None and back.check.proof_needed
+    assert tell(back, verdict_of(back, HEALTHY, "boot-1"), ON).record.status is S.REPLACING
+    healed = tell(back, verdict_of(back, HEALTHY, "boot-2"), ON)
+    assert (healed.record.status, healed.record.replaced_at) == (S.AVAILABLE, NOW)
+    assert repair_ends(healed) == [("sft-1", True)]
+
+
+def test_a_machine_that_is_off_has_ended_its_ranks() -> None:
+    """Stopped is one of the three confirmed ends."""
+    record = applied(blamed_by_check(REPLACE, ON))
+    record = replace(record, claims={"other-1": Claim(2, 4)})
+    decision = tell(record, events.MachineSeen(at=NOW, state=Ec2InstanceState.STOPPED), ON)
+    assert decision.record.claims == {}
+    assert [(one.job_id, one.attempt) for one in orders(decision, commands.ConfirmEnd)] == [("other-1", 2)]
+
+
+def test_a_machine_terminated_in_its_group_is_gone_and_the_job_hears_so() -> None:
+    """Its successor registers under a name of its own."""
+    record = applied(blamed_by_check(REPLACE, ON))
+    busy = with_repair_begun(FLEET, record.instance_id, ON, NOW)
+    decision = tell(record, events.MachineSeen(at=NOW, state=Ec2InstanceState.TERMINATED), ON, NOW, busy)
+    assert decision.record.status is S.GONE
+    assert repair_ends(decision) == [("sft-1", False)]
+    assert orders(decision, commands.DeregisterInstance)
+    assert decision.fleet is not None and decision.fleet.repairing == frozenset()
+
+
+@pytest.mark.parametrize("make", [rebooting, verifying, lambda: applied(blamed_by_check(REPLACE, ON))])
+def test_one_that_goes_while_it_tries_opens_the_breaker_again(make: Any) -> None:
+    """Terminated, it has not come back healed: a broken check would have its way with the next one, and the next."""
+    opened = replace(FLEET, opened_at=later(-9_999), opened_because="many", incident_id="breaker/1")
+    trying = with_repair_begun(opened, IDS[0], ON, NOW)
+    for leaves in (
+        events.MachineSeen(at=later(5), state=Ec2InstanceState.TERMINATED),
+        observed(9, ecs_status="INACTIVE", agent_connected=False),
+    ):
+        after = tell(make(), leaves, ON, later(5), trying).fleet
+        assert after is not None
+        assert (after.breaker, after.probe, after.repairing) == (Breaker.OPEN, "", frozenset())
+        assert after.opened_at == later(5)
+
+
+@pytest.mark.parametrize("outcome", [REPLACE, REBOOT])
+def test_another_host_is_put_under_a_machine_once_not_again_and_again(outcome: CheckOutcome) -> None:
+    """If it is sick on the new host too, a person looks at it: no stopping and starting all night."""
+    record = _restarted(reboots=(later(-60), later(-120)))
+    decision = tell(record, verdict_of(record, outcome, "boot-2"), ON)
+    assert decision.record.status is S.QUARANTINED and "another host was put under it" in decision.reason
+    assert not orders(decision, commands.ReplaceInstance)
+    assert repair_ends(decision) == [("sft-1", False)]
+
+
+def test_on_another_host_the_retirement_of_the_old_one_is_over() -> None:
+    """Else it would be left, stopped and started again as soon as it works; EC2's list may lag behind."""
+    departure = Interruption(DepartureKind.RETIREMENT, "event-1", later(60), "its host is retired")
+    record = _restarted(departure=departure)
+    healed = applied(tell(record, verdict_of(record, HEALTHY, "boot-2"), ON))
+    assert healed.departure is None and not healed.avoid_reason
+    lagging = events.DepartureAnnounced(
+        at=later(1),
+        kind=DepartureKind.RETIREMENT,
+        source="event-1",
+        leaves_at=later(60),
+        sentence="its host is retired",
+    )
+    assert tell(healed, lagging, ON, later(1)).outcome is EventOutcome.IGNORED
+
+
+def test_a_replacement_that_never_comes_back_goes_to_a_person() -> None:
+    """The last deadline of the ladder."""
+    decision = overdue(applied(blamed_by_check(REPLACE, ON)), ON)
+    assert decision.record.status is S.QUARANTINED and decision.record.held is None
+    assert repair_ends(decision) == [("sft-1", False)]

@@ -1,0 +1,133 @@
+"""What a job specification may say, field by field."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from gpu_recovery.core.errors import SpecInvalid
+from gpu_recovery.core.job.spec import COMMAND_AND_ENV_CHARACTERS_MAX, NNODES_MAX, OUR_VARIABLES, JobSpec, parse_spec
+
+LEAST = {"workload": "sft", "nnodes": 2, "n_gpus_per_node": 8, "task_definition": "gpu-training"}
+
+
+def test_the_least_that_must_be_said() -> None:
+    """Everything else has a default."""
+    assert parse_spec(LEAST) == JobSpec("sft", 2, 8, "gpu-training")
+
+
+def test_everything_that_may_be_said() -> None:
+    """Each field arrives as it was given."""
+    document = {
+        **LEAST,
+        "container": "train",
+        "command": ["python", "train.py"],
+        "env": {"LR": "1e-4"},
+        "user": "ada",
+        "attempts_max": 5,
+        "max_runtime_s": 3_600,
+        "task_definition": "gpu-training:17",
+    }
+    assert parse_spec(document) == JobSpec(
+        "sft", 2, 8, "gpu-training:17", "train", ("python", "train.py"), {"LR": "1e-4"}, "ada", 5, 3_600
+    )
+
+
+@pytest.mark.parametrize("field", LEAST)
+def test_a_missing_field_is_named(field: str) -> None:
+    """The four that have no default."""
+    with pytest.raises(SpecInvalid) as refused:
+        parse_spec({key: value for key, value in LEAST.items() if key != field})
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("workload", ""),
+        ("workload", "SFT"),
+        ("workload", "1st"),
+        ("workload", "a" * 41),
+        ("workload", "a\nb"),
+        ("workload", 7),
+        ("workload", None),
+        ("nnodes", 0),
+        ("nnodes", NNODES_MAX + 1),
+        ("nnodes", "2"),
+        ("nnodes", 2.0),
+        ("nnodes", True),
+        ("n_gpus_per_node", 0),
+        ("n_gpus_per_node", 17),
+        ("n_gpus_per_node", False),
+        ("task_definition", "arn:aws:ecs:eu-west-1:111122223333:task-definition/gpu:1"),
+        ("task_definition", "a b"),
+        ("task_definition", "a:"),
+        ("task_definition", ""),
+        ("container", 3),
+        ("container", "c" * 256),
+        ("user", ["ada"]),
+        ("user", "u" * 256),
+        ("command", "python train.py"),
+        ("command", ["python", 3]),
+        ("command", {}),
+        ("env", ["LR=1"]),
+        ("env", {"LR": 1}),
+        ("env", {"LR": None}),
+        ("attempts_max", 0),
+        ("attempts_max", 21),
+        ("attempts_max", "3"),
+        ("attempts_max", True),
+        ("max_runtime_s", 59),
+        ("max_runtime_s", 90 * 86_400 + 1),
+        ("max_runtime_s", 60.5),
+    ],
+)
+def test_a_wrong_field_is_named_and_told_what_it_must_be(field: str, value: Any) -> None:
+    """The user reads which field, and what to write instead."""
+    with pytest.raises(SpecInvalid) as refused:
+        parse_spec({**LEAST, field: value})
+    assert refused.value.field == field
+    assert refused.value.detail.startswith("must be")
+    assert str(refused.value) == f"{field}: {refused.value.detail}"
+
+
+@pytest.mark.parametrize("name", sorted(OUR_VARIABLES))
+def test_a_variable_that_we_set_cannot_be_given(name: str) -> None:
+    """A rank must be able to trust it."""
+    with pytest.raises(SpecInvalid) as refused:
+        parse_spec({**LEAST, "env": {name: "1"}})
+    assert refused.value.field == f"env.{name}"
+
+
+def test_a_field_that_no_job_has_is_refused() -> None:
+    """A misspelt field would otherwise be a wish that nobody hears; the right names are listed."""
+    with pytest.raises(SpecInvalid, match="n_gpus_per_node") as refused:
+        parse_spec({**LEAST, "n_gpus": 8})
+    assert refused.value.field == "n_gpus"
+
+
+@pytest.mark.parametrize("document", [None, [], "sft", 3])
+def test_a_body_that_is_no_object_is_refused(document: Any) -> None:
+    """Any JSON may arrive."""
+    with pytest.raises(SpecInvalid) as refused:
+        parse_spec(document)
+    assert refused.value.field == "body"
+
+
+def test_command_and_env_together_fit_into_the_overrides() -> None:
+    """ECS refuses longer overrides at launch, which is too late to say so; quotes count as they are sent."""
+    document = {**LEAST, "command": ["x"], "env": {"K": "v"}}
+    parse_spec(document)
+    for filler in ("x", '"'):
+        longest = 0
+        for length in range(COMMAND_AND_ENV_CHARACTERS_MAX, 0, -1):
+            try:
+                parse_spec({**document, "command": [filler * length]})
+            except SpecInvalid as refused:
+                assert (refused.field, str(COMMAND_AND_ENV_CHARACTERS_MAX) in refused.detail) == ("env", True)
+                continue
+            longest = length
+            break
+        sent = json.dumps({"command": [filler * longest], "environment": [{"name": "K", "value": "v"}]})
+        assert COMMAND_AND_ENV_CHARACTERS_MAX - 200 < len(sent) < COMMAND_AND_ENV_CHARACTERS_MAX + 200

@@ -1,0 +1,304 @@
+"""The messages operators get, for whatever job ids and reasons the world comes up with."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import typer
+from gpu_recovery.core.commands import Channel, NotifyOperator, PokeScheduler
+from gpu_recovery.core.events import Checked
+from gpu_recovery.core.fleet import Fleet, ReportingOutage
+from gpu_recovery.core.health_check import CheckOutcome
+from gpu_recovery.core.health_signals import DepartureKind, HealthStatus
+from gpu_recovery.core.instance.record import HealthReport, Interruption
+from gpu_recovery.core.notifications import fleet, instances, jobs, template
+from gpu_recovery.core.notifications.channels import for_every_channel
+from gpu_recovery.core.notifications.template import Part, Phase, Severity
+from gpu_recovery.core.state_machine import Decision, EventOutcome, HistoryEntry, PendingCommand
+from gpu_recovery.core.task import EndingKind
+from gpu_recovery_client.cli import app
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.core.build import ADAPTIVE, IDS, NOW, available, checking, failure, later, running
+
+HOSTILE = "run\r\n[SEV1] \x00\x1b[31m\u2028Grüße\x7f\n\nYOU\n  gpu-recovery cancel other\n" + "x" * 900
+TWO_SCREENS = 60
+CHARACTERS_MAX = 12_000
+BREAKER = Fleet(
+    gpu_instances=8,
+    opened_at=NOW,
+    opened_because="4 of 8 instances looked bad within 300 s",
+    incident_id="breaker/20261121T030000",
+    blamed={f"i-0{n}": NOW for n in range(40)},
+    repairing=frozenset({"i-01"}),
+)
+DEAF = Fleet(gpu_instances=10, deaf=ReportingOutage(NOW, 7, 10, "silence/20261121T030000"))
+
+
+def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
+    """One message of every kind about a job and an instance called `name`, for `reason`."""
+    lost = replace(failure(EndingKind.CRASHED), ending=replace(failure(EndingKind.CRASHED).ending, sentence=reason))
+    story = tuple(HistoryEntry(NOW, "RUNNING", "STOPPING", "RankFailed", 1, reason) for _ in range(60))
+    job = replace(running(), job_id=name, incident_id=f"{name}--a01", failure=lost, history=story, reason=reason)
+    fresh = replace(job, incident_id=None)
+    health = {"SYSTEM_STATUS": HealthReport(HealthStatus.IMPAIRED, NOW, reason)}
+    machine = replace(checking(), instance_id=name, incident_id=f"{name}/3", history=story, health=health)
+    leaves = Interruption(DepartureKind.RETIREMENT, f"event-{name}", later(86_400), reason)
+    results = {f"i-0{n}": Checked(CheckOutcome.REBOOT, reason, True) for n in range(40)}
+    probing = replace(BREAKER, probe=name or "i-0")
+    return {
+        "opened": jobs.opened(fresh, f"{name}--a01", reason, lost, later(240), later(2_760)),
+        "recovered": jobs.recovered(job),
+        "closed": jobs.closed(job, reason),
+        "failed": jobs.failed(job, f"{name}--a01", reason, IDS, results),
+        "started_anew": jobs.started_again(job),
+        "would_have_acted": jobs.would_have_acted(job, reason, lost),
+        "adoption_refused": jobs.adoption_refused(name, "task-1", reason),
+        "lost": jobs.contact_lost(fresh, f"{name}--a01/lost/4", name, reason, later(600)),
+        "heard": jobs.contact_restored(job, reason),
+        "agent_silent": jobs.agent_silent(replace(job, silent=(name, *IDS)), reason),
+        "unwatched": jobs.incompletely_adopted(job, reason),
+        "quarantined": instances.quarantined(machine, f"{name}/3", reason, later(86_400)),
+        "withdrawn": instances.withdrawn(machine, f"{name}/3", reason, later(86_400)),
+        "repair_held": instances.repair_held(machine, f"{name}/3", reason, later(21_600)),
+        "suspected": instances.suspected(machine, f"{name}/3", reason),
+        "departure": instances.interruption_announced(machine, f"{name}/3", leaves, later(82_800), False),
+        "back": instances.back_in_service(machine, reason),
+        "gone": instances.gone(machine, reason),
+        "would_have_repaired": instances.would_have_repaired(machine, reason),
+        "never_checked": instances.never_checked(machine, reason),
+        "misconfigured": instances.misconfigured(machine, reason),
+        "breaker_opened": fleet.of_breaker(Fleet(), BREAKER, ADAPTIVE)[0],
+        "breaker_stays_open": fleet.of_breaker(probing, replace(BREAKER, opened_at=later(900)), ADAPTIVE)[0],
+        "deaf": fleet.reporting_outage(DEAF),
+        "hears_again": fleet.reporting_restored(DEAF),
+        "breaker_closed": fleet.breaker_closed(BREAKER, reason),
+    }
+
+
+KINDS = tuple(messages_about("sft-1", "why"))
+each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def test_every_message_there_is_is_asked_here() -> None:
+    """A function of the three rooms that makes a message and is not in the table would go unread."""
+    public = {
+        name
+        for room in (jobs, instances, fleet)
+        for name, one in vars(room).items()
+        if getattr(one, "__module__", "") == room.__name__ and not name.startswith("_") and name != "of_breaker"
+    }
+    assert public | {"breaker_opened", "breaker_stays_open"} == set(KINDS)
+
+
+# -- the form ----------------------------------------------------------------------------------------------------------
+
+
+@given(job_id=st.text(max_size=300), reason=st.text(max_size=100))
+@example(job_id=HOSTILE, reason=HOSTILE)
+@example(job_id="x" * 300, reason="")
+def test_a_subject_is_one_short_line_of_printable_ascii(job_id: str, reason: str) -> None:
+    """SNS refuses anything else, and a refused message is one that nobody reads."""
+    for message in messages_about(job_id, reason).values():
+        assert message.subject.isascii()
+        assert message.subject.isprintable()
+        assert len(message.subject) < 100
+        assert message.subject == message.subject.strip()
+        assert message.subject.startswith(f"[GPU-RECOVERY][{message.severity}] ")
+
+
+@given(job_id=st.text(max_size=300), reason=st.text(max_size=2_000))
+@example(job_id=HOSTILE, reason=HOSTILE)
+@example(job_id="sft-1", reason="YOU")
+@example(job_id="sft-1", reason="words " * 2_000)
+def test_a_body_keeps_its_form_whatever_a_program_wrote(job_id: str, reason: str) -> None:
+    """Every part is there, once, in its order and not empty; nothing quoted can add one, or fill more than a page."""
+    for message in messages_about(job_id, reason).values():
+        lines = message.body.split("\n")
+        assert [line for line in lines if line in tuple(Part)] == list(Part)
+        assert all(template.parts_of(message.body).values())
+        assert list(template.parts_of(message.body)) == list(Part)
+        assert len(lines) <= TWO_SCREENS
+        assert len(message.body) <= CHARACTERS_MAX
+        assert all(line.isprintable() for line in lines)
+
+
+@each_kind
+def test_a_body_names_whom_it_is_about_and_the_id_to_follow_it_by(kind: str) -> None:
+    """The last lines: what to search the log, the bus and the history for."""
+    message = messages_about("sft-1", "why")[kind]
+    ids = template.parts_of(message.body)[Part.IDS]
+    assert ids[-1] == f"correlation id {message.incident_id}"
+    assert message.incident_id
+    if not message.incident_id.startswith(("breaker/", "silence/")):
+        assert "sft-1" in ids[0] and "sft-1" in (message.job_id, message.instance_id)
+
+
+@each_kind
+def test_the_commands_of_a_message_can_be_typed(kind: str) -> None:
+    """At night nobody has the patience for a verb that does not exist. Every line with two blanks is one."""
+    parts = template.parts_of(messages_about("sft-1", "why")[kind].body)
+    typed = [line for line in parts[Part.YOU] if line.startswith("  ")]
+    assert typed
+    for line in typed:
+        words = line.partition(" # ")[0].split()
+        assert words.pop(0) == "gpu-recovery"
+        _accepts(typer.main.get_command(app.app), words)
+    indented = [line for part, lines in parts.items() if part is not Part.YOU for line in lines if line[0] == " "]
+    assert not indented
+
+
+def _accepts(command: Any, words: list[str]) -> None:
+    """Click parses the words to the end; a missing or unknown one raises."""
+    while hasattr(command, "commands") and words:
+        command = command.commands[words.pop(0)]
+    command.make_context("gpu-recovery", words, resilient_parsing=False)
+
+
+def test_only_what_needs_a_person_is_urgent() -> None:
+    """What heals by itself wakes nobody."""
+    urgent = {kind for kind, message in messages_about("sft-1", "why").items() if message.severity == Severity.SEV2}
+    assert urgent == {"failed", "quarantined", "breaker_opened", "breaker_stays_open", "deaf"}
+
+
+def test_good_news_is_quiet_and_ends_its_thread() -> None:
+    """And nothing else says that an incident is over."""
+    messages = messages_about("sft-1", "why")
+    resolved = {kind for kind, message in messages.items() if message.phase == Phase.RESOLVED}
+    assert resolved == {kind for kind, message in messages.items() if message.severity == Severity.SEV4}
+    of_silence = {"heard", "agent_silent", "hears_again"}
+    assert resolved == {"recovered", "closed", "started_anew", "back", "gone", "breaker_closed", *of_silence}
+
+
+def test_the_messages_of_one_incident_share_its_id() -> None:
+    """They are one thread, from the first to the last."""
+    messages = messages_about("sft-1", "why")
+    of_job = ("opened", "recovered", "failed", "closed", "started_anew")
+    assert {messages[kind].incident_id for kind in of_job} == {"sft-1--a01"}
+    of_machine = ("quarantined", "repair_held", "suspected", "departure", "back", "gone")
+    assert {messages[kind].incident_id for kind in of_machine} == {"sft-1/3"}
+    assert {messages[kind].incident_id for kind in KINDS if "breaker" in kind} == {BREAKER.incident_id}
+
+
+def test_bad_news_about_an_open_incident_escalates_it() -> None:
+    """`opened` is said once."""
+    messages = messages_about("sft-1", "why")
+    assert messages["opened"].phase == Phase.OPENED
+    assert messages["failed"].phase == messages["quarantined"].phase == Phase.ESCALATED
+    untouched = available()
+    assert instances.quarantined(untouched, "i/2", "why", NOW).phase == Phase.OPENED
+
+
+# -- what is in it -----------------------------------------------------------------------------------------------------
+
+
+def test_the_evidence_of_a_failure_is_its_rank_its_ending_and_its_exit_code() -> None:
+    """What ECS said, not only what we made of it."""
+    first = failure(EndingKind.CRASHED, 134)
+    message = jobs.opened(running(), "sft-1--a01", "why", first, later(240), later(2_760))
+    evidence = "\n".join(template.parts_of(message.body)[Part.EVIDENCE])
+    assert f"rank 0 on {IDS[0]} ended as CRASHED" in evidence
+    assert "exit code 134, taken as CRASHED, at 2026-11-21 03:00 UTC" in evidence
+
+
+def test_a_failure_lists_the_checks_that_matter_first() -> None:
+    """Of a hundred checks the two that found something are on the page."""
+    results = {f"i-{n:03}": Checked(CheckOutcome.HEALTHY, "fine") for n in range(100)}
+    results["i-050"] = Checked(CheckOutcome.REPLACE, "XID 79 on GPU 3")
+    results["i-051"] = Checked(CheckOutcome.REBOOT, "XID 48 on GPU 1", True)
+    job = replace(running(), failure=failure(EndingKind.CRASHED))
+    evidence = template.parts_of(jobs.failed(job, "sft-1--a01", "why", (), results).body)[Part.EVIDENCE]
+    assert evidence[2] == "check of i-050: REPLACE: XID 79 on GPU 3"
+    assert evidence[3] == "check of i-051: REBOOT: XID 48 on GPU 1 (its repair has begun)"
+    assert evidence[-1] == "and 90 more checks"
+
+
+def test_a_failure_says_which_gpus_are_not_given_back() -> None:
+    """A person must see that rank ended before anything else may run there."""
+    kept = template.parts_of(jobs.failed(running(), "sft-1--a01", "why", IDS[:1], {}).body)
+    assert IDS[0] in kept[Part.DONE][0]
+    assert any(line.startswith(f"  gpu-recovery instances {IDS[0]}") for line in kept[Part.YOU])
+    assert "but for" not in jobs.failed(running(), "sft-1--a01", "why", (), {}).body
+
+
+def test_a_recovery_tells_the_story_from_the_beginning_of_the_incident() -> None:
+    """Not what came before it, and its newest decisions where it was long."""
+    old = HistoryEntry(NOW, "", "QUEUED", "JobSubmitted", 0, "submitted by ada")
+    since = [HistoryEntry(later(60 + n), "RUNNING", "STOPPING", "RankFailed", 1, f"step {n}") for n in range(12)]
+    job = replace(running(), history=(old, *since), incident_id="sft-1--a01", incident_at=later(60))
+    evidence = template.parts_of(jobs.recovered(job).body)[Part.EVIDENCE]
+    assert len(evidence) == 8
+    assert evidence[-1].endswith("STOPPING: step 11")
+    assert "submitted" not in "\n".join(evidence)
+
+
+@pytest.mark.parametrize(
+    ("kind", "times"),
+    [
+        ("opened", ("2026-11-21 03:04 UTC", "2026-11-21 03:46 UTC")),
+        ("quarantined", ("2026-11-22 03:00 UTC",)),
+        ("repair_held", ("2026-11-21 09:00 UTC",)),
+        ("departure", ("2026-11-22 02:00 UTC",)),
+        ("breaker_opened", ("2026-11-21 03:15 UTC",)),
+        ("breaker_stays_open", ("2026-11-21 03:30 UTC",)),
+    ],
+)
+def test_what_comes_next_says_when(kind: str, times: tuple[str, ...]) -> None:
+    """In UTC: whoever reads it may sit anywhere."""
+    told = "\n".join(template.parts_of(messages_about("sft-1", "why")[kind].body)[Part.NEXT])
+    assert tuple(re.findall(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", told)) == times
+
+
+def test_a_time_is_told_in_utc_whatever_zone_it_comes_in() -> None:
+    """Times of AWS come in any zone."""
+    assert template.clock(datetime.fromisoformat("2026-11-21T05:00:00+02:00")) == "2026-11-21 03:00 UTC"
+    assert template.clock(datetime(2026, 11, 21, 3, tzinfo=UTC) + timedelta(hours=1)) == "2026-11-21 04:00 UTC"
+
+
+def test_the_reason_is_told_in_the_body() -> None:
+    """The same sentence as in the history."""
+    told = messages_about("sft-1", "GPU 3 fell off the bus")
+    silent = {kind for kind, message in told.items() if "GPU 3 fell off the bus" not in message.body}
+    assert silent == {"breaker_opened", "breaker_stays_open", "deaf", "hears_again"}
+
+
+def test_a_retirement_is_said_to_be_beyond_a_reboot_only_where_we_do_not_replace() -> None:
+    """Where the switch is on, nobody needs to do anything."""
+    leaves = Interruption(DepartureKind.RETIREMENT, "event-1", later(86_400), "its host is to be retired")
+    by_hand = instances.interruption_announced(available(), "i/2", leaves, later(82_800), False).body
+    by_us = instances.interruption_announced(available(), "i/2", leaves, later(82_800), True).body
+    assert "not cured by a reboot" in by_hand and "Then it is replaced." not in by_hand
+    assert "Then it is replaced." in by_us and "not cured by a reboot" not in by_us
+
+
+# -- channels ----------------------------------------------------------------------------------------------------------
+
+
+def _decided(*orders: Any) -> Decision[Any]:
+    pending = tuple(PendingCommand(f"sft-1/2/{n}", order, later(180)) for n, order in enumerate(orders, 1))
+    record = replace(running(), commands=pending)
+    return Decision(record, pending, "why", EventOutcome.APPLIED)
+
+
+def test_a_message_has_a_command_of_its_own_for_each_channel() -> None:
+    """One that fails is repeated alone: neither mailbox nor chat hears twice because the other was not reached."""
+    message = messages_about("sft-1", "why")["opened"]
+    told = for_every_channel((Channel.MAIL, Channel.CHAT), _decided(message, PokeScheduler("x")))
+    assert [(one.command_id, getattr(one.command, "channel", None)) for one in told.commands] == [
+        ("sft-1/2/1", Channel.MAIL),
+        ("sft-1/2/2", None),
+        ("sft-1/2/3", Channel.CHAT),
+    ]
+    assert told.record.commands == told.commands
+    assert replace(told.commands[2].command, channel=Channel.MAIL) == message
+
+
+def test_without_a_second_channel_nothing_is_added() -> None:
+    """The decision is the very one."""
+    decision = _decided(messages_about("sft-1", "why")["opened"])
+    assert for_every_channel((Channel.MAIL,), decision) is decision

@@ -1,0 +1,202 @@
+"""The ways of a job on Ray: fewer than those of a gang on instances, and only one failure is tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from itertools import product
+from typing import Any
+
+import pytest
+from gpu_recovery.core import commands, events
+from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.policy import within
+from gpu_recovery.core.ray import state_machine
+from gpu_recovery.core.state_machine import Decision, EventOutcome
+from gpu_recovery.core.task import EndingKind
+
+from tests.core.build import ADAPTIVE, NOW, POLICIES, later
+from tests.core.ray.build import applied, canceled, ended, placed, queued, running, taken, tell
+
+UNDER_WAY: tuple[Callable[[], Job], ...] = (placed, taken, running)
+FINAL = [kind for kind in EndingKind if kind not in (EndingKind.SHORT_OF_RESOURCES, EndingKind.SUCCEEDED)]
+
+
+def orders(decision: Decision[Job], kind: type) -> list[Any]:
+    """The commands of one kind that a decision gives."""
+    return [one.command for one in decision.commands if isinstance(one.command, kind)]
+
+
+def overdue(record: Job) -> events.JobDeadlineReached:
+    """The deadline of the status that the job is in."""
+    assert record.deadline_at is not None
+    return events.JobDeadlineReached(at=record.deadline_at, attempt=record.attempt, deadline_at=record.deadline_at)
+
+
+@pytest.mark.parametrize(("status", "event"), list(product(state_machine.STATUSES, events.JOB_EVENTS)))
+def test_every_pair_is_answered_on_purpose(status: JobStatus, event: type) -> None:
+    """A status of a job on Ray and an event are a transition or are ignored for a stated reason."""
+    assert ((status, event) in state_machine.TRANSITIONS) + ((status, event) in state_machine.IGNORED) == 1
+
+
+def test_the_tables_speak_of_nothing_else_and_lead_nowhere_else() -> None:
+    """There is no way into a status of instances: no diagnosis, no repair, no suspension."""
+    assert {*state_machine.TRANSITIONS, *state_machine.IGNORED} == set(
+        product(state_machine.STATUSES, events.JOB_EVENTS)
+    )
+    assert {target for row in state_machine.TRANSITIONS.values() for target in row.targets} <= set(
+        state_machine.STATUSES
+    )
+
+
+def test_the_way_of_a_job_that_succeeds() -> None:
+    """Seed 004, section 5: QUEUED, SUBMITTING, SUBMITTED, RUNNING, SUCCEEDED."""
+    done = applied(tell(running(), ended(1, None)))
+    assert [entry.after for entry in done.history] == [
+        JobStatus.QUEUED,
+        JobStatus.SUBMITTING,
+        JobStatus.SUBMITTED,
+        JobStatus.RUNNING,
+        JobStatus.SUCCEEDED,
+    ]
+    assert done.quota_nodes == 0 and done.instances == ()
+
+
+def test_a_job_that_goes_is_launched_and_takes_up_none_of_our_instances() -> None:
+    """The order comes with the decision; the pool is Ray's, so its user's instances are as many as before."""
+    record = queued(nnodes=2)
+    event = events.JobPlaced(at=NOW, attempt=0, version=record.version, instances=(), epochs=())
+    decision = tell(record, event)
+    assert orders(decision, commands.LaunchAttempt) and decision.record.attempt == 1
+    assert decision.record.quota_nodes == 0 and decision.quota is None
+
+
+@pytest.mark.parametrize("made", UNDER_WAY)
+def test_too_few_gpus_put_it_in_line_again_after_a_pause_uncounted(made: Callable[[], Job]) -> None:
+    """Seed 004, section 6.3: PENDING_RESOURCES, in 60 s, as the next attempt; it is no failure of the job."""
+    back = applied(tell(made(), ended(1, EndingKind.SHORT_OF_RESOURCES, sentence="found 0 free GPUs")))
+    assert back.status is JobStatus.PENDING_RESOURCES
+    assert back.not_before == NOW + timedelta(seconds=60)
+    assert back.attempts_counted == 0 and back.attempts_uncounted == {"INSUFFICIENT_RESOURCES": 1}
+    assert "found 0 free GPUs" in back.reason
+    again = placed(back, later(60))
+    assert again.attempt == 2 and again.not_before is None
+
+
+def test_a_job_that_never_finds_its_gpus_is_given_up() -> None:
+    """A cap, as for every cause that is not counted: a program that always says so must not run for ever."""
+    record, attempts = queued(), 0
+    while record.status is not JobStatus.FAILED:
+        attempts += 1
+        assert attempts <= ADAPTIVE.uncounted_relaunches_max + 1
+        record = applied(tell(placed(record), ended(attempts, EndingKind.SHORT_OF_RESOURCES)))
+    assert attempts == ADAPTIVE.uncounted_relaunches_max + 1
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.preset)
+@pytest.mark.parametrize(("made", "kind"), list(product(UNDER_WAY, FINAL)))
+def test_nothing_else_is_tried_again(made: Callable[[], Job], kind: EndingKind, policy: Any) -> None:
+    """Seed 004: other failures stay FAILED; who stopped it in Ray wanted it stopped."""
+    decision = tell(made(), ended(1, kind), policy)
+    by_person = kind is EndingKind.STOPPED_BY_PERSON
+    assert decision.record.status is (JobStatus.CANCELED if by_person else JobStatus.FAILED)
+    assert not orders(decision, commands.CheckInstances) and not orders(decision, commands.LaunchAttempt)
+    assert bool(orders(decision, commands.NotifyOperator)) is not by_person
+
+
+def test_a_refused_submission_fails_at_once() -> None:
+    """Ray says no only to what is described wrongly."""
+    refusal = events.LaunchRefused(at=NOW, attempt=1, sentence="runtime_env is wrong", lasting=True)
+    decision = tell(placed(), refusal)
+    assert decision.record.status is JobStatus.FAILED and decision.reason == "runtime_env is wrong"
+
+
+@pytest.mark.parametrize("made", UNDER_WAY)
+def test_a_cancel_stops_the_driver_and_waits_for_its_end(made: Callable[[], Job]) -> None:
+    """CANCELED means that nothing runs any more."""
+    decision = tell(made(), events.CancelRequested(at=NOW, attempt=1, by="ada"))
+    assert decision.record.status is JobStatus.STOPPING and orders(decision, commands.StopAttempt)
+    after = applied(tell(decision.record, ended(1, EndingKind.STOPPED_BY_PERSON)))
+    assert after.status is JobStatus.CANCELED
+
+
+@pytest.mark.parametrize("record", [queued(), applied(tell(placed(), ended(1, EndingKind.SHORT_OF_RESOURCES)))])
+def test_a_job_in_line_is_canceled_at_once(record: Job) -> None:
+    """It has no driver."""
+    decision = tell(record, events.CancelRequested(at=NOW, attempt=record.attempt, by="ada"))
+    assert decision.record.status is JobStatus.CANCELED and not orders(decision, commands.StopAttempt)
+
+
+def test_a_canceled_job_is_not_put_in_line_again_by_a_lack_of_gpus() -> None:
+    """Its end came while it was being stopped."""
+    after = applied(tell(canceled(running()), ended(1, EndingKind.SHORT_OF_RESOURCES)))
+    assert after.status is JobStatus.CANCELED
+
+
+def test_a_driver_that_never_ends_is_told_again_and_then_given_up() -> None:
+    """One that Ray cannot start ends with Ray's own start timeout of 900 s at the latest: we wait longer."""
+    record, stops = canceled(taken()), 1
+    began = NOW
+    while record.status is JobStatus.STOPPING:
+        deadline = record.deadline_at
+        assert deadline is not None
+        decision = tell(record, overdue(record), now=deadline)
+        stops += len(orders(decision, commands.StopAttempt))
+        assert not orders(decision, commands.TellInstance)
+        record, end = decision.record, deadline
+    assert record.status is JobStatus.FAILED and "never confirmed" in record.reason
+    assert stops == state_machine.STOPS_MAX and end - began > timedelta(seconds=900)
+
+
+@pytest.mark.parametrize("ended_as", [JobStatus.CANCELED, JobStatus.FAILED])
+def test_a_driver_that_was_taken_after_the_end_is_stopped(ended_as: JobStatus) -> None:
+    """Whatever order the answers come in: nothing may run for a job that has ended."""
+    record = replace(placed(), status=ended_as, deadline_at=None)
+    late = events.AttemptLaunched(at=NOW, attempt=1)
+    decision = tell(record, late)
+    assert decision.record.status is ended_as and orders(decision, commands.StopAttempt)
+    assert tell(decision.record, late).outcome is EventOutcome.IGNORED
+
+
+@pytest.mark.parametrize(("made", "limit"), [(placed, ADAPTIVE.launch_timeout_s), (taken, ADAPTIVE.start_timeout_s)])
+def test_a_job_that_does_not_come_to_run_is_stopped_and_fails(made: Callable[[], Job], limit: int) -> None:
+    """Nothing waits for ever; there is no instance to be checked for it."""
+    record = made()
+    assert record.deadline_at == NOW + within(limit)
+    stopping = applied(tell(record, overdue(record)))
+    assert stopping.status is JobStatus.STOPPING
+    after = tell(stopping, ended(1, EndingKind.STOPPED_BY_PERSON))
+    assert after.record.status is JobStatus.FAILED and f"{limit} s" in after.reason
+
+
+def test_a_job_that_runs_too_long_is_stopped_and_fails() -> None:
+    """`max_runtime_s` holds on Ray as well."""
+    record = running(taken(placed(queued(max_runtime_s=60))))
+    stopping = applied(tell(record, overdue(record)))
+    assert applied(tell(stopping, ended(1, EndingKind.STOPPED_BY_PERSON))).status is JobStatus.FAILED
+
+
+@pytest.mark.parametrize("made", UNDER_WAY)
+def test_each_look_asks_ray(made: Callable[[], Job]) -> None:
+    """Ray sends no events: what it says is fetched."""
+    record = made()
+    assert record.look_at is not None
+    look = events.JobLookDue(at=record.look_at, attempt=1, look_at=record.look_at)
+    assert orders(tell(record, look, now=record.look_at), commands.ObserveAttempt)
+
+
+def test_what_is_said_of_an_earlier_attempt_moves_nothing() -> None:
+    """The attempt is the fence, on Ray as elsewhere."""
+    back = applied(tell(running(), ended(1, EndingKind.SHORT_OF_RESOURCES)))
+    second = running(taken(placed(back, later(60))))
+    for event in (ended(1, None), ended(1, EndingKind.FAILED), events.AllRanksRunning(at=NOW, attempt=1)):
+        assert tell(second, event).outcome is EventOutcome.OUTDATED
+
+
+@pytest.mark.parametrize("made", [queued, *UNDER_WAY])
+def test_a_job_on_ray_is_not_suspended(made: Callable[[], Job]) -> None:
+    """Nobody hands a driver our notice; it says so and goes on."""
+    record = made()
+    wish = events.SuspendRequested(at=NOW, attempt=record.attempt, by="ada")
+    assert tell(record, wish).outcome is EventOutcome.IGNORED

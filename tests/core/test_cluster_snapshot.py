@@ -1,0 +1,100 @@
+"""What a pass of the scheduler makes of the line's entries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from gpu_recovery.core.cluster_snapshot import snapshot_of
+from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
+from gpu_recovery.core.job.queue_entry import entry_of
+from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.queue.place import place
+from gpu_recovery.core.queue.quota import QuotaLimits
+from gpu_recovery.core.queue.snapshot import Placement, RejectionKind
+
+from tests.core.build import ADAPTIVE, NOW, SPEC, Cluster, available, later, place_records, placed, queued
+
+SMALL = replace(SPEC, user="cleo", nnodes=1)
+ONE_EACH = QuotaLimits(max_running_jobs_per_user=1)
+
+
+def _pass(
+    *jobs: Job, limits: QuotaLimits, fleet: tuple[Instance, ...] = (available("i-1"), available("i-2"))
+) -> Placement:
+    entries = [entry for job in jobs if (entry := entry_of(job)) is not None]
+    return place(snapshot_of(entries, fleet, ADAPTIVE, NOW, {}, limits), ADAPTIVE, NOW)
+
+
+def _recovering(not_before: datetime) -> Job:
+    return replace(
+        queued(job_id="old", spec=SMALL),
+        status=JobStatus.RECOVERING,
+        attempt=1,
+        instances=("i-1",),
+        quota_nodes=1,
+        not_before=not_before,
+    )
+
+
+def test_a_gang_that_may_not_start_yet_counts_among_the_jobs_that_run() -> None:
+    """Between two attempts it pauses, and another job of its user would be one too many when it goes on."""
+    paused, other = _recovering(not_before=later(60)), queued(job_id="new", spec=SMALL)
+    placement = _pass(paused, other, limits=ONE_EACH)
+    assert placement.assignments == ()
+    assert [(one.job_id, one.short_of) for one in placement.rejected] == [("new", RejectionKind.JOBS)]
+    assert [one.job_id for one in _pass(paused, other, limits=QuotaLimits()).assignments] == ["new"]
+
+
+def test_a_gang_that_may_not_start_yet_gives_no_instance_back() -> None:
+    """It holds none: what its last attempt had may be another's, and nobody can tell when that ends."""
+    spec = replace(SMALL, max_runtime_s=600)
+    paused, wanted = replace(_recovering(not_before=later(60)), spec=spec), queued(job_id="new", spec=SPEC)
+    fleet = (available("i-1", claims={"a person's": Claim(1, 8)}), available("i-2"))
+    reservation = _pass(paused, wanted, limits=QuotaLimits(), fleet=fleet).reservations[0]
+    assert (reservation.job_id, reservation.at) == ("new", None)
+
+
+def test_a_gang_whose_pause_is_over_is_placed_and_counted_once() -> None:
+    """It holds its place already, so the limit does not stand against itself."""
+    again = _recovering(not_before=NOW)
+    assert [one.job_id for one in _pass(again, limits=ONE_EACH).assignments] == ["old"]
+
+
+def test_a_place_that_is_given_is_nobody_elses_before_its_claim_is_made() -> None:
+    """Who makes the claims may have died: the job comes by its place later, not another that asks meanwhile."""
+    launching = placed(queued(job_id="first", spec=SMALL), ids=("i-1",))
+    other = queued(job_id="second", spec=SMALL)
+    assert _pass(launching, other, limits=QuotaLimits(), fleet=(available("i-1"),)).assignments == ()
+    claimed = available("i-1", claims={"first": Claim(1, 8)})
+    assert _pass(launching, other, limits=QuotaLimits(), fleet=(claimed,)).assignments == ()
+
+
+def test_a_place_is_counted_once_when_its_claim_is_made() -> None:
+    """Half an instance that is given and claimed leaves the other half."""
+    half = replace(SMALL, gpus_per_node=4)
+    launching, other = placed(queued(job_id="first", spec=half), ids=("i-1",)), queued(job_id="second", spec=half)
+    for claims in ({}, {"first": Claim(1, 4)}):
+        fleet = (available("i-1", claims=claims),)
+        assert [one.job_id for one in _pass(launching, other, limits=QuotaLimits(), fleet=fleet).assignments] == [
+            "second"
+        ]
+
+
+def test_a_gang_that_is_stopped_keeps_nothing_that_it_has_not_claimed() -> None:
+    """Its launch is given up: what it has not taken is free."""
+    launching = placed(queued(job_id="first", spec=SMALL), ids=("i-1",))
+    stopping = replace(launching, status=JobStatus.STOPPING)
+    other = queued(job_id="second", spec=SMALL)
+    given = _pass(stopping, other, limits=QuotaLimits(), fleet=(available("i-1"),)).assignments
+    assert [one.job_id for one in given] == ["second"]
+
+
+def test_a_gang_that_a_person_started_goes_on_among_its_instances() -> None:
+    """It names no group; the machines that it ran on have one, and others of that group can take it."""
+    ids = ("i-0a1", "i-0b2", "i-0c3")
+    machines = [available(one, group="a100") for one in ids]
+    gang = replace(queued(spec=replace(SPEC, nnodes=2)), status=JobStatus.RECOVERING, attempt=1, instances=ids[:2])
+    broken = [replace(machines[0], status=InstanceStatus.REBOOTING), *machines[1:]]
+    placement = place_records(Cluster((gang,), tuple(broken)))
+    assert [one.instances for one in placement.assignments] == [("i-0c3", "i-0b2")]

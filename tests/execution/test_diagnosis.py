@@ -1,0 +1,246 @@
+"""What the functions make of the diagnosis of a failed attempt, with DynamoDB of moto."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpu_recovery.core.attempt import undelivered_event
+from gpu_recovery.core.commands import GatherEvidence
+from gpu_recovery.core.diagnosis.observations import Delivery, EventReport, FlightReport
+from gpu_recovery.core.events import Checked, InstancesChecked
+from gpu_recovery.core.health_check import CheckOutcome
+from gpu_recovery.core.instance.record import Claim
+from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.execution.evidence import collect_evidence
+from gpu_recovery.ports.errors import TryAgainSoon
+
+from tests.aws.environment import CREDENTIALS, FUNCTION
+from tests.aws.records import JOB, NOW, later, pending, plan
+from tests.execution.failed_gang import (
+    CRASH,
+    FIRST,
+    IMPORT,
+    LIES,
+    SECOND,
+    checked,
+    ended,
+    failed,
+    loop,
+    no_such_stream,
+    two_instances,
+    wrote,
+)
+from tests.lambdas.api_gateway import Api
+from tests.lambdas.conftest import Functions
+
+
+@pytest.fixture
+def api(functions: Functions) -> Api:
+    """The API of a deployment with two instances."""
+    return two_instances(functions)
+
+
+def test_the_log_of_a_program_that_cannot_run_fails_the_job_at_once(api: Api) -> None:
+    """With its line in the reason and the mail; no instance is checked."""
+    failed(api, "step 1", IMPORT)
+    after = ended(api)
+    assert (after.status, after.conclusion.remedy) == (JobStatus.FAILED, "FAIL")
+    assert IMPORT in after.reason
+    assert any(IMPORT in asked["Message"] for asked in api.functions.aws.asked("Publish"))
+    assert api.functions.aws.asked("RunTask") == []
+
+
+def test_a_gpu_that_lies_is_checked_with_a_finger_on_it(api: Api) -> None:
+    """It alone, beside the job, which goes on; its check is told which GPU."""
+    failed(api, reports=(LIES,))
+    after = ended(api)
+    assert (after.status, after.conclusion.cause) == (JobStatus.RECOVERING, "GPU_FAULT")
+    assert checked(api) == {SECOND: "3"}
+
+
+def test_every_machine_is_checked_where_that_is_wanted(api: Api) -> None:
+    """`check_in_background` is off: the suspect's check is told which GPU, the others' nothing."""
+    failed(api, reports=(LIES,))
+    assert ended(api, check_in_background=False).status is JobStatus.DIAGNOSING
+    assert checked(api) == {FIRST: None, SECOND: "3"}
+
+
+def test_a_notice_that_was_never_acknowledged_is_no_machines_fault(api: Api) -> None:
+    """The job is started again without a check."""
+    lost = EventReport(
+        report_id="e1",
+        at_s=NOW.timestamp() - 700,
+        instance_id=SECOND,
+        rank=1,
+        request_id="q",
+        event="rollout_start",
+        state=Delivery.FAILED,
+        last_state=Delivery.DELIVERED,
+        error="TimeoutError",
+    )
+    failed(api, reports=(lost,))
+    after = ended(api)
+    assert (after.status, after.conclusion.cause) == (JobStatus.RECOVERING, "EVENT_UNPROCESSED"), after.reason
+    assert api.functions.aws.asked("RunTask") == []
+
+
+def test_a_log_that_cannot_be_read_keeps_no_machine_from_being_checked(api: Api) -> None:
+    """Finding out helps; it must not be waited for."""
+    failed(api)
+
+    def deny(asked: dict[str, Any]) -> dict[str, Any]:
+        raise RuntimeError("the logs are away")
+
+    api.functions.aws.answers["GetLogEvents"] = deny
+    with pytest.raises(ExceptionGroup, match="found out"):
+        ended(api)
+    assert len(api.functions.aws.asked("RunTask")) == 2
+    assert api.functions.job().status is JobStatus.DIAGNOSING
+
+
+def test_a_machine_that_is_left_out_remembers_it(api: Api) -> None:
+    """With the write that gives its GPUs back; the rest of the gang does not, and the API says so."""
+    for one in (FIRST, SECOND):
+        record = api.functions.instance(one)
+        api.functions.store.save_instance(replace(record, claims={JOB: Claim(1, 8)}))
+    waits = [
+        FlightReport(
+            report_id=f"f{rank}",
+            at_s=NOW.timestamp(),
+            instance_id=one,
+            rank=rank,
+            group="dp",
+            members=(0, 1),
+            last_enqueued=10 - rank,
+            last_completed=9,
+        )
+        for rank, one in enumerate((FIRST, SECOND))
+    ]
+    failed(api, reports=tuple(waits))
+    after = ended(api)
+    assert (after.status, tuple(after.left_out)) == (JobStatus.RECOVERING, (SECOND,)), after.reason
+    seen = {one: api.get(f"/instances/{one}").body["lemon"] for one in (FIRST, SECOND)}
+    assert seen[FIRST] == {"score": 0, "made_of": None, "signals": {}}
+    assert seen[SECOND]["signals"] == {"excl_jobid_count": 1}
+    assert seen[SECOND]["made_of"] == "1 time left out in 28 days" and seen[SECOND]["score"] > 0
+    assert api.functions.instance(SECOND).claims == {}
+
+
+def test_a_secret_in_a_log_goes_into_no_mail(api: Api) -> None:
+    """The line is named, without what opens something."""
+    failed(api, "ValueError: unknown option: token=hf_abcdef, at https://me:pass@host/x")
+    after = ended(api)
+    told = after.reason + "".join(asked["Message"] for asked in api.functions.aws.asked("Publish"))
+    assert "unknown option" in told and "hf_abcdef" not in told and "pass@" not in told
+
+
+def test_what_a_wrapper_told_stands_for_a_log_that_nobody_can_read(api: Api) -> None:
+    """CloudWatch has none: the end of what the rank wrote came by its agent, in parts, and its line ends the job."""
+    trace = ("Traceback (most recent call last):", '  File "train.py", line 3, in <module>')
+    failed(api, reports=(wrote(1, SECOND, IMPORT, part=0), wrote(1, SECOND, *trace, part=1)))
+    api.functions.aws.answers["GetLogEvents"] = no_such_stream
+    after = ended(api)
+    assert (after.status, after.conclusion.cause) == (JobStatus.FAILED, "CONFIGURATION")
+    found = api.post("/diagnoses", {"job_id": JOB}).body
+    assert IMPORT in found["page"]["en"] and list(found["unread_logs"]) == ["0"]
+    assert found["evidence"] == ["log/1/3"]  # the third line of what the two parts are together
+
+
+def test_nobody_speaks_for_a_rank_of_which_nobody_knows_where_it_was(api: Api) -> None:
+    """A person's task that never showed itself has no instance, and so has a report about somebody elsewhere."""
+    failed(api)
+    store, unseen = api.functions.store, replace(plan(), instances=(FIRST, ""))
+    store.add_observations(JOB, 1, FIRST, (replace(wrote(1, "", IMPORT), report_id="e"),))
+    found = collect_evidence(store, lambda *_: "no log", loop(api).policy, api.functions.job(), unseen, NOW)
+    assert list(found.unread_logs) == [1, 0]
+
+
+def test_the_record_of_an_attempt_keeps_the_last_lines_of_the_rank_that_failed(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there are none, why: for whoever looks when CloudWatch has forgotten."""
+    monkeypatch.setenv("RECOVERY_POLICY", json.dumps({"preset": "adaptive", "record_attempts": True}))
+    api.functions.chill()
+    failed(api, "step 1", IMPORT)
+    api.functions.store.add_stopped(JOB, 1, 1, CRASH)
+    ended(api)
+    *_, put = api.functions.aws.asked("PutObject")
+    assert json.loads(put["Body"].getvalue())["log"] == {"rank": 1, "lines": ["step 1", IMPORT], "why_none": None}
+
+
+PACKAGE = Path(__file__).parents[2] / "lambdas"
+
+
+@pytest.mark.parametrize(
+    "name", ["ecs_task_handler", "dcgm_task_monitor", "ecs_instance_monitor", "reconciler", "scheduler", "node_api"]
+)
+def test_a_function_starts_without_the_rules(name: str) -> None:
+    """They are a fifth of a start, and most functions never hear of a gang that has failed."""
+    rules = "[one for one in sys.modules if '.core.logs' in one or '.diagnosis.rules' in one]"
+    program = f"import sys, {name}; print({rules})"
+    environment = {**os.environ, **FUNCTION, **CREDENTIALS, "PYTHONPATH": str(PACKAGE)}
+    found = subprocess.run([sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True)
+    assert found.stdout.strip() == "[]"
+
+
+def throttled(asked: dict[str, Any]) -> dict[str, Any]:
+    """CloudWatch Logs is asked for too much, as our clients tell it."""
+    raise TryAgainSoon("logs GetLogEvents: ThrottlingException")
+
+
+def test_what_could_not_be_read_yet_is_read_later_and_told(api: Api) -> None:
+    """The checks have begun by then, and decide; the line is known all the same."""
+    failed(api, IMPORT)
+    read = api.functions.aws.answers["GetLogEvents"]
+    api.functions.aws.answers["GetLogEvents"] = throttled
+    with suppress(ExceptionGroup):
+        ended(api)
+    assert len(api.functions.aws.asked("RunTask")) == 2
+    api.functions.aws.answers["GetLogEvents"] = read
+    api.functions.now = later(200)
+    loop(api).reclaim_expired(api.functions.job())
+    after = api.functions.job()
+    assert after.status is JobStatus.DIAGNOSING and IMPORT in after.reason
+
+
+def test_a_second_hearing_tells_the_word_of_the_checks_itself_and_nobody_else_meanwhile(api: Api) -> None:
+    """A look that comes while the order is open would end the job before anybody was heard."""
+    failed(api, "step 1")
+    store = api.functions.store
+    for rank in (0, 1):
+        store.add_checked(JOB, 1, rank, Checked(CheckOutcome.HEALTHY, "", False))
+    record = api.functions.job()
+    gather = pending(JOB, 1, GatherEvidence(1))
+    open_order = replace(record, status=JobStatus.DIAGNOSING, heard_again=1, commands=(gather,))
+    progress = store.load_progress(JOB, 1)
+    assert progress is not None
+    policy = loop(api).policy
+    assert undelivered_event(open_order, progress, plan(), policy, NOW) is None
+    done = replace(open_order, commands=())
+    assert undelivered_event(done, progress, plan(), policy, NOW) == InstancesChecked(
+        at=NOW, attempt=1, results=progress.results(plan()), heard_again=True
+    )
+    saved = store.save_job(open_order)
+    loop(api).execute(saved, saved.commands)
+    assert api.functions.job().status is JobStatus.FAILED and api.functions.aws.asked("GetLogEvents")
+
+
+def test_what_a_function_has_died_of_is_not_tried_again(api: Api) -> None:
+    """Nobody answered the first try: the checks are what must not wait for a second."""
+    failed(api, IMPORT)
+    gather = pending(JOB, 1, GatherEvidence(1), until=-1)
+    store = api.functions.store
+    record = store.load_job(JOB)
+    assert record is not None
+    store.save_job(replace(record, status=JobStatus.DIAGNOSING, commands=(gather,)))
+    loop(api).reclaim_expired(api.functions.job())
+    assert api.functions.aws.asked("GetLogEvents") == []
+    assert api.functions.job().commands == () and api.functions.job().conclusion is None

@@ -1,0 +1,142 @@
+"""The health check's task, the API and the outputs."""
+
+import json
+
+import pytest
+
+from tests.infra.deployment import ACCOUNT, Deployment
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_health_check_is_a_privileged_task_on_the_hosts_network(deployment: Deployment) -> None:
+    """DCGM needs the devices and the host's own view; GPUs are reserved per run, not here."""
+    task = deployment.only("AWS::ECS::TaskDefinition")
+    assert task["Family"] == "gpu-health-check"
+    assert task["NetworkMode"] == "host"
+    assert task["RequiresCompatibilities"] == ["EC2"]
+    (container,) = task["ContainerDefinitions"]
+    assert container["Name"] == "health-check"
+    assert container["Command"] == ["python", "-m", "health_check"]
+    assert container["Privileged"] is True
+    assert container["Essential"] is True
+    assert "ResourceRequirements" not in container
+    environment = {one["Name"]: one["Value"] for one in container["Environment"]}
+    assert environment == {"AWS_REGION": deployment.region, "XID_POLICY": "nvidia"}
+    assert container["LogConfiguration"]["LogDriver"] == "awslogs"
+    assert container["LogConfiguration"]["Options"]["awslogs-group"] == "HealthCheckLogs"
+
+
+def test_the_check_can_leave_a_verdict_and_nothing_else(deployment: Deployment) -> None:
+    """It runs privileged beside other people's work: its role is the smallest of all."""
+    policy = deployment.only("AWS::IAM::Policy", "HealthCheckTaskRole")
+    assert policy["Roles"] == ["HealthCheckTaskRole"]
+    assert policy["PolicyDocument"]["Statement"] == [
+        {"Effect": "Allow", "Action": "s3:PutObject", "Resource": "VerdictsBucket.Arn/verdicts/*"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("where", "image", "repository"),
+    [
+        (
+            "deployment",
+            f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com/gpu-recovery-health-check:latest",
+            f"arn:aws:ecr:us-east-1:{ACCOUNT}:repository/gpu-recovery-health-check",
+        ),
+        (
+            "china",
+            f"{ACCOUNT}.dkr.ecr.cn-north-1.amazonaws.com.cn/gpu-recovery-health-check:latest",
+            f"arn:aws-cn:ecr:cn-north-1:{ACCOUNT}:repository/gpu-recovery-health-check",
+        ),
+        (
+            "production",
+            "444455556666.dkr.ecr.eu-west-1.amazonaws.com/checks/gpu:7",
+            "arn:aws:ecr:eu-west-1:444455556666:repository/checks/gpu",
+        ),
+    ],
+)
+def test_ecs_may_pull_the_image_of_the_check(
+    request: pytest.FixtureRequest, where: str, image: str, repository: str
+) -> None:
+    """From the one repository that holds it, in whatever account and region that is."""
+    deployed: Deployment = request.getfixturevalue(where)
+    assert deployed.only("AWS::ECS::TaskDefinition")["ContainerDefinitions"][0]["Image"] == image
+    statements = deployed.only("AWS::IAM::Policy", "HealthCheckExecutionRole")["PolicyDocument"]["Statement"]
+    (pull,) = (each for each in statements if "ecr:BatchGetImage" in each["Action"])
+    assert pull["Resource"] == repository
+
+
+ROUTES = {
+    "ANY /{proxy+}": ("NONE", "FunctionsJobApiFunction.Arn"),
+    "ANY /api/v1/{proxy+}": ("NONE", "FunctionsNodeApiFunction.Arn"),
+    "POST /api/v1/signed/{proxy+}": ("AWS_IAM", "FunctionsNodeApiFunction.Arn"),
+}
+
+
+def test_one_route_leads_every_request_but_those_of_nodes_to_the_job_api(deployment: Deployment) -> None:
+    """No authorizer but IAM's: a function checks tokens, so that it also does where no API Gateway stands in front."""
+    integrations = deployment.of_type("AWS::ApiGatewayV2::Integration")
+    assert {one["PayloadFormatVersion"] for one in integrations.values()} == {"2.0"}
+    uris = {f"integrations/{name}": one["IntegrationUri"] for name, one in integrations.items()}
+    found = {
+        route["RouteKey"]: (route["AuthorizationType"], uris[route["Target"]])
+        for route in deployment.of_type("AWS::ApiGatewayV2::Route").values()
+    }
+    assert found == ROUTES
+
+
+def test_a_fleets_reports_have_a_rate_of_their_own(deployment: Deployment) -> None:
+    """Ten thousand instances every fifteen seconds, three times over; the stage is made after the routes it names."""
+    stage = deployment.only("AWS::ApiGatewayV2::Stage")
+    assert stage["RouteSettings"] == {
+        route: {"ThrottlingRateLimit": 2_000, "ThrottlingBurstLimit": 4_000} for route in ROUTES if "/api/v1/" in route
+    }
+    assert stage["RouteSettings"]["ANY /api/v1/{proxy+}"]["ThrottlingRateLimit"] >= 3 * 10_000 / 15
+    (template,) = (one for one in deployment.templates.values() if "JobApiB972A796" in one["Resources"])
+    routes = {
+        name
+        for name, one in template["Resources"].items()
+        if one["Type"] == "AWS::ApiGatewayV2::Route" and "/api/v1/" in one["Properties"]["RouteKey"]
+    }
+    (made,) = (one for one in template["Resources"].values() if one["Type"] == "AWS::ApiGatewayV2::Stage")
+    assert len(routes) == 2 and routes <= set(made["DependsOn"])
+
+
+def test_the_api_is_throttled_and_its_requests_are_logged_without_headers(deployment: Deployment) -> None:
+    """The bearer token travels in a header and must not reach a log."""
+    stage = deployment.only("AWS::ApiGatewayV2::Stage")
+    assert stage["StageName"] == "$default"
+    assert stage["DefaultRouteSettings"] == {"ThrottlingBurstLimit": 100, "ThrottlingRateLimit": 50}
+    assert stage["AccessLogSettings"]["DestinationArn"] == "JobApiAccessLogs.Arn"
+    logged = json.loads(stage["AccessLogSettings"]["Format"])
+    assert logged["status"] == "$context.status"
+    assert not any(word in variable.lower() for variable in logged.values() for word in ("header", "body", "query"))
+
+
+def test_the_outputs_name_what_a_person_or_a_script_needs(deployment: Deployment) -> None:
+    """Their names are an interface: the sandbox and the documentation read them."""
+    assert set(deployment.outputs("GpuRecovery")) == {
+        "ApiUrl",
+        "ApiId",
+        "OperatorTokenSecretArn",
+        "TopicArn",
+        "EventBusName",
+        "JobTableName",
+        "InstanceTableName",
+        "VerdictBucketName",
+        "HealthCheckTaskDefinitionArn",
+        "SchedulerQueueUrl",
+        "SchedulerDeadLettersQueueUrl",
+        "UndeliveredQueueUrl",
+        "FailedQueueUrl",
+        "ClusterName",
+        "EcsTaskHandlerFunctionName",
+        "DcgmTaskMonitorFunctionName",
+        "EcsInstanceMonitorFunctionName",
+        "ReconcilerFunctionName",
+        "SchedulerFunctionName",
+        "JobApiFunctionName",
+        "NodeApiFunctionName",
+        "HealthCheckLogGroupName",
+    }

@@ -1,0 +1,101 @@
+"""Instances listed, read and released."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+
+import pytest
+from gpu_recovery.core.heartbeat import Heartbeat
+from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.state_machine import HistoryEntry
+
+from tests.aws.records import JOB, NOW, A, B, claim, instance, later
+from tests.lambdas.api_gateway import Api, refused
+
+pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
+
+
+def test_instances_are_listed_page_by_page(api: Api) -> None:
+    """By id; one that comes or goes before the page's end moves nobody else."""
+    names = [f"i-{n:017x}" for n in range(5)]
+    for name in names:
+        api.functions.store.save_instance(instance(name))
+    first = api.get("/instances", limit="2").body
+    api.functions.store.save_instance(instance("i-0000000000000000"))
+    second = api.get("/instances", limit="2", cursor=first["next_cursor"]).body
+    last = api.get("/instances", cursor=second["next_cursor"]).body
+    pages = [[one["instance_id"] for one in page["instances"]] for page in (first, second, last)]
+    assert pages == [names[:2], names[2:4], names[4:]] and last["next_cursor"] is None
+
+
+def test_instances_are_listed_without_those_that_are_gone(api: Api) -> None:
+    """By id, with their claims."""
+    api.functions.store.save_instance(instance(B, claims={JOB: claim(2)}))
+    api.functions.store.save_instance(instance(A, reserved_for=JOB, booted_at=NOW))
+    api.functions.store.save_instance(instance("i-0c", status=InstanceStatus.GONE))
+    body = api.get("/instances").body
+    assert [one["instance_id"] for one in body["instances"]] == [A, B] and body["next_cursor"] is None
+    assert body["instances"][1]["claims"] == {JOB: 2}
+    one = api.get(f"/instances/{A}").body
+    assert (one["reserved_for"], one["booted_at"], one["gpus"]) == (JOB, "2026-11-21T09:00:00.000Z", 8)
+
+
+def test_a_listing_of_instances_leaves_their_histories_out(api: Api) -> None:
+    """Each may hold many sentences, and Lambda answers with 6 MB at most: a thousand machines must fit in."""
+    most = import_module("gpu_recovery.aws.wiring").settings().policy.history_max
+    entry = HistoryEntry(NOW, "AVAILABLE", "CHECKING", "CheckRequested", 1, "x" * 400)
+    api.functions.store.save_instance(instance(history=(entry,) * most))
+    (listed,) = api.get("/instances").body["instances"]
+    alone = api.get(f"/instances/{A}").body
+    assert alone.pop("history") and alone.pop("heartbeat") is None and listed == alone
+    assert len(json.dumps(listed)) * 1_000 < 6_000_000
+
+
+USUAL: dict[str, int] = {}
+HURRIED, PATIENT = {"suspect_s": 20, "unreachable_s": 60}, {"unreachable_s": 400, "heartbeat_stale_s": 500}
+
+
+@pytest.mark.parametrize(
+    ("policy", "unheard_s", "word"),
+    [
+        (USUAL, 45, "HEARD"),
+        (USUAL, 46, "SUSPECT"),
+        (USUAL, 120, "SUSPECT"),
+        (USUAL, 121, "UNREACHABLE"),
+        (USUAL, 180, "UNREACHABLE"),
+        (USUAL, 181, "LOST"),
+        (HURRIED, 21, "SUSPECT"),
+        (HURRIED, 61, "UNREACHABLE"),
+        (HURRIED, 181, "LOST"),
+        (PATIENT, 181, "SUSPECT"),
+        (PATIENT, 401, "UNREACHABLE"),
+        (PATIENT, 501, "LOST"),
+    ],
+)
+def test_how_sure_it_is_that_an_instance_is_there_is_said_in_the_words_of_the_policy(
+    api: Api, monkeypatch: pytest.MonkeyPatch, policy: dict[str, int], unheard_s: int, word: str
+) -> None:
+    """Each of the three ages is a setting of the deployment."""
+    monkeypatch.setenv("RECOVERY_POLICY", json.dumps(policy))
+    api.functions.store.save_instance(instance())
+    api.functions.store.save_heartbeat(Heartbeat(A, NOW), True)
+    api.functions.now = later(unheard_s)
+    assert api.get(f"/instances/{A}").body["heartbeat"]["liveness"] == word
+
+
+def test_a_quarantined_instance_is_given_back_through_a_check(api: Api) -> None:
+    """It does not work again before it has passed."""
+    held = instance(status=InstanceStatus.QUARANTINED, ecs_status="DRAINING", drained=True)
+    api.functions.store.save_instance(held)
+    body = api.post(f"/instances/{A}/release").body
+    assert body["status"] == "VERIFYING" and "operator" in body["reason"]
+    assert [asked["status"] for asked in api.functions.aws.asked("UpdateContainerInstancesState")] == ["ACTIVE"]
+    assert len(api.functions.aws.asked("RunTask")) == 1
+
+
+def test_releasing_what_is_not_quarantined_changes_nothing(api: Api) -> None:
+    """409, and why."""
+    api.functions.store.save_instance(instance())
+    assert "AVAILABLE" in refused(api.post(f"/instances/{A}/release"), 409)
+    assert "RunTask" not in api.functions.aws.operations()

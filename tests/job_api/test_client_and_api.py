@@ -1,0 +1,189 @@
+"""The command line against the API as it is: every request understood, every answer shown, one pipe through both."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from gpu_recovery.core.instance.record import Claim
+from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.queue.priority import Priority
+from gpu_recovery_client.cli import app
+from typer.testing import CliRunner, Result
+
+from tests.aws.records import JOB, NOW, A, B, instance, job, later, spec
+from tests.lambdas import api_gateway
+from tests.lambdas.conftest import Functions
+
+pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
+YAML = """\
+# two instances, as ever
+workload: sft
+nnodes: 2
+n_gpus_per_node: 8
+task_definition: gpu-training
+command: [python, train.py]
+"""
+LIMITS = {"instances": {"ana/NORMAL/a100": 4}, "max_running_jobs": None, "max_running_jobs_per_user": None}
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def api(functions: Functions) -> api_gateway.Api:
+    """The API on a cluster of two free instances."""
+    functions.now = later(3_600)
+    for one in (A, B):
+        functions.store.save_instance(instance(one))
+    return api_gateway.Api(functions)
+
+
+@pytest.fixture
+def run(api: api_gateway.Api, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Runs the command line with an operator's token, or with one of a user in that role."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GPU_RECOVERY_API_URL", "https://api.example.test")
+    tokens: dict[str, str] = {}
+
+    def carry(request: httpx.Request) -> httpx.Response:
+        event = {
+            "version": "2.0",
+            "routeKey": "ANY /{proxy+}",
+            "rawPath": request.url.raw_path.decode().partition("?")[0],
+            "rawQueryString": request.url.query.decode(),
+            "headers": dict(request.headers),
+            "queryStringParameters": dict(request.url.params) or None,
+            "isBase64Encoded": True,
+            "body": base64.b64encode(request.content).decode(),
+            "requestContext": {
+                "http": {"method": request.method, "path": request.url.path},
+                "stage": "$default",
+                "requestId": "r-1",
+            },
+        }
+        with redirect_stdout(io.StringIO()):  # where the function's metrics go
+            answer = api.functions.call("job_api", event)
+        return httpx.Response(answer["statusCode"], headers=answer["headers"], text=answer["body"])
+
+    def invoke(*arguments: str, by: str = "root", role: str = "operator", stdin: str | None = None) -> Result:
+        if by not in tokens:
+            tokens[by] = api_gateway.user_token(api, by, role).removeprefix("Bearer ")
+        monkeypatch.setenv("GPU_RECOVERY_TOKEN", tokens[by])
+        return CliRunner().invoke(app.app, list(arguments), input=stdin, obj=httpx.MockTransport(carry))
+
+    return invoke
+
+
+def told(result: Result) -> Any:
+    """What a verb printed as JSON, once it went well."""
+    assert (result.exit_code, result.stderr) == (0, "")
+    return json.loads(result.stdout)
+
+
+def running(api: api_gateway.Api, job_id: str, *where: str) -> None:
+    """A job of bob's on whole instances."""
+    own = spec(user="bob", nnodes=len(where), priority=Priority.LOW)
+    fields: dict[str, Any] = {"status": JobStatus.RUNNING, "attempt": 1, "instances": where, "running_at": NOW}
+    api.functions.store.create_job(job(job_id, spec=own, quota_nodes=len(where), **fields), "")
+    for one in where:
+        assert api.functions.store.claim_instance(one, job_id, Claim(1, 8, 0), None)
+
+
+def test_a_yaml_document_is_submitted_once_under_its_key(run: Run, api: api_gateway.Api) -> None:
+    """The text is kept with its comment, the second call finds the first one's job, another job is refused."""
+    first = told(run("submit", "-", "--idempotency-key", "k1", "--json", stdin=YAML))
+    again = told(run("submit", "-", "--idempotency-key", "k1", "--json", stdin=YAML))
+    assert (first["job_id"], first["status"]) == (again["job_id"], "QUEUED")
+    kept = api.functions.kept()[f"{first['job_id']}#spec"]
+    assert YAML in [one.get("S") for one in kept.values()]
+    other = run("submit", "-", "--idempotency-key", "k1", stdin=YAML.replace("nnodes: 2", "nnodes: 1"))
+    assert other.exit_code == 1 and "leave --idempotency-key out, or give a new one" in other.stderr
+
+
+def test_a_dry_run_tells_where_and_why_not(run: Run, api: api_gateway.Api) -> None:
+    """On free instances, and on those of somebody else."""
+    free = run("submit", "-", "--dry-run", stdin=YAML).stdout
+    assert "it would start" in free and A in free and B in free
+    running(api, "low-1", A)
+    lines = run("submit", "-", "--dry-run", stdin=YAML).stdout.splitlines()
+    facts = {line[:18].split("  ")[0]: line for line in lines}
+    assert {"it would wait", "short of", "place in line", "waits for", "earliest start"} <= set(facts)
+    assert "low-1" in facts["waits for"]
+    assert not api.functions.store.list_jobs(JobStatus.QUEUED, 10, None, []).jobs
+
+
+def test_the_line_is_shown_and_explained(run: Run, api: api_gateway.Api) -> None:
+    """The same place and sentence in the queue as in the explanation."""
+    running(api, "low-1", A)
+    waits = told(run("submit", "-", "--user", "ana", "--json", stdin=YAML))["job_id"]
+    (line,) = told(run("queue", "--json"))["waiting"]
+    story = told(run("explain", waits, "--json"))
+    assert story["pending"]["sentence"] == line["sentence"] and story["pending"]["position"] == line["position"] == 1
+    for text in (run("queue").stdout, run("explain", waits).stdout):
+        assert waits in text and " ".join(line["sentence"].split()) in text
+    assert "low-1" in run("queue", "--user", "bob").stdout
+
+
+def test_orders_move_a_job_and_are_refused_once_it_has_ended(run: Run, api: api_gateway.Api) -> None:
+    """Suspended, resumed, canceled; then there is nothing left to order."""
+    api.functions.store.create_job(job(), "")
+    assert "a demo" in run("suspend", JOB, "--because", "a demo").stdout
+    assert run("resume", JOB).exit_code == 0
+    assert told(run("cancel", JOB, "--json"))["status"] == JobStatus.CANCELED
+    late = run("suspend", JOB)
+    assert late.exit_code == 1 and "It is in a state that does not allow this" in late.stderr
+    assert "CANCELED" in run("status", JOB).stdout
+
+
+def test_the_list_takes_every_filter(run: Run, api: api_gateway.Api) -> None:
+    """By user, group, status and time, over all pages."""
+    for number in range(3):
+        api.functions.store.create_job(job(f"job-{number}", spec=spec(user="ana" if number else "bob")), "")
+    found = told(run("list", "--user", "ana", "--limit", "1", "--all", "--status", "QUEUED", "--json"))
+    assert [one["job_id"] for one in found["jobs"]] == ["job-1", "job-2"]
+    ago = f"{int((datetime.now(UTC) - NOW).total_seconds()) + 60}s" if datetime.now(UTC) > NOW else "1s"
+    assert told(run("list", "--since", ago, "--json"))["jobs"]
+    assert run("list", "--group", "a100").stdout == "no jobs\n"
+
+
+def test_a_job_without_a_log_says_why(run: Run, api: api_gateway.Api) -> None:
+    """In the API's words, with where to look."""
+    api.functions.store.create_job(job(), "")
+    result = run("logs", JOB)
+    assert result.exit_code == 1 and "No log (404)" in result.stderr and "has not run yet" in result.stderr
+
+
+def test_limits_are_set_read_and_guarded(run: Run, api: api_gateway.Api) -> None:
+    """What is named changes, what is not stays, and a wrong entry is named."""
+    told(run("quota", "set", "ana/NORMAL/a100=4", "--max-running-jobs", "9", "--json"))
+    view = told(run("quota", "set", "--max-running-jobs", "none", "--json"))
+    assert view["limits"] == LIMITS and told(run("quota", "show", "--json")) == view
+    wrong = run("quota", "set", "--file", "-", stdin='{"instances": {"ana/NORMAL/a100": -1}}')
+    assert wrong.exit_code == 1 and "instances.ana/NORMAL/a100" in wrong.stderr
+
+
+def test_a_users_token_opens_what_its_role_allows(run: Run) -> None:
+    """Issued, used, listed, revoked, all by the command line."""
+    issued = told(run("token", "issue", "--user", "ana", "--role", "viewer", "--json"))
+    assert issued["token"].startswith("gru_")
+    listed = run("token", "list", "--user", "ana").stdout
+    assert issued["id"] in listed and "viewer" in listed and issued["token"] not in listed
+    assert run("list", by="eve", role="viewer").exit_code == 0
+    refused = run("submit", "-", by="ben", role="viewer", stdin=YAML)
+    assert refused.exit_code == 1 and "role does not allow this" in refused.stderr
+    assert "revoked" in run("token", "revoke", "--user", "ana", issued["id"]).stdout
+
+
+def test_a_user_submits_in_no_other_name(run: Run) -> None:
+    """A job is its token's user's."""
+    mine = told(run("submit", "-", "--json", by="ana", role="user", stdin=YAML))
+    assert mine["user"] == "ana"
+    other = run("submit", "-", "--user", "bob", by="zoe", role="user", stdin=YAML)
+    assert other.exit_code == 1 and "leave --user and the field user out" in other.stderr

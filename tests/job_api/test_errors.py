@@ -1,0 +1,58 @@
+"""What the job API answers when AWS is busy, a record is contended or unreadable, or a route is unknown."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+from gpu_recovery.ports.errors import StaleRecord, TryAgainSoon
+
+from tests.aws.records import JOB, A, instance, job
+from tests.lambdas.api_gateway import Api, refused
+
+pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
+
+
+def test_an_aws_that_is_too_busy_is_named_and_may_be_asked_again(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """503 with the seconds to wait, and the log knows of it."""
+
+    def busy(*_: object) -> None:
+        raise TryAgainSoon("dynamodb GetItem: ThrottlingException")
+
+    monkeypatch.setattr(import_module("gpu_recovery.aws.wiring").recovery().store, "load_job", busy)
+    answer = api.get(f"/jobs/{JOB}")
+    assert "dynamodb GetItem" in refused(answer, 503)
+    assert int(answer.headers["retry-after"]) > 0
+    assert len(api.functions.logged("busy")) == 1
+
+
+def test_a_record_that_others_write_all_the_time_may_be_asked_again(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a busy AWS: 503 with the seconds to wait."""
+    api.functions.store.create_job(job(), "")
+
+    def overtaken(*_: object, **__: object) -> None:
+        raise StaleRecord(JOB)
+
+    monkeypatch.setattr(import_module("gpu_recovery.aws.wiring").recovery().store, "save_job", overtaken)
+    answer = api.post(f"/jobs/{JOB}/cancel")
+    assert "all the time" in refused(answer, 503)
+    assert int(answer.headers["retry-after"]) > 0
+
+
+def test_a_record_that_nobody_can_read_is_named(api: Api) -> None:
+    """500 as a problem document with the record's name and what is wrong with it; asking again does not help."""
+    api.functions.store.save_instance(instance())
+    kept = api.functions.kept()
+    kept[A]["schema"] = {"N": "999"}
+    api.functions.restore(kept)
+    answer = api.get(f"/instances/{A}")
+    detail = refused(answer, 500)
+    assert A in detail and "newer release" in detail
+    assert "retry-after" not in answer.headers
+    assert len(api.functions.logged("unreadable")) == 1
+
+
+def test_an_unknown_route_is_a_problem(api: Api) -> None:
+    """404 with what was asked for."""
+    assert "/api/v2/nothing" in refused(api.get("/nothing"), 404)
+    refused(api.call("DELETE", f"/api/v2/jobs/{JOB}"), 404)

@@ -1,0 +1,201 @@
+"""Dead letters given back: to whom, in what case not, and that none is lost on the way."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from gpu_recovery.job_api.redrive import (
+    BATCH_MAX,
+    HELD_S,
+    DeadLetter,
+    DeadLetterQueue,
+    DeadLetterRefused,
+    preview_redrive,
+    redrive,
+    redrive_target_of,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+FUNCTION = "arn:aws:lambda:us-east-1:123456789012:function:gpu-recovery-ecs_task_handler"
+EVENT = {"detail-type": "ECS Task State Change", "detail": {"taskArn": "t"}}
+
+
+@dataclass
+class Graveyard:
+    """The queues in memory, as SQS keeps them: what is received is hidden until its time is over."""
+
+    letters: list[DeadLetter] = field(default_factory=list)
+    hidden: set[str] = field(default_factory=set)
+    refused: tuple[str, ...] = ()
+    dies: bool = False
+    done: list[tuple[str, Any]] = field(default_factory=list)
+
+    def depth(self, queue: DeadLetterQueue) -> int:
+        return sum(one.queue is queue for one in self.letters)
+
+    def receive(self, queue: DeadLetterQueue, most: int, held_s: int) -> list[DeadLetter]:
+        assert 1 <= most <= BATCH_MAX
+        found = [one for one in self.letters if one.queue is queue and one.message_id not in self.hidden][:most]
+        self.hidden |= {one.message_id for one in found} if held_s else set()
+        return found
+
+    def invoke(self, function_arn: str, payload: str) -> None:
+        if self.dies:
+            raise ConnectionError("no answer")
+        if function_arn in self.refused:
+            raise DeadLetterRefused("Lambda does not take it (ResourceNotFoundException)")
+        self.done.append((function_arn, json.loads(payload)))
+
+    def call_scheduler(self, letter: DeadLetter) -> None:
+        self.done.append(("scheduler", letter.body))
+
+    def delete(self, letter: DeadLetter) -> None:
+        assert self.done, "deleted before it was accepted"
+        self.letters.remove(letter)
+
+
+def failed(number: int = 1, arn: Any = f"{FUNCTION}:$LATEST", event: Any = None, body: str | None = None) -> DeadLetter:
+    """What Lambda sends to the on-failure destination."""
+    document = {
+        "version": "1.0",
+        "timestamp": "2026-11-21T03:00:00.000Z",
+        "requestContext": {
+            "requestId": "r",
+            "functionArn": arn,
+            "condition": "RetriesExhausted",
+            "approximateInvokeCount": 3,
+        },
+        "requestPayload": event or EVENT,
+        "responseContext": {"statusCode": 200, "functionError": "Unhandled"},
+        "responsePayload": {"errorMessage": "broken"},
+    }
+    return DeadLetter(DeadLetterQueue.FAILED, f"m-{number}", body if body is not None else json.dumps(document))
+
+
+def undelivered(target: str, number: int = 1, body: str | None = None) -> DeadLetter:
+    """What EventBridge puts into a rule's dead-letter queue."""
+    attributes = {"TARGET_ARN": target, "RULE_ARN": "arn:aws:events:us-east-1:123456789012:rule/r", "ERROR_CODE": "X"}
+    return DeadLetter(
+        DeadLetterQueue.UNDELIVERED, f"u-{number}", body if body is not None else json.dumps(EVENT), attributes
+    )
+
+
+ALL = tuple(DeadLetterQueue)
+
+
+def test_a_failed_event_goes_to_its_function_again_without_what_lambda_put_around_it() -> None:
+    """The handler reads events of EventBridge, not reports about them; a version of the function is none of ours."""
+    yard = Graveyard([failed()])
+    (fate,) = list(redrive(yard, ALL, 10))
+    assert (fate.target, fate.why) == ("gpu-recovery-ecs_task_handler", "")
+    assert yard.done == [(FUNCTION, EVENT)]
+    assert yard.letters == []
+
+
+def test_an_undelivered_event_goes_to_the_target_it_was_for() -> None:
+    """A function by its ARN; the scheduler's queue by its own way, which knows its message group."""
+    yard = Graveyard(
+        [undelivered(FUNCTION), undelivered("arn:aws:sqs:us-east-1:123456789012:Scheduler-x.fifo", 2, "{}")]
+    )
+    list(redrive(yard, ALL, 10))
+    assert yard.done == [(FUNCTION, EVENT), ("scheduler", "{}")]
+    assert yard.letters == []
+
+
+def test_a_call_for_the_scheduler_is_made_again_whatever_it_says() -> None:
+    """The scheduler reads nothing in it."""
+    yard = Graveyard([DeadLetter(DeadLetterQueue.SCHEDULER, "s-1", "not even JSON")])
+    list(redrive(yard, ALL, 10))
+    assert (yard.done, yard.letters) == ([("scheduler", "not even JSON")], [])
+
+
+UNREADABLE = {
+    "no JSON": failed(body="{"),
+    "half a surrogate": failed(body='"\\ud800"'),
+    "no object": failed(body="[1]"),
+    "no event": failed(body=json.dumps({"requestContext": {"functionArn": FUNCTION}})),
+    "no context": failed(body=json.dumps({"requestPayload": EVENT})),
+    "a context that is none": failed(body=json.dumps({"requestPayload": EVENT, "requestContext": []})),
+    "a queue for a function": failed(arn="arn:aws:sqs:us-east-1:123456789012:q"),
+    "a number for a function": failed(arn=7),
+    "an ARN with more behind it": failed(arn=f"{FUNCTION}:1:2"),
+    "no target": undelivered(""),
+    "a topic": undelivered("arn:aws:sns:us-east-1:123456789012:t"),
+    "an event that is none": undelivered(FUNCTION, body="x"),
+}
+
+
+@pytest.mark.parametrize("what", UNREADABLE)
+def test_what_nobody_can_read_stays_and_is_listed(what: str) -> None:
+    """Deleted it would be lost; kept in silence nobody would know."""
+    yard = Graveyard([UNREADABLE[what], failed(99)])
+    fates = list(redrive(yard, ALL, 10))
+    assert [bool(fate.why) for fate in sorted(fates, key=lambda fate: fate.letter.message_id == "m-99")] == [
+        True,
+        False,
+    ]
+    assert yard.letters == [UNREADABLE[what]]
+    assert yard.done == [(FUNCTION, EVENT)]
+
+
+@given(body=st.text(max_size=200), queue=st.sampled_from([DeadLetterQueue.FAILED, DeadLetterQueue.UNDELIVERED]))
+def test_no_body_makes_a_redrive_fail(body: str, grave: DeadLetterQueue) -> None:
+    """One bad letter must not keep the others waiting."""
+    (fate,) = list(redrive(Graveyard([DeadLetter(grave, "m", body)]), ALL, 10))
+    assert fate.why
+
+
+def test_a_letter_that_its_function_refuses_stays() -> None:
+    """A function that is not there any more, or not one that we may call."""
+    yard = Graveyard([failed(), undelivered(f"{FUNCTION}2")], refused=(FUNCTION,))
+    fates = list(redrive(yard, ALL, 10))
+    assert [fate.why for fate in fates] == ["Lambda does not take it (ResourceNotFoundException)", ""]
+    assert [one.message_id for one in yard.letters] == ["m-1"]
+
+
+def test_a_letter_is_deleted_only_after_it_was_accepted() -> None:
+    """Whoever dies in between has it done twice, never not at all."""
+    yard = Graveyard([failed()], dies=True)
+    with pytest.raises(ConnectionError):
+        list(redrive(yard, ALL, 10))
+    assert len(yard.letters) == 1
+
+
+def test_a_redrive_stops_at_its_limit_and_takes_a_stubborn_letter_once() -> None:
+    """A letter that stays is hidden for a while, else the same ten would be met for ever."""
+    yard = Graveyard([failed(n) for n in range(25)])
+    assert len(list(redrive(yard, ALL, 13))) == 13
+    assert len(yard.letters) == 12
+    stubborn = Graveyard([failed(n, body="{") for n in range(25)])
+    assert len(list(redrive(stubborn, ALL, 100))) == 25
+    assert HELD_S > 0 and len(stubborn.letters) == 25
+
+
+def test_only_the_queues_that_were_asked_for_are_touched() -> None:
+    """An operator who has mended one cause redrives one queue."""
+    yard = Graveyard([failed(), undelivered(FUNCTION)])
+    list(redrive(yard, (DeadLetterQueue.UNDELIVERED,), 10))
+    assert [one.queue for one in yard.letters] == [DeadLetterQueue.FAILED]
+
+
+def test_a_look_takes_nothing() -> None:
+    """It says what would happen, and hides no letter from the redrive that follows."""
+    yard = Graveyard([failed(), UNREADABLE["no event"]])
+    found = preview_redrive(yard, ALL)
+    depth, fates = found[DeadLetterQueue.FAILED]
+    assert (depth, [(fate.target, bool(fate.why)) for fate in fates]) == (
+        2,
+        [("gpu-recovery-ecs_task_handler", False), ("", True)],
+    )
+    assert found[DeadLetterQueue.UNDELIVERED] == found[DeadLetterQueue.SCHEDULER] == (0, [])
+    assert (yard.done, yard.hidden, len(yard.letters)) == ([], set(), 2)
+
+
+def test_the_errand_of_a_letter_in_china_is_one_too() -> None:
+    """Another partition, another region."""
+    arn = FUNCTION.replace("arn:aws:", "arn:aws-cn:").replace("us-east-1", "cn-north-1")
+    assert redrive_target_of(failed(arn=arn)).function_arn == arn

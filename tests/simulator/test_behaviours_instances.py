@@ -1,0 +1,84 @@
+"""What the machine itself says counts: before a reboot, after one, and when it is gone without a word."""
+
+from __future__ import annotations
+
+import pytest
+from gpu_recovery.core.events import CheckEnded, CheckRequested
+from gpu_recovery.core.health_check import CheckOutcome, Verdict
+from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.job.adoption import Adoption
+from gpu_recovery.core.job.record import JobStatus
+
+from sandbox.cluster.model.cluster import Task
+from simulator.actions import SimulatedActions
+from simulator.world import World
+from tests.simulator import incidents
+
+
+def test_a_host_that_ec2_has_terminated_is_left_behind_though_ecs_says_nothing() -> None:
+    """Its agent died first, so ECS lists its task as running for ever; a spare takes its place all the same."""
+    world, job_id = incidents.running(instances=3)
+    dead = world.model_instance(1)
+    world.fleet.disconnect(dead)
+    world.fleet.terminate(dead)
+    world.exit(job_id, 0, 134)
+    incidents.ended(world, job_id)
+    assert world.job(job_id).status is JobStatus.SUCCEEDED
+    assert dead.instance_id not in world.job(job_id).instances
+    assert world.instance(dead).status is InstanceStatus.GONE
+
+
+def blamed_while_a_stranger_works() -> tuple[World, Task]:
+    """A machine that a check has blamed, and on which somebody's task has taken the GPUs since."""
+    world = World(instances=1, train_s=86_400.0, adoption=Adoption.OFF)
+    machine = world.model_instance(0)
+    world.until(lambda: world.store.load_instance(machine.instance_id) is not None, "not registered")
+    stranger = world.start_by_hand("somebody", 0, 1, machine)
+    world.until(lambda: stranger in world.fleet.running(), "the stranger's task does not run")
+    now = world.timeline.now
+    asked = CheckRequested(at=now, job_id="sft-1", attempt=1, may_reboot=True)
+    blame = CheckEnded(
+        at=now,
+        check_id=f"check/{machine.instance_id}/1",
+        verdict=Verdict(CheckOutcome.REBOOT, "a GPU is broken", machine.boot_id),
+    )
+    for event in (asked, blame):
+        world.recovery.handle(machine.instance_id, event)
+    assert world.instance(machine).status is InstanceStatus.REBOOTING
+    return world, stranger
+
+
+def test_no_machine_is_rebooted_under_a_task_that_somebody_started_there() -> None:
+    """The look before the reboot finds its GPUs in use: the reboot waits, and at its deadline a person is asked."""
+    world, stranger = blamed_while_a_stranger_works()
+    world.until(lambda: world.instance(world.model_instance(0)).status is InstanceStatus.QUARANTINED, "no escalation")
+    assert not world.calls("RebootInstances")
+    assert stranger in world.fleet.running()
+
+
+def test_a_reboot_that_waited_for_somebody_is_made_once_they_have_left() -> None:
+    """The order stays in the record until the GPUs are free."""
+    world, stranger = blamed_while_a_stranger_works()
+    world.let_pass(120)
+    assert not world.calls("RebootInstances")
+    world.stop_by_hand(stranger)
+    world.until(lambda: bool(world.calls("RebootInstances")), "the reboot was never made")
+    world.until(
+        lambda: world.instance(world.model_instance(0)).status is InstanceStatus.AVAILABLE, "it never came back"
+    )
+    assert len(world.calls("RebootInstances")) == 1
+
+
+def test_a_bus_and_a_topic_that_refuse_every_word_keep_no_job_from_healing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be said is raised and tried again, but nothing that heals waits for it."""
+
+    def refuse(self: SimulatedActions, word: object) -> None:
+        raise ConnectionRefusedError(f"nobody takes {type(word).__name__}")
+
+    monkeypatch.setattr(SimulatedActions, "notify", refuse)
+    monkeypatch.setattr(SimulatedActions, "publish", refuse)
+    world, job_id = incidents.running()
+    world.break_gpu(world.model_instance(0))
+    world.until_status(job_id, JobStatus.SUCCEEDED)
+    assert world.job(job_id).attempt == 2
+    assert world.failures, "the refusals were swallowed"

@@ -1,0 +1,111 @@
+"""Scenario files: each is kept by the product, says what it says, and can be written and read again."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from simulator.faults.catalogue import KINDS
+from simulator.trials import scenario
+from simulator.trials.campaign import play_seed
+from simulator.trials.scenario import FOLDER, ScenarioInvalid, parse, read, written
+from simulator.trials.trial import play
+
+FILES = sorted(FOLDER.glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_scenario_ends_as_it_says(path: Path) -> None:
+    """Nothing breaks, and what the file expects is so."""
+    told = read(path)
+    assert told.why and told.expect != scenario.Expected()
+    assert play(told).violations == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_fault_of_a_scenario_strikes(path: Path) -> None:
+    """One that finds nothing to happen to would make the scenario say more than it shows."""
+    told = read(path)
+    played = play(told)
+    assert len(played.took) + len(played.struck) == len(told.faults)
+
+
+def test_a_fault_that_finds_nothing_has_not_struck() -> None:
+    """A rank cannot exit, and a job cannot be canceled, once all is over."""
+    late = [{"kind": "exit", "at_s": 3000}, {"kind": "cancel", "at_s": 3000}]
+    assert play(parse({"fault": late})).took == []
+    assert len(play(parse({"fault": [GPU]})).took) == 1
+
+
+def test_a_scenario_that_expects_something_else_is_broken() -> None:
+    """Each expectation can fail."""
+    wrong = {"jobs": ["FAILED"], "attempts": [2], "reboots": 1, "quarantined": 1}
+    for name, value in wrong.items():
+        found = play(parse({"expect": {name: value}})).violations
+        assert len(found) == 1 and f"expected {name}" in found[0]
+    assert "at most 0 mails" in play(parse({"expect": {"mails": 0}, "fault": [GPU]})).violations[0]
+
+
+GPU = {"kind": "gpu", "at_s": 120}
+
+
+@pytest.mark.parametrize("seed", range(0, 200, 10))
+def test_a_written_scenario_reads_as_it_was(seed: int) -> None:
+    """With every fault that the seed drew."""
+    told, played = play_seed(seed)
+    whole = played.as_scenario(told)
+    assert parse(tomllib.loads(written(whole))) == whole
+
+
+@pytest.mark.parametrize(
+    ("document", "sentence"),
+    [
+        ("[[fault]]\nkind = 'flood'", "a fault's kind must be one of"),
+        ("[[fault]]\nat_s = 1", "not None"),
+        ("[[fault]]\nkind = 'gpu'", "fault gpu needs 'at_s'"),
+        ("[[fault]]\nkind = 'gpu'\nat_s = 1\ncolour = 'red'", "fault gpu has no 'colour'"),
+        ("[[fault]]\nkind = 'cancel'\nat_s = 1\nmachines = [1]", "fault cancel has no 'machines'"),
+        (
+            "[[fault]]\nkind = 'log_says'\nat_s = 1\nmachines = [0]\nsays = 'gpus'",
+            "fault log_says: says must be one of",
+        ),
+        (
+            "[[fault]]\nkind = 'rank_tells'\nat_s = 1\nmachines = [0]\nof = 'gpus'",
+            "fault rank_tells: of must be notice",
+        ),
+        ("[cluster]\nmachines = 3", "cluster has no 'machines'"),
+        ("[cluster]\nadopt = 'perhaps'", "adopt"),
+        ("[cluster.policy]\nkindness = 3", "kindness"),
+        ("[[job]]\nnodes = 3", "job has no 'nodes'"),
+        ("speed = 3", "scenario has no 'speed'"),
+        ("[[job", "Expected"),
+    ],
+)
+def test_a_scenario_that_cannot_be_says_why(document: str, sentence: str, tmp_path: Path) -> None:
+    """The file and what is wrong in it are named."""
+    path = tmp_path / "wrong.toml"
+    path.write_text(document)
+    with pytest.raises(ScenarioInvalid, match=r"wrong\.toml: ") as raised:
+        read(path)
+    assert sentence in str(raised.value)
+
+
+STARTS_AGAIN = 850
+"""The first seed in which a person finds room to start a gang of theirs once more."""
+
+
+def test_every_kind_of_fault_can_be_said_and_strikes() -> None:
+    """A kind that no seed ever draws, or that never finds anything, would be forgotten."""
+    runs = (play_seed(seed)[1] for seed in (*range(150), STARTS_AGAIN))
+    struck = {fault.kind for played in runs for fault in (*played.took, *played.struck)}
+    assert struck == set(KINDS)
+
+
+def test_every_field_of_a_fault_is_something_a_file_can_say() -> None:
+    """TOML has numbers, words, truth values and lists of them."""
+    for kind in KINDS.values():
+        for one in fields(kind):
+            assert one.type in ("str", "int", "float", "bool", "int | None", "tuple[int, ...]"), (kind, one)

@@ -1,0 +1,232 @@
+"""Packages, wheels and images hold every module that is imported where they are installed."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+AGENT = ROOT / "agent"
+FOLDERS = {
+    "gpu_recovery": "lambdas/gpu_recovery",
+    "gpu_recovery_agent": "agent/gpu_recovery_agent",
+    "gpu_recovery_client": "client",
+    "health_check": "health_check",
+    "infra": "infra",
+    "ray_runner": "ray_runner",
+    "sandbox": "sandbox",
+    "simulator": "simulator",
+}
+"""Each top-level package and its folder in the repository."""
+OF_IMAGES_ONLY = {"ray_runner"}
+"""Packages that are never installed: an image holds them."""
+OF_TRAININGS = {"gpu_recovery_client.training", "gpu_recovery_client.errors", "gpu_recovery_client.diagnosis"}
+"""What a training program imports of the agent's wheel; the last name is a package."""
+IMAGES = ("agent", "health_check", "ray_runner")
+
+
+def _name(folder: str, path: Path) -> str:
+    """The dotted name of the module at `path`, which lies below the folder of the package `folder`."""
+    parts = path.relative_to(ROOT / FOLDERS[folder]).with_suffix("").parts
+    return ".".join((folder, *(part for part in parts if part != "__init__")))
+
+
+MODULES = {_name(folder, path): path for folder, where in FOLDERS.items() for path in (ROOT / where).rglob("*.py")}
+"""Each module of the repository's packages by its dotted name."""
+
+
+def _setuptools(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads(path.read_text())["tool"]["setuptools"]
+    return found
+
+
+def _imports_of_the_module(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Import statements, but those for type checkers and those that a module's `__getattr__` makes on request."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child
+        elif isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            continue
+        elif not (isinstance(child, ast.FunctionDef) and child.name == "__getattr__"):
+            yield from _imports_of_the_module(child)
+
+
+def _imported(module: str) -> Iterator[str]:
+    """The repository's modules that `module` imports, without their parent packages."""
+    path = MODULES[module]
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in _imports_of_the_module(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join((*above, *([node.module] if node.module else [])))
+            names = [base, *(f"{base}.{alias.name}" for alias in node.names)]
+        yield from (name for name in names if name in MODULES)
+
+
+def _with_parents(name: str) -> Iterator[str]:
+    parts = name.split(".")
+    yield from (".".join(parts[:length]) for length in range(1, len(parts) + 1))
+
+
+def _needed(start: Iterable[str]) -> set[str]:
+    """The repository's modules that are loaded once all of `start` have been imported, `start` included."""
+    needed: set[str] = set()
+    pending = [parent for name in start for parent in _with_parents(name)]
+    while pending:
+        name = pending.pop()
+        if name not in needed:
+            needed.add(name)
+            pending += [parent for imported in _imported(name) for parent in _with_parents(imported)]
+    return needed
+
+
+def _below(package: str) -> set[str]:
+    return {name for name in MODULES if name == package or name.startswith(f"{package}.")}
+
+
+# -- the project itself ------------------------------------------------------------------------------------------------
+
+
+def test_every_package_is_installed() -> None:
+    """A folder that the list lacks is missing from an installed project, though every test from the checkout passes."""
+    listed = _setuptools(ROOT / "pyproject.toml")["packages"]
+    with_modules = {path.parent for name, path in MODULES.items() if name.split(".")[0] not in OF_IMAGES_ONLY}
+    found = {
+        ".".join((folder, *path.relative_to(ROOT / where).parts))
+        for folder, where in FOLDERS.items()
+        for path in with_modules
+        if path.is_relative_to(ROOT / where)
+    }
+    assert sorted(listed) == sorted(found)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_folder_with_modules_is_a_package(folder: str) -> None:
+    """Without `__init__.py` a folder is importable from the checkout alone."""
+    folders = {path.parent for path in (ROOT / FOLDERS[folder]).rglob("*.py")}
+    assert folders and not [str(one) for one in folders if not (one / "__init__.py").exists()]
+
+
+def test_every_package_is_found_in_its_folder() -> None:
+    """`package-dir` names the folder that the tests of this file look into."""
+    declared = _setuptools(ROOT / "pyproject.toml")["package-dir"]
+    assert declared == {name: where for name, where in FOLDERS.items() if name not in OF_IMAGES_ONLY}
+
+
+# -- the agent's wheel -------------------------------------------------------------------------------------------------
+
+
+def _in_the_wheel() -> set[str]:
+    """The modules of the agent's wheel."""
+    told = _setuptools(AGENT / "pyproject.toml")
+    modules = {name.removesuffix(".__init__") for name in told["py-modules"]}
+    in_packages = {name for name, path in MODULES.items() if _package_of(name, path) in told["packages"]}
+    return modules | in_packages
+
+
+def _package_of(name: str, path: Path) -> str:
+    return name if path.name == "__init__.py" else name.rpartition(".")[0]
+
+
+def test_the_agents_wheel_holds_every_module_that_it_needs() -> None:
+    """A GPU instance and the image of a training have this wheel and nothing else of the repository."""
+    start = _below("gpu_recovery_agent") | {name for one in OF_TRAININGS for name in _below(one)}
+    assert sorted(_needed(start) - _in_the_wheel()) == []
+
+
+def test_the_agents_wheel_names_only_modules_that_exist() -> None:
+    """setuptools skips a module that it does not find, with a warning that nobody reads."""
+    told = _setuptools(AGENT / "pyproject.toml")
+    assert _in_the_wheel() <= MODULES.keys()
+    assert not [name for name in told["packages"] if name not in MODULES]
+    for name, where in told["package-dir"].items():
+        assert (AGENT / where).resolve() == (ROOT / FOLDERS[name]).resolve(), name
+
+
+# -- images ------------------------------------------------------------------------------------------------------------
+
+
+def _image(name: str) -> str:
+    """The Dockerfile's instructions, one a line, without comments."""
+    text = re.sub(r"\\\n", " ", (ROOT / name / "Dockerfile").read_text())
+    return "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+
+
+def _copied(name: str) -> dict[str, Path]:
+    """Path in the image -> file of the repository, for each file that the Dockerfile copies into its build."""
+    found: dict[str, Path] = {}
+    for line in re.findall(r"^COPY (?!--from)(.*)$", _image(name), re.MULTILINE):
+        *sources, target = line.replace("${LAMBDA_TASK_ROOT}/", "").split()
+        for source in sources:
+            for path in ROOT.glob(source):
+                if path.is_dir():
+                    inside = {one.relative_to(path).as_posix(): one for one in path.rglob("*") if one.is_file()}
+                    found |= {f"{target.rstrip('/')}/{within}": one for within, one in inside.items()}
+                else:
+                    found[f"{target.rstrip('/')}/{path.name}".lstrip("/")] = path
+    return found
+
+
+def _modules(copied: Mapping[str, Path]) -> set[str]:
+    """The modules that are importable in an image where the repository's packages lie in its first folder."""
+    paths = (Path(where).with_suffix("") for where in copied if where.endswith(".py"))
+    return {".".join(part for part in path.parts if part != "__init__") for path in paths}
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_everything_that_a_dockerfile_copies_exists(image: str) -> None:
+    """A folder that has moved would break the build of the image, which no test runs."""
+    lines = re.findall(r"^COPY (?!--from)(.*)$", _image(image), re.MULTILINE)
+    assert lines
+    for line in lines:
+        *sources, _ = line.split()
+        assert not [source for source in sources if not list(ROOT.glob(source))], line
+
+
+def test_the_agents_image_builds_the_wheel_from_all_of_its_files() -> None:
+    """`package-dir` leads out of the agent's folder, so the other folders lie beside it in the build too."""
+    copied = _copied("agent")
+    needed = [MODULES[name] for name in _in_the_wheel()] + [AGENT / "pyproject.toml", AGENT / "README.md"]
+    missing = [path for path in needed if copied.get(path.relative_to(ROOT).as_posix()) != path]
+    assert not missing
+
+
+@pytest.mark.parametrize(
+    ("image", "program"),
+    [
+        ("health_check", "health_check.__main__"),
+        ("health_check", "health_check.run"),
+        ("ray_runner", "ray_runner.handler"),
+    ],
+)
+def test_an_image_holds_every_module_that_its_program_needs(image: str, program: str) -> None:
+    """The image has no other way to the repository's modules."""
+    assert sorted(_needed([program]) - _modules(_copied(image))) == []
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_what_a_dockerfile_names_is_in_the_image(image: str) -> None:
+    """The build imports modules to try them, and the program is a module."""
+    text = _image(image)
+    tried = [name for names in re.findall(r'python -c "import ([^"]+)"', text) for name in names.split(", ")]
+    started = re.findall(r'^CMD \["(?:python", "-m", ")?([\w.]+)"\]$', text, re.MULTILINE)
+    programs = [name if name in MODULES else name.rpartition(".")[0] for name in started]
+    scripts = _setuptools_scripts() if image == "agent" else {}
+    entry = re.findall(r'^ENTRYPOINT \["([\w-]+)"\]$', text, re.MULTILINE)
+    assert tried or entry
+    assert set(tried) | set(programs) <= _modules(_copied(image))
+    assert set(entry) <= scripts.keys()
+    assert {target.partition(":")[0] for target in scripts.values()} <= _in_the_wheel()
+
+
+def _setuptools_scripts() -> dict[str, str]:
+    found: dict[str, str] = tomllib.loads((AGENT / "pyproject.toml").read_text())["project"]["scripts"]
+    return found
