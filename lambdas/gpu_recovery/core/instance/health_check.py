@@ -167,7 +167,7 @@ def check_ended(instance: Instance, event: events.CheckEnded, given: DecisionCon
         evidence = f"{run.because}; its check found nothing ({told})"
         said = CheckOutcome.SUSPECTED, run.because
         return _to_repair(instance, run, (rung, evidence), said, changes, given)
-    fault = standing_fault(instance, run, given) if verdict.outcome in _COULD_NOT_TELL else None
+    fault = standing_fault(instance, run, given) if verdict.outcome is not CheckOutcome.HEALTHY else None
     if fault is not None:
         return _blamed(instance, run, verdict_by(fault, verdict), changes, given)
     outcome, summary = verdict.outcome, verdict.summary
@@ -185,7 +185,6 @@ def check_ended(instance: Instance, event: events.CheckEnded, given: DecisionCon
 
 _SETTLED: dict[str, Any] = {"held": None, "also_waiting": ()}
 _NOTHING_FOUND = (CheckOutcome.HEALTHY, CheckOutcome.INCONCLUSIVE)
-_COULD_NOT_TELL = (CheckOutcome.CONFIGURATION, CheckOutcome.INCONCLUSIVE)
 _STILL_BLAMED = "what it was blamed for while its repair was held back still stands"
 
 
