@@ -1,1 +1,1 @@
-"""The job machine: a job is launched in attempts until one succeeds or no other may follow."""
+"""The job state machine: attempts are launched until one succeeds or none may follow."""

@@ -1,6 +1,8 @@
-"""Tasks that a person started: how they say which job they are, and what they make of its record.
+"""Adoption: recovery of training tasks that a user started without the queue.
 
-Seed 001 knows no other way in: a user runs one ECS task per rank and gives each JOB_ID, RANK and WORLD_SIZE.
+The module holds the identity of such a task, the job template made from it, and the transitions of adopted jobs.
+Adoption is the only way to start a job in seed 001: a user runs an ECS task for each rank and sets JOB_ID, RANK and
+WORLD_SIZE in its environment.
 """
 
 from __future__ import annotations
@@ -18,12 +20,14 @@ from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 from gpu_recovery.core.task import TaskFact
 
 JOB_ID = re.compile(r"[A-Za-z0-9_/-]{1,120}")
-"""What a relaunch can carry as its `startedBy`, and a table as the beginning of its keys."""
+"""Pattern of the job ids that adoption accepts. A relaunch passes the id in its `startedBy`, and tables begin keys with
+it."""
 NUMBER = re.compile(r"[0-9]{1,9}")
+"""Pattern of a rank or a world size: at most nine digits."""
 
 
 class Adoption(StrEnum):
-    """What is done about training tasks that a person started."""
+    """What the system does about training tasks that a user started without the queue."""
 
     OFF = "off"
     OBSERVE = "observe"
@@ -32,7 +36,7 @@ class Adoption(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TaskIdentity:
-    """What a person's task says about itself in the environment of its overrides."""
+    """The identity that a user's task carries in the environment of its overrides: job, rank and number of ranks."""
 
     job_id: str
     rank: int
@@ -40,7 +44,11 @@ class TaskIdentity:
 
 
 def task_identity(environment: Mapping[str, str] | None) -> TaskIdentity | None:
-    """The job, rank and number of ranks that `environment` names; None unless it names all three and they fit."""
+    """Return the identity that `environment` names, or None.
+
+    None means that JOB_ID, RANK or WORLD_SIZE is missing or malformed, that the rank is not below the world size, or
+    that the world size exceeds NNODES_MAX.
+    """
     env = environment or {}
     job_id, rank, world = env.get("JOB_ID", ""), env.get("RANK", ""), env.get("WORLD_SIZE", "")
     if not (JOB_ID.fullmatch(job_id) and NUMBER.fullmatch(rank) and NUMBER.fullmatch(world)):
@@ -51,7 +59,13 @@ def task_identity(environment: Mapping[str, str] | None) -> TaskIdentity | None:
 
 
 def job_template(task: TaskFact, world: int, gpus: int) -> JobSpec:
-    """The job as its first task shows it: what a relaunch will run. `gpus` are those the task holds."""
+    """Return the specification of an adopted job as its first task shows it. A relaunch runs this specification.
+
+    Args:
+        task: the first task that was seen.
+        world: number of ranks.
+        gpus: number of GPUs that the task holds.
+    """
     env = {k: v for k, v in (task.environment or {}).items() if k not in OUR_VARIABLES}
     return JobSpec(
         workload="adopted",
@@ -65,19 +79,19 @@ def job_template(task: TaskFact, world: int, gpus: int) -> JobSpec:
     )
 
 
-def rank_seen(job: Job, event: events.RankSeen, given: DecisionContext) -> Step | Ignore:
-    """A rank of an adopted job shows itself; one that comes while its gang is being stopped is stopped too."""
+def rank_seen(job: Job, event: events.RankSeen, context: DecisionContext) -> Step | Ignore:
+    """Record a rank of an adopted job and claim its GPUs. While the gang is being stopped, stop this rank too."""
     if job.instances[event.rank]:
         return Ignore("this rank is known")
     instances = tuple(event.instance_id if rank == event.rank else i for rank, i in enumerate(job.instances))
     reason = f"rank {event.rank} runs on {event.instance_id}"
     claim = commands.ClaimInstance(event.instance_id, job.attempt, event.gpus, event.rank)
-    late = (commands.StopAttempt(job.attempt),) if job.status is JobStatus.STOPPING else ()
-    return Step(job.status, reason, {"instances": instances}, (claim, *late))
+    stop = (commands.StopAttempt(job.attempt),) if job.status is JobStatus.STOPPING else ()
+    return Step(job.status, reason, {"instances": instances}, (claim, *stop))
 
 
-def newer_task(job: Job, event: events.NewerTaskSeen, given: DecisionContext) -> Step | Ignore:
-    """A person starts an ended job anew: its next attempt, with its counts begun again."""
+def newer_task(job: Job, event: events.NewerTaskSeen, context: DecisionContext) -> Step | Ignore:
+    """Restart an ended adopted job for newer tasks of its user: next attempt, counters at zero."""
     if job.origin is not Origin.ADOPTED or event.created_at <= job.status_at:
         return Ignore("the task is not newer than the end of the job")
     changes = {
@@ -117,5 +131,5 @@ def newer_task(job: Job, event: events.NewerTaskSeen, given: DecisionContext) ->
         "wished_at": None,
         "short_of": "",
     }
-    told = (jobs.started_again(job),) if job.incident_id is not None else ()
-    return Step(JobStatus.SUBMITTED, "a person started it anew", changes, told)
+    notices = (jobs.started_again(job),) if job.incident_id is not None else ()
+    return Step(JobStatus.SUBMITTED, "a person started it anew", changes, notices)

@@ -1,7 +1,8 @@
-"""What a failure and the checks that follow it mean for the job: the judgement, apart from the mechanics of moving.
+"""Assessment of a failure and of the health checks that follow it.
 
-`purpose_of` answers when the first rank fails: what is the gang stopped for? `assess` answers when the barrier is
-down: does the job go on, and which instances does it leave to be repaired?
+`purpose_of` answers at the first failed rank: what is the gang stopped for? `assess` answers when every check has its
+result: does the job continue, and which of its instances are repaired? The functions only decide; the transitions are
+in `stopping.py` and `recovering.py`.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.task import EndingKind, RankFailure
 
 CURED_BY_RESTART = frozenset({EndingKind.CRASHED, EndingKind.HOST_FAULT})
-"""Kinds of ending that, on GPUs which pass their check, a restart usually cures (Unicron: 73 % of task failures)."""
+"""Kinds of ending that a restart usually cures on GPUs that pass their check (Unicron: 73 % of task failures)."""
 ASKS_FOR_SUSPENSION = 75
-"""The exit code of a rank that asks for its own suspension (`go_suspend()`): EX_TEMPFAIL of sysexits.h."""
+"""Exit code of a rank that asks for its own suspension (`go_suspend()`): EX_TEMPFAIL of sysexits.h."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """Whether the job goes on, why, and the instances that are being repaired meanwhile.
+    """Whether the job continues, why, and which of its instances are under repair meanwhile.
 
-    in_doubt: it would end because nothing is known that would let it go on.
+    Attributes:
+        in_doubt: the job would end only because no reason to continue is known.
     """
 
     continues: bool
@@ -37,7 +39,7 @@ class Assessment:
 
 
 def purpose_of(failure: RankFailure, policy: RecoveryPolicy) -> tuple[StopPurpose, CloseCause | None]:
-    """What the gang is stopped for when `failure` is its first, and the uncounted cause if it has one."""
+    """Return why the gang is stopped if `failure` is its first failure, and the uncounted cause or None."""
     kind, code = failure.ending.kind, failure.ending.exit_code
     if kind is EndingKind.STOPPED_BY_PERSON:
         return StopPurpose.CANCEL, None
@@ -53,7 +55,13 @@ def purpose_of(failure: RankFailure, policy: RecoveryPolicy) -> tuple[StopPurpos
 
 
 def incident_since(before: Job, after: Job, now: datetime) -> datetime | None:
-    """When the incident began that the job is in once it has moved from `before`'s status; None if it is in none."""
+    """Return when the job's current incident began, or None if the job is in no incident.
+
+    Args:
+        before: the record before the change of status.
+        after: the record after the change of status.
+        now: the start of the incident if this change opens it.
+    """
     over = (JobStatus.RUNNING, JobStatus.SUSPENDED, JobStatus.SUCCEEDED, JobStatus.CANCELED)
     if before.status in TERMINAL or after.status in over:
         return None
@@ -62,9 +70,9 @@ def incident_since(before: Job, after: Job, now: datetime) -> datetime | None:
 
 
 def _opens_incident(job: Job) -> bool:
-    """Whether a gang that is stopped, or has ended, as `job` says leaves work to be recovered or given up.
+    """Return whether the end or the stop of the gang in `job` opens an incident: a recovery or a failure follows.
 
-    A gang that a person ended does not, nor one that never had its place, nor one that ran into its time limit.
+    No incident begins if a user ended the gang, if the gang was never placed, or if it reached its time limit.
     """
     if job.stop_purpose is StopPurpose.FAIL:
         return job.failure is not None
@@ -74,38 +82,47 @@ def _opens_incident(job: Job) -> bool:
 
 
 def is_retried(kind: EndingKind | None, policy: RecoveryPolicy) -> bool:
-    """Whether an attempt that ended so on GPUs that pass their check is followed by another; None: none ended."""
+    """Return whether another attempt follows this kind of ending if the GPUs pass their check. None: no rank ended."""
     if kind is EndingKind.FAILED:
         return policy.retry_exits
     return policy.retry_crashes and (kind is None or kind in CURED_BY_RESTART)
 
 
 def assess(job: Job, results: Mapping[str, Checked], policy: RecoveryPolicy) -> Assessment:
-    """The verdict over the whole gang, `results` being by instance id; an instance without one could not be told."""
-    told = _checks_sentence(job, results)
+    """Assess the whole gang from its health checks.
+
+    Args:
+        results: check results by instance id. An instance that gave no answer is missing.
+    """
+    checks = _checks_sentence(job, results)
     if not job.attempts_left(policy):
         return Assessment(
-            False, f"attempt {job.attempt} was the last of {job.attempts_max(policy)}: {job.stop_reason} ({told})"
+            False, f"attempt {job.attempt} was the last of {job.attempts_max(policy)}: {job.stop_reason} ({checks})"
         )
     faulty = tuple(i for i in job.instances if i in results and results[i].outcome.blames_hardware)
     suspected = tuple(i for i in job.instances if i in results and results[i].outcome is CheckOutcome.SUSPECTED)
     if not faulty and not suspected:
-        return _without_evidence(job, told, policy)
+        return _without_evidence(job, checks, policy)
     beyond_repair = tuple(i for i in faulty if not (results[i].repairing or job.repaired.get(i, False)))
     beyond_repair += tuple(i for i in faulty if job.repaired.get(i) is False)
     if policy.relaunch_on_same_instances and beyond_repair:
         return Assessment(
-            False, f"{beyond_repair[0]} cannot be repaired and the job waits for its own instances ({told})"
+            False, f"{beyond_repair[0]} cannot be repaired and the job waits for its own instances ({checks})"
         )
     repairing = tuple(i for i in (*faulty, *suspected) if results[i].repairing and i not in job.repaired)
-    found = f"faulty GPUs found ({told})"
+    finding = f"faulty GPUs found ({checks})"
     if not faulty:
-        found = f"{suspected[0]} is left out though its check found nothing: {results[suspected[0]].summary} ({told})"
-    return Assessment(True, f"{found}; waiting for healthy instances", repairing)
+        finding = (
+            f"{suspected[0]} is left out though its check found nothing: {results[suspected[0]].summary} ({checks})"
+        )
+    return Assessment(True, f"{finding}; waiting for healthy instances", repairing)
 
 
 def _checks_sentence(job: Job, results: Mapping[str, Checked]) -> str:
-    """The checks in a sentence, those that matter first: a gang may have thousands of healthy ones."""
+    """Return the check results as a sentence of bounded length, because a gang may have thousands of healthy instances.
+
+    Results other than HEALTHY come first.
+    """
     outcome = {i: results[i].outcome if i in results else "no answer" for i in job.instances}
     order = sorted(job.instances, key=lambda i: outcome[i] == CheckOutcome.HEALTHY)
     shown = order if len(order) <= LISTED_MAX else [i for i in order if outcome[i] != CheckOutcome.HEALTHY][:LISTED_MAX]
@@ -113,16 +130,18 @@ def _checks_sentence(job: Job, results: Mapping[str, Checked]) -> str:
     return "; ".join(words) + (f"; {len(order) - len(shown)} more" if len(order) > len(shown) else "")
 
 
-def _without_evidence(job: Job, told: str, policy: RecoveryPolicy) -> Assessment:
-    """No instance is to blame: retry what a restart usually cures, fail what it does not."""
+def _without_evidence(job: Job, checks: str, policy: RecoveryPolicy) -> Assessment:
+    """Assess an attempt without a faulty instance: continue if a restart usually cures such an ending, else fail."""
     kind = job.failure.ending.kind if job.failure else None
-    reason = f"no instance is to blame ({told}); {job.stop_reason}"
+    reason = f"no instance is to blame ({checks}); {job.stop_reason}"
     if is_retried(kind, policy):
         why = "and exits are retried" if kind is EndingKind.FAILED else "which a restart usually cures"
         return Assessment(True, f"{reason}, {why}")
-    found = job.diagnosed
-    if found is None:
+    diagnosis = job.diagnosed
+    if diagnosis is None:
         return Assessment(False, reason, in_doubt=True)
     return Assessment(
-        found.allows_restart or found.blames_instance, f"{reason}; {found.summary}", in_doubt=not found.decided
+        diagnosis.allows_restart or diagnosis.blames_instance,
+        f"{reason}; {diagnosis.summary}",
+        in_doubt=not diagnosis.decided,
     )

@@ -1,4 +1,4 @@
-"""How a job ends, and what every ending owes: instances given back, operators told, the scheduler woken."""
+"""The end of an attempt or a job: instances released, operators notified, cool-down set."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ from gpu_recovery.core.state_machine import DecisionContext, Step
 from gpu_recovery.core.task import EndingKind, RankFailure
 
 PAUSE_DOUBLINGS_MAX = 20
-_PERHAPS_THE_MACHINE = (EndingKind.CRASHED, EndingKind.HOST_FAULT)
+"""Upper bound of the doublings of the cool-down, which keeps the power of two small."""
+_POSSIBLE_INSTANCE_FAULT = (EndingKind.CRASHED, EndingKind.HOST_FAULT)
 
 
-def suspended(job: Job, given: DecisionContext, failure: RankFailure | None = None) -> Step:
-    """Every rank has ended and the job goes on later: its instances are free for others, and it keeps its place.
+def suspended(job: Job, context: DecisionContext, failure: RankFailure | None = None) -> Step:
+    """Suspend the job after every rank has ended: release its instances, and keep its place in the queue.
 
-    failure: the first end that was no success. Where it may have been the machine's, the claim there is not given back
-    but handed to the machine's check, so that nobody is placed on it in between.
+    Args:
+        failure: the first unsuccessful end. If the instance may have caused it, the claim on that instance is not
+            released. The health check of the instance takes the claim over, so that no other job is placed there before
+            the check.
     """
-    blamed = _to_check(job.failure or failure, given)
-    free = tuple(one for one in job.instances if one != blamed)
+    blamed = _to_check(job.failure or failure, context)
+    free = tuple(instance for instance in job.instances if instance != blamed)
     orders: tuple[Any, ...] = (commands.ReleaseInstances(free, attempt=job.attempt), poke_scheduler(job))
     if blamed:
         since = job.running_at or job.status_at
         request = CheckRequested(
-            at=given.now,
+            at=context.now,
             job_id=job.job_id,
             attempt=job.attempt,
             may_reboot=True,
@@ -41,43 +44,43 @@ def suspended(job: Job, given: DecisionContext, failure: RankFailure | None = No
         )
         orders = (commands.TellInstance(blamed, request), *orders)
     what_next = "held until it is resumed" if job.held else "it runs again as soon as there is room"
-    changes: dict[str, Any] = {"suspended_at": given.now, "in_line_at": given.now, "failure": None}
+    changes: dict[str, Any] = {"suspended_at": context.now, "in_line_at": context.now, "failure": None}
     if job.stop_cause is CloseCause.SUSPENDED:
-        changes |= {"attempts_uncounted": counted(job, CloseCause.SUSPENDED), **with_cool_down(job, given)}
+        changes |= {"attempts_uncounted": counted(job, CloseCause.SUSPENDED), **with_cool_down(job, context)}
     return Step(JobStatus.SUSPENDED, f"suspended: {job.stop_reason}; {what_next}", changes, orders)
 
 
-def _to_check(failure: RankFailure | None, given: DecisionContext) -> str:
-    """The instance whose rank did not leave under the notice but died of something; "" if none did.
+def _to_check(failure: RankFailure | None, context: DecisionContext) -> str:
+    """Return the instance on which a rank crashed instead of leaving for the suspension, or "".
 
-    What ECS ended at our request says nothing of the machine, and a code of the program's own is its way to leave.
+    A stop by ECS at our request says nothing about the instance. An exit code of the program is a regular way to leave.
     """
-    if failure is None or given.policy.diagnose_exit_code_1_only:
+    if failure is None or context.policy.diagnose_exit_code_1_only:
         return ""
-    return failure.instance_id if failure.ending.kind in _PERHAPS_THE_MACHINE else ""
+    return failure.instance_id if failure.ending.kind in _POSSIBLE_INSTANCE_FAULT else ""
 
 
 def unless_suspended(job: Job, step: Step) -> Step:
-    """`step`, but a job that a person has suspended meanwhile goes out of line instead of on.
+    """Return `step`, or a step to SUSPENDED if a user has suspended the job meanwhile.
 
-    What it would have kept is given back, and the scheduler woken after that and not before.
+    The instances that `step` would have kept are released. The scheduler is woken after that release, not before.
     """
     if not job.held or step.status not in (JobStatus.RECOVERING, JobStatus.PENDING_RESOURCES):
         return step
     release = commands.ReleaseInstances(job.instances, attempt=job.attempt)
     changes = {**step.changes, "repairing": ()}
-    others = (one for one in step.commands if not isinstance(one, commands.PokeScheduler))
+    others = (command for command in step.commands if not isinstance(command, commands.PokeScheduler))
     orders = (*others, release, poke_scheduler(job))
     return Step(JobStatus.SUSPENDED, f"{step.reason}; held until it is resumed", changes, orders)
 
 
 def counted(job: Job, cause: CloseCause) -> dict[str, int]:
-    """How often it was relaunched for each uncounted cause, once more for `cause`."""
+    """Return the number of relaunches by uncounted cause, increased by one for `cause`."""
     return {**job.attempts_uncounted, cause: job.attempts_uncounted.get(cause, 0) + 1}
 
 
 def finished(job: Job, status: JobStatus, reason: str) -> Step:
-    """An end that needs nobody: whatever is still claimed is given back, and an incident that is open is closed."""
+    """End the job without a failure: release its instances, close its open incident and wake the scheduler."""
     orders: tuple[Any, ...] = (commands.ReleaseInstances(job.instances, attempt=job.attempt), poke_scheduler(job))
     if job.incident_id is not None:
         orders = (*orders, jobs.closed(job, reason))
@@ -94,9 +97,12 @@ def failed(
     changes: Mapping[str, Any] | None = None,
     results: Mapping[str, Checked] | None = None,
 ) -> Step:
-    """A terminal failure: whatever is still claimed is given back but for `unconfirmed`, and operators are told.
+    """End the job as FAILED: release its instances except `unconfirmed`, and notify operators.
 
-    results: what the checks that led to it said, by instance.
+    Args:
+        unconfirmed: instances on which the end of a rank is not confirmed. They stay claimed.
+        changes: further changes of the record.
+        results: the check results that led to the failure, by instance id.
     """
     incident = job.incident_id or attempt_id(job.job_id, job.attempt)
     data = {"job_id": job.job_id, "attempt": job.attempt, "incident_id": incident, "reason": reason}
@@ -106,28 +112,34 @@ def failed(
         commands.PublishEvent("Recovery Failed", data),
         poke_scheduler(job),
     )
-    kept = {"repairing": (), "incident_id": incident, "claims_kept": bool(unconfirmed)}
-    return Step(JobStatus.FAILED, reason, {**kept, **(changes or {})}, orders)
+    base_changes = {"repairing": (), "incident_id": incident, "claims_kept": bool(unconfirmed)}
+    return Step(JobStatus.FAILED, reason, {**base_changes, **(changes or {})}, orders)
 
 
-def is_stable(job: Job, given: DecisionContext) -> bool:
-    """Whether the attempt has run for `stable_run_s`; its incident ends the run, not the checks that follow."""
-    until = job.incident_at or given.now
-    return job.running_at is not None and until - job.running_at >= within(given.policy.stable_run_s)
+def is_stable(job: Job, context: DecisionContext) -> bool:
+    """Return whether the attempt has run for `stable_run_s` seconds.
+
+    The run is measured to the start of its incident, so that the checks after it do not count.
+    """
+    until = job.incident_at or context.now
+    return job.running_at is not None and until - job.running_at >= within(context.policy.stable_run_s)
 
 
-def with_cool_down(job: Job, given: DecisionContext) -> dict[str, Any]:
-    """The pause before the next attempt: none after one that lasted or for the first that did not, then doubling."""
-    policy = given.policy
-    if is_stable(job, given):
+def with_cool_down(job: Job, context: DecisionContext) -> dict[str, Any]:
+    """Return the changes that set the cool-down before the next attempt.
+
+    There is no cool-down after a stable run or after the first short run. Then it doubles with each short run in a row.
+    """
+    policy = context.policy
+    if is_stable(job, context):
         return {"quick_ends": 0, "not_before": None}
     ends = job.quick_ends + 1
     if ends == 1:
         return {"quick_ends": ends, "not_before": None}
     pause = min(policy.relaunch_cooldown_s * 2 ** min(ends - 2, PAUSE_DOUBLINGS_MAX), policy.relaunch_cooldown_max_s)
-    return {"quick_ends": ends, "not_before": given.now + within(pause)}
+    return {"quick_ends": ends, "not_before": context.now + within(pause)}
 
 
 def poke_scheduler(job: Job) -> commands.PokeScheduler:
-    """The order that makes the scheduler look: something changed for those in line."""
+    """Return the command that wakes the scheduler because something changed for queued jobs."""
     return commands.PokeScheduler(f"{job.job_id}/{job.version + 1}")

@@ -1,6 +1,6 @@
-"""How long each status of a job waits: when it gives up, and when it is next compared with what ECS says.
+"""Deadlines of the job statuses: when a status gives up, and when ECS is polled next.
 
-What waits for a place is not looked at by itself: the scheduler looks at all of it at once, each minute.
+Jobs that wait for a place are not polled one by one: the scheduler reads all of them every minute.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ from gpu_recovery.core.policy import within
 from gpu_recovery.core.state_machine import DecisionContext
 
 
-def deadlines(job: Job, given: DecisionContext) -> tuple[datetime | None, datetime | None]:
-    """When the job's status gives up, and when it is next compared with ECS."""
-    look = given.now + within(given.policy.poll_interval_s)
+def deadlines(job: Job, context: DecisionContext) -> tuple[datetime | None, datetime | None]:
+    """Return when the job's status gives up and when ECS is polled next; None stands for never."""
+    poll_at = context.now + within(context.policy.poll_interval_s)
     match job.status:
         case JobStatus.QUEUED:
-            return (job.in_line_at or job.queued_at) + within(given.policy.queue_timeout_s), None
+            return (job.in_line_at or job.queued_at) + within(context.policy.queue_timeout_s), None
         case JobStatus.PENDING_RESOURCES:
-            return (job.in_line_at or job.queued_at) + within(given.policy.queue_timeout_s), None
+            return (job.in_line_at or job.queued_at) + within(context.policy.queue_timeout_s), None
         case JobStatus.SUSPENDED:
-            return given.now + within(
-                given.policy.user_hold_timeout_s if job.held else given.policy.queue_timeout_s
+            return context.now + within(
+                context.policy.user_hold_timeout_s if job.held else context.policy.queue_timeout_s
             ), None
         case JobStatus.SUSPENDING:
-            return given.now + within(job.spec.suspend_grace_s + given.policy.suspend_margin_s), look
+            return context.now + within(job.spec.suspend_grace_s + context.policy.suspend_margin_s), poll_at
         case JobStatus.SUBMITTING:
-            return given.now + within(given.policy.launch_timeout_s), look
+            return context.now + within(context.policy.launch_timeout_s), poll_at
         case JobStatus.SUBMITTED:
-            return given.now + within(given.policy.start_timeout_s), look
+            return context.now + within(context.policy.start_timeout_s), poll_at
         case JobStatus.RUNNING:
             limit = job.spec.max_runtime_s
-            return ((job.running_at or given.now) + within(limit) if limit else None), look
+            return ((job.running_at or context.now) + within(limit) if limit else None), poll_at
         case JobStatus.LOST:
-            return given.now + within(given.policy.lost_timeout_s), look
+            return context.now + within(context.policy.lost_timeout_s), poll_at
         case JobStatus.STOPPING:
-            return given.now + within(given.policy.stop_timeout_s), look
+            return context.now + within(context.policy.stop_timeout_s), poll_at
         case JobStatus.DIAGNOSING:
-            return given.now + within(given.policy.check_timeout_s + given.policy.poll_interval_s), look
+            return context.now + within(context.policy.check_timeout_s + context.policy.poll_interval_s), poll_at
         case JobStatus.RECOVERING:
-            return given.now + within(given.policy.recover_timeout_s), None
+            return context.now + within(context.policy.recover_timeout_s), None
         case _:
             return None, None

@@ -1,4 +1,4 @@
-"""What the diagnosis of an attempt comes to for its job: small enough for the record and for a sentence."""
+"""The diagnosis result of an attempt: small enough for the job's record and for one sentence."""
 
 from __future__ import annotations
 
@@ -7,18 +7,23 @@ from dataclasses import dataclass
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
 
 INSTANCES_MAX = 64
-"""A rack has fewer; whoever would blame more machines than that blames none."""
+"""Upper bound of the instances that a diagnosis result blames. A rack has fewer; a result that would blame more blames
+none."""
 RESTART_REMEDIES = (Remedy.RESTART, Remedy.LEAVE_OUT, Remedy.WAIT, Remedy.RELEASE)
+"""Remedies after which the job is started again."""
 INSTANCE_CAUSES = (Cause.GPU_FAULT, Cause.DRIVER, Cause.NODE_FAULT)
-"""Causes that no program can have: a machine that passes its check all the same is no reason to end the job."""
+"""Causes that a program cannot have. Even if the instance passes its check, the job does not end for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiagnosisResult:
-    """`cause` on `instances`, what is done about it, and how sure that is, in percent.
+    """The cause of a failure, the instances it is on, the remedy, and the confidence in percent.
 
-    where:    the scope in words; sentence: the strongest finding; gpus: those suspected, by index or UUID.
-    decided:  whether it is sure enough to be acted on; undecided it is only told.
+    Attributes:
+        where: the scope in words.
+        sentence: the strongest finding.
+        gpus: the suspected GPUs, by index or UUID.
+        decided: the confidence is high enough to act. An undecided result is only reported.
     """
 
     attempt: int
@@ -31,36 +36,36 @@ class DiagnosisResult:
     sentence: str
     gpus: tuple[str, ...] = ()
     spares: bool = False
-    """It was acted on, and the machines were spared their check, but for those that it names."""
+    """Whether the job acted on the result and skipped the health checks, except those of the blamed instances."""
     followed: bool = False
-    """It was acted on once the checks had found nothing."""
+    """Whether the job acted on the result after the checks had found nothing."""
 
     @property
     def allows_restart(self) -> bool:
-        """Whether the job can be started again after it, and no machine be blamed."""
+        """Whether the job can be started again without blaming an instance."""
         return self.decided and self.remedy in RESTART_REMEDIES
 
     @property
     def blames_instance(self) -> bool:
-        """Whether a machine is to blame for sure, whatever its check finds."""
+        """Whether an instance is certainly to blame, independent of its check."""
         return self.decided and self.cause in INSTANCE_CAUSES
 
     @property
     def excluded_instances(self) -> tuple[str, ...]:
-        """The instances that the next attempt is better without."""
+        """The instances that the next attempt should not use."""
         elsewhere = self.allows_restart and self.remedy in (Remedy.LEAVE_OUT, Remedy.WAIT)
         return self.instances if elsewhere or self.blames_instance else ()
 
     @property
     def summary(self) -> str:
-        """It in one sentence."""
+        """The result in one sentence."""
         sure = "" if self.decided else ", undecided"
         return f"diagnosis: {self.cause} at {self.where} ({self.confidence} %{sure}): {self.sentence}"
 
 
 @dataclass(frozen=True, slots=True)
 class PastDiagnosis:
-    """How the verdict on an attempt turned out: its remedy has `held`, or has not; None if that cannot be told."""
+    """The outcome of an earlier diagnosis: `held` says whether its remedy held, None if that is unknown."""
 
     attempt: int
     cause: Cause

@@ -1,4 +1,4 @@
-"""Getting in line, being placed, launched and started."""
+"""Queueing, placement, launch and start of an attempt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from gpu_recovery.core.policy import within
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, unless_pending
 
 
-def placed(job: Job, event: events.JobPlaced, given: DecisionContext) -> Step | Ignore:
+def placed(job: Job, event: events.JobPlaced, context: DecisionContext) -> Step | Ignore:
+    """Start the next attempt on the placed instances: order its launch and release unused reserved instances."""
     attempt = job.attempt + 1
     launch = commands.LaunchAttempt(attempt, event.instances, event.epochs, event.port_offset)
     changes = {
@@ -41,22 +42,26 @@ def placed(job: Job, event: events.JobPlaced, given: DecisionContext) -> Step | 
         "short_of": "",
     }
     chosen = set(event.instances)
-    left = tuple(one for one in job.instances if one not in chosen)
+    left = tuple(instance for instance in job.instances if instance not in chosen)
     orders: tuple[Any, ...] = (launch,)
     if any(left):  # others may have waited for them
         to_be_checked = _to_be_checked(job)
-        claimed = tuple(one for one in left if one in to_be_checked)
+        claimed = tuple(instance for instance in left if instance in to_be_checked)
         orders = (launch, commands.ReleaseInstances(left, claimed, job.attempt), poke_scheduler(job))
     return Step(JobStatus.SUBMITTING, f"attempt {attempt} placed on {listed(event.instances)}", changes, orders)
 
 
 def _to_be_checked(job: Job) -> set[str]:
-    """The instances that may have to hear of their check yet: it takes the claim off them, and nobody comes before."""
-    told = (one.command for one in job.commands if isinstance(one.command, commands.TellInstance))
-    return {one.instance_id for one in told if isinstance(one.event, events.CheckRequested)}
+    """Return the instances with a pending check request.
+
+    The check takes the claim over, so that no other job is placed there before it.
+    """
+    requests = (pending.command for pending in job.commands if isinstance(pending.command, commands.TellInstance))
+    return {request.instance_id for request in requests if isinstance(request.event, events.CheckRequested)}
 
 
-def resources_short(job: Job, event: events.ResourcesShort, given: DecisionContext) -> Step | Ignore:
+def resources_short(job: Job, event: events.ResourcesShort, context: DecisionContext) -> Step | Ignore:
+    """Record the scheduler's rejection reason if it is new."""
     known = event.short_of == job.short_of if event.short_of else event.sentence == job.reason
     if job.status is not JobStatus.QUEUED and known:
         return Ignore("it is known to be short of that")
@@ -64,11 +69,14 @@ def resources_short(job: Job, event: events.ResourcesShort, given: DecisionConte
     return Step(status, event.sentence, {"short_of": event.short_of})
 
 
-def retry_due(job: Job, event: events.JobDeadlineReached, given: DecisionContext) -> Step | Ignore:
-    """Given up, unless an older release kept the record, whose deadline was the next try."""
-    until = (job.in_line_at or job.queued_at) + within(given.policy.queue_timeout_s)
-    if given.now >= until:
-        return queued_too_long(job, event, given)
+def retry_due(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step | Ignore:
+    """Fail the job after its queue timeout. An earlier deadline comes from an older release and is corrected.
+
+    In the older release the deadline of this status was the time of the next try.
+    """
+    until = (job.in_line_at or job.queued_at) + within(context.policy.queue_timeout_s)
+    if context.now >= until:
+        return queued_too_long(job, event, context)
     if job.deadline_at == until:
         return Ignore("the time it may wait for a place is not over")
     return Step(
@@ -76,63 +84,74 @@ def retry_due(job: Job, event: events.JobDeadlineReached, given: DecisionContext
     )
 
 
-def poll_queued(job: Job, event: events.JobLookDue, given: DecisionContext) -> Step | Ignore:
+def poll_queued(job: Job, event: events.JobLookDue, context: DecisionContext) -> Step | Ignore:
+    """Wake the scheduler for a queued job."""
     return Step(job.status, job.reason, {}, unless_pending(job, poke_scheduler(job)))
 
 
-def queued_too_long(job: Job, event: events.JobDeadlineReached, given: DecisionContext) -> Step | Ignore:
-    return failed(job, f"found no place within {given.policy.queue_timeout_s} s", ())
+def queued_too_long(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step | Ignore:
+    """Fail the job because it found no place within its queue timeout."""
+    return failed(job, f"found no place within {context.policy.queue_timeout_s} s", ())
 
 
-def launched(job: Job, event: events.AttemptLaunched, given: DecisionContext) -> Step:
+def launched(job: Job, event: events.AttemptLaunched, context: DecisionContext) -> Step:
+    """Record that every rank has its ECS task."""
     reason = f"all {job.spec.nnodes} ranks of attempt {job.attempt} have their task"
     return Step(JobStatus.SUBMITTED, reason, {"launched": True, "launch_ended": True})
 
 
 def launched_too_late(
-    job: Job, event: events.AttemptLaunched | events.LaunchRefused, given: DecisionContext
+    job: Job, event: events.AttemptLaunched | events.LaunchRefused, context: DecisionContext
 ) -> Step | Ignore:
+    """Stop the tasks of a launch that ended while the gang was being stopped."""
     if job.launch_ended:
         return Ignore("the launch of this attempt is over")
     reason = "the launch ended while the gang was being stopped: stopping what it started"
     return Step(JobStatus.STOPPING, reason, {"launch_ended": True}, (commands.StopAttempt(job.attempt),))
 
 
-def refused(job: Job, event: events.LaunchRefused, given: DecisionContext) -> Step:
+def refused(job: Job, event: events.LaunchRefused, context: DecisionContext) -> Step:
+    """Stop the gang after a refused launch: fail the job if the refusal is lasting, else launch again."""
     if event.lasting:
-        step = stop(job, StopPurpose.FAIL, event.sentence, given)
+        step = stop(job, StopPurpose.FAIL, event.sentence, context)
     else:
-        step = relaunch_or_fail(job, CloseCause.INSUFFICIENT_RESOURCES, event.sentence, given)
+        step = relaunch_or_fail(job, CloseCause.INSUFFICIENT_RESOURCES, event.sentence, context)
     return replace(step, changes={**step.changes, "launch_ended": True})
 
 
-def launch_overdue(job: Job, event: events.JobDeadlineReached, given: DecisionContext) -> Step | Ignore:
+def launch_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step | Ignore:
+    """Stop the gang and launch again because the launch exceeded its timeout."""
     return relaunch_or_fail(
         job,
         CloseCause.INSUFFICIENT_RESOURCES,
-        f"not every rank was launched within {given.policy.launch_timeout_s} s",
-        given,
+        f"not every rank was launched within {context.policy.launch_timeout_s} s",
+        context,
     )
 
 
-def start_overdue(job: Job, event: events.JobDeadlineReached, given: DecisionContext) -> Step | Ignore:
-    """A gang of ours that does not start is broken; a person's of which ranks never showed is only misunderstood."""
-    reason = f"not every rank was running within {given.policy.start_timeout_s} s"
+def start_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step | Ignore:
+    """Diagnose a gang that did not start in time; cancel an adopted job of which some ranks were never seen.
+
+    An adopted gang with unseen ranks is only misunderstood by us. A gang that we launched and that does not start is
+    broken.
+    """
+    reason = f"not every rank was running within {context.policy.start_timeout_s} s"
     unseen = sum(not instance for instance in job.instances)
     if unseen and job.started_by_person:
         reason = f"{unseen} of its {job.spec.nnodes} ranks were never seen"
         step = finished(job, JobStatus.CANCELED, reason)
         return replace(step, commands=(*step.commands, jobs.incompletely_adopted(job, reason)))
-    step = stop(job, StopPurpose.DIAGNOSE, reason, given)
-    if not job.is_observed(given.policy):
+    step = stop(job, StopPurpose.DIAGNOSE, reason, context)
+    if not job.is_observed(context.policy):
         return step
-    told = record_only(job, step, {"deadline_at": given.now + within(given.policy.start_timeout_s)})
-    return replace(told, commands=()) if told.reason == job.reason else told
+    recorded = record_only(job, step, {"deadline_at": context.now + within(context.policy.start_timeout_s)})
+    return replace(recorded, commands=()) if recorded.reason == job.reason else recorded
 
 
-def running(job: Job, event: events.AllRanksRunning, given: DecisionContext) -> Step:
+def running(job: Job, event: events.AllRanksRunning, context: DecisionContext) -> Step:
+    """Record that every rank runs. If an incident is open, report the recovery and close the incident."""
     reason = f"all {job.spec.nnodes} ranks of attempt {job.attempt} run"
-    changes = {"launched": True, "launch_ended": True, "running_at": given.now}
+    changes = {"launched": True, "launch_ended": True, "running_at": context.now}
     if job.incident_id is None:
         return Step(JobStatus.RUNNING, reason, changes)
     data = {"job_id": job.job_id, "attempt": job.attempt, "incident_id": job.incident_id, "reason": reason}

@@ -1,4 +1,4 @@
-"""What the line keeps of a job."""
+"""The queue entry of a job: the fields that the scheduler reads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ _LEAVES = (JobStatus.SUSPENDING, JobStatus.STOPPING)
 
 
 def entry_of(job: Job) -> Entry | None:
-    """The job's entry; None if it neither waits for instances nor has any of ours: Ray places its own."""
+    """Return the queue entry of the job, or None.
+
+    None means that the job neither waits for instances nor has any, or that it runs on Ray, which places its own jobs.
+    """
     spec = job.spec
     if spec.backend is not Backend.ECS or job.status not in (*WAITING, *PLACED):
         return None
@@ -35,7 +38,10 @@ def entry_of(job: Job) -> Entry | None:
         known_short=job.short_of,
         fresh=job.status is JobStatus.QUEUED,
         instances=job.instances,
-        suspects={**job.left_out, **{one.instance_id: one.rank for one in job.suspicions if one.stands}},
+        suspects={
+            **job.left_out,
+            **{suspicion.instance_id: suspicion.rank for suspicion in job.suspicions if suspicion.stands},
+        },
         not_before=job.not_before,
         suspended_at=job.suspended_at,
         suspended_for=job.suspended_for,

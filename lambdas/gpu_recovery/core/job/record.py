@@ -1,4 +1,4 @@
-"""The record of one job: its statuses, its causes, its fields. What moves it is in `state_machine.py`."""
+"""The record of a job: statuses, causes, fields. Its transitions are in `state_machine.py`."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from gpu_recovery.core.task import RankFailure
 
 
 class JobStatus(StrEnum):
-    """What a job waits for."""
+    """The statuses of a job. The comment beside a status says what the job waits for."""
 
     QUEUED = "QUEUED"  # its turn
     PENDING_RESOURCES = "PENDING_RESOURCES"  # GPUs
     SUBMITTING = "SUBMITTING"  # every rank to be launched
     SUBMITTED = "SUBMITTED"  # every rank to run
     RUNNING = "RUNNING"  # the ranks to end
-    LOST = "LOST"  # a heartbeat, an end, or what ECS and EC2 make of the silence
+    LOST = "LOST"  # a heartbeat, an end, or the answers of ECS and EC2
     SUSPENDING = "SUSPENDING"  # rank 0 to save and leave, or its grace to end
-    SUSPENDED = "SUSPENDED"  # its turn again, where it stood in line; or a person
+    SUSPENDED = "SUSPENDED"  # its former place in the queue, or a user who resumes it
     STOPPING = "STOPPING"  # the confirmed end of every rank
     DIAGNOSING = "DIAGNOSING"  # the health check of every instance
     RECOVERING = "RECOVERING"  # healthy instances: rebooted or spare
@@ -36,7 +36,8 @@ class JobStatus(StrEnum):
 
 TERMINAL = frozenset({JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELED})
 WAITING = (JobStatus.RECOVERING, JobStatus.QUEUED, JobStatus.PENDING_RESOURCES, JobStatus.SUSPENDED)
-"""The statuses the scheduler places from; a recovering gang goes before its equals in the queue."""
+"""The statuses that the scheduler places from. In the queue a recovering gang precedes jobs that are equal to it
+otherwise."""
 LIVE = frozenset(
     {
         JobStatus.SUBMITTING,
@@ -49,20 +50,21 @@ LIVE = frozenset(
 )
 """The statuses in which ranks of the current attempt may exist."""
 RUNS = (JobStatus.RUNNING, JobStatus.LOST, JobStatus.SUSPENDING)
-"""The statuses in which its ranks are taken to work."""
+"""The statuses in which the ranks are assumed to work."""
 PLACED = (*sorted(LIVE), JobStatus.DIAGNOSING, JobStatus.RECOVERING)
-"""The statuses in which a job takes up its user's quota: it has instances, or goes on with the next ones it gets."""
+"""The statuses in which a job uses its user's quota: it has instances, or it continues on the next instances it
+gets."""
 
 
 class Origin(StrEnum):
-    """How a job came to us."""
+    """How a job entered the system."""
 
     SUBMITTED = "SUBMITTED"
     ADOPTED = "ADOPTED"
 
 
 class StopPurpose(StrEnum):
-    """What follows once every rank has ended."""
+    """What follows after every rank has ended."""
 
     DIAGNOSE = "DIAGNOSE"
     RELAUNCH = "RELAUNCH"
@@ -72,25 +74,26 @@ class StopPurpose(StrEnum):
 
 
 class CloseCause(StrEnum):
-    """Why an attempt closed, as far as its count goes."""
+    """Why an attempt closed, as far as its count is concerned."""
 
     APPLICATION = "APPLICATION"
     HARDWARE = "HARDWARE"
     INCONCLUSIVE = "INCONCLUSIVE"
     INSUFFICIENT_RESOURCES = "INSUFFICIENT_RESOURCES"
     INTERRUPTED = "INTERRUPTED"
-    REPAIR = "REPAIR"  # an instance of it had to be repaired for somebody else's sake
-    SUSPENDED = "SUSPENDED"  # it asked for its own suspension
+    REPAIR = "REPAIR"  # an instance had to be repaired for a reason that is not this job's
+    SUSPENDED = "SUSPENDED"  # the job asked for its own suspension
 
 
 UNCOUNTED = frozenset(
     {CloseCause.INSUFFICIENT_RESOURCES, CloseCause.INTERRUPTED, CloseCause.REPAIR, CloseCause.SUSPENDED}
 )
+"""Causes for which an attempt does not count towards `attempts_max`."""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstEnd:
-    """The end that brought an attempt down, where one rank ended and the others were stopped for it."""
+    """The first rank that ended in an attempt, where a single rank ended and the others were stopped because of it."""
 
     attempt: int
     rank: int
@@ -99,11 +102,16 @@ class FirstEnd:
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """An instance repaired because the job's attempts ended there first, as `rank`, though no check found anything.
+    """A repeat offender: an instance repaired because attempts of the job ended there first.
 
-    attempt: the last one that spoke of it.
-    lasted: an attempt has lasted since; proved: one that it took part in.
-    elsewhere: where the same rank has ended first after that, which speaks for the program; "" nowhere.
+    No check found a fault on the instance.
+
+    Attributes:
+        attempt: the last attempt that counted against the instance.
+        rank: the job's rank on the instance.
+        lasted: a stable run has followed since.
+        proved: the instance took part in a stable run.
+        elsewhere: the instance on which the same rank ended first later, which speaks against the program; "" for none.
     """
 
     attempt: int
@@ -115,13 +123,13 @@ class Suspicion:
 
     @property
     def stands(self) -> bool:
-        """Whether nothing has spoken for the instance since."""
+        """Whether the suspicion still stands: no later run has exonerated the instance."""
         return not self.proved and not self.elsewhere
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The record of one job. `instances` are those of the current or last attempt, in rank order."""
+    """The record of a job. `instances` are those of the current or last attempt, in rank order."""
 
     job_id: str
     spec: JobSpec
@@ -130,19 +138,20 @@ class Job:
     status: JobStatus = JobStatus.QUEUED
     reason: str = ""
     version: int = 1
-    """Counts decisions: command ids and the scheduler's answers are tied to it."""
+    """Number of decisions. Command ids and the scheduler's answers refer to it."""
     revision: int = 0
-    """Counts writes, and belongs to the store: a writer who read an older one is refused."""
+    """Number of writes, maintained by the store. A write based on an older revision is rejected."""
     attempt: int = 0
     origin: Origin = Origin.SUBMITTED
     hands_off: bool = False
-    """Adopted to be observed: recorded and reported, never stopped or relaunched."""
+    """Whether the job was adopted to be observed: it is recorded and reported, never stopped or relaunched."""
     launched: bool = False
-    """Every rank of the current attempt has its ECS task."""
+    """Whether every rank of the current attempt has its ECS task."""
     launch_ended: bool = False
-    """The launch of the current attempt is over, well or not: whatever is said of it again is old."""
+    """Whether the launch of the current attempt is over, successful or not. Later events about the launch are
+    outdated."""
     started_by_person: bool = False
-    """The tasks of the current attempt are a person's: they carry no `startedBy` of ours."""
+    """Whether a user started the tasks of the current attempt. Such tasks do not carry our `startedBy`."""
     attempts_counted: int = 0
     attempts_uncounted: Mapping[str, int] = field(default_factory=dict)
     instances: tuple[str, ...] = ()
@@ -152,94 +161,99 @@ class Job:
     stop_cause: CloseCause | None = None
     stop_tries: int = 0
     claims_kept: bool = False
-    """It ended while the end of some rank was not confirmed: those instances stay claimed until it is."""
+    """Whether the job ended before the end of every rank was confirmed. These instances stay claimed until it is."""
     adopted_after: datetime | None = None
-    """A person started it anew after this time: tasks created before belong to a run that is over."""
+    """Time of the job's end before its user started it anew. Tasks created earlier belong to a run that is over."""
     stop_reason: str = ""
-    """Why the current attempt's gang was stopped, kept while the record's reason goes on to say what is done."""
+    """Why the current attempt's gang was stopped. It stays unchanged while `reason` describes the later steps."""
     failure: RankFailure | None = None
     incident_id: str | None = None
     incident_at: datetime | None = None
-    """When the incident began that the job is in: its gang was ordered to stop, or had ended, by a failure or because
-    capacity was taken away. None again once it runs, or a person has ended it."""
+    """Start of the current incident: its gang was ordered to stop, or had ended, by a failure or a loss of capacity.
+    None again when the job runs, or when a user has ended it."""
     running_at: datetime | None = None
-    """Since when the current attempt runs."""
+    """Start of the run of the current attempt."""
     quick_ends: int = 0
-    """How many attempts in a row ended before they had lasted: each makes the pause before the next longer."""
+    """Number of attempts in a row that ended before a stable run. Each lengthens the cool-down before the next
+    attempt."""
     not_before: datetime | None = None
-    """A cool-down: the next attempt is not placed before this time."""
+    """End of the cool-down: the next attempt is not placed before this time."""
     silent: tuple[str, ...] = ()
-    """Instances whose rank used to be heard of and is not any more, while the job is LOST for them."""
+    """Instances with a missing heartbeat of their rank, while the job is LOST because of them."""
     found_dead: tuple[str, ...] = ()
-    """Of those the ones found dead at the last look: who was in doubt then, and is found so again, is dead."""
+    """Instances with a missing heartbeat that the last poll found dead. An instance in doubt then and found dead again
+    counts as dead."""
     heard: Mapping[str, datetime] = field(default_factory=dict)
-    """By instance, up to when its rank of the current attempt is known to have lived, where it was ever silent: a
-    silence that began before is over, and a heartbeat from before it is old."""
+    """Last confirmed life of the rank of the current attempt, by instance, for instances that ever had a missing
+    heartbeat. A timeout that began earlier is over, and an earlier heartbeat is outdated."""
     forced_at: datetime | None = None
-    """When a person last wanted it ended by force: the same wish delivered twice is obeyed once."""
+    """Time of the last forced cancellation by a user. The same request delivered twice acts once."""
     to_leave: tuple[str, ...] = ()
-    """Instances that the current attempt, which is only observed, was asked to leave."""
+    """Instances that the current attempt was asked to leave, if it is only observed."""
     repairs: int = 0
-    """Instances that were repaired for this job."""
+    """Number of instances that were repaired for this job."""
     first_ends: tuple[FirstEnd, ...] = ()
-    """Which rank ended first in its last attempts, as far as nothing has explained it; the latest last."""
+    """The first rank to end in each of the last attempts, unless a cause is known; the latest last."""
     suspicions: tuple[Suspicion, ...] = ()
-    """The instances that were repaired for that."""
+    """The instances that were repaired as repeat offenders."""
     conclusion: DiagnosisResult | None = None
-    """The last diagnosis, which names the attempt that it is about."""
+    """The last diagnosis result, which names its attempt."""
     heard_again: int = 0
-    """The last attempt whose witnesses were heard a second time, because its checks had found nothing."""
+    """The last attempt for which evidence was collected a second time, because its checks had found nothing."""
     verdicts: tuple[PastDiagnosis, ...] = ()
-    """How the diagnoses of its attempts turned out, as far as that is known; the latest last."""
+    """Outcomes of the diagnoses of earlier attempts, as far as they are known; the latest last."""
     verdict_open: DiagnosisResult | None = None
-    """The diagnosis before the last, while only the checks can tell how it turned out."""
+    """The diagnosis before the last, while only the running checks can show its outcome."""
     left_out: Mapping[str, int] = field(default_factory=dict)
-    """Instances that a diagnosis leaves out, with the rank of each: used last, until an attempt has lasted."""
+    """Instances that a diagnosis excludes, with the rank of each. They are used last, until a stable run."""
     held: bool = False
-    """A person has suspended it: it is not placed until a person resumes it."""
+    """Whether a user has suspended the job: it is not placed until a user resumes it."""
     wished_at: datetime | None = None
-    """When a person last wanted it suspended or resumed: the same wish delivered twice is obeyed once."""
+    """Time of the last suspend or resume request of a user. The same request delivered twice acts once."""
     suspended_for: str = ""
-    """The job that it was last made to give way to; "" if that was a person's wish, or its own."""
+    """The job that preempted this job last; "" if a user or the job itself asked for the suspension."""
     suspended_at: datetime | None = None
     suspensions: tuple[datetime, ...] = ()
-    """When it had to give way to others, as far as that still protects it."""
+    """Times at which the job was preempted, as far as they still protect it."""
     short_of: str = ""
-    """What it was last found to be short of (`queue.snapshot.Shortage`)."""
+    """The last rejection reason of the scheduler (`queue.snapshot.Shortage`)."""
     ran_s: int = 0
-    """How long its former attempts ran, all together."""
+    """Seconds that the earlier attempts ran, in total."""
     quota_nodes: int = 0
-    """How many instances it takes up of its user's quota; the store counts them in the same write."""
+    """Number of instances that the job uses of its user's quota. The store counts them in the same write."""
     deadline_at: datetime | None = None
     look_at: datetime | None = None
     in_line_at: datetime | None = None
-    """When it got in line again after an attempt; None as long as it stands where it was submitted."""
+    """Time at which the job was queued again after an attempt; None while it has its place from submission."""
     commands: tuple[PendingCommand, ...] = ()
     history: tuple[HistoryEntry, ...] = ()
 
     @property
     def quota_key(self) -> str:
-        """Whose quota it takes up: of its user, at the priority asked for, in its group."""
+        """The key of the quota that the job uses: its user, the requested priority and its group."""
         return QuotaKey(self.spec.user, self.spec.priority, self.spec.group).text
 
     @property
     def next_run_at(self) -> datetime | None:
-        """When it is tried again at the earliest, where the clock and not only room is waited for; None otherwise."""
+        """The earliest time of the next attempt if the job waits for a cool-down; None otherwise."""
         return self.not_before if self.status in WAITING and not self.held else None
 
     @property
     def diagnosed(self) -> DiagnosisResult | None:
-        """The conclusion on the current or last attempt; None if there is none."""
+        """The diagnosis result of the current or last attempt, or None."""
         return self.conclusion if self.conclusion is not None and self.conclusion.attempt == self.attempt else None
 
     def is_observed(self, policy: RecoveryPolicy) -> bool:
-        """Whether it is recorded and reported, never stopped or relaunched for a failure: it alone, or everything."""
+        """Return whether this job or, by the policy, every job is only observed.
+
+        An observed job is recorded and reported. It is never stopped or relaunched for a failure.
+        """
         return self.hands_off or policy.observe_only
 
     def attempts_max(self, policy: RecoveryPolicy) -> int:
-        """How many counted attempts this job may have."""
+        """Return the upper bound of counted attempts of this job."""
         return self.spec.attempts_max or policy.attempts_max
 
     def attempts_left(self, policy: RecoveryPolicy) -> bool:
-        """Whether another attempt may follow once the current one is counted."""
+        """Return whether another attempt is allowed after the current one is counted."""
         return self.attempts_counted + 1 < self.attempts_max(policy)

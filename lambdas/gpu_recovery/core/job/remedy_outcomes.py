@@ -1,11 +1,11 @@
-"""Outcome feedback: whether the remedy of a verdict held, kept with the job.
+"""Outcome feedback: whether the remedy of a diagnosis result held, saved with the job.
 
-It has held once an attempt after it has lasted, or the job is done. It has not if the job fails before that for the
-same cause, or at the same place; a verdict over the job as a whole is about every place. A failure of something else,
-elsewhere, leaves it untold: nobody knows what would have become of it. It is a hint and no proof: a transient fault is
-gone whatever was done.
+A remedy held if a later attempt had a stable run, or if the job succeeded. It did not hold if the job failed earlier
+for the same cause or at the same place; a diagnosis of the job as a whole covers every place. After a failure of
+another cause at another place the outcome is unknown. The outcome is a hint and no proof, because a transient fault
+disappears without any remedy.
 
-Only what was acted upon is judged: an undecided verdict is told, and the checks decide.
+Only results that were acted upon have an outcome. An undecided result is only reported, and the checks decide.
 """
 
 from __future__ import annotations
@@ -20,68 +20,77 @@ from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.state_machine import DecisionContext
 
 DIAGNOSES_MAX = 8
+"""Number of diagnosis outcomes that a job's record saves, the newest."""
 _EVERYWHERE = str(JOB)
 
 
 def open_diagnosis(job: Job) -> DiagnosisResult | None:
-    """The last verdict, if its remedy was done and nobody knows yet whether it holds; None if there is none."""
-    said = job.verdict_open or job.conclusion
-    if said is None or not said.decided or not (said.spares or said.followed or said.remedy is Remedy.CHECK):
+    """Return the last diagnosis result if its remedy was carried out and its outcome is unknown, else None."""
+    result = job.verdict_open or job.conclusion
+    if result is None or not result.decided or not (result.spares or result.followed or result.remedy is Remedy.CHECK):
         return None
-    return None if any(one.attempt == said.attempt for one in job.verdicts) else said
+    return None if any(past.attempt == result.attempt for past in job.verdicts) else result
 
 
 def outcome_of(job: Job, attempt: int) -> PastDiagnosis | None:
-    """How the verdict on an attempt turned out, as far as that is known; None if none is known that was acted upon."""
-    known = next((one for one in job.verdicts if one.attempt == attempt), None)
-    said = open_diagnosis(job)
-    if known is None and said is not None and said.attempt == attempt:
-        return PastDiagnosis(attempt, said.cause, said.where, None)
+    """Return the outcome of an attempt's diagnosis as far as it is known; None if no diagnosis of it was acted upon."""
+    known = next((past for past in job.verdicts if past.attempt == attempt), None)
+    result = open_diagnosis(job)
+    if known is None and result is not None and result.attempt == attempt:
+        return PastDiagnosis(attempt, result.cause, result.where, None)
     return known
 
 
 def remedy_held(job: Job) -> dict[str, Any]:
-    """The changes once an attempt after the verdict has lasted, or has ended well."""
-    said = _of_an_attempt_before(job)
-    return {} if said is None else _with_outcome(job, said, True)
+    """Return the changes when an attempt after the diagnosis had a stable run or succeeded."""
+    result = _of_earlier_attempt(job)
+    return {} if result is None else _with_outcome(job, result, True)
 
 
 def keep_diagnosis_open(job: Job) -> dict[str, Any]:
-    """The changes while the checks run that will tell how the verdict on an attempt before has turned out."""
-    said = open_diagnosis(job)
-    return {} if said is None or said.attempt >= job.attempt else {"verdict_open": said}
+    """Return the changes that keep the earlier diagnosis open until the running checks show its outcome."""
+    result = open_diagnosis(job)
+    return {} if result is None or result.attempt >= job.attempt else {"verdict_open": result}
 
 
 def failed_again(
-    job: Job, found: DiagnosisResult | None, blamed: Collection[str], given: DecisionContext
+    job: Job, diagnosis: DiagnosisResult | None, blamed: Collection[str], context: DecisionContext
 ) -> dict[str, Any]:
-    """The changes once an attempt after the verdict has failed.
+    """Return the changes when an attempt after the diagnosis has failed.
 
-    found: what that failure is put down to, None for nothing; blamed: the instances that its checks blame.
+    Args:
+        diagnosis: the diagnosis result of the new failure, None if it has none.
+        blamed: the instances that the checks of the new failure blame.
     """
-    said = _of_an_attempt_before(job)
-    if said is None:
+    earlier = _of_earlier_attempt(job)
+    if earlier is None:
         return {}
-    if is_stable(job, given):
-        return _with_outcome(job, said, True)
-    places = _places(job, found, blamed)
-    same_cause = found is not None and found.cause is said.cause
-    against = said.where == _EVERYWHERE or same_cause or not places.isdisjoint(said.instances)
-    return _with_outcome(job, said, False if against else None)
+    if is_stable(job, context):
+        return _with_outcome(job, earlier, True)
+    places = _places(job, diagnosis, blamed)
+    same_cause = diagnosis is not None and diagnosis.cause is earlier.cause
+    against = earlier.where == _EVERYWHERE or same_cause or not places.isdisjoint(earlier.instances)
+    return _with_outcome(job, earlier, False if against else None)
 
 
-def _of_an_attempt_before(job: Job) -> DiagnosisResult | None:
-    said = open_diagnosis(job)
-    return said if said is not None and said.attempt < job.attempt else None
+def _of_earlier_attempt(job: Job) -> DiagnosisResult | None:
+    """Return the open diagnosis if it is about an earlier attempt, else None."""
+    result = open_diagnosis(job)
+    return result if result is not None and result.attempt < job.attempt else None
 
 
-def _places(job: Job, found: DiagnosisResult | None, blamed: Collection[str]) -> set[str]:
-    """Where the failure is: where its verdict says, else where a check does, or where it ended first."""
-    if found is not None and found.decided:
-        return set() if found.where == _EVERYWHERE else set(found.instances)
+def _places(job: Job, diagnosis: DiagnosisResult | None, blamed: Collection[str]) -> set[str]:
+    """Return the instances of the failure.
+
+    They are those of its diagnosis if that is decided, else those that its checks blame, else the first failed
+    instance.
+    """
+    if diagnosis is not None and diagnosis.decided:
+        return set() if diagnosis.where == _EVERYWHERE else set(diagnosis.instances)
     return {*blamed} or ({job.failure.instance_id} if job.failure is not None else set())
 
 
-def _with_outcome(job: Job, said: DiagnosisResult, held: bool | None) -> dict[str, Any]:
-    verdict = PastDiagnosis(said.attempt, said.cause, said.where, held)
-    return {"verdicts": (*job.verdicts, verdict)[-DIAGNOSES_MAX:], "verdict_open": None}
+def _with_outcome(job: Job, result: DiagnosisResult, held: bool | None) -> dict[str, Any]:
+    """Return the changes that save the outcome and close the diagnosis."""
+    outcome = PastDiagnosis(result.attempt, result.cause, result.where, held)
+    return {"verdicts": (*job.verdicts, outcome)[-DIAGNOSES_MAX:], "verdict_open": None}

@@ -1,14 +1,14 @@
-"""Suspicion by repetition: a machine on which a gang's ends begin again and again, though no check finds anything.
+"""Repeat offender: an instance where a job's attempts end first, though every check passes.
 
-Of each attempt the job remembers which rank ended first, and where, if one rank ended and not the gang. When that has
-been the same instance `suspect_after` times, the check that follows is told so, and the instance goes to its repair
-even if it passes. `Job.first_ends` and `Job.suspicions` reach `suspect_window` attempts back; the attempt is their
-fence, so that what is told twice counts once.
+If a single rank ended an attempt, the job remembers this rank and its instance. When the same instance was first
+`suspect_after` times, the next check is informed, and the instance is repaired even if it passes the check.
+`Job.first_ends` and `Job.suspicions` reach `suspect_window` attempts back. Entries are fenced by attempt, so a repeated
+event counts once.
 
-A program that always ends the same rank looks alike, until that rank runs elsewhere. So the rank is given to another
-machine (`placement`), and who ends first next tells: the rank again, and it is the program; the machine again, under
-another rank, and it is the machine, which its reboot has not cured. Until an attempt has lasted, no other machine is
-suspected.
+A program that always ends the same rank looks alike until that rank runs elsewhere. So the rank is given to another
+instance (`placement`). The next first end decides: if the same rank ends first again, the program is the cause. If the
+same instance is first again under another rank, the instance is the cause, and its reboot has not cured it. Until a
+stable run, no other instance is suspected.
 """
 
 from __future__ import annotations
@@ -24,14 +24,18 @@ from gpu_recovery.core.job.record import FirstEnd, Job, Suspicion
 from gpu_recovery.core.policy import RecoveryPolicy
 
 LISTED_MAX = 3
+"""Upper bound of the first ends that a reason lists."""
 
 
 def with_first_end(job: Job, own_ends: int, policy: RecoveryPolicy) -> tuple[FirstEnd, ...]:
-    """The first ends remembered once every rank of the job's attempt has ended, `own_ends` of them by themselves.
+    """Return the remembered first ends after every rank of the attempt has ended.
 
-    Where more than half of the gang ended by itself, as it does after a collective's time-out, nobody ended first; in
-    a gang of one somebody always does, which says no more than the failure itself. Where the number is 0, the attempt
-    began under a release that did not count, and nobody can tell.
+    If more than half of the gang ended by itself, as after the timeout of a collective, no rank counts as first. In a
+    gang of one the first end adds no information to the failure itself.
+
+    Args:
+        own_ends: number of ranks that ended unsuccessfully without being stopped. 0: the attempt began under a release
+            that did not count them, so the first end is unknown.
     """
     failure, before = job.failure, _recent_ends(job, policy)
     if failure is None or not failure.instance_id:
@@ -42,9 +46,13 @@ def with_first_end(job: Job, own_ends: int, policy: RecoveryPolicy) -> tuple[Fir
 
 
 def ended_first(job: Job, ends: tuple[FirstEnd, ...], policy: RecoveryPolicy) -> str:
-    """The instance on which the job's attempt ended first; "" where nobody can tell, or no restart would cure it.
+    """Return the instance on which the attempt ended first.
 
-    ends: with that of this attempt. On one instance alone nobody else can have been first.
+    Return "" if that is unknown or if a restart would not cure the ending. In an attempt on a single instance, that
+    instance was first.
+
+    Args:
+        ends: the first ends, including that of this attempt.
     """
     if len(job.instances) == 1 and job.failure is not None and is_retried(job.failure.ending.kind, policy):
         return job.failure.instance_id
@@ -53,7 +61,7 @@ def ended_first(job: Job, ends: tuple[FirstEnd, ...], policy: RecoveryPolicy) ->
 
 @dataclass(frozen=True, slots=True)
 class SuspectInstance:
-    """The instance that a job's ends speak against, and why; `again`: its repair on suspicion has not helped."""
+    """The repeat offender of a job and the reason; `again`: an earlier repair on suspicion has not helped."""
 
     instance_id: str
     reason: str
@@ -61,27 +69,33 @@ class SuspectInstance:
 
 
 NO_SUSPECT = SuspectInstance("", "")
+"""The result of `find_suspect` if no instance is suspected."""
 
 
 def find_suspect(job: Job, ends: tuple[FirstEnd, ...], policy: RecoveryPolicy) -> SuspectInstance:
-    """Whom `ends` speak against, the last of them being that of the job's attempt; or NOBODY.
+    """Return the instance that `ends` make a repeat offender, or NO_SUSPECT.
 
-    Nobody is suspected where no attempt would follow, nor past the repairs that the job may have.
+    No instance is suspected if no attempt would follow, or if the job has used up its repairs.
+
+    Args:
+        ends: the first ends; the last is that of the current attempt.
     """
     last = ends[-1] if ends and ends[-1].attempt == job.attempt else None
     if not policy.suspect_repeats or last is None or not job.attempts_left(policy):
         return NO_SUSPECT
     known = _recent_suspicions(job, policy)
-    if job.repairs >= policy.job_repairs_max or any(_contradicts(last, one, policy) for one in known):
+    if job.repairs >= policy.job_repairs_max or any(_contradicts(last, suspicion, policy) for suspicion in known):
         return NO_SUSPECT
     where = last.instance_id
-    before = [one for one in known if one.instance_id == where]
-    if any(one.rank != last.rank and one.stands for one in before):
+    before = [suspicion for suspicion in known if suspicion.instance_id == where]
+    if any(suspicion.rank != last.rank and suspicion.stands for suspicion in before):
         because = f"repaired on suspicion, it ended the gang of {job.job_id} first again, {_listed(last)}"
         return SuspectInstance(where, because, again=True)
-    if any(one.stands for one in before) or any(not one.lasted for one in known if one.instance_id != where):
+    if any(suspicion.stands for suspicion in before) or any(
+        not suspicion.lasted for suspicion in known if suspicion.instance_id != where
+    ):
         return NO_SUSPECT
-    here = [one for one in ends if one.instance_id == where]
+    here = [end for end in ends if end.instance_id == where]
     if len(here) < policy.suspect_after:
         return NO_SUSPECT
     because = f"{len(here)} times the gang of {job.job_id} ended there first, {_listed(*here)}"
@@ -89,71 +103,84 @@ def find_suspect(job: Job, ends: tuple[FirstEnd, ...], policy: RecoveryPolicy) -
 
 
 def _listed(*ends: FirstEnd) -> str:
-    return ", ".join(f"attempt {one.attempt} with rank {one.rank}" for one in ends[-LISTED_MAX:])
+    """Return the newest first ends as text."""
+    return ", ".join(f"attempt {end.attempt} with rank {end.rank}" for end in ends[-LISTED_MAX:])
 
 
 def _contradicts(end: FirstEnd, known: Suspicion, policy: RecoveryPolicy) -> bool:
-    """Whether the rank that was suspected to have ended for its machine's sake has ended first on another.
+    """Return whether the rank behind the suspicion `known` has ended first on another instance.
 
-    Long after it that is chance: another machine under that rank may be as bad.
+    Long after the suspicion that is chance, because the other instance may be bad too.
     """
     counts = not known.lasted or known.attempt > end.attempt - policy.suspect_window
     return counts and end.rank == known.rank and end.instance_id != known.instance_id
 
 
 def updated_suspicions(job: Job, results: Mapping[str, Checked], policy: RecoveryPolicy) -> dict[str, Any]:
-    """What the job remembers once its checks are in: the changes of `first_ends` and `suspicions`.
+    """Return the changes of `first_ends` and `suspicions` after the checks of the attempt.
 
-    An end that a check explains is forgotten, and so are all those on the machine that is repaired now.
+    A first end that a check explains is dropped, and so are all first ends on an instance that is repaired now.
     """
     ends, known = _recent_ends(job, policy), _recent_suspicions(job, policy)
     last = ends[-1] if ends and ends[-1].attempt == job.attempt else None
-    suspected = {one for one, result in results.items() if result.outcome is CheckOutcome.SUSPECTED}
-    blamed = {one for one, result in results.items() if result.outcome.blames_hardware}
+    suspected = {instance for instance, result in results.items() if result.outcome is CheckOutcome.SUSPECTED}
+    blamed = {instance for instance, result in results.items() if result.outcome.blames_hardware}
     if last is not None and not blamed:
-        # It goes on: the program stays the one to blame for as long as this rank keeps ending first.
+        # The suspicion against the program is renewed for as long as this rank keeps ending first.
         known = tuple(
-            replace(one, attempt=job.attempt, elsewhere=last.instance_id) if _contradicts(last, one, policy) else one
-            for one in known
+            replace(suspicion, attempt=job.attempt, elsewhere=last.instance_id)
+            if _contradicts(last, suspicion, policy)
+            else suspicion
+            for suspicion in known
         )
     if last is not None and last.instance_id in suspected:
         known = (*known, Suspicion(job.attempt, last.rank, last.instance_id))
     explained = job.attempt if blamed else None
-    kept = tuple(one for one in ends if one.attempt != explained and one.instance_id not in suspected | blamed)
-    return {"first_ends": kept, "suspicions": known[-policy.suspect_window :]}
+    remaining = tuple(end for end in ends if end.attempt != explained and end.instance_id not in suspected | blamed)
+    return {"first_ends": remaining, "suspicions": known[-policy.suspect_window :]}
 
 
 def suspicion_note(job: Job, after: tuple[Suspicion, ...]) -> str:
-    """What its first end adds to what is known of the program or of a machine, to be added to a reason; often ""."""
+    """Return what the first end says about the program or an instance, as an addition to a reason; often ""."""
     last = job.first_ends[-1] if job.first_ends and job.first_ends[-1].attempt == job.attempt else None
     if last is None:
         return ""
-    for one in after:
-        if one.elsewhere and one.attempt == job.attempt:
-            ended = f"rank {one.rank} has ended first on {one.instance_id} and on {one.elsewhere}"
+    for suspicion in after:
+        if suspicion.elsewhere and suspicion.attempt == job.attempt:
+            ended = f"rank {suspicion.rank} has ended first on {suspicion.instance_id} and on {suspicion.elsewhere}"
             return f"; {ended}: that speaks for the program, not for a machine"
-    if any(one.stands and one.instance_id == last.instance_id and one.rank != last.rank for one in job.suspicions):
+    if any(
+        suspicion.stands and suspicion.instance_id == last.instance_id and suspicion.rank != last.rank
+        for suspicion in job.suspicions
+    ):
         return f"; its reboot on suspicion has not helped {last.instance_id}: that speaks for the machine"
     return ""
 
 
 def after_stable_run(job: Job) -> dict[str, Any]:
-    """The changes once an attempt has lasted: its machines have proved themselves, and others may be suspected.
+    """Return the changes after a stable run: its instances are exonerated, and other instances may be suspected.
 
-    That a rank was suspected is remembered: a program that ends it sooner or later must not go through the fleet.
+    Suspicions of a rank are kept, so that a program that ends this rank now and then does not put the whole fleet under
+    suspicion.
     """
     proved = set(job.instances)
     suspicions = tuple(
-        replace(one, lasted=True, proved=one.proved or one.instance_id in proved) for one in job.suspicions
+        replace(suspicion, lasted=True, proved=suspicion.proved or suspicion.instance_id in proved)
+        for suspicion in job.suspicions
     )
     return {"first_ends": (), "suspicions": suspicions}
 
 
 def _recent_suspicions(job: Job, policy: RecoveryPolicy) -> tuple[Suspicion, ...]:
-    """Those that still count: for the window, until an attempt has lasted, and until the instance has proved itself."""
+    """Return the suspicions that count: recent, or before a stable run, or not refuted."""
     since = job.attempt - policy.suspect_window
-    return tuple(one for one in job.suspicions if one.attempt > since or not one.lasted or one.stands)
+    return tuple(
+        suspicion
+        for suspicion in job.suspicions
+        if suspicion.attempt > since or not suspicion.lasted or suspicion.stands
+    )
 
 
 def _recent_ends(job: Job, policy: RecoveryPolicy) -> tuple[FirstEnd, ...]:
-    return tuple(one for one in job.first_ends if one.attempt > job.attempt - policy.suspect_window)
+    """Return the first ends within the last `suspect_window` attempts."""
+    return tuple(end for end in job.first_ends if end.attempt > job.attempt - policy.suspect_window)

@@ -1,4 +1,4 @@
-"""What a user asks for: the job specification, checked field by field before anything is kept."""
+"""The job specification: what a user submits, validated field by field before it is saved."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from gpu_recovery.core.errors import SpecInvalid
 from gpu_recovery.core.queue.priority import Priority
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
+"""Pattern of a workload name."""
 FAMILY = re.compile(r"[A-Za-z0-9_-]{1,255}(:[0-9]+)?")
+"""Pattern of an ECS task definition: family or family:revision."""
 OUR_VARIABLES = frozenset(
     {
         "JOB_ID",
@@ -32,25 +34,35 @@ OUR_VARIABLES = frozenset(
         "SUSPEND_GRACE_S",
     }
 )
+"""Environment variables that the system sets on every rank."""
 IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/@-]{0,511}")
+"""Pattern of a container image."""
 BESIDE_AN_IMAGE = frozenset({"env_vars", "config"})
-"""All that Ray's `image_uri` may be combined with in a `runtime_env`."""
+"""Fields of a `runtime_env` that Ray allows together with `image_uri`."""
 GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+"""Pattern of a group name."""
 NOT_FOR_JOBS = OUR_VARIABLES | {"GPU_RECOVERY_SIMULATE", "GPU_RECOVERY_STOP_TIMEOUT_S"}
-"""Variables that a specification may not set: ours, and those by which our own tools are told what to do."""
+"""Variables that a specification may not set: ours, and those that configure our own tools."""
 NNODES_MAX = 3_000
+"""Upper bound of the instances of a job."""
 COMMAND_AND_ENV_CHARACTERS_MAX = 6_000
-"""ECS allows 8,192 characters of overrides in all, as JSON; the rest is for the variables we add."""
+"""Upper bound of the characters of `command` and `env` as JSON. ECS allows 8,192 characters of overrides as JSON; the
+rest is for the variables that we add."""
 SUSPEND_GRACE_S, SUSPEND_GRACE_S_MAX = 5, 110
-"""Seed 003's five seconds; ECS gives a container no more than two minutes between SIGTERM and SIGKILL."""
+"""Default and upper bound of the suspend grace, in seconds. The default is that of seed 003. ECS gives a container at
+most two minutes between SIGTERM and SIGKILL."""
 RUNTIME_ENV_CHARACTERS_MAX = 16_000
+"""Upper bound of the characters of a `runtime_env` as JSON."""
 RESOURCE_MAX, RESOURCES_MAX = 1_000_000, 16
+"""Upper bounds of the amount of a Ray resource and of the number of resources."""
 ON_RAY_ONLY = ("entrypoint", "runtime_env", "entrypoint_resources")
+"""Fields that only a job on Ray may have."""
 ON_ECS_ONLY = ("task_definition", "container", "command")
+"""Fields that only a job on ECS may have."""
 
 
 class Backend(StrEnum):
-    """What runs a job."""
+    """The system that runs a job."""
 
     ECS = "ecs"
     RAY = "ray"
@@ -58,20 +70,24 @@ class Backend(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """One training job: `nnodes` instances with `gpus_per_node` GPUs each, one rank (ECS task) on every instance.
+    """A training job: `nnodes` instances with `gpus_per_node` GPUs each, and a rank (ECS task) on every instance.
 
-    task_definition: ECS family or family:revision; host network mode is required and checked at submission. "" on Ray.
-    container:       the container whose exit decides; "" until the task definition has been looked up.
-    stop_timeout_s:  how long ECS gives that container between SIGTERM and SIGKILL; None where it was not looked up.
-    command, env:    what the ranks run; an empty command keeps the task definition's own.
-    max_runtime_s:   None for no limit; what the job is taken to need when others are placed around it.
-    group:           the instances it may run on, by their attribute `gpu-recovery.group`; "" those without one.
-    suspend_grace_s: how long rank 0 has, once it is told to make room, to save its state and leave (seed 003).
-    checkpoint_dir:  where the ranks keep their checkpoints, as they see it; "" says nothing about it.
-    entrypoint:      on Ray, the shell command of the driver; `entrypoint_resources` are what the driver itself takes.
-    image:           the container image. On ECS that of the task definition's container, which must be this one; on Ray
-                     what driver and workers run in.
-    runtime_env:     Ray's description of the driver's environment, as JSON text; "" for none.
+    Attributes:
+        task_definition: ECS family or family:revision; "" on Ray. Host network mode is required and checked at
+            submission.
+        container: the container that decides by its exit code; "" until the task definition has been read.
+        stop_timeout_s: seconds that ECS gives that container between SIGTERM and SIGKILL; None if it was not read.
+        command: the command of the ranks; an empty command leaves that of the task definition.
+        env: environment variables of the ranks.
+        max_runtime_s: time limit in seconds, None for no limit. Placement takes it as the job's expected run time.
+        group: the instances the job may run on, by their attribute `gpu-recovery.group`; "" for those without a group.
+        suspend_grace_s: seconds that rank 0 has after the suspension notice to save its state and leave (seed 003).
+        checkpoint_dir: the directory of the ranks' checkpoints, as the ranks see it; "" if not stated.
+        entrypoint: on Ray, the shell command of the driver.
+        entrypoint_resources: on Ray, the resources that the driver itself takes.
+        image: the container image. On ECS it must be that of the task definition's container. On Ray, driver and
+            workers run in it.
+        runtime_env: Ray's description of the driver's environment, as JSON text; "" for none.
     """
 
     workload: str
@@ -97,7 +113,11 @@ class JobSpec:
 
 
 def parse_spec(document: Any) -> JobSpec:
-    """The specification of a decoded JSON `document`; SpecInvalid for the first field that is wrong."""
+    """Return the specification of a decoded JSON `document`.
+
+    Raises:
+        SpecInvalid: the first field that is wrong.
+    """
     if not isinstance(document, Mapping):
         raise SpecInvalid("body", "must be a JSON object")
     for key in document:
@@ -119,6 +139,7 @@ def parse_spec(document: Any) -> JobSpec:
 
 
 def _fits_its_backend(spec: JobSpec, document: Mapping[str, Any]) -> None:
+    """Raise SpecInvalid if a field that the backend needs is missing, or if a field belongs to the other backend."""
     needed, foreign = ("task_definition", ON_RAY_ONLY) if spec.backend is Backend.ECS else ("entrypoint", ON_ECS_ONLY)
     if not getattr(spec, needed):
         raise SpecInvalid(needed, f"is needed by a job on {spec.backend}")
@@ -182,14 +203,16 @@ def _env(key: str, value: Any) -> dict[str, str]:
 
 
 def _priority(key: str, value: Any) -> Priority:
-    """By name or by number, as seed 003 has both."""
+    """Read a priority by name or by number: seed 003 has both."""
     if value is None:
         return Priority.NORMAL
     if isinstance(value, str) and value in Priority.__members__:
         return Priority[value]
     if isinstance(value, int) and not isinstance(value, bool) and value in tuple(Priority):
         return Priority(value)
-    raise SpecInvalid(key, f"must be one of {', '.join(f'{one.name} ({one.value})' for one in Priority)}")
+    raise SpecInvalid(
+        key, f"must be one of {', '.join(f'{priority.name} ({priority.value})' for priority in Priority)}"
+    )
 
 
 def _backend(key: str, value: Any) -> Backend:
@@ -216,7 +239,7 @@ def _entrypoint(key: str, value: Any) -> str:
 
 
 def _runtime_env(key: str, value: Any) -> str:
-    """Kept as text: what is in it is Ray's business alone."""
+    """Read a `runtime_env` and return it as JSON text. Only Ray interprets its content."""
     if value is None:
         return ""
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):

@@ -1,11 +1,12 @@
-"""The job machine: everything that moves a job from one status to another is in this file.
+"""The state machine of a job: its transition table, its fence, and the first records.
 
 A job is launched in attempts. An attempt is a gang: one rank on each of its instances, all or nothing. When a rank
-fails the whole gang is stopped, the end of every rank is confirmed, every instance is checked behind one barrier, and
-only then is it decided whether the job goes on (RECOVERING, until the scheduler places the next attempt) or ends.
+fails, the whole gang is stopped and the end of every rank is confirmed. Then every instance is checked behind one
+barrier. Only after the barrier the job either continues or ends. To continue, it is RECOVERING until the scheduler
+places the next attempt.
 
-The attempt is the fence: an event about another attempt changes nothing, so what has moved a job never moves it
-again. Each status waits for one thing, until a deadline, and is compared with ECS at every look in between.
+The attempt is the fence: an event about another attempt changes nothing, so a repeated event has no second effect. Each
+status waits for one thing until a deadline, and ECS is polled in between.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ from gpu_recovery.core.state_machine import (
 )
 
 SUBMITTED = "JobSubmitted"
-"""What begins the history of a job that was submitted."""
+"""Event name at the start of the history of a submitted job."""
 
 
 def created(job_id: str, spec: JobSpec, policy: RecoveryPolicy, now: datetime) -> Decision[Job]:
-    """The first record of a submitted job, with the order that makes the scheduler look at it."""
+    """Return the first record of a submitted job, with the command that wakes the scheduler."""
     job = Job(job_id=job_id, spec=spec, queued_at=now, status_at=now, version=0)
     step = Step(
         JobStatus.QUEUED, f"submitted by {spec.user or 'an unnamed user'}", {}, (commands.PokeScheduler(f"{job_id}/1"),)
@@ -50,7 +51,11 @@ def created(job_id: str, spec: JobSpec, policy: RecoveryPolicy, now: datetime) -
 
 
 def adopted(job_id: str, spec: JobSpec, hands_off: bool, policy: RecoveryPolicy, now: datetime) -> Decision[Job]:
-    """The first record of a job whose tasks a person started; its ranks are counted as they show themselves."""
+    """Return the first record of an adopted job, which a user started. Its ranks are added as they are seen.
+
+    Args:
+        hands_off: the job is only observed, never stopped or relaunched.
+    """
     job = Job(
         job_id=job_id,
         spec=spec,
@@ -68,7 +73,11 @@ def adopted(job_id: str, spec: JobSpec, hands_off: bool, policy: RecoveryPolicy,
 
 
 def decide(job: Job, event: events.JobEvent, policy: RecoveryPolicy, now: datetime) -> Decision[Job]:
-    """What `event` makes of `job`. Pure: the same arguments give the same decision."""
+    """Return the decision about `event` for `job`. Pure: equal arguments give an equal decision.
+
+    Raises:
+        IllegalTransition: neither table has a row for the status and the event.
+    """
     return decide_by(TRANSITIONS, IGNORED, job, event, policy, now)
 
 
@@ -80,15 +89,19 @@ def decide_by(
     policy: RecoveryPolicy,
     now: datetime,
 ) -> Decision[Job]:
-    """What `event` makes of `job` by two tables: those of this file, or those of the jobs on Ray."""
-    fenced_off = outdated_reason(job, event)
-    if fenced_off:
-        return Decision(job, (), fenced_off, EventOutcome.OUTDATED)
-    row = transition_for(transitions, ignored, job.status, event)
+    """Return the decision about `event` by two given tables: those of this module, or those of jobs on Ray.
+
+    Raises:
+        IllegalTransition: neither table has a row for the status and the event.
+    """
+    outdated = outdated_reason(job, event)
+    if outdated:
+        return Decision(job, (), outdated, EventOutcome.OUTDATED)
+    transition = transition_for(transitions, ignored, job.status, event)
     step = (
-        with_checked_target(row, job.status, event, row.decide(job, event, DecisionContext(policy, now)))
-        if isinstance(row, Transition)
-        else row
+        with_checked_target(transition, job.status, event, transition.decide(job, event, DecisionContext(policy, now)))
+        if isinstance(transition, Transition)
+        else transition
     )
     if isinstance(step, Ignore):
         return Decision(job, (), step.reason, EventOutcome.IGNORED)
@@ -96,7 +109,7 @@ def decide_by(
 
 
 def outdated_reason(job: Job, event: events.JobEvent) -> str:
-    """Why `event` is about something that is over; "" if it is about the job as it stands."""
+    """Return why the event is outdated, or "" if it applies to the current record."""
     if event.attempt != job.attempt:
         return f"about attempt {event.attempt}, the job is at {job.attempt}"
     if isinstance(event, events.JobPlaced | events.ResourcesShort | events.SuspendRequested):
@@ -126,7 +139,7 @@ def outdated_reason(job: Job, event: events.JobEvent) -> str:
 def decision_after(
     job: Job, event: events.JobEvent | str, step: Step, policy: RecoveryPolicy, now: datetime
 ) -> Decision[Job]:
-    """The record after `step`; a job that changes its status says so on the bus."""
+    """Return the decision after `step`: new record, commands and quota. A change of status is published as an event."""
     if step.status != job.status or job.version == 0:
         data = {
             "job_id": job.job_id,
@@ -149,7 +162,7 @@ def decision_after(
 
 
 def _archive_command(job: Job, event: events.JobEvent | str, step: Step) -> tuple[commands.RecordAttempt, ...]:
-    """The order to record what is final now: what was submitted, an attempt's end, what its checks have found."""
+    """Return the command to archive what is final now: the submission, the end of an attempt, or its check results."""
     if event == SUBMITTED:
         return (commands.RecordAttempt(0),)
     ends = job.attempt and job.version and job.status in LIVE and step.status not in LIVE
@@ -160,20 +173,20 @@ _S = JobStatus
 _QUEUED = (_S.QUEUED, _S.PENDING_RESOURCES)
 _IN_QUEUE = (*_QUEUED, _S.SUSPENDED)
 _UNDER_WAY = (_S.SUBMITTING, _S.SUBMITTED, _S.RUNNING, _S.LOST)
-"""The gang is launched or being launched, and nobody stops or suspends it."""
+"""Statuses in which the gang runs or is being launched, and is neither stopped nor suspended."""
 _AFTER_LAUNCH = (_S.SUBMITTED, _S.RUNNING, _S.LOST, _S.SUSPENDING)
 _LEAVING = (_S.SUSPENDING, _S.STOPPING)
 _CHECKED = (_S.DIAGNOSING, _S.RECOVERING)
 _ENDED = (_S.SUCCEEDED, _S.FAILED, _S.CANCELED)
 _NO_RANKS = (*_IN_QUEUE, *_CHECKED, *_ENDED)
-"""No rank of the attempt is expected to run."""
+"""Statuses in which no rank of the attempt is expected to run."""
 _NOT_IN_QUEUE = (*_UNDER_WAY, *_LEAVING, _S.DIAGNOSING, *_ENDED)
 _AFTER_STOP = (_S.FAILED, _S.CANCELED, _S.DIAGNOSING, _S.RECOVERING, _S.PENDING_RESOURCES, _S.SUSPENDED)
-"""Where a job may go when every rank has ended on our order."""
+"""Targets after every rank has ended on our command."""
 _AFTER_END = (_S.SUCCEEDED, *_AFTER_STOP)
-"""Where a job may go when every rank has ended without an order of ours."""
+"""Targets after every rank has ended without a command of ours."""
 _AFTER_DIAGNOSIS = (_S.RECOVERING, _S.SUSPENDED, _S.FAILED)
-"""Where a job may go when its diagnosis is complete."""
+"""Targets after the diagnosis is complete."""
 
 TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Transition] = {
     (_S.QUEUED, events.JobPlaced): Transition.to(launching.placed, _S.SUBMITTING),
@@ -188,7 +201,7 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Transition] = {
         launching.retry_due, _S.PENDING_RESOURCES, _S.FAILED
     ),
     **{(status, events.SuspendRequested): Transition.to(suspension.suspend_queued, _S.SUSPENDED) for status in _QUEUED},
-    # What is the same in every status of a gang that is under way.
+    # Transitions that all statuses of a gang under way share.
     **{(status, events.RankFailed): Transition.to(stopping.rank_failed, _S.STOPPING, status) for status in _UNDER_WAY},
     **{
         (status, events.InstanceNeedsRepair): Transition.to(stopping.instance_needs_repair, _S.STOPPING, status)
@@ -277,6 +290,7 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Transition] = {
     (_S.FAILED, events.CancelRequested): Transition.to(stopping.cancel_failed, _S.FAILED),
     **{(status, events.NewerTaskSeen): Transition.to(newer_task, _S.SUBMITTED) for status in _ENDED},
 }
+"""Transitions by status and event: the function that decides and the statuses it may lead to."""
 
 _LAUNCH_OVER = (*_IN_QUEUE, *_AFTER_LAUNCH, *_CHECKED, *_ENDED)
 _NOT_YET_RUNNING = (_S.SUBMITTING, _S.SUBMITTED)
@@ -325,3 +339,4 @@ IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     **ignored("the job has ended", events.JobLookDue, *_ENDED),
     **ignored("the job has ended", events.JobDeadlineReached, *_ENDED),
 }
+"""Reasons why an event changes nothing, by status and event."""

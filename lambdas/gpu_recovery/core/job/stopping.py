@@ -1,4 +1,4 @@
-"""Failing, stopping, and the confirmed end of every rank."""
+"""Stopping a gang: rank failures, cancellation, and the confirmed end of every rank."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, unles
 from gpu_recovery.core.task import EndingKind, RankFailure
 
 
-def rank_failed(job: Job, event: events.RankFailed, given: DecisionContext) -> Step | Ignore:
+def rank_failed(job: Job, event: events.RankFailed, context: DecisionContext) -> Step | Ignore:
+    """Stop the gang because its first rank failed. If the job is only observed, record the failure."""
     failure = event.failure
-    step = stop_for(job, failure, given)
-    if not job.is_observed(given.policy):
+    step = stop_for(job, failure, context)
+    if not job.is_observed(context.policy):
         return step
     if job.failure is not None:
         return Ignore("the failure of this attempt is already recorded, and this job is only observed")
@@ -38,8 +39,13 @@ def rank_failed(job: Job, event: events.RankFailed, given: DecisionContext) -> S
 
 
 def record_only(job: Job, step: Step, changes: Mapping[str, Any]) -> Step:
-    """In place of `step`, which stops a gang that is only to be observed: its record, with what it would have done."""
-    orders = [type(one).__name__ for one in step.commands if isinstance(one, commands.StopAttempt)]
+    """Return the step for an observed job in place of `step`: a record of the commands that are withheld.
+
+    Args:
+        step: the step that would stop the gang.
+        changes: the facts that the record saves.
+    """
+    orders = [type(command).__name__ for command in step.commands if isinstance(command, commands.StopAttempt)]
     would = f"it would be {step.status}: {step.reason}; the orders would be {', '.join(orders)}"
     purpose = step.changes.get("stop_purpose")
     if purpose is StopPurpose.DIAGNOSE:
@@ -51,71 +57,72 @@ def record_only(job: Job, step: Step, changes: Mapping[str, Any]) -> Step:
     )
 
 
-def stalled(job: Job, event: events.ProgressStopped, given: DecisionContext) -> Step | Ignore:
-    """Every rank runs and none gets on: the gang hangs, and is ended as if a rank had failed."""
-    step = stop(job, StopPurpose.DIAGNOSE, event.sentence, given)
-    if not job.is_observed(given.policy):
+def stalled(job: Job, event: events.ProgressStopped, context: DecisionContext) -> Step | Ignore:
+    """Stop a gang that hangs as if a rank had failed: every rank runs and none makes progress."""
+    step = stop(job, StopPurpose.DIAGNOSE, event.sentence, context)
+    if not job.is_observed(context.policy):
         return step
     if job.reason.startswith("observe-only"):
         return Ignore("that is recorded, and this job is only observed")
     return record_only(job, step, {})
 
 
-def instance_needs_repair(job: Job, event: events.InstanceNeedsRepair, given: DecisionContext) -> Step | Ignore:
-    """One of its instances must be repaired for another's sake: it goes on elsewhere, and that does not count."""
-    return _moved(job, CloseCause.REPAIR, event, given)
+def instance_needs_repair(job: Job, event: events.InstanceNeedsRepair, context: DecisionContext) -> Step | Ignore:
+    """Relaunch the job elsewhere, uncounted: an instance must be repaired for a reason that is not this job's."""
+    return _relaunch_elsewhere(job, CloseCause.REPAIR, event, context)
 
 
-def instance_leaving(job: Job, event: events.InstanceLeaving, given: DecisionContext) -> Step | Ignore:
-    """One of its instances is about to be taken away: better to stop now than to be cut off."""
-    return _moved(job, CloseCause.INTERRUPTED, event, given)
+def instance_leaving(job: Job, event: events.InstanceLeaving, context: DecisionContext) -> Step | Ignore:
+    """Relaunch the job elsewhere before an interruption takes one of its instances away."""
+    return _relaunch_elsewhere(job, CloseCause.INTERRUPTED, event, context)
 
 
-def _moved(
-    job: Job, cause: CloseCause, event: events.InstanceNeedsRepair | events.InstanceLeaving, given: DecisionContext
+def _relaunch_elsewhere(
+    job: Job, cause: CloseCause, event: events.InstanceNeedsRepair | events.InstanceLeaving, context: DecisionContext
 ) -> Step | Ignore:
-    step = relaunch_or_fail(job, cause, event.sentence, given)
-    if not job.is_observed(given.policy):
+    """Relaunch the job for an uncounted cause. If the job is only observed, record the instance to leave once."""
+    step = relaunch_or_fail(job, cause, event.sentence, context)
+    if not job.is_observed(context.policy):
         return step
     if event.instance_id in job.to_leave:
         return Ignore("that is recorded, and this job is only observed")
     return record_only(job, step, {"to_leave": (*job.to_leave, event.instance_id)})
 
 
-def stop_for(job: Job, failure: RankFailure, given: DecisionContext) -> Step:
-    """Stop the gang because of `failure`, for the purpose that its kind has under the policy."""
-    purpose, cause = purpose_of(failure, given.policy)
+def stop_for(job: Job, failure: RankFailure, context: DecisionContext) -> Step:
+    """Stop the gang because of `failure`, for the purpose that the policy gives to this kind of failure."""
+    purpose, cause = purpose_of(failure, context.policy)
     reason = f"rank {failure.rank} on {failure.instance_id} {failure.ending.sentence}"
     if cause is not None:
-        return relaunch_or_fail(job, cause, reason, given, failure, purpose)
-    return stop(job, purpose, reason, given, failure=failure)
+        return relaunch_or_fail(job, cause, reason, context, failure, purpose)
+    return stop(job, purpose, reason, context, failure=failure)
 
 
 def relaunch_or_fail(
     job: Job,
     cause: CloseCause,
     reason: str,
-    given: DecisionContext,
+    context: DecisionContext,
     failure: RankFailure | None = None,
     purpose: StopPurpose = StopPurpose.RELAUNCH,
 ) -> Step:
-    """Stop for an uncounted cause, unless it has happened too often."""
-    most = given.policy.uncounted_relaunches_max
+    """Stop the gang for an uncounted cause, or fail the job if the cause has occurred too often."""
+    most = context.policy.uncounted_relaunches_max
     if job.attempts_uncounted.get(cause, 0) >= most:
         too_often = f"{reason}; this was relaunch {most} for this cause"
-        return stop(job, StopPurpose.FAIL, too_often, given, failure=failure)
-    return stop(job, purpose, reason, given, cause, failure)
+        return stop(job, StopPurpose.FAIL, too_often, context, failure=failure)
+    return stop(job, purpose, reason, context, cause, failure)
 
 
 def stop(
     job: Job,
     purpose: StopPurpose,
     reason: str,
-    given: DecisionContext,
+    context: DecisionContext,
     cause: CloseCause | None = None,
     failure: RankFailure | None = None,
 ) -> Step:
-    """Order the gang to stop; an attempt that will be diagnosed or relaunched opens an incident."""
+    """Order the gang to stop. A stop for a diagnosis opens an incident and notifies operators."""
     changes: dict[str, Any] = {"stop_purpose": purpose, "stop_cause": cause, "stop_tries": 0, "stop_reason": reason}
     orders: tuple[Any, ...] = (commands.StopAttempt(job.attempt),)
     if failure is not None:
@@ -124,54 +131,54 @@ def stop(
         incident = job.incident_id or attempt_id(job.job_id, job.attempt)
         changes["incident_id"] = incident
         data = {"job_id": job.job_id, "attempt": job.attempt, "incident_id": incident, "reason": reason}
-        stopped_by = given.now + within(given.policy.stop_timeout_s)
-        checked_by = stopped_by + within(given.policy.check_timeout_s + given.policy.poll_interval_s)
-        told = jobs.opened(job, incident, reason, failure or job.failure, stopped_by, checked_by)
-        orders = (*orders, told, commands.PublishEvent("Recovery Started", data))
+        stopped_by = context.now + within(context.policy.stop_timeout_s)
+        checked_by = stopped_by + within(context.policy.check_timeout_s + context.policy.poll_interval_s)
+        notice = jobs.opened(job, incident, reason, failure or job.failure, stopped_by, checked_by)
+        orders = (*orders, notice, commands.PublishEvent("Recovery Started", data))
     return Step(JobStatus.STOPPING, f"stopping the gang: {reason}", changes, orders)
 
 
-def ended(job: Job, event: events.AllRanksStopped, given: DecisionContext) -> Step:
-    """Every rank ended while none was being stopped: success, or a gang that died all at once."""
+def ended(job: Job, event: events.AllRanksStopped, context: DecisionContext) -> Step:
+    """Handle the end of every rank without a stop: success, or a gang that failed as a whole."""
     if event.failure is None:
         done = finished(job, JobStatus.SUCCEEDED, f"all {job.spec.nnodes} ranks exited with code 0")
         return replace(done, changes={**done.changes, **remedy_outcomes.remedy_held(job)})
-    if job.is_observed(given.policy):
-        person = event.failure.ending.kind is EndingKind.STOPPED_BY_PERSON
+    if job.is_observed(context.policy):
+        by_user = event.failure.ending.kind is EndingKind.STOPPED_BY_PERSON
         reason = f"rank {event.failure.rank} {event.failure.ending.sentence}; observed only"
-        return finished(job, JobStatus.CANCELED, reason) if person else failed(job, reason, ())
-    stop = stop_for(job, event.failure, given)
-    stopped = replace(job, **{"incident_at": job.incident_at or given.now, **stop.changes})
-    after = all_stopped(stopped, event, given)
-    kept = tuple(order for order in stop.commands if not isinstance(order, commands.StopAttempt))
+        return finished(job, JobStatus.CANCELED, reason) if by_user else failed(job, reason, ())
+    stop_step = stop_for(job, event.failure, context)
+    stopped = replace(job, **{"incident_at": job.incident_at or context.now, **stop_step.changes})
+    after = all_stopped(stopped, event, context)
+    remaining = tuple(command for command in stop_step.commands if not isinstance(command, commands.StopAttempt))
     return Step(
         after.status,
         f"rank {event.failure.rank} {event.failure.ending.sentence}; {after.reason}",
-        {**stop.changes, **after.changes},
-        (*kept, *after.commands),
+        {**stop_step.changes, **after.changes},
+        (*remaining, *after.commands),
     )
 
 
-def all_stopped(job: Job, event: events.AllRanksStopped, given: DecisionContext) -> Step:
-    """The end of every rank is confirmed: do what the gang was stopped for."""
+def all_stopped(job: Job, event: events.AllRanksStopped, context: DecisionContext) -> Step:
+    """Carry out the purpose of the stop, now that the end of every rank is confirmed."""
     match job.stop_purpose:
         case StopPurpose.CANCEL:
             return finished(job, JobStatus.CANCELED, "every rank has ended; the job was stopped by a person")
         case StopPurpose.FAIL:
             return failed(job, job.stop_reason, ())
         case StopPurpose.SUSPEND:
-            return suspended(job, given, event.failure)
+            return suspended(job, context, event.failure)
         case StopPurpose.RELAUNCH:
-            return unless_suspended(job, relaunch(job, given))
+            return unless_suspended(job, relaunch(job, context))
         case _:
-            may_reboot = not given.policy.diagnose_exit_code_1_only or job.attempts_left(given.policy)
-            may_reboot = may_reboot and job.repairs < given.policy.job_repairs_max
-            policy = given.policy
-            since = job.running_at or given.now - within(policy.launch_timeout_s + policy.start_timeout_s)
+            may_reboot = not context.policy.diagnose_exit_code_1_only or job.attempts_left(context.policy)
+            may_reboot = may_reboot and job.repairs < context.policy.job_repairs_max
+            policy = context.policy
+            since = job.running_at or context.now - within(policy.launch_timeout_s + policy.start_timeout_s)
             ends = repeat_offender.with_first_end(job, event.own_ends, policy)
             suspect = repeat_offender.find_suspect(job, ends, policy)
             request = events.CheckRequested(
-                at=given.now,
+                at=context.now,
                 job_id=job.job_id,
                 attempt=job.attempt,
                 may_reboot=may_reboot,
@@ -191,26 +198,29 @@ def all_stopped(job: Job, event: events.AllRanksStopped, given: DecisionContext)
             return Step(JobStatus.DIAGNOSING, reason, {"first_ends": ends}, orders)
 
 
-def relaunch(job: Job, given: DecisionContext) -> Step:
-    """In line again, for a cause that is not counted; a job that never lasts waits a little longer each time."""
+def relaunch(job: Job, context: DecisionContext) -> Step:
+    """Queue the job again for an uncounted cause, with a cool-down that grows while its runs stay short."""
     cause = job.stop_cause or CloseCause.INTERRUPTED
     orders = (commands.ReleaseInstances(job.instances, attempt=job.attempt), poke_scheduler(job))
     changes: dict[str, Any] = {"attempts_uncounted": counted(job, cause)}
     if cause is CloseCause.INSUFFICIENT_RESOURCES:
-        changes |= {"in_line_at": given.now, "not_before": given.now + within(given.policy.pending_retry_s)}
+        changes |= {"in_line_at": context.now, "not_before": context.now + within(context.policy.pending_retry_s)}
         return Step(JobStatus.PENDING_RESOURCES, "short of resources; looking again soon", changes, orders)
     why = "an instance needed repair" if cause is CloseCause.REPAIR else "capacity was taken away"
-    changes |= with_cool_down(job, given)
+    changes |= with_cool_down(job, context)
     return Step(JobStatus.RECOVERING, f"{why}; waiting for another place (not counted)", changes, orders)
 
 
-def stop_overdue(job: Job, event: events.JobDeadlineReached, given: DecisionContext) -> Step | Ignore:
-    """First ask and stop again, then reboot what does not answer, then give up: GPUs never come back on suspicion."""
+def stop_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step | Ignore:
+    """First stop the ranks again, then reboot their instances, then fail the job and leave the GPUs claimed.
+
+    GPUs are released only when the end of a rank is confirmed, never on an assumption.
+    """
     tries = job.stop_tries + 1
-    silent = listed(event.unconfirmed)
-    changes = {"stop_tries": tries, "deadline_at": given.now + within(given.policy.stop_timeout_s)}
+    unconfirmed = listed(event.unconfirmed)
+    changes = {"stop_tries": tries, "deadline_at": context.now + within(context.policy.stop_timeout_s)}
     if tries == 1:
-        reason = f"ranks on {silent} have not ended in time: asking ECS and stopping them again"
+        reason = f"ranks on {unconfirmed} have not ended in time: asking ECS and stopping them again"
         return Step(
             JobStatus.STOPPING,
             reason,
@@ -218,26 +228,30 @@ def stop_overdue(job: Job, event: events.JobDeadlineReached, given: DecisionCont
             (commands.StopAttempt(job.attempt), commands.ObserveAttempt(job.attempt)),
         )
     if tries == 2:
-        changes["deadline_at"] = given.now + within(given.policy.reboot_timeout_s + given.policy.verify_timeout_s)
+        changes["deadline_at"] = context.now + within(context.policy.reboot_timeout_s + context.policy.verify_timeout_s)
         sentence = f"a rank of {attempt_id(job.job_id, job.attempt)} cannot be stopped"
-        repair = events.RepairRequested(at=given.now, job_id=job.job_id, attempt=job.attempt, sentence=sentence)
+        repair = events.RepairRequested(at=context.now, job_id=job.job_id, attempt=job.attempt, sentence=sentence)
         orders = tuple(commands.TellInstance(instance, repair) for instance in event.unconfirmed)
-        return Step(JobStatus.STOPPING, f"ranks on {silent} cannot be stopped: rebooting to end them", changes, orders)
+        return Step(
+            JobStatus.STOPPING, f"ranks on {unconfirmed} cannot be stopped: rebooting to end them", changes, orders
+        )
     return failed(
-        job, f"the ranks on {silent} were never confirmed to have ended; their GPUs stay claimed", event.unconfirmed
+        job,
+        f"the ranks on {unconfirmed} were never confirmed to have ended; their GPUs stay claimed",
+        event.unconfirmed,
     )
 
 
-def rank_not_ended(job: Job, event: events.RepairEnded, given: DecisionContext) -> Step | Ignore:
-    """The reboot that was to end a rank has failed: nobody will ever confirm that end."""
+def rank_not_ended(job: Job, event: events.RepairEnded, context: DecisionContext) -> Step | Ignore:
+    """Fail the job because the reboot that was to end a rank failed: the end of the rank cannot be confirmed."""
     if event.healed or event.gone:
         return Ignore("the end of its rank is reported apart")
     reason = f"a rank was never confirmed to have ended ({event.sentence}); its GPUs stay claimed"
     return failed(job, reason, (event.instance_id,))
 
 
-def late_end(job: Job, event: events.AllRanksStopped, given: DecisionContext) -> Step | Ignore:
-    """The last rank has ended after its job had: now its GPUs can be given back."""
+def late_end(job: Job, event: events.AllRanksStopped, context: DecisionContext) -> Step | Ignore:
+    """Release the claims of a failed job after the late end of its last rank."""
     if not job.claims_kept:
         return Ignore("the end of every rank is known")
     release = commands.ReleaseInstances(job.instances, attempt=job.attempt)
@@ -246,55 +260,67 @@ def late_end(job: Job, event: events.AllRanksStopped, given: DecisionContext) ->
     )
 
 
-def cancel_running(job: Job, event: events.CancelRequested, given: DecisionContext) -> Step:
-    step = stop(job, StopPurpose.CANCEL, f"canceled by {event.by}", given)
-    return replace(step, changes={**step.changes, **_when(event)}, commands=(*step.commands, *_by_force(job, event)))
+def cancel_running(job: Job, event: events.CancelRequested, context: DecisionContext) -> Step:
+    """Stop the gang because a user canceled the job."""
+    step = stop(job, StopPurpose.CANCEL, f"canceled by {event.by}", context)
+    return replace(
+        step,
+        changes={**step.changes, **_forced_at(event)},
+        commands=(*step.commands, *_end_ranks_if_forced(job, event)),
+    )
 
 
-def cancel_stopping(job: Job, event: events.CancelRequested, given: DecisionContext) -> Step | Ignore:
-    """A forced cancel is obeyed each time: whoever gives it sees ranks that live."""
+def cancel_stopping(job: Job, event: events.CancelRequested, context: DecisionContext) -> Step | Ignore:
+    """Change the purpose of the stop to cancellation. A forced cancellation stops the ranks again each time.
+
+    A user repeats a forced cancellation because ranks are still alive.
+    """
     if job.stop_purpose is StopPurpose.CANCEL and not event.force:
         return Ignore("it is being stopped for that already")
     how = "by force, " if event.force else ""
-    orders = (commands.StopAttempt(job.attempt), *_by_force(job, event)) if event.force else ()
-    changes = {"stop_purpose": StopPurpose.CANCEL, **_when(event)}
+    orders = (commands.StopAttempt(job.attempt), *_end_ranks_if_forced(job, event)) if event.force else ()
+    changes = {"stop_purpose": StopPurpose.CANCEL, **_forced_at(event)}
     return Step(JobStatus.STOPPING, f"canceled {how}by {event.by} while stopping", changes, orders)
 
 
-def cancel_failed(job: Job, event: events.CancelRequested, given: DecisionContext) -> Step | Ignore:
-    """It has ended, but perhaps not each of its ranks: a forced cancel has the agents end what is left."""
+def cancel_failed(job: Job, event: events.CancelRequested, context: DecisionContext) -> Step | Ignore:
+    """End remaining ranks of a failed job through the node agents, on a forced cancellation."""
     if not (event.force and job.claims_kept):
         return Ignore("the job has ended")
-    orders = (commands.StopAttempt(job.attempt), *_by_force(job, event))
-    said = f"; what is left of it is ended by force by {event.by}"
-    return Step(job.status, job.reason.removesuffix(said) + said, _when(event), orders)
+    orders = (commands.StopAttempt(job.attempt), *_end_ranks_if_forced(job, event))
+    note = f"; what is left of it is ended by force by {event.by}"
+    return Step(job.status, job.reason.removesuffix(note) + note, _forced_at(event), orders)
 
 
-def _when(event: events.CancelRequested) -> dict[str, Any]:
+def _forced_at(event: events.CancelRequested) -> dict[str, Any]:
+    """Return the change that records the time of a forced cancellation."""
     return {"forced_at": event.at} if event.force else {}
 
 
-def _by_force(job: Job, event: events.CancelRequested) -> tuple[Any, ...]:
+def _end_ranks_if_forced(job: Job, event: events.CancelRequested) -> tuple[Any, ...]:
+    """Return the command that ends the ranks through the node agents, if the cancellation is forced."""
     return unless_pending(job, commands.EndRanks(job.attempt)) if event.force else ()
 
 
-def cancel_idle(job: Job, event: events.CancelRequested, given: DecisionContext) -> Step:
+def cancel_idle(job: Job, event: events.CancelRequested, context: DecisionContext) -> Step:
+    """Cancel a job that has no ranks."""
     return finished(job, JobStatus.CANCELED, f"canceled by {event.by}")
 
 
-def runtime_over(job: Job, event: events.JobDeadlineReached, given: DecisionContext) -> Step | Ignore:
+def runtime_over(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step | Ignore:
+    """Fail a job that exceeded its time limit."""
     reason = f"ran longer than its limit of {job.spec.max_runtime_s} s"
-    return stop(job, StopPurpose.FAIL, reason, given)
+    return stop(job, StopPurpose.FAIL, reason, context)
 
 
-def observe(job: Job, event: events.JobLookDue, given: DecisionContext) -> Step | Ignore:
-    """Perhaps the end of a rank was told and lost. Once an attempt has lasted, what came before it is history."""
-    lasted = job.status is JobStatus.RUNNING and is_stable(job, given)
+def observe(job: Job, event: events.JobLookDue, context: DecisionContext) -> Step | Ignore:
+    """Poll ECS, because the report of an end may have been lost. After a stable run, reset the counters."""
+    lasted = job.status is JobStatus.RUNNING and is_stable(job, context)
     changes: dict[str, Any] = {"attempts_uncounted": {}, "quick_ends": 0} if lasted else {}
     if lasted and job.left_out:
         changes["left_out"] = {}
     if lasted:
         changes |= remedy_outcomes.remedy_held(job)
-    if lasted and given.policy.stable_run_resets_attempts:
+    if lasted and context.policy.stable_run_resets_attempts:
         changes |= {"attempts_counted": 0, "repairs": 0, **repeat_offender.after_stable_run(job)}
     return Step(job.status, job.reason, changes, unless_pending(job, commands.ObserveAttempt(job.attempt)))

@@ -1,12 +1,12 @@
-"""Making room and coming back: a job gives its instances up, keeps its place in line, and runs again from the start.
+"""Suspension: a job leaves its instances within the suspend grace and runs again later.
 
-Rank 0 is told first, and has `suspend_grace_s` to save what it needs and leave (SUSPENDING); when it has left, or the
-grace is over, every other rank is stopped. Whatever ends under that notice is no failure and counts against nothing;
-but where the first end was a crash, its machine is checked before anybody else works there. A job that leaves by
-itself, with exit code 75, asks for the same.
+Rank 0 receives the notice first and has `suspend_grace_s` seconds to save its state and leave (SUSPENDING). When it has
+left, or the grace is over, every other rank is stopped. An end under the notice is no failure and counts towards no
+limit. If the first end was a crash, its instance is checked before another job is placed there. A job can ask for its
+own suspension by exit code 75.
 
-Who wanted it decides when it goes on. Made to give way to another, it is in line again at once, where it stood before.
-Suspended by a person it is held, and only a person resumes it.
+A preempted job is queued again at once at its former place. A job that a user suspended is held until a user resumes
+it. In both cases the job keeps its place in the queue and runs again from the start.
 """
 
 from __future__ import annotations
@@ -22,105 +22,116 @@ from gpu_recovery.core.policy import within
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 
 
-def suspend(job: Job, event: events.SuspendRequested, given: DecisionContext) -> Step | Ignore:
-    """Tell rank 0 of a running gang to save and leave."""
-    if job.is_observed(given.policy):
+def suspend(job: Job, event: events.SuspendRequested, context: DecisionContext) -> Step | Ignore:
+    """Send the suspension notice to rank 0 of a running gang."""
+    if job.is_observed(context.policy):
         return Ignore("this job is only observed")
-    reason = f"{_wanted_by_operator(event)}: rank 0 has {job.spec.suspend_grace_s} s to save and leave"
+    reason = f"{_suspension_reason(event)}: rank 0 has {job.spec.suspend_grace_s} s to save and leave"
     changes = {
-        **_changes(job, event, given),
+        **_changes(job, event, context),
         "stop_purpose": StopPurpose.SUSPEND,
         "stop_cause": None,
         "stop_tries": 0,
-        "stop_reason": _wanted_by_operator(event),
+        "stop_reason": _suspension_reason(event),
     }
     return Step(JobStatus.SUSPENDING, reason, changes, (commands.SuspendAttempt(job.attempt),))
 
 
-def suspend_early(job: Job, event: events.SuspendRequested, given: DecisionContext) -> Step | Ignore:
-    """Nothing to save, or nobody there to hear of it: the gang is stopped at once."""
-    if job.is_observed(given.policy):
+def suspend_early(job: Job, event: events.SuspendRequested, context: DecisionContext) -> Step | Ignore:
+    """Stop the gang at once: it has no state to save yet, or its agents cannot be reached."""
+    if job.is_observed(context.policy):
         return Ignore("this job is only observed")
-    step = stop(job, StopPurpose.SUSPEND, _wanted_by_operator(event), given)
-    return replace(step, changes={**step.changes, **_changes(job, event, given)})
+    step = stop(job, StopPurpose.SUSPEND, _suspension_reason(event), context)
+    return replace(step, changes={**step.changes, **_changes(job, event, context)})
 
 
-def suspend_queued(job: Job, event: events.SuspendRequested, given: DecisionContext) -> Step | Ignore:
-    """A job in line steps out of it."""
+def suspend_queued(job: Job, event: events.SuspendRequested, context: DecisionContext) -> Step | Ignore:
+    """Take a queued job out of the queue until a user resumes it."""
     if job.held:
         return Ignore("it is held already")
-    changes = {"held": True, "wished_at": event.at, "deadline_at": given.now + within(given.policy.user_hold_timeout_s)}
+    changes = {
+        "held": True,
+        "wished_at": event.at,
+        "deadline_at": context.now + within(context.policy.user_hold_timeout_s),
+    }
     return Step(
-        JobStatus.SUSPENDED, f"{_wanted_by_operator(event)}; held until it is resumed", changes, (poke_scheduler(job),)
+        JobStatus.SUSPENDED, f"{_suspension_reason(event)}; held until it is resumed", changes, (poke_scheduler(job),)
     )
 
 
-def suspend_after_stop(job: Job, event: events.SuspendRequested, given: DecisionContext) -> Step | Ignore:
-    """It is on its way out anyway: a person's wish makes it stay there; another job's is already being met."""
+def suspend_after_stop(job: Job, event: events.SuspendRequested, context: DecisionContext) -> Step | Ignore:
+    """Hold the job after its stop, if a user asked for it. A preemption is met by the stop itself."""
     if event.for_job or job.held:
         return Ignore("it is being stopped already")
     if job.stop_purpose in (StopPurpose.FAIL, StopPurpose.CANCEL):
         return Ignore("it is being ended")
-    return Step(job.status, f"{job.reason}; to be held then: {_wanted_by_operator(event)}", _changes(job, event, given))
+    return Step(
+        job.status, f"{job.reason}; to be held then: {_suspension_reason(event)}", _changes(job, event, context)
+    )
 
 
-def suspend_recovering(job: Job, event: events.SuspendRequested, given: DecisionContext) -> Step | Ignore:
-    """It waits for healthy instances: what is kept for it is given back."""
+def suspend_recovering(job: Job, event: events.SuspendRequested, context: DecisionContext) -> Step | Ignore:
+    """Suspend a job that waits for healthy instances, and release the instances reserved for it."""
     release = commands.ReleaseInstances(job.instances, attempt=job.attempt)
-    reason = f"{_wanted_by_operator(event)} while it waited for healthy instances; held until it is resumed"
+    reason = f"{_suspension_reason(event)} while it waited for healthy instances; held until it is resumed"
     changes = {"held": True, "wished_at": event.at, "repairing": ()}
     return Step(JobStatus.SUSPENDED, reason, changes, (release, poke_scheduler(job)))
 
 
-def resume(job: Job, event: events.ResumeRequested, given: DecisionContext) -> Step | Ignore:
-    """In line again, where it stood when it was first submitted."""
+def resume(job: Job, event: events.ResumeRequested, context: DecisionContext) -> Step | Ignore:
+    """Queue the job again at the place of its first submission."""
     if not job.held:
         return Ignore("it is not held: it runs again as soon as there is room")
     changes: dict[str, Any] = {"held": False, "wished_at": event.at}
     if job.status is not JobStatus.SUSPENDED:
         return Step(job.status, f"{job.reason}; not to be held: resumed by {event.by}", changes)
-    changes |= {"in_line_at": given.now, "deadline_at": given.now + within(given.policy.queue_timeout_s)}
+    changes |= {"in_line_at": context.now, "deadline_at": context.now + within(context.policy.queue_timeout_s)}
     return Step(job.status, f"resumed by {event.by}; in line again", changes, (poke_scheduler(job),))
 
 
-def rank_left(job: Job, event: events.RankFailed, given: DecisionContext) -> Step:
-    """The first rank has left under the notice: now the others are stopped."""
-    step = stop(job, StopPurpose.SUSPEND, job.stop_reason, given, failure=event.failure)
+def rank_left(job: Job, event: events.RankFailed, context: DecisionContext) -> Step:
+    """Stop the other ranks, because the first rank has left after the notice."""
+    step = stop(job, StopPurpose.SUSPEND, job.stop_reason, context, failure=event.failure)
     return replace(step, reason=f"rank {event.failure.rank} has left: stopping the rest of the gang")
 
 
-def grace_over(job: Job, event: events.JobDeadlineReached, given: DecisionContext) -> Step | Ignore:
-    """Rank 0 has not left in time: everybody is stopped, unless whoever was to tell it has died before."""
-    untold = any(isinstance(one.command, commands.SuspendAttempt) for one in job.commands)
-    if untold and job.stop_tries == 0:
-        told_by = given.now + within(
-            given.policy.command_lease_s + given.policy.suspend_margin_s + job.spec.suspend_grace_s
+def grace_over(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step | Ignore:
+    """Stop every rank, because rank 0 has not left within the grace. If the notice is still pending, wait once more.
+
+    The command may be pending because the function that carried it out died.
+    """
+    notice_pending = any(isinstance(pending.command, commands.SuspendAttempt) for pending in job.commands)
+    if notice_pending and job.stop_tries == 0:
+        notified_by = context.now + within(
+            context.policy.command_lease_s + context.policy.suspend_margin_s + job.spec.suspend_grace_s
         )
         reason = f"{job.stop_reason}: rank 0 has not been told yet"
-        return Step(JobStatus.SUSPENDING, reason, {"stop_tries": 1, "deadline_at": told_by})
-    step = stop(job, StopPurpose.SUSPEND, job.stop_reason, given)
+        return Step(JobStatus.SUSPENDING, reason, {"stop_tries": 1, "deadline_at": notified_by})
+    step = stop(job, StopPurpose.SUSPEND, job.stop_reason, context)
     return replace(step, reason=f"rank 0 has not left within {job.spec.suspend_grace_s} s: stopping the gang")
 
 
-def all_ranks_left(job: Job, event: events.AllRanksStopped, given: DecisionContext) -> Step:
-    """Every rank has ended before any other was stopped; a gang that finished its work under the notice is done."""
-    return ended(job, event, given) if event.failure is None else suspended(job, given, event.failure)
+def all_ranks_left(job: Job, event: events.AllRanksStopped, context: DecisionContext) -> Step:
+    """Suspend the job after every rank has left by itself. A gang that finished its work has succeeded."""
+    return ended(job, event, context) if event.failure is None else suspended(job, context, event.failure)
 
 
-def suspension_overdue(job: Job, event: events.JobDeadlineReached, given: DecisionContext) -> Step | Ignore:
-    """Nothing waits for ever, not even for a person."""
-    waited = given.policy.user_hold_timeout_s if job.held else given.policy.queue_timeout_s
+def suspension_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step | Ignore:
+    """Fail a suspended job that was not resumed or placed again in time."""
+    waited = context.policy.user_hold_timeout_s if job.held else context.policy.queue_timeout_s
     return failed(job, f"was suspended and not {'resumed' if job.held else 'placed again'} within {waited} s", ())
 
 
-def _wanted_by_operator(event: events.SuspendRequested) -> str:
+def _suspension_reason(event: events.SuspendRequested) -> str:
+    """Return the reason of the suspension: the user who asked for it, or the job that needs the instances."""
     why = f" ({event.because})" if event.because else ""
     return f"suspended to make room for {event.for_job}{why}" if event.for_job else f"suspended by {event.by}{why}"
 
 
-def _changes(job: Job, event: events.SuspendRequested, given: DecisionContext) -> dict[str, Any]:
+def _changes(job: Job, event: events.SuspendRequested, context: DecisionContext) -> dict[str, Any]:
+    """Return the changes that record the suspension: a hold by a user, or a preemption."""
     if not event.for_job:
         return {"held": True, "wished_at": event.at, "suspended_for": ""}
-    since = given.now - within(given.policy.suspensions_window_s)
+    since = context.now - within(context.policy.suspensions_window_s)
     lately = tuple(at for at in job.suspensions if at > since)
-    return {"suspended_for": event.for_job, "suspensions": (*lately, given.now)}
+    return {"suspended_for": event.for_job, "suspensions": (*lately, context.now)}

@@ -1,4 +1,4 @@
-"""What a job uses: instances, which count against the quota of its user, and time, from which estimates are made."""
+"""Usage of a job: instances against its user's quota, and run time for the estimates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpu_recovery.core.state_machine import QuotaChange, Step
 
 
 def usage_changes(job: Job, event: events.JobEvent | str, step: Step, now: datetime) -> dict[str, Any]:
-    """What the job takes up of its quota from now on, and how long it has run when it ceases to run."""
+    """Return the changes of the quota use and, when the job stops running, of its run time."""
     accounts: dict[str, Any] = {}
     if isinstance(event, events.JobPlaced):
         accounts["quota_nodes"] = job.spec.nnodes if job.spec.backend is Backend.ECS else 0
@@ -34,5 +34,6 @@ def quota_change(before: Job, after: Job, event: events.JobEvent | str) -> Quota
 
 
 def _ran_for(job: Job) -> RunTime:
+    """Return the run time of the job for the estimates of similar jobs."""
     kind = JobKind(job.spec.user, job.spec.workload, job.spec.nnodes, job.spec.gpus_per_node)
     return RunTime(kind.text, slot_of(job.job_id), job.ran_s)
