@@ -46,7 +46,7 @@ def reset_breaker(recovery: Recovery, by: str) -> Fleet:
 
 
 def count(recovery: Recovery, gpu_instances: int) -> None:
-    """Save the number of GPU instances if it has changed.
+    """Log the fleet limits, and save the number of GPU instances if it has changed.
 
     The repair budget and the limit of the circuit breaker are shares of this number.
     """

@@ -16,13 +16,13 @@ from gpu_recovery.ports.store import ObservationStore
 
 
 def describe_hang(store: ObservationStore, policy: RecoveryPolicy, job: Job, plan: Plan, now: datetime) -> str | None:
-    """Return a sentence that says since when no rank of a running attempt makes progress.
+    """Return a sentence that says how long no rank of a running attempt has made progress.
+
+    If the first rank's instance reported no progress, only its item is read. This is so for programs that never report
+    it.
 
     Returns:
         None if a rank makes progress, or if no rank has reported progress of late.
-
-    If the first rank's instance reported no progress, only its item is read. This is the case for programs that never
-    report it.
     """
     if not _progress_reports(store, job, plan.attempt, plan.instances[:1]):
         return None
