@@ -20,8 +20,10 @@ from gpu_recovery.ports.values import Ec2Instance
 RETRY = timedelta(seconds=30)
 """Time before a delayed repair is tried again."""
 REPAIR_DELAYS_MAX = 3
-"""How often a repair is delayed for a task that may be about to end. After that the repair is held and others can
-begin. It must be held before the missing heartbeat (`reboot_settle_s`) could be mistaken for a reboot."""
+"""How often a repair is delayed for a task that may be about to end; then it is held and others can begin.
+
+Three delays end before the missing heartbeat of the instance (`reboot_settle_s`) could be mistaken for a reboot.
+"""
 OUT_OF_USE = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.QUARANTINED)
 """The statuses in which ECS places no task on an instance."""
 

@@ -63,9 +63,9 @@ def _is_from_earlier_boot(error: ReportedXid | ReportedSxid, report: AgentReport
     return error.boot_id not in ("", report.boot_id)
 
 
-def _report_id(numbered: Heartbeat | AgentReport) -> tuple[str | None, int | None]:
-    """Which report it is, or was the latest."""
-    return numbered.boot_id, numbered.sequence
+def _report_id(report: Heartbeat | AgentReport) -> tuple[str | None, int | None]:
+    """Return the boot and the sequence number, which identify a report."""
+    return report.boot_id, report.sequence
 
 
 def _health_status(report: AgentReport, serious: list[ReportedXid | ReportedSxid]) -> HealthStatus | None:

@@ -69,7 +69,8 @@ class HeartbeatReceiver:
         """Save the heartbeat of `report` and deliver the events that follow from it.
 
         Args:
-            spare: False if the token was read for this report already, so that no other read may follow that can wait.
+            spare: whether the report may cause one more call that could wait; False if the token was read for this
+                report.
             by: the id of the token that the report came with, or BY_ROLE.
 
         Raises:

@@ -53,7 +53,10 @@ class _ClaimsRead:
     is_new: bool = True
 
     def covers(self, unsure: Sequence[RunningRank | int], now: datetime) -> bool:
-        """Whether another need not be read for these. One that it does not know may have got its claim since."""
+        """Return whether this read is recent and covers these ranks.
+
+        A rank that is not covered may have a newer claim.
+        """
         return (self.before | self.since).issuperset(unsure) and now - self.at < CLAIMS_VALID_FOR
 
 
