@@ -1,4 +1,7 @@
-"""Settings from the CDK context, two stacks from the settings. Needs no credentials, no network and no Docker."""
+"""CDK app: reads the settings from the CDK context and adds two stacks.
+
+Synthesis needs no credentials, no network and no Docker.
+"""
 
 import aws_cdk as cdk
 
@@ -8,7 +11,7 @@ from infra.state_stack import StateStack
 
 
 def build(app: cdk.App) -> cdk.App:
-    """Put both stacks that the context of `app` asks for into it."""
+    """Add the state stack and the recovery stack to `app`, with the settings of its context. Return `app`."""
     settings = DeploymentSettings.from_context(app.node.get_all_context())
     state = StateStack(app, f"{settings.stack_name}State", settings)
     stack = RecoveryStack(app, settings.stack_name, settings, state)
