@@ -1,7 +1,4 @@
-"""HTTP handler of the node API: reports of the agents on GPU instances.
-
-An agent reports for the instance that its token was issued for.
-"""
+"""HTTP handler of the node API: reports of the agents on GPU instances, each for the instance of its token."""
 
 from __future__ import annotations
 

@@ -208,8 +208,8 @@ def test_the_core_is_pure(path: Path) -> None:
 
 
 def _is_given_now(node: ast.Attribute) -> bool:
-    """`given.now` is the time that came in through the door."""
-    return isinstance(node.value, ast.Name) and node.value.id == "given"
+    """`context.now` is the time of the decision, which the caller gave."""
+    return isinstance(node.value, ast.Name) and node.value.id in ("context", "given")
 
 
 def test_neither_machine_knows_the_other() -> None:
