@@ -10,7 +10,7 @@ from typing import Any
 
 from gpu_recovery.core.job.record import JobStatus
 
-from simulator.fast.fidelity import FASTEST, LARGE, Fidelity, rare_collections
+from simulator.fast.fidelity import FASTEST, LARGE, Fidelity
 from simulator.trials.campaign import tally
 from simulator.world import World
 
@@ -41,10 +41,9 @@ def _recovery_ms(economy: Fidelity, gang: int, recoveries: int) -> float:
     job_id = world.submit(gang, attempts_max=recoveries + 2)
     world.until_status(job_id, JobStatus.RUNNING)
     began = time.process_time()
-    with rare_collections():
-        for _ in range(recoveries):
-            world.let_pass(2_400)
-            world.exit(job_id, 1, 139)
-            world.until_status(job_id, JobStatus.STOPPING)
-            world.until_status(job_id, JobStatus.RUNNING)
+    for _ in range(recoveries):
+        world.let_pass(2_400)
+        world.exit(job_id, 1, 139)
+        world.until_status(job_id, JobStatus.STOPPING)
+        world.until_status(job_id, JobStatus.RUNNING)
     return round((time.process_time() - began) / recoveries / gang * 1e3, 3)

@@ -43,9 +43,6 @@ class Nemesis(Protocol):
 class NoFaults:
     """Nothing goes wrong."""
 
-    unwatched = ("store.", "Publish", "PutEvents", "SendMessage")
-    """How the names of effects begin of which it need not be told. A nemesis without this is told of all."""
-
     def before(self, step: Effect) -> None:
         """Let it happen."""
 
@@ -94,8 +91,6 @@ class Invocations:
     """The steps that were taken; `steps` has those that were prevented too."""
     remembers: bool = True
     """Whether `steps` and `done` are kept, which are all that ever happened."""
-    unwatched: tuple[str, ...] = ()
-    """How the names of effects begin of which the nemesis is not asked, unless everything is remembered."""
     taken: int = 0
     """How many effects there were, those outside every invocation included."""
     asked: int = 0
@@ -153,17 +148,6 @@ class Invocations:
         finally:
             self.meter = meter
 
-    def passes_over(self, name: str) -> bool:
-        """Count an effect that nobody is asked about and nobody remembers; False, and nothing counted, if it is none.
-
-        Who makes it has made its call, and so is alive.
-        """
-        if self.remembers or not self._stack or not name.startswith(self.unwatched):
-            return False
-        self.asked += 1
-        self.taken += 1
-        return True
-
     def effect(self, name: str, given: Mapping[str, Any], do: Callable[[], Answer]) -> Answer:
         """`do`, with the nemesis asked before and after."""
         if not self._stack:
@@ -172,10 +156,6 @@ class Invocations:
         life = self._stack[-1]
         if life.dead:
             raise Killed
-        if not self.remembers and name.startswith(self.unwatched):
-            self.asked += 1
-            self.taken += 1
-            return do()
         step = self._last = Effect(len(self.steps) if self.remembers else self.asked, life.name, name, given)
         self.asked += 1
         if self.remembers:
@@ -249,8 +229,6 @@ class EffectStore:
 
         def write(*given: Any, **named: Any) -> Any:
             lives.call("DynamoDB")
-            if lives.passes_over(step_name):
-                return getattr(store, name)(*given, **named)
             told = {"given": given, **named}
             return lives.effect(step_name, told, lambda: getattr(store, name)(*given, **named))
 

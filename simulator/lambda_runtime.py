@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from gpu_recovery.aws.ecs_events import detail_of, instance_fact, overrides_of, task_fact
+from gpu_recovery.aws.ecs_events import detail_of, instance_fact, task_fact
 from gpu_recovery.aws.health_events import is_health_event, notifications_of
 from gpu_recovery.core.identifiers import TICK, attempt_of
 from gpu_recovery.ecs_events import tasks
@@ -20,14 +20,11 @@ from gpu_recovery.ecs_events.health import deliver
 
 from sandbox.cluster.model.cluster import Task, TaskStatus
 from simulator.cloud.workloads import environment
-from simulator.fast.idle_skip import SCHEDULER
 from simulator.invariants.records import InvariantBroken
-
-if TYPE_CHECKING:
-    from simulator.world import World
+from simulator.world_view import WorldView
 
 CHECK_FAMILY = "gpu-health-check"
-RECONCILER = "reconciler"
+SCHEDULER, RECONCILER = "scheduler", "reconciler"
 TICK_S, POKE_S, DEDUPLICATED_S = 60, 1, 300
 SCHEDULER_BATCH = 10
 """How many messages the scheduler's queue hands out at once: `infra/functions.py`."""
@@ -36,10 +33,43 @@ RETRIES_S = (60, 120)
 Work = Callable[[], object]
 
 
+class TickFilter(Protocol):
+    """Decides which ticks of the clock wake no function, because the function would find nothing to do."""
+
+    def may_skip(self, name: str) -> bool:
+        """Return whether the function `name` would find nothing to do now."""
+        ...
+
+    def begins(self, name: str) -> None:
+        """The function `name` is woken."""
+
+    def ended(self, name: str) -> None:
+        """The function `name` has returned, or was killed."""
+
+
+class FunctionsWorld(WorldView, Protocol):
+    """A world with the work of the functions that the clock and the queue wake.
+
+    idling: the filter of the clock's ticks; None: every tick wakes its function.
+    """
+
+    @property
+    def idle_skip(self) -> TickFilter | None: ...
+
+    def invoke(self, name: str, work: Work, tried: int = 0) -> None:
+        """Run one asynchronous invocation; `tried`: how many came before it."""
+
+    def pass_of_scheduler(self) -> None:
+        """Run the scheduler function once."""
+
+    def round_of_reconciler(self) -> None:
+        """Run the reconciler function once."""
+
+
 class LambdaRuntime:
     """The functions of one world. `retries`: whether Lambda tries again what raised or died."""
 
-    def __init__(self, world: World, *, retries: bool) -> None:
+    def __init__(self, world: FunctionsWorld, *, retries: bool) -> None:
         self.world, self.retries = world, retries
         self.failures: list[tuple[str, Exception]] = []
         self.asleep: dict[str, datetime] = {}
@@ -57,7 +87,7 @@ class LambdaRuntime:
     def of(self, envelope: Mapping[str, Any]) -> tuple[str, Work] | None:
         """The function whose rule selects the event, and what it does with it; None: no rule does."""
         kind = envelope["detail-type"]
-        world, looks = self.world, self.world.actions.ecs.describe_cache
+        world, ecs = self.world, self.world.actions.ecs
         if kind == "ECS Container Instance State Change":
             return "ecs_instance_monitor", lambda: self._instance_changed(envelope)
         if kind != "ECS Task State Change":
@@ -70,18 +100,15 @@ class LambdaRuntime:
         is_check = family == CHECK_FAMILY
         if not _is_selected(is_check, envelope["detail"]["lastStatus"]):
             return None
-        fact = task_fact(detail_of(envelope), world.timeline.now, overrides_of if looks is None else looks.overrides)
-        if looks is not None:
-            looks.told_of_task(fact)
+        fact = task_fact(detail_of(envelope), world.timeline.now, ecs.overrides)
+        ecs.told_of_task(fact)
         if is_check:
             return "dcgm_task_monitor", lambda: tasks.check_changed(world.recovery, fact)
         return "ecs_task_handler", lambda: tasks.task_changed(world.recovery, fact)
 
     def _instance_changed(self, envelope: Mapping[str, Any]) -> None:
-        looks = self.world.actions.ecs.describe_cache
         shown = instance_fact(detail_of(envelope), self.world.timeline.now)
-        if looks is not None:
-            looks.told(shown)
+        self.world.actions.ecs.told(*shown)
         self.world.recovery.handle(*shown)
 
     def is_unselected(self, task: Task) -> bool:
@@ -112,7 +139,7 @@ class LambdaRuntime:
             if not self.retries:
                 raise
             survived = False
-        spent_s = 0.0 if world.meter is None else world.meter.last_s
+        spent_s = 0.0 if world.invocations.meter is None else world.invocations.meter.last_s
         if name == SCHEDULER and spent_s:
             self._busy_until = world.timeline.now + timedelta(seconds=spent_s)
         if not survived and self.retries and tried < len(RETRIES_S):

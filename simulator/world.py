@@ -29,44 +29,30 @@ from gpu_recovery.job_api.submission import submit
 from gpu_recovery.ports.store import Store
 from gpu_recovery.reconciler.reconcile import reconcile
 from gpu_recovery.reconciler.resync import RESYNCS
-from gpu_recovery.recovery import Recovery
 from gpu_recovery.scheduler.schedule import schedule
 
 from sandbox.cluster.model import cluster, tasks
-from sandbox.cluster.model.cluster import ClusterModel, CuredBy, Task
-from sandbox.cluster.task_definitions import MemoryDefinitions
-from simulator.actions import SimulatedActions
+from sandbox.cluster.model.cluster import CuredBy, Task
 from simulator.cloud.agents import Agents
-from simulator.cloud.ecs import EcsModelClient, SequentialEcs
-from simulator.cloud.fleet import FleetTimings, Program, VirtualFleet
-from simulator.cloud.log_output import LogOutput
-from simulator.cloud.rate_limits import Costs, Meter
-from simulator.cloud.workloads import Checks, Training, environment
-from simulator.fast.describe_cache import Ec2DescribeCache, EcsDescribeCache
+from simulator.cloud.fleet import FleetTimings
+from simulator.cloud.rate_limits import Costs
+from simulator.cloud.workloads import environment
 from simulator.fast.fidelity import THOROUGH, Checking, Fidelity
-from simulator.fast.idle_skip import IdleSkip
+from simulator.fast.leave_out import leave_out
 from simulator.faults.delivery import Delivery, prompt
-from simulator.invariants import fairness
-from simulator.invariants import records as record_invariants
-from simulator.invariants.checker import FullChecker, IncrementalChecker
-from simulator.invariants.writes import WriteCheckedStore
-from simulator.invocations import Effect, EffectStore, Invocations, Nemesis, NoFaults
-from simulator.lambda_runtime import CHECK_FAMILY, LambdaRuntime
+from simulator.invariants.guard import Guard, TestNemesis
+from simulator.invocations import Effect, Nemesis, NoFaults
+from simulator.lambda_runtime import LambdaRuntime
 from simulator.memory_store.store import MemoryStore
-from simulator.transcript import Transcript
-from simulator.virtual_clock import VirtualClock
-
-CLUSTER, ACCOUNT, REGION = "nwcd-gpu-testing", "000000000000", "us-east-1"
-TRAINING_FAMILY = "gpu-training"
-ATTEMPTS_KEPT = 3
-"""Of a job, by a world that remembers little: late events speak of the last one, others change nothing."""
+from simulator.world_builder import CLUSTER, TRAINING_FAMILY, build_actions, build_aws, build_recovery
+from simulator.world_view import WorldView
 
 
 class NeverHappened(AssertionError):
     """What was waited for did not come in time; the transcript says what came instead."""
 
 
-class World:
+class World(WorldView):
     """One run. `train_s` None: ranks train until they are told. `agents`: a node agent reports from each machine."""
 
     def __init__(
@@ -89,90 +75,38 @@ class World:
         diagnose: bool = False,
         lemons: bool = False,
     ) -> None:
-        policy = replace(policy, diagnose=diagnose, lemon_order=lemons)
-        self.policy, self._registrations = policy, list[Mapping[str, Any]]()
+        self.policy = policy = replace(policy, diagnose=diagnose, lemon_order=lemons)
+        self.store: Store = store if store is not None else MemoryStore()
+        self._registrations, self._submitted = list[Mapping[str, Any]](), 0
         self.delivery: Delivery = self._register
-        self.timeline = VirtualClock()
-        self.cluster = ClusterModel(CLUSTER, ACCOUNT, REGION, seed)
-        self.cluster.zones = "a"  # machines for training are bought side by side
-        self.definitions = MemoryDefinitions(ACCOUNT, REGION)
-        self.transcript = Transcript(self.timeline, self.cluster)
-        self.invocations = Invocations()
+        aws = build_aws(seed, timings, train_s, self._emitted)
+        self.timeline, self.cluster, self.fleet = aws.timeline, aws.cluster, aws.fleet
+        self.definitions, self.transcript, self.invocations = aws.definitions, aws.journal, aws.lives
+        self.training, self.checks, self.log_output = aws.training, aws.checks, aws.writing
         self.functions = LambdaRuntime(self, retries=retries)
         self.failures, self.asleep = self.functions.failures, self.functions.asleep
-        self.fleet = VirtualFleet(self.cluster, self.timeline, timings or FleetTimings(), self._emitted)
-        self.training, self.checks = Training(self.fleet, train_s), Checks(self.fleet)
-        self.fleet.program, self.fleet.goes_down = self._program, self._goes_down
-        self.log_output = LogOutput(self.training)
-        self.fleet.about_to_end = self.log_output.ends
-        self.store: Store = store if store is not None else MemoryStore()
-        client = EcsModelClient(self.fleet, self.definitions, self.invocations)
-        self.actions = SimulatedActions(
-            SequentialEcs(client, CLUSTER, self.timeline.clock),
-            self.fleet,
-            self.training,
-            self.checks,
-            self.invocations,
-            self._define(CHECK_FAMILY, "health-check"),
-            self._poked,
+        self.guard = Guard(self, economy)
+        self.fleet.goes_down = self.guard.goes_down
+        self.actions = build_actions(aws, self._poked)
+        self.idle_skip = leave_out(self, economy)
+        judges = economy.checking is not Checking.NEVER
+        self.recovery = build_recovery(
+            aws, self.actions, self.store, policy, adoption, judges_writes=judges, costs=costs
         )
-        self.actions.on_message = self.transcript.told
-        judged = (
-            self.store if economy.checking is Checking.NEVER else WriteCheckedStore(self.store, self.transcript.broken)
-        )
-        watched = cast(Store, EffectStore(judged, self.invocations))
-        self.recovery = Recovery(watched, self.actions, policy, self.timeline.clock, self.transcript, adoption)
-        self._define(TRAINING_FAMILY, "train", networkMode="host")
-        self._submitted = 0
-        self._checker: FullChecker | IncrementalChecker | None = None
-        self._checked = (-1, -1, -1)
-        self._use_fidelity(economy)
-        self.meter = None if costs is None else self._take_time(costs)
+        self.meter = self.invocations.meter
+        self._launch(instances, gpus)
+        self.delivery, self.invocations.nemesis = delivery, TestNemesis(self.guard, nemesis or NoFaults())
+        self.functions.begin_to_tick()
+        self.agents = Agents(self) if agents else None
+
+    def _launch(self, instances: int, gpus: int) -> None:
+        """Launch the machines; the product hears of them before anything can go wrong."""
         for _ in range(instances):
             self.fleet.launch(gpus)
         for number, machine in enumerate(self.model_instances()):
             machine.tags["Name"] = f"gpu-{number}"  # in the order in which the scheduler takes them
         for event in self._registrations:
-            self.deliver(event)  # they were here before anything could go wrong
-        nemesis = nemesis or NoFaults()
-        self.delivery, self.invocations.nemesis = delivery, TestNemesis(self, nemesis)
-        self.invocations.unwatched = getattr(nemesis, "unwatched", ())
-        self.functions.begin_to_tick()
-        self.agents = Agents(self) if agents else None
-
-    def _define(self, family: str, container: str, **members: Any) -> str:
-        one = {"name": container, "image": f"{family}:1", "essential": True, "memory": 1000, "command": ["run"]}
-        answer = self.definitions.register_task_definition(family=family, containerDefinitions=[one], **members)
-        return str(answer["taskDefinition"]["taskDefinitionArn"])
-
-    def _use_fidelity(self, economy: Fidelity) -> None:
-        self.fidelity = economy
-        remembers = economy.remembers
-        self.invocations.remembers = self.transcript.remembers = self.actions.remembers = self.checks.remembers = (
-            remembers
-        )
-        in_memory = self.store if isinstance(self.store, MemoryStore) else None
-        if economy.skips:
-            record_of = in_memory.load_instance if in_memory is not None else lambda name: None
-            self.actions.ecs.describe_cache, self.actions.ec2.describe_cache = (
-                EcsDescribeCache(self.fleet, record_of),
-                Ec2DescribeCache(self.fleet),
-            )
-        self.idle_skip = IdleSkip(self, in_memory) if economy.skips and in_memory is not None else None
-        if not remembers:
-            self.cluster.mute = self.functions.is_unselected
-            if in_memory is not None:
-                in_memory.attempts_kept = ATTEMPTS_KEPT
-
-    def _take_time(self, costs: Costs) -> Meter:
-        """From now on calls take time, and AWS limits them."""
-        meter = self.invocations.meter = Meter(self.timeline, costs, self.invocations.kill)
-        self.recovery = replace(self.recovery, for_each=meter.each)
-        self.actions.ecs.for_each = meter.each
-        return meter
-
-    def _program(self, task: Task) -> Program:
-        return self.checks if "CHECK_ID" in environment(task) else self.training
+            self.deliver(event)
 
     # -- what reaches the product --------------------------------------------------------------------------------------
 
@@ -203,8 +137,7 @@ class World:
 
     def pass_of_scheduler(self) -> None:
         """What the scheduler function does when it is woken: one pass for every message that waits."""
-        if self.fidelity.checking is not Checking.NEVER:
-            self._raise(list(fairness.overtaken(self.recovery, self.store)))
+        self.guard.before_pass()
         with self.functions.messages() as asked:
             schedule(self.recovery, asked)
 
@@ -233,7 +166,7 @@ class World:
             self.ask(work)
             made = [job for job in self.jobs() if job.job_id not in before]
         who = "".join(f", {name} {more[name]}" for name in ("user", "priority") if name in more)
-        self.happens(f"{made[0].job_id} is submitted: {nnodes} instance(s) with {gpus} GPU(s) each{who}")
+        self.transcript.happened(f"{made[0].job_id} is submitted: {nnodes} instance(s) with {gpus} GPU(s) each{who}")
         return made[0].job_id
 
     def _described(self, reference: str) -> Mapping[str, Any] | None:
@@ -264,7 +197,7 @@ class World:
 
     def stop_by_hand(self, task: Task, reason: str = "") -> None:
         """A person's StopTask."""
-        self.happens(f"a person stops task/{task.task_id}")
+        self.transcript.happened(f"a person stops task/{task.task_id}")
         self.fleet.change(lambda now: tasks.stop_task(self.cluster, task.task_id, reason, now))
 
     def cancel(self, job_id: str, *, force: bool = False) -> None:
@@ -292,23 +225,19 @@ class World:
         self, machine: cluster.ModelInstance, kind: str = "xid79", cured_by: CuredBy = CuredBy.REBOOT
     ) -> None:
         """A GPU of the machine fails."""
-        self.happens(f"{kind} on {machine.instance_id}")
+        self.transcript.happened(f"{kind} on {machine.instance_id}")
         self.training.break_gpu(machine, kind, cured_by)
 
     def exit(self, job_id: str, rank: int, code: int | None) -> None:
         """The running process of a rank ends by itself."""
-        self.happens(f"rank {rank} of {job_id} exits with {code}")
+        self.transcript.happened(f"rank {rank} of {job_id} exits with {code}")
         self.fleet.end(self.rank(job_id, rank), code)
 
     def finish(self, job_id: str) -> None:
         """Every rank of the running gang exits 0."""
-        self.happens(f"every rank of {job_id} exits with 0")
+        self.transcript.happened(f"every rank of {job_id} exits with 0")
         for task in self.ranks(job_id):
             self.fleet.end(task, 0)
-
-    def happens(self, sentence: str) -> None:
-        """Enter into the transcript what the world does."""
-        self.transcript.happened(sentence)
 
     # -- what is so ----------------------------------------------------------------------------------------------------
 
@@ -335,18 +264,12 @@ class World:
             raise KeyError(job_id)
         return job
 
-    def jobs(self) -> tuple[Job, ...]:
-        return self.store.list_jobs(None, 1000, None).jobs
-
     def instance(self, machine: cluster.ModelInstance) -> Instance:
         """The record of a machine."""
         record = self.store.load_instance(machine.instance_id)
         if record is None:
             raise KeyError(machine.instance_id)
         return record
-
-    def instances(self) -> tuple[Instance, ...]:
-        return self.store.instances_in(list(InstanceStatus))
 
     def calls(self, name: str) -> list[Effect]:
         """The calls of one kind that reached AWS."""
@@ -390,56 +313,9 @@ class World:
     def step(self, limit: datetime) -> bool:
         """Let the next thing happen, and ask the invariants; False, with the clock at `limit`, if nothing does."""
         happened = self.timeline.step(limit)
-        if self.transcript.broken:
-            self._raise(self.transcript.broken)
-        if self.fidelity.checking is not Checking.NEVER:
-            self._check()
+        self.guard.after_step()
         return happened
-
-    def _check(self) -> None:
-        state = (self.invocations.taken, len(self.invocations.done), self.fleet.changes)
-        if state == self._checked:
-            return  # nothing was written and no machine moved
-        self._checked = state
-        if self._checker is None:
-            self._checker = self._begin_checks()
-        self._raise(list(self._checker.broken()))
-
-    def _begin_checks(self) -> FullChecker | IncrementalChecker:
-        checking, store = self.fidelity.checking, self.store
-        if checking is Checking.EVERYTHING or not isinstance(store, MemoryStore):
-            return FullChecker(self)
-        return IncrementalChecker(self, store, checking, self.fidelity.everything_every)
-
-    def _raise(self, found: list[str]) -> None:
-        if found:
-            raise record_invariants.InvariantBroken("\n".join([*found, "", self.transcript.text()]))
-
-    def about_to(self, step: Effect) -> None:
-        """Asked before each effect of the product."""
-        if step.name in ("RebootInstances", "StopInstances", "TerminateInstanceInAutoScalingGroup"):
-            # Kept as well as raised: the product collects what its pieces of work raise, and goes on.
-            self.transcript.broken += record_invariants.rebooted(self, step.given["instance"])
-            self._raise(self.transcript.broken)
-
-    def _goes_down(self, instance_id: str, ordered_at: datetime) -> None:
-        self.transcript.broken += record_invariants.cut_off(self, instance_id, ordered_at)
 
     def settle(self) -> None:
         """Assert what must be so when all is over."""
-        self._raise([*record_invariants.unannounced_failures(self), *record_invariants.left_behind(self)])
-
-
-class TestNemesis:
-    """The nemesis of a test, and the world's own eyes beside it."""
-
-    def __init__(self, world: World, nemesis: Nemesis) -> None:
-        self.world, self.nemesis = world, nemesis
-
-    def before(self, step: Effect) -> None:
-        self.nemesis.before(step)
-        self.world.about_to(step)
-        self.world.transcript.ordered(step)
-
-    def after(self, step: Effect) -> None:
-        self.nemesis.after(step)
+        self.guard.at_the_end()

@@ -7,7 +7,6 @@ until an answer has come. What cuts an agent off, or ends it, is a fault like an
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from botocore.exceptions import ReadTimeoutError
 from gpu_recovery.core.heartbeat import AgentCommandKind, AgentReport, GpuHealth, RankExit, ReportedXid, RunningRank
@@ -25,9 +24,7 @@ from sandbox.cluster.instance_folder import pci_address
 from sandbox.cluster.model.cluster import Ec2State, ModelInstance, Task
 from simulator.cloud.fleet import SIGKILL_EXIT
 from simulator.cloud.workloads import environment
-
-if TYPE_CHECKING:
-    from simulator.world import World
+from simulator.world_view import WorldView
 
 INTERVAL_S = 15
 NODE_API = "node_api"
@@ -57,7 +54,7 @@ class Agents:
     cut_off: instances of which nothing arrives. ended: their agent does not run. unable: it sees none of its ranks.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: WorldView) -> None:
         self.world = world
         self.receiver = HeartbeatReceiver(world.recovery)
         self.cut_off: set[str] = set()
@@ -134,7 +131,9 @@ class Agents:
             agent.executed.add(order.order_id)
             for task_id, rank in list(agent.ranks.items()):
                 if (rank.job_id, rank.attempt) == (order.job_id, order.attempt):
-                    self.world.happens(f"the agent of {machine.instance_id} ends rank {rank.rank} of {rank.job_id}")
+                    self.world.transcript.happened(
+                        f"the agent of {machine.instance_id} ends rank {rank.rank} of {rank.job_id}"
+                    )
                     self.world.fleet.end(self.world.cluster.tasks[task_id], SIGKILL_EXIT)
 
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import ceil
+from collections.abc import Callable, Iterator
 from threading import RLock
 from typing import Any, cast
 
 from botocore.exceptions import ClientError
-from gpu_recovery.aws.ec2 import FILTER_VALUES_MAX, STATUS_IDS_MAX, Ec2
-from gpu_recovery.ports.values import Ec2Instance, Ec2InstanceStatus
+from gpu_recovery.aws.ec2 import Ec2
 
 from sandbox.cluster.api import AutoScalingApi, Ec2Api
 from sandbox.cluster.model.cluster import AwsApiError
 from sandbox.cluster.model.instances import MANAGED_TAG
 from simulator.cloud.fleet import VirtualFleet
 from simulator.cloud.power import VirtualPower
-from simulator.fast.describe_cache import Ec2DescribeCache
 from simulator.invocations import Invocations
 
 MANAGED = (MANAGED_TAG, "true")
@@ -102,9 +99,7 @@ class Ec2Pages:
 
 
 class ModelEc2(Ec2):
-    """The production wrapper on clients of the model. `looks` as that of `SequentialEcs`."""
-
-    describe_cache: Ec2DescribeCache | None = None
+    """The production wrapper on clients of the model."""
 
     def __init__(self, fleet: VirtualFleet, lives: Invocations) -> None:
         super().__init__(MANAGED, fleet.timeline.clock)
@@ -118,17 +113,3 @@ class ModelEc2(Ec2):
         """The address in the model. The question is free: it costs no call and no time."""
         self._lives.check_alive()
         return self._fleet.cluster.instances[instance_id].private_ip
-
-    def describe(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2Instance]:
-        if self.describe_cache is None:
-            return super().describe(instance_ids)
-        self._lives.call(times=ceil(len(instance_ids) / FILTER_VALUES_MAX))
-        with self._lives.free_of_charge():
-            return self.describe_cache.machines(instance_ids, super().describe)
-
-    def describe_status(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2InstanceStatus]:
-        if self.describe_cache is None:
-            return super().describe_status(instance_ids)
-        self._lives.call(times=ceil(len(instance_ids) / STATUS_IDS_MAX))
-        with self._lives.free_of_charge():
-            return self.describe_cache.statuses(instance_ids, STATUS_IDS_MAX, super().describe_status)

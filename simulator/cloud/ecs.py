@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from math import ceil
 from typing import Any, cast
 
 from botocore.exceptions import ClientError
-from gpu_recovery.aws.ecs import DESCRIBED_AT_ONCE, Ecs
+from gpu_recovery.aws.ecs import Ecs
+from gpu_recovery.aws.ecs_events import Overrides, overrides_of
 from gpu_recovery.aws.ecs_requests import rank_request
+from gpu_recovery.aws.fields import Fields
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.events import InstanceObserved
-from gpu_recovery.core.instance.record import EcsStatus
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.task import TaskFact
 from gpu_recovery.ports.values import Refusal
@@ -23,7 +23,6 @@ from sandbox.cluster.model import describe, instances, tasks
 from sandbox.cluster.model.cluster import AwsApiError, OperationResult
 from sandbox.cluster.task_definitions import MemoryDefinitions
 from simulator.cloud.fleet import VirtualFleet
-from simulator.fast.describe_cache import EcsDescribeCache
 from simulator.invocations import Invocations
 
 LISTED_INSTANCES = ("list_container_instances", "containerInstanceArns")
@@ -113,8 +112,7 @@ class EcsPages:
 class SequentialEcs(Ecs):
     """The production wrapper with its calls made one after another: threads have no place in virtual time.
 
-    looks: what is kept of former looks; None asks anew each time.
-    each:  how the calls that production makes by several threads follow each other.
+    each: how the calls that production makes by several threads follow each other.
     """
 
     def __init__(self, client: EcsModelClient, cluster: str, clock: Callable[[], datetime]) -> None:
@@ -123,7 +121,6 @@ class SequentialEcs(Ecs):
         self.for_each: Callable[[Callable[[Any], object], Iterable[Any]], object] = sequentially
 
     client: EcsModelClient
-    describe_cache: EcsDescribeCache | None = None
 
     def run_ranks(self, job: Job, plan: Plan, master_ip: str) -> tuple[str | Refusal, ...]:
         answers: dict[int, str | Refusal] = {}
@@ -137,28 +134,12 @@ class SequentialEcs(Ecs):
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
         self.for_each(lambda task_id: self.stop_task(task_id, reason), task_ids)
 
-    def describe_tasks(
-        self, task_ids: Sequence[str], unreadable: list[Exception] | None = None
-    ) -> tuple[TaskFact, ...]:
-        if self.describe_cache is None:
-            return super().describe_tasks(task_ids, unreadable)
-        lives: Invocations = self.client.invocations
-        lives.call(times=ceil(len(task_ids) / DESCRIBED_AT_ONCE))
-        with lives.free_of_charge():
-            return self.describe_cache.tasks(task_ids, self.clock(), super().describe_tasks)
+    def overrides(self, told: Fields) -> Overrides:
+        """Read what a task was given, from the detail of an event about it."""
+        return overrides_of(told)
 
-    def container_instances(self, unreadable: list[Exception] | None = None) -> Iterator[tuple[str, InstanceObserved]]:
-        if self.describe_cache is None:
-            yield from super().container_instances(unreadable)
-            return
-        arns = [arn for status in EcsStatus for arn in self._list(*LISTED_INSTANCES, status=status.value)]
-        found = [one for one in map(self.describe_cache.cluster.find_container_instance, arns) if one is not None]
-        lives: Invocations = self.client.invocations
-        lives.call(times=ceil(len(found) / DESCRIBED_AT_ONCE))
-        with lives.free_of_charge():
-            shown = self.describe_cache.instances(found, self.clock(), self._described)
-        yield from shown
+    def told(self, instance_id: str, shown: InstanceObserved) -> None:
+        """An event has said how a container instance is: nothing is kept of that here."""
 
-    def _described(self, arns: Sequence[str]) -> list[tuple[str, InstanceObserved]]:
-        parts = (arns[start : start + DESCRIBED_AT_ONCE] for start in range(0, len(arns), DESCRIBED_AT_ONCE))
-        return [shown for some in parts for shown in self._describe_instances(some)]
+    def told_of_task(self, fact: TaskFact) -> None:
+        """An event has said how a task is: nothing is kept of that here."""

@@ -221,7 +221,7 @@ class SmallWorld(World):
             case Incident.AGENT:
                 self._cut(machine)
             case Incident.SPOT:
-                self.happens(f"{machine.instance_id} is taken away")
+                self.transcript.happened(f"{machine.instance_id} is taken away")
                 self.fleet.interrupt(machine)
             case Incident.DEAF:
                 machine.reboot_behaviour = RebootBehaviour.IGNORED
@@ -233,7 +233,7 @@ class SmallWorld(World):
         """The GPU answers again, for no reason that anybody knows."""
         machine = self._struck()
         if machine is not None:
-            self.happens(f"the GPU of {machine.instance_id} is back by itself")
+            self.transcript.happened(f"the GPU of {machine.instance_id} is back by itself")
             machine.faults = {}
 
     def cut_off(self) -> None:
@@ -244,12 +244,12 @@ class SmallWorld(World):
             self._cut(machine)
 
     def _cut(self, machine: Machine) -> None:
-        self.happens(f"the agent of {machine.instance_id} is cut off")
+        self.transcript.happened(f"the agent of {machine.instance_id} is cut off")
         self.fleet.disconnect(machine)
 
     def come_back(self) -> None:
         """The agent of the struck machine is back."""
         machine = self._struck()
         if machine is not None:
-            self.happens(f"the agent of {machine.instance_id} is back")
+            self.transcript.happened(f"the agent of {machine.instance_id} is back")
             self.fleet.reconnect(machine)

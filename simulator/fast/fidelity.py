@@ -5,9 +5,6 @@ Nothing here changes what happens: a test compares whole transcripts with and wi
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -40,20 +37,3 @@ class Fidelity:
 THOROUGH = Fidelity()
 LARGE = Fidelity(remembers=False, checking=Checking.RECORDS, skips=True, everything_every=100_000)
 FASTEST = Fidelity(remembers=False, checking=Checking.NEVER, skips=True)
-COLLECT_AFTER = 200_000
-"""Containers made before the garbage collector looks for cycles: a large world makes very many and hardly any cycles,
-and looking at all that it keeps, each time, takes a quarter of the time."""
-
-
-@contextmanager
-def rare_collections() -> Iterator[None]:
-    """The garbage collector looks for cycles rarely; what was made before is taken out of its sight meanwhile."""
-    before = gc.get_threshold()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(COLLECT_AFTER, 50, 1_000)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()

@@ -24,27 +24,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from gpu_recovery.core.job.record import WAITING
 from gpu_recovery.reconciler.cycle import Cycle
 from gpu_recovery.reconciler.resync import RESYNCS
 
 from sandbox.cluster.model.cluster import TERMINATED_INSTANCES_MAX
+from simulator.lambda_runtime import SCHEDULER, LambdaRuntime
 from simulator.memory_store.store import MemoryStore
+from simulator.world_view import WorldView
 
-if TYPE_CHECKING:
-    from simulator.world import World
-
-SCHEDULER = "scheduler"
 LONGEST = timedelta(hours=1)
 State = tuple[Any, ...]
+
+
+class IdlingWorld(WorldView, Protocol):
+    """A world with its Lambda functions."""
+
+    functions: LambdaRuntime
 
 
 class IdleSkip:
     """Says of each tick of a function whether it may be passed over, and of each round what it may leave out."""
 
-    def __init__(self, world: World, store: MemoryStore) -> None:
+    def __init__(self, world: IdlingWorld, store: MemoryStore) -> None:
         self.world, self.store = world, store
         self.skipped = self.resyncs_skipped = 0
         """How many ticks were passed over, and how many further rounds were made without a comparison."""

@@ -20,7 +20,7 @@ class SpotInterruption(InstanceFault):
     kind = "spot"
 
     def _strike(self, world: World, machine: ModelInstance) -> bool:
-        world.happens(f"{machine.instance_id} gets two minutes' notice")
+        world.transcript.happened(f"{machine.instance_id} gets two minutes' notice")
         machine.lifecycle = "spot"
         world.fleet.interrupt(machine)
         return True
@@ -36,7 +36,7 @@ class StatusCheckFails(InstanceFault):
 
     def _strike(self, world: World, machine: ModelInstance) -> bool:
         check = StatusCheck(self.check)
-        world.happens(f"EC2's {check} check of {machine.instance_id} fails")
+        world.transcript.happened(f"EC2's {check} check of {machine.instance_id} fails")
         world.fleet.announce(health.impair, machine, check)
         world.timeline.after(self.for_s, machine.impaired.pop, check, None)
         return True
@@ -51,7 +51,7 @@ class MaintenancePlanned(InstanceFault):
     in_s: float = 3600
 
     def _strike(self, world: World, machine: ModelInstance) -> bool:
-        world.happens(f"EC2 plans {self.code} of {machine.instance_id} in {self.in_s:.0f} s")
+        world.transcript.happened(f"EC2 plans {self.code} of {machine.instance_id} in {self.in_s:.0f} s")
         world.fleet.plan(machine, self.code, self.in_s)
         return True
 
@@ -65,7 +65,7 @@ class EcsHealthReported(InstanceFault):
 
     def _strike(self, world: World, machine: ModelInstance) -> bool:
         reason = "XID_79" if self.status == "IMPAIRED" else None
-        world.happens(f"ECS reports the GPUs of {machine.instance_id} {self.status}")
+        world.transcript.happened(f"ECS reports the GPUs of {machine.instance_id} {self.status}")
         world.fleet.announce(health.report_health, machine, "ACCELERATED_COMPUTE", self.status, reason)
         return True
 

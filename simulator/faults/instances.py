@@ -40,7 +40,7 @@ class RankExits(InstanceFault):
         here = [task for task in world.fleet.running() if task.instance_id == machine.instance_id]
         ranks = [task for task in here if "CHECK_ID" not in environment(task)]
         for task in ranks:
-            world.happens(f"a rank on {machine.instance_id} exits with {self.code}")
+            world.transcript.happened(f"a rank on {machine.instance_id} exits with {self.code}")
             world.fleet.end(task, self.code)
         return bool(ranks)
 
@@ -55,7 +55,7 @@ class AgentFlaps(InstanceFault):
     def _strike(self, world: World, machine: ModelInstance) -> bool:
         if not machine.agent_connected:
             return False
-        world.happens(f"the agent of {machine.instance_id} is cut off for {self.for_s:.0f} s")
+        world.transcript.happened(f"the agent of {machine.instance_id} is cut off for {self.for_s:.0f} s")
         world.fleet.disconnect(machine)
         world.timeline.after(self.for_s, _reconnect, world, machine.instance_id)
         return True
@@ -78,7 +78,7 @@ class NodeAgentSilent(InstanceFault):
     def _strike(self, world: World, machine: ModelInstance) -> bool:
         if world.agents is None or machine.instance_id in world.agents.cut_off:
             return False
-        world.happens(f"nothing of the node agent of {machine.instance_id} arrives for {self.for_s:.0f} s")
+        world.transcript.happened(f"nothing of the node agent of {machine.instance_id} arrives for {self.for_s:.0f} s")
         world.agents.cut_off.add(machine.instance_id)
         world.timeline.after(self.for_s, world.agents.cut_off.discard, machine.instance_id)
         return True
@@ -91,7 +91,7 @@ class HostHangs(InstanceFault):
     kind = "host_hangs"
 
     def _strike(self, world: World, machine: ModelInstance) -> bool:
-        world.happens(f"{machine.instance_id} hangs")
+        world.transcript.happened(f"{machine.instance_id} hangs")
         if machine.agent_connected:
             world.fleet.disconnect(machine)
         world.fleet.hang(machine)
@@ -105,7 +105,7 @@ class HostDies(InstanceFault):
     kind = "host_dies"
 
     def _strike(self, world: World, machine: ModelInstance) -> bool:
-        world.happens(f"{machine.instance_id} dies")
+        world.transcript.happened(f"{machine.instance_id} dies")
         world.fleet.terminate(machine)
         return True
 
@@ -160,7 +160,7 @@ class RanksAreStuck(InstanceFault):
     kind = "stuck"
 
     def _strike(self, world: World, machine: ModelInstance) -> bool:
-        world.happens(f"processes on {machine.instance_id} hear no signal any more")
+        world.transcript.happened(f"processes on {machine.instance_id} hear no signal any more")
         world.fleet.stuck.add(machine.instance_id)
         return True
 

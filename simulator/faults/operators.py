@@ -26,7 +26,7 @@ class RebootedByHand(InstanceFault):
     kind = "reboot_by_hand"
 
     def _strike(self, world: World, machine: ModelInstance) -> bool:
-        world.happens(f"somebody reboots {machine.instance_id}")
+        world.transcript.happened(f"somebody reboots {machine.instance_id}")
         world.fleet.reboot(machine.instance_id)
         return True
 
@@ -53,7 +53,7 @@ class Released(OperatorInstanceAction):
     kind = "release"
 
     def _order(self, world: World, machine: ModelInstance) -> None:
-        world.happens(f"a person releases {machine.instance_id}")
+        world.transcript.happened(f"a person releases {machine.instance_id}")
         world.release(machine)
 
 
@@ -64,7 +64,7 @@ class QuarantinedByHand(OperatorInstanceAction):
     kind = "quarantine"
 
     def _order(self, world: World, machine: ModelInstance) -> None:
-        world.happens(f"a person quarantines {machine.instance_id}")
+        world.transcript.happened(f"a person quarantines {machine.instance_id}")
         order = QuarantineRequested(at=world.timeline.now, by="an operator", because="a fan is loud")
         world.ask(lambda: world.recovery.handle(machine.instance_id, order))
 
@@ -85,7 +85,7 @@ class JobCanceled(TimedFault):
         left = chosen.status is JobStatus.FAILED and self.force
         if chosen.status in TERMINAL and not left:
             return False
-        world.happens(f"a person cancels {chosen.job_id}{' by force' if self.force else ''}")
+        world.transcript.happened(f"a person cancels {chosen.job_id}{' by force' if self.force else ''}")
         world.cancel(chosen.job_id, force=self.force)
         return True
 
@@ -111,7 +111,7 @@ class StartedAgain(TimedFault):
         free = [one for one in placeable if len(world.cluster.free_gpus(one)) >= gpus]
         if len(free) < job.spec.nnodes:
             return False
-        world.happens(f"a person starts {job.job_id} again")
+        world.transcript.happened(f"a person starts {job.job_id} again")
         for rank, machine in enumerate(free[: job.spec.nnodes]):
             world.start_by_hand(job.job_id, rank, job.spec.nnodes, machine, gpus=gpus)
         return True
@@ -128,7 +128,7 @@ class ManagedTagRemoved(InstanceFault):
         value = machine.tags.pop(MANAGED_TAG, None)
         if value is None:
             return False
-        world.happens(f"the owners of {machine.instance_id} take its tag off it for {self.for_s:.0f} s")
+        world.transcript.happened(f"the owners of {machine.instance_id} take its tag off it for {self.for_s:.0f} s")
         world.timeline.after(self.for_s, machine.tags.__setitem__, MANAGED_TAG, value)
         return True
 
@@ -157,7 +157,7 @@ class JobSuspended(OperatorJobAction):
     kind = "suspend"
 
     def _say(self, world: World, job_id: str) -> None:
-        world.happens(f"a person suspends {job_id}")
+        world.transcript.happened(f"a person suspends {job_id}")
         world.suspend(job_id)
 
 
@@ -168,7 +168,7 @@ class JobResumed(OperatorJobAction):
     kind = "resume"
 
     def _say(self, world: World, job_id: str) -> None:
-        world.happens(f"a person resumes {job_id}")
+        world.transcript.happened(f"a person resumes {job_id}")
         world.resume(job_id)
 
 
@@ -180,7 +180,7 @@ class RepairsPaused(TimedFault):
     for_s: float = 900
 
     def strike(self, world: World) -> bool:
-        world.happens("a person pauses all repairs")
+        world.transcript.happened("a person pauses all repairs")
         world.ask(lambda: fleet_controls.pause(world.recovery, "an operator", "to look into something"))
         world.timeline.after(self.for_s, _unpause, world)
         return True

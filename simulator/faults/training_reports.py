@@ -78,7 +78,9 @@ class RankReports(InstanceFault):
         for task in _ranks_on(world, machine) if world.policy.diagnose else ():
             attempt = _attempt(world, task)
             if attempt is not None:
-                world.happens(f"a rank on {machine.instance_id} tells of a {self.of}, heard {self.late_s:.0f} s later")
+                world.transcript.happened(
+                    f"a rank on {machine.instance_id} tells of a {self.of}, heard {self.late_s:.0f} s later"
+                )
                 world.timeline.after(self.late_s, _keep, world, task, attempt, self._report(world, task))
                 told = True
         return told
@@ -123,7 +125,7 @@ class GangStalls(InstanceFault):
     def _strike(self, world: World, machine: ModelInstance) -> bool:
         ranks = _ranks_on(world, machine) if world.policy.diagnose else []
         for rank in ranks:
-            world.happens(f"{environment(rank)['JOB_ID']} does nothing more")
+            world.transcript.happened(f"{environment(rank)['JOB_ID']} does nothing more")
             for task in world.training.gang(rank):
                 world.training.stalled.add(task.task_id)
                 _say_progress(world, task, world.timeline.now.timestamp())

@@ -12,7 +12,7 @@ from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
 from sandbox.cluster.model.health import GROUP_TAG
 from simulator.cloud.fleet import FleetTimings
 from simulator.cloud.rate_limits import Costs, Limit
-from simulator.fast.fidelity import LARGE, rare_collections
+from simulator.fast.fidelity import LARGE
 from simulator.goodput.assumptions import Conditions
 from simulator.goodput.failure_trace import FailureTrace
 from simulator.goodput.operators import Operators
@@ -54,20 +54,6 @@ def costs(conditions: Conditions) -> Costs:
 
 class ProductObserver:
     """Sees when the product notices a failure, and what it does to machines."""
-
-    unwatched = (
-        "store.save_instance",
-        "store.settle_",
-        "store.add_",
-        "store.claim_",
-        "store.release_",
-        "Publish",
-        "PutEvents",
-        "SendMessage",
-        "RunTask",
-        "StopTask",
-    )
-    """How the names of effects begin that are of no interest here: all of which there are several for each rank."""
 
     def __init__(self) -> None:
         self.trainer: Trainer
@@ -141,8 +127,7 @@ class Production:
             machine.tags[GROUP_TAG] = GROUP
         world.actions.on_message = people.on_message
         world.submit(profile.instances, profile.gpus)
-        with rare_collections():
-            self._pass(world, trainer, course.ends_s - course.begins_s)
+        self._pass(world, trainer, course.ends_s - course.begins_s)
         last = trainer.unfinished()
         return PolicyRun(
             (*trainer.episodes, *(() if last is None else (last,))),

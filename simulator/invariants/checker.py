@@ -7,7 +7,6 @@ begins or ends, or by a write of what it must agree with. So the small question 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Origin
@@ -16,15 +15,13 @@ from sandbox.cluster.model.cluster import Task
 from simulator.fast.fidelity import Checking
 from simulator.invariants import quotas, records
 from simulator.memory_store.store import MemoryStore
-
-if TYPE_CHECKING:
-    from simulator.world import World
+from simulator.world_view import WorldView
 
 
 class FullChecker:
     """Asks of all there is, each time."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: WorldView) -> None:
         self.world = world
         self._seen: dict[str, Instance] = {}
 
@@ -42,7 +39,7 @@ class FullChecker:
 class IncrementalChecker:
     """Asks of what has changed since it was last asked; of processes only if `checking` is CHANGES."""
 
-    def __init__(self, world: World, store: MemoryStore, checking: Checking, everything_every: int) -> None:
+    def __init__(self, world: WorldView, store: MemoryStore, checking: Checking, everything_every: int) -> None:
         self.world, self.store = world, store
         self.of_processes, self.everything_every = checking is Checking.CHANGES, everything_every
         self.asked = 0

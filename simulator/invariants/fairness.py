@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 from gpu_recovery.core.job.record import WAITING, Job, JobStatus
 from gpu_recovery.core.policy import RecoveryPolicy, within
@@ -27,9 +26,7 @@ from gpu_recovery.recovery import Recovery
 from gpu_recovery.scheduler import schedule
 
 from simulator.invariants import quotas
-
-if TYPE_CHECKING:
-    from simulator.world import World
+from simulator.world_view import WorldView
 
 WAIT_MAX = timedelta(minutes=10)
 """Twice as long as a pass may be put off by one that found nothing to do."""
@@ -109,7 +106,7 @@ def _may_start(job: Job, now: datetime) -> bool:
 class FairnessCheck:
     """Remembers since when each job that stands first could have started."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: WorldView) -> None:
         self.world = world
         self._since: dict[str, datetime] = {}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
@@ -16,9 +15,7 @@ from gpu_recovery.core.state_machine import due_at
 from sandbox.cluster.model.cluster import ProcessState, Task
 from simulator.cloud.workloads import environment
 from simulator.invariants import quotas
-
-if TYPE_CHECKING:
-    from simulator.world import World
+from simulator.world_view import WorldView
 
 
 class InvariantBroken(AssertionError):
@@ -28,7 +25,7 @@ class InvariantBroken(AssertionError):
 _WAITS_FOR_NOTHING = (InstanceStatus.AVAILABLE, InstanceStatus.GONE)
 
 
-def broken(world: World, instances: Collection[Instance]) -> Iterator[str]:
+def broken(world: WorldView, instances: Collection[Instance]) -> Iterator[str]:
     """Every invariant that does not hold now, as a sentence that begins with its number. `instances`: all records."""
     jobs = world.jobs()
     adopted = {job.job_id for job in jobs if job.origin is Origin.ADOPTED}
@@ -40,7 +37,7 @@ def broken(world: World, instances: Collection[Instance]) -> Iterator[str]:
 
 
 def of_records(
-    world: World, jobs: Collection[Job], instances: Collection[Instance], adopted: Collection[str]
+    world: WorldView, jobs: Collection[Job], instances: Collection[Instance], adopted: Collection[str]
 ) -> Iterator[str]:
     """What each of these records must keep by itself. `adopted`: every job that people started."""
     yield from _owners(instances, adopted)
@@ -49,7 +46,7 @@ def of_records(
 
 
 def of_processes(
-    world: World, running: Collection[Task], launched: Collection[Task], adopted: Collection[str]
+    world: WorldView, running: Collection[Task], launched: Collection[Task], adopted: Collection[str]
 ) -> Iterator[str]:
     """What really runs: `running`, with everything else on the same instances; `launched`, with the whole attempts."""
     yield from _shared(running)
@@ -127,7 +124,7 @@ def _attempts(launched: Iterable[Task], adopted: Collection[str]) -> Iterator[st
             yield f"I4: rank {rank} of {started_by} was started {count} times"
 
 
-def _claimed(world: World, running: Iterable[Task]) -> Iterator[str]:
+def _claimed(world: WorldView, running: Iterable[Task]) -> Iterator[str]:
     """I1 from the other side: a rank that we launched and that runs has its claim, until its end is confirmed."""
     for task in running:
         job_id, _, attempt = (task.started_by or "").partition("--a")
@@ -140,7 +137,7 @@ def _claimed(world: World, running: Iterable[Task]) -> Iterator[str]:
             yield f"I1: {task.started_by} runs on {task.instance_id} without a claim on it"
 
 
-def of_the_budget(world: World, repairing: Collection[str], instances: int) -> Iterator[str]:
+def of_the_budget(world: WorldView, repairing: Collection[str], instances: int) -> Iterator[str]:
     """I5: never more than the health budget under repair, and the fleet's record knows exactly who is."""
     fleet = world.store.load_fleet()
     if repairing != fleet.repairing:
@@ -149,7 +146,7 @@ def of_the_budget(world: World, repairing: Collection[str], instances: int) -> I
         yield f"I5: {len(repairing)} instances are under repair at once"
 
 
-def returned_to_work(world: World, before: Instance, after: Instance) -> Iterator[str]:
+def returned_to_work(world: WorldView, before: Instance, after: Instance) -> Iterator[str]:
     """I6: an instance works again only after proof of its reboot and a passing check."""
     if before.status not in _REPAIRED or after.status is not InstanceStatus.AVAILABLE or before.withdrawn:
         return
@@ -167,7 +164,7 @@ def returned_to_work(world: World, before: Instance, after: Instance) -> Iterato
         yield f"I6: {after.instance_id} works again, but its last check did not pass"
 
 
-def rebooted(world: World, instance_id: str) -> Iterator[str]:
+def rebooted(world: WorldView, instance_id: str) -> Iterator[str]:
     """I12: a reboot never ends a rank that nobody wanted ended."""
     record = world.store.load_instance(instance_id)
     wanted = record is not None and record.reboot is not None and record.reboot.ends is not None
@@ -176,7 +173,7 @@ def rebooted(world: World, instance_id: str) -> Iterator[str]:
             yield f"I12: {instance_id} is rebooted under {task.started_by}"
 
 
-def cut_off(world: World, instance_id: str, ordered_at: datetime) -> Iterator[str]:
+def cut_off(world: WorldView, instance_id: str, ordered_at: datetime) -> Iterator[str]:
     """I12, when the machine really goes down: nothing was begun there since the order, as if it had been obeyed."""
     for task in world.fleet.running():
         begun_at = task.process_started_at
@@ -184,7 +181,7 @@ def cut_off(world: World, instance_id: str, ordered_at: datetime) -> Iterator[st
             yield f"I12: {task.started_by} was begun on {instance_id}, whose reboot was still to come"
 
 
-def unannounced_failures(world: World) -> Iterator[str]:
+def unannounced_failures(world: WorldView) -> Iterator[str]:
     """I7: every terminal failure is announced at least once, under its own incident id, and more than once only
     if somebody died in between. Asked when nothing more is to come."""
     for job in world.jobs():
@@ -197,7 +194,7 @@ def unannounced_failures(world: World) -> Iterator[str]:
             yield f"I7: {len(told)} messages say that {job.job_id} failed"
 
 
-def left_behind(world: World) -> Iterator[str]:
+def left_behind(world: WorldView) -> Iterator[str]:
     """What must be so once a job has ended and everything is quiet: nothing runs and nothing is kept for it."""
     for job in world.jobs():
         if job.status not in TERMINAL:

@@ -115,11 +115,11 @@ def _begin(world: World, job: JobOf, number: int) -> None:
         return
     free = [one for one in world.model_instances() if len(world.cluster.free_gpus(one)) >= job.gpus]
     if len(free) < job.nnodes:
-        world.happens(f"a person finds no place for run-{number}")
+        world.transcript.happened(f"a person finds no place for run-{number}")
         return
     world.log_output.habits[f"run-{number}"] = job.writes
     for rank, machine in enumerate(free[: job.nnodes]):
-        world.happens(f"a person starts rank {rank} of run-{number} on {machine.instance_id}")
+        world.transcript.happened(f"a person starts rank {rank} of run-{number} on {machine.instance_id}")
         world.start_by_hand(f"run-{number}", rank, job.nnodes, machine, gpus=job.gpus)
 
 
@@ -136,10 +136,10 @@ def _look_after(world: World) -> None:
         # What no agent of a machine ever told, only people notice: the README says so.
         hosts = [world.cluster.instances[one] for one in job.instances if one]
         if job.status is JobStatus.RUNNING and any(_is_gone_quiet(world, host) for host in hosts):
-            world.happens(f"a person cancels {job.job_id}, which does not move")
+            world.transcript.happened(f"a person cancels {job.job_id}, which does not move")
             world.cancel(job.job_id)
         if job.held and job.status not in TERMINAL:
-            world.happens(f"a person remembers {job.job_id}, which is held, and resumes it")
+            world.transcript.happened(f"a person remembers {job.job_id}, which is held, and resumes it")
             world.resume(job.job_id)
     if world.store.load_fleet().deaf is not None:
         # So many are silent that the product decides nothing: whoever read its message looks at the machines.
@@ -158,10 +158,10 @@ def _end_by_hand(world: World, instance_id: str) -> None:
     """A person ends what runs on a machine: by a reboot or, where none takes place, by terminating it."""
     machine = world.cluster.instances[instance_id]
     if machine.reboot_behaviour is RebootBehaviour.IGNORED:
-        world.happens(f"a person terminates {instance_id}, which hangs")
+        world.transcript.happened(f"a person terminates {instance_id}, which hangs")
         world.fleet.terminate(machine)
     else:
-        world.happens(f"a person reboots {instance_id}, which hangs")
+        world.transcript.happened(f"a person reboots {instance_id}, which hangs")
         world.fleet.reboot(instance_id)
 
 

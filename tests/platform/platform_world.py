@@ -36,7 +36,8 @@ from gpu_recovery.recovery import Recovery
 from sandbox.cluster.model import cluster
 from simulator.invocations import Effect
 from simulator.lambda_runtime import RETRIES_S
-from simulator.world import TRAINING_FAMILY, World
+from simulator.world import World
+from simulator.world_builder import TRAINING_FAMILY
 from tests.aws.deployed_tables import create_tables
 from tests.aws.environment import ACCOUNT, FUNCTION, REGION
 from tests.platform.cloud import Cloud, Fault, Request
@@ -142,7 +143,7 @@ class PlatformWorld(World):
         if request.operation == "RebootInstances":
             asked = {"instance": asked["InstanceId.1"]}
         step = Effect(len(self.invocations.done), "", request.operation, asked)
-        self.about_to(step)
+        self.guard.before_effect(step)
         self.invocations.done.append(step)
         if request.service in ("ecs", "ec2"):
             self.transcript.ordered(step)

@@ -90,7 +90,7 @@ def two_of_eight_faulty(**given: Any) -> Told:
 def spot_interruption(**given: Any) -> Told:
     """An instance is taken away; another is there."""
     world, job_id = running(instances=3, **given)
-    world.happens("gpu-0 gets two minutes' notice")
+    world.transcript.happened("gpu-0 gets two minutes' notice")
     world.fleet.interrupt(world.model_instance(0))
     return ended(world, job_id)
 
@@ -185,7 +185,9 @@ def started_by_hand(adoption: Adoption, **given: Any) -> World:
     world = World(**{"adoption": adoption, "train_s": TRAIN_S, **given})
     world.let_pass(5)
     for rank in range(2):
-        world.happens(f"a person starts rank {rank} of {HAND_JOB} on {world.model_instance(rank).instance_id}")
+        world.transcript.happened(
+            f"a person starts rank {rank} of {HAND_JOB} on {world.model_instance(rank).instance_id}"
+        )
         world.start_by_hand(HAND_JOB, rank, 2, world.model_instance(rank), EPOCHS="3")
     world.until(lambda: len(world.fleet.running()) == 2, "the person's ranks did not start")
     world.let_pass(10)
@@ -211,7 +213,7 @@ def adopted_observe(**given: Any) -> Told:
 def adoption_refused(**given: Any) -> Told:
     """A person starts a task under the id of a job of ours."""
     world, job_id = running(instances=3, **{"adoption": Adoption.RECOVER, **given})
-    world.happens(f"a person starts rank 0 of {job_id} on {world.model_instance(2).instance_id}")
+    world.transcript.happened(f"a person starts rank 0 of {job_id} on {world.model_instance(2).instance_id}")
     stranger = world.start_by_hand(job_id, 0, 2, world.model_instance(2))
     world.let_pass(60)
     world.stop_by_hand(stranger, "my mistake")

@@ -29,7 +29,8 @@ from simulator.cloud import fleet
 from simulator.cloud.fleet import FleetTimings
 from simulator.cloud.workloads import ScriptedCheck
 from simulator.invocations import Effect, KillAt
-from simulator.world import CLUSTER, TRAINING_FAMILY, World
+from simulator.world import World
+from simulator.world_builder import CLUSTER, TRAINING_FAMILY
 from tests.simulator import incidents
 from tests.simulator.incidents import ADAPTIVE, INCONCLUSIVE
 

@@ -258,7 +258,7 @@ def test_a_dead_agents_zombie_tasks_go_with_its_registration() -> None:
     dead = world.model_instance(0)
     world.fleet.disconnect(dead)
     world.let_pass(30)
-    world.happens("gpu-0 is terminated while its agent is dead")
+    world.transcript.happened("gpu-0 is terminated while its agent is dead")
     world.fleet.terminate(dead)
     world, job_id = incidents.ended(world, job_id)
     assert world.job(job_id).status is JobStatus.SUCCEEDED

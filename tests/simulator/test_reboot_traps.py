@@ -126,7 +126,7 @@ def test_a_machine_that_is_terminated_while_its_reboot_is_awaited_is_gone() -> N
 def test_a_reboot_of_somebody_else_is_no_fault_of_the_gpus() -> None:
     """A person reboots a machine under a rank: its end comes with 137 once the agent is back, and the check passes."""
     world, job_id = incidents.running()
-    world.happens("a person reboots gpu-0")
+    world.transcript.happened("a person reboots gpu-0")
     world.fleet.reboot(world.model_instance(0).instance_id)
     world, job_id = incidents.ended(world, job_id)
     assert world.job(job_id).status is JobStatus.SUCCEEDED and world.job(job_id).attempt == 2

@@ -62,7 +62,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_look_shows_what_production_reads(name: str, compared: list[str]) -> None:
     """Of every task, every registration and every machine, through whole incidents; one that is over before the first
     look has none."""
-    INCIDENTS[name](fidelity=QUICK)
+    INCIDENTS[name](economy=QUICK)
     assert compared
 
 

@@ -1,0 +1,54 @@
+"""`WorldView`: the parts of a simulated world that its checkers, agents and Lambda runtime use.
+
+Modules that `simulator.world` imports name this protocol instead of the class `World`, so that the imports form no
+circle.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Protocol
+
+from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.ports.store import Store
+from gpu_recovery.recovery import Recovery
+
+from sandbox.cluster.model.cluster import ClusterModel
+from simulator.actions import SimulatedActions
+from simulator.cloud.fleet import VirtualFleet
+from simulator.cloud.workloads import Checks
+from simulator.invariants.quotas import JOBS_MAX
+from simulator.invocations import Invocations
+from simulator.transcript import Transcript
+from simulator.virtual_clock import VirtualClock
+
+
+class WorldView(Protocol):
+    """A simulated world, as the modules below `simulator.world` see it.
+
+    asleep:   functions that the clock does not wake, and until when.
+    failures: the invocations that raised: the name of the function, and what it raised.
+    """
+
+    policy: RecoveryPolicy
+    timeline: VirtualClock
+    cluster: ClusterModel
+    fleet: VirtualFleet
+    store: Store
+    recovery: Recovery
+    actions: SimulatedActions
+    checks: Checks
+    invocations: Invocations
+    transcript: Transcript
+    asleep: dict[str, datetime]
+    failures: list[tuple[str, Exception]]
+
+    def jobs(self) -> tuple[Job, ...]:
+        """Read the record of every job."""
+        return self.store.list_jobs(None, JOBS_MAX, None).jobs
+
+    def instances(self) -> tuple[Instance, ...]:
+        """Read the record of every instance."""
+        return self.store.instances_in(list(InstanceStatus))
