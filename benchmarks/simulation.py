@@ -35,9 +35,9 @@ def _seeds(seeds: int) -> dict[str, float]:
     return {"seeds_per_s": round(found.seeds / taken_s, 1), "events_per_s": round(found.events / taken_s)}
 
 
-def _recovery_ms(economy: Fidelity, gang: int, recoveries: int) -> float:
+def _recovery_ms(fidelity: Fidelity, gang: int, recoveries: int) -> float:
     """A rank of the gang crashes on GPUs that work: every rank is stopped, every instance checked, all relaunched."""
-    world = World(instances=gang, economy=economy)
+    world = World(instances=gang, fidelity=fidelity)
     job_id = world.submit(gang, attempts_max=recoveries + 2)
     world.until_status(job_id, JobStatus.RUNNING)
     began = time.process_time()

@@ -34,7 +34,7 @@ from gpu_recovery.scheduler.schedule import schedule
 from sandbox.cluster.model import cluster, tasks
 from sandbox.cluster.model.cluster import CuredBy, Task
 from simulator.cloud.agents import Agents
-from simulator.cloud.fleet import FleetTimings
+from simulator.cloud.fleet import FleetTimings, Program
 from simulator.cloud.rate_limits import Costs
 from simulator.cloud.workloads import environment
 from simulator.fast.fidelity import THOROUGH, Checking, Fidelity
@@ -69,7 +69,7 @@ class World(WorldView):
         retries: bool = True,
         store: Store | None = None,
         seed: str = "world",
-        economy: Fidelity = THOROUGH,
+        fidelity: Fidelity = THOROUGH,
         costs: Costs | None = None,
         agents: bool = False,
         diagnose: bool = False,
@@ -85,11 +85,11 @@ class World(WorldView):
         self.training, self.checks, self.log_output = aws.training, aws.checks, aws.writing
         self.functions = LambdaRuntime(self, retries=retries)
         self.failures, self.asleep = self.functions.failures, self.functions.asleep
-        self.guard = Guard(self, economy)
-        self.fleet.goes_down = self.guard.goes_down
+        self.guard = Guard(self, fidelity)
+        self.fleet.program, self.fleet.goes_down = self._program, self.guard.goes_down
         self.actions = build_actions(aws, self._poked)
-        self.idle_skip = leave_out(self, economy)
-        judges = economy.checking is not Checking.NEVER
+        self.idle_skip = leave_out(self, fidelity)
+        judges = fidelity.checking is not Checking.NEVER
         self.recovery = build_recovery(
             aws, self.actions, self.store, policy, adoption, judges_writes=judges, costs=costs
         )
@@ -107,6 +107,9 @@ class World(WorldView):
             machine.tags["Name"] = f"gpu-{number}"  # in the order in which the scheduler takes them
         for event in self._registrations:
             self.deliver(event)
+
+    def _program(self, task: Task) -> Program:
+        return self.checks if "CHECK_ID" in environment(task) else self.training
 
     # -- what reaches the product --------------------------------------------------------------------------------------
 

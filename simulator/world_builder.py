@@ -11,14 +11,14 @@ from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.ports.store import Store
 from gpu_recovery.recovery import Recovery
 
-from sandbox.cluster.model.cluster import ClusterModel, Task
+from sandbox.cluster.model.cluster import ClusterModel
 from sandbox.cluster.task_definitions import MemoryDefinitions
 from simulator.actions import SimulatedActions
 from simulator.cloud.ecs import EcsModelClient, SequentialEcs
-from simulator.cloud.fleet import FleetTimings, Program, VirtualFleet
+from simulator.cloud.fleet import FleetTimings, VirtualFleet
 from simulator.cloud.log_output import LogOutput
 from simulator.cloud.rate_limits import Costs, Meter
-from simulator.cloud.workloads import Checks, Training, environment
+from simulator.cloud.workloads import Checks, Training
 from simulator.invariants.writes import WriteCheckedStore
 from simulator.invocations import EffectStore, Invocations
 from simulator.lambda_runtime import CHECK_FAMILY
@@ -63,12 +63,8 @@ def build_aws(
     cluster.zones = "a"  # machines for training are bought side by side
     fleet = VirtualFleet(cluster, timeline, timings or FleetTimings(), emitted)
     training, checks = Training(fleet, train_s), Checks(fleet)
-
-    def program(task: Task) -> Program:
-        return checks if "CHECK_ID" in environment(task) else training
-
     writing = LogOutput(training)
-    fleet.program, fleet.about_to_end = program, writing.ends
+    fleet.about_to_end = writing.ends
     definitions, journal = MemoryDefinitions(ACCOUNT, REGION), Transcript(timeline, cluster)
     return ModelledAws(timeline, cluster, definitions, journal, Invocations(), fleet, training, checks, writing)
 

@@ -9,7 +9,7 @@ longer. Left out is what no decision reads:
 - `version` and `revision`: both are compared only with a copy of the same record that one invocation has read, and no
   invocation is under way between two states; command ids and incident ids are made of them and compared in one record;
 - when something was seen or placed (`at` of a failure and the like), which is shown to people;
-- since when the gang runs and its incident lasts: no attempt lasts as long as `stable_run_s`, and of the rest only whether;
+- since when the gang runs and its incident lasts: no attempt lasts `stable_run_s`, and of the rest only whether;
 - how long the job has run, and jobs of its kind do: that is worked out from the times just named, and only the order of
   the line and those who may go before others read it, where there is one job;
 - what is remembered of an instance: it is read by the order of placement and by `lemon_replace`, both off here;

@@ -12,24 +12,24 @@ ATTEMPTS_KEPT = 3
 """Attempts kept of each job by a world that remembers little: late events are about the last ones only."""
 
 
-def leave_out(world: IdlingWorld, economy: Fidelity) -> IdleSkip | None:
-    """Apply `economy` to a world in which nothing has happened yet.
+def leave_out(world: IdlingWorld, fidelity: Fidelity) -> IdleSkip | None:
+    """Apply `fidelity` to a world in which nothing has happened yet.
 
     Args:
         world: A world with its functions, actions and store, but without instances.
-        economy: What the world leaves out.
+        fidelity: What the world leaves out.
 
     Returns:
         The filter of the ticks that wake functions; None if no tick is to be passed over.
     """
     in_memory = world.store if isinstance(world.store, MemoryStore) else None
     for one in (world.invocations, world.transcript, world.actions, world.checks):
-        one.remembers = economy.remembers
-    if not economy.remembers:
+        one.remembers = fidelity.remembers
+    if not fidelity.remembers:
         world.cluster.mute = world.functions.is_unselected
         if in_memory is not None:
             in_memory.attempts_kept = ATTEMPTS_KEPT
-    if not economy.skips:
+    if not fidelity.skips:
         return None
     record_of = in_memory.load_instance if in_memory is not None else lambda name: None
     actions = world.actions

@@ -116,7 +116,7 @@ class Production:
             timings=timings(conditions, self.level),
             costs=costs(conditions),
             nemesis=witness,
-            economy=LARGE,
+            fidelity=LARGE,
             diagnose=self.policy().diagnose,
             seed=f"goodput/{profile.name}/{course.seed}",
         )

@@ -16,10 +16,10 @@ TAKES_DOWN = ("RebootInstances", "StopInstances", "TerminateInstanceInAutoScalin
 
 
 class Guard:
-    """Checks the invariants of `world` as often as `economy` says."""
+    """Checks the invariants of `world` as often as `fidelity` says."""
 
-    def __init__(self, world: WorldView, economy: Fidelity) -> None:
-        self.world, self.economy = world, economy
+    def __init__(self, world: WorldView, fidelity: Fidelity) -> None:
+        self.world, self.fidelity = world, fidelity
         self._checker: FullChecker | IncrementalChecker | None = None
         self._checked = (-1, -1, -1)
         """What was counted of the world when the invariants were checked last."""
@@ -28,7 +28,7 @@ class Guard:
         """Check what holds after each step of the clock, unless nothing was written and no machine moved."""
         if self.world.transcript.broken:
             self._raise(self.world.transcript.broken)
-        if self.economy.checking is Checking.NEVER:
+        if self.fidelity.checking is Checking.NEVER:
             return
         state = (self.world.invocations.taken, len(self.world.invocations.done), self.world.fleet.changes)
         if state == self._checked:
@@ -39,14 +39,14 @@ class Guard:
         self._raise(list(self._checker.broken()))
 
     def _begin(self) -> FullChecker | IncrementalChecker:
-        checking, store = self.economy.checking, self.world.store
+        checking, store = self.fidelity.checking, self.world.store
         if checking is Checking.EVERYTHING or not isinstance(store, MemoryStore):
             return FullChecker(self.world)
-        return IncrementalChecker(self.world, store, checking, self.economy.everything_every)
+        return IncrementalChecker(self.world, store, checking, self.fidelity.everything_every)
 
     def before_pass(self) -> None:
         """Check that the pass of the scheduler that begins now lets no job overtake another."""
-        if self.economy.checking is not Checking.NEVER:
+        if self.fidelity.checking is not Checking.NEVER:
             self._raise(list(fairness.overtaken(self.world.recovery, self.world.store)))
 
     def before_effect(self, step: Effect) -> None:

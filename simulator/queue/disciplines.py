@@ -1,7 +1,7 @@
 """Four ways to serve one line: strict FIFO, best effort, textbook EASY, and ours with the production code's phases.
 
 The first three count GPUs. Ours runs the production phases on as many hosts of one GPU: places are found by the
-production `OpenHosts`, and the head is promised hosts by the production `promise`; only that they are driven event by event,
+production `OpenHosts`, and the head is promised hosts by the production `promise`; only that they are driven by event,
 on what an event has changed, instead of by a whole `place()` over everybody in line, which says the same to each.
 """
 

@@ -25,7 +25,6 @@ from sandbox.cluster.model import health, instances
 from sandbox.cluster.model import tasks as model_tasks
 from sandbox.cluster.model.cluster import CuredBy, GpuFault, StatusCheck
 from sandbox.cluster.model.events import alarm_changed, health_changed, spot_warned
-from simulator.cloud import fleet
 from simulator.cloud.fleet import FleetTimings
 from simulator.cloud.workloads import ScriptedCheck
 from simulator.invocations import Effect, KillAt
@@ -340,7 +339,7 @@ def test_a_group_whose_new_machines_are_bad_too_is_not_replaced_all_night(monkey
         instances.break_gpu(machine, machine.gpus[0], GpuFault("ecc", CuredBy.REPLACE))
         return outcome
 
-    monkeypatch.setattr(fleet.watchers, "launch_in_place_of", bad)
+    monkeypatch.setattr(health, "launch_in_place_of", bad)
     world, first = idle(4)
     first.tags[health.GROUP_TAG] = "gpus"
     instances.break_gpu(first, first.gpus[0], GpuFault("ecc", CuredBy.REPLACE))

@@ -71,7 +71,7 @@ def world_with(taker: Taker, instances: int, agents: bool = False) -> World:
 
 def test_a_gang_that_takes_longer_than_a_function_lives_one_by_one_is_launched_and_ended() -> None:
     """Sixty claims of two seconds each are two minutes; side by side they are fifteen seconds, and so is their end."""
-    world = World(instances=60, economy=LARGE, costs=Costs(call_s=0.1, store_s=2.0))
+    world = World(instances=60, fidelity=LARGE, costs=Costs(call_s=0.1, store_s=2.0))
     world.asleep["reconciler"] = world.timeline.start + timedelta(hours=1)  # it tells its news one by one
     job_id = world.submit(60)
     world.until_status(job_id, JobStatus.RUNNING)
@@ -85,7 +85,7 @@ def test_a_gang_that_takes_longer_than_a_function_lives_one_by_one_is_launched_a
 
 def test_two_thousand_instances_are_claimed_and_started_within_one_invocation() -> None:
     """At 50 ms a call the claims alone would take 102 s of the launcher's 110, one by one."""
-    world = World(instances=2_048, economy=LARGE, costs=Costs(call_s=0.05))
+    world = World(instances=2_048, fidelity=LARGE, costs=Costs(call_s=0.05))
     job_id = world.submit(2_048)
     world.until_status(job_id, JobStatus.RUNNING)
     assert world.job(job_id).attempt == 1

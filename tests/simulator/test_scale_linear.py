@@ -32,7 +32,7 @@ def calls_of(work: Callable[[], object]) -> int:
 
 def recovery(ranks: int) -> tuple[int, World]:
     """Calls of one whole-gang recovery, for each rank: stop, check, reboot, relaunch."""
-    world = World(instances=ranks + 1, economy=LARGE)
+    world = World(instances=ranks + 1, fidelity=LARGE)
     job_id = world.submit(ranks)
     world.until_status(job_id, JobStatus.RUNNING)
     world.break_gpu(world.model_instance(0))

@@ -55,7 +55,7 @@ def test_a_release_that_is_put_off_wakes_the_scheduler_when_it_is_done() -> None
 
 def test_what_a_job_gave_back_is_read_by_name_while_the_index_shows_it_taken() -> None:
     """A burst of releases is when an index lags, and nothing else would have anybody look for minutes."""
-    world, first, second = one_behind_another(economy=Fidelity(checking=Checking.NEVER))
+    world, first, second = one_behind_another(fidelity=Fidelity(checking=Checking.NEVER))
     taken = world.instances()
     assert all(one.claims for one in taken)
     world.store.instances_in = lambda *given: taken  # type: ignore[method-assign, assignment]

@@ -166,7 +166,7 @@ def test_every_function_has_the_time_that_is_deployed() -> None:
 
 def test_a_large_gang_starts_as_ecs_lets_its_ranks_through() -> None:
     """Of 260 ranks a hundred start at once, and the last 4 seconds after them."""
-    plain, limited = (World(instances=260, economy=LARGE, costs=costs) for costs in (None, Costs()))
+    plain, limited = (World(instances=260, fidelity=LARGE, costs=costs) for costs in (None, Costs()))
     for world in (plain, limited):
         job_id = world.submit(260)
         world.until(lambda world=world: len(world.fleet.running()) >= 100, "no burst")
@@ -186,7 +186,7 @@ def test_what_is_stopped_and_checked_waits_for_ecs_as_well() -> None:
     """One recovery of 260 ranks takes 4 seconds longer for each of stop, check and relaunch."""
     taken = []
     for costs in (None, Costs()):
-        world = World(instances=262, economy=LARGE, costs=costs)
+        world = World(instances=262, fidelity=LARGE, costs=costs)
         job_id = world.submit(260)
         world.until(lambda world=world: len(world.fleet.running()) == 260, "no start")
         world.let_pass(60)
@@ -245,22 +245,22 @@ def test_the_scheduler_is_not_woken_while_it_works() -> None:
     assert begun == [2.0, 5.2, 7.6]  # three calls each; instances, who ask for the first, have the last one read
 
 
-@pytest.mark.parametrize("economy", [THOROUGH, QUICK])
-def test_a_run_with_costs_is_the_same_with_and_without_passing_over(economy: Fidelity) -> None:
+@pytest.mark.parametrize("fidelity", [THOROUGH, QUICK])
+def test_a_run_with_costs_is_the_same_with_and_without_passing_over(fidelity: Fidelity) -> None:
     """What is kept of former looks is paid for like a look."""
     costs = Costs(call_s=0.1, store_s=0.01)
     thorough, _ = gpu_fault(costs=costs)
-    quick, _ = gpu_fault(costs=costs, economy=economy)
+    quick, _ = gpu_fault(costs=costs, fidelity=fidelity)
     assert quick.transcript.text() == thorough.transcript.text()
     assert thorough.meter is not None and quick.meter is not None
     for name in ("scheduler", "ecs_task_handler", "dcgm_task_monitor"):
         assert quick.meter.longest[name] == pytest.approx(thorough.meter.longest[name])
 
 
-@pytest.mark.parametrize("economy", [THOROUGH, QUICK])
-def test_a_look_costs_the_same_whether_its_answer_is_known_or_not(economy: Fidelity) -> None:
+@pytest.mark.parametrize("fidelity", [THOROUGH, QUICK])
+def test_a_look_costs_the_same_whether_its_answer_is_known_or_not(fidelity: Fidelity) -> None:
     """One list of tasks and two of instances, a description of each, one question for machines and one for statuses."""
-    world = World(instances=3, costs=Costs(call_s=1), economy=economy)
+    world = World(instances=3, costs=Costs(call_s=1), fidelity=fidelity)
     world.until_status(world.submit(3), JobStatus.RUNNING)
     world.let_pass(300)
     ids = [machine.instance_id for machine in world.model_instances()]

@@ -62,7 +62,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_a_look_shows_what_production_reads(name: str, compared: list[str]) -> None:
     """Of every task, every registration and every machine, through whole incidents; one that is over before the first
     look has none."""
-    INCIDENTS[name](economy=QUICK)
+    INCIDENTS[name](fidelity=QUICK)
     assert compared
 
 
@@ -70,7 +70,7 @@ def test_a_look_shows_what_production_reads(name: str, compared: list[str]) -> N
 @pytest.mark.parametrize("heard", [True, False], ids=["told", "untold"])
 def test_a_task_that_is_looked_at_all_its_life_is_shown_as_it_is(reason: str, heard: bool, compared: list[str]) -> None:
     """As it starts, runs, is to be stopped, and has ended; at times that no event tells to the microsecond."""
-    world = World(instances=3, economy=QUICK)
+    world = World(instances=3, fidelity=QUICK)
     world.let_pass(0.123456)
     if not heard:
         world.delivery = nothing
@@ -94,7 +94,7 @@ def test_a_task_that_is_looked_at_all_its_life_is_shown_as_it_is(reason: str, he
 def test_machines_are_looked_at_again_when_one_of_them_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is kept back, it is off, it is forgotten; a task that moves is none of their doing."""
     monkeypatch.setattr(describe_cache, "MANY", 2)
-    world = World(instances=3, economy=QUICK)
+    world = World(instances=3, fidelity=QUICK)
     names = [one.instance_id for one in world.model_instances()]
     reads: list[int] = []
     read = Ec2.describe
@@ -127,7 +127,7 @@ def test_a_registration_is_shown_as_seen_now_as_long_as_the_tables_do_not_know_i
     heard: bool, compared: list[str]
 ) -> None:
     """A task takes its GPUs, its agent is cut off; no event says so, or one does."""
-    world = World(instances=3, economy=QUICK)
+    world = World(instances=3, fidelity=QUICK)
     look = world.actions.container_instances
     before = dict(look())
     if not heard:
@@ -146,7 +146,7 @@ def test_a_registration_is_shown_as_seen_now_as_long_as_the_tables_do_not_know_i
 
 def test_another_registration_of_a_machine_is_read_anew(compared: list[str]) -> None:
     """Of what was known nothing need be so: it may have other GPUs."""
-    world = World(instances=2, economy=QUICK)
+    world = World(instances=2, fidelity=QUICK)
     look = world.actions.container_instances
     machine = world.model_instance(0)
     before = dict(look())[machine.instance_id]

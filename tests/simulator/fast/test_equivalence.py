@@ -36,7 +36,7 @@ def steps_of(world: World) -> list[tuple[str, str, str]]:
 def test_passing_over_looks_leaves_every_step_and_every_line_as_it_was(name: str) -> None:
     """The transcript and every effect, to the letter, are those of the run that looks at everything each minute."""
     thorough, _ = INCIDENTS[name]()
-    quick, _ = INCIDENTS[name](economy=QUICK)
+    quick, _ = INCIDENTS[name](fidelity=QUICK)
     assert quick.transcript.text() == thorough.transcript.text()
     assert steps_of(quick) == steps_of(thorough)
 
@@ -45,7 +45,7 @@ def test_passing_over_looks_leaves_every_step_and_every_line_as_it_was(name: str
 def test_a_world_that_remembers_nothing_comes_to_the_same_end(name: str) -> None:
     """Without transcript, steps and the events that nobody selects: the same decisions, mails, machines and hours."""
     thorough, job_id = INCIDENTS[name]()
-    large, _ = INCIDENTS[name](economy=LARGE)
+    large, _ = INCIDENTS[name](fidelity=LARGE)
     assert ending(large, job_id) == ending(thorough, job_id)
     assert large.transcript.rows == thorough.transcript.rows
     assert large.actions.notified == thorough.actions.notified
@@ -62,9 +62,9 @@ def test_a_world_that_remembers_nothing_comes_to_the_same_end(name: str) -> None
 def test_a_seed_of_faults_runs_the_same(seed: int) -> None:
     """Lost, doubled and late events, deaths between steps and overlapping work strike at the same places."""
 
-    def run(economy: Fidelity) -> World:
+    def run(fidelity: Fidelity) -> World:
         trouble = troubled(seed)
-        world = World(instances=5, train_s=TRAIN_S, nemesis=trouble, delivery=Unruly(seed), economy=economy)
+        world = World(instances=5, train_s=TRAIN_S, nemesis=trouble, delivery=Unruly(seed), fidelity=fidelity)
         job_id = world.submit()
         trouble.begin(world)
         world.let_pass(120)
@@ -109,8 +109,8 @@ def test_what_no_event_tells_is_found_at_the_same_minute(
 ) -> None:
     """Every event is lost after a quiet hour: the reconciler's looks find it no later than without passing over any."""
 
-    def run(economy: Fidelity) -> World:
-        world = World(instances=3, economy=economy)
+    def run(fidelity: Fidelity) -> World:
+        world = World(instances=3, fidelity=fidelity)
         if not is_idle:
             world.until_status(world.submit(), JobStatus.RUNNING)
         world.let_pass(3_600)
@@ -128,11 +128,11 @@ def test_what_no_event_tells_is_found_at_the_same_minute(
 def test_a_late_word_is_compared_with_the_machine_at_once() -> None:
     """An alarm comes hours after it was raised, to a gang that runs: the next round finds the machine well."""
 
-    def run(economy: Fidelity) -> World:
+    def run(fidelity: Fidelity) -> World:
         def hours_late(envelope: Envelope) -> tuple[float, ...]:
             return (7_000.0 if "CloudWatch" in envelope["detail-type"] else 1.0,)
 
-        world = World(instances=3, economy=economy, delivery=hours_late)
+        world = World(instances=3, fidelity=fidelity, delivery=hours_late)
         world.until_status(world.submit(), JobStatus.RUNNING)
         machine = world.model_instance(2)
         impaired(world, machine)
@@ -149,8 +149,8 @@ def test_a_late_word_is_compared_with_the_machine_at_once() -> None:
 def test_a_record_that_falls_behind_is_compared_in_the_next_round() -> None:
     """Nothing moves in the cluster, but a record of it is written: the comparison is made again."""
 
-    def run(economy: Fidelity) -> World:
-        world = World(instances=3, economy=economy)
+    def run(fidelity: Fidelity) -> World:
+        world = World(instances=3, fidelity=fidelity)
         world.until_status(world.submit(), JobStatus.RUNNING)
         world.let_pass(1_815)
         store, name = world.recovery.store, world.model_instance(2).instance_id
@@ -167,8 +167,8 @@ def test_a_record_that_falls_behind_is_compared_in_the_next_round() -> None:
 def test_a_cool_down_ends_when_it_ends() -> None:
     """A job that waits for nothing but its cool-down is placed by the first tick after it."""
 
-    def run(economy: Fidelity) -> World:
-        world = World(instances=3, economy=economy)
+    def run(fidelity: Fidelity) -> World:
+        world = World(instances=3, fidelity=fidelity)
         job_id = world.submit()
         for attempt in (1, 2):
             world.until(lambda n=attempt: world.job(job_id).attempt == n and len(world.ranks(job_id)) == 2, "no start")

@@ -19,7 +19,7 @@ DAY_S = 86_400.0
 
 def test_an_idle_cluster_is_looked_at_once_an_hour() -> None:
     """Of the ticks of a day on which nothing happens almost all are passed over."""
-    world = World(instances=3, economy=QUICK)
+    world = World(instances=3, fidelity=QUICK)
     world.let_pass(3_600)
     assert world.idle_skip is not None
     before = world.idle_skip.skipped
@@ -29,7 +29,7 @@ def test_an_idle_cluster_is_looked_at_once_an_hour() -> None:
 
 def test_a_job_that_runs_is_looked_at_without_comparing_the_cluster() -> None:
     """Its look is due every other minute; the whole cluster is compared with the tables once an hour."""
-    world = World(instances=3, economy=QUICK)
+    world = World(instances=3, fidelity=QUICK)
     world.until_status(world.submit(), JobStatus.RUNNING)
     world.let_pass(3_600)
     assert world.idle_skip is not None
@@ -52,7 +52,7 @@ def test_a_look_at_a_gang_that_runs_writes_nothing_about_its_ranks() -> None:
 
 def test_memory_does_not_grow_with_the_number_of_attempts() -> None:
     """Plans, verdicts and pokes of long ago are gone, and ECS forgets tasks after a day."""
-    world = World(instances=4, economy=LARGE)
+    world = World(instances=4, fidelity=LARGE)
     job_id = world.submit(2, attempts_max=20)
     store = world.store
     assert isinstance(store, MemoryStore)
@@ -70,7 +70,7 @@ def test_memory_does_not_grow_with_the_number_of_attempts() -> None:
 
 def test_an_instance_is_not_forgotten_with_its_old_verdicts() -> None:
     """The verdict of the check before last is gone, the last one is there."""
-    world = World(instances=2, economy=LARGE, train_s=None)
+    world = World(instances=2, fidelity=LARGE, train_s=None)
     job_id = world.submit(2)
     for _ in range(2):
         world.until_status(job_id, JobStatus.RUNNING)

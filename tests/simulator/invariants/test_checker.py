@@ -19,9 +19,9 @@ from tests.simulator.incidents import QUICK
 RECORDS_ONLY = Fidelity(checking=Checking.RECORDS)
 
 
-def running(economy: Fidelity) -> tuple[World, Store]:
+def running(fidelity: Fidelity) -> tuple[World, Store]:
     """A gang of two runs on three instances, and nothing is wrong."""
-    world = World(instances=3, economy=economy)
+    world = World(instances=3, fidelity=fidelity)
     world.until_status(world.submit(), JobStatus.RUNNING)
     world.let_pass(120)
     return world, world.recovery.store
@@ -97,8 +97,8 @@ OF_PROCESSES = [lost_claim, second_attempt, second_task]
 def test_what_changed_is_found_wrong_as_everything_is(wrong: Callable[[World, Store], None]) -> None:
     """The same step raises, and for the same reason."""
     said: list[str] = []
-    for economy in (THOROUGH, QUICK):
-        world, store = running(economy)
+    for fidelity in (THOROUGH, QUICK):
+        world, store = running(fidelity)
         world.timeline.after(1, wrong, world, store)
         with pytest.raises(InvariantBroken) as broken:
             world.let_pass(1)
@@ -126,10 +126,10 @@ def test_a_large_world_finds_now_and_then_what_is_wrong_with_a_process(
         world.let_pass(600)
 
 
-@pytest.mark.parametrize("economy", [THOROUGH, QUICK, RECORDS_ONLY])
-def test_work_without_proof_is_found(economy: Fidelity) -> None:
+@pytest.mark.parametrize("fidelity", [THOROUGH, QUICK, RECORDS_ONLY])
+def test_work_without_proof_is_found(fidelity: Fidelity) -> None:
     """An instance that comes back from its repair without a check is wrong in every way of asking."""
-    world, store = running(economy)
+    world, store = running(fidelity)
     world.break_gpu(world.model_instance(0))
 
     def repaired(instance: Instance) -> bool:
