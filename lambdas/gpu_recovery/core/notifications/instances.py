@@ -1,4 +1,4 @@
-"""What operators hear about single instances: held, for a person, leaving, impaired, back; and notes from checks."""
+"""Notifications about instances: quarantine, held repairs, interruptions, impairments, returns and check results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def quarantined(instance: Instance, incident_id: str, reason: str, reminder_at: datetime | None) -> NotifyOperator:
-    """An instance that waits for a person. `instance` is the record before; the words are about what it becomes."""
+    """Return the message that an instance is quarantined and needs an operator. `instance` is the record before."""
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id} is quarantined: {reason}."],
         Part.EVIDENCE: [reason, *_past(instance)],
@@ -33,7 +33,7 @@ def quarantined(instance: Instance, incident_id: str, reason: str, reminder_at: 
 
 
 def withdrawn(instance: Instance, incident_id: str, reason: str, reminder_at: datetime | None) -> NotifyOperator:
-    """A person has taken an instance out of use."""
+    """Return the message that an operator took an instance out of use."""
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id} was taken out of use: {reason}."],
         Part.EVIDENCE: ["a person's word", *_past(instance)],
@@ -50,7 +50,7 @@ def withdrawn(instance: Instance, incident_id: str, reason: str, reminder_at: da
 
 
 def repair_held(instance: Instance, incident_id: str, reason: str, given_up_at: datetime | None) -> NotifyOperator:
-    """An instance that needs a repair which may not begin yet, for a reason of its own."""
+    """Return the message that an instance needs a repair that may not begin yet, for a reason of the instance."""
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id} needs a repair: {reason}."],
         Part.EVIDENCE: [reason, *_past(instance)],
@@ -71,7 +71,7 @@ def repair_held(instance: Instance, incident_id: str, reason: str, given_up_at: 
 
 
 def suspected(instance: Instance, incident_id: str, evidence: str) -> NotifyOperator:
-    """A watcher finds an instance impaired that goes on working."""
+    """Return the message that a health source reports a working instance as impaired."""
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id}: {evidence}."],
         Part.EVIDENCE: [evidence, *_past(instance)],
@@ -89,7 +89,15 @@ def suspected(instance: Instance, incident_id: str, evidence: str) -> NotifyOper
 def interruption_announced(
     instance: Instance, incident_id: str, announced: Interruption, moves_at: datetime, replaces: bool
 ) -> NotifyOperator:
-    """EC2 will retire the host, or reboot it. `moves_at` is when its jobs are moved; `replaces`: we replace it then."""
+    """Return the message about an announced retirement or maintenance.
+
+    Args:
+        instance: the record before the announcement.
+        incident_id: the incident of the message.
+        announced: the announcement of EC2.
+        moves_at: time at which the jobs of the instance are moved.
+        replaces: whether a retiring instance is then replaced automatically.
+    """
     retired = announced.kind is DepartureKind.RETIREMENT
     cure = "A retirement is not cured by a reboot: stop and start the machine, or replace it, before that time."
     parts = {
@@ -112,7 +120,7 @@ def interruption_announced(
 
 
 def back_in_service(instance: Instance, reason: str) -> NotifyOperator:
-    """What was said of an instance is over: it works again, unmarked."""
+    """Return the message that the incident of an instance is over and that the instance is in use again."""
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id} is in use again: {reason}."],
         Part.EVIDENCE: [reason, *_past(instance)],
@@ -125,7 +133,7 @@ def back_in_service(instance: Instance, reason: str) -> NotifyOperator:
 
 
 def gone(instance: Instance, reason: str) -> NotifyOperator:
-    """An instance about which an incident was open has left the cluster."""
+    """Return the message that an instance with an open incident left the cluster."""
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id} has left the cluster: {reason}."],
         Part.EVIDENCE: [reason, *_past(instance)],
@@ -141,7 +149,7 @@ def gone(instance: Instance, reason: str) -> NotifyOperator:
 
 
 def would_have_repaired(instance: Instance, would: str) -> NotifyOperator:
-    """Observe-only: what would have been done to an instance."""
+    """Return the observe-only message: the repair that would have been done."""
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id}: {would}."],
         Part.EVIDENCE: [would],
@@ -159,7 +167,7 @@ def would_have_repaired(instance: Instance, would: str) -> NotifyOperator:
 
 
 def never_checked(instance: Instance, reason: str) -> NotifyOperator:
-    """A health check that ECS never started, most often because somebody else holds the GPUs."""
+    """Return the message that ECS never started a health check. Most often other tasks hold the GPUs."""
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id} could not be checked: {reason}."],
         Part.EVIDENCE: [f"the check {instance.check.check_id}" if instance.check else reason],
@@ -175,7 +183,7 @@ def never_checked(instance: Instance, reason: str) -> NotifyOperator:
 
 
 def misconfigured(instance: Instance, reason: str) -> NotifyOperator:
-    """A health check that found the host set up wrongly: no reboot cures that."""
+    """Return the message that a health check found a wrong host configuration, which no reboot cures."""
     parts = {
         Part.WHAT: [f"The health check of {instance.instance_id} found the host configured wrongly: {reason}."],
         Part.EVIDENCE: [reason, f"the check {instance.check.check_id}" if instance.check else ""],
@@ -232,7 +240,7 @@ def _note_id(instance: Instance) -> str:
 
 
 def _job(instance: Instance) -> str:
-    """The job that waits for this instance's check or repair, "" for none."""
+    """Return the job that waits for the check or repair of this instance, "" for none."""
     for waiting in (instance.reboot, instance.need, instance.check):
         if waiting is not None and waiting.job_id:
             return waiting.job_id
@@ -240,17 +248,17 @@ def _job(instance: Instance) -> str:
 
 
 def _past(instance: Instance) -> list[str]:
-    """What the record holds of the machine: the watchers' words, its last blame, the decisions that led here."""
-    words = [
+    """Return what the record holds about the instance: health reports, the present boot and the last decisions."""
+    reports = [
         f"{kind} is {health.status} since {clock(health.since)}" + (f": {health.sentence}" if health.sentence else "")
         for kind, health in sorted(instance.health.items())
     ]
     boot = [f"boot {instance.boot_id} since {clock(instance.booted_at)}"] if instance.boot_id else []
-    return [*words, *boot, *story(instance.history[-4:], None)]
+    return [*reports, *boot, *story(instance.history[-4:], None)]
 
 
 def _use(instance: Instance) -> str:
-    """Whether an instance that is AVAILABLE gets new work, in a sentence."""
+    """Return a sentence that says whether an AVAILABLE instance gets new work."""
     if instance.avoid_reason:
         return f"What runs on it goes on. Nothing new is placed on it, for another reason: {instance.avoid_reason}."
     return "The instance stays in use."
