@@ -42,7 +42,7 @@ def opened(
     """
     parts = {
         Part.WHAT: [f"Job {job.job_id}, attempt {job.attempt} on {job.spec.nnodes} instance(s): {reason}."],
-        Part.EVIDENCE: _of_failure(failure) or [reason],
+        Part.EVIDENCE: _failure_lines(failure) or [reason],
         Part.DONE: ["The whole gang is being stopped, so that no rank waits for a dead one."],
         Part.NEXT: [
             f"Every rank must have ended by {clock(stopped_by)}; what does not answer is stopped again, then rebooted.",
@@ -105,7 +105,7 @@ def failed(
     done = "Its ranks have ended and its GPUs are given back."
     if kept:
         done = f"Its GPUs are given back, but for {listed(kept)}: nobody has confirmed that a rank has ended there."
-    evidence = [*_of_failure(job.failure), *_of_checks(results)]
+    evidence = [*_failure_lines(job.failure), *_check_lines(results)]
     parts = {
         Part.WHAT: [f"Job {job.job_id} has FAILED on attempt {job.attempt}: {reason}."],
         Part.EVIDENCE: evidence or story(job.history, job.incident_at),
@@ -145,7 +145,7 @@ def would_have_acted(job: Job, would: str, failure: RankFailure | None) -> Notif
     note_id = f"{job.job_id}/{job.version + 1}"
     parts = {
         Part.WHAT: [f"Job {job.job_id}, attempt {job.attempt}: {would}."],
-        Part.EVIDENCE: _of_failure(failure) or [would],
+        Part.EVIDENCE: _failure_lines(failure) or [would],
         Part.DONE: [f"Nothing: {cause}."],
         Part.NEXT: ["The other ranks go on, or hang."],
         Part.YOU: [
@@ -248,7 +248,7 @@ def incompletely_adopted(job: Job, reason: str) -> NotifyOperator:
 # -- pieces ------------------------------------------------------------------------------------------------------------
 
 
-def _of_failure(failure: RankFailure | None) -> list[str]:
+def _failure_lines(failure: RankFailure | None) -> list[str]:
     if failure is None:
         return []
     code = "none" if failure.ending.exit_code is None else failure.ending.exit_code
@@ -258,7 +258,7 @@ def _of_failure(failure: RankFailure | None) -> list[str]:
     ]
 
 
-def _of_checks(results: Mapping[str, Checked]) -> list[str]:
+def _check_lines(results: Mapping[str, Checked]) -> list[str]:
     """Return the check results as lines, unhealthy instances first, at most EVIDENCE_MAX results."""
     order = sorted(results, key=lambda name: (results[name].outcome is CheckOutcome.HEALTHY, name))
     shown = [
