@@ -66,7 +66,7 @@ def verdict_of(exit_code: int | None, document: Verdict | None, *, document_requ
             exits with code 1, too.
     """
     if exit_code is None:
-        return _with(document, CheckOutcome.INCONCLUSIVE, "the health check ended without an exit code")
+        return _with_boot(document, CheckOutcome.INCONCLUSIVE, "the health check ended without an exit code")
     outcome = EXIT_CODES.get(exit_code, CheckOutcome.INCONCLUSIVE)
     if outcome.blames_hardware and document is None and document_required:
         return Verdict(
@@ -77,7 +77,7 @@ def verdict_of(exit_code: int | None, document: Verdict | None, *, document_requ
     if document is None:
         return Verdict(outcome, default)
     if document.outcome != outcome:
-        return _with(document, CheckOutcome.INCONCLUSIVE, f"{default} but its document says {document.outcome}")
+        return _with_boot(document, CheckOutcome.INCONCLUSIVE, f"{default} but its document says {document.outcome}")
     return document
 
 
@@ -94,7 +94,7 @@ def verdict_of_unstarted(reason: str) -> Verdict:
     return Verdict(outcome, f"the health check could not be started: {quoted}")
 
 
-def _with(document: Verdict | None, outcome: CheckOutcome, summary: str) -> Verdict:
+def _with_boot(document: Verdict | None, outcome: CheckOutcome, summary: str) -> Verdict:
     if document is None:
         return Verdict(outcome, summary)
     return Verdict(outcome, summary, document.boot_id, document.booted_at)

@@ -9,8 +9,8 @@ ATTEMPT = re.compile(r"(?P<job>.+)--a(?P<attempt>\d{2,})")
 """Pattern of an attempt id."""
 CHECK = re.compile(r"check/(?P<instance>i-[0-9a-f]+)/(?P<number>\d+)")
 """Pattern of a check id."""
-_GPU = re.compile(r"[0-9]{1,3}|(GPU|MIG)-[0-9a-zA-Z-]{1,60}")
-_PCI = re.compile(r"(?:PCI:)?(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.[0-7])?")
+_GPU_NAME = re.compile(r"[0-9]{1,3}|(GPU|MIG)-[0-9a-zA-Z-]{1,60}")
+_PCI_ADDRESS = re.compile(r"(?:PCI:)?(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.[0-7])?")
 
 LISTED_MAX = 8
 """Names that a sentence lists."""
@@ -55,7 +55,7 @@ def gpu_name(text: str) -> str:
 
     The health check parses the same names (`health_check/settings.py`). A test compares both parsers.
     """
-    if _GPU.fullmatch(text):
+    if _GPU_NAME.fullmatch(text):
         return text
-    address = _PCI.fullmatch(text.strip())
+    address = _PCI_ADDRESS.fullmatch(text.strip())
     return f"{int(address[1] or '0', 16):04x}:{address[2]}:{address[3]}".lower() if address else ""

@@ -181,7 +181,7 @@ def of_notification(command: Any, sent: bool) -> list[MetricValue]:
 
 
 def _of_job(before: Job, after: Job) -> list[MetricValue]:
-    values = _of_verdicts(before, after)
+    values = _of_diagnosis_results(before, after)
     if before.status is after.status:
         return values
     now = after.status_at
@@ -200,7 +200,7 @@ def _of_job(before: Job, after: Job) -> list[MetricValue]:
     return values + _of_incident(before, after)
 
 
-def _of_verdicts(before: Job, after: Job) -> list[MetricValue]:
+def _of_diagnosis_results(before: Job, after: Job) -> list[MetricValue]:
     """Return a metric for each diagnosis result that the decision confirmed or refuted."""
     new = [verdict.held for verdict in after.verdicts if verdict not in before.verdicts]
     return [MetricValue("VerdictsHeld" if held else "VerdictsFailed") for held in new if held is not None]

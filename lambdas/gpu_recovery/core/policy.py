@@ -128,7 +128,7 @@ class RecoveryPolicy:
     hold_retry_interval_s: int = 30
     """Seconds between two tries to begin a repair that is held back."""
     evidence_stale_s: int = 1_800
-    """Age in seconds from which the evidence for a held repair is collected again before the repair begins."""
+    """Age in seconds from which a new check must confirm the evidence for a held repair before the repair begins."""
 
     command_lease_s: int = 180
     """Seconds for which a command belongs to the function that saved it. Longer than any function may run."""

@@ -145,7 +145,7 @@ class RankFailure:
     ending: Ending
 
 
-_OF_ENDINGS = {
+_KIND_OF_ENDING = {
     EndingKind.SHORT_OF_RESOURCES: FailureKind.INSUFFICIENT_RESOURCES,
     EndingKind.NEVER_STARTED: FailureKind.USER_ERROR,
     EndingKind.FAILED: FailureKind.RUNTIME_ERROR,
@@ -206,7 +206,7 @@ def failure_kind_of(ending: Ending) -> FailureKind:
     """Return the failure kind that the end of a rank or Ray driver shows before any instance is checked."""
     if ending.kind is EndingKind.CRASHED and ending.exit_code is not None:
         return FailureKind.RUNTIME_ERROR
-    return _OF_ENDINGS.get(ending.kind, FailureKind.UNKNOWN)
+    return _KIND_OF_ENDING.get(ending.kind, FailureKind.UNKNOWN)
 
 
 def failure_of(fact: TaskFact, rank: int, instance_id: str) -> RankFailure | None:

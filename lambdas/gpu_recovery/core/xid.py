@@ -74,7 +74,7 @@ class RepeatRules:
     version:     version of the rules.
     burst_gap_s: seconds between two errors of one number on one GPU up to which both belong to ONE occurrence. A
         single cause writes a line for each of its channels.
-    within_s:    seconds for which an occurrence counts. The agent counts bursts and occurrences.
+    within_s:    seconds for which an occurrence counts. The agent applies `burst_gap_s` and `within_s`.
     sooner:      XIDs with a limit of their own, and that number of occurrences.
     most:        number of occurrences for every other XID of `classes`.
     classes:     classes of XIDs to which `most` applies.
@@ -88,7 +88,7 @@ class RepeatRules:
     classes: frozenset[XidClass]
 
 
-_SEEN = RepeatRules(
+_REPEAT_RULES = RepeatRules(
     version="2026-11",
     burst_gap_s=180,
     within_s=86_400,
@@ -102,7 +102,7 @@ A single XID 13, 31 or 94 is caused by the application. NVIDIA's catalogue asks 
 twice on one GPU; XID 94 needs a check then. Five occurrences of any other XID within a day, three minutes apart, are
 the rule of NVIDIA's NVSentinel.
 """
-REPEATS: Mapping[XidProfile, RepeatRules] = {XidProfile.NVIDIA: _SEEN, XidProfile.AWS: _SEEN}
+REPEATS: Mapping[XidProfile, RepeatRules] = {XidProfile.NVIDIA: _REPEAT_RULES, XidProfile.AWS: _REPEAT_RULES}
 """Repeat rules by profile. AWS publishes no rules of its own."""
 
 

@@ -1,8 +1,8 @@
-"""Facts that the two state machines are told: past tense, frozen, with the time they happened and their subject.
+"""Events of the job and instance state machines: facts, frozen, with the time at which each happened.
 
-Every event carries a fence, so that an event that comes late or twice changes nothing. The fence of a job event is the
-attempt and, where the attempt is not enough, the record version, the deadline or the look that it was decided from.
-The fence of an instance event is the ECS version, the check id or the deadline.
+Every event carries a fence, so that an event that arrives late or twice changes nothing. The fence of a job event is
+the attempt. Where the attempt is not enough, the fence is the record version, the deadline or the poll time that led
+to the event. The fence of an instance event is the ECS version, the check id or the deadline.
 """
 
 from gpu_recovery.core.events.instance import (

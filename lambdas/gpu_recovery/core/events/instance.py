@@ -1,4 +1,4 @@
-"""The events of the instance state machine: frozen, in the past tense, with the time at which each happened."""
+"""Events of the instance state machine: frozen facts, with the time at which each happened."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class InstanceEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceObserved(InstanceEvent):
-    """What ECS says of the container instance at its `ecs_version`: an event's detail or a fresh Describe."""
+    """ECS reported the container instance at version `ecs_version`, by an event or by DescribeContainerInstances."""
 
     ecs_version: int
     ecs_status: str
@@ -30,21 +30,23 @@ class InstanceObserved(InstanceEvent):
     group: str = ""
     rack: str = ""
     gpus_free: int | None = None
-    """How many ECS has left to give; None where it does not say."""
+    """GPUs that ECS can still assign. None if ECS does not report it."""
     looked: bool = False
-    """From a fresh look of ours: worth thinking about even when ECS has nothing newer, because time has passed."""
+    """Whether the event comes from a poll. Such an event counts without a newer version, because time has passed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckRequested(InstanceEvent):
-    """A job wants the instance of its ended `attempt` checked; `may_reboot` if a reboot may follow.
+    """A job requested a health check of the instance after `attempt` ended; `may_reboot` if a reboot may follow.
 
-    awaited: the job waits for the answer. If not, the instance is checked for whoever works on it next.
-    since: when the attempt began; what the machine logged before is about somebody else's work.
-    suspect: the instance of the attempt that is repaired even if its check finds nothing, and `because` of what;
-    `again`: it was before, and that has not helped.
-    focus: the GPUs that a diagnosis suspects, as `<instance>/<index, UUID or PCI address>`.
-    first: the instance on which the attempt ended first, "" where nobody can tell; `alone`: it had only one.
+    since:   start of the attempt. Earlier log lines of the instance belong to other jobs.
+    suspect: repeat offender of the attempt: the instance that is repaired even if its check finds no fault.
+    because: why `suspect` is a repeat offender.
+    again:   whether `suspect` was repaired for this before, without success.
+    focus:   GPUs that a diagnosis names, as `<instance>/<index, UUID or PCI address>`.
+    awaited: whether the job waits for the result. If not, the check is for the next job on the instance.
+    first:   instance on which the attempt ended first, "" if unknown.
+    alone:   whether the attempt had only one instance.
     """
 
     job_id: str
@@ -62,7 +64,7 @@ class CheckRequested(InstanceEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckEnded(InstanceEvent):
-    """The health check `check_id` ended with `verdict`; `at` is when ECS or, if that is earlier, its machine says."""
+    """The health check `check_id` ended with `verdict`; `at` is the earlier end time of ECS and the instance."""
 
     check_id: str
     verdict: Verdict
@@ -70,9 +72,9 @@ class CheckEnded(InstanceEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairRequested(InstanceEvent):
-    """A rank of `attempt` cannot be stopped on this instance: only a reboot confirms its end.
+    """A rank of `attempt` cannot be stopped on this instance, so only a reboot confirms its end.
 
-    awaited: the job waits for that; if not, it is over, and the instance is kept for nobody.
+    awaited: whether the job waits for the repair. If not, the job has ended and the instance is not reserved.
     """
 
     job_id: str
@@ -83,14 +85,14 @@ class RepairRequested(InstanceEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebootUncertain(InstanceEvent):
-    """Whoever asked for the reboot of `epoch` died: nobody knows whether EC2 heard it."""
+    """The function that requested the reboot of `epoch` died, so it is unknown whether EC2 received the request."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairRefused(InstanceEvent):
-    """EC2 will not reboot or replace the instance for the order of `epoch`, and `sentence` says why."""
+    """EC2 refused the reboot or replacement of `epoch`; `sentence` says why."""
 
     epoch: int
     sentence: str
@@ -98,7 +100,7 @@ class RepairRefused(InstanceEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairHeld(InstanceEvent):
-    """Looked at afresh before acting on the order of `epoch`, the repair may not begin now; `sentence` says why."""
+    """Re-validation before the repair of `epoch` showed that it may not begin now; `sentence` says why."""
 
     epoch: int
     sentence: str
@@ -106,28 +108,28 @@ class RepairHeld(InstanceEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineSeen(InstanceEvent):
-    """A fresh look at EC2 shows the machine in `state`."""
+    """A poll of EC2 showed the instance in `state`."""
 
     state: Ec2InstanceState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthReported(InstanceEvent):
-    """Somebody who watches the instance says how it is; `since` orders what one `kind` of watcher says."""
+    """A health source reported the status of the instance; `since` orders the reports of one `kind` of source."""
 
     kind: HealthKind
     status: HealthStatus
     since: datetime
     sentence: str = ""
     xid: int | None = None
-    """The XID that a GPU is impaired by, where the watcher gives one."""
+    """The XID that impairs a GPU, if the health source gives one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceSilent(InstanceEvent):
-    """The agent of the instance was last heard of at `seen_at`, too long ago.
+    """The heartbeat of the instance timed out; its agent was last seen at `seen_at`.
 
-    heard: the attempt of each job whose rank had been heard of there.
+    heard: attempts by job id, for the ranks that had been seen there.
     """
 
     seen_at: datetime
@@ -136,9 +138,9 @@ class InstanceSilent(InstanceEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceHeard(InstanceEvent):
-    """The agent of an instance that had been silent reports again; `at` is when it did, not when somebody tells of it.
+    """The agent of an instance with a missing heartbeat reported again; `at` is the time of that report.
 
-    heard: the attempt of each job whose rank it reports.
+    heard: attempts by job id, for the ranks that the agent reports.
     """
 
     heard: Mapping[str, int] = field(default_factory=dict)
@@ -146,10 +148,10 @@ class InstanceHeard(InstanceEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceBooted(InstanceEvent):
-    """Its agent reports another boot than before: it booted at `booted_at`, by the server's clock and its uptime.
+    """The agent reported another boot: the instance booted at `booted_at`, by the server's clock and the uptime.
 
-    ended: the attempt of each job whose rank was heard of under the boot before, and has ended with it.
-    sentence: what the kernel's log had said under the boot before, and nobody had been told; "" for nothing.
+    ended:    attempts by job id, for the ranks that were seen under the previous boot and ended with it.
+    sentence: errors in the kernel log of the previous boot that were not reported yet, "" for none.
     """
 
     boot_id: str
@@ -160,9 +162,11 @@ class InstanceBooted(InstanceEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DepartureAnnounced(InstanceEvent):
-    """EC2 says that the instance will be interrupted, retired, maintained or is likely to be; or that it will not.
+    """EC2 announced an interruption, retirement, maintenance or rebalance of the instance, or called it off.
 
-    `source` tells announcements apart: the ARN of a Health event, the id of a scheduled event, or the kind itself.
+    source:     identity of the announcement: ARN of a Health event, id of a scheduled event, or the kind itself.
+    leaves_at:  time of the interruption.
+    called_off: whether EC2 withdrew the announcement.
     """
 
     kind: DepartureKind
@@ -174,7 +178,7 @@ class DepartureAnnounced(InstanceEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineRequested(InstanceEvent):
-    """A person wants nothing more to be placed on the instance. `by` says who, `because` why."""
+    """An operator requested that no work is placed on the instance: `by` is the operator, `because` the reason."""
 
     by: str
     because: str = ""
@@ -182,21 +186,21 @@ class QuarantineRequested(InstanceEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseRequested(InstanceEvent):
-    """A person vouches for a quarantined instance. `by` says who."""
+    """An operator released a quarantined instance: `by` is the operator."""
 
     by: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceLookDue(InstanceEvent):
-    """It is time to compare the instance with what ECS says."""
+    """The poll of the instance in ECS is due (`look_at`)."""
 
     look_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceDeadlineReached(InstanceEvent):
-    """The status waited until `deadline_at` in vain."""
+    """The status reached its deadline `deadline_at`."""
 
     deadline_at: datetime
 
@@ -220,4 +224,4 @@ INSTANCE_EVENTS: tuple[type[InstanceEvent], ...] = (
     InstanceLookDue,
     InstanceDeadlineReached,
 )
-"""Every event of an instance."""
+"""All events of an instance."""

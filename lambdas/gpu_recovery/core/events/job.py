@@ -1,4 +1,4 @@
-"""The events of the job state machine: frozen, in the past tense, with the time and the attempt they are about."""
+"""Events of the job state machine: frozen facts, with the time and the attempt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpu_recovery.core.task import RankFailure
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What the check of one instance of an attempt said, and whether the instance is being repaired for it."""
+    """Check result of one instance of an attempt, and whether the instance is under repair because of it."""
 
     outcome: CheckOutcome
     summary: str
@@ -30,21 +30,21 @@ class JobEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPlaced(JobEvent):
-    """The scheduler found `instances` (in rank order) for the attempt after `attempt`, reading record `version`."""
+    """The scheduler placed the attempt after `attempt` on `instances` (in rank order), from record `version`."""
 
     version: int
     instances: tuple[str, ...]
     epochs: tuple[int, ...]
     port_offset: int = 0
     term: int | None = None
-    """The scheduler's term: once another has begun, what this one decided is not kept any more."""
+    """Term of the scheduler. Once a later term has begun, decisions of this term are not saved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourcesShort(JobEvent):
-    """The scheduler, reading record `version`, found no place; `sentence` says what is missing.
+    """The scheduler, from record `version`, rejected the job for now; `sentence` says what is missing.
 
-    short_of: the same in a word (`queue.snapshot.Shortage`): a job is told again only when that has changed.
+    short_of: kind of the rejection (`queue.snapshot.RejectionKind`). The event is sent again only if it changed.
     """
 
     version: int
@@ -59,7 +59,7 @@ class AttemptLaunched(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRefused(JobEvent):
-    """ECS definitely refused a rank, or an instance was no longer free. `lasting`: trying again will not help."""
+    """ECS definitely refused a rank, or an instance was no longer free; `lasting` if a retry does not help."""
 
     sentence: str
     lasting: bool = False
@@ -67,7 +67,7 @@ class LaunchRefused(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSeen(JobEvent):
-    """A task that a person started showed itself as `rank` of an adopted job, holding `gpus` of the instance."""
+    """A task that a user started was seen as `rank` of an adopted job, holding `gpus` of the instance."""
 
     rank: int
     instance_id: str
@@ -76,28 +76,28 @@ class RankSeen(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewerTaskSeen(JobEvent):
-    """A person started tasks of an adopted job anew after it had ended."""
+    """A user started tasks of an adopted job again after the job had ended."""
 
     created_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllRanksRunning(JobEvent):
-    """Every rank's task is or was running."""
+    """The task of every rank is or was running."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankFailed(JobEvent):
-    """The first rank of the attempt that did not succeed."""
+    """A rank of the attempt failed; `failure` is the first failure of the attempt."""
 
     failure: RankFailure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllRanksStopped(JobEvent):
-    """Every rank's end is confirmed; `failure` is the first that did not succeed, None if all did.
+    """The end of every rank is confirmed; `failure` is the first failure, None if all ranks succeeded.
 
-    own_ends: how many ranks did not succeed without having been stopped; 0 where nobody counted.
+    own_ends: number of ranks that failed without having been stopped, 0 if not counted.
     """
 
     failure: RankFailure | None = None
@@ -106,23 +106,23 @@ class AllRanksStopped(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosed(JobEvent):
-    """What the reports and logs of the attempt come to (`core.diagnosis`)."""
+    """The reports and logs of the attempt were diagnosed (`core.diagnosis`)."""
 
     conclusion: DiagnosisResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressStopped(JobEvent):
-    """Every rank of the attempt runs, its machines are heard of, and none gets on: `sentence` says since when."""
+    """No rank of the attempt makes progress, although all ranks run and send heartbeats; `sentence` says since when."""
 
     sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstancesChecked(JobEvent):
-    """Every instance of the attempt has its check's result, by instance id: the barrier is down.
+    """Every instance of the attempt has a check result, so the barrier ends; `results` are by instance id.
 
-    heard_again: it is told after the witnesses of the attempt were to be heard a second time.
+    heard_again: whether the event follows a second collection of the evidence of the attempt.
     """
 
     results: Mapping[str, Checked]
@@ -131,9 +131,9 @@ class InstancesChecked(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairEnded(JobEvent):
-    """An instance of the attempt came back proved and healthy, or will not come back by itself.
+    """The repair of an instance of the attempt ended: proved and healthy (`healed`), or it will not come back.
 
-    gone: its machine is off or has left, and every rank of it has certainly ended.
+    gone: whether the instance is off or left the cluster, so that all its ranks have certainly ended.
     """
 
     instance_id: str
@@ -144,7 +144,7 @@ class RepairEnded(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceNeedsRepair(JobEvent):
-    """An instance of the attempt must be checked or repaired, for a reason that is not this job's."""
+    """An instance of the attempt needs a check or repair for a reason that is not from this job."""
 
     instance_id: str
     sentence: str
@@ -152,7 +152,7 @@ class InstanceNeedsRepair(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceLeaving(JobEvent):
-    """An instance of the attempt is about to be taken away: Spot, retirement, maintenance."""
+    """An instance of the attempt will be interrupted: Spot interruption, retirement or maintenance."""
 
     instance_id: str
     sentence: str
@@ -160,7 +160,7 @@ class InstanceLeaving(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSilent(JobEvent):
-    """The rank on this instance, which was heard of until `seen_at`, is not any more; `sentence` says so to people."""
+    """The heartbeat of the rank on this instance timed out; it was last seen at `seen_at`. `sentence` is for users."""
 
     instance_id: str
     seen_at: datetime
@@ -169,14 +169,14 @@ class RankSilent(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankHeard(JobEvent):
-    """The rank on this instance is heard of again; `at` is when it was, not when somebody tells of it."""
+    """The rank on this instance was seen again; `at` is the time of that heartbeat."""
 
     instance_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankExited(JobEvent):
-    """The agent of this instance says that its rank has ended; only ECS knows who ended it, and why."""
+    """The agent of this instance reported the end of its rank. The cause of the end comes from ECS."""
 
     instance_id: str
     sentence: str
@@ -184,7 +184,7 @@ class RankExited(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelRequested(JobEvent):
-    """A person wants the job ended. `by` says who; `force`: through the agents of its instances, too."""
+    """The user `by` asked to end the job; with `force`, the node agents end the ranks, too."""
 
     by: str
     force: bool = False
@@ -192,9 +192,9 @@ class CancelRequested(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuspendRequested(JobEvent):
-    """The job is to give up its instances and keep its place in line: for the job `for_job`, or because `by` wants it.
+    """A suspension of the job was requested, for the job `for_job` or by the user `by`. The job keeps its queue time.
 
-    The scheduler decides so from record `version`; a person has read none.
+    version: record version that the scheduler read, None for a request of a user.
     """
 
     by: str
@@ -205,26 +205,28 @@ class SuspendRequested(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeRequested(JobEvent):
-    """A person wants the job that was suspended by a person to go on. `by` says who."""
+    """The user `by` asked to resume a job that a user suspended."""
 
     by: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLookDue(JobEvent):
-    """It is time to compare the job with what ECS says."""
+    """The poll of the job in ECS is due (`look_at`)."""
 
     look_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDeadlineReached(JobEvent):
-    """The status waited until `deadline_at` in vain.
+    """The status reached its deadline `deadline_at`.
 
-    `unconfirmed` are the instances whose rank is not known to have ended, `results` the checks that are in. Of a job
-    that is LOST, `dead` says which silent instances ECS or EC2 finds dead, and by which words; `unsure` are those of
-    them against whom nothing speaks but that the agent of ECS is not connected, which happens of itself several times
-    an hour; `deaf` is why no silence counts at this time ("" if it does).
+    unconfirmed: instances of the ranks that are not known to have ended.
+    results:     the available check results by instance id.
+    dead:        for a LOST job, instances with a missing heartbeat that ECS or EC2 finds dead, each with the evidence.
+    unsure:      instances of `dead` with a disconnected ECS agent as the only evidence. An ECS agent disconnects by
+        itself several times an hour.
+    deaf:        why missing heartbeats have no consequence now (reporting outage), "" if they have.
     """
 
     deadline_at: datetime
@@ -260,4 +262,4 @@ JOB_EVENTS: tuple[type[JobEvent], ...] = (
     JobLookDue,
     JobDeadlineReached,
 )
-"""Every event of a job, in the order of a job's life."""
+"""All events of a job, in the order of a job's life."""

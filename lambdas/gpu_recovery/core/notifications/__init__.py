@@ -1,1 +1,1 @@
-"""The messages operators get: about a job, about an instance, about the fleet, all in one form."""
+"""Notifications to operators about jobs, instances, agents and the fleet, all in one form."""

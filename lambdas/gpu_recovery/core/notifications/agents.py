@@ -1,4 +1,4 @@
-"""What operators hear about agents: that two speak for one instance, that idle ones are silent, and are heard again."""
+"""Notifications about node agents: two agents on one instance, idle agents that are missing, and their return."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from gpu_recovery.core.heartbeat import Heartbeat
 
 NAMED_MAX = 8
+"""Instances that one message names."""
 
 
 def duplicate_agent(known: Heartbeat, run: str) -> NotifyOperator:
-    """Two agents speak for the instance of `known`; the one of `run`, which is not the newest, was refused."""
+    """Return the message that two agents report for the instance of `known`. The older agent, `run`, was refused."""
     name = known.instance_id
     parts = {
         Part.WHAT: [f"Two agents speak for instance {name}."],
@@ -39,11 +40,11 @@ def duplicate_agent(known: Heartbeat, run: str) -> NotifyOperator:
 
 
 def agents_silent(incident_id: str, since: Mapping[str, datetime]) -> NotifyOperator:
-    """Idle instances whose agents have not been heard of for long, with when they last were."""
+    """Return the message about idle instances with a missing heartbeat. `since`: last seen time by instance id."""
     names = listed(list(since)[:NAMED_MAX]) + (f" and {len(since) - NAMED_MAX} more" if len(since) > NAMED_MAX else "")
     parts = {
         Part.WHAT: [f"The agents of {len(since)} idle instance(s) are not heard of: {names}."],
-        Part.EVIDENCE: [f"{one}: last heard of at {clock(at)}" for one, at in list(since.items())[:NAMED_MAX]],
+        Part.EVIDENCE: [f"{name}: last heard of at {clock(at)}" for name, at in list(since.items())[:NAMED_MAX]],
         Part.DONE: ["Nothing new is placed on them. Nothing ran there, so no job is lost."],
         Part.NEXT: [
             "Heard of again, they are used again at once. After a day without a word they work without an agent.",
@@ -51,7 +52,7 @@ def agents_silent(incident_id: str, since: Mapping[str, datetime]) -> NotifyOper
         ],
         Part.YOU: [
             "See on the instance whether the agent runs, and what it says: systemctl status gpu-recovery-agent",
-            *(typed(f"instances {one}") for one in list(since)[:1]),
+            *(typed(f"instances {name}") for name in list(since)[:1]),
             typed("fleet", "who is silent"),
         ],
         Part.IDS: [f"correlation id {incident_id}"],
@@ -63,10 +64,10 @@ def agents_silent(incident_id: str, since: Mapping[str, datetime]) -> NotifyOper
 
 
 def agents_back(incident_id: str, why: Mapping[str, str]) -> NotifyOperator:
-    """None of the instances of that message is silent any more; `why` is known of the last of them."""
+    """Return the message that every instance of the incident is back. `why`: reasons of the last instances by id."""
     parts = {
         Part.WHAT: ["The instances whose agents were silent are in use again."],
-        Part.EVIDENCE: [f"{one}: {reason}" for one, reason in list(why.items())[:NAMED_MAX]],
+        Part.EVIDENCE: [f"{name}: {reason}" for name, reason in list(why.items())[:NAMED_MAX]],
         Part.DONE: ["Work is placed on them again."],
         Part.NEXT: ["The incident is closed."],
         Part.YOU: ["Nothing is needed. All instances:", typed("instances")],

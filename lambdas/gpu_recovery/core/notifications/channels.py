@@ -1,4 +1,4 @@
-"""A message goes out by every channel there is, each with a command of its own: none waits for, or repeats, another."""
+"""Notification channels: each message gets a command for each channel, so no channel waits for or repeats another."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from gpu_recovery.core.state_machine import Decision, PendingCommand
 
 
 def for_every_channel(channels: Sequence[Channel], decision: Decision[Any]) -> Decision[Any]:
-    """`decision` with each of its messages once for every one of `channels`; the machines speak of MAIL only."""
+    """Return `decision` with each of its messages for each of `channels`. Transition functions emit MAIL only."""
     further = [channel for channel in channels if channel is not Channel.MAIL]
-    told = [one for one in decision.commands if isinstance(one.command, NotifyOperator)]
-    if not further or not told:
+    mails = [pending for pending in decision.commands if isinstance(pending.command, NotifyOperator)]
+    if not further or not mails:
         return decision
-    # The numbers of a decision's commands go on where the machine stopped counting.
+    # The numbers of the new commands follow the last number of the decision, so that command ids are unique.
     name, _, last = decision.commands[-1].command_id.rpartition("/")
-    copies = [replace(one, command=replace(one.command, channel=channel)) for one in told for channel in further]
-    more = tuple(replace(one, command_id=f"{name}/{n}") for n, one in enumerate(copies, int(last) + 1))
+    copies = [replace(mail, command=replace(mail.command, channel=channel)) for mail in mails for channel in further]
+    more = tuple(replace(copy, command_id=f"{name}/{n}") for n, copy in enumerate(copies, int(last) + 1))
     record = replace(decision.record, commands=(*decision.record.commands, *more))
     commands: tuple[PendingCommand, ...] = (*decision.commands, *more)
     return replace(decision, record=record, commands=commands)

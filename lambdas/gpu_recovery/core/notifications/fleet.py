@@ -1,4 +1,4 @@
-"""What operators hear about the fleet's brakes: the breaker has opened, could not close, or is closed again."""
+"""Notifications about the fleet: circuit breaker opened, still open or closed, and reporting outages."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from gpu_recovery.core.policy import RecoveryPolicy
 
 SUBJECT_OPEN = "the breaker is open: many instances look bad at once"
+"""Subject of the message that the circuit breaker opened."""
 
 
 def of_breaker(before: Fleet, after: Fleet, policy: RecoveryPolicy) -> tuple[NotifyOperator, ...]:
-    """What a change of the brakes says: the breaker has opened, has stayed open after a try, or is closed again."""
+    """Return the message about a change of the breaker: opened, still open after a probe, or closed. At most one."""
     if after.opened_at is None:
         if before.opened_at is None:
             return ()
@@ -70,7 +71,7 @@ def _breaker_stays_open(before: Fleet, fleet: Fleet, policy: RecoveryPolicy) -> 
 
 
 def breaker_closed(fleet: Fleet, reason: str) -> NotifyOperator:
-    """The breaker of `fleet`, as it was while it was open, is closed."""
+    """Return the message that the breaker is closed. `fleet` is the record while the breaker was open."""
     parts = {
         Part.WHAT: [f"The breaker is closed: {reason}."],
         Part.EVIDENCE: [f"it had opened because {fleet.opened_because}"],
@@ -83,7 +84,7 @@ def breaker_closed(fleet: Fleet, reason: str) -> NotifyOperator:
 
 
 def reporting_outage(fleet: Fleet) -> NotifyOperator:
-    """So many instances are silent at once that nothing is decided by silence; `fleet` as it is from here on."""
+    """Return the message that a reporting outage began. `fleet` is the record with the outage."""
     assert fleet.deaf is not None
     parts = {
         Part.WHAT: [f"{fleet.deaf.sentence}."],
@@ -105,7 +106,7 @@ def reporting_outage(fleet: Fleet) -> NotifyOperator:
 
 
 def reporting_restored(before: Fleet) -> NotifyOperator:
-    """Enough instances are heard of again; `before` as it was while they were not."""
+    """Return the message that the reporting outage ended. `before` is the record with the outage."""
     assert before.deaf is not None
     parts = {
         Part.WHAT: ["Most instances are heard of again."],

@@ -1,4 +1,4 @@
-"""What operators hear about single instances: held, for a person, leaving, impaired, back; and notes from checks."""
+"""Notifications about instances: quarantine, held repairs, interruptions, impairments, returns and check results."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def quarantined(instance: Instance, incident_id: str, reason: str, reminder_at: datetime | None) -> NotifyOperator:
-    """An instance that waits for a person. `instance` is the record before; the words are about what it becomes."""
+    """Return the message that an instance is quarantined and needs an operator. `instance` is the record before."""
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id} is quarantined: {reason}."],
-        Part.EVIDENCE: [reason, *_past(instance)],
+        Part.EVIDENCE: [reason, *_record_evidence(instance)],
         Part.DONE: ["ECS places nothing new on it (DRAINING), and neither do we. What runs on it goes on."],
         Part.NEXT: [f"It stays so until a person acts. You are reminded at {clock(reminder_at)}."],
         Part.YOU: [
@@ -29,14 +29,14 @@ def quarantined(instance: Instance, incident_id: str, reason: str, reminder_at: 
         ],
         Part.IDS: _ids(instance, incident_id),
     }
-    return _of(instance, incident_id, Severity.SEV2, "quarantined, needs a person", parts)
+    return _incident_message(instance, incident_id, Severity.SEV2, "quarantined, needs a person", parts)
 
 
 def withdrawn(instance: Instance, incident_id: str, reason: str, reminder_at: datetime | None) -> NotifyOperator:
-    """A person has taken an instance out of use."""
+    """Return the message that an operator took an instance out of use."""
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id} was taken out of use: {reason}."],
-        Part.EVIDENCE: ["a person's word", *_past(instance)],
+        Part.EVIDENCE: ["a person's word", *_record_evidence(instance)],
         Part.DONE: ["ECS places nothing new on it (DRAINING), and neither do we. What runs on it goes on."],
         Part.NEXT: [f"It stays so until a person gives it back. You are reminded at {clock(reminder_at)}."],
         Part.YOU: [
@@ -46,14 +46,14 @@ def withdrawn(instance: Instance, incident_id: str, reason: str, reminder_at: da
         ],
         Part.IDS: _ids(instance, incident_id),
     }
-    return _of(instance, incident_id, Severity.SEV3, "taken out of use by a person", parts)
+    return _incident_message(instance, incident_id, Severity.SEV3, "taken out of use by a person", parts)
 
 
 def repair_held(instance: Instance, incident_id: str, reason: str, given_up_at: datetime | None) -> NotifyOperator:
-    """An instance that needs a repair which may not begin yet, for a reason of its own."""
+    """Return the message that an instance needs a repair that may not begin yet, for a reason of the instance."""
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id} needs a repair: {reason}."],
-        Part.EVIDENCE: [reason, *_past(instance)],
+        Part.EVIDENCE: [reason, *_record_evidence(instance)],
         Part.DONE: ["ECS places nothing new on it (DRAINING), and neither do we. Jobs on it were asked to leave."],
         Part.NEXT: [
             "The repair begins as soon as nothing stands in its way; until then it is asked for again and again.",
@@ -67,14 +67,14 @@ def repair_held(instance: Instance, incident_id: str, reason: str, given_up_at: 
         ],
         Part.IDS: _ids(instance, incident_id),
     }
-    return _of(instance, incident_id, Severity.SEV3, "its repair is held back", parts)
+    return _incident_message(instance, incident_id, Severity.SEV3, "its repair is held back", parts)
 
 
 def suspected(instance: Instance, incident_id: str, evidence: str) -> NotifyOperator:
-    """A watcher finds an instance impaired that goes on working."""
+    """Return the message that a health source reports a working instance as impaired."""
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id}: {evidence}."],
-        Part.EVIDENCE: [evidence, *_past(instance)],
+        Part.EVIDENCE: [evidence, *_record_evidence(instance)],
         Part.DONE: ["Nothing new is placed on it; what runs on it goes on."],
         Part.NEXT: ["When the same watcher says that all is well, it is used again, and you hear so."],
         Part.YOU: [
@@ -83,13 +83,21 @@ def suspected(instance: Instance, incident_id: str, evidence: str) -> NotifyOper
         ],
         Part.IDS: _ids(instance, incident_id),
     }
-    return _of(instance, incident_id, Severity.SEV3, "impaired, nothing new placed on it", parts)
+    return _incident_message(instance, incident_id, Severity.SEV3, "impaired, nothing new placed on it", parts)
 
 
 def interruption_announced(
     instance: Instance, incident_id: str, announced: Interruption, moves_at: datetime, replaces: bool
 ) -> NotifyOperator:
-    """EC2 will retire the host, or reboot it. `moves_at` is when its jobs are moved; `replaces`: we replace it then."""
+    """Return the message about an announced retirement or maintenance.
+
+    Args:
+        instance: the record before the announcement.
+        incident_id: the incident of the message.
+        announced: the announcement of EC2.
+        moves_at: time at which the jobs of the instance are moved.
+        replaces: whether a retiring instance is then replaced automatically.
+    """
     retired = announced.kind is DepartureKind.RETIREMENT
     cure = "A retirement is not cured by a reboot: stop and start the machine, or replace it, before that time."
     parts = {
@@ -108,40 +116,40 @@ def interruption_announced(
         ],
         Part.IDS: _ids(instance, incident_id),
     }
-    return _of(instance, incident_id, Severity.SEV3, f"{announced.kind} announced", parts)
+    return _incident_message(instance, incident_id, Severity.SEV3, f"{announced.kind} announced", parts)
 
 
 def back_in_service(instance: Instance, reason: str) -> NotifyOperator:
-    """What was said of an instance is over: it works again, unmarked."""
+    """Return the message that the incident of an instance is over and that the instance is in use again."""
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id} is in use again: {reason}."],
-        Part.EVIDENCE: [reason, *_past(instance)],
+        Part.EVIDENCE: [reason, *_record_evidence(instance)],
         Part.DONE: ["ECS and gpu-recovery place work on it again."],
         Part.NEXT: ["The incident is closed."],
         Part.YOU: ["Nothing is needed. Its history:", typed(f"instances {instance.instance_id}")],
         Part.IDS: _ids(instance, instance.incident_id),
     }
-    return _resolved(instance, "in use again", parts)
+    return _resolved_message(instance, "in use again", parts)
 
 
 def gone(instance: Instance, reason: str) -> NotifyOperator:
-    """An instance about which an incident was open has left the cluster."""
+    """Return the message that an instance with an open incident left the cluster."""
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id} has left the cluster: {reason}."],
-        Part.EVIDENCE: [reason, *_past(instance)],
+        Part.EVIDENCE: [reason, *_record_evidence(instance)],
         Part.DONE: ["Its ranks count as ended; jobs that waited for it heard so."],
         Part.NEXT: ["The incident is closed. Should it register again, it is checked before it works."],
         Part.YOU: ["Nothing is needed. Its history:", typed(f"instances {instance.instance_id}")],
         Part.IDS: _ids(instance, instance.incident_id),
     }
-    return _resolved(instance, "has left the cluster", parts)
+    return _resolved_message(instance, "has left the cluster", parts)
 
 
 # -- notes -------------------------------------------------------------------------------------------------------------
 
 
 def would_have_repaired(instance: Instance, would: str) -> NotifyOperator:
-    """Observe-only: what would have been done to an instance."""
+    """Return the observe-only message: the repair that would have been done."""
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id}: {would}."],
         Part.EVIDENCE: [would],
@@ -155,15 +163,15 @@ def would_have_repaired(instance: Instance, would: str) -> NotifyOperator:
         ],
         Part.IDS: _ids(instance, _note_id(instance)),
     }
-    return _noted(instance, "would be repaired (observed only)", parts)
+    return _noted_message(instance, "would be repaired (observed only)", parts)
 
 
 def never_checked(instance: Instance, reason: str) -> NotifyOperator:
-    """A health check that ECS never started, most often because somebody else holds the GPUs."""
+    """Return the message that ECS never started a health check. Most often other tasks hold the GPUs."""
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id} could not be checked: {reason}."],
         Part.EVIDENCE: [f"the check {instance.check.check_id}" if instance.check else reason],
-        Part.DONE: ["Its check counts as one that could not tell.", _use(instance)],
+        Part.DONE: ["Its check counts as one that could not tell.", _use_sentence(instance)],
         Part.NEXT: ["It is checked again when a job fails on it."],
         Part.YOU: [
             "See who holds its GPUs: other tasks on this cluster, or ranks that ECS still counts as running:",
@@ -171,37 +179,39 @@ def never_checked(instance: Instance, reason: str) -> NotifyOperator:
         ],
         Part.IDS: _ids(instance, _note_id(instance)),
     }
-    return _noted(instance, "its health check never started", parts)
+    return _noted_message(instance, "its health check never started", parts)
 
 
 def misconfigured(instance: Instance, reason: str) -> NotifyOperator:
-    """A health check that found the host set up wrongly: no reboot cures that."""
+    """Return the message that a health check found a wrong host configuration, which no reboot cures."""
     parts = {
         Part.WHAT: [f"The health check of {instance.instance_id} found the host configured wrongly: {reason}."],
         Part.EVIDENCE: [reason, f"the check {instance.check.check_id}" if instance.check else ""],
         Part.DONE: ["Nothing: a reboot would not change it, and nothing was found against the GPUs."],
-        Part.NEXT: [_use(instance)],
+        Part.NEXT: [_use_sentence(instance)],
         Part.YOU: [
             "Mend the host image or the check's settings; other instances of the same image have it too.",
             typed(f"explain {instance.instance_id}"),
         ],
         Part.IDS: _ids(instance, _note_id(instance)),
     }
-    return _noted(instance, "host configuration needs mending", parts)
+    return _noted_message(instance, "host configuration needs mending", parts)
 
 
 # -- pieces ------------------------------------------------------------------------------------------------------------
 
 
-def _of(
+def _incident_message(
     instance: Instance, incident_id: str, severity: Severity, subject: str, parts: dict[Part, list[str]]
 ) -> NotifyOperator:
     phase = next_of(bool(instance.incident_id))
     name = instance.instance_id
-    return message(incident_id, severity, phase, f"{name}: {subject}", parts, job_id=_job(instance), instance_id=name)
+    return message(
+        incident_id, severity, phase, f"{name}: {subject}", parts, job_id=_waiting_job(instance), instance_id=name
+    )
 
 
-def _resolved(instance: Instance, subject: str, parts: dict[Part, list[str]]) -> NotifyOperator:
+def _resolved_message(instance: Instance, subject: str, parts: dict[Part, list[str]]) -> NotifyOperator:
     name = instance.instance_id
     return message(
         instance.incident_id,
@@ -209,12 +219,12 @@ def _resolved(instance: Instance, subject: str, parts: dict[Part, list[str]]) ->
         Phase.RESOLVED,
         f"{name}: {subject}",
         parts,
-        job_id=_job(instance),
+        job_id=_waiting_job(instance),
         instance_id=name,
     )
 
 
-def _noted(instance: Instance, subject: str, parts: dict[Part, list[str]]) -> NotifyOperator:
+def _noted_message(instance: Instance, subject: str, parts: dict[Part, list[str]]) -> NotifyOperator:
     name = instance.instance_id
     return message(
         _note_id(instance),
@@ -222,7 +232,7 @@ def _noted(instance: Instance, subject: str, parts: dict[Part, list[str]]) -> No
         Phase.NOTED,
         f"{name}: {subject}",
         parts,
-        job_id=_job(instance),
+        job_id=_waiting_job(instance),
         instance_id=name,
     )
 
@@ -231,26 +241,26 @@ def _note_id(instance: Instance) -> str:
     return f"{instance.instance_id}/{instance.version + 1}"
 
 
-def _job(instance: Instance) -> str:
-    """The job that waits for this instance's check or repair, "" for none."""
+def _waiting_job(instance: Instance) -> str:
+    """Return the job that waits for the check or repair of this instance, "" for none."""
     for waiting in (instance.reboot, instance.need, instance.check):
         if waiting is not None and waiting.job_id:
             return waiting.job_id
     return ""
 
 
-def _past(instance: Instance) -> list[str]:
-    """What the record holds of the machine: the watchers' words, its last blame, the decisions that led here."""
-    words = [
+def _record_evidence(instance: Instance) -> list[str]:
+    """Return what the record holds about the instance: health reports, the present boot and the last decisions."""
+    reports = [
         f"{kind} is {health.status} since {clock(health.since)}" + (f": {health.sentence}" if health.sentence else "")
         for kind, health in sorted(instance.health.items())
     ]
     boot = [f"boot {instance.boot_id} since {clock(instance.booted_at)}"] if instance.boot_id else []
-    return [*words, *boot, *story(instance.history[-4:], None)]
+    return [*reports, *boot, *story(instance.history[-4:], None)]
 
 
-def _use(instance: Instance) -> str:
-    """Whether an instance that is AVAILABLE gets new work, in a sentence."""
+def _use_sentence(instance: Instance) -> str:
+    """Return a sentence that says whether an AVAILABLE instance gets new work."""
     if instance.avoid_reason:
         return f"What runs on it goes on. Nothing new is placed on it, for another reason: {instance.avoid_reason}."
     return "The instance stays in use."

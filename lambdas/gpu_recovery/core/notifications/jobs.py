@@ -1,4 +1,4 @@
-"""What operators hear about jobs: an incident of a gang, from the failure to the end, and what is only worth a note."""
+"""Notifications about jobs: the incident of a gang from the failure to its end, and notes outside of incidents."""
 
 from __future__ import annotations
 
@@ -30,13 +30,19 @@ if TYPE_CHECKING:
 def opened(
     job: Job, incident_id: str, reason: str, failure: RankFailure | None, stopped_by: datetime, checked_by: datetime
 ) -> NotifyOperator:
-    """A gang failed and the recovery begins, or begins again: the job has not run since the incident opened.
+    """Return the message that a gang failed and its recovery begins, or begins again in the same incident.
 
-    stopped_by, checked_by: when the end of every rank, and then every check, is given up waiting for.
+    Args:
+        job: the record before the decision.
+        incident_id: the incident of the message.
+        reason: the reason of the decision.
+        failure: the first failure of the attempt, None if unknown.
+        stopped_by: deadline for the end of every rank.
+        checked_by: deadline for every health check.
     """
     parts = {
         Part.WHAT: [f"Job {job.job_id}, attempt {job.attempt} on {job.spec.nnodes} instance(s): {reason}."],
-        Part.EVIDENCE: _of_failure(failure) or [reason],
+        Part.EVIDENCE: _failure_lines(failure) or [reason],
         Part.DONE: ["The whole gang is being stopped, so that no rank waits for a dead one."],
         Part.NEXT: [
             f"Every rank must have ended by {clock(stopped_by)}; what does not answer is stopped again, then rebooted.",
@@ -56,7 +62,7 @@ def opened(
 
 
 def recovered(job: Job) -> NotifyOperator:
-    """The job runs again after an incident."""
+    """Return the message that the job runs again after an incident."""
     parts = {
         Part.WHAT: [f"Job {job.job_id} runs again: attempt {job.attempt} on {listed(job.instances)}."],
         Part.EVIDENCE: story(job.history, job.incident_at),
@@ -70,7 +76,7 @@ def recovered(job: Job) -> NotifyOperator:
 
 
 def closed(job: Job, reason: str) -> NotifyOperator:
-    """The job ended in the middle of an incident by something other than a failure."""
+    """Return the message that the job ended during an incident for another cause than a failure."""
     parts = {
         Part.WHAT: [f"Job {job.job_id} has ended on attempt {job.attempt}: {reason}."],
         Part.EVIDENCE: story(job.history, job.incident_at),
@@ -86,16 +92,20 @@ def closed(job: Job, reason: str) -> NotifyOperator:
 def failed(
     job: Job, incident_id: str, reason: str, unconfirmed: Iterable[str], results: Mapping[str, Checked]
 ) -> NotifyOperator:
-    """The job ended as FAILED; nothing more is tried.
+    """Return the message that the job FAILED. The incident stays open, because the job needs an operator.
 
-    unconfirmed: instances on which a rank may still run. results: what the checks said, by instance, where there were
-    any. The incident stays open: a person has to do something.
+    Args:
+        job: the record before the decision.
+        incident_id: the incident of the message.
+        reason: the reason of the decision.
+        unconfirmed: instances on which a rank may still run.
+        results: check results by instance id, empty without checks.
     """
-    kept = [one for one in unconfirmed if one]
+    kept = [instance_id for instance_id in unconfirmed if instance_id]
     done = "Its ranks have ended and its GPUs are given back."
     if kept:
         done = f"Its GPUs are given back, but for {listed(kept)}: nobody has confirmed that a rank has ended there."
-    evidence = [*_of_failure(job.failure), *_of_checks(results)]
+    evidence = [*_failure_lines(job.failure), *_check_lines(results)]
     parts = {
         Part.WHAT: [f"Job {job.job_id} has FAILED on attempt {job.attempt}: {reason}."],
         Part.EVIDENCE: evidence or story(job.history, job.incident_at),
@@ -104,7 +114,7 @@ def failed(
         Part.YOU: [
             "Read why; mend the cause; submit the job again with the same checkpoint, where it goes on:",
             typed(f"explain {job.job_id}"),
-            *(typed(f"instances {one}", "until its rank has ended, it takes no work") for one in kept[:3]),
+            *(typed(f"instances {name}", "until its rank has ended, it takes no work") for name in kept[:3]),
         ],
         Part.IDS: _ids(job, incident_id),
     }
@@ -113,7 +123,7 @@ def failed(
 
 
 def started_again(job: Job) -> NotifyOperator:
-    """A person has started a failed job of their own again: what its failure left open is closed."""
+    """Return the message that a user started a failed job of their own again, which closes its incident."""
     parts = {
         Part.WHAT: [f"Job {job.job_id} was started again by a person after it had failed."],
         Part.EVIDENCE: [job.reason],
@@ -130,13 +140,13 @@ def started_again(job: Job) -> NotifyOperator:
 
 
 def would_have_acted(job: Job, would: str, failure: RankFailure | None) -> NotifyOperator:
-    """Observe-only: what would have been done to a job."""
-    alone = "adoption is set to `observe`" if job.hands_off else "the system is observe-only"
+    """Return the observe-only message: the action on a job that would have been done."""
+    cause = "adoption is set to `observe`" if job.hands_off else "the system is observe-only"
     note_id = f"{job.job_id}/{job.version + 1}"
     parts = {
         Part.WHAT: [f"Job {job.job_id}, attempt {job.attempt}: {would}."],
-        Part.EVIDENCE: _of_failure(failure) or [would],
-        Part.DONE: [f"Nothing: {alone}."],
+        Part.EVIDENCE: _failure_lines(failure) or [would],
+        Part.DONE: [f"Nothing: {cause}."],
         Part.NEXT: ["The other ranks go on, or hang."],
         Part.YOU: [
             "Stop the other ranks if they hang. To have it done: deploy with gpu-recovery:adopt=recover, or with "
@@ -150,7 +160,7 @@ def would_have_acted(job: Job, would: str, failure: RankFailure | None) -> Notif
 
 
 def contact_lost(job: Job, incident_id: str, instance_id: str, sentence: str, decided_at: datetime) -> NotifyOperator:
-    """Nothing is heard any more of a rank that used to be."""
+    """Return the message that a job is LOST because the heartbeat of a rank timed out."""
     parts = {
         Part.WHAT: [f"Job {job.job_id}, attempt {job.attempt}, is LOST: its rank on {instance_id} is silent."],
         Part.EVIDENCE: [sentence],
@@ -172,7 +182,7 @@ def contact_lost(job: Job, incident_id: str, instance_id: str, sentence: str, de
 
 
 def contact_restored(job: Job, reason: str) -> NotifyOperator:
-    """Every rank of a job that was LOST is heard of again."""
+    """Return the message that every rank of a LOST job sends heartbeats again."""
     parts = {
         Part.WHAT: [f"Job {job.job_id}, attempt {job.attempt}, is RUNNING again: {reason}."],
         Part.EVIDENCE: [f"it was LOST since {clock(job.status_at)}"],
@@ -186,7 +196,7 @@ def contact_restored(job: Job, reason: str) -> NotifyOperator:
 
 
 def agent_silent(job: Job, reason: str) -> NotifyOperator:
-    """The silence is the agent's: the machine lives, so the job counts as RUNNING without heartbeats from it."""
+    """Return the message that only the agent is missing: the instance is alive, so the job counts as RUNNING."""
     parts = {
         Part.WHAT: [f"Job {job.job_id}, attempt {job.attempt}, counts as RUNNING again: {reason}."],
         Part.EVIDENCE: [f"silent since {clock(job.status_at)} at the latest: {listed(job.silent)}"],
@@ -194,7 +204,7 @@ def agent_silent(job: Job, reason: str) -> NotifyOperator:
         Part.NEXT: ["Its end is still learnt from ECS. Heartbeats count again as soon as one arrives."],
         Part.YOU: [
             "Look after the agent on the instance: is its unit running, is its token valid?",
-            *(typed(f"instances {one}") for one in job.silent[:3]),
+            *(typed(f"instances {name}") for name in job.silent[:3]),
         ],
         Part.IDS: _ids(job, job.incident_id or ""),
     }
@@ -203,7 +213,7 @@ def agent_silent(job: Job, reason: str) -> NotifyOperator:
 
 
 def adoption_refused(job_id: str, task_id: str, reason: str) -> NotifyOperator:
-    """A person's task carries a JOB_ID that it may not have."""
+    """Return the message that a task of a user was not adopted because it carries a JOB_ID that is not allowed."""
     note_id = f"{job_id}/refused/{task_id}"
     parts = {
         Part.WHAT: [f"Task {task_id} carries JOB_ID {job_id}, but {reason}."],
@@ -217,7 +227,7 @@ def adoption_refused(job_id: str, task_id: str, reason: str) -> NotifyOperator:
 
 
 def incompletely_adopted(job: Job, reason: str) -> NotifyOperator:
-    """A person's job of which not every rank was ever seen."""
+    """Return the message that a job of a user is not watched any more because some ranks were never seen."""
     note_id = f"{job.job_id}/{job.version + 1}"
     parts = {
         Part.WHAT: [f"Job {job.job_id}, which a person started, is no longer watched: {reason}."],
@@ -238,7 +248,7 @@ def incompletely_adopted(job: Job, reason: str) -> NotifyOperator:
 # -- pieces ------------------------------------------------------------------------------------------------------------
 
 
-def _of_failure(failure: RankFailure | None) -> list[str]:
+def _failure_lines(failure: RankFailure | None) -> list[str]:
     if failure is None:
         return []
     code = "none" if failure.ending.exit_code is None else failure.ending.exit_code
@@ -248,13 +258,13 @@ def _of_failure(failure: RankFailure | None) -> list[str]:
     ]
 
 
-def _of_checks(results: Mapping[str, Checked]) -> list[str]:
-    """The checks, those that matter first."""
-    order = sorted(results, key=lambda one: (results[one].outcome is CheckOutcome.HEALTHY, one))
+def _check_lines(results: Mapping[str, Checked]) -> list[str]:
+    """Return the check results as lines, unhealthy instances first, at most EVIDENCE_MAX results."""
+    order = sorted(results, key=lambda name: (results[name].outcome is CheckOutcome.HEALTHY, name))
     shown = [
-        f"check of {one}: {results[one].outcome}: {results[one].summary}"
-        + (" (its repair has begun)" if results[one].repairing else "")
-        for one in order[:EVIDENCE_MAX]
+        f"check of {name}: {results[name].outcome}: {results[name].summary}"
+        + (" (its repair has begun)" if results[name].repairing else "")
+        for name in order[:EVIDENCE_MAX]
     ]
     return shown + ([f"and {len(order) - EVIDENCE_MAX} more checks"] if len(order) > EVIDENCE_MAX else [])
 

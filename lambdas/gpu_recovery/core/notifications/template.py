@@ -1,8 +1,8 @@
-"""The form of every message to operators: what is in it, in what order, how long it may be.
+"""E-mail text of notifications: subject, parts of the body in their order, and length limits.
 
-A subject is ASCII, one line, under 100 characters: what SNS accepts for e-mail. A body has seven parts and fits on two
-screens. An incident is one thread: all that is said of it carries its id, from `opened` over `escalated` to `resolved`.
-What is `noted` is no incident: it is said once, and nothing is under way that could end.
+A subject is one line of ASCII under 100 characters, as SNS requires for e-mail. A body has six parts and fits on two
+screens. An incident is one thread: all its messages carry its id, from `opened` over `escalated` to `resolved`. A
+`noted` message belongs to no incident and is sent once.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from gpu_recovery.core.commands import NotifyOperator
 from gpu_recovery.core.state_machine import HistoryEntry
 
 SUBJECT_CHARACTERS_MAX = 99
+"""Characters of a subject."""
 TEXT_CHARACTERS_MAX = 500
-"""What one sentence of a message may have: reasons quote programs, and those may quote anything."""
+"""Characters of one line of a body. The limit is needed because reasons quote the output of programs."""
 EVIDENCE_MAX = 10
-"""Lines of evidence in a message; who wants all of it asks `gpu-recovery explain`."""
+"""Lines of evidence in a message. `gpu-recovery explain` shows all evidence."""
 STORY_MAX = 8
+"""Decisions of the history in a message."""
 
 
 class Severity(StrEnum):
-    """How much an operator must hurry: SEV2 needs a person, SEV3 is being dealt with, SEV4 is good news."""
+    """Urgency for operators: SEV2 needs an operator, SEV3 is handled automatically, SEV4 is good news."""
 
     SEV2 = "SEV2"
     SEV3 = "SEV3"
@@ -31,16 +33,16 @@ class Severity(StrEnum):
 
 
 class Phase(StrEnum):
-    """Where a message stands in the thread of its incident."""
+    """Place of a message in the thread of its incident."""
 
     OPENED = "opened"
-    ESCALATED = "escalated"  # the same incident, grown worse or waiting still
+    ESCALATED = "escalated"  # the same incident became worse or still waits
     RESOLVED = "resolved"
-    NOTED = "noted"  # no incident: nothing follows
+    NOTED = "noted"  # not an incident: no message follows
 
 
 class Part(StrEnum):
-    """The parts of a body, in their order."""
+    """Parts of a body, in their order."""
 
     WHAT = "WHAT HAPPENED"
     EVIDENCE = "EVIDENCE"
@@ -51,7 +53,7 @@ class Part(StrEnum):
 
 
 def next_of(incident_open: bool) -> Phase:
-    """The phase of bad news: it opens an incident, or makes the open one worse."""
+    """Return the phase of a message about a problem: it opens an incident or escalates the open incident."""
     return Phase.ESCALATED if incident_open else Phase.OPENED
 
 
@@ -65,9 +67,19 @@ def message(
     job_id: str = "",
     instance_id: str = "",
 ) -> NotifyOperator:
-    """The message with `parts`, each a few lines. A line that begins with two blanks is a command to type."""
+    """Return the message with `parts`. A line that begins with two blanks is a command to type.
+
+    Args:
+        incident_id: id of the incident, or of the note.
+        severity: urgency for operators.
+        phase: place of the message in the incident's thread.
+        subject: subject without the severity. Other characters than printable ASCII become "?".
+        parts: lines of each part. A part without lines says "nothing".
+        job_id: the job that the message is about, "" for none.
+        instance_id: the instance that the message is about, "" for none.
+    """
     line = " ".join(f"[GPU-RECOVERY][{severity}] {subject}".split())
-    printable = "".join(one if " " <= one <= "~" else "?" for one in line)
+    printable = "".join(character if " " <= character <= "~" else "?" for character in line)
     return NotifyOperator(
         incident_id=incident_id,
         severity=severity,
@@ -80,26 +92,26 @@ def message(
 
 
 def parts_of(body: str) -> dict[Part, list[str]]:
-    """The lines of each part of a body that `message` made."""
-    found: dict[Part, list[str]] = {}
+    """Return the lines of each part of a body that `message` made."""
+    parts: dict[Part, list[str]] = {}
     lines: list[str] = []
     for line in body.splitlines():
         if line in tuple(Part):
-            lines = found.setdefault(Part(line), [])
+            lines = parts.setdefault(Part(line), [])
         elif line:
             lines.append(line)
-    return found
+    return parts
 
 
 def _part(part: Part, lines: Iterable[str]) -> str:
-    kept = [line for line in map(clipped, lines) if line.strip()] or ["nothing"]
-    return "\n".join([part, *kept]) + "\n"
+    present = [line for line in map(clipped, lines) if line.strip()] or ["nothing"]
+    return "\n".join([part, *present]) + "\n"
 
 
 def clipped(text: str) -> str:
-    """`text` on one line that no heading can be mistaken for, cut to what a message may quote."""
+    """Return `text` as one line of at most TEXT_CHARACTERS_MAX characters that differs from every heading."""
     indent = "  " if text.startswith("  ") else ""
-    plain = text if text.isprintable() else "".join(one if one.isprintable() else " " for one in text)
+    plain = text if text.isprintable() else "".join(letter if letter.isprintable() else " " for letter in text)
     line = " ".join(plain.split())
     if len(line) > TEXT_CHARACTERS_MAX:
         line = line[: TEXT_CHARACTERS_MAX - 3] + "..."
@@ -107,16 +119,16 @@ def clipped(text: str) -> str:
 
 
 def typed(command: str, what_for: str = "") -> str:
-    """A command line to copy, and what it is for."""
+    """Return a command line to copy, with its purpose."""
     return f"  gpu-recovery {command}" + (f" # {what_for}" if what_for else "")
 
 
 def clock(at: datetime | None) -> str:
-    """A time as people read it, in UTC."""
+    """Return a time as users read it, in UTC."""
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if at is not None else "an unknown time"
 
 
 def story(history: Iterable[HistoryEntry], since: datetime | None) -> list[str]:
-    """The last decisions of a record, those from `since` on: what led to where it is."""
-    entries = [one for one in history if since is None or one.at >= since][-STORY_MAX:]
-    return [f"{one.at.astimezone(UTC):%H:%M:%S} {one.after}: {one.reason}" for one in entries]
+    """Return the last decisions of a record as lines, from `since` on, at most STORY_MAX."""
+    entries = [entry for entry in history if since is None or entry.at >= since][-STORY_MAX:]
+    return [f"{entry.at.astimezone(UTC):%H:%M:%S} {entry.after}: {entry.reason}" for entry in entries]
