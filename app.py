@@ -1,17 +1,23 @@
-"""Settings from the CDK context, two stacks from the settings. Needs no credentials, no network and no Docker."""
+"""CDK app: reads the settings from the CDK context and adds two stacks.
+
+Synthesis needs no credentials, no network and no Docker.
+"""
 
 import aws_cdk as cdk
 
 from infra.recovery_stack import RecoveryStack
-from infra.settings import DeploymentSettings
+from infra.settings import NAMESPACE, DeploymentSettings
 from infra.state_stack import StateStack
 
 
 def build(app: cdk.App) -> cdk.App:
-    """Put both stacks that the context of `app` asks for into it."""
+    """Add the state stack and the recovery stack to `app`, with the settings of its context. Return `app`."""
     settings = DeploymentSettings.from_context(app.node.get_all_context())
     state = StateStack(app, f"{settings.stack_name}State", settings)
-    RecoveryStack(app, settings.stack_name, settings, state)
+    stack = RecoveryStack(app, settings.stack_name, settings, state)
+    for old, new in settings.renamed_policy_settings.items():
+        message = f"{NAMESPACE}policy: {old} is now {new}; the former name is accepted until version 0.4"
+        cdk.Annotations.of(stack).add_warning_v2(f"gpu-recovery:renamed-setting:{old}", message)
     return app
 
 

@@ -1,6 +1,6 @@
 """What acts: events and schedules -> functions -> ECS, EC2 and people. Reads like the picture in the README."""
 
-from aws_cdk import Annotations, Stack, Tags
+from aws_cdk import Stack, Tags
 from constructs import Construct
 
 from infra.alarms import Alarms
@@ -61,11 +61,6 @@ class RecoveryStack(Stack):
             },
         )
         Tags.of(self).add("Project", "gpu-recovery")
-        for old, new in settings.renamed_policy_settings.items():
-            Annotations.of(self).add_warning_v2(
-                "gpu-recovery:renamed-setting",
-                f"gpu-recovery:policy: {old} is now {new}. The former name is accepted until version 0.4.",
-            )
 
 
 def _reach(

@@ -1,4 +1,4 @@
-"""EventBridge: a health check task ended (seed 001, part 2)."""
+"""EventBridge handler: a health check task ended (seed 001, part 2)."""
 
 from typing import Any
 
@@ -10,5 +10,9 @@ from gpu_recovery.ecs_events import tasks
 @metrics.log_metrics
 @logger.inject_lambda_context(correlation_id_path="id", clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> None:
-    """Tell the instance its verdict; raises on failure, so that Lambda retries and then keeps the event."""
+    """Deliver the verdict of the health check to its instance.
+
+    Raises:
+        Exception: any failure. Lambda then retries, and finally sends the event to the dead-letter queue.
+    """
     tasks.check_changed(recovery(), task_fact(detail_of(event), utc_now()))

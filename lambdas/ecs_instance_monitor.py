@@ -1,4 +1,7 @@
-"""EventBridge: somebody says something about a container instance (seed 001, part 3) or about the machine under it."""
+"""EventBridge handler: events about a container instance and its EC2 instance.
+
+Container instance events are part 3 of seed 001. Health reports come from EC2, AWS Health, CloudWatch and ECS.
+"""
 
 from typing import Any
 
@@ -11,9 +14,15 @@ from gpu_recovery.ecs_events.health import deliver
 @metrics.log_metrics
 @logger.inject_lambda_context(correlation_id_path="id", clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> None:
-    """Tell the instance what ECS sees, or what its watchers say; raises on failure, so that Lambda retries."""
+    """Deliver an ECS observation, or the health reports of a health source, to the instances.
+
+    Health reports that no record uses are logged with the reason.
+
+    Raises:
+        Exception: any failure. Lambda then retries, and finally sends the event to the dead-letter queue.
+    """
     if not is_health_event(event):
         recovery().handle(*instance_fact(detail_of(event), utc_now()))
         return
-    for sentence in deliver(recovery(), notifications_of(event, utc_now())):
-        logger.info("signal_passed_over", extra={"reason": sentence})
+    for reason in deliver(recovery(), notifications_of(event, utc_now())):
+        logger.info("signal_passed_over", extra={"reason": reason})

@@ -1,4 +1,4 @@
-"""EventBridge: a training task started or ended (seed 001, part 1)."""
+"""EventBridge handler: a training task started or ended (seed 001, part 1)."""
 
 from typing import Any
 
@@ -10,5 +10,9 @@ from gpu_recovery.ecs_events import tasks
 @metrics.log_metrics
 @logger.inject_lambda_context(correlation_id_path="id", clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> None:
-    """Enter what happened to one rank; raises on failure, so that Lambda retries and then keeps the event."""
+    """Record the start or the end of one rank.
+
+    Raises:
+        Exception: any failure. Lambda then retries, and finally sends the event to the dead-letter queue.
+    """
     tasks.task_changed(recovery(), task_fact(detail_of(event), utc_now()))

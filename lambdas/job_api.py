@@ -1,4 +1,7 @@
-"""The job side of the HTTP API: what people and their programs ask. The routes are in `gpu_recovery.job_api`."""
+"""HTTP handler of the job API, for users and their programs.
+
+The routes are in `gpu_recovery.job_api`.
+"""
 
 from __future__ import annotations
 
@@ -18,5 +21,5 @@ tracer = Tracer()
 @logger.inject_lambda_context(clear_state=True)
 @tracer.capture_lambda_handler(capture_response=False)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """One HTTP request, payload format 2.0."""
+    """Answer one HTTP request (payload format 2.0)."""
     return app.resolve(event, context)

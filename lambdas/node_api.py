@@ -1,4 +1,7 @@
-"""HTTP: what the agents on the GPU instances report. Each speaks for the instance that its token was issued for."""
+"""HTTP handler of the node API: reports of the agents on GPU instances.
+
+An agent reports for the instance that its token was issued for.
+"""
 
 from __future__ import annotations
 
@@ -15,25 +18,26 @@ from gpu_recovery.node_api.router import NodeApi
 from gpu_recovery.node_api.time_budget import TimeBudget
 
 time_budget = TimeBudget(seconds=3.0)
-"""The agent waits five. The end of a whole gang that a boot confirms may ask for hundreds of calls."""
+"""Time budget of one call. The agent waits 5 s, and a boot that ends a whole gang can cause hundreds of calls."""
 
 
 @cache
 def api() -> NodeApi:
-    """The API, with what it remembers of tokens, for as long as the function lives."""
-    hearing = HeartbeatReceiver(replace(recovery(), has_time=time_budget.has_time_left))
-    kept = NodeTokensWithInstance(tokens(), hearing.lookup.needs_claims_of, hearing.lookup.use_record)
-    door = TokenAuthenticator(kept, hearing.recovery.clock, TokenKind.NODE)
-    return NodeApi(hearing, door, settings().node_roles, _note)
+    """Return the API. It and its caches of tokens and ranks live as long as the function's process."""
+    receiver = HeartbeatReceiver(replace(recovery(), has_time=time_budget.has_time_left))
+    token_store = NodeTokensWithInstance(tokens(), receiver.lookup.needs_claims_of, receiver.lookup.use_record)
+    authenticator = TokenAuthenticator(token_store, receiver.recovery.clock, TokenKind.NODE)
+    return NodeApi(receiver, authenticator, settings().node_roles, _log_busy)
 
 
-def _note(error: BaseException) -> None:
+def _log_busy(error: BaseException) -> None:
+    """Log that AWS or a record was too busy to process a report."""
     logger.warning("busy", exc_info=error)
 
 
 @metrics.log_metrics
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """One HTTP request, payload format 2.0."""
+    """Answer one HTTP request (payload format 2.0)."""
     time_budget.start()
     return api().answer(event)

@@ -1,4 +1,4 @@
-"""Schedule: every minute, whatever no event told us."""
+"""Scheduled handler: one reconcile cycle every minute."""
 
 from typing import Any
 
@@ -9,5 +9,9 @@ from gpu_recovery.reconciler.reconcile import reconcile
 @metrics.log_metrics
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> None:
-    """One round; raises what failed once everything else is done."""
+    """Run one reconcile cycle.
+
+    Raises:
+        ExceptionGroup: parts of the cycle failed. All other parts were done before.
+    """
     reconcile(recovery())

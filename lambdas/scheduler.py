@@ -1,4 +1,7 @@
-"""SQS FIFO, one message group: the only function that gives jobs their instances."""
+"""SQS handler: one pass of the scheduler. Only this function gives instances to jobs.
+
+The queue is FIFO with one message group.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,22 @@ from gpu_recovery.core.identifiers import TICK
 from gpu_recovery.scheduler.schedule import schedule
 
 WHOLE_PASS = "/"
-"""The key of a message that names nobody."""
+"""The key of a message that names no record."""
 
 
 @metrics.log_metrics
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> None:
-    """One pass for all of the messages: each only says who has changed."""
-    asked = tuple(_key(body) for body in bodies(event))
-    logger.info("placed", extra={"jobs": schedule(recovery(), asked)})
+    """Run one pass of the scheduler for all messages. A message only names the record that changed."""
+    keys = tuple(_key(body) for body in bodies(event))
+    logger.info("placed", extra={"jobs": schedule(recovery(), keys)})
 
 
 def _key(body: Mapping[str, Any]) -> str:
-    """Who has changed. What does not say asks for a whole pass."""
+    """Return the key of a message: what changed, or the scheduled tick.
+
+    A message without a key requests a whole pass.
+    """
     if body.get("detail-type") == "Scheduled Event":
         return f"{TICK}/{body.get('id')}"
     return str(body.get("key", WHOLE_PASS))

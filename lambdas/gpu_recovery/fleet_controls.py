@@ -1,4 +1,4 @@
-"""The fleet's brakes in people's hands, and the count they are reckoned from."""
+"""Fleet controls: pause switch, reset of the circuit breaker, and the count of GPU instances."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ from gpu_recovery.recovery import Recovery
 
 
 def pause(recovery: Recovery, by: str, because: str) -> Fleet:
-    """The kill switch: no repair begins until somebody unpauses; one that EC2 was asked for takes its course.
+    """Pause all repairs until `unpause` is called. A reboot or replacement that EC2 was asked for continues.
 
-    Paused again, for another reason perhaps, it has been paused since the first time.
+    A second pause replaces name and reason and keeps the time of the first.
+
+    Args:
+        by: who pauses the repairs.
+        because: the reason, as operators read it.
     """
 
     def paused(fleet: Fleet) -> Fleet:
@@ -25,15 +29,15 @@ def pause(recovery: Recovery, by: str, because: str) -> Fleet:
 
 
 def unpause(recovery: Recovery) -> Fleet:
-    """Repairs may begin again; what was held asks again at its next look."""
+    """Permit repairs again. A repair that was held tries again at its next poll."""
     return change_fleet(recovery, lambda fleet: replace(fleet, pause=None))
 
 
 def reset_breaker(recovery: Recovery, by: str) -> Fleet:
-    """Close the breaker by hand; what was held is checked afresh where its evidence has grown old.
+    """Close the circuit breaker on behalf of an operator.
 
-    Operators are told first, because the fleet's record keeps no commands: told afterwards, they would never hear of a
-    breaker that was closed by whoever died in between.
+    A repair that was held is checked again if its evidence is old. Operators are notified before the write, because the
+    fleet record has no pending commands: a function killed between a write and a later notification would lose it.
     """
     before = recovery.store.load_fleet()
     if before.opened_at is not None:
@@ -42,7 +46,10 @@ def reset_breaker(recovery: Recovery, by: str) -> Fleet:
 
 
 def count(recovery: Recovery, gpu_instances: int) -> None:
-    """Keep how many instances with GPUs there are: the budget and the breaker are shares of it."""
+    """Log the fleet limits, and save the number of GPU instances if it has changed.
+
+    The repair budget and the limit of the circuit breaker are shares of this number.
+    """
     fleet = recovery.store.load_fleet()
     recovery.decision_log.fleet_checked(fleet, recovery.clock())
     if fleet.gpu_instances != gpu_instances:
@@ -50,7 +57,14 @@ def count(recovery: Recovery, gpu_instances: int) -> None:
 
 
 def change_fleet(recovery: Recovery, change: Callable[[Fleet], Fleet], attempts_max: int = SAVE_ATTEMPTS_MAX) -> Fleet:
-    """Change the record of the fleet limits; returns the record as it is stored. Raises TooManyConflicts."""
+    """Change the fleet record with `change`.
+
+    Returns:
+        The record as it is stored.
+
+    Raises:
+        TooManyConflicts: other writers saved the record at each of `attempts_max` tries.
+    """
     store = recovery.store
     contended = f"refused {attempts_max} times: others write the brakes all the time"
     return save_with_retry(store.load_fleet, change, store.save_fleet, attempts_max, contended)

@@ -1,4 +1,4 @@
-"""Doing independent pieces of work so that one that fails keeps none of the others from being done."""
+"""Independent pieces of work: one failure does not stop the others. All failures are raised together."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ Item = TypeVar("Item")
 def run_each(
     work: Callable[[Item], object], items: Iterable[Item], fatal: tuple[type[Exception], ...] | type[Exception] = ()
 ) -> list[Exception]:
-    """Do `work` for each of `items`; what failed, to be raised by the caller once everything has been tried.
+    """Do `work` for each of `items` and return the failures, which the caller raises when all other work is done.
 
-    A stale record is no failure: somebody else is moving it at this moment, so nothing is left to do. What is of the
-    kind `fatal` ends it all and is raised at once.
+    StaleRecord is not a failure: another function is changing that record at this moment.
+
+    Args:
+        fatal: exceptions of these types are raised immediately.
     """
     failures: list[Exception] = []
     for item in items:
@@ -32,6 +34,6 @@ def run_each(
 
 
 def raise_all(what: str, failures: list[Exception]) -> None:
-    """Raise `failures` together, if there are any; `what` says what could not be done."""
+    """Raise `failures` as one ExceptionGroup, if there are any. `what` is its message."""
     if failures:
         raise ExceptionGroup(what, failures)

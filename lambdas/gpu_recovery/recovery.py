@@ -1,12 +1,13 @@
-"""The one loop: load -> decide -> save -> act.
+"""The loop: load -> decide -> save -> execute. Executes each pending command of a record after the save.
 
-    load    the record the event is about, and nothing else
-    decide  core: pure
-    save    ONE conditional write: the new state, its history entry, and the commands, claimed for us
-    act     each command; each is safe to repeat; then take it out of the record
+    load     the record that the event is about
+    decide   in `core`, without I/O
+    save     ONE conditional write: the new state, its history entry, and the pending commands, leased to this function
+    execute  each command, which is safe to repeat; then remove it from the record
 
-Whoever dies after the save leaves its commands in the record with a claim that expires, and the reconciler takes them
-over. Whoever dies before it has changed nothing. A writer who read an older record is refused and decides again.
+A function that is killed after the save leaves pending commands in the record. Their lease expires, and the reconciler
+executes them. A function that is killed before the save has changed nothing. A writer that read an older record is
+refused and decides again.
 """
 
 from __future__ import annotations
@@ -40,42 +41,51 @@ from gpu_recovery.ports.store import Store
 
 Record = TypeVar("Record", Job, Instance)
 REMOVE_ATTEMPTS_MAX = 3
+"""Tries to remove finished commands from a record when AWS throttles the write."""
 CONTENDED = f"refused {SAVE_ATTEMPTS_MAX} times: others write the record all the time"
 BUSY_RETRY = timedelta(seconds=15)
-"""What AWS was too busy for is tried again no sooner: it has been asked several times by then."""
+"""Time before a throttled command is tried again. The call to AWS was already repeated several times by then."""
 
 
 class NotificationFailed(ExceptionGroup):
-    """Everything was done, but somebody could not be told. The words stay in the record and are tried again."""
+    """Every other command was executed, but a notification could not be sent.
+
+    The notification stays in the record and is tried again.
+    """
 
 
 def sequentially(work: Callable[[Any], object], items: Iterable[Any]) -> None:
-    """The plain way to do `work` for each of `items`; a function with threads to spare brings its own."""
+    """Call `work` for each of `items`, one after the other. A function with spare threads passes its own ForEach."""
     for item in items:
         work(item)
 
 
 def always() -> bool:
-    """There is time."""
+    """Return True: the default of `Recovery.has_time`."""
     return True
 
 
 @dataclass
 class _CommandResults:
-    """What has become of the commands of one record."""
+    """Results of the commands of one record: ids of finished and deferred commands, and failures."""
 
     done: list[str] = field(default_factory=list)
     deferred: dict[str, datetime] = field(default_factory=dict)
     notification_failures: list[Exception] = field(default_factory=list)
     failed: list[Exception] = field(default_factory=list)
-    """What went wrong with commands that only help."""
+    """Failures of best-effort commands."""
     scheduler_retry_at: datetime | None = None
-    """Until when something is put off that the scheduler is to find; None: nothing is."""
+    """Time until which a command is deferred that the scheduler must see the effect of; None if there is none."""
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """The loop over the machines. `each` carries out independent pieces of work; `ray` those orders of jobs on Ray."""
+    """The loop, with its store, its actions and its settings.
+
+    channels: the channels of every operator notification.
+    ray:      executes the commands of jobs on Ray; None if the deployment has no Ray cluster.
+    for_each: executes independent pieces of work.
+    """
 
     store: Store
     actions: Actions
@@ -87,57 +97,75 @@ class Recovery:
     ray: RayCommandHandler | None = None
     for_each: ForEach = sequentially
     has_time: Callable[[], bool] = always
-    """Whether there is time for another command; what is not begun is left to the reconciler, at once."""
+    """Returns whether there is time for another command. The others are due at once, for the reconciler."""
 
     def handle(self, record_id: str, event: events.JobEvent | events.InstanceEvent) -> Decision[Any] | None:
-        """Give one record an event; its decision, None if there is no such record."""
+        """Handle one event about a record.
+
+        Args:
+            record_id: the id of the job or the instance, as the type of `event` says.
+
+        Returns:
+            The decision; None if there is no such record.
+
+        Raises:
+            TooManyConflicts: other writers saved the record at every try.
+            NotificationFailed: a notification was not sent. Everything else was done.
+            ExceptionGroup: a best-effort command failed. Everything else was done.
+        """
         if isinstance(event, events.JobEvent):
             return self._handle_job(record_id, event)
         return self._handle_instance(record_id, event)
 
     def notify(self, message: NotifyOperator) -> None:
-        """Tell operators by every channel at once; for what no record keeps a command of.
+        """Send a notification that no record has a command for to operators, on every channel.
 
-        A channel that fails keeps no other from being told, and is raised when all have been tried.
+        Raises:
+            ExceptionGroup: channels that failed. All channels were tried.
         """
-        said = run_each(lambda channel: self.actions.notify(replace(message, channel=channel)), self.channels)
-        raise_all("not every channel could be told", said)
+        failures = run_each(lambda channel: self.actions.notify(replace(message, channel=channel)), self.channels)
+        raise_all("not every channel could be told", failures)
 
     def create_job(self, decision: Decision[Job], submitted: str) -> bool:
-        """Keep a new job and act on its first commands; False if its id is taken."""
+        """Save a new job and execute its first commands. Return False if its id is taken."""
         if not self.store.create_job(decision.record, submitted):
             return False
         self.begin_job(decision, submitted)
         return True
 
     def begin_job(self, decision: Decision[Job], submitted: str | None = None) -> None:
-        """Act on the first commands of a job that was just kept; `submitted` is its text, where it is at hand.
+        """Execute the first commands of a job that was just saved.
 
-        A kept job is an answer, even if nobody could be told yet: an error would make its user submit it twice. The
-        reconciler finds the words that are left, and raises what keeps them from being said.
+        Failed notifications and throttled calls are not raised: the job is saved, and an error would make its user
+        submit it twice. The reconciler executes the remaining commands and raises their failures.
+
+        Args:
+            submitted: the submitted text, if the caller has it.
         """
         self.decision_log.job_created(decision)
         with suppress(NotificationFailed, TryAgainSoon):
             self.execute(replace(decision.record, revision=1), decision.commands, submitted)
 
-    def _handle_job(self, job_id: str, event: events.JobEvent, settling: str = "") -> Decision[Job] | None:
+    def _handle_job(self, job_id: str, event: events.JobEvent, finished_id: str = "") -> Decision[Job] | None:
         def attempt() -> Decision[Job] | None:
             record = self.store.load_job(job_id)
             if record is None:
                 self.decision_log.unknown_record(job_id, event)
                 return None
-            settled = _without_command(record, settling)
-            machine = ray_state_machine if record.spec.backend is Backend.RAY else job_state_machine
-            decision = machine.decide(settled, event, self.policy, self.clock())
-            return self._save_job(record, event, decision, settling)
+            remaining = _without_command(record, finished_id)
+            state_machine_of_job = ray_state_machine if record.spec.backend is Backend.RAY else job_state_machine
+            decision = state_machine_of_job.decide(remaining, event, self.policy, self.clock())
+            return self._save_job(record, event, decision, finished_id)
 
         return retry_stale(attempt, SAVE_ATTEMPTS_MAX, CONTENDED)
 
-    def _save_job(self, before: Job, event: events.JobEvent, decision: Decision[Job], settling: str) -> Decision[Job]:
+    def _save_job(
+        self, before: Job, event: events.JobEvent, decision: Decision[Job], finished_id: str
+    ) -> Decision[Job]:
         if decision.outcome is not EventOutcome.APPLIED:
             self.decision_log.decided(before, event, decision)
-            if settling:
-                self.store.remove_finished_job_commands(before, (settling,), {})
+            if finished_id:
+                self.store.remove_finished_job_commands(before, (finished_id,), {})
             return decision
         decision = for_every_channel(self.channels, decision)
         saved = self.store.save_job(decision.record, decision.quota)
@@ -146,7 +174,7 @@ class Recovery:
         return _with_saved(decision, saved)
 
     def _handle_instance(
-        self, instance_id: str, event: events.InstanceEvent, settling: str = ""
+        self, instance_id: str, event: events.InstanceEvent, finished_id: str = ""
     ) -> Decision[Instance] | None:
         def attempt() -> Decision[Instance] | None:
             record = self.store.load_instance(instance_id)
@@ -158,21 +186,21 @@ class Recovery:
                 decision = state_machine.registered(instance_id, event, self.policy, now)
                 before = replace(decision.record, commands=())
             else:
-                # Read after the instance: brakes older than the record could let it do what they forbid by now.
+                # Read after the instance: older fleet limits could permit a repair that the present limits forbid.
                 fleet = self.store.load_fleet() if state_machine.needs_fleet_limits(record, event) else None
-                decision = state_machine.decide(_without_command(record, settling), event, self.policy, now, fleet)
+                decision = state_machine.decide(_without_command(record, finished_id), event, self.policy, now, fleet)
                 before = record
-            return self._save_instance(before, event, decision, settling)
+            return self._save_instance(before, event, decision, finished_id)
 
         return retry_stale(attempt, SAVE_ATTEMPTS_MAX, CONTENDED)
 
     def _save_instance(
-        self, before: Instance, event: events.InstanceEvent, decision: Decision[Instance], settling: str
+        self, before: Instance, event: events.InstanceEvent, decision: Decision[Instance], finished_id: str
     ) -> Decision[Instance]:
         if decision.outcome is not EventOutcome.APPLIED:
             self.decision_log.decided(before, event, decision)
-            if settling:
-                self.store.remove_finished_instance_commands(before, (settling,), {})
+            if finished_id:
+                self.store.remove_finished_instance_commands(before, (finished_id,), {})
             return decision
         decision = for_every_channel(self.channels, decision)
         saved = self.store.save_instance(decision.record, decision.fleet)
@@ -183,165 +211,201 @@ class Recovery:
         return _with_saved(decision, saved)
 
     def execute(self, record: Job | Instance, pending: Sequence[PendingCommand], submitted: str | None = None) -> None:
-        """Carry out `pending` of the saved `record`, tell what follows, and settle what is done.
+        """Execute the `pending` commands of the saved `record` and remove the finished commands from it.
 
-        What was done before a failure is settled too, so that only the failed rest is repeated. A word to the outside
-        that cannot be sent keeps nothing else from being done; it is raised when the rest is.
+        Events that follow from a command are delivered before the command is removed. Commands that finished before a
+        failure are removed too, so only the rest is repeated. A failed notification does not stop other commands. It is
+        raised after them.
+
+        Args:
+            submitted: the submitted text of a new job, if the caller has it.
+
+        Raises:
+            NotificationFailed: a notification was not sent.
+            ExceptionGroup: a best-effort command failed.
         """
         if not pending:
             return
-        so_far = _CommandResults()
-        told = False
+        results = _CommandResults()
+        delivered = False
         try:
-            for one in pending:
+            for pending_command in pending:
                 if not self.has_time():
-                    so_far.deferred[one.command_id] = self.clock()
-                elif isinstance(one.command, execution.NOTIFICATIONS):
-                    self._send_notification(record, one, so_far, submitted)
+                    results.deferred[pending_command.command_id] = self.clock()
+                elif isinstance(pending_command.command, execution.NOTIFICATIONS):
+                    self._send_notification(record, pending_command, results, submitted)
                 else:
-                    record = self._reloaded(record) if told else record
-                    helps = isinstance(one.command, execution.BEST_EFFORT)
-                    told = (
-                        self._execute_best_effort(record, one, so_far)
+                    record = self._reloaded(record) if delivered else record
+                    helps = isinstance(pending_command.command, execution.BEST_EFFORT)
+                    delivered = (
+                        self._execute_best_effort(record, pending_command, results)
                         if helps
-                        else self._execute_one(record, one, so_far)
+                        else self._execute_one(record, pending_command, results)
                     )
         finally:
-            if so_far.done or so_far.deferred:
-                self._remove_finished(record, so_far.done, so_far.deferred)
-        raise_all(f"not everything could be found out about {_name(record)}", so_far.failed)
-        if so_far.notification_failures:
+            if results.done or results.deferred:
+                self._remove_finished(record, results.done, results.deferred)
+        raise_all(f"not everything could be found out about {_record_id(record)}", results.failed)
+        if results.notification_failures:
             raise NotificationFailed(
-                f"not everything could be said about {_name(record)}", so_far.notification_failures
+                f"not everything could be said about {_record_id(record)}", results.notification_failures
             )
 
-    def _execute_one(self, record: Job | Instance, one: PendingCommand, so_far: _CommandResults) -> bool:
-        """Carry out one command and tell what follows; whether anybody was told, so that records may have moved.
+    def _execute_one(self, record: Job | Instance, pending: PendingCommand, results: _CommandResults) -> bool:
+        """Execute one command and deliver the events that follow from it.
 
-        What AWS has put off may be a write of one who was told, so they may have then, too.
+        Returns:
+            Whether the record may have changed: an event was delivered, or a throttled write of its receiver may have
+            happened.
         """
         try:
-            acted = execution.execute(self._context(), record, one)
-            if acted.not_before is not None:
-                so_far.deferred[one.command_id] = acted.not_before
-            elif not self._deliver(acted.follow_ups, _name(record), one.command_id, so_far.notification_failures):
-                so_far.done.append(one.command_id)
-            return bool(acted.follow_ups)
+            result = execution.execute(self._context(), record, pending)
+            if result.not_before is not None:
+                results.deferred[pending.command_id] = result.not_before
+            elif not self._deliver(
+                result.follow_ups, _record_id(record), pending.command_id, results.notification_failures
+            ):
+                results.done.append(pending.command_id)
+            return bool(result.follow_ups)
         except TryAgainSoon:
-            again_at = so_far.deferred[one.command_id] = self.clock() + BUSY_RETRY
-            if isinstance(one.command, execution.SCHEDULER_VISIBLE):
-                so_far.scheduler_retry_at = again_at
+            again_at = results.deferred[pending.command_id] = self.clock() + BUSY_RETRY
+            if isinstance(pending.command, execution.SCHEDULER_VISIBLE):
+                results.scheduler_retry_at = again_at
             return True
 
-    def _execute_best_effort(self, record: Job | Instance, one: PendingCommand, so_far: _CommandResults) -> bool:
-        """As `_execute_one`, for a command that only helps: what goes wrong with it is entered, and raised at the end.
+    def _execute_best_effort(self, record: Job | Instance, pending: PendingCommand, results: _CommandResults) -> bool:
+        """Execute a best-effort command as `_execute_one` does, and collect its failure instead of raising it.
 
-        One in the middle of which a function has died is not tried again: it may have been what it died of.
+        A command during which a function was killed is not tried again: the command may have been the cause.
         """
-        if previous_try_died(one):
-            so_far.done.append(one.command_id)
+        if previous_try_died(pending):
+            results.done.append(pending.command_id)
             return False
-        so_far.failed += run_each(lambda command: self._execute_one(record, command, so_far), [one])
+        results.failed += run_each(lambda command: self._execute_one(record, command, results), [pending])
         return True
 
     def _send_notification(
-        self, record: Job | Instance, one: PendingCommand, so_far: _CommandResults, submitted: str | None
+        self, record: Job | Instance, pending: PendingCommand, results: _CommandResults, submitted: str | None
     ) -> None:
-        """Send one word to the outside; what keeps it from being sent is entered, not raised.
+        """Execute one notification command, and collect its failure instead of raising it.
 
-        The scheduler is not woken before what it is to find is so.
+        The scheduler is not woken before the changes that it must see are made.
         """
-        if isinstance(one.command, commands.PokeScheduler) and so_far.scheduler_retry_at is not None:
-            so_far.deferred[one.command_id] = so_far.scheduler_retry_at
+        if isinstance(pending.command, commands.PokeScheduler) and results.scheduler_retry_at is not None:
+            results.deferred[pending.command_id] = results.scheduler_retry_at
             return
         try:
-            kit = self._context(submitted)
-            failed = run_each(lambda word: execution.execute(kit, record, word), [one], fatal=TryAgainSoon)
+            context = self._context(submitted)
+            failed = run_each(
+                lambda command: execution.execute(context, record, command), [pending], fatal=TryAgainSoon
+            )
         except TryAgainSoon:
-            so_far.deferred[one.command_id] = self.clock() + BUSY_RETRY
+            results.deferred[pending.command_id] = self.clock() + BUSY_RETRY
             return
         if failed:
-            so_far.notification_failures += failed
+            results.notification_failures += failed
         else:
-            so_far.done.append(one.command_id)
-        self.decision_log.notified(record, one.command, failed[0] if failed else None)
+            results.done.append(pending.command_id)
+        self.decision_log.notified(record, pending.command, failed[0] if failed else None)
 
     def _context(self, submitted: str | None = None) -> ExecutionContext:
         return ExecutionContext(self.store, self.actions, self.policy, self.clock(), self.for_each, self.ray, submitted)
 
     def _reloaded(self, record: Job | Instance) -> Job | Instance:
-        """The record after what was told has moved it, perhaps: an order that it has outgrown must not be obeyed."""
+        """Return the record after delivered events may have changed it.
+
+        A command that the record has outgrown must not be executed.
+        """
         if isinstance(record, Job):
             return self.store.load_job(record.job_id) or record
         return self.store.load_instance(record.instance_id) or record
 
     def _remove_finished(self, record: Job | Instance, done: Sequence[str], deferred: dict[str, datetime]) -> None:
-        """Enter what is done. Refused for its rate it is asked again: what was said and is forgotten is said twice."""
-        settle: Any = (
+        """Remove finished commands from the record.
+
+        A throttled write is tried again, because a notification that stays in the record is sent twice.
+        """
+        remove: Any = (
             self.store.remove_finished_job_commands
             if isinstance(record, Job)
             else self.store.remove_finished_instance_commands
         )
-        for left in reversed(range(REMOVE_ATTEMPTS_MAX)):
+        for tries_left in reversed(range(REMOVE_ATTEMPTS_MAX)):
             try:
-                settle(record, done, deferred)
+                remove(record, done, deferred)
                 return
             except TryAgainSoon:
-                if not left:
+                if not tries_left:
                     raise
 
-    def _deliver(self, messages: Sequence[FollowUp], name: str, command_id: str, unsaid: list[Exception]) -> bool:
-        """Tell others first, then the record itself; whether that last write settled the command.
+    def _deliver(
+        self, messages: Sequence[FollowUp], name: str, command_id: str, notification_failures: list[Exception]
+    ) -> bool:
+        """Deliver events to other records first, then to the record itself.
 
-        One who was told, and could not tell everybody else in turn, has been told all the same: `unsaid` takes it.
+        Args:
+            name: the id of the record.
+            notification_failures: collects the notifications that a receiver could not send. The event counts as
+                delivered nevertheless.
+
+        Returns:
+            Whether the record itself received an event. Its write then removed the command.
         """
 
-        def tell(message: FollowUp, settling: str = "") -> None:
+        def deliver(message: FollowUp, finished_id: str = "") -> None:
             try:
                 if isinstance(message.event, events.JobEvent):
-                    self._handle_job(message.record_id, message.event, settling)
+                    self._handle_job(message.record_id, message.event, finished_id)
                 else:
-                    self._handle_instance(message.record_id, message.event, settling)
-            except NotificationFailed as silence:
-                unsaid.append(silence)
+                    self._handle_instance(message.record_id, message.event, finished_id)
+            except NotificationFailed as failure:
+                notification_failures.append(failure)
 
         own = [message for message in messages if message.record_id == name]
-        self.for_each(tell, [message for message in messages if message.record_id != name])
+        self.for_each(deliver, [message for message in messages if message.record_id != name])
         for message in own:
-            tell(message, command_id)
+            deliver(message, command_id)
         return bool(own)
 
     def reclaim_expired(self, record: Job | Instance) -> bool:
-        """Carry out the commands of `record` whose claim has expired: whoever had them is dead. Whether there are any,
-        so that the record may have moved."""
+        """Execute the commands of `record` with an expired lease: the function that held the lease was killed.
+
+        Returns:
+            Whether there were any, so that the record may have changed.
+
+        Raises:
+            StaleRecord: another writer saved the record since it was read.
+        """
         now = self.clock()
-        expired = {one.command_id for one in record.commands if one.acting_until <= now}
+        expired = {pending.command_id for pending in record.commands if pending.acting_until <= now}
         if not expired:
             return False
-        claim = now + within(self.policy.command_lease_s)
-        orders = tuple(
-            replace(one, acting_until=claim, tries=one.tries + 1) if one.command_id in expired else one
-            for one in record.commands
+        lease_end = now + within(self.policy.command_lease_s)
+        leased = tuple(
+            replace(pending, acting_until=lease_end, tries=pending.tries + 1)
+            if pending.command_id in expired
+            else pending
+            for pending in record.commands
         )
         claimed: Job | Instance
         if isinstance(record, Job):
-            claimed = self.store.save_job(replace(record, commands=orders))
+            claimed = self.store.save_job(replace(record, commands=leased))
         else:
-            claimed = self.store.save_instance(replace(record, commands=orders))
-        self.execute(claimed, [one for one in claimed.commands if one.command_id in expired])
+            claimed = self.store.save_instance(replace(record, commands=leased))
+        self.execute(claimed, [pending for pending in claimed.commands if pending.command_id in expired])
         return True
 
 
 def _with_saved(decision: Decision[Record], saved: Record) -> Decision[Record]:
-    """The decision with the record as it was kept."""
+    """Return the decision with the record as it was saved."""
     return Decision(saved, decision.commands, decision.reason, decision.outcome, decision.fleet)
 
 
-def _name(record: Job | Instance) -> str:
+def _record_id(record: Job | Instance) -> str:
     return record.job_id if isinstance(record, Job) else record.instance_id
 
 
 def _without_command(record: Record, command_id: str) -> Record:
     if not command_id:
         return record
-    return replace(record, commands=tuple(one for one in record.commands if one.command_id != command_id))
+    return replace(record, commands=tuple(pending for pending in record.commands if pending.command_id != command_id))

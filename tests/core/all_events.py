@@ -229,12 +229,12 @@ def anything_for_instance(record: Instance, now: datetime) -> list[Telling]:
 
 def warnings(now: datetime) -> list[events.InstanceEvent]:
     """What watchers may say, and announcements: due at once, due later, and called off."""
-    health = [events.HealthReported(at=now, kind=kind, status=word, since=now) for kind, word in WORDS]
+    health = [
+        events.HealthReported(at=now, kind=kind, status=word, since=now, sentence=sentence)
+        for kind, word, sentence in WORDS
+    ]
     harmless = events.HealthReported(
         at=now, kind=HealthKind.ACCELERATED_COMPUTE, status=HealthStatus.IMPAIRED, since=now, xid=31
-    )
-    grave = events.HealthReported(
-        at=now, kind=HealthKind.NODE_AGENT, status=HealthStatus.IMPAIRED, since=now, sentence="XID 79 on GPU-1"
     )
     departures = [
         events.DepartureAnnounced(
@@ -247,18 +247,18 @@ def warnings(now: datetime) -> list[events.InstanceEvent]:
         )
         for kind, age, called_off in ANNOUNCEMENTS
     ]
-    return [*health, harmless, grave, *departures]
+    return [*health, harmless, *departures]
 
 
 IMPAIRED, OK = HealthStatus.IMPAIRED, HealthStatus.OK
 WORDS = (
-    (HealthKind.SYSTEM_STATUS, IMPAIRED),
-    (HealthKind.SYSTEM_STATUS, OK),
-    (HealthKind.INSTANCE_STATUS, IMPAIRED),
-    (HealthKind.INSTANCE_STATUS, OK),
-    (HealthKind.ACCELERATED_COMPUTE, IMPAIRED),
-    (HealthKind.DAEMON, IMPAIRED),
-    (HealthKind.ACCELERATED_COMPUTE, HealthStatus.INSUFFICIENT_DATA),
+    (HealthKind.SYSTEM_STATUS, IMPAIRED, ""),
+    (HealthKind.SYSTEM_STATUS, OK, ""),
+    (HealthKind.INSTANCE_STATUS, IMPAIRED, ""),
+    (HealthKind.INSTANCE_STATUS, OK, ""),
+    (HealthKind.ACCELERATED_COMPUTE, IMPAIRED, "XID_79"),
+    (HealthKind.DAEMON, IMPAIRED, ""),
+    (HealthKind.ACCELERATED_COMPUTE, HealthStatus.INSUFFICIENT_DATA, ""),
 )
 SOON, LATER = timedelta(seconds=60), timedelta(days=7)
 ANNOUNCEMENTS = (
@@ -427,6 +427,7 @@ def _warned(record: Instance) -> Any:
         case InstanceStatus.CHECKING:
             refused = any(one.refusals for one in record.commands)
             is_sure = any(one.fault is not None for one in record.health.values())
+            is_sure = is_sure and record.check is not None and not record.check.passive
             return unhandled_report(record), refused and record.agent_connected, is_sure
         case InstanceStatus.QUARANTINED if record.held is not None and record.need is not None:
             return is_withdrawn(record, record.need), record.agent_connected

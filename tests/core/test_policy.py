@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 from gpu_recovery.core.errors import PolicyInvalid
-from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy, policy_from
+from gpu_recovery.core.policy import PRESETS, RENAMED, Preset, RecoveryPolicy, policy_from
 
 from tests.core.build import ADAPTIVE, CLASSIC
 
@@ -59,3 +59,23 @@ def test_a_wrong_setting_is_named(settings: dict[str, Any], named: str) -> None:
 def test_a_claim_outlives_every_function(policy: RecoveryPolicy) -> None:
     """Functions run for less than 120 s; a claim that ended sooner would have two actors on one command."""
     assert policy.command_lease_s >= 120
+
+
+@pytest.mark.parametrize("old", RENAMED)
+def test_a_former_name_of_a_setting_is_accepted(old: str) -> None:
+    """A deployment that still has the old name gets the same policy as with the new name."""
+    default = getattr(PRESETS[Preset.ADAPTIVE], RENAMED[old])
+    value = not default if isinstance(default, bool) else default + 1
+    assert policy_from({old: value}) == policy_from({RENAMED[old]: value}) != PRESETS[Preset.ADAPTIVE]
+
+
+def test_a_setting_under_both_names_is_refused() -> None:
+    """Two values of one setting would leave it open which value holds."""
+    with pytest.raises(PolicyInvalid, match="look_s is the former name of poll_interval_s"):
+        policy_from({"look_s": 60, "poll_interval_s": 90})
+
+
+def test_a_former_name_is_no_present_name() -> None:
+    """A name with two meanings would be read as the wrong setting."""
+    present = {field.name for field in fields(RecoveryPolicy)}
+    assert set(RENAMED.values()) <= present and not present & set(RENAMED)

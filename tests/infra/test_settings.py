@@ -214,3 +214,10 @@ def test_a_stack_composes_and_defines_no_resource_itself(name: str) -> None:
     """It reads like the picture: of the CDK it knows the stack and its tags."""
     of_the_cdk = {each for each in _imports(_modules()[name]) if each.startswith("aws_cdk")}
     assert of_the_cdk == {"aws_cdk.Stack", "aws_cdk.Tags"}
+
+
+def test_functions_get_present_names_of_renamed_settings() -> None:
+    """The former name stays in the context of the deployment and nowhere else."""
+    settings = _settings(policy={"look_s": 60, "attempts_max": 2})
+    assert settings.renamed_policy_settings == {"look_s": "poll_interval_s"}
+    assert settings.recovery_policy["poll_interval_s"] == 60 and "look_s" not in settings.recovery_policy

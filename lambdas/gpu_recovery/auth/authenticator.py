@@ -16,7 +16,7 @@ from gpu_recovery.core.errors import RecoveryError
 from gpu_recovery.ports.errors import TooManyReports
 
 TOKEN_CACHE_TTL = timedelta(seconds=60)
-"""How long a cached token is used: a revoked token stays valid for so long."""
+"""How long a cached token is used. A revoked token stays valid for as long."""
 CACHED_TOKENS_MAX = 20_000
 CACHED_UNKNOWN_TOKENS_MAX = 60
 """Unknown token ids that are looked up within `TOKEN_CACHE_TTL`. A later caller waits and is not refused for good."""
@@ -53,22 +53,27 @@ class TokenAuthenticator:
         """
         if not token:
             raise TokenMissing("a token is needed")
-        spelt = self._kind.pattern.fullmatch(token)
-        if spelt is None:
+        match = self._kind.pattern.fullmatch(token)
+        if match is None:
             raise TokenInvalid("this is no token")
         now = self._clock()
-        kept = self._token(spelt["id"], now)
-        if kept is None or not hmac.compare_digest(kept.digest, digest_of(token)) or not kept.is_valid(now):
-            raise TokenInvalid(f"the token {spelt['id']} is unknown, expired or revoked")
-        return kept
+        record = self._token(match["id"], now)
+        if record is None or not hmac.compare_digest(record.digest, digest_of(token)) or not record.is_valid(now):
+            raise TokenInvalid(f"the token {match['id']} is unknown, expired or revoked")
+        return record
 
     def _token(self, token_id: str, now: datetime) -> Token | None:
-        found = self._read.get(token_id)
-        if found is not None and now - found[0] < TOKEN_CACHE_TTL:
-            return found[1]
+        """Return the record of a token id from the cache or the store; None if it is unknown.
+
+        Raises:
+            TooManyReports: too many unknown ids were looked up within `TOKEN_CACHE_TTL`.
+        """
+        cached = self._read.get(token_id)
+        if cached is not None and now - cached[0] < TOKEN_CACHE_TTL:
+            return cached[1]
         while self._unknown and now - self._unknown[0] >= TOKEN_CACHE_TTL:
             self._unknown.popleft()
-        was_valid = found is not None and found[1] is not None
+        was_valid = cached is not None and cached[1] is not None
         if len(self._unknown) >= CACHED_UNKNOWN_TOKENS_MAX and not was_valid:
             raise TooManyReports(int(TOKEN_CACHE_TTL.total_seconds()))
         self.reads += 1

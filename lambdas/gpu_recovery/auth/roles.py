@@ -14,5 +14,5 @@ class Role(StrEnum):
 
     def covers(self, needed: Role) -> bool:
         """Return whether this role includes `needed`."""
-        ranks = list(Role)
-        return ranks.index(self) >= ranks.index(needed)
+        roles = list(Role)
+        return roles.index(self) >= roles.index(needed)

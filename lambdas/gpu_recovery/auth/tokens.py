@@ -1,7 +1,7 @@
 """API tokens of instances and of users: issue, list and revoke them.
 
-A token belongs to one holder: an instance, or a user in one role. The store keeps the SHA-256 of a token, so nobody can
-read a token from the table. The text of a token says nothing about its holder. The token id is not secret: operators
+A token belongs to one holder: an instance, or a user in one role. The store has only the SHA-256 of a token, so a token
+cannot be read from the table. The text of a token says nothing about its holder. The token id is not secret: operators
 name a token by its id, and logs may contain it. docs/protocol.md describes the tokens of instances.
 """
 
@@ -31,7 +31,9 @@ VALID_TOKENS_MAX = 2
 LISTED_TOKENS_MAX = 10
 """How many tokens the list of a holder keeps: every valid token, and the newest of the others."""
 NOTE_MAX = 200
+"""Length of a token's note in characters at most."""
 TOKEN_SAVE_ATTEMPTS_MAX = 5
+"""Tries to save a list of tokens that others write at the same time."""
 
 
 class TokenKind(Enum):
@@ -114,7 +116,7 @@ class TokenStore(TokenLookup, Protocol):
         """Return the tokens of `holder`, freshly read; an empty list if there are none."""
 
     def save_token(self, listed: TokenList, changed: Token) -> None:
-        """Save a list and the one token in it that is new or changed: both or neither.
+        """Save a list and the new or changed token in it: both or neither.
 
         Raises:
             StaleRecord: the list was written since its revision.
@@ -130,8 +132,8 @@ def issue(store: TokenStore, holder: str, now: datetime, by: str, asked: Mapping
     """Issue a new token. An instance need not be known yet: its agent may start before ECS registers the instance.
 
     Args:
-        by:    who issues the token.
-        asked: the request, as `wish` reads it.
+        by: who issues the token.
+        asked: the request, as `parse_token_request` reads it.
 
     Raises:
         SpecInvalid: the holder or the request is malformed.
@@ -142,16 +144,16 @@ def issue(store: TokenStore, holder: str, now: datetime, by: str, asked: Mapping
     role, life, note = parse_token_request(store.kind, asked)
     token_id = secrets.token_hex(6)
     token = f"{store.kind.prefix}{token_id}_{secrets.token_urlsafe(32)}"
-    kept = Token(store.kind, token_id, holder, digest_of(token), now, now + life, by, note, role=role)
+    record = Token(store.kind, token_id, holder, digest_of(token), now, now + life, by, note, role=role)
 
     def add(listed: TokenList) -> tuple[TokenList, Token]:
-        living = [one.token_id for one in listed.tokens if one.is_valid(now)]
-        if len(living) >= VALID_TOKENS_MAX:
-            raise TokensFull(f"{holder} has {len(living)} tokens that live, {' and '.join(living)}: revoke one")
-        return replace(listed, tokens=_trimmed((*listed.tokens, kept), now)), kept
+        valid = [token.token_id for token in listed.tokens if token.is_valid(now)]
+        if len(valid) >= VALID_TOKENS_MAX:
+            raise TokensFull(f"{holder} has {len(valid)} tokens that live, {' and '.join(valid)}: revoke one")
+        return replace(listed, tokens=_trimmed((*listed.tokens, record), now)), record
 
     _change(store, holder, add)
-    return IssuedToken(token, kept)
+    return IssuedToken(token, record)
 
 
 def revoke(store: TokenStore, holder: str, token_id: str, now: datetime) -> Token | None:
@@ -166,15 +168,15 @@ def revoke(store: TokenStore, holder: str, token_id: str, now: datetime) -> Toke
     """
     checked_instance_id(store.kind, holder)
 
-    def struck(listed: TokenList) -> tuple[TokenList, Token] | None:
-        found = next((one for one in listed.tokens if one.token_id == token_id), None)
+    def with_revoked(listed: TokenList) -> tuple[TokenList, Token] | None:
+        found = next((token for token in listed.tokens if token.token_id == token_id), None)
         if found is None or found.revoked_at is not None:
             return None
-        dead = replace(found, revoked_at=now)
-        return replace(listed, tokens=tuple(dead if one is found else one for one in listed.tokens)), dead
+        revoked = replace(found, revoked_at=now)
+        return replace(listed, tokens=tuple(revoked if token is found else token for token in listed.tokens)), revoked
 
-    changed = _change(store, holder, struck)
-    return next((one for one in changed.tokens if one.token_id == token_id), None)
+    changed = _change(store, holder, with_revoked)
+    return next((token for token in changed.tokens if token.token_id == token_id), None)
 
 
 def checked_instance_id(kind: TokenKind, holder: str) -> str:
@@ -234,17 +236,17 @@ def _change(store: TokenStore, holder: str, change: Callable[[TokenList], tuple[
 
     def attempt() -> TokenList:
         listed = store.load_tokens(holder)
-        made = change(listed)
-        if made is None:
+        result = change(listed)
+        if result is None:
             return listed
-        store.save_token(*made)
-        return made[0]
+        store.save_token(*result)
+        return result[0]
 
     return retry_stale(attempt, TOKEN_SAVE_ATTEMPTS_MAX, f"others write the tokens of {holder} all the time")
 
 
 def _trimmed(tokens: tuple[Token, ...], now: datetime) -> tuple[Token, ...]:
-    """Drop the oldest tokens that are not valid, down to `LISTED_MAX` tokens."""
-    dead = [one for one in tokens if not one.is_valid(now)]
-    forgotten = {one.token_id for one in dead[: max(0, len(tokens) - LISTED_TOKENS_MAX)]}
-    return tuple(one for one in tokens if one.token_id not in forgotten)
+    """Drop the oldest tokens that are not valid, down to `LISTED_TOKENS_MAX` tokens."""
+    invalid = [token for token in tokens if not token.is_valid(now)]
+    dropped = {token.token_id for token in invalid[: max(0, len(tokens) - LISTED_TOKENS_MAX)]}
+    return tuple(token for token in tokens if token.token_id not in dropped)

@@ -1,4 +1,5 @@
-"""The core decides; everything else carries messages to it and its decisions away.
+"""The core computes every decision about jobs and instances. All other packages do the I/O around it.
 
-Standard library only: no clock, no I/O, no logging, no randomness. Time is an argument and a timeout is an event.
+The core imports only the standard library. It has no clock, no I/O, no logging and no randomness.
+Time is an argument, and a timeout is an event.
 """

@@ -1,8 +1,8 @@
-"""One attempt of a job: its plan, written when it is launched, and its progress, gathered rank by rank.
+"""Attempt of a job: its plan, written at the launch, and its progress, collected rank by rank.
 
-A rank's fact is one idempotent addition to the progress. Only two additions concern the job itself: the first
-failure, and the one that completes a set. `news` says which event, if any, an addition makes; the same function finds
-what was never told because somebody died in between.
+A fact about a rank is one idempotent addition to the progress. Only two additions concern the job itself: the first
+failure, and the addition that completes a set. `running_event` and `stopped_event` return the event of an addition.
+`missed_event` finds an event that was not delivered because a function died after the addition.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gpu_recovery.core.task import RankFailure
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which rank runs where; instances and ECS task ids by rank, "" where none is known."""
+    """Plan of an attempt. The position in each tuple is the rank; "" stands for an unknown instance or ECS task id."""
 
     job_id: str
     attempt: int
@@ -33,9 +33,12 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class AttemptProgress:
-    """What is known of an attempt's ranks; `checked` is by rank number. A set never shrinks.
+    """Progress of an attempt: which ranks started, ended and were checked. A set never shrinks.
 
-    own_ends: how many of those that have ended did not succeed, without having been stopped.
+    world:    number of ranks.
+    failure:  the first rank that did not succeed.
+    checked:  check results by rank.
+    own_ends: number of ranks that failed without having been stopped.
     """
 
     job_id: str
@@ -51,7 +54,7 @@ class AttemptProgress:
     def all_running(self) -> bool:
         """Whether every rank runs, or ran."""
         if len(self.running) + len(self.stopped) < self.world:
-            return False  # asked at each rank's start: the sets of a large gang are joined only when it may matter
+            return False  # called at each rank's start: the sets of a large gang are joined only if needed
         return len(self.running | self.stopped) >= self.world
 
     @property
@@ -61,21 +64,21 @@ class AttemptProgress:
 
     @property
     def all_checked(self) -> bool:
-        """Whether every rank's instance has its check's result."""
+        """Whether the instance of every rank has a check result."""
         return len(self.checked) >= self.world
 
     def results(self, plan: Plan) -> dict[str, Checked]:
-        """The checks that are in, by instance id."""
+        """Return the available check results by instance id."""
         return {plan.instances[rank]: result for rank, result in sorted(self.checked.items())}
 
     def unconfirmed(self, plan: Plan) -> tuple[str, ...]:
-        """The instances whose rank is not known to have ended."""
+        """Return the instances of the ranks that are not known to have ended."""
         if not self.stopped:
-            return plan.instances  # as at nearly every look at a gang of weeks
+            return plan.instances  # the usual case: nearly every poll of a gang that runs for weeks
         return tuple(instance for rank, instance in enumerate(plan.instances) if rank not in self.stopped)
 
     def unconfirmed_tasks(self, plan: Plan) -> tuple[str, ...]:
-        """The tasks of the ranks that are not known to have ended, where the plan names one."""
+        """Return the task ids of the ranks that are not known to have ended, as far as the plan has them."""
         task_ids = plan.task_ids[: self.world]
         if self.stopped:
             task_ids = tuple(task_id for rank, task_id in enumerate(task_ids) if rank not in self.stopped)
@@ -83,14 +86,20 @@ class AttemptProgress:
 
 
 def running_event(after: AttemptProgress, at: datetime) -> JobEvent | None:
-    """The event that a rank's start makes: the completing one says that all run."""
+    """Return the event of a rank's start: AllRanksRunning if every rank runs, None otherwise."""
     if after.all_running and not after.all_stopped and after.failure is None:
         return AllRanksRunning(at=at, attempt=after.attempt)
     return None
 
 
 def stopped_event(after: AttemptProgress, first_failure: bool, at: datetime) -> JobEvent | None:
-    """The event that a rank's end makes: the completing one, else the first failure, else none."""
+    """Return the event of a rank's end: AllRanksStopped if every rank ended, else RankFailed for the first failure.
+
+    Args:
+        after: the progress with the rank's end.
+        first_failure: whether the addition set the first failure of the attempt.
+        at: time of the event.
+    """
     if after.all_stopped:
         return AllRanksStopped(at=at, attempt=after.attempt, failure=after.failure, own_ends=after.own_ends)
     if first_failure and after.failure is not None:
@@ -101,9 +110,10 @@ def stopped_event(after: AttemptProgress, first_failure: bool, at: datetime) -> 
 def missed_event(
     status: JobStatus, progress: AttemptProgress, plan: Plan, at: datetime, contact_restored: bool = False
 ) -> JobEvent | None:
-    """What the progress holds and a job in `status` has not heard: the loss of whoever died between the two.
+    """Return the event that the progress holds and a job in `status` has not received. None if there is none.
 
-    heard_again: its witnesses were to be heard a second time.
+    The event is missing if a function died after it wrote the progress and before it delivered the event.
+    contact_restored: whether the evidence of the attempt was to be collected a second time.
     """
     if status is JobStatus.DIAGNOSING:
         if not progress.all_checked:
@@ -123,26 +133,26 @@ def missed_event(
 def undelivered_event(
     job: Job, progress: AttemptProgress, plan: Plan, policy: RecoveryPolicy, now: datetime
 ) -> events.JobEvent | None:
-    """The event that the attempt's progress holds and `job` has not received; None if there is none.
+    """Return the event that the attempt's progress holds and `job` has not received. None if there is none.
 
-    A failure that an observed job has recorded counts as received. While a command collects evidence again there is
-    none: the function that carries out the command delivers what follows, or has died of it.
+    A failure that an observed job has recorded counts as received. While a command collects evidence a second time
+    the result is None, because the function that executes the command delivers the next event itself.
     """
-    hears = any(isinstance(one.command, commands.GatherEvidence) for one in job.commands)
-    if hears and job.heard_again == job.attempt:
+    collecting = any(isinstance(pending.command, commands.GatherEvidence) for pending in job.commands)
+    if collecting and job.heard_again == job.attempt:
         return None
-    news = missed_event(job.status, progress, plan, now, contact_restored=job.heard_again == job.attempt)
-    heard = job.is_observed(policy) and job.failure is not None and isinstance(news, events.RankFailed)
-    return None if heard else news
+    event = missed_event(job.status, progress, plan, now, contact_restored=job.heard_again == job.attempt)
+    received = job.is_observed(policy) and job.failure is not None and isinstance(event, events.RankFailed)
+    return None if received else event
 
 
 def with_awaited_flag(record: Job | Instance, event: events.InstanceEvent) -> events.InstanceEvent:
-    """Return the event to deliver. If the job has moved on since it asked, mark the event as `awaited=False`.
+    """Return the event to deliver. If the job has moved on since its request, mark the event as `awaited=False`.
 
-    A check is awaited while the job diagnoses or recovers, a repair until the job has ended.
+    A check is awaited while the job is DIAGNOSING or RECOVERING, a repair until the job has ended.
     """
     if not isinstance(record, Job) or not isinstance(event, events.CheckRequested | events.RepairRequested):
         return event
-    checked = (JobStatus.DIAGNOSING, JobStatus.RECOVERING)
-    waits = record.status in checked if isinstance(event, events.CheckRequested) else record.status not in TERMINAL
+    checking = (JobStatus.DIAGNOSING, JobStatus.RECOVERING)
+    waits = record.status in checking if isinstance(event, events.CheckRequested) else record.status not in TERMINAL
     return event if waits and record.attempt == event.attempt else replace(event, awaited=False)

@@ -1,4 +1,4 @@
-"""What a pass of the scheduler reads, made of the line's entries and the instances as they are kept."""
+"""Cluster snapshot of a scheduler pass, built from the queue entries and the instance records."""
 
 from __future__ import annotations
 
@@ -24,15 +24,23 @@ def snapshot_of(
     limits: QuotaLimits,
     usual: Mapping[JobKind, int] = NOTHING,
 ) -> Snapshot:
-    """One view of everyone in line who may start now, everyone who has a place, and every instance.
+    """Return one view of the jobs that may start now, the jobs that hold quota, and all instances.
 
-    usual: how long jobs of a kind run, where users name no limit.
-    A gang between two attempts that may not start yet has its place in every count, only no instances.
+    A gang between two attempts that may not start yet counts as running, but without instances.
+
+    Args:
+        entries: the queue entries.
+        instances: the instance records.
+        policy: gives reservations and priorities.
+        now: time of the pass.
+        used: instances in use, by quota.
+        limits: limits of the quotas.
+        usual: usual run time in seconds by kind of job, for jobs without a time limit.
     """
     instances = tuple(instances)
     groups = {instance.instance_id: instance.group for instance in instances}
     entries = [_in_home_group(entry, groups) for entry in entries]
-    kept, promised = _reserved_for(entries, policy, now), _promised(entries)
+    reserved, promised = _reserved_for(entries, policy, now), _promised(entries)
     paused = (entry for entry in entries if entry.waits and entry.holds_quota and not entry.may_start(now))
     return Snapshot(
         waiting=tuple(waiting_job(entry, policy, now, usual) for entry in entries if entry.may_start(now)),
@@ -41,7 +49,7 @@ def snapshot_of(
             *(replace(running_job(entry, policy, now), hosts=()) for entry in paused),
         ),
         hosts=tuple(
-            _host(instance, kept, promised.get(instance.instance_id, {}), _lemon(instance, policy, now))
+            _host(instance, reserved, promised.get(instance.instance_id, {}), _lemon(instance, policy, now))
             for instance in instances
         ),
         used=used,
@@ -51,27 +59,27 @@ def snapshot_of(
 
 
 def _in_home_group(entry: Entry, groups: Mapping[str, str]) -> Entry:
-    """The entry in the group that its instances are of: a person who starts tasks by hand names no group."""
+    """Return the entry with the group of its instances, because tasks that a user started by hand name no group."""
     if entry.group:
         return entry
-    group = next((groups[one] for one in entry.instances if groups.get(one)), "")
+    group = next((groups[instance_id] for instance_id in entry.instances if groups.get(instance_id)), "")
     return replace(entry, group=group) if group else entry
 
 
 def _reserved_for(entries: Iterable[Entry], policy: RecoveryPolicy, now: datetime) -> dict[str, tuple[str, datetime]]:
-    """By instance, for whom it was vacated and until when it is kept: nobody else may have it before it is used."""
-    in_line = {entry.job_id for entry in entries if entry.waits and not entry.held}
-    kept: dict[str, tuple[str, datetime]] = {}
+    """Return, by vacated instance, the job that it is reserved for and the end of the reservation."""
+    queued = {entry.job_id for entry in entries if entry.waits and not entry.held}
+    reserved: dict[str, tuple[str, datetime]] = {}
     for entry in entries:
-        if entry.waits and entry.suspended_at is not None and entry.suspended_for in in_line:
+        if entry.waits and entry.suspended_at is not None and entry.suspended_for in queued:
             until = entry.suspended_at + within(policy.vacated_reservation_s)
             if until > now:
-                kept |= dict.fromkeys(entry.instances, (entry.suspended_for, until))
-    return kept
+                reserved |= dict.fromkeys(entry.instances, (entry.suspended_for, until))
+    return reserved
 
 
 def _promised(entries: Iterable[Entry]) -> dict[str, dict[str, int]]:
-    """By instance and job, the GPUs that were given there: the claims follow, later if who makes them has died."""
+    """Return the assigned GPUs by instance and job. The claims follow later, after a retry if a function died."""
     promised: dict[str, dict[str, int]] = {}
     for entry in entries:
         if not (entry.waits or entry.works or entry.leaves):
@@ -85,9 +93,9 @@ def _lemon(instance: Instance, policy: RecoveryPolicy, now: datetime) -> float:
 
 
 def _host(
-    instance: Instance, kept: Mapping[str, tuple[str, datetime]], promised: Mapping[str, int], lemon: float
+    instance: Instance, reserved: Mapping[str, tuple[str, datetime]], promised: Mapping[str, int], lemon: float
 ) -> Host:
-    reserved_for, until = kept.get(instance.instance_id, ("", None))
+    reserved_for, until = reserved.get(instance.instance_id, ("", None))
     if instance.reserved_for:
         reserved_for, until = instance.reserved_for, None
     departure = instance.departure
@@ -111,6 +119,6 @@ def _host(
 
 
 def is_usable(instance: Instance) -> bool:
-    """Whether it works, as far as anybody knows: only such an instance is given to a job."""
+    """Return whether the instance may be given to a job: AVAILABLE, connected to ECS and not avoided."""
     connected = instance.ecs_status == EcsStatus.ACTIVE and instance.agent_connected
     return instance.status is InstanceStatus.AVAILABLE and connected and not instance.avoid_reason

@@ -1,7 +1,7 @@
-"""Orders the machines give: imperative, frozen, saved before they are carried out and safe to repeat.
+"""Commands of the job and instance state machines: saved before they are executed, and safe to repeat.
 
-A command about a job's attempt is collective: it stands for as many AWS calls as the gang has ranks, so that a
-record never holds a thousand orders. One for the other machine is `TellJob` or `TellInstance`.
+A command about an attempt is collective: it stands for an AWS call for each rank of the gang, so a record never holds
+a thousand commands. `TellJob` and `TellInstance` carry an event to a record of the other state machine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gpu_recovery.core.events import CheckRequested, InstanceEvent, JobEvent
 
 @dataclass(frozen=True, slots=True)
 class LaunchAttempt:
-    """Claim the instances and run one task on each. Void unless the job is still SUBMITTING this attempt."""
+    """Claim the instances and run one task on each. Applies only while the job is SUBMITTING this attempt."""
 
     attempt: int
     instances: tuple[str, ...]
@@ -27,7 +27,7 @@ class LaunchAttempt:
 
 @dataclass(frozen=True, slots=True)
 class ClaimInstance:
-    """Enter that the attempt holds GPUs of an instance on which a person started its rank."""
+    """Record that the attempt holds GPUs of an instance on which a user started its rank."""
 
     instance_id: str
     attempt: int
@@ -44,35 +44,35 @@ class StopAttempt:
 
 @dataclass(frozen=True, slots=True)
 class SuspendAttempt:
-    """Tell rank 0 of the attempt that it must leave. Void unless the job is still SUSPENDING."""
+    """Send the suspend command to rank 0 of the attempt. Applies only while the job is SUSPENDING."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class EndRanks:
-    """Have the agents of the attempt's instances end its ranks, for what ECS cannot stop or does not know."""
+    """End the attempt's ranks through the node agents, for ranks that ECS cannot stop or does not know."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class ObserveAttempt:
-    """Ask ECS about every rank of the attempt that is not known to have ended, and report what it says."""
+    """Poll ECS for every rank of the attempt that is not known to have ended, and report the answers."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class GatherEvidence:
-    """Read what the attempt's ranks and machines have reported, and the logs of those that failed, and diagnose it."""
+    """Collect evidence of the attempt and diagnose it: reports of ranks and instances, and logs of failed ranks."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class CheckInstances:
-    """Have every instance of the ended attempt checked; each answers by TellJob."""
+    """Request a health check of every instance of the ended attempt. Each instance answers by TellJob."""
 
     attempt: int
     request: CheckRequested
@@ -80,7 +80,7 @@ class CheckInstances:
 
 @dataclass(frozen=True, slots=True)
 class TellInstance:
-    """Give one instance an event."""
+    """Deliver an event to one instance."""
 
     instance_id: str
     event: InstanceEvent
@@ -88,27 +88,27 @@ class TellInstance:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseInstances:
-    """Take the job's claims and reservations off its instances."""
+    """Remove the job's claims and reservations from its instances."""
 
     instances: tuple[str, ...]
     keep_claims_of: tuple[str, ...] = ()
-    """Instances on which a rank's end was never confirmed: their GPUs are not free."""
+    """Instances that keep the claim because the end of their rank was never confirmed: their GPUs are not free."""
     attempt: int | None = None
-    """The last attempt whose claims are meant: carried out late, the order must not take a later one's. None: any."""
+    """Last attempt whose claims are removed, so that a late command keeps later claims. None stands for any attempt."""
     left_out: tuple[str, ...] = ()
-    """Those of the instances that the job leaves out from now on, which is remembered of them."""
+    """Instances of `instances` that the job avoids from now on. The instance records remember it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PokeScheduler:
-    """Make the scheduler look now instead of at its next tick."""
+    """Start a scheduler pass now instead of at the next tick."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class RecordAttempt:
-    """Leave what is known of an attempt that has ended where people keep records; 0: what was submitted."""
+    """Write the job record of an ended attempt. Attempt 0 stands for the submitted text."""
 
     attempt: int
 
@@ -118,71 +118,74 @@ class RecordAttempt:
 
 @dataclass(frozen=True, slots=True)
 class RunCheck:
-    """Run the health check `check_id` on the instance; refused for lack of GPUs, it is tried again later."""
+    """Run the health check `check_id` on the instance. If ECS refuses it for lack of GPUs, it is tried again later."""
 
     check_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class StopCheck:
-    """Stop the health check's task."""
+    """Stop the task of the health check."""
 
     check_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class ObserveCheck:
-    """Ask ECS whether the check has ended, and report its verdict if so."""
+    """Poll ECS for the check, and report its verdict if the check has ended."""
 
     check_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class ObserveInstance:
-    """Ask ECS about the container instance and report what it says."""
+    """Poll ECS for the container instance, and report the answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrainInstance:
-    """Keep ECS from placing anything on the instance."""
+    """Set the container instance to DRAINING, so that ECS places no task on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActivateInstance:
-    """Let ECS place tasks on the instance again; our own claims still keep jobs away."""
+    """Set the container instance to ACTIVE, so that ECS places tasks on it again. Our claims still keep jobs away."""
 
 
 @dataclass(frozen=True, slots=True)
 class RebootInstance:
-    """Reboot the instance. Void unless it is still REBOOTING at `epoch`; never repeated without a look at the boot."""
+    """Reboot the instance. Applies only while it is REBOOTING at `epoch`. A repeat first compares the boot."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReplaceInstance:
-    """Terminate the instance in its Auto Scaling group, else stop it. Void unless it is still REPLACING at `epoch`."""
+    """Terminate the instance in its Auto Scaling group, or stop it if it has none.
+
+    Applies only while the instance is REPLACING at `epoch`.
+    """
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class StartInstance:
-    """Start the stopped instance, which gives it another host. Void unless it is still REPLACING at `epoch`."""
+    """Start the stopped instance on another host. Applies only while the instance is REPLACING at `epoch`."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class DeregisterInstance:
-    """Take a registration with ECS away whose agent is dead, so that ECS gives up its tasks."""
+    """Deregister a container instance with a dead ECS agent, so that ECS gives up its tasks."""
 
     container_instance_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class TellJob:
-    """Give one job an event about an attempt of its own."""
+    """Deliver an event to one job, about an attempt of that job."""
 
     job_id: str
     event: JobEvent
@@ -190,7 +193,7 @@ class TellJob:
 
 @dataclass(frozen=True, slots=True)
 class ReportCheck:
-    """Enter the instance's check result for its rank of the attempt; the last one takes the barrier down."""
+    """Record the check result of the instance for its rank of the attempt. The last result ends the barrier."""
 
     job_id: str
     attempt: int
@@ -201,7 +204,7 @@ class ReportCheck:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmEnd:
-    """Enter that the job's rank on this instance has ended: the machine booted after its launch, or is gone."""
+    """Record that the job's rank on this instance ended: the instance booted after the launch, or is gone."""
 
     job_id: str
     attempt: int
@@ -212,7 +215,7 @@ class ConfirmEnd:
 
 
 class Channel(StrEnum):
-    """Where operators are told. Each channel has its own command, so that none of them waits for another."""
+    """Channel of notifications to operators. Each channel has its own command, so no channel waits for another."""
 
     MAIL = "mail"
     CHAT = "chat"
@@ -222,8 +225,8 @@ class Channel(StrEnum):
 class NotifyOperator:
     """Publish one message to operators. The same incident always has the same `incident_id`.
 
-    phase: where it stands in the incident's thread (`notices.form.Phase`).
-    job_id, instance_id: whom it is about, "" for nobody; subscriptions filter by them.
+    phase: place of the message in the incident's thread (`core.notifications.template.Phase`).
+    job_id, instance_id: subject of the message, "" for none. Subscriptions filter by both.
     """
 
     incident_id: str
@@ -238,7 +241,7 @@ class NotifyOperator:
 
 @dataclass(frozen=True, slots=True)
 class PublishEvent:
-    """Put one event of ours on the custom bus. Its data has `incident_id`, None where there is no incident."""
+    """Publish one event on the custom bus. Its data has `incident_id`, None if there is no incident."""
 
     detail_type: str
     data: Mapping[str, object]

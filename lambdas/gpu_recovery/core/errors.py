@@ -1,20 +1,20 @@
-"""The errors of the core. Each says what is wrong; none is caught to be ignored."""
+"""Errors of the core. Each error says what is wrong. No caller catches an error in order to ignore it."""
 
 
 class RecoveryError(Exception):
-    """Base of everything this package raises on purpose."""
+    """Base class of the errors that this package defines."""
 
 
 class IllegalTransition(RecoveryError):
-    """A (status, event) pair that no table mentions: a defect in the tables, never a fact of the world."""
+    """A (status, event) pair that neither table of a state machine has. This is a defect of the tables."""
 
 
 class PolicyInvalid(RecoveryError):
-    """A policy setting that does not exist or has a value it cannot have."""
+    """A policy setting that does not exist or has a value that is not allowed."""
 
 
 class SpecInvalid(RecoveryError):
-    """A job specification that cannot be accepted. `field` names the culprit, `detail` says what it must be."""
+    """A job specification that is rejected. `field` is the wrong field, `detail` says what the field must be."""
 
     def __init__(self, field: str, detail: str) -> None:
         super().__init__(f"{field}: {detail}")
@@ -23,4 +23,4 @@ class SpecInvalid(RecoveryError):
 
 
 class RayUnreachable(RecoveryError):
-    """The function that reaches the Ray cluster, or the cluster itself, does not answer."""
+    """The Ray cluster, or the function that calls the cluster, does not answer."""

@@ -1,12 +1,12 @@
-"""The fleet's brakes: how many machines may be under repair at once, when so many look bad that none may, and the
-kill switch.
+"""Fleet record: repair budget, circuit breaker, pause and reporting outage.
 
-One record for the whole cluster. An instance joins `repairing` in the same transaction that begins its repair and
-leaves it in the one that ends it, so no crash and no second reconciler can ever repair more than the budget allows.
+The cluster has one fleet record. An instance joins `repairing` in the transaction that begins its repair, and leaves
+the set in the transaction that ends the repair. So neither a crash nor a second reconciler exceeds the repair budget.
 
-The breaker answers the thought that when many machines look bad at once it is not the machines: a broken check image,
-a network, a rack. Open, it lets no repair begin; checks, releases and everything that heals go on. After a while one
-instance may try (half open): if it comes back healed the breaker closes, else it opens again. A person may close it.
+The circuit breaker opens when many instances are blamed at once. The cause is then rarely the instances: it is a
+broken check image, a network or a rack. While the breaker is open no repair begins; checks, releases and repairs under
+way continue. After `breaker_probe_s` the repair of one instance may begin as a probe (half open). If the instance
+comes back healthy the breaker closes, otherwise it opens again. An operator may close the breaker.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from gpu_recovery.core.policy import RecoveryPolicy, within
 
 
 class Breaker(StrEnum):
-    """Whether the breaker lets repairs begin."""
+    """State of the circuit breaker."""
 
     CLOSED = "CLOSED"
     OPEN = "OPEN"
-    HALF_OPEN = "HALF_OPEN"  # one instance is being tried
+    HALF_OPEN = "HALF_OPEN"  # the repair of one instance is the probe
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Recovery was stopped by a person: the kill switch."""
+    """A pause of all repairs: the operator who set it (`by`), why (`because`) and when."""
 
     by: str
     because: str
@@ -39,62 +39,65 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class ReportingOutage:
-    """So many instances are silent at once that it is the network, or our own API, and not their GPUs."""
+    """A reporting outage: so many agents are missing that the network or the node API is at fault, not the GPUs."""
 
     since: datetime
     silent: int
+    """Instances with a missing heartbeat."""
     reporting: int
-    """How many instances had ever been heard of, the silent ones among them."""
+    """Instances that ever sent a heartbeat, the missing instances included."""
     incident_id: str
 
     @property
     def sentence(self) -> str:
-        """Why nothing is done about a silence."""
+        """Why missing heartbeats have no consequence now."""
         return f"{self.silent} of {self.reporting} instances are silent at once: the network, not their GPUs"
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The record of the brakes. `blamed` and `repairs` hold what is younger than their windows, so they are bounded."""
+    """The fleet record. `blamed` and `repairs` drop entries older than their windows, so both are bounded."""
 
     revision: int = 0
-    """Counts writes, and belongs to the store: a writer who read an older one is refused."""
+    """Number of writes, for the optimistic locking of the store: a write from an older revision is refused."""
     gpu_instances: int = 0
-    """How many instances with GPUs the cluster has; the reconciler counts them."""
+    """Instances with GPUs in the cluster, counted by the reconciler."""
     repairing: frozenset[str] = frozenset()
-    """Instances being rebooted or replaced, until proof and a passing check."""
+    """Instances that are rebooted or replaced, until proof of the repair and a passing check."""
     repairs: tuple[datetime, ...] = ()
-    """When repairs began."""
+    """Times at which repairs began."""
     replacements: tuple[datetime, ...] = ()
-    """When replacements began: the machines that follow have no past of their own."""
+    """Times at which replacements began. The fleet counts them because a new instance has no fault history."""
     blamed: Mapping[str, datetime] = field(default_factory=dict)
-    """Instances with GPUs that evidence blamed, and when it last did."""
+    """Instances with GPUs that evidence blamed, with the time of the latest blame."""
     opened_at: datetime | None = None
+    """Time at which the breaker opened. None while it is closed."""
     opened_because: str = ""
     incident_id: str = ""
-    """The incident that opened the breaker, until it is closed."""
+    """Incident of the open breaker, until the breaker is closed."""
     probe: str = ""
-    """The instance that tries, while the breaker is half open."""
+    """Instance of the probe repair while the breaker is half open."""
     pause: Pause | None = None
     deaf: ReportingOutage | None = None
+    """The present reporting outage. None if there is none."""
     unheard: Mapping[str, str] = field(default_factory=dict)
-    """Idle instances that operators know to be silent, each with the incident that told of it."""
+    """Idle instances that operators were notified of as missing, each with the incident of that notification."""
 
     @property
     def breaker(self) -> Breaker:
-        """The breaker's state."""
+        """State of the breaker, computed from `opened_at` and `probe`."""
         if self.opened_at is None:
             return Breaker.CLOSED
         return Breaker.HALF_OPEN if self.probe else Breaker.OPEN
 
 
 def budget(fleet: Fleet, policy: RecoveryPolicy) -> int:
-    """How many instances may be under repair at once: a share of the fleet, and always one."""
+    """Return the repair budget: the instances that may be under repair at a time, at least 1."""
     return max(1, fleet.gpu_instances * policy.repair_budget_percent // 100)
 
 
 def breaker_limit(fleet: Fleet, policy: RecoveryPolicy) -> int:
-    """How many blamed instances within the window open the breaker: a share, but neither a few nor very many."""
+    """Return how many blamed instances open the breaker: a share of the fleet within the policy's two bounds."""
     share = fleet.gpu_instances * policy.breaker_percent // 100
     return max(policy.breaker_instances_min, min(policy.breaker_instances_max, share))
 
@@ -102,7 +105,15 @@ def breaker_limit(fleet: Fleet, policy: RecoveryPolicy) -> int:
 def repair_blocked_reason(
     fleet: Fleet, instance_id: str, policy: RecoveryPolicy, now: datetime, *, replacing: bool = False
 ) -> str:
-    """Why no repair of this instance may begin now; "" if one may."""
+    """Return why no repair of this instance may begin now, or "" if a repair may begin.
+
+    Args:
+        fleet: the fleet record.
+        instance_id: the instance to repair.
+        policy: gives the limits.
+        now: time of the decision.
+        replacing: whether the repair is a replacement, which has a limit of its own.
+    """
     if fleet.pause is not None:
         return f"recovery is paused by {fleet.pause.by}: {fleet.pause.because}"
     if fleet.deaf is not None:
@@ -135,10 +146,18 @@ def _recent_replacements(fleet: Fleet, policy: RecoveryPolicy, now: datetime) ->
 
 
 def with_reporting(fleet: Fleet, silent: int, reporting: int, policy: RecoveryPolicy, now: datetime) -> Fleet:
-    """The fleet once `silent` of `reporting` instances are not heard of: beyond the repair budget it is deaf.
+    """Return the fleet after a count of the agents: a reporting outage begins or ends, or nothing changes.
 
-    A failing machine is silent alone, or with its rack; a network, an expired token or an API that is away silences
-    many. A fleet that is deaf repairs nothing, and decides about no LOST job, until it hears.
+    More missing agents than the repair budget allows are a reporting outage. A failing instance is missing alone, or
+    with its rack. A network fault, an expired token or an unavailable API makes many agents miss at once. During a
+    reporting outage no repair begins, and no LOST job is decided.
+
+    Args:
+        fleet: the fleet record.
+        silent: number of instances with a missing heartbeat.
+        reporting: number of instances that ever sent a heartbeat, the missing instances included.
+        policy: gives the repair budget in percent.
+        now: time of the count.
     """
     most = max(1, reporting * policy.repair_budget_percent // 100)
     if silent <= most:
@@ -149,15 +168,15 @@ def with_reporting(fleet: Fleet, silent: int, reporting: int, policy: RecoveryPo
 
 
 def with_blame(fleet: Fleet, instance_id: str, gpus: int, policy: RecoveryPolicy, now: datetime) -> Fleet:
-    """The fleet once evidence blames the instance: so many within the window open the breaker.
+    """Return the fleet after evidence blamed the instance. The breaker opens if enough instances are blamed.
 
-    An instance without GPUs does not count, one that is blamed twice counts once, and blame that is older than the
-    window is forgotten. While the breaker is open nothing is counted: closing it forgets all blame in any case.
+    Only instances with GPUs count, and each instance counts once. Blame older than the window is dropped. While the
+    breaker is open blame is not counted, because closing the breaker removes all blame.
     """
     if not gpus or fleet.opened_at is not None:
         return fleet
     window = within(policy.breaker_window_s)
-    blamed = {one: at for one, at in fleet.blamed.items() if now - at < window} | {instance_id: now}
+    blamed = {blamed_id: at for blamed_id, at in fleet.blamed.items() if now - at < window} | {instance_id: now}
     fleet = replace(fleet, blamed=blamed)
     if len(blamed) < breaker_limit(fleet, policy):
         return fleet
@@ -169,7 +188,7 @@ def with_blame(fleet: Fleet, instance_id: str, gpus: int, policy: RecoveryPolicy
 def with_repair_begun(
     fleet: Fleet, instance_id: str, policy: RecoveryPolicy, now: datetime, *, replacing: bool = False
 ) -> Fleet:
-    """The fleet once the instance's repair begins; with the breaker open it is the one that tries."""
+    """Return the fleet after the repair of the instance began. If the breaker is open, this repair is the probe."""
     repairs = (*_recent_repairs(fleet, policy, now), now)
     probe = instance_id if fleet.opened_at is not None else ""
     replacements = (*_recent_replacements(fleet, policy, now), *((now,) if replacing else ()))
@@ -179,7 +198,7 @@ def with_repair_begun(
 
 
 def with_repair_ended(fleet: Fleet, instance_id: str, healed: bool, now: datetime) -> Fleet:
-    """The fleet once the instance's repair is over; the one that tried closes the breaker, or opens it again."""
+    """Return the fleet after the repair of the instance ended. A probe closes the breaker or opens it again."""
     after = replace(fleet, repairing=fleet.repairing - {instance_id})
     if fleet.probe != instance_id:
         return after
@@ -187,7 +206,7 @@ def with_repair_ended(fleet: Fleet, instance_id: str, healed: bool, now: datetim
 
 
 def with_repair_undone(fleet: Fleet, instance_id: str, began_at: datetime) -> Fleet:
-    """The fleet once a repair that had begun was held back before anything was asked of EC2: as if it never had."""
+    """Return the fleet without a repair that was held back before any request to EC2."""
     probe = "" if fleet.probe == instance_id else fleet.probe
     repairs = list(fleet.repairs)
     if began_at in repairs:
@@ -196,5 +215,5 @@ def with_repair_undone(fleet: Fleet, instance_id: str, began_at: datetime) -> Fl
 
 
 def with_breaker_closed(fleet: Fleet) -> Fleet:
-    """The fleet with its breaker closed and all blame forgotten: what is held may begin, within the budget."""
+    """Return the fleet with its breaker closed and all blame removed. Held repairs may begin within the budget."""
     return replace(fleet, blamed={}, opened_at=None, opened_because="", incident_id="", probe="")

@@ -1,9 +1,8 @@
-"""A lock between processes of one job on different instances: a lease with a fencing token. Pure.
+"""GPU lock between processes of one job on different instances: a lease with a fencing token. Pure.
 
-A lock whose holder crashed would be kept for ever, and one that is simply taken away may be had by two. So a lease ends
-unless it is renewed; what has ended is given to another only once its holder is not heard of any more, or some time
-later; and each new holder gets a number above every earlier one, by which whatever it does can be told from what an
-earlier one still does.
+Without a lease, the lock of a crashed holder would never be free. Without a fence, two holders could work at once.
+So a lease ends unless its holder renews it. An ended lock goes to another owner only after the old holder's heartbeat
+timed out, or after `GRACE`. Each new holder gets a larger token, so work of an earlier holder can be recognised.
 """
 
 from __future__ import annotations
@@ -15,19 +14,25 @@ from datetime import datetime, timedelta
 from gpu_recovery.core.errors import RecoveryError
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+"""Pattern of a lock's name."""
 OWNER = re.compile(r"[A-Za-z0-9_-]{1,32}")
+"""Pattern of an owner's name."""
 HOLDER = re.compile(r"[0-9a-f]{8,32}")
+"""Pattern of a holder's id."""
 LEASE_S, LEASE_S_MIN, LEASE_S_MAX = 60, 5, 3_600
+"""Seconds of a lease: default, lower bound and upper bound."""
 GRACE = timedelta(seconds=120)
-"""So long after its end a lease is kept for a holder whose instance is still heard of, or of which nobody knows."""
+"""Time that an ended lease stays reserved for its holder if the holder's instance is alive or unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuLockRecord:
-    """A lock of a job. `owner` is "" where nobody has it; `token` only grows, and is the last holder's.
+    """A lock of a job.
 
-    holder:      which of the owner's processes it is, "" if it does not say.
-    instance_id: where that is, whose heartbeat tells whether it may still be at work; "" if it did not say.
+    owner:       present owner, "" if the lock is free.
+    holder:      process of the owner that holds the lock, "" if the process gave no id.
+    instance_id: instance of that process, "" if not given. Its heartbeat shows whether the process may still work.
+    token:       fencing token of the latest holder. It only grows.
     """
 
     job_id: str
@@ -42,7 +47,7 @@ class GpuLockRecord:
 
 
 class LockRefused(RecoveryError):
-    """Why somebody does not get, keep or give back a lock; `lock` is as it stands."""
+    """A request to acquire, renew or release a lock is refused. `detail` says why; `lock` is the present lock."""
 
     def __init__(self, detail: str, lock: GpuLockRecord) -> None:
         super().__init__(detail)
@@ -50,26 +55,37 @@ class LockRefused(RecoveryError):
 
 
 def has_ended(lock: GpuLockRecord, now: datetime) -> bool:
-    """Whether nobody has it, or its lease is over."""
+    """Return whether the lock is free or its lease has ended."""
     return not lock.owner or lock.expires_at is None or lock.expires_at <= now
 
 
 def acquired(
     lock: GpuLockRecord, owner: str, holder: str, instance_id: str, lease_s: int, now: datetime, holder_is_silent: bool
 ) -> GpuLockRecord:
-    """The lock once `owner` has it. Raises LockRefused while another does, or may still.
+    """Return the lock with `owner` as its owner.
 
-    The holder that has it gets it again, with the same token. Another process of the same owner, which may have been
-    begun anew, waits for the end of the lease and no longer.
-    holder_is_silent: the present holder's instance is known, and not heard of any more.
+    The present holder gets the lock again, with the same token. Another process of the same owner, for example after
+    a restart, waits only for the end of the lease.
+
+    Args:
+        lock: the present lock.
+        owner: name of the new owner.
+        holder: id of the owner's process, "" for none.
+        instance_id: instance of that process, "" if unknown.
+        lease_s: length of the lease in seconds.
+        now: time of the request.
+        holder_is_silent: whether the present holder's instance is known and its heartbeat timed out.
+
+    Raises:
+        LockRefused: another process holds the lock, or may still use it.
     """
     until = now + timedelta(seconds=lease_s)
     if lock.owner == owner and lock.holder == holder:
         return replace(lock, instance_id=instance_id, expires_at=max(until, lock.expires_at or until))
     if not has_ended(lock, now):
         raise LockRefused(f"GPU locked by {lock.owner}", lock)
-    over_since = lock.expires_at or now
-    if lock.owner not in ("", owner) and not holder_is_silent and now < over_since + GRACE:
+    ended_at = lock.expires_at or now
+    if lock.owner not in ("", owner) and not holder_is_silent and now < ended_at + GRACE:
         raise LockRefused(f"GPU locked by {lock.owner}, whose lease is over and whose instance may still work", lock)
     return replace(
         lock,
@@ -83,20 +99,28 @@ def acquired(
 
 
 def renewed(lock: GpuLockRecord, owner: str, token: int, lease_s: int, now: datetime) -> GpuLockRecord:
-    """The lock with a longer lease. Raises LockRefused for whoever does not have it: another may be at work."""
+    """Return the lock with a lease of `lease_s` seconds from now. The lease never becomes shorter.
+
+    Raises:
+        LockRefused: `owner` does not hold the lock with this token. Another process may be working.
+    """
     _require_holder(lock, owner, token, "renew")
     until = now + timedelta(seconds=lease_s)
     return replace(lock, expires_at=max(until, lock.expires_at or until))
 
 
 def released(lock: GpuLockRecord, owner: str, token: int) -> GpuLockRecord:
-    """The lock, given back. Raises LockRefused for whoever does not have it; one that is free already is no harm."""
+    """Return the lock without an owner. A lock that was already released with this token stays as it is.
+
+    Raises:
+        LockRefused: `owner` does not hold the lock with this token.
+    """
     if not lock.owner and lock.token == token:
         return lock
     _require_holder(lock, owner, token, "release")
     return replace(lock, owner="", holder="", instance_id="", acquired_at=None, expires_at=None)
 
 
-def _require_holder(lock: GpuLockRecord, owner: str, token: int, what: str) -> None:
+def _require_holder(lock: GpuLockRecord, owner: str, token: int, request: str) -> None:
     if lock.owner != owner or lock.token != token:
-        raise LockRefused(f"GPU owned by {lock.owner or 'nobody'}, cannot {what}", lock)
+        raise LockRefused(f"GPU owned by {lock.owner or 'nobody'}, cannot {request}", lock)

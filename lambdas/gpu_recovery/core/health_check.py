@@ -1,6 +1,7 @@
-"""The health check of an instance: what the check container's exit code and verdict document mean.
+"""Health check verdict of an instance, from the check container's exit code and verdict document.
 
-The container of `health_check/` exits with codes of ours and writes a document; dcgmi's own codes never leave it.
+The container of `health_check/` writes the document and exits with the codes of `EXIT_CODES`. The codes of dcgmi stay
+inside the container.
 """
 
 from __future__ import annotations
@@ -12,23 +13,24 @@ from enum import StrEnum
 
 
 class CheckOutcome(StrEnum):
-    """What a check says about an instance. INCONCLUSIVE is not bad, and it is not a pass."""
+    """Outcome of a health check. INCONCLUSIVE neither blames the instance nor passes it."""
 
     HEALTHY = "HEALTHY"
     REBOOT = "REBOOT"
     REPLACE = "REPLACE"
     CONFIGURATION = "CONFIGURATION"
     INCONCLUSIVE = "INCONCLUSIVE"
-    GONE = "GONE"  # no check says so: the instance left before it could be checked
-    SUSPECTED = "SUSPECTED"  # the check found nothing; what its job has seen there again and again says so
+    GONE = "GONE"  # not from a check: the instance left before its check
+    SUSPECTED = "SUSPECTED"  # the check found no fault; the job's repeated failures on the instance blame it
 
     @property
     def blames_hardware(self) -> bool:
-        """Whether this outcome is evidence against the instance: its GPUs are broken, or it is there no more."""
+        """Whether this outcome is evidence against the instance: its GPUs are broken, or it left the cluster."""
         return self in (CheckOutcome.REBOOT, CheckOutcome.REPLACE, CheckOutcome.GONE)
 
 
 REASON_CHARACTERS_MAX = 300
+"""Characters of a container's reason that a summary quotes."""
 
 EXIT_CODES: dict[int, CheckOutcome] = {
     0: CheckOutcome.HEALTHY,
@@ -37,15 +39,16 @@ EXIT_CODES: dict[int, CheckOutcome] = {
     43: CheckOutcome.CONFIGURATION,
     44: CheckOutcome.INCONCLUSIVE,
 }
+"""Outcomes by the exit code of the check container. Any other code is INCONCLUSIVE."""
 
 
 _NO_GPU_FOR_CONTAINERS = re.compile(r"nvidia-container-cli: |/dev/nvidia")
-"""What NVIDIA's container runtime says where the devices or their driver are gone (libnvidia-container; unverified)."""
+"""Errors of NVIDIA's container runtime if the devices or the driver are gone (libnvidia-container; unverified)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One finished check. `boot_id` and `booted_at` are the instance's own words, read inside the container."""
+    """Verdict of a finished check. `boot_id` and `booted_at` are the instance's values, read inside the container."""
 
     outcome: CheckOutcome
     summary: str
@@ -54,10 +57,13 @@ class Verdict:
 
 
 def verdict_of(exit_code: int | None, document: Verdict | None, *, document_required: bool) -> Verdict:
-    """The verdict of a check that ended with `exit_code` and left `document` (None: none with the same check id).
+    """Return the verdict of a check that ended.
 
-    With `document_required`, blame (codes 1 and 42) without its document is only INCONCLUSIVE: an exit code 1 is also
-    what a broken image gives.
+    Args:
+        exit_code: exit code of the container, None if ECS gives none.
+        document: the verdict document with the same check id, None if there is none.
+        document_required: whether blame (codes 1 and 42) without a document is only INCONCLUSIVE. A broken image
+            exits with code 1, too.
     """
     if exit_code is None:
         return _with(document, CheckOutcome.INCONCLUSIVE, "the health check ended without an exit code")
@@ -76,15 +82,16 @@ def verdict_of(exit_code: int | None, document: Verdict | None, *, document_requ
 
 
 def verdict_of_unstarted(reason: str) -> Verdict:
-    """The verdict of a check whose container ECS could not start; `reason` is the container's.
+    """Return the verdict of a check that ECS could not start. `reason` is the reason of the container.
 
-    A host that has lost its GPUs may go on advertising them: tasks are placed there, and none starts. No document can
-    say so, but the host's own runtime does. Any other reason says something about the image, or nothing.
+    A host that lost its GPUs may still offer them to ECS: tasks are placed there, and none of them starts. Such a
+    check leaves no document, so the error of the host's container runtime is the evidence. Any other reason concerns
+    the image, or says nothing about the instance.
     """
     broken = _NO_GPU_FOR_CONTAINERS.search(reason) is not None
     outcome = CheckOutcome.REBOOT if broken else CheckOutcome.INCONCLUSIVE
-    said = reason.strip()[:REASON_CHARACTERS_MAX] or "no reason given"
-    return Verdict(outcome, f"the health check could not be started: {said}")
+    quoted = reason.strip()[:REASON_CHARACTERS_MAX] or "no reason given"
+    return Verdict(outcome, f"the health check could not be started: {quoted}")
 
 
 def _with(document: Verdict | None, outcome: CheckOutcome, summary: str) -> Verdict:

@@ -1,4 +1,4 @@
-"""The words of those who watch machines from outside: ECS, EC2, AWS Health and CloudWatch."""
+"""Enums of the health sources of an instance: ECS, EC2, AWS Health, CloudWatch and the node agent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Ec2InstanceState(StrEnum):
-    """The states of an EC2 instance."""
+    """States of an EC2 instance, as EC2 spells them."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -17,12 +17,12 @@ class Ec2InstanceState(StrEnum):
 
     @property
     def is_off(self) -> bool:
-        """Whether nothing runs on the machine any more."""
+        """Whether the instance is off, so that no process runs on it."""
         return self in (Ec2InstanceState.STOPPED, Ec2InstanceState.TERMINATED)
 
 
 class HealthKind(StrEnum):
-    """Who says how an instance is: the health check types of ECS, EC2's two status checks, our own agent."""
+    """Health source of a report: the health check types of ECS, the two status checks of EC2, the node agent."""
 
     CONTAINER_RUNTIME = "CONTAINER_RUNTIME"
     ACCELERATED_COMPUTE = "ACCELERATED_COMPUTE"
@@ -40,11 +40,11 @@ ON_THE_INSTANCE = (
     HealthKind.AGENT_CONNECTIVITY,
     HealthKind.NODE_AGENT,
 )
-"""The watchers on the machine itself, who begin anew when it boots."""
+"""The health sources that run on the instance itself and start again when it boots."""
 
 
 class HealthStatus(StrEnum):
-    """What a watcher says. INSUFFICIENT_DATA is not OK, and it is not IMPAIRED."""
+    """Status that a health source reports. INSUFFICIENT_DATA is neither OK nor IMPAIRED."""
 
     OK = "OK"
     IMPAIRED = "IMPAIRED"
@@ -53,9 +53,9 @@ class HealthStatus(StrEnum):
 
 
 class DepartureKind(StrEnum):
-    """Why an instance will be taken away, or may be."""
+    """Kind of an announced interruption of an instance."""
 
-    INTERRUPTION = "INTERRUPTION"  # Spot or a capacity reservation: two minutes
-    RETIREMENT = "RETIREMENT"  # the host is given up: no reboot cures it
-    MAINTENANCE = "MAINTENANCE"  # EC2 reboots the machine or its host
+    INTERRUPTION = "INTERRUPTION"  # Spot or a capacity reservation: two minutes' notice
+    RETIREMENT = "RETIREMENT"  # EC2 retires the host: a reboot does not help
+    MAINTENANCE = "MAINTENANCE"  # EC2 reboots the instance or its host
     REBALANCE = "REBALANCE"  # a Spot instance is more likely than usual to be interrupted

@@ -1,7 +1,7 @@
-"""Heartbeats: what an instance says of itself, what is kept of that, and what its silence means.
+"""Heartbeat of an instance: the agent's report, the saved item, and which report is newer.
 
-The times in here are the server's. An agent sends ages and an uptime, so its clock is never compared with ours.
-Silence is no end: whoever is not heard of keeps its GPUs until an end is confirmed (seed 000, part 3).
+All times are the server's. An agent sends ages and an uptime, so its clock is never compared with the server's clock.
+A missing heartbeat is not an end: a rank keeps its GPUs until its end is confirmed (seed 000, part 3).
 """
 
 from __future__ import annotations
@@ -16,24 +16,31 @@ from gpu_recovery.core.diagnosis import observations
 from gpu_recovery.core.identifiers import attempt_id
 
 RUNNING_LOG_BITS = 53
-"""What a number may have to survive JSON in every language."""
+"""Bits of a running log id. JSON numbers keep 53 bits exactly in every language."""
 HEARTBEAT_RANKS_MAX = 24
-"""Ranks that one instance's heartbeat remembers: three times what may run there at once."""
+"""Ranks that the heartbeat of an instance holds: three times the number that may run there at a time."""
 REPORTS_MAX, REPORTS_WINDOW_S = 120, 300
-"""So many reports with one token are heard within a window: six times what an instance sends when all is well."""
+"""Reports accepted with one token within a window, and the window's seconds.
+
+The limit is six times the number of reports that a healthy instance sends.
+"""
 BY_ROLE = "role"
-"""What the reports are counted under that came with no token, but signed with the role of their instance."""
+"""Key of the count of reports that came without a token, signed with the role of their instance."""
 RETRY_AFTER_MAX_S = 60
+"""Upper bound in seconds of the pause that a refused agent is asked for."""
 PAST_RUNS_MAX = 8
-"""Agents of one instance that another took the place of: so many are known again."""
+"""Replaced agents of one instance that its heartbeat remembers."""
 DUPLICATE_AGENT_REMINDER = timedelta(days=1)
-"""Two agents that keep starting anew are told to operators once in this time."""
+"""Time between two notifications about two agents that keep restarting on one instance."""
 BOOT_JITTER = timedelta(seconds=60)
-"""The time of one boot is reckoned anew from each report: its receipt less the uptime."""
+"""Tolerance between two boot times of one boot.
+
+Each report gives the boot time anew: the time of receipt minus the report's age and the uptime.
+"""
 
 
 class AgentCommandKind(StrEnum):
-    """What an agent may be told to do to a rank."""
+    """Kind of a command to a node agent about a rank."""
 
     SUSPEND = "suspend"
     STOP = "stop"
@@ -41,7 +48,7 @@ class AgentCommandKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AgentCommand:
-    """An order to the agent of an instance, repeated with each answer until it is withdrawn."""
+    """A command to the node agent of an instance, repeated in each response until it is withdrawn."""
 
     order_id: str
     kind: AgentCommandKind
@@ -52,9 +59,9 @@ class AgentCommand:
 
 @dataclass(frozen=True, slots=True)
 class RunningRank:
-    """A rank whose process lives, as its instance reports it.
+    """A rank with a living process, as the node agent reports it.
 
-    attempt: 0 and epoch: None where the rank was not told, as one that a person started is not.
+    attempt and epoch are 0 and None for a rank that did not get them, such as a rank that a user started.
     """
 
     job_id: str
@@ -66,13 +73,13 @@ class RunningRank:
 
     @property
     def log_id(self) -> int:
-        """The number by which agents of seed 000 know this rank."""
+        """The running log id, by which agents of seed 000 identify this rank."""
         return running_log_id(self.job_id, self.attempt, self.rank)
 
 
 @dataclass(frozen=True, slots=True)
 class RankExit:
-    """A rank that has ended, as its instance reports it: `code`, or the `signal` that ended it. `age_s` ago."""
+    """A rank that ended `age_s` seconds ago, as the node agent reports it: its exit `code`, or the `signal`."""
 
     job_id: str
     attempt: int
@@ -85,10 +92,14 @@ class RankExit:
 
 @dataclass(frozen=True, slots=True)
 class ReportedXid:
-    """An XID in the kernel's log. `count` is how often within a day on that GPU, `action` what the driver asks for
-    with it (0 none, 1 GPU reset, 2 reboot, 3 drain P2P, 4 drain and reset, 5 reset of the bus), None if it says
-    nothing. `bursts` is how many occurrences those are, None of an agent that does not tell them apart; `boot_id` the
-    earlier boot that it belongs to, "" if it is of this one."""
+    """An XID in the kernel log.
+
+    count:   log lines with this XID on this GPU within a day.
+    action:  recovery action of the driver (0 none, 1 GPU reset, 2 reboot, 3 drain P2P, 4 drain and reset, 5 reset of
+        the bus). None if the driver reports none.
+    bursts:  separate occurrences among those lines. None from an agent that does not count them.
+    boot_id: earlier boot of the XID, "" for the present boot.
+    """
 
     xid: int
     gpu: str = ""
@@ -100,13 +111,13 @@ class ReportedXid:
 
     @property
     def occurrences(self) -> int:
-        """How often it has happened: a cause that writes hundreds of lines within seconds has happened once."""
+        """Number of occurrences. A cause that writes hundreds of lines within seconds occurred once."""
         return self.count if self.bursts is None else min(self.bursts, self.count)
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedSxid:
-    """An error of an NVSwitch in the kernel's log; as ReportedXid."""
+    """An NVSwitch error (SXid) in the kernel log. The fields are as in ReportedXid."""
 
     sxid: int
     fatal: bool = False
@@ -117,7 +128,7 @@ class ReportedSxid:
 
 
 class GpuHealth(StrEnum):
-    """What an agent says of the GPUs of its instance."""
+    """GPU health that an agent reports for its instance."""
 
     OK = "ok"
     IMPAIRED = "impaired"
@@ -126,9 +137,9 @@ class GpuHealth(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReceivedObservation:
-    """What a process of a training has observed, `age_s` ago: the report is of no time yet (`at_s` 0).
+    """An observation that a training process made `age_s` seconds ago. Its own time is not set yet (`at_s` 0).
 
-    attempt: 0 where the process was not told one.
+    attempt: 0 if the process does not know its attempt.
     """
 
     job_id: str
@@ -139,13 +150,16 @@ class ReceivedObservation:
 
 @dataclass(frozen=True, slots=True)
 class AgentReport:
-    """One report of one instance, of any protocol. What a protocol does not say is None or empty.
+    """One agent report of one instance, of any protocol. A value that the protocol lacks is None or empty.
 
-    run:      which start of the agent it is of, "" of one that does not say.
-    running:  None where the report does not speak of ranks.
-    running_logs: ranks by their running log's number alone, as agents of seed 000 report them.
-    observed: what trainings there tell for a diagnosis; unread: how many such reports cannot be read.
-    lost:     how many of them did not get as far as this report.
+    age_s:        seconds between the report and its delivery.
+    interval_s:   seconds between two reports of this agent.
+    running:      running ranks, None if the report says nothing about ranks.
+    running_logs: running log ids of ranks, as agents of seed 000 report them.
+    run:          id of this start of the agent, "" if the agent gives none.
+    observations: observations of training processes, for a diagnosis.
+    unread:       number of observations that could not be parsed.
+    lost:         number of observations that were dropped before this report.
     """
 
     instance_id: str
@@ -171,7 +185,7 @@ class AgentReport:
 
 @dataclass(frozen=True, slots=True)
 class RankHeartbeat:
-    """When a rank was last seen to live on its instance. `silent`: its job has been told that it is not any more."""
+    """Time at which a rank was last seen alive. `silent`: its job received the event of the missing heartbeat."""
 
     job_id: str
     attempt: int
@@ -183,13 +197,15 @@ class RankHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The heartbeat of one instance: the one item that a report writes.
+    """Heartbeat of one instance: the only item that an agent report writes.
 
-    ranks:   by running log, as text. The latest HEARTBEAT_RANKS_MAX.
-    orders:  by id.
-    silent_since: when it was last heard of before it was told to be silent; None while it is heard.
-    run:     the agent that is heard, by its start; past_runs those whose place it took, the latest last.
-    doubled_at: when operators were last told that two agents speak for the instance.
+    ranks:        the latest ranks by running log id as text, at most HEARTBEAT_RANKS_MAX.
+    orders:       commands to the agent by id.
+    silent_since: last report before the heartbeat timed out. None while reports arrive.
+    window:       number of the window of the report limit (`window_of`).
+    run:          id of the start of the present agent.
+    past_runs:    runs of the agents that were replaced, the latest last.
+    doubled_at:   time of the last notification about two agents on the instance.
     """
 
     instance_id: str
@@ -205,27 +221,33 @@ class Heartbeat:
     digest: str = ""
     window: int = 0
     heard: Mapping[str, int] = field(default_factory=dict)
-    """How many reports were heard in that window, by the id of the token that they came with, or BY_ROLE."""
+    """Reports received in that window, by the id of their token or BY_ROLE."""
     run: str = ""
     past_runs: tuple[str, ...] = ()
     doubled_at: datetime | None = None
 
 
 class ReportFreshness(StrEnum):
-    """What a report is beside what was heard before."""
+    """Freshness of a report against the saved heartbeat."""
 
     NEWEST = "NEWEST"
-    OVER = "OVER"  # kept back while its boot was on, and of no use any more
-    STALE = "STALE"  # a newer one was heard, of this boot or of a later one
-    ANOTHER = "ANOTHER"  # of an agent whose place another took
+    OVER = "OVER"  # delayed report of an earlier boot, of no use any more
+    STALE = "STALE"  # a newer report was received, of this boot or of a later boot
+    ANOTHER = "ANOTHER"  # report of an agent that was replaced
 
 
 def report_freshness(beat: Heartbeat, known: Heartbeat, present: bool) -> ReportFreshness:
-    """How a report stands to the heartbeat that is known. `present`: it is a sign of life, and not kept back.
+    """Return the freshness of a report against the saved heartbeat.
 
-    Within one boot the sequence decides, and between two the boots' times, both by the server's clock. An agent that
-    tells no boot is as new as its report. Of two agents in step the one that was heard of later is the newer; who
-    tells no run is nobody in particular.
+    Within one boot the sequence number decides. Between two boots the boot times decide, both by the server's clock.
+    A report without a boot id is always the newest. A run that another agent replaced is ANOTHER; a report without a
+    run is never ANOTHER.
+
+    Args:
+        beat: the heartbeat made of the report.
+        known: the saved heartbeat.
+        present: whether the report is recent (younger than `suspect_s` of the policy) and so proves that the agent
+            is alive now.
     """
     if (
         present
@@ -238,7 +260,7 @@ def report_freshness(beat: Heartbeat, known: Heartbeat, present: bool) -> Report
 
 
 def past_runs(beat: Heartbeat, known: Heartbeat) -> tuple[str, ...]:
-    """The agents whose place was taken, once `beat` is kept."""
+    """Return the runs of the replaced agents after `beat` is saved, the latest last, at most PAST_RUNS_MAX."""
     if not beat.run or not known.run or known.run == beat.run:
         return known.past_runs
     return (*known.past_runs, known.run)[-PAST_RUNS_MAX:]
@@ -257,22 +279,22 @@ def _freshness_by_boot(beat: Heartbeat, known: Heartbeat, present: bool) -> Repo
 
 
 def ranks_to_forget(beat: Heartbeat) -> dict[str, datetime]:
-    """The ranks to be forgotten, by running log, with when they were last seen: the longest unseen first."""
-    oldest = sorted(beat.ranks, key=lambda one: (beat.ranks[one].seen_at, one))
+    """Return the ranks above HEARTBEAT_RANKS_MAX: last seen time by running log id, the oldest first."""
+    oldest = sorted(beat.ranks, key=lambda log: (beat.ranks[log].seen_at, log))
     return {log: beat.ranks[log].seen_at for log in oldest[: max(0, len(beat.ranks) - HEARTBEAT_RANKS_MAX)]}
 
 
 def window_of(at: datetime) -> int:
-    """The number of the window that reports at this time are counted in."""
+    """Return the number of the window in which a report at this time counts."""
     return int(at.timestamp()) // REPORTS_WINDOW_S
 
 
 def retry_after_s(at: datetime) -> int:
-    """How long whoever has reported too often must wait: for the next window, but not for ever."""
+    """Return the seconds that a refused agent must wait: until the next window, at most RETRY_AFTER_MAX_S."""
     return min(RETRY_AFTER_MAX_S, REPORTS_WINDOW_S - int(at.timestamp()) % REPORTS_WINDOW_S)
 
 
 def running_log_id(job_id: str, attempt: int, rank: int) -> int:
-    """The number of a rank's running log, different for each attempt: what seed 000 calls `running_log_id`."""
+    """Return the id of a rank's running log, different for each attempt (`running_log_id` of seed 000)."""
     name = f"{attempt_id(job_id, attempt)}/{rank}".encode()
     return int.from_bytes(hashlib.sha256(name).digest()[:8], "big") >> (64 - RUNNING_LOG_BITS)

@@ -1,4 +1,4 @@
-"""Liveness of instances and ranks, judged by the time since they were last heard of."""
+"""Liveness of instances and ranks, computed from the time since they were last seen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpu_recovery.core.policy import RecoveryPolicy, within
 
 
 class Liveness(StrEnum):
-    """How sure it is that an instance is there, by how long it has not been heard of."""
+    """Liveness of an instance, by the time since its last heartbeat."""
 
     HEARD = "HEARD"
     SUSPECT = "SUSPECT"
@@ -21,7 +21,7 @@ class Liveness(StrEnum):
 
 
 def liveness(unseen_for: timedelta, policy: RecoveryPolicy) -> Liveness:
-    """What it means that an instance was not heard of for so long."""
+    """Return the liveness of an instance without a heartbeat for `unseen_for`."""
     if unseen_for > within(policy.heartbeat_stale_s):
         return Liveness.LOST
     if unseen_for > within(policy.unreachable_s):
@@ -30,20 +30,20 @@ def liveness(unseen_for: timedelta, policy: RecoveryPolicy) -> Liveness:
 
 
 def latest_attempts(ranks: Mapping[str, RankHeartbeat]) -> dict[str, int]:
-    """The latest attempt of each job among these ranks."""
-    found: dict[str, int] = {}
+    """Return the latest attempt of each job among these ranks."""
+    latest: dict[str, int] = {}
     for rank in ranks.values():
-        found[rank.job_id] = max(rank.attempt, found.get(rank.job_id, 0))
-    return found
+        latest[rank.job_id] = max(rank.attempt, latest.get(rank.job_id, 0))
+    return latest
 
 
 def boot_event(beat: Heartbeat, now: datetime, sentence: str = "") -> InstanceBooted:
-    """What another boot than the one before means: ranks that were last seen before it have ended with the other."""
+    """Return the event of a new boot. Ranks last seen before the boot ended with the previous boot."""
     at = beat.booted_at or now
     ended = {log: rank for log, rank in beat.ranks.items() if rank.seen_at < at}
     return InstanceBooted(at=now, boot_id=beat.boot_id, booted_at=at, ended=latest_attempts(ended), sentence=sentence)
 
 
 def is_fresh(seen_at: datetime, now: datetime, policy: RecoveryPolicy) -> bool:
-    """Whether something that was seen then still counts as heard of."""
+    """Return whether a rank or instance last seen at `seen_at` is within the heartbeat timeout."""
     return now - seen_at <= within(policy.heartbeat_stale_s)

@@ -1,4 +1,4 @@
-"""Where ECS keeps what a container writes, as the awslogs driver names it."""
+"""Log location of a container: the CloudWatch Logs stream that the awslogs driver writes to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """A stream of CloudWatch Logs; `region` is "" where the task definition names none."""
+    """A stream of CloudWatch Logs. `region` is "" if the task definition names none."""
 
     group: str
     stream: str
@@ -19,9 +19,9 @@ class LogPlace:
 
 @dataclass(frozen=True, slots=True)
 class LogPage:
-    """Some lines of a log as (time, text), and where the next begin; None where nothing more will come.
+    """A page of a log: lines as (time, text), and the position of the next page (None at the end of the log).
 
-    A time is None where nobody kept it: Ray keeps what drivers write, and not when.
+    A time is None if the log has no times: Ray keeps the lines of drivers without their times.
     """
 
     lines: tuple[tuple[datetime | None, str], ...]
@@ -29,11 +29,17 @@ class LogPage:
 
 
 def place_of(definition: Mapping[str, Any], container: str, task_id: str) -> LogPlace | str:
-    """Where `container` of a task writes, or why that is nowhere we could look, in a sentence."""
+    """Return the log stream of `container` of a task, or a sentence that says why there is none to read.
+
+    Args:
+        definition: the task definition as ECS describes it.
+        container: name of the container.
+        task_id: id of the ECS task.
+    """
     options: Mapping[str, Any] = {}
-    for one in definition.get("containerDefinitions", []):
-        logging = one.get("logConfiguration") or {}
-        if one["name"] == container and logging.get("logDriver") == "awslogs":
+    for container_definition in definition.get("containerDefinitions", []):
+        logging = container_definition.get("logConfiguration") or {}
+        if container_definition["name"] == container and logging.get("logDriver") == "awslogs":
             options = logging.get("options") or {}
     group, prefix = options.get("awslogs-group"), options.get("awslogs-stream-prefix")
     if not group or not prefix:

@@ -1,8 +1,8 @@
-"""What is measured: every metric of ours, its unit and its meaning, and which of them a decision implies.
+"""Metrics: name, unit and meaning of each metric, and the metrics of a decision.
 
-Functions send them (`aws/decision_log.py`), the dashboard and the alarms show them (`infra/`). Both read names here,
-so that nothing is shown that nobody sends. Values are raw, one per occurrence: CloudWatch makes p50 and p90 of them.
-They carry no dimensions of their own, because each combination of dimensions is paid for as a metric.
+`aws/decision_log.py` sends the metrics; the dashboard and the alarms (`infra/`) show them. Both use the names of this
+module, so every metric that is shown is also sent. Values are raw, one value per occurrence: CloudWatch computes p50
+and p90. Metrics have no further dimensions, because CloudWatch charges each combination of dimensions as a metric.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from gpu_recovery.core.state_machine import Decision, EventOutcome
 NAMESPACE = "GpuRecovery"
 """The namespace of the metrics in CloudWatch."""
 SERVICE = "gpu-recovery"
-"""The value of their only dimension, `service`."""
+"""Value of the only dimension of the metrics, `service`."""
 
 
 class Unit(StrEnum):
-    """Units as CloudWatch spells them."""
+    """Units of metrics, as CloudWatch spells them."""
 
     COUNT = "Count"
     SECONDS = "Seconds"
@@ -34,7 +34,7 @@ class Unit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MetricType:
-    """A metric: the unit of its values, and what one value says."""
+    """A metric: the unit of its values, and the meaning of one value."""
 
     unit: Unit
     meaning: str
@@ -49,12 +49,16 @@ class MetricValue:
 
     @property
     def unit(self) -> Unit:
-        """The unit that the table gives the metric; KeyError if it is not in the table."""
+        """The unit of the metric in METRICS.
+
+        Raises:
+            KeyError: METRICS has no such metric.
+        """
         return METRICS[self.name].unit
 
 
 def status_metric(status: JobStatus | InstanceStatus) -> str:
-    """The name of the metric that counts how often this status was entered."""
+    """Return the name of the metric that counts the entries into this status."""
     return f"{type(status).__name__.removesuffix('Status')}{status.value.title().replace('_', '')}"
 
 
@@ -66,10 +70,12 @@ PHASES: dict[JobStatus, str] = {
     JobStatus.SUBMITTING: "LaunchSeconds",
     JobStatus.SUBMITTED: "StartSeconds",
 }
-"""The statuses that a recovery goes through, and the metric that says how long each lasted."""
+"""Metric of the seconds spent in each status that a recovery passes."""
 
 JOBS_ENTERED = tuple(status_metric(status) for status in JobStatus)
+"""Metrics that count the entries into each job status."""
 INSTANCES_ENTERED = tuple(status_metric(status) for status in InstanceStatus)
+"""Metrics that count the entries into each instance status."""
 
 METRICS: dict[str, MetricType] = {
     **{status_metric(status): MetricType(Unit.COUNT, f"a job became {status}") for status in JobStatus},
@@ -127,72 +133,76 @@ METRICS: dict[str, MetricType] = {
 
 
 def of_decision(before: Job | Instance | None, decision: Decision[Any]) -> list[MetricValue]:
-    """What `decision` about the record `before` (None: it is the first about a new record) measures."""
+    """Return the metrics of a decision. `before` is the record before it, None for a new record."""
     after = decision.record
     if decision.outcome is not EventOutcome.APPLIED:
         return []
-    counted = [MetricValue(status_metric(after.status))] if before is None or before.status is not after.status else []
+    entered = [MetricValue(status_metric(after.status))] if before is None or before.status is not after.status else []
     if isinstance(before, Job):
-        return counted + _of_job(before, after)
+        return entered + _of_job(before, after)
     if isinstance(before, Instance):
-        return counted + _of_instance(before, decision)
-    return counted
+        return entered + _of_instance(before, decision)
+    return entered
 
 
 def of_due_record(record: Job | Instance, now: datetime) -> list[MetricValue]:
-    """What the reconciler sees when it opens a record that is due: how late it is, how old its incident."""
-    found = []
+    """Return the metrics of a due record that the reconciler processes: seconds overdue, age of its incident."""
+    values = []
     if record.deadline_at is not None and record.deadline_at <= now:
-        found.append(MetricValue("OverdueSeconds", _seconds(record.deadline_at, now)))
+        values.append(MetricValue("OverdueSeconds", _seconds(record.deadline_at, now)))
     if isinstance(record, Job) and record.incident_at is not None and record.status not in TERMINAL:
-        found.append(MetricValue("RecoveryAgeSeconds", _seconds(record.incident_at, now)))
-    return found
+        values.append(MetricValue("RecoveryAgeSeconds", _seconds(record.incident_at, now)))
+    return values
 
 
 def of_fleet(fleet: Fleet, now: datetime) -> list[MetricValue]:
-    """What the brakes show each minute; nothing while they hold nothing: a metric costs by the hour it is sent in."""
-    found = []
+    """Return the metrics of the fleet record for one minute.
+
+    The list is empty while no limit of the fleet is active, because CloudWatch charges a metric for each hour with a
+    value.
+    """
+    values = []
     if fleet.opened_at is not None:
-        found.append(MetricValue("BreakerOpenSeconds", _seconds(fleet.opened_at, now)))
+        values.append(MetricValue("BreakerOpenSeconds", _seconds(fleet.opened_at, now)))
     if fleet.pause is not None:
-        found.append(MetricValue("PausedSeconds", _seconds(fleet.pause.at, now)))
+        values.append(MetricValue("PausedSeconds", _seconds(fleet.pause.at, now)))
     if fleet.deaf is not None:
-        found.append(MetricValue("DeafSeconds", _seconds(fleet.deaf.since, now)))
+        values.append(MetricValue("DeafSeconds", _seconds(fleet.deaf.since, now)))
     if fleet.repairing:
-        found.append(MetricValue("UnderRepair", len(fleet.repairing)))
-    return found
+        values.append(MetricValue("UnderRepair", len(fleet.repairing)))
+    return values
 
 
-def of_notification(command: Any, said: bool) -> list[MetricValue]:
-    """What trying to tell somebody else (one of `acts.WORDS`) came to."""
+def of_notification(command: Any, sent: bool) -> list[MetricValue]:
+    """Return the metrics of a command that sends a message out of the system. `sent`: whether it was sent."""
     if isinstance(command, NotifyOperator):
-        return [MetricValue("NoticesSent" if said else "NoticesFailed")]
-    return [] if said else [MetricValue("Unsaid")]
+        return [MetricValue("NoticesSent" if sent else "NoticesFailed")]
+    return [] if sent else [MetricValue("Unsaid")]
 
 
 def _of_job(before: Job, after: Job) -> list[MetricValue]:
-    found = _of_verdicts(before, after)
+    values = _of_verdicts(before, after)
     if before.status is after.status:
-        return found
+        return values
     now = after.status_at
     if before.status is JobStatus.LOST:
-        found.append(MetricValue("LostSeconds", _seconds(before.status_at, now)))
+        values.append(MetricValue("LostSeconds", _seconds(before.status_at, now)))
     failed_at = after.failure.at if after.failure is not None and before.failure is None else None
     if failed_at is not None and after.stop_purpose is not StopPurpose.CANCEL:
-        found.append(MetricValue("DetectionSeconds", _seconds(failed_at, now)))
+        values.append(MetricValue("DetectionSeconds", _seconds(failed_at, now)))
     if before.incident_at is not None and before.status in PHASES:
-        found.append(MetricValue(PHASES[before.status], _seconds(before.status_at, now)))
-    # Each decision adds the share since the one before it: no share waits for an end that may take days.
+        values.append(MetricValue(PHASES[before.status], _seconds(before.status_at, now)))
+    # Each decision adds the hours since the previous decision, because an incident may last for days.
     lost_since = before.status_at if before.incident_at is not None else failed_at
     in_incident = before.incident_at is not None or after.incident_at is not None
     if in_incident and lost_since is not None and (hours := _gpu_hours(before, lost_since, now)):
-        found.append(MetricValue("GpuHoursLost", hours))
-    return found + _of_incident(before, after)
+        values.append(MetricValue("GpuHoursLost", hours))
+    return values + _of_incident(before, after)
 
 
 def _of_verdicts(before: Job, after: Job) -> list[MetricValue]:
-    """What has become known of diagnoses since; of what cannot be told, nothing."""
-    new = [one.held for one in after.verdicts if one not in before.verdicts]
+    """Return a metric for each diagnosis result that the decision confirmed or refuted."""
+    new = [verdict.held for verdict in after.verdicts if verdict not in before.verdicts]
     return [MetricValue("VerdictsHeld" if held else "VerdictsFailed") for held in new if held is not None]
 
 
@@ -200,57 +210,56 @@ def _of_incident(before: Job, after: Job) -> list[MetricValue]:
     began = before.incident_at or after.incident_at
     if began is None or before.status in TERMINAL:
         return []
-    found = [MetricValue("RecoveriesStarted")] if before.incident_at is None else []
+    started = [MetricValue("RecoveriesStarted")] if before.incident_at is None else []
     match after.status:
         case JobStatus.RUNNING | JobStatus.SUCCEEDED:
             return [
-                *found,
+                *started,
                 MetricValue("RecoveriesSucceeded"),
                 MetricValue("RecoverySeconds", _seconds(began, after.status_at)),
             ]
         case JobStatus.FAILED:
-            return [*found, MetricValue("RecoveriesFailed")]
+            return [*started, MetricValue("RecoveriesFailed")]
         case JobStatus.CANCELED:
-            return [*found, MetricValue("RecoveriesCanceled")]
-    return found
+            return [*started, MetricValue("RecoveriesCanceled")]
+    return started
 
 
 def _of_instance(before: Instance, decision: Decision[Instance]) -> list[MetricValue]:
-    after, found = decision.record, list[MetricValue]()
-    ordered = any(isinstance(one.command, RebootInstance) for one in decision.commands)
-    if ordered and not _asks_again(before, after):
-        found.append(MetricValue("Reboots"))
-    if _was_false(before, after):
-        found.append(MetricValue("FalseReboots"))
+    after, values = decision.record, list[MetricValue]()
+    reboots = any(isinstance(pending.command, RebootInstance) for pending in decision.commands)
+    if reboots and not _repeats_reboot(before, after):
+        values.append(MetricValue("Reboots"))
+    if _was_false_reboot(before, after):
+        values.append(MetricValue("FalseReboots"))
     if before.silent_since is None and after.silent_since is not None:
-        found.append(MetricValue("InstancesSilent"))
+        values.append(MetricValue("InstancesSilent"))
     if before.held is None and after.held is not None:
-        found.append(MetricValue("RepairsHeld"))
+        values.append(MetricValue("RepairsHeld"))
     if decision.fleet is not None and _opened_breaker(decision.fleet, before, after):
-        found.append(MetricValue("BreakerOpened"))
-    return found
+        values.append(MetricValue("BreakerOpened"))
+    return values
 
 
 def _opened_breaker(fleet: Fleet, before: Instance, after: Instance) -> bool:
-    """Whether it was this decision that opened the breaker, and not an older one about the same instance."""
+    """Return whether this decision opened the breaker, and not an earlier decision about the same instance."""
     moved_at = after.status_at if after.status is not before.status else None
     blamed_at = after.blamed_at if after.blamed_at != before.blamed_at else None
     return fleet.opened_at is not None and fleet.opened_at in (moved_at, blamed_at)
 
 
-def _asks_again(before: Instance, after: Instance) -> bool:
-    """Whether this order repeats one that was never heard: it keeps the deadline of the reboot it repeats."""
+def _repeats_reboot(before: Instance, after: Instance) -> bool:
+    """Return whether the reboot command repeats a lost request. A repeat keeps the deadline of the first request."""
     old, new = before.reboot, after.reboot
     return old is not None and new is not None and old.deadline_at == new.deadline_at
 
 
-def _was_false(before: Instance, after: Instance) -> bool:
-    """Whether a reboot has just ended that no finding called for: asked for because a rank could not be stopped, and
-    the check after it passed.
+def _was_false_reboot(before: Instance, after: Instance) -> bool:
+    """Return whether a false reboot ended: a rank could not be stopped, and the check after the reboot passed.
 
-    A reboot for a finding (a check or a signal) that then passes has cured what was found, and says nothing against
-    itself. One that ends in quarantine was no false one either, whatever it was asked for; and one that was `started`
-    was no reboot, but a stop and a start for another host.
+    A reboot because of a finding (a check or a health report) is never false: the passing check shows the cure. A
+    reboot that ends in quarantine is not false either. A repair that was `started` is not a reboot, but a stop and a
+    start on another host.
     """
     reboot = before.reboot
     back = before.status is InstanceStatus.VERIFYING and after.status is InstanceStatus.AVAILABLE
@@ -262,5 +271,5 @@ def _gpu_hours(job: Job, since: datetime, now: datetime) -> float:
 
 
 def _seconds(since: datetime, now: datetime) -> float:
-    """Never negative: ECS dates what happened by other clocks than ours."""
+    """Return the seconds from `since` to `now`, at least 0, because ECS takes its times from other clocks than ours."""
     return max(0.0, (now - since).total_seconds())

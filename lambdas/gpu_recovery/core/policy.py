@@ -1,7 +1,8 @@
-"""Every threshold of the recovery in one place, with its unit, and the two presets.
+"""Recovery policy: retry limits, timeouts and thresholds, each with its unit, and two presets.
 
-`classic` is seed 001 to the letter, except where the letter hangs or lies. `adaptive` is the same skeleton with
-evidence: it retries what a restart cures and fails fast what it cannot.
+The preset `classic` follows seed 001. It deviates only where the seed's rules would hang or give a wrong result.
+The preset `adaptive` has the same structure and also uses evidence: it retries a failure that a restart cures, and
+it fails a job at once where a restart does not help.
 """
 
 from __future__ import annotations
@@ -26,149 +27,201 @@ class Preset(StrEnum):
 
 PERCENT_MAX = 100
 CHECK_S_BY_LEVEL = {1: 300, 2: 1_200, 3: 2_700, 4: 10_800}
-"""How long a check of a DCGM run level may take (`health_check/settings.py`): one cut short looks like a hang."""
+"""Seconds that a health check may take, by DCGM run level (`health_check/settings.py`).
+
+A check that is cut short looks like a hang.
+"""
 CHECK_MARGIN_S = 180
-"""How long before a check is given up it must have given up itself."""
+"""Seconds between the end of a check by its own timeout and the check timeout of the policy."""
 REPEATS_MIN = 2
+"""Lower bound of `suspect_after`."""
 COMMAND_LEASE_S_MIN = 120
-"""No function may have a timeout this long (`infra/functions.py`)."""
+"""Lower bound of `command_lease_s`, in seconds. Every function has a shorter timeout (`infra/functions.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryPolicy:
-    """The thresholds that every decision is taken under. Times are in seconds."""
+    """The thresholds that every decision uses. Field names that end in `_s` are seconds, in `_max` upper bounds."""
 
     preset: Preset = Preset.ADAPTIVE
+    """Preset that the policy started from. Single settings may differ from the preset."""
     attempts_max: int = 3
-    """Counted attempts of a job, the first included, where its spec says nothing."""
+    """Counted attempts of a job, the first attempt included. The job's specification may set another number."""
     uncounted_relaunches_max: int = 5
-    """Relaunches of one job for a cause that is not counted (short of resources, capacity taken away)."""
+    """Relaunches of one job for one cause that is not counted (lack of resources, capacity taken away)."""
     diagnose_exit_code_1_only: bool = False
-    """Seed 001: exit code 1 asks the GPUs; any other failure stops the gang and fails the job."""
+    """Whether only exit code 1 leads to health checks (seed 001). Other failures stop the gang and fail the job."""
     retry_crashes: bool = True
-    """A rank ended by a signal on GPUs that pass their check is relaunched instead of failed."""
+    """Whether a job is relaunched after a signal ended a rank and the rank's GPUs passed their check."""
     retry_exits: bool = False
-    """So is one that exited by itself: for launchers such as torchrun, which exit with 1 for everything."""
+    """Whether a job is relaunched after a rank exited by itself and its GPUs passed their check.
+
+    The setting is for launchers such as torchrun, which exit with code 1 after every failure.
+    """
     relaunch_on_same_instances: bool = False
-    """Seed 001: the job waits for its own instances. Otherwise any healthy capacity will do."""
+    """Whether a job waits for its own instances (seed 001). Otherwise the job takes any healthy capacity."""
     reboots_max: int = 2
-    """Reboots (and stops) of one instance within `reboot_window_s`; past that the next rung, at last a person."""
+    """Reboots and stops of one instance within `reboot_window_s`.
+
+    After that the next repair level follows. The last level needs an operator.
+    """
     reboot_window_s: int = 86_400
+    """Seconds within which `reboots_max` counts."""
     relapse_window_s: int = 3_600
-    """An instance blamed again this soon after a repair is not repaired in the same way again."""
+    """Seconds after a repair within which new blame of the instance leads to the next repair level."""
     job_repairs_max: int = 8
-    """Instances that one job may have repaired; past that its checks blame, but nothing is repaired for it."""
+    """Instances that are repaired for one job. After that the job's checks still blame, but cause no repair."""
     suspect_repeats: bool = True
-    """A machine on which a job's gang ends first again and again is repaired even if its check finds nothing."""
+    """Whether an instance is repaired as a repeat offender although its check finds no fault.
+
+    A repeat offender is an instance on which the gang of one job ended first in several attempts.
+    """
     suspect_after: int = 2
-    """So many first ends of one job on one machine are a repetition."""
+    """First ends of one job on one instance that make the instance a repeat offender."""
     suspect_window: int = 8
-    """How many attempts of a job back its first ends, and what was repaired for them, are remembered."""
+    """Attempts of a job for which its first ends, and the repairs made for them, are remembered."""
     lemon_order: bool = True
-    """Among machines that suit a job equally well, those that failed again and again in 28 days are taken last."""
+    """Whether placement takes lemons last among instances that suit a job equally well (faults within 28 days)."""
     lemon_replace: int = 100
-    """From this lemon score on, in percent, a machine is replaced instead of rebooted once more; none has 100."""
+    """Lemon score in percent from which an instance is replaced instead of rebooted again. No score reaches 100."""
     require_verdict_document: bool = True
+    """Whether a check's exit codes 1 and 42 blame an instance only together with the verdict document of that check."""
     diagnose: bool = True
-    """Reports and logs of a failed attempt are read and judged: a sure verdict may spare it the checks."""
+    """Whether reports and logs of a failed attempt are diagnosed. A sure diagnosis may make the checks unnecessary."""
     check_in_background: bool = True
-    """A machine that a sure verdict names is checked beside its job, which goes on without it and any other check."""
+    """Whether an instance that a sure diagnosis names is checked in the background.
+
+    The job is relaunched without that instance, and no other instance is checked.
+    """
     progress_timeout_s: int = 900
-    """No rank of a job that reports its progress gets on for so long: it hangs, and is ended."""
+    """Seconds without progress on any rank after which a job that reports progress counts as hung and is stopped."""
 
     observe_only: bool = False
-    """Nothing is stopped, drained, rebooted or replaced: what would have been done is recorded and told."""
+    """Whether decisions are only recorded and notified. No task is stopped; no instance is drained or repaired."""
     replace: bool = False
-    """The switch for terminating or stopping instances; without it a person replaces what a reboot does not cure."""
+    """Whether instances may be terminated or stopped. If not, an operator replaces what a reboot does not cure."""
     repair_budget_percent: int = 20
-    """Of the instances with GPUs, how many may be under repair at once; at least one always may."""
+    """Percent of the instances with GPUs that may be under repair at a time (repair budget), at least one instance."""
     fleet_repairs_max: int = 20
     """Repairs of the whole fleet that may begin within `fleet_window_s`."""
     fleet_window_s: int = 3_600
+    """Seconds within which `fleet_repairs_max` counts."""
     replacements_max: int = 5
-    """Replacements of the whole fleet that may begin within `replacement_window_s`: new machines may be bad, too."""
+    """Replacements of the whole fleet that may begin within `replacement_window_s`.
+
+    The number is bounded because new instances may be faulty, too.
+    """
     replacement_window_s: int = 86_400
+    """Seconds within which `replacements_max` counts."""
     breaker_percent: int = 50
-    """So many of the instances with GPUs blamed within `breaker_window_s` open the breaker: no repair begins."""
+    """Percent of the instances with GPUs that open the circuit breaker if blamed within `breaker_window_s`."""
     breaker_instances_min: int = 3
+    """Blamed instances below which the circuit breaker never opens."""
     breaker_instances_max: int = 20
+    """Blamed instances that open the circuit breaker in a fleet of any size."""
     breaker_window_s: int = 300
+    """Seconds for which blame counts towards opening the circuit breaker."""
     breaker_probe_s: int = 900
-    """How long the breaker stays open before one instance may try."""
+    """Seconds that the circuit breaker stays open before the repair of one instance may begin as a probe."""
     repair_hold_timeout_s: int = 21_600
-    """How long a repair may be held back before a person must decide."""
+    """Seconds that a repair may be held back before an operator must decide."""
     hold_retry_interval_s: int = 30
-    """How often a repair that is held back asks again."""
+    """Seconds between two tries to begin a repair that is held back."""
     evidence_stale_s: int = 1_800
-    """Evidence older than this, when its repair may begin at last, is first looked at afresh."""
+    """Age in seconds from which the evidence for a held repair is collected again before the repair begins."""
 
     command_lease_s: int = 180
-    """How long a command belongs to who saved it. Longer than any function may run."""
+    """Seconds for which a command belongs to the function that saved it. Longer than any function may run."""
     poll_interval_s: int = 120
-    """How often a job or instance in motion is compared with what ECS says, in case an event was lost."""
+    """Seconds between two polls of ECS for a job or instance in motion, in case an event was lost."""
     check_poll_interval_s: int = 300
-    """The same for an instance under its check, which takes minutes: a large gang has one on each of its instances."""
+    """Seconds between two polls of an instance under its health check.
+
+    A check takes minutes, and a large gang has a check on each of its instances.
+    """
     queue_timeout_s: int = 604_800
+    """Seconds that a job may wait in the queue before it FAILS."""
     user_hold_timeout_s: int = 2_592_000
-    """How long a job that a person has suspended is kept for them."""
+    """Seconds that a job stays SUSPENDED by its user or an operator before it FAILS."""
     pending_retry_s: int = 60
-    """The pause after a launch that was refused for lack of resources (seed 004)."""
+    """Seconds to the next try after a launch was refused for lack of resources (seed 004)."""
     vacated_reservation_s: int = 900
-    """How long what was vacated for a job is kept for it."""
+    """Seconds for which instances that were vacated for a job are reserved for that job."""
     suspend_margin_s: int = 30
-    """How long after its grace rank 0 must have ended, before the whole gang is stopped."""
+    """Seconds after the suspend grace within which rank 0 must have ended. Then the whole gang is stopped."""
     launch_timeout_s: int = 600
+    """Seconds that a job may be SUBMITTING."""
     start_timeout_s: int = 1_800
+    """Seconds that a job may be SUBMITTED."""
     stop_timeout_s: int = 240
+    """Seconds for each of the first two steps of STOPPING."""
     check_timeout_s: int = 2_400
+    """Seconds that an instance may be CHECKING."""
     reboot_timeout_s: int = 1_800
+    """Seconds that an instance may be REBOOTING."""
     reboot_settle_s: int = 300
-    """Without a disconnect seen, an agent that is connected this long after the request makes us look for the boot."""
+    """Seconds that an ECS agent may stay connected after a reboot request. Then a check looks for proof of a reboot."""
     verify_timeout_s: int = 2_400
+    """Seconds that an instance may be VERIFYING."""
     recover_timeout_s: int = 21_600
+    """Seconds that a job may be RECOVERING before it FAILS."""
     repaired_reservation_s: int = 7_200
-    """How long a healthy instance of a failed attempt is kept for its job."""
+    """Seconds for which a healthy instance of a failed attempt is reserved for its job."""
     replace_timeout_s: int = 3_600
+    """Seconds that an instance may be REPLACING."""
     quarantine_reminder_s: int = 86_400
+    """Seconds between two reminders to operators about a quarantined instance."""
     departure_lead_s: int = 3_600
-    """How long before an announced retirement or maintenance the jobs of the instance are moved."""
+    """Seconds before an announced retirement or maintenance at which the jobs of the instance are moved."""
     rebalance_avoid_s: int = 3_600
-    """How long after a rebalance recommendation nothing new is placed on the instance."""
+    """Seconds after a rebalance recommendation during which no new job is placed on the instance."""
     relaunch_cooldown_s: int = 60
-    """The pause before the second relaunch in a row of a job that does not last, doubled each time."""
+    """Seconds before the second relaunch in a row of a job without a stable run. Each further pause is doubled."""
     relaunch_cooldown_max_s: int = 900
+    """Upper bound in seconds of the pause before a relaunch."""
     stable_run_s: int = 1_800
-    """An attempt that ran this long has lasted: the next relaunch is immediate again."""
+    """Seconds after which a run of an attempt is stable. The relaunch after a stable run is immediate."""
     stable_run_resets_attempts: bool = True
-    """Once an attempt has lasted, the failures and repairs before it are history: no cap counts them any more."""
+    """Whether a stable run resets the counters: no limit counts the failures and repairs before the run."""
     suspect_s: int = 45
-    """An instance that was not heard of for longer is suspect: three heartbeats are missing."""
+    """Seconds without a heartbeat after which an instance is SUSPECT: three heartbeats are missing."""
     unreachable_s: int = 120
-    """Unreachable: a word for people. ECS and EC2 are asked about every instance each minute, heard of or not."""
+    """Seconds without a heartbeat after which an instance is shown to operators as UNREACHABLE.
+
+    The state changes no decision: ECS and EC2 are polled for every instance each minute in any case.
+    """
     heartbeat_stale_s: int = 180
-    """Lost (seed 000): its jobs are LOST, its GPUs stay theirs."""
+    """Seconds of the heartbeat timeout (seed 000). Then the instance's jobs are LOST and keep their GPUs."""
     heartbeat_forget_s: int = 86_400
-    """After so long there is no agent there any more: the instance works without one, and counts no more as silent."""
+    """Seconds without a heartbeat after which the instance is taken to have no agent.
+
+    The instance works without an agent, and no longer counts as missing its heartbeat.
+    """
     silence_alert_after_s: int = 900
-    """How long an idle instance is silent before operators hear of it: no job tells them."""
+    """Seconds without a heartbeat after which operators are notified of an idle instance. No job reports it."""
     silence_clear_after_s: int = 900
-    """How long it must be heard of before they hear that it is over: an agent that comes and goes is not back."""
+    """Seconds of heartbeats before operators are notified that an idle instance is back.
+
+    An agent that comes and goes is not back.
+    """
     lost_timeout_s: int = 600
-    """How long a job stays LOST before ECS and EC2 decide what to make of the silence."""
+    """Seconds that a job stays LOST before the state in ECS and EC2 decides about its missing heartbeats."""
     xid_profile: XidProfile = XidProfile.NVIDIA
-    """Whose judgement of XIDs is followed where the driver says nothing: `nvidia` or `aws`."""
+    """Classification of XIDs where the driver reports no recovery action: `nvidia` or `aws`."""
     demote_after_s: int = 1_800
-    """A job of priority ABOVE_NORMAL that has run this long, over all its attempts, counts as NORMAL (seed 003)."""
+    """Seconds of run time, over all attempts, after which an ABOVE_NORMAL job counts as NORMAL (seed 003)."""
     preemption_protect_s: int = 900
-    """A job is not suspended for another before it has run this long."""
+    """Seconds that a job must have run before it may be suspended for another job."""
     suspensions_max: int = 3
-    """How often a job may be suspended for others within `suspensions_window_s`."""
+    """Suspensions of one job for other jobs within `suspensions_window_s`."""
     fleet_suspensions_max: int = 100
     """Suspensions of the whole fleet within `suspensions_window_s`."""
     suspensions_window_s: int = 3_600
+    """Seconds within which `suspensions_max` and `fleet_suspensions_max` count."""
     record_attempts: bool = False
-    """What was submitted, and each attempt once it has ended, is also written where people keep records (seed 004)."""
+    """Whether the submitted text, and each attempt that has ended, are also written as job records (seed 004)."""
     history_max: int = 60
+    """History entries of a record: the first entry and the newest entries."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -192,7 +245,10 @@ class RecoveryPolicy:
 
 @lru_cache(maxsize=256)
 def within(seconds: int) -> timedelta:
-    """`seconds` of the policy as a timedelta. There are few, and each decision asks for several."""
+    """Return `seconds` as a timedelta.
+
+    The results are cached: a policy has few values, and each decision uses several of them.
+    """
     return timedelta(seconds=seconds)
 
 
@@ -255,7 +311,13 @@ def with_present_names(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def policy_from(settings: Mapping[str, Any]) -> RecoveryPolicy:
-    """The policy of `{"preset": name, field: value, ...}`; PolicyInvalid names the setting that is wrong."""
+    """Return the policy of `{"preset": name, field: value, ...}`.
+
+    Fields that `settings` does not name have the values of the preset. The default preset is `adaptive`.
+
+    Raises:
+        PolicyInvalid: a setting does not exist, is given under two names, or has a wrong type or value.
+    """
     rest = with_present_names(settings)
     name = rest.pop("preset", Preset.ADAPTIVE)
     if name not in tuple(Preset):

@@ -1,4 +1,4 @@
-"""What looks like a secret in a line that somebody wrote: it goes into no mail and into no table."""
+"""Redaction of secrets in log lines, so that no e-mail and no table contains them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import re
 SECRET = re.compile(
     r"(?i)((?:token|key|secret|password|signature|credential)s?[\"']?\s*[=:]\s*)[^\s&,;]+|(//[^/\s:@]+:)[^@\s]+@"
 )
+"""Pattern of text that looks like a secret: `name=value` with a name such as `token`, or a password in a URL."""
 
 
 def masked(line: str) -> str:
-    """The line with three stars in the place of each secret."""
-    return SECRET.sub(lambda found: f"{found[1] or found[2]}***" + ("@" if found[2] else ""), line)
+    """Return the line with three stars in place of each secret."""
+    return SECRET.sub(lambda secret: f"{secret[1] or secret[2]}***" + ("@" if secret[2] else ""), line)

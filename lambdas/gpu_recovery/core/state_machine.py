@@ -1,11 +1,11 @@
-"""What the job machine and the instance machine have in common: rows, decisions, pending commands, history.
+"""Common parts of the job and instance state machines: transitions, decisions, pending commands, history.
 
-A machine is two tables over (status, event type). `TRANSITIONS` says what follows, `IGNORED` says in a sentence why
-nothing does, and a pair found in neither is a mistake of ours and raises `IllegalTransition`. So there are exactly
-three answers, and a test walks the whole product to see that each was chosen on purpose.
+A state machine is two tables over (status, event type). `TRANSITIONS` has the function that decides. `IGNORED` has a
+sentence that says why the event changes nothing. A pair in neither table is a defect and raises `IllegalTransition`.
+A test walks all pairs and proves that each pair has its row on purpose.
 
-Effects come in one order, and the types carry it: a `Decision` holds the record as it must be SAVED first, with the
-commands already in it; only then may a command be carried out; only then is it taken out of the record.
+Effects have one order. First the record of a `Decision` is SAVED, together with its new commands. Then the commands
+are executed. Then the finished commands are removed from the record.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Record = TypeVar("Record")
 
 
 class EventOutcome(StrEnum):
-    """What became of an event."""
+    """What an event changed: APPLIED changed the record, IGNORED and OUTDATED changed nothing."""
 
     APPLIED = "APPLIED"
     IGNORED = "IGNORED"
@@ -34,11 +34,12 @@ class EventOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PendingCommand:
-    """A saved command that is not known to be done.
+    """A saved command that is not known to be done (pending command).
 
-    `acting_until` is the claim of whoever acts on it: until then nobody else may; afterwards the actor is certainly
-    dead (no function runs that long) and the reconciler takes the command over, with `tries` one higher. `refusals`
-    counts the definite noes of AWS: only they make the next try another request (another client token).
+    acting_until: end of the lease of the function that executes the command. No other function may execute the
+        command before. Afterwards that function is certainly dead, because no function runs that long.
+    tries: executions begun. The reconciler adds 1 when it reclaims an expired command.
+    refusals: definite refusals by AWS. Only a refusal makes the next try another request (another client token).
     """
 
     command_id: str
@@ -50,7 +51,7 @@ class PendingCommand:
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """One decision as people read it. `before` and `after` are statuses, `event` the event's type name."""
+    """One decision as users read it. `before` and `after` are statuses, `event` is the event's type name."""
 
     at: datetime
     before: str
@@ -62,7 +63,7 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a transition function answers: the status to go to, the fields to change, the orders to give, and why."""
+    """Result of a transition function: next status, reason, changed fields and commands to give."""
 
     status: Any
     reason: str
@@ -72,7 +73,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class DecisionContext:
-    """What every transition is decided under: the thresholds, the time, and the brakes where they have a say."""
+    """Decision context of a transition: the policy, the time and, for decisions about repairs, the fleet record."""
 
     policy: RecoveryPolicy
     now: datetime
@@ -80,7 +81,11 @@ class DecisionContext:
 
     @property
     def fleet_limits(self) -> Fleet:
-        """The fleet's record; IllegalTransition if a transition asks for it that was not given it."""
+        """The fleet record.
+
+        Raises:
+            IllegalTransition: the transition was called without the fleet record.
+        """
         if self.fleet is None:
             raise IllegalTransition("a repair is decided without the fleet's brakes")
         return self.fleet
@@ -88,31 +93,33 @@ class DecisionContext:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One row of TRANSITIONS: the function that decides and every status it may decide for."""
+    """A row of TRANSITIONS: the function that decides, and the statuses that the function may return."""
 
     decide: Callable[..., Step | Ignore]
     targets: frozenset[Any]
 
     @classmethod
     def to(cls, decide: Callable[..., Step | Ignore], *targets: Any) -> Transition:
-        """A row whose function may answer only with `targets`."""
+        """Return a row for `decide`, which may only return `targets`."""
         return cls(decide, frozenset(targets))
 
 
 @dataclass(frozen=True, slots=True)
 class Ignore:
-    """A transition function's answer when the event says nothing that the record does not already hold."""
+    """Result of a transition function for an event that adds nothing to the record, with the reason."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
-    """What a decision about a job changes in the books of its user.
+    """Change of a user's quota usage by a decision about a job.
 
-    key:   whose count of instances (`queue.quota.QuotaKey.text`); nodes: by how many it grows.
-    term:  the scheduler's term that decided it: once another has begun it must not be kept. None: nobody's.
-    ran:   the job has come to its end well, and its run time is kept for the estimates of others like it.
+    key:   key of the instance count that changes (`queue.quota.QuotaKey.text`).
+    nodes: number of instances to add to the count.
+    term:  the scheduler's term that decided the change. Once a later term has begun, the change must not be saved.
+        None if the scheduler did not decide it.
+    ran:   run time of a job that succeeded, saved for the estimates of similar jobs. None otherwise.
     """
 
     key: str
@@ -123,13 +130,13 @@ class QuotaChange:
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[Record]):
-    """The answer to one event.
+    """Decision about one event.
 
-    record:   what must be saved, commands included; the record as it was if `outcome` is not APPLIED.
-    commands: the new pending commands, already claimed for the caller, to be carried out AFTER the save.
+    record:   the record to save, with its commands. The unchanged record if `outcome` is not APPLIED.
+    commands: the new pending commands, already leased to the caller. They are executed AFTER the save.
     reason:   one sentence, the same in log, history, command line, e-mail and transcript.
-    fleet:    the brakes as they must be saved in the same transaction, None if they stay as they are.
-    quota:    what changes in its user's books, in the same transaction; None if nothing does.
+    fleet:    the fleet record to save in the same transaction. None if it does not change.
+    quota:    the change of the user's quota usage to save in the same transaction. None if it does not change.
     """
 
     record: Record
@@ -141,10 +148,10 @@ class Decision(Generic[Record]):
 
 
 def replace_fields(record: Record, changes: Mapping[str, Any]) -> Record:
-    """A copy of `record`, a frozen dataclass, with the fields `changes`.
+    """Return a copy of `record`, a frozen dataclass, with the fields `changes`.
 
-    `dataclasses.replace` inspects every field and sets each in turn: at forty fields that is half of the time of a
-    decision about an instance. A record without slots and without `__post_init__` is copied through its dict instead.
+    `dataclasses.replace` inspects every field and sets each field in turn. With forty fields that is half of the time
+    of a decision about an instance. A record without slots and without `__post_init__` is copied by its dict instead.
 
     Raises:
         TypeError: the record has no such field.
@@ -163,14 +170,18 @@ def replace_fields(record: Record, changes: Mapping[str, Any]) -> Record:
 
 
 def ignored(sentence: str, event: type, *statuses: Any) -> dict[tuple[Any, type], str]:
-    """Rows of IGNORED: in each of `statuses` the event is ignored because of `sentence`."""
+    """Return rows of IGNORED: `event` is ignored in each of `statuses`, and `sentence` says why."""
     return {(status, event): sentence for status in statuses}
 
 
 def transition_for(
     transitions: Mapping[tuple[Any, type], Transition], ignored: Mapping[tuple[Any, type], str], status: Any, event: Any
 ) -> Transition | Ignore:
-    """The row for (status, type of event), or the sentence why the event is ignored; else IllegalTransition."""
+    """Return the transition for (status, type of event), or why the event is ignored.
+
+    Raises:
+        IllegalTransition: neither table has the pair.
+    """
     key = (status, type(event))
     if key in transitions:
         return transitions[key]
@@ -180,30 +191,40 @@ def transition_for(
 
 
 def with_checked_target(row: Transition, status: Any, event: Any, step: Step | Ignore) -> Step | Ignore:
-    """`step`, once it is certain that the row declares its target."""
+    """Return `step` if `row` declares its target.
+
+    Raises:
+        IllegalTransition: the row does not declare the target.
+    """
     if isinstance(step, Step) and step.status not in row.targets:
         raise IllegalTransition(f"{type(event).__name__} in {status} may not lead to {step.status}")
     return step
 
 
 def bounded_history(history: tuple[HistoryEntry, ...], entry: HistoryEntry, most: int) -> tuple[HistoryEntry, ...]:
-    """History with `entry` at its end, keeping the first entry (how it began) and the newest `most` - 1."""
+    """Return the history with `entry` at its end: the first entry (the beginning) and the newest `most` - 1 entries."""
     grown = (*history, entry)
     return grown if len(grown) <= most else (grown[0], *grown[len(grown) - most + 1 :])
 
 
-def unless_pending(record: Any, order: Any) -> tuple[Any, ...]:
-    """`order`, unless one of its kind is still to be done: what is repeated at every look must not pile up."""
-    return () if any(isinstance(one.command, type(order)) for one in record.commands) else (order,)
+def unless_pending(record: Any, command: Any) -> tuple[Any, ...]:
+    """Return `command`, or an empty tuple if a command of its type is pending.
+
+    A command that every poll repeats must not pile up.
+    """
+    return () if any(isinstance(pending.command, type(command)) for pending in record.commands) else (command,)
 
 
 def due_at(
     deadline_at: datetime | None, look_at: datetime | None, commands: tuple[PendingCommand, ...]
 ) -> datetime | None:
-    """When the reconciler must next open this record: the first of its deadline, its look and its claims' ends."""
+    """Return when the reconciler must next process this record.
+
+    This is the earliest of the deadline, the next poll and the ends of the commands' leases. None if there is none.
+    """
     times = [at for at in (deadline_at, look_at) if at is not None]
     if commands:
-        times += [one.acting_until for one in commands]
+        times += [pending.acting_until for pending in commands]
     return min(times, default=None)
 
 
@@ -216,24 +237,33 @@ def apply_step(
     policy: RecoveryPolicy,
     now: datetime,
 ) -> Decision[Any]:
-    """`record` after `step`: the next version, the fields, the deadlines, the history, the commands with their claims.
+    """Return the decision that applies `step`: next version, fields, deadlines, history, and commands with leases.
 
-    name:      the record's own id, the beginning of its commands' ids (`<name>/<version>/<n>`).
-    event:     the event, or its name where there is none yet; a look that finds nothing new leaves no history.
-    deadlines: a record just moved -> (when its status gives up, when it is next looked at).
+    A step that changes neither the status nor the reason leaves no history entry.
+
+    Args:
+        record: the job or instance before the step.
+        step: the result of the transition function.
+        name: id of the record. The ids of its commands begin with it (`<name>/<version>/<n>`).
+        event: the event, or a name where there is no event.
+        deadlines: function of the changed record: (deadline of the new status, time of the next poll).
+        policy: gives the poll interval, the command lease and the length of the history.
+        now: time of the decision.
     """
     version = record.version + 1
     moved = step.status != record.status or record.version == 0
     changes = {**step.changes, "status": step.status, "version": version, "reason": step.reason}
-    look_at = changes.get("look_at", record.look_at)
+    poll_at = changes.get("look_at", record.look_at)
     if moved:
-        deadline, look = deadlines(replace_fields(record, changes))
-        changes = {"deadline_at": deadline, "look_at": look, **changes, "status_at": now}
-    elif look_at is not None and look_at <= now:
-        again = deadlines(replace_fields(record, changes))[1]
-        changes["look_at"] = again if again is not None and again > now else now + within(policy.poll_interval_s)
-    claim = now + within(policy.command_lease_s)
-    new = tuple(PendingCommand(f"{name}/{version}/{n}", order, claim) for n, order in enumerate(step.commands, 1))
+        deadline, next_poll_at = deadlines(replace_fields(record, changes))
+        changes = {"deadline_at": deadline, "look_at": next_poll_at, **changes, "status_at": now}
+    elif poll_at is not None and poll_at <= now:
+        next_at = deadlines(replace_fields(record, changes))[1]
+        changes["look_at"] = next_at if next_at is not None and next_at > now else now + within(policy.poll_interval_s)
+    lease_end = now + within(policy.command_lease_s)
+    new = tuple(
+        PendingCommand(f"{name}/{version}/{n}", command, lease_end) for n, command in enumerate(step.commands, 1)
+    )
     history = changes.get("history", record.history)
     if moved or step.reason != record.reason:
         before = record.status if record.version else ""

@@ -1,8 +1,8 @@
-"""What ECS says about one task, and what a training rank's end means.
+"""ECS task of a rank: facts from ECS, and the ending by exit code, stop code and reason.
 
-Source of the stop codes and reason texts: the ECS API model (`stopCode`) and the ECS agent's container error names.
-The rules are ordered, and each answers a recorded event that a plainer rule gets wrong: an exit code 0 under a
-person's stop is not success, an exit code 137 after a scale-in is no fault, and an exit code may be missing.
+Source of the stop codes and reason texts: the ECS API model (`stopCode`) and the container error names of the ECS
+agent. The rules are ordered, and each rule handles a recorded event that a simpler rule gets wrong. Exit code 0 after
+a user's stop is not success, exit code 137 after a scale-in is not a fault, and an exit code may be missing.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from datetime import datetime
 from enum import StrEnum
 
 RANK = re.compile(r"[0-9]{1,9}")
+"""Pattern of a rank in the environment of a task."""
 OUR_STOP = "gpu-recovery: "
-"""Every StopTask of ours gives a reason that begins so; ECS repeats it as `stoppedReason`."""
+"""Beginning of the reason of each StopTask call that we make. ECS returns the reason as `stoppedReason`."""
 
 
 class LastStatus(StrEnum):
-    """The two values of a task's `lastStatus` that carry news for us."""
+    """The two values of a task's `lastStatus` that lead to events."""
 
     RUNNING = "RUNNING"
     STOPPED = "STOPPED"
 
 
 class StopCode(StrEnum):
-    """ECS `stopCode`; a value that is not listed is treated as a fault of the infrastructure."""
+    """ECS `stopCode`. A value outside this list counts as a fault of the infrastructure."""
 
     TASK_FAILED_TO_START = "TaskFailedToStart"
     ESSENTIAL_CONTAINER_EXITED = "EssentialContainerExited"
@@ -40,8 +41,8 @@ class EndingKind(StrEnum):
     """What the end of a rank means for its job."""
 
     SUCCEEDED = "SUCCEEDED"
-    FAILED = "FAILED"  # the program's own non-zero exit
-    CRASHED = "CRASHED"  # ended by a signal or without an exit code: what real GPU faults give
+    FAILED = "FAILED"  # non-zero exit of the program itself
+    CRASHED = "CRASHED"  # ended by a signal or without an exit code, as real GPU faults do
     NEVER_STARTED = "NEVER_STARTED"
     SHORT_OF_RESOURCES = "SHORT_OF_RESOURCES"
     HOST_FAULT = "HOST_FAULT"
@@ -51,22 +52,22 @@ class EndingKind(StrEnum):
 
 
 class FailureKind(StrEnum):
-    """Why an attempt failed (seed 004's `failure_kind`, with the kinds that a faulty instance adds)."""
+    """Why an attempt failed: `failure_kind` of seed 004, and further kinds for faulty instances."""
 
-    INSUFFICIENT_RESOURCES = "INSUFFICIENT_RESOURCES"  # it found fewer GPUs than it needs: tried again
-    USER_ERROR = "USER_ERROR"  # it could never have started as it was described
-    RUNTIME_ERROR = "RUNTIME_ERROR"  # the program started, and ended itself with an error
+    INSUFFICIENT_RESOURCES = "INSUFFICIENT_RESOURCES"  # fewer GPUs than the job needs: tried again
+    USER_ERROR = "USER_ERROR"  # the specification cannot start
+    RUNTIME_ERROR = "RUNTIME_ERROR"  # the program started and ended with an error
     UNKNOWN = "UNKNOWN"
     HOST_FAULT = "HOST_FAULT"  # ended by the infrastructure
-    HARDWARE = "HARDWARE"  # a check blames a machine
+    HARDWARE = "HARDWARE"  # a check blames an instance
     INTERRUPTED = "INTERRUPTED"  # the capacity was taken away
-    REPAIR = "REPAIR"  # a machine of it was repaired for somebody else's sake
-    INCONCLUSIVE = "INCONCLUSIVE"  # the checks could not tell
+    REPAIR = "REPAIR"  # an instance of the attempt was repaired because of another job
+    INCONCLUSIVE = "INCONCLUSIVE"  # the checks gave no clear result
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerFact:
-    """One container of a task as ECS reports it; `exit_code` None when ECS gives none."""
+    """One container of a task as ECS reports it. `exit_code` is None if ECS gives none."""
 
     name: str
     exit_code: int | None = None
@@ -75,12 +76,12 @@ class ContainerFact:
 
 @dataclass(frozen=True, slots=True)
 class TaskFact:
-    """One task as an event or DescribeTasks states it.
+    """One task as an ECS event or DescribeTasks reports it.
 
-    environment:    that of the overrides, all containers taken together.
-    main_container: the one whose override carries JOB_ID or CHECK_ID; its end is the task's.
-    gpus:           how many the containers hold, 0 where ECS does not say.
-    ended_at:       when its containers had ended, by the clock of their machine; None where ECS does not say.
+    environment:    environment of the overrides, all containers together.
+    main_container: name of the container with JOB_ID or CHECK_ID in its override. Its end is the end of the task.
+    gpus:           GPUs that the containers hold, 0 if ECS gives none.
+    ended_at:       end of the containers by the clock of their instance, None if ECS gives none.
     """
 
     task_id: str
@@ -103,17 +104,17 @@ class TaskFact:
 
     @property
     def instance_id(self) -> str:
-        """The EC2 instance that we started the task on, as we told the task itself; "" for other people's tasks."""
+        """The EC2 instance on which we started the task, from the task's environment. "" for tasks of other origin."""
         return (self.environment or {}).get("INSTANCE_ID", "")
 
     @property
     def rank(self) -> int | None:
-        """The rank that the task was given; None where it says no number."""
+        """The rank of the task, from its environment. None if the environment has no number."""
         text = (self.environment or {}).get("RANK", "")
         return int(text) if RANK.fullmatch(text) else None
 
     def container(self, name: str) -> ContainerFact | None:
-        """The container called `name`; without such a name, the only one there is; else None."""
+        """Return the container `name`, or the only container of the task, or None."""
         for container in self.containers:
             if container.name == name:
                 return container
@@ -122,7 +123,7 @@ class TaskFact:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a rank ended: its kind, the main container's exit code if ECS gave one, and one sentence."""
+    """How a rank ended: its kind, the exit code of the main container (None if ECS gave none), and one sentence."""
 
     kind: EndingKind
     exit_code: int | None
@@ -130,7 +131,7 @@ class Ending:
 
     @property
     def is_own(self) -> bool:
-        """Whether the rank, or its host, ended without anybody's order, and not because the capacity went away."""
+        """Whether the rank or its host failed, so that neither a stop nor an interruption ended the rank."""
         return self.kind in (EndingKind.FAILED, EndingKind.CRASHED, EndingKind.HOST_FAULT, EndingKind.NEVER_STARTED)
 
 
@@ -154,7 +155,7 @@ _OF_ENDINGS = {
 
 
 def ending(task: TaskFact, main_container: str) -> Ending:
-    """What the STOPPED `task` means, read from its main container, its stop code and the reasons given."""
+    """Return how the STOPPED `task` ended, from its stop code, the reasons and the exit code of `main_container`."""
     main = task.container(main_container)
     code = main.exit_code if main else None
     reason = (main.reason if main else "") or task.stopped_reason
@@ -193,7 +194,7 @@ def ending(task: TaskFact, main_container: str) -> Ending:
 def _never_started(task: TaskFact, reason: str) -> Ending:
     text = f"{task.stopped_reason} {reason}"
     short = ("RESOURCE:", "NO ACTIVE INSTANCES", "EMPTY CAPACITY PROVIDER", "placement constraint", ": AGENT")
-    kind = EndingKind.SHORT_OF_RESOURCES if any(s in text for s in short) else EndingKind.NEVER_STARTED
+    kind = EndingKind.SHORT_OF_RESOURCES if any(part in text for part in short) else EndingKind.NEVER_STARTED
     return Ending(kind, None, f"never started ({_quoted(reason)})")
 
 
@@ -202,13 +203,13 @@ def _quoted(text: str) -> str:
 
 
 def failure_kind_of(ending: Ending) -> FailureKind:
-    """The kind that the end of a rank or driver shows by itself, before any machine is checked."""
+    """Return the failure kind that the end of a rank or Ray driver shows before any instance is checked."""
     if ending.kind is EndingKind.CRASHED and ending.exit_code is not None:
         return FailureKind.RUNTIME_ERROR
     return _OF_ENDINGS.get(ending.kind, FailureKind.UNKNOWN)
 
 
 def failure_of(fact: TaskFact, rank: int, instance_id: str) -> RankFailure | None:
-    """The failure that a STOPPED task is for its rank, None if it succeeded."""
+    """Return the failure of a rank from its STOPPED task, None if the rank succeeded."""
     end = ending(fact, fact.main_container)
     return None if end.kind is EndingKind.SUCCEEDED else RankFailure(rank, instance_id, fact.at, end)

@@ -1,8 +1,8 @@
-"""What an XID asks of the instance it was seen on, where only its number is known (as ECS reports it: `XID_79`).
+"""XID table: the class of an XID where only its number is known (as ECS reports it: `XID_79`).
 
-The health check reads the XID's message as well and knows more; its table is `health_check/xid_table.csv`, after
-NVIDIA's catalogue of XIDs, and a test holds the two together. No GPU can be reset from a container instance, so what
-asks for a reset is REBOOT.
+The health check also reads the message of an XID and knows more. Its table is `health_check/xid_table.csv`, after
+NVIDIA's catalogue of XIDs; a test compares both tables. A container instance cannot reset a GPU, so an XID that needs
+a reset has the class REBOOT.
 """
 
 from __future__ import annotations
@@ -13,26 +13,27 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 RECOVERY_ACTION = 154
+"""The XID by which the driver reports a recovery action."""
 NAMED_XID = re.compile(r"\bXID (?P<xid>\d{1,3})(?: on (?P<gpu>[\w:.-]+))?")
-"""An XID as the words of a node's agent name it."""
+"""Pattern of an XID in the sentences of a node agent."""
 
 
 class XidProfile(StrEnum):
-    """Whose judgement of XIDs is followed."""
+    """Source of the XID classification: NVIDIA's catalogue, or the practice of AWS services."""
 
     NVIDIA = "nvidia"
     AWS = "aws"
 
 
 class XidClass(StrEnum):
-    """What is to be done. Whether a second reboot is a replacement is the ladder's business."""
+    """Class of an XID: the action that it needs. The escalation decides when a reboot becomes a replacement."""
 
     IGNORE = "IGNORE"
-    FOLLOW_OTHER = "FOLLOW_OTHER"  # it comes with another XID, which says what is wrong
-    APP = "APP"  # the application's doing
-    WATCH = "WATCH"  # worth a note
+    FOLLOW_OTHER = "FOLLOW_OTHER"  # comes together with another XID, which names the fault
+    APP = "APP"  # caused by the application
+    WATCH = "WATCH"  # recorded only
     CONFIG = "CONFIG"
-    DIAG = "DIAG"  # it takes a diagnosis to tell
+    DIAG = "DIAG"  # needs a health check
     REBOOT = "REBOOT"
     REPLACE = "REPLACE"
 
@@ -46,14 +47,14 @@ _CODES: Mapping[XidClass, str] = {
     XidClass.REBOOT: "46 48 62 64 79 95 109 110 119 120 136 140 143 151 155 156 158 167-169",
     XidClass.REPLACE: "54",
 }
-"""The codes of each class, as numbers and ranges that include both ends. Every other code is DIAG."""
+"""The XIDs of each class, as numbers and ranges that include both ends. Every other XID is DIAG."""
 _AWS: dict[int, XidClass] = {
     63: XidClass.REPLACE,
     74: XidClass.REBOOT,
     142: XidClass.REPLACE,
     **dict.fromkeys((81, 125, 144, 145, 146, 147, 148, 149, 150, 157), XidClass.WATCH),
 }
-"""Where AWS's own services judge otherwise than NVIDIA's catalogue (ECS Managed Instances, the EKS node agent)."""
+"""Classes in which AWS services differ from NVIDIA's catalogue (ECS Managed Instances, the EKS node agent)."""
 
 
 def _numbers(text: str) -> Iterator[int]:
@@ -68,11 +69,15 @@ _CLASSES = {code: xid_class for xid_class, codes in _CODES.items() for code in _
 
 @dataclass(frozen=True, slots=True)
 class RepeatRules:
-    """When errors that ask for nothing alone ask for a look because they come again on one GPU.
+    """Rules by which repeated errors on one GPU need a health check, although a single error does not.
 
-    Errors of one number on one GPU of which none is further than `burst_gap_s` from the next are ONE occurrence: a
-    single cause writes a line for each of its channels. `within_s`: occurrences so long ago still count; the agent
-    counts both. `sooner` are numbers that ask from their given occurrence on, `most` is that of any other of `classes`.
+    version:     version of the rules.
+    burst_gap_s: seconds between two errors of one number on one GPU up to which both belong to ONE occurrence. A
+        single cause writes a line for each of its channels.
+    within_s:    seconds for which an occurrence counts. The agent counts bursts and occurrences.
+    sooner:      XIDs with a limit of their own, and that number of occurrences.
+    most:        number of occurrences for every other XID of `classes`.
+    classes:     classes of XIDs to which `most` applies.
     """
 
     version: str
@@ -91,29 +96,36 @@ _SEEN = RepeatRules(
     most=5,
     classes=frozenset({XidClass.APP, XidClass.WATCH}),
 )
-"""13, 31 and 94 are the application's doing when they come alone; 13 and 31 twice on one GPU ask for a diagnosis by
-NVIDIA's catalogue, 94 for a look. Five occurrences of any other number within a day, with three minutes between two of
-them, are the rule of NVIDIA's NVSentinel."""
+"""The repeat rules of both profiles.
+
+A single XID 13, 31 or 94 is caused by the application. NVIDIA's catalogue asks for a diagnosis after XID 13 or 31 came
+twice on one GPU; XID 94 needs a check then. Five occurrences of any other XID within a day, three minutes apart, are
+the rule of NVIDIA's NVSentinel.
+"""
 REPEATS: Mapping[XidProfile, RepeatRules] = {XidProfile.NVIDIA: _SEEN, XidProfile.AWS: _SEEN}
-"""AWS publishes none of its own."""
+"""Repeat rules by profile. AWS publishes no rules of its own."""
 
 
 HARMLESS = frozenset({XidClass.APP, XidClass.IGNORE, XidClass.WATCH, XidClass.FOLLOW_OTHER})
-"""The classes of XIDs that say nothing against a machine where nothing but their number is known."""
+"""Classes of XIDs that are not evidence against an instance if only the number of the XID is known."""
 
 
 def class_of(code: int, profile: XidProfile = XidProfile.NVIDIA) -> XidClass:
-    """The class of an XID. One that is not in the list asks for a diagnosis: an error is never met with silence."""
+    """Return the class of an XID. An unknown XID is DIAG, so that no error is ignored."""
     if profile is XidProfile.AWS and code in _AWS:
         return _AWS[code]
     return _CLASSES.get(code, XidClass.DIAG)
 
 
 def needs_check(code: int, count: int, action: int | None, profile: XidProfile = XidProfile.NVIDIA) -> bool:
-    """Whether an XID that has happened `count` times within a day on one GPU is a reason to check the instance.
+    """Return whether an XID is a reason to check the instance.
 
-    action: what the driver asks for with it (XID 154, or the GPU's recovery action), which overrides every table: 0
-    asks for nothing. None where the driver says nothing, and for XID 154 itself, which is nothing without it.
+    Args:
+        code: the XID.
+        count: occurrences within a day on one GPU.
+        action: recovery action of the driver (XID 154, or the GPU's recovery action), which overrides every table. 0
+            needs no check. None if the driver reports none; XID 154 itself then needs no check.
+        profile: source of the classification.
     """
     if action is not None:
         return action > 0
@@ -128,8 +140,8 @@ def needs_check(code: int, count: int, action: int | None, profile: XidProfile =
 
 
 def switch_needs_check(fatal: bool, count: int, profile: XidProfile = XidProfile.NVIDIA) -> bool:
-    """Whether an error of an NVSwitch (SXid) that has happened `count` times within a day is a reason to check.
+    """Return whether an NVSwitch error (SXid) that occurred `count` times within a day is a reason to check.
 
-    A fatal one needs the reset of the fabric; the numbers of the others have no public list, so only repetition asks.
+    A fatal SXid needs a reset of the fabric. The other SXids have no public list, so only their repetition counts.
     """
     return fatal or count >= REPEATS[profile].most

@@ -1,1 +1,1 @@
-"""EventBridge events of ECS tasks, container instances and health sources, turned into events of the core."""
+"""Handles EventBridge events of ECS tasks and health sources: each becomes an event of the core."""

@@ -1,4 +1,4 @@
-"""Taking a person's training tasks into our care, and refusing those that use a JOB_ID which is not theirs."""
+"""Adoption of tasks that users started themselves, and refusal of tasks with a JOB_ID of another job."""
 
 from __future__ import annotations
 
@@ -15,64 +15,73 @@ from gpu_recovery.recovery import Recovery
 
 
 def handle_user_task(recovery: Recovery, fact: TaskFact) -> None:
-    """Adopt the task, enter its news, refuse it, or leave it alone. Reads nothing for a task without a JOB_ID."""
-    says = task_identity(fact.environment)
-    if recovery.adoption is Adoption.OFF or says is None:
+    """Adopt the task, record its rank, refuse it or leave it alone. A task without a JOB_ID costs no read."""
+    identity = task_identity(fact.environment)
+    if recovery.adoption is Adoption.OFF or identity is None:
         return None
-    record = recovery.store.load_job(says.job_id)
+    record = recovery.store.load_job(identity.job_id)
     if record is None:
-        record = _adopt(recovery, fact, says)
+        record = _adopt(recovery, fact, identity)
     if record.origin is not Origin.ADOPTED:
-        return _refuse(recovery, fact, says, "that job was submitted to gpu-recovery and starts its own tasks")
+        return _refuse(recovery, fact, identity, "that job was submitted to gpu-recovery and starts its own tasks")
     if record.status in TERMINAL and _is_newer(fact, record):
         newer = events.NewerTaskSeen(at=fact.at, attempt=record.attempt, created_at=fact.created_at or fact.at)
         recovery.handle(record.job_id, newer)
-        record = recovery.store.load_job(says.job_id) or record
+        record = recovery.store.load_job(identity.job_id) or record
     if not record.started_by_person:
-        return _refuse(recovery, fact, says, f"gpu-recovery runs attempt {record.attempt} of that job by itself")
-    return _record_rank(recovery, fact, says, record)
+        return _refuse(recovery, fact, identity, f"gpu-recovery runs attempt {record.attempt} of that job by itself")
+    return _record_rank(recovery, fact, identity, record)
 
 
-def _adopt(recovery: Recovery, fact: TaskFact, says: TaskIdentity) -> Job:
-    """Keep the first task as the template of every relaunch. Of two ranks seen at once, one makes the record."""
-    spec = job_template(fact, says.world_size, fact.gpus or 1)
+def _adopt(recovery: Recovery, fact: TaskFact, identity: TaskIdentity) -> Job:
+    """Create the job record, with the first task as the template of every relaunch.
+
+    If two ranks are seen at once, only the first creates the record, and both use that record.
+    """
+    spec = job_template(fact, identity.world_size, fact.gpus or 1)
     hands_off = recovery.adoption is Adoption.OBSERVE
-    decision = state_machine.adopted(says.job_id, spec, hands_off, recovery.policy, recovery.clock())
+    decision = state_machine.adopted(identity.job_id, spec, hands_off, recovery.policy, recovery.clock())
     recovery.create_job(decision, "")
-    return recovery.store.load_job(says.job_id) or decision.record
+    return recovery.store.load_job(identity.job_id) or decision.record
 
 
-def _record_rank(recovery: Recovery, fact: TaskFact, says: TaskIdentity, record: Job) -> None:
-    if says.world_size != record.spec.nnodes:
-        return _refuse(recovery, fact, says, f"that job has {record.spec.nnodes} ranks, not {says.world_size}")
+def _record_rank(recovery: Recovery, fact: TaskFact, identity: TaskIdentity, record: Job) -> None:
+    """Record the rank in the plan of the attempt and deliver its state, or refuse the task."""
+    if identity.world_size != record.spec.nnodes:
+        return _refuse(recovery, fact, identity, f"that job has {record.spec.nnodes} ranks, not {identity.world_size}")
     if record.adopted_after and fact.created_at and fact.created_at <= record.adopted_after:
-        return None  # a late word about a run that ended before this one was started
-    nobody = ("",) * record.spec.nnodes
-    plan = recovery.store.begin_attempt(Plan(record.job_id, record.attempt, nobody, task_ids=nobody))
-    known = plan.task_ids[says.rank]
+        return None  # a late event of a run that ended before this one was started
+    unknown = ("",) * record.spec.nnodes
+    plan = recovery.store.begin_attempt(Plan(record.job_id, record.attempt, unknown, task_ids=unknown))
+    known = plan.task_ids[identity.rank]
     if known not in ("", fact.task_id):
-        return _refuse(recovery, fact, says, f"rank {says.rank} of that job is task {known}")
+        return _refuse(recovery, fact, identity, f"rank {identity.rank} of that job is task {known}")
     if not known and record.status not in LIVE and record.stop_purpose is not None:
-        # Its gang was stopped before this rank showed itself: nobody else would ever stop it.
+        # The gang was stopped before this rank was seen, so no other code would stop this task.
         return recovery.actions.stop_tasks((fact.task_id,), f"{OUR_STOP}the gang of {fact.task_id} is over")
-    instance_id = plan.instances[says.rank] or instance_of(recovery.store, recovery.actions, fact)
+    instance_id = plan.instances[identity.rank] or instance_of(recovery.store, recovery.actions, fact)
     if not known:
-        recovery.store.record_task(plan, says.rank, instance_id, fact.task_id)
-    if instance_id and record.instances[says.rank] != instance_id:
+        recovery.store.record_task(plan, identity.rank, instance_id, fact.task_id)
+    if instance_id and record.instances[identity.rank] != instance_id:
         seen = events.RankSeen(
-            at=fact.at, attempt=record.attempt, rank=says.rank, instance_id=instance_id, gpus=record.spec.gpus_per_node
+            at=fact.at,
+            attempt=record.attempt,
+            rank=identity.rank,
+            instance_id=instance_id,
+            gpus=record.spec.gpus_per_node,
         )
         recovery.handle(record.job_id, seen)
-    return rank_progress.record_rank_event(recovery, fact, record.job_id, record.attempt, says.rank, instance_id)
+    return rank_progress.record_rank_event(recovery, fact, record.job_id, record.attempt, identity.rank, instance_id)
 
 
 def _is_newer(fact: TaskFact, record: Job) -> bool:
+    """Return whether the task was created after the job reached its present status."""
     return fact.created_at is not None and fact.created_at > record.status_at
 
 
-def _refuse(recovery: Recovery, fact: TaskFact, says: TaskIdentity, reason: str) -> None:
-    """Tell operators once the task runs, and once only. What was told is kept as an attempt without ranks."""
-    told = f"{says.job_id}/refused/{fact.task_id}"
-    if fact.last_status == LastStatus.RUNNING and recovery.store.load_progress(told, 0) is None:
-        recovery.notify(jobs.adoption_refused(says.job_id, fact.task_id, reason))
-        recovery.store.begin_attempt(Plan(told, 0, ()))
+def _refuse(recovery: Recovery, fact: TaskFact, identity: TaskIdentity, reason: str) -> None:
+    """Notify operators once, as soon as the task runs. An attempt without ranks marks that they were notified."""
+    refusal_id = f"{identity.job_id}/refused/{fact.task_id}"
+    if fact.last_status == LastStatus.RUNNING and recovery.store.load_progress(refusal_id, 0) is None:
+        recovery.notify(jobs.adoption_refused(identity.job_id, fact.task_id, reason))
+        recovery.store.begin_attempt(Plan(refusal_id, 0, ()))

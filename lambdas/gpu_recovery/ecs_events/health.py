@@ -1,4 +1,7 @@
-"""Words about machines from outside, to the instances they are about. Most machines of an account are not ours."""
+"""Deliver notifications of health sources to the instances they are about; unknown instances are skipped.
+
+Most EC2 instances of an account are not part of the cluster.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ from gpu_recovery.recovery import Recovery
 
 @dataclass(frozen=True, slots=True)
 class Ec2StateChanged:
-    """EC2 says that the machine came to be in `state`. Such words overtake each other: a reason to look, no more."""
+    """EC2 reports that an instance reached `state`.
+
+    These notifications overtake each other. So each is only a reason to ask EC2 for the present state.
+    """
 
     instance_id: str
     state: str
@@ -20,7 +26,7 @@ class Ec2StateChanged:
 
 @dataclass(frozen=True, slots=True)
 class InstanceHealthEvent:
-    """A watcher's word about one instance, as the core takes it."""
+    """A report of a health source about one instance, as an event of the core."""
 
     instance_id: str
     event: events.HealthReported | events.DepartureAnnounced
@@ -28,7 +34,7 @@ class InstanceHealthEvent:
 
 @dataclass(frozen=True, slots=True)
 class SkippedNotification:
-    """A part of an event that nothing follows from, and why."""
+    """A part of a notification that has no consequence, with the reason."""
 
     sentence: str
 
@@ -36,32 +42,41 @@ class SkippedNotification:
 HealthNotification = Ec2StateChanged | InstanceHealthEvent | SkippedNotification
 
 
-def deliver(recovery: Recovery, words: Iterable[HealthNotification]) -> tuple[str, ...]:
-    """Tell each instance what is said of it; what was passed over, and why, one sentence each."""
-    return tuple(sentence for word in words if (sentence := _deliver_one(recovery, word)))
+def deliver(recovery: Recovery, notifications: Iterable[HealthNotification]) -> tuple[str, ...]:
+    """Deliver each notification to its instance.
+
+    Returns:
+        One sentence for each notification that was skipped.
+    """
+    return tuple(sentence for notification in notifications if (sentence := _deliver_one(recovery, notification)))
 
 
-def _deliver_one(recovery: Recovery, word: HealthNotification) -> str:
-    """Why the word was passed over; "" if it was told."""
-    if isinstance(word, SkippedNotification):
-        return word.sentence
-    if recovery.store.load_instance(word.instance_id) is None:
-        return f"there is no record of {word.instance_id}"
-    event = word.event if isinstance(word, InstanceHealthEvent) else _current_state_event(recovery, word)
+def _deliver_one(recovery: Recovery, notification: HealthNotification) -> str:
+    """Deliver one notification; returns why it was skipped, "" if it was delivered."""
+    if isinstance(notification, SkippedNotification):
+        return notification.sentence
+    if recovery.store.load_instance(notification.instance_id) is None:
+        return f"there is no record of {notification.instance_id}"
+    event = (
+        notification.event
+        if isinstance(notification, InstanceHealthEvent)
+        else _current_state_event(recovery, notification)
+    )
     if event is None:
-        return f"EC2 speaks of {word.instance_id} and does not know it"
-    recovery.handle(word.instance_id, event)
+        return f"EC2 speaks of {notification.instance_id} and does not know it"
+    recovery.handle(notification.instance_id, event)
     return ""
 
 
-def _current_state_event(recovery: Recovery, word: Ec2StateChanged) -> events.MachineSeen | None:
-    """What a fresh look shows: it is neither late nor out of order, as EC2's words are.
+def _current_state_event(recovery: Recovery, notification: Ec2StateChanged) -> events.MachineSeen | None:
+    """Ask EC2 for the present state of the instance; None if EC2 does not know the instance.
 
-    Only `terminated` is never taken back, so it stands where EC2 has forgotten the machine meanwhile.
+    Unlike the notifications, the answer is neither late nor out of order. `terminated` is final, so it counts even if
+    EC2 no longer knows the instance.
     """
     now = recovery.clock()
-    machine = recovery.actions.describe_ec2((word.instance_id,)).get(word.instance_id)
-    if machine is not None:
-        return events.MachineSeen(at=now, state=machine.state)
-    is_over = word.state == Ec2InstanceState.TERMINATED
+    instance = recovery.actions.describe_ec2((notification.instance_id,)).get(notification.instance_id)
+    if instance is not None:
+        return events.MachineSeen(at=now, state=instance.state)
+    is_over = notification.state == Ec2InstanceState.TERMINATED
     return events.MachineSeen(at=now, state=Ec2InstanceState.TERMINATED) if is_over else None

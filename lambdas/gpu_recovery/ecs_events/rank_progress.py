@@ -1,4 +1,4 @@
-"""From what ECS says about a rank to what its job must hear: one addition, and an event only if it is news."""
+"""Record what ECS reports about a rank, and deliver an event to its job if that is new."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from gpu_recovery.recovery import Recovery
 def record_rank_event(
     recovery: Recovery, fact: TaskFact, job_id: str, attempt: int, rank: int, instance_id: str
 ) -> None:
-    """Add the rank's fact to its attempt's progress, and tell the job if this one is news for it."""
+    """Add the state of the rank to the progress of its attempt, and deliver the event that follows to the job.
+
+    A repeated report of ECS adds nothing, so no event follows.
+    """
     if fact.last_status == LastStatus.RUNNING:
         addition = recovery.store.add_running(job_id, attempt, rank)
         event = running_event(addition.progress, fact.at) if addition else None

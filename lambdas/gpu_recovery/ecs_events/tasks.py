@@ -1,4 +1,4 @@
-"""From what ECS says about any task of the cluster to the one who must hear it."""
+"""Route ECS task state changes to the job or the instance that the task belongs to."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ from gpu_recovery.recovery import Recovery
 
 
 class RankMissing(RecoveryError):
-    """A task that carries our `startedBy` but not its RANK: somebody else uses our names."""
+    """A task carries our `startedBy` but no RANK: another program uses the same names."""
 
 
 def task_changed(recovery: Recovery, fact: TaskFact, instance_id: str = "") -> None:
-    """Enter what `fact` says of a rank. A task that is neither ours nor carries a JOB_ID costs no call at all."""
+    """Record what `fact` reports about a rank. A task without our `startedBy` and without a JOB_ID costs no call.
+
+    Raises:
+        RankMissing: a task with our `startedBy` has no RANK.
+    """
     named = attempt_of(fact.started_by)
     if named is None:
         adoption.handle_user_task(recovery, fact)
@@ -27,7 +31,7 @@ def task_changed(recovery: Recovery, fact: TaskFact, instance_id: str = "") -> N
 
 
 def check_changed(recovery: Recovery, fact: TaskFact) -> None:
-    """Tell the instance that its health check has ended. Somebody else's run of the check family is not ours."""
+    """Deliver the end of a health check to its instance. Checks of other programs are ignored."""
     if fact.last_status != LastStatus.STOPPED or instance_of_check(fact.started_by) is None:
         return
     message = check_ended(recovery.actions, recovery.policy, fact)

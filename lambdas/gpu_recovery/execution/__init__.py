@@ -1,8 +1,10 @@
-"""Carrying out a saved command. Each function may be repeated from its beginning, by whoever finds it not done.
+"""Execution of saved commands: one function for each command, safe to repeat from its beginning.
 
-A function answers with what became known by acting: messages for a machine, told before the command is settled (one
-for the record itself settles it in the same write), and a time before which it is not to be tried again if it is not
-done.
+A function returns a CommandResult:
+
+- events for records, delivered before the command is removed (an event for the record itself removes it in the same
+  write);
+- the time before which an unfinished command is not tried again.
 """
 
 from __future__ import annotations
@@ -22,11 +24,11 @@ from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext
 from gpu_recovery.execution.ray import RAY_COMMANDS
 
 NOTIFICATIONS = (commands.NotifyOperator, commands.PublishEvent, commands.PokeScheduler, commands.RecordAttempt)
-"""Commands that only tell others: nothing waits for them, so their failure must not keep anything else waiting."""
+"""Commands that only notify others. No command waits for them, so their failure must not delay other commands."""
 SCHEDULER_VISIBLE = (commands.ReleaseInstances, commands.TellInstance)
-"""Commands that change what the scheduler is to find, when it is woken by the same record."""
+"""Commands with effects that the scheduler must see when the same record wakes it."""
 BEST_EFFORT = (commands.GatherEvidence,)
-"""Commands that only help: what is ordered beside them is done even if they fail."""
+"""Commands that only help. The other commands of the decision are executed even if these fail."""
 HANDLERS: dict[type, Callable[[ExecutionContext, Any, PendingCommand], CommandResult]] = {
     commands.LaunchAttempt: launch.launch,
     commands.ClaimInstance: launch.claim_adopted_instance,
@@ -51,31 +53,37 @@ HANDLERS: dict[type, Callable[[ExecutionContext, Any, PendingCommand], CommandRe
     commands.StartInstance: repairs.start_instance,
     commands.DeregisterInstance: repairs.deregister,
 }
+"""The function that executes each command. Commands that are not listed are executed by `execute` itself."""
 
 
 class RayMissing(RecoveryError):
-    """There is a job on Ray, but no Ray cluster: the deployment's setting was taken away while the job was there."""
+    """A job on Ray exists, but the deployment no longer has a Ray cluster: its setting was removed meanwhile."""
 
 
-def execute(kit: ExecutionContext, record: Job | Instance, pending: PendingCommand) -> CommandResult:
-    """Carry out one command of `record`, which must be the record as it was last saved."""
+def execute(context: ExecutionContext, record: Job | Instance, pending: PendingCommand) -> CommandResult:
+    """Execute one command of `record`, which must be the record as it was last saved.
+
+    Raises:
+        RayMissing: the command needs a Ray cluster and the deployment has none.
+        KeyError: no function executes commands of this type.
+    """
     command = pending.command
     if isinstance(command, RAY_COMMANDS) and isinstance(record, Job) and record.spec.backend is Backend.RAY:
-        if kit.ray is None and isinstance(command, commands.PokeScheduler):
-            return DONE  # there is nobody to wake
-        if kit.ray is None:
+        if context.ray is None and isinstance(command, commands.PokeScheduler):
+            return DONE  # without a Ray cluster there is no function to wake
+        if context.ray is None:
             raise RayMissing(f"{record.job_id} is a job on Ray, and this deployment has no Ray cluster")
-        return kit.ray.execute(kit, record, pending)
-    carry_out = HANDLERS.get(type(command))
-    if carry_out is not None:
-        return carry_out(kit, record, pending)
+        return context.ray.execute(context, record, pending)
+    handler = HANDLERS.get(type(command))
+    if handler is not None:
+        return handler(context, record, pending)
     match command:
         case commands.NotifyOperator():
-            kit.actions.notify(command)
+            context.actions.notify(command)
         case commands.PublishEvent():
-            kit.actions.publish(command, pending.command_id.rsplit("/", 1)[0])
+            context.actions.publish(command, pending.command_id.rsplit("/", 1)[0])
         case commands.PokeScheduler():
-            kit.actions.poke_scheduler(command.key)
+            context.actions.poke_scheduler(command.key)
         case commands.TellJob():
             return CommandResult((FollowUp(command.job_id, command.event),))
         case commands.TellInstance():

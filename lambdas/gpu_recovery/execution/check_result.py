@@ -1,4 +1,4 @@
-"""Read the result of a finished health-check task."""
+"""Result of a finished health check task: exit code and verdict document."""
 
 from __future__ import annotations
 
@@ -11,15 +11,21 @@ from gpu_recovery.ports.actions import Actions
 from gpu_recovery.ports.errors import VerdictUnreadable
 
 NEVER_RAN = ("CannotStartContainerError", "CannotCreateContainerError")
-"""Beginnings of the reason that ECS gives for a container that did not start."""
+"""Prefixes of the reason that ECS gives for a container that did not start."""
 
 
 def check_ended(actions: Actions, policy: RecoveryPolicy, fact: TaskFact) -> FollowUp:
-    """The event for the instance of a check task that has stopped: the verdict of its document and exit code."""
+    """Return the event for the instance of a check task that has stopped.
+
+    Its verdict follows from the exit code and the verdict document. An unreadable document makes it INCONCLUSIVE.
+
+    Args:
+        fact: the stopped task; its `startedBy` is the check id.
+    """
     container = fact.container(fact.main_container)
     exit_code, reason = (container.exit_code, container.reason) if container else (None, "")
     instance_id = fact.started_by.split("/")[1]
-    # ECS may hear of an end much later; a clock that is fast must not make it later still.
+    # ECS may report an end much later than it happened. A fast clock must not make it later still.
     at = min(fact.at, fact.ended_at or fact.at)
     never_ran = fact.stop_code == StopCode.TASK_FAILED_TO_START or reason.startswith(NEVER_RAN)
     if exit_code is None and never_ran:
@@ -27,8 +33,8 @@ def check_ended(actions: Actions, policy: RecoveryPolicy, fact: TaskFact) -> Fol
         return FollowUp(instance_id, events.CheckEnded(at=at, check_id=fact.started_by, verdict=unstarted))
     try:
         document = actions.load_verdict(fact.started_by)
-    except VerdictUnreadable as garbled:
-        unreadable = health_check.Verdict(CheckOutcome.INCONCLUSIVE, str(garbled))
+    except VerdictUnreadable as error:
+        unreadable = health_check.Verdict(CheckOutcome.INCONCLUSIVE, str(error))
         return FollowUp(instance_id, events.CheckEnded(at=at, check_id=fact.started_by, verdict=unreadable))
     verdict = health_check.verdict_of(exit_code, document, document_required=policy.require_verdict_document)
     return FollowUp(instance_id, events.CheckEnded(at=at, check_id=fact.started_by, verdict=verdict))

@@ -1,4 +1,4 @@
-"""What acting takes and gives: the kit, and what became known by acting."""
+"""Context and result of command execution."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from gpu_recovery.ports.actions import Actions
 from gpu_recovery.ports.store import Store
 
 ForEach = Callable[[Callable[[Any], object], Iterable[Any]], object]
-"""Does a piece of work for each of some items, which must not depend on each other: side by side where there are
-threads. At least the first failure is raised, once everything that was begun has ended."""
+"""Calls a function for each of some independent items, in parallel where there are threads. At least the first
+failure is raised, after all calls that were begun have ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class FollowUp:
-    """An event for one record: the job's or instance's id, and what it must hear."""
+    """An event to deliver to the record with this job id or instance id."""
 
     record_id: str
     event: events.JobEvent | events.InstanceEvent
@@ -29,27 +29,32 @@ class FollowUp:
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """What came of acting: messages to pass on, and `not_before` if the command is still to be done."""
+    """The result of executing a command.
+
+    follow_ups: events to deliver.
+    not_before: the time before which an unfinished command is not tried again; None if the command is finished.
+    """
 
     follow_ups: tuple[FollowUp, ...] = ()
     not_before: datetime | None = None
 
 
 class RayCommandHandler(Protocol):
-    """What becomes of the orders of a job on Ray: each function has its own answer."""
+    """Executes the commands of jobs on Ray. Each Lambda function has its own implementation."""
 
-    def execute(self, kit: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
-        """Carry out or hand over one of `of_ray.RAY_COMMANDS`."""
+    def execute(self, context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
+        """Execute one of `execution.ray.RAY_COMMANDS`, or hand it over to the function that can."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutionContext:
-    """What acting needs: where records are, how AWS is reached, under which policy, what time it is, and `each`.
+    """What the execution of commands needs.
 
-    each: for writes of which a gang needs one for each of its instances: one after the other, those of a gang of 2,048
-          take longer than a function lives.
-    ray:  what becomes of the orders of jobs on Ray; None where there are none.
-    submitted: the text that the job was submitted with, where it is at hand; else the store has it.
+    now:       the time of the execution.
+    for_each:  runs independent writes, of which a gang needs one for each instance: for a gang of 2,048 instances,
+               writes in sequence take longer than a function may run.
+    ray:       executes the commands of jobs on Ray; None without a Ray cluster.
+    submitted: the text that the job was submitted with, if the caller has it; None: it is loaded from the store.
     """
 
     store: Store
@@ -62,8 +67,12 @@ class ExecutionContext:
 
 
 DONE = CommandResult()
+"""The result of a finished command without events."""
 
 
 def previous_try_died(pending: PendingCommand) -> bool:
-    """Whether an earlier try ended without an answer: each definite no was followed by one more try, on purpose."""
+    """Return whether an earlier try was cut off without an answer.
+
+    A definite refusal raises both `tries` and `refusals`. A try that was cut off raises only `tries`.
+    """
     return pending.tries > pending.refusals + 1

@@ -1,4 +1,4 @@
-"""Carrying out the order to find out why an attempt failed."""
+"""Execute the command to diagnose a failed attempt."""
 
 from __future__ import annotations
 
@@ -15,36 +15,43 @@ if TYPE_CHECKING:
     from gpu_recovery.execution.evidence import LogTail
 
 
-def gather_evidence(kit: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
-    """Hear every witness of the attempt and tell the job what they come to. Void once the job waits for it no more."""
-    order: commands.GatherEvidence = pending.command
-    if order.attempt != job.attempt or job.status is not JobStatus.DIAGNOSING:
+def gather_evidence(context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
+    """Collect the evidence of the attempt and deliver the diagnosis result to the job.
+
+    The command is void if the job no longer waits for it.
+    """
+    command: commands.GatherEvidence = pending.command
+    if command.attempt != job.attempt or job.status is not JobStatus.DIAGNOSING:
         return DONE
-    conclusion = diagnose_attempt(kit, job, order.attempt, kit.actions.log_tail)
-    news: list[events.JobEvent] = []
-    if conclusion is not None:
-        news.append(events.Diagnosed(at=kit.now, attempt=order.attempt, conclusion=conclusion))
-    if job.heard_again == order.attempt:
-        news += _checks_event(kit, job, order.attempt)
-    return CommandResult(tuple(FollowUp(job.job_id, one) for one in news))
+    diagnosis_result = diagnose_attempt(context, job, command.attempt, context.actions.log_tail)
+    found_events: list[events.JobEvent] = []
+    if diagnosis_result is not None:
+        found_events.append(events.Diagnosed(at=context.now, attempt=command.attempt, conclusion=diagnosis_result))
+    if job.heard_again == command.attempt:
+        found_events += _checks_event(context, job, command.attempt)
+    return CommandResult(tuple(FollowUp(job.job_id, event) for event in found_events))
 
 
-def _checks_event(kit: ExecutionContext, job: Job, attempt: int) -> tuple[events.JobEvent, ...]:
-    """The word of the checks, which the job has put off until its witnesses were heard again."""
-    plan, progress = kit.store.load_plan(job.job_id, attempt), kit.store.load_progress(job.job_id, attempt)
+def _checks_event(context: ExecutionContext, job: Job, attempt: int) -> tuple[events.JobEvent, ...]:
+    """Return the event of finished checks that the job deferred until its evidence was collected again."""
+    plan, progress = context.store.load_plan(job.job_id, attempt), context.store.load_progress(job.job_id, attempt)
     if plan is None or progress is None:
         return ()
-    news = missed_event(job.status, progress, plan, kit.now, contact_restored=True)
-    return () if news is None else (news,)
+    event = missed_event(job.status, progress, plan, context.now, contact_restored=True)
+    return () if event is None else (event,)
 
 
-def diagnose_attempt(kit: ExecutionContext, job: Job, attempt: int, log_tail: LogTail) -> DiagnosisResult | None:
-    """What the witnesses of an attempt come to; None where nothing is kept of it or nothing was found."""
-    # Not before a gang has failed: the rules and the words of logs are a fifth of a function's start.
+def diagnose_attempt(context: ExecutionContext, job: Job, attempt: int, log_tail: LogTail) -> DiagnosisResult | None:
+    """Return the diagnosis result of an attempt; None if no plan is stored or the rules find nothing.
+
+    Args:
+        log_tail: reads the last lines of a task's log.
+    """
+    # Imported here and not at the top: the rules and log signatures take a fifth of a function's cold start.
     from gpu_recovery.execution import evidence  # noqa: PLC0415
 
-    plan = kit.store.load_plan(job.job_id, attempt)
+    plan = context.store.load_plan(job.job_id, attempt)
     if plan is None:
         return None
-    heard = evidence.collect_evidence(kit.store, log_tail, kit.policy, job, plan, kit.now)
-    return evidence.diagnosis_result_of(heard, heard.diagnosis(kit.policy, kit.now), plan)
+    collected = evidence.collect_evidence(context.store, log_tail, context.policy, job, plan, context.now)
+    return evidence.diagnosis_result_of(collected, collected.diagnosis(context.policy, context.now), plan)

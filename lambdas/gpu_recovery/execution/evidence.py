@@ -1,6 +1,6 @@
-"""What there is to go by when an attempt has failed: its ranks' own reports, its machines, its end, its logs.
+"""Evidence of a failed attempt: observations of its ranks, health of its instances, first exit, log lines.
 
-Everything is read once and turned into the reports of `core.diagnosis`; which of them means what is decided there.
+Each source is read once and converted to observations for `core.diagnosis`, which decides what they mean.
 """
 
 from __future__ import annotations
@@ -37,26 +37,31 @@ from gpu_recovery.core.xid import NAMED_XID, class_of
 from gpu_recovery.ports.store import AttemptStore, HeartbeatStore, Store
 
 LOG_LINES_PER_RANK = 400
-"""The last lines of a log that are read: what ended a rank is written at its end."""
+"""Lines that are read from the end of a log: a rank writes the cause of its end last."""
 LOGS_MAX = 4
-"""The logs of so many ranks are read: the first that failed, and those of rank 0 and its neighbours."""
+"""Ranks with logs that are read: the rank that failed first, then rank 0 and the ranks after it."""
 PARTS_MAX = 4
-"""In so many parts a wrapper tells what its rank wrote last (docs/protocol.md)."""
+"""Parts in which a wrapper reports the last output of its rank (docs/protocol.md)."""
 OUTPUT_TAILS_MAX = 64
-"""And the last words of so many that have no log to be read."""
+"""Ranks without a readable log, from which the output tail is used instead."""
 REPORTS_MAX = 20_000
-"""So many fit into the smallest function that may have to read them."""
+"""Observations that are used: as many as fit into the memory of the smallest function that reads them."""
 SIGNAL_BASE = 128
+"""Exit codes above this value are this value plus the number of a signal."""
 WORKER_OF_RANK = re.compile(r"(?P<rank>\d{1,6})\.\d{1,6}")
-"""What a process calls itself that was given no name: its rank, and its number within it."""
+"""The default name of a worker: its rank, and its number within the rank."""
 
 LogTail = Callable[[Job, str, int], Sequence[str] | str]
-"""The last lines, so many at most, of what a task of a job wrote; or in a sentence why there are none."""
+"""Reads at most so many of the last lines that a task of a job wrote. Returns a sentence if there is no log."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of one attempt. unread: why some log could not be read, by rank; history: of its machines."""
+    """Evidence of one attempt.
+
+    unread_logs: the reason why the log of a rank could not be read, by rank.
+    history:     fault scores of the attempt's instances.
+    """
 
     reports: tuple[Observation, ...]
     topology: Topology
@@ -64,58 +69,65 @@ class Evidence:
     history: History
 
     def diagnosis(self, policy: RecoveryPolicy, now: datetime) -> Diagnosis:
-        """What they come to."""
+        """Return the diagnosis of this evidence at `now`."""
         return diagnose(self.reports, self.topology, self.history, now.timestamp(), thresholds_of(policy))
 
 
 def thresholds_of(policy: RecoveryPolicy) -> Thresholds:
-    """The thresholds of diagnoses, with those that the policy sets."""
+    """Return the diagnosis thresholds, with the values that the policy sets."""
     return Thresholds(silent_s=float(policy.suspect_s), stalled_s=float(policy.progress_timeout_s))
 
 
 def collect_evidence(
     store: Store, log_tail: LogTail, policy: RecoveryPolicy, job: Job, plan: Plan, now: datetime
 ) -> Evidence:
-    """Everything that speaks about an attempt of `job`. Raises what the store and `log_tail` raise."""
-    names = tuple(dict.fromkeys(filter(None, plan.instances)))
-    machines = store.load_instances(names)
-    kept = store.observations_of(job.job_id, plan.attempt, names).values()
-    told = tuple(report for one in kept for report in one.reports)[-REPORTS_MAX:]
-    own = tuple(one for one in told if not isinstance(one, Written))
-    logs, unread = _logs(log_tail, job, plan, _output_tails(told, plan), now)
-    reports = (*own, *_ends(store, job, plan), *_instance_observations(store, machines, policy, now), *logs)
-    lemons = {name: score(machine.past, now) for name, machine in machines.items() if machine.past}
-    return Evidence(reports, topology_of(plan, machines, own), unread, History(lemons))
+    """Collect the evidence of one attempt of `job`.
+
+    Raises:
+        Exception: errors of the store and of `log_tail`.
+    """
+    instance_ids = tuple(dict.fromkeys(filter(None, plan.instances)))
+    instances = store.load_instances(instance_ids)
+    buffers = store.observations_of(job.job_id, plan.attempt, instance_ids).values()
+    received = tuple(report for buffer in buffers for report in buffer.reports)[-REPORTS_MAX:]
+    own = tuple(report for report in received if not isinstance(report, Written))
+    logs, unread = _logs(log_tail, job, plan, _output_tails(received, plan), now)
+    reports = (*own, *_ends(store, job, plan), *_instance_observations(store, instances, policy, now), *logs)
+    lemons = {name: score(instance.past, now) for name, instance in instances.items() if instance.past}
+    return Evidence(reports, topology_of(plan, instances, own), unread, History(lemons))
 
 
-def topology_of(plan: Plan, machines: Mapping[str, Instance], reports: Iterable[Observation]) -> Topology:
-    """Where everybody is: each worker that spoke or was spoken of, and each rank of which no worker is known."""
-    rack = {name: machine.rack for name, machine in machines.items()}
-    found: dict[str, Worker] = {}
-    for one in reports:
-        own = WORKER_OF_RANK.fullmatch(one.worker)
-        rank = one.rank if one.instance_id else int(own["rank"]) if own is not None else None
-        instance_id = one.instance_id or (
+def topology_of(plan: Plan, instances: Mapping[str, Instance], reports: Iterable[Observation]) -> Topology:
+    """Return where each worker runs.
+
+    It holds each worker that reported or was named in a report, and a worker `rank N` for each other rank of the plan.
+    """
+    racks = {name: instance.rack for name, instance in instances.items()}
+    workers: dict[str, Worker] = {}
+    for report in reports:
+        own = WORKER_OF_RANK.fullmatch(report.worker)
+        rank = report.rank if report.instance_id else int(own["rank"]) if own is not None else None
+        instance_id = report.instance_id or (
             plan.instances[rank] if rank is not None and rank < len(plan.instances) else ""
         )
-        if one.worker and instance_id:
-            found[one.worker] = Worker(one.worker, instance_id, rack.get(instance_id, ""), rank)
-    known = {worker.rank for worker in found.values()}
+        if report.worker and instance_id:
+            workers[report.worker] = Worker(report.worker, instance_id, racks.get(instance_id, ""), rank)
+    known = {worker.rank for worker in workers.values()}
     for rank, instance_id in enumerate(plan.instances):
         if rank not in known:
-            found[f"rank {rank}"] = Worker(f"rank {rank}", instance_id, rack.get(instance_id, ""), rank)
-    return Topology(found)
+            workers[f"rank {rank}"] = Worker(f"rank {rank}", instance_id, racks.get(instance_id, ""), rank)
+    return Topology(workers)
 
 
-def diagnosis_result_of(heard: Evidence, diagnosis: Diagnosis, plan: Plan) -> DiagnosisResult | None:
-    """What the job keeps of a diagnosis; None where nothing was found."""
+def diagnosis_result_of(evidence: Evidence, diagnosis: Diagnosis, plan: Plan) -> DiagnosisResult | None:
+    """Return the diagnosis result that the job stores; None if the diagnosis has no findings."""
     if not diagnosis.findings:
         return None
-    there = heard.topology.instances_of(diagnosis.scope)
-    instances = tuple(one for one in dict.fromkeys(plan.instances) if one in there)  # in rank order
-    strongest = max(diagnosis.findings, key=lambda one: (one.weight, one.row))
+    scope_instances = evidence.topology.instances_of(diagnosis.scope)
+    instances = tuple(name for name in dict.fromkeys(plan.instances) if name in scope_instances)  # in rank order
+    strongest = max(diagnosis.findings, key=lambda finding: (finding.weight, finding.row))
     few = len(instances) <= INSTANCES_MAX
-    gpus = _gpus(heard, diagnosis, instances)
+    gpus = _gpus(evidence, diagnosis, instances)
     return DiagnosisResult(
         plan.attempt,
         diagnosis.cause,
@@ -129,14 +141,14 @@ def diagnosis_result_of(heard: Evidence, diagnosis: Diagnosis, plan: Plan) -> Di
     )
 
 
-def _gpus(heard: Evidence, diagnosis: Diagnosis, instances: Sequence[str]) -> tuple[str, ...]:
-    """The GPUs that the evidence names, as `<instance>/<its name>`."""
+def _gpus(evidence: Evidence, diagnosis: Diagnosis, instances: Sequence[str]) -> tuple[str, ...]:
+    """Return the GPUs that the evidence names, as `<instance>/<GPU name>`."""
     cited = set(diagnosis.evidence)
     named = {
-        f"{instance_id}/{one.gpu}"
-        for one in heard.reports
-        if one.report_id in cited and isinstance(one, StageReport | XidReport) and one.gpu
-        if (instance_id := heard.topology.instance_of(one)) in instances
+        f"{instance_id}/{report.gpu}"
+        for report in evidence.reports
+        if report.report_id in cited and isinstance(report, StageReport | XidReport) and report.gpu
+        if (instance_id := evidence.topology.instance_of(report)) in instances
     }
     return tuple(sorted(named))[:INSTANCES_MAX]
 
@@ -165,74 +177,78 @@ def _end(failure: RankFailure) -> ExitReport:
 
 
 def _instance_observations(
-    store: HeartbeatStore, machines: Mapping[str, Instance], policy: RecoveryPolicy, now: datetime
+    store: HeartbeatStore, instances: Mapping[str, Instance], policy: RecoveryPolicy, now: datetime
 ) -> Iterator[Observation]:
-    for name, machine in machines.items():
-        for source, health in machine.health.items():
+    for name, instance in instances.items():
+        for source, health in instance.health.items():
             if health.status is not HealthStatus.IMPAIRED:
                 continue
-            for number, found in enumerate(NAMED_XID.finditer(health.sentence)):
-                xid = int(found["xid"])
+            for number, match in enumerate(NAMED_XID.finditer(health.sentence)):
+                xid = int(match["xid"])
                 yield XidReport(
                     report_id=f"xid/{name}/{source}/{number}",
                     at_s=health.since.timestamp(),
                     instance_id=name,
                     xid=xid,
                     asks=class_of(xid, policy.xid_profile),
-                    gpu=gpu_name(found["gpu"] or ""),
+                    gpu=gpu_name(match["gpu"] or ""),
                 )
-    for name, beat in store.load_heartbeats(tuple(machines)).items():
+    for name, beat in store.load_heartbeats(tuple(instances)).items():
         silent_s = (now - beat.seen_at).total_seconds()
         if silent_s > policy.suspect_s:
             yield SilenceReport(report_id=f"silent/{name}", at_s=now.timestamp(), instance_id=name, silent_s=silent_s)
 
 
-def _output_tails(told: Iterable[Observation], plan: Plan) -> dict[int, list[str]]:
-    """The last lines that ranks wrote, by their wrappers; each from where the rank was, and no more than these send."""
+def _output_tails(reports: Iterable[Observation], plan: Plan) -> dict[int, list[str]]:
+    """Return the last output lines of ranks, as their wrappers reported them, by rank.
+
+    A report counts only if it came from the instance of its rank.
+    """
     parts: dict[int, dict[int, Written]] = {}
-    for one in told:
-        if isinstance(one, Written) and one.rank is not None and 0 <= one.part < PARTS_MAX:
-            where = plan.instances[one.rank] if one.rank < len(plan.instances) else ""
-            if where and where == one.instance_id:
-                parts.setdefault(one.rank, {})[one.part] = one
+    for report in reports:
+        if isinstance(report, Written) and report.rank is not None and 0 <= report.part < PARTS_MAX:
+            where = plan.instances[report.rank] if report.rank < len(plan.instances) else ""
+            if where and where == report.instance_id:
+                parts.setdefault(report.rank, {})[report.part] = report
     lines = {
-        rank: [line for _, one in sorted(found.items(), reverse=True) for line in one.lines if line]
-        for rank, found in parts.items()
+        rank: [line for _, part in sorted(by_part.items(), reverse=True) for line in part.lines if line]
+        for rank, by_part in parts.items()
     }
-    return {rank: found for rank, found in lines.items() if found}
+    return {rank: tail for rank, tail in lines.items() if tail}
 
 
 def _logs(
     log_tail: LogTail, job: Job, plan: Plan, written: Mapping[int, Sequence[str]], now: datetime
 ) -> tuple[tuple[LogFinding, ...], dict[int, str]]:
-    """What the logs say of the rank that failed first, and of the first ranks beside it; and what failed ranks wrote.
+    """Return findings in logs, and the reason for each log that could not be read, by rank.
 
-    What a rank's wrapper told stands for a log that cannot be read.
+    The logs of the first failed rank and of the first ranks are read. An output tail replaces a log that cannot be
+    read.
     """
     first = job.failure.rank if job.failure is not None and plan.attempt == job.attempt else 0
     ranks = [rank for rank in dict.fromkeys((first, *range(LOGS_MAX))) if rank < len(plan.task_ids)][:LOGS_MAX]
     lines: dict[int, Sequence[str]] = {}
     unread: dict[int, str] = {}
     for rank in ranks:
-        found = log_tail(job, plan.task_ids[rank], LOG_LINES_PER_RANK) if plan.task_ids[rank] else "it never had a task"
-        if isinstance(found, str) and rank not in written:
-            unread[rank] = found
-        elif not isinstance(found, str) and found:
-            lines[rank] = found
+        tail = log_tail(job, plan.task_ids[rank], LOG_LINES_PER_RANK) if plan.task_ids[rank] else "it never had a task"
+        if isinstance(tail, str) and rank not in written:
+            unread[rank] = tail
+        elif not isinstance(tail, str) and tail:
+            lines[rank] = tail
     more = [rank for rank in sorted(written) if rank not in lines][:OUTPUT_TAILS_MAX]
     lines |= {rank: written[rank] for rank in more}
-    return tuple(one for rank, found in lines.items() for one in _findings(rank, found, plan, now)), unread
+    return tuple(finding for rank, tail in lines.items() for finding in _findings(rank, tail, plan, now)), unread
 
 
 def _findings(rank: int, lines: Sequence[str], plan: Plan, now: datetime) -> Iterator[LogFinding]:
-    for one in classify(lines).findings:
+    for finding in classify(lines).findings:
         yield LogFinding(
-            report_id=f"log/{rank}/{one.number}",
+            report_id=f"log/{rank}/{finding.number}",
             at_s=now.timestamp(),
             instance_id=plan.instances[rank],
             rank=rank,
-            line=one.line[:500],
-            kind=one.kind,
-            role=one.role,
-            generic=one.generic,
+            line=finding.line[:500],
+            kind=finding.kind,
+            role=finding.role,
+            generic=finding.generic,
         )

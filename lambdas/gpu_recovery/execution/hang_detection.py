@@ -1,4 +1,7 @@
-"""Whether a gang that runs gets on: by what its ranks say of their own progress, while it can still be ended."""
+"""Hang detection: finds a running job without progress, by the progress that its ranks report.
+
+A hang is found while the job runs, so that the attempt can be stopped.
+"""
 
 from __future__ import annotations
 
@@ -13,44 +16,60 @@ from gpu_recovery.ports.store import ObservationStore
 
 
 def describe_hang(store: ObservationStore, policy: RecoveryPolicy, job: Job, plan: Plan, now: datetime) -> str | None:
-    """Since when no rank of a running attempt gets on, in a sentence; None while one does, or nobody says.
+    """Return a sentence that says how long no rank of a running attempt has made progress.
 
-    One item is read as long as the first rank's machine says nothing of progress, which is so where no program does.
+    If the first rank's instance reported no progress, only its item is read. This is so for programs that never report
+    it.
+
+    Returns:
+        None if a rank makes progress, or if no rank has reported progress of late.
     """
     if not _progress_reports(store, job, plan.attempt, plan.instances[:1]):
         return None
-    names = tuple(dict.fromkeys(filter(None, plan.instances)))
-    said = _progress_reports(store, job, plan.attempt, names)
-    if not said:
+    instance_ids = tuple(dict.fromkeys(filter(None, plan.instances)))
+    progress = _progress_reports(store, job, plan.attempt, instance_ids)
+    if not progress:
         return None
-    last_s = max(_last_increase(ones) for ones in _by_reporter(said))
-    stands_s = now.timestamp() - last_s
-    fresh_s = now.timestamp() - max(one.at_s for one in said)
-    if stands_s < policy.progress_timeout_s or fresh_s > policy.heartbeat_stale_s:
+    last_s = max(_last_increase(reports) for reports in _by_reporter(progress))
+    stalled_s = now.timestamp() - last_s
+    latest_age_s = now.timestamp() - max(report.at_s for report in progress)
+    if stalled_s < policy.progress_timeout_s or latest_age_s > policy.heartbeat_stale_s:
         return None
-    return f"no rank has got on for {stands_s:.0f} s, though its machines are heard of"
+    return f"no rank has got on for {stalled_s:.0f} s, though its machines are heard of"
 
 
 def _progress_reports(
     store: ObservationStore, job: Job, attempt: int, instance_ids: Sequence[str]
 ) -> list[ProgressReport]:
-    """What the processes of the attempt on these instances have said of how far they are."""
-    kept = store.observations_of(job.job_id, attempt, instance_ids).values()
-    return [one for found in kept for one in found.reports if isinstance(one, ProgressReport) and one.value is not None]
+    """Return the progress reports of the attempt's processes on these instances."""
+    buffers = store.observations_of(job.job_id, attempt, instance_ids).values()
+    return [
+        report
+        for buffer in buffers
+        for report in buffer.reports
+        if isinstance(report, ProgressReport) and report.value is not None
+    ]
 
 
-def _by_reporter(said: Iterable[ProgressReport]) -> Iterable[list[ProgressReport]]:
-    found: dict[str, list[ProgressReport]] = {}
-    for one in sorted(said, key=lambda one: one.at_s):
-        found.setdefault(one.reporter, []).append(one)
-    return found.values()
+def _by_reporter(reports: Iterable[ProgressReport]) -> Iterable[list[ProgressReport]]:
+    """Group reports by reporter, the oldest first."""
+    grouped: dict[str, list[ProgressReport]] = {}
+    for report in sorted(reports, key=lambda report: report.at_s):
+        grouped.setdefault(report.reporter, []).append(report)
+    return grouped.values()
 
 
-def _last_increase(said: list[ProgressReport]) -> float:
-    """When its progress was last greater than ever before; its first word is a rise."""
-    best, at_s = None, said[0].at_s
-    for one in said:
-        if one.value is not None and (best is None or one.value > best):
-            best, at_s = one.value, one.at_s
-    # Of a long stall its beginning is kept no more, but each word says how long it has lasted.
-    return min(at_s, said[-1].at_s - max(said[-1].unchanged_s or 0.0, 0.0))
+def _last_increase(reports: list[ProgressReport]) -> float:
+    """Return the time, in seconds since 1970, at which the progress last exceeded its maximum.
+
+    The first report counts as an increase.
+
+    Args:
+        reports: the reports of one reporter, the oldest first.
+    """
+    best, at_s = None, reports[0].at_s
+    for report in reports:
+        if report.value is not None and (best is None or report.value > best):
+            best, at_s = report.value, report.at_s
+    # The buffer has dropped the beginning of a long stall, but each report says how long the stall has lasted.
+    return min(at_s, reports[-1].at_s - max(reports[-1].unchanged_s or 0.0, 0.0))

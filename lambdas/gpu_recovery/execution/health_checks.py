@@ -1,4 +1,4 @@
-"""Carrying out the orders about an instance's health check."""
+"""Execute the commands of an instance's health check: run, stop, observe, report."""
 
 from __future__ import annotations
 
@@ -16,90 +16,101 @@ from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext
 from gpu_recovery.ports.values import Refusal
 
 CHECK_RETRY = timedelta(seconds=10)
-"""A check refused for want of GPUs is tried again no sooner: the ranks' ends take a moment to free them."""
+"""Time before a check that was refused for lack of GPUs is tried again: a rank's end takes a moment to free them."""
 SUMMARY_CHARACTERS_MAX = 200
+"""Length of a check's summary in the progress of an attempt, in characters."""
 
 
-def run_check(kit: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
-    """Start the check. Refused, it stays to be done: the instance's deadline, not this function, gives it up."""
-    order: commands.RunCheck = pending.command
-    if instance.check is None or instance.check.check_id != order.check_id:
+def run_check(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
+    """Start the health check.
+
+    A refused command stays pending. The deadline of the instance ends the retries.
+    """
+    command: commands.RunCheck = pending.command
+    if instance.check is None or instance.check.check_id != command.check_id:
         return DONE
-    if previous_try_died(pending) and kit.actions.tasks_started_by(order.check_id):
-        return DONE  # whoever had this order started it: another request now would be a second check
-    answer = kit.actions.run_check(instance, order.check_id, pending.refusals)
-    return CommandResult(not_before=kit.now + CHECK_RETRY) if isinstance(answer, Refusal) else DONE
+    if previous_try_died(pending) and context.actions.tasks_started_by(command.check_id):
+        return DONE  # an earlier try started it: another request would start a second check
+    answer = context.actions.run_check(instance, command.check_id, pending.refusals)
+    return CommandResult(not_before=context.now + CHECK_RETRY) if isinstance(answer, Refusal) else DONE
 
 
-def stop_check(kit: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
-    order: commands.StopCheck = pending.command
-    tasks = kit.actions.tasks_started_by(order.check_id)
-    kit.actions.stop_tasks(tasks, f"{OUR_STOP}{order.check_id} took too long")
+def stop_check(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
+    """Stop the task of a check that took too long."""
+    command: commands.StopCheck = pending.command
+    tasks = context.actions.tasks_started_by(command.check_id)
+    context.actions.stop_tasks(tasks, f"{OUR_STOP}{command.check_id} took too long")
     return DONE
 
 
-def observe_check(kit: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
-    order: commands.ObserveCheck = pending.command
-    facts = kit.actions.describe_tasks(kit.actions.tasks_started_by(order.check_id))
+def observe_check(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
+    """Ask ECS about the check's tasks. Deliver the verdict if all of them have stopped."""
+    command: commands.ObserveCheck = pending.command
+    facts = context.actions.describe_tasks(context.actions.tasks_started_by(command.check_id))
     stopped = [fact for fact in facts if fact.last_status == LastStatus.STOPPED]
     return (
-        CommandResult((check_ended(kit.actions, kit.policy, stopped[-1]),))
+        CommandResult((check_ended(context.actions, context.policy, stopped[-1]),))
         if stopped and len(stopped) == len(facts)
         else DONE
     )
 
 
-def observe_instance(kit: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
-    """Ask ECS; and EC2, while the machine itself is to be off or on."""
+def observe_instance(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
+    """Ask ECS about the container instance, and EC2 about the instance while it is being replaced."""
     messages: list[FollowUp] = []
     if instance.status is InstanceStatus.REPLACING:
-        machine = kit.actions.describe_ec2((instance.instance_id,)).get(instance.instance_id)
-        if machine is not None:
-            messages.append(FollowUp(instance.instance_id, events.MachineSeen(at=kit.now, state=machine.state)))
-    described = kit.actions.describe_instance(instance.container_instance_id)
+        ec2_instance = context.actions.describe_ec2((instance.instance_id,)).get(instance.instance_id)
+        if ec2_instance is not None:
+            messages.append(
+                FollowUp(instance.instance_id, events.MachineSeen(at=context.now, state=ec2_instance.state))
+            )
+    described = context.actions.describe_instance(instance.container_instance_id)
     if described is not None:
         messages.append(FollowUp(instance.instance_id, replace(described[1], looked=True)))
     return CommandResult(tuple(messages))
 
 
-def report_check(kit: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
-    """Enter the result for the instance's ranks; whoever completes the set tells the job that the barrier is down."""
-    order: commands.ReportCheck = pending.command
-    plan = kit.store.load_plan(order.job_id, order.attempt)
-    outcome = CheckOutcome(order.outcome)
-    # A gang may be large and the progress is one item: a healthy instance needs no words, the others few.
-    summary = "" if outcome is CheckOutcome.HEALTHY else order.summary[:SUMMARY_CHARACTERS_MAX]
+def report_check(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
+    """Record the check result for each rank on the instance.
+
+    The result that completes the set ends the barrier: the job receives `InstancesChecked`.
+    """
+    command: commands.ReportCheck = pending.command
+    plan = context.store.load_plan(command.job_id, command.attempt)
+    outcome = CheckOutcome(command.outcome)
+    # The progress of a large gang is a single item, so healthy instances get no summary and others a short one.
+    summary = "" if outcome is CheckOutcome.HEALTHY else command.summary[:SUMMARY_CHARACTERS_MAX]
     messages: list[FollowUp] = []
     for rank in _ranks_on(plan, instance):
-        result = events.Checked(outcome, summary, order.repairing)
-        addition = kit.store.add_checked(order.job_id, order.attempt, rank, result)
-        if plan is not None and addition is not None and addition.progress.all_checked:
-            results = addition.progress.results(plan)
-            down = events.InstancesChecked(at=kit.now, attempt=order.attempt, results=results)
-            messages.append(FollowUp(order.job_id, down))
+        result = events.Checked(outcome, summary, command.repairing)
+        update = context.store.add_checked(command.job_id, command.attempt, rank, result)
+        if plan is not None and update is not None and update.progress.all_checked:
+            results = update.progress.results(plan)
+            barrier_event = events.InstancesChecked(at=context.now, attempt=command.attempt, results=results)
+            messages.append(FollowUp(command.job_id, barrier_event))
     return CommandResult(tuple(messages))
 
 
-def confirm_end(kit: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
-    """Enter that the instance's ranks have ended, whatever ECS may say of their tasks."""
-    order: commands.ConfirmEnd = pending.command
+def confirm_end(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
+    """Record that the ranks on the instance have ended, independently of what ECS says about their tasks."""
+    command: commands.ConfirmEnd = pending.command
     messages: list[FollowUp] = []
-    for rank in _ranks_on(kit.store.load_plan(order.job_id, order.attempt), instance):
-        gone = Ending(EndingKind.INTERRUPTED, None, order.sentence)
-        failure = RankFailure(rank, instance.instance_id, kit.now, gone)
-        addition = kit.store.add_stopped(order.job_id, order.attempt, rank, failure)
-        news = stopped_event(addition.progress, addition.first_failure, kit.now) if addition else None
-        messages += [FollowUp(order.job_id, news)] if news else []
+    for rank in _ranks_on(context.store.load_plan(command.job_id, command.attempt), instance):
+        ending = Ending(EndingKind.INTERRUPTED, None, command.sentence)
+        failure = RankFailure(rank, instance.instance_id, context.now, ending)
+        update = context.store.add_stopped(command.job_id, command.attempt, rank, failure)
+        event = stopped_event(update.progress, update.first_failure, context.now) if update else None
+        messages += [FollowUp(command.job_id, event)] if event else []
     return CommandResult(tuple(messages))
 
 
 def _ranks_on(plan: Plan | None, instance: Instance) -> list[int]:
-    """The ranks that the plan has on this instance: one, but a person may start several."""
+    """Return the ranks that the plan has on the instance: one, or several if a user started them."""
     if plan is None:
         return []
-    if plan.epochs:  # placed by us, each rank on an instance of its own: a large gang is not looked through to its end
+    if plan.epochs:  # placed by the scheduler, each rank on its own instance: the search ends at the first match
         try:
             return [plan.instances.index(instance.instance_id)]
         except ValueError:
             return []
-    return [rank for rank, one in enumerate(plan.instances) if one == instance.instance_id]
+    return [rank for rank, instance_id in enumerate(plan.instances) if instance_id == instance.instance_id]

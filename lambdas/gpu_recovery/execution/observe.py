@@ -16,94 +16,114 @@ from gpu_recovery.execution.hang_detection import describe_hang
 from gpu_recovery.ports.values import ec2_state_of
 
 
-def observe(kit: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
-    """Ask ECS about each rank whose end is not known, enter what it says, and report what the job has not heard."""
-    order: commands.ObserveAttempt = pending.command
-    plan = kit.store.load_plan(job.job_id, order.attempt)
-    progress = kit.store.load_progress(job.job_id, order.attempt)
-    if order.attempt != job.attempt or plan is None or progress is None:
+def observe(context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
+    """Ask ECS about each rank without a confirmed end, record the answers, and return what the job did not receive.
+
+    If the job has received everything, a running job is tested for a hang.
+    """
+    command: commands.ObserveAttempt = pending.command
+    plan = context.store.load_plan(job.job_id, command.attempt)
+    progress = context.store.load_progress(job.job_id, command.attempt)
+    if command.attempt != job.attempt or plan is None or progress is None:
         return DONE
-    gone: tuple[FollowUp, ...] = ()
+    powered_off: tuple[FollowUp, ...] = ()
     if job.status is not JobStatus.DIAGNOSING:
-        plan = _with_tasks(kit, job, plan)
-        _record_ranks(kit, job, plan, progress)
-        progress = kit.store.load_progress(job.job_id, order.attempt) or progress
-        gone = _powered_off_events(kit, list(filter(None, progress.unconfirmed(plan))))
-    news = undelivered_event(job, progress, plan, kit.policy, kit.now) or (
-        None if gone else _hang_events(kit, job, plan)
+        plan = _with_tasks(context, job, plan)
+        _record_ranks(context, job, plan, progress)
+        progress = context.store.load_progress(job.job_id, command.attempt) or progress
+        powered_off = _powered_off_events(context, list(filter(None, progress.unconfirmed(plan))))
+    event = undelivered_event(job, progress, plan, context.policy, context.now) or (
+        None if powered_off else _hang_events(context, job, plan)
     )
-    return CommandResult((*gone, FollowUp(job.job_id, news))) if news else CommandResult(gone)
+    return CommandResult((*powered_off, FollowUp(job.job_id, event))) if event else CommandResult(powered_off)
 
 
-def _hang_events(kit: ExecutionContext, job: Job, plan: Plan) -> events.JobEvent | None:
-    """What a gang must hear that runs and does not get on, where its program says how far it is."""
-    if not kit.policy.diagnose or job.status is not JobStatus.RUNNING:
+def _hang_events(context: ExecutionContext, job: Job, plan: Plan) -> events.JobEvent | None:
+    """Return the event of a running job without progress; None if it makes progress or reports none."""
+    if not context.policy.diagnose or job.status is not JobStatus.RUNNING:
         return None
-    sentence = describe_hang(kit.store, kit.policy, job, plan, kit.now)
-    return events.ProgressStopped(at=kit.now, attempt=plan.attempt, sentence=sentence) if sentence else None
+    sentence = describe_hang(context.store, context.policy, job, plan, context.now)
+    return events.ProgressStopped(at=context.now, attempt=plan.attempt, sentence=sentence) if sentence else None
 
 
-def _powered_off_events(kit: ExecutionContext, instance_ids: list[str]) -> tuple[FollowUp, ...]:
-    """What instances must hear that EC2 shows stopped or terminated: ECS itself may never say so of a dead agent."""
-    machines = kit.actions.describe_ec2(instance_ids) if instance_ids else {}
+def _powered_off_events(context: ExecutionContext, instance_ids: list[str]) -> tuple[FollowUp, ...]:
+    """Return an event for each instance that EC2 shows stopped or terminated.
+
+    ECS may never report this of an instance with a dead agent.
+    """
+    ec2_instances = context.actions.describe_ec2(instance_ids) if instance_ids else {}
     running = Ec2InstanceState.RUNNING
-    found: list[FollowUp] = []
-    for one in dict.fromkeys([i for i in instance_ids if i not in machines or machines[i].state is not running]):
-        state = ec2_state_of(one, machines, one not in machines and _is_alive(kit, one))
+    follow_ups: list[FollowUp] = []
+    for instance_id in dict.fromkeys(
+        [i for i in instance_ids if i not in ec2_instances or ec2_instances[i].state is not running]
+    ):
+        state = ec2_state_of(
+            instance_id, ec2_instances, instance_id not in ec2_instances and _is_alive(context, instance_id)
+        )
         if state is not None and state.is_off:
-            found.append(FollowUp(one, events.MachineSeen(at=kit.now, state=state)))
-    return tuple(found)
+            follow_ups.append(FollowUp(instance_id, events.MachineSeen(at=context.now, state=state)))
+    return tuple(follow_ups)
 
 
-def _is_alive(kit: ExecutionContext, instance_id: str) -> bool:
-    record = kit.store.load_instance(instance_id)
+def _is_alive(context: ExecutionContext, instance_id: str) -> bool:
+    record = context.store.load_instance(instance_id)
     return record is not None and record.agent_connected
 
 
-def _with_tasks(kit: ExecutionContext, job: Job, plan: Plan) -> Plan:
-    """The plan with the tasks that a launcher started and died before it entered them: else no look would find them."""
+def _with_tasks(context: ExecutionContext, job: Job, plan: Plan) -> Plan:
+    """Return the plan with the tasks that a launcher started but did not record before it was killed.
+
+    No later poll could find these tasks.
+    """
     if all(plan.task_ids) or job.started_by_person:
         return plan
-    facts = kit.actions.describe_tasks(kit.actions.tasks_started_by(attempt_id(job.job_id, plan.attempt)))
-    found = {fact.rank: fact.task_id for fact in facts}
-    filled = replace(plan, task_ids=tuple(known or found.get(rank, "") for rank, known in enumerate(plan.task_ids)))
+    facts = context.actions.describe_tasks(context.actions.tasks_started_by(attempt_id(job.job_id, plan.attempt)))
+    task_ids = {fact.rank: fact.task_id for fact in facts}
+    filled = replace(plan, task_ids=tuple(known or task_ids.get(rank, "") for rank, known in enumerate(plan.task_ids)))
     if filled != plan:
-        kit.store.record_tasks(filled)
+        context.store.record_tasks(filled)
     return filled
 
 
-def _record_ranks(kit: ExecutionContext, job: Job, plan: Plan, progress: AttemptProgress) -> None:
-    """Enter what ECS says of the ranks whose end is not known; a task it neither knows nor lists has ended unseen."""
+def _record_ranks(context: ExecutionContext, job: Job, plan: Plan, progress: AttemptProgress) -> None:
+    """Record what ECS says about the ranks without a confirmed end.
+
+    A task that ECS neither describes nor lists has ended without an event.
+    """
     asked = progress.unconfirmed_tasks(plan)
-    shown = kit.actions.describe_tasks(asked)
+    described = context.actions.describe_tasks(asked)
     if (
         progress.all_running
-        and len(shown) == len(asked)
-        and {fact.last_status for fact in shown} == {LastStatus.RUNNING}
+        and len(described) == len(asked)
+        and {fact.last_status for fact in described} == {LastStatus.RUNNING}
     ):
-        return  # as at nearly every look at a gang of weeks
-    facts = {fact.task_id: fact for fact in shown}
-    listed = _tasks_of_attempt(kit, job, plan) if len(facts) < len(asked) else frozenset()
-    # What is known is not written again: a gang is looked at for weeks, and a refused write costs as much.
-    run = {one for one, fact in facts.items() if fact.last_status == LastStatus.RUNNING}
+        return  # the result of nearly every poll of a long job
+    facts = {fact.task_id: fact for fact in described}
+    listed = _tasks_of_attempt(context, job, plan) if len(facts) < len(asked) else frozenset()
+    # Known facts are not written again: a job is polled for weeks, and a refused write costs as much as another.
+    running = {task_id for task_id, fact in facts.items() if fact.last_status == LastStatus.RUNNING}
     ranks = {task_id: rank for rank, task_id in enumerate(plan.task_ids)}
-    news = [(one, ranks[one]) for one in asked if one not in run or ranks[one] not in progress.running]
-    for task_id, rank in news:
+    changed = [
+        (task_id, ranks[task_id])
+        for task_id in asked
+        if task_id not in running or ranks[task_id] not in progress.running
+    ]
+    for task_id, rank in changed:
         fact = facts.get(task_id)
         if fact is None and task_id in listed:
-            continue  # ECS's answers do not agree yet: the next look asks again, and meanwhile the GPUs stay taken
+            continue  # ECS's answers are not consistent yet: the next poll asks again, and the GPUs stay claimed
         if fact is None:
             lost = Ending(EndingKind.CRASHED, None, "ended unseen: ECS no longer knows its task")
-            failure = RankFailure(rank, plan.instances[rank], kit.now, lost)
-            kit.store.add_stopped(job.job_id, plan.attempt, rank, failure)
+            failure = RankFailure(rank, plan.instances[rank], context.now, lost)
+            context.store.add_stopped(job.job_id, plan.attempt, rank, failure)
         elif fact.last_status == LastStatus.STOPPED:
-            kit.store.add_stopped(job.job_id, plan.attempt, rank, failure_of(fact, rank, plan.instances[rank]))
+            context.store.add_stopped(job.job_id, plan.attempt, rank, failure_of(fact, rank, plan.instances[rank]))
         elif fact.last_status == LastStatus.RUNNING:
-            kit.store.add_running(job.job_id, plan.attempt, rank)
+            context.store.add_running(job.job_id, plan.attempt, rank)
 
 
-def _tasks_of_attempt(kit: ExecutionContext, job: Job, plan: Plan) -> frozenset[str]:
-    """The tasks of the attempt that ECS lists. A person's have no name in common: every task that is to run."""
+def _tasks_of_attempt(context: ExecutionContext, job: Job, plan: Plan) -> frozenset[str]:
+    """Return the attempt's tasks that ECS lists. Adopted tasks share no `startedBy`: all running tasks are returned."""
     if job.started_by_person:
-        return frozenset(fact.task_id for fact in kit.actions.running_tasks())
-    return frozenset(kit.actions.tasks_started_by(attempt_id(job.job_id, plan.attempt)))
+        return frozenset(fact.task_id for fact in context.actions.running_tasks())
+    return frozenset(context.actions.tasks_started_by(attempt_id(job.job_id, plan.attempt)))

@@ -1,10 +1,10 @@
-"""Carrying out the orders of a job on Ray, where the cluster can be reached; handing them over where it cannot.
+"""Execute the commands of a job on Ray, or hand them over to the function that reaches the Ray cluster.
 
-Only one function is in the cluster's network. Every other saves its decision, leaves the order in the record as due,
-and wakes that one; if the message is lost, the reconciler finds the order still due and wakes it again.
+Only one function is in the cluster's network. Every other function leaves the command in the record as due and wakes
+that function. If the message is lost, the reconciler finds the command still due and sends another.
 
-An attempt is kept as that of every gang: its plan has one rank, whose task is the submission, and its progress says how
-the driver ended. So each attempt's record outlives the next one's beginning.
+An attempt is stored like that of a gang. Its plan has one rank: the task id is the submission id, and the progress says
+how the driver ended. So the record of an attempt stays when the next attempt begins.
 """
 
 from __future__ import annotations
@@ -31,59 +31,72 @@ RAY_COMMANDS = (
     commands.ObserveAttempt,
     commands.PokeScheduler,
 )
-"""The orders of a job that concern what runs it; all others are the same for every job."""
+"""The commands that concern the backend of a job. All other commands are the same for every backend."""
 
 
 class RayPool(Protocol):
-    """A Ray cluster. Every question and order is safe to repeat; one that it cannot be asked raises TryAgainSoon."""
+    """A Ray cluster. Every call is safe to repeat.
 
-    def submit(self, order: DriverSubmission) -> Refusal | None:
-        """Start a driver, unless one has this submission id already; why not, if it will never be taken."""
+    Every call raises TryAgainSoon if the cluster cannot be reached.
+    """
+
+    def submit(self, submission: DriverSubmission) -> Refusal | None:
+        """Start a driver, unless its submission id is known. Return a Refusal if Ray rejects it for good."""
 
     def status(self, submission_id: str) -> DriverStatus:
-        """What Ray says of a driver; GONE if it knows none by this id."""
+        """Return the status of a driver; its state is GONE if Ray does not know the id."""
 
     def logs(self, submission_id: str, tail: int) -> str:
-        """The last `tail` lines that the driver wrote; "" if there are none, or Ray does not know it."""
+        """Return the last `tail` lines of the driver's log; "" if there are none or Ray does not know the driver."""
 
     def stop(self, submission_id: str) -> None:
-        """End a driver; one that has ended or is not known is no error."""
+        """Stop a driver. A driver that has ended, or that Ray does not know, is ignored."""
 
     def free_gpus_per_node(self) -> Mapping[str, float]:
-        """The free GPUs of each node that has any, counted as verl counts them."""
+        """Return the free GPUs of each node that has any, counted as verl counts them."""
 
     def total_gpus(self) -> float:
-        """The GPUs of the whole cluster, used or free."""
+        """Return the number of GPUs of the whole cluster, used or free."""
 
 
 class RayWaker(Protocol):
-    """The way to the function that reaches the cluster."""
+    """Wakes the function that reaches the Ray cluster."""
 
     def wake(self, job_id: str, key: str) -> None:
-        """Have it open the job, "" for a look at who may go next; messages with the same `key` count once."""
+        """Request the processing of a job.
+
+        Args:
+            job_id: the job; "" to start the next queued jobs.
+            key: messages with the same key are sent once.
+        """
 
 
 class QueuedRayCommands:
-    """Where the cluster cannot be reached: the order stays in the record, due at once, for whoever reaches it."""
+    """Hands commands over, in a function that cannot reach the cluster.
+
+    The command stays in the record, due at once, for the function that can.
+    """
 
     def __init__(self, waker: RayWaker) -> None:
         self.waker = waker
 
-    def execute(self, kit: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
+    def execute(self, context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
+        """Leave the command in the record and wake the function that reaches the cluster."""
         if isinstance(pending.command, commands.PokeScheduler):
             self.waker.wake("", pending.command.key)
             return DONE
         self.waker.wake(job.job_id, f"{pending.command_id}/{pending.tries}")
-        return CommandResult(not_before=kit.now)
+        return CommandResult(not_before=context.now)
 
 
 class DirectRayCommands:
-    """Where the cluster can be reached: the orders are carried out."""
+    """Executes commands, in the function that reaches the cluster."""
 
     def __init__(self, pool: RayPool, waker: RayWaker) -> None:
         self.pool, self.waker = pool, waker
 
-    def execute(self, kit: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
+    def execute(self, context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
+        """Execute the command. A command of an earlier attempt is void."""
         command = pending.command
         if isinstance(command, commands.PokeScheduler):
             self.waker.wake("", command.key)
@@ -91,63 +104,72 @@ class DirectRayCommands:
         if command.attempt != job.attempt:
             return DONE
         if isinstance(command, commands.LaunchAttempt):
-            return self._launch(kit, job)
+            return self._launch(context, job)
         if not isinstance(command, commands.ObserveAttempt):
             self.pool.stop(attempt_id(job.job_id, job.attempt))
-        return self._observe(kit, job, pending)
+        return self._observe(context, job, pending)
 
-    def _launch(self, kit: ExecutionContext, job: Job) -> CommandResult:
+    def _launch(self, context: ExecutionContext, job: Job) -> CommandResult:
         if job.status is not JobStatus.SUBMITTING:
             return DONE
-        order = submission_of(job)
-        kit.store.begin_attempt(Plan(job.job_id, job.attempt, ("",), task_ids=(order.submission_id,)))
-        refusal = self.pool.submit(order)
+        submission = submission_of(job)
+        context.store.begin_attempt(Plan(job.job_id, job.attempt, ("",), task_ids=(submission.submission_id,)))
+        refusal = self.pool.submit(submission)
         if refusal is None:
-            return CommandResult((FollowUp(job.job_id, events.AttemptLaunched(at=kit.now, attempt=job.attempt)),))
+            return CommandResult((FollowUp(job.job_id, events.AttemptLaunched(at=context.now, attempt=job.attempt)),))
         sentence = f"the Ray cluster refused attempt {job.attempt}: {refusal.reason}"
-        event = events.LaunchRefused(at=kit.now, attempt=job.attempt, sentence=sentence, lasting=refusal.lasting)
+        event = events.LaunchRefused(at=context.now, attempt=job.attempt, sentence=sentence, lasting=refusal.lasting)
         return CommandResult((FollowUp(job.job_id, event),))
 
-    def _observe(self, kit: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
+    def _observe(self, context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
         status = self.pool.status(attempt_id(job.job_id, job.attempt))
         if status.has_ended and _awaits_end(job, status):
-            return CommandResult(tuple(FollowUp(job.job_id, one) for one in self._end(kit, job, status, pending)))
-        news = self._status_events(kit, job, status)
-        return CommandResult((FollowUp(job.job_id, news),)) if news is not None else DONE
+            return CommandResult(
+                tuple(FollowUp(job.job_id, event) for event in self._end(context, job, status, pending))
+            )
+        news_event = self._status_events(context, job, status)
+        return CommandResult((FollowUp(job.job_id, news_event),)) if news_event is not None else DONE
 
-    def _status_events(self, kit: ExecutionContext, job: Job, status: DriverStatus) -> events.JobEvent | None:
-        """What Ray says of a driver that lives, and the job has not heard."""
+    def _status_events(self, context: ExecutionContext, job: Job, status: DriverStatus) -> events.JobEvent | None:
+        """Return the event of a live driver that the job did not receive; None if there is none."""
         if status.state is DriverState.RUNNING and job.status in (JobStatus.SUBMITTING, JobStatus.SUBMITTED):
-            kit.store.add_running(job.job_id, job.attempt, 0)
-            return events.AllRanksRunning(at=status.started_at or kit.now, attempt=job.attempt)
+            context.store.add_running(job.job_id, job.attempt, 0)
+            return events.AllRanksRunning(at=status.started_at or context.now, attempt=job.attempt)
         if status.state is DriverState.PENDING and job.status is JobStatus.SUBMITTING:
-            return events.AttemptLaunched(at=kit.now, attempt=job.attempt)
+            return events.AttemptLaunched(at=context.now, attempt=job.attempt)
         return None
 
     def _end(
-        self, kit: ExecutionContext, job: Job, status: DriverStatus, pending: PendingCommand
+        self, context: ExecutionContext, job: Job, status: DriverStatus, pending: PendingCommand
     ) -> tuple[events.JobEvent, ...]:
-        """The end of the driver, and before it what its log says that it was.
+        """Return the events of the driver's end: a diagnosis of its log, if there is one, and the end.
 
-        What may have kept the end from being told once is not tried again.
+        The diagnosis is left out if an earlier try was cut off, because the diagnosis may have been the cause.
         """
-        at = status.ended_at or kit.now
+        at = status.ended_at or context.now
         log = self.pool.logs(attempt_id(job.job_id, job.attempt), LOG_LINES_MAX) if status.needs_its_log else ""
         ending = ending_of(status, log, self.pool.total_gpus() if status.state is DriverState.FAILED else None)
         failure = None if ending.kind is EndingKind.SUCCEEDED else RankFailure(0, "", at, ending)
-        kit.store.add_stopped(job.job_id, job.attempt, 0, failure)
+        context.store.add_stopped(job.job_id, job.attempt, 0, failure)
         stopped = events.AllRanksStopped(at=at, attempt=job.attempt, failure=failure)
-        by_itself = ending.kind in (EndingKind.FAILED, EndingKind.CRASHED) and job.status is not JobStatus.STOPPING
-        if not (kit.policy.diagnose and by_itself) or previous_try_died(pending):
+        own_failure = ending.kind in (EndingKind.FAILED, EndingKind.CRASHED) and job.status is not JobStatus.STOPPING
+        if not (context.policy.diagnose and own_failure) or previous_try_died(pending):
             return (stopped,)
-        found = diagnose_attempt(kit, job, job.attempt, lambda _job, _id, most: log.splitlines()[-most:])
-        return (events.Diagnosed(at=kit.now, attempt=job.attempt, conclusion=found), stopped) if found else (stopped,)
+        diagnosis_result = diagnose_attempt(context, job, job.attempt, lambda _job, _id, most: log.splitlines()[-most:])
+        return (
+            (events.Diagnosed(at=context.now, attempt=job.attempt, conclusion=diagnosis_result), stopped)
+            if diagnosis_result
+            else (stopped,)
+        )
 
 
 def _awaits_end(job: Job, status: DriverStatus) -> bool:
-    """Whether the job does not know it; a driver that Ray knows nothing of may not have been submitted yet."""
+    """Return whether the job did not receive the end of the driver.
+
+    A driver that Ray does not know may not have been submitted yet.
+    """
     return job.status in LIVE and (status.state is not DriverState.GONE or job.status is not JobStatus.SUBMITTING)
 
 
 LOG_LINES_MAX = 100_000
-"""So much of a failed driver's log is searched for why it failed."""
+"""Lines of a failed driver's log that are searched for the cause."""

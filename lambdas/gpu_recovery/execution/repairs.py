@@ -1,4 +1,4 @@
-"""Carrying out the orders that touch a machine: each looked at afresh before it is done."""
+"""Repairs of an instance: drain, reboot, replace, start; each destructive command with re-validation before it."""
 
 from __future__ import annotations
 
@@ -18,129 +18,149 @@ from gpu_recovery.ports.errors import OutcomeUnknown
 from gpu_recovery.ports.values import Ec2Instance
 
 RETRY = timedelta(seconds=30)
+"""Time before a delayed repair is tried again."""
 REPAIR_DELAYS_MAX = 3
-"""So often a repair is put off for a task that may be about to end; then it is held back and lets others begin, before
-its silence (`reboot_settle_s`) can pass for a reboot."""
+"""How often a repair is delayed for a task that may be about to end; then it is held and others can begin.
+
+Three delays end before the missing heartbeat of the instance (`reboot_settle_s`) could be mistaken for a reboot.
+"""
 OUT_OF_USE = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.QUARANTINED)
-"""The statuses in which ECS places nothing on an instance."""
+"""The statuses in which ECS places no task on an instance."""
 
 
-def drain(kit: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
+def drain(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
+    """Set the instance to DRAINING in ECS, if it is out of use."""
     if instance.status in OUT_OF_USE:
-        kit.actions.drain(instance)
+        context.actions.drain(instance)
     return DONE
 
 
-def activate(kit: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
+def activate(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
+    """Set the instance to ACTIVE in ECS, unless it is out of use or gone."""
     if instance.status not in (*OUT_OF_USE, InstanceStatus.GONE):
-        kit.actions.activate(instance)
+        context.actions.activate(instance)
     return DONE
 
 
-def reboot(kit: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
-    """Reboot once. If an earlier actor died with this order, only a look at the boot tells whether it was heard."""
-    order: commands.RebootInstance = pending.command
-    instance = _reloaded(kit, instance)
-    if instance.status not in (InstanceStatus.REBOOTING, InstanceStatus.VERIFYING) or instance.epoch != order.epoch:
+def reboot(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
+    """Reboot the instance once.
+
+    If an earlier try was cut off, the reboot may have happened. The instance then receives `RebootUncertain` and its
+    boot is checked.
+    """
+    command: commands.RebootInstance = pending.command
+    instance = _reloaded(context, instance)
+    if instance.status not in (InstanceStatus.REBOOTING, InstanceStatus.VERIFYING) or instance.epoch != command.epoch:
         return DONE
-    uncertain = _of(instance, events.RebootUncertain(at=kit.now, epoch=order.epoch))
+    uncertain = _of(instance, events.RebootUncertain(at=context.now, epoch=command.epoch))
     if previous_try_died(pending) or instance.status is InstanceStatus.VERIFYING:
         return uncertain
-    stopped_by = _revalidate(kit, instance, order.epoch, pending)
+    stopped_by = _revalidate(context, instance, command.epoch, pending)
     if stopped_by is not None:
         return stopped_by
     try:
-        refusal = kit.actions.reboot(instance.instance_id)
+        refusal = context.actions.reboot(instance.instance_id)
     except OutcomeUnknown:
         return uncertain
-    return _refused(kit, instance, order.epoch, refusal.reason) if refusal is not None else DONE
+    return _refused(context, instance, command.epoch, refusal.reason) if refusal is not None else DONE
 
 
-def replace_instance(kit: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
-    """Terminate it in its group, which puts another in its place, or stop it to start it on another host."""
-    order: commands.ReplaceInstance = pending.command
-    instance = _reloaded(kit, instance)
-    if instance.status is not InstanceStatus.REPLACING or instance.epoch != order.epoch:
+def replace_instance(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
+    """Terminate the instance in its group, which launches another, or stop it, to start it on another host."""
+    command: commands.ReplaceInstance = pending.command
+    instance = _reloaded(context, instance)
+    if instance.status is not InstanceStatus.REPLACING or instance.epoch != command.epoch:
         return DONE
     if instance.reboot is not None and instance.reboot.started:
-        return DONE  # it was stopped and is being started: another stop would undo that
-    if not kit.policy.replace:
-        return _refused(kit, instance, order.epoch, "it must be replaced, and replacing is switched off")
-    stopped_by = _revalidate(kit, instance, order.epoch, pending)
+        return DONE  # it was stopped and is being started: another stop would undo the start
+    if not context.policy.replace:
+        return _refused(context, instance, command.epoch, "it must be replaced, and replacing is switched off")
+    stopped_by = _revalidate(context, instance, command.epoch, pending)
     if stopped_by is not None:
         return stopped_by
-    machine = kit.actions.describe_ec2((instance.instance_id,))[instance.instance_id]
-    if not machine.group and not machine.restartable:
+    ec2_instance = context.actions.describe_ec2((instance.instance_id,))[instance.instance_id]
+    if not ec2_instance.group and not ec2_instance.restartable:
         why = "it is in no Auto Scaling group, and it cannot be stopped and started: replace it by hand"
-        return _refused(kit, instance, order.epoch, why)
-    refusal = kit.actions.replace(instance.instance_id, machine.group)
-    return _refused(kit, instance, order.epoch, refusal.reason) if refusal is not None else DONE
+        return _refused(context, instance, command.epoch, why)
+    refusal = context.actions.replace(instance.instance_id, ec2_instance.group)
+    return _refused(context, instance, command.epoch, refusal.reason) if refusal is not None else DONE
 
 
-def start_instance(kit: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
-    """Start the stopped machine. Short of capacity, EC2 is asked again until the repair's deadline gives it up."""
-    order: commands.StartInstance = pending.command
-    if instance.status is not InstanceStatus.REPLACING or instance.epoch != order.epoch:
+def start_instance(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
+    """Start the stopped instance.
+
+    If EC2 lacks capacity, the command is tried again until the deadline of the repair.
+    """
+    command: commands.StartInstance = pending.command
+    if instance.status is not InstanceStatus.REPLACING or instance.epoch != command.epoch:
         return DONE
-    refusal = kit.actions.start(instance.instance_id)
+    refusal = context.actions.start(instance.instance_id)
     if refusal is None:
         return DONE
     return (
-        _refused(kit, instance, order.epoch, refusal.reason)
+        _refused(context, instance, command.epoch, refusal.reason)
         if refusal.lasting
-        else CommandResult(not_before=kit.now + RETRY)
+        else CommandResult(not_before=context.now + RETRY)
     )
 
 
-def deregister(kit: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
-    """Take a dead registration away, unless its agent lives or the instance goes by it after all."""
-    order: commands.DeregisterInstance = pending.command
-    if instance.status is not InstanceStatus.GONE and instance.container_instance_id == order.container_instance_id:
+def deregister(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
+    """Deregister a dead container instance, unless its agent is connected or it is the present one of the instance."""
+    command: commands.DeregisterInstance = pending.command
+    if instance.status is not InstanceStatus.GONE and instance.container_instance_id == command.container_instance_id:
         return DONE
-    described = kit.actions.describe_instance(order.container_instance_id)
+    described = context.actions.describe_instance(command.container_instance_id)
     if described is not None and not described[1].agent_connected:
-        kit.actions.deregister(order.container_instance_id)
+        context.actions.deregister(command.container_instance_id)
     return DONE
 
 
-# -- the second look ---------------------------------------------------------------------------------------------------
+# -- re-validation -----------------------------------------------------------------------------------------------------
 
 
-def _reloaded(kit: ExecutionContext, instance: Instance) -> Instance:
-    """The record as it is by now: since it was saved a person may have quarantined it, or a watcher spoken."""
-    return kit.store.load_instance(instance.instance_id) or instance
+def _reloaded(context: ExecutionContext, instance: Instance) -> Instance:
+    """Return the present record: since it was saved, an operator or a health report may have changed it."""
+    return context.store.load_instance(instance.instance_id) or instance
 
 
-def _revalidate(kit: ExecutionContext, instance: Instance, epoch: int, pending: PendingCommand) -> CommandResult | None:
-    """What is destructive is looked at twice: when it was decided, and now, against the world as it is."""
+def _revalidate(
+    context: ExecutionContext, instance: Instance, epoch: int, pending: PendingCommand
+) -> CommandResult | None:
+    """Re-validate a destructive command against fresh state of EC2, ECS and the fleet.
+
+    Returns:
+        The result that ends, holds or delays the repair; None if the command may be executed.
+    """
     name = instance.instance_id
-    fleet = kit.store.load_fleet()
-    machine = kit.actions.describe_ec2((name,)).get(name)
-    if machine is None:
-        return _refused(kit, instance, epoch, "EC2 does not know it")
-    if machine.state.is_off:
-        return _of(instance, events.MachineSeen(at=kit.now, state=machine.state))
-    if machine.state in (Ec2InstanceState.STOPPING, Ec2InstanceState.SHUTTING_DOWN):
-        return CommandResult(not_before=kit.now + RETRY)  # somebody is taking it away: soon it is off, or on again
-    if not machine.managed:
-        return _refused(kit, instance, epoch, "it does not carry the tag by which its owners hand it over")
-    held = _blocked_by(kit, machine, fleet, name)
-    if not held and instance.need is not None and is_withdrawn(instance, instance.need):
-        held = "what asked for it was taken back"
-    if not held and _has_recovered(kit, instance):
-        held = "EC2 says that it is well again"
-    if not held and _has_other_work(kit, instance):
+    fleet = context.store.load_fleet()
+    ec2_instance = context.actions.describe_ec2((name,)).get(name)
+    if ec2_instance is None:
+        return _refused(context, instance, epoch, "EC2 does not know it")
+    if ec2_instance.state.is_off:
+        return _of(instance, events.MachineSeen(at=context.now, state=ec2_instance.state))
+    if ec2_instance.state in (Ec2InstanceState.STOPPING, Ec2InstanceState.SHUTTING_DOWN):
+        return CommandResult(
+            not_before=context.now + RETRY
+        )  # an operator or AWS is stopping it: soon it is off, or on again
+    if not ec2_instance.managed:
+        return _refused(context, instance, epoch, "it does not carry the tag by which its owners hand it over")
+    hold_reason = _blocked_by(context, ec2_instance, fleet, name)
+    if not hold_reason and instance.need is not None and is_withdrawn(instance, instance.need):
+        hold_reason = "what asked for it was taken back"
+    if not hold_reason and _has_recovered(context, instance):
+        hold_reason = "EC2 says that it is well again"
+    if not hold_reason and _has_other_work(context, instance):
         if pending.refusals < REPAIR_DELAYS_MAX:
-            return CommandResult(not_before=kit.now + RETRY)
-        held = "somebody's task holds GPUs of it"
-    return _of(instance, events.RepairHeld(at=kit.now, epoch=epoch, sentence=held)) if held else None
+            return CommandResult(not_before=context.now + RETRY)
+        hold_reason = "somebody's task holds GPUs of it"
+    return _of(instance, events.RepairHeld(at=context.now, epoch=epoch, sentence=hold_reason)) if hold_reason else None
 
 
-def _blocked_by(kit: ExecutionContext, machine: Ec2Instance, fleet: Fleet, name: str) -> str:
-    """The brake that holds a repair back at its last moment; "" if none does."""
-    if machine.in_maintenance:
+def _blocked_by(context: ExecutionContext, ec2_instance: Ec2Instance, fleet: Fleet, name: str) -> str:
+    """Return the fleet limit or setting that blocks the repair at its last moment; "" if there is none."""
+    if ec2_instance.in_maintenance:
         return "a person keeps it back by its maintenance tag"
-    if kit.policy.observe_only:
+    if context.policy.observe_only:
         return "the system is observe-only"
     if fleet.pause is not None:
         return f"recovery is paused by {fleet.pause.by}: {fleet.pause.because}"
@@ -151,18 +171,18 @@ def _blocked_by(kit: ExecutionContext, machine: Ec2Instance, fleet: Fleet, name:
     return ""
 
 
-def _has_recovered(kit: ExecutionContext, instance: Instance) -> bool:
-    """Whether the status check of EC2 that asked for this repair has passed since."""
+def _has_recovered(context: ExecutionContext, instance: Instance) -> bool:
+    """Return whether the EC2 status check that caused this repair has passed since."""
     need = instance.need
     if need is None or need.source not in (HealthKind.SYSTEM_STATUS, HealthKind.INSTANCE_STATUS):
         return False
-    status = kit.actions.describe_ec2_status((instance.instance_id,)).get(instance.instance_id)
-    words = status.health if status is not None else ()
-    return any(word.kind == need.source and word.status is HealthStatus.OK for word in words)
+    status = context.actions.describe_ec2_status((instance.instance_id,)).get(instance.instance_id)
+    reports = status.health if status is not None else ()
+    return any(report.kind == need.source and report.status is HealthStatus.OK for report in reports)
 
 
-def _refused(kit: ExecutionContext, instance: Instance, epoch: int, sentence: str) -> CommandResult:
-    return _of(instance, events.RepairRefused(at=kit.now, epoch=epoch, sentence=sentence))
+def _refused(context: ExecutionContext, instance: Instance, epoch: int, sentence: str) -> CommandResult:
+    return _of(instance, events.RepairRefused(at=context.now, epoch=epoch, sentence=sentence))
 
 
 def _of(instance: Instance, event: events.InstanceEvent) -> CommandResult:
@@ -170,13 +190,13 @@ def _of(instance: Instance, event: events.InstanceEvent) -> CommandResult:
 
 
 SERVICE = "ecs-svc/"
-"""How `startedBy` begins of a task that a service has started."""
+"""The prefix of `startedBy` of a task that an ECS service has started."""
 
 
-def _has_other_work(kit: ExecutionContext, instance: Instance) -> bool:
-    """Whether somebody's task runs there: not our check, not the rank that the reboot is to end, not a daemon.
+def _has_other_work(context: ExecutionContext, instance: Instance) -> bool:
+    """Return whether a task runs on the instance other than our check, the rank that the reboot ends, and daemons.
 
-    Daemons and other services without GPUs are on every instance, and ECS starts them again by itself.
+    Daemons and other services without GPUs run on every instance, and ECS starts them again by itself.
     """
     ends = instance.reboot.ends if instance.reboot is not None else None
     own = attempt_id(ends.job_id, ends.attempt) if ends is not None else ""
@@ -185,11 +205,11 @@ def _has_other_work(kit: ExecutionContext, instance: Instance) -> bool:
         and fact.started_by != own
         and instance_of_check(fact.started_by) is None
         and not _is_rank_of(fact, ends)
-        for fact in kit.actions.tasks_on(instance)
+        for fact in context.actions.tasks_on(instance)
     )
 
 
 def _is_rank_of(fact: TaskFact, ends: RankOnInstance | None) -> bool:
-    """Whether a person's task is a rank of the job whose rank the reboot is to end."""
-    says = task_identity(fact.environment)
-    return ends is not None and says is not None and says.job_id == ends.job_id
+    """Return whether an adopted task is a rank of the job with the rank that the reboot ends."""
+    identity = task_identity(fact.environment)
+    return ends is not None and identity is not None and identity.job_id == ends.job_id

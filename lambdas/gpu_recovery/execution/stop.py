@@ -1,4 +1,4 @@
-"""Stop or suspend an attempt: ECS tasks first, then commands for the agents of its instances."""
+"""Stop or suspend an attempt: through ECS first, then through the agents of its instances."""
 
 from __future__ import annotations
 
@@ -13,93 +13,101 @@ from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext
 from gpu_recovery.execution.unregistered_tasks import instance_of, unregistered_ranks
 
 STOP_GRACE_S = 5
-"""Between the signal to leave and the one that nobody survives, where an agent ends a rank (seed 003: five seconds)."""
+"""Seconds between SIGTERM and SIGKILL when an agent ends a rank (seed 003: five seconds)."""
 
 
-def stop(kit: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
-    """Stop every task of the attempt; a rank that never had one is entered as ended, unless one may still start."""
-    order: commands.StopAttempt = pending.command
-    if order.attempt != job.attempt:
+def stop(context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
+    """Stop every task of the attempt.
+
+    A rank that never had a task is recorded as ended, unless a launch may still start it.
+    """
+    command: commands.StopAttempt = pending.command
+    if command.attempt != job.attempt:
         return DONE
-    plan = kit.store.load_plan(job.job_id, order.attempt) if job.started_by_person else None
+    plan = context.store.load_plan(job.job_id, command.attempt) if job.started_by_person else None
     if plan is not None:
         tasks = tuple(task_id for task_id in plan.task_ids if task_id)
     else:
-        tasks = kit.actions.tasks_started_by(attempt_id(job.job_id, order.attempt))
-        if not job.launched and (begun := kit.store.load_plan(job.job_id, order.attempt)) is not None:
-            # The listing lags behind a launch that has only just been broken off; the plan knows what it started.
+        tasks = context.actions.tasks_started_by(attempt_id(job.job_id, command.attempt))
+        if not job.launched and (begun := context.store.load_plan(job.job_id, command.attempt)) is not None:
+            # The listing lags behind a launch that was cut off a moment ago. The plan has the tasks that it started.
             tasks = tuple(dict.fromkeys((*tasks, *(task_id for task_id in begun.task_ids if task_id))))
-    kit.actions.stop_tasks(tasks, f"{OUR_STOP}{attempt_id(job.job_id, order.attempt)} is being stopped")
+    context.actions.stop_tasks(tasks, f"{OUR_STOP}{attempt_id(job.job_id, command.attempt)} is being stopped")
     launching = any(isinstance(other.command, commands.LaunchAttempt) for other in job.commands)
     if job.launched or launching:
         return DONE
-    found = _report_unregistered(kit, job, plan) if plan is not None else ()
-    return CommandResult(found) if found else _record_never_started(kit, job, tasks)
+    unregistered = _report_unregistered(context, job, plan) if plan is not None else ()
+    return CommandResult(unregistered) if unregistered else _record_never_started(context, job, tasks)
 
 
-def _report_unregistered(kit: ExecutionContext, job: Job, plan: Plan) -> tuple[FollowUp, ...]:
-    """Ranks of a person's gang whose events were lost: shown to the job, which has them stopped too."""
+def _report_unregistered(context: ExecutionContext, job: Job, plan: Plan) -> tuple[FollowUp, ...]:
+    """Record ranks of an adopted job with lost events, and return them to the job, which stops them too."""
     messages: list[FollowUp] = []
-    for rank, fact in unregistered_ranks(kit.actions, plan):
-        instance_id = instance_of(kit.store, kit.actions, fact)
-        kit.store.record_task(plan, rank, instance_id, fact.task_id)
-        seen = events.RankSeen(
+    for rank, fact in unregistered_ranks(context.actions, plan):
+        instance_id = instance_of(context.store, context.actions, fact)
+        context.store.record_task(plan, rank, instance_id, fact.task_id)
+        event = events.RankSeen(
             at=fact.at, attempt=plan.attempt, rank=rank, instance_id=instance_id, gpus=job.spec.gpus_per_node
         )
-        messages.append(FollowUp(job.job_id, seen))
+        messages.append(FollowUp(job.job_id, event))
     return tuple(messages)
 
 
-def _record_never_started(kit: ExecutionContext, job: Job, task_ids: tuple[str, ...]) -> CommandResult:
-    # An attempt whose launcher died before it began has neither plan nor progress: begun here, it can end.
+def _record_never_started(context: ExecutionContext, job: Job, task_ids: tuple[str, ...]) -> CommandResult:
+    # A launcher that was killed early leaves neither plan nor progress. Both are needed to record the end.
+    """Record the end of every rank without a task, and return the event that follows."""
     blank = Plan(job.job_id, job.attempt, job.instances, task_ids=("",) * len(job.instances))
-    plan = kit.store.begin_attempt(blank)
-    seen = {fact.rank for fact in kit.actions.describe_tasks(task_ids)}
+    plan = context.store.begin_attempt(blank)
+    described = {fact.rank for fact in context.actions.describe_tasks(task_ids)}
     known = {rank for rank, task_id in enumerate(plan.task_ids) if task_id}
     messages: list[FollowUp] = []
 
     def enter(rank: int) -> None:
-        addition = kit.store.add_stopped(job.job_id, job.attempt, rank, None)
-        news = stopped_event(addition.progress, False, kit.now) if addition else None
-        if news is not None:
-            messages.append(FollowUp(job.job_id, news))
+        update = context.store.add_stopped(job.job_id, job.attempt, rank, None)
+        event = stopped_event(update.progress, False, context.now) if update else None
+        if event is not None:
+            messages.append(FollowUp(job.job_id, event))
 
-    kit.for_each(enter, sorted(set(range(len(plan.instances))) - seen - known))
+    context.for_each(enter, sorted(set(range(len(plan.instances))) - described - known))
     return CommandResult(tuple(messages))
 
 
-def suspend(kit: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
-    """Tell rank 0 that it must leave: ECS sends SIGTERM, which `gpu-recovery-run` takes for a notice.
+def suspend(context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
+    """Send the suspend notice to rank 0: ECS sends SIGTERM, which `gpu-recovery-run` takes as the notice.
 
-    Where ECS knows no task of it the agent of its instance is asked for the same. Only there: a second SIGTERM ends the
-    grace.
+    If ECS knows no task of the rank, the agent of its instance gets the same command. Only then: a second SIGTERM ends
+    the suspend grace.
     """
-    order: commands.SuspendAttempt = pending.command
-    if order.attempt != job.attempt or job.status is not JobStatus.SUSPENDING:
+    command: commands.SuspendAttempt = pending.command
+    if command.attempt != job.attempt or job.status is not JobStatus.SUSPENDING:
         return DONE
-    plan = kit.store.load_plan(job.job_id, order.attempt)
+    plan = context.store.load_plan(job.job_id, command.attempt)
     task_id = plan.task_ids[0] if plan is not None and plan.task_ids else ""
     if not task_id:
-        started = kit.actions.describe_tasks(kit.actions.tasks_started_by(attempt_id(job.job_id, order.attempt)))
+        started = context.actions.describe_tasks(
+            context.actions.tasks_started_by(attempt_id(job.job_id, command.attempt))
+        )
         task_id = next((fact.task_id for fact in started if fact.rank == 0), "")
-    name = attempt_id(job.job_id, order.attempt)
-    known = bool(task_id) and kit.actions.stop_task(task_id, f"{OUR_STOP}{name} is to make room")
+    name = attempt_id(job.job_id, command.attempt)
+    known = bool(task_id) and context.actions.stop_task(task_id, f"{OUR_STOP}{name} is to make room")
     if not known and job.instances and job.instances[0]:
         grace_s = job.spec.suspend_grace_s
-        notice = AgentCommand(f"suspend/{name}", AgentCommandKind.SUSPEND, job.job_id, order.attempt, grace_s)
-        kit.store.add_agent_command(job.instances[0], notice)
+        notice = AgentCommand(f"suspend/{name}", AgentCommandKind.SUSPEND, job.job_id, command.attempt, grace_s)
+        context.store.add_agent_command(job.instances[0], notice)
     return DONE
 
 
-def end_ranks(kit: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
-    """Leave the order to end the attempt's rank with the agent of each instance; where none was heard of, nobody can.
+def end_ranks(context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
+    """Save a command to end the attempt's rank for the agent of each instance. Instances without an agent get none.
 
-    The end itself is believed when ECS or a reboot confirms it.
+    The end counts only when ECS or a reboot confirms it.
     """
-    order: commands.EndRanks = pending.command
-    if order.attempt != job.attempt:
+    command: commands.EndRanks = pending.command
+    if command.attempt != job.attempt:
         return DONE
-    stop_id = f"stop/{attempt_id(job.job_id, order.attempt)}"
-    stop = AgentCommand(stop_id, AgentCommandKind.STOP, job.job_id, order.attempt, STOP_GRACE_S)
-    kit.for_each(lambda instance_id: kit.store.add_agent_command(instance_id, stop), filter(None, job.instances))
+    stop_id = f"stop/{attempt_id(job.job_id, command.attempt)}"
+    stop = AgentCommand(stop_id, AgentCommandKind.STOP, job.job_id, command.attempt, STOP_GRACE_S)
+    context.for_each(
+        lambda instance_id: context.store.add_agent_command(instance_id, stop), filter(None, job.instances)
+    )
     return DONE

@@ -1,4 +1,7 @@
-"""Ranks that a person started and no event told us of: looked for before anything is concluded from their silence."""
+"""Unregistered tasks: running ranks of an adopted job that no ECS event reported.
+
+They are searched before a missing rank is treated as ended.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ from gpu_recovery.ports.store import InstanceStore
 
 
 def instance_of(store: InstanceStore, actions: Actions, fact: TaskFact) -> str:
-    """The instance a person's task is on: ECS names only its registration. "" if nobody knows."""
+    """Return the EC2 instance of an adopted task; "" if it is unknown.
+
+    ECS names only the container instance. The store is asked first, then ECS.
+    """
     if not fact.container_instance_id:
         return ""
     known = store.instance_of(fact.container_instance_id)
@@ -24,12 +30,12 @@ def instance_of(store: InstanceStore, actions: Actions, fact: TaskFact) -> str:
 
 
 def unregistered_ranks(actions: Actions, plan: Plan) -> Iterator[tuple[int, TaskFact]]:
-    """The running tasks of a person's gang that its plan does not know, with their ranks."""
+    """Yield (rank, task) for each running task of an adopted job that the job's plan does not contain."""
     if all(plan.task_ids):
         return
     for fact in actions.running_tasks():
-        says = task_identity(fact.environment)
-        if says is None or says.job_id != plan.job_id or attempt_of(fact.started_by) is not None:
+        identity = task_identity(fact.environment)
+        if identity is None or identity.job_id != plan.job_id or attempt_of(fact.started_by) is not None:
             continue
-        if says.world_size == len(plan.task_ids) and not plan.task_ids[says.rank]:
-            yield says.rank, fact
+        if identity.world_size == len(plan.task_ids) and not plan.task_ids[identity.rank]:
+            yield identity.rank, fact

@@ -373,7 +373,7 @@ SCHEMAS: dict[str, Schema] = {
         ),
         next_probe=none_or(one_of(Probe)),
         said=list_of(ref("Finding")),
-        more=response_object(evidence=INTEGER, findings=INTEGER, findings_sentence=INTEGER),
+        more=response_object(evidence=INTEGER, findings=INTEGER, said=INTEGER),
         version=TEXT,
         page=response_object(en=TEXT, zh=TEXT),
         unread_logs=by_name(TEXT),

@@ -1,4 +1,4 @@
-"""The health of GPUs in a report: whether it is news, and how it is told."""
+"""GPU health in an agent report: finds what changed, and makes the health event."""
 
 from __future__ import annotations
 
@@ -10,77 +10,83 @@ from gpu_recovery.core.heartbeat import AgentReport, GpuHealth, Heartbeat, Repor
 from gpu_recovery.core.xid import XidProfile, needs_check, switch_needs_check
 
 XIDS_NAMED_MAX = 4
-"""How many XIDs a sentence names."""
+"""XIDs that a sentence names at most."""
 
 
 def health_news(
     before: Heartbeat | None, report: AgentReport, present: bool, now: datetime, profile: XidProfile
 ) -> events.HealthReported | None:
-    """Return the health that a report tells, if it differs from the health before or an XID needs a check.
+    """Return the health event of a report if the health changed or an XID needs a check; None otherwise.
 
-    A late report says how the GPUs were, so only its XIDs count. What a repeated report says is told again: the
-    function that received it first may have been killed before it told anybody.
+    A late report says how the GPUs were, so only its XIDs count. A repeated report gives its event again: the function
+    that received the report first may have been killed before it delivered the event.
 
     Args:
         before: the heartbeat before this report; None if this is the first.
         present: False for a late report.
         profile: which XIDs need a check.
     """
-    # What was logged under an earlier boot is history: it is no reason to check the instance now.
-    present_xids = [one for one in report.xids if not _is_from_earlier_boot(one, report)]
-    present_sxids = [one for one in report.sxids if not _is_from_earlier_boot(one, report)]
-    grave: list[ReportedXid | ReportedSxid] = [
-        one for one in present_xids if needs_check(one.xid, one.occurrences, one.action, profile)
+    # Errors of an earlier boot are no reason to check the instance now.
+    present_xids = [error for error in report.xids if not _is_from_earlier_boot(error, report)]
+    present_sxids = [error for error in report.sxids if not _is_from_earlier_boot(error, report)]
+    serious: list[ReportedXid | ReportedSxid] = [
+        error for error in present_xids if needs_check(error.xid, error.occurrences, error.action, profile)
     ]
-    grave += [one for one in present_sxids if switch_needs_check(one.fatal, one.bursts or one.count, profile)]
-    word = _health_event(report, grave)
-    repeated = before is not None and bool(report.boot_id) and _numbered(before) == _numbered(report)
-    said = None if repeated else GpuHealth.OK
+    serious += [
+        error for error in present_sxids if switch_needs_check(error.fatal, error.bursts or error.count, profile)
+    ]
+    status = _health_status(report, serious)
+    repeated = before is not None and bool(report.boot_id) and _report_id(before) == _report_id(report)
+    known_health = None if repeated else GpuHealth.OK
     if before is not None and before.health is not None and not repeated:
-        said = before.health
-    if word is None or (not grave and (said is report.health or not present)):
+        known_health = before.health
+    if status is None or (not serious and (known_health is report.health or not present)):
         return None
     return events.HealthReported(
-        at=now, kind=HealthKind.NODE_AGENT, status=word, since=now, sentence=_sentence(report, grave)
+        at=now, kind=HealthKind.NODE_AGENT, status=status, since=now, sentence=_sentence(report, serious)
     )
 
 
 def logged_before(report: AgentReport) -> str:
-    """What the kernel's log had said before the boot, and could not be told while it was on."""
+    """Return a sentence about errors that the kernel logged before the present boot; "" if there are none.
+
+    They could not be reported during that boot.
+    """
     logged: tuple[ReportedXid | ReportedSxid, ...] = (*report.xids, *report.sxids)
-    old = [_named(one) for one in logged if _is_from_earlier_boot(one, report)]
+    old = [_named(error) for error in logged if _is_from_earlier_boot(error, report)]
     more = f" and {len(old) - XIDS_NAMED_MAX} more" if len(old) > XIDS_NAMED_MAX else ""
     return f"logged before this boot: {'; '.join(old[:XIDS_NAMED_MAX])}{more}" if old else ""
 
 
-def _is_from_earlier_boot(one: ReportedXid | ReportedSxid, report: AgentReport) -> bool:
-    return one.boot_id not in ("", report.boot_id)
+def _is_from_earlier_boot(error: ReportedXid | ReportedSxid, report: AgentReport) -> bool:
+    """Return whether the kernel logged the error before the present boot."""
+    return error.boot_id not in ("", report.boot_id)
 
 
-def _numbered(one: Heartbeat | AgentReport) -> tuple[str | None, int | None]:
-    """Which report it is, or was the latest."""
-    return one.boot_id, one.sequence
+def _report_id(report: Heartbeat | AgentReport) -> tuple[str | None, int | None]:
+    """Return the boot and the sequence number, which identify a report."""
+    return report.boot_id, report.sequence
 
 
-def _health_event(report: AgentReport, grave: list[ReportedXid | ReportedSxid]) -> HealthStatus | None:
-    if grave or report.health is GpuHealth.IMPAIRED:
+def _health_status(report: AgentReport, serious: list[ReportedXid | ReportedSxid]) -> HealthStatus | None:
+    if serious or report.health is GpuHealth.IMPAIRED:
         return HealthStatus.IMPAIRED
     if report.health is None:
         return None
     return HealthStatus.OK if report.health is GpuHealth.OK else HealthStatus.INSUFFICIENT_DATA
 
 
-def _sentence(report: AgentReport, grave: list[ReportedXid | ReportedSxid]) -> str:
-    words = [_named(one) for one in grave[:XIDS_NAMED_MAX]]
-    return "; ".join([*words, *([report.sentence] if report.sentence else [])])
+def _sentence(report: AgentReport, serious: list[ReportedXid | ReportedSxid]) -> str:
+    parts = [_named(error) for error in serious[:XIDS_NAMED_MAX]]
+    return "; ".join([*parts, *([report.sentence] if report.sentence else [])])
 
 
-def _named(one: ReportedXid | ReportedSxid) -> str:
-    if isinstance(one, ReportedSxid):
-        return f"{'fatal ' if one.fatal else ''}SXid {one.sxid} of an NVSwitch"
-    return f"XID {one.xid} on {one.gpu or 'an unknown GPU'}" + _and_more(one)
+def _named(error: ReportedXid | ReportedSxid) -> str:
+    if isinstance(error, ReportedSxid):
+        return f"{'fatal ' if error.fatal else ''}SXid {error.sxid} of an NVSwitch"
+    return f"XID {error.xid} on {error.gpu or 'an unknown GPU'}" + _details(error)
 
 
-def _and_more(one: ReportedXid) -> str:
-    often = f", {one.occurrences} times within a day" if one.occurrences > 1 else ""
-    return often + (f", the driver asks for recovery action {one.action}" if one.action else "")
+def _details(error: ReportedXid) -> str:
+    occurrences = f", {error.occurrences} times within a day" if error.occurrences > 1 else ""
+    return occurrences + (f", the driver asks for recovery action {error.action}" if error.action else "")

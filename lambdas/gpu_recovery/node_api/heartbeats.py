@@ -36,11 +36,15 @@ from gpu_recovery.recovery import NotificationFailed, Recovery
 
 @dataclass(frozen=True, slots=True)
 class ReportResponse:
-    """What the agent is told.
+    """The answer to an agent report.
 
-    updated: how many of the ranks that it reports are known there; revived: of these, those that had been silent.
-    refused: ranks that are not known there, and why.
-    left_out: how many reports for a diagnosis cannot be kept: of no known kind, or of an attempt that is not there.
+    updated:         number of reported ranks that are known on the instance.
+    revived:         number of these ranks with a missing heartbeat before.
+    wants_inventory: the agent must send its GPU inventory.
+    commands:        commands for the agent.
+    refused:         reported ranks that are not known on the instance, each with the reason.
+    left_out:        number of observations that were not accepted: of an unknown kind, or of an attempt without ranks
+                     there.
     """
 
     updated: int = 0
@@ -53,7 +57,7 @@ class ReportResponse:
 
 @dataclass
 class HeartbeatReceiver:
-    """Receives reports. `lookup` remembers ranks for as long as this object lives."""
+    """Receives agent reports. `lookup` remembers ranks for as long as this object lives."""
 
     recovery: Recovery
     lookup: RankLookup = field(init=False)
@@ -62,19 +66,26 @@ class HeartbeatReceiver:
         self.lookup = RankLookup(self.recovery)
 
     def receive(self, report: AgentReport, spare: bool = True, by: str = BY_ROLE) -> ReportResponse:
-        """Keep what `report` says and tell whoever must know.
+        """Save the heartbeat of `report` and deliver the events that follow from it.
 
-        spare: False where a token was read for it already, so that nothing else should be that can wait.
-        by: the id of the token that it came with.
-        Raises SequenceStale, AnotherAgent, TooManyReports, TryAgainSoon.
+        Args:
+            spare: whether the report may cause one more call that could wait; False if the token was read for this
+                report.
+            by: the id of the token that the report came with, or BY_ROLE.
+
+        Raises:
+            SequenceStale: a newer report of this boot, or of a later boot, was received.
+            AnotherAgent: another agent has taken the place of the sender.
+            TooManyReports: `by` has reached its rate limit.
+            TryAgainSoon: AWS or a record was too busy.
         """
-        recovery, now, more = (
+        recovery, now, extra_call = (
             self.recovery,
             self.recovery.clock(),
             ExtraCall(spare, self.lookup.claims_were_read(report)),
         )
         present = report.age_s < recovery.policy.suspect_s
-        ranks, refused = self.lookup.ranks(report, more) if present else ({}, ())
+        ranks, refused = self.lookup.ranks(report, extra_call) if present else ({}, ())
         booted_at = now - timedelta(seconds=report.age_s + (report.uptime_s or 0.0)) if report.boot_id else None
         beat = Heartbeat(
             report.instance_id,
@@ -90,9 +101,14 @@ class HeartbeatReceiver:
         )
         before = self._save_heartbeat(beat, present, by)
         known_digest = before.digest if before is not None else ""
-        # A new one is kept whatever it costs; the same again, with other gauges, comes with the next report as well.
-        waits = report.inventory is not None and not more.left and report.digest != "" and known_digest == report.digest
-        if report.inventory is not None and not waits:
+        # A new inventory is always saved. A known inventory with other gauges can wait for the next report.
+        inventory_waits = (
+            report.inventory is not None
+            and not extra_call.left
+            and report.digest != ""
+            and known_digest == report.digest
+        )
+        if report.inventory is not None and not inventory_waits:
             text = json.dumps(report.inventory, separators=(",", ":"))
             recovery.store.save_inventory(report.instance_id, report.digest, text, now)
         revived = self._presence(before, beat, report) if present and before is not None else 0
@@ -101,94 +117,105 @@ class HeartbeatReceiver:
         if health is not None:
             self._handle_event(report.instance_id, health)
         left_out = save_observations(recovery.store, report, before, ranks, self.lookup.read_claims, now)
-        lacks = bool(report.digest) and report.inventory is None and known_digest != report.digest
+        inventory_missing = bool(report.digest) and report.inventory is None and known_digest != report.digest
         return ReportResponse(
             len(ranks),
             revived,
-            lacks or waits,
+            inventory_missing or inventory_waits,
             self._agent_commands(before, ranks, report) if present and _speaks_of_ranks(report) else (),
             refused,
             left_out,
         )
 
     def _save_heartbeat(self, beat: Heartbeat, present: bool, by: str) -> Heartbeat | None:
-        """The heartbeat before. Of two agents the one that is refused is what tells that there are two."""
+        """Save the heartbeat and return the heartbeat before it.
+
+        The refusal of an agent that was replaced shows that two agents run on the instance. Operators are then
+        notified.
+        """
         try:
             return self.recovery.store.save_heartbeat(beat, present, by)
         except AnotherAgent as refused:
-            told_at = refused.known.doubled_at
-            if told_at is None or beat.seen_at - told_at >= DUPLICATE_AGENT_REMINDER:
-                # Told before it is entered, as of any brake: who dies in between has it told twice rather than never.
+            notified_at = refused.known.doubled_at
+            if notified_at is None or beat.seen_at - notified_at >= DUPLICATE_AGENT_REMINDER:
+                # Notified before it is recorded: a function that is killed between the two notifies twice, not never.
                 self.recovery.notify(agents.duplicate_agent(refused.known, beat.run))
                 self.recovery.store.mark_duplicate_agent(beat.instance_id, beat.seen_at)
             raise
 
     def _presence(self, before: Heartbeat, beat: Heartbeat, report: AgentReport) -> int:
-        """Tell of another boot, and of who is heard of again; how many ranks that are."""
+        """Deliver a reboot, and the return of the instance and of ranks. Return how many ranks returned."""
         now = beat.seen_at
         if before.boot_id and beat.boot_id and before.boot_id != beat.boot_id:
-            whole = replace(beat, ranks={**before.ranks, **beat.ranks})
-            self._handle_event(beat.instance_id, boot_event(whole, now, logged_before(report)))
+            merged = replace(beat, ranks={**before.ranks, **beat.ranks})
+            self._handle_event(beat.instance_id, boot_event(merged, now, logged_before(report)))
         if before.silent_since is not None:
             self._handle_event(beat.instance_id, events.InstanceHeard(at=now, heard=latest_attempts(beat.ranks)))
         revived = 0
         for log, rank in beat.ranks.items():
-            # By its age, and not by the mark alone: whoever tells of the silence may be between telling and marking.
+            # By age, not by the mark alone: the reconciler may have delivered the timeout and not yet set the mark.
             known = before.ranks.get(log)
             if known is not None and (known.silent or not is_fresh(known.seen_at, now, self.recovery.policy)):
-                heard = events.RankHeard(at=now, attempt=rank.attempt, instance_id=beat.instance_id)
-                self._handle_event(rank.job_id, heard)
+                event = events.RankHeard(at=now, attempt=rank.attempt, instance_id=beat.instance_id)
+                self._handle_event(rank.job_id, event)
                 revived += 1
         return revived
 
     def _handle_exits(self, report: AgentReport) -> None:
-        """An exit that is no success is a reason to ask ECS soon."""
-        failed = [one for one in report.exits if one.code != 0]
+        """Deliver `RankExited` for each reported failure of a rank, so that ECS is polled soon."""
+        failed = [exited for exited in report.exits if exited.code != 0]
         claimed = (
-            {(one.job_id, one.attempt) for one in self.lookup.read_claims(report.instance_id)} if failed else set()
+            {(rank.job_id, rank.attempt) for rank in self.lookup.read_claims(report.instance_id)} if failed else set()
         )
-        for one in failed:
-            if (one.job_id, one.attempt) not in claimed:
-                continue  # a token speaks for its own instance only
-            how = f"with code {one.code}" if one.code is not None else f"by signal {one.signal}"
-            sentence = f"rank {one.rank} on {report.instance_id} has ended {how}, says its agent"
+        for exited in failed:
+            if (exited.job_id, exited.attempt) not in claimed:
+                continue  # a token is valid for its own instance only
+            how = f"with code {exited.code}" if exited.code is not None else f"by signal {exited.signal}"
+            sentence = f"rank {exited.rank} on {report.instance_id} has ended {how}, says its agent"
             event = events.RankExited(
-                at=self.recovery.clock(), attempt=one.attempt, instance_id=report.instance_id, sentence=sentence
+                at=self.recovery.clock(), attempt=exited.attempt, instance_id=report.instance_id, sentence=sentence
             )
-            self._handle_event(one.job_id, event)
+            self._handle_event(exited.job_id, event)
 
-    def _handle_event(self, to: str, event: events.JobEvent | events.InstanceEvent) -> None:
-        """Tell one record. What it could not say in turn stays in its record for the reconciler, who raises it: an
-        agent that is answered with an error would only report the same again."""
+    def _handle_event(self, record_id: str, event: events.JobEvent | events.InstanceEvent) -> None:
+        """Deliver an event to one record.
+
+        Notifications that fail stay in the record, and the reconciler raises them. An error would only make the agent
+        repeat its report.
+        """
         with suppress(NotificationFailed):
-            self.recovery.handle(to, event)
+            self.recovery.handle(record_id, event)
 
     def _agent_commands(
         self, before: Heartbeat | None, ranks: Mapping[int, RunningRank], report: AgentReport
     ) -> tuple[AgentCommand, ...]:
-        """The orders about ranks that run there; those about ranks that do not are carried out, or void.
+        """Return the commands for ranks that run on the instance, and remove the others: they are carried out or void.
 
-        To an agent whose rank was told no attempt, the order is about attempt 0.
+        An agent that reports a rank without an attempt gets its command with attempt 0.
         """
         if before is None or not before.orders:
             return ()
-        orders = before.orders.values()
+        commands = before.orders.values()
         running = {(rank.job_id, rank.attempt) for rank in ranks.values()}
-        due = tuple(one for one in orders if (one.job_id, one.attempt) in running)
-        # One report without the rank may come of a restart, or of a look that failed: it is over when it stays away.
+        due = tuple(command for command in commands if (command.job_id, command.attempt) in running)
+        # A single report without the rank may follow a restart or a failed scan. The rank is over when it stays away.
         now = self.recovery.clock()
-        lately = {
+        recent = {
             (rank.job_id, rank.attempt)
             for rank in before.ranks.values()
             if is_fresh(rank.seen_at, now, self.recovery.policy)
         }
-        void = [one.order_id for one in orders if one not in due and (one.job_id, one.attempt) not in lately]
+        void = [
+            command.order_id
+            for command in commands
+            if command not in due and (command.job_id, command.attempt) not in recent
+        ]
         if void:
             self.recovery.store.remove_agent_commands(before.instance_id, void)
         unnamed = {rank.job_id for rank in report.running or () if not rank.attempt}
-        return tuple(replace(one, attempt=0) if one.job_id in unnamed else one for one in due)
+        return tuple(replace(command, attempt=0) if command.job_id in unnamed else command for command in due)
 
 
 def _speaks_of_ranks(report: AgentReport) -> bool:
-    """Whether a rank that it does not name is one that it denies."""
+    """Return whether the report lists ranks, so that a rank that is not listed does not run."""
     return report.running is not None or report.running_logs is not None

@@ -1,8 +1,8 @@
-"""Which ranks run on an instance: finds the ranks that a report names, and remembers them.
+"""Rank lookup: finds the ranks that an agent report names among the ranks on its instance, and remembers them.
 
-A rank is looked up once. A rank that was launched on an instance stays launched there; its attempt tells it apart from
-the ranks before it. Only the present claims of the instance can speak for a rank that is not known there, or that was
-not told its attempt. The claims are read together with the token, once a minute, or in one call of their own.
+A rank is looked up once. A rank that was launched on an instance stays launched there; its attempt distinguishes it
+from earlier ranks. Only the present claims of the instance can confirm a rank that is not known there or that does not
+know its attempt. The claims are read together with the token, once a minute, or in a call of their own.
 """
 
 from __future__ import annotations
@@ -16,26 +16,35 @@ from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.recovery import Recovery
 
 KNOWN_MAX = 20_000
-"""How many ranks, and the claims of how many instances, are remembered at most."""
+"""Ranks, and instances with claims, that are remembered at most."""
 CLAIMS_VALID_FOR = timedelta(seconds=60)
 """How long the claims of an instance are used before they are read again: as long as a cached token."""
 
 
 @dataclass
 class ExtraCall:
-    """Whether the report may make one call more; `looked`: the instance's claims were read for it."""
+    """Whether a report may make one more call.
+
+    left:        the call is not used yet.
+    claims_read: the instance's claims were read for this report.
+    """
 
     left: bool
     claims_read: bool
 
     def spend(self) -> None:
+        """Use the call."""
         self.left = False
 
 
 @dataclass
 class _ClaimsRead:
-    """What had its GPUs on an instance when that was read, and the ranks that only this can tell and that it speaks
-    for: those that were reported there since, or between it and the look before."""
+    """The ranks with claims on an instance, as read at `at`, and the ranks that needed this read.
+
+    before: ranks that were reported between the previous read and this one, and that only claims can confirm.
+    since:  such ranks that were reported after this read.
+    is_new: no report has used this read yet.
+    """
 
     at: datetime
     claimed: Sequence[RunningRank]
@@ -43,45 +52,57 @@ class _ClaimsRead:
     since: set[RunningRank | int] = field(default_factory=set)
     is_new: bool = True
 
-    def stands(self, unsure: Sequence[RunningRank | int], now: datetime) -> bool:
-        """Whether another need not be read for these. One that it does not know may have got its claim since."""
+    def covers(self, unsure: Sequence[RunningRank | int], now: datetime) -> bool:
+        """Return whether this read is recent and covers these ranks.
+
+        A rank that is not covered may have a newer claim.
+        """
         return (self.before | self.since).issuperset(unsure) and now - self.at < CLAIMS_VALID_FOR
 
 
 @dataclass
 class RankLookup:
-    """Finds ranks by instance. Remembers which ranks it found on which instance, and the latest claims that it read."""
+    """Finds ranks by instance. Remembers the ranks that it found, and the latest claims that it read."""
 
     recovery: Recovery
     _known: dict[tuple[str, int], RunningRank] = field(default_factory=dict)
-    _looks: dict[str, _ClaimsRead] = field(default_factory=dict)
+    _claims_read: dict[str, _ClaimsRead] = field(default_factory=dict)
 
     def needs_claims_of(self, instance_id: str) -> bool:
-        """Whether ranks were reported there of late that only the instance's claims can tell."""
-        look = self._looks.get(instance_id)
-        return look is not None and bool(look.before or look.since)
+        """Return whether ranks were reported recently that only the claims of the instance can confirm."""
+        latest = self._claims_read.get(instance_id)
+        return latest is not None and bool(latest.before or latest.since)
 
     def use_record(self, instance_id: str, record: Instance | None) -> _ClaimsRead:
-        """Take the record of an instance, freshly read: it speaks for whoever the next report names."""
-        if len(self._looks) > KNOWN_MAX:
-            self._looks.clear()
-        last = self._looks.get(instance_id)
-        before = last.since if last is not None else set()
-        look = self._looks[instance_id] = _ClaimsRead(self.recovery.clock(), self._claimed(instance_id, record), before)
-        return look
+        """Use a record that was read just now, for the ranks of the next report; None if there is no record."""
+        if len(self._claims_read) > KNOWN_MAX:
+            self._claims_read.clear()
+        previous = self._claims_read.get(instance_id)
+        before = previous.since if previous is not None else set()
+        latest = self._claims_read[instance_id] = _ClaimsRead(
+            self.recovery.clock(), self._claimed(instance_id, record), before
+        )
+        return latest
 
     def ranks(
-        self, report: AgentReport, more: ExtraCall
+        self, report: AgentReport, extra_call: ExtraCall
     ) -> tuple[dict[int, RunningRank], tuple[tuple[RunningRank, str], ...]]:
-        """The ranks that are reported and known there, by running log; and those that are not, with the reason."""
+        """Find the reported ranks among the ranks that are known on the instance.
+
+        Returns:
+            The known ranks by running log, and the refused ranks, each with the reason.
+        """
         unnamed = [rank for rank in report.running or () if not rank.attempt]
         reported = {rank.log_id: rank for rank in report.running or () if rank.attempt}
         logs = (*reported, *(report.running_logs or ()))
-        unsure: list[RunningRank | int] = [*unnamed, *(x for x in logs if (report.instance_id, x) not in self._known)]
-        # A person's task is not told its attempt: whose it is, only the claim of this moment says.
-        claimed = self._claims_for(report.instance_id, unsure, more) if unsure else ()
-        meant = (next((one for one in claimed if _is_same(one, rank)), None) for rank in unnamed)
-        reported |= {one.log_id: one for one in meant if one is not None}
+        unsure: list[RunningRank | int] = [
+            *unnamed,
+            *(log for log in logs if (report.instance_id, log) not in self._known),
+        ]
+        # An adopted task does not know its attempt. Only a present claim says which attempt it belongs to.
+        claimed = self._claims_for(report.instance_id, unsure, extra_call) if unsure else ()
+        confirmed = (next((candidate for candidate in claimed if _is_same(candidate, rank)), None) for rank in unnamed)
+        reported |= {rank.log_id: rank for rank in confirmed if rank is not None}
         logs = (*dict.fromkeys((*reported, *logs)),)
         found: dict[int, RunningRank] = {}
         refused: list[tuple[RunningRank, str]] = []
@@ -95,28 +116,28 @@ class RankLookup:
         return found, tuple(refused)
 
     def claims_were_read(self, report: AgentReport) -> bool:
-        """Whether the instance's claims were read for this report, with its token."""
-        look = self._looks.get(report.instance_id)
-        if look is None or not look.is_new:
+        """Return whether the claims of the instance were read for this report, together with its token."""
+        latest = self._claims_read.get(report.instance_id)
+        if latest is None or not latest.is_new:
             return False
-        look.is_new = False
+        latest.is_new = False
         return True
 
     def _claims_for(
-        self, instance_id: str, unsure: Sequence[RunningRank | int], more: ExtraCall
+        self, instance_id: str, unsure: Sequence[RunningRank | int], extra_call: ExtraCall
     ) -> Sequence[RunningRank]:
-        """What has its GPUs there, read anew where the latest look does not speak for these."""
-        look = self._looks.get(instance_id)
-        if look is None or not (more.claims_read or look.stands(unsure, self.recovery.clock())):
-            more.spend()
-            look = self.use_record(instance_id, self.recovery.store.load_instance(instance_id))
-            look.is_new = False
-        # Whoever it made known for good is never asked about again.
-        look.since |= {rank for rank in unsure if (instance_id, rank) not in self._known}
-        return look.claimed
+        """Return the ranks with claims on the instance, read again if the latest read does not cover these ranks."""
+        latest = self._claims_read.get(instance_id)
+        if latest is None or not (extra_call.claims_read or latest.covers(unsure, self.recovery.clock())):
+            extra_call.spend()
+            latest = self.use_record(instance_id, self.recovery.store.load_instance(instance_id))
+            latest.is_new = False
+        # Ranks that this read made known need no other read.
+        latest.since |= {rank for rank in unsure if (instance_id, rank) not in self._known}
+        return latest.claimed
 
     def read_claims(self, instance_id: str) -> Sequence[RunningRank]:
-        """The ranks that have their GPUs on the instance, freshly read; they will be known without another look."""
+        """Read the ranks with claims on the instance, and remember them."""
         return self._claimed(instance_id, self.recovery.store.load_instance(instance_id))
 
     def _claimed(self, instance_id: str, record: Instance | None) -> Sequence[RunningRank]:
@@ -127,7 +148,7 @@ class RankLookup:
             rank = claim.rank if claim.rank >= 0 else _rank_of(self.recovery, job_id, instance_id)
             if rank is not None:
                 claimed.append(RunningRank(job_id, claim.attempt, rank, claim.epoch))
-        self._known |= {(instance_id, one.log_id): one for one in claimed}
+        self._known |= {(instance_id, rank.log_id): rank for rank in claimed}
         return claimed
 
 

@@ -1,6 +1,6 @@
-"""The bodies of docs/protocol.md as `AgentReport`s. What is in a body is a stranger's word until it has passed here.
+"""Parses request bodies (docs/protocol.md) into `AgentReport`s. Untrusted fields are checked here.
 
-Nothing of a body names the instance: that is whose token it came with.
+A body does not name its instance. The instance is the holder of the token.
 """
 
 from __future__ import annotations
@@ -18,28 +18,36 @@ from gpu_recovery.core.heartbeat import AgentReport, GpuHealth, RankExit, Report
 from gpu_recovery.core.job.adoption import JOB_ID
 
 RUNNING_MAX, EXITS_MAX, XIDS_MAX = 8, 32, 32
+"""Entries of the lists in a report at most."""
 LOGS_MAX, GPUS_MAX = 64, 32
-"""Of the older calls' lists, whose length nobody has fixed, so many entries are read."""
+"""Entries that are read of the lists in the older calls. The protocol does not limit their length."""
 SENTENCE_MAX, DIGEST_MAX, NAME_MAX = 500, 128, 100
+"""Lengths of texts in characters at most."""
 SECONDS_MAX = 100 * 365 * 86_400
-"""A hundred years: with more, no date could be made of an age."""
+"""A hundred years: a larger age would exceed the range of dates."""
 INTERVAL_S, INTERVAL_S_MAX = 15, 86_400
+"""Seconds between reports: the default and the largest value."""
 SAFE_MAX = 2**53 - 1
-"""The largest whole number that every JSON reader reads as it was written."""
+"""The largest whole number that every JSON parser reads exactly."""
 TICKS_MAX, PID_MAX = 2**63 - 1, 2**31 - 1
 ATTEMPT_MAX, RANK_MAX = 1_000_000, 1_000_000
 XID_MAX, SXID_MAX, ACTION_MAX = 100_000, 1_000_000, 5
 CODE_MAX, SIGNAL_MAX = 255, 64
 INVENTORY_BYTES_MAX = 262_144
-"""As JSON: an item of DynamoDB holds 400 KB."""
+"""Size limit of an inventory as JSON: a DynamoDB item holds 400 KB."""
 BOOT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 RUN = re.compile(r"[0-9a-f]{8,32}")
+"""The form of the id of an agent's start."""
 NUMBER = re.compile(r"[+-]?[0-9]{1,16}(\.[0-9]{1,16})?")
 GPU_NUMBERS = ("index", "utilization", "memory_total", "memory_used")
 
 
 class ReportInvalid(RecoveryError):
-    """A body that is no report. `error_code` as docs/protocol.md has it, `field` names the culprit, "" the whole."""
+    """A malformed report.
+
+    error_code: as in docs/protocol.md.
+    field:      the malformed field; "" for the whole body.
+    """
 
     def __init__(self, error_code: str, field: str, detail: str) -> None:
         super().__init__(f"{field}: {detail}" if field else detail)
@@ -49,11 +57,15 @@ class ReportInvalid(RecoveryError):
 
 
 def report(instance_id: str, body: Any) -> AgentReport:
-    """The report of POST /api/v1/reports. Raises ReportInvalid."""
+    """Parse the body of POST /api/v1/reports.
+
+    Raises:
+        ReportInvalid: a field is malformed.
+    """
     read = _Object(body)
-    running = [_running(one) for one in read.objects("running", RUNNING_MAX)]
-    known = tuple(one for one in running if isinstance(one, RunningRank))
-    by_log = tuple(one for one in running if isinstance(one, int))
+    running = [_running(entry) for entry in read.objects("running", RUNNING_MAX)]
+    known = tuple(rank for rank in running if isinstance(rank, RunningRank))
+    by_log = tuple(log for log in running if isinstance(log, int))
     health, sentence, digest = _health(read)
     observed, unread = observation_codec.observed(instance_id, read.values.get("diagnosis"))
     return AgentReport(
@@ -65,12 +77,12 @@ def report(instance_id: str, body: Any) -> AgentReport:
         interval_s=math.ceil(read.number("interval_s", 1, INTERVAL_S_MAX, INTERVAL_S)),
         running=known if read.has("running") else None,
         running_logs=by_log or None,
-        exits=tuple(_exit(one) for one in read.objects("exits", EXITS_MAX)),
+        exits=tuple(_exit(entry) for entry in read.objects("exits", EXITS_MAX)),
         health=health,
         sentence=sentence,
         digest=digest,
-        xids=tuple(_xid(one) for one in read.objects("xids", XIDS_MAX)),
-        sxids=tuple(_sxid(one) for one in read.objects("sxids", XIDS_MAX)),
+        xids=tuple(_xid(entry) for entry in read.objects("xids", XIDS_MAX)),
+        sxids=tuple(_sxid(entry) for entry in read.objects("sxids", XIDS_MAX)),
         run=read.match("run", RUN, "8 to 32 hexadecimal digits") if read.has("run") else "",
         inventory=_inventory(read),
         observations=observed,
@@ -80,24 +92,31 @@ def report(instance_id: str, body: Any) -> AgentReport:
 
 
 def report_of_tasks(instance_id: str, body: Mapping[str, Any]) -> AgentReport:
-    """The report of POST /api/v1/report_tasks/: ranks by their running logs. Raises ReportInvalid."""
+    """Parse the body of POST /api/v1/report_tasks/: the ranks by their running logs.
+
+    Raises:
+        ReportInvalid: `tasks` is missing or no list.
+    """
     tasks = _legacy_list(body, "tasks")
-    logs = (_number(one.get("running_log_id")) for one in tasks if isinstance(one, Mapping))
+    logs = (_number(task.get("running_log_id")) for task in tasks if isinstance(task, Mapping))
     known = dict.fromkeys(int(log) for log in logs if log is not None and 0 <= log <= SAFE_MAX and log == int(log))
     return AgentReport(instance_id=instance_id, running_logs=tuple(known)[:LOGS_MAX])
 
 
 def report_of_gpus(instance_id: str, body: Mapping[str, Any]) -> AgentReport:
-    """The report of POST /api/v1/report_gpu/: what GPUs there are. Raises ReportInvalid.
+    """Parse the body of POST /api/v1/report_gpu/: the GPU inventory.
 
-    What runs on them is left out: command lines and names of users are not ours to keep.
+    Processes on the GPUs are left out: command lines and user names must not be stored.
+
+    Raises:
+        ReportInvalid: `gpus` is missing or no list.
     """
-    gpus = [_gpu(one) for one in _legacy_list(body, "gpus") if isinstance(one, Mapping)]
-    return AgentReport(instance_id=instance_id, inventory={"gpus": [one for one in gpus if "uuid" in one][:GPUS_MAX]})
+    gpus = [_gpu(gpu) for gpu in _legacy_list(body, "gpus") if isinstance(gpu, Mapping)]
+    return AgentReport(instance_id=instance_id, inventory={"gpus": [gpu for gpu in gpus if "uuid" in gpu][:GPUS_MAX]})
 
 
 class _Object:
-    """A JSON object, read field by field. null is a field that is not there."""
+    """A JSON object that is read field by field. null counts as a missing field."""
 
     def __init__(self, value: Any, where: str = "") -> None:
         if not isinstance(value, Mapping):
@@ -126,7 +145,7 @@ class _Object:
         return value
 
     def known(self, name: str, low: int, high: int) -> int | None:
-        """A whole number that need not be there."""
+        """Return an optional whole number; None if the field is missing."""
         return self.whole(name, low, high) if self.has(name) else None
 
     def flag(self, name: str) -> bool:
@@ -137,7 +156,7 @@ class _Object:
 
     def number(self, name: str, low: float, high: float, default: float | None = None) -> float:
         value = self._of(name, default)
-        if type(value) not in (int, float) or not low <= value <= high:  # NaN is in no order
+        if type(value) not in (int, float) or not low <= value <= high:  # a comparison with NaN is false
             raise self.wrong(name, f"must be a number from {low:g} to {high:g}")
         return float(value)
 
@@ -145,11 +164,11 @@ class _Object:
         return self.number(name, 0, SECONDS_MAX, default)
 
     def text(self, name: str, most: int, default: str | None = None) -> str:
-        """A text on one line: it ends up in mails and logs."""
+        """Return a text as a single line, because it is shown in e-mails and logs."""
         value = self._of(name, default)
         if not isinstance(value, str) or len(value) > most:
             raise self.wrong(name, f"must be a text of at most {most} characters")
-        return " ".join("".join(one if one.isprintable() else " " for one in value).split())
+        return " ".join("".join(character if character.isprintable() else " " for character in value).split())
 
     def match(self, name: str, pattern: re.Pattern[str], what: str, *, lower: bool = False) -> str:
         value = self._of(name, None)
@@ -158,7 +177,7 @@ class _Object:
             raise self.wrong(name, f"must be {what}")
         return value
 
-    def one(self, name: str) -> _Object | None:
+    def child(self, name: str) -> _Object | None:
         if not self.has(name):
             return None
         return _Object(self.values[name], self._place(name))
@@ -167,7 +186,7 @@ class _Object:
         value = self._of(name, [])
         if not isinstance(value, list) or len(value) > most:
             raise self.wrong(name, f"must be a list of at most {most}")
-        return [_Object(one, f"{self._place(name)}[{number}]") for number, one in enumerate(value)]
+        return [_Object(entry, f"{self._place(name)}[{number}]") for number, entry in enumerate(value)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,28 +207,28 @@ def _rank(read: _Object) -> _Rank:
 
 
 def _running(read: _Object) -> RunningRank | int:
-    """A rank that lives, or the number of its running log, where its file says no more."""
+    """Return a running rank, or the number of its running log if the rank's file says no more."""
     log = read.known("log", 0, SAFE_MAX)
     if log is not None and not read.has("job"):
         return log
-    of = _rank(read)
+    rank = _rank(read)
     return RunningRank(
-        of.job_id,
-        of.attempt,
-        of.rank,
-        of.epoch,
+        rank.job_id,
+        rank.attempt,
+        rank.rank,
+        rank.epoch,
         pid=read.whole("pid", 1, PID_MAX),
         start_ticks=read.whole("ticks", 0, TICKS_MAX),
     )
 
 
 def _exit(read: _Object) -> RankExit:
-    of = _rank(read)
+    rank = _rank(read)
     code, signal = read.known("code", 0, CODE_MAX), read.known("signal", 1, SIGNAL_MAX)
     if (code is None) == (signal is None):
         raise read.wrong("code", "one of code and signal must say how the rank ended")
     return RankExit(
-        of.job_id, of.attempt, of.rank, of.epoch, code=code, signal=signal, age_s=read.seconds("age_s", 0.0)
+        rank.job_id, rank.attempt, rank.rank, rank.epoch, code=code, signal=signal, age_s=read.seconds("age_s", 0.0)
     )
 
 
@@ -237,33 +256,37 @@ def _sxid(read: _Object) -> ReportedSxid:
 
 
 def _boot(read: _Object) -> str:
-    """The earlier boot that an error belongs to, "" where none is named."""
+    """Return the earlier boot that an error belongs to; "" if none is named."""
     return read.match("boot", BOOT_ID, "a UUID", lower=True) if read.has("boot") else ""
 
 
 def _health(read: _Object) -> tuple[GpuHealth | None, str, str]:
-    said = read.one("health")
-    if said is None:
+    health = read.child("health")
+    if health is None:
         return None, "", ""
-    status = said.text("status", NAME_MAX)
+    status = health.text("status", NAME_MAX)
     if status not in tuple(GpuHealth):
-        raise said.wrong("status", f"must be one of {', '.join(GpuHealth)}")
-    return GpuHealth(status), said.text("sentence", SENTENCE_MAX, ""), said.text("digest", DIGEST_MAX, "")
+        raise health.wrong("status", f"must be one of {', '.join(GpuHealth)}")
+    return GpuHealth(status), health.text("sentence", SENTENCE_MAX, ""), health.text("digest", DIGEST_MAX, "")
 
 
 def _inventory(read: _Object) -> Mapping[str, object] | None:
-    said = read.one("inventory")
-    if said is None:
+    inventory = read.child("inventory")
+    if inventory is None:
         return None
-    gpus = [one.values for one in said.objects("gpus", GPUS_MAX)]
-    found = {"agent": said.text("agent", NAME_MAX, ""), "driver": said.text("driver", NAME_MAX, ""), "gpus": gpus}
+    gpus = [gpu.values for gpu in inventory.objects("gpus", GPUS_MAX)]
+    kept = {
+        "agent": inventory.text("agent", NAME_MAX, ""),
+        "driver": inventory.text("driver", NAME_MAX, ""),
+        "gpus": gpus,
+    }
     try:
-        size = len(json.dumps(found, allow_nan=False))
-    except ValueError as error:  # a number as large as 1e999 is read as an infinite one
-        raise said.wrong("gpus", "holds a number that is none") from error
+        size = len(json.dumps(kept, allow_nan=False))
+    except ValueError as error:  # a number as large as 1e999 is read as infinity
+        raise inventory.wrong("gpus", "holds a number that is none") from error
     if size > INVENTORY_BYTES_MAX:
-        raise said.wrong("gpus", f"must be at most {INVENTORY_BYTES_MAX} bytes of JSON, with agent and driver")
-    return found
+        raise inventory.wrong("gpus", f"must be at most {INVENTORY_BYTES_MAX} bytes of JSON, with agent and driver")
+    return kept
 
 
 def _legacy_list(body: Mapping[str, Any], name: str) -> list[Any]:
@@ -275,19 +298,19 @@ def _legacy_list(body: Mapping[str, Any], name: str) -> list[Any]:
     return value
 
 
-def _gpu(said: Mapping[str, Any]) -> dict[str, object]:
-    """What can be read of a GPU in the older call."""
-    texts = {name: said[name] for name in ("uuid", "name") if isinstance(said.get(name), str)}
-    numbers = {name: _number(said.get(name)) for name in GPU_NUMBERS}
+def _gpu(gpu: Mapping[str, Any]) -> dict[str, object]:
+    """Return the readable fields of a GPU in the older call."""
+    texts = {name: gpu[name] for name in ("uuid", "name") if isinstance(gpu.get(name), str)}
+    numbers = {name: _number(gpu.get(name)) for name in GPU_NUMBERS}
     return {name: text for name, text in texts.items() if 0 < len(text) <= NAME_MAX} | {
         name: number for name, number in numbers.items() if number is not None
     }
 
 
 def _number(value: Any) -> int | float | None:
-    """A number, or a text that spells one; None for anything else."""
+    """Return a number, or the number that a text spells; None for other values."""
     if isinstance(value, str) and NUMBER.fullmatch(value.strip()):
         value = float(value) if "." in value else int(value)
-    if type(value) not in (int, float) or not abs(value) <= SAFE_MAX:  # NaN is in no order
+    if type(value) not in (int, float) or not abs(value) <= SAFE_MAX:  # a comparison with NaN is false
         return None
     return int(value) if value == int(value) else float(value)

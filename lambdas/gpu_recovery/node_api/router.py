@@ -1,6 +1,7 @@
-"""The calls of node agents (docs/protocol.md): an event of API Gateway in, an answer out. What follows is `hearing`'s.
+"""Calls of node agents (docs/protocol.md): parses an API Gateway event and returns a response.
 
-The older calls answer as seed 000 has it, `{"ok": false, "error": code}`; the others with a problem document.
+`HeartbeatReceiver` processes the report. Errors of the older calls have the form of seed 000, `{"ok": false, "error":
+code}`; errors of the other calls are problem documents.
 """
 
 from __future__ import annotations
@@ -22,26 +23,30 @@ from gpu_recovery.wire import json_body
 from gpu_recovery.wire.json_body import read_json
 
 BODY_BYTES_MAX = 1_048_576
+"""Size limit of a request body in bytes."""
 RETRY_AFTER_S = 5
+"""Seconds after which an agent sends a report again that was not processed."""
 NEXT_S_MIN, NEXT_S_MAX = 1, 300
+"""Bounds of the seconds until the next report that an agent is asked for."""
 MISSED_HEARTBEATS_UNTIL_SUSPECT = 3
-"""An instance is suspect when so many heartbeats are missing."""
+"""Missing heartbeats in a row that make an instance suspect."""
 ROLE = re.compile(r"arn:(?P<partition>aws[a-z-]*):iam::(?P<account>\d{12}):role/(?:[^/]+/)*(?P<role>[\w+=,.@-]+)")
 SESSION = re.compile(
     r"arn:(?P<partition>aws[a-z-]*):sts::(?P<account>\d{12}):assumed-role/(?P<role>[\w+=,.@-]+)"
     r"/(?P<instance>m?i-[0-9a-f]{8,17})",
     re.ASCII,
 )
-
+"""ARN of an instance's session of a role. The session name is the instance id."""
 
 LEGACY_PATHS = ("/api/v1/report_gpu", "/api/v1/report_tasks")
 BUSY = (TryAgainSoon, TooManyConflicts)
-"""It may be asked again: a report that is heard twice changes nothing."""
+"""Errors after which the agent sends the report again. A report that is received twice changes nothing."""
 REFUSALS = (ReportInvalid, TokenMissing, TokenInvalid, SequenceStale, AnotherAgent, TooManyReports)
+"""Errors that the request caused."""
 
 
 class NodeApiError(Exception):
-    """An answer other than 200. `more` goes into its body, `headers` beside it."""
+    """A response other than 200. `more` is added to its body, `headers` to its headers."""
 
     def __init__(
         self, status: int, error: str, detail: str, headers: Mapping[str, str] | None = None, **more: object
@@ -51,21 +56,26 @@ class NodeApiError(Exception):
 
 
 class NodeApi:
-    """Answers agents.
+    """Answers the requests of node agents.
 
-    node_roles: the ARNs of the roles whose instances may sign their calls instead of sending a token.
-    tell:       gets what is no agent's fault and no defect either: AWS or a record was too busy.
+    node_roles: ARNs of the roles with instances that may sign their calls instead of sending a token.
+    log_error:  receives errors that are neither the agent's fault nor a defect: AWS or a record was too busy.
     """
 
     def __init__(
         self,
-        hearing: HeartbeatReceiver,
-        door: TokenAuthenticator,
+        receiver: HeartbeatReceiver,
+        authenticator: TokenAuthenticator,
         node_roles: Sequence[str] = (),
-        tell: Callable[[BaseException], object] = lambda error: None,
+        log_error: Callable[[BaseException], object] = lambda error: None,
     ) -> None:
-        self._recovery, self._receiver, self._authenticator, self._log_error = hearing.recovery, hearing, door, tell
-        self._roles = [found.group(*ROLE.groupindex) for role in node_roles if (found := ROLE.fullmatch(role))]
+        self._recovery, self._receiver, self._authenticator, self._log_error = (
+            receiver.recovery,
+            receiver,
+            authenticator,
+            log_error,
+        )
+        self._roles = [match.group(*ROLE.groupindex) for role in node_roles if (match := ROLE.fullmatch(role))]
         self._calls: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
             "/api/v1/report_gpu": self._gpus,
             "/api/v1/report_tasks": self._tasks,
@@ -74,20 +84,24 @@ class NodeApi:
         }
 
     def answer(self, event: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to one request, payload format 2.0. What is no fault of the request's is raised."""
+        """Return the response to one request (payload format 2.0).
+
+        Raises:
+            Exception: errors that the request did not cause.
+        """
         path = str(event.get("rawPath", "")).removesuffix("/")
         try:
-            return _answer(200, self._answered(path, event))
+            return _answer(200, self._dispatch(path, event))
         except NodeApiError as error:
             refusal = error
         except BUSY as error:
             self._log_error(error)
             refusal = NodeApiError(503, "busy", f"ask again in {RETRY_AFTER_S} s", {"Retry-After": str(RETRY_AFTER_S)})
         except REFUSALS as error:
-            refusal = _refused(error)
+            refusal = _error_response(error)
         return _refusal(refusal, older=path in LEGACY_PATHS)
 
-    def _answered(self, path: str, event: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _dispatch(self, path: str, event: Mapping[str, Any]) -> Mapping[str, Any]:
         call = self._calls.get(path)
         if call is None:
             raise NodeApiError(404, "not_found", "there is no such path")
@@ -120,11 +134,11 @@ class NodeApi:
 
     def _tasks(self, event: Mapping[str, Any]) -> dict[str, Any]:
         by, spare, document = self._legacy_call(event)
-        heard = self._receiver.receive(report_of_tasks(by.holder, document), spare, by.token_id)
-        return {"ok": True, "updated": heard.updated, "revived": heard.revived, "ts": self._ts()}
+        response = self._receiver.receive(report_of_tasks(by.holder, document), spare, by.token_id)
+        return {"ok": True, "updated": response.updated, "revived": response.revived, "ts": self._ts()}
 
     def _legacy_call(self, event: Mapping[str, Any]) -> tuple[Token, bool, Mapping[str, Any]]:
-        """(token, spare, body) of a call of seed 000, which carries its token in the body."""
+        """Return (token, spare, body) of a call of seed 000, which carries its token in the body."""
         document = _json(_body(event))
         if not isinstance(document, dict):
             raise NodeApiError(400, "invalid_json", "the body must be a JSON object")
@@ -132,38 +146,38 @@ class NodeApi:
         return *self._authenticate(token if isinstance(token, str) else ""), document
 
     def _authenticate(self, token: str) -> tuple[Token, bool]:
-        """What is kept of a token, and whether that was known: then the report has a call to spare."""
+        """Return the record of the token, and whether it was cached: then the report may cause one more call."""
         reads = self._authenticator.reads
         return self._authenticator.authenticate(token.strip()), self._authenticator.reads == reads
 
-    def _receive(self, said: AgentReport, spare: bool, by: str) -> dict[str, Any]:
-        heard = self._receiver.receive(said, spare, by)
+    def _receive(self, agent_report: AgentReport, spare: bool, by: str) -> dict[str, Any]:
+        response = self._receiver.receive(agent_report, spare, by)
         next_s = self._recovery.policy.suspect_s // MISSED_HEARTBEATS_UNTIL_SUSPECT
         return {
             "ok": True,
             "ts": self._ts(),
             "next_s": max(NEXT_S_MIN, min(NEXT_S_MAX, next_s)),
-            "inventory": heard.wants_inventory,
+            "inventory": response.wants_inventory,
             "orders": [
                 {
-                    "id": one.order_id,
-                    "kind": one.kind.value,
-                    "job": one.job_id,
-                    "attempt": one.attempt,
-                    "grace_s": one.grace_s,
+                    "id": command.order_id,
+                    "kind": command.kind.value,
+                    "job": command.job_id,
+                    "attempt": command.attempt,
+                    "grace_s": command.grace_s,
                 }
-                for one in heard.commands
+                for command in response.commands
             ],
-            "refused": [{"job": one.job_id, "attempt": one.attempt, "why": why} for one, why in heard.refused],
-            **({"left_out": heard.left_out} if heard.left_out else {}),
+            "refused": [{"job": rank.job_id, "attempt": rank.attempt, "why": why} for rank, why in response.refused],
+            **({"left_out": response.left_out} if response.left_out else {}),
         }
 
     def _ts(self) -> int:
         return int(self._recovery.clock().timestamp())
 
 
-def _refused(error: BaseException) -> NodeApiError:
-    """The answer that an error asks for."""
+def _error_response(error: BaseException) -> NodeApiError:
+    """Return the response to an error that the request caused."""
     match error:
         case ReportInvalid():
             return NodeApiError(400, error.error_code, error.detail, field=error.field)
@@ -183,7 +197,7 @@ def _headers(event: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _body(event: Mapping[str, Any]) -> bytes:
-    """The body as it was sent; refused before it is decoded if it is too large."""
+    """Return the bytes of the body. A body that is too large is refused before it is decoded."""
     text = event.get("body") or ""
     encoded = bool(event.get("isBase64Encoded"))
     try:
@@ -212,5 +226,5 @@ def _refusal(refusal: NodeApiError, older: bool) -> dict[str, Any]:
 
 
 def _answer(status: int, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> dict[str, Any]:
-    given = {"content-type": "application/json", **(headers or {})}
-    return {"statusCode": status, "headers": given, "body": json.dumps(body)}
+    all_headers = {"content-type": "application/json", **(headers or {})}
+    return {"statusCode": status, "headers": all_headers, "body": json.dumps(body)}

@@ -1,6 +1,6 @@
-"""How long whoever asks will wait, and so how long a function may go on beginning what follows.
+"""Time budget of one API call: limits the time in which a function begins commands.
 
-What is begun is finished. What is not stays in its record, free for the reconciler's next round, which has time.
+A command that was begun is finished. The others stay in their record, due at once, and the reconciler executes them.
 """
 
 from __future__ import annotations
@@ -12,16 +12,20 @@ from time import monotonic
 
 @dataclass
 class TimeBudget:
-    """`seconds` from the last `begins`; `now` counts them."""
+    """A budget of `seconds` from the last `start`.
+
+    now:        a clock in seconds.
+    started_at: the time of the last `start`.
+    """
 
     seconds: float
     now: Callable[[], float] = monotonic
     started_at: float = 0.0
 
     def start(self) -> None:
-        """Somebody has asked."""
+        """Start the budget for a new call."""
         self.started_at = self.now()
 
     def has_time_left(self) -> bool:
-        """Whether anything more may be begun."""
+        """Return whether another command may be begun."""
         return self.now() - self.started_at < self.seconds

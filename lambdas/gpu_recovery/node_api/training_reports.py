@@ -1,8 +1,8 @@
-"""What trainings tell for a diagnosis, on its way to where it is kept: for the attempts that are on that instance.
+"""Saves the observations that training processes report for a diagnosis.
 
-A token speaks for its own instance only. Whatever is told of an attempt that is not there is left out and counted; an
-attempt whose ranks were lately heard of there still counts, for the last word of a rank comes after its end. Where
-several jobs share the instance nobody is believed.
+A token is valid for its own instance only. So observations count only for attempts with ranks on that instance: the
+others are left out and counted. Ranks that reported there recently still qualify their attempt, because the last
+observation of a rank arrives after its end. If several jobs share the instance, no observation is accepted.
 """
 
 from __future__ import annotations
@@ -24,27 +24,38 @@ def save_observations(
     look_up: Callable[[str], Iterable[RunningRank]],
     now: datetime,
 ) -> int:
-    """Keep what `report` brings; how many of its reports were left out. Raises TryAgainSoon.
+    """Save the observations in `report`.
 
-    ranks: those that it reports and that are known there. look_up: the ranks that have GPUs there, for one read.
+    Args:
+        before: the heartbeat before this report; None if this is the first.
+        ranks: the reported ranks that are known on the instance.
+        look_up: returns the ranks with GPUs on the instance; costs a read.
+
+    Returns:
+        The number of observations that were left out or could not be parsed.
+
+    Raises:
+        TryAgainSoon: other writers changed the stored observations at every try.
     """
     if not report.observations:
         return report.unread
     remembered: list[RankHeartbeat | RunningRank] = [*ranks.values(), *(before.ranks.values() if before else ())]
-    here = {(one.job_id, one.attempt) for one in remembered}
-    if len({one.job_id for one in ranks.values()}) > 1:
-        # Any process of the instance may write to the socket: one job's could speak in the name of another's.
+    attempts_here = {(rank.job_id, rank.attempt) for rank in remembered}
+    if len({rank.job_id for rank in ranks.values()}) > 1:
+        # Any process on the instance can write to the socket, also in the name of another job.
         return report.unread + len(report.observations)
-    wanted = {(one.job_id, one.attempt) for one in report.observations}
-    if not wanted <= here:
-        here |= {(one.job_id, one.attempt) for one in look_up(report.instance_id)}
-    kept: dict[tuple[str, int], list[observations.Observation]] = {}
-    for one in report.observations:
-        attempt = one.attempt or max((number for job, number in here if job == one.job_id), default=0)
-        if attempt and (one.job_id, attempt) in here:
-            told = replace(one.report, at_s=round(now.timestamp() - report.age_s - one.age_s, 3))
-            kept.setdefault((one.job_id, attempt), []).append(told)
-    left_out = report.unread + len(report.observations) - sum(len(found) for found in kept.values())
-    for (job_id, attempt), found in kept.items():
-        store.add_observations(job_id, attempt, report.instance_id, found, report.lost + left_out)
+    wanted = {(received.job_id, received.attempt) for received in report.observations}
+    if not wanted <= attempts_here:
+        attempts_here |= {(rank.job_id, rank.attempt) for rank in look_up(report.instance_id)}
+    by_attempt: dict[tuple[str, int], list[observations.Observation]] = {}
+    for received in report.observations:
+        attempt = received.attempt or max(
+            (number for job, number in attempts_here if job == received.job_id), default=0
+        )
+        if attempt and (received.job_id, attempt) in attempts_here:
+            observation = replace(received.report, at_s=round(now.timestamp() - report.age_s - received.age_s, 3))
+            by_attempt.setdefault((received.job_id, attempt), []).append(observation)
+    left_out = report.unread + len(report.observations) - sum(len(accepted) for accepted in by_attempt.values())
+    for (job_id, attempt), accepted in by_attempt.items():
+        store.add_observations(job_id, attempt, report.instance_id, accepted, report.lost + left_out)
     return left_out

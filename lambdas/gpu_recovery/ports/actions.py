@@ -1,6 +1,6 @@
-"""Commands to AWS and questions to AWS: ECS tasks, EC2 instances, notifications, and the job archive.
+"""Interface of the calls to AWS: ECS tasks, EC2 instances, notifications, and the job archive.
 
-`aws/` implements them on AWS and `simulator/` in memory.
+`aws/` implements `Actions` on AWS and `simulator/` in memory.
 """
 
 from __future__ import annotations
@@ -19,54 +19,73 @@ from gpu_recovery.ports.values import Ec2Instance, Ec2InstanceStatus, Refusal
 
 
 class Actions(Protocol):
-    """Orders to AWS and questions to it. Each is safe to repeat, or says OutcomeUnknown."""
+    """Calls to AWS that carry out commands or read state. Each call is safe to repeat, or raises OutcomeUnknown.
+
+    Any call raises TryAgainSoon if AWS throttled it and certainly did not carry it out.
+    """
 
     def run_ranks(self, job: Job, plan: Plan) -> tuple[str | Refusal, ...]:
-        """One ECS task per rank on its instance; the task ids, or why not, in rank order."""
+        """Start one ECS task for each rank on its instance. Return a task id or a Refusal for each, in rank order."""
 
     def run_check(self, instance: Instance, check_id: str, refusals: int) -> str | Refusal:
-        """The check's task id, or why not; `refusals` noes so far make this another request than the last.
+        """Start a health check on the instance. Return its task id, or a Refusal.
 
-        A check that is passive (`instance.check`) takes no GPU: others work on the instance.
+        A passive check (`instance.check`) reserves no GPU, because jobs use the instance.
+
+        Args:
+            refusals: number of definite refusals so far. It is part of the client token, so a retry after a refusal is
+                a new request.
         """
 
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
-        """StopTask for each; a task that ECS does not know or that has stopped is no error."""
+        """Call StopTask for each task. Tasks that ECS does not know, or that have stopped, are ignored."""
 
     def stop_task(self, task_id: str, reason: str) -> bool:
-        """StopTask for one; False if ECS knows no such task."""
+        """Call StopTask for one task. Return False if ECS does not know the task."""
 
     def tasks_started_by(self, started_by: str) -> tuple[str, ...]:
-        """The ids of the tasks with this `startedBy`, running or lately stopped."""
+        """Return the ids of the tasks with this `startedBy` that run or stopped recently."""
 
     def describe_tasks(self, task_ids: Sequence[str]) -> tuple[TaskFact, ...]:
-        """What ECS says of those tasks it still knows."""
+        """Return what ECS says about these tasks. Tasks that ECS no longer knows are left out."""
 
     def running_tasks(
         self, unreadable: list[Exception] | None = None, known: Collection[str] = ()
     ) -> Iterable[TaskFact]:
-        """Every task of the cluster that is to run, but those whose ids are `known`.
+        """Return every task of the cluster with desired status RUNNING.
 
-        One that nobody can read is raised, or goes to `unreadable`.
+        Args:
+            unreadable: collects the errors of tasks that cannot be parsed. Without it the first such error is raised.
+            known: ids of tasks to leave out.
         """
 
     def tasks_on(self, instance: Instance) -> tuple[TaskFact, ...]:
-        """Every task on the instance that is to run, whoever started it."""
+        """Return every task on the instance with desired status RUNNING, including tasks that this system did not
+        start.
+
+        Raises:
+            TryAgainSoon: ECS lists a task that it does not describe.
+        """
 
     def describe_ec2(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2Instance]:
-        """What EC2 says of those of the instances that it still knows."""
+        """Return the EC2 state of these instances by id. Instances that EC2 no longer knows are left out."""
 
     def describe_ec2_status(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2InstanceStatus]:
-        """What EC2's status checks and scheduled events say of those of the instances that it still knows."""
+        """Return EC2's status checks and scheduled events of these instances by id.
+
+        Instances that EC2 no longer knows are left out.
+        """
 
     def container_instances(self, unreadable: list[Exception] | None = None) -> Iterable[tuple[str, InstanceObserved]]:
-        """Every container instance of the cluster as (EC2 instance id, what ECS says).
+        """Return every container instance of the cluster as (EC2 instance id, observation).
 
-        One that nobody can read is raised, or goes to `unreadable`.
+        Args:
+            unreadable: collects the errors of container instances that cannot be parsed. Without it the first such
+                error is raised.
         """
 
     def describe_instance(self, container_instance_id: str) -> tuple[str, InstanceObserved] | None:
-        """One container instance as (EC2 instance id, what ECS says); None if ECS does not know it."""
+        """Return a container instance as (EC2 instance id, observation); None if ECS does not know it."""
 
     def drain(self, instance: Instance) -> None:
         """Set the container instance to DRAINING, so that ECS places no task on it."""
@@ -75,37 +94,64 @@ class Actions(Protocol):
         """Set the container instance to ACTIVE, so that ECS places tasks on it again."""
 
     def reboot(self, instance_id: str) -> Refusal | None:
-        """RebootInstances; why not, if EC2 definitely refuses. Raises OutcomeUnknown if the answer was lost."""
+        """Call RebootInstances. Return a Refusal if EC2 definitely refuses.
+
+        Raises:
+            OutcomeUnknown: no definite answer arrived, so the instance may or may not reboot.
+        """
 
     def replace(self, instance_id: str, group: str) -> Refusal | None:
-        """Terminate it in its Auto Scaling group `group`, which puts another in its place; "": stop it. Why not, else.
+        """Replace the instance in its Auto Scaling group, or stop it if it is in none. Repeatable.
 
-        Both may be asked for again.
+        Args:
+            group: the Auto Scaling group that terminates the instance and launches another; "" to stop the instance.
+
+        Returns:
+            A Refusal if AWS definitely refuses.
         """
 
     def start(self, instance_id: str) -> Refusal | None:
-        """Start the stopped machine; why not, if EC2 definitely refuses. It may be asked for again."""
+        """Start the stopped instance. Return a Refusal if EC2 definitely refuses. Repeatable."""
 
     def deregister(self, container_instance_id: str) -> None:
-        """Take a registration away by force, tasks or not; one that ECS does not know is no error."""
+        """Deregister a container instance by force, even with tasks. An id that ECS does not know is ignored."""
 
     def load_verdict(self, check_id: str) -> Verdict | None:
-        """The document that the check left, None if there is none with its id. Raises VerdictUnreadable."""
+        """Return the verdict document of the check; None if none with its id is stored.
+
+        Raises:
+            VerdictUnreadable: the document is malformed.
+        """
 
     def log_tail(self, job: Job, task_id: str, most: int) -> tuple[str, ...] | str:
-        """The last `most` lines that the job's container wrote in the task, or why there are none, in a sentence."""
+        """Return the last `most` lines that the job's container wrote in the task.
+
+        If there is no log to read, return the reason as one sentence.
+        """
 
     def notify(self, message: NotifyOperator) -> None:
-        """Send one notification to operators, by the channel that it names."""
+        """Send one notification to operators through the channel that the message names."""
 
     def publish(self, event: PublishEvent, causation_id: str) -> None:
-        """Put it on the bus; the decision `causation_id` (`<record>/<version>`) has ordered it."""
+        """Publish the event on the event bus.
+
+        Args:
+            causation_id: the decision that ordered the event, as `<record>/<version>`.
+        """
 
     def poke_scheduler(self, key: str) -> None:
-        """Ask for a pass of the scheduler; `key` names the decision that asks, and deduplicates the message."""
+        """Request a pass of the scheduler.
+
+        Args:
+            key: names the decision that requests the pass. Messages with the same key are sent once.
+        """
 
     def record_submitted(self, job: Job, submitted: str) -> None:
-        """Write the text that the job was submitted with where people keep records."""
+        """Write the job's submitted text to the job archive."""
 
     def record_attempt(self, job: Job, plan: Plan, view: Mapping[str, Any]) -> None:
-        """Write what is known of one attempt there: `view` as clients see it, and what its backend was sent."""
+        """Write one attempt to the job archive.
+
+        Args:
+            view: the attempt as API clients see it. The archive adds the request that was sent to the backend.
+        """

@@ -1,4 +1,4 @@
-"""The log of decisions."""
+"""The decision log: an interface for logs, metrics and transcripts of decisions."""
 
 from __future__ import annotations
 
@@ -12,22 +12,28 @@ from gpu_recovery.core.state_machine import Decision
 
 
 class DecisionLog(Protocol):
-    """Where decisions are told: the log of a function, the transcript of a simulation."""
+    """Receives each decision: the log of a function, or the transcript of a simulation."""
 
     def job_created(self, decision: Decision[Job]) -> None:
-        """A new job is kept."""
+        """Log a new job. The job is saved."""
 
     def decided(self, record: Job | Instance, event: Any, decision: Decision[Any]) -> None:
-        """A decision about `record` is taken and, if it changes anything, kept: told once, however often refused."""
+        """Log a decision about `record`. A decision that changes the record is saved.
+
+        A decision is logged once, however often its save was refused and repeated.
+
+        Args:
+            record: the record before the decision.
+        """
 
     def record_due(self, record: Job | Instance, now: datetime) -> None:
-        """The reconciler opened a record because it is due."""
+        """Log that the reconciler processes a due record."""
 
     def fleet_checked(self, fleet: Fleet, now: datetime) -> None:
-        """The reconciler has looked at the brakes, as it does each round."""
+        """Log the fleet limits. The reconciler calls this in each cycle."""
 
     def notified(self, record: Job | Instance, command: Any, failure: Exception | None) -> None:
-        """A word to the outside was sent, or, because of `failure`, was not."""
+        """Log that a notification was sent. `failure` says why it was not sent; None if it was."""
 
     def unknown_record(self, record_id: str, event: Any) -> None:
-        """An event is about something that there is no record of."""
+        """Log an event about a record that does not exist."""

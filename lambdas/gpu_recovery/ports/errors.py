@@ -7,23 +7,23 @@ from gpu_recovery.core.heartbeat import Heartbeat
 
 
 class StaleRecord(RecoveryError):
-    """Somebody wrote the record since it was read: read it again and decide again."""
+    """Another writer saved the record since it was read. Load the record and decide again."""
 
 
 class TooManyConflicts(RecoveryError):
-    """A record was written by others each time we decided: the event must be delivered again."""
+    """Other writers saved the record at every try. The event must be delivered again."""
 
 
 class TermOver(RecoveryError):
-    """The scheduler's pass is over, because another has begun: what it decided is not kept."""
+    """The scheduler's term is over because another pass has begun. Decisions of this pass are not saved."""
 
 
 class CursorInvalid(RecoveryError):
-    """A listing cursor that this service did not hand out."""
+    """A listing cursor that this service did not issue."""
 
 
 class SequenceStale(RecoveryError):
-    """A report older than one that was heard of the same boot. `last` is the newest's number."""
+    """An agent report older than the latest report of the same boot. `last` is the latest sequence number."""
 
     def __init__(self, last: int) -> None:
         super().__init__(f"report {last} of this boot was heard already")
@@ -31,7 +31,7 @@ class SequenceStale(RecoveryError):
 
 
 class AnotherAgent(RecoveryError):
-    """A report of an agent whose place another took: two speak for one instance. `known` is its heartbeat."""
+    """A report of an agent that another agent on the instance has replaced. `known` is the stored heartbeat."""
 
     def __init__(self, known: Heartbeat) -> None:
         super().__init__(f"another agent, that started later, speaks for {known.instance_id}")
@@ -39,7 +39,7 @@ class AnotherAgent(RecoveryError):
 
 
 class TooManyReports(RecoveryError):
-    """Whoever has one token reports more often than they may; `retry_after_s` is when the next will be heard."""
+    """The rate limit of a token is reached. The next report is accepted after `retry_after_s` seconds."""
 
     def __init__(self, retry_after_s: int) -> None:
         super().__init__(f"too many reports; the next in {retry_after_s} s")
@@ -47,12 +47,12 @@ class TooManyReports(RecoveryError):
 
 
 class VerdictUnreadable(RecoveryError):
-    """A verdict document that is not one."""
+    """A malformed verdict document."""
 
 
 class TryAgainSoon(RecoveryError):
-    """AWS did definitely not do it, because too much is asked of it or its answers do not agree yet."""
+    """AWS definitely did not carry out the call: it was throttled, or its answers are not consistent yet."""
 
 
 class OutcomeUnknown(RecoveryError):
-    """A call to AWS may or may not have taken effect, and cannot simply be made again."""
+    """A call to AWS that may or may not have taken effect, and that must not simply be repeated."""

@@ -1,6 +1,12 @@
-"""The store of records: one Protocol for each kind of record, and `Store` with all of them.
+"""Interface of the store: one Protocol for each kind of record, and `Store` with all of them.
 
 `aws/` implements `Store` on DynamoDB and `simulator/` in memory. The same tests hold for both.
+
+Names that mean the same in every method:
+
+unreadable: collects the errors of records that cannot be read; the readable records are returned. Without it the first
+            such error is raised.
+revision:   a number in the record that each write increases. A write with an old revision raises StaleRecord.
 """
 
 from __future__ import annotations
@@ -28,142 +34,196 @@ class JobStore(Protocol):
     """Records of jobs."""
 
     def create_job(self, job: Job, submitted: str) -> bool:
-        """Keep a new job and the text it was submitted with; False if the id is taken."""
+        """Save a new job and its submitted text. Return False, and change nothing, if the job id is taken."""
 
     def load_job(self, job_id: str) -> Job | None:
-        """Read the record of a job; None if there is none."""
+        """Return the record of a job, consistently read; None if there is none."""
 
     def load_submitted(self, job_id: str) -> str | None:
-        """The text that the job was submitted with; None where none is kept."""
+        """Return the text that the job was submitted with; None if none is stored."""
 
     def save_job(self, job: Job, quota: QuotaChange | None = None) -> Job:
-        """Keep `job` if nobody wrote it since its revision; the kept record. Raises StaleRecord.
+        """Save `job` if the stored revision is still `job.revision`.
 
-        With `quota`, its user's books change in the same transaction; TermOver if that was decided
-        in a term of the scheduler that is over.
+        Args:
+            quota: change of the user's quota count, written in the same transaction.
+
+        Returns:
+            The job with its new revision.
+
+        Raises:
+            StaleRecord: another writer saved the job since its revision.
+            TermOver: `quota` was decided in a term of the scheduler that is over.
         """
 
     def remove_finished_job_commands(self, job: Job, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
-        """Take the commands `done` out of the record, whoever wrote it since `job` was read.
+        """Remove finished commands from the stored job and put deferred commands off.
 
-        `deferred` commands stay: refused once more, and not to be tried before the time given.
+        The write succeeds even if another writer saved the job since `job` was read.
+
+        Args:
+            job: the record as it was last saved.
+            done: the ids of the commands to remove.
+            deferred: for each command that stays, by its id, the time before which it is not tried again. Its
+                `refusals` rises by 1.
         """
 
     def jobs_in(
         self, statuses: Sequence[JobStatus], limit: int, unreadable: list[Exception] | None = None
     ) -> tuple[Job, ...]:
-        """The first `limit` jobs in each of `statuses`, by when they were queued, freshly read.
-
-        A record that cannot be read is an error; with `unreadable`, the error is added there and the others are found.
-        """
+        """Return at most `limit` jobs of each status, the longest queued first, consistently read."""
 
     def list_jobs(
         self, status: JobStatus | None, limit: int, cursor: str | None, unreadable: list[Exception] | None = None
     ) -> JobPage:
-        """Up to `limit` jobs in `status`, or in every one of LISTED, from `cursor` on. Raises CursorInvalid.
+        """Return a page of at most `limit` jobs.
 
-        `unreadable` as in jobs_in.
+        Args:
+            status: the status of the jobs; None for all jobs, in the order of LISTED_STATUSES.
+            cursor: the `cursor` of the page before; None for the first page.
+
+        Raises:
+            CursorInvalid: the cursor does not come from this store, or belongs to another listing.
         """
 
     def due_jobs(self, now: datetime) -> Iterable[str]:
-        """The ids of jobs whose deadline, look or claim has passed."""
+        """Return the ids of the jobs with a deadline, a poll time or an end of a command lease that is not after
+        `now`."""
 
 
 class AttemptStore(Protocol):
     """Plan and progress of each attempt of a job."""
 
     def begin_attempt(self, plan: Plan) -> Plan:
-        """Write the plan and an empty progress of an attempt unless they exist; the plan that holds."""
+        """Write `plan` and an empty progress unless they exist. Return the stored plan."""
 
     def load_plan(self, job_id: str, attempt: int) -> Plan | None:
-        """Read the plan of an attempt; None if there is none."""
+        """Return the plan of an attempt; None if there is none."""
 
     def load_progress(self, job_id: str, attempt: int) -> AttemptProgress | None:
-        """Read the progress of an attempt; None if there is none."""
+        """Return the progress of an attempt; None if there is none."""
 
     def record_task(self, plan: Plan, rank: int, instance_id: str, task_id: str) -> None:
-        """Enter one rank's instance and task into the plan."""
+        """Write the instance and the task id of one rank into the stored plan."""
 
     def record_tasks(self, plan: Plan) -> None:
-        """Enter every rank's task into the plan."""
+        """Write the task ids of all ranks of `plan` into the stored plan."""
 
     def add_running(self, job_id: str, attempt: int, rank: int) -> ProgressUpdate | None:
-        """Enter that the rank runs; None if that is known, or it has ended, or there is no such rank."""
+        """Record that the rank runs.
+
+        Returns:
+            The progress after the write. None without a write if the rank is known to run or to have ended, or if the
+            attempt has no such rank.
+        """
 
     def add_stopped(self, job_id: str, attempt: int, rank: int, failure: RankFailure | None) -> ProgressUpdate | None:
-        """Enter that the rank has ended; None if that is known or there is no such rank."""
+        """Record that the rank has ended. The first failure of an attempt stays; later failures do not replace it.
+
+        Args:
+            failure: how the rank failed; None if its end is no failure.
+
+        Returns:
+            The progress after the write, and whether this failure is the first of the attempt. None without a write if
+            the end is known or if the attempt has no such rank.
+        """
 
     def add_checked(self, job_id: str, attempt: int, rank: int, result: Checked) -> ProgressUpdate | None:
-        """Enter the check of the rank's instance; None if it is in or there is no such attempt."""
+        """Record the health check of the rank's instance.
+
+        Returns:
+            The progress after the write. None without a write if a result is recorded already or if there is no such
+            attempt.
+        """
 
 
 class QueueStore(Protocol):
     """Queue entries, passes of the scheduler, quotas and run times."""
 
     def load_queue(self, unreadable: list[Exception] | None = None) -> tuple[Entry, ...]:
-        """The entries of all jobs that wait for instances or have some. They may be old: each has its version.
+        """Return the queue entries of all jobs that wait for instances or hold some.
 
-        `unreadable` as in jobs_in.
+        An entry may be outdated. Its version fences every decision that is based on it.
         """
 
     def jobs_on_ray(self, unreadable: list[Exception] | None = None) -> tuple[Job, ...]:
-        """Every job on Ray that waits for its GPUs or has them, freshly read; the newest may be missing for a moment.
+        """Return every job on Ray that waits for GPUs or holds some, consistently read.
 
-        `unreadable` as in jobs_in.
+        A job that was created a moment ago may be missing.
         """
 
     def load_last_pass(self) -> LastPass:
-        """What the scheduler remembers of itself, freshly read."""
+        """Return the record of the scheduler's last pass, consistently read."""
 
     def begin_term(self) -> int:
-        """The number of a new term: from now on nothing is kept that was decided in an earlier one."""
+        """Begin a new term and return its number. Decisions of earlier terms are refused from now on (TermOver)."""
 
     def save_pass(self, ended: LastPass) -> None:
-        """Remember a pass that came to its end, unless another has begun since."""
+        """Save the pass that has ended, unless another term has begun since."""
 
     def quota_used(self, keys: Iterable[str]) -> Mapping[str, int]:
-        """How many instances are in use, by `QuotaKey.text`, freshly read; each of `keys` is in the answer."""
+        """Return the number of instances in use by quota key (`QuotaKey.text`), consistently read. Default: 0."""
 
     def load_run_times(self, kinds: Iterable[str]) -> Mapping[str, tuple[int, ...]]:
-        """How long the latest jobs of each of `kinds` (`queue.history.Kind.text`) ran in seconds, in any order."""
+        """Return the run times, in seconds and in any order, of the latest jobs of each kind (`JobKind.text`)."""
 
     def load_limits(self) -> tuple[Mapping[str, Any], int]:
-        """The document of limits (`queue.quota.parse_limits`) and its revision; ({}, 0) where there is none."""
+        """Return the quota limits (`queue.quota.parse_limits`) and their revision; ({}, 0) if there are none."""
 
     def save_limits(self, document: Mapping[str, Any], revision: int) -> int:
-        """Keep the document if nobody wrote it since `revision`; its new revision. Raises StaleRecord."""
+        """Save the document of quota limits if its stored revision is still `revision`. Return the new revision.
+
+        Raises:
+            StaleRecord: another writer saved the document since `revision`.
+        """
 
 
 class InstanceStore(Protocol):
     """Records of instances, their claims and their registrations."""
 
     def load_instance(self, instance_id: str) -> Instance | None:
-        """Read the record of an instance; None if there is none."""
+        """Return the record of an instance, consistently read; None if there is none."""
 
     def load_instances(self, instance_ids: Sequence[str]) -> Mapping[str, Instance]:
-        """Those of the instances that there are, freshly read. One that cannot be read is not among them."""
+        """Return these records by instance id, consistently read. Missing and unreadable records are left out."""
 
     def save_instance(self, instance: Instance, fleet: Fleet | None = None) -> Instance:
-        """Keep `instance` if nobody wrote it since its revision (0: it must not exist). Raises StaleRecord.
+        """Save `instance` if the stored revision is still `instance.revision`; 0 means that no record may exist.
 
-        With `fleet`, both are kept in one transaction or neither is: StaleRecord also if somebody wrote the fleet.
+        Args:
+            fleet: a changed fleet record, saved in the same transaction: both records or neither.
+
+        Returns:
+            The instance with its new revision.
+
+        Raises:
+            StaleRecord: another writer saved the instance, or the fleet record, since it was read.
         """
 
     def remove_finished_instance_commands(
         self, instance: Instance, done: Sequence[str], deferred: Mapping[str, datetime]
     ) -> None:
-        """As remove_finished_job_commands."""
+        """Do for an instance what `remove_finished_job_commands` does for a job."""
 
     def remember_registration(self, instance: Instance) -> None:
-        """Let `instance_of` find the instance by its present container instance id."""
+        """Store the present container instance id of the instance, so that `instance_of` finds the instance."""
 
     def instance_of(self, container_instance_id: str) -> str | None:
-        """The EC2 instance that registered as this container instance."""
+        """Return the EC2 instance id behind a container instance id; None if no registration is stored."""
 
     def claim_instance(self, instance_id: str, job_id: str, claim: Claim, epoch: int | None) -> bool:
-        """Add a claim. With `epoch`: only if the instance is available, at that epoch, and has the GPUs left.
+        """Add the claim of an attempt to an instance. Repeating the same claim succeeds and changes nothing.
 
-        The same claim again is no other claim.
+        Args:
+            epoch: the epoch at which the instance was placed. The claim then needs an available, ECS-ACTIVE instance at
+                this epoch, with enough unclaimed GPUs and no reservation for another job. None for an adopted rank,
+                which holds its GPUs already: the claim is added in any state of a known instance.
+
+        Returns:
+            False if the claim was refused.
+
+        Raises:
+            StaleRecord: only without `epoch`, if other writers saved the instance at every try.
         """
 
     def release_instance(
@@ -174,73 +234,102 @@ class InstanceStore(Protocol):
         attempt: int | None = None,
         left_out_at: datetime | None = None,
     ) -> None:
-        """Take the job's reservation off the instance and, unless `keep_claim`, its claim.
+        """Remove the job's reservation from the instance and, unless `keep_claim`, its claim.
 
-        With `attempt`, the claim of a later attempt stays. With `left_out_at`, it is remembered of the instance, in the
-        write that takes the claim, that the job leaves it out from then on.
+        Args:
+            attempt: the claim of a later attempt stays.
+            left_out_at: the time at which the job left the instance out of its next launch. It is added to the fault
+                history of the instance in the write that removes the claim.
         """
 
     def instances_in(
         self, statuses: Sequence[InstanceStatus], unreadable: list[Exception] | None = None
     ) -> tuple[Instance, ...]:
-        """Every instance in `statuses`; `unreadable` as in jobs_in."""
+        """Return every instance in one of `statuses`. The records may lag behind the latest writes."""
 
     def due_instances(self, now: datetime) -> Iterable[str]:
-        """The ids of instances whose deadline, look or claim has passed."""
+        """Return the ids of the instances with a deadline, poll time or end of a command lease not after `now`."""
 
 
 class FleetStore(Protocol):
-    """The one record of the fleet limits."""
+    """The single record of the fleet limits."""
 
     def load_fleet(self) -> Fleet:
-        """The brakes, consistently read; a blank record where there is none yet."""
+        """Return the fleet record, consistently read; an empty record if none is stored."""
 
     def save_fleet(self, fleet: Fleet) -> Fleet:
-        """Keep `fleet` if nobody wrote it since its revision. Raises StaleRecord."""
+        """Save `fleet` if the stored revision is still `fleet.revision`. Return the fleet with its new revision.
+
+        Raises:
+            StaleRecord: another writer saved the fleet record since its revision.
+        """
 
 
 class HeartbeatStore(Protocol):
     """Heartbeats of instances, commands for their agents, and GPU inventories."""
 
     def save_heartbeat(self, beat: Heartbeat, present: bool, by: str = BY_ROLE) -> Heartbeat | None:
-        """Write what an instance reports; its heartbeat as it was before, None if this is the first.
+        """Write the heartbeat of one agent report.
 
-        present: False for a report that is no sign of life any more; it moves the sequence of its own boot and
-        nothing else.
-        by: the id of the token that it came with: each has a limit of its own.
-        `beat.ranks` are those it reports; others that are remembered stay, until they are forgotten. Another run than
-        before takes the place of the one before. Raises SequenceStale, AnotherAgent and TooManyReports.
+        `beat.ranks` are the reported ranks. Other stored ranks stay until `forget_ranks` removes them. An agent with
+        another run takes the place of the agent before.
+
+        Args:
+            present: False for a late report, which does not show that the instance is alive now. It advances only the
+                sequence of its own boot.
+            by: the id of the token that the report came with, or BY_ROLE. Each has a rate limit of its own.
+
+        Returns:
+            The heartbeat before the write; None if this is the first report.
+
+        Raises:
+            SequenceStale: a newer report of this boot, or of a later boot, was received.
+            AnotherAgent: another agent has taken the place of the sender.
+            TooManyReports: `by` has reached its limit in this window.
+            TryAgainSoon: other reports changed the item at every try.
         """
 
     def load_heartbeats(
         self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None
     ) -> Mapping[str, Heartbeat]:
-        """The heartbeats of those of the instances that were ever heard of; `unreadable` as in jobs_in."""
+        """Return the heartbeats by instance id. Instances that never reported are left out."""
 
     def forget_ranks(self, instance_id: str, seen_at: Mapping[str, datetime]) -> bool:
-        """Forget these ranks, by running log, none of which was seen since the time beside it; False, and nothing is
-        forgotten, if one was."""
+        """Remove ranks from the heartbeat of an instance.
+
+        Args:
+            seen_at: when each rank was last seen, by its running log as text.
+
+        Returns:
+            False without a write if any of these ranks was seen after its time.
+        """
 
     def mark_duplicate_agent(self, instance_id: str, at: datetime) -> None:
-        """Enter that operators were told of two agents on one instance."""
+        """Record that operators were notified at `at` of two agents on one instance."""
 
     def mark_heartbeat_missing(self, instance_id: str, seen_at: datetime) -> bool:
-        """Enter that nothing was heard of the instance since `seen_at`; False if something was."""
+        """Record that the instance was last seen at `seen_at`. Return False if it was seen again."""
 
     def mark_rank_heartbeat_missing(self, instance_id: str, log_id: int, seen_at: datetime) -> bool:
-        """Enter that the rank was not heard of since `seen_at`; False if it was."""
+        """Record that the rank was last seen at `seen_at`. Return False if it was seen again."""
 
     def add_agent_command(self, instance_id: str, order: AgentCommand) -> bool:
-        """Leave an order for the agent of the instance; False if it was never heard of."""
+        """Save a command for the agent of the instance. Return False if the instance has no heartbeat."""
 
     def remove_agent_commands(self, instance_id: str, order_ids: Sequence[str]) -> None:
-        """Take orders back that are carried out or void."""
+        """Remove commands that the agent has carried out or that are void."""
 
     def save_inventory(self, instance_id: str, digest: str, text: str, at: datetime) -> None:
-        """Keep what the instance says of its GPUs, as JSON text."""
+        """Save the GPU inventory of an instance in place of the stored inventory.
+
+        Args:
+            digest: the agent's digest of the inventory.
+            text: the inventory as JSON text.
+            at: when the inventory was received.
+        """
 
     def load_inventory(self, instance_id: str) -> tuple[str, str, datetime] | None:
-        """The digest, the JSON text and the time of the latest inventory; None if there is none."""
+        """Return the digest, the JSON text and the time of the latest inventory; None if there is none."""
 
 
 class ObservationStore(Protocol):
@@ -249,26 +338,37 @@ class ObservationStore(Protocol):
     def add_observations(
         self, job_id: str, attempt: int, instance_id: str, reports: Sequence[Observation], lost: int = 0
     ) -> None:
-        """Keep what the attempt's processes on the instance tell for a diagnosis, each once by its id.
+        """Add observations of the attempt's processes on one instance. Each is stored once by its id.
 
-        Of an attempt on an instance the latest are kept, as `core.diagnosis.observation_buffer` has it; times to the
-        millisecond. `lost` more did not come this far; it counts with reports that are new. Raises TryAgainSoon.
+        The store holds a bounded number for each attempt and instance (`core.diagnosis.observation_buffer`). Times have
+        millisecond precision.
+
+        Args:
+            lost: number of observations that were lost before they arrived. It is counted only together with a new
+                observation.
+
+        Raises:
+            TryAgainSoon: other writers changed the item at every try.
         """
 
     def observations_of(
         self, job_id: str, attempt: int, instance_ids: Sequence[str]
     ) -> Mapping[str, ObservationBuffer]:
-        """What was told of the attempt on those of the instances that told anything, freshly read."""
+        """Return the stored observations by instance id, consistently read. Instances without any are left out."""
 
 
 class GpuLockStore(Protocol):
     """GPU locks of the processes of a job."""
 
     def load_lock(self, job_id: str, name: str) -> GpuLockRecord:
-        """The lock of the job, freshly read; one that nobody ever had where there is none."""
+        """Return the lock of the job, consistently read; a blank lock if none is stored."""
 
     def save_lock(self, lock: GpuLockRecord) -> None:
-        """Keep it if nobody wrote it since its revision. Raises StaleRecord."""
+        """Save `lock` if the stored revision is still `lock.revision`.
+
+        Raises:
+            StaleRecord: another writer saved the lock since its revision.
+        """
 
 
 class Store(
@@ -282,4 +382,4 @@ class Store(
     GpuLockStore,
     Protocol,
 ):
-    """Every record. Each write is conditional or repeatable; no record is found by a scan of a table."""
+    """The store of all records. Each write is conditional or repeatable. No method scans a table."""

@@ -13,7 +13,10 @@ from gpu_recovery.core.job.record import Job, JobStatus
 
 @dataclass(frozen=True, slots=True)
 class ProgressUpdate:
-    """The progress after a rank's fact was added, and whether that fact is the attempt's first failure."""
+    """Progress of an attempt after a fact about a rank was added.
+
+    first_failure: the fact is the first failure of the attempt.
+    """
 
     progress: AttemptProgress
     first_failure: bool = False
@@ -21,7 +24,11 @@ class ProgressUpdate:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """ECS definitely did not start a task, and says why. `lasting`: asking again will not help."""
+    """A definite refusal of a call by AWS or Ray.
+
+    reason:  the answer of AWS or Ray.
+    lasting: a repeated call would be refused too.
+    """
 
     reason: str
     lasting: bool = False
@@ -29,12 +36,12 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Ec2Instance:
-    """What EC2 says of one instance at this moment, as far as a repair must know it.
+    """The state of one EC2 instance, as far as a repair needs it.
 
-    managed:  it carries the tag by which its owners let us reboot and replace it.
-    in_maintenance:    it carries the tag by which a person keeps it from us for a while (maintenance).
-    group:        its Auto Scaling group, "" if it is in none.
-    restartable:  it may be stopped and started again: on demand, with a root volume on EBS.
+    managed:        the instance carries the opt-in tag that permits reboots and replacement.
+    in_maintenance: the instance carries the maintenance tag, by which an operator excludes it from repairs for a while.
+    group:          its Auto Scaling group; "" if it is in none.
+    restartable:    the instance can be stopped and started: on demand, with a root volume on EBS.
     """
 
     state: Ec2InstanceState
@@ -47,10 +54,10 @@ class Ec2Instance:
 def ec2_state_of(
     instance_id: str, ec2_instances: Mapping[str, Ec2Instance], agent_connected: bool
 ) -> Ec2InstanceState | None:
-    """The state of a machine that was asked for; None where nobody knows, as of one that is none of EC2's (`mi-...`).
+    """Return the state of an instance that EC2 was asked about; None if the state is unknown.
 
-    EC2 forgets a terminated instance after an hour or so: one that it does not know is terminated, unless its agent
-    lives, for then EC2's answer is not whole.
+    EC2 forgets a terminated instance after about an hour. So a missing instance counts as terminated, unless its ECS
+    agent is connected: then the answer of EC2 is incomplete. Instances outside EC2 (`mi-...`) have no such state.
     """
     if instance_id in ec2_instances:
         return ec2_instances[instance_id].state
@@ -59,7 +66,7 @@ def ec2_state_of(
 
 @dataclass(frozen=True, slots=True)
 class Ec2InstanceStatus:
-    """What EC2's own checks and plans say of one instance: both status checks, and the scheduled events."""
+    """EC2's statement about one instance: its state, both status checks, and the scheduled events."""
 
     state: Ec2InstanceState
     health: tuple[HealthReported, ...] = ()
@@ -68,7 +75,7 @@ class Ec2InstanceStatus:
 
 @dataclass(frozen=True, slots=True)
 class JobPage:
-    """Some jobs of a listing, and the cursor that continues it (None at its end)."""
+    """A page of a job listing, and the cursor of the next page; None on the last page."""
 
     jobs: tuple[Job, ...]
     cursor: str | None
@@ -90,4 +97,4 @@ LISTED_STATUSES = (
     JobStatus.CANCELED,
     JobStatus.SUCCEEDED,
 )
-"""The order of a listing of everything: what is under way first."""
+"""Statuses in the order of a listing of all jobs: active jobs first."""

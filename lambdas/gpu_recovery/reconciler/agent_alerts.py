@@ -1,7 +1,8 @@
-"""Idle instances whose agents are silent: nothing is lost, and nobody would notice that nothing is placed on them.
+"""Alerts about idle instances with a missing heartbeat.
 
-Operators hear once that an agent is silent for good, and once that it is back. In between it may flap as it likes, and
-those that fall silent together are one message: they are most often one cause.
+No job fails with such an agent, but no job is placed on the instance either. So operators are notified. They receive
+one message when an agent is missing for long, and one when it is stably back. Changes in between send no message.
+Agents that go missing together share one message, because they most often have one cause.
 """
 
 from __future__ import annotations
@@ -19,42 +20,49 @@ from gpu_recovery.fleet_controls import change_fleet
 from gpu_recovery.recovery import Recovery
 
 JOINS_WITHIN, GATHERING_MAX = timedelta(seconds=120), timedelta(seconds=300)
-"""Who is about to be told of is waited for, but only so long."""
+"""Agents that become due within `JOINS_WITHIN` delay an alert and join it, for at most `GATHERING_MAX`."""
 
 
 def alert_silent_agents(
     recovery: Recovery, fleet: Fleet, records: Mapping[str, Instance], beats: Mapping[str, Heartbeat]
 ) -> None:
-    """Tell operators of idle instances that have been silent for long, and of those that are not any more.
+    """Notify operators of idle instances with a long missing heartbeat, and of those that report again.
 
-    fleet: the brakes as they were just read, with whom operators know of. records: every instance that should be heard
-    of; beats: the heartbeats of those that have an agent.
+    Args:
+        fleet: the fleet limits as they were just read, with the instances that operators know of.
+        records: every instance from which a heartbeat is expected, by id.
+        beats: the heartbeats of instances that have an agent, by instance id.
     """
     now = recovery.clock()
-    due = _due(recovery, {one: record for one, record in records.items() if one not in fleet.unheard}, now)
-    back = {one: why for one in sorted(fleet.unheard) if (why := _back(recovery, one, records, beats, now))}
+    due = _due(recovery, {name: record for name, record in records.items() if name not in fleet.unheard}, now)
+    back = {name: why for name in sorted(fleet.unheard) if (why := _back(recovery, name, records, beats, now))}
     if not due and not back:
         return
     incident_id = f"silence/{now:%Y%m%dT%H%M%S}"
     if due:
         recovery.notify(agents.agents_silent(incident_id, due))
-    left = {one: known for one, known in fleet.unheard.items() if one not in back}
-    for over in sorted({fleet.unheard[one] for one in back} - set(left.values())):
-        recovery.notify(agents.agents_back(over, {one: why for one, why in back.items() if fleet.unheard[one] == over}))
+    left = {name: known for name, known in fleet.unheard.items() if name not in back}
+    for over in sorted({fleet.unheard[name] for name in back} - set(left.values())):
+        recovery.notify(
+            agents.agents_back(over, {name: why for name, why in back.items() if fleet.unheard[name] == over})
+        )
     _save_alerted(recovery, dict.fromkeys(due, incident_id), set(back))
 
 
 def _due(recovery: Recovery, records: Mapping[str, Instance], now: datetime) -> dict[str, datetime]:
-    """Those to be told of now, and since when they are silent; none while others are about to join them."""
-    told_after = within(recovery.policy.silence_alert_after_s)
+    """Return the instances to alert operators of now, with the time since which the heartbeat is missing.
+
+    Empty while more instances are about to join the alert.
+    """
+    alert_after = within(recovery.policy.silence_alert_after_s)
     silent = {
-        one: record.silent_since
-        for one, record in records.items()
+        name: record.silent_since
+        for name, record in records.items()
         if record.status is InstanceStatus.AVAILABLE and not record.claims and record.silent_since is not None
     }
-    due = {one: since for one, since in sorted(silent.items()) if now - since >= told_after}
-    soon = [one for one, since in silent.items() if one not in due and now - since >= told_after - JOINS_WITHIN]
-    if soon and due and now - min(due.values()) < told_after + GATHERING_MAX:
+    due = {name: since for name, since in sorted(silent.items()) if now - since >= alert_after}
+    soon = [name for name, since in silent.items() if name not in due and now - since >= alert_after - JOINS_WITHIN]
+    if soon and due and now - min(due.values()) < alert_after + GATHERING_MAX:
         return {}
     return due
 
@@ -62,7 +70,7 @@ def _due(recovery: Recovery, records: Mapping[str, Instance], now: datetime) -> 
 def _back(
     recovery: Recovery, instance_id: str, records: Mapping[str, Instance], beats: Mapping[str, Heartbeat], now: datetime
 ) -> str:
-    """Why an instance that operators know to be silent is not any more; "" as long as it is, or might be again."""
+    """Return why an instance in the alerts counts as back; "" while its heartbeat is missing or may soon be again."""
     record = records.get(instance_id) or recovery.store.load_instance(instance_id)
     if record is None or record.status is InstanceStatus.GONE:
         return "it has left the cluster"
@@ -76,10 +84,14 @@ def _back(
 
 
 def _save_alerted(recovery: Recovery, due: Mapping[str, str], back: set[str]) -> None:
-    """Enter whom operators know of. They were told first: who dies in between has it told twice rather than never."""
+    """Save the instances that operators know of.
 
-    def entered(fleet: Fleet) -> Fleet:
-        left = {one: known for one, known in fleet.unheard.items() if one not in back}
+    Operators are notified before the save. If the function is killed in between, they receive a message twice rather
+    than never.
+    """
+
+    def with_alerts(fleet: Fleet) -> Fleet:
+        left = {name: known for name, known in fleet.unheard.items() if name not in back}
         return replace(fleet, unheard=left | dict(due))
 
-    change_fleet(recovery, entered)
+    change_fleet(recovery, with_alerts)

@@ -1,8 +1,8 @@
-"""One round of the reconciler: the loop, and the fleet as the round sees it, which is listed once.
+"""One reconcile cycle: the loop, and a listing of the fleet that all resyncs of the cycle share.
 
-Each comparison asks for the instances, two for the line, and a listing of thousands is many pages. What the round
-itself tells an instance is entered into what it sees; what others write meanwhile the next round sees, and until then
-the fence of revisions keeps a decision from being taken on an old record.
+Every resync needs the instances and two need the queue, and a listing of thousands takes many pages. So the cycle lists
+them once. Events that the cycle itself delivers update its listing. Changes by others appear in the next cycle; until
+then the revision fence rejects a decision on an outdated record.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PRESENT = tuple(status for status in InstanceStatus if status is not InstanceSta
 
 
 class Cycle:
-    """What the comparisons of one round have in common."""
+    """The listing that the resyncs of one reconcile cycle share."""
 
     def __init__(self, recovery: Recovery) -> None:
         self.recovery = recovery
@@ -29,32 +29,35 @@ class Cycle:
         self._unreadable: list[Exception] = []
 
     def instances_in(self, statuses: Sequence[InstanceStatus], unreadable: list[Exception]) -> tuple[Instance, ...]:
-        """Every instance in `statuses`, which are of PRESENT, in their order.
+        """Return every instance in `statuses`, in the order of `statuses`.
 
-        Why a record cannot be read is added to `unreadable` of whoever asks first: it is to be said once.
+        Args:
+            statuses: statuses out of `PRESENT`.
+            unreadable: receives the errors of unreadable records, at the first call of the cycle only: each is reported
+                once.
         """
         if self._present is None:
             listed = self.recovery.store.instances_in(PRESENT, unreadable)
-            self._present = {one.instance_id: one for one in listed}
+            self._present = {instance.instance_id: instance for instance in listed}
         if self._by_status is None:
             self._by_status = {status: [] for status in PRESENT}
-            for one in self._present.values():
-                self._by_status[one.status].append(one)
+            for instance in self._present.values():
+                self._by_status[instance.status].append(instance)
         return tuple(chain.from_iterable(self._by_status[status] for status in statuses))
 
     def listed(self, instance_id: str) -> Instance | None:
-        """The instance as the round sees it; None if it has left, or nobody has asked for the instances yet."""
+        """Return the instance as the cycle sees it; None if it is gone, or before the first call of `instances_in`."""
         return self._present.get(instance_id) if self._present is not None else None
 
     def queue_entries(self, unreadable: list[Exception]) -> tuple[Entry, ...]:
-        """Everybody in line or with a place. Why somebody cannot be read is added to `unreadable`."""
+        """Return the entries of all queued and placed jobs, and add read errors to `unreadable`."""
         if self._queue_entries is None:
             self._queue_entries = self.recovery.store.load_queue(self._unreadable)
         unreadable += self._unreadable
         return self._queue_entries
 
     def handle(self, instance_id: str, event: events.InstanceEvent) -> None:
-        """As `Recovery.handle`; the round sees what has become of the instance."""
+        """Deliver an event as `Recovery.handle` does, and update the listing with the new record."""
         decision = self.recovery.handle(instance_id, event)
         if decision is None or self._present is None:
             return

@@ -1,7 +1,7 @@
-"""Who is not heard of: the heartbeats against the time, each minute, and what ECS and EC2 say when a silence lasts.
+"""Heartbeat timeouts: compare every heartbeat with the time, once a minute.
 
-Nobody tells that an instance has fallen silent, so the reconciler compares. Too many at once, and it is we who do not
-hear: then nothing is concluded from silence until enough of them report again.
+No event reports a missing heartbeat, so the reconciler compares. If too many heartbeats are missing at once, the cause
+is taken to be the reporting. Then no missing heartbeat has a consequence until enough instances report again.
 """
 
 from __future__ import annotations
@@ -29,41 +29,58 @@ MONITORED_STATUSES = (
     InstanceStatus.VERIFYING,
     InstanceStatus.QUARANTINED,
 )
-"""The statuses of an instance that should be heard of: one under repair is expected to be silent."""
+"""Statuses in which a heartbeat is expected. During a repair it is expected to be missing."""
 LISTENS_MAX = 2
-"""Attempts to save the fleet limits in one round. Operators are told before each attempt."""
+"""Upper bound of attempts to save the fleet limits in one cycle. Operators are notified before each attempt."""
 
 
-def check_heartbeats(this: Cycle) -> None:
-    """Tell who has fallen silent, and what was heard and never told: somebody may have died between the two."""
+def check_heartbeats(cycle: Cycle) -> None:
+    """Deliver heartbeat timeouts, and reports that were saved without an event.
+
+    The second case arises if a function was killed after it saved a heartbeat and before it delivered the event.
+
+    Raises:
+        ExceptionGroup: some heartbeats could not be compared. The others were handled.
+    """
     failures: list[Exception] = []
-    recovery = this.recovery
-    records = {one.instance_id: one for one in this.instances_in(MONITORED_STATUSES, failures)}
+    recovery = cycle.recovery
+    records = {instance.instance_id: instance for instance in cycle.instances_in(MONITORED_STATUSES, failures)}
     beats = recovery.store.load_heartbeats(tuple(records), failures)
     now = recovery.clock()
-    forgotten = {one for one, beat in beats.items() if now - beat.seen_at >= within(recovery.policy.heartbeat_forget_s)}
-    failures += run_each(lambda one: _forget(recovery, records[one]), sorted(forgotten))
-    beats = {one: beat for one, beat in beats.items() if one not in forgotten}
-    lost = {one for one, beat in beats.items() if liveness(now - beat.seen_at, recovery.policy) is Liveness.LOST}
-    # One that a person must mend anyway may be dead for days: it says nothing of the network.
-    in_use = {one for one in beats if records[one].status is not InstanceStatus.QUARANTINED}
+    forgotten = {
+        name for name, beat in beats.items() if now - beat.seen_at >= within(recovery.policy.heartbeat_forget_s)
+    }
+    failures += run_each(lambda name: _forget(recovery, records[name]), sorted(forgotten))
+    beats = {name: beat for name, beat in beats.items() if name not in forgotten}
+    lost = {name for name, beat in beats.items() if liveness(now - beat.seen_at, recovery.policy) is Liveness.LOST}
+    # A quarantined instance may be down for days, so its missing heartbeat is no evidence of a reporting outage.
+    in_use = {name for name in beats if records[name].status is not InstanceStatus.QUARANTINED}
     fleet = _update_reporting(recovery, len(lost & in_use), len(in_use), now)
-    fresh = [(records[one], beat) for one, beat in beats.items() if one not in lost]
-    failures += run_each(lambda one: _deliver_missed(recovery, *one), fresh)
-    failures += run_each(lambda one: _forget_ranks(recovery, one), beats.values())
+    fresh = [(records[name], beat) for name, beat in beats.items() if name not in lost]
+    failures += run_each(lambda pair: _deliver_missed(recovery, *pair), fresh)
+    failures += run_each(lambda beat: _forget_ranks(recovery, beat), beats.values())
     if fleet is not None and fleet.deaf is None:
-        failures += run_each(lambda one: _handle_missing_ranks(recovery, *one), fresh)
-        failures += run_each(lambda one: _handle_missing_heartbeat(recovery, records[one], beats[one]), sorted(lost))
-        failures += run_each(lambda brakes: alert_silent_agents(recovery, brakes, records, beats), (fleet,))
+        failures += run_each(lambda pair: _handle_missing_ranks(recovery, *pair), fresh)
+        failures += run_each(lambda name: _handle_missing_heartbeat(recovery, records[name], beats[name]), sorted(lost))
+        failures += run_each(lambda limits: alert_silent_agents(recovery, limits, records, beats), (fleet,))
     raise_all("not every heartbeat could be compared", failures)
 
 
 def _update_reporting(recovery: Recovery, silent: int, reporting: int, now: datetime) -> Fleet | None:
-    """The brakes, with whether so many are silent that it is not the machines; operators are told first, as of any
-    brake. None where others write them all the time: the next round looks again, and until then nothing is concluded.
+    """Save whether a reporting outage begins or ends, and return the fleet limits.
+
+    Operators are notified before the save, as for every fleet limit.
+
+    Args:
+        silent: number of instances with a heartbeat timeout.
+        reporting: number of instances that have a heartbeat.
+
+    Returns:
+        The saved limits; None if other writers won at every attempt. Then this cycle draws no conclusion from missing
+        heartbeats, and the next cycle tries again.
     """
 
-    def listened(before: Fleet) -> Fleet:
+    def updated(before: Fleet) -> Fleet:
         after = with_reporting(before, silent, reporting, recovery.policy, now)
         if after != before:
             recovery.notify(
@@ -74,25 +91,27 @@ def _update_reporting(recovery: Recovery, silent: int, reporting: int, now: date
         return after
 
     try:
-        return change_fleet(recovery, listened, LISTENS_MAX)
+        return change_fleet(recovery, updated, LISTENS_MAX)
     except TooManyConflicts:
         return None
 
 
 def _handle_missing_heartbeat(recovery: Recovery, record: Instance, beat: Heartbeat) -> None:
-    heard = _not_ended(recovery, record, beat)
+    """Report a heartbeat timeout to the instance, or a known timeout to jobs that still need the event."""
+    attempts = _not_ended(recovery, record, beat)
     if record.silent_since is not None:
-        # A job that was told while not every rank of it ran did not listen; one that knows is told nothing new.
+        # A job that was still starting ignored the first event. For a job that knows of the loss, the repeat changes
+        # nothing.
         sentence = f"last heard of at {record.silent_since:%H:%M:%S} UTC"
-        for job_id, attempt in heard.items():
+        for job_id, attempt in attempts.items():
             _handle_lost_rank(recovery, job_id, attempt, beat.instance_id, record.silent_since, sentence)
     elif recovery.store.mark_heartbeat_missing(beat.instance_id, beat.seen_at):
-        event = events.InstanceSilent(at=recovery.clock(), seen_at=beat.seen_at, heard=heard)
+        event = events.InstanceSilent(at=recovery.clock(), seen_at=beat.seen_at, heard=attempts)
         recovery.handle(beat.instance_id, event)
 
 
 def _not_ended(recovery: Recovery, record: Instance, beat: Heartbeat) -> dict[str, int]:
-    """The attempts whose ranks had been heard of there, and of which ECS has not confirmed the end."""
+    """Return the attempt of each job with a rank in the heartbeat, if ECS has not confirmed the end of that rank."""
     living: dict[str, int] = {}
     for rank in beat.ranks.values():
         claim = record.claims.get(rank.job_id)
@@ -116,37 +135,44 @@ def _handle_lost_rank(
 
 
 def _forget(recovery: Recovery, record: Instance) -> None:
-    """No word for a day: its agent was taken away, and the instance works without one, as those that never had any."""
+    """End the missing heartbeat of an instance without any heartbeat for a day.
+
+    Its agent was removed, and the instance works without an agent, as instances do that never had one.
+    """
     if record.silent_since is not None:
         recovery.handle(record.instance_id, events.InstanceHeard(at=recovery.clock()))
 
 
 def _forget_ranks(recovery: Recovery, beat: Heartbeat) -> None:
-    """A heartbeat remembers no more ranks than its item may hold; a report is not kept waiting for that."""
+    """Remove ranks from a heartbeat that holds more than its item may. Reports do not wait for this work."""
     old = ranks_to_forget(beat)
     if old:
         recovery.store.forget_ranks(beat.instance_id, old)
 
 
 def _deliver_missed(recovery: Recovery, record: Instance, beat: Heartbeat) -> None:
+    """Deliver the events that follow from a saved heartbeat, where the instance record lacks them."""
     if record.silent_since is not None:
-        # Of the ranks that are remembered, those that the latest report spoke of; others are asked for at the job.
+        # Only the ranks of the latest report have been seen. A LOST job checks its other ranks when the job is due.
         latest = {log: rank for log, rank in beat.ranks.items() if rank.seen_at == beat.seen_at}
         recovery.handle(beat.instance_id, events.InstanceHeard(at=beat.seen_at, heard=latest_attempts(latest)))
     if beat.boot_id and beat.boot_id != record.boot_id and beat.booted_at is not None:
         recovery.handle(beat.instance_id, boot_event(beat, recovery.clock()))
-    word = _undelivered_health(record, beat)
-    if word is not None:
+    status = _undelivered_health(record, beat)
+    if status is not None:
         now = recovery.clock()
-        sentence = "" if word is HealthStatus.OK else "so says its agent"
+        sentence = "" if status is HealthStatus.OK else "so says its agent"
         kind = HealthKind.NODE_AGENT
         recovery.handle(
-            beat.instance_id, events.HealthReported(at=now, kind=kind, status=word, since=now, sentence=sentence)
+            beat.instance_id, events.HealthReported(at=now, kind=kind, status=status, since=now, sentence=sentence)
         )
 
 
 def _undelivered_health(record: Instance, beat: Heartbeat) -> HealthStatus | None:
-    """What the agent says of the GPUs, where the record says otherwise: told to nobody, or taken back unheard."""
+    """Return the GPU health of the heartbeat if the record says otherwise, else None.
+
+    The event was lost: either the impairment or its end was saved with the heartbeat and not delivered.
+    """
     known = record.health.get(HealthKind.NODE_AGENT)
     impaired = known is not None and known.status is HealthStatus.IMPAIRED
     if beat.health is GpuHealth.OK and impaired:
@@ -155,7 +181,7 @@ def _undelivered_health(record: Instance, beat: Heartbeat) -> HealthStatus | Non
 
 
 def _handle_missing_ranks(recovery: Recovery, record: Instance, beat: Heartbeat) -> None:
-    """The instance reports, and says nothing of a rank that it used to speak of."""
+    """Handle ranks that the heartbeat holds and the latest reports of the instance no longer mention."""
     for log, rank in beat.ranks.items():
         claim = record.claims.get(rank.job_id)
         if claim is None or claim.attempt != rank.attempt or rank.silent:

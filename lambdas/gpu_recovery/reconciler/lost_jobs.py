@@ -1,4 +1,4 @@
-"""What is known about a LOST job: heartbeats since it was lost, and what ECS and EC2 say of its silent instances."""
+"""Evidence about a LOST job: later heartbeats, and what ECS and EC2 know of its lost instances."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from gpu_recovery.recovery import Recovery
 
 
 def contact_restored_events(recovery: Recovery, job: Job, progress: AttemptProgress | None) -> events.RankHeard | None:
-    """What a LOST job was never told: the rank on a silent instance has been heard of since, or has ended."""
+    """Return the event that restores contact with a LOST job, or None.
+
+    The event is due if a rank on a lost instance was last seen after the loss, or has ended.
+    """
     now = recovery.clock()
     ended = progress.stopped if progress is not None else frozenset()
     for instance_id in job.silent:
@@ -30,30 +33,35 @@ def contact_restored_events(recovery: Recovery, job: Job, progress: AttemptProgr
 
 
 def _is_later(job: Job, instance_id: str, rank: RankHeartbeat) -> bool:
-    """Whether the rank was seen after the silence that the job knows of."""
+    """Return whether the rank was last seen after the time at which the job lost contact."""
     return instance_id not in job.heard or rank.seen_at > job.heard[instance_id]
 
 
 def evidence_of_death(recovery: Recovery, job: Job) -> tuple[Mapping[str, str], tuple[str, ...], str]:
-    """Of a LOST job's silent instances: those that ECS or EC2 finds dead, with their words; of these the ones of which
-    only the agent of ECS is not connected; and why no silence counts, "" if it does."""
+    """Collect what ECS and EC2 know of the lost instances of a LOST job.
+
+    Returns:
+        (dead, unsure, outage). `dead` maps each instance that ECS or EC2 finds dead to the findings. `unsure` are the
+        instances of `dead` for which the only finding is a disconnected ECS agent. `outage` is why missing heartbeats
+        do not count now, "" if they count.
+    """
     fleet = recovery.store.load_fleet()
     statuses = recovery.actions.describe_ec2_status(job.silent)
     beats, now = recovery.store.load_heartbeats(job.silent), recovery.clock()
     dead: dict[str, str] = {}
     unsure: list[str] = []
     for instance_id in job.silent:
-        words = _ec2_findings(statuses.get(instance_id))
+        findings = _ec2_findings(statuses.get(instance_id))
         record = recovery.store.load_instance(instance_id)
         if record is None or record.status is InstanceStatus.GONE:
-            words.append("it has left the cluster")
+            findings.append("it has left the cluster")
         elif instance_id in beats and is_fresh(beats[instance_id].seen_at, now, recovery.policy):
-            pass  # the machine reports, if not this rank: it is alive
+            pass  # the instance reports, although this rank does not: it is alive
         elif not _is_connected(recovery, record):
-            unsure += [] if words else [instance_id]
-            words.append("the agent of ECS is not connected")
-        if words:
-            dead[instance_id] = " and ".join(words)
+            unsure += [] if findings else [instance_id]
+            findings.append("the agent of ECS is not connected")
+        if findings:
+            dead[instance_id] = " and ".join(findings)
     return dead, tuple(unsure), fleet.deaf.sentence if fleet.deaf is not None else ""
 
 
@@ -61,7 +69,9 @@ def _ec2_findings(status: Ec2InstanceStatus | None) -> list[str]:
     if status is None:
         return []
     state = [] if status.state is Ec2InstanceState.RUNNING else [f"EC2 shows it {status.state}"]
-    impaired = [f"{word.kind} is {word.status}" for word in status.health if word.status is HealthStatus.IMPAIRED]
+    impaired = [
+        f"{signal.kind} is {signal.status}" for signal in status.health if signal.status is HealthStatus.IMPAIRED
+    ]
     return state + impaired
 
 

@@ -1,7 +1,7 @@
-"""What nobody told us: deadlines, looks, and commands left by the dead.
+"""The reconciler: process due records, reclaim expired commands, resync with ECS and EC2.
 
-Every event may be lost, so each minute the reconciler opens the records that are due and compares the world with
-the tables (`comparing.py`). It decides nothing: what it finds becomes the events that would have told it.
+Every event may be lost. So each minute the reconciler processes the records that are due, and compares ECS and EC2 with
+the tables (`resync.py`). The reconciler decides nothing: each finding becomes the event that was lost.
 """
 
 from __future__ import annotations
@@ -19,18 +19,22 @@ from gpu_recovery.recovery import Recovery
 
 
 def reconcile(recovery: Recovery, resyncs: Iterable[Callable[[Cycle], object]] = RESYNCS) -> None:
-    """One round. A record that fails does not keep the others waiting; all failures are raised together at the end."""
-    now, this = recovery.clock(), Cycle(recovery)
+    """Run one reconcile cycle. A failing record does not delay the others.
+
+    Raises:
+        ExceptionGroup: all failures of the cycle, raised together at its end.
+    """
+    now, cycle = recovery.clock(), Cycle(recovery)
     failures = [
         *run_each(lambda job_id: process_due_job(recovery, job_id), recovery.store.due_jobs(now)),
         *run_each(lambda instance_id: process_due_instance(recovery, instance_id), recovery.store.due_instances(now)),
-        *run_each(lambda compare: compare(this), resyncs),
+        *run_each(lambda compare: compare(cycle), resyncs),
     ]
     raise_all("the reconciler could not finish everything", failures)
 
 
 def process_due_job(recovery: Recovery, job_id: str) -> None:
-    """Do what is due for one job: commands of the dead, facts it was never told, its deadline, its look."""
+    """Do what is due for one job: reclaim expired commands, deliver lost events, its deadline or its poll."""
     job = recovery.store.load_job(job_id)
     if job is None:
         return
@@ -45,23 +49,24 @@ def process_due_job(recovery: Recovery, job_id: str) -> None:
 
 
 def _due_event(recovery: Recovery, job: Job) -> events.JobEvent | None:
+    """Return the event that is due for the job, or None. Lost events precede the deadline and the poll."""
     now = recovery.clock()
     plan = progress = None
     if job.status in LIVE or job.status is JobStatus.DIAGNOSING:
         plan = recovery.store.load_plan(job.job_id, job.attempt)
         progress = recovery.store.load_progress(job.job_id, job.attempt)
     if plan is not None and progress is not None:
-        news = undelivered_event(job, progress, plan, recovery.policy, now)
-        if news is not None:
-            return news
+        lost_event = undelivered_event(job, progress, plan, recovery.policy, now)
+        if lost_event is not None:
+            return lost_event
     if (
         job.status is JobStatus.LOST
-        and (heard := lost_jobs.contact_restored_events(recovery, job, progress)) is not None
+        and (restored := lost_jobs.contact_restored_events(recovery, job, progress)) is not None
     ):
-        return heard
+        return restored
     if job.deadline_at is not None and job.deadline_at <= now:
         is_lost = job.status is JobStatus.LOST
-        dead, unsure, deaf = lost_jobs.evidence_of_death(recovery, job) if is_lost else ({}, (), "")
+        dead, unsure, outage = lost_jobs.evidence_of_death(recovery, job) if is_lost else ({}, (), "")
         return events.JobDeadlineReached(
             at=now,
             attempt=job.attempt,
@@ -70,7 +75,7 @@ def _due_event(recovery: Recovery, job: Job) -> events.JobEvent | None:
             results=progress.results(plan) if progress and plan else {},
             dead=dead,
             unsure=unsure,
-            deaf=deaf,
+            deaf=outage,
         )
     if job.look_at is not None and job.look_at <= now:
         return events.JobLookDue(at=now, attempt=job.attempt, look_at=job.look_at)
@@ -78,7 +83,7 @@ def _due_event(recovery: Recovery, job: Job) -> events.JobEvent | None:
 
 
 def process_due_instance(recovery: Recovery, instance_id: str) -> None:
-    """Do what is due for one instance: commands of the dead, its deadline, its look."""
+    """Do what is due for one instance: reclaim expired commands, its deadline or its poll."""
     instance = recovery.store.load_instance(instance_id)
     if instance is None:
         return

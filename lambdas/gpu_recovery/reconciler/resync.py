@@ -1,4 +1,4 @@
-"""The world against the tables: what ECS and EC2 know and no event has told."""
+"""Resync (drift detection): compare ECS and EC2 with the tables, and deliver the events that were lost."""
 
 from __future__ import annotations
 
@@ -22,111 +22,130 @@ from gpu_recovery.reconciler.cycle import PRESENT, Cycle
 from gpu_recovery.reconciler.heartbeat_timeouts import check_heartbeats
 from gpu_recovery.recovery import Recovery
 
-# -- what ECS knows ----------------------------------------------------------------------------------------------------
+# -- ECS ---------------------------------------------------------------------------------------------------------------
 
 
-def resync_instances(this: Cycle) -> None:
-    """Every registration that ECS knows better than we do, and every one that it knows no more."""
+def resync_instances(cycle: Cycle) -> None:
+    """Deliver each registration that is newer at ECS than in the tables, and check instances that ECS no longer lists.
+
+    Raises:
+        ExceptionGroup: some instances could not be compared. The others were handled.
+    """
     failures: list[Exception] = []
-    known = {record.instance_id: record for record in this.instances_in(PRESENT, failures)}
-    shown = dict(this.recovery.actions.container_instances(failures))
-    news = [(i, seen) for i, seen in shown.items() if i not in known or is_newer(seen, known[i])]
+    known = {record.instance_id: record for record in cycle.instances_in(PRESENT, failures)}
+    shown = dict(cycle.recovery.actions.container_instances(failures))
+    newer = [(i, seen) for i, seen in shown.items() if i not in known or is_newer(seen, known[i])]
     missing = [record for instance_id, record in known.items() if instance_id not in shown]
     failures += [
-        *run_each(lambda told: this.handle(*told), news),
-        *run_each(lambda record: _check_missing(this, record), missing),
+        *run_each(lambda observed: cycle.handle(*observed), newer),
+        *run_each(lambda record: _check_missing(cycle, record), missing),
     ]
     raise_all("not every instance could be compared", failures)
 
 
 def is_newer(seen: events.InstanceObserved, record: Instance) -> bool:
-    """Whether ECS knows the registration better than the tables do."""
+    """Return whether ECS shows another registration than the record, or a later version of the same."""
     return seen.container_instance_id != record.container_instance_id or seen.ecs_version > record.ecs_version
 
 
-def _check_missing(this: Cycle, record: Instance) -> None:
-    """A listing may lag, and so may a description: only one that shows it gone, or EC2 itself, ends an instance."""
-    described = this.recovery.actions.describe_instance(record.container_instance_id)
+def _check_missing(cycle: Cycle, record: Instance) -> None:
+    """Describe an instance that the listing of ECS lacks, and deliver the answer if the registration has ended.
+
+    A listing may lag, and so may a description. So only a description of an ended registration, or EC2, ends an
+    instance.
+    """
+    described = cycle.recovery.actions.describe_instance(record.container_instance_id)
     if described is not None and described[1].ecs_status not in (EcsStatus.ACTIVE, EcsStatus.DRAINING):
-        this.handle(record.instance_id, replace(described[1], looked=True))
+        cycle.handle(record.instance_id, replace(described[1], looked=True))
 
 
-# -- what EC2 knows ----------------------------------------------------------------------------------------------------
+# -- EC2 ---------------------------------------------------------------------------------------------------------------
 
 
-def resync_ec2(this: Cycle) -> None:
-    """What EC2's own events would have told, which may all be lost: machines off, impaired, or about to be retired."""
+def resync_ec2(cycle: Cycle) -> None:
+    """Deliver what lost events of EC2 would have reported: instances that are off, impaired or about to be retired.
+
+    Raises:
+        ExceptionGroup: some instances could not be compared. The others were handled.
+    """
     failures: list[Exception] = []
-    recovery = this.recovery
-    known = {record.instance_id: record for record in this.instances_in(PRESENT, failures)}
+    recovery = cycle.recovery
+    known = {record.instance_id: record for record in cycle.instances_in(PRESENT, failures)}
     count(recovery, sum(record.gpus_most > 0 for record in known.values()))
-    now = recovery.clock()  # before the look: what moves while EC2 answers has not been seen
+    now = recovery.clock()  # taken before the call: changes while EC2 answers are not part of the answer
     statuses = recovery.actions.describe_ec2_status(tuple(known)) if known else {}
     unknown = tuple(instance_id for instance_id in known if instance_id not in statuses)
-    machines = recovery.actions.describe_ec2(unknown) if unknown else {}
-    off = {one: ec2_state_of(one, machines, known[one].agent_connected) for one in unknown}
-    news: list[tuple[str, events.InstanceEvent]] = [
+    described = recovery.actions.describe_ec2(unknown) if unknown else {}
+    off = {
+        instance_id: ec2_state_of(instance_id, described, known[instance_id].agent_connected) for instance_id in unknown
+    }
+    undelivered: list[tuple[str, events.InstanceEvent]] = [
         (instance_id, events.MachineSeen(at=now, state=state))
         for instance_id, state in off.items()
         if state is not None and state.is_off
     ]
-    news += [
+    undelivered += [
         (instance_id, event)
         for instance_id, status in statuses.items()
         for event in _undelivered(known[instance_id], status, now)
     ]
-    failures += run_each(lambda told: this.handle(*told), news)
+    failures += run_each(lambda addressed: cycle.handle(*addressed), undelivered)
     raise_all("not every machine could be compared", failures)
 
 
 def _undelivered(record: Instance, status: Ec2InstanceStatus, now: datetime) -> Iterator[events.InstanceEvent]:
-    if status.state.is_off and not _is_on_its_way(record, status.state):
+    """Yield the events about an instance that its record lacks, from the status that EC2 shows."""
+    if status.state.is_off and not _is_restarting(record, status.state):
         yield events.MachineSeen(at=now, state=status.state)
         return
-    for word in status.health:
-        known = record.health.get(word.kind)
-        if word.status is not (known.status if known is not None else HealthStatus.OK) and word.status in _DECISIVE:
-            yield word
-    for departure in status.interruptions:
+    for signal in status.health:
+        known = record.health.get(signal.kind)
+        if signal.status is not (known.status if known is not None else HealthStatus.OK) and signal.status in _DECISIVE:
+            yield signal
+    for interruption in status.interruptions:
         plan = record.departure
-        if departure.called_off:
-            # An event that was put off is shown twice for a week: canceled, and anew for another time.
-            stands = plan is not None and any(
-                is_called_off(plan, one) for one in status.interruptions if not one.called_off
+        if interruption.called_off:
+            # EC2 shows a rescheduled event twice for a week: canceled, and with its new time.
+            is_rescheduled = plan is not None and any(
+                is_called_off(plan, other) for other in status.interruptions if not other.called_off
             )
-            is_news = plan is not None and is_called_off(plan, departure) and not stands
+            is_news = plan is not None and is_called_off(plan, interruption) and not is_rescheduled
         else:
-            is_news = plan is None or not is_known(plan, departure)
+            is_news = plan is None or not is_known(plan, interruption)
         if is_news:
-            yield departure
+            yield interruption
 
 
 _DECISIVE = (HealthStatus.OK, HealthStatus.IMPAIRED)
 
 
-def _is_on_its_way(record: Instance, state: Ec2InstanceState) -> bool:
-    """Whether we stopped it ourselves and have ordered its start."""
+def _is_restarting(record: Instance, state: Ec2InstanceState) -> bool:
+    """Return whether the instance is stopped because a repair stopped it, and its start is already requested."""
     started = record.reboot is not None and record.reboot.started
     return record.status is InstanceStatus.REPLACING and state is Ec2InstanceState.STOPPED and started
 
 
-# -- what runs ---------------------------------------------------------------------------------------------------------
+# -- tasks -------------------------------------------------------------------------------------------------------------
 
 
 LARGE = 50
-"""Ranks of a gang from which on two reads are less than asking ECS about each of its tasks, a hundred to a call."""
+"""Ranks from which two reads of a gang cost less than asking ECS about each of its tasks, a hundred to a call."""
 
 
-def resync_tasks(this: Cycle) -> None:
-    """Stop tasks of attempts that are over, and take notice of people's tasks whose events were lost."""
-    recovery = this.recovery
+def resync_tasks(cycle: Cycle) -> None:
+    """Stop tasks of ended attempts and forgotten health checks, and handle users' tasks after their events were lost.
+
+    Raises:
+        ExceptionGroup: some tasks could not be compared. The others were handled.
+    """
+    recovery = cycle.recovery
     jobs: dict[str, Job | None] = {}
 
     def compare(fact: TaskFact) -> None:
         named = attempt_of(fact.started_by)
         checked = instance_of_check(fact.started_by)
         if checked is not None:
-            _stop_forgotten_check(this, fact, checked)
+            _stop_forgotten_check(cycle, fact, checked)
             return
         if named is None:
             tasks.task_changed(recovery, fact)
@@ -139,21 +158,24 @@ def resync_tasks(this: Cycle) -> None:
 
     failures: list[Exception] = []
     known: set[str] = set()
-    failures += run_each(lambda entry: known.update(_planned(recovery, entry)), _large_gangs(this, failures))
+    failures += run_each(lambda entry: known.update(_planned(recovery, entry)), _large_gangs(cycle, failures))
     failures += run_each(compare, recovery.actions.running_tasks(failures, known))
     raise_all("not every task could be compared", failures)
 
 
-def _large_gangs(this: Cycle, failures: list[Exception]) -> list[Entry]:
-    """Who has a place and many tasks. Whose entry cannot be read is said by `check_queue_entries`."""
-    found: list[Entry] = []
-    failures += run_each(lambda one: found.extend(one.queue_entries([])), (this,))
-    return [entry for entry in found if entry.nodes >= LARGE and not entry.waits]
+def _large_gangs(cycle: Cycle, failures: list[Exception]) -> list[Entry]:
+    """Return the entries of placed gangs with many tasks. `check_queue_entries` reports unreadable entries."""
+    entries: list[Entry] = []
+    failures += run_each(lambda listing: entries.extend(listing.queue_entries([])), (cycle,))
+    return [entry for entry in entries if entry.nodes >= LARGE and not entry.waits]
 
 
 def _planned(recovery: Recovery, entry: Entry) -> tuple[str, ...]:
-    """The tasks of a large gang under way, as its plan names them: there is nothing to find out about these, and they
-    are most of what runs. Of a person's gang each task is looked at: what was lost of it is found nowhere else."""
+    """Return the task ids in the plan of a large gang that runs; empty if each of its tasks must be compared.
+
+    Most running tasks belong to such gangs, and their plan already names them. An adopted gang that its user started is
+    always compared, because lost events of its tasks are found nowhere else.
+    """
     job = recovery.store.load_job(entry.job_id)
     if job is None or job.started_by_person or _is_orphan(job, job.attempt):
         return ()
@@ -162,21 +184,26 @@ def _planned(recovery: Recovery, entry: Entry) -> tuple[str, ...]:
 
 
 def _is_orphan(job: Job | None, attempt: int) -> bool:
-    """A task of a known job whose attempt is over; a stranger who uses our way of naming is left alone."""
+    """Return whether a task belongs to an ended attempt of a known job. Tasks of unknown jobs are left alone.
+
+    An unknown job means that another program uses the same naming.
+    """
     return job is not None and (attempt < job.attempt or (attempt == job.attempt and job.status in TERMINAL))
 
 
 def _stop_orphan(recovery: Recovery, fact: TaskFact) -> None:
+    """Stop a task of an ended attempt."""
     recovery.actions.stop_tasks((fact.task_id,), f"{OUR_STOP}{fact.started_by} is over")
 
 
-def _stop_forgotten_check(this: Cycle, fact: TaskFact, instance_id: str) -> None:
-    """A check that its instance no longer waits for would hold the GPUs for nothing; a stranger's is left alone.
+def _stop_forgotten_check(cycle: Cycle, fact: TaskFact, instance_id: str) -> None:
+    """Stop a health check that its instance no longer waits for, because it would occupy GPUs for nothing.
 
-    Only what the listing says otherwise is read: while a large gang is checked that is nearly nothing.
+    A check of another program is left alone. The record is read only if the listing differs from the task. So this
+    costs nearly no reads while a large gang is checked.
     """
-    recovery = this.recovery
-    if _waits_for(this.listed(instance_id), fact):
+    recovery = cycle.recovery
+    if _waits_for(cycle.listed(instance_id), fact):
         return
     record = recovery.store.load_instance(instance_id)
     if record is None or _waits_for(record, fact):
@@ -190,10 +217,14 @@ def _waits_for(record: Instance | None, fact: TaskFact) -> bool:
     return record is not None and record.check is not None and record.check.check_id == fact.started_by
 
 
-def check_queue_entries(this: Cycle) -> None:
-    """Whoever cannot be read in line is never placed: the scheduler goes on without them, so it is raised here."""
+def check_queue_entries(cycle: Cycle) -> None:
+    """Raise for queue entries that cannot be read. Such jobs are never placed, and the scheduler skips them.
+
+    Raises:
+        ExceptionGroup: some entries cannot be read.
+    """
     unreadable: list[Exception] = []
-    this.queue_entries(unreadable)
+    cycle.queue_entries(unreadable)
     raise_all("not everybody in line can be read", unreadable)
 
 

@@ -1,1 +1,1 @@
-"""The scheduler: one pass over the queue, and the places of Ray jobs."""
+"""The scheduler: a pass over the queue of the ECS cluster, and a pass over the Ray pool."""

@@ -1,7 +1,7 @@
-"""One pass over the Ray pool: count its free GPUs, let the core choose who goes, tell each job what became of it.
+"""One pass over the Ray pool: count its free GPUs, let the core place jobs, deliver the answers.
 
-It runs only where the cluster can be reached. Nothing of it is in our tables of instances: what is free is asked of
-Ray each time.
+The pass runs only where the Ray cluster can be reached. The pool has no records in the instance table, so each pass
+asks Ray for the free GPUs.
 """
 
 from __future__ import annotations
@@ -18,26 +18,35 @@ from gpu_recovery.recovery import Recovery
 
 
 def run_ray_pass(recovery: Recovery, pool: RayPool) -> int:
-    """Let go whoever fits; how many jobs went. A job that has moved since it was read refuses what it is told."""
+    """Place the waiting jobs that fit the Ray pool.
+
+    A job that has changed since it was read rejects its event as outdated.
+
+    Returns:
+        The number of jobs that were placed.
+
+    Raises:
+        ExceptionGroup: a record could not be read, or an event could not be delivered. The other jobs were handled.
+    """
     now = recovery.clock()
-    failures: list[Exception] = []  # a record that nobody can read keeps no other job waiting
+    failures: list[Exception] = []  # an unreadable record must not block the other jobs
     jobs = recovery.store.jobs_on_ray(failures)
-    waiting = tuple(job for job in jobs if job.status in QUEUED_STATUSES and not _rests(job, now))
+    waiting = tuple(job for job in jobs if job.status in QUEUED_STATUSES and not _is_cooling_down(job, now))
     if not waiting:
         raise_all("not every job on Ray could be read", failures)
         return 0
     live = tuple(job for job in jobs if job.status not in QUEUED_STATUSES)
     placement = place(PoolSnapshot(waiting, live, pool.free_gpus_per_node(), pool.total_gpus()))
-    failures += run_each(lambda told: recovery.handle(*told), _answers(placement, now))
+    failures += run_each(lambda answer: recovery.handle(*answer), _placement_events(placement, now))
     raise_all("not every job on Ray could be told", failures)
     return len(placement.admitted)
 
 
-def _rests(job: Job, now: datetime) -> bool:
+def _is_cooling_down(job: Job, now: datetime) -> bool:
     return job.not_before is not None and job.not_before > now
 
 
-def _answers(placement: PoolPlacement, now: datetime) -> Iterator[tuple[str, events.JobEvent]]:
+def _placement_events(placement: PoolPlacement, now: datetime) -> Iterator[tuple[str, events.JobEvent]]:
     for job in placement.admitted:
         yield (
             job.job_id,

@@ -1,12 +1,13 @@
-"""One pass of the scheduler: read one snapshot, let the core place, tell each job what became of it.
+"""One pass of the scheduler: read a snapshot, let the core place jobs, deliver the answers.
 
-Every pass begins a term. What an earlier pass decided is refused from then on, so two schedulers at once never give
-more than one could; what either reads may be old, but each decision is fenced by the version of the record, each claim
-by the epoch of the instance, and the counts of quotas change in the jobs' own writes.
+Every pass begins a term, and decisions of an earlier term are refused from then on. So two schedulers that run at once
+never give out more than one would. A snapshot may be outdated. Therefore each decision is fenced by the version of the
+job record, each claim by the epoch of the instance, and quota counters change in the same write as the job.
 
-A tick that finds nothing to do costs one read: the last pass has left word when the clock alone may change its answer,
-and whatever else could change it wakes the scheduler by name. An instance that has something to give again costs the
-line as well, and no write where nobody waits in it: every instance of a large gang says so, within a minute.
+A tick with no work costs one read: the last pass saved the time at which the clock alone may change its answer. Every
+other change wakes the scheduler with the id of the changed record. A change of an instance costs one read of the queue
+as well, and no write if no job waits. This matters because every instance of a large gang sends such a message within a
+minute.
 """
 
 from __future__ import annotations
@@ -34,28 +35,35 @@ from gpu_recovery.recovery import NotificationFailed, Recovery
 
 UNFINISHED = "not every job could be given or told its place"
 WAIT_EVENTS_MAX = 200
-"""How many jobs of one pass are told that they wait: another pass follows at once and tells the next ones."""
+"""Upper bound of the wait events that one pass delivers. If more are left, the next pass follows at once."""
 KINDS_MAX = 100
-"""Of so many kinds of jobs at most a pass asks how long they run: as many as one call reads."""
+"""Upper bound of the job kinds for which one pass loads run times: the number of items that one read call returns."""
 NEXT_PASS_KEY = "#pass"
-"""What a pass calls the message by which it asks for the next one."""
+"""Name under which a pass sends the message that asks for the next pass."""
 PASS_INTERVAL_MAX = timedelta(minutes=5)
-"""While anybody waits a pass looks at everything this often, whatever the last one expected."""
+"""Longest interval between two whole passes while jobs wait, even if the last pass expected no change before."""
 INSTANCE_ID = re.compile(r"m?i-[0-9A-Za-z-]{1,64}")
 PRESENT = tuple(status for status in InstanceStatus if status is not InstanceStatus.GONE)
 
 
 def schedule(recovery: Recovery, asked: Sequence[str] = ()) -> int:
-    """Place what fits; how many jobs were given a place.
+    """Place the jobs that fit.
 
-    asked: the keys of the messages that ask for the pass (`<id of who has changed>/<number>`, or `tick/...`).
+    Args:
+        asked: keys of the messages that ask for the pass: `<id of the changed record>/<number>`, or `tick/...`.
+
+    Returns:
+        The number of jobs that were placed.
+
+    Raises:
+        ExceptionGroup: events could not be delivered to some jobs. The others were handled.
     """
     now = recovery.clock()
     by = {key.rpartition("/")[0] for key in asked}
     if by == {TICK}:
         if not _is_due(recovery.store.load_last_pass(), now):
             return 0
-    elif by and all(name == TICK or INSTANCE_ID.fullmatch(name) for name in by) and _nobody_waits(recovery.store, now):
+    elif by and all(name == TICK or INSTANCE_ID.fullmatch(name) for name in by) and _no_job_waits(recovery.store, now):
         return 0
     term = recovery.store.begin_term()
     reading = read(recovery, by - {TICK, NEXT_PASS_KEY, ""})
@@ -65,28 +73,34 @@ def schedule(recovery: Recovery, asked: Sequence[str] = ()) -> int:
         return 0
     placement = place(snapshot, recovery.policy, now)
     placed, stale = _confirmed(recovery, placement, {host.host_id: host for host in snapshot.hosts})
-    told, unsaid = _Deliveries(recovery), _waiting_events(reading.entries, placement, now)
+    deliveries, wait_events = _Deliveries(recovery), _waiting_events(reading.entries, placement, now)
     try:
-        answers = (*_placement_events(placement, placed, term, now), *unsaid[:WAIT_EVENTS_MAX])
-        failures = run_each(told.deliver, answers, fatal=TermOver)
+        answers = (*_placement_events(placement, placed, term, now), *wait_events[:WAIT_EVENTS_MAX])
+        failures = run_each(deliveries.deliver, answers, fatal=TermOver)
     except TermOver:
-        return 0  # another pass has begun, and has read whatever this one has changed
+        return 0  # a later pass has begun, and has read every change of this one
     times = [at for at in (placement.next_at, reading.first_cool_down) if at is not None]
-    amiss, unfinished = bool(stale or told.undelivered or failures), len(unsaid) > WAIT_EVENTS_MAX
-    if amiss or unfinished:
-        # It was decided on what is not so any more, or could not be told: at once again, and then with every tick. Who
-        # is only told late is told at once, as long as that makes any difference: an index may lag behind.
+    incomplete, unfinished = bool(stale or deliveries.undelivered or failures), len(wait_events) > WAIT_EVENTS_MAX
+    if incomplete or unfinished:
+        # Decisions were based on outdated records, or events were not delivered: run the next pass at once, and after
+        # that with every tick. Wait events that exceed the limit follow at once too, but only while this pass changed a
+        # record: the index may lag, and would show the same jobs again.
         times.append(now)
-        if (amiss and NEXT_PASS_KEY not in by) or (unfinished and told.notified_to_wait):
+        if (incomplete and NEXT_PASS_KEY not in by) or (unfinished and deliveries.notified_to_wait):
             recovery.actions.poke_scheduler(f"{NEXT_PASS_KEY}/{term}")
-    left = len(snapshot.waiting) - told.placed
+    left = len(snapshot.waiting) - deliveries.placed
     recovery.store.save_pass(LastPass(term, now, min(times, default=None), left))
     raise_all(UNFINISHED, failures)
-    return told.placed
+    return deliveries.placed
 
 
 class _Deliveries:
-    """What became of what a pass has told: how many jobs have their place, and whether anybody was told in vain."""
+    """Delivers the events of a pass, and counts the jobs that accepted them.
+
+    placed:            jobs that accepted their placement.
+    notified_to_wait:  jobs that accepted their wait reason.
+    undelivered:       True if a placement was not applied, or a suspension was outdated.
+    """
 
     def __init__(self, recovery: Recovery) -> None:
         self._recovery = recovery
@@ -94,9 +108,10 @@ class _Deliveries:
         self.notified_to_wait = 0
         self.undelivered = False
 
-    def deliver(self, told: tuple[str, events.JobEvent]) -> None:
-        """Tell one job. Words to the outside that could not be sent are kept in its record and tried again there."""
-        job_id, event = told
+    def deliver(self, addressed: tuple[str, events.JobEvent]) -> None:
+        """Deliver one event to a job. A notification that fails counts as accepted: its command stays in the record for
+        a retry."""
+        job_id, event = addressed
         outcome: EventOutcome | None
         try:
             decision = self._recovery.handle(job_id, event)
@@ -113,16 +128,16 @@ class _Deliveries:
 
 
 def _is_due(last: LastPass, now: datetime) -> bool:
-    """Whether a tick has anything to look at, as far as the last pass knew."""
+    """Return whether a tick needs a pass, according to the last pass."""
     if last.at is None or (last.next_at is not None and last.next_at <= now):
         return True
     return last.waiting > 0 and now - last.at >= PASS_INTERVAL_MAX
 
 
-def _nobody_waits(store: QueueStore, now: datetime) -> bool:
-    """Whether instances have nobody to be given to: neither did the last pass leave anybody, nor has anybody come.
+def _no_job_waits(store: QueueStore, now: datetime) -> bool:
+    """Return whether no job can use GPUs that instances give back: none was left by the last pass, and none came since.
 
-    Who comes into line says so by name, and is read then whatever the index shows yet.
+    A newly queued job sends a message with its own id. Its record is then read, even if the index does not show it yet.
     """
     last = store.load_last_pass()
     return not (last.waiting or _is_due(last, now)) and not any(entry.may_start(now) for entry in store.load_queue([]))
@@ -133,11 +148,11 @@ def _nobody_waits(store: QueueStore, now: datetime) -> bool:
 
 @dataclass(frozen=True)
 class QueueReading:
-    """A snapshot with what does not belong into it.
+    """A snapshot, and what a pass reads beside it.
 
-    first_cool_down: when the first job that may not start yet may.
-    unreadable:      why some entries and instances are not in it. The reconciler raises that each minute; raised here,
-                     it would keep everybody who can be placed waiting behind it.
+    first_cool_down: the time at which the first job that must still wait before its start may start.
+    unreadable:      why some entries and instances are missing from the snapshot. The reconciler raises these errors
+                     each minute. Raised here, they would block every job that can be placed.
     """
 
     snapshot: Snapshot
@@ -147,19 +162,23 @@ class QueueReading:
 
 
 def read_snapshot(recovery: Recovery) -> Snapshot:
-    """Everyone in line, everyone who has a place, and every instance, as a pass would read them now."""
+    """Return the queued jobs, the placed jobs and all instances, as a pass would read them now."""
     return read(recovery).snapshot
 
 
 def read(recovery: Recovery, changed: Collection[str] = ()) -> QueueReading:
-    """As read_snapshot. Of what has `changed` the records themselves are read: no index may show that yet."""
+    """Read the queue, the instances and the quotas.
+
+    Args:
+        changed: ids of jobs and instances that have changed. Their records are read directly, because an index may lag.
+    """
     now, policy, store = recovery.clock(), recovery.policy, recovery.store
-    machines = [name for name in changed if INSTANCE_ID.fullmatch(name)]
+    instance_ids = [name for name in changed if INSTANCE_ID.fullmatch(name)]
     unreadable: list[Exception] = []
     entries = {entry.job_id: entry for entry in store.load_queue(unreadable)}
-    for job_id in sorted(set(changed) - set(machines)):
+    for job_id in sorted(set(changed) - set(instance_ids)):
         job = store.load_job(job_id)
-        machines += () if job is None else filter(None, job.instances)  # it may just have given them back
+        instance_ids += () if job is None else filter(None, job.instances)  # the job may just have given them back
         entry = entry_of(job) if job is not None else None
         if entry is not None:
             entries[job_id] = entry
@@ -170,8 +189,8 @@ def read(recovery: Recovery, changed: Collection[str] = ()) -> QueueReading:
     keys = {entry.quota_key for entry in entries.values() if entry.may_start(now)}
     if not keys:
         return QueueReading(Snapshot((), (), ()), entries, unreadable, first_cool_down)
-    listed = {one.instance_id: one for one in store.instances_in(PRESENT, unreadable)}
-    instances = (listed | dict(store.load_instances(machines)) if machines else listed).values()
+    listed = {instance.instance_id: instance for instance in store.instances_in(PRESENT, unreadable)}
+    instances = (listed | dict(store.load_instances(instance_ids)) if instance_ids else listed).values()
     used = store.quota_used(sorted(key.text for key in keys))
     counts = {key: used[key.text] for key in keys}
     usual = usual_run_times(store, entries.values(), now)
@@ -180,36 +199,46 @@ def read(recovery: Recovery, changed: Collection[str] = ()) -> QueueReading:
 
 
 def usual_run_times(store: QueueStore, entries: Collection[Entry], now: datetime) -> Mapping[JobKind, int]:
-    """How long jobs run of the kinds that those who have a place and the first in line are of, in one call."""
-    matter = sorted((one for one in entries if not one.waits or one.may_start(now)), key=lambda one: one.queued_at)
-    kinds = [one.kind for one in sorted(matter, key=lambda one: one.waits) if one.kind is not None]
+    """Return the usual run time in seconds of each job kind that matters to the pass; unknown kinds are left out.
+
+    All are read in one call: first the kinds of placed jobs, then those of waiting jobs by queue time, at most
+    `KINDS_MAX`.
+    """
+    relevant = sorted(
+        (entry for entry in entries if not entry.waits or entry.may_start(now)), key=lambda entry: entry.queued_at
+    )
+    kinds = [entry.kind for entry in sorted(relevant, key=lambda entry: entry.waits) if entry.kind is not None]
     asked = {kind.text: kind for kind in list(dict.fromkeys(kinds))[:KINDS_MAX]}
     if not asked:
         return {}
-    found = store.load_run_times(asked)
-    return {kind: took for text, kind in asked.items() if (took := usual_run_time(found[text])) is not None}
+    run_times = store.load_run_times(asked)
+    return {kind: seconds for text, kind in asked.items() if (seconds := usual_run_time(run_times[text])) is not None}
 
 
 def limits_of(recovery: Recovery) -> QuotaLimits:
-    """The limits that hold."""
+    """Return the quota limits in force."""
     return parse_limits(recovery.store.load_limits()[0])
 
 
-# -- telling -----------------------------------------------------------------------------------------------------------
+# -- delivering --------------------------------------------------------------------------------------------------------
 
 
 def _confirmed(
     recovery: Recovery, placement: Placement, hosts: Mapping[str, Host]
 ) -> tuple[tuple[Assignment, ...], bool]:
-    """Those assignments whose instances, freshly read, are as they were shown; and whether there are others."""
+    """Re-validate assignments against fresh instance records.
+
+    Returns:
+        (the assignments with instances that are still as the snapshot showed them, whether any assignment was dropped).
+    """
     wanted = [instance_id for chosen in placement.assignments for instance_id in chosen.instances]
-    now = recovery.store.load_instances(wanted) if wanted else {}
+    fresh = recovery.store.load_instances(wanted) if wanted else {}
 
     def is_as_shown(instance_id: str, epoch: int) -> bool:
-        one = now.get(instance_id)
-        if one is None or not is_usable(one) or one.epoch != epoch:
+        instance = fresh.get(instance_id)
+        if instance is None or not is_usable(instance) or instance.epoch != epoch:
             return False
-        return one.gpus_to_give() >= hosts[instance_id].free
+        return instance.gpus_to_give() >= hosts[instance_id].free
 
     def holds(chosen: Assignment) -> bool:
         return all(map(is_as_shown, chosen.instances, chosen.epochs))
@@ -221,17 +250,17 @@ def _confirmed(
 def _placement_events(
     placement: Placement, placed: Sequence[Assignment], term: int, now: datetime
 ) -> Iterator[tuple[str, events.JobEvent]]:
-    """What jobs must hear that the pass moves: first who has to make room, then who starts."""
-    for made in placement.suspensions:
+    """Return the events of jobs that the pass moves: suspensions first, then placements."""
+    for suspension in placement.suspensions:
         yield (
-            made.job_id,
+            suspension.job_id,
             events.SuspendRequested(
                 at=now,
-                attempt=made.attempt,
-                version=made.version,
+                attempt=suspension.attempt,
+                version=suspension.version,
                 by="the scheduler",
-                because=made.sentence,
-                for_job=made.for_job,
+                because=suspension.sentence,
+                for_job=suspension.for_job,
             ),
         )
     for chosen in placed:
@@ -252,20 +281,24 @@ def _placement_events(
 def _waiting_events(
     entries: Mapping[str, Entry], placement: Placement, now: datetime
 ) -> list[tuple[str, events.JobEvent]]:
-    """Who waits for something that its record does not say yet, in the order of the line."""
-    news: list[tuple[str, events.JobEvent]] = []
-    for short in placement.rejected:
-        entry = entries[short.job_id]
-        if entry.recovering or (entry.known_short == short.short_of and not entry.fresh):
+    """Return the wait events, in queue order. A job with the same reason in its record needs none."""
+    waiting: list[tuple[str, events.JobEvent]] = []
+    for rejection in placement.rejected:
+        entry = entries[rejection.job_id]
+        if entry.recovering or (entry.known_short == rejection.short_of and not entry.fresh):
             continue
-        if short.short_of in _SEEN_BY_ITSELF and not entry.fresh:
+        if rejection.short_of in _SHORT_LIVED and not entry.fresh:
             continue
         event = events.ResourcesShort(
-            at=now, attempt=short.attempt, version=short.version, sentence=short.sentence, short_of=short.short_of
+            at=now,
+            attempt=rejection.attempt,
+            version=rejection.version,
+            sentence=rejection.sentence,
+            short_of=rejection.short_of,
         )
-        news.append((short.job_id, event))
-    return news
+        waiting.append((rejection.job_id, event))
+    return waiting
 
 
-_SEEN_BY_ITSELF = (RejectionKind.ROOM,)
-"""What passes within seconds: told of in the line, but not entered into every record."""
+_SHORT_LIVED = (RejectionKind.ROOM,)
+"""Wait reasons that pass within seconds. The queue shows them, but records that already wait are not rewritten."""

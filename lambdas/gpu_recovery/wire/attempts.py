@@ -1,7 +1,7 @@
-"""The attempts of a job as clients see them (seed 004 §4.2), from its plans, its progress and its history.
+"""Attempts of a job as API clients see them (seed 004 §4.2), from plans, progress and history.
 
-An attempt's own record is its plan and the progress of its ranks; when it began and ended is in the job's history,
-which forgets the middle of a long life: what is no longer known is None.
+Plan and progress are the record of an attempt. Its begin and end are in the job's history, which drops the middle of a
+long life: unknown times are None.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from gpu_recovery.core.task import EndingKind, FailureKind, RankFailure, failure
 from gpu_recovery.wire.json_body import time_text
 
 SHOWN_MAX = 20
-"""The latest attempts, two items each."""
+"""Attempts that are shown at most, from the latest. Each costs a read of two items."""
 StoredAttempts = Mapping[int, tuple[Plan | None, AttemptProgress | None]]
+"""Plan and progress by attempt number; None for a part that is not stored."""
 ReadAttempts = Callable[[str, Sequence[int]], StoredAttempts]
+"""Reads the stored attempts with these numbers of a job."""
 
 
 class AttemptStatus(StrEnum):
-    """How an attempt stands, in the words that Ray has for its jobs."""
+    """Status of an attempt, in the words of Ray for its jobs."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -35,24 +37,28 @@ class AttemptStatus(StrEnum):
 
 
 EXPLANATORY_ENDINGS = frozenset({EndingKind.SHORT_OF_RESOURCES, EndingKind.INTERRUPTED})
-"""Endings that are nobody's own and say all the same why the attempt did not come to its end."""
+"""Endings that no rank caused itself, but that explain why the attempt did not complete."""
 
 
 def attempt_views(job: Job, read: ReadAttempts) -> list[dict[str, Any]]:
-    """The latest attempts of a job, the oldest first. read: plans and progress of some attempts of a job."""
+    """Return the latest attempts of a job, the oldest first.
+
+    Args:
+        read: returns plans and progress of some attempts of a job.
+    """
     numbers = range(max(1, job.attempt - SHOWN_MAX + 1), job.attempt + 1)
-    kept = read(job.job_id, numbers) if numbers else {}
-    return [attempt_view(job, number, *kept.get(number, (None, None))) for number in numbers]
+    stored = read(job.job_id, numbers) if numbers else {}
+    return [attempt_view(job, number, *stored.get(number, (None, None))) for number in numbers]
 
 
 def attempt_view(job: Job, number: int, plan: Plan | None, progress: AttemptProgress | None) -> dict[str, Any]:
-    """One attempt, from its plan and its progress, as far as they are kept."""
+    """Return one attempt, as far as its plan and progress are stored."""
     began, ended = _first(job, number, RUNS), _end(job, number)
     failure = progress.failure if progress is not None else None
     if failure is None and number == job.attempt:
         failure = job.failure
-    told = failure is not None and (failure.ending.is_own or failure.ending.kind in EXPLANATORY_ENDINGS)
-    status = _status(job, number, began, ended, failed=told)
+    has_failed = failure is not None and (failure.ending.is_own or failure.ending.kind in EXPLANATORY_ENDINGS)
+    status = _status(job, number, began, ended, failed=has_failed)
     own = failure if status is AttemptStatus.FAILED else None
     where: dict[str, Any] = {"instances": list(plan.instances) if plan else _instances(job, number)}
     if job.spec.backend is Backend.RAY:
@@ -72,9 +78,11 @@ def attempt_view(job: Job, number: int, plan: Plan | None, progress: AttemptProg
 
 
 def _kind(own: RankFailure, progress: AttemptProgress | None) -> FailureKind:
-    """By the end of the rank, unless a check has since found a machine to blame."""
+    """Return the kind of a failure: HARDWARE if a check blames the instance, else by the end of the rank."""
     checks = progress.checked.values() if progress is not None else ()
-    return FailureKind.HARDWARE if any(one.outcome.blames_hardware for one in checks) else failure_kind_of(own.ending)
+    return (
+        FailureKind.HARDWARE if any(check.outcome.blames_hardware for check in checks) else failure_kind_of(own.ending)
+    )
 
 
 def _instances(job: Job, number: int) -> list[str]:
@@ -82,16 +90,20 @@ def _instances(job: Job, number: int) -> list[str]:
 
 
 def _first(job: Job, number: int, statuses: Iterable[JobStatus]) -> datetime | None:
-    """When the attempt first was in one of `statuses`."""
-    return next((one.at for one in job.history if one.attempt == number and one.after in tuple(statuses)), None)
+    """Return when the attempt first was in one of `statuses`."""
+    return next((entry.at for entry in job.history if entry.attempt == number and entry.after in tuple(statuses)), None)
 
 
 def _end(job: Job, number: int) -> datetime | None:
-    """When the last rank of the attempt had ended, or the next attempt began for all that is known."""
+    """Return when the last rank of the attempt had ended, or when the next attempt began if only that is known."""
     if number == job.attempt and job.status in LIVE:
         return None
-    over = (one.at for one in job.history if one.attempt == number and one.before in LIVE and one.after not in LIVE)
-    return next(over, None)
+    ends = (
+        entry.at
+        for entry in job.history
+        if entry.attempt == number and entry.before in LIVE and entry.after not in LIVE
+    )
+    return next(ends, None)
 
 
 def _status(job: Job, number: int, began: datetime | None, ended: datetime | None, *, failed: bool) -> AttemptStatus:
@@ -103,7 +115,11 @@ def _status(job: Job, number: int, began: datetime | None, ended: datetime | Non
 
 
 def _counted(job: Job, number: int, ended: datetime | None) -> bool | None:
-    """Whether it counts against `attempts_max`; None where that is known of all attempts together only."""
+    """Return whether the attempt counts against `attempts_max`.
+
+    Returns:
+        None if that is known only for all attempts together.
+    """
     if number == job.attempt and job.status in LIVE:
         return None
     if not any(job.attempts_uncounted.values()):

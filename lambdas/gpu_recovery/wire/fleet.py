@@ -1,4 +1,4 @@
-"""The fleet limits as clients of the API see them."""
+"""Fleet limits as API clients see them: repair budget, circuit breaker, pause, and held repairs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from gpu_recovery.wire.json_body import time_text
 def fleet_view(
     fleet: Fleet, policy: RecoveryPolicy, quarantined: Iterable[Instance], unreadable: Iterable[Exception]
 ) -> dict[str, Any]:
-    """The brakes as they stand, and the instances that wait: for the brakes, for jobs to leave, for a person.
+    """Return the fleet limits and the quarantined instances that wait: for the limits, for jobs, or for an operator.
 
-    unreadable: what is wrong with those instances that may be among them and cannot be read.
+    Args:
+        unreadable: errors of records that could not be read and may be quarantined too.
     """
     probe_at = fleet.opened_at + within(policy.breaker_probe_s) if fleet.opened_at and not fleet.probe else None
-    waiting = sorted(quarantined, key=lambda one: one.instance_id)
+    waiting = sorted(quarantined, key=lambda instance: instance.instance_id)
     return {
         "gpu_instances": fleet.gpu_instances,
         "observe_only": policy.observe_only,
@@ -33,7 +34,7 @@ def fleet_view(
             "probe": fleet.probe or None,
             "probe_at": time_text(probe_at),
             "incident_id": fleet.incident_id or None,
-            "blamed": {one: time_text(at) for one, at in sorted(fleet.blamed.items())},
+            "blamed": {instance_id: time_text(at) for instance_id, at in sorted(fleet.blamed.items())},
             "opens_at": breaker_limit(fleet, policy),
         },
         "deaf": None
@@ -52,19 +53,19 @@ def fleet_view(
         },
         "held": [
             {
-                "instance_id": one.instance_id,
-                "since": time_text(one.held.since),
-                "because": one.held.sentence,
-                "rung": one.need.rung.value if one.need else None,
-                "evidence": one.need.evidence if one.need else None,
+                "instance_id": instance.instance_id,
+                "since": time_text(instance.held.since),
+                "because": instance.held.sentence,
+                "rung": instance.need.rung.value if instance.need else None,
+                "evidence": instance.need.evidence if instance.need else None,
             }
-            for one in waiting
-            if one.held is not None
+            for instance in waiting
+            if instance.held is not None
         ],
         "for_a_person": [
-            {"instance_id": one.instance_id, "since": time_text(one.status_at), "because": one.reason}
-            for one in waiting
-            if one.held is None
+            {"instance_id": instance.instance_id, "since": time_text(instance.status_at), "because": instance.reason}
+            for instance in waiting
+            if instance.held is None
         ],
         "unreadable": [str(error) for error in unreadable],
     }

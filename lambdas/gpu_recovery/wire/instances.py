@@ -1,4 +1,4 @@
-"""Instances as clients of the API see them. Field names follow seeds 003 and 004 where those name a field."""
+"""Instances as API clients see them. Field names follow seeds 003 and 004 where those name a field."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from gpu_recovery.wire.json_body import history_view, time_text
 
 
 def instance_summary(instance: Instance, now: datetime) -> dict[str, Any]:
-    """An instance in a listing: with their histories, some 400 would be more than Lambda can answer with (6 MB)."""
+    """Return an instance in a listing, without its history.
+
+    With histories, about 400 instances would exceed the largest response of Lambda (6 MB).
+    """
     return {
         "instance_id": instance.instance_id,
         "status": instance.status.value,
@@ -38,8 +41,8 @@ def instance_summary(instance: Instance, now: datetime) -> dict[str, Any]:
         "silent_since": time_text(instance.silent_since),
         "suspicion": instance.avoid_reason or None,
         "health": {
-            kind: {"status": one.status.value, "since": time_text(one.since), "sentence": one.sentence}
-            for kind, one in sorted(instance.health.items())
+            kind: {"status": report.status.value, "since": time_text(report.since), "sentence": report.sentence}
+            for kind, report in sorted(instance.health.items())
         },
         "departure": None
         if instance.departure is None
@@ -68,19 +71,23 @@ def instance_summary(instance: Instance, now: datetime) -> dict[str, Any]:
 
 
 def _needed_by(need: RepairNeed) -> str | None:
-    """The job that waits for the repair, or else the one whose rank is to be ended by it."""
+    """Return the job that waits for the repair, or else the job with the rank that the repair ends.
+
+    Returns:
+        None if there is neither.
+    """
     ended = need.ends.job_id if need.ends is not None else ""
     return need.job_id or ended or None
 
 
 def instance_view(instance: Instance, now: datetime) -> dict[str, Any]:
-    """An instance by itself: its summary, and every decision with its reason."""
+    """Return an instance on its own: its summary, and every decision with its reason."""
     return {**instance_summary(instance, now), "history": [history_view(entry) for entry in instance.history]}
 
 
 def lemon_view(instance: Instance, now: datetime) -> dict[str, Any]:
-    """What is remembered against an instance: its score in percent, and how often each signal counts at this time."""
-    recent = [one.kind for one in instance.past if faded(one.at_s, now.timestamp())]
+    """Return the lemon score of an instance in percent, and how often each signal counts at `now`."""
+    recent = [signal.kind for signal in instance.past if faded(signal.at_s, now.timestamp())]
     return {
         "score": percent(instance.past, now),
         "made_of": score_sentence(instance.past, now) or None,
@@ -91,7 +98,11 @@ def lemon_view(instance: Instance, now: datetime) -> dict[str, Any]:
 def heartbeat_view(
     beat: Heartbeat | None, inventory: tuple[str, str, datetime] | None, policy: RecoveryPolicy, now: datetime
 ) -> dict[str, Any] | None:
-    """The latest heartbeat of an instance, and the latest inventory; None for one that was never heard of."""
+    """Return the latest heartbeat of an instance, with its GPU inventory; None if the instance never reported.
+
+    Args:
+        inventory: digest, JSON text and time of the latest inventory; None if there is none.
+    """
     if beat is None:
         return None
     return {
@@ -101,8 +112,8 @@ def heartbeat_view(
         "booted_at": time_text(beat.booted_at),
         "health": beat.health,
         "ranks": [
-            {"job_id": one.job_id, "attempt": one.attempt, "rank": one.rank, "seen_at": time_text(one.seen_at)}
-            for one in sorted(beat.ranks.values(), key=lambda one: (one.job_id, one.attempt, one.rank))
+            {"job_id": rank.job_id, "attempt": rank.attempt, "rank": rank.rank, "seen_at": time_text(rank.seen_at)}
+            for rank in sorted(beat.ranks.values(), key=lambda rank: (rank.job_id, rank.attempt, rank.rank))
         ],
         "inventory": None if inventory is None else {"at": time_text(inventory[2]), **json.loads(inventory[1])},
     }

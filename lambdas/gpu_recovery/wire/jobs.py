@@ -1,4 +1,4 @@
-"""Jobs as clients of the API see them. Field names follow seeds 003 and 004 where those name a field."""
+"""Jobs as API clients see them. Field names follow seeds 003 and 004 where those name a field."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from gpu_recovery.wire.json_body import history_view, time_text
 
 
 def job_id(workload: str, prefix: str, now: datetime, random: str) -> str:
-    """A new job's id: `<prefix><workload>-<yyyymmdd>-<hhmmss>-<4 hex>`."""
+    """Return the id of a new job: `<prefix><workload>-<yyyymmdd>-<hhmmss>-<4 hex>`."""
     return f"{prefix}{workload}-{now.astimezone(UTC):%Y%m%d-%H%M%S}-{random}"
 
 
 def records_of(job_id: str) -> str:
-    """The prefix of what is recorded of a job in S3; an id of a person's may hold any character."""
+    """Return the S3 prefix of a job's archive. The id of an adopted job may hold any character, so it is quoted."""
     return f"jobs/{quote(job_id, safe='')}/"
 
 
 def job_summary(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
-    """A job in a listing."""
+    """Return a job in a listing."""
     return {
         "job_id": job.job_id,
         "status": job.status.value,
@@ -54,22 +54,22 @@ def job_summary(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
     }
 
 
-def diagnosis_result_view(conclusion: DiagnosisResult) -> dict[str, Any]:
-    """What the diagnosis of an attempt came to; its confidence in percent."""
+def diagnosis_result_view(result: DiagnosisResult) -> dict[str, Any]:
+    """Return the diagnosis result of an attempt; its confidence is in percent."""
     return {
-        "attempt": conclusion.attempt,
-        "cause": conclusion.cause,
-        "where": conclusion.where,
-        "instances": list(conclusion.instances),
-        "remedy": conclusion.remedy,
-        "confidence": conclusion.confidence,
-        "decided": conclusion.decided,
-        "sentence": conclusion.sentence,
+        "attempt": result.attempt,
+        "cause": result.cause,
+        "where": result.where,
+        "instances": list(result.instances),
+        "remedy": result.remedy,
+        "confidence": result.confidence,
+        "decided": result.decided,
+        "sentence": result.sentence,
     }
 
 
 def job_view(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
-    """A job by itself: its summary, what failed, what it runs, and every decision with its reason."""
+    """Return a job on its own: its summary, its failure, its spec, and every decision with its reason."""
     failure = job.failure
     return {
         **job_summary(job, policy),

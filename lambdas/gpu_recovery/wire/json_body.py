@@ -1,4 +1,4 @@
-"""The JSON of requests and of answers: bodies, problem documents, and values that several records share."""
+"""JSON of requests and responses: bodies, problem documents, and values that several records share."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from gpu_recovery.core.errors import SpecInvalid
 from gpu_recovery.core.state_machine import HistoryEntry
 
 BECAUSE_CHARACTERS_MAX = 500
+"""Length of a reason in characters at most."""
 
 
 def read_json(text: str) -> Any:
-    """The value that `text` spells; ValueError or RecursionError if it is none, or one that means two things.
+    """Parse JSON text more strictly than `json`.
 
-    Stricter than `json`: no NaN, no key given twice, no half characters, which neither a table nor ECS can hold.
+    NaN, repeated keys and lone surrogates are rejected: neither a table nor ECS can store them.
+
+    Raises:
+        ValueError: `text` is not JSON, or ambiguous.
+        RecursionError: `text` is nested too deeply.
     """
     document = json.loads(text, object_pairs_hook=_each_once, parse_constant=_no_number)
     json.dumps(document, ensure_ascii=False).encode()
@@ -24,12 +29,12 @@ def read_json(text: str) -> Any:
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    document: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in document:
             raise ValueError(f"the key {key[:80]!r} is given twice")
-        found[key] = value
-    return found
+        document[key] = value
+    return document
 
 
 def _no_number(text: str) -> NoReturn:
@@ -37,7 +42,11 @@ def _no_number(text: str) -> NoReturn:
 
 
 def object_of(text: str | None) -> dict[str, Any]:
-    """The JSON object of a request's body, an empty one without a body. SpecInvalid if it is none."""
+    """Return the JSON object in a request's body; an empty object without a body.
+
+    Raises:
+        SpecInvalid: the body is not a JSON object.
+    """
     try:
         document = read_json(text) if text and text.strip() else {}
     except (ValueError, RecursionError) as error:
@@ -48,7 +57,14 @@ def object_of(text: str | None) -> dict[str, Any]:
 
 
 def because_of(text: str | None, *, required: bool = False) -> str:
-    """A person's reason in a request's body, `{"because": text}`; "" without a body. SpecInvalid if it is no reason."""
+    """Return the reason in a request's body, `{"because": text}`; "" without a body.
+
+    Args:
+        required: whether the reason must not be empty.
+
+    Raises:
+        SpecInvalid: the body is malformed, or a required reason is missing.
+    """
     document = object_of(text)
     if set(document) - {"because"}:
         raise SpecInvalid("body", "must be a JSON object with the one field because")
@@ -61,18 +77,22 @@ def because_of(text: str | None, *, required: bool = False) -> str:
 
 
 def problem(status: int, title: str, detail: str, field: str | None = None) -> Mapping[str, Any]:
-    """An error body as RFC 9457 has it (application/problem+json); `field` names the culprit in a request."""
+    """Return an error body of RFC 9457 (application/problem+json).
+
+    Args:
+        field: the malformed field of the request.
+    """
     body = {"type": "about:blank", "title": title, "status": status, "detail": detail}
     return body if field is None else {**body, "field": field}
 
 
 def time_text(time: datetime | None) -> str | None:
-    """A time as clients see it: RFC 3339, UTC, milliseconds."""
+    """Return a time as clients see it: RFC 3339, UTC, milliseconds."""
     return None if time is None else time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def history_view(entry: HistoryEntry) -> dict[str, Any]:
-    """One decision as it was taken."""
+    """Return one decision of a record's history."""
     return {
         "at": time_text(entry.at),
         "from": entry.before or None,

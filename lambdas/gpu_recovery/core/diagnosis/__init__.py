@@ -1,1 +1,1 @@
-"""Which part of a distributed run failed, and how sure that is: pure rules over reports (seed 002)."""
+"""Diagnosis of a failed run: pure rules over observations rank its possible causes (seed 002)."""

@@ -1,4 +1,4 @@
-"""All that one diagnosis looks at: the reports by kind, where everybody is, and what is remembered of the machines."""
+"""Input of one diagnosis: observations by type, the topology of the run, and lemon scores of instances."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Worker:
-    """Where a worker is (row 18). `role`: "train", "rollout" or what the program calls it."""
+    """Place of a worker (row 18). `role` is "train", "rollout" or a name that the program chose."""
 
     name: str
     instance_id: str
@@ -29,7 +29,7 @@ class Worker:
 
 @dataclass(frozen=True)
 class Topology:
-    """Every registered worker by its name."""
+    """Registered workers, by name."""
 
     workers: Mapping[str, Worker] = field(default_factory=dict)
 
@@ -39,7 +39,10 @@ class Topology:
         return cls({worker.name: worker for worker in workers})
 
     def instance_of(self, report: Observation) -> str:
-        """The instance that a report is about: what it says itself, else where its worker or rank is; else ""."""
+        """Id of the instance that the observation is about, or "" if it is unknown.
+
+        The order is: the observation's own instance id, the instance of its worker, the instance of its rank.
+        """
         if report.instance_id:
             return report.instance_id
         if report.worker in self.workers:
@@ -49,36 +52,38 @@ class Topology:
 
     @cached_property
     def by_rank(self) -> Mapping[int, Worker]:
-        """Each worker whose rank is known, the first of two with the same one."""
-        found: dict[int, Worker] = {}
-        for one in self.workers.values():
-            if one.rank is not None:
-                found.setdefault(one.rank, one)
-        return found
+        """Workers by rank. Of two workers with the same rank the first counts."""
+        workers: dict[int, Worker] = {}
+        for worker in self.workers.values():
+            if worker.rank is not None:
+                workers.setdefault(worker.rank, worker)
+        return workers
 
     @cached_property
     def roles(self) -> tuple[str, ...]:
-        """The roles that the workers have, the longest name first."""
+        """Roles of the workers, the longest name first."""
         return tuple(
-            sorted({one.role for one in self.workers.values() if one.role}, key=lambda role: (-len(role), role))
+            sorted(
+                {worker.role for worker in self.workers.values() if worker.role}, key=lambda role: (-len(role), role)
+            )
         )
 
     def instances_of(self, scope: Scope) -> frozenset[str]:
-        """The instances that a scope is about; none for the job as a whole, or for what is not known."""
-        found: set[str] = set()
+        """Ids of the instances in a scope. Empty for the whole job and for unknown names."""
+        instance_ids: set[str] = set()
         for name in scope.names:
             match scope.kind:
                 case ScopeKind.INSTANCE:
-                    found.add(name)
+                    instance_ids.add(name)
                 case ScopeKind.RACK:
-                    found |= {self.workers[worker].instance_id for worker in self.racks.get(name, ())}
+                    instance_ids |= {self.workers[worker].instance_id for worker in self.racks.get(name, ())}
                 case ScopeKind.WORKER | ScopeKind.RANK:
-                    found |= self._instance_of_name(name)
+                    instance_ids |= self._instance_of_name(name)
                 case ScopeKind.GPU:
-                    found.add(name.partition("/")[0])
+                    instance_ids.add(name.partition("/")[0])
                 case ScopeKind.JOB:
                     pass
-        return frozenset(found)
+        return frozenset(instance_ids)
 
     def _instance_of_name(self, name: str) -> set[str]:
         if name in self.workers:
@@ -89,32 +94,35 @@ class Topology:
 
     @cached_property
     def instances(self) -> Mapping[str, tuple[str, ...]]:
-        """The workers of each instance."""
-        return _grouped((one.instance_id, one.name) for one in self.workers.values())
+        """Names of the workers on each instance, by instance id."""
+        return _grouped((worker.instance_id, worker.name) for worker in self.workers.values())
 
     @cached_property
     def racks(self) -> Mapping[str, tuple[str, ...]]:
-        """The workers of each rack that is known."""
-        return _grouped((one.rack, one.name) for one in self.workers.values() if one.rack)
+        """Names of the workers in each known rack, by rack."""
+        return _grouped((worker.rack, worker.name) for worker in self.workers.values() if worker.rack)
 
 
 def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for key, name in sorted(pairs):
-        found.setdefault(key, []).append(name)
-    return {key: tuple(names) for key, names in found.items()}
+        groups.setdefault(key, []).append(name)
+    return {key: tuple(names) for key, names in groups.items()}
 
 
 @dataclass(frozen=True)
 class History:
-    """What is remembered of each machine: its lemon score, 0 (nothing) to 1 (`core.instance.lemons`)."""
+    """Lemon score of each instance, by instance id: 0 (no sign of a lemon) to 1 (`core.instance.lemons`)."""
 
     lemons: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Case:
-    """The reports of the window in one order, whatever order they came in. `at_s`: when it is judged."""
+    """Observations of the window in a fixed order, with the topology, the history and the thresholds.
+
+    at_s: time of the diagnosis, Unix seconds.
+    """
 
     reports: tuple[Observation, ...]
     topology: Topology
@@ -126,18 +134,22 @@ class Case:
     def of(
         cls, reports: Iterable[Observation], topology: Topology, history: History, at_s: float, thresholds: Thresholds
     ) -> Case:
-        """The case of these reports: each once by its id, the oldest first, and what is no number left out."""
-        kept = {one.report_id: finite(one) for one in sorted(reports, key=repr)}
-        order = sorted(kept.values(), key=lambda one: (one.at_s, one.report_id))
+        """Build the case of these observations.
+
+        The observations are sorted by time, the oldest first. Each report id stays once. NaN and infinity are
+        removed.
+        """
+        by_id = {report.report_id: finite(report) for report in sorted(reports, key=repr)}
+        order = sorted(by_id.values(), key=lambda report: (report.at_s, report.report_id))
         return cls(tuple(order), topology, history, at_s, thresholds)
 
     def all(self, kind: type[R]) -> tuple[R, ...]:
-        """The reports of one kind, the oldest first."""
-        found: Any = self._by_kind.get(kind, ())
-        return tuple(found)
+        """Observations of exactly this type, the oldest first."""
+        reports: Any = self._by_kind.get(kind, ())
+        return tuple(reports)
 
     def scope_of(self, report: Observation) -> Scope:
-        """Where a report is: its instance, else its worker, else its rank; the job where nobody said."""
+        """Place of an observation: its instance, else its worker, else its rank, else the whole job."""
         instance_id = self.topology.instance_of(report)
         if instance_id:
             return Scope.of(ScopeKind.INSTANCE, instance_id)
@@ -145,12 +157,12 @@ class Case:
             return Scope.of(ScopeKind.WORKER, report.worker)
         return JOB if report.rank is None else Scope.of(ScopeKind.RANK, str(report.rank))
 
-    def computed_once(self, what: Callable[[Case], T]) -> T:
-        """What a pure function makes of this case. It is asked once, however many rules want to know."""
-        if what not in self._made:
-            self._made[what] = what(self)
-        made: T = self._made[what]
-        return made
+    def computed_once(self, function: Callable[[Case], T]) -> T:
+        """Result of a pure function of this case. The function runs once, however many rules ask for its result."""
+        if function not in self._made:
+            self._made[function] = function(self)
+        result: T = self._made[function]
+        return result
 
     @cached_property
     def _made(self) -> dict[Callable[[Case], Any], Any]:
@@ -158,28 +170,28 @@ class Case:
 
     @cached_property
     def computed(self) -> dict[str, object]:
-        """What families have worked out of this case and need again, each under a name of its own."""
+        """Values that rule families computed for this case and use again, by name."""
         return {}
 
     @cached_property
     def _by_kind(self) -> Mapping[type[Observation], list[Observation]]:
-        found: dict[type[Observation], list[Observation]] = {}
-        for one in self.reports:
-            found.setdefault(type(one), []).append(one)
-        return found
+        by_kind: dict[type[Observation], list[Observation]] = {}
+        for report in self.reports:
+            by_kind.setdefault(type(report), []).append(report)
+        return by_kind
 
 
 def finite(report: R) -> R:
-    """The report without numbers that are none: NaN and infinity are None where that may be, else 0."""
+    """Copy of the observation without NaN and infinity. Such a value becomes None if the field allows it, else 0."""
     wrong = {
-        one.name: None if _may_be_none(one.type) else 0.0
-        for one in fields(report)
-        if isinstance(value := getattr(report, one.name), float) and not math.isfinite(value)
+        attribute.name: None if _may_be_none(attribute.type) else 0.0
+        for attribute in fields(report)
+        if isinstance(value := getattr(report, attribute.name), float) and not math.isfinite(value)
     }
     if not wrong:
         return report
-    given: dict[str, Any] = {one.name: getattr(report, one.name) for one in fields(report)}
-    return type(report)(**{**given, **wrong})
+    values: dict[str, Any] = {attribute.name: getattr(report, attribute.name) for attribute in fields(report)}
+    return type(report)(**{**values, **wrong})
 
 
 def _may_be_none(annotation: Any) -> bool:

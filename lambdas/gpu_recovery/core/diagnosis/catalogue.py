@@ -1,4 +1,4 @@
-"""Every rule, family by family."""
+"""Catalogue of all diagnosis rules, family by family."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an error in one line says of the GPU: its kind, by how CUDA, cuBLAS, cuDNN and PyTorch word theirs."""
+"""CUDA error kinds: what an error line says about the GPU, in the words of CUDA, cuBLAS, cuDNN and PyTorch."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import re
 from enum import StrEnum
 
 LINE_MAX = 4_000
-"""No exception's line is longer than this to us."""
+"""Characters of a line that are searched."""
 
 
 class CudaError(StrEnum):
-    """What kind of error of CUDA a line is."""
+    """Kind of a CUDA error."""
 
-    MEMORY = "memory"  # it asked for more than there is: the context lives on
-    HARDWARE = "hardware"  # it names the hardware
-    ASSERTION = "assertion"  # a kernel of the program's own found its data wrong
+    MEMORY = "memory"  # the GPU has too little memory; the context stays usable
+    HARDWARE = "hardware"  # the error names the hardware
+    ASSERTION = "assertion"  # a kernel of the program found invalid data
     DRIVER = "driver"
-    CONFIGURATION = "configuration"  # a build or a device number that does not fit this machine
-    CONTEXT = "context"  # an error that names no hardware, and may be of any earlier stage
+    CONFIGURATION = "configuration"  # a build or a device number that does not fit this instance
+    CONTEXT = "context"  # no hardware is named; the error may come from any earlier stage
 
 
 STICKY = frozenset({CudaError.HARDWARE, CudaError.ASSERTION, CudaError.CONTEXT})
-"""After these every later call of the same context fails as well (row 2)."""
+"""Kinds after which every later call of the same CUDA context fails as well (row 2)."""
 
 _PATTERNS: tuple[tuple[CudaError, re.Pattern[str]], ...] = tuple(
     (kind, re.compile(pattern, re.IGNORECASE))
@@ -55,5 +55,5 @@ _PATTERNS: tuple[tuple[CudaError, re.Pattern[str]], ...] = tuple(
 
 
 def cuda_error(line: str) -> CudaError | None:
-    """The kind of the error in `line`; None if it is none of CUDA's: the first kind above that fits."""
+    """Kind of the error in `line`, the first kind with a matching pattern; None for any other error."""
     return next((kind for kind, pattern in _PATTERNS if pattern.search(line[:LINE_MAX])), None)

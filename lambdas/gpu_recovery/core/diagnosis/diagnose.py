@@ -1,10 +1,14 @@
-"""From reports to a verdict. Pure: the same reports, in whatever order, give the same diagnosis.
+"""Diagnosis: observations of a run to a ranking of causes, with a confidence.
 
-Each match of a rule adds its weight, in log-odds, to the hypothesis (cause, scope) that it speaks for, and to nobody
-else's loss: more evidence for a hypothesis never lowers its rank. What only follows from something else ranks below
-everything that does not. How sure the first one is: its share against its rivals, and against what nobody thought of.
-A cause rivals another once, by the strongest of its places, however many those are: when one GPU fails, a thousand
-ranks that wait for it are not a thousand rivals. Its places then share what the cause has.
+The functions are pure. The same observations give the same diagnosis in every order.
+
+A match of a rule adds its weight, in log-odds, to its own hypothesis (a cause and a scope). It never lowers the score
+of another hypothesis, so more evidence for a hypothesis never lowers its rank. A hypothesis that rests on consequences
+alone ranks below every other hypothesis.
+
+The confidence of a hypothesis is its share against the other causes and against a cause that no rule knows. A cause
+takes part in this share once, with the strongest of its scopes: if one GPU fails, a thousand ranks that wait for it are
+not a thousand rivals. The scopes of a cause then divide the share of the cause.
 """
 
 from __future__ import annotations
@@ -24,20 +28,29 @@ from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Probe, Remedy, Scop
 from gpu_recovery.core.diagnosis.thresholds import Thresholds
 
 RIVALS_MAX = 5
+"""Upper bound of the rivals in a diagnosis."""
 BLAMES_INSTANCES = frozenset({Cause.GPU_FAULT, Cause.NODE_FAULT, Cause.DRIVER, Cause.RDMA, Cause.STRAGGLER})
-"""The causes that a machine with a history is likelier to be the place of."""
+"""Causes that are more probable on an instance with a lemon score."""
 LEMON_WEIGHT = Weight.WEAK
+"""Weight, in log-odds, of a lemon score of 1."""
 UNKNOWN_CAUSE_WEIGHT = 2.2
-"""The share of what nobody has thought of: a hint alone, or a weak sign, decides nothing."""
+"""Odds of a cause that no rule knows, in every share.
+
+With this value a single hint stays undecided (0.43), and so does a weak match that has a hint as its rival (0.44).
+"""
 CERTAIN = 0.99
-"""No verdict is surer than this (row 35): a rival is always thinkable."""
+"""Upper bound of a confidence (row 35): another cause is always possible."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The verdict. `confidence` is between 0 and 1; `next_probe` is None where it is decided.
+    """Most probable cause of a failure, with its rivals. If no rule names a cause, it is `UNKNOWN`.
 
-    said: what was found that speaks for no cause. version: of the thresholds it was made under.
+    confidence: between 0 and 1.
+    evidence: report ids of the observations that support the cause.
+    next_probe: the probe to run next; None if the diagnosis is decided or no probe is left.
+    findings_sentence: findings that name no cause.
+    version: version of the thresholds.
     """
 
     cause: Cause
@@ -61,57 +74,66 @@ def diagnose(
     thresholds: Thresholds = Thresholds(),  # noqa: B008
     rules: Iterable[Rule] = RULES,
 ) -> Diagnosis:
-    """The verdict over the reports of one window, judged at `at_s` (Unix seconds, the server's clock)."""
+    """Diagnose the failure that the observations of one window show.
+
+    Args:
+        at_s: time of the diagnosis, Unix seconds on the server's clock.
+        rules: the rules to apply, all of the catalogue by default.
+    """
     case = Case.of(reports, topology, history, at_s, thresholds)
-    found = findings(rules, case)
-    ranked = ranking(found, case)
-    said = tuple(one for one in found if one.cause is None)
+    rule_findings = findings(rules, case)
+    ranked = ranking(rule_findings, case)
+    notes = tuple(finding for finding in rule_findings if finding.cause is None)
     if not ranked:
-        nothing: tuple[RuleFinding, ...] = ()
+        no_findings: tuple[RuleFinding, ...] = ()
         probe = next_probe((), case)
         return Diagnosis(
-            Cause.UNKNOWN, JOB, Remedy.NOTHING, 0.0, False, (), nothing, (), probe, said, thresholds.version
+            Cause.UNKNOWN, JOB, Remedy.NOTHING, 0.0, False, (), no_findings, (), probe, notes, thresholds.version
         )
     first = ranked[0]
-    here = case.topology.instances_of(first.scope)
-    same = [one for one in ranked if one is first or _is_the_same(one, first, here, case)]
-    sure = round(min(math.fsum(one.confidence for one in same), CERTAIN), 4)
-    rivals = tuple(one for one in ranked if one not in same)
-    close = any(sure - one.confidence < thresholds.margin for one in rivals if one.follows == first.follows)
-    decided = sure >= thresholds.decided and not close
+    first_instances = case.topology.instances_of(first.scope)
+    same = [
+        hypothesis
+        for hypothesis in ranked
+        if hypothesis is first or _is_the_same(hypothesis, first, first_instances, case)
+    ]
+    confidence = round(min(math.fsum(hypothesis.confidence for hypothesis in same), CERTAIN), 4)
+    rivals = tuple(hypothesis for hypothesis in ranked if hypothesis not in same)
+    close = any(confidence - rival.confidence < thresholds.margin for rival in rivals if rival.follows == first.follows)
+    decided = confidence >= thresholds.decided and not close
     probe = None if decided else next_probe(ranked, case)
-    evidence = tuple(sorted({cited for one in same for cited in one.evidence}))
+    evidence = tuple(sorted({cited for hypothesis in same for cited in hypothesis.evidence}))
     return Diagnosis(
         first.cause,
         first.scope,
         remedy_for(first.cause, first.scope),
-        sure,
+        confidence,
         decided,
         evidence,
         first.findings,
         rivals[:RIVALS_MAX],
         probe,
-        said,
+        notes,
         thresholds.version,
     )
 
 
-def _is_the_same(one: Hypothesis, first: Hypothesis, here: frozenset[str], case: Case) -> bool:
-    """Whether it is the first hypothesis in other words: the same cause at a place that holds it, or lies in it."""
-    if one.cause is not first.cause or one.follows is not first.follows:
+def _is_the_same(hypothesis: Hypothesis, first: Hypothesis, first_instances: frozenset[str], case: Case) -> bool:
+    """Whether the hypothesis has the cause of `first` and shares an instance with it."""
+    if hypothesis.cause is not first.cause or hypothesis.follows is not first.follows:
         return False
-    return bool(here & case.topology.instances_of(one.scope))
+    return bool(first_instances & case.topology.instances_of(hypothesis.scope))
 
 
-def ranking(found: Iterable[RuleFinding], case: Case) -> tuple[Hypothesis, ...]:
-    """Every hypothesis that anything speaks for, the likeliest first."""
-    speaking: dict[tuple[Cause, Scope], list[RuleFinding]] = {}
-    for one in found:
-        if one.cause is not None:
-            speaking.setdefault((one.cause, one.scope), []).append(one)
-    scores = {key: _score(key, ones, case) for key, ones in speaking.items()}
-    follows = {key: all(one.follows for one in ones) for key, ones in speaking.items()}
-    # A consequence takes nothing from its cause, of which there may be one on each of many machines.
+def ranking(rule_findings: Iterable[RuleFinding], case: Case) -> tuple[Hypothesis, ...]:
+    """Every hypothesis that a finding supports, the most probable first. Findings without a cause are skipped."""
+    supporting: dict[tuple[Cause, Scope], list[RuleFinding]] = {}
+    for finding in rule_findings:
+        if finding.cause is not None:
+            supporting.setdefault((finding.cause, finding.scope), []).append(finding)
+    scores = {key: _score(key, of_key, case) for key, of_key in supporting.items()}
+    follows = {key: all(finding.follows for finding in of_key) for key, of_key in supporting.items()}
+    # A consequence takes no share from a cause: one fault may have consequences on many instances.
     shares = {**_shares(scores), **_shares({key: score for key, score in scores.items() if not follows[key]})}
     made = [
         Hypothesis(
@@ -120,39 +142,44 @@ def ranking(found: Iterable[RuleFinding], case: Case) -> tuple[Hypothesis, ...]:
             round(scores[cause, scope], 6),
             round(min(shares[cause, scope], CERTAIN), 4),
             follows[cause, scope],
-            tuple(ones),
+            tuple(of_key),
         )
-        for (cause, scope), ones in speaking.items()
+        for (cause, scope), of_key in supporting.items()
     ]
-    return tuple(sorted(made, key=lambda one: (one.follows, -one.score, one.cause, one.scope)))
+    return tuple(
+        sorted(made, key=lambda hypothesis: (hypothesis.follows, -hypothesis.score, hypothesis.cause, hypothesis.scope))
+    )
 
 
 def _shares(scores: Mapping[tuple[Cause, Scope], float]) -> dict[tuple[Cause, Scope], float]:
-    """How much of the whole each hypothesis has; together they have less than 1."""
+    """Share of each hypothesis in the odds of all causes. The sum is below 1, because of the unknown cause."""
     places: dict[Cause, list[float]] = {}
     for (cause, _), score in scores.items():
         places.setdefault(cause, []).append(score)
-    whole = UNKNOWN_CAUSE_WEIGHT + math.fsum(math.exp(max(of)) for of in places.values())
-    of_cause = {cause: math.exp(max(of)) / whole for cause, of in places.items()}
-    within = {cause: math.fsum(math.exp(score) for score in of) for cause, of in places.items()}
+    whole = UNKNOWN_CAUSE_WEIGHT + math.fsum(math.exp(max(of_scopes)) for of_scopes in places.values())
+    of_cause = {cause: math.exp(max(of_scopes)) / whole for cause, of_scopes in places.items()}
+    within = {cause: math.fsum(math.exp(score) for score in of_scopes) for cause, of_scopes in places.items()}
     return {key: of_cause[key[0]] * math.exp(score) / within[key[0]] for key, score in scores.items()}
 
 
-def _score(key: tuple[Cause, Scope], found: list[RuleFinding], case: Case) -> float:
-    """The sum over rows of the strongest match of each, with what is remembered of the machine.
+def _score(key: tuple[Cause, Scope], supporting: list[RuleFinding], case: Case) -> float:
+    """Score of a hypothesis: the strongest match of each row, summed, plus the lemon weight of its instance.
 
-    What is a consequence counts apart from what is not: many ranks that wait make no hint a cause.
+    Consequences and other findings are summed apart, and the larger sum counts. So many ranks that wait do not turn a
+    hint into a cause.
     """
     cause, scope = key
-    known = 0.0
+    lemon_weight = 0.0
     if cause in BLAMES_INSTANCES and scope.kind is ScopeKind.INSTANCE and len(scope.names) == 1:
         lemon = case.history.lemons.get(scope.names[0], 0.0)
-        known = LEMON_WEIGHT * min(max(lemon if math.isfinite(lemon) else 0.0, 0.0), 1.0)
-    return known + max(_sum(one for one in found if one.follows is follows) for follows in (False, True))
+        lemon_weight = LEMON_WEIGHT * min(max(lemon if math.isfinite(lemon) else 0.0, 0.0), 1.0)
+    return lemon_weight + max(
+        _sum(finding for finding in supporting if finding.follows is follows) for follows in (False, True)
+    )
 
 
-def _sum(found: Iterable[RuleFinding]) -> float:
+def _sum(supporting: Iterable[RuleFinding]) -> float:
     by_row: dict[str, float] = {}
-    for one in found:
-        by_row[one.row] = max(by_row.get(one.row, 0.0), one.weight)
+    for finding in supporting:
+        by_row[finding.row] = max(by_row.get(finding.row, 0.0), finding.weight)
     return math.fsum(by_row.values())

@@ -1,4 +1,4 @@
-"""Events between train and rollout: one course for each, from all that was reported of it (rows 41-43, 45)."""
+"""Event delivery between train and rollout: the progress of each event, by its observations (rows 41-43, 45)."""
 
 from __future__ import annotations
 
@@ -10,64 +10,68 @@ from gpu_recovery.core.diagnosis.observations import Delivery, EventReport
 from gpu_recovery.core.diagnosis.taxonomy import Scope, ScopeKind
 
 EVENTS = frozenset({"train_start", "train_end", "rollout_start", "rollout_end"})
-"""The notices that hand a GPU over. The system of seed 002 has no train_end: nobody tells train to let go (41)."""
+"""Events that hand a GPU over.
+
+The system of seed 002 has no train_end: no event asks train to release the GPU (row 41).
+"""
 ORDER: Mapping[Delivery, int] = {Delivery.SENT: 0, Delivery.DELIVERED: 1, Delivery.ACKNOWLEDGED: 2}
+"""Order of the delivery states."""
 
 
 @dataclass(frozen=True)
 class EventProgress:
-    """One event, by all the reports of it up to some moment. `reached`: how far it ever came."""
+    """One event, by its observations up to some time."""
 
     reports: tuple[EventReport, ...]
 
     @property
     def last(self) -> EventReport:
-        """The newest report of it."""
+        """The newest observation."""
         return self.reports[-1]
 
     @property
     def evidence(self) -> tuple[str, ...]:
-        """The ids of its reports."""
-        return tuple(one.report_id for one in self.reports)
+        """Report ids of the observations."""
+        return tuple(report.report_id for report in self.reports)
 
     @property
     def reached(self) -> Delivery:
-        """The furthest state, a failure's own last state among them."""
-        states = [one.last_state if one.state is Delivery.FAILED else one.state for one in self.reports]
-        return max((one for one in states if one in ORDER), key=ORDER.__getitem__, default=Delivery.SENT)
+        """The furthest state. For a failure its own last state counts."""
+        states = [report.last_state if report.state is Delivery.FAILED else report.state for report in self.reports]
+        return max((state for state in states if state in ORDER), key=ORDER.__getitem__, default=Delivery.SENT)
 
     @property
     def has_failed(self) -> bool:
-        """Whether an exception ended it."""
-        return any(one.state is Delivery.FAILED for one in self.reports)
+        """Whether an exception ended the event."""
+        return any(report.state is Delivery.FAILED for report in self.reports)
 
     @property
     def gpu_state(self) -> str:
-        """What was last said of the GPU: "ready", "busy", "processing", "error"; "" if nothing was."""
-        said = [one.gpu_state for one in self.reports if one.gpu_state]
-        return said[-1].removeprefix("gpu_") if said else ""
+        """Last known state of the GPU: "ready", "busy", "processing", "error"; "" if it is unknown."""
+        states = [report.gpu_state for report in self.reports if report.gpu_state]
+        return states[-1].removeprefix("gpu_") if states else ""
 
     @property
     def error(self) -> str:
-        """The last error, in one line."""
-        return next((one.error for one in reversed(self.reports) if one.error), "?")
+        """The last error, in one line; "?" without an error."""
+        return next((report.error for report in reversed(self.reports) if report.error), "?")
 
 
 def is_confirmed(course: EventProgress) -> bool:
-    """Whether the event may be called a success (row 45): that a function returned is none."""
+    """Whether the event was acknowledged (row 45). A function that returned is no acknowledgement."""
     return course.reached is Delivery.ACKNOWLEDGED
 
 
 def event_progress(case: Case) -> Mapping[str, EventProgress]:
-    """Every event by its request id."""
-    found: dict[str, list[EventReport]] = {}
-    for one in case.all(EventReport):
-        found.setdefault(one.request_id, []).append(one)
-    return {request_id: EventProgress(tuple(reports)) for request_id, reports in found.items()}
+    """Progress of every event, by its request id."""
+    by_request: dict[str, list[EventReport]] = {}
+    for report in case.all(EventReport):
+        by_request.setdefault(report.request_id, []).append(report)
+    return {request_id: EventProgress(tuple(reports)) for request_id, reports in by_request.items()}
 
 
 def target(case: Case, event: EventReport) -> Scope:
-    """Whom an event is for: its worker, wherever that is. Where it names none, who reported it."""
+    """Scope of the event's target: the instance of its worker. An event without a worker has its reporter's scope."""
     worker = case.topology.workers.get(event.worker)
     if worker:
         return Scope.of(ScopeKind.INSTANCE, worker.instance_id)

@@ -1,8 +1,10 @@
-"""Which workers failed, and what place they have in common: coverage and binomial odds (rows 18-21, repaired).
+"""Failure pattern: the workers that failed and the place that they share, by coverage and binomial odds.
 
-A place is a node all of whose workers failed, or a rack most of whose workers did, on two nodes or more. How much that
-says goes by binomial odds: how much likelier the failures are if the place has a rate of its own than if all workers
-share one, each place being one of as many. A call that was answered, be it with an error, is no failure of a network.
+The rules are rows 18-21, repaired. A place is a node where all workers failed, or a rack where most workers failed, on
+two nodes or more. The binomial odds of a place compare two models: the place has its own rate of failures,
+or all workers share one rate. The number of places is taken into account.
+
+A call that the worker answered, even with an error, is no failure of the network.
 """
 
 from __future__ import annotations
@@ -16,11 +18,17 @@ from gpu_recovery.core.diagnosis.observations import Observation, RpcReport
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Scope, ScopeKind, Weight
 
 OK = 200
+"""HTTP status of an answer without an error."""
 
 
 @dataclass(frozen=True)
 class Failed:
-    """Whose last call failed, by worker. raised: for whatever reason; unanswered: those to whom nobody spoke."""
+    """Last call of each registered worker, and the workers whose last call failed.
+
+    raised: the call raised, for any reason.
+    unanswered: nothing came back from the worker.
+    timed_out: the caller's time-out ended the call.
+    """
 
     calls: Mapping[str, RpcReport]
     raised: tuple[str, ...]
@@ -28,26 +36,26 @@ class Failed:
     timed_out: tuple[str, ...]
 
     def evidence(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """The reports of these workers' failures."""
+        """Report ids of the last calls of these workers."""
         return tuple(self.calls[name].report_id for name in names)
 
 
 def has_failed(call: RpcReport) -> bool:
-    """Whether the call raised at whoever made it (row 21)."""
+    """Whether the call raised an exception in its caller (row 21)."""
     return has_no_answer(call) or call.status not in (None, OK) or bool(call.server_phase)
 
 
 def has_no_answer(call: RpcReport) -> bool:
-    """Whether nothing that the worker said came back."""
+    """Whether no answer of the worker came back."""
     return call.timed_out or call.connection_error or (call.failed_at is not None and call.status is None)
 
 
 def failed(case: Case) -> Failed:
-    """The last call of each registered worker, worked out once for a case."""
-    found = case.computed.get("failed")
-    if not isinstance(found, Failed):
-        found = case.computed["failed"] = _failed(case)
-    return found
+    """Last call of each registered worker, computed once for a case."""
+    last_calls = case.computed.get("failed")
+    if not isinstance(last_calls, Failed):
+        last_calls = case.computed["failed"] = _failed(case)
+    return last_calls
 
 
 def _name(case: Case, report: Observation) -> str:
@@ -58,22 +66,28 @@ def _name(case: Case, report: Observation) -> str:
 
 
 def _failed(case: Case) -> Failed:
-    """A call to somebody who is nowhere registered says nothing of places."""
+    """Sort the last calls. Calls to unregistered workers are skipped: their place is unknown."""
     known = case.topology.workers
-    named = ((_name(case, one), one) for one in case.all(RpcReport))
-    calls = {name: one for name, one in named if name in known}
+    named = ((_name(case, call), call) for call in case.all(RpcReport))
+    calls = {name: call for name, call in named if name in known}
     return Failed(
         calls,
-        tuple(sorted(name for name, one in calls.items() if has_failed(one))),
-        tuple(sorted(name for name, one in calls.items() if has_no_answer(one) and not one.server_phase)),
-        tuple(sorted(name for name, one in calls.items() if one.timed_out)),
+        tuple(sorted(name for name, call in calls.items() if has_failed(call))),
+        tuple(sorted(name for name, call in calls.items() if has_no_answer(call) and not call.server_phase)),
+        tuple(sorted(name for name, call in calls.items() if call.timed_out)),
     )
 
 
 def odds(inside: int, of_inside: int, outside: int, of_outside: int, places: int) -> float:
-    """Binomial log-odds that a place has a rate of failures of its own, which is higher, against one rate for all.
+    """Binomial log-odds that a place has a higher rate of failures of its own, against one rate for all workers.
 
-    `inside` of `of_inside` workers of the place failed, `outside` of `of_outside` others; it is one of `places`.
+    Args:
+        inside: workers of the place that failed, out of `of_inside`.
+        outside: other workers that failed, out of `of_outside`.
+        places: number of places of this kind.
+
+    Returns:
+        The log-odds, at least 0.
     """
     everywhere = (inside + outside) / (of_inside + of_outside)
     if inside == 0 or inside / of_inside <= everywhere:
@@ -84,14 +98,19 @@ def odds(inside: int, of_inside: int, outside: int, of_outside: int, places: int
 
 
 def _likelihood(count: int, of: int) -> float:
-    """The logarithm of the likelihood of `count` failures `of` so many, at the rate that suits it best."""
+    """Log-likelihood of `count` failures among `of` workers, at the rate that fits best."""
     rate = count / of if of else 0.0
     return sum(n * math.log(share) for n, share in ((count, rate), (of - count, 1.0 - rate)) if n)
 
 
 @dataclass(frozen=True)
 class Place:
-    """A node or a rack where workers failed."""
+    """A node or a rack with failed workers.
+
+    names: its workers that failed.
+    of: number of all its workers.
+    odds: binomial log-odds of the place.
+    """
 
     scope: Scope
     names: tuple[str, ...]
@@ -100,13 +119,20 @@ class Place:
 
     @property
     def covered(self) -> bool:
-        """Whether all of its workers failed."""
+        """Whether all workers of the place failed."""
         return len(self.names) == self.of
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """The repaired reading: racks, then nodes outside of those, then nodes in part, then who is left."""
+    """Failed workers, grouped by the place that they share.
+
+    everybody: all workers, if every registered worker failed; the other fields are then empty.
+    racks: racks where most workers failed, on two nodes or more.
+    nodes: nodes outside these racks where all workers failed.
+    partly: other nodes with several failed workers and odds that matter.
+    rest: failed workers that share no place.
+    """
 
     everybody: tuple[str, ...] = ()
     racks: tuple[Place, ...] = ()
@@ -116,7 +142,11 @@ class Pattern:
 
 
 def pattern(names: tuple[str, ...], topology: Topology, most: float) -> Pattern:
-    """What the workers that failed have in common."""
+    """Group the failed workers by the place that they share.
+
+    Args:
+        most: least ratio of failed workers of a rack.
+    """
     if len(names) > 1 and len(names) == len(topology.workers):
         return Pattern(everybody=names)
     racks = tuple(
@@ -136,37 +166,40 @@ def _places(
     names: tuple[str, ...], groups: Mapping[str, tuple[str, ...]], kind: ScopeKind, total: int
 ) -> tuple[Place, ...]:
     failing = set(names)
-    found = []
+    places = []
     for group, members in sorted(groups.items()):
         inside = tuple(name for name in members if name in failing)
         if inside and group:
             of = len(members)
-            by = odds(len(inside), of, len(failing) - len(inside), total - of, len(groups))
-            found.append(Place(Scope.of(kind, group), inside, of, by))
-    return tuple(found)
+            log_odds = odds(len(inside), of, len(failing) - len(inside), total - of, len(groups))
+            places.append(Place(Scope.of(kind, group), inside, of, log_odds))
+    return tuple(places)
 
 
 def instance_count(topology: Topology, names: tuple[str, ...]) -> int:
-    """On how many instances these workers are."""
+    """Number of instances that these workers run on."""
     return len({topology.workers[name].instance_id for name in names})
 
 
 def unheard_pattern(case: Case) -> Pattern:
-    """The pattern of the workers that nobody heard of, worked out once for a case."""
-    found = case.computed.get("pattern")
-    if not isinstance(found, Pattern):
-        found = pattern(failed(case).unanswered, case.topology, case.thresholds.rack_most_ratio)
-        case.computed["pattern"] = found
-    return found
+    """Pattern of the workers whose last call had no answer, computed once for a case."""
+    known = case.computed.get("pattern")
+    if not isinstance(known, Pattern):
+        known = pattern(failed(case).unanswered, case.topology, case.thresholds.rack_most_ratio)
+        case.computed["pattern"] = known
+    return known
 
 
 def common_place(case: Case) -> Mapping[str, Scope]:
-    """For each worker that failed together with its place: the place. Its failure speaks for that, not for itself."""
-    found = case.computed.get("places")
-    if not isinstance(found, dict):
-        of = unheard_pattern(case)
-        found = dict.fromkeys(of.everybody, JOB)
-        for place in (*of.nodes, *of.racks):
-            found |= {name: place.scope for name in place.names if len(place.names) > 1}
-        case.computed["places"] = found
-    return found
+    """Place that failed as a whole, for each worker in it.
+
+    The failure of such a worker supports a cause at the place, and none at the worker itself.
+    """
+    places = case.computed.get("places")
+    if not isinstance(places, dict):
+        groups = unheard_pattern(case)
+        places = dict.fromkeys(groups.everybody, JOB)
+        for place in (*groups.nodes, *groups.racks):
+            places |= {name: place.scope for name in place.names if len(place.names) > 1}
+        case.computed["places"] = places
+    return places

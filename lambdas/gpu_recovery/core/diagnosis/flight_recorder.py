@@ -1,8 +1,10 @@
-"""Which ranks a hang waits for, by what each rank's NCCL flight recorder says of its process groups.
+"""NCCL flight recorder: the ranks that a hang waits for, by each rank's entries on its process groups.
 
-The rule of NVRx's attribution (reference, part 3): missing in a group are the members that said nothing of it and those
-whose last enqueued collective is behind the others'. Groups form a wavefront: a rank that is missing here because it
-waits there is not to blame; what is missing at the head, where nobody who is missing waits for anybody, is the answer.
+The rule is that of NVRx's attribution (reference, part 3). A rank is missing in a group if it has no entry, or if its
+last enqueued collective is behind that of the others.
+
+The groups form a wavefront. A rank that is missing in one group because it waits in another is not the cause. The cause
+is at the head: the groups whose missing ranks do not wait in any group.
 """
 
 from __future__ import annotations
@@ -15,7 +17,12 @@ from gpu_recovery.core.diagnosis.observations import FlightReport
 
 @dataclass(frozen=True, slots=True)
 class ProcessGroup:
-    """One process group: who is missing, who waits for them, and whether any of them never said a word of it."""
+    """A process group with missing ranks.
+
+    missing: ranks that the group waits for.
+    waiting: ranks that wait in the group.
+    silent: missing ranks without any entry on the group.
+    """
 
     name: str
     missing: frozenset[int]
@@ -25,9 +32,12 @@ class ProcessGroup:
 
 @dataclass(frozen=True, slots=True)
 class Culprits:
-    """ranks: for whom all others wait. silent: those of them that appear in no group at all. groups: the head's names.
+    """Result of the analysis.
 
-    circular: every group waits for another, as when ranks call collectives in different orders; then nobody is named.
+    ranks: ranks that all others wait for.
+    silent: those of the ranks that appear in no group at all.
+    groups: names of the groups at the head of the wavefront.
+    circular: each group waits for another, as when ranks call collectives in different orders. No rank is then named.
     """
 
     ranks: tuple[int, ...] = ()
@@ -37,34 +47,36 @@ class Culprits:
 
 
 def groups(reports: Iterable[FlightReport]) -> tuple[ProcessGroup, ...]:
-    """Every process group that waits for somebody, by its name. Of two reports of a rank the later one counts."""
+    """Process groups that wait for a rank, by name. Of two observations of a rank the later counts."""
     by_name: dict[str, dict[int, FlightReport]] = {}
-    for one in sorted(reports, key=lambda one: (one.at_s, one.report_id)):
-        if one.rank is not None:
-            by_name.setdefault(one.group, {})[one.rank] = one
-    made = (_group(name, of) for name, of in sorted(by_name.items()))
-    return tuple(group for group in made if group.missing)
+    for report in sorted(reports, key=lambda report: (report.at_s, report.report_id)):
+        if report.rank is not None:
+            by_name.setdefault(report.group, {})[report.rank] = report
+    process_groups = (_group(name, by_rank) for name, by_rank in sorted(by_name.items()))
+    return tuple(group for group in process_groups if group.missing)
 
 
-def _group(name: str, of: Mapping[int, FlightReport]) -> ProcessGroup:
-    expected = {rank for one in of.values() for rank in one.members} | set(of)
-    newest = max((one.last_enqueued for one in of.values() if one.last_enqueued is not None), default=None)
-    silent = frozenset(expected - set(of))
+def _group(name: str, by_rank: Mapping[int, FlightReport]) -> ProcessGroup:
+    expected = {rank for report in by_rank.values() for rank in report.members} | set(by_rank)
+    newest = max(
+        (report.last_enqueued for report in by_rank.values() if report.last_enqueued is not None), default=None
+    )
+    silent = frozenset(expected - set(by_rank))
     if newest is None:
         return ProcessGroup(name, frozenset(), frozenset(), silent)
-    behind = {rank for rank, one in of.items() if one.last_enqueued is None or one.last_enqueued < newest}
+    behind = {rank for rank, report in by_rank.items() if report.last_enqueued is None or report.last_enqueued < newest}
     waiting = {
         rank
-        for rank, one in of.items()
-        if one.last_enqueued == newest and (one.last_completed is None or one.last_completed < newest)
+        for rank, report in by_rank.items()
+        if report.last_enqueued == newest and (report.last_completed is None or report.last_completed < newest)
     }
     return ProcessGroup(name, silent | behind if waiting else frozenset(), frozenset(waiting), silent)
 
 
 def culprits(reports: Iterable[FlightReport]) -> Culprits:
-    """For whom the run waits. Groups whose last collective is complete with everybody wait for nobody."""
-    given = list(reports)
-    stuck = groups(given)
+    """Ranks that the run waits for. A group whose last collective is complete on every rank waits for none."""
+    entries = list(reports)
+    stuck = groups(entries)
     if not stuck:
         return Culprits()
     waiting = frozenset(rank for group in stuck for rank in group.waiting)
@@ -75,18 +87,18 @@ def culprits(reports: Iterable[FlightReport]) -> Culprits:
             return Culprits(groups=tuple(group.name for group in stuck), circular=True)
         head = [group for group in stuck if group.missing & free]
     ranks = {rank for group in head for rank in group.missing} - waiting
-    heard = {one.rank for one in given}
-    silent = tuple(sorted(rank for rank in ranks if rank not in heard))
+    reporting = {entry.rank for entry in entries}
+    silent = tuple(sorted(rank for rank in ranks if rank not in reporting))
     return Culprits(tuple(sorted(ranks)), silent, tuple(group.name for group in head))
 
 
 def odd_frames(reports: Iterable[FlightReport]) -> Mapping[str, tuple[int, ...]]:
-    """The ranks whose top frame is not the one that most have, by frame; none where no frame is known."""
-    of: dict[str, set[int]] = {}
-    for one in reports:
-        if one.frame and one.rank is not None:
-            of.setdefault(one.frame, set()).add(one.rank)
-    if not of:
+    """Ranks with another top frame than most ranks, by frame. Empty if no frame is known."""
+    by_frame: dict[str, set[int]] = {}
+    for report in reports:
+        if report.frame and report.rank is not None:
+            by_frame.setdefault(report.frame, set()).add(report.rank)
+    if not by_frame:
         return {}
-    usual = max(sorted(of), key=lambda frame: len(of[frame]))
-    return {frame: tuple(sorted(ranks)) for frame, ranks in sorted(of.items()) if frame != usual}
+    usual = max(sorted(by_frame), key=lambda frame: len(by_frame[frame]))
+    return {frame: tuple(sorted(ranks)) for frame, ranks in sorted(by_frame.items()) if frame != usual}

@@ -1,4 +1,4 @@
-"""A possible explanation of what the observations of a run show: a cause, its place, and the findings for it."""
+"""Hypothesis of a diagnosis: a possible cause, its scope, and the findings that support it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from gpu_recovery.core.diagnosis.taxonomy import Cause, Scope
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """A cause, where it is, and what speaks for it. `follows`: nothing but consequences of something else do."""
+    """A possible cause and its scope, with its score and its confidence.
+
+    score: sum of weights, in log-odds.
+    confidence: between 0 and 1.
+    follows: every finding for it is a consequence of another fault.
+    """
 
     cause: Cause
     scope: Scope
@@ -21,5 +26,5 @@ class Hypothesis:
 
     @property
     def evidence(self) -> tuple[str, ...]:
-        """The ids of the reports that speak for it."""
-        return tuple(sorted({one for finding in self.findings for one in finding.evidence}))
+        """Report ids of the observations that support the hypothesis, sorted."""
+        return tuple(sorted({report_id for finding in self.findings for report_id in finding.evidence}))

@@ -1,4 +1,4 @@
-"""When an OOM does not mean what it says (row 46): it was not that one's turn, or the other still held the GPU."""
+"""Misleading GPU out-of-memory errors (row 46): a missing hand-over, or memory that another role holds."""
 
 from __future__ import annotations
 
@@ -21,32 +21,37 @@ from gpu_recovery.core.diagnosis.observations import EventReport, LogFinding, Ob
 from gpu_recovery.core.diagnosis.taxonomy import Scope
 
 Oom = StageReport | LogFinding | RpcReport
+"""Observations that may hold an out-of-memory error of a GPU."""
 OOM = "cuda_oom"
-"""The kind of a log's line (`core.logs`) that says it."""
+"""Kind of a log line (`core.logs`) that reports a GPU out of memory."""
 OK, OUT_OF_MEMORY = 200, 520
-"""Of HTTP, and what row 32 proposes."""
+"""HTTP status of success, and the status for a GPU out of memory that row 32 proposes."""
 ACK_SLACK_S = 1.0
-"""An acknowledgement that comes with the OOM came before it: two reporters, two ages."""
+"""Seconds before an acknowledgement in which an OOM counts as later than it.
+
+The two times come from the ages of two reporters and are not exact to the second.
+"""
 FOR_EVER_S = float("inf")
+"""End of a time without an end."""
 NO_EVIDENCE = frozenset({"advice", "conditional"})
-"""Roles of lines that say what might be, not what was."""
+"""Roles of log lines that describe a possibility and no fact."""
 _ASKED = re.compile(r"[Tt]ried to allocate ([\d.]{1,12}) ([GM])iB")
 _CAPACITY = re.compile(r"total capacity of ([\d.]{1,12}) ([GM])iB")
 
 
 def is_answered(call: RpcReport) -> bool:
-    """Whether a worker answered it with an error."""
+    """Whether a worker answered the call with an error."""
     return call.status not in (None, OK)
 
 
 def is_out_of_memory(call: RpcReport) -> bool:
-    """Whether a call failed for the memory of a GPU: by row 32's proposed code, or by its error's words."""
+    """Whether the call failed for lack of GPU memory, by the status of row 32 or by the text of its error."""
     text = call.error.lower()
     return call.status == OUT_OF_MEMORY or ("out of memory" in text and "cuda" in text) or "outofmemoryerror" in text
 
 
 def ooms(case: Case) -> Iterator[Oom]:
-    """Every report of a GPU's memory that did not suffice."""
+    """Every out-of-memory error of a GPU in the case."""
     for stage in case.all(StageReport):
         if stage.error and cuda_error(stage.error) is CudaError.MEMORY:
             yield stage
@@ -60,7 +65,11 @@ def ooms(case: Case) -> Iterator[Oom]:
 
 @dataclass(frozen=True)
 class Explained:
-    """What an OOM comes from instead: a notice that was not acknowledged, or memory that the other still holds."""
+    """An OOM with its real cause.
+
+    course: an event that was not acknowledged.
+    held: memory that another role holds.
+    """
 
     oom: Oom
     course: EventProgress | None = None
@@ -68,16 +77,16 @@ class Explained:
 
     @property
     def evidence(self) -> tuple[str, ...]:
-        """The ids of the reports that explain it, without its own."""
+        """Report ids of the observations that explain the OOM, without the OOM itself."""
         held = (self.held.report.report_id,) if self.held else ()
         return (*(self.course.evidence if self.course else ()), *held)
 
 
 @dataclass(frozen=True)
 class _Open:
-    """A notice that was sent and not acknowledged from `from_s` on, until before `to_s`: as far as it had come.
+    """An event that was sent and not acknowledged, from `from_s` until before `to_s`, Unix seconds.
 
-    rank: the one that came the least far explains the most.
+    rank: order of the open events. The event with the least delivery progress explains an OOM best.
     """
 
     from_s: float
@@ -88,30 +97,31 @@ class _Open:
 
 
 def _open_times(case: Case) -> Iterator[_Open]:
-    """When each notice stood open: a newer one of the same name to the same target replaces it."""
+    """Times in which each event was open. A newer event of the same name to the same target replaces it."""
     replaced_s: dict[tuple[str, str], float] = {}
     for course in sorted(
-        case.computed_once(event_progress).values(), key=lambda one: (-one.reports[0].at_s, one.last.request_id)
+        case.computed_once(event_progress).values(),
+        key=lambda progress: (-progress.reports[0].at_s, progress.last.request_id),
     ):
         key, sent_s = (course.last.event, course.last.worker), course.reports[0].at_s
         end_s, reports = replaced_s.get(key, FOR_EVER_S), course.reports
         replaced_s[key] = sent_s
-        for n, one in enumerate(reports):
-            so_far = EventProgress(reports[: n + 1])
+        for index, report in enumerate(reports):
+            so_far = EventProgress(reports[: index + 1])
             if is_confirmed(so_far):
                 break
-            next_s = reports[n + 1].at_s - ACK_SLACK_S if n + 1 < len(reports) else FOR_EVER_S
-            from_s = sent_s if n == 0 else max(sent_s, one.at_s - ACK_SLACK_S)
+            next_s = reports[index + 1].at_s - ACK_SLACK_S if index + 1 < len(reports) else FOR_EVER_S
+            from_s = sent_s if index == 0 else max(sent_s, report.at_s - ACK_SLACK_S)
             if from_s < min(next_s, end_s):
-                rank = (ORDER[so_far.reached], one.request_id)
-                yield _Open(from_s, min(next_s, end_s), one.event, rank, so_far)
+                rank = (ORDER[so_far.reached], report.request_id)
+                yield _Open(from_s, min(next_s, end_s), report.event, rank, so_far)
 
 
 class Explanations:
-    """Looks up what explains an OOM. Built once for a case, then asked for each OOM of it.
+    """Index of the case that finds the explanation of an OOM. It is built once for a case.
 
-    A notice explains an OOM of its target's machine; one whose target nobody knows explains any machine's that has no
-    notice of its own.
+    An event explains an OOM on the instance of its target. An event with an unknown target explains an OOM on any
+    instance that has no event of that name.
     """
 
     def __init__(self, case: Case) -> None:
@@ -121,16 +131,16 @@ class Explanations:
         self._anywhere: list[_Open] = []
         for event in case.all(EventReport):
             self._own.add((target(case, event), event.event))
-        for one in _open_times(case):
-            self._at.setdefault(target(case, one.course.last), []).append(one)
-            if one.course.last.worker not in case.topology.workers:
-                self._anywhere.append(one)
+        for open_event in _open_times(case):
+            self._at.setdefault(target(case, open_event.course.last), []).append(open_event)
+            if open_event.course.last.worker not in case.topology.workers:
+                self._anywhere.append(open_event)
         self._occupied: dict[Scope, list[StageReport]] = {}
         for (place, _), reports in case.computed_once(occupancies).items():
             self._occupied.setdefault(place, []).extend(reports)
 
     def of(self, oom: Oom) -> Explained | None:
-        """What explains it; None if nothing does, or if it asked for more than the GPU has at all."""
+        """Explanation of the OOM; None without an explanation, or if it asked for more memory than the GPU has."""
         if _wants_too_much(oom.line if isinstance(oom, LogFinding) else oom.error):
             return None
         place = self._case.scope_of(oom)
@@ -143,20 +153,24 @@ class Explanations:
     def _latest_occupancy(self, oom: Observation, place: Scope) -> StageReport | None:
         gpu = oom.gpu if isinstance(oom, StageReport) else ""
         seen = [
-            one
-            for one in self._occupied.get(place, [])
-            if one.at_s <= oom.at_s and (not gpu or not one.gpu or one.gpu == gpu)
+            report
+            for report in self._occupied.get(place, [])
+            if report.at_s <= oom.at_s and (not gpu or not report.gpu or report.gpu == gpu)
         ]
-        return max(seen, key=lambda one: (one.at_s, one.report_id), default=None)
+        return max(seen, key=lambda report: (report.at_s, report.report_id), default=None)
 
     def _unacknowledged(self, oom: Observation, place: Scope, turn: str) -> EventProgress | None:
-        """Of the open notices of a hand-over to whose turn it is, the one that came the least far."""
+        """Open event, of those that hand the GPU to the role `turn`, with the least delivery progress."""
         wanted = [event for event in EVENTS if not turn or event == f"{turn}_start" or _ends_another(event, turn)]
         has_own = any((place, event) in self._own for event in wanted)
-        notices = self._at.get(place, ()) if has_own else self._anywhere
-        standing = [one for one in notices if one.from_s <= oom.at_s < one.to_s and one.event in wanted]
-        found = min(standing, key=lambda one: one.rank, default=None)
-        return found.course if found else None
+        open_events = self._at.get(place, ()) if has_own else self._anywhere
+        candidates = [
+            open_event
+            for open_event in open_events
+            if open_event.from_s <= oom.at_s < open_event.to_s and open_event.event in wanted
+        ]
+        first = min(candidates, key=lambda open_event: open_event.rank, default=None)
+        return first.course if first else None
 
 
 def _ends_another(event: str, turn: str) -> bool:
@@ -164,27 +178,30 @@ def _ends_another(event: str, turn: str) -> bool:
 
 
 def _wants_too_much(line: str) -> bool:
-    """Whether it asked for more than the whole GPU has: then nobody else is to blame."""
+    """Whether the OOM asked for more than the capacity of the GPU. Then no other process is the cause."""
     asked, capacity = _ASKED.search(line[:LINE_MAX]), _CAPACITY.search(line[:LINE_MAX])
     return bool(asked and capacity) and _mib(asked) > _mib(capacity)
 
 
-def _mib(found: re.Match[str] | None) -> float:
-    if found is None or found.group(1).count(".") > 1 or found.group(1) == ".":
+def _mib(amount: re.Match[str] | None) -> float:
+    if amount is None or amount.group(1).count(".") > 1 or amount.group(1) == ".":
         return 0.0
-    return float(found.group(1)) * (1_024.0 if found.group(2) == "G" else 1.0)
+    return float(amount.group(1)) * (1_024.0 if amount.group(2) == "G" else 1.0)
 
 
 def explained_ooms(case: Case) -> Mapping[str, Explained]:
-    """Every OOM that something explains away, by its report. After one that nothing did, nothing does at that place
-    and turn; one elsewhere that nothing explains is still one."""
-    look = Explanations(case)
-    plain: set[tuple[Scope, str]] = set()
-    found: dict[str, Explained] = {}
-    for oom in sorted(ooms(case), key=lambda one: (one.at_s, one.report_id)):
-        explained, key = look.of(oom), (case.scope_of(oom), role_of(case, oom))
+    """Explained OOMs, by report id.
+
+    After an OOM without an explanation, later OOMs at the same place and turn count as unexplained. Each place and
+    turn is examined apart.
+    """
+    explanations = Explanations(case)
+    unexplained: set[tuple[Scope, str]] = set()
+    by_report: dict[str, Explained] = {}
+    for oom in sorted(ooms(case), key=lambda oom: (oom.at_s, oom.report_id)):
+        explained, key = explanations.of(oom), (case.scope_of(oom), role_of(case, oom))
         if explained is None:
-            plain.add(key)
-        elif key not in plain:
-            found[oom.report_id] = explained
-    return found
+            unexplained.add(key)
+        elif key not in unexplained:
+            by_report[oom.report_id] = explained
+    return by_report

@@ -1,7 +1,7 @@
-"""Of what the trainings on one instance tell for a diagnosis, the part that is kept: bounded in number and in bytes.
+"""Observation buffer: the stored observations of one attempt on one instance, bounded in number and bytes.
 
-The oldest goes first, but of the kind that there is most of: a chatty worker's health must not push out the one event
-that was never acknowledged.
+If the buffer is full, the oldest observation of the most frequent type is dropped. So the frequent health reports of
+one worker do not displace a single event that was never acknowledged.
 """
 
 from __future__ import annotations
@@ -14,41 +14,48 @@ from gpu_recovery.core.diagnosis.observation_codec import size
 from gpu_recovery.core.diagnosis.observations import Observation
 
 KEPT_MAX, KEPT_BYTES_MAX = 128, 65_536
-"""For one attempt on one instance."""
+"""Upper bounds of the observations, and of their bytes as JSON, for one attempt on one instance."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObservationBuffer:
-    """The reports of one attempt from one instance, the oldest first; `lost`: about how many more there were."""
+    """Observations of one attempt from one instance, the oldest first.
+
+    lost: approximate number of observations that were dropped or never arrived.
+    """
 
     reports: tuple[Observation, ...] = ()
     lost: int = 0
 
 
 def added(before: ObservationBuffer, found: Iterable[Observation], lost: int) -> ObservationBuffer | None:
-    """What is kept after `found`, of which `lost` others did not come. None if nothing of it is new.
+    """Buffer with the new observations, or None if none of them is new.
 
-    A report that is kept already, by its id, is not kept twice: a heartbeat that is repeated changes nothing.
+    An observation whose report id is in the buffer is skipped, so a repeated heartbeat changes nothing.
+
+    Args:
+        found: observations of the newest heartbeat.
+        lost: number of observations that the sender dropped.
     """
-    known = {one.report_id for one in before.reports}
-    new = {one.report_id: one for one in found if one.report_id not in known}
+    known = {report.report_id for report in before.reports}
+    new = {report.report_id: report for report in found if report.report_id not in known}
     if not new:
         return None
-    every = sorted((*before.reports, *new.values()), key=lambda one: (one.at_s, one.report_id))
+    every = sorted((*before.reports, *new.values()), key=lambda report: (report.at_s, report.report_id))
     kept = bounded(every)
     return ObservationBuffer(kept, before.lost + lost + len(every) - len(kept))
 
 
 def bounded(every: list[Observation]) -> tuple[Observation, ...]:
-    """As many of the reports, which are in order, as may be kept."""
+    """Observations that fit into the bounds. `every` is sorted, the oldest first."""
     kept = list(every)
-    bytes_of = {one.report_id: size(one) for one in kept}
-    left = sum(bytes_of.values())
-    kinds = Counter(type(one).__name__ for one in kept)
-    while len(kept) > KEPT_MAX or left > KEPT_BYTES_MAX:
-        most = max(kinds, key=lambda name: (kinds[name], name))
-        place = next(n for n, one in enumerate(kept) if type(one).__name__ == most)
-        left -= bytes_of[kept[place].report_id]
-        kinds[most] -= 1
-        del kept[place]
+    bytes_of = {report.report_id: size(report) for report in kept}
+    bytes_left = sum(bytes_of.values())
+    count = Counter(type(report).__name__ for report in kept)
+    while len(kept) > KEPT_MAX or bytes_left > KEPT_BYTES_MAX:
+        most_frequent = max(count, key=lambda name: (count[name], name))
+        index = next(index for index, report in enumerate(kept) if type(report).__name__ == most_frequent)
+        bytes_left -= bytes_of[kept[index].report_id]
+        count[most_frequent] -= 1
+        del kept[index]
     return tuple(kept)

@@ -1,7 +1,7 @@
-"""What processes of a training tell for a diagnosis: JSON of docs/protocol.md, and the reports of `core.diagnosis`.
+"""Codec of diagnosis observations: JSON of docs/protocol.md and of the store, to and from the dataclasses.
 
-No such report makes a heartbeat invalid: one that cannot be read is left out and counted, the others count. What is
-known of every field comes from the dataclasses themselves, so that a new field travels as soon as it is there.
+An unreadable observation does not make a heartbeat invalid. It is left out and counted, and the others are read. The
+codec takes all fields from the dataclasses, so a new field needs no change here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KINDS: Mapping[str, type[Observation]] = {
     "flight": observations.FlightReport,
     "written": observations.Written,
 }
-"""What a process may tell. How a rank ended, what the kernel logged, who is silent: that is known without it."""
+"""Kinds that a process of a job may send. Exits, XIDs and missing heartbeats come from other sources."""
 EVERY_KIND: Mapping[str, type[Observation]] = {
     **KINDS,
     "log": observations.LogFinding,
@@ -47,72 +47,83 @@ EVERY_KIND: Mapping[str, type[Observation]] = {
     "pair": observations.PairReport,
     "probe": observations.ProbeReport,
 }
-"""What a case may hold that somebody brings along."""
+"""Kinds that the store and a case file may hold."""
 NAMES = {kind: name for name, kind in EVERY_KIND.items()}
+"""Name of each kind, by its class."""
 REPORTS_MAX, BYTES_MAX = 64, 16_384
-"""Of one heartbeat, the newest; as the JSON that travels, without its spaces."""
+"""Upper bounds of the observations in one heartbeat, the newest first, and of their bytes as JSON without spaces."""
 ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 TEXT_MAX, LINE_MAX, LIST_MAX = 200, 1_000, 32
 LINES = frozenset({"line", "lines", "error"})
+"""Fields that hold log lines or errors. They may be longer than other texts, and secrets in them are masked."""
 NUMBER_MAX = 1e15
 SAFE_MAX = 2**53 - 1
 SECONDS_MAX = 100 * 365 * 86_400
 ATTEMPT_MAX = RANK_MAX = 1_000_000
-_OURS = frozenset({"report_id", "at_s", "instance_id"})
-"""What a process does not say of itself: it is said by whom it comes through, and when."""
-_NOT_THERE = object()
+_SET_BY_RECEIVER = frozenset({"report_id", "at_s", "instance_id"})
+"""Fields that the receiver sets. A process cannot set its own id, time or instance."""
+_ABSENT = object()
 
 
 class _Unreadable(ValueError):
-    """A report that is none."""
+    """Error: the value is no valid observation."""
 
 
-def observed(instance_id: str, told: Any) -> tuple[tuple[ReceivedObservation, ...], int]:
-    """The reports in the `diagnosis` of a heartbeat of that instance, and how many were left out. Never raises."""
-    entries = told if isinstance(told, list) else [] if told is None else [told]
-    found: list[ReceivedObservation] = []
-    room = BYTES_MAX
-    for one in reversed(entries[-REPORTS_MAX:]):
+def observed(instance_id: str, value: Any) -> tuple[tuple[ReceivedObservation, ...], int]:
+    """Parse the `diagnosis` field of a heartbeat of this instance. Never raises.
+
+    Returns:
+        The readable observations in their order, and the number of entries that were left out.
+    """
+    entries = value if isinstance(value, list) else [] if value is None else [value]
+    readable: list[ReceivedObservation] = []
+    bytes_left = BYTES_MAX
+    for entry in reversed(entries[-REPORTS_MAX:]):
         try:
-            read = _observed(instance_id, one)
+            observation = _observed(instance_id, entry)
         except _Unreadable:
             continue
-        room -= _bytes(one)
-        if room < 0:
+        bytes_left -= _bytes(entry)
+        if bytes_left < 0:
             break
-        found.append(read)
-    return tuple(reversed(found)), len(entries) - len(found)
+        readable.append(observation)
+    return tuple(reversed(readable)), len(entries) - len(readable)
 
 
 def counted(value: Any) -> int:
-    """How many reports a node says that it has lost; 0 for what is no such number."""
+    """Number of observations that a node agent has dropped. An invalid number counts as 0."""
     return value if type(value) is int and 0 <= value <= SAFE_MAX else 0
 
 
 def to_json(report: Observation) -> dict[str, Any]:
-    """A report as it is kept: `type`, `id`, `at_s`, `instance`, and every field that is not what it is by default."""
+    """JSON form of an observation in the store.
+
+    It holds `type`, `id`, `at_s`, `instance`, and every field that differs from its default.
+    """
     known: Any = report
-    found: dict[str, Any] = {"type": NAMES[type(report)], "id": report.report_id, "at_s": round(report.at_s, 3)}
+    document: dict[str, Any] = {"type": NAMES[type(report)], "id": report.report_id, "at_s": round(report.at_s, 3)}
     if report.instance_id:
-        found["instance"] = report.instance_id
-    for one in fields(known):
-        value = getattr(report, one.name)
-        if one.name not in _OURS and (one.default is MISSING or value != one.default):
-            found[one.name] = [_plain(each) for each in value] if isinstance(value, tuple) else value
-    return found
+        document["instance"] = report.instance_id
+    for field in fields(known):
+        value = getattr(report, field.name)
+        if field.name not in _SET_BY_RECEIVER and (field.default is MISSING or value != field.default):
+            document[field.name] = [_plain(entry) for entry in value] if isinstance(value, tuple) else value
+    return document
 
 
-def from_json(kept: Any) -> Observation | None:
-    """The report that was kept; None for one of a kind, or in a form, that this release does not know."""
+def from_json(document: Any) -> Observation | None:
+    """Observation from its JSON form in the store; None if this release does not know its kind or its form."""
     try:
-        report = _report(kept, str(kept["id"])[:TEXT_MAX], str(kept.get("instance", ""))[:TEXT_MAX], EVERY_KIND)
-        return replace(report, at_s=_number(kept["at_s"], float))
+        report = _report(
+            document, str(document["id"])[:TEXT_MAX], str(document.get("instance", ""))[:TEXT_MAX], EVERY_KIND
+        )
+        return replace(report, at_s=_number(document["at_s"], float))
     except (_Unreadable, KeyError, TypeError, AttributeError):
         return None
 
 
 def size(report: Observation) -> int:
-    """Its bytes as they are kept."""
+    """Bytes of the observation in its stored form."""
     return _bytes(to_json(report))
 
 
@@ -120,42 +131,44 @@ def _bytes(values: Any) -> int:
     return len(json.dumps(values, separators=(",", ":"), ensure_ascii=False).encode(errors="replace"))
 
 
-def _observed(instance_id: str, told: Any) -> ReceivedObservation:
-    if not isinstance(told, Mapping):
+def _observed(instance_id: str, entry: Any) -> ReceivedObservation:
+    if not isinstance(entry, Mapping):
         raise _Unreadable("it is no object")
-    name, job_id, attempt = told.get("id"), told.get("job"), told.get("attempt")
+    name, job_id, attempt = entry.get("id"), entry.get("job"), entry.get("attempt")
     if not isinstance(name, str) or not ID.fullmatch(name):
         raise _Unreadable("id")
     if not isinstance(job_id, str) or not JOB_ID.fullmatch(job_id):
         raise _Unreadable("job")
     if type(attempt) is not int or not 0 <= attempt <= ATTEMPT_MAX:
         raise _Unreadable("attempt")
-    age_s = _number(0 if told.get("age_s") is None else told["age_s"], float)
+    age_s = _number(0 if entry.get("age_s") is None else entry["age_s"], float)
     if not 0 <= age_s <= SECONDS_MAX:
         raise _Unreadable("age_s")
-    elsewhere = told.get("elsewhere") is True  # it speaks of a worker of another instance, which the topology knows
-    report = _report(told, f"{instance_id}/{name}", "" if elsewhere else instance_id)
+    elsewhere = entry.get("elsewhere") is True  # about a worker of another instance; the topology knows which
+    report = _report(entry, f"{instance_id}/{name}", "" if elsewhere else instance_id)
     return ReceivedObservation(job_id, attempt, float(age_s), report)
 
 
 def _report(
-    told: Mapping[str, Any], report_id: str, instance_id: str, kinds: Mapping[str, type[Observation]] = KINDS
+    entry: Mapping[str, Any], report_id: str, instance_id: str, kinds: Mapping[str, type[Observation]] = KINDS
 ) -> Observation:
-    kind: Any = kinds.get(told["type"]) if isinstance(told.get("type"), str) else None
+    kind: Any = kinds.get(entry["type"]) if isinstance(entry.get("type"), str) else None
     if kind is None:
         raise _Unreadable("type")
-    values = {name: _value(hint, name, told.get(name)) for name, hint in _hints(kind).items() if name not in _OURS}
-    given: dict[str, Any] = {name: value for name, value in values.items() if value is not _NOT_THERE}
-    if given.get("rank") is not None and not 0 <= given["rank"] <= RANK_MAX:
+    values = {
+        name: _value(hint, name, entry.get(name)) for name, hint in _hints(kind).items() if name not in _SET_BY_RECEIVER
+    }
+    present: dict[str, Any] = {name: value for name, value in values.items() if value is not _ABSENT}
+    if present.get("rank") is not None and not 0 <= present["rank"] <= RANK_MAX:
         raise _Unreadable("rank")
-    made: Observation = _made(kind, {**given, "report_id": report_id, "at_s": 0.0, "instance_id": instance_id})
-    return made
+    report: Observation = _made(kind, {**present, "report_id": report_id, "at_s": 0.0, "instance_id": instance_id})
+    return report
 
 
-def _made(kind: Any, given: Mapping[str, Any]) -> Any:
-    if any(one.default is MISSING and given.get(one.name, "") == "" for one in fields(kind)):
+def _made(kind: Any, values: Mapping[str, Any]) -> Any:
+    if any(field.default is MISSING and values.get(field.name, "") == "" for field in fields(kind)):
         raise _Unreadable("what it cannot be without is missing")
-    return kind(**given)
+    return kind(**values)
 
 
 @cache
@@ -164,11 +177,11 @@ def _hints(kind: Any) -> Mapping[str, Any]:
 
 
 def _value(hint: Any, name: str, value: Any) -> Any:
-    """The value of a field; null is a field that is not there."""
+    """Value of a field, checked against its type. Null means that the field is absent."""
     if value is None:
-        return _NOT_THERE
+        return _ABSENT
     if isinstance(hint, types.UnionType):
-        (hint,) = (one for one in typing.get_args(hint) if one is not type(None))
+        (hint,) = (alternative for alternative in typing.get_args(hint) if alternative is not type(None))
     if typing.get_origin(hint) is tuple:
         return _several(typing.get_args(hint)[0], name, value)
     if hint is bool:
@@ -187,20 +200,20 @@ def _value(hint: Any, name: str, value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    return {one.name: getattr(value, one.name) for one in fields(value)} if is_dataclass(value) else value
+    return {field.name: getattr(value, field.name) for field in fields(value)} if is_dataclass(value) else value
 
 
 def _several(kind: Any, name: str, value: Any) -> tuple[Any, ...]:
     if not isinstance(value, list) or len(value) > LIST_MAX:
         raise _Unreadable(name)
     if not is_dataclass(kind):
-        return tuple(_value(kind, name, one) for one in value if one is not None)
-    if not all(isinstance(one, Mapping) for one in value):
+        return tuple(_value(kind, name, entry) for entry in value if entry is not None)
+    if not all(isinstance(entry, Mapping) for entry in value):
         raise _Unreadable(name)
     record: Any = kind
     hints = _hints(record)
-    read = [{field: _value(hint, field, one.get(field)) for field, hint in hints.items()} for one in value]
-    return tuple(_made(kind, {key: each for key, each in one.items() if each is not _NOT_THERE}) for one in read)
+    read = [{field: _value(hint, field, entry.get(field)) for field, hint in hints.items()} for entry in value]
+    return tuple(_made(kind, {key: item for key, item in values.items() if item is not _ABSENT}) for values in read)
 
 
 def _number(value: Any, kind: type) -> Any:
@@ -214,5 +227,5 @@ def _number(value: Any, kind: type) -> Any:
 
 
 def _line(value: str, most: int) -> str:
-    """A text on one line, cut to what may be kept: it ends up in mails."""
-    return " ".join("".join(one if one.isprintable() else " " for one in value[: 2 * most]).split())[:most]
+    """The text on one line, cut to `most` characters. Such texts are quoted in e-mails."""
+    return " ".join("".join(char if char.isprintable() else " " for char in value[: 2 * most]).split())[:most]

@@ -1,7 +1,6 @@
-"""What is known: one small frozen report for each observation. Every number may be missing; none is ever NaN.
+"""Observations: what the sources of a diagnosis report, one small frozen dataclass for each kind.
 
-at_s: seconds on the server's clock (Unix time); an agent sends ages, so no machine's clock is believed.
-report_id: by which a diagnosis cites it; instance_id, worker and rank say whose it is, "" and None where nobody said.
+Any number may be missing (None). No number is NaN after `case.finite`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,12 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What every report has."""
+    """Fields of every observation.
+
+    report_id: id by which a diagnosis cites the observation.
+    at_s: Unix seconds on the server's clock. An agent sends ages, so the clock of an instance is never used.
+    instance_id, worker, rank: source of the observation; "" and None if it is unknown.
+    """
 
     report_id: str
     at_s: float
@@ -22,12 +26,12 @@ class Observation:
 
     @property
     def reporter(self) -> str:
-        """The worker, else the rank, else the instance; "" for nobody."""
+        """Name of the worker, else of the rank, else the instance id; "" if all are unknown."""
         return self.worker or (f"rank {self.rank}" if self.rank is not None else self.instance_id)
 
 
 class Check(StrEnum):
-    """How a probe ended."""
+    """Result of a probe of the GPU."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -35,7 +39,11 @@ class Check(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
-    """A process on a GPU. `owner` is whose it is by design ("train", "rollout"), "" if nobody said."""
+    """A process that holds memory of a GPU.
+
+    memory_mb: megabytes.
+    owner: role that the process belongs to ("train", "rollout"); "" if it is unknown.
+    """
 
     pid: int
     memory_mb: float
@@ -44,14 +52,14 @@ class Occupant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageReport(Observation):
-    """What the GPU looked like at a stage of the program (rows 1-6, 51, 52).
+    """State of a GPU at a stage of the program (rows 1-6, 51, 52).
 
-    moment:                "before", "after" or "during" the stage.
-    corrected, uncorrected: ECC errors since the driver was loaded; None for what the GPU does not say.
-    synchronised:          whether the probe waited for the GPU: without that, a pass says nothing.
-    matches:               whether the probe's result was the known one; None if it was not compared.
-    error:                 the exception of the stage or of the probe, one line.
-    is_synchronising:      whether it came out of a call that waits for the GPU.
+    moment: "before", "after" or "during" the stage.
+    corrected, uncorrected: ECC errors since the driver was loaded; None if the GPU does not report them.
+    synchronised: the probe waited for the GPU. Without that a passed probe shows nothing.
+    matches: the probe's result was the known result; None if the results were not compared.
+    error: exception of the stage or of the probe, in one line.
+    is_synchronising: the exception came out of a call that waits for the GPU.
     """
 
     stage: str
@@ -74,7 +82,7 @@ class StageReport(Observation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightSyncReport(Observation):
-    """The seconds of the parts of one weight synchronisation (row 7)."""
+    """Seconds of each part of one weight synchronisation (row 7)."""
 
     step: int | None = None
     serialize_s: float | None = None
@@ -85,9 +93,12 @@ class WeightSyncReport(Observation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressReport(Observation):
-    """A progress heartbeat (rows 12, 13). `status`: of HTTP, 200 if it answered; `value` only grows.
+    """Progress heartbeat of a worker (rows 12, 13).
 
-    unchanged_s: how long the value has been the same, by the worker's own clock: a stall is older than what is kept.
+    value: progress of the worker; it only grows.
+    status: HTTP status, 200 if the worker answered.
+    unchanged_s: seconds since the value last changed, by the worker's own clock. A stall may be older than the stored
+        observations.
     """
 
     value: float | None = None
@@ -97,7 +108,7 @@ class ProgressReport(Observation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTiming(Observation):
-    """How long a worker took for a method (rows 15, 16). `stage`: its pipeline stage, if the program has any."""
+    """Seconds that a worker took for a method (rows 15, 16). `stage` is its pipeline stage, if any."""
 
     method: str
     seconds: float
@@ -105,7 +116,7 @@ class CallTiming(Observation):
 
 
 class RpcStage(StrEnum):
-    """Where in a call something happened (row 29)."""
+    """Stage of a remote call (row 29)."""
 
     CONNECT = "connect"
     SEND = "send"
@@ -115,11 +126,13 @@ class RpcStage(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RpcReport(Observation):
-    """One remote call, stage by stage (rows 22-33).
+    """One remote call, with the seconds of each stage (rows 22-33).
 
-    failed_at: the stage that failed, None if the call returned. timed_out: whether by a time-out of ours.
-    connection_error: the connection broke (it may have been TCP's keepalive, row 34). status: of HTTP, None without.
-    server_phase: where the server's exception came from: "deserialise", "method", "serialise"; "" if unknown.
+    failed_at: stage that failed; None if the call returned.
+    timed_out: the caller's own time-out ended the call.
+    connection_error: the connection broke, possibly by TCP keepalive (row 34).
+    status: HTTP status; None without an answer.
+    server_phase: origin of the server's exception: "deserialise", "method", "serialise"; "" if it is unknown.
     """
 
     method: str = ""
@@ -138,7 +151,7 @@ class RpcReport(Observation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerHealth(Observation):
-    """A worker's report of itself, every 10 s (row 38). Gigabytes, percent, bytes."""
+    """Health that a worker reports of itself every 10 s (row 38): gigabytes, percent, bytes."""
 
     memory_used_gb: float | None = None
     memory_free_gb: float | None = None
@@ -149,7 +162,7 @@ class WorkerHealth(Observation):
 
 
 class RequestState(StrEnum):
-    """How far a worker is with a request (row 36)."""
+    """State of a request in its worker (row 36)."""
 
     START = "processing_start"
     DONE = "processing_done"
@@ -168,7 +181,7 @@ class RequestReport(Observation):
 
 
 class Delivery(StrEnum):
-    """How far an event has come (row 42). `FAILED` hides how far: see `EventReport.last_state`."""
+    """Delivery state of an event (row 42). For `FAILED`, `EventReport.last_state` is the state before the failure."""
 
     SENT = "sent"
     DELIVERED = "delivered"
@@ -178,7 +191,10 @@ class Delivery(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventReport(Observation):
-    """One notice between train and rollout (rows 41-44). `last_state`: how far it came before it failed."""
+    """One event between train and rollout (rows 41-44).
+
+    last_state: furthest state before the failure.
+    """
 
     request_id: str
     event: str
@@ -190,7 +206,7 @@ class EventReport(Observation):
 
 
 class LockState(StrEnum):
-    """What became of somebody's wish for the GPU's lock (rows 47, 48)."""
+    """State of a request for the lock of a GPU (rows 47, 48)."""
 
     HELD = "held"
     WAITING = "waiting"
@@ -201,23 +217,28 @@ class LockState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockReport(Observation):
-    """`owner` wants, holds or has given back the lock `lock`; `holder` has it at that moment."""
+    """Request of `owner` for the lock `lock`, or its release.
+
+    holder: the holder of the lock at that moment.
+    waited_s: seconds that the owner has waited.
+    token: number of the grant; it rises with every grant.
+    """
 
     lock: str
     owner: str
     state: LockState
     holder: str = ""
     holder_heard_s: float | None = None
-    """How long ago the holder was last heard of; None if nobody knows."""
+    """Seconds since the holder was last seen; None if that is unknown."""
     waited_s: float | None = None
     token: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFinding(Observation):
-    """A line of a log and what it is (`core.logs`). `kind` and `role` are its words there.
+    """A log line with its kind and its role (`core.logs`).
 
-    generic: it knows no more than that something went wrong, as an exception does that nobody knows.
+    generic: the line only says that something failed, as an exception of unknown kind does.
     """
 
     line: str
@@ -228,7 +249,7 @@ class LogFinding(Observation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written(Observation):
-    """Some of the last lines that a rank which failed has written, by its wrapper; part 0 is the end of it."""
+    """Part of the output tail of a failed rank, sent by its wrapper. Part 0 is the end of the output."""
 
     part: int
     lines: tuple[str, ...]
@@ -236,14 +257,14 @@ class Written(Observation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclReport(Observation):
-    """A line of NCCL's own log that its monitor noticed (row 10)."""
+    """A line of NCCL's own log that its monitor selected (row 10)."""
 
     line: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExitReport(Observation):
-    """How a rank ended: by its exit code or a signal; None for what nobody knows. `by_us`: we had stopped it."""
+    """Exit code or signal of a rank; None if it is unknown. `by_us`: gpu-recovery had stopped the rank."""
 
     code: int | None = None
     signal: int | None = None
@@ -252,7 +273,7 @@ class ExitReport(Observation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XidReport(Observation):
-    """An XID in a machine's kernel log; `asks` is what the policy makes of it (`core.xid.XidClass`)."""
+    """XID in the kernel log of an instance. `asks` is its class (`core.xid.XidClass`)."""
 
     xid: int
     asks: str
@@ -261,14 +282,14 @@ class XidReport(Observation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SilenceReport(Observation):
-    """A machine that was last heard of `silent_s` before the report."""
+    """An instance that was last seen `silent_s` seconds before this observation."""
 
     silent_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairReport(Observation):
-    """One pairwise test: the instances that met, and whether it went well (`core.diagnosis.pairing`)."""
+    """One pairwise test: its round, its instances and its result (`core.diagnosis.pairwise_test`)."""
 
     round: int
     instances: tuple[str, ...]
@@ -278,11 +299,11 @@ class PairReport(Observation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlightReport(Observation):
-    """What a rank's NCCL flight recorder says of one process group (`core.diagnosis.flight`).
+    """State of one process group in the NCCL flight recorder of a rank (`core.diagnosis.flight_recorder`).
 
-    members:   the ranks that belong to the group, as this rank knows them.
-    last_enqueued, last_completed: sequence numbers of collectives; None for what it has not done yet.
-    frame:     a hash of the top frame of the last one, "" if unknown.
+    members: ranks of the group, as this rank knows them.
+    last_enqueued, last_completed: sequence numbers of collectives; None if there was none yet.
+    frame: hash of the top frame of the last collective; "" if it is unknown.
     """
 
     group: str
@@ -294,7 +315,7 @@ class FlightReport(Observation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeReport(Observation):
-    """A probe that has been made of this instance, whatever it found: it need not be made again."""
+    """A probe of this instance that has run. It need not run again, with any result."""
 
     probe: str
     passed: bool | None = None

@@ -1,8 +1,10 @@
-"""How far one number is from the others: the specified 2σ and the guard that decides (reference: row 16).
+"""Outliers among numbers: the 2σ rule as specified, and the guard that decides (reference: row 16).
 
-A population's z-score is at most the root of n - 1, so "more than 2σ" can never be true of five workers or fewer; and
-of 64 equal workers with ordinary noise one is beyond 2σ in nine windows of ten. The guard asks for a distance in robust
-standard deviations, which one outlier does not stretch, and for an effect that matters.
+A z-score of a population is at most the root of n - 1, so "more than 2σ" is never true for five workers or fewer.
+Among 64 equal workers with ordinary noise, one is beyond 2σ in nine windows of ten.
+
+The guard asks for a distance in robust standard deviations, which a single outlier does not stretch. It also asks for
+a difference that matters.
 """
 
 from __future__ import annotations
@@ -12,42 +14,42 @@ from collections.abc import Collection, Mapping, Sequence
 from gpu_recovery.core.diagnosis.thresholds import Thresholds
 
 MAD_TO_SIGMA = 1.4826
-"""The standard deviation of normal numbers over their median absolute deviation."""
+"""Ratio of the standard deviation to the median absolute deviation, for normally distributed numbers."""
 GUARD_MIN = 3
-"""Of two numbers nobody can say which is the odd one."""
+"""Fewest numbers that the guard compares. Of two numbers either may be the outlier."""
 
 
 def mean(numbers: Collection[float]) -> float:
-    """The arithmetic mean of at least one number."""
+    """Arithmetic mean of at least one number."""
     return sum(numbers) / len(numbers)
 
 
 def median(numbers: Collection[float]) -> float:
-    """The middle of at least one number; the mean of the two middle ones of an even count."""
+    """Middle of at least one number; the mean of the two middle numbers of an even count."""
     ordered = sorted(numbers)
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def deviation(numbers: Collection[float]) -> float:
-    """The population's standard deviation of at least one number."""
+    """Population standard deviation of at least one number."""
     middle = mean(numbers)
-    return float(mean([(one - middle) ** 2 for one in numbers]) ** 0.5)
+    return float(mean([(number - middle) ** 2 for number in numbers]) ** 0.5)
 
 
 def robust_sigma(numbers: Collection[float], floor_ratio: float) -> float:
-    """1.4826 times the median absolute deviation, at least `floor_ratio` of the median."""
+    """1.4826 times the median absolute deviation, and at least `floor_ratio` of the median."""
     middle = median(numbers)
-    return max(MAD_TO_SIGMA * median([abs(one - middle) for one in numbers]), floor_ratio * middle)
+    return max(MAD_TO_SIGMA * median([abs(number - middle) for number in numbers]), floor_ratio * middle)
 
 
 def sigma_decides(count: int, sigma: float) -> bool:
-    """Whether any of `count` numbers can be further than `sigma` deviations from their mean."""
+    """Whether any of `count` numbers can be more than `sigma` deviations from the mean."""
     return count - 1 > sigma**2
 
 
 def beyond_sigma(values: Mapping[str, float], sigma: float) -> list[str]:
-    """Whose value is greater than the mean by more than `sigma` deviations: the rule as it is specified."""
+    """Names whose value exceeds the mean by more than `sigma` deviations: the rule as specified."""
     if not values:
         return []
     numbers = list(values.values())
@@ -56,7 +58,7 @@ def beyond_sigma(values: Mapping[str, float], sigma: float) -> list[str]:
 
 
 def beyond_guard(values: Mapping[str, float], by: Thresholds) -> list[str]:
-    """Whose value is out of line with the others and slower by an amount that matters. Fewer than 3: nobody's."""
+    """Names whose value is an outlier and slower by a ratio that matters. Empty for fewer than 3 values."""
     if len(values) < GUARD_MIN:
         return []
     limit = guard_limit(list(values.values()), by)
@@ -64,6 +66,6 @@ def beyond_guard(values: Mapping[str, float], by: Thresholds) -> list[str]:
 
 
 def guard_limit(numbers: Sequence[float], by: Thresholds) -> float:
-    """What a number must exceed to be out of line with these."""
+    """Limit above which a number is an outlier among these numbers."""
     middle = median(numbers)
     return max(middle + by.guard_sigma * robust_sigma(numbers, by.guard_floor_ratio), by.guard_slowness * middle)

@@ -1,12 +1,15 @@
-"""Which machine is bad, by two rounds of small tests of two machines each.
+"""Pairwise test: two rounds of small tests on pairs of instances that find a bad or slow instance.
 
-The rule of DLRover's network check (reference, part 3): neighbours meet first; then whoever failed meets somebody who
-passed, and the slowest of those who passed meet the fastest. Bad is whoever fails in both rounds, slow whoever's better
-time is more than twice the median. Each group runs an allgather; a group of one runs it within the machine, for want of
-a partner, which clears nobody of a bad network card.
+The rule is that of DLRover's network check (reference, part 3). In the first round neighbours are paired. In the
+second round an instance that failed is paired with an instance that passed. The slowest instances that
+passed are paired with the fastest.
 
-One bad machine among 3 to 64 is found in two rounds. Two machines can only be told apart if the bad one fails alone as
-well: else both stay suspected. One slow machine is found among 4 and more.
+An instance is bad if it fails in both rounds. It is slow if its better time is more than twice the median. Each group
+runs an allgather. A group of a single instance, for lack of a partner, runs the allgather inside the instance; such a
+test does not clear a bad network card.
+
+Two rounds find one bad instance among 3 to 64. Of two instances the bad instance is only known if it also fails
+alone; else both stay suspected. One slow instance is found among 4 or more.
 """
 
 from __future__ import annotations
@@ -18,11 +21,17 @@ from gpu_recovery.core.diagnosis.observations import PairReport
 from gpu_recovery.core.diagnosis.outliers import median
 
 Groups = tuple[tuple[str, ...], ...]
+"""Groups of instance ids that run a test together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """bad: nothing else explains the failures. suspected: one of these does. slow: passed, but took too long."""
+    """Result of the pairwise tests: instance ids, sorted.
+
+    bad: instances that alone explain the failed tests.
+    suspected: instances of failed tests that no single instance explains.
+    slow: instances that passed but took too long.
+    """
 
     bad: tuple[str, ...] = ()
     suspected: tuple[str, ...] = ()
@@ -30,30 +39,35 @@ class Found:
 
 
 def first_round(instances: Iterable[str]) -> Groups:
-    """Neighbours in the order of their names. The last of an odd number waits for the second round."""
+    """Pairs of neighbours in the order of their names. The last of an odd number waits for the second round."""
     names = sorted(set(instances))
     return tuple(zip(names[0::2], names[1::2], strict=False))
 
 
 def second_round(instances: Iterable[str], results: Iterable[PairReport]) -> Groups:
-    """Whoever is suspected or was not tested meets one who passed, the fastest first; else one of another failed pair.
+    """Groups of the second round.
 
-    Whom nobody is left for is tested alone. `results`: those of the first round.
+    A suspected or untested instance is paired with an instance that passed, the fastest first. If none is left, its
+    partner is an instance of another failed pair. Without any partner it is tested alone. Of the other instances that
+    passed, the slowest are paired with the fastest.
+
+    Args:
+        results: tests of the first round.
     """
     names = sorted(set(instances))
-    tests = [one for one in results if one.round == 1]
-    suspects = [name for one in sorted(tests, key=_order) if not one.passed for name in sorted(one.instances)]
-    took = {name: one.seconds or 0.0 for one in tests if one.passed for name in one.instances}
+    tests = [test for test in results if test.round == 1]
+    suspects = [name for test in sorted(tests, key=_order) if not test.passed for name in sorted(test.instances)]
+    took = {name: test.seconds or 0.0 for test in tests if test.passed for name in test.instances}
     good = sorted((name for name in took if name not in suspects), key=lambda name: (took[name], name))
     waiting = [*dict.fromkeys(suspects), *(name for name in names if name not in took and name not in suspects)]
-    partners = {name: one.instances for one in tests for name in one.instances}
+    partners = {name: test.instances for test in tests for name in test.instances}
     groups: list[tuple[str, ...]] = []
     while waiting:
         name = waiting.pop(0)
         if good:
             groups.append((name, good.pop(0)))
             continue
-        other = next((one for one in waiting if one not in partners.get(name, ())), None)
+        other = next((candidate for candidate in waiting if candidate not in partners.get(name, ())), None)
         if other is not None:
             waiting.remove(other)
         groups.append((name,) if other is None else (name, other))
@@ -67,27 +81,36 @@ def _order(test: PairReport) -> tuple[str, ...]:
 
 
 def found(results: Iterable[PairReport], slow_ratio: float = 2.0) -> Found:
-    """What the tests of both rounds say, in whatever order they came; of a test made twice, what failed counts."""
+    """Result of the tests of both rounds, which may arrive in any order.
+
+    An instance that passed a test with a partner is cleared of every failed test.
+
+    Args:
+        slow_ratio: ratio to the median above which a time is slow.
+    """
     tests = list(results)
-    cleared = {name for one in tests if one.passed and len(one.instances) > 1 for name in one.instances}
-    bad, left = _explained(frozenset(one.instances) - cleared for one in tests if not one.passed)
+    cleared = {name for test in tests if test.passed and len(test.instances) > 1 for name in test.instances}
+    bad, left = _explained(frozenset(test.instances) - cleared for test in tests if not test.passed)
     suspected = {name for group in left for name in group}
-    slow = _slow([one for one in tests if one.passed and len(one.instances) > 1], slow_ratio)
+    slow = _slow([test for test in tests if test.passed and len(test.instances) > 1], slow_ratio)
     return Found(tuple(sorted(bad)), tuple(sorted(suspected)), tuple(sorted(slow - bad - suspected)))
 
 
 def _explained(failing: Iterable[frozenset[str]]) -> tuple[set[str], set[frozenset[str]]]:
-    """Who explains the groups that fail, and the groups that nobody in particular does."""
+    """Instances that explain the failed groups, and the groups that no single instance explains."""
     left = set(failing) - {frozenset()}
-    guilty: set[str] = set()
-    while left and (more := _who_explains(left)):
-        guilty |= more
-        left = {group for group in left if not group & guilty}
-    return guilty, left
+    culprits: set[str] = set()
+    while left and (more := _culprits(left)):
+        culprits |= more
+        left = {group for group in left if not group & culprits}
+    return culprits, left
 
 
-def _who_explains(failing: Iterable[frozenset[str]]) -> set[str]:
-    """Whoever is left alone in a failing group; else the one, if there is only one, that is in the most of them."""
+def _culprits(failing: Iterable[frozenset[str]]) -> set[str]:
+    """Instances that are alone in a failed group; else the instance that is in more failed groups than any other.
+
+    Without an instance that is alone, at least two groups must share it, and no second instance may be in as many.
+    """
     alone = {name for group in failing if len(group) == 1 for name in group}
     if alone:
         return alone
@@ -101,14 +124,14 @@ def _who_explains(failing: Iterable[frozenset[str]]) -> set[str]:
 
 
 def _slow(tests: Sequence[PairReport], ratio: float) -> set[str]:
-    """Who explains the tests that took more than `ratio` medians of everybody's better time."""
-    timed = [(one, one.seconds) for one in tests if one.seconds is not None]
+    """Instances that explain the tests that took more than `ratio` times the median of all best times."""
+    timed = [(test, test.seconds) for test in tests if test.seconds is not None]
     best: dict[str, float] = {}
-    for one, seconds in timed:
-        for name in one.instances:
+    for test, seconds in timed:
+        for name in test.instances:
             best[name] = min(best.get(name, seconds), seconds)
     if not best:
         return set()
     limit = ratio * median(list(best.values()))
     fast = {name for name, seconds in best.items() if seconds <= limit}
-    return _explained(frozenset(one.instances) - fast for one, seconds in timed if seconds > limit)[0]
+    return _explained(frozenset(test.instances) - fast for test, seconds in timed if seconds > limit)[0]

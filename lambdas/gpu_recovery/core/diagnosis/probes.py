@@ -1,4 +1,4 @@
-"""What to look at next when a verdict is undecided: the cheapest probe that tells the first two hypotheses apart."""
+"""Next probe of an undecided diagnosis: the cheapest probe that separates the first two causes."""
 
 from __future__ import annotations
 
@@ -42,20 +42,23 @@ SHOWS: Mapping[Probe, frozenset[Cause]] = {
     Probe.PAIRWISE: frozenset({Cause.NETWORK, Cause.NETWORK_SLOW, Cause.RDMA, Cause.CALLER, Cause.METADATA_SERVER}),
     Probe.REBOOT: frozenset({Cause.GPU_CONTEXT, Cause.NODE_FAULT, Cause.WORKER_CRASH}),
 }
-"""Which causes a probe can show or rule out. The order is that of their costs."""
+"""Causes that each probe can show or rule out."""
 
 
 def next_probe(ranked: Sequence[Hypothesis], case: Case) -> Probe | None:
-    """The cheapest probe that was not made yet and shows one of the first two but not the other; None if there is none.
+    """Cheapest probe that has not run yet and shows exactly one of the first two causes. None if no such probe is left.
 
-    With one hypothesis it must show that one; with none it is the cheapest of all.
+    With a single cause the probe must show that cause. Without any hypothesis it is the cheapest probe of all. The
+    order of `Probe` is the order of cost.
     """
-    made = {one.probe for one in case.all(ProbeReport)}
+    made = {report.probe for report in case.all(ProbeReport)}
     left = [probe for probe in Probe if probe not in made]
-    causes = list(dict.fromkeys(one.cause for one in ranked))[:2]
+    causes = list(dict.fromkeys(hypothesis.cause for hypothesis in ranked))[:2]
     if not causes:
         return left[0] if left else None
     for probe in left:
-        if len({cause in SHOWS[probe] for cause in causes}) == len(causes) and any(c in SHOWS[probe] for c in causes):
+        if len({cause in SHOWS[probe] for cause in causes}) == len(causes) and any(
+            cause in SHOWS[probe] for cause in causes
+        ):
             return probe
     return None

@@ -1,4 +1,4 @@
-"""What is done about each cause: a table. Nothing here reboots anything; who fails its check does that."""
+"""Remedy for each diagnosed cause: a table. No remedy reboots; a failed health check leads to that."""
 
 from __future__ import annotations
 
@@ -41,9 +41,10 @@ _REMEDIES: Mapping[Cause, Remedy] = {
 
 
 def remedy_for(cause: Cause, scope: Scope) -> Remedy:
-    """What is done about `cause` at `scope`. A network that is bad for one machine or rack is left out.
+    """Remedy for `cause` at `scope`.
 
-    What is everywhere cannot be left out: that is started again.
+    A bad network of one instance or rack is left out. A cause with the scope of the whole job cannot be left out, so
+    the job is restarted.
     """
     if _REMEDIES[cause] is Remedy.LEAVE_OUT and scope.kind is ScopeKind.JOB:
         return Remedy.RESTART

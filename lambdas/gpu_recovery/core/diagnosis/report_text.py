@@ -1,4 +1,4 @@
-"""A diagnosis as a page that a tired human can read: what, where, how sure, by what evidence, what else, what next."""
+"""Text and JSON of a diagnosis: cause, scope, confidence, evidence, rivals and next step."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from gpu_recovery.core.diagnosis.rule import RuleFinding
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
 
 EVIDENCE_MAX, SAID_MAX = 8, 8
+"""Upper bounds of the findings in the text: those for the cause, and those without a cause."""
 LISTED_MAX = 200
-"""Of a document's lists: a gang of a thousand workers has tens of thousands of findings that only say something."""
+"""Upper bound of each list in the JSON document.
+
+A gang of a thousand workers has tens of thousands of findings without a cause.
+"""
 
 
 class Language(StrEnum):
-    """The languages that a page is written in."""
+    """Languages of the text."""
 
     ENGLISH = "en"
     CHINESE = "zh"
@@ -40,7 +44,7 @@ _HEADS = {
 
 
 def report_text(diagnosis: Diagnosis, language: Language = Language.ENGLISH) -> str:
-    """The page as plain text, lines below 200 characters where the evidence allows it."""
+    """Diagnosis as plain text. Lines stay below 200 characters if the evidence allows it."""
     what, where, sure, evidence, rivals, said, following = _HEADS[language]
     english = language is Language.ENGLISH
     decided = ("decided" if english else "已定") if diagnosis.decided else ("undecided" if english else "未定")
@@ -54,7 +58,7 @@ def report_text(diagnosis: Diagnosis, language: Language = Language.ENGLISH) -> 
         ]
         lines += [f"{evidence}:", *_listed(diagnosis.findings, english, EVIDENCE_MAX)]
     if diagnosis.rivals:
-        lines += [f"{rivals}:", *(f"  - {_rival(one)}" for one in diagnosis.rivals)]
+        lines += [f"{rivals}:", *(f"  - {_rival(rival)}" for rival in diagnosis.rivals)]
     if diagnosis.findings_sentence:
         lines += [f"{said}:", *_listed(diagnosis.findings_sentence, english, SAID_MAX)]
     lines.append(f"{following}: {_next(diagnosis, english)}")
@@ -62,17 +66,19 @@ def report_text(diagnosis: Diagnosis, language: Language = Language.ENGLISH) -> 
 
 
 def _listed(findings: tuple[RuleFinding, ...], english: bool, most: int) -> Iterator[str]:
-    order = sorted(findings, key=lambda one: (-one.weight, one.row, one.english))
-    for one in order[:most]:
-        sentence = one.english if english else one.chinese
-        shown = ", ".join(one.evidence[:3]) + (f" +{len(one.evidence) - 3}" if len(one.evidence) > 3 else "")
-        yield f"  - [{one.row}] {sentence}" + (f" ({shown})" if shown else "")
+    order = sorted(findings, key=lambda finding: (-finding.weight, finding.row, finding.english))
+    for finding in order[:most]:
+        sentence = finding.english if english else finding.chinese
+        shown = ", ".join(finding.evidence[:3]) + (
+            f" +{len(finding.evidence) - 3}" if len(finding.evidence) > 3 else ""
+        )
+        yield f"  - [{finding.row}] {sentence}" + (f" ({shown})" if shown else "")
     if len(order) > most:
         yield f"  - +{len(order) - most}"
 
 
-def _rival(one: Hypothesis) -> str:
-    return f"{one.cause}, {one.scope} ({one.confidence:.0%})"
+def _rival(hypothesis: Hypothesis) -> str:
+    return f"{hypothesis.cause}, {hypothesis.scope} ({hypothesis.confidence:.0%})"
 
 
 def _next(diagnosis: Diagnosis, english: bool) -> str:
@@ -99,14 +105,18 @@ _OUTCOME: dict[bool | None, tuple[str, str]] = {
 
 
 def outcome_line(cause: Cause, where: str, held: bool | None, language: Language = Language.ENGLISH) -> str:
-    """How the verdict that the job was given turned out; it was made then, and may differ from one made now."""
+    """Line that says whether the remedy of the job's earlier diagnosis held. That diagnosis may differ from a new one.
+
+    Args:
+        held: True if the remedy held, False if it failed, None if that is unknown.
+    """
     english = language is Language.ENGLISH
-    told = _OUTCOME[held][0 if english else 1]
-    return f"Outcome: {cause} at {where}: {told}.\n" if english else f"结果: {cause} ({where}): {told}。\n"
+    sentence = _OUTCOME[held][0 if english else 1]
+    return f"Outcome: {cause} at {where}: {sentence}.\n" if english else f"结果: {cause} ({where}): {sentence}。\n"
 
 
 def as_document(diagnosis: Diagnosis) -> dict[str, Any]:
-    """The diagnosis as JSON values; `more` is how many entries of each list are left out."""
+    """Diagnosis as JSON values. `more` holds the number of omitted entries of each list."""
     lists = {"evidence": diagnosis.evidence, "findings": diagnosis.findings, "said": diagnosis.findings_sentence}
     return {
         "cause": diagnosis.cause,
@@ -115,35 +125,35 @@ def as_document(diagnosis: Diagnosis) -> dict[str, Any]:
         "confidence": diagnosis.confidence,
         "decided": diagnosis.decided,
         "evidence": list(diagnosis.evidence[:LISTED_MAX]),
-        "findings": [_finding(one) for one in diagnosis.findings[:LISTED_MAX]],
+        "findings": [_finding(finding) for finding in diagnosis.findings[:LISTED_MAX]],
         "rivals": [
             {
-                "cause": one.cause,
-                "scope": _scope(one),
-                "confidence": one.confidence,
-                "follows": one.follows,
-                "evidence": list(one.evidence[:LISTED_MAX]),
+                "cause": rival.cause,
+                "scope": _scope(rival),
+                "confidence": rival.confidence,
+                "follows": rival.follows,
+                "evidence": list(rival.evidence[:LISTED_MAX]),
             }
-            for one in diagnosis.rivals
+            for rival in diagnosis.rivals
         ],
         "next_probe": diagnosis.next_probe,
-        "said": [_finding(one) for one in diagnosis.findings_sentence[:LISTED_MAX]],
-        "more": {name: max(0, len(found) - LISTED_MAX) for name, found in lists.items()},
+        "said": [_finding(finding) for finding in diagnosis.findings_sentence[:LISTED_MAX]],
+        "more": {name: max(0, len(entries) - LISTED_MAX) for name, entries in lists.items()},
         "version": diagnosis.version,
     }
 
 
-def _scope(one: Diagnosis | Hypothesis) -> dict[str, Any]:
-    return {"kind": one.scope.kind, "names": list(one.scope.names[:LISTED_MAX])}
+def _scope(result: Diagnosis | Hypothesis) -> dict[str, Any]:
+    return {"kind": result.scope.kind, "names": list(result.scope.names[:LISTED_MAX])}
 
 
-def _finding(one: RuleFinding) -> dict[str, Any]:
+def _finding(finding: RuleFinding) -> dict[str, Any]:
     return {
-        "row": one.row,
-        "cause": one.cause,
-        "weight": one.weight,
-        "follows": one.follows,
-        "english": one.english,
-        "chinese": one.chinese,
-        "evidence": list(one.evidence[:LISTED_MAX]),
+        "row": finding.row,
+        "cause": finding.cause,
+        "weight": finding.weight,
+        "follows": finding.follows,
+        "english": finding.english,
+        "chinese": finding.chinese,
+        "evidence": list(finding.evidence[:LISTED_MAX]),
     }

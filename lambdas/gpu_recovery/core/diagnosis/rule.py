@@ -1,4 +1,4 @@
-"""What a rule is: one row of the catalogue, with its sentences and the reports it needs."""
+"""Diagnosis rule: a row of the fault catalogue, with its two sentences and the observations it reads."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope
 
 @dataclass(frozen=True)
 class Match:
-    """What a rule has found.
+    """One match of a rule.
 
-    cause:   None where it only says something, and speaks for nobody.
-    weight:  how much it speaks for its cause (`taxonomy.Weight`).
-    follows: it is a consequence of something else: while anything is found that is not, it anchors no verdict.
-    values:  what the sentences name.
-    evidence: the ids of the reports that show it.
+    cause: the cause that the match supports; None if the match is only a note.
+    weight: support for the cause, in log-odds (`taxonomy.Weight`).
+    evidence: report ids of the observations that show the match.
+    values: values that the two sentences name.
+    follows: the match is a consequence of another fault. It ranks below every match that is not a consequence.
     """
 
     cause: Cause | None
@@ -32,9 +32,11 @@ class Match:
 
 @dataclass(frozen=True)
 class Rule:
-    """One row. `row` is the number of the mechanism in seed 002's catalogue, with a letter where it has several.
+    """One row of the catalogue.
 
-    english, chinese: the sentence, a format string over a match's values. needs: the kinds of report it reads.
+    row: number of the mechanism in the catalogue of seed 002, with a letter if the mechanism has several rules.
+    english, chinese: format strings over the values of a match.
+    needs: types of observations that the rule reads.
     """
 
     row: str
@@ -47,7 +49,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RuleFinding:
-    """A match, said."""
+    """A match with its sentences in both languages."""
 
     row: str
     cause: Cause | None
@@ -60,8 +62,11 @@ class RuleFinding:
 
 
 def findings(rules: Iterable[Rule], case: Case) -> tuple[RuleFinding, ...]:
-    """What the rules find in the case, by rows and scopes. A rule without any of its reports is not asked."""
-    found = [
+    """Matches of the rules in the case, sorted by row and scope.
+
+    A rule is skipped if the case has no observation of the types in `rule.needs`.
+    """
+    matches = [
         RuleFinding(
             rule.row,
             match.cause,
@@ -76,7 +81,9 @@ def findings(rules: Iterable[Rule], case: Case) -> tuple[RuleFinding, ...]:
         if any(case.all(kind) for kind in rule.needs)
         for match in rule.find(case)
     ]
-    return tuple(sorted(found, key=lambda one: (_order(one.row), one.scope, one.english, one.evidence)))
+    return tuple(
+        sorted(matches, key=lambda finding: (_order(finding.row), finding.scope, finding.english, finding.evidence))
+    )
 
 
 def _order(row: str) -> tuple[int, str]:

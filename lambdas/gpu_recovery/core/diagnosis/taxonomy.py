@@ -1,4 +1,4 @@
-"""The words of a diagnosis: causes, where they are, what to do about them, and what would tell more."""
+"""Terms of a diagnosis: causes, scopes, remedies, probes and weights."""
 
 from __future__ import annotations
 
@@ -7,42 +7,42 @@ from enum import StrEnum
 
 
 class Cause(StrEnum):
-    """What is wrong, in one word."""
+    """Cause of a failure."""
 
     GPU_FAULT = "GPU_FAULT"  # hardware: ECC, fallen off the bus, NVLink, a probe that fails
     GPU_CONTEXT = "GPU_CONTEXT"  # a CUDA error that names no hardware
     DRIVER = "DRIVER"  # driver, fabric manager or container toolkit
-    NODE_FAULT = "NODE_FAULT"  # the machine itself: kernel, host memory hardware, disk
-    NETWORK = "NETWORK"  # between workers, or between them and who calls them
-    NETWORK_SLOW = "NETWORK_SLOW"  # it works, but slowly
+    NODE_FAULT = "NODE_FAULT"  # the instance: kernel, host memory hardware, disk
+    NETWORK = "NETWORK"  # between workers, or between a worker and its caller
+    NETWORK_SLOW = "NETWORK_SLOW"  # the network works, but slowly
     RDMA = "RDMA"  # InfiniBand or EFA
-    METADATA_SERVER = "METADATA_SERVER"  # what both sides of a weight synchronisation have in common
-    CALLER = "CALLER"  # the controller, or everything at once
+    METADATA_SERVER = "METADATA_SERVER"  # the server between both sides of a weight synchronisation
+    CALLER = "CALLER"  # the controller, or all workers at once
     WORKER_HANG = "WORKER_HANG"
     WORKER_CRASH = "WORKER_CRASH"
-    WORKER_ERROR = "WORKER_ERROR"  # it answered with an error of its own
+    WORKER_ERROR = "WORKER_ERROR"  # the worker answered with its own error
     WORKER_STARTUP = "WORKER_STARTUP"
-    STRAGGLER = "STRAGGLER"  # it works, but slower than its peers
-    UNEVEN_STAGE = "UNEVEN_STAGE"  # a pipeline stage that has more to do: no machine is slow
+    STRAGGLER = "STRAGGLER"  # the worker works, but slower than its peers
+    UNEVEN_STAGE = "UNEVEN_STAGE"  # a pipeline stage that has more work; no instance is slow
     GPU_MEMORY = "GPU_MEMORY"  # the program asks for more than a GPU has
     HOST_MEMORY = "HOST_MEMORY"
     CPU_CONTENTION = "CPU_CONTENTION"
     EVENT_UNDELIVERED = "EVENT_UNDELIVERED"
     EVENT_UNPROCESSED = "EVENT_UNPROCESSED"
-    GPU_NOT_RELEASED = "GPU_NOT_RELEASED"  # somebody else still holds the GPU's memory
+    GPU_NOT_RELEASED = "GPU_NOT_RELEASED"  # another process still holds the GPU's memory
     LOCK_HELD = "LOCK_HELD"
-    APPLICATION = "APPLICATION"  # the program's own error: it would happen again
+    APPLICATION = "APPLICATION"  # the program's own error; it would happen again
     CONFIGURATION = "CONFIGURATION"
-    NUMERICAL = "NUMERICAL"  # NaN or divergence; silent corruption is its rival
+    NUMERICAL = "NUMERICAL"  # NaN or divergence; silent data corruption is its rival
     RESOURCES = "RESOURCES"  # fewer GPUs than the program wants
     STORAGE = "STORAGE"
-    EXTERNAL = "EXTERNAL"  # beyond the cluster: a hub, a registry
-    PREEMPTED = "PREEMPTED"  # whoever schedules ended it
+    EXTERNAL = "EXTERNAL"  # outside the cluster: a hub, a registry
+    PREEMPTED = "PREEMPTED"  # a scheduler ended the run
     UNKNOWN = "UNKNOWN"
 
 
 class ScopeKind(StrEnum):
-    """How much of the run a cause is about."""
+    """Kind of place that a cause has in the run."""
 
     GPU = "gpu"
     RANK = "rank"
@@ -53,19 +53,19 @@ class ScopeKind(StrEnum):
 
 
 SHOWN_MAX = 8
-"""So many names of a scope are said."""
+"""Upper bound of the names in the text of a scope."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Scope:
-    """Where a cause is: the names of `kind`, in order, each once; none for the job as a whole."""
+    """Place of a cause: names of one kind, sorted, each once. The whole job has no names."""
 
     kind: ScopeKind
     names: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, kind: ScopeKind, *names: str) -> Scope:
-        """The scope of these names, whatever their order."""
+        """Scope of these names, in any order."""
         return cls(kind, tuple(sorted(set(names))))
 
     def __str__(self) -> str:
@@ -75,25 +75,26 @@ class Scope:
 
 
 JOB = Scope(ScopeKind.JOB)
+"""Scope of the whole job."""
 
 
 class Remedy(StrEnum):
-    """What is done about a cause."""
+    """Action that follows a decided diagnosis."""
 
-    FAIL = "FAIL"  # the program would fail again: say so, with the line
-    RESTART = "RESTART"  # the same again; no machine is to blame
-    WAIT = "WAIT"  # again, a little later
-    LEAVE_OUT = "LEAVE_OUT"  # again, without the machines of the scope; nothing is rebooted
-    CHECK = "CHECK"  # the machines of the scope are suspected: check them first, then repair what fails
-    RELEASE = "RELEASE"  # end whoever holds what another waits for
-    PERSON = "PERSON"  # nothing that we may do
+    FAIL = "FAIL"  # fail the job and name the line: the program would fail again
+    RESTART = "RESTART"  # restart the job; no instance is to blame
+    WAIT = "WAIT"  # restart the job a little later
+    LEAVE_OUT = "LEAVE_OUT"  # restart the job without the instances of the scope; no reboot
+    CHECK = "CHECK"  # check the instances of the scope, then repair those that fail the check
+    RELEASE = "RELEASE"  # end the process that holds the resource
+    PERSON = "PERSON"  # an operator must decide
     NOTHING = "NOTHING"
 
 
 class Probe(StrEnum):
-    """What could be looked at next, the cheapest first."""
+    """Probe that can decide an undecided diagnosis, the cheapest first."""
 
-    SELF_REPORT = "self-report"  # ask the worker what it is doing
+    SELF_REPORT = "self-report"  # ask the worker for its state
     KERNEL_LOG = "kernel log"
     DCGM = "DCGM r1"
     PAIRWISE = "pairwise allgather"
@@ -101,7 +102,7 @@ class Probe(StrEnum):
 
 
 class Weight:
-    """How much one match of a rule speaks for its cause, in log-odds: 2.2 is nine to one."""
+    """Support of one match for its cause, in log-odds: 2.2 is nine to one."""
 
     PROOF = 4.6
     STRONG = 3.0

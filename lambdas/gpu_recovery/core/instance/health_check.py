@@ -173,7 +173,7 @@ def check_ended(instance: Instance, event: events.CheckEnded, context: DecisionC
         evidence = f"{run.because}; its check found nothing ({verdict_text})"
         report = CheckOutcome.SUSPECTED, run.because
         return _to_repair(instance, run, (rung, evidence), report, changes, context)
-    fault = standing_fault(instance, run, context) if verdict.outcome in _COULD_NOT_TELL else None
+    fault = standing_fault(instance, run, context) if verdict.outcome is not CheckOutcome.HEALTHY else None
     if fault is not None:
         return _blamed(instance, run, verdict_by(fault, verdict), changes, context)
     outcome, summary = verdict.outcome, verdict.summary
@@ -193,7 +193,6 @@ def check_ended(instance: Instance, event: events.CheckEnded, context: DecisionC
 
 _SETTLED: dict[str, Any] = {"held": None, "also_waiting": ()}
 _NOTHING_FOUND = (CheckOutcome.HEALTHY, CheckOutcome.INCONCLUSIVE)
-_COULD_NOT_TELL = (CheckOutcome.CONFIGURATION, CheckOutcome.INCONCLUSIVE)
 _STILL_BLAMED = "what it was blamed for while its repair was held back still stands"
 """Addition to a reason if the evidence behind a held repair still stands."""
 

@@ -1,1 +1,1 @@
-"""The rules, one file for each family of mechanisms. Each file ends with its `RULES`."""
+"""Diagnosis rules, one file for each family of mechanisms; each file ends with its `RULES`."""
