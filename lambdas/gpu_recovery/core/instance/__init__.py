@@ -1,1 +1,1 @@
-"""The instance machine: an instance works, is checked, is repaired, or waits for a person."""
+"""The instance state machine: an instance works, is checked, repaired or quarantined."""

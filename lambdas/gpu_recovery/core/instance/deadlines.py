@@ -1,4 +1,4 @@
-"""How long each status of an instance waits: when it gives up, and when it is next compared with what ECS says."""
+"""Deadlines of the instance statuses: when a status gives up, and when ECS is polled next."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from gpu_recovery.core.policy import within
 from gpu_recovery.core.state_machine import DecisionContext
 
 
-def deadlines(instance: Instance, given: DecisionContext) -> tuple[datetime | None, datetime | None]:
-    """When the instance's status gives up, and when it is next compared with ECS."""
-    policy, look = given.policy, given.now + within(given.policy.poll_interval_s)
-    check_look = given.now + within(policy.check_poll_interval_s)
+def deadlines(instance: Instance, context: DecisionContext) -> tuple[datetime | None, datetime | None]:
+    """Return when the instance's status gives up and when ECS is polled next; None stands for never."""
+    policy, poll_at = context.policy, context.now + within(context.policy.poll_interval_s)
+    check_poll_at = context.now + within(policy.check_poll_interval_s)
     match instance.status:
         case InstanceStatus.AVAILABLE:
-            return next_wake_at(instance, given.now, given), None
+            return next_wake_at(instance, context.now, context), None
         case InstanceStatus.CHECKING:
-            return given.now + within(policy.check_timeout_s), check_look
+            return context.now + within(policy.check_timeout_s), check_poll_at
         case InstanceStatus.REBOOTING:
-            limit = given.now + within(policy.reboot_timeout_s)
-            return (instance.reboot.deadline_at or limit if instance.reboot else limit), look
+            limit = context.now + within(policy.reboot_timeout_s)
+            return (instance.reboot.deadline_at or limit if instance.reboot else limit), poll_at
         case InstanceStatus.REPLACING:
-            limit = given.now + within(policy.replace_timeout_s)
-            return (instance.reboot.deadline_at or limit if instance.reboot else limit), look
+            limit = context.now + within(policy.replace_timeout_s)
+            return (instance.reboot.deadline_at or limit if instance.reboot else limit), poll_at
         case InstanceStatus.VERIFYING:
-            return given.now + within(policy.verify_timeout_s), check_look
+            return context.now + within(policy.verify_timeout_s), check_poll_at
         case InstanceStatus.QUARANTINED if instance.held is not None:
-            return instance.held.since + within(policy.repair_hold_timeout_s), given.now + within(
+            return instance.held.since + within(policy.repair_hold_timeout_s), context.now + within(
                 policy.hold_retry_interval_s
             )
         case InstanceStatus.QUARANTINED:
-            return given.now + within(policy.quarantine_reminder_s), None
+            return context.now + within(policy.quarantine_reminder_s), None
         case _:
             return None, None

@@ -1,4 +1,4 @@
-"""What instances say and order again and again: checks, reports to jobs, the scheduler woken."""
+"""Changes and commands that many transitions share: checks, reports to jobs, draining."""
 
 from __future__ import annotations
 
@@ -14,39 +14,40 @@ from gpu_recovery.core.state_machine import Step
 
 
 def poke_scheduler(instance: Instance) -> commands.PokeScheduler:
-    """The order that makes the scheduler look: something changed for those in line."""
+    """Return the command that wakes the scheduler because something changed for queued jobs."""
     return commands.PokeScheduler(f"{instance.instance_id}/{instance.version + 1}")
 
 
 def poke_if_usable(instance: Instance) -> tuple[commands.PokeScheduler, ...]:
-    """The order that makes the scheduler look at what works again; none while there is nothing for it to see.
+    """Return the command that wakes the scheduler if it can use the instance now, else no command.
 
-    The check that has just ended still holds the GPUs, as far as ECS has said: that they are free wakes the scheduler.
-    Where jobs have claims on it, it may be they who must make room.
+    The check that has just ended still holds the GPUs, as far as ECS has reported. The report of ECS that they are free
+    wakes the scheduler later. An instance with claims does wake the scheduler, because a job on it may have to be
+    preempted.
     """
     return (poke_scheduler(instance),) if instance.claims or instance.gpus_to_give() else ()
 
 
 def run_check(instance: Instance, run: CheckRun) -> tuple[dict[str, Any], tuple[Any, ...]]:
-    """The changes and orders that start `run` as the instance's next check."""
+    """Return the changes and commands that start `run` as the instance's next check."""
     number = instance.checks + 1
     run = replace(run, check_id=check_id(instance.instance_id, number))
     return {"checks": number, "check": run}, (commands.RunCheck(run.check_id),)
 
 
 def check_report(run: CheckRun, outcome: CheckOutcome, summary: str, repairing: bool = False) -> tuple[Any, ...]:
-    """What the job that asked for the check must hear; nothing where nobody asked."""
+    """Return the command that reports the check's result to the job that asked for it; () if no job asked."""
     if not run.job_id:
         return ()
     return (commands.ReportCheck(run.job_id, run.attempt, outcome, summary, repairing),)
 
 
 WAITING_MAX = 8
-"""Jobs that may wait for one repair: as many as can share the GPUs of an instance."""
+"""Upper bound of the jobs that wait for one repair: as many as can share the GPUs of an instance."""
 
 
 def waiting_jobs(instance: Instance) -> tuple[RankOnInstance, ...]:
-    """Every job that waits for the instance's repair, or for the check that looks into it once more."""
+    """Return every job that waits for the instance's repair, or for the check that re-validates its need."""
     first = instance.reboot or instance.need
     named = [RankOnInstance(first.job_id, first.attempt)] if first is not None and first.job_id else []
     if instance.check is not None and instance.check.waiting is not None:
@@ -55,12 +56,17 @@ def waiting_jobs(instance: Instance) -> tuple[RankOnInstance, ...]:
 
 
 def other_waiting_jobs(instance: Instance, job_id: str = "") -> tuple[RankOnInstance, ...]:
-    """Those who wait for the repair, once it is `job_id`'s ("": nobody's) in the first place."""
+    """Return the waiting jobs except `job_id`, for a repair that is from now on that job's. "": no job is excepted."""
     return tuple(rank for rank in waiting_jobs(instance) if rank.job_id != job_id)[-WAITING_MAX:]
 
 
 def repair_ended(instance: Instance, healed: bool, sentence: str, now: datetime, gone: bool = False) -> tuple[Any, ...]:
-    """What the jobs that wait for this repair must hear; nothing where nobody waits."""
+    """Return the commands that report the end of the repair to every waiting job; () if no job waits.
+
+    Args:
+        healed: the repair is proved and the check passed.
+        gone: the instance is off or has left the cluster, so all its ranks have ended.
+    """
     return tuple(
         commands.TellJob(
             rank.job_id,
@@ -78,16 +84,19 @@ def repair_ended(instance: Instance, healed: bool, sentence: str, now: datetime,
 
 
 def drain(instance: Instance) -> tuple[dict[str, Any], tuple[Any, ...]]:
-    """Have ECS place nothing on it. An instance that a person has drained is none of ours to activate later."""
+    """Return the changes and commands that keep ECS from placing tasks on the instance.
+
+    If a user drained the instance before, no command is given, and the instance is not activated by the system later.
+    """
     ours = instance.drained or instance.ecs_status != EcsStatus.DRAINING
     return {"drained": ours}, (commands.DrainInstance(),) if ours else ()
 
 
 def activate(instance: Instance) -> tuple[dict[str, Any], tuple[Any, ...]]:
-    """Have ECS place on it again, if it was us who drained it."""
+    """Return the changes and commands that let ECS place tasks again, if the system drained the instance."""
     if not instance.drained:
         return {}, ()
-    # Until ECS says so itself: its DRAINING, still in the record, must not pass for a person's.
+    # The record still holds DRAINING until ECS reports the change; it must not pass for a user's drain.
     return {"drained": False, "ecs_status": EcsStatus.ACTIVE}, (commands.ActivateInstance(),)
 
 
@@ -99,7 +108,16 @@ def verify(
     repeats: int = 0,
     since: datetime | None = None,
 ) -> Step:
-    """To the check that must pass before it works again. A check needs placement, so ECS is told to place again."""
+    """Return the step to VERIFYING: the instance works again only after this check has passed.
+
+    A check needs placement, so the instance is activated in ECS.
+
+    Args:
+        proof_needed: the check must also prove a repair.
+        changes: further changes of the record.
+        repeats: number of inconclusive checks before this one.
+        since: start of the period that the check reads logs of; None for the check's default.
+    """
     run_changes, checks = run_check(instance, CheckRun("", proof_needed=proof_needed, repeats=repeats, since=since))
     active_changes, active = activate(instance)
     all_changes = {"held": None, **(changes or {}), **active_changes, **run_changes}

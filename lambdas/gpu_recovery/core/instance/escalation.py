@@ -1,9 +1,9 @@
-"""The ladder and its brakes: every repair begins here, or is held back here.
+"""Escalation: the choice of the repair level, and the limits that hold a repair back.
 
-check -> reboot -> replace -> a person. `escalate` is the one door: it picks the rung (caps and cool-downs push up),
-asks whether the repair may begin (nobody else works on the machine, the fleet's budget, the breaker, the kill switch),
-and either begins it or holds it. What is held asks again at every look, with old evidence looked at afresh first, and
-goes to a person when it has been held too long.
+The repair levels are check, reboot, replace, operator. Every repair begins in `escalate`. It picks the level, which the
+fault history and the reboot limits can raise. Then it tests whether the repair may begin: no other job works on the
+instance, and repair budget, circuit breaker and pause allow it. A repair that may not begin is held. A held repair is
+tried again at every poll, and old evidence is re-validated first. After the hold timeout it goes to an operator.
 """
 
 from __future__ import annotations
@@ -33,103 +33,120 @@ from gpu_recovery.core.policy import within
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 
 EVIDENCE_CHARACTERS_MAX = 500
-"""What others say of a machine is kept in its record, and said again with every step."""
+"""Upper bound of the characters of evidence from health sources. The record saves the evidence, and every step repeats
+it."""
 LEVEL_NAMES = {RepairLevel.CHECK: "its check", RepairLevel.REBOOT: "its reboot", RepairLevel.REPLACE: "its replacement"}
+"""Names of the repair levels in sentences."""
 
 
 def escalate(
     instance: Instance,
     need: RepairNeed,
-    given: DecisionContext,
+    context: DecisionContext,
     changes: dict[str, Any] | None = None,
     orders: tuple[Any, ...] = (),
 ) -> Step:
-    """Begin what the instance needs, or hold it, or hand it to a person."""
-    need = escalated(instance, replace(need, evidence=need.evidence[:EVIDENCE_CHARACTERS_MAX]), given)
+    """Begin the repair that the instance needs, hold it, or hand the instance to an operator.
+
+    Args:
+        need: the needed repair.
+        changes: further changes of the record.
+        orders: further commands.
+    """
+    need = escalated(instance, replace(need, evidence=need.evidence[:EVIDENCE_CHARACTERS_MAX]), context)
     facts = dict(changes or {})
     if _is_blamed_anew(instance, need):
-        facts["blamed_at"] = given.now
-    if need.rung is RepairLevel.REPLACE and not given.policy.replace and need.source in tuple(HealthKind):
-        # A watcher may take its word back; a person is asked only if it does not.
-        return hold(instance, need, "replacing is switched off", given, facts, orders)
-    if need.rung is RepairLevel.REPLACE and not given.policy.replace:
+        facts["blamed_at"] = context.now
+    if need.rung is RepairLevel.REPLACE and not context.policy.replace and need.source in tuple(HealthKind):
+        # The health source may withdraw its report; an operator is asked only if it does not.
+        return hold(instance, need, "replacing is switched off", context, facts, orders)
+    if need.rung is RepairLevel.REPLACE and not context.policy.replace:
         reason = f"{need.evidence}; it must be replaced, and replacing is switched off"
-        return repair_given_up(instance, reason, given, facts, orders)
-    if need.rung is RepairLevel.REPLACE and is_on_a_new_host(instance, given):
-        reason = f"{need.evidence}; another host was put under it less than {given.policy.relapse_window_s} s ago"
-        return repair_given_up(instance, reason, given, facts, orders)
-    rebooted = len(_recent(instance, given))
-    if need.rung is RepairLevel.REPLACE and rebooted > given.policy.reboots_max:
-        reason = f"{need.evidence}; it was rebooted {rebooted} times within {given.policy.reboot_window_s} s"
-        return repair_given_up(instance, reason, given, facts, orders)
-    why = blocked_reason(instance, need, given)
+        return repair_given_up(instance, reason, context, facts, orders)
+    if need.rung is RepairLevel.REPLACE and is_on_a_new_host(instance, context):
+        reason = f"{need.evidence}; another host was put under it less than {context.policy.relapse_window_s} s ago"
+        return repair_given_up(instance, reason, context, facts, orders)
+    rebooted = len(_recent(instance, context))
+    if need.rung is RepairLevel.REPLACE and rebooted > context.policy.reboots_max:
+        reason = f"{need.evidence}; it was rebooted {rebooted} times within {context.policy.reboot_window_s} s"
+        return repair_given_up(instance, reason, context, facts, orders)
+    why = blocked_reason(instance, need, context)
     if why:
-        return hold(instance, need, why, given, facts, orders)
-    return begin(instance, need, given, facts, orders)
+        return hold(instance, need, why, context, facts, orders)
+    return begin(instance, need, context, facts, orders)
 
 
-def is_on_a_new_host(instance: Instance, given: DecisionContext) -> bool:
-    """Whether it was stopped and started so lately that doing it again would cure nothing."""
+def is_on_a_new_host(instance: Instance, context: DecisionContext) -> bool:
+    """Return whether the instance was moved to another host less than `relapse_window_s` ago.
+
+    Another stop and start would cure nothing then.
+    """
     replaced_at = instance.replaced_at
-    return replaced_at is not None and given.now - replaced_at < within(given.policy.relapse_window_s)
+    return replaced_at is not None and context.now - replaced_at < within(context.policy.relapse_window_s)
 
 
-def _recent(instance: Instance, given: DecisionContext) -> tuple[datetime, ...]:
-    """When it was rebooted, or stopped and started, as far back as its caps look."""
-    return tuple(at for at in instance.reboots if given.now - at < within(given.policy.reboot_window_s))
+def _recent(instance: Instance, context: DecisionContext) -> tuple[datetime, ...]:
+    """Return the times of reboots and replacements within `reboot_window_s`."""
+    return tuple(at for at in instance.reboots if context.now - at < within(context.policy.reboot_window_s))
 
 
-def escalated(instance: Instance, need: RepairNeed, given: DecisionContext) -> RepairNeed:
-    """The need on the rung that its instance's past asks for: what a reboot did not cure, a reboot does not cure.
+def escalated(instance: Instance, need: RepairNeed, context: DecisionContext) -> RepairNeed:
+    """Return the need at the level that the fault history asks for: a reboot that did not help is not repeated.
 
-    A reboot that is to end a rank is not a cure, so no past forbids it.
+    A reboot that only ends a rank is no cure, so the fault history does not change it.
     """
     if need.rung is not RepairLevel.REBOOT or need.ends is not None:
         return need
-    policy = given.policy
-    recent = _recent(instance, given)
+    policy = context.policy
+    recent = _recent(instance, context)
     if instance.departure is not None and instance.departure.kind is DepartureKind.RETIREMENT:
         why = "its host is to be retired, which no reboot cures"
     elif len(recent) >= policy.reboots_max:
         why = f"it was rebooted {len(recent)} time(s) within {policy.reboot_window_s} s"
-    elif instance.healed_at is not None and given.now - instance.healed_at < within(policy.relapse_window_s):
+    elif instance.healed_at is not None and context.now - instance.healed_at < within(policy.relapse_window_s):
         why = f"its last repair held for less than {policy.relapse_window_s} s"
-    elif (lemon := percent(instance.past, given.now)) >= policy.lemon_replace:
-        why = f"its lemon score is {lemon} %: {score_sentence(instance.past, given.now)}"
+    elif (lemon := percent(instance.past, context.now)) >= policy.lemon_replace:
+        why = f"its lemon score is {lemon} %: {score_sentence(instance.past, context.now)}"
     else:
         return need
     return replace(need, rung=RepairLevel.REPLACE, evidence=f"{need.evidence}; {why}")
 
 
-def blocked_reason(instance: Instance, need: RepairNeed, given: DecisionContext) -> str:
-    """Why the need may not be met now; "" if it may. A check hurts nobody: where others work it is a passive one."""
+def blocked_reason(instance: Instance, need: RepairNeed, context: DecisionContext) -> str:
+    """Return why the repair may not begin now; "" if it may.
+
+    A check is always allowed: on an instance with other jobs it is passive.
+    """
     if need.rung is RepairLevel.CHECK:
         return ""
     others = claimants(instance, need)
     if others:
         return f"{', '.join(others)} must leave it first"
-    if given.policy.observe_only and instance.status not in IN_USE:
+    if context.policy.observe_only and instance.status not in IN_USE:
         return "the system is observe-only"
-    return _blocked_by_fleet(instance, need, given)
+    return _blocked_by_fleet(instance, need, context)
 
 
-def _blocked_by_fleet(instance: Instance, need: RepairNeed, given: DecisionContext) -> str:
-    """Why the fleet's brakes let no repair of the instance begin; "" if they do."""
-    fleet = given.fleet_limits
+def _blocked_by_fleet(instance: Instance, need: RepairNeed, context: DecisionContext) -> str:
+    """Return why the fleet limits block a repair of the instance; "" if they do not."""
+    fleet = context.fleet_limits
     if _is_blamed_anew(instance, need):
-        fleet = with_blame(fleet, instance.instance_id, instance.gpus_most, given.policy, given.now)
+        fleet = with_blame(fleet, instance.instance_id, instance.gpus_most, context.policy, context.now)
     replacing = need.rung is RepairLevel.REPLACE
-    return repair_blocked_reason(fleet, instance.instance_id, given.policy, given.now, replacing=replacing)
+    return repair_blocked_reason(fleet, instance.instance_id, context.policy, context.now, replacing=replacing)
 
 
 def claimants(instance: Instance, need: RepairNeed) -> list[str]:
-    """The jobs that work on the instance, but for the one whose rank the repair is to end."""
+    """Return the jobs that work on the instance, except the job with the rank that the repair ends."""
     ended = need.ends.job_id if need.ends is not None else ""
     return sorted(job_id for job_id in instance.claims if job_id != ended)
 
 
 def _is_blamed_anew(instance: Instance, need: RepairNeed) -> bool:
-    """Whether this is news for the breaker: not an announcement, not a rank that would not stop, not a known need."""
+    """Return whether the circuit breaker counts this need as new evidence.
+
+    It does not count an announced interruption, a rank that does not stop, or a need that is already known.
+    """
     evidence = need.source == "" or need.source in tuple(HealthKind)
     return evidence and need.rung is not RepairLevel.CHECK and need.ends is None and instance.need is None
 
@@ -141,32 +158,39 @@ def hold(
     instance: Instance,
     need: RepairNeed,
     why: str,
-    given: DecisionContext,
+    context: DecisionContext,
     changes: dict[str, Any],
     orders: tuple[Any, ...],
     poll_s: int = 0,
 ) -> Step:
-    """Out of use until the need may be met. Claimants hear that they must leave; operators hear it once."""
+    """Hold the repair: the instance is out of use until the repair may begin.
+
+    Jobs with claims are asked once to leave. Operators are notified once (`notifications.py`).
+
+    Args:
+        why: why the repair may not begin.
+        poll_s: seconds until the next try; 0 for `hold_retry_interval_s`.
+    """
     before = instance.held
-    told = before.told if before is not None else ()
-    # Nobody is asked to leave for a repair that may not begin, but what EC2 announces does not wait for our brakes.
+    already_asked = before.told if before is not None else ()
+    # No job is asked to leave for a blocked repair. An interruption that EC2 announced does not wait for fleet limits.
     announced = need.source not in ("", *HealthKind)
-    there = claimants(instance, need)
-    stays = "" if announced or not there else _blocked_by_fleet(instance, need, given)
-    news = [job_id for job_id in there if job_id not in told and not stays]
-    why = stays or why
-    held = RepairHold(before.since if before is not None else given.now, why, (*told, *news))
-    leave = tuple(_ask_to_leave(instance, need, job_id, given) for job_id in news)
+    claiming = claimants(instance, need)
+    blocked = "" if announced or not claiming else _blocked_by_fleet(instance, need, context)
+    to_ask = [job_id for job_id in claiming if job_id not in already_asked and not blocked]
+    why = blocked or why
+    held = RepairHold(before.since if before is not None else context.now, why, (*already_asked, *to_ask))
+    leave = tuple(_ask_to_leave(instance, need, job_id, context) for job_id in to_ask)
     reason = f"{need.evidence}; {LEVEL_NAMES[need.rung]} is held back: {why}"
-    # At each look that finds it still held there is nothing to order: orders nobody carries out would pile up.
+    # A further poll of a held repair adds no command: commands that are not carried out would pile up.
     drain_changes, draining = drain(instance) if instance.status is not InstanceStatus.QUARANTINED else ({}, ())
     held_changes = {
         "need": need,
         "held": held,
         "check": None,
         "reboot": None,
-        "deadline_at": held.since + within(given.policy.repair_hold_timeout_s),
-        "look_at": given.now + within(poll_s or given.policy.hold_retry_interval_s),
+        "deadline_at": held.since + within(context.policy.repair_hold_timeout_s),
+        "look_at": context.now + within(poll_s or context.policy.hold_retry_interval_s),
     }
     return Step(
         InstanceStatus.QUARANTINED,
@@ -176,41 +200,45 @@ def hold(
     )
 
 
-def _ask_to_leave(instance: Instance, need: RepairNeed, job_id: str, given: DecisionContext) -> commands.TellJob:
+def _ask_to_leave(instance: Instance, need: RepairNeed, job_id: str, context: DecisionContext) -> commands.TellJob:
+    """Return the command that asks a job to leave the instance for the repair."""
     sentence = f"{instance.instance_id} needs {LEVEL_NAMES[need.rung].removeprefix('its ')}: {need.evidence}"
     event = events.InstanceNeedsRepair(
-        at=given.now, attempt=instance.claims[job_id].attempt, instance_id=instance.instance_id, sentence=sentence
+        at=context.now, attempt=instance.claims[job_id].attempt, instance_id=instance.instance_id, sentence=sentence
     )
     return commands.TellJob(job_id, event)
 
 
-def retry_held(instance: Instance, need: RepairNeed, given: DecisionContext) -> Step:
-    """A need that is held: may it be met by now? Evidence that has grown old is looked at afresh first.
+def retry_held(instance: Instance, need: RepairNeed, context: DecisionContext) -> Step:
+    """Try the held repair again. Old evidence is re-validated by a check first.
 
-    Where the watcher has taken its word back while jobs were still leaving, only a check is left to be made.
+    If the health source has withdrawn its report, the repair is replaced by a check after all jobs have left.
     """
     if is_withdrawn(instance, need):
         if instance.claims:
-            return _stay_held(instance, given)
+            return _stay_held(instance, context)
         return check_instead(instance, f"{need.source} says that it is well again", {})
-    # Of what EC2 says of the machine a check of its GPUs shows nothing; EC2 itself is asked each minute.
-    stale = not need.source and given.now - need.seen_at >= within(given.policy.evidence_stale_s)
+    # A check of the GPUs cannot re-validate a report of EC2; EC2 itself is polled every minute.
+    stale = not need.source and context.now - need.seen_at >= within(context.policy.evidence_stale_s)
     if stale and need.rung is not RepairLevel.CHECK and need.ends is None and instance.agent_connected:
         fresh = replace(need, rung=RepairLevel.CHECK, evidence=f"{need.evidence} (some time ago)")
         return (
-            escalate(instance, fresh, given)
-            if not blocked_reason(instance, need, given)
-            else _stay_held(instance, given)
+            escalate(instance, fresh, context)
+            if not blocked_reason(instance, need, context)
+            else _stay_held(instance, context)
         )
-    return escalate(instance, need, given)
+    return escalate(instance, need, context)
 
 
-def _stay_held(instance: Instance, given: DecisionContext) -> Step:
-    return Step(instance.status, instance.reason, {"look_at": given.now + within(given.policy.hold_retry_interval_s)})
+def _stay_held(instance: Instance, context: DecisionContext) -> Step:
+    """Return the step that leaves the repair held until the next try."""
+    return Step(
+        instance.status, instance.reason, {"look_at": context.now + within(context.policy.hold_retry_interval_s)}
+    )
 
 
 def is_withdrawn(instance: Instance, need: RepairNeed) -> bool:
-    """Whether the watcher on whose word the need rests, or the announcement it rests on, is no more."""
+    """Return whether the health report or the announcement behind the need has been withdrawn."""
     if need.source in tuple(HealthKind):
         health = instance.health.get(need.source)
         return health is not None and health.status is HealthStatus.OK
@@ -218,34 +246,36 @@ def is_withdrawn(instance: Instance, need: RepairNeed) -> bool:
 
 
 def check_instead(instance: Instance, reason: str, changes: dict[str, Any]) -> Step:
-    """What is held needs no repair any more: it works again once it passes a check, which whoever waits hears of."""
+    """Return the step that replaces a held repair by a check. The jobs that wait learn its result."""
     return verify(instance, f"{reason}: it must pass a check first", False, {**changes, "need": None})
 
 
-def held_too_long(instance: Instance, need: RepairNeed, held: RepairHold, given: DecisionContext) -> Step:
-    """Nothing has let the repair begin: a person decides."""
-    limit = given.policy.repair_hold_timeout_s
+def held_too_long(instance: Instance, need: RepairNeed, held: RepairHold, context: DecisionContext) -> Step:
+    """Hand the instance to an operator, because its repair was held until the hold timeout."""
+    limit = context.policy.repair_hold_timeout_s
     reason = f"{need.evidence}; {LEVEL_NAMES[need.rung]} was held back for {limit} s: {held.sentence}"
-    return repair_given_up(instance, reason, given)
+    return repair_given_up(instance, reason, context)
 
 
 # -- beginning ---------------------------------------------------------------------------------------------------------
 
 
 def begin(
-    instance: Instance, need: RepairNeed, given: DecisionContext, changes: dict[str, Any], orders: tuple[Any, ...]
+    instance: Instance, need: RepairNeed, context: DecisionContext, changes: dict[str, Any], orders: tuple[Any, ...]
 ) -> Step:
-    """The need is met: on its rung."""
+    """Begin the repair at the level of the need."""
     if need.rung is RepairLevel.CHECK:
         return _check(instance, need, changes, orders)
-    reboot = Reboot(given.now, need.boot_id or instance.boot_id, need.job_id, need.attempt, need.ends)
-    return repair(instance, need, reboot, f"{need.evidence}; {_DOING[need.rung]}", given, changes, orders)
+    reboot = Reboot(context.now, need.boot_id or instance.boot_id, need.job_id, need.attempt, need.ends)
+    return repair(instance, need, reboot, f"{need.evidence}; {_DOING[need.rung]}", context, changes, orders)
 
 
 _DOING = {RepairLevel.REBOOT: "rebooting", RepairLevel.REPLACE: "replacing"}
+"""Descriptions of the repairs in sentences."""
 
 
 def _check(instance: Instance, need: RepairNeed, changes: dict[str, Any], orders: tuple[Any, ...]) -> Step:
+    """Begin the lowest level, a check."""
     waiting = RankOnInstance(need.job_id, need.attempt) if need.job_id else None
     run_changes, checks = run_check(instance, CheckRun("", waiting=waiting, passive=bool(instance.claims)))
     active_changes, active = activate(instance)
@@ -258,15 +288,18 @@ def repair(
     need: RepairNeed,
     reboot: Reboot,
     reason: str,
-    given: DecisionContext,
+    context: DecisionContext,
     changes: dict[str, Any],
     orders: tuple[Any, ...],
 ) -> Step:
-    """Drain, then reboot or replace; the epoch rises so that no claim from before can be mistaken for one after."""
-    policy, epoch = given.policy, instance.epoch + 1
+    """Drain the instance, then reboot or replace it.
+
+    The epoch rises, so that claims from before the repair are outdated.
+    """
+    policy, epoch = context.policy, instance.epoch + 1
     replacing = need.rung is RepairLevel.REPLACE
     limit = policy.replace_timeout_s if replacing else policy.reboot_timeout_s
-    timed = replace(reboot, deadline_at=reboot.deadline_at or given.now + within(limit))
+    timed = replace(reboot, deadline_at=reboot.deadline_at or context.now + within(limit))
     drain_changes, draining = drain(instance)
     all_changes = {
         **drain_changes,
@@ -275,7 +308,7 @@ def repair(
         "need": need,
         "check": None,
         "reboot": timed,
-        "reboots": (*_recent(instance, given), given.now),
+        "reboots": (*_recent(instance, context), context.now),
     }
     order = commands.ReplaceInstance(epoch) if replacing else commands.RebootInstance(epoch)
     status = InstanceStatus.REPLACING if replacing else InstanceStatus.REBOOTING
@@ -283,16 +316,16 @@ def repair(
 
 
 def deadline_of_quarantined(
-    instance: Instance, event: events.InstanceDeadlineReached, given: DecisionContext
+    instance: Instance, event: events.InstanceDeadlineReached, context: DecisionContext
 ) -> Step | Ignore:
-    """What is held was held too long; what waits for a person is said again."""
+    """Hand a repair that was held too long to an operator; remind operators of an instance that needs them."""
     if instance.held is not None and instance.need is not None:
-        return held_too_long(instance, instance.need, instance.held, given)
-    return remind_operators(instance, given)
+        return held_too_long(instance, instance.need, instance.held, context)
+    return remind_operators(instance, context)
 
 
-def poll_held(instance: Instance, event: events.InstanceLookDue, given: DecisionContext) -> Step | Ignore:
-    """May what is held begin by now?"""
+def poll_held(instance: Instance, event: events.InstanceLookDue, context: DecisionContext) -> Step | Ignore:
+    """Try a held repair again."""
     if instance.held is None or instance.need is None:
         return Ignore("nothing is held back")
-    return retry_held(instance, instance.need, given)
+    return retry_held(instance, instance.need, context)

@@ -1,15 +1,16 @@
-"""What is remembered of an instance for 28 days: derived from how its record moves, in one place, as `telling` is.
+"""Fault history: signals of the last 28 days, derived from changes of an instance's record.
 
-Nothing is written for it alone: it goes with the write of the decision, and with the one that gives a claim back.
+The history causes no write of its own: it is saved with the decision, or with the release of a claim. The signals:
 
-- a repair that begins is OUT; one that turns out never to have begun is taken back;
-- a person who must act, or another machine that is asked for, is a TICKET, once for each need;
-- an XID that is not the program's doing is one; what a fault writes within an hour is the same fault;
-- a job that ended there first, or whose check blames the instance, is GANG_FAILED, or ALONE_FAILED if it had no other;
-- a person who takes a machine out against which nothing speaks, and a job that leaves it out, may only guess: LEFT_OUT.
+- OUT: a repair begins. It is removed again if the repair turns out never to have begun.
+- TICKET: an operator must act, or a replacement is requested; once for each need.
+- XID: an XID that the program did not cause. XIDs of the same fault within an hour count once.
+- GANG_FAILED: a gang ended there first, or the check of its failure blames the instance.
+- ALONE_FAILED: the same for a job on this instance alone.
+- LEFT_OUT: an operator withdraws an instance without evidence, or a job leaves it out. Both may be guesses.
 
-A run that went well ends without a write of the record, and is not remembered (ALONE_WELL). Once another host is under
-the machine, all that was remembered is another's.
+A successful run ends without a write of the instance's record, so ALONE_WELL is not recorded. After a move to another
+host the history is dropped, because it is that of the former host.
 """
 
 from __future__ import annotations
@@ -28,60 +29,64 @@ from gpu_recovery.core.state_machine import DecisionContext
 from gpu_recovery.core.xid import HARMLESS, NAMED_XID, class_of
 
 EACH_MAX = 8
-"""Of each signal so many are remembered, the newest: no more of them would count."""
+"""Number of signals of each kind that are saved, the newest. More would not change the score."""
 HISTORY_MAX = EACH_MAX * len(LemonSignal)
+"""Upper bound of the saved signals."""
 SAME_FAULT_S = 3_600
+"""Seconds within which XIDs count as the same fault."""
 
 
 def updated_history(
-    before: Instance, after: Instance, event: events.InstanceEvent, given: DecisionContext
+    before: Instance, after: Instance, event: events.InstanceEvent, context: DecisionContext
 ) -> tuple[Signal, ...]:
-    """What is remembered once `before` has become `after` because of `event`; as it was where nothing is to be noted.
+    """Return the fault history after `event` has changed the record from `before` to `after`.
 
-    after: with the changes of the step, but without what is remembered.
+    Args:
+        after: the record with the changes of the step, but with the fault history of `before`.
     """
     past = () if after.replaced_at != before.replaced_at else before.past
     if _repair_never_began(before, after):
         past = _without_last(past, LemonSignal.OUT)
-    new = tuple(signal_at(given.now, kind) for kind in _new_signals(before, after, event, given))
+    new = tuple(signal_at(context.now, kind) for kind in _new_signals(before, after, event, context))
     if not new and len(past) <= HISTORY_MAX:
         return past
-    return _recent((*past, *new), given.now)
+    return _recent((*past, *new), context.now)
 
 
 def signal_at(now: datetime, kind: LemonSignal) -> Signal:
-    """A signal of this moment, as records keep it."""
+    """Return a signal of `now` in whole Unix seconds, as records save it."""
     return Signal(kind, int(now.timestamp()))
 
 
 def failure_of(event: events.CheckRequested) -> LemonSignal:
-    """What the failure of the attempt is that wants the check."""
+    """Return the signal for the failure of the attempt that asked for the check."""
     return LemonSignal.ALONE_FAILED if event.alone else LemonSignal.GANG_FAILED
 
 
 def score(past: tuple[Signal, ...], now: datetime) -> float:
-    """The lemon score of what is remembered, from 0 to 1."""
+    """Return the lemon score of the history, from 0 to 1."""
     return lemons.lemon_score(past, now.timestamp()) if past else 0.0
 
 
 def grade(past: tuple[Signal, ...], now: datetime) -> float:
-    """The score in the steps in which machines are compared."""
+    """Return the lemon score, rounded down to the steps in which instances are compared."""
     return lemons.graded(score(past, now))
 
 
 def percent(past: tuple[Signal, ...], now: datetime) -> int:
-    """The score in percent, rounded down: never a hundred."""
+    """Return the lemon score in percent, rounded down; it never reaches 100."""
     return int(PERCENT_MAX * score(past, now))
 
 
 def score_sentence(past: tuple[Signal, ...], now: datetime) -> str:
-    """What the score is made of, in words."""
+    """Return the signals behind the score as a sentence."""
     return lemons.signals_sentence(past, now.timestamp())
 
 
 def _new_signals(
-    before: Instance, after: Instance, event: events.InstanceEvent, given: DecisionContext
+    before: Instance, after: Instance, event: events.InstanceEvent, context: DecisionContext
 ) -> Iterator[LemonSignal]:
+    """Yield the signals that the change of the record adds."""
     match event:
         case events.CheckRequested() if event.first == before.instance_id:
             yield failure_of(event)
@@ -89,51 +94,55 @@ def _new_signals(
             if before.check.put_down is not None:
                 yield before.check.put_down
         case events.HealthReported() if event.status is HealthStatus.IMPAIRED:
-            named = event.sentence if event.xid is None else f"XID {event.xid}"
-            if _is_an_xid(named, before.past, given):
+            text = event.sentence if event.xid is None else f"XID {event.xid}"
+            if _is_an_xid(text, before.past, context):
                 yield LemonSignal.XID
-        case events.InstanceBooted() if _is_an_xid(event.sentence, before.past, given):
+        case events.InstanceBooted() if _is_an_xid(event.sentence, before.past, context):
             yield LemonSignal.XID
     if after.under_repair and not before.under_repair:
         yield LemonSignal.OUT
     if after.needs_operator and not before.needs_operator:
         if after.withdrawn:
             yield LemonSignal.LEFT_OUT
-        elif not _needs_second_repair(before):
+        elif not _needs_replacement(before):
             yield LemonSignal.TICKET
-    elif _needs_second_repair(after) and not _needs_second_repair(before):
+    elif _needs_replacement(after) and not _needs_replacement(before):
         yield LemonSignal.TICKET
 
 
-def _is_an_xid(text: str, past: tuple[Signal, ...], given: DecisionContext) -> bool:
-    """Whether the text names an XID that speaks against the machine, and not the fault that is known."""
-    profile, now_s = given.policy.xid_profile, given.now.timestamp()
-    if all(class_of(int(found["xid"]), profile) in HARMLESS for found in NAMED_XID.finditer(text)):
+def _is_an_xid(text: str, past: tuple[Signal, ...], context: DecisionContext) -> bool:
+    """Return whether the text names an XID that counts against the instance and is not part of a known fault."""
+    profile, now_s = context.policy.xid_profile, context.now.timestamp()
+    if all(class_of(int(match["xid"]), profile) in HARMLESS for match in NAMED_XID.finditer(text)):
         return False
-    return all(one.kind is not LemonSignal.XID or now_s - one.at_s >= SAME_FAULT_S for one in past)
+    return all(signal.kind is not LemonSignal.XID or now_s - signal.at_s >= SAME_FAULT_S for signal in past)
 
 
-def _needs_second_repair(instance: Instance) -> bool:
+def _needs_replacement(instance: Instance) -> bool:
+    """Return whether the instance needs a replacement."""
     return instance.need is not None and instance.need.rung is RepairLevel.REPLACE
 
 
 def _repair_never_began(before: Instance, after: Instance) -> bool:
-    """Whether the repair under way never began: its own time is taken out of the record again."""
+    """Return whether the repair under way never began: its time was removed from the record again."""
     return before.under_repair and not after.under_repair and after.reboots == before.reboots[:-1] != before.reboots
 
 
 def _without_last(past: tuple[Signal, ...], kind: LemonSignal) -> tuple[Signal, ...]:
-    last = max((number for number, one in enumerate(past) if one.kind is kind), default=None)
-    return tuple(one for number, one in enumerate(past) if number != last)
+    """Return the history without the last signal of this kind."""
+    last = max((number for number, signal in enumerate(past) if signal.kind is kind), default=None)
+    return tuple(signal for number, signal in enumerate(past) if number != last)
 
 
 def _recent(past: tuple[Signal, ...], now: datetime) -> tuple[Signal, ...]:
-    """The newest of each signal that are not too old to count."""
-    recent = sorted((one for one in past if now.timestamp() - one.at_s < WINDOW_S), key=lambda one: one.at_s)
-    left = Counter(one.kind for one in recent)
-    kept: list[Signal] = []
-    for one in recent:
-        if left[one.kind] <= EACH_MAX:
-            kept.append(one)
-        left[one.kind] -= 1
-    return tuple(kept)
+    """Return the newest signals of each kind that are within the window."""
+    recent = sorted(
+        (signal for signal in past if now.timestamp() - signal.at_s < WINDOW_S), key=lambda signal: signal.at_s
+    )
+    left = Counter(signal.kind for signal in recent)
+    newest: list[Signal] = []
+    for signal in recent:
+        if left[signal.kind] <= EACH_MAX:
+            newest.append(signal)
+        left[signal.kind] -= 1
+    return tuple(newest)

@@ -1,4 +1,4 @@
-"""The health check of an instance: who may ask for it, what its verdict leads to, and what if there is none."""
+"""The health check of an instance: requests, verdicts, and missing answers."""
 
 from __future__ import annotations
 
@@ -34,20 +34,21 @@ from gpu_recovery.core.notifications import instances
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, unless_pending
 
 REMEMBERED_MAX = 8
-"""How many of its past registrations and of the attempts that had it checked a record remembers."""
+"""Number of past registrations, and of attempts that had the instance checked, that a record saves."""
 NO_CHECK = Ignore("no check is under way")
+"""The answer to an event about a check while no check is under way."""
 _ASKED_BEFORE = Ignore("it was checked for this attempt, or a later one has it")
 
 
-def check_requested(instance: Instance, event: events.CheckRequested, given: DecisionContext) -> Step | Ignore:
-    """A job's attempt has failed on it. Where others work on it too, the check only reads what the machine logged."""
+def check_requested(instance: Instance, event: events.CheckRequested, context: DecisionContext) -> Step | Ignore:
+    """Check the instance for a failed attempt. If other jobs work on it, the check is passive: it only reads logs."""
     if _was_checked_before(instance, event):
         return _ASKED_BEFORE
-    left = _without_claim(instance, event.job_id)
+    claims_left = _without_claim(instance, event.job_id)
     asker = (event.job_id, event.attempt) if event.awaited else ("", 0)
-    run = CheckRun("", *asker, event.may_reboot, passive=bool(left), since=event.since)
+    run = CheckRun("", *asker, event.may_reboot, passive=bool(claims_left), since=event.since)
     own = f"{instance.instance_id}/"
-    run = replace(run, focus=tuple(one.removeprefix(own) for one in event.focus if one.startswith(own)))
+    run = replace(run, focus=tuple(gpu.removeprefix(own) for gpu in event.focus if gpu.startswith(own)))
     if event.awaited and event.first != instance.instance_id:
         run = replace(run, put_down=failure_of(event))
     if event.suspect == instance.instance_id:
@@ -56,7 +57,7 @@ def check_requested(instance: Instance, event: events.CheckRequested, given: Dec
     active_changes, active = activate(instance)
     changes |= {
         **active_changes,
-        "claims": left,
+        "claims": claims_left,
         "reserved_for": reservation_for(instance, event),
         "need": None,
         "held": None,
@@ -69,24 +70,24 @@ def check_requested(instance: Instance, event: events.CheckRequested, given: Dec
 
 
 def check_requested_while_checked(
-    instance: Instance, event: events.CheckRequested, given: DecisionContext
+    instance: Instance, event: events.CheckRequested, context: DecisionContext
 ) -> Step | Ignore:
-    """A check that only reads logs beside a job gives way to that job's own."""
+    """Replace a passive check by the check that the job itself asks for."""
     run = instance.check
     if run is None or not run.passive or run.job_id or _was_checked_before(instance, event):
-        return check_impossible(instance, event, given)
-    step = check_requested(instance, event, given)
+        return check_impossible(instance, event, context)
+    step = check_requested(instance, event, context)
     if isinstance(step, Ignore):
         return step
-    # Its own check may have ended by now, and ECS has not said so yet.
+    # The superseded check may have ended without a report of ECS yet.
     instead = replace(step.changes["check"], superseded=run.check_id)
     return replace(
         step, changes={**step.changes, "check": instead}, commands=(commands.StopCheck(run.check_id), *step.commands)
     )
 
 
-def check_impossible(instance: Instance, event: events.CheckRequested, given: DecisionContext) -> Step | Ignore:
-    """A check is asked for while the instance cannot be checked for this job: the barrier must not wait for it."""
+def check_impossible(instance: Instance, event: events.CheckRequested, context: DecisionContext) -> Step | Ignore:
+    """Answer a request at once if the instance cannot be checked for the job: its barrier must not wait."""
     if _was_checked_before(instance, event):
         return _ASKED_BEFORE
     blamed = instance.reboot is not None or instance.need is not None
@@ -108,32 +109,37 @@ def check_impossible(instance: Instance, event: events.CheckRequested, given: De
 
 
 def _was_checked_before(instance: Instance, event: events.CheckRequested) -> bool:
-    """Whether the attempt has had its check, or a later attempt of its job has taken the instance since."""
+    """Return whether the attempt had its check already, or a later attempt of its job claims the instance."""
     claim = instance.claims.get(event.job_id)
     outdated = claim is not None and claim.attempt > event.attempt
     return outdated or attempt_id(event.job_id, event.attempt) in instance.checked_for
 
 
 def reservation_for(instance: Instance, event: events.CheckRequested | events.RepairRequested) -> str:
-    """For whom it is kept: the job that waits for what it asked for goes on there; one that does not gives it back."""
+    """Return the job that the instance is reserved for from now on.
+
+    A job that waits for its request keeps the instance. A job that does not wait releases its reservation.
+    """
     if event.awaited:
         return event.job_id
     return "" if instance.reserved_for == event.job_id else instance.reserved_for
 
 
 def _checked_for(instance: Instance, event: events.CheckRequested) -> tuple[str, ...]:
+    """Return the attempts that had the instance checked, including that of `event`."""
     return (*instance.checked_for, attempt_id(event.job_id, event.attempt))[-REMEMBERED_MAX:]
 
 
 def _without_claim(instance: Instance, job_id: str) -> dict[str, Claim]:
+    """Return the claims without that of `job_id`."""
     return {job: claim for job, claim in instance.claims.items() if job != job_id}
 
 
-# -- how it ends -------------------------------------------------------------------------------------------------------
+# -- end of the check --------------------------------------------------------------------------------------------------
 
 
 def is_awaited(instance: Instance, event: events.CheckEnded) -> bool:
-    """Whether `event` is about the check under way, or blames the machine by the check that this one superseded."""
+    """Return whether `event` is about the current check, or is the blaming verdict of the check that it superseded."""
     run = instance.check
     if run is None:
         return False
@@ -141,10 +147,10 @@ def is_awaited(instance: Instance, event: events.CheckEnded) -> bool:
     return blames or event.check_id == run.check_id
 
 
-def check_ended(instance: Instance, event: events.CheckEnded, given: DecisionContext) -> Step | Ignore:
-    """Evidence against the machine leads up the ladder; anything else leaves it in use.
+def check_ended(instance: Instance, event: events.CheckEnded, context: DecisionContext) -> Step | Ignore:
+    """Handle the verdict: evidence against the hardware escalates; otherwise the instance stays in use.
 
-    A check that could not tell takes nothing back that a watcher has reported in the same incident.
+    An inconclusive check does not revoke a fault that a health source reported in the same incident.
     """
     run, verdict = instance.check, event.verdict
     if run is None:
@@ -154,22 +160,22 @@ def check_ended(instance: Instance, event: events.CheckEnded, given: DecisionCon
         "boot_id": verdict.boot_id or instance.boot_id,
         "booted_at": verdict.booted_at or instance.booted_at,
     }
-    told = f"{verdict.outcome}: {verdict.summary}"
+    verdict_text = f"{verdict.outcome}: {verdict.summary}"
     if event.check_id != run.check_id:
-        # As if it had been heard before the job asked: the machine's own check is under no job's limits.
-        step = _blamed(instance, replace(run, may_reboot=True), verdict, changes, given)
+        # The verdict counts as if it had come before the job's request: the instance's own check has no job's limits.
+        step = _blamed(instance, replace(run, may_reboot=True), verdict, changes, context)
         return replace(step, commands=(commands.StopCheck(run.check_id), *step.commands))
     if verdict.outcome.blames_hardware:
-        return _blamed(instance, run, verdict, changes, given)
+        return _blamed(instance, run, verdict, changes, context)
     if run.because and run.may_reboot and not run.passive and verdict.outcome in _NOTHING_FOUND:
-        # What a reboot has not cured is rebooted once more only where there is nothing better.
-        rung = RepairLevel.REPLACE if run.again and given.policy.replace else RepairLevel.REBOOT
-        evidence = f"{run.because}; its check found nothing ({told})"
-        said = CheckOutcome.SUSPECTED, run.because
-        return _to_repair(instance, run, (rung, evidence), said, changes, given)
-    fault = standing_fault(instance, run, given) if verdict.outcome is not CheckOutcome.HEALTHY else None
+        # A reboot that did not help is repeated only if replacing is switched off.
+        rung = RepairLevel.REPLACE if run.again and context.policy.replace else RepairLevel.REBOOT
+        evidence = f"{run.because}; its check found nothing ({verdict_text})"
+        report = CheckOutcome.SUSPECTED, run.because
+        return _to_repair(instance, run, (rung, evidence), report, changes, context)
+    fault = standing_fault(instance, run, context) if verdict.outcome is not CheckOutcome.HEALTHY else None
     if fault is not None:
-        return _blamed(instance, run, verdict_by(fault, verdict), changes, given)
+        return _blamed(instance, run, verdict_by(fault, verdict), changes, context)
     outcome, summary = verdict.outcome, verdict.summary
     if run.passive and outcome is CheckOutcome.HEALTHY:
         outcome, summary = CheckOutcome.INCONCLUSIVE, f"others work on it, so only its logs were read: {summary}"
@@ -178,84 +184,99 @@ def check_ended(instance: Instance, event: events.CheckEnded, given: DecisionCon
         orders = (*orders, instances.misconfigured(instance, verdict.summary))
     healed = verdict.outcome is CheckOutcome.HEALTHY
     if not healed and _is_blamed(instance):
-        return repair_given_up(instance, f"{told}; {_STILL_BLAMED}", given, changes, orders)
-    ended = repair_ended(instance, healed, f"{instance.instance_id} was checked afresh: {told}", given.now)
-    return Step(InstanceStatus.AVAILABLE, told, {**changes, **_SETTLED}, (*orders, *ended, *poke_if_usable(instance)))
+        return repair_given_up(instance, f"{verdict_text}; {_STILL_BLAMED}", context, changes, orders)
+    ended = repair_ended(instance, healed, f"{instance.instance_id} was checked afresh: {verdict_text}", context.now)
+    return Step(
+        InstanceStatus.AVAILABLE, verdict_text, {**changes, **_SETTLED}, (*orders, *ended, *poke_if_usable(instance))
+    )
 
 
 _SETTLED: dict[str, Any] = {"held": None, "also_waiting": ()}
 _NOTHING_FOUND = (CheckOutcome.HEALTHY, CheckOutcome.INCONCLUSIVE)
 _STILL_BLAMED = "what it was blamed for while its repair was held back still stands"
+"""Addition to a reason if the evidence behind a held repair still stands."""
 
 
 def _is_blamed(instance: Instance) -> bool:
-    """Whether the check looks afresh at evidence that has been waiting: only a pass takes that back."""
+    """Return whether the check re-validates evidence of a held repair. Only a passed check revokes that evidence."""
     held, blamed_at = instance.held, instance.blamed_at
     return held is not None and blamed_at is not None and blamed_at >= held.since
 
 
 def _blamed(
-    instance: Instance, run: CheckRun, verdict: Verdict, changes: dict[str, Any], given: DecisionContext
+    instance: Instance, run: CheckRun, verdict: Verdict, changes: dict[str, Any], context: DecisionContext
 ) -> Step:
-    told = f"{verdict.outcome}: {verdict.summary}"
+    """Escalate the verdict, or hand the instance to an operator if the job may have no more repairs."""
+    verdict_text = f"{verdict.outcome}: {verdict.summary}"
     if not run.may_reboot:
         reported = check_report(run, verdict.outcome, verdict.summary)
-        reason = f"{told}; nothing more is repaired for {run.job_id}"
-        return repair_given_up(instance, reason, given, {**changes, "blamed_at": given.now}, reported)
+        reason = f"{verdict_text}; nothing more is repaired for {run.job_id}"
+        return repair_given_up(instance, reason, context, {**changes, "blamed_at": context.now}, reported)
     rung = RepairLevel.REPLACE if verdict.outcome is CheckOutcome.REPLACE else RepairLevel.REBOOT
-    return _to_repair(instance, run, (rung, told), (verdict.outcome, verdict.summary), changes, given)
+    return _to_repair(instance, run, (rung, verdict_text), (verdict.outcome, verdict.summary), changes, context)
 
 
 def _to_repair(
     instance: Instance,
     run: CheckRun,
     wanted: tuple[RepairLevel, str],
-    said: tuple[CheckOutcome, str],
+    report: tuple[CheckOutcome, str],
     changes: dict[str, Any],
-    given: DecisionContext,
+    context: DecisionContext,
 ) -> Step:
-    """Through the one door: `wanted` are the rung and the evidence, `said` is what the job hears of it."""
+    """Escalate the instance and report the result to the job.
+
+    Args:
+        wanted: repair level and evidence.
+        report: outcome and summary that the job receives.
+    """
     waiting = run.waiting
     need = RepairNeed(
         *wanted,
-        given.now,
+        context.now,
         boot_id=changes["boot_id"],
         job_id=waiting.job_id if waiting else run.job_id,
         attempt=waiting.attempt if waiting else run.attempt,
     )
-    step = escalate(instance, need, given, changes)
+    step = escalate(instance, need, context, changes)
     repairing = step.changes.get("need") is not None
-    return replace(step, commands=(*step.commands, *check_report(run, *said, repairing)))
+    return replace(step, commands=(*step.commands, *check_report(run, *report, repairing)))
 
 
-def check_overdue(instance: Instance, event: events.InstanceDeadlineReached, given: DecisionContext) -> Step | Ignore:
-    """A check that never started says something about who uses the GPUs; one that never ended, about the machine."""
+def check_overdue(instance: Instance, event: events.InstanceDeadlineReached, context: DecisionContext) -> Step | Ignore:
+    """Handle a check that gave no answer in time.
+
+    A check that never started says that the GPUs are in use by another task. A check that started and never ended is
+    evidence against the instance.
+    """
     run = instance.check
     if run is None:
         return NO_CHECK
-    reason = f"its health check gave no answer within {given.policy.check_timeout_s} s"
-    refused = any(one.command == commands.RunCheck(run.check_id) and one.refusals for one in instance.commands)
+    reason = f"its health check gave no answer within {context.policy.check_timeout_s} s"
+    refused = any(
+        pending.command == commands.RunCheck(run.check_id) and pending.refusals for pending in instance.commands
+    )
     if refused and instance.agent_connected:
-        reason = f"ECS never started its health check within {given.policy.check_timeout_s} s"
-        fault = standing_fault(instance, run, given)
+        reason = f"ECS never started its health check within {context.policy.check_timeout_s} s"
+        fault = standing_fault(instance, run, context)
         if fault is not None or _is_blamed(instance):
-            # Somebody else holds the GPUs, so nothing is rebooted under them without a person's word.
+            # Another task holds the GPUs, so an operator decides about a reboot.
             still = fault.sentence if fault is not None else _STILL_BLAMED
             inconclusive = check_report(run, CheckOutcome.INCONCLUSIVE, reason)
-            return repair_given_up(instance, f"{reason}; {still}", given, None, inconclusive)
-        ended = repair_ended(instance, False, f"{instance.instance_id}: {reason}", given.now)
-        told = (*check_report(run, CheckOutcome.INCONCLUSIVE, reason), instances.never_checked(instance, reason))
-        orders = (*told, *ended, *poke_if_usable(instance))
+            return repair_given_up(instance, f"{reason}; {still}", context, None, inconclusive)
+        ended = repair_ended(instance, False, f"{instance.instance_id}: {reason}", context.now)
+        reports = (*check_report(run, CheckOutcome.INCONCLUSIVE, reason), instances.never_checked(instance, reason))
+        orders = (*reports, *ended, *poke_if_usable(instance))
         return Step(InstanceStatus.AVAILABLE, reason, {"check": None, **_SETTLED}, orders)
     orders = (commands.StopCheck(run.check_id), *check_report(run, CheckOutcome.INCONCLUSIVE, reason))
-    if run.passive and not _is_blamed(instance):  # it only reads logs, and somebody's job goes on beside it
+    if run.passive and not _is_blamed(instance):  # it only reads logs, and another job works on the instance
         return Step(InstanceStatus.AVAILABLE, reason, {"check": None, **_SETTLED}, (*orders, *poke_if_usable(instance)))
-    return repair_given_up(instance, reason, given, None, orders)
+    return repair_given_up(instance, reason, context, None, orders)
 
 
-def poll_check(instance: Instance, event: events.InstanceLookDue, given: DecisionContext) -> Step | Ignore:
-    """Perhaps its end was told and lost."""
+def poll_check(instance: Instance, event: events.InstanceLookDue, context: DecisionContext) -> Step | Ignore:
+    """Poll the check, because the report of its end may have been lost."""
     if instance.check is None:
         return NO_CHECK
-    look = commands.ObserveCheck(instance.check.check_id)
-    return Step(instance.status, instance.reason, {}, unless_pending(instance, look))
+    observe = commands.ObserveCheck(instance.check.check_id)
+    return Step(instance.status, instance.reason, {}, unless_pending(instance, observe))

@@ -1,7 +1,7 @@
-"""What the instance's own agent tells by its heartbeats: that it is there, that it is not, that it has booted.
+"""Liveness of an instance's node agent: missing heartbeat, heartbeat, boot.
 
-Silence takes nothing away: nothing new is placed on the instance, and its jobs learn that nothing is heard of their
-rank. Another boot, reported after one was asked for, is proof that the machine has rebooted; the check must still pass.
+A missing heartbeat takes nothing away: nothing new is placed on the instance, and its jobs are notified. Another boot
+that is reported after a reboot was requested proves the reboot; the health check must still pass.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 
 
-def heartbeat_timed_out(instance: Instance, event: events.InstanceSilent, given: DecisionContext) -> Step | Ignore:
-    """Nothing is heard of it any more: those of its jobs that used to be heard of there are told."""
+def heartbeat_timed_out(instance: Instance, event: events.InstanceSilent, context: DecisionContext) -> Step | Ignore:
+    """Record the missing heartbeat and notify the jobs with ranks that used to report from the instance."""
     if instance.silent_since is not None:
         return Ignore("it is known to be silent")
     sentence = f"last heard of at {event.seen_at:%H:%M:%S} UTC"
-    told = tuple(
+    notices = tuple(
         commands.TellJob(
             job_id,
             events.RankSilent(
-                at=given.now,
+                at=context.now,
                 attempt=attempt,
                 instance_id=instance.instance_id,
                 seen_at=event.seen_at,
@@ -33,67 +33,78 @@ def heartbeat_timed_out(instance: Instance, event: events.InstanceSilent, given:
         )
         for job_id, attempt in _claimed(instance, event.heard)
     )
-    return Step(instance.status, instance.reason, {"silent_since": event.seen_at}, told)
+    return Step(instance.status, instance.reason, {"silent_since": event.seen_at}, notices)
 
 
-def heartbeat_received(instance: Instance, event: events.InstanceHeard, given: DecisionContext) -> Step | Ignore:
-    """It is heard of again. Kept even if the silence was not known: whoever tells of it late must find it over."""
-    told: tuple[Any, ...] = tuple(
+def heartbeat_received(instance: Instance, event: events.InstanceHeard, context: DecisionContext) -> Step | Ignore:
+    """Record the heartbeat and notify the jobs.
+
+    The time is recorded even if no timeout was known, so that a late InstanceSilent event is recognised as outdated.
+    """
+    notices: tuple[Any, ...] = tuple(
         commands.TellJob(job_id, events.RankHeard(at=event.at, attempt=attempt, instance_id=instance.instance_id))
         for job_id, attempt in _claimed(instance, event.heard)
     )
     if instance.status is InstanceStatus.AVAILABLE and instance.silent_since is not None:
-        told = (*told, poke_scheduler(instance))
-    return Step(instance.status, instance.reason, {"silent_since": None, "heard_at": event.at}, told)
+        notices = (*notices, poke_scheduler(instance))
+    return Step(instance.status, instance.reason, {"silent_since": None, "heard_at": event.at}, notices)
 
 
-def booted(instance: Instance, event: events.InstanceBooted, given: DecisionContext) -> Step | Ignore:
-    """It has booted, for whatever reason: the ranks that were heard of under the boot before have ended."""
+def booted(instance: Instance, event: events.InstanceBooted, context: DecisionContext) -> Step | Ignore:
+    """Record a boot of any cause: the ranks that ran under the earlier boot have ended."""
     if event.boot_id == instance.boot_id:
         return Ignore("this boot is known")
     changes = {"boot_id": event.boot_id, "booted_at": event.booted_at, "boot_heard_at": event.booted_at}
-    reason = f"{instance.reason}{_is_from_earlier_boot(event)}"
+    reason = f"{instance.reason}{_earlier_log_note(event)}"
     if instance.status is InstanceStatus.AVAILABLE:
         reason = event.sentence or instance.reason
     return Step(instance.status, reason, changes, _ended(instance, event))
 
 
-def booted_while_verified(instance: Instance, event: events.InstanceBooted, given: DecisionContext) -> Step | Ignore:
-    """Booted again since its check began, by whomever: what that check finds, or found, is about another boot."""
-    step, run = booted(instance, event, given), instance.check
+def booted_while_verified(instance: Instance, event: events.InstanceBooted, context: DecisionContext) -> Step | Ignore:
+    """Check again after a boot during the check, because its result is about the earlier boot."""
+    step, run = booted(instance, event, context), instance.check
     if isinstance(step, Ignore) or run is None or event.booted_at <= instance.status_at:
         return step
     booted_at = f"{event.booted_at:%H:%M:%S} UTC"
-    why = f"it has booted again under its check, at {booted_at}: checking once more{_is_from_earlier_boot(event)}"
+    why = f"it has booted again under its check, at {booted_at}: checking once more{_earlier_log_note(event)}"
     again = verify(instance, why, run.proof_needed, dict(step.changes), run.repeats, run.since)
     return Step(again.status, again.reason, again.changes, (*step.commands, *again.commands))
 
 
-def booted_under_repair(instance: Instance, event: events.InstanceBooted, given: DecisionContext) -> Step | Ignore:
-    """Is it the boot that was asked for? Its time is reckoned by our clock, so a later one is no matter of skew."""
-    step = booted(instance, event, given)
+def booted_under_repair(instance: Instance, event: events.InstanceBooted, context: DecisionContext) -> Step | Ignore:
+    """Verify the repair if this boot came after the request.
+
+    The boot time is by our clock, so a later boot is not an effect of clock skew.
+    """
+    step = booted(instance, event, context)
     reboot = instance.reboot
     if isinstance(step, Ignore) or reboot is None or event.booted_at <= reboot.asked_at:
         return step
     if instance.status is InstanceStatus.REPLACING and not reboot.started:
         return step
-    since = f"since {event.booted_at:%H:%M:%S} UTC{_is_from_earlier_boot(event)}"
+    since = f"since {event.booted_at:%H:%M:%S} UTC{_earlier_log_note(event)}"
     why = f"its agent reports another boot, {event.boot_id}, {since}"
     back = verify(instance, why, True, dict(step.changes))
     return Step(back.status, back.reason, back.changes, (*step.commands, *back.commands))
 
 
-def _is_from_earlier_boot(event: events.InstanceBooted) -> str:
+def _earlier_log_note(event: events.InstanceBooted) -> str:
+    """Return the kernel log of the earlier boot as an addition to a reason; "" if there is none."""
     return f"; {event.sentence}" if event.sentence else ""
 
 
 def _claimed(instance: Instance, reported: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Of the ranks that were heard of, those that have their GPUs here: another attempt of a job is another gang."""
+    """Return the job id and attempt of each reported rank that has a claim here.
+
+    Another attempt of a job is another gang.
+    """
     return sorted(
         (job_id, claim.attempt) for job_id, claim in instance.claims.items() if reported.get(job_id) == claim.attempt
     )
 
 
 def _ended(instance: Instance, event: events.InstanceBooted) -> tuple[commands.ConfirmEnd, ...]:
+    """Return the commands that confirm the end of the ranks of the earlier boot."""
     sentence = "ended when its instance booted again"
     return tuple(commands.ConfirmEnd(job_id, attempt, sentence) for job_id, attempt in _claimed(instance, event.ended))

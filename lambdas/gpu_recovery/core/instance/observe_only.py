@@ -1,4 +1,4 @@
-"""Observe-only: what the machine would have done is worked out to the last order, recorded, told, and not done."""
+"""Observe-only: a step is computed in full, recorded and reported, but not carried out."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ _FACTS = (
     "heard_at",
     "boot_heard_at",
 )
+"""Fields that describe the instance. They change in observe-only mode too."""
 _DESTRUCTIVE = (
     commands.DrainInstance,
     commands.RebootInstance,
@@ -33,16 +34,16 @@ _DESTRUCTIVE = (
     commands.StartInstance,
     commands.DeregisterInstance,
 )
-"""Orders that are never given."""
+"""Commands that are never given in observe-only mode."""
 _TO_OTHERS = (commands.ReportCheck, commands.PokeScheduler, commands.StopCheck)
 _NOT_RECORDED = (commands.NotifyOperator, commands.PublishEvent, *_TO_OTHERS)
 
 
-def withheld(instance: Instance, event: events.InstanceEvent, step: Step, given: DecisionContext) -> Step:
-    """`step`, or in place of one that takes the instance out of use its record: the status, the orders, the reason.
+def withheld(instance: Instance, event: events.InstanceEvent, step: Step, context: DecisionContext) -> Step:
+    """Return `step`, or a record of it in place of a step that takes the instance out of use.
 
-    What a person asks for is done all the same. An instance that was out of use before, because a person or another
-    policy wanted it so, does not come into use by being left alone.
+    The requests of an operator are carried out in any case. An instance that was out of use before, by an operator or
+    by another policy, stays out of use.
     """
     if isinstance(event, events.QuarantineRequested | events.ReleaseRequested):
         return step
@@ -50,38 +51,46 @@ def withheld(instance: Instance, event: events.InstanceEvent, step: Step, given:
     checks = step.status is InstanceStatus.CHECKING and instance.status is InstanceStatus.AVAILABLE and not asked
     if instance.status not in IN_USE or not (checks or step.status in _OUT_OF_USE):
         return _untouched(instance, step)
-    orders = [type(one).__name__ for one in step.commands if not isinstance(one, _NOT_RECORDED)]
+    orders = [type(command).__name__ for command in step.commands if not isinstance(command, _NOT_RECORDED)]
     would = f"it would be {step.status}: {step.reason}; the orders would be {', '.join(orders) or 'none'}"
     facts = {key: value for key, value in step.changes.items() if key in _FACTS}
     changes: dict[str, Any] = {**facts, "check": None, "need": None, "held": None, "also_waiting": ()}
     if instance.status is InstanceStatus.AVAILABLE:
-        changes |= _with_next_wake(replace(instance, **facts), given)
-    ended = repair_ended(instance, False, f"{instance.instance_id}: observe-only", given.now)
-    said = (*(_without_repair(one) for one in step.commands if isinstance(one, _TO_OTHERS)), *ended)
+        changes |= _with_next_wake(replace(instance, **facts), context)
+    ended = repair_ended(instance, False, f"{instance.instance_id}: observe-only", context.now)
+    reports = (*(_without_repair(command) for command in step.commands if isinstance(command, _TO_OTHERS)), *ended)
     return Step(
         InstanceStatus.AVAILABLE,
         f"observe-only: {would}",
         changes,
-        (*said, instances.would_have_repaired(instance, would)),
+        (*reports, instances.would_have_repaired(instance, would)),
     )
 
 
 def _untouched(instance: Instance, step: Step) -> Step:
-    """`step` without its orders to touch the machine; not drained, it is none of ours to activate."""
-    kept = tuple(one for one in step.commands if not isinstance(one, _DESTRUCTIVE))
-    drained = any(isinstance(one, commands.DrainInstance) for one in step.commands)
+    """Return `step` without its commands that touch the instance.
+
+    If a drain is withheld, the instance is not marked as drained, and so it is not activated later.
+    """
+    remaining = tuple(command for command in step.commands if not isinstance(command, _DESTRUCTIVE))
+    drained = any(isinstance(command, commands.DrainInstance) for command in step.commands)
     changes = {**step.changes, "drained": instance.drained} if drained else step.changes
-    return Step(step.status, step.reason, changes, kept)
+    return Step(step.status, step.reason, changes, remaining)
 
 
-def _with_next_wake(instance: Instance, given: DecisionContext) -> dict[str, Any]:
-    """When an instance that works on is thought of next: what was due by now has been withheld, once."""
-    kept = not instance.reserved_for or instance.status_at + within(given.policy.repaired_reservation_s) > given.now
-    return {"reserved_for": instance.reserved_for if kept else "", "deadline_at": next_wake_after_now(instance, given)}
+def _with_next_wake(instance: Instance, context: DecisionContext) -> dict[str, Any]:
+    """Return the changes for the next deadline of a working instance; everything due by now was withheld."""
+    reserved = (
+        not instance.reserved_for or instance.status_at + within(context.policy.repaired_reservation_s) > context.now
+    )
+    return {
+        "reserved_for": instance.reserved_for if reserved else "",
+        "deadline_at": next_wake_after_now(instance, context),
+    }
 
 
 def _without_repair(order: Any) -> Any:
-    """A check's report, without the repair that it would have announced."""
+    """Return the report of a check without the repair that it announces; other commands as they are."""
     if not isinstance(order, commands.ReportCheck):
         return order
     return commands.ReportCheck(order.job_id, order.attempt, order.outcome, order.summary, False)

@@ -1,4 +1,4 @@
-"""What waits for people, and what people say: quarantine and release."""
+"""Quarantine: instances that need an operator, and the requests of operators."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 def quarantine(
     instance: Instance,
     reason: str,
-    given: DecisionContext,
+    context: DecisionContext,
     changes: dict[str, Any] | None = None,
     orders: tuple[Any, ...] = (),
 ) -> Step:
-    """To a person: nothing is placed on it, operators are told, and are reminded until somebody acts."""
+    """Quarantine the instance: nothing is placed on it, and operators are notified and reminded until they act."""
     drain_changes, draining = drain(instance)
     settled = {
         "check": None,
@@ -30,7 +30,7 @@ def quarantine(
         "reserved_for": "",
         "also_waiting": (),
         "look_at": None,
-        "deadline_at": given.now + within(given.policy.quarantine_reminder_s),
+        "deadline_at": context.now + within(context.policy.quarantine_reminder_s),
     }
     return Step(
         InstanceStatus.QUARANTINED, reason, {**settled, **drain_changes, **(changes or {})}, (*orders, *draining)
@@ -40,19 +40,22 @@ def quarantine(
 def repair_given_up(
     instance: Instance,
     reason: str,
-    given: DecisionContext,
+    context: DecisionContext,
     changes: dict[str, Any] | None = None,
     orders: tuple[Any, ...] = (),
 ) -> Step:
-    """To a person after a repair that failed or may not begin: the job that waits for it hears so."""
-    ended = repair_ended(instance, False, f"{instance.instance_id}: {reason}", given.now)
-    return quarantine(instance, reason, given, changes, (*orders, *ended))
+    """Quarantine the instance after a repair that failed or may not begin, and report that to the waiting jobs."""
+    ended = repair_ended(instance, False, f"{instance.instance_id}: {reason}", context.now)
+    return quarantine(instance, reason, context, changes, (*orders, *ended))
 
 
 def quarantine_requested(
-    instance: Instance, event: events.QuarantineRequested, given: DecisionContext
+    instance: Instance, event: events.QuarantineRequested, context: DecisionContext
 ) -> Step | Ignore:
-    """A person takes it out of use. What runs on it goes on; whoever waits for its check or repair hears the end."""
+    """Quarantine the instance on request of an operator.
+
+    Its jobs continue. Jobs that wait for its check or repair are notified.
+    """
     if event.at < instance.status_at:
         return Ignore("it has moved since that was asked: ask again")
     if instance.status is InstanceStatus.QUARANTINED and instance.held is None:
@@ -63,26 +66,29 @@ def quarantine_requested(
         stopped = check_report(instance.check, CheckOutcome.INCONCLUSIVE, reason)
         orders = (commands.StopCheck(instance.check.check_id), *stopped)
     withdrawn = instance.status is InstanceStatus.AVAILABLE and not instance.avoid_reason
-    return repair_given_up(instance, reason, given, {"withdrawn": withdrawn}, orders)
+    return repair_given_up(instance, reason, context, {"withdrawn": withdrawn}, orders)
 
 
-def released(instance: Instance, event: events.ReleaseRequested, given: DecisionContext) -> Step | Ignore:
-    """A person vouches for it: it must pass a check first, unless it was only withdrawn and a job works on it still."""
+def released(instance: Instance, event: events.ReleaseRequested, context: DecisionContext) -> Step | Ignore:
+    """Release the instance on request of an operator: it must pass a check first.
+
+    An instance that was withdrawn without evidence and has a job on it is not checked.
+    """
     if event.at < instance.status_at:
         return Ignore("it was quarantined after that")
-    ended = repair_ended(instance, False, f"{instance.instance_id} was released by {event.by}", given.now)
+    ended = repair_ended(instance, False, f"{instance.instance_id} was released by {event.by}", context.now)
     if instance.withdrawn and instance.claims:
         changes, orders = activate(instance)
         freed = {"withdrawn": False, **changes}
         reason = f"released by {event.by}: a job still works on it, so it is not checked"
         return Step(InstanceStatus.AVAILABLE, reason, freed, (*orders, *ended, poke_scheduler(instance)))
-    # What the machine logged before is what it was quarantined for: the person has seen to that.
+    # The operator has dealt with what the instance logged before, so the check does not read it.
     settled = {"reboot": None, "need": None, "also_waiting": (), "withdrawn": False}
     step = verify(instance, f"released by {event.by}: it must pass a check first", False, settled, since=event.at)
     return Step(step.status, step.reason, step.changes, (*step.commands, *ended))
 
 
-def remind_operators(instance: Instance, given: DecisionContext) -> Step:
-    """Nobody has acted yet: say it again."""
-    changes = {"deadline_at": given.now + within(given.policy.quarantine_reminder_s)}
+def remind_operators(instance: Instance, context: DecisionContext) -> Step:
+    """Set the next reminder, because no operator has acted yet. The notification follows from the change."""
+    changes = {"deadline_at": context.now + within(context.policy.quarantine_reminder_s)}
     return Step(instance.status, instance.reason, changes)

@@ -1,4 +1,4 @@
-"""The record of one EC2 instance: its statuses and its fields. What moves it is in the other rooms of this package."""
+"""The record of an instance: statuses, fields. Its transitions are in `state_machine.py`."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from gpu_recovery.core.state_machine import HistoryEntry, PendingCommand
 
 
 class InstanceStatus(StrEnum):
-    """What an instance is good for, or waits for."""
+    """The statuses of an instance. The comment beside a status says what the instance waits for."""
 
     AVAILABLE = "AVAILABLE"
     CHECKING = "CHECKING"  # its health check
     REBOOTING = "REBOOTING"  # the reboot to take place
-    REPLACING = "REPLACING"  # another machine in its place, or another host under it
+    REPLACING = "REPLACING"  # another instance in its place, or another host under it
     VERIFYING = "VERIFYING"  # the check that must prove the repair and pass before it works again
-    QUARANTINED = "QUARANTINED"  # a person, or the brakes to let its repair begin
+    QUARANTINED = "QUARANTINED"  # an operator, or the fleet limits to allow its repair
     GONE = "GONE"
 
 
 IN_USE = (InstanceStatus.AVAILABLE, InstanceStatus.CHECKING)
-"""The statuses of an instance that nothing has been proved against."""
+"""The statuses of an instance without proved evidence against it."""
 _BEING_REPAIRED = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING)
+"""The statuses of a repair that is being carried out."""
 
 
 class EcsStatus(StrEnum):
-    """The container instance statuses of ECS that matter to us."""
+    """The container instance statuses of ECS that the system distinguishes."""
 
     ACTIVE = "ACTIVE"
     DRAINING = "DRAINING"
@@ -38,20 +39,20 @@ class EcsStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A job's right to GPUs of an instance, kept until the end of its rank is confirmed."""
+    """The right of a job's attempt to GPUs of an instance, until the end of its rank is confirmed."""
 
     attempt: int
     gpus: int
     port_offset: int = 0
     rank: int = -1
-    """Its rank there; -1 where it was claimed by a release that did not keep it."""
+    """The job's rank on the instance; -1 if an older release made the claim without it."""
     epoch: int | None = None
-    """The instance's epoch that it was launched under, and that its rank was told; None where it was told none."""
+    """The instance's epoch at launch, which its rank received; None if it received none."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankOnInstance:
-    """A job's rank on an instance, by the attempt it belongs to."""
+    """A job's rank on an instance, by its attempt."""
 
     job_id: str
     attempt: int
@@ -59,9 +60,10 @@ class RankOnInstance:
 
 @dataclass(frozen=True, slots=True)
 class CheckRun:
-    """A health check under way. `job_id` is who waits for its result, "" for nobody.
+    """A health check under way. `job_id` is the job that waits for its result, "" for none.
 
-    passive: others work on the instance, so the check takes no GPU from them and only reads what is logged.
+    Attributes:
+        passive: other jobs work on the instance, so the check takes no GPU from them and only reads logs.
     """
 
     check_id: str
@@ -72,29 +74,32 @@ class CheckRun:
     repeats: int = 0
     passive: bool = False
     since: datetime | None = None
-    """When the failed attempt began: what the machine logged before is about somebody else's work."""
+    """Start of the failed attempt: what the instance logged earlier is about another job's work."""
     because: str = ""
-    """Why the instance is repaired even if the check finds nothing; "" if it is not."""
+    """Reason to repair the instance even if the check finds nothing; "" if there is none."""
     again: bool = False
-    """It was repaired for that before, and it has not helped."""
+    """Whether an earlier repair for the same reason has not helped."""
     focus: tuple[str, ...] = ()
-    """The GPUs that somebody suspects, as they were named: those that the check can read are looked at first."""
+    """The suspected GPUs, as they were named. The check examines those that it can identify first."""
     superseded: str = ""
-    """The check that this one took the place of: if that one blames the machine, its verdict still counts."""
+    """The check that this check replaced. If the superseded check blames the instance, its verdict still counts."""
     waiting: RankOnInstance | None = None
-    """Who waits for the repair that this check looks into once more, its evidence having grown old."""
+    """The rank that waits for a repair with outdated evidence, which this check re-validates."""
     put_down: LemonSignal | None = None
-    """What is remembered if this check blames the instance; None if nothing, or if it is remembered already."""
+    """The signal that the fault history gets if this check blames the instance; None if it gets none or has it
+    already."""
     agent_back_at: datetime | None = None
-    """When the agent of ECS last came back while the instance was verified by this check; None if it never left."""
+    """Time at which the ECS agent last came back while this check verified the instance; None if it never left."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reboot:
-    """A reboot under way, and how the instance looked before it; stopping and starting a machine is one, too.
+    """A reboot under way, or a stop and start, and the state of the instance before it.
 
-    proof:   the boot id must differ from `boot_id`, and the boot be later than `asked_at` by the machine's own clock.
-    uncertain: whoever asked for it died, so it may have to be asked for again.
+    The proof is a boot id other than `boot_id` and a boot later than `asked_at` by the instance's own clock.
+
+    Attributes:
+        uncertain: the function that requested the reboot died, so the request may have to be repeated.
     """
 
     asked_at: datetime
@@ -102,18 +107,18 @@ class Reboot:
     job_id: str = ""
     attempt: int = 0
     ends: RankOnInstance | None = None
-    """The rank that could not be stopped and that this reboot ends; `job_id` is who waits for the repair."""
+    """The rank that could not be stopped and that this reboot ends; `job_id` is the job that waits for the repair."""
     disconnected: bool = False
     looked_at: datetime | None = None
-    """When a look last found the old boot: the noise of that look's own check must not start the next one."""
+    """Time of the last check that found the old boot. ECS events caused by that check must not start the next check."""
     uncertain: bool = False
     started: bool = False
-    """The machine was stopped and is being started: only then is an agent that connects a sign of the new boot."""
+    """Whether the stopped instance is being started. Only then a connecting agent is a sign of the new boot."""
     deadline_at: datetime | None = None
 
 
 class RepairLevel(StrEnum):
-    """The rungs of the ladder. Above the last there is only a person."""
+    """The repair levels, the lowest first. Above the last, only an operator can act."""
 
     CHECK = "CHECK"
     REBOOT = "REBOOT"
@@ -122,13 +127,15 @@ class RepairLevel(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RepairNeed:
-    """What an instance needs, on whose word, and for whom.
+    """The repair that an instance needs, its evidence, and the job that waits for it.
 
-    evidence:  what was seen, as a sentence.
-    seen_at:   when; old evidence is looked at afresh before anything is repaired for it.
-    source:    the watcher whose word it is (a `HealthKind`), "" for a health check or a job: when that watcher says
-               that all is well again, the need is over.
-    job_id, attempt: who waits for the repair, "" for nobody.
+    Attributes:
+        evidence: the observation as a sentence.
+        seen_at: time of the observation; old evidence is re-validated before a repair.
+        source: the health source of the evidence (a `HealthKind`), or that of an announcement; "" for a health check or
+            a job. When the source withdraws its report, the need is over.
+        job_id: the job that waits for the repair, "" for none.
+        attempt: the attempt that waits for the repair.
     """
 
     rung: RepairLevel
@@ -143,9 +150,10 @@ class RepairNeed:
 
 @dataclass(frozen=True, slots=True)
 class RepairHold:
-    """Why a need is not being met yet, and since when; `told` are the claimants who know that they must leave.
+    """Why a needed repair is held back, and since when; `told` are the jobs that were asked to leave.
 
-    It stays while the repair is tried or its evidence looked at afresh: held back again, it has waited all that time.
+    The hold stays while the repair is tried or its evidence is re-validated. If the repair is held again, the whole
+    time counts.
     """
 
     since: datetime
@@ -155,7 +163,7 @@ class RepairHold:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An error of a machine that a watcher has reported and that only a repair cures: the rung it asks for."""
+    """A fault that a health source reported and only a repair cures, with the repair level that it asks for."""
 
     rung: RepairLevel
     since: datetime
@@ -164,20 +172,20 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
-    """The last word of one watcher."""
+    """The last report of a health source."""
 
     status: HealthStatus
     since: datetime
     sentence: str = ""
     answered: bool = True
-    """False while it was said of an instance that was busy, and nobody has acted on it."""
+    """Whether the report was handled; False if it arrived while the instance was busy and was not acted on."""
     fault: Fault | None = None
-    """The gravest error that it has named since it last found the machine well."""
+    """The gravest fault that the health source has named since its last report OK."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """An announcement that the instance will be taken away, or may be."""
+    """An announcement that the instance will, or may, be taken away."""
 
     kind: DepartureKind
     source: str
@@ -186,81 +194,90 @@ class Interruption:
 
 
 def free_gpus(unclaimed: int, gpus_free: int | None) -> int:
-    """How many of an instance's GPUs nobody holds, by our claims and by what ECS said (None where it did not)."""
+    """Return the number of GPUs that are free by our claims and by ECS.
+
+    Args:
+        unclaimed: number of GPUs without a claim of ours.
+        gpus_free: number of GPUs that ECS reports as free; None if it did not report it.
+    """
     return max(0, unclaimed if gpus_free is None else min(unclaimed, gpus_free))
 
 
 @dataclass(frozen=True)  # without slots, so that it is copied fast, see `core/state_machine.py`
 class Instance:
-    """The record of one instance, keyed by its EC2 id: the one name that survives a new registration with ECS."""
+    """The record of an instance. Its key is the EC2 id, which stays the same after a new registration with ECS."""
 
     instance_id: str
     status_at: datetime
     status: InstanceStatus = InstanceStatus.AVAILABLE
     reason: str = ""
     version: int = 1
-    """Counts decisions: command ids are made of it."""
+    """Number of decisions, a part of command ids."""
     revision: int = 0
-    """Counts writes, and belongs to the store: a writer who read an older one is refused."""
+    """Number of writes, maintained by the store. A write based on an older revision is rejected."""
     container_instance_id: str = ""
     past_registrations: tuple[str, ...] = ()
-    """Container instance ids it had before, the latest last: what is still said of them is about the past."""
+    """Earlier container instance ids, the latest last. Events about them are outdated."""
     ecs_status: str = EcsStatus.ACTIVE
     ecs_version: int = 0
     agent_connected: bool = True
     gpus: int = 0
     gpus_free: int | None = None
-    """How many ECS has left to give, whoever holds the rest; None where it did not say."""
+    """Number of GPUs that ECS can still place; None if ECS did not report it."""
     gpus_most: int = 0
-    """The most it ever registered: a check that finds fewer has lost one, however few ECS registers now."""
+    """The largest number of GPUs ever registered. A check that finds fewer has found a lost GPU, even if ECS registers
+    fewer now."""
     availability_zone: str = ""
     group: str = ""
-    """The group it belongs to, by its ECS attribute; "" for none. Jobs name the group they run in."""
+    """The group of the instance, by its ECS attribute; "" for none. Jobs name the group that they run in."""
     rack: str = ""
-    """What it shares with its neighbours (a rack, a placement group, a spine), by its ECS attribute."""
+    """What the instance shares with its neighbours (a rack, a placement group, a spine), by its ECS attribute."""
     epoch: int = 0
     claims: Mapping[str, Claim] = field(default_factory=dict)
     reserved_for: str = ""
     checked_for: tuple[str, ...] = ()
-    """The attempts (`<job_id>--a<NN>`) that lately had it checked: none has it checked twice."""
+    """The latest attempts (`<job_id>--a<NN>`) that had the instance checked, so that no attempt has it checked
+    twice."""
     ended_for: tuple[str, ...] = ()
-    """The attempts that lately asked it to end a rank of theirs: once is enough."""
+    """The latest attempts that asked the instance to end a rank, so that a repeated request has no effect."""
     checks: int = 0
     check: CheckRun | None = None
     health: Mapping[str, HealthReport] = field(default_factory=dict)
-    """The last word of each watcher, by `HealthKind`."""
+    """The last report of each health source, by `HealthKind`."""
     silent_since: datetime | None = None
-    """When its agent was last heard of, if it is not heard of any more."""
+    """Time at which the node agent was last seen, if its heartbeat is missing now."""
     heard_at: datetime | None = None
-    """When it was last heard of after a silence: a silence that began before is over."""
+    """Time of the last heartbeat after a heartbeat timeout. A timeout that began earlier is over."""
     boot_heard_at: datetime | None = None
-    """The latest boot that its agent told of, by our clock: `booted_at` may be by the machine's own."""
+    """The latest boot that the node agent reported, by our clock; `booted_at` may be by the instance's own clock."""
     departure: Interruption | None = None
     announced: Mapping[str, datetime] = field(default_factory=dict)
-    """When each source of announcements last said something new: what it said before that, and comes late, is over."""
+    """Time of the last new message of each announcement source. Earlier messages that arrive later are outdated."""
     drained: bool = False
-    """ECS places nothing on it because we said so; what a person has drained is the person's to activate."""
+    """Whether the system drained the instance in ECS. An instance that a user drained is activated by the user."""
     withdrawn: bool = False
-    """A person took it out of use while nothing spoke against it: given back, it just works on."""
+    """Whether an operator took the instance out of use without evidence against it. If released, it works without a
+    check."""
     need: RepairNeed | None = None
-    """What it needs, while that is held back or being met."""
+    """The repair that the instance needs, while that is held back or under way."""
     held: RepairHold | None = None
     also_waiting: tuple[RankOnInstance, ...] = ()
-    """Who waits for its repair besides the job that the need, the reboot or the check names."""
+    """Jobs that wait for the repair besides the job named by the need, the reboot or the check."""
     reboot: Reboot | None = None
     reboots: tuple[datetime, ...] = ()
     blamed_at: datetime | None = None
-    """When evidence last blamed its hardware."""
+    """Time at which evidence last blamed the hardware."""
     healed_at: datetime | None = None
-    """When it last came back from a repair, proved and passing its check."""
+    """Time at which the instance last came back from a repair with proof and a passed check."""
     replaced_at: datetime | None = None
-    """When it last came back from a stop and start, proved: on another host, whatever its check said."""
+    """Time at which the instance last came back from a proved stop and start: on another host, with any check
+    result."""
     past: tuple[Signal, ...] = ()
-    """What speaks against it of the last 28 days: its lemon score is made of that."""
+    """The fault history of the last 28 days, from which the lemon score is computed."""
     boot_id: str | None = None
     booted_at: datetime | None = None
     incident_id: str = ""
-    """The incident about it that operators have heard of, until they hear that it is over."""
+    """The open incident that operators were notified of, until they are notified of its end."""
     deadline_at: datetime | None = None
     look_at: datetime | None = None
     commands: tuple[PendingCommand, ...] = ()
@@ -268,29 +285,33 @@ class Instance:
 
     @property
     def gpus_unclaimed(self) -> int:
-        """How many of its GPUs no job has a claim on; less than none where people have started too much on it."""
+        """The number of GPUs without a claim; negative if users have started too many tasks on the instance."""
         return self.gpus - sum(claim.gpus for claim in self.claims.values())
 
     def gpus_to_give(self, promised: int = 0) -> int:
-        """How many GPUs nobody holds: no claim of ours, and, as ECS last said, no task of anybody.
+        """Return the number of GPUs without a claim of ours and, as ECS last reported, without a task.
 
-        promised: those that are given to jobs whose claims are still to come.
+        Args:
+            promised: number of GPUs that are assigned to jobs before their claims are written.
         """
         return free_gpus(self.gpus_unclaimed - promised, self.gpus_free)
 
     @property
     def under_repair(self) -> bool:
-        """Whether it counts against the fleet's budget: being rebooted or replaced, until proof and a passing check."""
+        """Whether the instance counts against the repair budget.
+
+        It counts from the start of a reboot or replacement until the proof and a passed check.
+        """
         return self.status in _BEING_REPAIRED or (self.status is InstanceStatus.VERIFYING and self.reboot is not None)
 
     @property
     def needs_operator(self) -> bool:
-        """Whether nothing but a person brings it back: quarantined, and not only because its repair is held back."""
+        """Whether only an operator returns the instance to work: it is quarantined, and not for a held repair."""
         return self.status is InstanceStatus.QUARANTINED and self.held is None
 
     @property
     def avoid_reason(self) -> str:
-        """Why nothing new should be placed on it although it works; "" if nothing speaks against it."""
+        """The reason to place nothing new on the instance although it works; "" if there is none."""
         for kind, health in sorted(self.health.items()):
             if health.status is HealthStatus.IMPAIRED:
                 return f"{kind} is {health.status}" + (f": {health.sentence}" if health.sentence else "")

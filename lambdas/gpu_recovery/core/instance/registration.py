@@ -1,6 +1,6 @@
-"""What others say of the machine: ECS and its agent, and EC2 when it is off.
+"""Registration of an instance: what ECS reports about it, and EC2's report that it is off.
 
-ECS reports every placement and every flap of an agent, so most of what it says changes nothing but the facts kept.
+ECS reports every placement and every disconnect of an agent, so most of its reports change only the saved facts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 
 
 def ecs_facts(instance: Instance, event: events.InstanceObserved) -> dict[str, Any]:
-    """The facts that ECS tells, as changes of the record."""
+    """Return the facts that ECS reports, as changes of the record."""
     past, last = instance.past_registrations, instance.container_instance_id
     if last not in ("", event.container_instance_id):
         past = (*past, last)[-REMEMBERED_MAX:]
@@ -40,42 +40,45 @@ def ecs_facts(instance: Instance, event: events.InstanceObserved) -> dict[str, A
     }
 
 
-def observed(instance: Instance, event: events.InstanceObserved, given: DecisionContext) -> Step | Ignore:
-    """Nothing but the facts changes; the noise of placements and agent flaps ends here.
+def observed(instance: Instance, event: events.InstanceObserved, context: DecisionContext) -> Step | Ignore:
+    """Record the facts of ECS. Wake the scheduler if more of the instance can be used now.
 
-    That its agent came back is kept while it is verified: a check that had ended before is about a boot before.
+    While the instance is verified, the return of its ECS agent is recorded. A check that ended before that return is
+    about an earlier boot.
     """
     if _is_over(event) and event.container_instance_id == instance.container_instance_id:
-        return gone(instance, f"its registration is {event.ecs_status}", ecs_facts(instance, event), given.now)
+        return gone(instance, f"its registration is {event.ecs_status}", ecs_facts(instance, event), context.now)
     if _is_over(event):
         return Ignore("about a registration this instance no longer has")
     returned = event.agent_connected and not instance.agent_connected
     active = event.ecs_status == EcsStatus.ACTIVE != instance.ecs_status
-    back = returned or active or _has_more_free(instance, event)
+    usable = returned or active or _has_more_free(instance, event)
     orders: tuple[Any, ...] = (
-        (poke_scheduler(instance),) if back and instance.status is InstanceStatus.AVAILABLE else ()
+        (poke_scheduler(instance),) if usable and instance.status is InstanceStatus.AVAILABLE else ()
     )
-    changes, anew = ecs_facts(instance, event), _is_new_registration(instance, event)
-    if (returned or anew) and instance.check is not None and instance.status is InstanceStatus.VERIFYING:
+    changes, new_registration = ecs_facts(instance, event), _is_new_registration(instance, event)
+    if (returned or new_registration) and instance.check is not None and instance.status is InstanceStatus.VERIFYING:
         changes["check"] = replace(instance.check, agent_back_at=event.at)
-    if anew:
-        # Left alone, ECS would count the tasks of the old registration as running for ever.
+    if new_registration:
+        # Without this command, ECS would count the tasks of the old registration as running for ever.
         orders = (*orders, commands.DeregisterInstance(instance.container_instance_id))
     return Step(instance.status, instance.reason, changes, orders)
 
 
 def _has_more_free(instance: Instance, event: events.InstanceObserved) -> bool:
-    """Whether a pass of the scheduler could give more of it than before.
+    """Return whether the scheduler could place on more GPUs than before.
 
-    GPUs that a task has left and a job still has claimed are nobody else's: who gives the claim back wakes the pass.
+    GPUs that a task has left and a job still claims do not count; the release of the claim wakes the scheduler.
     """
     unclaimed = instance.gpus_unclaimed
     return free_gpus(unclaimed + event.gpus - instance.gpus, event.gpus_free) > free_gpus(unclaimed, instance.gpus_free)
 
 
-def observed_under_repair(instance: Instance, event: events.InstanceObserved, given: DecisionContext) -> Step | Ignore:
-    """Is the machine perhaps back? Only a disconnect followed by a connection, or a long wait, makes us look."""
-    step = observed(instance, event, given)
+def observed_under_repair(
+    instance: Instance, event: events.InstanceObserved, context: DecisionContext
+) -> Step | Ignore:
+    """Verify the repair if the instance seems to be back: its agent reconnected, or `reboot_settle_s` have passed."""
+    step = observed(instance, event, context)
     reboot = instance.reboot
     if isinstance(step, Ignore) or step.status is InstanceStatus.GONE or reboot is None:
         return step
@@ -84,32 +87,36 @@ def observed_under_repair(instance: Instance, event: events.InstanceObserved, gi
         return replace(step, reason="its agent is gone: the repair is under way", changes=changes)
     if instance.status is InstanceStatus.REPLACING and not reboot.started:
         return step
-    anew = _is_new_registration(instance, event)
-    settled = given.now - (reboot.looked_at or reboot.asked_at) >= within(given.policy.reboot_settle_s)
-    if not (reboot.disconnected or anew or settled):
+    new_registration = _is_new_registration(instance, event)
+    settled = context.now - (reboot.looked_at or reboot.asked_at) >= within(context.policy.reboot_settle_s)
+    if not (reboot.disconnected or new_registration or settled):
         return step
-    why = "its agent is back" if reboot.disconnected or anew else "its agent was never seen to leave"
+    why = "its agent is back" if reboot.disconnected or new_registration else "its agent was never seen to leave"
     back = verify(instance, f"{why}: looking for proof of the repair", True, dict(step.changes))
     return replace(back, commands=(*step.commands, *back.commands))
 
 
 def _is_over(event: events.InstanceObserved) -> bool:
-    """A status nobody has described yet is not the end: it would give GPUs away while ranks still hold them."""
+    """Return whether the status ends the registration.
+
+    An unknown status does not: it would release GPUs while ranks still hold them.
+    """
     return event.ecs_status in ("REGISTRATION_FAILED", "DEREGISTERING", "INACTIVE")
 
 
 def _is_new_registration(instance: Instance, event: events.InstanceObserved) -> bool:
+    """Return whether the event is about another registration than the recorded one."""
     return instance.container_instance_id not in ("", event.container_instance_id)
 
 
 # -- leaving and coming back -------------------------------------------------------------------------------------------
 
 
-def ec2_state_seen(instance: Instance, event: events.MachineSeen, given: DecisionContext) -> Step | Ignore:
-    """EC2 shows the machine off: its ranks have certainly ended, whatever ECS says of them; it may never say so."""
+def ec2_state_seen(instance: Instance, event: events.MachineSeen, context: DecisionContext) -> Step | Ignore:
+    """Record that EC2 shows the instance off: its ranks have ended, even if ECS never reports that."""
     if not event.state.is_off:
         return Ignore(f"it is {event.state}")
-    step = gone(instance, f"EC2 shows it {event.state}", {}, given.now)
+    step = gone(instance, f"EC2 shows it {event.state}", {}, context.now)
     if event.state is not Ec2InstanceState.TERMINATED or not instance.container_instance_id:
         return step
     order = commands.DeregisterInstance(instance.container_instance_id)
@@ -117,7 +124,7 @@ def ec2_state_seen(instance: Instance, event: events.MachineSeen, given: Decisio
 
 
 def gone(instance: Instance, reason: str, changes: dict[str, Any], now: datetime) -> Step:
-    """The machine has left the cluster: whoever waits for it must hear so, and its ranks have certainly ended."""
+    """Record that the instance has left the cluster: its ranks have ended, and waiting jobs are notified."""
     orders: list[Any] = []
     if instance.check is not None and instance.status is InstanceStatus.CHECKING:
         orders += check_report(instance.check, CheckOutcome.GONE, reason)
@@ -142,10 +149,10 @@ def gone(instance: Instance, reason: str, changes: dict[str, Any], now: datetime
     return Step(InstanceStatus.GONE, reason, {**changes, **cleared}, tuple(orders))
 
 
-def came_back(instance: Instance, event: events.InstanceObserved, given: DecisionContext) -> Step | Ignore:
-    """What had gone has registered again: nobody knows what was done to it, so it is checked first.
+def came_back(instance: Instance, event: events.InstanceObserved, context: DecisionContext) -> Step | Ignore:
+    """Check an instance that registered again after it had gone, because its state is unknown.
 
-    A machine that we had drained, and that a person has stopped and started, is DRAINING still.
+    An instance that the system drained and a user stopped and started is still DRAINING.
     """
     ours = event.ecs_status == EcsStatus.DRAINING and instance.drained
     if not (event.ecs_status == EcsStatus.ACTIVE or ours) or not event.agent_connected:

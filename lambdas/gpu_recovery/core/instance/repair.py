@@ -1,7 +1,7 @@
-"""A repair under way: rebooting or replacing, then the check that must prove it and pass.
+"""Repair: reboot or replacement, then the health check that must prove the repair and pass.
 
-ECS says "ACTIVE" and "agent connected" many times an hour, so neither proves anything: an agent that comes back only
-makes us run the check, and the proof is the boot id or boot time that the check reads on the machine itself.
+ECS reports ACTIVE and a connected agent many times an hour, so neither is a proof. An agent that comes back only starts
+the check. The proof is the boot id or boot time that the check reads on the instance itself.
 """
 
 from __future__ import annotations
@@ -45,11 +45,12 @@ from gpu_recovery.core.instance.repair_proof import (
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, unless_pending
 
 REPEATED_CHECKS_MAX = 1
+"""Upper bound of the repeats of an inconclusive check."""
 _NO_REPAIR = Ignore("no repair is under way")
 
 
-def repair_requested(instance: Instance, event: events.RepairRequested, given: DecisionContext) -> Step | Ignore:
-    """A rank that cannot be stopped: only a reboot ends it. Whoever else works on the machine leaves first."""
+def repair_requested(instance: Instance, event: events.RepairRequested, context: DecisionContext) -> Step | Ignore:
+    """Reboot the instance to end a rank that cannot be stopped. Other jobs on the instance leave first."""
     claim = instance.claims.get(event.job_id)
     if claim is None or claim.attempt != event.attempt:
         return Ignore("that attempt has no claim on this instance")
@@ -64,13 +65,13 @@ def repair_requested(instance: Instance, event: events.RepairRequested, given: D
         return Ignore("it waits for a reboot that is to end a rank in any case")
     rung = before.rung if before is not None and before.rung is RepairLevel.REPLACE else RepairLevel.REBOOT
     evidence = f"{before.evidence}; {event.sentence}" if before is not None else event.sentence
-    waits = (event.job_id, event.attempt) if event.awaited else ("", 0)
+    waiting = (event.job_id, event.attempt) if event.awaited else ("", 0)
     need = RepairNeed(
         rung,
         evidence,
-        given.now,
-        job_id=waits[0],
-        attempt=waits[1],
+        context.now,
+        job_id=waiting[0],
+        attempt=waiting[1],
         ends=RankOnInstance(event.job_id, event.attempt),
         boot_id=instance.boot_id,
     )
@@ -85,34 +86,34 @@ def repair_requested(instance: Instance, event: events.RepairRequested, given: D
     others = (*other_waiting_jobs(instance, event.job_id), *cut_short)[-WAITING_MAX:]
     asked = (*instance.ended_for, asker)[-REMEMBERED_MAX:]
     changes = {"reserved_for": reservation_for(instance, event), "also_waiting": others, "ended_for": asked}
-    step = escalate(instance, need, given, changes, orders)
+    step = escalate(instance, need, context, changes, orders)
     if step.changes.get("need") is not None:
         return step
-    # To a person: nobody will end that rank. Those who waited before have heard so, but not whose check it cut short.
+    # No reboot will end the rank now. Jobs that waited before were notified, except the job with the stopped check.
     never = replace(instance, reboot=None, need=need, check=None, also_waiting=cut_short)
-    return replace(step, commands=(*step.commands, *repair_ended(never, False, step.reason, given.now)))
+    return replace(step, commands=(*step.commands, *repair_ended(never, False, step.reason, context.now)))
 
 
-def repair_of_quarantined(instance: Instance, event: events.RepairRequested, given: DecisionContext) -> Step | Ignore:
-    """A need that is held back may be met once the rank that stood in its way is ended by it."""
+def repair_of_quarantined(instance: Instance, event: events.RepairRequested, context: DecisionContext) -> Step | Ignore:
+    """Retry a held repair for a rank that cannot be stopped: the reboot ends that rank."""
     if instance.held is None:
         return Ignore("it waits for a person in any case")
-    return repair_requested(instance, event, given)
+    return repair_requested(instance, event, context)
 
 
-# -- waiting for the machine -------------------------------------------------------------------------------------------
+# -- waiting for the instance ------------------------------------------------------------------------------------------
 
 
-def poll_ec2(instance: Instance, event: events.InstanceLookDue, given: DecisionContext) -> Step | Ignore:
-    """Perhaps what it did was told and lost."""
+def poll_ec2(instance: Instance, event: events.InstanceLookDue, context: DecisionContext) -> Step | Ignore:
+    """Poll the instance, because a report of its state may have been lost."""
     return Step(instance.status, instance.reason, {}, unless_pending(instance, commands.ObserveInstance()))
 
 
-def stopped_to_start(instance: Instance, event: events.MachineSeen, given: DecisionContext) -> Step | Ignore:
-    """A machine that was stopped to be replaced is off: start it, which gives it another host."""
+def stopped_to_start(instance: Instance, event: events.MachineSeen, context: DecisionContext) -> Step | Ignore:
+    """Start an instance that was stopped for a replacement, which moves it to another host."""
     reboot = instance.reboot
     if event.state is Ec2InstanceState.TERMINATED:
-        return ec2_state_seen(instance, event, given)
+        return ec2_state_seen(instance, event, context)
     if event.state is not Ec2InstanceState.STOPPED or reboot is None:
         return Ignore(f"it is {event.state}, on its way")
     orders = unless_pending(instance, commands.StartInstance(instance.epoch))
@@ -126,8 +127,11 @@ def stopped_to_start(instance: Instance, event: events.MachineSeen, given: Decis
     return Step(InstanceStatus.REPLACING, "the machine is off: starting it on another host", changes, (*orders, *ended))
 
 
-def reboot_uncertain(instance: Instance, event: events.RebootUncertain, given: DecisionContext) -> Step | Ignore:
-    """Whoever asked for the reboot died: only the boot itself tells whether it was heard."""
+def reboot_uncertain(instance: Instance, event: events.RebootUncertain, context: DecisionContext) -> Step | Ignore:
+    """Check the boot, because the function that requested the reboot died.
+
+    Only the boot itself shows whether EC2 received the request.
+    """
     if instance.reboot is None:
         return _NO_REPAIR
     if instance.reboot.uncertain:
@@ -137,48 +141,50 @@ def reboot_uncertain(instance: Instance, event: events.RebootUncertain, given: D
 
 
 def reboot_uncertain_while_polling(
-    instance: Instance, event: events.RebootUncertain, given: DecisionContext
+    instance: Instance, event: events.RebootUncertain, context: DecisionContext
 ) -> Step | Ignore:
-    """The look is under way; what it shows decides whether the reboot is asked for again."""
+    """Record that the reboot is uncertain. The check under way decides whether the request is repeated."""
     if instance.reboot is None or instance.reboot.uncertain:
         return Ignore("that is known, or no repair is under way")
     return Step(instance.status, instance.reason, {"reboot": replace(instance.reboot, uncertain=True)})
 
 
-def repair_refused(instance: Instance, event: events.RepairRefused, given: DecisionContext) -> Step | Ignore:
-    """EC2 will not: a person must."""
-    return repair_given_up(instance, event.sentence, given)
+def repair_refused(instance: Instance, event: events.RepairRefused, context: DecisionContext) -> Step | Ignore:
+    """Hand the instance to an operator because EC2 refused the repair."""
+    return repair_given_up(instance, event.sentence, context)
 
 
-def repair_held(instance: Instance, event: events.RepairHeld, given: DecisionContext) -> Step | Ignore:
-    """Looked at once more before acting, the repair may not begin after all: as if it never had."""
+def repair_held(instance: Instance, event: events.RepairHeld, context: DecisionContext) -> Step | Ignore:
+    """Hold the repair because re-validation before the call found that it may not begin. It counts as never begun."""
     if instance.need is None:
         return _NO_REPAIR
-    # The same evidence would be refused again at once. Once it has grown old, it is looked at afresh.
-    poll_interval_s = given.policy.evidence_stale_s
-    return hold(instance, instance.need, event.sentence, given, {"reboots": instance.reboots[:-1]}, (), poll_interval_s)
+    # The same evidence would be refused again at once. When it is outdated, a check re-validates it.
+    retry_after_s = context.policy.evidence_stale_s
+    return hold(instance, instance.need, event.sentence, context, {"reboots": instance.reboots[:-1]}, (), retry_after_s)
 
 
-def repair_overdue(instance: Instance, event: events.InstanceDeadlineReached, given: DecisionContext) -> Step | Ignore:
-    """It did not come back."""
-    return _never_came_back(instance, given)
+def repair_overdue(
+    instance: Instance, event: events.InstanceDeadlineReached, context: DecisionContext
+) -> Step | Ignore:
+    """Escalate or give up a repair that did not end in time."""
+    return _never_came_back(instance, context)
 
 
-def _never_came_back(instance: Instance, given: DecisionContext) -> Step:
-    """From a reboot: one rung up, a stop ends whatever still runs there. From a replacement: to a person."""
-    policy, need = given.policy, instance.need
+def _never_came_back(instance: Instance, context: DecisionContext) -> Step:
+    """Escalate a reboot that did not end to a replacement, which ends all ranks; give up a replacement."""
+    policy, need = context.policy, instance.need
     if need is None or need.rung is RepairLevel.REPLACE:
         limit = policy.replace_timeout_s if need is not None else policy.reboot_timeout_s
-        return repair_given_up(instance, f"it did not come back from its repair within {limit} s", given)
+        return repair_given_up(instance, f"it did not come back from its repair within {limit} s", context)
     reason = f"it did not come back from its reboot within {policy.reboot_timeout_s} s"
-    return escalate(instance, replace(need, rung=RepairLevel.REPLACE, evidence=reason, seen_at=given.now), given)
+    return escalate(instance, replace(need, rung=RepairLevel.REPLACE, evidence=reason, seen_at=context.now), context)
 
 
 # -- proof, and the check ----------------------------------------------------------------------------------------------
 
 
-def verified(instance: Instance, event: events.CheckEnded, given: DecisionContext) -> Step | Ignore:
-    """The check after a repair, or after a person's word: it works again only with proof, and on passing."""
+def verified(instance: Instance, event: events.CheckEnded, context: DecisionContext) -> Step | Ignore:
+    """Handle the verdict after a repair or a release: the instance works again only with proof and a passed check."""
     run, verdict, reboot = instance.check, event.verdict, instance.reboot
     if run is None:
         return NO_CHECK
@@ -186,81 +192,89 @@ def verified(instance: Instance, event: events.CheckEnded, given: DecisionContex
         why = "its agent was away when its check ended, or since: it may have booted again, checking once more"
         return verify(instance, why, run.proof_needed, {}, run.repeats, run.since)
     if run.proof_needed and reboot is not None and not proves_reboot(reboot, verdict):
-        return _not_proved(instance, reboot, verdict, given)
+        return _not_proved(instance, reboot, verdict, context)
     seen: dict[str, Any] = {
         "check": None,
         "boot_id": verdict.boot_id or instance.boot_id,
         "booted_at": verdict.booted_at or instance.booted_at,
     }
     if run.proof_needed and instance.need is not None and instance.need.rung is RepairLevel.REPLACE:
-        seen |= _on_another_host(instance, given)
-    told = f"{verdict.outcome}: {verdict.summary}"
+        seen |= _on_another_host(instance, context)
+    verdict_text = f"{verdict.outcome}: {verdict.summary}"
     if verdict.outcome is CheckOutcome.HEALTHY:
-        return _healed(instance, run, seen, given)
+        return _healed(instance, run, seen, context)
     if verdict.outcome is CheckOutcome.INCONCLUSIVE and run.repeats < REPEATED_CHECKS_MAX:
-        again = verify(instance, f"checking once more ({told})", run.proof_needed, {}, run.repeats + 1, run.since)
+        again = verify(
+            instance, f"checking once more ({verdict_text})", run.proof_needed, {}, run.repeats + 1, run.since
+        )
         return replace(again, commands=tuple(c for c in again.commands if not isinstance(c, commands.ActivateInstance)))
     seen["claims"], ends = claims_left(instance), confirm_ended(instance)
     if not verdict.outcome.blames_hardware or instance.need is None or reboot is None:
-        return repair_given_up(instance, f"it did not pass its check: {told}", given, seen, ends)
-    # A second reboot is tried only where there is nothing better: what one did not cure, another seldom does.
-    uncured = verdict.outcome is CheckOutcome.REPLACE or given.policy.replace
+        return repair_given_up(instance, f"it did not pass its check: {verdict_text}", context, seen, ends)
+    # A second reboot is tried only if replacing is switched off: it seldom cures what the first did not.
+    uncured = verdict.outcome is CheckOutcome.REPLACE or context.policy.replace
     need = replace(
         instance.need,
         rung=RepairLevel.REPLACE if uncured else RepairLevel.REBOOT,
-        evidence=f"{told} after its repair",
-        seen_at=given.now,
+        evidence=f"{verdict_text} after its repair",
+        seen_at=context.now,
         ends=None,
         boot_id=verdict.boot_id or instance.boot_id,
     )
     return escalate(
-        replace(instance, replaced_at=seen.get("replaced_at", instance.replaced_at)), need, given, seen, ends
+        replace(instance, replaced_at=seen.get("replaced_at", instance.replaced_at)), need, context, seen, ends
     )
 
 
-def _on_another_host(instance: Instance, given: DecisionContext) -> dict[str, Any]:
-    """Stopped and started, it has left the host that was to be retired, or rebooted."""
+def _on_another_host(instance: Instance, context: DecisionContext) -> dict[str, Any]:
+    """Return the changes after a stop and start: the instance has left the host that was to be retired or rebooted."""
     departure = instance.departure
     stays = departure is not None and departure.kind not in (DepartureKind.RETIREMENT, DepartureKind.MAINTENANCE)
-    return {"replaced_at": given.now, "departure": departure if stays else None}
+    return {"replaced_at": context.now, "departure": departure if stays else None}
 
 
-def _healed(instance: Instance, run: CheckRun, seen: dict[str, Any], given: DecisionContext) -> Step:
+def _healed(instance: Instance, run: CheckRun, seen: dict[str, Any], context: DecisionContext) -> Step:
+    """Return the step that puts the instance back to work."""
     proved = "its repair is proved and its check passed" if run.proof_needed else "its check passed"
-    left = claims_left(instance) if run.proof_needed else {}
-    changes = {**seen, "reboot": None, "need": None, "also_waiting": (), "claims": left}
+    claims = claims_left(instance) if run.proof_needed else {}
+    changes = {**seen, "reboot": None, "need": None, "also_waiting": (), "claims": claims}
     if run.proof_needed:
-        changes |= {"healed_at": given.now, "health": without_health_of(instance.health, ON_THE_INSTANCE)}
-    # Back by a person's word or by a new registration: whatever ran on it before is over.
-    over = () if run.proof_needed else tuple(instance.claims.items())
-    freed = [commands.ConfirmEnd(job, claim.attempt, "ended before its instance was given back") for job, claim in over]
-    told = repair_ended(instance, True, f"{instance.instance_id}: {proved}", given.now)
-    orders = (*freed, *confirm_ended(instance), *told, poke_scheduler(instance))
+        changes |= {"healed_at": context.now, "health": without_health_of(instance.health, ON_THE_INSTANCE)}
+    # After a release or a new registration, all ranks that ran on the instance before have ended.
+    ended_claims = () if run.proof_needed else tuple(instance.claims.items())
+    confirmed = [
+        commands.ConfirmEnd(job, claim.attempt, "ended before its instance was given back")
+        for job, claim in ended_claims
+    ]
+    reports = repair_ended(instance, True, f"{instance.instance_id}: {proved}", context.now)
+    orders = (*confirmed, *confirm_ended(instance), *reports, poke_scheduler(instance))
     return Step(InstanceStatus.AVAILABLE, proved, changes, orders)
 
 
-def _not_proved(instance: Instance, reboot: Reboot, verdict: Verdict, given: DecisionContext) -> Step:
-    """The machine shows its old boot, or none: wait for the deadline; ask again only if the asker died."""
-    if reboot.deadline_at is not None and reboot.deadline_at <= given.now:
-        return _never_came_back(instance, given)
+def _not_proved(instance: Instance, reboot: Reboot, verdict: Verdict, context: DecisionContext) -> Step:
+    """Wait for the deadline without proof of the boot; repeat the request only if the first request is uncertain."""
+    if reboot.deadline_at is not None and reboot.deadline_at <= context.now:
+        return _never_came_back(instance, context)
     if reboot.uncertain and verdict.boot_id is not None and instance.need is not None:
-        again = replace(reboot, asked_at=given.now, uncertain=False)
-        unheard = replace(instance, reboots=instance.reboots[:-1])
-        why = blocked_reason(unheard, instance.need, given)
+        again = replace(reboot, asked_at=context.now, uncertain=False)
+        not_begun = replace(instance, reboots=instance.reboots[:-1])
+        why = blocked_reason(not_begun, instance.need, context)
         if why:
-            return hold(unheard, instance.need, why, given, {"reboots": unheard.reboots}, ())
+            return hold(not_begun, instance.need, why, context, {"reboots": not_begun.reboots}, ())
         reason = "the machine shows its old boot: the reboot was never heard, asking again"
-        return repair(unheard, instance.need, again, reason, given, {}, ())
+        return repair(not_begun, instance.need, again, reason, context, {}, ())
     drain_changes, draining = drain(instance)
-    changes = {**drain_changes, "check": None, "reboot": replace(reboot, disconnected=False, looked_at=given.now)}
+    changes = {**drain_changes, "check": None, "reboot": replace(reboot, disconnected=False, looked_at=context.now)}
     reason = "no proof of the repair: the machine shows its old boot, or none; waiting on"
     replacing = instance.need is not None and instance.need.rung is RepairLevel.REPLACE
     return Step(InstanceStatus.REPLACING if replacing else InstanceStatus.REBOOTING, reason, changes, draining)
 
 
-def verify_overdue(instance: Instance, event: events.InstanceDeadlineReached, given: DecisionContext) -> Step | Ignore:
-    """It came back, and nothing can be said of it."""
+def verify_overdue(
+    instance: Instance, event: events.InstanceDeadlineReached, context: DecisionContext
+) -> Step | Ignore:
+    """Hand the instance to an operator: it came back, but its check gave no answer in time."""
     if instance.check is None:
         return NO_CHECK
-    reason = f"the check after its repair gave no answer within {given.policy.verify_timeout_s} s"
-    return repair_given_up(instance, reason, given, None, (commands.StopCheck(instance.check.check_id),))
+    reason = f"the check after its repair gave no answer within {context.policy.verify_timeout_s} s"
+    return repair_given_up(instance, reason, context, None, (commands.StopCheck(instance.check.check_id),))

@@ -1,4 +1,4 @@
-"""The rules of a repair, apart from the mechanics of moving: what proves one, and what it ends."""
+"""Reboot proof: what proves that a reboot happened, and what a proved reboot ends."""
 
 from __future__ import annotations
 
@@ -12,44 +12,45 @@ from gpu_recovery.core.health_signals import HealthStatus
 from gpu_recovery.core.instance.record import CheckRun, Claim, HealthReport, Instance, Reboot
 
 CLOCK_SKEW = timedelta(seconds=60)
+"""Clock skew of an instance that is tolerated if its boot id has changed."""
 
 
 def proves_reboot(reboot: Reboot, verdict: Verdict) -> bool:
-    """Whether the machine itself shows that it booted after it was asked to.
+    """Return whether the check on the instance proves a boot after the request.
 
-    Its boot time must not lie before the request, and its boot id must differ from the one it had; either alone will
-    do where the other is not known. A changed id alone could be months old: others reboot machines too, and then ours
-    would still be to come, under whoever works there by that time. A machine whose clock is slow by more than a minute
-    proves nothing, and goes to a person.
+    The boot time must not be before the request, and the boot id must differ from the earlier id. If time or id is
+    unknown, the other is enough. A changed id alone could be months old, because others reboot instances too. Then our
+    reboot would still be pending and would hit the next job on the instance. An instance with a clock that is slow by
+    more than a minute proves nothing and goes to an operator.
     """
     ids_known = reboot.boot_id is not None and verdict.boot_id is not None
     if ids_known and verdict.boot_id == reboot.boot_id:
         return False
     if verdict.booted_at is None:
         return ids_known
-    # The boot time counts whole seconds, on the machine's own clock: a known change of the id makes up for some skew.
+    # The boot time is in whole seconds of the instance's own clock. With a changed id, some clock skew is tolerated.
     return verdict.booted_at > reboot.asked_at - (CLOCK_SKEW if ids_known else timedelta())
 
 
 def is_outlived(instance: Instance, run: CheckRun, ended_at: datetime) -> bool:
-    """Whether the machine may have booted since its check ended: the agent of ECS was away then, or has been since.
+    """Return whether the instance may have booted since its check ended, because the ECS agent was away then or since.
 
-    ECS tells of no boot, only that its agent went and came back. Most often that is nothing, and it voids no check that
-    went on meanwhile: a boot would have ended it.
+    ECS reports no boots, only that its agent left and came back. Most often no boot is behind that. A check during
+    which the agent was away stays valid, because a boot would have ended the check.
     """
     return not instance.agent_connected or (run.agent_back_at is not None and run.agent_back_at > ended_at)
 
 
 def without_health_of(health: Mapping[str, HealthReport], kinds: Collection[str]) -> dict[str, HealthReport]:
-    """`health` once nobody knows any more how it is with `kinds`; what these watchers said before is over."""
-    forgotten = {
+    """Return `health` with the outdated reports of `kinds` set to INSUFFICIENT_DATA."""
+    unknown = {
         kind: HealthReport(HealthStatus.INSUFFICIENT_DATA, health[kind].since) for kind in kinds if kind in health
     }
-    return {**health, **forgotten}
+    return {**health, **unknown}
 
 
 def confirm_ended(instance: Instance) -> tuple[Any, ...]:
-    """A proved reboot ends every rank that was launched before it."""
+    """Return the command that confirms the end of the rank that the reboot was requested for; () if there is none."""
     reboot = instance.reboot
     if reboot is None or reboot.ends is None:
         return ()
@@ -57,7 +58,7 @@ def confirm_ended(instance: Instance) -> tuple[Any, ...]:
 
 
 def claims_left(instance: Instance) -> dict[str, Claim]:
-    """The claims left once a proved reboot has ended the rank it was asked for."""
+    """Return the claims that are left after a proved reboot has ended the rank that it was requested for."""
     reboot = instance.reboot
     ended = reboot.ends.job_id if reboot is not None and reboot.ends is not None else ""
     return {job: claim for job, claim in instance.claims.items() if job != ended}

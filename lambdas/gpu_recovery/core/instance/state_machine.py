@@ -1,11 +1,11 @@
-"""The instance machine: its two tables, and how an event passes through them.
+"""The state machine of an instance: its transition table, and the decision about an event.
 
-An instance works (AVAILABLE) until a job that failed on it wants it checked, or a watcher finds it impaired. Evidence
-against its hardware sends it up the ladder (`escalation.py`): reboot, replace, a person; and it works again only after
-proof of the repair and a passing check (`repair.py`).
+An instance works (AVAILABLE) until a job that failed on it asks for a check, or a health source reports it impaired.
+Evidence against its hardware escalates (`escalation.py`): reboot, replacement, operator. The instance works again only
+after proof of the repair and a passed check (`repair.py`).
 
-DRAINING keeps ECS from placing, so it is used while rebooting, replacing and in quarantine; a check needs placement, so
-the instance is ECS-ACTIVE while it is checked, and our own records keep jobs away.
+DRAINING keeps ECS from placing, so it is used during reboot, replacement and quarantine. A check needs placement. So
+the instance is ACTIVE in ECS while it is checked, and our own records keep jobs away.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ BEGINS_NO_REPAIR = (
     events.InstanceHeard,
     events.InstanceBooted,
 )
-"""Events that begin no repair, so the brakes have no say in what a working instance makes of them."""
+"""Events that begin no repair, so they are decided without the fleet limits."""
 
 
 def registered(
     instance_id: str, event: events.InstanceObserved, policy: RecoveryPolicy, now: datetime
 ) -> Decision[Instance]:
-    """The first record of an instance that ECS has shown."""
+    """Return the first record of an instance that ECS has reported."""
     blank = Instance(instance_id=instance_id, status_at=now, version=0)
     status = InstanceStatus.AVAILABLE if event.ecs_status == EcsStatus.ACTIVE else InstanceStatus.GONE
     step = Step(
@@ -73,34 +73,39 @@ def registered(
 
 
 def needs_fleet_limits(instance: Instance, event: events.InstanceEvent) -> bool:
-    """Whether deciding `event` takes the fleet's record: a repair may begin, or one is under way and may end."""
+    """Return whether the decision about `event` needs the fleet's record: a repair may begin or end."""
     return instance.under_repair or not isinstance(event, BEGINS_NO_REPAIR)
 
 
 def decide(
     instance: Instance, event: events.InstanceEvent, policy: RecoveryPolicy, now: datetime, fleet: Fleet | None = None
 ) -> Decision[Instance]:
-    """What `event` makes of `instance`. Pure: the same arguments give the same decision.
+    """Return the decision about `event` for `instance`. Pure: equal arguments give an equal decision.
 
-    `fleet` must be given where `needs_fleet_limits` says so; the decision then carries the fleet to be saved with it.
+    Args:
+        fleet: the fleet's record, required if `needs_fleet_limits` says so. The decision then carries the fleet's
+            record to save with it.
+
+    Raises:
+        IllegalTransition: neither table has a row for the status and the event, or `fleet` is missing.
     """
-    fenced_off = _outdated_reason(instance, event)
-    if fenced_off:
-        return Decision(instance, (), fenced_off, EventOutcome.OUTDATED)
-    given = DecisionContext(policy, now, fleet)
-    row = transition_for(TRANSITIONS, IGNORED, instance.status, event)
-    step = row.decide(instance, event, given) if isinstance(row, Transition) else row
+    outdated = _outdated_reason(instance, event)
+    if outdated:
+        return Decision(instance, (), outdated, EventOutcome.OUTDATED)
+    context = DecisionContext(policy, now, fleet)
+    transition = transition_for(TRANSITIONS, IGNORED, instance.status, event)
+    step = transition.decide(instance, event, context) if isinstance(transition, Transition) else transition
     if isinstance(step, Ignore):
         return Decision(instance, (), step.reason, EventOutcome.IGNORED)
-    if isinstance(row, Transition):
-        with_checked_target(row, instance.status, event, step)
+    if isinstance(transition, Transition):
+        with_checked_target(transition, instance.status, event, step)
     if policy.observe_only:
-        step = withheld(instance, event, step, given)
-    return _with_effects(instance, event, step, given)
+        step = withheld(instance, event, step, context)
+    return _with_effects(instance, event, step, context)
 
 
 def _outdated_reason(instance: Instance, event: events.InstanceEvent) -> str:
-    """Why `event` is about something that is over; "" if it is about the instance as it stands."""
+    """Return why the event is outdated, or "" if it applies to the current record."""
     match event:
         case events.InstanceObserved():
             return _outdated_observation(instance, event)
@@ -131,26 +136,30 @@ def _outdated_reason(instance: Instance, event: events.InstanceEvent) -> str:
 
 
 def _outdated_observation(instance: Instance, event: events.InstanceObserved) -> str:
-    """Within one registration ECS counts its versions up; a new one begins anew, and no old one ever comes back."""
+    """Return why an observation of ECS is outdated, or "".
+
+    Within a registration the versions of ECS only rise. A new registration starts a new count, and an old registration
+    never comes back.
+    """
     if event.container_instance_id in instance.past_registrations:
         return "about a registration this instance no longer has"
     if event.container_instance_id != instance.container_instance_id:
         return "" if event.agent_connected else "a registration without its agent does not replace another"
-    # A look may find nothing newer.
+    # A poll may return the version that is recorded already.
     least = instance.ecs_version if event.looked else instance.ecs_version + 1
     return "" if event.ecs_version >= least else "ECS said this before what is already known"
 
 
 def _with_effects(
-    instance: Instance, event: events.InstanceEvent, step: Step, given: DecisionContext
+    instance: Instance, event: events.InstanceEvent, step: Step, context: DecisionContext
 ) -> Decision[Instance]:
-    """The record after `step`, the words that it calls for, and the fleet as it must be saved with it."""
+    """Return the decision after `step`, with its notifications, its fault history and the fleet's record."""
     after = replace_fields(instance, {**step.changes, "status": step.status, "reason": step.reason})
-    fleet = _fleet_after(instance, after, event, given)
-    past = updated_history(instance, after, event, given)
+    fleet = _fleet_after(instance, after, event, context)
+    past = updated_history(instance, after, event, context)
     if past != instance.past:
         step = replace(step, changes={**step.changes, "past": past})
-    step = with_notifications(instance, after, step, event, given, fleet or given.fleet)
+    step = with_notifications(instance, after, step, event, context, fleet or context.fleet)
     if step.status != instance.status or instance.version == 0:
         data = {
             "instance_id": instance.instance_id,
@@ -162,39 +171,45 @@ def _with_effects(
         }
         step = replace(step, commands=(*step.commands, commands.PublishEvent("Instance State Changed", data)))
     if fleet is not None:
-        step = replace(step, commands=(*step.commands, *of_breaker(given.fleet_limits, fleet, given.policy)))
+        step = replace(step, commands=(*step.commands, *of_breaker(context.fleet_limits, fleet, context.policy)))
     decision = apply_step(
-        instance, step, instance.instance_id, event, lambda after: deadlines(after, given), given.policy, given.now
+        instance,
+        step,
+        instance.instance_id,
+        event,
+        lambda after: deadlines(after, context),
+        context.policy,
+        context.now,
     )
     return decision if fleet is None else replace(decision, fleet=fleet)
 
 
 def _fleet_after(
-    before: Instance, after: Instance, event: events.InstanceEvent, given: DecisionContext
+    before: Instance, after: Instance, event: events.InstanceEvent, context: DecisionContext
 ) -> Fleet | None:
-    """The brakes once `before` has become `after`; None if that makes no difference to them.
+    """Return the fleet's record after the change from `before` to `after`; None if it does not change.
 
-    One that goes from its repair has not come back healed, and says nothing of the others.
+    An instance that disappears during its repair does not count as healed, and it says nothing about other instances.
     """
     blamed = after.blamed_at != before.blamed_at
     if not blamed and before.under_repair == after.under_repair:
         return None
-    if given.fleet is None:
+    if context.fleet is None:
         raise IllegalTransition(f"{before.status} to {after.status} without the fleet's brakes")
-    fleet, name = given.fleet, before.instance_id
+    fleet, name = context.fleet, before.instance_id
     if blamed:
-        fleet = with_blame(fleet, name, after.gpus_most, given.policy, given.now)
+        fleet = with_blame(fleet, name, after.gpus_most, context.policy, context.now)
     if after.under_repair and not before.under_repair:
         replacing = after.status is InstanceStatus.REPLACING
-        fleet = with_repair_begun(fleet, name, given.policy, given.now, replacing=replacing)
+        fleet = with_repair_begun(fleet, name, context.policy, context.now, replacing=replacing)
     if before.under_repair and not after.under_repair:
         tried = not isinstance(event, events.RepairHeld)
         healed = after.status is InstanceStatus.AVAILABLE
-        began_at = before.reboot.asked_at if before.reboot is not None else given.now
+        began_at = before.reboot.asked_at if before.reboot is not None else context.now
         fleet = (
-            with_repair_ended(fleet, name, healed, given.now) if tried else with_repair_undone(fleet, name, began_at)
+            with_repair_ended(fleet, name, healed, context.now) if tried else with_repair_undone(fleet, name, began_at)
         )
-    return fleet if fleet != given.fleet else None
+    return fleet if fleet != context.fleet else None
 
 
 _S = InstanceStatus
@@ -291,6 +306,7 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Transition]
     },
     (_S.GONE, events.CheckRequested): Transition.to(health_check.check_impossible, _S.GONE),
 }
+"""Transitions by status and event: the function that decides and the statuses it may lead to."""
 
 _NOT_CHECKED = (_S.AVAILABLE, _S.REBOOTING, _S.REPLACING, _S.QUARANTINED, _S.GONE)
 _NOT_REPAIRED = (_S.AVAILABLE, _S.CHECKING, _S.QUARANTINED, _S.GONE)
@@ -316,3 +332,4 @@ IGNORED: dict[tuple[InstanceStatus, type[events.InstanceEvent]], str] = {
     **ignored("it has left the cluster", events.QuarantineRequested, _S.GONE),
     **ignored("it has left the cluster", events.InstanceDeadlineReached, _S.GONE),
 }
+"""Reasons why an event changes nothing, by status and event."""

@@ -4,8 +4,8 @@ When every rank has ended, the evidence is collected before any instance is chec
 authority on instances. A decided diagnosis result skips the check only where no instance is in doubt:
 
 - An error of the program itself ends the job at once. The reason quotes the log line.
-- A broken connection, a hung worker or a lost notice restarts the job. The next attempt leaves out the instances that
-  the result names.
+- A broken connection, a hung worker or an undelivered event restarts the job. The next attempt leaves out the
+  instances that the result names.
 - If the result blames instances, only these instances are checked, in the background. A gang of thousands does not wait
   for the check of the others.
 - An undecided result leads to the check of all instances.
@@ -76,7 +76,7 @@ def diagnosed(job: Job, event: events.Diagnosed, context: DecisionContext) -> St
         how = f"elsewhere than on {listed(in_background or diagnosis.instances)} if there is room"
     others = tuple(instance for instance in job.instances if instance not in in_background)
     left_out = tuple(instance for instance in changes.get("left_out", ()) if instance in others)
-    # No check takes the claims off the others, as it would before it begins.
+    # The other instances are not checked, so no check takes their claims over.
     release = commands.ReleaseInstances(others, attempt=job.attempt, left_out=left_out)
     orders = (release, *_checks_of(job, diagnosis, in_background), poke_scheduler(job))
     return unless_suspended(
@@ -144,7 +144,7 @@ def _may_skip_checks(job: Job, diagnosis: DiagnosisResult, context: DecisionCont
 def _background_checks(job: Job, diagnosis: DiagnosisResult, context: DecisionContext) -> tuple[str, ...]:
     """Return the instances to check in the background while the job restarts without them; () if none.
 
-    The instances are certainly to blame, and the job continues independent of the check results. At most half of a gang
+    The instances are certainly to blame, and the job continues with any check result. At most half of a gang
     is checked in the background, because a result that blames most of a gang has not located the fault. The repairs
     allowed for the job are a second limit. After the last attempt there is no restart, and so no background check.
     """

@@ -47,7 +47,7 @@ class DiagnosisResult:
 
     @property
     def blames_instance(self) -> bool:
-        """Whether an instance is certainly to blame, independent of its check."""
+        """Whether an instance is certainly to blame, even if its check passes."""
         return self.decided and self.cause in INSTANCE_CAUSES
 
     @property

@@ -16,7 +16,7 @@ from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, unles
 
 
 def placed(job: Job, event: events.JobPlaced, context: DecisionContext) -> Step | Ignore:
-    """Start the next attempt on the placed instances: order its launch and release unused reserved instances."""
+    """Start the next attempt on the placed instances, and release the former instances that it does not use."""
     attempt = job.attempt + 1
     launch = commands.LaunchAttempt(attempt, event.instances, event.epochs, event.port_offset)
     changes = {
@@ -44,7 +44,7 @@ def placed(job: Job, event: events.JobPlaced, context: DecisionContext) -> Step 
     chosen = set(event.instances)
     left = tuple(instance for instance in job.instances if instance not in chosen)
     orders: tuple[Any, ...] = (launch,)
-    if any(left):  # others may have waited for them
+    if any(left):  # other jobs may wait for them
         to_be_checked = _to_be_checked(job)
         claimed = tuple(instance for instance in left if instance in to_be_checked)
         orders = (launch, commands.ReleaseInstances(left, claimed, job.attempt), poke_scheduler(job))
@@ -132,8 +132,8 @@ def launch_overdue(job: Job, event: events.JobDeadlineReached, context: Decision
 def start_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step | Ignore:
     """Diagnose a gang that did not start in time; cancel an adopted job of which some ranks were never seen.
 
-    An adopted gang with unseen ranks is only misunderstood by us. A gang that we launched and that does not start is
-    broken.
+    Unseen ranks of an adopted gang are taken for a misunderstanding of ours. A launched gang that does not start is
+    taken for broken.
     """
     reason = f"not every rank was running within {context.policy.start_timeout_s} s"
     unseen = sum(not instance for instance in job.instances)

@@ -1,1 +1,1 @@
-"""Jobs on a Ray cluster: a pool of its own, whose machines we neither count, check nor repair."""
+"""Jobs on a Ray cluster: a separate pool, which this system neither checks nor repairs."""

@@ -1,9 +1,9 @@
-"""What Ray says of a driver, and what a driver's end means.
+"""The Ray driver of a job: its status as Ray reports it, and what its end means.
 
-A Ray job is one process for us, its driver; what the driver starts in the cluster is Ray's business. Source of the
-states and error types: `ray.job_submission` of Ray 2.60. Ray keeps no count of who waits, and verl does not wait
-either: it counts the free GPUs when it starts and gives up at once if they are too few (seed 004, section 1). That
-one failure is a place in line, not an error.
+A Ray job is a single process for this system, its driver. Ray alone manages what the driver starts in the cluster. The
+states and error types are those of `ray.job_submission` of Ray 2.60. Ray has no queue for GPUs, and verl does not wait
+for them either: it counts the free GPUs at its start and gives up at once if they are too few (seed 004, section 1).
+That single failure puts the job back into the queue and is no error.
 """
 
 from __future__ import annotations
@@ -16,18 +16,21 @@ from enum import StrEnum
 from gpu_recovery.core.task import Ending, EndingKind
 
 TOO_FEW_GPUS = re.compile(r"Total available GPUs\s+([\d.]+)\s+is less than total desired GPUs\s+([\d.]+)")
-"""verl's own words, from `ResourcePoolManager._check_resource_available`; it prints floats as well as whole numbers."""
-RAYS_OWN_QUEUE = re.compile(
+"""Pattern of verl's message in `ResourcePoolManager._check_resource_available`. verl prints floats as well as whole
+numbers."""
+RAYS_OWN_OUTPUT = re.compile(
     r"^Running entrypoint for job |^Job entrypoint command failed with exit code |job_manager\.py:"
 )
-"""What Ray itself writes into a message and a log; it may stand behind the words of a driver that ended quickly."""
+"""Pattern of the lines that Ray itself writes into a message and a log. They may follow the output of a driver that
+ended quickly."""
 SENTENCE_CHARACTERS_MAX = 300
+"""Upper bound of the characters of an error line in a sentence."""
 SHELL_COULD_NOT_START = (126, 127)
-"""Exit codes by which a shell says that the command cannot be run, or is not there (POSIX, 2.8.2)."""
+"""Exit codes by which a shell reports that a command cannot be run or does not exist (POSIX, 2.8.2)."""
 
 
 class DriverState(StrEnum):
-    """Ray's `JobStatus`, and GONE for a submission that Ray does not know (any more)."""
+    """The values of Ray's `JobStatus`, and GONE for a submission that Ray does not know or no longer knows."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -38,7 +41,7 @@ class DriverState(StrEnum):
 
 
 class DriverError(StrEnum):
-    """The values of Ray's `JobErrorType` that say who is to blame: the description of the job, or its program."""
+    """The values of Ray's `JobErrorType` that show the cause: the description of the job, or its program."""
 
     RUNTIME_ENV_SETUP_FAILURE = "RUNTIME_ENV_SETUP_FAILURE"
     JOB_SUPERVISOR_ACTOR_START_FAILURE = "JOB_SUPERVISOR_ACTOR_START_FAILURE"
@@ -48,7 +51,7 @@ class DriverError(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DriverStatus:
-    """One submission as Ray states it; `error_type` as Ray spells it, "" for none, `exit_code` None if it has none."""
+    """A submission as Ray reports it; `error_type` as Ray spells it, "" for none; `exit_code` None if it has none."""
 
     state: DriverState
     message: str = ""
@@ -59,15 +62,15 @@ class DriverStatus:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing of the driver runs any more."""
+        """Whether no process of the driver runs any more."""
         return self.state not in (DriverState.PENDING, DriverState.RUNNING)
 
     @property
     def needs_its_log(self) -> bool:
-        """Whether only its log can tell why it failed.
+        """Whether only the log can show why the driver failed.
 
-        Ray repeats the last 10 lines of a log in the message, 20,000 characters at most, and what follows an error in
-        a driver (its cluster being taken down, say) is easily longer than that.
+        Ray repeats the last 10 lines of a log in the message, at most 20,000 characters. The output after an error in a
+        driver, for example while its cluster shuts down, is easily longer than that.
         """
         if self.error_type != DriverError.JOB_ENTRYPOINT_COMMAND_ERROR or self.exit_code in SHELL_COULD_NOT_START:
             return False
@@ -75,10 +78,11 @@ class DriverStatus:
 
 
 def ending_of(status: DriverStatus, log: str, gpus_in_all: float | None) -> Ending:
-    """What the end of a driver means for its job.
+    """Return what the end of a driver means for its job.
 
-    log:         as much of its log as was read, "" for none.
-    gpus_in_all: the GPUs of the whole cluster, used or free; None if nobody could be asked.
+    Args:
+        log: the part of its log that was read, "" for none.
+        gpus_in_all: number of GPUs of the whole cluster, used or free; None if it is unknown.
     """
     match status.state:
         case DriverState.SUCCEEDED:
@@ -87,13 +91,14 @@ def ending_of(status: DriverStatus, log: str, gpus_in_all: float | None) -> Endi
             return Ending(EndingKind.STOPPED_BY_PERSON, status.exit_code, "was stopped in the Ray cluster")
         case DriverState.GONE:
             return Ending(EndingKind.CRASHED, None, "is not known to the Ray cluster any more")
-    asked = TOO_FEW_GPUS.search(status.message) or TOO_FEW_GPUS.search(log)
-    if asked is not None:
-        return _short_of_gpus(float(asked[1].rstrip(".")), float(asked[2].rstrip(".")), status, gpus_in_all)
+    too_few = TOO_FEW_GPUS.search(status.message) or TOO_FEW_GPUS.search(log)
+    if too_few is not None:
+        return _short_of_gpus(float(too_few[1].rstrip(".")), float(too_few[2].rstrip(".")), status, gpus_in_all)
     return _failed(status)
 
 
 def _short_of_gpus(found: float, wanted: float, status: DriverStatus, gpus_in_all: float | None) -> Ending:
+    """Return the ending of a driver that found too few GPUs: final if the whole cluster has too few."""
     if gpus_in_all is not None and wanted > gpus_in_all:
         sentence = f"wants {wanted:g} GPUs, and the Ray cluster has {gpus_in_all:g} in all, used or free"
         return Ending(EndingKind.NEVER_STARTED, status.exit_code, sentence)
@@ -103,20 +108,25 @@ def _short_of_gpus(found: float, wanted: float, status: DriverStatus, gpus_in_al
 
 
 def _failed(status: DriverStatus) -> Ending:
-    code, said = status.exit_code, _last_line(status.message)
+    """Return the ending of a driver that failed, by Ray's error type and exit code."""
+    code, last_line = status.exit_code, _last_line(status.message)
     if status.error_type == DriverError.RUNTIME_ENV_SETUP_FAILURE:
-        return Ending(EndingKind.NEVER_STARTED, code, f"never started: its runtime_env could not be set up ({said})")
+        return Ending(
+            EndingKind.NEVER_STARTED, code, f"never started: its runtime_env could not be set up ({last_line})"
+        )
     if status.error_type == DriverError.JOB_SUPERVISOR_ACTOR_START_FAILURE:
-        return Ending(EndingKind.NEVER_STARTED, code, f"never started: Ray refused what it asks for ({said})")
+        return Ending(EndingKind.NEVER_STARTED, code, f"never started: Ray refused what it asks for ({last_line})")
     if status.error_type == DriverError.JOB_ENTRYPOINT_COMMAND_START_ERROR or code in SHELL_COULD_NOT_START:
-        return Ending(EndingKind.NEVER_STARTED, code, f"never started: its entrypoint cannot be run ({said})")
+        return Ending(EndingKind.NEVER_STARTED, code, f"never started: its entrypoint cannot be run ({last_line})")
     if status.error_type == DriverError.JOB_ENTRYPOINT_COMMAND_ERROR:
-        return Ending(EndingKind.FAILED, code, f"exited with code {code} ({said})")
-    return Ending(EndingKind.CRASHED, code, f"was lost by the Ray cluster: {status.error_type or 'no type'} ({said})")
+        return Ending(EndingKind.FAILED, code, f"exited with code {code} ({last_line})")
+    return Ending(
+        EndingKind.CRASHED, code, f"was lost by the Ray cluster: {status.error_type or 'no type'} ({last_line})"
+    )
 
 
 def _last_line(message: str) -> str:
-    """The last line that says anything: where a traceback ends, it names the error."""
+    """Return the last line of the driver's own output. At the end of a traceback it names the error."""
     lines = [line.strip() for line in message.splitlines()]
-    told = [line for line in lines if line and not RAYS_OWN_QUEUE.search(line)]
-    return told[-1][:SENTENCE_CHARACTERS_MAX] if told else "without a word"
+    own_lines = [line for line in lines if line and not RAYS_OWN_OUTPUT.search(line)]
+    return own_lines[-1][:SENTENCE_CHARACTERS_MAX] if own_lines else "without a word"

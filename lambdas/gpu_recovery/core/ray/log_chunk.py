@@ -1,25 +1,27 @@
-"""A piece of a driver's log, which Ray hands out whole or not at all."""
+"""A chunk of a driver's log; Ray itself returns a log only as a whole."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 CHARACTERS_MAX = 500_000
-"""A function may answer with 6 MB, and a character may take six bytes there and six more in the API's answer."""
+"""Upper bound of the characters of a chunk. A function may answer with 6 MB, and a character may take six bytes there
+and six more in the API's answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogChunk:
-    """Some lines of a log, without their ends; `end` counts the lines of the log up to the last of these."""
+    """Some lines of a log without line ends; `end` is the number of log lines up to the last of them."""
 
     lines: tuple[str, ...]
     end: int
 
 
 def log_chunk_of(text: str, most: int, after: int | None, *, grows: bool) -> LogChunk:
-    """At most `most` lines of `text`: the newest, or those that follow the first `after`.
+    """Return at most `most` lines of `text`: the newest, or those after the first `after` lines.
 
-    grows: the driver lives. What it has written of a line that is not ended yet is left for the next piece.
+    Args:
+        grows: the driver is alive. An unfinished last line is left for the next chunk.
     """
     lines = text.split("\n")
     if grows or not lines[-1]:
@@ -30,14 +32,14 @@ def log_chunk_of(text: str, most: int, after: int | None, *, grows: bool) -> Log
 
 
 def _bounded(lines: list[str], start: int, *, newest: bool) -> LogChunk:
-    """As many of the lines as may be answered, from the end that is wanted; one that is too long by itself is cut."""
-    kept: list[str] = []
+    """Return as many lines as an answer may hold, from the requested end. A single line that is too long is cut."""
+    chosen: list[str] = []
     left = CHARACTERS_MAX
     for line in reversed(lines) if newest else lines:
-        if kept and len(line) > left:
+        if chosen and len(line) > left:
             break
-        kept.append(line[:left])
-        left -= len(kept[-1])
+        chosen.append(line[:left])
+        left -= len(chosen[-1])
     if newest:
-        return LogChunk(tuple(reversed(kept)), start + len(lines))
-    return LogChunk(tuple(kept), start + len(kept))
+        return LogChunk(tuple(reversed(chosen)), start + len(lines))
+    return LogChunk(tuple(chosen), start + len(chosen))

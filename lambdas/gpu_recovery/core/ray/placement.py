@@ -1,8 +1,9 @@
-"""Which jobs may go to the Ray cluster next: `place` reads one count of its GPUs and answers for everyone in line.
+"""Placement on the Ray cluster: which queued jobs may start next.
 
-Counted as verl counts (seed 004, section 6.1): the free GPUs of all nodes together. By priority, then first in, first
-out, all or nothing. The first that does not fit holds the rest back, or large jobs would be passed by small ones for
-ever; one that the whole cluster could not hold is passed, because it would hold them back for nothing.
+`place` reads a single count of the GPUs and answers for every queued job. It counts as verl counts (seed 004, section
+6.1): the free GPUs of all nodes together. The order is by priority, then first in, first out, all or nothing. The first
+job that does not fit blocks the jobs behind it, because otherwise small jobs would pass a large job for ever. A job
+that exceeds the whole cluster is skipped, because it would block the others in vain.
 """
 
 from __future__ import annotations
@@ -14,18 +15,21 @@ from gpu_recovery.core.job.record import LIVE, Job, JobStatus
 from gpu_recovery.core.job.spec import Backend
 
 QUEUED_STATUSES = (JobStatus.QUEUED, JobStatus.PENDING_RESOURCES)
+"""Statuses in which a job waits for GPUs of the cluster."""
 
 
 def is_in_the_pool(job: Job) -> bool:
-    """Whether it is a job on Ray that waits for its GPUs or has them: a pass over the pool reads those."""
+    """Return whether the job is on Ray and waits for GPUs or has them. A placement reads these jobs."""
     return job.spec.backend is Backend.RAY and (job.status in LIVE or job.status in QUEUED_STATUSES)
 
 
 @dataclass(frozen=True, slots=True)
 class PoolSnapshot:
-    """The jobs in line, those that have been given GPUs of the cluster and have not ended, and its GPUs.
+    """The queued jobs, the jobs that hold GPUs of the cluster, and the GPUs of the cluster.
 
-    free: GPUs free by node, as Ray counts them. in_all: the GPUs of the whole cluster, used or free.
+    Attributes:
+        free: number of free GPUs by node, as Ray counts them.
+        in_all: number of GPUs of the whole cluster, used or free.
     """
 
     waiting: tuple[Job, ...]
@@ -36,41 +40,43 @@ class PoolSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class PoolPlacement:
-    """Who goes, in this order, and who waits for what, in a sentence: every job in line is in one of the two."""
+    """The admitted jobs in order, and the rejected jobs with a reason each. Every queued job is in one of the two."""
 
     admitted: tuple[Job, ...]
     rejected: tuple[tuple[Job, str], ...]
 
 
 def place(snapshot: PoolSnapshot) -> PoolPlacement:
-    """Let go what fits. Pure.
+    """Return the placement for a snapshot. Pure.
 
-    A driver takes its GPUs only once it runs, some time after it was let go: until then Ray counts them as free. So
-    no more are given than the cluster has beside those of all our jobs that live.
+    A driver takes its GPUs only when it runs, some time after its admission, and until then Ray counts them as free. So
+    the GPUs of all our live jobs are subtracted from those of the cluster.
     """
-    given = sum(_gpus(job) for job in snapshot.live)
-    left = min(sum(snapshot.free.values()), snapshot.in_all - given)
-    goes: list[Job] = []
-    waits: list[tuple[Job, str]] = []
+    assigned = sum(_gpus(job) for job in snapshot.live)
+    left = min(sum(snapshot.free.values()), snapshot.in_all - assigned)
+    admitted: list[Job] = []
+    rejected: list[tuple[Job, str]] = []
     blocked_by = ""
     for job in _queue(snapshot.waiting):
         wanted = _gpus(job)
         if wanted > snapshot.in_all:
-            waits.append((job, f"needs {wanted} GPUs; the Ray cluster has {snapshot.in_all:g} in all, used or free"))
+            rejected.append((job, f"needs {wanted} GPUs; the Ray cluster has {snapshot.in_all:g} in all, used or free"))
         elif blocked_by:
-            waits.append((job, f"waits behind {blocked_by} for the Ray cluster"))
+            rejected.append((job, f"waits behind {blocked_by} for the Ray cluster"))
         elif wanted > left:
-            waits.append((job, f"needs {wanted} GPUs of the Ray cluster; {max(left, 0):g} are free"))
+            rejected.append((job, f"needs {wanted} GPUs of the Ray cluster; {max(left, 0):g} are free"))
             blocked_by = job.job_id
         else:
-            goes.append(job)
+            admitted.append(job)
             left -= wanted
-    return PoolPlacement(tuple(goes), tuple(waits))
+    return PoolPlacement(tuple(admitted), tuple(rejected))
 
 
 def _queue(jobs: Iterable[Job]) -> list[Job]:
+    """Return the jobs in queue order."""
     return sorted(jobs, key=lambda job: (-job.spec.priority, job.queued_at, job.job_id))
 
 
 def _gpus(job: Job) -> int:
+    """Return the number of GPUs that the job needs."""
     return job.spec.nnodes * job.spec.gpus_per_node

@@ -1,8 +1,8 @@
-"""The machine of a job on Ray: the record of every job, and fewer ways through it.
+"""The state machine of a job on Ray: the record of every job, with fewer transitions.
 
-A job on Ray is a gang of one rank, the driver, on no instance of ours. So nothing is checked, repaired or suspended, a
-diagnosis is only told, and one failure is retried: too few GPUs (seed 004, section 6.3). What is written here is only
-where that makes a difference; the fence, the deadlines and the accounts are those of every job.
+A job on Ray is a gang of a single rank, the driver, on no instance of ours. So it is not checked, repaired or
+suspended. A diagnosis result is only reported, and a single failure is retried: too few GPUs (seed 004, section 6.3).
+This module holds only the transitions that differ. Fence, deadlines and quota are those of every job.
 """
 
 from __future__ import annotations
@@ -21,81 +21,88 @@ from gpu_recovery.core.state_machine import Decision, DecisionContext, Ignore, S
 from gpu_recovery.core.task import EndingKind
 
 STOPS_MAX = 5
-"""How often a driver is told to stop before it is given up. One that Ray cannot start stays PENDING whatever it is
-told, until Ray's own start timeout (900 s by default) fails it: all stops together take longer than that."""
+"""Number of stop requests before a driver is given up. A driver that Ray cannot start stays PENDING in spite of stop
+requests, until Ray's own start timeout (900 s by default) fails it. All stop requests together take longer than
+that."""
 
 
 def decide(job: Job, event: events.JobEvent, policy: RecoveryPolicy, now: datetime) -> Decision[Job]:
-    """What `event` makes of a job on Ray. Pure: the same arguments give the same decision."""
+    """Return the decision about `event` for a job on Ray. Pure: equal arguments give an equal decision."""
     return decide_by(TRANSITIONS, IGNORED, job, event, policy, now)
 
 
-def placed(job: Job, event: events.JobPlaced, given: DecisionContext) -> Step | Ignore:
-    step = launching.placed(job, event, given)
+def placed(job: Job, event: events.JobPlaced, context: DecisionContext) -> Step | Ignore:
+    """Start the next attempt on the Ray cluster."""
+    step = launching.placed(job, event, context)
     if isinstance(step, Ignore):
         return step
     return replace(step, reason=f"attempt {job.attempt + 1} goes to the Ray cluster")
 
 
-def submission_accepted(job: Job, event: events.AttemptLaunched, given: DecisionContext) -> Step:
+def submission_accepted(job: Job, event: events.AttemptLaunched, context: DecisionContext) -> Step:
+    """Record that the Ray cluster accepted the driver."""
     reason = f"the Ray cluster has taken {attempt_id(job.job_id, job.attempt)}"
     return Step(JobStatus.SUBMITTED, reason, {"launched": True, "launch_ended": True})
 
 
-def submission_accepted_too_late(job: Job, event: events.AttemptLaunched, given: DecisionContext) -> Step | Ignore:
-    """Ray took it while it was being given up: whatever else is known, that driver must not live."""
+def submission_accepted_too_late(job: Job, event: events.AttemptLaunched, context: DecisionContext) -> Step | Ignore:
+    """Stop a driver that Ray accepted after its job was being stopped or had ended."""
     if job.launch_ended:
         return Ignore("the launch of this attempt is over")
     reason = f"{job.reason}; the Ray cluster has taken it meanwhile: stopping it there"
     return Step(job.status, reason, {"launch_ended": True}, (commands.StopAttempt(job.attempt),))
 
 
-def refused(job: Job, event: events.LaunchRefused, given: DecisionContext) -> Step:
+def refused(job: Job, event: events.LaunchRefused, context: DecisionContext) -> Step:
+    """Fail the job because the Ray cluster refused the driver."""
     return failed(job, event.sentence, (), {"launch_ended": True})
 
 
-def running(job: Job, event: events.AllRanksRunning, given: DecisionContext) -> Step:
-    return replace(launching.running(job, event, given), reason=f"the driver of attempt {job.attempt} runs")
+def running(job: Job, event: events.AllRanksRunning, context: DecisionContext) -> Step:
+    """Record that the driver runs."""
+    return replace(launching.running(job, event, context), reason=f"the driver of attempt {job.attempt} runs")
 
 
-def diagnosed(job: Job, event: events.Diagnosed, given: DecisionContext) -> Step | Ignore:
-    """Told right before the end that it is about, whose reason it goes into."""
+def diagnosed(job: Job, event: events.Diagnosed, context: DecisionContext) -> Step | Ignore:
+    """Record the diagnosis result, which becomes part of the reason of the end that follows."""
     if job.diagnosed is not None:
         return Ignore("this attempt is diagnosed")
     return Step(job.status, job.reason, {"conclusion": event.conclusion})
 
 
-def ended(job: Job, event: events.AllRanksStopped, given: DecisionContext) -> Step:
-    """The driver has ended unasked. Too few GPUs, and it is in line again; all other failures are final."""
+def ended(job: Job, event: events.AllRanksStopped, context: DecisionContext) -> Step:
+    """Handle the end of the driver without a stop. Too few GPUs queue the job again; every other failure is final."""
     if event.failure is None:
         return finished(job, JobStatus.SUCCEEDED, f"the driver of attempt {job.attempt} exited with code 0")
     what = f"the driver of attempt {job.attempt} {event.failure.ending.sentence}"
     if event.failure.ending.kind is EndingKind.STOPPED_BY_PERSON:
         return finished(job, JobStatus.CANCELED, what)
     if event.failure.ending.kind is not EndingKind.SHORT_OF_RESOURCES:
-        found = f"; {job.diagnosed.summary}" if job.diagnosed is not None and job.diagnosed.decided else ""
-        return failed(job, f"{what}{found}", (), {"failure": event.failure})
-    after = stopping.ended(job, event, given)
+        diagnosis = f"; {job.diagnosed.summary}" if job.diagnosed is not None and job.diagnosed.decided else ""
+        return failed(job, f"{what}{diagnosis}", (), {"failure": event.failure})
+    after = stopping.ended(job, event, context)
     return replace(after, reason=f"{what}; {after.reason.split('; ', 1)[-1]}")
 
 
-def launch_overdue(job: Job, event: events.JobDeadlineReached, given: DecisionContext) -> Step:
-    reason = f"the Ray cluster did not say within {given.policy.launch_timeout_s} s whether it takes it"
-    return stopping.stop(job, StopPurpose.FAIL, reason, given)
+def launch_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step:
+    """Fail the job because the Ray cluster did not answer the submission in time."""
+    reason = f"the Ray cluster did not say within {context.policy.launch_timeout_s} s whether it takes it"
+    return stopping.stop(job, StopPurpose.FAIL, reason, context)
 
 
-def start_overdue(job: Job, event: events.JobDeadlineReached, given: DecisionContext) -> Step:
+def start_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step:
+    """Fail the job because its driver did not start in time."""
     wanted = ", ".join(f"{name}: {n}" for name, n in job.spec.entrypoint_resources.items()) or "the default"
-    reason = f"the driver did not start within {given.policy.start_timeout_s} s (entrypoint_resources: {wanted})"
-    return stopping.stop(job, StopPurpose.FAIL, reason, given)
+    reason = f"the driver did not start within {context.policy.start_timeout_s} s (entrypoint_resources: {wanted})"
+    return stopping.stop(job, StopPurpose.FAIL, reason, context)
 
 
-def stop_overdue(job: Job, event: events.JobDeadlineReached, given: DecisionContext) -> Step:
-    """Told again a few times; there is no machine of ours to reboot."""
+def stop_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step:
+    """Repeat the stop request up to STOPS_MAX times, then fail the job. There is no instance of ours to reboot."""
     name, tries = attempt_id(job.job_id, job.attempt), job.stop_tries + 1
     if tries >= STOPS_MAX:
         return failed(job, f"the Ray cluster never confirmed that {name} has ended: look for it there", ())
-    changes = {"stop_tries": tries, "deadline_at": given.now + within(given.policy.stop_timeout_s)}
+    changes = {"stop_tries": tries, "deadline_at": context.now + within(context.policy.stop_timeout_s)}
     reason = f"{name} has not ended in time: telling the Ray cluster again"
     return Step(JobStatus.STOPPING, reason, changes, (commands.StopAttempt(job.attempt),))
 
@@ -105,7 +112,7 @@ _IN_QUEUE = (_S.QUEUED, _S.PENDING_RESOURCES)
 _UNDER_WAY = (_S.SUBMITTING, _S.SUBMITTED, _S.RUNNING)
 _ENDED = (_S.SUCCEEDED, _S.FAILED, _S.CANCELED)
 STATUSES = (*_IN_QUEUE, *_UNDER_WAY, _S.STOPPING, *_ENDED)
-"""What a job on Ray may wait for; it is never LOST, SUSPENDING, SUSPENDED, DIAGNOSING or RECOVERING."""
+"""The statuses of a job on Ray. It is never LOST, SUSPENDING, SUSPENDED, DIAGNOSING or RECOVERING."""
 TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Transition] = {
     **{(status, events.JobPlaced): Transition.to(placed, _S.SUBMITTING) for status in _IN_QUEUE},
     **{
@@ -142,7 +149,8 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Transition] = {
         for status in (_S.STOPPING, _S.FAILED, _S.CANCELED)
     },
 }
-_OF_MACHINES = (
+"""Transitions by status and event: the function that decides and the statuses it may lead to."""
+_OF_INSTANCES = (
     events.RankSeen,
     events.NewerTaskSeen,
     events.RankFailed,
@@ -155,8 +163,9 @@ _OF_MACHINES = (
     events.RankExited,
     events.ProgressStopped,
 )
+"""Events about ranks and instances of ours."""
 IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
-    **{(status, event): "it has no rank of ours" for event in _OF_MACHINES for status in STATUSES},
+    **{(status, event): "it has no rank of ours" for event in _OF_INSTANCES for status in STATUSES},
     **ignored("no driver of it has ended by itself", events.Diagnosed, *_IN_QUEUE, _S.STOPPING, *_ENDED),
     **ignored("a job on Ray is not suspended", events.SuspendRequested, *STATUSES),
     **ignored("a job on Ray is not suspended", events.ResumeRequested, *STATUSES),
@@ -183,3 +192,4 @@ IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     **ignored("the job has ended", events.JobDeadlineReached, *_ENDED),
     **ignored("the job has ended", events.CancelRequested, *_ENDED),
 }
+"""Reasons why an event changes nothing, by status and event."""

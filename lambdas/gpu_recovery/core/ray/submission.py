@@ -1,4 +1,4 @@
-"""What a job is for Ray: the entrypoint, the environment and the resources of its driver."""
+"""The submission of a job to Ray: entrypoint, environment and resources of its driver."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.job.record import Job
 
 ON_A_WORKER = {"worker_node": 1}
-"""The head has no GPUs and runs no training: a driver takes one of this resource, which only workers have: seed 004."""
+"""Default resources of a driver. The head has no GPUs and runs no training, so a driver takes this resource, which only
+workers have (seed 004)."""
 PATHS = ("working_dir", "py_modules")
+"""Fields of a `runtime_env` that name directories or modules."""
 FILES = ("pip", "uv", "conda")
+"""Fields of a `runtime_env` that may name a requirements file."""
 
 
 @dataclass(frozen=True, slots=True)
 class DriverSubmission:
-    """What is submitted. `runtime_env` as Ray describes it; `metadata` for whoever looks at Ray's own list."""
+    """A submission to Ray. `runtime_env` is in Ray's form; `metadata` is shown in Ray's own list of jobs."""
 
     submission_id: str
     entrypoint: str
@@ -28,7 +31,7 @@ class DriverSubmission:
 
 
 def submission_of(job: Job) -> DriverSubmission:
-    """The order for the job's current attempt; the variables that every rank has are the driver's, too."""
+    """Return the submission for the job's current attempt. The driver gets the variables that every rank gets."""
     spec = job.spec
     runtime_env: dict[str, Any] = json.loads(spec.runtime_env) if spec.runtime_env else {}
     ours = {
@@ -53,17 +56,18 @@ def submission_of(job: Job) -> DriverSubmission:
 
 
 def local_path_field(runtime_env: Mapping[str, Any]) -> str:
-    """The first field that Ray's client would read from the disk of whoever submits, "" if there is none.
+    """Return the first field that Ray's client would read from the local disk, or "".
 
-    The client packs and uploads a local `working_dir`, and opens a requirements file: on our side of the wire that
-    would hand a user the files of a function. Only what the cluster fetches by itself may be named.
+    The client packs and uploads a local `working_dir`, and it opens a requirements file. In this system the client runs
+    in a function, so that would give a user the files of the function. Only sources that the cluster fetches by itself
+    are allowed.
     """
     for name in PATHS:
         values = runtime_env.get(name) or []
         if not isinstance(values, str | list | tuple):
             return name
-        for one in [values] if isinstance(values, str) else values:
-            if not isinstance(one, str) or "://" not in one or one.startswith("file:"):
+        for path in [values] if isinstance(values, str) else values:
+            if not isinstance(path, str) or "://" not in path or path.startswith("file:"):
                 return name
     for name in FILES:
         value = runtime_env.get(name)
