@@ -228,7 +228,7 @@ def _guard(case: Case) -> Iterator[Match]:
 
 def _slow_stages(calls: _Calls, by: Thresholds) -> dict[int, tuple[str, ...]]:
     """Stages where most of at least two workers are slower than the workers of all other stages, with those workers."""
-    found = {}
+    slow_stages = {}
     for stage in sorted(set(calls.stages.values())):
         own = {name for name, at in calls.stages.items() if at == stage}
         others = [calls.means[name] for name, at in calls.stages.items() if at != stage]
@@ -237,8 +237,8 @@ def _slow_stages(calls: _Calls, by: Thresholds) -> dict[int, tuple[str, ...]]:
         limit = guard_limit(others, by)
         slow = tuple(sorted(name for name in own if calls.means[name] > limit))
         if len(slow) >= by.rack_most_ratio * len(own):
-            found[stage] = slow
-    return found
+            slow_stages[stage] = slow
+    return slow_stages
 
 
 def _uneven_stage(case: Case) -> Iterator[Match]:
