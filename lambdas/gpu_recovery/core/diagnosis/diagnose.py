@@ -1,6 +1,6 @@
 """Diagnosis: observations of a run to a ranking of causes, with a confidence.
 
-The functions are pure. The same observations give the same diagnosis in every order.
+The functions are pure. The same observations give the same diagnosis in any order.
 
 A match of a rule adds its weight, in log-odds, to its own hypothesis (a cause and a scope). It never lowers the score
 of another hypothesis, so more evidence for a hypothesis never lowers its rank. A hypothesis that rests on consequences
@@ -47,6 +47,7 @@ class Diagnosis:
     """Most probable cause of a failure, with its rivals. If no rule names a cause, it is `UNKNOWN`.
 
     confidence: between 0 and 1.
+    decided: the confidence reaches its threshold, and no rival is close.
     evidence: report ids of the observations that support the cause.
     next_probe: the probe to run next; None if the diagnosis is decided or no probe is left.
     findings_sentence: findings that name no cause.

@@ -17,11 +17,11 @@ from gpu_recovery.core.diagnosis.observations import FlightReport
 
 @dataclass(frozen=True, slots=True)
 class ProcessGroup:
-    """A process group with missing ranks.
+    """A process group: its missing ranks, and the ranks that wait for them.
 
     missing: ranks that the group waits for.
     waiting: ranks that wait in the group.
-    silent: missing ranks without any entry on the group.
+    silent: ranks of the group without any entry on it.
     """
 
     name: str

@@ -28,17 +28,17 @@ class ObservationBuffer:
     lost: int = 0
 
 
-def added(before: ObservationBuffer, found: Iterable[Observation], lost: int) -> ObservationBuffer | None:
+def added(before: ObservationBuffer, received: Iterable[Observation], lost: int) -> ObservationBuffer | None:
     """Buffer with the new observations, or None if none of them is new.
 
     An observation whose report id is in the buffer is skipped, so a repeated heartbeat changes nothing.
 
     Args:
-        found: observations of the newest heartbeat.
+        received: observations of the newest heartbeat.
         lost: number of observations that the sender dropped.
     """
     known = {report.report_id for report in before.reports}
-    new = {report.report_id: report for report in found if report.report_id not in known}
+    new = {report.report_id: report for report in received if report.report_id not in known}
     if not new:
         return None
     every = sorted((*before.reports, *new.values()), key=lambda report: (report.at_s, report.report_id))
@@ -46,9 +46,9 @@ def added(before: ObservationBuffer, found: Iterable[Observation], lost: int) ->
     return ObservationBuffer(kept, before.lost + lost + len(every) - len(kept))
 
 
-def bounded(every: list[Observation]) -> tuple[Observation, ...]:
-    """Observations that fit into the bounds. `every` is sorted, the oldest first."""
-    kept = list(every)
+def bounded(reports: list[Observation]) -> tuple[Observation, ...]:
+    """Observations that fit into the bounds. `reports` is sorted, the oldest first."""
+    kept = list(reports)
     bytes_of = {report.report_id: size(report) for report in kept}
     bytes_left = sum(bytes_of.values())
     count = Counter(type(report).__name__ for report in kept)

@@ -1,7 +1,7 @@
 """Outliers among numbers: the 2σ rule as specified, and the guard that decides (reference: row 16).
 
 A z-score of a population is at most the root of n - 1, so "more than 2σ" is never true for five workers or fewer.
-Among 64 equal workers with ordinary noise, one is beyond 2σ in nine windows of ten.
+Among 64 equal workers with ordinary noise, a worker exceeds 2σ in nine windows of ten.
 
 The guard asks for a distance in robust standard deviations, which a single outlier does not stretch. It also asks for
 a difference that matters.

@@ -45,23 +45,23 @@ _HEADS = {
 
 def report_text(diagnosis: Diagnosis, language: Language = Language.ENGLISH) -> str:
     """Diagnosis as plain text. Lines stay below 200 characters if the evidence allows it."""
-    what, where, sure, evidence, rivals, said, following = _HEADS[language]
+    cause_head, scope_head, confidence_head, evidence_head, rivals_head, notes_head, next_head = _HEADS[language]
     english = language is Language.ENGLISH
     decided = ("decided" if english else "已定") if diagnosis.decided else ("undecided" if english else "未定")
     if diagnosis.cause is Cause.UNKNOWN:
-        lines = [f"{what}: {'nothing speaks for any cause' if english else '没有任何证据'}"]
+        lines = [f"{cause_head}: {'nothing speaks for any cause' if english else '没有任何证据'}"]
     else:
         lines = [
-            f"{what}: {diagnosis.cause}",
-            f"{where}: {diagnosis.scope}",
-            f"{sure}: {diagnosis.confidence:.0%} ({decided})",
+            f"{cause_head}: {diagnosis.cause}",
+            f"{scope_head}: {diagnosis.scope}",
+            f"{confidence_head}: {diagnosis.confidence:.0%} ({decided})",
         ]
-        lines += [f"{evidence}:", *_listed(diagnosis.findings, english, EVIDENCE_MAX)]
+        lines += [f"{evidence_head}:", *_listed(diagnosis.findings, english, EVIDENCE_MAX)]
     if diagnosis.rivals:
-        lines += [f"{rivals}:", *(f"  - {_rival(rival)}" for rival in diagnosis.rivals)]
+        lines += [f"{rivals_head}:", *(f"  - {_rival(rival)}" for rival in diagnosis.rivals)]
     if diagnosis.findings_sentence:
-        lines += [f"{said}:", *_listed(diagnosis.findings_sentence, english, SAID_MAX)]
-    lines.append(f"{following}: {_next(diagnosis, english)}")
+        lines += [f"{notes_head}:", *_listed(diagnosis.findings_sentence, english, SAID_MAX)]
+    lines.append(f"{next_head}: {_next(diagnosis, english)}")
     return "\n".join(lines) + "\n"
 
 

@@ -37,6 +37,7 @@ class Rule:
     row: number of the mechanism in the catalogue of seed 002, with a letter if the mechanism has several rules.
     english, chinese: format strings over the values of a match.
     needs: types of observations that the rule reads.
+    source: origin of the rule.
     """
 
     row: str

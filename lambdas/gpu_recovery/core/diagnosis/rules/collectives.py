@@ -1,6 +1,6 @@
-"""What collectives tell: who is missing in a hang (`flight`), and whom pairwise tests convict (`pairing`).
+"""Collective rules: ranks missing in a hang (`flight_recorder`) and bad instances in pairwise tests (`pairwise_test`).
 
-Not of the seed: the rules are those of peers (reference, part 3).
+Seed 002 has no such rows. The rules are those of comparable systems (reference, part 3).
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, ScopeKind, W
 
 
 def _missing(case: Case) -> Iterator[Match]:
-    """All that are missing at the head, together. Whoever has said nothing at all may as well have died."""
+    """All missing ranks at the head, together. A rank without any entry may also have died."""
     reports = case.all(FlightReport)
-    of = culprits(reports)
-    if not of.ranks:
+    result = culprits(reports)
+    if not result.ranks:
         return
-    at = _scope(case, of.ranks)
-    names = set(of.groups)
-    evidence = tuple(one.report_id for one in reports if one.group in names)
-    values = {"ranks": ", ".join(map(str, of.ranks)), "groups": ", ".join(of.groups)}
+    at = _scope(case, result.ranks)
+    names = set(result.groups)
+    evidence = tuple(report.report_id for report in reports if report.group in names)
+    values = {"ranks": ", ".join(map(str, result.ranks)), "groups": ", ".join(result.groups)}
     yield Match(Cause.WORKER_HANG, at, Weight.PROOF, evidence, values)
-    if of.silent:
+    if result.silent:
         yield Match(Cause.WORKER_CRASH, at, Weight.STRONG, evidence, values)
 
 
 def _circular(case: Case) -> Iterator[Match]:
     reports = case.all(FlightReport)
-    of = culprits(reports)
-    if of.circular:
-        evidence = tuple(one.report_id for one in reports if one.group in of.groups)
-        yield Match(Cause.APPLICATION, JOB, Weight.FAIR, evidence, {"groups": ", ".join(of.groups)})
+    result = culprits(reports)
+    if result.circular:
+        evidence = tuple(report.report_id for report in reports if report.group in result.groups)
+        yield Match(Cause.APPLICATION, JOB, Weight.FAIR, evidence, {"groups": ", ".join(result.groups)})
 
 
 def _scope(case: Case, ranks: tuple[int, ...]) -> Scope:
-    """The workers that have these ranks; the ranks where any of them is unknown."""
+    """Workers with these ranks; the ranks themselves if any worker is unknown."""
     known = [case.topology.by_rank.get(rank) for rank in ranks]
     if all(known):
-        return Scope.of(ScopeKind.WORKER, *(one.name for one in known if one))
+        return Scope.of(ScopeKind.WORKER, *(worker.name for worker in known if worker))
     return Scope.of(ScopeKind.RANK, *map(str, ranks))
 
 
@@ -51,30 +51,30 @@ def _tests(case: Case) -> tuple[Found, tuple[PairReport, ...]]:
     return found(reports, case.thresholds.pair_slow_ratio), reports
 
 
-def _of(reports: tuple[PairReport, ...], name: str) -> tuple[str, ...]:
-    return tuple(one.report_id for one in reports if name in one.instances)
+def _report_ids(reports: tuple[PairReport, ...], name: str) -> tuple[str, ...]:
+    return tuple(report.report_id for report in reports if name in report.instances)
 
 
 def _bad(case: Case) -> Iterator[Match]:
-    """A machine that no partner can reach. Its GPU, which takes part in the test, is the rival."""
-    of, reports = _tests(case)
-    for name in of.bad:
-        at, evidence = Scope.of(ScopeKind.INSTANCE, name), _of(reports, name)
+    """An instance that fails with every partner. A fault of its GPU, which takes part in the test, is the rival."""
+    result, reports = _tests(case)
+    for name in result.bad:
+        at, evidence = Scope.of(ScopeKind.INSTANCE, name), _report_ids(reports, name)
         yield Match(Cause.NETWORK, at, Weight.PROOF, evidence, {"who": name})
         yield Match(Cause.GPU_FAULT, at, Weight.FAIR, evidence, {"who": name})
 
 
 def _suspected(case: Case) -> Iterator[Match]:
-    of, reports = _tests(case)
-    for name in of.suspected:
-        values = {"who": name, "others": ", ".join(one for one in of.suspected if one != name)}
-        yield Match(Cause.NETWORK, Scope.of(ScopeKind.INSTANCE, name), Weight.WEAK, _of(reports, name), values)
+    result, reports = _tests(case)
+    for name in result.suspected:
+        values = {"who": name, "others": ", ".join(other for other in result.suspected if other != name)}
+        yield Match(Cause.NETWORK, Scope.of(ScopeKind.INSTANCE, name), Weight.WEAK, _report_ids(reports, name), values)
 
 
 def _slow(case: Case) -> Iterator[Match]:
-    of, reports = _tests(case)
-    for name in of.slow:
-        at, evidence = Scope.of(ScopeKind.INSTANCE, name), _of(reports, name)
+    result, reports = _tests(case)
+    for name in result.slow:
+        at, evidence = Scope.of(ScopeKind.INSTANCE, name), _report_ids(reports, name)
         values = {"who": name, "ratio": case.thresholds.pair_slow_ratio}
         yield Match(Cause.NETWORK_SLOW, at, Weight.FAIR, evidence, values)
         yield Match(Cause.STRAGGLER, at, Weight.FAIR, evidence, values)

@@ -1,9 +1,11 @@
-"""Rows 41-46: whether a notice between train and rollout has come through, and what an OOM then means.
+"""Event delivery rules (rows 41-46): undelivered events between train and rollout, and the OOMs that follow.
 
-How far an event came is the furthest of its states; a failure hides that, so `last_state` is kept and read (43). The
-POST may take 600 s, an acknowledgement 10 s, a question for the state 5 s, the whole `Thresholds.ack_s` (42, 44). Only
-an acknowledged event is a success (45). An OOM while the notice for whose turn it is was not acknowledged, or while the
-other still holds the GPU, is no question of the batch size (46).
+The progress of an event is the furthest of its states. A failure hides that state, so `last_state` is stored and read
+(row 43). The POST may take 600 s, an acknowledgement 10 s, a query of the state 5 s, and the whole
+`Thresholds.ack_s` (rows 42, 44). Only an acknowledged event is a success (row 45).
+
+An OOM has nothing to do with the batch size in two cases (row 46): the event that hands over the GPU was not
+acknowledged, or the other role still holds the GPU.
 """
 
 from __future__ import annotations
@@ -22,17 +24,21 @@ from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, Weight
 _SUCCESS = re.compile(r"notify_(\w{1,40}?)_event succeeded")
 
 
-def _said(case: Case, course: EventProgress) -> tuple[Scope, tuple[str, ...], dict[str, str]]:
+def _match_parts(case: Case, course: EventProgress) -> tuple[Scope, tuple[str, ...], dict[str, str]]:
     return target(case, course.last), course.evidence, {"event": course.last.event, "error": course.error}
 
 
 def is_over(case: Case, course: EventProgress) -> bool:
-    """Whether nothing more is to be waited for: it failed, or its time is up."""
+    """Whether the event needs no more waiting: it failed, or its time is up."""
     return course.has_failed or case.at_s - course.reports[0].at_s >= case.thresholds.ack_s
 
 
 def _stuck(case: Case, reached: Delivery, hidden: bool) -> Iterator[EventProgress]:
-    """Events that came no further than `reached`. hidden: those whose failure would have hidden it."""
+    """Events that got no further than `reached`, and are over.
+
+    Args:
+        hidden: True for events that failed, where the failure alone would hide the state; False for the others.
+    """
     for course in case.computed_once(event_progress).values():
         if course.reached is reached and course.has_failed is hidden and is_over(case, course):
             yield course
@@ -40,7 +46,7 @@ def _stuck(case: Case, reached: Delivery, hidden: bool) -> Iterator[EventProgres
 
 def _undelivered(case: Case, hidden: bool) -> Iterator[Match]:
     for course in _stuck(case, Delivery.SENT, hidden):
-        scope, evidence, values = _said(case, course)
+        scope, evidence, values = _match_parts(case, course)
         yield Match(Cause.EVENT_UNDELIVERED, scope, Weight.FAIR, evidence, values)
         yield Match(Cause.NETWORK, scope, Weight.HINT, evidence, values)
         yield Match(Cause.WORKER_CRASH, scope, Weight.HINT, evidence, values)
@@ -48,7 +54,7 @@ def _undelivered(case: Case, hidden: bool) -> Iterator[Match]:
 
 def _unprocessed(case: Case, hidden: bool) -> Iterator[Match]:
     for course in _stuck(case, Delivery.DELIVERED, hidden):
-        scope, evidence, values = _said(case, course)
+        scope, evidence, values = _match_parts(case, course)
         yield Match(Cause.EVENT_UNPROCESSED, scope, Weight.FAIR, evidence, values)
         yield Match(Cause.WORKER_HANG, scope, Weight.HINT, evidence, values)
 
@@ -72,28 +78,28 @@ def _not_acknowledged_and_failed(case: Case) -> Iterator[Match]:
 def _busy(case: Case) -> Iterator[Match]:
     for course in case.computed_once(event_progress).values():
         if is_confirmed(course) and course.gpu_state == "busy":
-            scope, evidence, values = _said(case, course)
+            scope, evidence, values = _match_parts(case, course)
             yield Match(Cause.GPU_NOT_RELEASED, scope, Weight.FAIR, evidence, values)
 
 
 def _confirmed(case: Case) -> Iterator[Match]:
     for course in case.computed_once(event_progress).values():
         if is_confirmed(course) and course.gpu_state == "ready":
-            scope, evidence, values = _said(case, course)
+            scope, evidence, values = _match_parts(case, course)
             yield Match(None, scope, 0.0, evidence, values)
 
 
 def _still_busy(case: Case) -> Iterator[Match]:
     for course in case.computed_once(event_progress).values():
         if course.gpu_state == "busy":
-            scope, evidence, values = _said(case, course)
+            scope, evidence, values = _match_parts(case, course)
             yield Match(None, scope, 0.0, evidence, values)
 
 
 def _switch_failed(case: Case) -> Iterator[Match]:
     for course in case.computed_once(event_progress).values():
         if course.gpu_state == "error":
-            scope, evidence, values = _said(case, course)
+            scope, evidence, values = _match_parts(case, course)
             yield Match(Cause.EVENT_UNPROCESSED, scope, Weight.FAIR, evidence, values)
             yield Match(Cause.GPU_NOT_RELEASED, scope, Weight.HINT, evidence, values)
 
@@ -102,32 +108,35 @@ def _ack_timeout(case: Case) -> Iterator[Match]:
     for course in case.computed_once(event_progress).values():
         waited = case.at_s - course.reports[0].at_s
         if not is_confirmed(course) and waited >= case.thresholds.ack_s:
-            scope, evidence, values = _said(case, course)
+            scope, evidence, values = _match_parts(case, course)
             yield Match(None, scope, 0.0, evidence, values)
 
 
 def _invalid(case: Case) -> Iterator[Match]:
-    """An event that the protocol does not know: the program's error where it failed."""
+    """An event that the protocol does not define. If it failed, the cause is the program's own error."""
     for course in case.computed_once(event_progress).values():
         if course.last.event not in EVENTS and not is_confirmed(course):
-            _, evidence, values = _said(case, course)
+            _, evidence, values = _match_parts(case, course)
             cause = Cause.APPLICATION if course.has_failed else None
             yield Match(cause, JOB, Weight.FAIR if cause else 0.0, evidence, values)
 
 
 def _no_train_end(case: Case) -> Iterator[Match]:
-    """Row 41's root cause, where rollout's turn came to nothing: nobody ever told train to let go of the GPU."""
-    if any(one.event == "train_end" for one in case.all(EventReport)):
+    """Row 41's root cause, for a rollout without the GPU: no event asked train to release the GPU."""
+    if any(event.event == "train_end" for event in case.all(EventReport)):
         return
-    busy = [one for one in case.computed_once(event_progress).values() if one.gpu_state == "busy"]
-    for course in [*busy, *(one.course for one in case.computed_once(explained_ooms).values() if one.course)]:
+    busy = [progress for progress in case.computed_once(event_progress).values() if progress.gpu_state == "busy"]
+    for course in [
+        *busy,
+        *(explained.course for explained in case.computed_once(explained_ooms).values() if explained.course),
+    ]:
         if course.last.event == "rollout_start":
-            scope, evidence, values = _said(case, course)
+            scope, evidence, values = _match_parts(case, course)
             yield Match(Cause.GPU_NOT_RELEASED, scope, Weight.HINT, evidence, values)
 
 
 def _false_success(case: Case) -> Iterator[Match]:
-    """A line that claims success for an event that was not acknowledged (45)."""
+    """A log line that claims success for an event that was not acknowledged (row 45)."""
     by_name: dict[str, EventProgress] = {course.last.event: course for course in _in_order(case)}
     for line in case.all(LogFinding):
         claimed = _SUCCESS.search(line.line[:LINE_MAX])
@@ -139,7 +148,8 @@ def _false_success(case: Case) -> Iterator[Match]:
 
 def _in_order(case: Case) -> list[EventProgress]:
     return sorted(
-        case.computed_once(event_progress).values(), key=lambda one: (one.reports[0].at_s, one.last.request_id)
+        case.computed_once(event_progress).values(),
+        key=lambda progress: (progress.reports[0].at_s, progress.last.request_id),
     )
 
 
@@ -147,34 +157,34 @@ def _in_order(case: Case) -> list[EventProgress]:
 
 
 def _misleading(case: Case) -> Iterator[Match]:
-    for one in case.computed_once(explained_ooms).values():
-        if one.course is None:
+    for explained in case.computed_once(explained_ooms).values():
+        if explained.course is None:
             continue
-        course = one.course
+        course = explained.course
         cause = Cause.EVENT_UNPROCESSED if course.reached is Delivery.DELIVERED else Cause.EVENT_UNDELIVERED
         values = {"event": course.last.event, "state": str(course.reached)}
-        yield Match(cause, target(case, course.last), Weight.PROOF, (one.oom.report_id, *course.evidence), values)
+        yield Match(cause, target(case, course.last), Weight.PROOF, (explained.oom.report_id, *course.evidence), values)
 
 
 def _held_while_oom(case: Case) -> Iterator[Match]:
-    """That the other holds the GPU follows from a notice that it never got, if there is one."""
-    for one in case.computed_once(explained_ooms).values():
-        if one.held is None:
+    """If an event was not acknowledged, the memory that the other role holds is a consequence of that."""
+    for explained in case.computed_once(explained_ooms).values():
+        if explained.held is None:
             continue
-        held, follows = one.held, one.course is not None
+        held, follows = explained.held, explained.course is not None
         values = {"owners": held.owners, "mb": held.memory_mb, "pids": held.pids, "turn": held.turn}
         weight = Weight.FAIR if follows else Weight.PROOF
-        evidence = (one.oom.report_id, held.report.report_id)
+        evidence = (explained.oom.report_id, held.report.report_id)
         yield Match(Cause.GPU_NOT_RELEASED, case.scope_of(held.report), weight, evidence, values, follows)
 
 
-def _plain(case: Case) -> Iterator[Match]:
-    """An OOM of a stage that nothing explains away. Those of logs are spoken of where lines are."""
+def _unexplained(case: Case) -> Iterator[Match]:
+    """An unexplained OOM of a stage. OOMs in logs belong to the log line rules."""
     explained = case.computed_once(explained_ooms)
-    for one in ooms(case):
-        if isinstance(one, StageReport) and one.report_id not in explained:
-            values = {"stage": one.stage, "error": one.error}
-            yield Match(Cause.GPU_MEMORY, JOB, Weight.STRONG, (one.report_id,), values)
+    for oom in ooms(case):
+        if isinstance(oom, StageReport) and oom.report_id not in explained:
+            values = {"stage": oom.stage, "error": oom.error}
+            yield Match(Cause.GPU_MEMORY, JOB, Weight.STRONG, (oom.report_id,), values)
 
 
 _NOT_DELIVERED = (
@@ -232,5 +242,5 @@ RULES: tuple[Rule, ...] = (
         (StageReport, LogFinding),
         _held_while_oom,
     ),
-    Rule("46b", "[{stage}] {error}", "[{stage}] GPU内存不足：{error}", (StageReport,), _plain),
+    Rule("46b", "[{stage}] {error}", "[{stage}] GPU内存不足：{error}", (StageReport,), _unexplained),
 )

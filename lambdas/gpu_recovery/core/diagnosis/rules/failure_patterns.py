@@ -1,9 +1,13 @@
-"""Rows 14 and 18-21: what the workers that failed have in common.
+"""Failure pattern rules (rows 14 and 18-21): the place that failed workers share.
 
-Row 18: `case.Topology` is where everybody registers. Rows 19 and 20 are published as they are specified, the first
-match of each: they call a node failed for one worker of eight, and a cluster of one node always global. What decides,
-with a "+", asks for coverage and goes by binomial odds (`pattern`); who is left is told apart, and blamed on nobody.
-Row 20's last sentence can never be the first match where few workers fail on one node: its order shadows it.
+Row 18: every worker registers in `case.Topology`. Rows 19 and 20 are published as specified, the first match of each.
+They call a node failed for a single worker of eight, and a cluster of a single node always global.
+
+The rows with a "+" decide. They ask for coverage and use binomial odds (`failure_pattern`). The remaining failed
+workers are reported apart, and no place is blamed for them.
+
+The last sentence of row 20 is never the first match if few workers fail on one node: an earlier sentence matches
+first.
 """
 
 from __future__ import annotations
@@ -20,12 +24,18 @@ from gpu_recovery.core.diagnosis.scopes import worker_scope
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, ScopeKind, Weight
 
 AGGREGATOR = "aggregator"
-"""The role of row 14's one worker of a node that passes calls on to the others."""
-# -- as it is specified ------------------------------------------------------------------------------------------------
+"""Role of the worker of a node that passes calls on to the node's other workers (row 14)."""
+# -- rows as specified -------------------------------------------------------------------------------------------------
 
 
 def specified(names: tuple[str, ...], topology: Topology, sporadic: float) -> tuple[str, dict[str, object]] | None:
-    """Row 19's first match for the workers that failed: its letter and what its sentence names; None for nobody."""
+    """First match of row 19 for the failed workers: its letter, and the values of its sentence.
+
+    None if no worker failed.
+
+    Args:
+        sporadic: ratio of failed workers below which failures are sporadic.
+    """
     if not names:
         return None
     nodes = {topology.workers[name].instance_id for name in names}
@@ -42,16 +52,22 @@ def specified(names: tuple[str, ...], topology: Topology, sporadic: float) -> tu
 
 def _row_19(letter: str) -> Callable[[Case], Iterator[Match]]:
     def find(case: Case) -> Iterator[Match]:
-        of = failed(case)
-        found = specified(of.raised, case.topology, case.thresholds.sporadic_ratio)
-        if found is not None and found[0] == letter:
-            yield Match(None, evidence=of.evidence(of.raised), values=found[1])
+        failures = failed(case)
+        match = specified(failures.raised, case.topology, case.thresholds.sporadic_ratio)
+        if match is not None and match[0] == letter:
+            yield Match(None, evidence=failures.evidence(failures.raised), values=match[1])
 
     return find
 
 
 def specified_before(names: tuple[str, ...], topology: Topology, some: float) -> tuple[str, dict[str, object]] | None:
-    """Row 20's first match for the workers that timed out."""
+    """First match of row 20 for the workers that timed out: its letter, and the values of its sentence.
+
+    None if no sentence matches.
+
+    Args:
+        some: ratio of workers below which only some workers failed.
+    """
     if not names:
         return None
     nodes = {topology.workers[name].instance_id for name in names}
@@ -65,42 +81,45 @@ def specified_before(names: tuple[str, ...], topology: Topology, some: float) ->
 
 def _row_20(letter: str) -> Callable[[Case], Iterator[Match]]:
     def find(case: Case) -> Iterator[Match]:
-        of = failed(case)
-        found = specified_before(of.timed_out, case.topology, case.thresholds.some_ratio)
-        if found is not None and found[0] == letter:
-            yield Match(None, evidence=of.evidence(of.timed_out), values=found[1])
+        failures = failed(case)
+        match = specified_before(failures.timed_out, case.topology, case.thresholds.some_ratio)
+        if match is not None and match[0] == letter:
+            yield Match(None, evidence=failures.evidence(failures.timed_out), values=match[1])
 
     return find
 
 
 def _row_21(case: Case) -> Iterator[Match]:
-    of = failed(case)
-    found = specified(of.raised, case.topology, case.thresholds.sporadic_ratio)
-    if found is not None:
-        letter, values = found
+    failures = failed(case)
+    match = specified(failures.raised, case.topology, case.thresholds.sporadic_ratio)
+    if match is not None:
+        letter, values = match
         english, chinese = SENTENCES[letter]
-        said = {"english": english.format(**values), "chinese": chinese.format(**values)}
-        yield Match(None, evidence=of.evidence(of.raised), values=said)
+        sentences = {"english": english.format(**values), "chinese": chinese.format(**values)}
+        yield Match(None, evidence=failures.evidence(failures.raised), values=sentences)
 
 
-# -- what decides ------------------------------------------------------------------------------------------------------
+# -- rows that decide --------------------------------------------------------------------------------------------------
 
 
-def _cause(of: Failed, names: tuple[str, ...], network: Cause) -> Cause:
-    """Whoever is connected and does not answer hangs; else the way there is bad. By most of the calls."""
-    hangs = sum(of.calls[name].failed_at is RpcStage.HEADER and of.calls[name].timed_out for name in names)
+def _cause(failures: Failed, names: tuple[str, ...], network: Cause) -> Cause:
+    """WORKER_HANG if most of the calls were connected and got no answer; else the network cause."""
+    hangs = sum(failures.calls[name].failed_at is RpcStage.HEADER and failures.calls[name].timed_out for name in names)
     return Cause.WORKER_HANG if 2 * hangs > len(names) else network
 
 
 def _everywhere(case: Case) -> Iterator[Match]:
-    """All workers: their caller, or all of them. Where all are on one node or in one rack, that may be it as well."""
-    of, names = failed(case), unheard_pattern(case).everybody
+    """All workers failed: the cause is their caller, or all of them.
+
+    If all workers are on one node or in one rack, the network of that place is possible as well.
+    """
+    failures, names = failed(case), unheard_pattern(case).everybody
     if not names:
         return
     instances, racks = case.topology.instances, case.topology.racks
     values = {"count": len(names), "instances": len(instances)}
-    evidence = of.evidence(names)
-    if _cause(of, names, Cause.CALLER) is Cause.WORKER_HANG:
+    evidence = failures.evidence(names)
+    if _cause(failures, names, Cause.CALLER) is Cause.WORKER_HANG:
         yield Match(Cause.WORKER_HANG, JOB, Weight.FAIR, evidence, values)
         yield Match(Cause.CALLER, JOB, Weight.HINT, evidence, values)
         return
@@ -114,37 +133,40 @@ def _everywhere(case: Case) -> Iterator[Match]:
 
 
 def _rack(case: Case) -> Iterator[Match]:
-    of = failed(case)
+    failures = failed(case)
     for place in unheard_pattern(case).racks:
         values = {"rack": place.scope.names[0], "count": len(place.names), "of": place.of}
-        yield from _at(of, place, Weight.STRONG, values)
+        yield from _at_place(failures, place, Weight.STRONG, values)
 
 
 def _node(case: Case) -> Iterator[Match]:
-    of = failed(case)
+    failures = failed(case)
     for place in unheard_pattern(case).nodes:
-        yield from _at(of, place, Weight.STRONG, {"node": place.scope.names[0], "count": len(place.names)})
+        yield from _at_place(failures, place, Weight.STRONG, {"node": place.scope.names[0], "count": len(place.names)})
 
 
 def _part_of_a_node(case: Case) -> Iterator[Match]:
-    of = failed(case)
+    failures = failed(case)
     for place in unheard_pattern(case).partly:
         values = {"node": place.scope.names[0], "count": len(place.names), "of": place.of}
-        yield from _at(of, place, Weight.WEAK, values)
+        yield from _at_place(failures, place, Weight.WEAK, values)
 
 
-def _at(of: Failed, place: Place, most: float, values: Mapping[str, object]) -> Iterator[Match]:
-    """Where it is goes by the odds. That somebody hangs there says little of why: what names a reason outweighs it."""
+def _at_place(failures: Failed, place: Place, most: float, values: Mapping[str, object]) -> Iterator[Match]:
+    """Cause at a place, with the odds of the place as its weight.
+
+    A hang at a place has little weight, so that a finding with a reason outweighs it.
+    """
     if place.odds < Weight.HINT:
         return
-    evidence = of.evidence(place.names)
-    cause = _cause(of, place.names, Cause.NETWORK)
+    evidence = failures.evidence(place.names)
+    cause = _cause(failures, place.names, Cause.NETWORK)
     weight = min(place.odds, Weight.WEAK if cause is Cause.WORKER_HANG else most)
     yield Match(cause, place.scope, weight, evidence, values)
     yield Match(Cause.NODE_FAULT, place.scope, min(weight, Weight.HINT), evidence, values)
 
 
-def _left(case: Case, sporadic: bool) -> Iterator[Match]:
+def _unplaced(case: Case, sporadic: bool) -> Iterator[Match]:
     rest = unheard_pattern(case).rest
     few = len(rest) < case.thresholds.sporadic_ratio * len(case.topology.workers)
     if rest and few is sporadic:
@@ -153,35 +175,41 @@ def _left(case: Case, sporadic: bool) -> Iterator[Match]:
 
 
 def _sporadic(case: Case) -> Iterator[Match]:
-    yield from _left(case, True)
+    yield from _unplaced(case, True)
 
 
 def _complex(case: Case) -> Iterator[Match]:
-    yield from _left(case, False)
+    yield from _unplaced(case, False)
 
 
 def _tree(case: Case) -> Iterator[Match]:
-    """Row 14: an aggregator that does not answer is between us and its node; one that does is not."""
-    of = failed(case)
-    roles = Counter(one.instance_id for one in case.topology.workers.values() if one.role == AGGREGATOR)
-    for name in of.unanswered:
+    """Row 14. An aggregator without an answer points to the path between the controller and its node.
+
+    If the aggregator answers, the fault is between the node and the worker.
+    """
+    failures = failed(case)
+    roles = Counter(worker.instance_id for worker in case.topology.workers.values() if worker.role == AGGREGATOR)
+    for name in failures.unanswered:
         worker = case.topology.workers[name]
         if not roles[worker.instance_id]:
             continue
         values = {"who": name, "node": worker.instance_id, "between": "controller ↔ node", "chinese": "controller↔节点"}
         if worker.role == AGGREGATOR:
             at = Scope.of(ScopeKind.INSTANCE, worker.instance_id)
-            yield Match(Cause.NETWORK, at, Weight.FAIR, of.evidence((name,)), values)
-            yield Match(Cause.WORKER_CRASH, worker_scope(name), Weight.WEAK, of.evidence((name,)), values)
-        elif _aggregator_answers(case, of, worker.instance_id):
+            yield Match(Cause.NETWORK, at, Weight.FAIR, failures.evidence((name,)), values)
+            yield Match(Cause.WORKER_CRASH, worker_scope(name), Weight.WEAK, failures.evidence((name,)), values)
+        elif _aggregator_answers(case, failures, worker.instance_id):
             values |= {"between": "node ↔ worker", "chinese": "节点↔worker"}
-            yield Match(Cause.WORKER_HANG, worker_scope(name), Weight.WEAK, of.evidence((name,)), values)
+            yield Match(Cause.WORKER_HANG, worker_scope(name), Weight.WEAK, failures.evidence((name,)), values)
 
 
-def _aggregator_answers(case: Case, of: Failed, instance_id: str) -> bool:
+def _aggregator_answers(case: Case, failures: Failed, instance_id: str) -> bool:
     return any(
-        one.role == AGGREGATOR and one.instance_id == instance_id and name in of.calls and name not in of.unanswered
-        for name, one in case.topology.workers.items()
+        worker.role == AGGREGATOR
+        and worker.instance_id == instance_id
+        and name in failures.calls
+        and name not in failures.unanswered
+        for name, worker in case.topology.workers.items()
     )
 
 
@@ -198,18 +226,18 @@ SENTENCES: Mapping[str, tuple[str, str]] = {
         "复杂故障：{count}个worker，跨{nodes}个节点",
     ),
 }
-"""Row 19's."""
-_BEFORE: Mapping[str, tuple[str, str]] = {
+"""Sentences of row 19, by letter."""
+_SENTENCES_20: Mapping[str, tuple[str, str]] = {
     "a": ("controller network failure or all workers hung", "Controller网络故障或所有Worker hang"),
     "b": ("some workers failed or local network failure", "部分Worker故障或局部网络故障"),
     "c": ("node {node} network failure", "节点 {node} 网络故障"),
 }
-"""Row 20's, the older ones."""
+"""Sentences of row 20, the older row, by letter."""
 
 _CALLED = (RpcReport,)
 RULES: tuple[Rule, ...] = (
     Rule("14", "{who}: the fault is {between} ({node})", "{who}: 故障位于{chinese}（{node}）", _CALLED, _tree),
-    *(Rule(f"19{letter}", *said, _CALLED, _row_19(letter)) for letter, said in SENTENCES.items()),
+    *(Rule(f"19{letter}", *sentences, _CALLED, _row_19(letter)) for letter, sentences in SENTENCES.items()),
     Rule(
         "19a+",
         "all {count} workers failed, on {instances} instances: their caller, or all of them",
@@ -246,6 +274,6 @@ RULES: tuple[Rule, ...] = (
         _CALLED,
         _part_of_a_node,
     ),
-    *(Rule(f"20{letter}", *said, _CALLED, _row_20(letter)) for letter, said in _BEFORE.items()),
+    *(Rule(f"20{letter}", *sentences, _CALLED, _row_20(letter)) for letter, sentences in _SENTENCES_20.items()),
     Rule("21", "RPC failed: {english}", "RPC failed: {chinese}", _CALLED, _row_21),
 )

@@ -1,10 +1,13 @@
-"""Rows 47-52: who has the lock of a GPU, and who holds its memory.
+"""GPU lock rules (rows 47-52): the holder of a GPU's lock, and the processes that hold its memory.
 
-Two share a GPU, `train` and `rollout`; the lock is one's or nobody's, whoever has it may take it again, and a wait for
-it ends after 60 s (47; `Thresholds.lock_s`). A semaphore of one machine does not reach beyond it (49). A holder that
-died keeps the lock, and one that was only not heard of may still have it: only a proof of death takes it away, and a
-token that rises with every grant shows who acts without having it (50). Rows 51 and 52 are about the memory itself;
-that a process is in both of 52's sets is no leak where it lives on the GPU by design: who holds it and how much decide.
+Two roles share a GPU, `train` and `rollout`. The lock has one holder or none, and its holder may take it again. A
+wait for it ends after 60 s (row 47; `Thresholds.lock_s`). A semaphore works within a single instance only (row 49).
+
+A holder that died keeps the lock. A holder that only was not seen for a while may still have it. So only a proof of
+death takes the lock away. A token that rises with every grant shows a process that acts without the lock (row 50).
+
+Rows 51 and 52 are about the memory itself. A process in both sets of row 52 is no leak if it stays on the GPU by
+design. So the owner and the amount of memory decide.
 """
 
 from __future__ import annotations
@@ -19,61 +22,63 @@ from gpu_recovery.core.diagnosis.rule import Match, Rule
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, ScopeKind, Weight
 
 NOBODY = "?"
+"""Text for an unknown holder."""
 
 
-def _said(case: Case, state: LockState) -> Iterator[Match]:
-    """The last report of each owner and lock in this state: who waits says so ten times a second."""
-    last = {(one.lock, one.owner): one for one in case.all(LockReport) if one.state is state}
-    for one in last.values():
-        values = {"owner": one.owner, "holder": one.holder or NOBODY}
-        yield Match(None, case.scope_of(one), 0.0, (one.report_id,), values)
+def _latest_in_state(case: Case, state: LockState) -> Iterator[Match]:
+    """Last observation of each owner and lock in this state. A waiting owner reports ten times a second."""
+    last = {(report.lock, report.owner): report for report in case.all(LockReport) if report.state is state}
+    for report in last.values():
+        values = {"owner": report.owner, "holder": report.holder or NOBODY}
+        yield Match(None, case.scope_of(report), 0.0, (report.report_id,), values)
 
 
 def _locked(case: Case) -> Iterator[Match]:
-    yield from _said(case, LockState.HELD)
+    yield from _latest_in_state(case, LockState.HELD)
 
 
 def _waiting(case: Case) -> Iterator[Match]:
-    yield from _said(case, LockState.WAITING)
+    yield from _latest_in_state(case, LockState.WAITING)
 
 
 def _timed_out(case: Case) -> Iterator[Match]:
-    yield from _said(case, LockState.TIMED_OUT)
+    yield from _latest_in_state(case, LockState.TIMED_OUT)
 
 
 def _refused(case: Case) -> Iterator[Match]:
-    yield from _said(case, LockState.REFUSED)
+    yield from _latest_in_state(case, LockState.REFUSED)
 
 
 def in_vain(case: Case) -> Iterator[LockReport]:
-    """The waits that were for nothing until now: over their time, and that owner has not got the lock since.
+    """Waits without success until now: the time of the wait is over, and the owner has not received the lock since.
 
-    Whoever waits for itself waits for nobody: a lock is re-entrant.
+    A wait for a lock that the owner itself holds is skipped: the lock is re-entrant.
     """
     waits: dict[tuple[str, str], list[LockReport]] = {}
-    for one in case.all(LockReport):
-        over = one.state is LockState.WAITING and (one.waited_s or 0.0) >= case.thresholds.lock_s
-        if one.state in (LockState.HELD, LockState.RELEASED):
-            waits.pop((one.lock, one.owner), None)
-        elif (one.state is LockState.TIMED_OUT or over) and one.holder != one.owner:
-            waits.setdefault((one.lock, one.owner), []).append(one)
-    for ones in waits.values():
-        yield from ones
+    for report in case.all(LockReport):
+        over = report.state is LockState.WAITING and (report.waited_s or 0.0) >= case.thresholds.lock_s
+        if report.state in (LockState.HELD, LockState.RELEASED):
+            waits.pop((report.lock, report.owner), None)
+        elif (report.state is LockState.TIMED_OUT or over) and report.holder != report.owner:
+            waits.setdefault((report.lock, report.owner), []).append(report)
+    for of_owner in waits.values():
+        yield from of_owner
 
 
 @dataclass(frozen=True)
 class _Gone:
-    """What speaks for a holder's death. Only an end is a proof."""
+    """Evidence that a lock's holder is dead. Only the exit of the holder is a proof."""
 
     evidence: tuple[str, ...]
     proven: bool
-    unheard_s: float = 0.0
+    unseen_s: float = 0.0
 
 
 class _Holders:
-    """Who the holders are that the locks name, and what is known of them.
+    """Lock holders, and the evidence about them.
 
-    A holder is named by its worker, or by its role ("train"): then it is who has that role on the waiting instance.
+    A holder is named by its worker or by its role ("train"). A role means the workers with that role on the waiting
+    instance.
     """
 
     def __init__(self, case: Case) -> None:
@@ -81,25 +86,25 @@ class _Holders:
         self._of_role: dict[tuple[str, str], list[Worker]] = {}
         for worker in case.topology.workers.values():
             self._of_role.setdefault((worker.role, worker.instance_id), []).append(worker)
-        ended = [one for one in case.all(ExitReport) if one.code is not None or one.signal is not None]
-        self._ends = {one.worker: one for one in ended if one.worker}
-        self._ends_of_ranks = {one.rank: one for one in ended if one.rank is not None and not one.worker}
-        self._silent = {case.topology.instance_of(one): one for one in case.all(SilenceReport)}
+        ended = [end for end in case.all(ExitReport) if end.code is not None or end.signal is not None]
+        self._ends = {end.worker: end for end in ended if end.worker}
+        self._ends_of_ranks = {end.rank: end for end in ended if end.rank is not None and not end.worker}
+        self._silent = {case.topology.instance_of(silence): silence for silence in case.all(SilenceReport)}
 
     def workers(self, wait: LockReport) -> list[Worker]:
-        """The workers that the wait's holder is; none where the topology does not know it."""
+        """Workers of the wait's holder; empty if the topology does not know it."""
         if wait.holder in self._case.topology.workers:
             return [self._case.topology.workers[wait.holder]]
         return self._of_role.get((wait.holder, self._case.topology.instance_of(wait)), []) if wait.holder else []
 
     def scope(self, wait: LockReport) -> Scope:
-        """Where the holder is."""
+        """Scope of the wait's holder."""
         if not wait.holder:
             return JOB
-        return Scope.of(ScopeKind.WORKER, *([one.name for one in self.workers(wait)] or [wait.holder]))
+        return Scope.of(ScopeKind.WORKER, *([worker.name for worker in self.workers(wait)] or [wait.holder]))
 
     def gone(self, wait: LockReport) -> _Gone | None:
-        """Whether the holder is dead, or was not heard of; None where nothing speaks for that."""
+        """Evidence that the holder is dead or was not seen for a while; None without evidence."""
         workers, limit = self.workers(wait), self._case.thresholds.silent_s
         for worker in workers:
             end = self._ends.get(worker.name)
@@ -120,62 +125,71 @@ class _Holders:
 
 def _not_released(case: Case) -> Iterator[Match]:
     holders = case.computed_once(_Holders)
-    for one in in_vain(case):
-        weight = Weight.FAIR if one.holder else Weight.HINT
-        values = {"owner": one.owner, "holder": one.holder or NOBODY}
-        yield Match(Cause.LOCK_HELD, holders.scope(one), weight, (one.report_id,), values)
+    for wait in in_vain(case):
+        weight = Weight.FAIR if wait.holder else Weight.HINT
+        values = {"owner": wait.owner, "holder": wait.holder or NOBODY}
+        yield Match(Cause.LOCK_HELD, holders.scope(wait), weight, (wait.report_id,), values)
 
 
 def _dead_holder(case: Case) -> Iterator[Match]:
     holders = case.computed_once(_Holders)
-    for one in in_vain(case):
-        gone = holders.gone(one)
+    for wait in in_vain(case):
+        gone = holders.gone(wait)
         if gone and gone.proven:
-            values = {"holder": one.holder, "owner": one.owner}
-            yield Match(Cause.LOCK_HELD, holders.scope(one), Weight.PROOF, gone.evidence, values)
+            values = {"holder": wait.holder, "owner": wait.owner}
+            yield Match(Cause.LOCK_HELD, holders.scope(wait), Weight.PROOF, gone.evidence, values)
 
 
-def _silent_holder(case: Case) -> Iterator[Match]:
+def _missing_holder(case: Case) -> Iterator[Match]:
     holders = case.computed_once(_Holders)
-    for one in in_vain(case):
-        gone = holders.gone(one)
+    for wait in in_vain(case):
+        gone = holders.gone(wait)
         if gone and not gone.proven:
-            values = {"holder": one.holder, "seconds": gone.unheard_s}
-            yield Match(Cause.LOCK_HELD, holders.scope(one), Weight.FAIR, gone.evidence, values)
-            yield Match(Cause.WORKER_HANG, holders.scope(one), Weight.WEAK, gone.evidence, values)
+            values = {"holder": wait.holder, "seconds": gone.unseen_s}
+            yield Match(Cause.LOCK_HELD, holders.scope(wait), Weight.FAIR, gone.evidence, values)
+            yield Match(Cause.WORKER_HANG, holders.scope(wait), Weight.WEAK, gone.evidence, values)
 
 
 def _two_holders(case: Case) -> Iterator[Match]:
-    """Somebody says that it holds the lock with a token no newer than one that another has been granted since."""
+    """An owner that reports the lock as held after another owner reported a token at least as new."""
     newest: dict[str, tuple[int, LockReport]] = {}
-    for one in case.all(LockReport):
-        if one.state is not LockState.HELD or one.token is None:
+    for report in case.all(LockReport):
+        if report.state is not LockState.HELD or report.token is None:
             continue
-        token, before = newest.get(one.lock, (one.token, one))
-        if one.owner != before.owner and one.token <= token:
-            values = {"owner": one.owner, "token": one.token, "holder": before.owner, "newest": token}
-            scope = Scope.of(ScopeKind.WORKER, one.owner)
-            yield Match(Cause.LOCK_HELD, scope, Weight.FAIR, (one.report_id, before.report_id), values)
-        if one.token >= token:
-            newest[one.lock] = (one.token, one)
+        token, before = newest.get(report.lock, (report.token, report))
+        if report.owner != before.owner and report.token <= token:
+            values = {"owner": report.owner, "token": report.token, "holder": before.owner, "newest": token}
+            scope = Scope.of(ScopeKind.WORKER, report.owner)
+            yield Match(Cause.LOCK_HELD, scope, Weight.FAIR, (report.report_id, before.report_id), values)
+        if report.token >= token:
+            newest[report.lock] = (report.token, report)
 
 
 def _occupied(case: Case) -> Iterator[Match]:
     for reports in case.computed_once(occupancies).values():
-        for one in {report.stage: report for report in reports}.values():
-            occupants = one.occupants or ()
-            values = {"stage": one.stage, "n": len({o.pid for o in occupants}), "mb": total_mb(occupants)}
-            yield Match(None, case.scope_of(one), 0.0, (one.report_id,), values)
+        for report in {report.stage: report for report in reports}.values():
+            occupants = report.occupants or ()
+            values = {
+                "stage": report.stage,
+                "n": len({occupant.pid for occupant in occupants}),
+                "mb": total_mb(occupants),
+            }
+            yield Match(None, case.scope_of(report), 0.0, (report.report_id,), values)
 
 
 def _leak_specified(case: Case) -> Iterator[Match]:
-    """Of each GPU the last look after weights_update and the last one before rollout; with one of them no verdict."""
+    """Row 52 as specified: processes on a GPU after weights_update that are still there before rollout.
+
+    It compares the last observation of each; without both there is no match.
+    """
     for reports in case.computed_once(occupancies).values():
-        after = [one for one in reports if (one.moment, one.stage) == ("after", "weights_update")]
-        before = [one for one in reports if (one.moment, one.stage) == ("before", "rollout")]
+        after = [report for report in reports if (report.moment, report.stage) == ("after", "weights_update")]
+        before = [report for report in reports if (report.moment, report.stage) == ("before", "rollout")]
         if not after or not before:
             continue
-        both = {o.pid for o in after[-1].occupants or ()} & {o.pid for o in before[-1].occupants or ()}
+        both = {occupant.pid for occupant in after[-1].occupants or ()} & {
+            occupant.pid for occupant in before[-1].occupants or ()
+        }
         if both:
             values = {"pids": ", ".join(str(pid) for pid in sorted(both))}
             evidence = (after[-1].report_id, before[-1].report_id)
@@ -183,22 +197,24 @@ def _leak_specified(case: Case) -> Iterator[Match]:
 
 
 def _leak_repaired(case: Case) -> Iterator[Match]:
-    """Of each GPU and stage the last look; after a stage it is nobody else's turn yet.
+    """Row 52, repaired: the last observation of each GPU and stage.
 
-    WEAK: where both fit, a process of the other's may stay by design. With an OOM row 46 makes it a proof.
+    Observations after a stage are skipped: the turn of the other role has not begun. The weight is WEAK: if the
+    memory suffices for both roles, a process of the other role may stay by design. With an OOM, row 46 makes it a
+    proof.
     """
     for reports in case.computed_once(occupancies).values():
-        for one in {report.stage: report for report in reports if report.moment != "after"}.values():
-            held = memory_held_by_others(case, one, role_of(case, one))
+        for report in {report.stage: report for report in reports if report.moment != "after"}.values():
+            held = memory_held_by_others(case, report, role_of(case, report))
             if held:
                 values = {
                     "pids": held.pids,
                     "owners": held.owners,
                     "mb": held.memory_mb,
                     "turn": held.turn,
-                    "stage": one.stage,
+                    "stage": report.stage,
                 }
-                yield Match(Cause.GPU_NOT_RELEASED, case.scope_of(one), Weight.WEAK, (one.report_id,), values)
+                yield Match(Cause.GPU_NOT_RELEASED, case.scope_of(report), Weight.WEAK, (report.report_id,), values)
 
 
 RULES: tuple[Rule, ...] = (
@@ -232,7 +248,7 @@ RULES: tuple[Rule, ...] = (
         "no proof that it has let go",
         "GPU锁持有者{holder}已{seconds:.0f}秒无消息：崩溃、hang或网络中断，不能证明锁已放弃",
         (LockReport,),
-        _silent_holder,
+        _missing_holder,
     ),
     Rule(
         "50c+",

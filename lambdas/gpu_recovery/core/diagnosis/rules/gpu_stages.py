@@ -1,12 +1,13 @@
-"""Rows 1-6: what a GPU looked like from stage to stage, and where an error that comes late has happened.
+"""GPU stage rules (rows 1-6): the state of a GPU from stage to stage, and the origin of a late CUDA error.
 
-CUDA is asynchronous: an error shows at the next call that waits for the GPU, so it belongs to any stage since the last
-check that waited and was well (1). After the first such error every call of that context fails (2). What the rows
-specify is published as it is; what their defects are is mended in the rows with a "+": uncorrected ECC errors count as
-well, a counter that falls or another boot begins anew, and a probe that did not wait for the GPU shows nothing (5).
+CUDA is asynchronous: an error appears at the next call that waits for the GPU. So it may come from any stage since the
+last clean check that waited (row 1). After the first such error every call of that context fails (row 2).
 
-A GPU is known by its instance and its name, which must be its own (a UUID, or the machine's number for it): two ranks
-that both call theirs "0" would be read as one.
+The rows are published as specified. The rows with a "+" repair them: uncorrected ECC errors count as well, a counter
+that falls or another boot starts a new count, and a probe that did not wait for the GPU shows nothing (row 5).
+
+A GPU is known by its instance and its name. The name must be unique on the instance (a UUID, or the number of the GPU
+on the instance). Two ranks that both call their GPU "0" would count as one GPU.
 """
 
 from __future__ import annotations
@@ -21,17 +22,20 @@ from gpu_recovery.core.diagnosis.rule import Match, Rule
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, Weight
 
 CORRECTED_WEIGHT = 0.3
-"""ECC has corrected it: alone it decides nothing."""
+"""Weight of corrected ECC errors. Alone they decide nothing, because ECC corrected them."""
 SEVERAL_PLACES = 3
-"""The same kind of error at first hand on so many machines speaks for the program as much as for each of them."""
+"""Number of places with a context error of their own from which the program is also a probable cause."""
 NO_CHECK = "—"
+"""Text for a missing clean check."""
 
 
 @dataclass(frozen=True)
 class StageFault:
-    """An error on a GPU. window: the stages it may be of, the earliest first; since: the last clean check's stage.
+    """A CUDA error on a GPU.
 
-    root: the error that spoiled the context before it; None if it is the first.
+    window: stages that the error may come from, the earliest first.
+    since: stage of the last clean check.
+    root: the error that broke the context earlier; None for the first error.
     """
 
     report: StageReport
@@ -42,41 +46,48 @@ class StageFault:
 
 
 def timelines(case: Case) -> Mapping[tuple[str, str], list[StageReport]]:
-    """The reports of each GPU, the oldest first; of one who names no GPU, those of that worker."""
-    found: dict[tuple[str, str], list[StageReport]] = {}
-    for one in case.all(StageReport):
-        place = case.topology.instance_of(one)
-        key = (place or one.reporter, one.gpu) if one.gpu else (place, f"of {one.reporter}")
-        found.setdefault(key, []).append(one)
-    return found
+    """Observations of each GPU, the oldest first. Without the name of a GPU: those of each worker."""
+    by_gpu: dict[tuple[str, str], list[StageReport]] = {}
+    for report in case.all(StageReport):
+        place = case.topology.instance_of(report)
+        key = (place or report.reporter, report.gpu) if report.gpu else (place, f"of {report.reporter}")
+        by_gpu.setdefault(key, []).append(report)
+    return by_gpu
 
 
 def is_clean(report: StageReport) -> bool:
-    """Whether it shows that the GPU was well: a probe that waited for it, passed, and had the right result."""
+    """Whether the observation shows a healthy GPU.
+
+    That is a probe that waited for the GPU and passed, without a wrong result and without an error.
+    """
     return report.probe is Check.PASSED and report.synchronised and report.matches is not False and not report.error
 
 
 def faults(case: Case) -> tuple[StageFault, ...]:
-    """Every error of CUDA in the stages, GPU by GPU (rows 1 and 2)."""
+    """Every CUDA error in the stages, GPU by GPU (rows 1 and 2)."""
     return tuple(fault for reports in case.computed_once(timelines).values() for fault in _faults_of(reports))
 
 
 def _faults_of(reports: list[StageReport]) -> Iterator[StageFault]:
     stages: list[str] = []
     since, boot, root = NO_CHECK, "", None
-    for one in reports:
-        if boot and one.boot_id and one.boot_id != boot:
+    for report in reports:
+        if boot and report.boot_id and report.boot_id != boot:
             stages, since, root = [], NO_CHECK, None
-        boot = one.boot_id or boot
-        if is_clean(one):
-            stages, since, root = [one.stage] if one.moment != "after" else [], f"{one.moment} {one.stage}", None
+        boot = report.boot_id or boot
+        if is_clean(report):
+            stages, since, root = (
+                [report.stage] if report.moment != "after" else [],
+                f"{report.moment} {report.stage}",
+                None,
+            )
             continue
-        stages.append(one.stage)
-        kind = cuda_error(one.error) if one.error else None
-        if root is not None and one.error:
-            yield StageFault(one, kind or CudaError.CONTEXT, (), since, root)
+        stages.append(report.stage)
+        kind = cuda_error(report.error) if report.error else None
+        if root is not None and report.error:
+            yield StageFault(report, kind or CudaError.CONTEXT, (), since, root)
         elif kind is not None:
-            fault = StageFault(one, kind, tuple(dict.fromkeys(stages)), since)
+            fault = StageFault(report, kind, tuple(dict.fromkeys(stages)), since)
             yield fault
             root = fault if kind in STICKY else None
 
@@ -92,7 +103,10 @@ _NAMES_MORE_THAN: Mapping[CudaError, tuple[CudaError, ...]] = {
     CudaError.CONTEXT: (CudaError.HARDWARE, CudaError.ASSERTION),
     CudaError.ASSERTION: (CudaError.HARDWARE,),
 }
-"""A consequence that names what its root did not is a root as well: the driver words one fault in several ways."""
+"""Kinds that say more than the kind of their root. Such a consequence counts as a root as well.
+
+The driver reports one fault in several ways.
+"""
 _OF_THE_PROGRAM = frozenset({Cause.APPLICATION, Cause.CONFIGURATION})
 _WEIGHTS: Mapping[CudaError, float] = {
     CudaError.HARDWARE: Weight.STRONG,
@@ -104,19 +118,19 @@ _WEIGHTS: Mapping[CudaError, float] = {
 
 
 def _deferred(case: Case) -> Iterator[Match]:
-    first = [one for one in case.computed_once(faults) if one.root is None and one.kind is not CudaError.MEMORY]
-    places = {case.scope_of(one.report) for one in first if one.kind is CudaError.CONTEXT}
-    for one in first:
+    first = [fault for fault in case.computed_once(faults) if fault.root is None and fault.kind is not CudaError.MEMORY]
+    places = {case.scope_of(fault.report) for fault in first if fault.kind is CudaError.CONTEXT}
+    for fault in first:
         values = {
-            "stage": one.report.stage,
-            "error": one.report.error,
-            "since": one.since,
-            "window": ", ".join(one.window),
+            "stage": fault.report.stage,
+            "error": fault.report.error,
+            "since": fault.since,
+            "window": ", ".join(fault.window),
         }
-        evidence = (one.report.report_id,)
-        cause, place = _CAUSES[one.kind], _scope(case, one)
-        yield Match(cause, place, _WEIGHTS[one.kind], evidence, values)
-        if one.kind is CudaError.CONTEXT:
+        evidence = (fault.report.report_id,)
+        cause, place = _CAUSES[fault.kind], _scope(case, fault)
+        yield Match(cause, place, _WEIGHTS[fault.kind], evidence, values)
+        if fault.kind is CudaError.CONTEXT:
             shared = Weight.FAIR if len(places) >= SEVERAL_PLACES else Weight.HINT
             yield Match(Cause.GPU_FAULT, place, Weight.HINT, evidence, values)
             yield Match(Cause.APPLICATION, JOB, shared, evidence, values)
@@ -126,111 +140,120 @@ def _scope(case: Case, fault: StageFault) -> Scope:
     return JOB if _CAUSES[fault.kind] in _OF_THE_PROGRAM else case.scope_of(fault.report)
 
 
-def _spoiled(case: Case) -> Iterator[Match]:
-    for one in case.computed_once(faults):
-        if one.root is None:
+def _consequences(case: Case) -> Iterator[Match]:
+    for fault in case.computed_once(faults):
+        if fault.root is None:
             continue
-        values = {"stage": one.report.stage, "error": one.report.error, "root": one.root.report.stage}
-        evidence = (one.report.report_id, one.root.report.report_id)
-        yield Match(_CAUSES[one.root.kind], _scope(case, one.root), 0.0, evidence, values, follows=True)
-        if one.kind in _NAMES_MORE_THAN.get(one.root.kind, ()):
-            yield Match(_CAUSES[one.kind], _scope(case, one), _WEIGHTS[one.kind], evidence, values)
+        values = {"stage": fault.report.stage, "error": fault.report.error, "root": fault.root.report.stage}
+        evidence = (fault.report.report_id, fault.root.report.report_id)
+        yield Match(_CAUSES[fault.root.kind], _scope(case, fault.root), 0.0, evidence, values, follows=True)
+        if fault.kind in _NAMES_MORE_THAN.get(fault.root.kind, ()):
+            yield Match(_CAUSES[fault.kind], _scope(case, fault), _WEIGHTS[fault.kind], evidence, values)
 
 
 def _growth(case: Case, counter: str) -> Iterator[tuple[StageReport, StageReport, int, int]]:
-    """Each reading of `counter` above the one before it on that GPU, with both. The first one is only a baseline."""
+    """Each increase of `counter` on a GPU: both observations, the value before and the value after.
+
+    The first reading, and the first after a boot, is only the baseline.
+    """
     for reports in case.computed_once(timelines).values():
         last: StageReport | None = None
-        for one in reports:
-            now = getattr(one, counter)
+        for report in reports:
+            now = getattr(report, counter)
             if now is None:
                 continue
-            again = last is not None and bool(last.boot_id and one.boot_id) and last.boot_id != one.boot_id
-            if last is not None and not again and now > getattr(last, counter):
-                yield last, one, getattr(last, counter), now
-            last = one
+            rebooted = last is not None and bool(last.boot_id and report.boot_id) and last.boot_id != report.boot_id
+            if last is not None and not rebooted and now > getattr(last, counter):
+                yield last, report, getattr(last, counter), now
+            last = report
 
 
 def _ecc_specified(case: Case) -> Iterator[Match]:
-    for _, one, before, after in _growth(case, "corrected"):
-        yield Match(None, case.scope_of(one), 0.0, (one.report_id,), {"stage": one.stage, "a": before, "b": after})
+    for _, report, before, after in _growth(case, "corrected"):
+        yield Match(
+            None, case.scope_of(report), 0.0, (report.report_id,), {"stage": report.stage, "a": before, "b": after}
+        )
 
 
 def _ecc_repaired(case: Case) -> Iterator[Match]:
     for counter, weight in (("corrected", CORRECTED_WEIGHT), ("uncorrected", Weight.PROOF)):
-        for last, one, before, after in _growth(case, counter):
+        for last, report, before, after in _growth(case, counter):
             values = {
-                "stage": one.stage,
+                "stage": report.stage,
                 "a": before,
                 "b": after,
-                "gpu": one.gpu or "?",
+                "gpu": report.gpu or "?",
                 "english": counter,
                 "chinese": "可纠正" if counter == "corrected" else "不可纠正",
             }
-            yield Match(Cause.GPU_FAULT, case.scope_of(one), weight, (last.report_id, one.report_id), values)
+            yield Match(Cause.GPU_FAULT, case.scope_of(report), weight, (last.report_id, report.report_id), values)
 
 
 def _latest(case: Case, *names: str) -> Iterator[StageReport]:
-    """The last report of each GPU and stage that has one of these fields."""
+    """Last observation of each GPU, stage and operation that has one of these fields."""
     for reports in case.computed_once(timelines).values():
-        kept = {
-            (one.stage, one.operation): one for one in reports if any(getattr(one, name) is not None for name in names)
+        latest = {
+            (report.stage, report.operation): report
+            for report in reports
+            if any(getattr(report, name) is not None for name in names)
         }
-        yield from kept.values()
+        yield from latest.values()
 
 
 def _passed(case: Case) -> Iterator[Match]:
-    for one in _latest(case, "probe"):
-        if one.probe is Check.PASSED:
-            yield Match(None, case.scope_of(one), 0.0, (one.report_id,), {"stage": one.stage})
+    for report in _latest(case, "probe"):
+        if report.probe is Check.PASSED:
+            yield Match(None, case.scope_of(report), 0.0, (report.report_id,), {"stage": report.stage})
 
 
-def _says_nothing(case: Case) -> Iterator[Match]:
-    for one in _latest(case, "probe"):
-        if one.probe is Check.PASSED and not one.synchronised:
-            yield Match(None, case.scope_of(one), 0.0, (one.report_id,), {"stage": one.stage})
+def _not_synchronised(case: Case) -> Iterator[Match]:
+    for report in _latest(case, "probe"):
+        if report.probe is Check.PASSED and not report.synchronised:
+            yield Match(None, case.scope_of(report), 0.0, (report.report_id,), {"stage": report.stage})
 
 
 def _wrong_result(case: Case) -> Iterator[Match]:
-    for one in case.all(StageReport):
-        if one.matches is False:
-            weight = Weight.STRONG if one.synchronised else Weight.FAIR
-            values = {"stage": one.stage, "gpu": one.gpu or "?"}
-            yield Match(Cause.GPU_FAULT, case.scope_of(one), weight, (one.report_id,), values)
+    for report in case.all(StageReport):
+        if report.matches is False:
+            weight = Weight.STRONG if report.synchronised else Weight.FAIR
+            values = {"stage": report.stage, "gpu": report.gpu or "?"}
+            yield Match(Cause.GPU_FAULT, case.scope_of(report), weight, (report.report_id,), values)
 
 
 def _failed_specified(case: Case) -> Iterator[Match]:
-    for one in case.all(StageReport):
-        if one.probe is Check.FAILED:
-            values = {"stage": one.stage, "error": one.error or "?"}
-            yield Match(None, case.scope_of(one), 0.0, (one.report_id,), values)
+    for report in case.all(StageReport):
+        if report.probe is Check.FAILED:
+            values = {"stage": report.stage, "error": report.error or "?"}
+            yield Match(None, case.scope_of(report), 0.0, (report.report_id,), values)
 
 
 def _failed_repaired(case: Case) -> Iterator[Match]:
-    """A check that failed by itself, or for lack of memory, blames no GPU; nor does one on a context already spoiled.
+    """Row 5, repaired: a failed probe that blames its GPU.
 
-    One that fails with a late error may have met the fault of an earlier stage: rows 1 and 2 speak of it as well.
+    A probe with an error of its own, with too little memory, or in a broken context blames no GPU. A probe without an
+    error text counts as a hardware error. A probe with a late error may show the fault of an earlier stage; rows 1
+    and 2 report such an error as well.
     """
-    spoiled = {one.report.report_id for one in case.computed_once(faults) if one.root is not None}
-    for one in case.all(StageReport):
-        if one.probe is not Check.FAILED or one.report_id in spoiled or one.matches is False:
+    consequences = {fault.report.report_id for fault in case.computed_once(faults) if fault.root is not None}
+    for report in case.all(StageReport):
+        if report.probe is not Check.FAILED or report.report_id in consequences or report.matches is False:
             continue
-        kind = cuda_error(one.error) if one.error else CudaError.HARDWARE
+        kind = cuda_error(report.error) if report.error else CudaError.HARDWARE
         if kind in (CudaError.HARDWARE, CudaError.CONTEXT):
             weight = Weight.FAIR if kind is CudaError.HARDWARE else Weight.HINT
-            values = {"stage": one.stage, "error": one.error or "?", "gpu": one.gpu or "?"}
-            yield Match(Cause.GPU_FAULT, case.scope_of(one), weight, (one.report_id,), values)
+            values = {"stage": report.stage, "error": report.error or "?", "gpu": report.gpu or "?"}
+            yield Match(Cause.GPU_FAULT, case.scope_of(report), weight, (report.report_id,), values)
 
 
 def _trace(case: Case) -> Iterator[Match]:
-    for one in _latest(case, "allocated_gb", "reserved_gb"):
+    for report in _latest(case, "allocated_gb", "reserved_gb"):
         values = {
-            "stage": one.stage,
-            "operation": one.operation or f"{one.moment}_{one.stage}",
-            "allocated": _gb(one.allocated_gb),
-            "reserved": _gb(one.reserved_gb),
+            "stage": report.stage,
+            "operation": report.operation or f"{report.moment}_{report.stage}",
+            "allocated": _gb(report.allocated_gb),
+            "reserved": _gb(report.reserved_gb),
         }
-        yield Match(None, case.scope_of(one), 0.0, (one.report_id,), values)
+        yield Match(None, case.scope_of(report), 0.0, (report.report_id,), values)
 
 
 def _gb(value: float | None) -> str:
@@ -254,7 +277,7 @@ RULES: tuple[Rule, ...] = (
         "[{stage}] {error}: a consequence, the CUDA context was spoiled by the error in stage {root}",
         "[{stage}] {error}：级联错误，CUDA context已被{root}阶段的错误污染",
         (StageReport,),
-        _spoiled,
+        _consequences,
     ),
     Rule(
         "3",
@@ -276,7 +299,7 @@ RULES: tuple[Rule, ...] = (
         "[{stage}] the probe did not wait for the GPU: its pass shows nothing",
         "[{stage}] 探测未与GPU同步：通过不说明任何问题",
         (StageReport,),
-        _says_nothing,
+        _not_synchronised,
     ),
     Rule(
         "4a+",

@@ -1,8 +1,10 @@
-"""What the recovery's own loop sees of machines and ranks: how ranks ended, XIDs, silence, and probes that were made.
+"""Diagnosis rules on instances and ranks: exits, XIDs, missing heartbeats and probes.
 
-No row of seed 002: its rows are about what a program reports; these are what is known when it reports nothing. A rank
-that we ended, or that ended after the first, ends because another did. Of an XID only the class is read
-(`core.xid`); no GPU is blamed for what its program did, unless it does it again and again.
+Seed 002 has no such rows: its rows read what a program reports. These rules read what gpu-recovery knows when a program
+reports nothing.
+
+An exit that gpu-recovery caused, or that came after the first, is a consequence of another exit. Of an XID only the
+class counts (`core.xid`). No GPU is blamed for an error of its program, unless the error repeats.
 """
 
 from __future__ import annotations
@@ -25,19 +27,29 @@ from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Probe, Scope, Scope
 from gpu_recovery.core.xid import REPEATS, XidClass, XidProfile
 
 SOURCE = "the recovery loop"
+"""Source of these rules, as documents name it."""
 TOGETHER_S = 1.0
-"""Ranks that end within a second of the first end together: their stops are told to the second."""
+"""Seconds after the first exit in which other exits count as simultaneous.
+
+Stop times have a resolution of one second.
+"""
 UNDECIDED_WEIGHT = 0.3
-"""Alone it decides nothing."""
+"""Weight, in log-odds, of a finding that alone decides nothing."""
 CONTAINED = 94
-"""An uncorrectable ECC error that only one program meets: its class is the program's restart, its cause the GPU."""
+"""XID of an uncorrectable ECC error that affects a single program.
+
+The class of this XID is a restart of the program, but its cause is the GPU.
+"""
 SIGNAL_BASE, WRAPPED = 128, frozenset({241, 245, 247, 250})
-"""128 + n is signal n by the shell's convention; Python's `exit(-n)` gives 256 - n."""
+"""Exit codes that stand for signals.
+
+128 + n is signal n by the convention of the shell. Python's `exit(-n)` gives 256 - n.
+"""
 
 
 @dataclass(frozen=True)
 class _Meaning:
-    """What an end speaks for at its own place, and what for the job as a whole."""
+    """Causes that an exit supports, with weights: `here` at its own place, `job` for the whole job."""
 
     english: str
     chinese: str
@@ -88,11 +100,14 @@ _CODES: Mapping[int, _Meaning] = {
 _OTHER_CODE = _Meaning(
     "an error of its own", "自身错误", {Cause.GPU_CONTEXT: UNDECIDED_WEIGHT}, {Cause.APPLICATION: UNDECIDED_WEIGHT}
 )
-"""Exit code 1 is anything: without more evidence the GPUs are asked."""
+"""Any other exit code, 1 for example. It has many possible causes: without more evidence the GPUs are checked."""
 
 
 def signal_of(end: ExitReport) -> int | None:
-    """The signal that ended it, as its reporter, the shell or Python says it; None if none did or nobody knows."""
+    """Signal that ended the rank, by its reporter, the shell or Python.
+
+    None if no signal ended it, or if the end is unknown.
+    """
     if end.signal is not None and end.signal > 0:
         return end.signal
     code = end.code
@@ -112,151 +127,162 @@ def _meaning(end: ExitReport) -> _Meaning | None:
     return _CODES.get(end.code, _OTHER_CODE) if end.code else None
 
 
-def _ended(end: ExitReport) -> str:
+def _end_text(end: ExitReport) -> str:
     signal = signal_of(end)
     return f"signal {signal}" if signal is not None else f"exit code {end.code}"
 
 
 def _own_ends(case: Case) -> list[tuple[ExitReport, _Meaning]]:
-    """The failures that were not our doing, the oldest first."""
-    return [(one, meaning) for one in case.all(ExitReport) if not one.by_us and (meaning := _meaning(one))]
+    """Failed exits that gpu-recovery did not cause, the oldest first, each with its meaning."""
+    return [(end, meaning) for end in case.all(ExitReport) if not end.by_us and (meaning := _meaning(end))]
 
 
 def _exits(case: Case) -> Iterator[Match]:
     ends = _own_ends(case)
-    for one, meaning in ends:
-        if one.at_s > ends[0][0].at_s + TOGETHER_S:
+    for end, meaning in ends:
+        if end.at_s > ends[0][0].at_s + TOGETHER_S:
             continue
         values = {
-            "who": one.reporter or "?",
-            "ended": _ended(one),
+            "who": end.reporter or "?",
+            "ended": _end_text(end),
             "english": meaning.english,
             "chinese": meaning.chinese,
         }
-        says_nothing = meaning is _OTHER_CODE  # it follows from whatever else is told
+        is_unspecific = meaning is _OTHER_CODE  # a consequence of any other finding
         for cause, weight in meaning.here.items():
-            yield Match(cause, case.scope_of(one), weight, (one.report_id,), values, says_nothing)
+            yield Match(cause, case.scope_of(end), weight, (end.report_id,), values, is_unspecific)
         for cause, weight in meaning.job.items():
-            yield Match(cause, JOB, weight, (one.report_id,), values, says_nothing)
+            yield Match(cause, JOB, weight, (end.report_id,), values, is_unspecific)
 
 
 def _exits_after(case: Case) -> Iterator[Match]:
     ends = _own_ends(case)
-    later = [one for one, _ in ends if one.at_s > ends[0][0].at_s + TOGETHER_S]
-    ours = [one for one in case.all(ExitReport) if one.by_us]
-    for one in [*later, *ours]:
-        yield Match(None, case.scope_of(one), 0.0, (one.report_id,), {"who": one.reporter or "?", "ended": _ended(one)})
+    later = [end for end, _ in ends if end.at_s > ends[0][0].at_s + TOGETHER_S]
+    ours = [end for end in case.all(ExitReport) if end.by_us]
+    for end in [*later, *ours]:
+        yield Match(
+            None, case.scope_of(end), 0.0, (end.report_id,), {"who": end.reporter or "?", "ended": _end_text(end)}
+        )
 
 
 # -- XIDs --------------------------------------------------------------------------------------------------------------
 
 
 def _occurrences(case: Case) -> Mapping[tuple[Scope, str, int], int]:
-    """How often each XID came on each GPU: reports of it that are close together are one occurrence."""
+    """Number of occurrences of each XID on each GPU. Reports within a burst are one occurrence."""
     last: dict[tuple[Scope, str, int], float] = {}
     count: dict[tuple[Scope, str, int], int] = {}
-    for one in case.all(XidReport):
-        key = (case.scope_of(one), one.gpu, one.xid)
-        if key not in last or one.at_s - last[key] > REPEATS[XidProfile.NVIDIA].burst_gap_s:
+    for report in case.all(XidReport):
+        key = (case.scope_of(report), report.gpu, report.xid)
+        if key not in last or report.at_s - last[key] > REPEATS[XidProfile.NVIDIA].burst_gap_s:
             count[key] = count.get(key, 0) + 1
-        last[key] = one.at_s
+        last[key] = report.at_s
     return count
 
 
-def _xids(case: Case) -> Iterator[Match]:
+def _xid_matches(case: Case) -> Iterator[Match]:
     count, rules = _occurrences(case), REPEATS[XidProfile.NVIDIA]
-    for one in case.all(XidReport):
-        place, evidence = case.scope_of(one), (one.report_id,)
-        values = {"xid": one.xid, "gpu": one.gpu or "?", "asks": one.asks}
-        asks = XidClass(one.asks) if one.asks in tuple(XidClass) else XidClass.DIAG
-        again = count[place, one.gpu, one.xid] >= rules.sooner.get(one.xid, rules.most)
-        if asks is XidClass.REPLACE:
+    for report in case.all(XidReport):
+        place, evidence = case.scope_of(report), (report.report_id,)
+        values = {"xid": report.xid, "gpu": report.gpu or "?", "asks": report.asks}
+        xid_class = XidClass(report.asks) if report.asks in tuple(XidClass) else XidClass.DIAG
+        again = count[place, report.gpu, report.xid] >= rules.sooner.get(report.xid, rules.most)
+        if xid_class is XidClass.REPLACE:
             yield Match(Cause.GPU_FAULT, place, Weight.PROOF, evidence, values)
-        elif asks is XidClass.REBOOT:
+        elif xid_class is XidClass.REBOOT:
             yield Match(Cause.GPU_FAULT, place, Weight.STRONG, evidence, values)
             yield Match(Cause.DRIVER, place, Weight.HINT, evidence, values)
-        elif asks is XidClass.DIAG or one.xid == CONTAINED:
+        elif xid_class is XidClass.DIAG or report.xid == CONTAINED:
             yield Match(Cause.GPU_FAULT, place, Weight.FAIR, evidence, values)
-        elif asks is XidClass.CONFIG:
+        elif xid_class is XidClass.CONFIG:
             yield Match(Cause.CONFIGURATION, place, Weight.FAIR, evidence, values)
-        elif asks is XidClass.FOLLOW_OTHER:
+        elif xid_class is XidClass.FOLLOW_OTHER:
             yield Match(Cause.GPU_FAULT, place, 0.0, evidence, values, follows=True)
-        elif asks is XidClass.APP:
+        elif xid_class is XidClass.APP:
             yield Match(Cause.APPLICATION, JOB, Weight.FAIR, evidence, values)
             yield Match(Cause.GPU_FAULT, place, Weight.FAIR if again else Weight.HINT, evidence, values)
-        elif asks is XidClass.WATCH:
+        elif xid_class is XidClass.WATCH:
             weight = Weight.WEAK if again else UNDECIDED_WEIGHT
             yield Match(Cause.GPU_FAULT, place, weight, evidence, values)
 
 
-# -- silence -----------------------------------------------------------------------------------------------------------
+# -- missing heartbeats ------------------------------------------------------------------------------------------------
 
 
-def _silent(case: Case) -> Mapping[str, SilenceReport]:
-    """The last word on each machine that is silent and has not been heard of since."""
-    heard: dict[str, float] = {}
-    alive: tuple[Observation, ...] = (*case.all(WorkerHealth), *case.all(StageReport), *case.all(XidReport))
-    for one in alive:
-        instance_id = case.topology.instance_of(one)
-        heard[instance_id] = max(heard.get(instance_id, one.at_s), one.at_s)
-    found: dict[str, SilenceReport] = {}
+def _missing_heartbeats(case: Case) -> Mapping[str, SilenceReport]:
+    """Instances with a missing heartbeat: the newest SilenceReport of each that has sent nothing since."""
+    last_seen: dict[str, float] = {}
+    signs_of_life: tuple[Observation, ...] = (*case.all(WorkerHealth), *case.all(StageReport), *case.all(XidReport))
+    for report in signs_of_life:
+        instance_id = case.topology.instance_of(report)
+        last_seen[instance_id] = max(last_seen.get(instance_id, report.at_s), report.at_s)
+    missing: dict[str, SilenceReport] = {}
     for silence in case.all(SilenceReport):
         instance_id = case.topology.instance_of(silence)
-        if instance_id and silence.silent_s > case.thresholds.silent_s and heard.get(instance_id, 0.0) <= silence.at_s:
-            found[instance_id] = silence
-    return found
+        if (
+            instance_id
+            and silence.silent_s > case.thresholds.silent_s
+            and last_seen.get(instance_id, 0.0) <= silence.at_s
+        ):
+            missing[instance_id] = silence
+    return missing
 
 
 def _racks_of(case: Case) -> Mapping[str, frozenset[str]]:
-    """The instances of each rack that is known."""
+    """Instances of each known rack."""
     workers = case.topology.workers
     return {rack: frozenset(workers[name].instance_id for name in names) for rack, names in case.topology.racks.items()}
 
 
-def _silent_racks(case: Case) -> Mapping[str, frozenset[str]]:
-    """The racks of which most is silent, on two machines at least, with their silent machines."""
-    silent, most = _silent(case), case.thresholds.rack_most_ratio
-    found = [(rack, whole, whole & silent.keys()) for rack, whole in _racks_of(case).items()]
+def _racks_without_heartbeats(case: Case) -> Mapping[str, frozenset[str]]:
+    """Racks where most instances, and at least two, have missing heartbeats, with those instances."""
+    missing, most = _missing_heartbeats(case), case.thresholds.rack_most_ratio
+    racks = [(rack, whole, whole & missing.keys()) for rack, whole in _racks_of(case).items()]
     return {
-        rack: frozenset(quiet) for rack, whole, quiet in found if len(quiet) >= 2 and len(quiet) >= most * len(whole)
+        rack: frozenset(without)
+        for rack, whole, without in racks
+        if len(without) >= 2 and len(without) >= most * len(whole)
     }
 
 
-def _all_are_silent(case: Case) -> bool:
+def _all_heartbeats_missing(case: Case) -> bool:
     known = case.topology.instances.keys()
-    return len(known) >= 2 and known <= _silent(case).keys()
+    return len(known) >= 2 and known <= _missing_heartbeats(case).keys()
 
 
-def _silences(case: Case) -> Iterator[Match]:
-    """A machine that is silent alone: it is down, or cut off. With its rack or with all of them it only follows."""
-    together = {one for instances in _silent_racks(case).values() for one in instances}
-    everybody = _all_are_silent(case)
-    for instance_id, one in sorted(_silent(case).items()):
-        place, values = Scope.of(ScopeKind.INSTANCE, instance_id), {"instance": instance_id, "seconds": one.silent_s}
-        follows = everybody or instance_id in together
-        yield Match(Cause.NODE_FAULT, place, Weight.FAIR, (one.report_id,), values, follows)
-        yield Match(Cause.NETWORK, place, Weight.WEAK, (one.report_id,), values, follows)
+def _missing_instances(case: Case) -> Iterator[Match]:
+    """A single instance with a missing heartbeat: it is down, or cut off from the network.
+
+    If its whole rack, or every instance, has missing heartbeats, the match is a consequence.
+    """
+    together = {name for instances in _racks_without_heartbeats(case).values() for name in instances}
+    everywhere = _all_heartbeats_missing(case)
+    for instance_id, report in sorted(_missing_heartbeats(case).items()):
+        place, values = Scope.of(ScopeKind.INSTANCE, instance_id), {"instance": instance_id, "seconds": report.silent_s}
+        follows = everywhere or instance_id in together
+        yield Match(Cause.NODE_FAULT, place, Weight.FAIR, (report.report_id,), values, follows)
+        yield Match(Cause.NETWORK, place, Weight.WEAK, (report.report_id,), values, follows)
 
 
-def _silent_rack(case: Case) -> Iterator[Match]:
-    if _all_are_silent(case):
+def _missing_racks(case: Case) -> Iterator[Match]:
+    if _all_heartbeats_missing(case):
         return
-    silent, whole = _silent(case), _racks_of(case)
-    for rack, instances in sorted(_silent_racks(case).items()):
-        evidence = tuple(silent[one].report_id for one in instances)
+    missing, whole = _missing_heartbeats(case), _racks_of(case)
+    for rack, instances in sorted(_racks_without_heartbeats(case).items()):
+        evidence = tuple(missing[instance_id].report_id for instance_id in instances)
         values = {"rack": rack, "n": len(instances), "of": len(whole[rack])}
         yield Match(Cause.NETWORK, Scope.of(ScopeKind.RACK, rack), Weight.STRONG, evidence, values)
 
 
-def _all_silent(case: Case) -> Iterator[Match]:
-    if _all_are_silent(case):
-        evidence = tuple(one.report_id for one in _silent(case).values())
+def _missing_everywhere(case: Case) -> Iterator[Match]:
+    if _all_heartbeats_missing(case):
+        evidence = tuple(silence.report_id for silence in _missing_heartbeats(case).values())
         yield Match(Cause.CALLER, JOB, Weight.STRONG, evidence, {"n": len(evidence)})
 
 
 # -- probes ------------------------------------------------------------------------------------------------------------
 
-_FAILED: Mapping[str, Mapping[Cause, float]] = {
+_FAILED_PROBES: Mapping[str, Mapping[Cause, float]] = {
     Probe.SELF_REPORT: {Cause.WORKER_HANG: Weight.WEAK, Cause.WORKER_CRASH: Weight.HINT},
     Probe.KERNEL_LOG: {Cause.NODE_FAULT: Weight.FAIR, Cause.GPU_FAULT: Weight.HINT},
     Probe.DCGM: {Cause.GPU_FAULT: Weight.PROOF},
@@ -266,18 +292,22 @@ _FAILED: Mapping[str, Mapping[Cause, float]] = {
 
 
 def _failed_probes(case: Case) -> Iterator[Match]:
-    for one in case.all(ProbeReport):
-        for cause, weight in _FAILED.get(one.probe, {}).items() if one.passed is False else ():
-            values = {"probe": one.probe, "who": one.reporter or "?"}
-            yield Match(cause, case.scope_of(one), weight, (one.report_id,), values)
+    for report in case.all(ProbeReport):
+        for cause, weight in _FAILED_PROBES.get(report.probe, {}).items() if report.passed is False else ():
+            values = {"probe": report.probe, "who": report.reporter or "?"}
+            yield Match(cause, case.scope_of(report), weight, (report.report_id,), values)
 
 
 def _passed_probes(case: Case) -> Iterator[Match]:
-    """It speaks for nobody: what was not found is not away."""
-    for one in case.all(ProbeReport):
-        if one.passed:
+    """A passed probe is only a note: a fault that a probe did not find may still be present."""
+    for report in case.all(ProbeReport):
+        if report.passed:
             yield Match(
-                None, case.scope_of(one), 0.0, (one.report_id,), {"probe": one.probe, "who": one.reporter or "?"}
+                None,
+                case.scope_of(report),
+                0.0,
+                (report.report_id,),
+                {"probe": report.probe, "who": report.reporter or "?"},
             )
 
 
@@ -291,13 +321,15 @@ RULES: tuple[Rule, ...] = (
         _exits_after,
         SOURCE,
     ),
-    Rule("xid", "XID {xid} on GPU {gpu} ({asks})", "GPU {gpu}出现XID {xid}（{asks}）", (XidReport,), _xids, SOURCE),
+    Rule(
+        "xid", "XID {xid} on GPU {gpu} ({asks})", "GPU {gpu}出现XID {xid}（{asks}）", (XidReport,), _xid_matches, SOURCE
+    ),
     Rule(
         "silence",
         "{instance} has not been heard of for {seconds:.0f} s: it is down, or cut off",
         "{instance}已{seconds:.0f}秒无消息：宕机或网络中断",
         (SilenceReport,),
-        _silences,
+        _missing_instances,
         SOURCE,
     ),
     Rule(
@@ -305,7 +337,7 @@ RULES: tuple[Rule, ...] = (
         "{n} of the {of} machines of rack {rack} are silent: its switch or its power",
         "机架{rack}的{of}台机器中有{n}台无消息：交换机或供电故障",
         (SilenceReport,),
-        _silent_rack,
+        _missing_racks,
         SOURCE,
     ),
     Rule(
@@ -313,7 +345,7 @@ RULES: tuple[Rule, ...] = (
         "All {n} machines are silent at once: whoever listens to them is cut off",
         "全部{n}台机器同时无消息：监听方网络中断",
         (SilenceReport,),
-        _all_silent,
+        _missing_everywhere,
         SOURCE,
     ),
     Rule(

@@ -1,8 +1,9 @@
-"""What lines of logs say (`core.logs`): a cause for each kind of line, and the rival that it must be told apart from.
+"""Log line rules (`core.logs`): a cause for each kind of log line, and its rival.
 
-A cascade only follows; a confirmation adds to what it confirms; advice says nothing. The first root in time has a
-little more weight than those after it: what breaks first breaks the rest. A GPU that is out of memory is the program's
-doing only where nothing explains it away (row 46).
+A cascade is only a consequence. A confirmation adds weight to the cause that it confirms. Advice supports no cause.
+The first root in time has a little more weight than later roots, because the first fault often causes the others.
+
+A GPU out of memory is an error of the program only if no other observation explains it (row 46).
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, ScopeKind, W
 from gpu_recovery.core.logs.kinds import LineKind, LineRole
 
 LINE_MAX = 300
-"""So much of a line is quoted."""
+"""Characters of a line that a sentence quotes."""
 SOURCE = "core.logs"
+"""Source of these rules, as documents name it."""
 _PLACED = frozenset(
     {
         Cause.GPU_FAULT,
@@ -33,12 +35,12 @@ _PLACED = frozenset(
         Cause.WORKER_STARTUP,
     }
 )
-"""The causes that are on the machine whose log it is; any other is the job's."""
+"""Causes with the scope of the instance that wrote the log. Other causes have the scope of the job."""
 
 
 @dataclass(frozen=True, slots=True)
 class _KindMeaning:
-    """What a kind speaks for, how much, what else it may be, and the words for it."""
+    """Meaning of a kind of log line: its cause and weight, its rival, and its words in both languages."""
 
     cause: Cause
     weight: float
@@ -127,7 +129,7 @@ _SAYS: Mapping[LineKind, _KindMeaning] = {
 
 
 def _findings(case: Case, *roles: LineRole) -> Iterator[tuple[LogFinding, LineKind, _KindMeaning]]:
-    """The findings of these roles whose kind speaks for anything, the oldest first. Unknown words are passed over."""
+    """Log findings of these roles with a known kind, the oldest first. Unknown kinds are skipped."""
     known = {kind.value: kind for kind in _SAYS}
     for report in case.all(LogFinding):
         kind = known.get(report.kind)
@@ -140,60 +142,60 @@ def _scope(case: Case, report: LogFinding, cause: Cause) -> Scope:
     return Scope.of(ScopeKind.INSTANCE, instance) if instance else JOB
 
 
-def _match(case: Case, report: LogFinding, says: _KindMeaning, cause: Cause, weight: float) -> Match:
+def _match(case: Case, report: LogFinding, meaning: _KindMeaning, cause: Cause, weight: float) -> Match:
     values = {"who": report.reporter or "the job", "line": report.line[:LINE_MAX]}
     scope = _scope(case, report, cause)
     return Match(cause, scope, weight, (report.report_id,), values, follows=report.role == LineRole.CASCADE)
 
 
 def _finder(kind: LineKind) -> Callable[[Case], Iterator[Match]]:
-    """The rule of one kind: each line speaks for its cause, and less for the rival."""
+    """Function of the rule of one kind. Each line supports its cause, and with less weight its rival."""
 
     def find(case: Case) -> Iterator[Match]:
         ooms = case.computed_once(explained_ooms) if kind is LineKind.CUDA_OOM else {}
-        for report, found, says in _findings(case, LineRole.ROOT, LineRole.CONFIRMATION, LineRole.CASCADE):
-            if found is not kind:
+        for report, line_kind, meaning in _findings(case, LineRole.ROOT, LineRole.CONFIRMATION, LineRole.CASCADE):
+            if line_kind is not kind:
                 continue
             explained = ooms.get(report.report_id)
-            if explained is not None:  # said, but it speaks for nobody: what explains it does
+            if explained is not None:  # a note only: the explanation supports the cause
                 values = {"who": report.reporter or "the job", "line": report.line[:LINE_MAX]}
                 yield Match(None, JOB, 0.0, (report.report_id, *explained.evidence), values)
                 continue
-            if report.generic:  # it is as likely the voice of what somebody else's report names
-                yield replace(_match(case, report, says, says.cause, Weight.WEAK), follows=True)
+            if report.generic:  # may repeat a fault that another observation names
+                yield replace(_match(case, report, meaning, meaning.cause, Weight.WEAK), follows=True)
                 continue
-            yield _match(case, report, says, says.cause, says.weight)
-            if says.rival is not None:
-                yield _match(case, report, says, says.rival, min(Weight.HINT, says.weight / 2))
+            yield _match(case, report, meaning, meaning.cause, meaning.weight)
+            if meaning.rival is not None:
+                yield _match(case, report, meaning, meaning.rival, min(Weight.HINT, meaning.weight / 2))
 
     return find
 
 
 def _confirmed(case: Case) -> Iterator[Match]:
-    """A line that proves what is seen elsewhere adds to it."""
-    for report, kind, says in _findings(case, LineRole.CONFIRMATION):
+    """A line that confirms another finding adds weight to its cause."""
+    for report, kind, meaning in _findings(case, LineRole.CONFIRMATION):
         if kind is not LineKind.CUDA_OOM:
-            yield _match(case, report, says, says.cause, Weight.WEAK)
+            yield _match(case, report, meaning, meaning.cause, Weight.WEAK)
 
 
-def _came_first(case: Case) -> Iterator[Match]:
-    """The first root in time: what comes after it may be its consequence."""
+def _first_root(case: Case) -> Iterator[Match]:
+    """The first root in time. Later errors may be its consequences."""
     explained = case.computed_once(explained_ooms)
-    for report, _, says in _findings(case, LineRole.ROOT):
+    for report, _, meaning in _findings(case, LineRole.ROOT):
         if not report.generic and report.report_id not in explained:
-            yield _match(case, report, says, says.cause, Weight.HINT)
+            yield _match(case, report, meaning, meaning.cause, Weight.HINT)
             return
 
 
-def _rule(kind: LineKind, says: _KindMeaning) -> Rule:
-    english, chinese = f"{{who}}: {says.english}: {{line}}", f"{{who}}: {says.chinese}: {{line}}"
+def _rule(kind: LineKind, meaning: _KindMeaning) -> Rule:
+    english, chinese = f"{{who}}: {meaning.english}: {{line}}", f"{{who}}: {meaning.chinese}: {{line}}"
     return Rule(f"log {kind}", english, chinese, (LogFinding,), _finder(kind), SOURCE)
 
 
 RULES: tuple[Rule, ...] = (
-    *(_rule(kind, says) for kind, says in _SAYS.items()),
+    *(_rule(kind, meaning) for kind, meaning in _SAYS.items()),
     Rule("log confirmed", "{who}: confirmed: {line}", "{who}: 已确认: {line}", (LogFinding,), _confirmed, SOURCE),
     Rule(
-        "log first", "{who}: the first error: {line}", "{who}: 最早的错误: {line}", (LogFinding,), _came_first, SOURCE
+        "log first", "{who}: the first error: {line}", "{who}: 最早的错误: {line}", (LogFinding,), _first_root, SOURCE
     ),
 )

@@ -1,13 +1,22 @@
-"""Rows 22-35: one remote call, stage by stage.
+"""Remote call rules (rows 22-35): each stage of a call, its status and its connection.
 
-Row 29's object is published for the last call of each worker, row 30's two actions for each that failed (what is
-done: `remedies`). Row 31's earlier variants are conflicts and give way to rows 25-28: a header time-out of 30 s that
-blames the network; a header beyond 100 s that does; a body whose total is ten headers; a body time-out that blames the
-worker. Row 27 has no floor: any body is slow beside a header that was there at once. It is published; what decides asks
-for seconds as well. Row 32: 200 is an answer, 408 may be sent again, 500 says nothing of who is to blame; one time-out
-for all stages is what rows 22-28 replace. Row 34: TCP's keepalive may end a long call first, so that a connection that
-broke is no proof of a worker that hangs. Row 35: only the sum of sending, working and receiving is seen. Every match
-here names its rival by a second one with less weight.
+Row 29's object is published for the last call of each worker. Row 30's two actions are published for each failed
+call; the real action is in `remedies`.
+
+Row 31 has earlier variants that conflict with rows 25-28, and those rows replace them: a header time-out of 30 s that
+blames the network; a header beyond 100 s that blames the network; a body with a total of ten headers; a body time-out
+that blames the worker.
+
+Row 27 has no lower bound: beside an immediate header any body is slow. It is published as specified. Row 27+
+decides and also asks for a number of seconds.
+
+Row 32: 200 is an answer, 408 may be sent again, 500 says nothing about the cause. Its single time-out for all stages is
+replaced by rows 22-28.
+
+Row 34: TCP keepalive may end a long call first, so a broken connection does not prove that the worker hangs. Row 35:
+only the sum of sending, working and receiving is visible.
+
+Every match of a cause has a rival: a second match with less weight.
 """
 
 from __future__ import annotations
@@ -25,144 +34,149 @@ from gpu_recovery.core.diagnosis.taxonomy import Cause, Weight
 
 REQUEST_TIMEOUT, INTERNAL_ERROR = 408, 500
 CUDA_ERROR, NETWORK_SLOW, WORKER_TIMEOUT = 521, 522, 523
-"""Row 32's proposed codes."""
+"""HTTP status codes that row 32 proposes."""
 RETRIES_MAX = 3
+"""Upper bound of the times that a call is sent again (row 32)."""
 
 Find = Callable[[Case], Iterator[Match]]
+"""Function of a rule: the matches in a case."""
 Asks = Callable[[RpcReport, Case], bool]
+"""Condition of a rule on one call."""
 
 
 def is_retryable(status: int) -> bool:
-    """Row 32: whether a call that ended with this HTTP status may be sent again, up to 3 times."""
+    """Whether a call that ended with this HTTP status may be sent again, up to 3 times (row 32)."""
     return status == REQUEST_TIMEOUT
 
 
 @dataclass(frozen=True, slots=True)
 class _CallMeaning:
-    """For whom a call speaks, and how much: the cause first, then its rivals."""
+    """Rule function: the causes that a call supports under a condition, the main cause first, then its rivals."""
 
     asks: Asks
     causes: tuple[tuple[Cause, float], ...]
     seconds: str = ""
     together: bool = True
-    """Whether it is a failure that a whole place may have (`pattern`), and not the worker's own."""
+    """Whether a whole place may have this failure (`failure_pattern`); else it is the worker's own."""
 
     def __call__(self, case: Case) -> Iterator[Match]:
-        for one in case.all(RpcReport):
-            if not self.asks(one, case):
+        for call in case.all(RpcReport):
+            if not self.asks(call, case):
                 continue
-            at = at_place(case, one) if self.together else at_worker(case, one)
-            values = {"who": name_of(case, one), "seconds": getattr(one, self.seconds) if self.seconds else None}
-            values |= {"status": one.status, "error": one.error}
+            at = at_place(case, call) if self.together else at_worker(case, call)
+            values = {"who": name_of(case, call), "seconds": getattr(call, self.seconds) if self.seconds else None}
+            values |= {"status": call.status, "error": call.error}
             for cause, weight in self.causes or ((None, 0.0),):
-                of = once(cause, at)
-                yield Match(of, at, weight if of else 0.0, (one.report_id,), values)
+                supported = once(cause, at)
+                yield Match(supported, at, weight if supported else 0.0, (call.report_id,), values)
 
 
 def _late(stage: RpcStage) -> Asks:
-    return lambda one, case: one.failed_at is stage and one.timed_out
+    return lambda call, case: call.failed_at is stage and call.timed_out
 
 
-def _connect_slow(one: RpcReport, case: Case) -> bool:
-    return one.failed_at is not RpcStage.CONNECT and (one.connect_s or 0.0) > case.thresholds.connect_slow_s
+def _connect_slow(call: RpcReport, case: Case) -> bool:
+    return call.failed_at is not RpcStage.CONNECT and (call.connect_s or 0.0) > case.thresholds.connect_slow_s
 
 
-def _header_slow(one: RpcReport, case: Case) -> bool:
-    """A header that came, late."""
-    came = one.failed_at in (None, RpcStage.BODY)
-    return came and (one.header_s or 0.0) > case.thresholds.header_slow_s
+def _header_slow(call: RpcReport, case: Case) -> bool:
+    """Whether the header arrived late."""
+    arrived = call.failed_at in (None, RpcStage.BODY)
+    return arrived and (call.header_s or 0.0) > case.thresholds.header_slow_s
 
 
-def _body_slow(one: RpcReport, case: Case) -> bool:
-    if one.body_s is None or one.header_s is None or one.failed_at is not None:
+def _body_slow(call: RpcReport, case: Case) -> bool:
+    if call.body_s is None or call.header_s is None or call.failed_at is not None:
         return False
-    return one.body_s > case.thresholds.body_slow_ratio * one.header_s
+    return call.body_s > case.thresholds.body_slow_ratio * call.header_s
 
 
-def _body_slow_and_long(one: RpcReport, case: Case) -> bool:
-    return _body_slow(one, case) and (one.body_s or 0.0) > case.thresholds.body_slow_s
+def _body_slow_and_long(call: RpcReport, case: Case) -> bool:
+    return _body_slow(call, case) and (call.body_s or 0.0) > case.thresholds.body_slow_s
 
 
-def _diagnosis_of(one: RpcReport) -> str:
-    """Row 29's object, without what is not known."""
+def _diagnosis_of(call: RpcReport) -> str:
+    """Row 29's object as text, without unknown values."""
     known = {
-        "connect_time": one.connect_s,
-        "send_time": one.send_s,
-        "response_header_time": one.header_s,
-        "response_data_time": one.body_s,
+        "connect_time": call.connect_s,
+        "send_time": call.send_s,
+        "response_header_time": call.header_s,
+        "response_data_time": call.body_s,
     }
-    said = [f"{name}={seconds:.2f}" for name, seconds in known.items() if seconds is not None]
-    return ", ".join([*said, *([f"failure_stage={one.failed_at}"] if one.failed_at else [])])
+    values = [f"{name}={seconds:.2f}" for name, seconds in known.items() if seconds is not None]
+    return ", ".join([*values, *([f"failure_stage={call.failed_at}"] if call.failed_at else [])])
 
 
-def _object(case: Case) -> Iterator[Match]:
-    for one in {worker_of(case, one): one for one in case.all(RpcReport)}.values():
-        values = {"who": name_of(case, one), "diagnosis": _diagnosis_of(one)}
-        yield Match(None, at_worker(case, one), evidence=(one.report_id,), values=values)
+def _last_calls(case: Case) -> Iterator[Match]:
+    for call in {worker_of(case, call): call for call in case.all(RpcReport)}.values():
+        values = {"who": name_of(case, call), "diagnosis": _diagnosis_of(call)}
+        yield Match(None, at_worker(case, call), evidence=(call.report_id,), values=values)
 
 
 def _action(is_of_worker: bool) -> Find:
-    """Row 30: a worker's failure is one that came back, or a header that did not come."""
+    """Row 30. The worker's failures are answers with an error, and missing headers. Others are the network's."""
 
     def find(case: Case) -> Iterator[Match]:
-        for one in case.all(RpcReport):
-            worker = one.failed_at is RpcStage.HEADER or one.status not in (None, OK) or bool(one.server_phase)
-            if has_failed(one) and worker is is_of_worker:
-                values = {"who": name_of(case, one), "diagnosis": _diagnosis_of(one)}
-                yield Match(None, at_worker(case, one), evidence=(one.report_id,), values=values)
+        for call in case.all(RpcReport):
+            failed_in_worker = (
+                call.failed_at is RpcStage.HEADER or call.status not in (None, OK) or bool(call.server_phase)
+            )
+            if has_failed(call) and failed_in_worker is is_of_worker:
+                values = {"who": name_of(case, call), "diagnosis": _diagnosis_of(call)}
+                yield Match(None, at_worker(case, call), evidence=(call.report_id,), values=values)
 
     return find
 
 
-def _is_cuda_error(one: RpcReport) -> bool:
-    return one.status == CUDA_ERROR or ("CUDA" in one.error and not is_out_of_memory(one))
+def _is_cuda_error(call: RpcReport) -> bool:
+    return call.status == CUDA_ERROR or ("CUDA" in call.error and not is_out_of_memory(call))
 
 
-def _out_of_memory(one: RpcReport, case: Case) -> bool:
-    """One that means what it says (row 46): else what explains it speaks."""
-    return is_answered(one) and is_out_of_memory(one) and one.report_id not in case.computed_once(explained_ooms)
+def _out_of_memory(call: RpcReport, case: Case) -> bool:
+    """Whether the worker had too little GPU memory, and no other observation explains that (row 46)."""
+    return is_answered(call) and is_out_of_memory(call) and call.report_id not in case.computed_once(explained_ooms)
 
 
-def _cuda_error(one: RpcReport, case: Case) -> bool:
-    return is_answered(one) and _is_cuda_error(one)
+def _cuda_error(call: RpcReport, case: Case) -> bool:
+    return is_answered(call) and _is_cuda_error(call)
 
 
 def _status(code: int) -> Asks:
-    return lambda one, case: one.status == code
+    return lambda call, case: call.status == code
 
 
-def _ambiguous(one: RpcReport, case: Case) -> bool:
-    """A 500 that says nothing more."""
-    return one.status == INTERNAL_ERROR and not one.server_phase and not _names_gpu(one)
+def _ambiguous(call: RpcReport, case: Case) -> bool:
+    """Whether the status is 500 without further information."""
+    return call.status == INTERNAL_ERROR and not call.server_phase and not _names_gpu(call)
 
 
-def _names_gpu(one: RpcReport) -> bool:
-    return is_out_of_memory(one) or _is_cuda_error(one)
+def _names_gpu(call: RpcReport) -> bool:
+    return is_out_of_memory(call) or _is_cuda_error(call)
 
 
-def _deserialise(one: RpcReport, case: Case) -> bool:
-    return one.server_phase == "deserialise"
+def _deserialise(call: RpcReport, case: Case) -> bool:
+    return call.server_phase == "deserialise"
 
 
-def _method(one: RpcReport, case: Case) -> bool:
-    """An error of the GPU that comes out of a method is told by rows 32c and 32d."""
-    return one.server_phase == "method" and not _names_gpu(one)
+def _method(call: RpcReport, case: Case) -> bool:
+    """Whether a method raised. Errors of the GPU in a method belong to rows 32c and 32d."""
+    return call.server_phase == "method" and not _names_gpu(call)
 
 
-def _serialise_memory(one: RpcReport, case: Case) -> bool:
-    return one.server_phase == "serialise" and "MemoryError" in one.error
+def _serialise_memory(call: RpcReport, case: Case) -> bool:
+    return call.server_phase == "serialise" and "MemoryError" in call.error
 
 
-def _serialise_other(one: RpcReport, case: Case) -> bool:
-    return one.server_phase == "serialise" and "MemoryError" not in one.error
+def _serialise_other(call: RpcReport, case: Case) -> bool:
+    return call.server_phase == "serialise" and "MemoryError" not in call.error
 
 
-def _broken(one: RpcReport, case: Case) -> bool:
-    return one.connection_error and one.failed_at is not RpcStage.CONNECT
+def _broken(call: RpcReport, case: Case) -> bool:
+    return call.connection_error and call.failed_at is not RpcStage.CONNECT
 
 
-def _refused(one: RpcReport, case: Case) -> bool:
-    return one.connection_error and one.failed_at is RpcStage.CONNECT
+def _refused(call: RpcReport, case: Case) -> bool:
+    return call.connection_error and call.failed_at is RpcStage.CONNECT
 
 
 _CALLED = (RpcReport,)
@@ -241,7 +255,7 @@ RULES: tuple[Rule, ...] = (
             ),
         ),
     ),
-    Rule("29", "RPC diagnosis for {who}: {diagnosis}", "RPC diagnosis for {who}: {diagnosis}", _CALLED, _object),
+    Rule("29", "RPC diagnosis for {who}: {diagnosis}", "RPC diagnosis for {who}: {diagnosis}", _CALLED, _last_calls),
     Rule(
         "30a",
         "{who}: worker-internal failure: {diagnosis} → restart that worker",

@@ -1,10 +1,13 @@
-"""Rows 11-13 and 15-17: who is slow, who stands still, and when enough have answered.
+"""Straggler rules (rows 11-13 and 15-17): slow workers, stalled workers, and the wait for a part of the calls.
 
-Row 11, the words: a *straggler* still answers health checks and returns in the end; *network delay* is a connection
-that is up while data does not move; a *hang* is a connection that is up with neither an answer nor progress.
-Row 14, the tree of calls, is in `patterns`. Row 16's 2σ is published as specified; the guard beside it decides, and
-calls are compared with calls of the same method. A slow rank is often an uneven pipeline stage and no slow machine
-(StragglerAnalysis traces: reference, part 2): workers of one stage that are slow on several instances say so.
+Terms of row 11. A *straggler* answers health checks and returns in the end. *Network delay* is a connection that is
+up while no data moves. A *hang* is a connection that is up without an answer and without progress.
+
+Row 14, the tree of calls, is in `failure_patterns`. The 2σ rule of row 16 is published as specified, and the guard
+beside it decides. Calls are compared with calls of the same method.
+
+A slow rank is often an uneven pipeline stage and no slow instance (StragglerAnalysis traces: reference, part 2). Slow
+workers of one stage on several instances are the sign of that.
 """
 
 from __future__ import annotations
@@ -30,13 +33,18 @@ from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Weight
 from gpu_recovery.core.diagnosis.thresholds import Thresholds
 
 OK = 200
+"""HTTP status of an answer without an error."""
 
 
 def enough(done: int, total: int, by: Thresholds) -> bool:
-    """Row 17: whether `done` of `total` calls are enough to go on without the rest.
+    """Whether `done` of `total` calls are enough to continue without the rest (row 17).
 
-    done: calls that returned a result. An exception is not one: as specified the wait ends with the first of them, and
-    counts it as done. Raises ValueError for counts that cannot be.
+    Args:
+        done: calls that returned a result. A call that raised is not done. The specified rule counts it as done and
+            ends its wait at the first exception.
+
+    Raises:
+        ValueError: the counts are impossible.
     """
     if not 0 <= done <= total:
         raise ValueError(f"{done} of {total} calls cannot be done")
@@ -44,29 +52,29 @@ def enough(done: int, total: int, by: Thresholds) -> bool:
 
 
 def _heartbeat_failed(case: Case) -> Iterator[Match]:
-    """Row 12. An answer that is an error came through the network, so the worker is the rival."""
-    for one in case.all(ProgressReport):
-        if one.status != OK:
-            at = at_worker(case, one)
-            rival = Cause.WORKER_ERROR if one.status > 0 else Cause.WORKER_CRASH
-            values = {"who": name_of(case, one), "status": one.status}
-            yield Match(Cause.NETWORK, at, Weight.WEAK, (one.report_id,), values)
-            yield Match(rival, at, Weight.HINT, (one.report_id,), values)
+    """Row 12. An answer with an error came through the network, so an error of the worker is the rival."""
+    for report in case.all(ProgressReport):
+        if report.status != OK:
+            at = at_worker(case, report)
+            rival = Cause.WORKER_ERROR if report.status > 0 else Cause.WORKER_CRASH
+            values = {"who": name_of(case, report), "status": report.status}
+            yield Match(Cause.NETWORK, at, Weight.WEAK, (report.report_id,), values)
+            yield Match(rival, at, Weight.HINT, (report.report_id,), values)
 
 
-def _steps(case: Case) -> dict[str, list[ProgressReport]]:
-    """The heartbeats of each worker that said how far it is, the oldest first."""
-    found: dict[str, list[ProgressReport]] = {}
-    for one in case.all(ProgressReport):
-        if one.value is not None and one.status == OK:
-            found.setdefault(worker_of(case, one), []).append(one)
-    return found
+def _progress_by_worker(case: Case) -> dict[str, list[ProgressReport]]:
+    """Progress heartbeats with a value, by worker, the oldest first."""
+    by_worker: dict[str, list[ProgressReport]] = {}
+    for report in case.all(ProgressReport):
+        if report.value is not None and report.status == OK:
+            by_worker.setdefault(worker_of(case, report), []).append(report)
+    return by_worker
 
 
 def _regressed(case: Case) -> Iterator[Match]:
-    """Row 13. A worker that began again would show the same."""
-    for name, beats in _steps(case).items():
-        for before, after in pairwise(beats):
+    """Row 13. A worker that restarted shows the same."""
+    for name, heartbeats in _progress_by_worker(case).items():
+        for before, after in pairwise(heartbeats):
             if (after.value or 0.0) < (before.value or 0.0):
                 values = {"who": name, "before": before.value, "after": after.value}
                 evidence = (before.report_id, after.report_id)
@@ -75,8 +83,8 @@ def _regressed(case: Case) -> Iterator[Match]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Still:
-    """A worker whose last heartbeats all said the same."""
+class _Stall:
+    """A worker whose last heartbeats all had the same value. Times are Unix seconds."""
 
     name: str
     value: float
@@ -85,63 +93,69 @@ class _Still:
     evidence: tuple[str, ...]
 
 
-def _still(case: Case) -> list[_Still]:
-    found = []
-    for name, beats in _steps(case).items():
-        same = list(reversed(beats))
-        count = next((n for n, one in enumerate(same) if one.value != same[0].value), len(same))
+def _stalls(case: Case) -> list[_Stall]:
+    stalls = []
+    for name, heartbeats in _progress_by_worker(case).items():
+        newest_first = list(reversed(heartbeats))
+        count = next(
+            (index for index, heartbeat in enumerate(newest_first) if heartbeat.value != newest_first[0].value),
+            len(newest_first),
+        )
         if count > case.thresholds.stalled_heartbeats:
-            oldest, newest = same[count - 1], same[0]
+            oldest, newest = newest_first[count - 1], newest_first[0]
             evidence = (oldest.report_id, newest.report_id)
-            found.append(_Still(name, newest.value or 0.0, oldest.at_s, newest.at_s, evidence))
-    return found
+            stalls.append(_Stall(name, newest.value or 0.0, oldest.at_s, newest.at_s, evidence))
+    return stalls
 
 
 def _stalled(case: Case) -> Iterator[Match]:
-    """Row 13's missing half. Where everybody stands still, whoever is behind the others is the one they wait for."""
-    still = _still(case)
-    everybody = len(still) > 1 and len(still) == len(_steps(case))
-    behind = min((one.value for one in still), default=0.0)
-    if everybody and all(one.value == behind for one in still):
+    """Workers without progress, which row 13 leaves out.
+
+    If every worker is stalled, the others wait for the worker with the least progress.
+    """
+    stalls = _stalls(case)
+    all_stalled = len(stalls) > 1 and len(stalls) == len(_progress_by_worker(case))
+    behind = min((stall.value for stall in stalls), default=0.0)
+    if all_stalled and all(stall.value == behind for stall in stalls):
         return
-    for one in still:
-        at = worker_scope(one.name)
-        values = {"who": one.name, "value": one.value, "for_s": one.until_s - one.since_s}
-        waits = everybody and one.value > behind
-        weight = Weight.HINT if waits else _of_a_stall(one.until_s - one.since_s, case.thresholds)
-        yield Match(Cause.WORKER_HANG, at, weight, one.evidence, values, follows=waits)
-        yield Match(Cause.STRAGGLER, at, Weight.HINT, one.evidence, values, follows=waits)
+    for stall in stalls:
+        at = worker_scope(stall.name)
+        values = {"who": stall.name, "value": stall.value, "for_s": stall.until_s - stall.since_s}
+        waits = all_stalled and stall.value > behind
+        weight = Weight.HINT if waits else _stall_weight(stall.until_s - stall.since_s, case.thresholds)
+        yield Match(Cause.WORKER_HANG, at, weight, stall.evidence, values, follows=waits)
+        yield Match(Cause.STRAGGLER, at, Weight.HINT, stall.evidence, values, follows=waits)
 
 
-def _of_a_stall(for_s: float, by: Thresholds) -> float:
+def _stall_weight(for_s: float, by: Thresholds) -> float:
     if for_s >= by.stalled_s:
         return Weight.STRONG
     return Weight.FAIR if for_s >= by.header_slow_s else Weight.WEAK
 
 
 def _all_stalled(case: Case) -> Iterator[Match]:
-    """All stand still at the same place: nobody in particular can be named."""
-    still = _still(case)
-    if len(still) < 2 or len(still) != len(_steps(case)) or len({one.value for one in still}) > 1:
+    """All workers are stalled at the same value, so no single worker can be named."""
+    stalls = _stalls(case)
+    if len(stalls) < 2 or len(stalls) != len(_progress_by_worker(case)) or len({stall.value for stall in stalls}) > 1:
         return
-    for_s = min(one.until_s for one in still) - max(one.since_s for one in still)
-    values = {"count": len(still), "value": still[0].value, "for_s": for_s}
-    evidence = tuple(one_id for one in still for one_id in one.evidence)
-    yield Match(Cause.WORKER_HANG, JOB, min(_of_a_stall(for_s, case.thresholds), Weight.FAIR), evidence, values)
+    for_s = min(stall.until_s for stall in stalls) - max(stall.since_s for stall in stalls)
+    values = {"count": len(stalls), "value": stalls[0].value, "for_s": for_s}
+    evidence = tuple(report_id for stall in stalls for report_id in stall.evidence)
+    yield Match(Cause.WORKER_HANG, JOB, min(_stall_weight(for_s, case.thresholds), Weight.FAIR), evidence, values)
     yield Match(Cause.NETWORK, JOB, Weight.HINT, evidence, values)
 
 
-def _took(case: Case) -> Iterator[Match]:
+def _durations(case: Case) -> Iterator[Match]:
     """Row 15: the last call of each worker and method."""
-    last = {(worker_of(case, one), one.method): one for one in case.all(CallTiming)}
-    for (name, method), one in sorted(last.items()):
-        values = {"who": name, "method": method, "seconds": one.seconds}
-        yield Match(None, worker_scope(name), evidence=(one.report_id,), values=values)
+    last = {(worker_of(case, timing), timing.method): timing for timing in case.all(CallTiming)}
+    for (name, method), timing in sorted(last.items()):
+        values = {"who": name, "method": method, "seconds": timing.seconds}
+        yield Match(None, worker_scope(name), evidence=(timing.report_id,), values=values)
 
 
 @dataclass(frozen=True, slots=True)
 class _Calls:
-    """What the workers took on average for one method, in seconds, and where each of them is."""
+    """Mean seconds of each worker for one method, with its pipeline stage and its instance."""
 
     means: Mapping[str, float]
     stages: Mapping[str, int]
@@ -150,25 +164,30 @@ class _Calls:
 
 
 def _calls(case: Case, by_method: bool) -> dict[str, _Calls]:
-    """By method; all methods together, under "", as the specified rule has it. What took no time is no call."""
+    """Calls by method; under "" all methods together, as the specified rule has them. Calls of 0 s are skipped."""
     timings: dict[str, dict[str, list[CallTiming]]] = {}
-    for one in case.all(CallTiming):
-        if one.seconds > 0.0 and worker_of(case, one):
-            of_method = timings.setdefault(one.method if by_method else "", {})
-            of_method.setdefault(worker_of(case, one), []).append(one)
+    for timing in case.all(CallTiming):
+        if timing.seconds > 0.0 and worker_of(case, timing):
+            of_method = timings.setdefault(timing.method if by_method else "", {})
+            of_method.setdefault(worker_of(case, timing), []).append(timing)
     return {
         method: _Calls(
-            {name: mean([one.seconds for one in ones]) for name, ones in of.items()},
-            {name: one.stage for name, ones in of.items() for one in ones if one.stage is not None},
-            {name: case.topology.instance_of(ones[-1]) for name, ones in of.items()},
-            {name: tuple(one.report_id for one in ones) for name, ones in of.items()},
+            {name: mean([timing.seconds for timing in of_worker]) for name, of_worker in by_worker.items()},
+            {
+                name: timing.stage
+                for name, of_worker in by_worker.items()
+                for timing in of_worker
+                if timing.stage is not None
+            },
+            {name: case.topology.instance_of(of_worker[-1]) for name, of_worker in by_worker.items()},
+            {name: tuple(timing.report_id for timing in of_worker) for name, of_worker in by_worker.items()},
         )
-        for method, of in sorted(timings.items())
+        for method, by_worker in sorted(timings.items())
     }
 
 
 def _two_sigma(case: Case) -> Iterator[Match]:
-    """Row 16 as it is specified, over all methods."""
+    """Row 16 as specified, over all methods."""
     for calls in _calls(case, by_method=False).values():
         overall = mean(list(calls.means.values()))
         for name in beyond_sigma(calls.means, case.thresholds.sigma):
@@ -178,19 +197,19 @@ def _two_sigma(case: Case) -> Iterator[Match]:
 
 
 def _not_decidable(case: Case) -> Iterator[Match]:
-    """With how few workers neither rule can find anybody."""
+    """Note that too few workers reported for the rules of row 16."""
     for calls in _calls(case, by_method=False).values():
         count = len(calls.means)
         if not sigma_decides(count, case.thresholds.sigma):
             guard = "the guard decides" if count >= GUARD_MIN else "nor by the guard"
             chinese = "由保护规则判定" if count >= GUARD_MIN else "保护规则也无法判定"
-            evidence = tuple(one_id for ids in calls.evidence.values() for one_id in ids)
+            evidence = tuple(report_id for ids in calls.evidence.values() for report_id in ids)
             values = {"count": count, "sigma": case.thresholds.sigma, "guard": guard, "chinese": chinese}
             yield Match(None, evidence=evidence, values=values)
 
 
 def _guard(case: Case) -> Iterator[Match]:
-    """Row 16, repaired. Whoever is slow with its whole stage is a hint only."""
+    """Row 16, repaired. A worker that is slow together with its whole stage is only a hint."""
     for method, calls in _calls(case, by_method=True).items():
         uneven = {name for names in _slow_stages(calls, case.thresholds).values() for name in names}
         flagged = set(beyond_guard(calls.means, case.thresholds))
@@ -208,8 +227,8 @@ def _guard(case: Case) -> Iterator[Match]:
 
 
 def _slow_stages(calls: _Calls, by: Thresholds) -> dict[int, tuple[str, ...]]:
-    """The stages most of whose two or more workers are slower than the workers of all other stages, with those."""
-    found = {}
+    """Stages where most of at least two workers are slower than the workers of all other stages, with those workers."""
+    slow_stages = {}
     for stage in sorted(set(calls.stages.values())):
         own = {name for name, at in calls.stages.items() if at == stage}
         others = [calls.means[name] for name, at in calls.stages.items() if at != stage]
@@ -218,16 +237,19 @@ def _slow_stages(calls: _Calls, by: Thresholds) -> dict[int, tuple[str, ...]]:
         limit = guard_limit(others, by)
         slow = tuple(sorted(name for name in own if calls.means[name] > limit))
         if len(slow) >= by.rack_most_ratio * len(own):
-            found[stage] = slow
-    return found
+            slow_stages[stage] = slow
+    return slow_stages
 
 
 def _uneven_stage(case: Case) -> Iterator[Match]:
-    """A stage that is slow on several instances has more to do; on one, that instance may be slow as well."""
+    """A stage that is slow on several instances has more work than the others.
+
+    A stage that is slow on a single instance may be slow because of that instance.
+    """
     for method, calls in _calls(case, by_method=True).items():
         for stage, names in _slow_stages(calls, case.thresholds).items():
             places = {calls.instances[name] or name for name in names}
-            evidence = tuple(one_id for name in names for one_id in calls.evidence[name])
+            evidence = tuple(report_id for name in names for report_id in calls.evidence[name])
             values = {"stage": stage, "method": method, "count": len(names), "places": len(places)}
             if len(places) > 1:
                 yield Match(Cause.UNEVEN_STAGE, JOB, Weight.STRONG, evidence, values)
@@ -238,44 +260,50 @@ def _uneven_stage(case: Case) -> Iterator[Match]:
 
 
 def _timed_out(case: Case) -> Iterator[Match]:
-    """Row 17: more than a fifth of the workers' last calls ran out of time. Calls that raised are no time-outs.
+    """Row 17: more than a fifth of the workers' last calls timed out. A call that raised is no time-out.
 
-    One late call is that worker's alone. Their rival: all of them are merely slow.
+    One late call concerns its worker alone. The rival is that all late workers are merely slow.
     """
-    last = {worker_of(case, one): one for one in case.all(RpcReport)}
-    late = [one for one in last.values() if one.timed_out]
+    last = {worker_of(case, call): call for call in case.all(RpcReport)}
+    late = [call for call in last.values() if call.timed_out]
     if len(late) > 1 and not enough(len(last) - len(late), len(last), case.thresholds):
         values = {"percent": 100 * (1 - case.thresholds.calls_done_ratio), "late": len(late), "total": len(last)}
-        evidence = tuple(one.report_id for one in late)
+        evidence = tuple(call.report_id for call in late)
         yield Match(Cause.NETWORK, JOB, Weight.WEAK, evidence, values)
         yield Match(Cause.STRAGGLER, JOB, Weight.HINT, evidence, values)
 
 
-_BEAT, _CALL = (ProgressReport,), (CallTiming,)
+_PROGRESS, _CALL = (ProgressReport,), (CallTiming,)
 RULES: tuple[Rule, ...] = (
-    Rule("12", "{who}: heartbeat failed → network delay", "Heartbeat失败 → 网络延迟", _BEAT, _heartbeat_failed),
+    Rule("12", "{who}: heartbeat failed → network delay", "Heartbeat失败 → 网络延迟", _PROGRESS, _heartbeat_failed),
     Rule(
         "13",
         "{who}: progress regressed from {before:g} to {after:g} → worker straggler",
         "进度倒退 → Worker长尾",
-        _BEAT,
+        _PROGRESS,
         _regressed,
     ),
     Rule(
         "13+",
         "{who}: no progress beyond {value:g} for {for_s:.0f} s → worker stalled",
         "{who}: 进度停在{value:g}，已{for_s:.0f}秒 → Worker停滞",
-        _BEAT,
+        _PROGRESS,
         _stalled,
     ),
     Rule(
         "13j+",
         "all {count} workers stand still at {value:g}, for {for_s:.0f} s",
         "全部{count}个worker停在{value:g}，已{for_s:.0f}秒 → 任务停滞",
-        _BEAT,
+        _PROGRESS,
         _all_stalled,
     ),
-    Rule("15", "Worker {who} {method} took {seconds:.2f}s", "Worker {who} {method} took {seconds:.2f}s", _CALL, _took),
+    Rule(
+        "15",
+        "Worker {who} {method} took {seconds:.2f}s",
+        "Worker {who} {method} took {seconds:.2f}s",
+        _CALL,
+        _durations,
+    ),
     Rule(
         "16",
         "Detected stragglers: worker_id={who}, avg_duration={avg:.2f}s, slowness={slowness:.1f}%",

@@ -1,9 +1,12 @@
-"""Rows 36-40: what a worker says of itself, request by request and every ten seconds.
+"""Worker telemetry rules (rows 36-40): each request of a worker, and the worker's health every ten seconds.
 
-Row 38 is `reports.WorkerHealth`: posted every 10 s with a time-out of 5 s, gigabytes and percent. Row 40's sentences
-are those of the first match for each worker whose call ran out of time. "Never reported" accuses the start of a worker
-only where others do report and nothing else was ever heard of this one: where nobody reports, there is no reporter. A
-worker that reports good health may hang all the same: its reporter is another thread.
+Row 38 is `observations.WorkerHealth`: posted every 10 s with a time-out of 5 s, in gigabytes and percent. The
+sentences of row 40 are those of the first match, for each worker with a call that timed out.
+
+"Never reported" means a failed start only if other workers report and nothing else came from this worker. If no
+worker reports, the program has no reporter.
+
+A worker that reports good health may still hang: another thread sends the report.
 """
 
 from __future__ import annotations
@@ -27,21 +30,21 @@ from gpu_recovery.core.diagnosis.taxonomy import Cause, Weight
 
 
 def _requests(case: Case) -> dict[tuple[str, str], dict[RequestState, RequestReport]]:
-    """By worker and request: its last report of each state."""
-    found: dict[tuple[str, str], dict[RequestState, RequestReport]] = {}
-    for one in case.all(RequestReport):
-        found.setdefault((worker_of(case, one), one.request_id), {})[one.state] = one
-    return found
+    """Last observation of each state, by worker and request."""
+    by_request: dict[tuple[str, str], dict[RequestState, RequestReport]] = {}
+    for report in case.all(RequestReport):
+        by_request.setdefault((worker_of(case, report), report.request_id), {})[report.state] = report
+    return by_request
 
 
 def _unanswered(case: Case) -> dict[tuple[str, str], RpcReport]:
-    """By worker and request: the calls that nobody answered."""
-    calls = (one for one in case.all(RpcReport) if one.request_id and has_no_answer(one))
-    return {(worker_of(case, one), one.request_id): one for one in calls}
+    """Calls without an answer, by worker and request."""
+    calls = (call for call in case.all(RpcReport) if call.request_id and has_no_answer(call))
+    return {(worker_of(case, call), call.request_id): call for call in calls}
 
 
 def _raised(case: Case) -> Iterator[Match]:
-    """Row 36: the worker says itself that it failed."""
+    """Row 36: the worker itself reports that it failed."""
     for (name, _), states in sorted(_requests(case).items()):
         error = states.get(RequestState.ERROR)
         if error is not None:
@@ -51,8 +54,8 @@ def _raised(case: Case) -> Iterator[Match]:
             yield Match(Cause.APPLICATION, at, Weight.HINT, evidence, values)
 
 
-def _done_unheard(case: Case) -> Iterator[Match]:
-    """The worker was done, and its caller never heard of it: what is left is the way back."""
+def _answer_lost(case: Case) -> Iterator[Match]:
+    """The worker finished, but its caller received no answer. So the way back is the cause."""
     requests = _requests(case)
     for key, call in sorted(_unanswered(case).items()):
         done = requests.get(key, {}).get(RequestState.DONE)
@@ -66,15 +69,15 @@ def _is_open(states: dict[RequestState, RequestReport]) -> bool:
 
 
 def _started(case: Case) -> Iterator[Match]:
-    """Row 37: it takes nothing from the network's hypothesis; it is said."""
+    """Row 37: a note only. It does not weaken the hypothesis of a network fault."""
     for (name, _), states in sorted(_requests(case).items()):
         if _is_open(states):
             evidence = (states[RequestState.START].report_id,)
             yield Match(None, worker_scope(name), evidence=evidence, values={"who": name})
 
 
-def _started_unheard(case: Case) -> Iterator[Match]:
-    """It began with what its caller waited for in vain, and neither finished nor failed."""
+def _not_finished(case: Case) -> Iterator[Match]:
+    """The worker started on an unanswered request, and neither finished nor failed."""
     calls = _unanswered(case)
     for key, states in sorted(_requests(case).items()):
         call = calls.get(key)
@@ -86,7 +89,7 @@ def _started_unheard(case: Case) -> Iterator[Match]:
 
 
 def _no_telemetry(case: Case) -> Iterator[Match]:
-    """A request that no telemetry is known of, from a program whose workers do send it."""
+    """A request without telemetry, in a program where workers send telemetry."""
     requests = _requests(case)
     if not requests:
         return
@@ -98,21 +101,29 @@ def _no_telemetry(case: Case) -> Iterator[Match]:
 
 
 def _memory_low(case: Case) -> Iterator[Match]:
-    """Row 39. Memory that a program fills is no failure: it is said, and speaks for nobody."""
-    for one in case.all(WorkerHealth):
-        if one.memory_free_gb is not None and one.memory_free_gb < case.thresholds.memory_low_gb:
-            yield Match(None, at_worker(case, one), evidence=(one.report_id,), values={"who": name_of(case, one)})
+    """Row 39: a note only. A program may fill the memory without a failure."""
+    for health in case.all(WorkerHealth):
+        if health.memory_free_gb is not None and health.memory_free_gb < case.thresholds.memory_low_gb:
+            yield Match(
+                None, at_worker(case, health), evidence=(health.report_id,), values={"who": name_of(case, health)}
+            )
 
 
 def _cpu_overload(case: Case) -> Iterator[Match]:
-    for one in case.all(WorkerHealth):
-        if (one.cpu_percent or 0.0) > case.thresholds.cpu_overload_percent:
-            yield Match(None, at_worker(case, one), evidence=(one.report_id,), values={"who": name_of(case, one)})
+    for health in case.all(WorkerHealth):
+        if (health.cpu_percent or 0.0) > case.thresholds.cpu_overload_percent:
+            yield Match(
+                None, at_worker(case, health), evidence=(health.report_id,), values={"who": name_of(case, health)}
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class _Health:
-    """What is known of the health of a worker whose call ran out of time. `letter`: row 40's first match."""
+    """Health of a worker with a call that timed out.
+
+    letter: letter of the first sentence of row 40 that matches.
+    silent_s: seconds since the worker's last health report.
+    """
 
     call: RpcReport
     last: WorkerHealth | None
@@ -120,21 +131,21 @@ class _Health:
     silent_s: float = 0.0
 
 
-def _health(case: Case) -> list[_Health]:
-    last = {worker_of(case, one): one for one in case.all(WorkerHealth)}
-    late = {worker_of(case, one): one for one in case.all(RpcReport) if one.timed_out and worker_of(case, one)}
-    found = []
+def _health_of_late(case: Case) -> list[_Health]:
+    last = {worker_of(case, health): health for health in case.all(WorkerHealth)}
+    late = {worker_of(case, call): call for call in case.all(RpcReport) if call.timed_out and worker_of(case, call)}
+    healths = []
     for name, call in sorted(late.items()):
         health = last.get(name)
         if health is None:
-            found.append(_Health(call, None, "a"))
+            healths.append(_Health(call, None, "a"))
             continue
         silent_s = max(case.at_s - health.at_s, 0.0)
-        found.append(_Health(call, health, _letter(health, silent_s, case), silent_s))
-    return found
+        healths.append(_Health(call, health, _row_letter(health, silent_s, case), silent_s))
+    return healths
 
 
-def _letter(health: WorkerHealth, silent_s: float, case: Case) -> str:
+def _row_letter(health: WorkerHealth, silent_s: float, case: Case) -> str:
     if silent_s > case.thresholds.silent_s:
         return "b"
     if health.memory_free_gb is not None and health.memory_free_gb < case.thresholds.memory_out_gb:
@@ -142,37 +153,39 @@ def _letter(health: WorkerHealth, silent_s: float, case: Case) -> str:
     return "d" if (health.cpu_percent or 0.0) > case.thresholds.cpu_overload_percent else "e"
 
 
-def _never(case: Case) -> Iterator[Match]:
-    """Row 40's first sentence, and whether it may be believed."""
+def _never_reported(case: Case) -> Iterator[Match]:
+    """Row 40's first sentence. It supports a cause only if the start of the worker can have failed."""
     reporting = bool(case.all(WorkerHealth))
-    heard = {worker_of(case, one) for kind in (RequestReport, ProgressReport, CallTiming) for one in case.all(kind)}
-    heard |= {worker_of(case, one) for one in case.all(RpcReport) if not has_no_answer(one)}
-    for one in _health(case):
-        if one.letter != "a":
+    known = {
+        worker_of(case, report) for kind in (RequestReport, ProgressReport, CallTiming) for report in case.all(kind)
+    }
+    known |= {worker_of(case, call) for call in case.all(RpcReport) if not has_no_answer(call)}
+    for late in _health_of_late(case):
+        if late.letter != "a":
             continue
-        believed = reporting and worker_of(case, one.call) not in heard
-        yield _match(case, one, Cause.WORKER_STARTUP if believed else None, Weight.FAIR)
+        believed = reporting and worker_of(case, late.call) not in known
+        yield _match(case, late, Cause.WORKER_STARTUP if believed else None, Weight.FAIR)
         if believed:
-            yield _match(case, one, Cause.NETWORK, Weight.HINT)
+            yield _match(case, late, Cause.NETWORK, Weight.HINT)
 
 
-def _match(case: Case, one: _Health, cause: Cause | None, weight: float) -> Match:
-    evidence = (one.call.report_id, *((one.last.report_id,) if one.last else ()))
-    values = {"who": name_of(case, one.call), "silent_s": one.silent_s}
-    at = at_place(case, one.call) if cause in _OF_PLACES else at_worker(case, one.call)
+def _match(case: Case, late: _Health, cause: Cause | None, weight: float) -> Match:
+    evidence = (late.call.report_id, *((late.last.report_id,) if late.last else ()))
+    values = {"who": name_of(case, late.call), "silent_s": late.silent_s}
+    at = at_place(case, late.call) if cause in _CAUSES_OF_PLACES else at_worker(case, late.call)
     return Match(cause, at, weight if cause else 0.0, evidence, values)
 
 
-_OF_PLACES = frozenset({Cause.NETWORK, Cause.WORKER_CRASH})
-"""What a whole place may have; memory, processor and start are a worker's own."""
+_CAUSES_OF_PLACES = frozenset({Cause.NETWORK, Cause.WORKER_CRASH})
+"""Causes that a whole place may have. Memory, processor and start concern the worker alone."""
 
 
-def _timed_out(letter: str, *speaks: tuple[Cause, float]) -> Callable[[Case], Iterator[Match]]:
+def _timed_out(letter: str, *supported: tuple[Cause, float]) -> Callable[[Case], Iterator[Match]]:
     def find(case: Case) -> Iterator[Match]:
-        for one in _health(case):
-            if one.letter == letter:
-                for cause, weight in speaks:
-                    yield _match(case, one, cause, weight)
+        for late in _health_of_late(case):
+            if late.letter == letter:
+                for cause, weight in supported:
+                    yield _match(case, late, cause, weight)
 
     return find
 
@@ -185,7 +198,7 @@ RULES: tuple[Rule, ...] = (
         "Worker {who} was done, and its answer never came: the way back",
         "Worker {who} 已处理完成但响应未送达 → 网络故障",
         _REQUEST,
-        _done_unheard,
+        _answer_lost,
     ),
     Rule(
         "37a",
@@ -199,7 +212,7 @@ RULES: tuple[Rule, ...] = (
         "Worker {who} began with the request that was waited for in vain, and did not end it",
         "Worker {who} 已开始处理但未结束 → 疑似worker hang",
         _REQUEST,
-        _started_unheard,
+        _not_finished,
     ),
     Rule(
         "37b",
@@ -215,7 +228,7 @@ RULES: tuple[Rule, ...] = (
         "{who}: worker never reported health → suspected startup failure",
         "Worker从未上报健康状态 → 疑似启动失败",
         _CALLED,
-        _never,
+        _never_reported,
     ),
     Rule(
         "40b",

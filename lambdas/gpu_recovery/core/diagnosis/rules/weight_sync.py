@@ -1,10 +1,13 @@
-"""Rows 7-10: where the seconds of a weight synchronisation go, and what NCCL's own log says.
+"""Weight synchronisation rules (rows 7-10): the seconds of each part, and lines of NCCL's own log.
 
-What "nccl" is called in the seed's program is HTTP to and from one server that keeps the weights in memory: whoever is
-slow on both sides has that server in common (row 9). Row 10's word match is published as it is specified; it takes
-`lib…` and `distributed` for InfiniBand and misses most of its real lines, so what decides beside it are the lines that
-NCCL, libfabric and the kernel really write. A time-out, a closed connection and a completion with a time-out may as
-well mean that the peer died: they follow from whatever is found elsewhere.
+In the seed's program "nccl" means HTTP to and from a single server that holds the weights in memory. If both the
+uploads and the downloads are slow, that server is the common part (row 9).
+
+The word match of row 10 is published as specified. It takes `lib…` and `distributed` for InfiniBand and misses most
+real lines of InfiniBand. The rules beside it decide, by the lines that NCCL, libfabric and the kernel really write.
+
+A time-out, a closed connection and a completion with a time-out may also mean that the peer died. So they are
+consequences of any other finding.
 """
 
 from __future__ import annotations
@@ -54,71 +57,71 @@ _HARMLESS = re.compile(
 
 
 def _profile(case: Case) -> Iterator[Match]:
-    """Row 7: what the last synchronisation of each worker took."""
-    last = {worker_of(case, one): one for one in case.all(WeightSyncReport)}
-    for one in last.values():
-        known = {part[:-2]: getattr(one, part) for part in _PARTS if getattr(one, part) is not None}
+    """Row 7: seconds of the last synchronisation of each worker."""
+    last = {worker_of(case, report): report for report in case.all(WeightSyncReport)}
+    for report in last.values():
+        known = {part[:-2]: getattr(report, part) for part in _PARTS if getattr(report, part) is not None}
         if known:
-            said = ", ".join(f"{part} {seconds:.2f}" for part, seconds in known.items())
-            yield Match(None, at_worker(case, one), evidence=(one.report_id,), values={"timings": said})
+            timings = ", ".join(f"{part} {seconds:.2f}" for part, seconds in known.items())
+            yield Match(None, at_worker(case, report), evidence=(report.report_id,), values={"timings": timings})
 
 
 def _slow_upload(case: Case) -> Iterator[Match]:
-    for one in _slow(case, "upload_s", case.thresholds.upload_slow_s):
-        yield from _one_side(case, one, "upload_s")
+    for report in _slow(case, "upload_s", case.thresholds.upload_slow_s):
+        yield from _one_side(case, report, "upload_s")
 
 
 def _slow_download(case: Case) -> Iterator[Match]:
-    for one in _slow(case, "download_s", case.thresholds.download_slow_s):
-        yield from _one_side(case, one, "download_s")
+    for report in _slow(case, "download_s", case.thresholds.download_slow_s):
+        yield from _one_side(case, report, "download_s")
 
 
 def _slow(case: Case, part: str, limit_s: float) -> list[WeightSyncReport]:
-    return [one for one in case.all(WeightSyncReport) if (getattr(one, part) or 0.0) > limit_s]
+    return [report for report in case.all(WeightSyncReport) if (getattr(report, part) or 0.0) > limit_s]
 
 
-def _one_side(case: Case, one: WeightSyncReport, part: str) -> Iterator[Match]:
-    """The network of whoever was slow; its rival is the server."""
-    values = {"seconds": getattr(one, part)}
-    yield Match(Cause.NETWORK_SLOW, at_worker(case, one), Weight.FAIR, (one.report_id,), values)
-    yield Match(Cause.METADATA_SERVER, JOB, Weight.WEAK, (one.report_id,), values)
+def _one_side(case: Case, report: WeightSyncReport, part: str) -> Iterator[Match]:
+    """The network of the slow worker. The server is the rival."""
+    values = {"seconds": getattr(report, part)}
+    yield Match(Cause.NETWORK_SLOW, at_worker(case, report), Weight.FAIR, (report.report_id,), values)
+    yield Match(Cause.METADATA_SERVER, JOB, Weight.WEAK, (report.report_id,), values)
 
 
 def _slow_both_ways(case: Case) -> Iterator[Match]:
-    """Both sides have the server in common."""
+    """Uploads and downloads are both slow. The server is their common part."""
     up = _slow(case, "upload_s", case.thresholds.upload_slow_s)
     down = _slow(case, "download_s", case.thresholds.download_slow_s)
     if up and down:
-        evidence = tuple(one.report_id for one in (*up, *down))
+        evidence = tuple(report.report_id for report in (*up, *down))
         values = {"up": len(set(up)), "down": len(set(down))}
         yield Match(Cause.METADATA_SERVER, JOB, Weight.STRONG, evidence, values)
 
 
-def _says_timeout(case: Case) -> Iterator[Match]:
-    yield from _published(case, lambda line: "timeout" in line)
+def _specified_timeout(case: Case) -> Iterator[Match]:
+    yield from _specified_lines(case, lambda line: "timeout" in line)
 
 
-def _says_error(case: Case) -> Iterator[Match]:
-    yield from _published(case, lambda line: "error" in line)
+def _specified_error(case: Case) -> Iterator[Match]:
+    yield from _specified_lines(case, lambda line: "error" in line)
 
 
-def _says_rdma(case: Case) -> Iterator[Match]:
-    yield from _published(case, lambda line: "ib" in line and "fail" in line)
+def _specified_rdma(case: Case) -> Iterator[Match]:
+    yield from _specified_lines(case, lambda line: "ib" in line and "fail" in line)
 
 
-def _published(case: Case, says: Callable[[str], bool]) -> Iterator[Match]:
-    for one in case.all(NcclReport):
-        if says(one.line.lower()):
-            yield Match(None, at_worker(case, one), evidence=(one.report_id,), values={"line": one.line})
+def _specified_lines(case: Case, matches: Callable[[str], bool]) -> Iterator[Match]:
+    for report in case.all(NcclReport):
+        if matches(report.line.lower()):
+            yield Match(None, at_worker(case, report), evidence=(report.report_id,), values={"line": report.line})
 
 
 def is_collective_timeout(line: str) -> bool:
-    """Whether the watchdog of a collective gave up. A parameter that is called a time-out is none."""
+    """Whether the watchdog of a collective timed out. A parameter with "timeout" in its name does not count."""
     return not _HARMLESS.search(line) and bool(_COLLECTIVE_TIMEOUT.search(line))
 
 
 def is_peer_or_link(line: str) -> bool:
-    """Whether the line says that the other end, or the way to it, is gone."""
+    """Whether the line says that the peer, or the link to it, is lost."""
     return not _HARMLESS.search(line) and bool(_PEER_OR_LINK.search(line)) and not is_fabric_fault(line)
 
 
@@ -130,42 +133,47 @@ def is_fabric_fault(line: str) -> bool:
 
 
 def is_memory_limit(line: str) -> bool:
-    """Whether memory could not be registered with the adapter: the limit on locked memory, not the adapter."""
+    """Whether memory could not be registered with the adapter.
+
+    The cause is the limit on locked memory, and not the adapter.
+    """
     return bool(_REGISTERS.search(line)) and bool(_NO_MEMORY.search(line))
 
 
 def _collective_timeout(case: Case) -> Iterator[Match]:
-    """A consequence: some rank, this one or another, did not come."""
-    for one in case.all(NcclReport):
-        if is_collective_timeout(one.line):
-            yield Match(Cause.NETWORK, JOB, Weight.WEAK, (one.report_id,), {"who": name_of(case, one)}, follows=True)
+    """A consequence: this rank or another did not take part in the collective."""
+    for report in case.all(NcclReport):
+        if is_collective_timeout(report.line):
+            yield Match(
+                Cause.NETWORK, JOB, Weight.WEAK, (report.report_id,), {"who": name_of(case, report)}, follows=True
+            )
 
 
 def _peer_or_link(case: Case) -> Iterator[Match]:
-    for one in case.all(NcclReport):
-        if is_peer_or_link(one.line):
-            values = {"who": name_of(case, one), "line": one.line}
-            yield Match(Cause.NETWORK, JOB, Weight.FAIR, (one.report_id,), values, follows=True)
+    for report in case.all(NcclReport):
+        if is_peer_or_link(report.line):
+            values = {"who": name_of(case, report), "line": report.line}
+            yield Match(Cause.NETWORK, JOB, Weight.FAIR, (report.report_id,), values, follows=True)
 
 
 def _fabric(case: Case) -> Iterator[Match]:
-    for one in case.all(NcclReport):
-        if is_fabric_fault(one.line):
-            values = {"who": name_of(case, one), "line": one.line}
-            yield Match(Cause.RDMA, _instance(case, one), Weight.STRONG, (one.report_id,), values)
-            yield Match(Cause.NETWORK, _instance(case, one), Weight.HINT, (one.report_id,), values)
+    for report in case.all(NcclReport):
+        if is_fabric_fault(report.line):
+            values = {"who": name_of(case, report), "line": report.line}
+            yield Match(Cause.RDMA, _instance(case, report), Weight.STRONG, (report.report_id,), values)
+            yield Match(Cause.NETWORK, _instance(case, report), Weight.HINT, (report.report_id,), values)
 
 
 def _memory_limit(case: Case) -> Iterator[Match]:
-    for one in case.all(NcclReport):
-        if is_memory_limit(one.line):
-            values = {"who": name_of(case, one), "line": one.line}
-            yield Match(Cause.CONFIGURATION, _instance(case, one), Weight.FAIR, (one.report_id,), values)
-            yield Match(Cause.RDMA, _instance(case, one), Weight.HINT, (one.report_id,), values)
+    for report in case.all(NcclReport):
+        if is_memory_limit(report.line):
+            values = {"who": name_of(case, report), "line": report.line}
+            yield Match(Cause.CONFIGURATION, _instance(case, report), Weight.FAIR, (report.report_id,), values)
+            yield Match(Cause.RDMA, _instance(case, report), Weight.HINT, (report.report_id,), values)
 
 
-def _instance(case: Case, one: NcclReport) -> Scope:
-    return instance_scope(case, worker_of(case, one), case.topology.instance_of(one))
+def _instance(case: Case, report: NcclReport) -> Scope:
+    return instance_scope(case, worker_of(case, report), case.topology.instance_of(report))
 
 
 _SYNC, _NCCL = (WeightSyncReport,), (NcclReport,)
@@ -192,9 +200,9 @@ RULES: tuple[Rule, ...] = (
         _SYNC,
         _slow_both_ways,
     ),
-    Rule("10a", "NCCL timeout detected: {line}", "NCCL timeout detected: {line}", _NCCL, _says_timeout),
-    Rule("10b", "NCCL error detected: {line}", "NCCL error detected: {line}", _NCCL, _says_error),
-    Rule("10c", "RDMA failure detected: {line}", "RDMA failure detected: {line}", _NCCL, _says_rdma),
+    Rule("10a", "NCCL timeout detected: {line}", "NCCL timeout detected: {line}", _NCCL, _specified_timeout),
+    Rule("10b", "NCCL error detected: {line}", "NCCL error detected: {line}", _NCCL, _specified_error),
+    Rule("10c", "RDMA failure detected: {line}", "RDMA failure detected: {line}", _NCCL, _specified_rdma),
     Rule(
         "10a+",
         "{who} waited for a collective in vain: the network, or a rank that did not come",
