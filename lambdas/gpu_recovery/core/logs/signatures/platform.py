@@ -1,4 +1,4 @@
-"""What those say who place, start and end tasks: AWS, ECS, Docker, Kubernetes, Ray's placement, Slurm."""
+"""Log signatures of the platforms that place, start and end tasks: AWS, ECS, Docker, Kubernetes, Ray, Slurm."""
 
 from __future__ import annotations
 
