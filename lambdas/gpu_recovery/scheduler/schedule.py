@@ -109,8 +109,10 @@ class _Deliveries:
         self.undelivered = False
 
     def deliver(self, addressed: tuple[str, events.JobEvent]) -> None:
-        """Deliver one event to a job. A notification that fails counts as accepted: its command stays in the record for
-        a retry."""
+        """Deliver one event to a job.
+
+        A notification that fails counts as accepted: its command stays in the record for a retry.
+        """
         job_id, event = addressed
         outcome: EventOutcome | None
         try:
