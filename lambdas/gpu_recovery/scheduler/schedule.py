@@ -233,7 +233,7 @@ def _confirmed(
     Returns:
         (the assignments with instances that are still as the snapshot showed them, whether any assignment was dropped).
     """
-    wanted = [instance_id for chosen in placement.assignments for instance_id in chosen.instances]
+    wanted = [instance_id for assignment in placement.assignments for instance_id in assignment.instances]
     fresh = recovery.store.load_instances(wanted) if wanted else {}
 
     def is_as_shown(instance_id: str, epoch: int) -> bool:
@@ -242,10 +242,10 @@ def _confirmed(
             return False
         return instance.gpus_to_give() >= hosts[instance_id].free
 
-    def holds(chosen: Assignment) -> bool:
-        return all(map(is_as_shown, chosen.instances, chosen.epochs))
+    def holds(assignment: Assignment) -> bool:
+        return all(map(is_as_shown, assignment.instances, assignment.epochs))
 
-    placed = tuple(chosen for chosen in placement.assignments if holds(chosen))
+    placed = tuple(assignment for assignment in placement.assignments if holds(assignment))
     return placed, len(placed) < len(placement.assignments)
 
 
@@ -265,16 +265,16 @@ def _placement_events(
                 for_job=suspension.for_job,
             ),
         )
-    for chosen in placed:
+    for assignment in placed:
         yield (
-            chosen.job_id,
+            assignment.job_id,
             events.JobPlaced(
                 at=now,
-                attempt=chosen.attempt,
-                version=chosen.version,
-                instances=chosen.instances,
-                epochs=chosen.epochs,
-                port_offset=chosen.port_offset,
+                attempt=assignment.attempt,
+                version=assignment.version,
+                instances=assignment.instances,
+                epochs=assignment.epochs,
+                port_offset=assignment.port_offset,
                 term=term,
             ),
         )

@@ -100,7 +100,7 @@ def classify(lines: Iterable[str | bytes]) -> Classified:
     for number, raw in enumerate(lines, start=1):
         line = read(raw)
         writer = writers.setdefault(line.tag, _Traceback())
-        if _is_of_a_traceback(line, writer):
+        if _is_traceback_line(line, writer):
             continue
         finding = _finding(number, line, counter)
         if writer.open and line.raw:
@@ -140,7 +140,7 @@ def first_cause(ranks: Mapping[int, Classified]) -> tuple[int, ClassifiedLine] |
     return None
 
 
-def _is_of_a_traceback(line: LogLine, writer: _Traceback) -> bool:
+def _is_traceback_line(line: LogLine, writer: _Traceback) -> bool:
     """Return whether the line is the heading, a frame or code of a traceback. Such lines only quote messages."""
     text = line.whole
     if _TRACEBACK in text:
@@ -148,7 +148,7 @@ def _is_of_a_traceback(line: LogLine, writer: _Traceback) -> bool:
             writer.exceptions.clear()
         writer.open, writer.chained, writer.code_follows = True, False, False
         return True
-    if any(words in text for words in _CHAINED):
+    if any(phrase in text for phrase in _CHAINED):
         writer.chained = True
         return False
     if _FRAME.match(text) is not None:
@@ -183,16 +183,16 @@ def _finding(number: int, line: LogLine, counter: Counter) -> ClassifiedLine | N
     if xid is not None:
         kind, role = xid
         return ClassifiedLine(number, line.raw, kind, role)
-    row = first(SIGNATURES, line.definite, line.whole, counter, level=line.level)
-    if row is None:
-        advises = first(ADVICE, line.whole, line.whole, counter, level=LineLevel.NONE) is not None
-        advises = advises or (
-            line.level is not LineLevel.INFORMS and line.definite != line.whole and _would_be(line, counter)
+    signature = first(SIGNATURES, line.definite, line.whole, counter, level=line.level)
+    if signature is None:
+        is_advice = first(ADVICE, line.whole, line.whole, counter, level=LineLevel.NONE) is not None
+        is_advice = is_advice or (
+            line.level is not LineLevel.INFORMS and line.definite != line.whole and _fits_any_signature(line, counter)
         )
-        return ClassifiedLine(number, line.raw, LineKind.BENIGN, LineRole.ADVICE) if advises else None
-    return ClassifiedLine(number, line.raw, row.kind, row.role, row.generic)
+        return ClassifiedLine(number, line.raw, LineKind.BENIGN, LineRole.ADVICE) if is_advice else None
+    return ClassifiedLine(number, line.raw, signature.kind, signature.role, signature.generic)
 
 
-def _would_be(line: LogLine, counter: Counter) -> bool:
+def _fits_any_signature(line: LogLine, counter: Counter) -> bool:
     """Return whether the line would be classified if its conditional sentences were statements."""
     return first(SIGNATURES, line.whole, line.whole, counter, level=LineLevel.NONE) is not None

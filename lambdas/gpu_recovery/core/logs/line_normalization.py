@@ -125,10 +125,10 @@ def _without_prefixes(text: str) -> tuple[str, str]:
     """Return the marks of ranks, joined, and the rest of the text without marks and time stamps."""
     at, tag = 0, ""
     for _ in range(PREFIXES_MAX):
-        if (who := _WHO.match(text, at)) is not None and who.end() > at:
-            tag, at = tag + who.group().strip(), who.end()
-        elif (when := _WHEN.match(text, at)) is not None and when.end() > at:
-            at = when.end()
+        if (mark := _WHO.match(text, at)) is not None and mark.end() > at:
+            tag, at = tag + mark.group().strip(), mark.end()
+        elif (stamp := _WHEN.match(text, at)) is not None and stamp.end() > at:
+            at = stamp.end()
         else:
             break
     return tag, text[at:]

@@ -98,9 +98,9 @@ class GroupQueue:
                 self.hosts.hold_for(job)
             return self._wait_reasons.of_turn(job, position)
         if job.recovering and job.own_only:
-            short = self._wait_reasons.of_own(job, position)
+            rejection = self._wait_reasons.of_own(job, position)
             self.hosts.hold_for(job)
-            return short
+            return rejection
         # 6. Preemption: hosts that are being vacated for the job count as taken, and are requested once.
         leaving = self._preempt(job)
         if leaving:

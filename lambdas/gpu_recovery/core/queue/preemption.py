@@ -70,7 +70,7 @@ class Preemption:
         chosen: dict[str, RunningJob] = {}
         freed: set[str] = set()
         while len(freed) < need:
-            best = self._best(job, need - len(freed), freed | taken)
+            best = self._best_bundle(job, need - len(freed), freed | taken)
             if best is None:
                 return None
             chosen |= {victim.job_id: victim for victim in best.jobs}
@@ -119,7 +119,7 @@ class Preemption:
                 left = without
         return sorted(left.values(), key=self._cost)
 
-    def _offered(self, job: WaitingJob) -> list[Bundle]:
+    def _bundles_for(self, job: WaitingJob) -> list[Bundle]:
         """Return the bundles that could be vacated for ranks of this size, the cheapest last.
 
         The bundles are computed once per size. Bundles with jobs that were chosen meanwhile are removed.
@@ -127,7 +127,7 @@ class Preemption:
         if job.gpus not in self._bundles:
             hosts_of: dict[tuple[str, ...], list[str]] = {}
             jobs_of: dict[tuple[str, ...], tuple[RunningJob, ...]] = {}
-            for host_id, movable in self._on_hosts().items():
+            for host_id, movable in self._movable_jobs().items():
                 leave = self._who_must_leave(host_id, movable, job)
                 if leave:
                     names = tuple(running.job_id for running in leave)
@@ -136,11 +136,11 @@ class Preemption:
             bundles = [self._bundle(jobs_of[names], tuple(hosts)) for names, hosts in hosts_of.items()]
             self._bundles[job.gpus] = sorted(bundles, key=lambda bundle: bundle.cost, reverse=True)
         offered = self._bundles[job.gpus]
-        while offered and self._leaves(offered[-1]):
+        while offered and self._is_leaving(offered[-1]):
             offered.pop()
         return offered
 
-    def _on_hosts(self) -> dict[str, list[RunningJob]]:
+    def _movable_jobs(self) -> dict[str, list[RunningJob]]:
         """Return by host the jobs that could be suspended at all, the cheapest first."""
         if self._movable is None:
             self._movable = {}
@@ -188,10 +188,10 @@ class Preemption:
             return False
         return True
 
-    def _best(self, job: WaitingJob, need: int, done: set[str]) -> Bundle | None:
+    def _best_bundle(self, job: WaitingJob, need: int, done: set[str]) -> Bundle | None:
         """Choose a bundle of the lowest priority at hand: the cheapest that is enough, else that with most hosts."""
         most, gain = None, 0
-        for bundle in reversed(self._offered(job)):
+        for bundle in reversed(self._bundles_for(job)):
             if most is not None and bundle.cost[:2] != most.cost[:2]:
                 break
             if not self._may_suspend(bundle, job):
@@ -211,11 +211,11 @@ class Preemption:
         """
         return (
             bundle.highest < job.priority
-            and not self._leaves(bundle)
+            and not self._is_leaving(bundle)
             and not any(running.user == job.user and running.asked == job.asked for running in bundle.jobs)
         )
 
-    def _leaves(self, bundle: Bundle) -> bool:
+    def _is_leaving(self, bundle: Bundle) -> bool:
         """Return whether a job of the bundle is already suspended for another job."""
         return any(running.job_id in self._chosen for running in bundle.jobs)
 
