@@ -43,7 +43,9 @@ NEXT_PASS_KEY = "#pass"
 PASS_INTERVAL_MAX = timedelta(minutes=5)
 """Longest interval between two whole passes while jobs wait, even if the last pass expected no change before."""
 INSTANCE_ID = re.compile(r"m?i-[0-9A-Za-z-]{1,64}")
+"""Pattern of the instance ids among the names that wake the scheduler."""
 PRESENT = tuple(status for status in InstanceStatus if status is not InstanceStatus.GONE)
+"""Every status of an instance that is part of the cluster."""
 
 
 def schedule(recovery: Recovery, asked: Sequence[str] = ()) -> int:
