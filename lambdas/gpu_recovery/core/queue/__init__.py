@@ -1,1 +1,1 @@
-"""The queue: which waiting job gets which GPUs next, and which running jobs are preempted for it."""
+"""The queue: which waiting job gets GPUs next, and which running jobs are preempted."""

@@ -1,4 +1,4 @@
-"""Phase 5, EASY backfill: start jobs behind the head of a queue where they do not delay the head.
+"""Phase 5, EASY backfill: start jobs behind the head of a queue without delaying it.
 
 The head, the first job that does not fit, is promised hosts. A job behind it may start if it ends before the head
 starts, or if it uses hosts outside the promise. So no such job delays the head as long as the estimates hold (Lifka

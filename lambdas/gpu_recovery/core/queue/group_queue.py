@@ -1,4 +1,4 @@
-"""The queue of one group in a pass: each job in order starts, has jobs preempted for it, or waits."""
+"""The queue of one group in a pass: each job starts, preempts other jobs, or waits."""
 
 from __future__ import annotations
 

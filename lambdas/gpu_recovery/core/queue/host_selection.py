@@ -1,4 +1,4 @@
-"""Host pool of one group: which hosts are open to which job, and the choice of hosts for a job."""
+"""Host pool of one group: which hosts a job may use, and the choice among them."""
 
 from __future__ import annotations
 

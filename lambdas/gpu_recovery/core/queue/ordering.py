@@ -1,4 +1,7 @@
-"""Phase 1, queue order: the rules that no event during the wait can change to a job's disadvantage."""
+"""Phase 1, queue order.
+
+No event during the wait can worsen the sort key of a job.
+"""
 
 from __future__ import annotations
 

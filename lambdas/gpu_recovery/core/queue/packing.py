@@ -1,4 +1,7 @@
-"""Phase 3, packing: hosts indexed by their free GPUs, so that a query costs no loop over the hosts."""
+"""Phase 3, packing: hosts indexed by their number of free GPUs.
+
+The index answers what fits without a loop over the hosts.
+"""
 
 from __future__ import annotations
 

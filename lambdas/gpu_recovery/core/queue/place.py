@@ -1,4 +1,4 @@
-"""Gang placement: `place` reads one immutable snapshot of the cluster and answers for every queued job.
+"""Gang placement: `place` answers for every queued job of one immutable cluster snapshot.
 
 The phases, each in a module of its own:
 
@@ -27,7 +27,7 @@ Grouped = TypeVar("Grouped", Host, RunningJob)
 
 
 def place(snapshot: Snapshot, policy: RecoveryPolicy, now: datetime) -> Placement:
-    """Return which jobs start where, which are suspended for which, and why each other job waits.
+    """Decide which jobs start where, which jobs are suspended for others, and why the other jobs wait.
 
     Pure: the same snapshot at the same time has the same answer, in any order of its contents. No GPU is given twice,
     and only free GPUs are given. So a job for which others are suspended starts in a later pass, after they have left.

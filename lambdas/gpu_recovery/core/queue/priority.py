@@ -1,4 +1,4 @@
-"""Priorities of jobs (seed 003), and the demotion after a share of the higher priority is used."""
+"""Priorities of jobs (seed 003), and the demotion of a job after enough run time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quotas: instances in use at once by user, priority and group, and the number of running jobs."""
+"""Quotas: limits of instances by user, priority and group, and of running jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Phase 2, quota admission: what each user may still start in this pass, by instances and by jobs."""
+"""Phase 2, quota admission: what each user may still start, by instances and by jobs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpu_recovery.core.queue.quota import QuotaKey, never_runs
 from gpu_recovery.core.queue.snapshot import RejectionKind, RunningJob, Snapshot, WaitingJob
 
 ANY_NUMBER = 1 << 62
-"""Instances left under a quota without a limit."""
+"""Number of instances that are left where no limit is set."""
 
 
 class QuotaAdmission:
@@ -52,7 +52,7 @@ class QuotaAdmission:
     def refusal(self, job: WaitingJob) -> tuple[RejectionKind, str] | None:
         """Return the kind and sentence of the quota that blocks the job; None if the job may start."""
         if job.holds_quota or job.recovering:
-            # The job continues with its place. A user-started gang holds no quota, and is not given up for that.
+            # The job continues with its place. An adopted gang without quota may continue too.
             return None
         left = self.left((job.user, job.asked, job.group))
         if job.nodes > left:

@@ -1,4 +1,4 @@
-"""Release forecast: when the GPUs of a group come free by the estimates, and for which jobs."""
+"""Release forecast: when the GPUs of a group come free, and for which jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run time estimates: how long earlier jobs of the same kind ran, for jobs without a time limit.
+"""Run time estimates for jobs without a time limit, from earlier jobs of the same kind.
 
 A kind is a recurring job of a user: the same workload with as many instances and GPUs. A few run times of each kind are
 saved, only of jobs that completed. Nine of ten jobs did not take longer than the estimate.
