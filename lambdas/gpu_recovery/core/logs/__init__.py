@@ -1,1 +1,4 @@
-"""Log classification: which lines of a log report an error, and which line is the cause. Pure rules over text."""
+"""Log classification: which lines of a log report an error, and which is the cause.
+
+All modules are pure rules over text.
+"""

@@ -1,4 +1,4 @@
-"""Log classifier: finds the lines of a log that report an error, and the line that is the cause.
+"""Log classifier: finds the lines that report an error, and the line that is the cause.
 
 The time is linear in the length of the text: a line is cut to `line_normalization.LINE_MAX`, and no pattern reads a
 line more often than its gaps are wide.
@@ -43,7 +43,7 @@ _CHAINED = ("during handling of the above exception", "the above exception was t
 
 @dataclass(frozen=True, slots=True)
 class ClassifiedLine:
-    """A line that reports an event.
+    """A line that the signatures classify.
 
     number:  line number, from 1.
     line:    the line as it was written, at most `LINE_MAX` characters.

@@ -1,4 +1,7 @@
-"""Log line normalization: removes colours, progress bars, time stamps, and marks of ranks and hosts."""
+"""Log line normalization: removes colours, time stamps and marks of ranks and hosts.
+
+Progress bars are removed as well.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""XIDs and SXids in log lines: kind and role by number, or by text where the driver says more."""
+"""XIDs and SXids in log lines: kind and role by their number, or by the driver's text."""
 
 from __future__ import annotations
 

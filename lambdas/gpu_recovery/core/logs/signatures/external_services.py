@@ -1,4 +1,7 @@
-"""Log signatures of failures outside the cluster: model hubs, object stores, experiment trackers, name servers."""
+"""Log signatures of failures outside the cluster.
+
+Sources: model hubs, object stores, experiment trackers, name servers.
+"""
 
 from __future__ import annotations
 

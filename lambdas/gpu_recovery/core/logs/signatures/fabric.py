@@ -1,4 +1,4 @@
-"""Log signatures of the network fabric: NCCL, libibverbs, libfabric and EFA, UCX, the kernel."""
+"""Log signatures of the fabric: NCCL, libibverbs, libfabric and EFA, UCX, the kernel."""
 
 from __future__ import annotations
 

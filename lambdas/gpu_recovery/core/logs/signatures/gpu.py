@@ -1,4 +1,7 @@
-"""Log signatures of GPUs: the driver, CUDA, PyTorch, NCCL, the fabric manager, the container toolkit."""
+"""Log signatures of GPUs.
+
+Sources: the driver, CUDA, PyTorch, NCCL, the fabric manager, the container toolkit.
+"""
 
 from __future__ import annotations
 

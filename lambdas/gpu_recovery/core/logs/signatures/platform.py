@@ -1,4 +1,7 @@
-"""Log signatures of the platforms that place, start and end tasks: AWS, ECS, Docker, Kubernetes, Ray, Slurm."""
+"""Log signatures of the platforms that place, start and end tasks.
+
+Sources: AWS, ECS, Docker, Kubernetes, the placement of Ray, Slurm.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Log signatures of process ends: killed, crashed, by an exception, or because another process ended."""
+"""Log signatures of process ends: killed, crashed, or failed by an exception.
+
+Processes that end because another process ended are included.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log signatures of the program and its libraries: NaN, checkpoints, dependencies, configuration."""
+"""Log signatures of programs: NaN, checkpoints, dependencies, configuration."""
 
 from __future__ import annotations
 
