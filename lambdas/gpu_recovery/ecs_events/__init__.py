@@ -1,1 +1,1 @@
-"""Handles EventBridge events of ECS tasks and health sources: each becomes an event of the core."""
+"""Turns EventBridge events of ECS tasks and health sources into events of the core."""

@@ -1,4 +1,4 @@
-"""Adoption of tasks that users started themselves, and refusal of tasks with a JOB_ID of another job."""
+"""Adoption of tasks that users started, and refusal of tasks with a foreign JOB_ID."""
 
 from __future__ import annotations
 

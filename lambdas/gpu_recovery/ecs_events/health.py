@@ -1,6 +1,6 @@
-"""Deliver notifications of health sources to the instances they are about; unknown instances are skipped.
+"""Deliver notifications of health sources to the instances that they are about.
 
-Most EC2 instances of an account are not part of the cluster.
+Unknown instances are skipped: most EC2 instances of an account are not part of the cluster.
 """
 
 from __future__ import annotations

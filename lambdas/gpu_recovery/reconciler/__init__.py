@@ -1,1 +1,1 @@
-"""The reconciler: due records, resync with ECS and EC2, and heartbeat timeouts, every minute."""
+"""The reconciler: each minute, due records, resync with ECS and EC2, heartbeat timeouts."""

@@ -1,4 +1,4 @@
-"""One reconcile cycle: the loop, and a listing of the fleet that all resyncs of the cycle share.
+"""One reconcile cycle: the loop, and a listing of the fleet that all resyncs share.
 
 Every resync needs the instances and two need the queue, and a listing of thousands takes many pages. So the cycle lists
 them once. Events that the cycle itself delivers update its listing. Changes by others appear in the next cycle; until
@@ -16,6 +16,7 @@ from gpu_recovery.core.queue.entry import Entry
 from gpu_recovery.recovery import Recovery
 
 PRESENT = tuple(status for status in InstanceStatus if status is not InstanceStatus.GONE)
+"""Every status of an instance that is part of the cluster."""
 
 
 class Cycle:

@@ -100,8 +100,7 @@ def _handle_missing_heartbeat(recovery: Recovery, record: Instance, beat: Heartb
     """Report a heartbeat timeout to the instance, or a known timeout to jobs that still need the event."""
     attempts = _not_ended(recovery, record, beat)
     if record.silent_since is not None:
-        # A job that was still starting ignored the first event. For a job that knows of the loss, the repeat changes
-        # nothing.
+        # A job that was still starting ignored the first event. A job that knows of the loss ignores the repeat.
         sentence = f"last heard of at {record.silent_since:%H:%M:%S} UTC"
         for job_id, attempt in attempts.items():
             _handle_lost_rank(recovery, job_id, attempt, beat.instance_id, record.silent_since, sentence)
@@ -121,6 +120,7 @@ def _not_ended(recovery: Recovery, record: Instance, beat: Heartbeat) -> dict[st
 
 
 def _has_ended(recovery: Recovery, rank: RankHeartbeat) -> bool:
+    """Return whether ECS has confirmed the end of the rank."""
     progress = recovery.store.load_progress(rank.job_id, rank.attempt)
     return progress is not None and rank.rank in progress.stopped
 
@@ -135,7 +135,7 @@ def _handle_lost_rank(
 
 
 def _forget(recovery: Recovery, record: Instance) -> None:
-    """End the missing heartbeat of an instance without any heartbeat for a day.
+    """Withdraw the heartbeat timeout of an instance that sent no heartbeat for `policy.heartbeat_forget_s` (a day).
 
     Its agent was removed, and the instance works without an agent, as instances do that never had one.
     """

@@ -1,4 +1,4 @@
-"""Evidence about a LOST job: later heartbeats, and what ECS and EC2 know of its lost instances."""
+"""Evidence about a LOST job: later heartbeats, and findings of ECS and EC2."""
 
 from __future__ import annotations
 
@@ -66,6 +66,7 @@ def evidence_of_death(recovery: Recovery, job: Job) -> tuple[Mapping[str, str], 
 
 
 def _ec2_findings(status: Ec2InstanceStatus | None) -> list[str]:
+    """Return what EC2 shows against the instance, as phrases; empty if it shows no fault or no instance."""
     if status is None:
         return []
     state = [] if status.state is Ec2InstanceState.RUNNING else [f"EC2 shows it {status.state}"]
@@ -76,5 +77,6 @@ def _ec2_findings(status: Ec2InstanceStatus | None) -> list[str]:
 
 
 def _is_connected(recovery: Recovery, record: Instance) -> bool:
+    """Return whether the ECS agent of the instance is connected."""
     described = recovery.actions.describe_instance(record.container_instance_id)
     return described is not None and described[1].agent_connected

@@ -1,4 +1,7 @@
-"""Resync (drift detection): compare ECS and EC2 with the tables, and deliver the events that were lost."""
+"""Resync (drift detection): compare ECS and EC2 with the tables.
+
+Each difference is delivered as the event that was lost.
+"""
 
 from __future__ import annotations
 
@@ -117,6 +120,7 @@ def _undelivered(record: Instance, status: Ec2InstanceStatus, now: datetime) -> 
 
 
 _DECISIVE = (HealthStatus.OK, HealthStatus.IMPAIRED)
+"""Health statuses that lead to an event. `INSUFFICIENT_DATA` and `INITIALIZING` do not."""
 
 
 def _is_restarting(record: Instance, state: Ec2InstanceState) -> bool:

@@ -43,7 +43,9 @@ NEXT_PASS_KEY = "#pass"
 PASS_INTERVAL_MAX = timedelta(minutes=5)
 """Longest interval between two whole passes while jobs wait, even if the last pass expected no change before."""
 INSTANCE_ID = re.compile(r"m?i-[0-9A-Za-z-]{1,64}")
+"""Pattern of the instance ids among the names that wake the scheduler."""
 PRESENT = tuple(status for status in InstanceStatus if status is not InstanceStatus.GONE)
+"""Every status of an instance that is part of the cluster."""
 
 
 def schedule(recovery: Recovery, asked: Sequence[str] = ()) -> int:
@@ -109,8 +111,10 @@ class _Deliveries:
         self.undelivered = False
 
     def deliver(self, addressed: tuple[str, events.JobEvent]) -> None:
-        """Deliver one event to a job. A notification that fails counts as accepted: its command stays in the record for
-        a retry."""
+        """Deliver one event to a job.
+
+        A notification that fails counts as accepted: its command stays in the record for a retry.
+        """
         job_id, event = addressed
         outcome: EventOutcome | None
         try:
@@ -231,7 +235,7 @@ def _confirmed(
     Returns:
         (the assignments with instances that are still as the snapshot showed them, whether any assignment was dropped).
     """
-    wanted = [instance_id for chosen in placement.assignments for instance_id in chosen.instances]
+    wanted = [instance_id for assignment in placement.assignments for instance_id in assignment.instances]
     fresh = recovery.store.load_instances(wanted) if wanted else {}
 
     def is_as_shown(instance_id: str, epoch: int) -> bool:
@@ -240,10 +244,10 @@ def _confirmed(
             return False
         return instance.gpus_to_give() >= hosts[instance_id].free
 
-    def holds(chosen: Assignment) -> bool:
-        return all(map(is_as_shown, chosen.instances, chosen.epochs))
+    def holds(assignment: Assignment) -> bool:
+        return all(map(is_as_shown, assignment.instances, assignment.epochs))
 
-    placed = tuple(chosen for chosen in placement.assignments if holds(chosen))
+    placed = tuple(assignment for assignment in placement.assignments if holds(assignment))
     return placed, len(placed) < len(placement.assignments)
 
 
@@ -263,16 +267,16 @@ def _placement_events(
                 for_job=suspension.for_job,
             ),
         )
-    for chosen in placed:
+    for assignment in placed:
         yield (
-            chosen.job_id,
+            assignment.job_id,
             events.JobPlaced(
                 at=now,
-                attempt=chosen.attempt,
-                version=chosen.version,
-                instances=chosen.instances,
-                epochs=chosen.epochs,
-                port_offset=chosen.port_offset,
+                attempt=assignment.attempt,
+                version=assignment.version,
+                instances=assignment.instances,
+                epochs=assignment.epochs,
+                port_offset=assignment.port_offset,
                 term=term,
             ),
         )

@@ -1,1 +1,4 @@
-"""What a line of a log says is wrong, and whether it is the cause: pure rules over text."""
+"""Log classification: which lines of a log report an error, and which is the cause.
+
+All modules are pure rules over text.
+"""

@@ -1,7 +1,7 @@
-"""What is wrong, by a log: each line that tells of something, and the one that is the cause.
+"""Log classifier: finds the lines that report an error, and the line that is the cause.
 
-Linear in the length of the text: a line is cut to `text.LINE_MAX`, and no pattern goes over it more often than its
-gaps are wide.
+The time is linear in the length of the text: a line is cut to `line_normalization.LINE_MAX`, and no pattern reads a
+line more often than its gaps are wide.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SIGNATURES: tuple[Signature, ...] = (
     *OF_PROGRAMS,
     *OF_ENDS,
 )
-"""In order: the first that fits a line is what it tells of."""
+"""All signatures in order of precedence: the first that fits a line classifies the line."""
 _TRACEBACK = "traceback (most recent call last)"
 _FRAME = re.compile(r"\s{1,16}file \"[^\"]{1,400}\", line \d+")
 _CODE = re.compile(r"\s+(?:raise |return |assert |if |self\.|for |with |\^{2,}|~{2,})")
@@ -43,9 +43,11 @@ _CHAINED = ("during handling of the above exception", "the above exception was t
 
 @dataclass(frozen=True, slots=True)
 class ClassifiedLine:
-    """A line that tells of something. number: of the line, from 1; line: as it was written, at most `LINE_MAX`.
+    """A line that the signatures classify.
 
-    generic: it knows no more than that something went wrong.
+    number:  line number, from 1.
+    line:    the line as it was written, at most `LINE_MAX` characters.
+    generic: the line only says that something went wrong.
     """
 
     number: int
@@ -57,9 +59,9 @@ class ClassifiedLine:
 
 @dataclass(frozen=True, slots=True)
 class Classified:
-    """What a log tells, in its order, and the line that is the cause; None where nothing is wrong.
+    """The findings of a log in log order, and the line that is the cause; None if the log shows no error.
 
-    searches: how many patterns were tried on it.
+    searches: the number of patterns that were tried.
     """
 
     findings: tuple[ClassifiedLine, ...]
@@ -68,56 +70,69 @@ class Classified:
 
     @property
     def kind(self) -> LineKind:
-        """The kind of the cause."""
+        """Return the kind of the cause."""
         return self.verdict.kind if self.verdict else LineKind.BENIGN
 
 
 @dataclass(slots=True)
 class _Traceback:
-    """Where one writer is in a traceback: `open` until its exception came; `chained` while one follows another."""
+    """The traceback state of one writer.
+
+    open:     a traceback has begun and its exception has not come yet.
+    chained:  the next traceback belongs to the same chain of exceptions.
+    """
 
     open: bool = False
     chained: bool = False
     code_follows: bool = False
     exceptions: list[int] = field(default_factory=list)
-    """Where the exceptions of this chain are among the findings."""
+    """Indices of the exceptions of this chain in the findings."""
 
 
 def classify(lines: Iterable[str | bytes]) -> Classified:
-    """Each line that tells of something, and the cause: the first root, else a confirmation, else a cascade."""
-    found: list[ClassifiedLine] = []
+    """Classify the lines of a log.
+
+    The cause is the first root; without a root the first confirmation, and without both the first cascade.
+    """
+    findings: list[ClassifiedLine] = []
     writers: dict[str, _Traceback] = {}
     counter = Counter()
     for number, raw in enumerate(lines, start=1):
         line = read(raw)
         writer = writers.setdefault(line.tag, _Traceback())
-        if _is_of_a_traceback(line, writer):
+        if _is_traceback_line(line, writer):
             continue
-        one = _finding(number, line, counter)
+        finding = _finding(number, line, counter)
         if writer.open and line.raw:
             writer.open = False
-            if one is not None:
-                found.append(one)
-                writer.exceptions.append(len(found) - 1)
-                _the_specific_one_counts(found, writer.exceptions)
+            if finding is not None:
+                findings.append(finding)
+                writer.exceptions.append(len(findings) - 1)
+                _demote_generic(findings, writer.exceptions)
             continue
-        if one is not None:
-            found.append(one)
-    return Classified(tuple(found), verdict_of(found), counter.searches)
+        if finding is not None:
+            findings.append(finding)
+    return Classified(tuple(findings), verdict_of(findings), counter.searches)
 
 
 def verdict_of(findings: Iterable[ClassifiedLine]) -> ClassifiedLine | None:
-    """The first root; where there is none, the first confirmation, then the first cascade. Advice is never one."""
+    """Return the first root, else the first confirmation, else the first cascade. Advice is never the cause."""
     order = (LineRole.ROOT, LineRole.CONFIRMATION, LineRole.CASCADE)
     firsts: dict[LineRole, ClassifiedLine] = {}
-    for one in findings:
-        firsts.setdefault(one.role, one)
+    for finding in findings:
+        firsts.setdefault(finding.role, finding)
     return next((firsts[role] for role in order if role in firsts), None)
 
 
 def first_cause(ranks: Mapping[int, Classified]) -> tuple[int, ClassifiedLine] | None:
-    """The rank that has the cause, and its line: a cascade counts only where no rank has a root."""
-    verdicts = [(rank, one.verdict) for rank, one in sorted(ranks.items()) if one.verdict is not None]
+    """Return the rank with the cause and the line. A cascade counts only if no rank has a root.
+
+    Args:
+        ranks: the classified log of each rank.
+    """
+    verdicts = [
+        (rank, classified.verdict) for rank, classified in sorted(ranks.items()) if classified.verdict is not None
+    ]
     for role in (LineRole.ROOT, LineRole.CONFIRMATION, LineRole.CASCADE):
         for rank, verdict in verdicts:
             if verdict.role is role:
@@ -125,15 +140,15 @@ def first_cause(ranks: Mapping[int, Classified]) -> tuple[int, ClassifiedLine] |
     return None
 
 
-def _is_of_a_traceback(line: LogLine, writer: _Traceback) -> bool:
-    """Whether the line is a traceback's heading, frame or code: they quote messages, they do not say them."""
+def _is_traceback_line(line: LogLine, writer: _Traceback) -> bool:
+    """Return whether the line is the heading, a frame or code of a traceback. Such lines only quote messages."""
     text = line.whole
     if _TRACEBACK in text:
         if not writer.chained:
             writer.exceptions.clear()
         writer.open, writer.chained, writer.code_follows = True, False, False
         return True
-    if any(words in text for words in _CHAINED):
+    if any(phrase in text for phrase in _CHAINED):
         writer.chained = True
         return False
     if _FRAME.match(text) is not None:
@@ -145,17 +160,21 @@ def _is_of_a_traceback(line: LogLine, writer: _Traceback) -> bool:
     return False
 
 
-def _the_specific_one_counts(found: list[ClassifiedLine], chain: list[int]) -> None:
-    """In a chain of exceptions a generic one is the consequence of one that says what went wrong, before or after."""
-    if all(found[at].generic for at in chain):
-        chain = chain[:-1]  # the last exception of the chain is the one that ended the program
+def _demote_generic(findings: list[ClassifiedLine], chain: list[int]) -> None:
+    """Turn generic roots of a chain of exceptions into cascades: the specific exception of the chain is the cause.
+
+    The specific exception may come before or after them. If all are generic, the last exception remains a root.
+    """
+    if all(findings[at].generic for at in chain):
+        chain = chain[:-1]  # the last exception of the chain ended the program
     for at in chain:
-        one = found[at]
-        if one.generic and one.role is LineRole.ROOT:
-            found[at] = ClassifiedLine(one.number, one.line, one.kind, LineRole.CASCADE, generic=True)
+        finding = findings[at]
+        if finding.generic and finding.role is LineRole.ROOT:
+            findings[at] = ClassifiedLine(finding.number, finding.line, finding.kind, LineRole.CASCADE, generic=True)
 
 
 def _finding(number: int, line: LogLine, counter: Counter) -> ClassifiedLine | None:
+    """Classify one line; None if the line reports nothing."""
     if not line.whole.strip():
         return None
     if first(FINE, line.whole, line.whole, counter, level=LineLevel.NONE) is not None:
@@ -164,16 +183,16 @@ def _finding(number: int, line: LogLine, counter: Counter) -> ClassifiedLine | N
     if xid is not None:
         kind, role = xid
         return ClassifiedLine(number, line.raw, kind, role)
-    row = first(SIGNATURES, line.definite, line.whole, counter, level=line.level)
-    if row is None:
-        advises = first(ADVICE, line.whole, line.whole, counter, level=LineLevel.NONE) is not None
-        advises = advises or (
-            line.level is not LineLevel.INFORMS and line.definite != line.whole and _would_be(line, counter)
+    signature = first(SIGNATURES, line.definite, line.whole, counter, level=line.level)
+    if signature is None:
+        is_advice = first(ADVICE, line.whole, line.whole, counter, level=LineLevel.NONE) is not None
+        is_advice = is_advice or (
+            line.level is not LineLevel.INFORMS and line.definite != line.whole and _fits_any_signature(line, counter)
         )
-        return ClassifiedLine(number, line.raw, LineKind.BENIGN, LineRole.ADVICE) if advises else None
-    return ClassifiedLine(number, line.raw, row.kind, row.role, row.generic)
+        return ClassifiedLine(number, line.raw, LineKind.BENIGN, LineRole.ADVICE) if is_advice else None
+    return ClassifiedLine(number, line.raw, signature.kind, signature.role, signature.generic)
 
 
-def _would_be(line: LogLine, counter: Counter) -> bool:
-    """Whether a line that only thinks something possible would tell of something if it said so."""
+def _fits_any_signature(line: LogLine, counter: Counter) -> bool:
+    """Return whether the line would be classified if its conditional sentences were statements."""
     return first(SIGNATURES, line.whole, line.whole, counter, level=LineLevel.NONE) is not None

@@ -1,4 +1,4 @@
-"""The words for a line of a log: what kind of thing it tells of, what part it plays, and what is done about it."""
+"""Kinds and roles of log lines, classes of failures, and the retry policy of each class."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class LineKind(StrEnum):
-    """What a line tells of."""
+    """What a log line reports."""
 
     BENIGN = "benign"
     USER_ERROR_CONFIG = "user_error_config"
@@ -48,16 +48,16 @@ class LineKind(StrEnum):
 
 
 class LineRole(StrEnum):
-    """What part a line plays."""
+    """What a line means for the search of the cause."""
 
-    ROOT = "root"  # it may be the cause
-    CASCADE = "cascade"  # a consequence of something else: no cause while there is a root on any rank
-    CONFIRMATION = "confirmation"  # it proves what is seen elsewhere, and is the cause where nothing else is
-    ADVICE = "advice"  # what the program that printed it would try, or thinks possible: never a cause
+    ROOT = "root"  # may be the cause
+    CASCADE = "cascade"  # a consequence of another failure: not the cause while any rank has a root
+    CONFIRMATION = "confirmation"  # confirms what other lines show; the cause only if no root is found
+    ADVICE = "advice"  # a suggestion or assumption of the program that printed the line: never the cause
 
 
 class LogClass(StrEnum):
-    """Whose the failure is."""
+    """The origin of a failure."""
 
     RESOURCES = "insufficient resources"
     USER = "user error"
@@ -119,8 +119,8 @@ _KINDS: Mapping[LogClass, tuple[LineKind, ...]] = {
     LogClass.SCHEDULER: (LineKind.SCHEDULER_PREEMPT, LineKind.SCHEDULER_TIME_LIMIT),
     LogClass.NONE: (LineKind.BENIGN,),
 }
-CLASSES: Mapping[LineKind, LogClass] = {kind: one for one, kinds in _KINDS.items() for kind in kinds}
-"""Whose a failure of each kind is."""
+CLASSES: Mapping[LineKind, LogClass] = {kind: log_class for log_class, kinds in _KINDS.items() for kind in kinds}
+"""The class of failures of each kind."""
 
 _POLICIES: Mapping[LogClass, str] = {
     LogClass.RESOURCES: "wait 60 s, then the next attempt",
@@ -146,5 +146,5 @@ _EXCEPTIONS: Mapping[LineKind, str] = {
 
 
 def policy_of(kind: LineKind) -> str:
-    """What is done about a failure of this kind, in words."""
+    """Return the retry policy for failures of this kind, as text."""
     return _EXCEPTIONS.get(kind, _POLICIES[CLASSES[kind]])

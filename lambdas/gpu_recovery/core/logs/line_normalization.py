@@ -1,4 +1,7 @@
-"""A line of a log without what its carriers add: colours, progress bars, time stamps, ranks and hosts."""
+"""Log line normalization: removes colours, time stamps and marks of ranks and hosts.
+
+Progress bars are removed as well.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 LINE_MAX = 4_096
-"""Of a longer line its first and its last half of that are read."""
+"""Upper bound of characters of a line that are read. Of a longer line, the first and the last half of that are read."""
 PREFIXES_MAX = 8
-"""How many carriers may have put their mark before a line."""
+"""Upper bound of the prefixes that log carriers may have added to a line."""
 
 _COLOURS = re.compile(r"\x1b(?:\[[0-9;?]{0,32}[ -/]?[@-~]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)|[@-Z\\^_])")
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f\ufeff\ufffd]+")
@@ -63,22 +66,23 @@ _LED_BY_AN_ERROR = re.compile(
 
 
 class LineLevel(Enum):
-    """What a line calls itself."""
+    """The level that a line states."""
 
-    NONE = "none"  # or an error
+    NONE = "none"  # none, or an error
     INFORMS = "informs"
     WARNS = "warns"
 
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line as it is classified.
+    """A normalized line.
 
-    raw:      as it was written, cut to `LINE_MAX`.
-    tag:      whose it is where several write into one log ("[rank0]:"), "" where nobody says.
-    text:     without its carriers' marks, blanks at its beginning kept.
-    whole:    `text` in lower case; definite: that without the sentences that only think something possible.
-    level:    what it calls itself.
+    raw:      the line as it was written, cut to `LINE_MAX`.
+    tag:      the writer, if several write into one log ("[rank0]:"); "" if the line does not name it.
+    text:     the line without prefixes; leading blanks stay.
+    whole:    `text` in lower case.
+    definite: `whole` without conditional sentences.
+    level:    the level that the line states.
     """
 
     raw: str
@@ -90,12 +94,12 @@ class LogLine:
 
     @property
     def is_indented(self) -> bool:
-        """Whether it belongs to the line before it."""
+        """True if the line continues the line before it."""
         return self.text[:1] in (" ", "\t")
 
 
 def read(raw: str | bytes) -> LogLine:
-    """The line without its carriers' marks. Any text will do, and bytes that are none."""
+    """Normalize a line. Any text and any bytes are accepted, including invalid UTF-8."""
     text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
     raw = text = _capped(text.rstrip("\r\n"))
     text = _UNPRINTABLE.sub(" ", _COLOURS.sub("", text)) if not text.isprintable() else text
@@ -110,38 +114,39 @@ def _capped(text: str) -> str:
 
 
 def _level(text: str) -> LineLevel:
-    found = _LEVEL.search(text, 0, _LEVEL_WITHIN)
-    if found is None or _KERNEL_INFO.match(text, found.start()):
+    """Return the level that the beginning of the line states."""
+    match = _LEVEL.search(text, 0, _LEVEL_WITHIN)
+    if match is None or _KERNEL_INFO.match(text, match.start()):
         return LineLevel.NONE
-    said = next((one for one in found.groups() if one), "").lower()
-    if (said.startswith("w") and "NCCL WARN" not in text) or said.endswith("warning"):
+    level = next((group for group in match.groups() if group), "").lower()
+    if (level.startswith("w") and "NCCL WARN" not in text) or level.endswith("warning"):
         return LineLevel.WARNS
-    return LineLevel.INFORMS if said in _INFORMATION else LineLevel.NONE
+    return LineLevel.INFORMS if level in _INFORMATION else LineLevel.NONE
 
 
 def _without_prefixes(text: str) -> tuple[str, str]:
-    """The marks of ranks, joined, and what is left without them and without time stamps."""
+    """Return the marks of ranks, joined, and the rest of the text without marks and time stamps."""
     at, tag = 0, ""
     for _ in range(PREFIXES_MAX):
-        if (who := _WHO.match(text, at)) is not None and who.end() > at:
-            tag, at = tag + who.group().strip(), who.end()
-        elif (when := _WHEN.match(text, at)) is not None and when.end() > at:
-            at = when.end()
+        if (mark := _WHO.match(text, at)) is not None and mark.end() > at:
+            tag, at = tag + mark.group().strip(), mark.end()
+        elif (stamp := _WHEN.match(text, at)) is not None and stamp.end() > at:
+            at = stamp.end()
         else:
             break
     return tag, text[at:]
 
 
 def definite(text: str) -> str:
-    """Of a line in lower case, the sentences that say what is, not what may be or could be tried.
+    """Return the sentences of a line in lower case that state facts, without suggestions and assumptions.
 
-    The first sentence of an exception, of NCCL's warnings and of the driver always does: it has happened, whatever it
-    thinks of its reason.
+    The first sentence of an exception, of a warning of NCCL and of the driver is always a fact: the error happened,
+    even if the text only assumes its reason.
     """
     if _CONDITIONAL.search(text) is None:
         return text
     sentences = _SENTENCES.split(text)
-    kept = [one for one in sentences[1:] if _CONDITIONAL.search(one) is None]
+    kept = [sentence for sentence in sentences[1:] if _CONDITIONAL.search(sentence) is None]
     led = _LED_BY_AN_ERROR.match(sentences[0]) is not None
     if led or _CONDITIONAL.search(sentences[0]) is None:
         kept.insert(0, sentences[0])

@@ -1,4 +1,4 @@
-"""What looks like trouble and is none, and what only advises."""
+"""Signatures of harmless lines that look like errors, and of lines that only give advice."""
 
 from __future__ import annotations
 

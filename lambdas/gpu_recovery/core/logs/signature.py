@@ -1,4 +1,4 @@
-"""How a line is recognised: a signature, and what it is compared with."""
+"""Signature of a log line, and the search for the first signature that fits a line."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from gpu_recovery.core.logs.kinds import LineKind, LineRole
 from gpu_recovery.core.logs.line_normalization import LineLevel
 
 BORNE = frozenset({LineKind.USER_ERROR_CONFIG, LineKind.USER_ERROR_DEPENDENCY, LineKind.USER_ERROR_CHECKPOINT})
-"""What a program has gone on with where it only warns of it."""
+"""Kinds that do not count if the line is a warning, because the program continued after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A wording that tells of a kind. All of it is compared with a line in lower case.
+    """A wording by which a line is classified. Lines are compared in lower case.
 
-    needs:   texts of which the line must have one: most lines are done with before any pattern is tried.
-    pattern: what it must have besides. Gaps are bounded and nothing that repeats holds something that repeats, so that
-             no line takes longer than its length times the gaps.
-    soft:    it says nothing where the line calls itself information.
-    whole:   it is compared with what the line only thinks possible, too.
-    generic: it knows no more than that something went wrong: within one traceback any other goes before it.
-    source:  who writes so.
+    needs:   texts of which the line must contain at least one. This test excludes most lines before a pattern is tried.
+    pattern: the pattern that the line must also match. Gaps are bounded and repetitions are not nested, so the time per
+             line is at most its length times the gaps.
+    soft:    the signature does not apply to a line of level INFO or lower.
+    whole:   the signature is also compared with conditional sentences.
+    generic: the signature only says that something went wrong. Within a traceback any other signature precedes it.
+    source:  the program that writes such lines.
     """
 
     kind: LineKind
@@ -37,7 +37,7 @@ class Signature:
 
 
 class Signatures:
-    """A table of signatures of one source after another, in order: the first that fits a line is the one."""
+    """An ordered table of signatures. The first that fits a line classifies the line."""
 
     def __init__(self) -> None:
         self.rows: list[Signature] = []
@@ -54,18 +54,25 @@ class Signatures:
         whole: bool = False,
         generic: bool = False,
     ) -> None:
-        """One more. needs: texts with `|` between them; ValueError for one that is not in lower case."""
+        """Append a signature.
+
+        Args:
+            needs: texts in lower case, separated by `|`.
+
+        Raises:
+            ValueError: a text is empty or not in lower case.
+        """
         if needs != needs.lower() or not all(needs.split("|")):
             raise ValueError(f"texts that no line in lower case has: {needs!r}")
-        made = Signature(
+        signature = Signature(
             kind, tuple(needs.split("|")), re.compile(pattern), role, source, soft=soft, whole=whole, generic=generic
         )
-        self.rows.append(made)
+        self.rows.append(signature)
 
 
 @dataclass(slots=True)
 class Counter:
-    """How many patterns were tried: what a classification costs."""
+    """Counts the patterns that were tried: the cost of a classification."""
 
     searches: int = 0
 
@@ -73,9 +80,12 @@ class Counter:
 def first(
     rows: Iterable[Signature], definite: str, whole: str, counter: Counter, *, level: LineLevel
 ) -> Signature | None:
-    """The first signature that fits a line; None if none does.
+    """Return the first signature that fits a line; None if none does.
 
-    definite: the line in lower case without what it only thinks possible; whole: with it. level: what it calls itself.
+    Args:
+        definite: the line in lower case without conditional sentences.
+        whole: the line in lower case.
+        level: the level that the line states.
     """
     for row in rows:
         if (level is LineLevel.INFORMS and row.soft) or (level is LineLevel.WARNS and row.kind in BORNE):

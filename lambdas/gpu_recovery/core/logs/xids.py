@@ -1,4 +1,4 @@
-"""XIDs and SXids in a line: their kinds, from their numbers, and from their text where the driver says more."""
+"""XIDs and SXids in log lines: kind and role by their number, or by the driver's text."""
 
 from __future__ import annotations
 
@@ -39,19 +39,25 @@ _BY_CLASS: Mapping[XidClass, tuple[LineKind, LineRole]] = {
 
 
 def of_xid(text: str) -> tuple[LineKind, LineRole] | None:
-    """The kind and role of a line in lower case that reports an XID or an SXid; None for one that reports none."""
+    """Return the kind and role of a line that reports an XID or SXid; None for other lines.
+
+    Args:
+        text: the line in lower case.
+    """
     if "xid" not in text:
         return None
     if _SXID.search(text) is not None:
         return LineKind.HARDWARE_NVLINK, LineRole.ROOT
-    found = _XID.search(text)
-    if found is None or (_NOTHING_WRONG.search(text) is not None and "nvrm" not in text):
+    match = _XID.search(text)
+    if match is None or (_NOTHING_WRONG.search(text) is not None and "nvrm" not in text):
         return None
     if _FOLLOWS.search(text) is not None:
         return LineKind.XID_CASCADE, LineRole.CASCADE
-    code = int(found[1])
+    code = int(match[1])
     if code == RECOVERY_ACTION:
         action = _ACTION.search(text)
-        asks = action is None or int(action[1], 16) > 0
-        return (LineKind.HARDWARE_GPU_RESET, LineRole.CONFIRMATION) if asks else (LineKind.BENIGN, LineRole.ADVICE)
+        needs_reset = action is None or int(action[1], 16) > 0
+        return (
+            (LineKind.HARDWARE_GPU_RESET, LineRole.CONFIRMATION) if needs_reset else (LineKind.BENIGN, LineRole.ADVICE)
+        )
     return _BY_NUMBER.get(code, _BY_CLASS[class_of(code)])

@@ -1,1 +1,1 @@
-"""The queue: who of those that wait gets which GPUs next, and who has to make room."""
+"""The queue: which waiting job gets GPUs next, and which running jobs are preempted."""

@@ -1,7 +1,8 @@
-"""Phase 5: EASY backfill. The head of a group's line is promised hosts; others may only use what that leaves over.
+"""Phase 5, EASY backfill: start jobs behind the head of a queue without delaying it.
 
-Others pass the head if they end before it starts, or use hosts that it was not promised. So nothing that is
-started behind the head's back can delay it as long as the estimates hold (Lifka 1995; Mu'alem and Feitelson 2001).
+The head, the first job that does not fit, is promised hosts. A job behind it may start if it ends before the head
+starts, or if it uses hosts outside the promise. So no such job delays the head as long as the estimates hold (Lifka
+1995; Mu'alem and Feitelson 2001).
 """
 
 from __future__ import annotations
@@ -15,55 +16,63 @@ from gpu_recovery.core.queue.snapshot import Host, Reservation, WaitingJob
 
 
 class BackfillWindow:
-    """What a head that waits leaves to the jobs behind it."""
+    """The hosts that are promised to a waiting head, and the test for jobs that may use them before it."""
 
-    def __init__(self, job: WaitingJob, room: HostPool, occupancy: ReleaseForecast) -> None:
+    def __init__(self, job: WaitingJob, pool: HostPool, forecast: ReleaseForecast) -> None:
         self.job = job
-        hosts, self._starts_in = _promised(job, room, occupancy)
-        at = None if self._starts_in == NEVER else room.at + timedelta(seconds=self._starts_in)
+        hosts, self._starts_in = _promised(job, pool, forecast)
+        at = None if self._starts_in == NEVER else pool.at + timedelta(seconds=self._starts_in)
         self.reservation = Reservation(job.job_id, job.group, tuple(sorted(hosts)), at)
         for host_id in hosts:
-            room.leaving.pop(host_id, None)
-            free = room.open.discard(host_id)
+            pool.leaving.pop(host_id, None)
+            free = pool.open.discard(host_id)
             if free and at is not None:
-                room.kept.add(host_id, free)
+                pool.kept.add(host_id, free)
 
     def admits(self, job: WaitingJob) -> bool:
-        """Whether the job ends before the head starts, so that it may use what the head is promised."""
+        """Return whether the job ends before the head starts, so that it may use the promised hosts."""
         return self.reservation.at is not None and job.runs_for_s is not None and job.runs_for_s <= self._starts_in
 
 
-def _promised(job: WaitingJob, room: HostPool, occupancy: ReleaseForecast) -> tuple[list[str], float]:
-    """The hosts that the job is promised, and the seconds until the last of them is free for it."""
+def _promised(job: WaitingJob, pool: HostPool, forecast: ReleaseForecast) -> tuple[list[str], float]:
+    """Return the hosts that the job is promised, and the seconds until all of them are free for it."""
     available = [
-        (_free_in(host, job, room, occupancy), -room.free_for(host_id, job), host_id)
-        for host_id, host in room.hosts.items()
-        if host.counts and host.gpus >= job.gpus and host_id not in room.held
+        (_free_in(host, job, pool, forecast), -pool.free_for(host_id, job), host_id)
+        for host_id, host in pool.hosts.items()
+        if host.counts and host.gpus >= job.gpus and host_id not in pool.held
     ]
     return promise(available, job.nodes)
 
 
 def promise(available: Iterable[tuple[float, int, str]], nodes: int) -> tuple[list[str], float]:
-    """The `nodes` hosts that are free first, and when the last of them is; NEVER if nobody can tell.
+    """Choose the `nodes` hosts that are free first.
 
-    available: each host that could serve the head of the line, with when it is free for it, and what is free there
-    now, negated. What fits now is kept, and what will fit soonest left to drain. The textbook promises what comes free
-    last and lends out what is free now; but users ask for several times what their jobs need, and the head could start
-    long before that, had it only kept what was free (docs/queue.md has the figures).
+    The free hosts are kept for the head, and the hosts that fit soonest are left to drain. The textbook promises the
+    hosts that come free last and lends out the free hosts. But users request several times the run time that their jobs
+    need. So the head could start long before the textbook's time, if the free hosts were kept for it (docs/queue.md has
+    the figures).
+
+    Args:
+        available: each host that could serve the head: (seconds until free for the head, negated number of GPUs free
+            now, host id).
+        nodes: the number of hosts that the head needs.
+
+    Returns:
+        (host ids, seconds until the last of them is free). The seconds are `NEVER` without an estimate.
     """
     first = sorted(available)[:nodes]
     starts_at = first[-1][0] if len(first) == nodes else NEVER
     return [host_id for _, _, host_id in first], starts_at
 
 
-def _free_in(host: Host, job: WaitingJob, room: HostPool, occupancy: ReleaseForecast) -> float:
-    """Seconds until the host is free for the job; NEVER where nobody can tell, or it is about to leave."""
+def _free_in(host: Host, job: WaitingJob, pool: HostPool, forecast: ReleaseForecast) -> float:
+    """Return the seconds until the host is free for the job; `NEVER` without an estimate, or for a leaving host."""
     if not host.usable or host.leaves_at is not None:
         return NEVER
-    free_in = occupancy.free_in(host.host_id, room.free_for(host.host_id, job), job.gpus)
-    if room.owner(host) in ("", job.job_id):
+    free_in = forecast.free_in(host.host_id, pool.free_for(host.host_id, job), job.gpus)
+    if pool.owner(host) in ("", job.job_id):
         return free_in
     if host.reserved_until is None:
         return NEVER
-    free_in = occupancy.free_in(host.host_id, host.free, job.gpus)
-    return max(free_in, (host.reserved_until - room.at).total_seconds())
+    free_in = forecast.free_in(host.host_id, host.free, job.gpus)
+    return max(free_in, (host.reserved_until - pool.at).total_seconds())

@@ -1,4 +1,4 @@
-"""The line as it is kept: of each job that waits for a place or has one, what a pass of the scheduler reads of it."""
+"""Queue entry: the fields of a queued or placed job that a scheduler pass reads."""
 
 from __future__ import annotations
 
@@ -13,20 +13,25 @@ from gpu_recovery.core.queue.run_time_estimates import JobKind
 from gpu_recovery.core.queue.snapshot import RunningJob, WaitingJob
 
 NOTHING: Mapping[JobKind, int] = {}
-"""No kind of job is known to run for any time."""
+"""Usual run times while none are known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One job, in few words. Times that mean nothing in its status are None.
+    """A queued or placed job. Times without a meaning in the status of the job are None.
 
-    waits:       it is in line; else it has its place.
-    recovering:  its gang goes on with the instances that are left; `repairing`: some of them are being repaired.
-    held:        a person has suspended it: it is in nobody's way and nobody is in its.
-    works:       its ranks run, so that it could be asked to make room; `leaves`: it is ending.
-    observed:    it is never stopped.
-    placed_at:   since when it has its place, where its ranks do not run yet.
-    workload:    what it does, where only that tells how long it runs: "" where its user names a limit.
+    waits:       the job is queued; otherwise it is placed.
+    recovering:  the gang continues with its remaining instances; `repairing`: some of its instances are under repair.
+    held:        a user suspended the job: it neither delays other jobs nor starts.
+    works:       its ranks run, so it may be suspended for another job; `leaves`: it is ending.
+    observed:    observe-only: the job is never stopped.
+    asked:       the priority at submission.
+    placed_at:   since when the job is placed, while its ranks do not run yet.
+    known_short: the wait reason in the record of the job.
+    fresh:       the job is QUEUED, so its record needs a first wait reason.
+    suspects:    instances that the job uses last, each with the rank under which it was suspected.
+    ran_s:       seconds that the job ran in all earlier runs.
+    workload:    the kind of work, by which the run time is estimated; "" if the user set a limit.
     """
 
     job_id: str
@@ -62,18 +67,21 @@ class Entry:
 
     @property
     def quota_key(self) -> QuotaKey:
-        """Whose quota it takes up, or would."""
+        """Return the key of the quota that the job uses, or would use."""
         return QuotaKey(self.user, self.asked, self.group)
 
     @property
     def kind(self) -> JobKind | None:
-        """Of which kind it is, whose run times are asked for its own; None where its user names a limit."""
+        """Return the kind of the job for run time estimates; None if its user set a limit."""
         return JobKind(self.user, self.workload, self.nodes, self.gpus) if self.workload else None
 
     def lasts_s(self, usual: Mapping[JobKind, int]) -> int | None:
-        """For how long its next attempt is taken to run, or its present one in all; None if nobody can tell.
+        """Return the expected run time in seconds; None if unknown.
 
-        usual: how long jobs of a kind run.
+        The time is that of the next attempt of a queued job, or of the whole present attempt of a placed job.
+
+        Args:
+            usual: the usual run time in seconds by job kind.
         """
         if self.max_runtime_s is not None:
             return self.max_runtime_s
@@ -81,11 +89,11 @@ class Entry:
         return known - self.ran_s if known is not None and known > self.ran_s else None
 
     def may_start(self, now: datetime) -> bool:
-        """Whether it may be given a place now, if there is one."""
+        """Return whether the job may be placed now, if there is a place."""
         return self.waits and not self.held and (self.not_before is None or self.not_before <= now)
 
     def recent_preemptions(self, policy: RecoveryPolicy, now: datetime) -> int:
-        """How often it had to make room within the time that protects it."""
+        """Return how often the job was suspended for others within `policy.suspensions_window_s`."""
         since = now - within(policy.suspensions_window_s)
         return sum(at > since for at in self.suspensions)
 
@@ -93,7 +101,7 @@ class Entry:
 def waiting_job(
     entry: Entry, policy: RecoveryPolicy, now: datetime, usual: Mapping[JobKind, int] = NOTHING
 ) -> WaitingJob:
-    """The entry of a job in line, as `place` reads it."""
+    """Convert the entry of a queued job for `place`."""
     return WaitingJob(
         job_id=entry.job_id,
         version=entry.version,
@@ -120,7 +128,7 @@ def waiting_job(
 def running_job(
     entry: Entry, policy: RecoveryPolicy, now: datetime, usual: Mapping[JobKind, int] = NOTHING
 ) -> RunningJob:
-    """The entry of a job that has its place, as `place` reads it."""
+    """Convert the entry of a placed job for `place`."""
     since = entry.running_at or entry.placed_at
     ran_s = entry.ran_s + (max(0, int((now - entry.running_at).total_seconds())) if entry.running_at else 0)
     lasts_s = entry.lasts_s(usual)
@@ -151,12 +159,12 @@ def running_job(
 
 @dataclass(frozen=True, slots=True)
 class LastPass:
-    """What the scheduler remembers of itself.
+    """What the scheduler saves about its passes.
 
-    term:     counts passes that began: what an earlier one has decided is not kept once the next has begun.
-    at:       when the last pass that came to its end began; None before the first.
-    next_at:  when the clock alone may change its answer; None: only an event does.
-    waiting:  how many jobs were left in line.
+    term:     the number of passes that began. Decisions of an earlier term are refused once the next term has begun.
+    at:       start time of the last pass that completed; None before the first.
+    next_at:  when the clock alone may change the answer; None if only an event does.
+    waiting:  the number of jobs that were left in the queue.
     """
 
     term: int = 0

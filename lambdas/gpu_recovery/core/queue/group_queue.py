@@ -1,4 +1,4 @@
-"""One group's line during a pass: each job in turn starts, has room made for it, or hears why it waits."""
+"""The queue of one group in a pass: each job starts, preempts other jobs, or waits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gpu_recovery.core.queue.wait_reasons import WaitReasons
 
 @dataclass(slots=True)
 class PassState:
-    """What all groups of a pass have in common."""
+    """What the queues of all groups share during a pass."""
 
     policy: RecoveryPolicy
     at: datetime
@@ -36,7 +36,7 @@ class PassState:
 
 
 class GroupQueue:
-    """The line of one group, asked job by job in order."""
+    """The queue of one group. `admit` is called for each job, in queue order."""
 
     def __init__(self, hosts: Iterable[Host], running: Iterable[RunningJob], shared: PassState) -> None:
         self.shared = shared
@@ -50,68 +50,77 @@ class GroupQueue:
         self._position = 0
 
     def admit(self, job: WaitingJob) -> Assignment | Rejection:
-        """Where the next job in line starts, or why it waits."""
+        """Return where the next job starts, or why it waits."""
         self._position += 1
-        # 2. Quota: what its user may not have keeps nobody else waiting.
+        # 2. Quota: a job over its quota does not block the jobs behind it.
         refused = self.shared.quota.refusal(job)
         if refused is not None and refused[0] is not RejectionKind.JOBS:
             return self._wait_reasons.of_quota(job, self._position, refused)
         if not self.hosts.could_fit(job):
             return self._wait_reasons.of_cluster(job, self._position)
         if refused is not None:
-            return self._replace(job) or self._wait_reasons.of_quota(job, self._position, refused)
-        # 3. Packing; 5. once somebody heads the line, only into what that job leaves over.
-        gap = self.backfill_window
-        chosen = self.hosts.choose(job, may_use_kept=gap is not None and gap.admits(job))
+            return self._preempt_for_job_limit(job) or self._wait_reasons.of_quota(job, self._position, refused)
+        # 3. Packing; 5. behind a waiting head, only into what the head leaves over.
+        window = self.backfill_window
+        chosen = self.hosts.choose(job, may_use_kept=window is not None and window.admits(job))
         if chosen is None:
             return self._wait(job)
         self.shared.quota.charge(job)
         self.forecast.given(chosen, job.gpus, job.runs_for_s)
         return self.hosts.assign(job, chosen)
 
-    def _replace(self, job: WaitingJob) -> Rejection | None:
-        """As many jobs run as may: it waits for those whose place it takes, as far as it needs their GPUs too."""
-        self._waits(job)
+    def _preempt_for_job_limit(self, job: WaitingJob) -> Rejection | None:
+        """Preempt jobs for a job that the limit of running jobs blocks; None if that is not possible.
+
+        The job replaces its victims, so the number of running jobs does not rise. This is done only if the job needs
+        their GPUs too.
+        """
+        self._record_waiting(job)
         if self.backfill_window is not None or self.hosts.fitting(job) >= job.nodes:
             return None
-        leavers = self._preempt(job)
-        if not leavers:
+        leaving = self._preempt(job)
+        if not leaving:
             return None
         self.shared.quota.charge(job)
-        return self._wait_reasons.of_preemption(job, self._position, leavers)
+        return self._wait_reasons.of_preemption(job, self._position, leaving)
 
-    def _waits(self, job: WaitingJob) -> None:
+    def _record_waiting(self, job: WaitingJob) -> None:
+        """Record the highest priority of the waiting jobs."""
         if self.highest_waiting is None or job.priority > self.highest_waiting:
             self.highest_waiting = job.priority
 
     def _wait(self, job: WaitingJob) -> Rejection:
-        """4. It does not fit: what is kept for it, and what it is told."""
+        """4. Handle a job that does not fit: preempt for it, keep hosts for it, and return its wait reason."""
         position = self._position
-        self._waits(job)
+        self._record_waiting(job)
         if self.backfill_window is not None:
             if job.recovering:
                 self.hosts.hold_for(job)
             return self._wait_reasons.of_turn(job, position)
         if job.recovering and job.own_only:
-            short = self._wait_reasons.of_own(job, position)
+            rejection = self._wait_reasons.of_own(job, position)
             self.hosts.hold_for(job)
-            return short
-        # 6. Preemption: a place that is being made is as good as taken, and asked for once.
-        leavers = self._preempt(job)
-        if leavers:
+            return rejection
+        # 6. Preemption: hosts that are being vacated for the job count as taken, and are requested once.
+        leaving = self._preempt(job)
+        if leaving:
             self.shared.quota.charge(job)
-            return self._wait_reasons.of_preemption(job, position, leavers)
+            return self._wait_reasons.of_preemption(job, position, leaving)
         fitting = self.hosts.fitting(job)
         self.shared.quota.charge(job)
         if job.recovering:
-            # Its turn has come, only its instances have not: what fits it is kept, the rest may go to others.
+            # The job is next, but its instances are not free. Those that fit are kept; others may use the rest.
             self.hosts.hold_for(job)
             return self._wait_reasons.of_gpus(job, position, fitting)
         self.backfill_window = BackfillWindow(job, self.hosts, self.forecast)
         return self._wait_reasons.of_gpus(job, position, fitting, self.backfill_window)
 
     def _preempt(self, job: WaitingJob) -> list[str]:
-        """The jobs that leave so that `job` can start; none if that cannot be. All it waits for is kept for it."""
+        """Preempt jobs for `job`, and keep all hosts that it waits for.
+
+        Returns:
+            The ids of the jobs that leave so that `job` can start; empty if that is not possible.
+        """
         missing = job.nodes - self.hosts.fitting(job)
         coming = self._vacated_soon(job)[:missing]
         need = missing - len(coming)
@@ -121,9 +130,9 @@ class GroupQueue:
         if victims is None or not self.shared.quota.replaces(job, victims):
             return []
         if victims:
-            told, freed = self.preemption.suspend(job, victims, need, coming)
-            self.suspensions += told
-            self.shared.suspensions_left -= len(told)
+            orders, freed = self.preemption.suspend(job, victims, need, coming)
+            self.suspensions += orders
+            self.shared.suspensions_left -= len(orders)
             self.forecast.vacated(victims)
             self.shared.quota.vacated(victims)
             coming += freed
@@ -132,25 +141,28 @@ class GroupQueue:
         return self.forecast.leavers(coming)
 
     def _reserve(self, job: WaitingJob, coming: list[str]) -> None:
-        """Keep for the job the hosts that come to it, and as many that are free already as it needs beside them."""
-        room = self.hosts
-        own = sum(free >= job.gpus for free in room.reserved.get(job.job_id, {}).values())
-        survivors = [one for one in dict.fromkeys(job.last) if room.open.free.get(one, 0) >= job.gpus]
+        """Keep the hosts that are being vacated for the job, and as many free hosts as it needs beside them."""
+        pool = self.hosts
+        own = sum(free >= job.gpus for free in pool.reserved.get(job.job_id, {}).values())
+        survivors = [host_id for host_id in dict.fromkeys(job.last) if pool.open.free.get(host_id, 0) >= job.gpus]
         kept = coming + (survivors[: job.nodes - len(coming) - own] if job.recovering else [])
         for host_id in kept:
-            room.close_host(host_id)
-        for host_id in room.open.pick(job.nodes - len(kept) - own, job.gpus, kept):
-            room.close_host(host_id)
+            pool.close_host(host_id)
+        for host_id in pool.open.pick(job.nodes - len(kept) - own, job.gpus, kept):
+            pool.close_host(host_id)
 
     def _vacated_soon(self, job: WaitingJob) -> list[str]:
-        """Hosts that are being vacated and will then fit the job, those that are kept for it first. Whoever suspended
-        a large gang may not need all its hosts: the others come to who is next in line."""
-        room, found = self.hosts, []
+        """Return hosts that are being vacated and will then fit the job, hosts reserved for the job first.
+
+        A job for which a large gang was suspended may not need all hosts of that gang. The next job in the queue gets
+        the others.
+        """
+        pool, fitting = self.hosts, []
         for host_id, gpus in self.forecast.vacating().items():
-            host = room.hosts.get(host_id)
-            if host is None or not host.usable or host_id in room.held or room.owner(host) not in ("", job.job_id):
+            host = pool.hosts.get(host_id)
+            if host is None or not host.usable or host_id in pool.held or pool.owner(host) not in ("", job.job_id):
                 continue
-            if room.free_for(host_id, job) < job.gpus <= room.free_for(host_id, job) + gpus:
-                found.append((room.owner(host) != job.job_id, host_id))
-        shown_late = (one for one in room.vacated(job, self.forecast.held) if one not in room.held)
-        return list(dict.fromkeys([*shown_late, *(host_id for _, host_id in sorted(found))]))
+            if pool.free_for(host_id, job) < job.gpus <= pool.free_for(host_id, job) + gpus:
+                fitting.append((pool.owner(host) != job.job_id, host_id))
+        shown_late = (host_id for host_id in pool.vacated(job, self.forecast.held) if host_id not in pool.held)
+        return list(dict.fromkeys([*shown_late, *(host_id for _, host_id in sorted(fitting))]))

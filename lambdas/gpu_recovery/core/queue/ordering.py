@@ -1,4 +1,7 @@
-"""Phase 1: the line. Who goes before whom, by rules that no event during the wait can change for the worse."""
+"""Phase 1, queue order.
+
+No event during the wait can worsen the sort key of a job.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,14 @@ from gpu_recovery.core.queue.snapshot import WaitingJob
 
 
 def queue_position_key(job: WaitingJob) -> tuple[int, bool, bool, datetime, str]:
-    """The sort key: higher effective priority, then recovering gangs, then those that made room for others once, then
-    by first submission."""
+    """Return the sort key of a job.
+
+    Higher effective priority goes first, then recovering gangs, then jobs that were suspended for others, then the
+    earlier first submission.
+    """
     return (-job.priority, not job.recovering, not job.suspensions, job.queued_at, job.job_id)
 
 
 def in_queue_order(waiting: Iterable[WaitingJob]) -> list[WaitingJob]:
-    """All that wait, the first in line first."""
+    """Return the waiting jobs in queue order."""
     return sorted(waiting, key=queue_position_key)

@@ -1,4 +1,7 @@
-"""Phase 3: packing. Free GPUs by how many a host has of them, so that asking what fits costs nothing per host."""
+"""Phase 3, packing: hosts indexed by their number of free GPUs.
+
+The index answers what fits without a loop over the hosts.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ from gpu_recovery.core.queue.snapshot import Host
 
 
 class HostLevels:
-    """Hosts sorted into levels by their free GPUs; those in use apart from those that nobody uses.
+    """Hosts in levels by their number of free GPUs; hosts in use are separate from empty hosts.
 
-    `fits[g]` is how many hosts have at least g free. Lemons stand apart on each level, behind the others.
+    `fits[g]` is the number of hosts with at least g free GPUs. On each level, lemons stand behind the other hosts.
     """
 
     __slots__ = ("_lemons", "_partly", "_whole", "fits")
@@ -23,19 +26,19 @@ class HostLevels:
         self._lemons: dict[tuple[bool, int], dict[float, dict[str, None]]] = {}
 
     def put(self, host_id: str, free: int, whole: bool, lemon: float) -> None:
-        """A host that was not there."""
+        """Add a host."""
         self._level(free, whole, lemon)[host_id] = None
         for gpus in range(1, free + 1):
             self.fits[gpus] += 1
 
     def remove(self, host_id: str, free: int, whole: bool, lemon: float) -> None:
-        """A host that was there, with what it was put there with."""
+        """Remove a host; the arguments are those of its `put`."""
         del self._level(free, whole, lemon)[host_id]
         for gpus in range(1, free + 1):
             self.fits[gpus] -= 1
 
     def lower(self, host_id: str, free: int, whole: bool, lemon: float, left: int) -> None:
-        """The host now has `left` free GPUs, fewer than before."""
+        """Lower the free GPUs of a host from `free` to `left`."""
         del self._level(free, whole, lemon)[host_id]
         for gpus in range(left + 1, free + 1):
             self.fits[gpus] -= 1
@@ -43,9 +46,9 @@ class HostLevels:
             self._level(left, False, lemon)[host_id] = None
 
     def best(self, gpus: int) -> Iterator[str]:
-        """Hosts for a rank of so many GPUs, best fit first: what leaves nothing over, then hosts in use, then whole."""
+        """Yield hosts for a rank with `gpus` GPUs, best fit first: exact fits, then hosts in use, then empty hosts."""
         if self._lemons:
-            yield from self._best_but_lemons(gpus)
+            yield from self._best_with_lemons(gpus)
             return
         yield from reversed(self._partly[gpus])
         yield from reversed(self._whole[gpus])
@@ -53,8 +56,8 @@ class HostLevels:
             for level in islice(levels, gpus + 1, None):
                 yield from reversed(level)
 
-    def _best_but_lemons(self, gpus: int) -> Iterator[str]:
-        """The same where there are lemons: on each level those with the lowest score first, after the others."""
+    def _best_with_lemons(self, gpus: int) -> Iterator[str]:
+        """Yield the same order where there are lemons: on each level after the others, the lowest score first."""
         more = range(gpus + 1, len(self._whole))
         for whole, free in ((False, gpus), (True, gpus), *((whole, free) for whole in (False, True) for free in more)):
             yield from reversed((self._whole if whole else self._partly)[free])
@@ -69,9 +72,9 @@ class HostLevels:
 
 
 class OpenHosts:
-    """The hosts of a group that are open to some jobs, and what is free on them at this point of the pass.
+    """The hosts of a group that are open to some jobs, with their free GPUs at this point of the pass.
 
-    hosts: every host by its id. Racks and zones are looked at only if the hosts have any.
+    hosts: every host by its id. Racks and zones are used only if the hosts have any.
     """
 
     __slots__ = ("_levels", "_most", "_racks", "_zones", "counts", "free", "hosts")
@@ -82,23 +85,23 @@ class OpenHosts:
         self._most = most
         self._levels = HostLevels(most)
         self.counts = self._levels.fits
-        """`counts[g]`: how many hosts have g GPUs free, for every g that a host can have."""
+        """`counts[g]`: the number of hosts with at least g free GPUs, for every g that a host can have."""
         self._racks: dict[tuple[str, str], HostLevels] = {}
         self._zones: dict[str, HostLevels] = {}
 
     def fits(self, gpus: int) -> int:
-        """How many hosts have so many GPUs free."""
+        """Return how many hosts have at least `gpus` free GPUs."""
         return self._levels.fits[gpus] if gpus <= self._most else 0
 
     def add(self, host_id: str, free: int) -> None:
-        """Open a host with free GPUs to the jobs of this pool."""
+        """Open a host, with its free GPUs, to the jobs of this pool."""
         host = self.hosts[host_id]
         self.free[host_id] = free
         for level in self._levels_of(host):
             level.put(host_id, free, free == host.gpus, host.lemon)
 
     def discard(self, host_id: str) -> int:
-        """Close a host to them; how many GPUs are free on it, 0 if it was not open."""
+        """Close a host to these jobs; returns its free GPUs, 0 if it was not open."""
         free = self.free.pop(host_id, 0)
         if free:
             host = self.hosts[host_id]
@@ -107,7 +110,7 @@ class OpenHosts:
         return free
 
     def take(self, host_id: str, gpus: int) -> None:
-        """Give away so many GPUs of a host."""
+        """Take `gpus` GPUs of a host."""
         free, host = self.free[host_id], self.hosts[host_id]
         left = free - gpus
         for level in self._levels_of(host):
@@ -118,17 +121,20 @@ class OpenHosts:
             del self.free[host_id]
 
     def fitting(self, gpus: int) -> list[str]:
-        """Every host with so many GPUs free."""
+        """Return every host with at least `gpus` free GPUs."""
         return [host_id for host_id, free in self.free.items() if free >= gpus]
 
     def pick(self, nodes: int, gpus: int, near: Collection[str] = ()) -> list[str]:
-        """At most `nodes` hosts with so many GPUs free: of one rack if one has as many, else of one zone, else of few
-        racks. The racks and zones of the hosts `near` come first."""
+        """Return at most `nodes` hosts with at least `gpus` free GPUs each.
+
+        The hosts are of one rack if a rack has enough, else of one zone, else of few racks. Racks and zones of the
+        hosts `near` come first.
+        """
         if gpus > self._most or nodes < 1:
             return []
         if not self._racks or (nodes == 1 and not near):
             return list(islice(self._levels.best(gpus), nodes))
-        beside = {(self.hosts[one].zone, self.hosts[one].rack) for one in near}
+        beside = {(self.hosts[host_id].zone, self.hosts[host_id].rack) for host_id in near}
         racks = [
             (key not in beside, level.fits[gpus], key)
             for key, level in self._racks.items()
@@ -148,7 +154,7 @@ class OpenHosts:
     def _of_few_racks(
         self, nodes: int, gpus: int, beside: Collection[tuple[str, str]], zones: Collection[str]
     ) -> list[str]:
-        """The fullest racks of `zones` first, so that the fewest take part."""
+        """Return hosts of the racks of `zones`, racks with most fitting hosts first, so that few racks take part."""
         ranked = sorted(
             (key not in beside, -level.fits[gpus], key) for key, level in self._racks.items() if key[0] in zones
         )
@@ -157,12 +163,15 @@ class OpenHosts:
             chosen += islice(self._racks[key].best(gpus), nodes - len(chosen))
         if len(chosen) < nodes:  # some hosts have neither rack nor zone
             taken = set(chosen)
-            placeless = (one for one in self._levels.best(gpus) if one not in taken)
+            placeless = (host_id for host_id in self._levels.best(gpus) if host_id not in taken)
             chosen += islice(placeless, nodes - len(chosen))
         return chosen
 
     def _levels_of(self, host: Host) -> tuple[HostLevels, ...]:
-        """Where a host stands: among all, in its zone and in its rack. One without either stands among all alone."""
+        """Return the levels that hold the host: those of all hosts, of its zone and of its rack.
+
+        A host without rack and zone is only in the levels of all hosts.
+        """
         if not host.rack and not host.zone:
             return (self._levels,)
         key = (host.zone, host.rack)

@@ -1,14 +1,14 @@
-"""Which job gets which GPUs next: `place` reads one frozen view of the cluster and answers for everyone in it.
+"""Gang placement: `place` answers for every queued job of one immutable cluster snapshot.
 
-The phases, each in a room of its own:
+The phases, each in a module of its own:
 
-1. order       the line: effective priority, recovering gangs, those that made room before, first submission
-2. allowance   quotas by user, priority and group, and how many jobs may run
-3. packing     whole gangs or nothing; small jobs onto hosts in use; one rack or zone for a gang
-4. line        who does not fit waits, and keeps what is his
-5. backfill    the first that waits is promised hosts; others may use what that leaves over
-6. preemption  those of lower priority make room, few and cheaply
-7. reasons     everybody else hears what is missing
+1. `ordering`                   effective priority, recovering gangs, earlier suspensions, first submission
+2. `quota_admission`            quotas by user, priority and group, and the number of running jobs
+3. `packing`, `host_selection`  a whole gang or none; small jobs onto hosts in use; one rack or zone for a gang
+4. `group_queue`                a job that does not fit waits and keeps what is its own
+5. `backfill`                   the first waiting job is promised hosts; others may use the rest
+6. `preemption`                 jobs of lower priority are suspended, as few and as cheap as possible
+7. `wait_reasons`               every other job gets the reason why it waits
 """
 
 from __future__ import annotations
@@ -27,55 +27,58 @@ Grouped = TypeVar("Grouped", Host, RunningJob)
 
 
 def place(snapshot: Snapshot, policy: RecoveryPolicy, now: datetime) -> Placement:
-    """Who starts where, who makes room for whom, and what each of the others waits for.
+    """Decide which jobs start where, which jobs are suspended for others, and why the other jobs wait.
 
-    Pure: the same snapshot at the same time has the same answer, in whatever order it lists things. No GPU is given
-    twice, and none that is not free already: whom others make room for starts in a later pass, when they have left.
+    Pure: the same snapshot at the same time has the same answer, in any order of its contents. No GPU is given twice,
+    and only free GPUs are given. So a job for which others are suspended starts in a later pass, after they have left.
     """
     hosts, running = _by_group(snapshot.hosts), _by_group(snapshot.running)
     left = max(0, policy.fleet_suspensions_max - snapshot.recent_preemptions)
     shared = PassState(policy, now, QuotaAdmission(snapshot), left)
-    lines: dict[str, GroupQueue] = {}
+    queues: dict[str, GroupQueue] = {}
     assignments: list[Assignment] = []
-    short: list[Rejection] = []
+    rejections: list[Rejection] = []
     for job in in_queue_order(snapshot.waiting):
-        line = lines.get(job.group)
-        if line is None:
-            line = lines[job.group] = GroupQueue(hosts.get(job.group, ()), running.get(job.group, ()), shared)
-        answer = line.admit(job)
+        queue = queues.get(job.group)
+        if queue is None:
+            queue = queues[job.group] = GroupQueue(hosts.get(job.group, ()), running.get(job.group, ()), shared)
+        answer = queue.admit(job)
         if isinstance(answer, Assignment):
             assignments.append(answer)
         else:
-            short.append(answer)
+            rejections.append(answer)
     return Placement(
         tuple(assignments),
-        tuple(one for line in lines.values() for one in line.suspensions),
-        tuple(short),
+        tuple(suspension for queue in queues.values() for suspension in queue.suspensions),
+        tuple(rejections),
         tuple(
-            line.backfill_window.reservation for _, line in sorted(lines.items()) if line.backfill_window is not None
+            queue.backfill_window.reservation
+            for _, queue in sorted(queues.items())
+            if queue.backfill_window is not None
         ),
-        min((at for line in lines.values() for at in _next_changes(line, policy, now)), default=None),
+        min((at for queue in queues.values() for at in _next_changes(queue, policy, now)), default=None),
     )
 
 
-def _by_group(things: Iterable[Grouped]) -> dict[str, list[Grouped]]:
-    found: dict[str, list[Grouped]] = {}
-    for one in things:
-        found.setdefault(one.group, []).append(one)
-    return found
+def _by_group(items: Iterable[Grouped]) -> dict[str, list[Grouped]]:
+    """Return the hosts or jobs by their group."""
+    groups: dict[str, list[Grouped]] = {}
+    for item in items:
+        groups.setdefault(item.group, []).append(item)
+    return groups
 
 
-def _next_changes(line: GroupQueue, policy: RecoveryPolicy, now: datetime) -> Iterator[datetime]:
-    """The times to come at which a job of this line that waits may be answered otherwise."""
-    highest = line.highest_waiting
+def _next_changes(queue: GroupQueue, policy: RecoveryPolicy, now: datetime) -> Iterator[datetime]:
+    """Yield the future times at which the answer to a waiting job of this queue may change."""
+    highest = queue.highest_waiting
     if highest is None:
         return
-    times: list[datetime | None] = [host.reserved_until for host in line.hosts.hosts.values() if host.reserved_until]
-    for job in line.forecast.running:
-        if line.backfill_window is not None:
+    times: list[datetime | None] = [host.reserved_until for host in queue.hosts.hosts.values() if host.reserved_until]
+    for job in queue.forecast.running:
+        if queue.backfill_window is not None:
             times.append(job.ends_at)  # an estimate that runs out
         if job.can_suspend and not job.leaving and job.asked <= highest:
             times += [job.demotes_at, job.since + timedelta(seconds=policy.preemption_protect_s)]
-    if line.preemption.capped:
+    if queue.preemption.capped:
         times.append(now + timedelta(seconds=policy.pending_retry_s))
     yield from (at for at in times if at is not None and at > now)

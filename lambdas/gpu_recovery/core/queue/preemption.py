@@ -1,4 +1,7 @@
-"""Phase 6: preemption. Which running jobs make room for one of a higher priority: few, cheap, and none in vain."""
+"""Phase 6, preemption: which running jobs are suspended for a job of higher priority.
+
+Few and cheap jobs are suspended, and only if that is enough for the job to start.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,16 @@ from gpu_recovery.core.queue.release_forecast import ReleaseForecast, priority_o
 from gpu_recovery.core.queue.snapshot import RunningJob, Suspension, WaitingJob
 
 Cost = tuple[bool, Priority, float, float, str]
-"""What it costs to suspend a job, to be compared: those over their quota first, then the lowest priority, then the
-least work lost (GPU-seconds since the last checkpoint), then the newest."""
+"""Sort key of the cost of suspending a job, cheapest first.
+
+Jobs over their quota come first, then the lowest priority, then the least work lost (GPU-seconds since the last
+checkpoint), then the newest job.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Jobs that have to leave together for the hosts to come free, the dearest last."""
+    """Jobs that must leave together to free the hosts, ordered by cost, the most expensive last."""
 
     cost: Cost
     highest: Priority
@@ -29,31 +35,34 @@ class Bundle:
 
 
 class Preemption:
-    """The victims that one group has to offer. `budget` is how many suspensions the whole fleet has left."""
+    """The possible victims of one group."""
 
     def __init__(
         self,
-        room: HostPool,
-        occupancy: ReleaseForecast,
-        allowance: QuotaAdmission,
+        pool: HostPool,
+        forecast: ReleaseForecast,
+        quota: QuotaAdmission,
         policy: RecoveryPolicy,
         now: datetime,
     ) -> None:
-        self._hosts, self._forecast, self._quota = room, occupancy, allowance
+        self._hosts, self._forecast, self._quota = pool, forecast, quota
         self._policy, self._now = policy, now
         self._chosen: set[str] = set()
         self._costs: dict[str, Cost] = {}
         self._bundles: dict[int, list[Bundle]] = {}
         self._movable: dict[str, list[RunningJob]] | None = None
-        running = [job for job in occupancy.running if not job.leaving]
+        running = [job for job in forecast.running if not job.leaving]
         self._lowest = min((priority_of(job, now) for job in running), default=Priority.EXTREME_HIGH)
         self.capped = False
-        """A job was spared for the number of its suspensions alone, or the budget of the fleet was spent."""
+        """True if a job was exempt only by the number of its suspensions, or if the fleet's budget was used up."""
 
     def victims(self, job: WaitingJob, need: int, spoken_for: Iterable[str], budget: int) -> list[RunningJob] | None:
-        """A minimal set of jobs whose hosts give `job` the `need` more that it lacks; None if there is none.
+        """Return a minimal set of jobs that free `need` more hosts for `job`; None if there is no such set.
 
-        spoken_for: hosts that the job counts on already.
+        Args:
+            need: the number of hosts that the job lacks.
+            spoken_for: hosts that the job already counts on.
+            budget: the number of suspensions that the whole fleet has left.
         """
         if job.priority <= self._lowest or need < 1:
             return None
@@ -61,10 +70,10 @@ class Preemption:
         chosen: dict[str, RunningJob] = {}
         freed: set[str] = set()
         while len(freed) < need:
-            best = self._best(job, need - len(freed), freed | taken)
+            best = self._best_bundle(job, need - len(freed), freed | taken)
             if best is None:
                 return None
-            chosen |= {one.job_id: one for one in best.jobs}
+            chosen |= {victim.job_id: victim for victim in best.jobs}
             if len(chosen) > budget:
                 self.capped = True
                 return None
@@ -74,82 +83,87 @@ class Preemption:
     def suspend(
         self, job: WaitingJob, victims: Iterable[RunningJob], need: int, spoken_for: Iterable[str]
     ) -> tuple[list[Suspension], list[str]]:
-        """The orders, and the `need` hosts of the victims that are kept for `job`."""
-        by_id = {one.job_id: one for one in victims}
+        """Return the suspensions, and the `need` hosts of the victims that are kept for `job`."""
+        by_id = {victim.job_id: victim for victim in victims}
         taken = {*spoken_for}
         kept = [host for host in self._freed(job, by_id) if host not in taken][:need]
-        told = []
-        for one in by_id.values():
-            self._chosen.add(one.job_id)
-            hosts = tuple(host for host in kept if host in one.hosts)
+        suspensions = []
+        for victim in by_id.values():
+            self._chosen.add(victim.job_id)
+            hosts = tuple(host for host in kept if host in victim.hosts)
             sentence = f"makes room for {job.job_id} of priority {job.priority.name}"
-            told.append(Suspension(one.job_id, one.version, one.attempt, job.job_id, hosts, sentence))
-        return told, kept
+            suspensions.append(Suspension(victim.job_id, victim.version, victim.attempt, job.job_id, hosts, sentence))
+        return suspensions, kept
 
     def _freed(self, job: WaitingJob, victims: Mapping[str, RunningJob]) -> list[str]:
-        """The hosts that are free for `job` once the victims have left, and were not before; in order."""
-        touched = sorted({host for one in victims.values() for host in one.hosts})
+        """Return the hosts, sorted, that become free for `job` when the victims leave."""
+        touched = sorted({host for victim in victims.values() for host in victim.hosts})
         return [host for host in touched if self._is_candidate(host, job) and self._frees(host, job, victims)]
 
     def _frees(self, host_id: str, job: WaitingJob, victims: Mapping[str, RunningJob]) -> bool:
+        """Return whether the host becomes free for `job` when the victims leave, and is not free for it before."""
         free = self._hosts.free_for(host_id, job)
-        given_back = sum(one.gpus for one in self._forecast.on(host_id) if one.job_id in victims)
+        given_back = sum(running.gpus for running in self._forecast.on(host_id) if running.job_id in victims)
         return free < job.gpus <= free + given_back
 
     def _pruned(
         self, job: WaitingJob, need: int, chosen: Mapping[str, RunningJob], taken: set[str]
     ) -> list[RunningJob]:
-        """`chosen` without those that are not needed, the dearest spared first."""
+        """Return `chosen` without unnecessary jobs; the most expensive jobs are dropped first."""
         left = dict(chosen)
         if len(left) == 1:
             return list(left.values())
-        for one in sorted(chosen.values(), key=self._cost, reverse=True):
-            without = {job_id: other for job_id, other in left.items() if job_id != one.job_id}
+        for candidate in sorted(chosen.values(), key=self._cost, reverse=True):
+            without = {job_id: running for job_id, running in left.items() if job_id != candidate.job_id}
             if sum(host not in taken for host in self._freed(job, without)) >= need:
                 left = without
         return sorted(left.values(), key=self._cost)
 
-    def _offered(self, job: WaitingJob) -> list[Bundle]:
-        """What could be vacated for ranks of this size, the cheapest last; worked out once, less the chosen."""
+    def _bundles_for(self, job: WaitingJob) -> list[Bundle]:
+        """Return the bundles that could be vacated for ranks of this size, the cheapest last.
+
+        The bundles are computed once per size. Bundles with jobs that were chosen meanwhile are removed.
+        """
         if job.gpus not in self._bundles:
             hosts_of: dict[tuple[str, ...], list[str]] = {}
             jobs_of: dict[tuple[str, ...], tuple[RunningJob, ...]] = {}
-            for host_id, movable in self._on_hosts().items():
+            for host_id, movable in self._movable_jobs().items():
                 leave = self._who_must_leave(host_id, movable, job)
                 if leave:
-                    names = tuple(one.job_id for one in leave)
+                    names = tuple(running.job_id for running in leave)
                     hosts_of.setdefault(names, []).append(host_id)
                     jobs_of[names] = leave
             bundles = [self._bundle(jobs_of[names], tuple(hosts)) for names, hosts in hosts_of.items()]
             self._bundles[job.gpus] = sorted(bundles, key=lambda bundle: bundle.cost, reverse=True)
         offered = self._bundles[job.gpus]
-        while offered and self._leaves(offered[-1]):
+        while offered and self._is_leaving(offered[-1]):
             offered.pop()
         return offered
 
-    def _on_hosts(self) -> dict[str, list[RunningJob]]:
-        """The jobs that could be suspended at all, by host, the cheapest first."""
+    def _movable_jobs(self) -> dict[str, list[RunningJob]]:
+        """Return by host the jobs that could be suspended at all, the cheapest first."""
         if self._movable is None:
             self._movable = {}
-            for one in sorted((job for job in self._forecast.running if self._is_movable(job)), key=self._cost):
-                for host_id in one.hosts:
-                    self._movable.setdefault(host_id, []).append(one)
+            for running in sorted((job for job in self._forecast.running if self._is_movable(job)), key=self._cost):
+                for host_id in running.hosts:
+                    self._movable.setdefault(host_id, []).append(running)
         return self._movable
 
     def _who_must_leave(self, host_id: str, movable: Iterable[RunningJob], job: WaitingJob) -> tuple[RunningJob, ...]:
-        """The cheapest jobs that free enough GPUs of the host for one rank; none if it cannot be vacated."""
+        """Return the cheapest jobs that free enough GPUs of the host for one rank; empty if that is not possible."""
         if not self._is_candidate(host_id, job):
             return ()
         missing = job.gpus - self._hosts.free_for(host_id, job)
         leave: list[RunningJob] = []
-        for one in movable:
+        for running in movable:
             if missing <= 0:
                 break
-            leave.append(one)
-            missing -= one.gpus
+            leave.append(running)
+            missing -= running.gpus
         return tuple(leave) if missing <= 0 else ()
 
     def _is_candidate(self, host_id: str, job: WaitingJob) -> bool:
+        """Return whether the host could serve a rank of `job` once it is vacated."""
         host = self._hosts.hosts.get(host_id)
         return (
             host is not None
@@ -161,23 +175,23 @@ class Preemption:
             and self._hosts.owner(host) in ("", job.job_id)
         )
 
-    def _is_movable(self, one: RunningJob) -> bool:
-        """Neither protected still nor suspended often, and ours to suspend."""
+    def _is_movable(self, running: RunningJob) -> bool:
+        """Return whether the job may be suspended: allowed, past its protected time, not suspended too often."""
         if (
-            one.leaving
-            or not one.can_suspend
-            or one.since + timedelta(seconds=self._policy.preemption_protect_s) > self._now
+            running.leaving
+            or not running.can_suspend
+            or running.since + timedelta(seconds=self._policy.preemption_protect_s) > self._now
         ):
             return False
-        if one.suspensions >= self._policy.suspensions_max:
+        if running.suspensions >= self._policy.suspensions_max:
             self.capped = True
             return False
         return True
 
-    def _best(self, job: WaitingJob, need: int, done: set[str]) -> Bundle | None:
-        """Of the lowest priority at hand: the cheapest that suffices alone, else the one that frees most."""
+    def _best_bundle(self, job: WaitingJob, need: int, done: set[str]) -> Bundle | None:
+        """Choose a bundle of the lowest priority at hand: the cheapest that is enough, else that with most hosts."""
         most, gain = None, 0
-        for bundle in reversed(self._offered(job)):
+        for bundle in reversed(self._bundles_for(job)):
             if most is not None and bundle.cost[:2] != most.cost[:2]:
                 break
             if not self._may_suspend(bundle, job):
@@ -190,29 +204,37 @@ class Preemption:
         return most
 
     def _may_suspend(self, bundle: Bundle, job: WaitingJob) -> bool:
-        """Never one of the same or a higher priority, nor one that leaves for somebody else already; and at one
-        priority the jobs of a user do not interrupt each other (seed 003)."""
+        """Return whether the bundle may be suspended for `job`.
+
+        Its jobs must have a lower priority and must not already leave for another job. Jobs of the same user and the
+        same submitted priority do not interrupt each other (seed 003).
+        """
         return (
             bundle.highest < job.priority
-            and not self._leaves(bundle)
-            and not any(one.user == job.user and one.asked == job.asked for one in bundle.jobs)
+            and not self._is_leaving(bundle)
+            and not any(running.user == job.user and running.asked == job.asked for running in bundle.jobs)
         )
 
-    def _leaves(self, bundle: Bundle) -> bool:
-        """Whether one of it makes room for somebody already."""
-        return any(one.job_id in self._chosen for one in bundle.jobs)
+    def _is_leaving(self, bundle: Bundle) -> bool:
+        """Return whether a job of the bundle is already suspended for another job."""
+        return any(running.job_id in self._chosen for running in bundle.jobs)
 
-    def _cost(self, one: RunningJob) -> Cost:
-        if one.job_id in self._costs:
-            return self._costs[one.job_id]
-        done_since = max(one.since, one.checkpoint_at or one.since)
-        lost = one.gpus * len(one.hosts) * (self._now - done_since).total_seconds()
-        over = self._quota.is_over(one)
-        cost = (not over, priority_of(one, self._now), lost, -one.since.timestamp(), one.job_id)
-        return self._costs.setdefault(one.job_id, cost)
+    def _cost(self, running: RunningJob) -> Cost:
+        """Return the cost of suspending the job, computed once per pass."""
+        if running.job_id in self._costs:
+            return self._costs[running.job_id]
+        done_since = max(running.since, running.checkpoint_at or running.since)
+        lost = running.gpus * len(running.hosts) * (self._now - done_since).total_seconds()
+        over = self._quota.is_over(running)
+        cost = (not over, priority_of(running, self._now), lost, -running.since.timestamp(), running.job_id)
+        return self._costs.setdefault(running.job_id, cost)
 
     def _bundle(self, jobs: tuple[RunningJob, ...], hosts: tuple[str, ...]) -> Bundle:
-        """Over their quota only if all are, of the highest priority among them, and the work of all is lost."""
-        costs = [self._cost(one) for one in jobs]
+        """Combine jobs and hosts into a bundle.
+
+        The bundle is over quota only if all jobs are. Its priority is the highest among them, and its lost work is the
+        sum.
+        """
+        costs = [self._cost(running) for running in jobs]
         worst, highest = max(costs), max(cost[1] for cost in costs)
         return Bundle((worst[0], highest, sum(cost[2] for cost in costs), worst[3], worst[4]), highest, jobs, hosts)

@@ -1,4 +1,4 @@
-"""The priorities of jobs (seed 003), and how one that has had its share of a higher one falls back."""
+"""Priorities of jobs (seed 003), and the demotion of a job after enough run time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpu_recovery.core.policy import RecoveryPolicy
 
 
 class Priority(IntEnum):
-    """How urgent a job is: a higher one goes first, and may take the place of lower ones."""
+    """How urgent a job is. Jobs of a higher priority go first, and may preempt jobs of a lower priority."""
 
     EXTREME_HIGH = 50
     VERY_HIGH = 40
@@ -20,14 +20,19 @@ class Priority(IntEnum):
 
 
 def effective(asked: Priority, ran_s: int, policy: RecoveryPolicy) -> Priority:
-    """The priority that counts for a job that has run `ran_s` seconds, over all its attempts."""
+    """Return the effective priority of a job that ran `ran_s` seconds in all its attempts."""
     if asked is Priority.ABOVE_NORMAL and ran_s >= policy.demote_after_s:
         return Priority.NORMAL
     return asked
 
 
 def demotes_at(asked: Priority, ran_s: int, since: datetime, policy: RecoveryPolicy) -> datetime | None:
-    """When a job that runs since `since`, and ran `ran_s` seconds before that, falls back; None if it does not."""
+    """Return when a running job is demoted; None if it never is.
+
+    Args:
+        ran_s: seconds that the job ran before `since`.
+        since: start of the present run.
+    """
     if asked is not Priority.ABOVE_NORMAL:
         return None
     return since + timedelta(seconds=max(0, policy.demote_after_s - ran_s))

@@ -1,4 +1,4 @@
-"""How many instances a user may use at once, at each priority and in each group, and how many jobs may run."""
+"""Quotas: limits of instances by user, priority and group, and of running jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FIELDS = ("instances", "max_running_jobs", "max_running_jobs_per_user")
 
 
 class LimitsInvalid(PolicyInvalid):
-    """A document of limits that cannot be accepted. `field` names the culprit, `detail` says what it must be."""
+    """A malformed quota document. `field` names the faulty entry, `detail` says what the entry must be."""
 
     def __init__(self, where: str, detail: str) -> None:
         super().__init__(f"{where}: {detail}")
@@ -23,7 +23,10 @@ class LimitsInvalid(PolicyInvalid):
 
 
 class QuotaKey(NamedTuple):
-    """What instances are counted by: the priority is the one asked for, so that a demotion moves no counter."""
+    """The key by which instances in use are counted.
+
+    The priority is that of the submission, so a demotion changes no counter.
+    """
 
     user: str
     priority: Priority
@@ -31,12 +34,16 @@ class QuotaKey(NamedTuple):
 
     @property
     def text(self) -> str:
-        """`user/PRIORITY/group`, as `parse_key` reads it."""
+        """Return `user/PRIORITY/group`, as `parse_key` reads it."""
         return f"{self.user}/{self.priority.name}/{self.group}"
 
 
 def parse_key(text: str) -> QuotaKey:
-    """The key of its text form; LimitsInvalid names what is wrong. A user's name may have slashes in it."""
+    """Parse the text form of a key. The name of a user may contain slashes.
+
+    Raises:
+        LimitsInvalid: the text is malformed.
+    """
     user, priority, group = _parts(text)
     if ANY in (user, priority, group):
         raise LimitsInvalid(text, f"must name one user, one priority and one group, not {ANY!r}")
@@ -45,20 +52,27 @@ def parse_key(text: str) -> QuotaKey:
 
 @dataclass(frozen=True, slots=True)
 class QuotaLimits:
-    """Instances by (user, priority name, group), `*` in a place for any; None of the numbers given is no limit."""
+    """Quota limits.
+
+    instances:  limit by (user, priority name, group); `*` stands for any.
+    max_running_jobs, max_running_jobs_per_user:  None for no limit.
+    """
 
     instances: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
     max_running_jobs: int | None = None
     max_running_jobs_per_user: int | None = None
 
     def of(self, key: QuotaKey) -> int | None:
-        """How many instances the key may use; None for any number."""
+        """Return how many instances the key may use; None for no limit."""
         entry = self.entry_of(key)
         return None if entry is None else self.instances[entry]
 
     def entry_of(self, key: QuotaKey) -> tuple[str, str, str] | None:
-        """The entry that limits the key. The one with most names wins; of those with equally many, the one that names
-        the user, then the one that names the priority."""
+        """Return the entry that limits the key; None if no entry does.
+
+        The entry with the most names wins. Among equals, an entry that names the user wins, then an entry that names
+        the priority.
+        """
         name = Priority(key.priority).name
         for user, priority, group in (
             (key.user, name, key.group),
@@ -75,7 +89,7 @@ class QuotaLimits:
         return None
 
     def document(self) -> dict[str, Any]:
-        """The text form, which `parse_limits` reads again."""
+        """Return the document that `parse_limits` reads."""
         return {
             "instances": {"/".join(parts): number for parts, number in sorted(self.instances.items())},
             "max_running_jobs": self.max_running_jobs,
@@ -84,9 +98,12 @@ class QuotaLimits:
 
 
 def parse_limits(document: Any) -> QuotaLimits:
-    """The limits of `{"instances": {"user/PRIORITY/group": n}, "max_running_jobs": n, "max_running_jobs_per_user": n}`.
+    """Parse `{"instances": {"user/PRIORITY/group": n}, "max_running_jobs": n, "max_running_jobs_per_user": n}`.
 
-    Everything may be left out or null, and `*` stands for any user, priority or group. LimitsInvalid names the entry.
+    Every field may be absent or null, and `*` stands for any user, priority or group.
+
+    Raises:
+        LimitsInvalid: an entry is malformed; the error names the entry.
     """
     if not isinstance(document, Mapping):
         raise LimitsInvalid("limits", "must be an object")
@@ -105,7 +122,7 @@ def parse_limits(document: Any) -> QuotaLimits:
 
 
 def never_runs(limits: QuotaLimits, key: QuotaKey, nodes: int) -> str | None:
-    """Why a job of `nodes` instances can never run under `limits`, in a sentence; None if it can."""
+    """Return why a job of `nodes` instances can never run under `limits`, as a sentence; None if it can."""
     limit = limits.of(key)
     if limit is None or nodes <= limit:
         return None

@@ -1,4 +1,4 @@
-"""Phase 2: quotas. What each user may still start in this pass, by instances and by jobs."""
+"""Phase 2, quota admission: what each user may still start, by instances and by jobs."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from gpu_recovery.core.queue.quota import QuotaKey, never_runs
 from gpu_recovery.core.queue.snapshot import RejectionKind, RunningJob, Snapshot, WaitingJob
 
 ANY_NUMBER = 1 << 62
-"""What is left where there is no limit."""
+"""Number of instances that are left where no limit is set."""
 
 
 class QuotaAdmission:
-    """Counts instances by quota key and jobs by user, those that run and those that this pass promises a place.
+    """Counts instances by quota key and jobs by user: running jobs, and jobs that this pass promises a place.
 
-    Who leaves counts until it has left: nobody starts in its stead before. But room may be made for another meanwhile.
+    A job that leaves counts until it has left, so no job starts in its place before. But preemption for another job may
+    begin meanwhile.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -28,15 +29,15 @@ class QuotaAdmission:
         ]
         self._jobs = len(holders)
         self._jobs_of: dict[str, int] = {}
-        for one in holders:
-            self._jobs_of[one.user] = self._jobs_of.get(one.user, 0) + 1
+        for holder in holders:
+            self._jobs_of[holder.user] = self._jobs_of.get(holder.user, 0) + 1
         self._leave = 0
         self._leave_of: dict[str, int] = {}
         self.vacated(job for job in snapshot.running if job.leaving and job.for_job)
         self._counts_jobs = (self._limits.max_running_jobs, self._limits.max_running_jobs_per_user) != (None, None)
 
     def left(self, key: tuple[str, Priority, str]) -> int:
-        """How many instances of a quota key may still be promised, below 0 where too many are."""
+        """Return how many instances of a quota key may still be promised; negative if the quota is exceeded."""
         left = self._left.get(key)
         if left is None:
             limit = self._limits.of(QuotaKey(*key)) if self._limits.instances else None
@@ -45,39 +46,41 @@ class QuotaAdmission:
         return left
 
     def is_over(self, job: RunningJob) -> bool:
-        """Whether more is in use than the job's quota allows: limits can be lowered while jobs run."""
+        """Return whether the quota of the job is exceeded. Limits can be lowered while jobs run."""
         return self.left((job.user, job.asked, job.group)) < 0
 
     def refusal(self, job: WaitingJob) -> tuple[RejectionKind, str] | None:
-        """What stands against the job's start, and the sentence for it; None if nothing does."""
+        """Return the kind and sentence of the quota that blocks the job; None if the job may start."""
         if job.holds_quota or job.recovering:
-            return None  # it goes on with its place; one that had none, a person's, is not given up for that
+            # The job continues with its place. An adopted gang without quota may continue too.
+            return None
         left = self.left((job.user, job.asked, job.group))
         if job.nodes > left:
             return RejectionKind.QUOTA, self._over(job, left)
         return self._too_many(job) if self._counts_jobs else None
 
     def vacated(self, leaving: Iterable[RunningJob]) -> None:
-        """These leave for others, or are told to; whoever is stopped for a failure has its place still."""
-        for one in leaving:
+        """Count jobs that leave for others, or are ordered to. A job that stops after a failure keeps its place."""
+        for running in leaving:
             self._leave += 1
-            self._leave_of[one.user] = self._leave_of.get(one.user, 0) + 1
+            self._leave_of[running.user] = self._leave_of.get(running.user, 0) + 1
 
     def replaces(self, job: WaitingJob, victims: Sequence[RunningJob]) -> bool:
-        """Whether no more jobs than may would run, had `job` its place and had everybody left who leaves.
+        """Return whether the limits of running jobs allow `job` once all leaving jobs have left.
 
-        victims: those who would be told to leave for it.
+        Args:
+            victims: the jobs that would be suspended for it.
         """
         if not self._counts_jobs or job.holds_quota or job.recovering:
             return True
         most, each = self._limits.max_running_jobs, self._limits.max_running_jobs_per_user
         of_user = self._jobs_of.get(job.user, 0) - self._leave_of.get(job.user, 0)
-        of_user -= sum(one.user == job.user for one in victims)
+        of_user -= sum(victim.user == job.user for victim in victims)
         left = self._jobs - self._leave - len(victims)
         return (most is None or left < most) and (each is None or of_user < each)
 
     def charge(self, job: WaitingJob) -> None:
-        """Count the job: it starts, or a place is being kept for it."""
+        """Count the job, because it starts or hosts are kept for it."""
         if job.holds_quota:
             return
         key = (job.user, job.asked, job.group)

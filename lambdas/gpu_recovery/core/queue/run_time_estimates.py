@@ -1,7 +1,7 @@
-"""How long jobs of a kind have run: what is taken for the run time of one whose user names no limit.
+"""Run time estimates for jobs without a time limit, from earlier jobs of the same kind.
 
-A kind is what a user does again and again: the same workload on as many instances with as many GPUs. Of each kind a few
-times are kept, those of jobs that came to their end; nine of ten did not take longer than the estimate.
+A kind is a recurring job of a user: the same workload with as many instances and GPUs. A few run times of each kind are
+saved, only of jobs that completed. Nine of ten jobs did not take longer than the estimate.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 SLOTS = 16
-"""So many times are kept of a kind. A job's id says which of them it replaces, so that nothing is read to write it."""
+"""Number of run times saved for each kind. The job id selects the slot to replace, so a write needs no read."""
 LEAST = 4
-"""Fewer times say nothing."""
+"""Lowest number of run times for an estimate."""
 
 
 class JobKind(NamedTuple):
-    """What run times are kept by."""
+    """The key by which run times are saved."""
 
     user: str
     workload: str
@@ -26,12 +26,12 @@ class JobKind(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The same in one word; a user's name may have slashes in it."""
+        """Return the key as one string. The name of a user may contain slashes."""
         return f"{self.user}/{self.workload}/{self.nodes}x{self.gpus}"
 
 
 class RunTime(NamedTuple):
-    """One job of a kind has come to its end: its slot, and for how long it ran, all attempts together."""
+    """The run time in seconds of a completed job, over all its attempts, with its kind and slot."""
 
     kind: str
     slot: int
@@ -39,13 +39,13 @@ class RunTime(NamedTuple):
 
 
 def slot_of(job_id: str) -> int:
-    """Which slot of its kind a job's time is kept in: the same each time it is written."""
+    """Return the slot for the run time of a job. A repeated write uses the same slot."""
     return hashlib.sha256(job_id.encode()).digest()[0] % SLOTS
 
 
 def usual_run_time(times: Collection[float]) -> int | None:
-    """The time in seconds that nine of ten did not exceed; None where too few are known."""
+    """Return the time in seconds that nine of ten run times did not exceed; None if too few are known."""
     if len(times) < LEAST:
         return None
-    so_many = (9 * len(times) + 9) // 10  # nine of ten, rounded up
-    return int(-(-sorted(times)[so_many - 1] // 1))
+    count = (9 * len(times) + 9) // 10  # nine of ten, rounded up
+    return int(-(-sorted(times)[count - 1] // 1))

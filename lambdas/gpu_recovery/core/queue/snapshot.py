@@ -1,4 +1,4 @@
-"""What a pass of the scheduler reads, `Snapshot`, and what it answers, `Placement`: values without any records."""
+"""Input and output of a scheduler pass, `Snapshot` and `Placement`: values without records."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from gpu_recovery.core.queue.quota import QuotaKey, QuotaLimits
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One instance as the queue sees it.
+    """An instance as the queue sees it.
 
-    free:           GPUs that no claim holds, confirmed.
-    usable:         healthy, connected, heard of, ACTIVE in ECS, under nobody's suspicion: only these are given away.
-    counts:         will be usable again without a person: neither gone nor quarantined.
-    reserved_for:   the only job that may have it, "" for none; `reserved_until` ends that, None never.
-    port_offsets:   those of the claims on it.
-    leaves_at:      when it is announced to leave the cluster; None where nothing is known.
-    lemon:          what is remembered against it, from 0 (nothing) to 1: of equals those with less are taken first.
+    free:           GPUs that are confirmed free of claims.
+    usable:         healthy, connected, with a recent heartbeat, ACTIVE in ECS and not suspected. Only such hosts get
+                    jobs.
+    counts:         will be usable again without an operator: neither gone nor quarantined.
+    reserved_for:   the only job that may use the host, "" for none. The reservation ends at `reserved_until`, or never
+                    if that is None.
+    port_offsets:   the port offsets of the claims on the host.
+    leaves_at:      when the host is announced to leave the cluster; None if no end is known.
+    lemon:          lemon score from the fault history, from 0 (no faults) to 1. Among equal hosts, lower scores are
+                    used first.
     """
 
     host_id: str
@@ -42,17 +45,17 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class WaitingJob:
-    """A job in line.
+    """A queued job.
 
-    priority:     the effective one; `asked` is the one it was submitted with, which its quota goes by.
-    nodes, gpus:  so many instances, so many GPUs on each.
-    queued_at:    when it was first submitted: kept over suspension and recovery.
-    last:         the instances of its last attempt by rank, "" for a rank that has none to keep.
+    priority:     the effective priority; `asked` is the submitted priority, by which its quota is counted.
+    nodes, gpus:  the number of instances, and of GPUs on each.
+    queued_at:    time of the first submission. Suspension and recovery do not change it.
+    last:         the instances of its last attempt by rank, "" for a rank that keeps none.
     suspects:     instance to the rank under which it was suspected: used last, and never under that rank.
-    own_only:     it goes back to its own instances and to no others; not while it is `repairing`.
-    runs_for_s:   how long it will still run at most, as far as is known; None if unknown.
-    holds_quota:  it is counted in `Snapshot.used` already, as a recovering gang is.
-    suspensions:  how often it was suspended for others.
+    own_only:     the job returns only to its own instances, and not while it is `repairing`.
+    runs_for_s:   the expected remaining run time in seconds; None if unknown.
+    holds_quota:  the job is already counted in `Snapshot.used`, as a recovering gang is.
+    suspensions:  how often the job was suspended for others.
     """
 
     job_id: str
@@ -78,16 +81,16 @@ class WaitingJob:
 
 @dataclass(frozen=True, slots=True)
 class RunningJob:
-    """A job that holds GPUs: placed, running or on its way out.
+    """A job that holds GPUs: placed, running or leaving.
 
-    priority:       the effective one when this was read; from `demotes_at` on it counts as NORMAL.
-    hosts:          where it holds `gpus` GPUs each.
-    since:          when it began to run, or was placed if it does not run yet.
-    ends_at:        when it will have ended at the latest, as far as is known.
-    suspensions:    how often it was suspended within `policy.suspensions_window_s`.
-    checkpoint_at:  its last checkpoint that was reported; None for none in this attempt.
-    can_suspend:    RUNNING, ours, and not only observed.
-    leaving:        ending or being suspended already; `for_job` is whom it makes room for, "" for nobody.
+    priority:       the effective priority when the snapshot was read; from `demotes_at` on the job counts as NORMAL.
+    hosts:          the hosts on each of which the job holds `gpus` GPUs.
+    since:          when the job began to run, or was placed if it does not run yet.
+    ends_at:        the latest expected end; None if unknown.
+    suspensions:    how often the job was suspended within `policy.suspensions_window_s`.
+    checkpoint_at:  time of its last reported checkpoint; None if there is none in this attempt.
+    can_suspend:    the job is RUNNING and not observe-only.
+    leaving:        the job is already ending or being suspended; `for_job` is the job that it leaves for, or "".
     """
 
     job_id: str
@@ -113,9 +116,9 @@ class RunningJob:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One consistent view of the cluster and its queue; in which order things are listed means nothing.
+    """One consistent view of the cluster and its queue. The order of its contents has no meaning.
 
-    used:              instances in use by quota key, those of recovering gangs included.
+    used:                instances in use by quota key, including those of recovering gangs.
     recent_preemptions:  suspensions of the whole fleet within `policy.suspensions_window_s`.
     """
 
@@ -129,7 +132,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The instances of one job's next attempt, in rank order, with the epoch each had when it was chosen."""
+    """The instances of the next attempt of a job, in rank order, each with its epoch at the time of the choice."""
 
     job_id: str
     version: int
@@ -141,7 +144,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Suspension:
-    """A running job that has to make room for `for_job`; `hosts` are those of its instances that are kept for it."""
+    """A running job that is suspended for `for_job`. `hosts` are its hosts that are kept for that job."""
 
     job_id: str
     version: int
@@ -152,24 +155,24 @@ class Suspension:
 
 
 class RejectionKind(StrEnum):
-    """What a job that waits is short of."""
+    """What a waiting job lacks."""
 
-    GPUS = "gpus"  # free now; enough exist
-    CLUSTER = "cluster"  # not even the empty cluster has enough
-    TURN = "turn"  # others are before it
-    QUOTA = "quota"  # its user's instances at this priority
+    GPUS = "gpus"  # GPUs that are free now; enough exist
+    CLUSTER = "cluster"  # GPUs: even the empty cluster has too few
+    TURN = "turn"  # other jobs are before it
+    QUOTA = "quota"  # instances of its user at this priority
     JOBS = "jobs"  # the number of jobs that may run at once
-    OWN = "own"  # its own instances, and it takes no others
-    ROOM = "room"  # what is being vacated for it
+    OWN = "own"  # its own instances; it accepts no others
+    ROOM = "room"  # hosts that are being vacated for it
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A job that found no place, and why.
+    """A job that was not placed, and why.
 
-    position:     its place in the line of its group, from 1.
-    blockers:     the jobs it waits for, a few of them where there are many.
-    earliest_at:  the earliest start, by the estimates at hand; None where nobody can tell.
+    position:     position in the queue of its group, from 1.
+    blockers:     the jobs that it waits for; a few of them if there are many.
+    earliest_at:  the earliest start by the present estimates; None without an estimate.
     """
 
     job_id: str
@@ -184,7 +187,7 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What the head of a group's line is promised: these hosts, from `at` on; None where nobody can tell when."""
+    """The hosts that the head of a group's queue is promised, from `at` on; None without an estimate."""
 
     job_id: str
     group: str
@@ -194,10 +197,10 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The answer. Every job in line is in exactly one of `assignments` and `short`.
+    """The answer for a snapshot. Every queued job is in exactly one of `assignments` and `rejected`.
 
-    next_at:  the earliest time at which the same snapshot may be decided otherwise by the clock alone. Until then
-              only an event changes the answer; None: nothing else ever does.
+    next_at:  the earliest time at which the clock alone may change the answer to the same snapshot. Before that, only
+              an event changes the answer; None if only an event ever does.
     """
 
     assignments: tuple[Assignment, ...]

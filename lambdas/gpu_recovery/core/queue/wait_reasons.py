@@ -1,4 +1,4 @@
-"""Phase 7: reasons. Every job that waits hears what it is short of, in a sentence."""
+"""Phase 7, wait reasons: one sentence for each waiting job that says what it lacks."""
 
 from __future__ import annotations
 
@@ -11,46 +11,55 @@ from gpu_recovery.core.queue.release_forecast import ReleaseForecast
 from gpu_recovery.core.queue.snapshot import Rejection, RejectionKind, WaitingJob
 
 NAMED = 5
-"""How many of the jobs in its way a job is told of."""
+"""Upper bound of the blocking jobs that a wait reason names."""
 
 
 class WaitReasons:
-    """The sentences of one group's line. What many jobs hear alike is made once."""
+    """Builds the wait reasons for the queue of one group. A sentence that many jobs share is built once."""
 
-    def __init__(self, room: HostPool, occupancy: ReleaseForecast) -> None:
-        self._hosts, self._forecast = room, occupancy
+    def __init__(self, pool: HostPool, forecast: ReleaseForecast) -> None:
+        self._hosts, self._forecast = pool, forecast
         self._behind: tuple[str, tuple[str, ...], datetime | None] = ("", (), None)
 
     def of_quota(self, job: WaitingJob, position: int, refused: tuple[RejectionKind, str]) -> Rejection:
-        """Its user has as much as may be."""
+        """Return the reason of a job that a quota blocks."""
         return Rejection(job.job_id, job.version, job.attempt, refused[1], refused[0], position)
 
     def of_cluster(self, job: WaitingJob, position: int) -> Rejection:
-        """Not even the whole cluster could hold it."""
+        """Return the reason of a job that is too large for the whole cluster."""
         where = f"the group {job.group}" if job.group else "the cluster"
         sentence = f"needs {_wanted(job)}; {where} has not that many, used or free"
         return Rejection(job.job_id, job.version, job.attempt, sentence, RejectionKind.CLUSTER, position)
 
     def of_turn(self, job: WaitingJob, position: int) -> Rejection:
-        """Behind the head of the line, and what the head leaves over does not suit it."""
+        """Return the reason of a job behind the head of the queue that fits no backfill window."""
         sentence, blockers, at = self._behind
         return Rejection(job.job_id, job.version, job.attempt, sentence, RejectionKind.TURN, position, blockers, at)
 
     def of_own(self, job: WaitingJob, position: int) -> Rejection:
-        """It takes its own instances only, and waits for some of them."""
-        missing = [one for one in job.last if self._hosts.free_for(one, job) < job.gpus and one not in self._hosts.held]
+        """Return the reason of a job that accepts only its own instances, and waits for some of them."""
+        missing = [
+            host_id
+            for host_id in job.last
+            if self._hosts.free_for(host_id, job) < job.gpus and host_id not in self._hosts.held
+        ]
         sentence = f"waits for its own instances: {', '.join(missing) or 'their repair to be reported'}"
         return Rejection(job.job_id, job.version, job.attempt, sentence, RejectionKind.OWN, position)
 
     def of_preemption(self, job: WaitingJob, position: int, leavers: Sequence[str]) -> Rejection:
-        """Others are being suspended for it."""
+        """Return the reason of a job for which others are being suspended."""
         sentence = f"needs {_wanted(job)}; waits for {_few(leavers)} to make room"
         return Rejection(
             job.job_id, job.version, job.attempt, sentence, RejectionKind.ROOM, position, tuple(leavers[:NAMED])
         )
 
     def of_gpus(self, job: WaitingJob, position: int, fitting: int, window: BackfillWindow | None = None) -> Rejection:
-        """Its turn has come, only its GPUs have not."""
+        """Return the reason of a job that is next in the queue and waits for GPUs.
+
+        Args:
+            fitting: the number of hosts that it may use now.
+            window: its backfill window, if the job is the head of the queue.
+        """
         blockers: tuple[str, ...] = ()
         at = None
         if window is not None:
@@ -61,15 +70,17 @@ class WaitReasons:
         return Rejection(job.job_id, job.version, job.attempt, sentence, RejectionKind.GPUS, position, blockers, at)
 
     def _blockers(self, hosts: Collection[str]) -> tuple[str, ...]:
-        """The jobs that hold what is promised, those that end last first."""
-        holders = {one.job_id: self._forecast.ends_in(one) for host in hosts for one in self._forecast.on(host)}
-        return tuple(sorted(holders, key=lambda one: (-holders[one], one))[:NAMED])
+        """Return the jobs that hold promised hosts, the latest end first."""
+        holders = {job.job_id: self._forecast.ends_in(job) for host in hosts for job in self._forecast.on(host)}
+        return tuple(sorted(holders, key=lambda job_id: (-holders[job_id], job_id))[:NAMED])
 
 
 def _wanted(job: WaitingJob) -> str:
+    """Describe the GPUs that the job needs."""
     return f"{job.nodes} instance(s) with {job.gpus} GPU(s) each"
 
 
 def _few(names: Sequence[str]) -> str:
+    """List the first names, and the number of the others."""
     rest = len(names) - NAMED
     return ", ".join(names[:NAMED]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,1 +1,1 @@
-"""Signatures of log lines: one file for each family of causes."""
+"""Log signatures: one module for each family of causes."""

@@ -1,4 +1,4 @@
-"""What fails between ranks, as NCCL, gloo, c10d and Ray tell it."""
+"""Log signatures of failures between ranks, in the wording of NCCL, gloo, c10d and Ray."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What fails between the cluster and the world: hubs, object stores, trackers of experiments, name servers."""
+"""Log signatures of failures outside the cluster.
+
+Sources: model hubs, object stores, experiment trackers, name servers.
+"""
 
 from __future__ import annotations
 

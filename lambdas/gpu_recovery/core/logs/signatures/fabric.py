@@ -1,4 +1,4 @@
-"""What the network between machines and its libraries write: NCCL, libibverbs, libfabric and EFA, UCX, the kernel."""
+"""Log signatures of the fabric: NCCL, libibverbs, libfabric and EFA, UCX, the kernel."""
 
 from __future__ import annotations
 

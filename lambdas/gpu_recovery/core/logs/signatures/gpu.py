@@ -1,4 +1,7 @@
-"""What GPUs, their driver and CUDA write: of the driver, PyTorch, NCCL, the fabric manager, the container toolkit."""
+"""Log signatures of GPUs.
+
+Sources: the driver, CUDA, PyTorch, NCCL, the fabric manager, the container toolkit.
+"""
 
 from __future__ import annotations
 
@@ -132,7 +135,7 @@ _add(
     r"|gpu recovery action.{0,40}(?:reset|reboot|drain)",
 )
 
-# -- what the driver's place lacks -------------------------------------------------------------------------------------
+# -- the driver's environment ------------------------------------------------------------------------------------------
 
 _D = LineKind.DRIVER_ENVIRONMENT
 _add("CUDA", _D, "error 80|error 3", r"\berror 80[234]\b|\berror 3(?:4|5|6)?: (?:cuda driver|initialization|api)")
@@ -202,7 +205,7 @@ _add(
     r"|unknown symbol|invalid argument)",
 )
 
-# -- the program's doing -----------------------------------------------------------------------------------------------
+# -- errors of the program ---------------------------------------------------------------------------------------------
 
 _A = LineKind.DEVICE_ASSERT
 _add(

@@ -1,4 +1,4 @@
-"""What a machine runs out of or breaks on: shared memory, limits, memory, disks, and its kernel."""
+"""Log signatures of the host: shared memory, limits, memory, disks, and the kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What those say who place, start and end tasks: AWS, ECS, Docker, Kubernetes, Ray's placement, Slurm."""
+"""Log signatures of the platforms that place, start and end tasks.
+
+Sources: AWS, ECS, Docker, Kubernetes, the placement of Ray, Slurm.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How a process ends: killed, crashed, by an exception of its own, or because another one did."""
+"""Log signatures of process ends: killed, crashed, or failed by an exception.
+
+Processes that end because another process ended are included.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +93,7 @@ _add(
     generic=True,
 )
 
-# What is left of exceptions: the program's own errors.
+# All other exceptions count as errors of the program.
 _EXCEPTION = (
     r"^\s{0,8}(?:[\w.]{1,160}\.)?(?:[a-z_]\w{0,80}(?:error|exception)|keyboardinterrupt|systemexit"
     r"|\w{1,80}errorgroup)"

@@ -1,4 +1,4 @@
-"""What the program and its libraries write: NaN, checkpoints, dependencies, configuration."""
+"""Log signatures of programs: NaN, checkpoints, dependencies, configuration."""
 
 from __future__ import annotations
 
