@@ -90,11 +90,11 @@ def collect_evidence(
     instances = store.load_instances(instance_ids)
     buffers = store.observations_of(job.job_id, plan.attempt, instance_ids).values()
     received = tuple(report for buffer in buffers for report in buffer.reports)[-REPORTS_MAX:]
-    own = tuple(report for report in received if not isinstance(report, Written))
+    not_output = tuple(report for report in received if not isinstance(report, Written))
     logs, unread = _logs(log_tail, job, plan, _output_tails(received, plan), now)
-    reports = (*own, *_ends(store, job, plan), *_instance_observations(store, instances, policy, now), *logs)
+    reports = (*not_output, *_ends(store, job, plan), *_instance_observations(store, instances, policy, now), *logs)
     lemons = {name: score(instance.past, now) for name, instance in instances.items() if instance.past}
-    return Evidence(reports, topology_of(plan, instances, own), unread, History(lemons))
+    return Evidence(reports, topology_of(plan, instances, not_output), unread, History(lemons))
 
 
 def topology_of(plan: Plan, instances: Mapping[str, Instance], reports: Iterable[Observation]) -> Topology:
@@ -105,8 +105,8 @@ def topology_of(plan: Plan, instances: Mapping[str, Instance], reports: Iterable
     racks = {name: instance.rack for name, instance in instances.items()}
     workers: dict[str, Worker] = {}
     for report in reports:
-        own = WORKER_OF_RANK.fullmatch(report.worker)
-        rank = report.rank if report.instance_id else int(own["rank"]) if own is not None else None
+        match = WORKER_OF_RANK.fullmatch(report.worker)
+        rank = report.rank if report.instance_id else int(match["rank"]) if match is not None else None
         instance_id = report.instance_id or (
             plan.instances[rank] if rank is not None and rank < len(plan.instances) else ""
         )
@@ -207,8 +207,8 @@ def _output_tails(reports: Iterable[Observation], plan: Plan) -> dict[int, list[
     parts: dict[int, dict[int, Written]] = {}
     for report in reports:
         if isinstance(report, Written) and report.rank is not None and 0 <= report.part < PARTS_MAX:
-            where = plan.instances[report.rank] if report.rank < len(plan.instances) else ""
-            if where and where == report.instance_id:
+            instance_id = plan.instances[report.rank] if report.rank < len(plan.instances) else ""
+            if instance_id and instance_id == report.instance_id:
                 parts.setdefault(report.rank, {})[report.part] = report
     lines = {
         rank: [line for _, part in sorted(by_part.items(), reverse=True) for line in part.lines if line]
@@ -235,8 +235,8 @@ def _logs(
             unread[rank] = tail
         elif not isinstance(tail, str) and tail:
             lines[rank] = tail
-    more = [rank for rank in sorted(written) if rank not in lines][:OUTPUT_TAILS_MAX]
-    lines |= {rank: written[rank] for rank in more}
+    with_tail_only = [rank for rank in sorted(written) if rank not in lines][:OUTPUT_TAILS_MAX]
+    lines |= {rank: written[rank] for rank in with_tail_only}
     return tuple(finding for rank, tail in lines.items() for finding in _findings(rank, tail, plan, now)), unread
 
 

@@ -199,10 +199,10 @@ def _has_other_work(context: ExecutionContext, instance: Instance) -> bool:
     Daemons and other services without GPUs run on every instance, and ECS starts them again by itself.
     """
     ends = instance.reboot.ends if instance.reboot is not None else None
-    own = attempt_id(ends.job_id, ends.attempt) if ends is not None else ""
+    attempt = attempt_id(ends.job_id, ends.attempt) if ends is not None else ""
     return any(
         (fact.gpus or not fact.started_by.startswith(SERVICE))
-        and fact.started_by != own
+        and fact.started_by != attempt
         and instance_of_check(fact.started_by) is None
         and not _is_rank_of(fact, ends)
         for fact in context.actions.tasks_on(instance)

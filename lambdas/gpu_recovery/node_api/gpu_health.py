@@ -54,8 +54,8 @@ def logged_before(report: AgentReport) -> str:
     """
     logged: tuple[ReportedXid | ReportedSxid, ...] = (*report.xids, *report.sxids)
     old = [_named(error) for error in logged if _is_from_earlier_boot(error, report)]
-    more = f" and {len(old) - XIDS_NAMED_MAX} more" if len(old) > XIDS_NAMED_MAX else ""
-    return f"logged before this boot: {'; '.join(old[:XIDS_NAMED_MAX])}{more}" if old else ""
+    and_more = f" and {len(old) - XIDS_NAMED_MAX} more" if len(old) > XIDS_NAMED_MAX else ""
+    return f"logged before this boot: {'; '.join(old[:XIDS_NAMED_MAX])}{and_more}" if old else ""
 
 
 def _is_from_earlier_boot(error: ReportedXid | ReportedSxid, report: AgentReport) -> bool:

@@ -138,7 +138,7 @@ class HeartbeatReceiver:
         except AnotherAgent as refused:
             notified_at = refused.known.doubled_at
             if notified_at is None or beat.seen_at - notified_at >= DUPLICATE_AGENT_REMINDER:
-                # Notified before it is recorded: a function that is killed between the two notifies twice, not never.
+                # Notified before it is recorded: if the function is killed in between, operators are notified twice.
                 self.recovery.notify(agents.duplicate_agent(refused.known, beat.run))
                 self.recovery.store.mark_duplicate_agent(beat.instance_id, beat.seen_at)
             raise

@@ -118,10 +118,10 @@ def report_of_gpus(instance_id: str, body: Mapping[str, Any]) -> AgentReport:
 class _Object:
     """A JSON object that is read field by field. null counts as a missing field."""
 
-    def __init__(self, value: Any, where: str = "") -> None:
+    def __init__(self, value: Any, place: str = "") -> None:
         if not isinstance(value, Mapping):
-            raise ReportInvalid("invalid_report", where, "must be an object")
-        self.values, self._where = value, where
+            raise ReportInvalid("invalid_report", place, "must be an object")
+        self.values, self._where = value, place
 
     def has(self, name: str) -> bool:
         return self.values.get(name) is not None
@@ -275,18 +275,18 @@ def _inventory(read: _Object) -> Mapping[str, object] | None:
     if inventory is None:
         return None
     gpus = [gpu.values for gpu in inventory.objects("gpus", GPUS_MAX)]
-    kept = {
+    fields = {
         "agent": inventory.text("agent", NAME_MAX, ""),
         "driver": inventory.text("driver", NAME_MAX, ""),
         "gpus": gpus,
     }
     try:
-        size = len(json.dumps(kept, allow_nan=False))
+        size = len(json.dumps(fields, allow_nan=False))
     except ValueError as error:  # a number as large as 1e999 is read as infinity
         raise inventory.wrong("gpus", "holds a number that is none") from error
     if size > INVENTORY_BYTES_MAX:
         raise inventory.wrong("gpus", f"must be at most {INVENTORY_BYTES_MAX} bytes of JSON, with agent and driver")
-    return kept
+    return fields
 
 
 def _legacy_list(body: Mapping[str, Any], name: str) -> list[Any]:

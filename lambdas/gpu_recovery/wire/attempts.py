@@ -59,29 +59,35 @@ def attempt_view(job: Job, number: int, plan: Plan | None, progress: AttemptProg
         failure = job.failure
     has_failed = failure is not None and (failure.ending.is_own or failure.ending.kind in EXPLANATORY_ENDINGS)
     status = _status(job, number, began, ended, failed=has_failed)
-    own = failure if status is AttemptStatus.FAILED else None
-    where: dict[str, Any] = {"instances": list(plan.instances) if plan else _instances(job, number)}
+    shown_failure = failure if status is AttemptStatus.FAILED else None
+    location: dict[str, Any] = {"instances": list(plan.instances) if plan else _instances(job, number)}
     if job.spec.backend is Backend.RAY:
-        where = {"submission_id": attempt_id(job.job_id, number)}
+        location = {"submission_id": attempt_id(job.job_id, number)}
     return {
         "attempt": number,
         "attempt_id": attempt_id(job.job_id, number),
         "status": status.value,
         "started_at": time_text(began),
         "ended_at": time_text(ended),
-        "exit_code": own.ending.exit_code if own else 0 if status is AttemptStatus.SUCCEEDED else None,
-        "failure_kind": _kind(own, progress).value if own else None,
-        "message": own.ending.sentence if own else None,
+        "exit_code": shown_failure.ending.exit_code
+        if shown_failure
+        else 0
+        if status is AttemptStatus.SUCCEEDED
+        else None,
+        "failure_kind": _kind(shown_failure, progress).value if shown_failure else None,
+        "message": shown_failure.ending.sentence if shown_failure else None,
         "counted": _counted(job, number, ended),
-        **where,
+        **location,
     }
 
 
-def _kind(own: RankFailure, progress: AttemptProgress | None) -> FailureKind:
+def _kind(failure: RankFailure, progress: AttemptProgress | None) -> FailureKind:
     """Return the kind of a failure: HARDWARE if a check blames the instance, else by the end of the rank."""
     checks = progress.checked.values() if progress is not None else ()
     return (
-        FailureKind.HARDWARE if any(check.outcome.blames_hardware for check in checks) else failure_kind_of(own.ending)
+        FailureKind.HARDWARE
+        if any(check.outcome.blames_hardware for check in checks)
+        else failure_kind_of(failure.ending)
     )
 
 
