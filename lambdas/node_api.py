@@ -1,7 +1,4 @@
-"""HTTP handler of the node API: reports of the agents on GPU instances.
-
-An agent reports for the instance that its token was issued for.
-"""
+"""HTTP handler of the node API: an agent on a GPU instance reports for the instance that its token names."""
 
 from __future__ import annotations
 
@@ -31,7 +28,6 @@ def api() -> NodeApi:
 
 
 def _log_busy(error: BaseException) -> None:
-    """Log that AWS or a record was too busy to process a report."""
     logger.warning("busy", exc_info=error)
 
 

@@ -95,7 +95,7 @@ def report_of_tasks(instance_id: str, body: Mapping[str, Any]) -> AgentReport:
     """Parse the body of POST /api/v1/report_tasks/: the ranks by their running logs.
 
     Raises:
-        ReportInvalid: `tasks` is missing or no list.
+        ReportInvalid: `tasks` is missing or is not a list.
     """
     tasks = _legacy_list(body, "tasks")
     logs = (_number(task.get("running_log_id")) for task in tasks if isinstance(task, Mapping))
@@ -109,7 +109,7 @@ def report_of_gpus(instance_id: str, body: Mapping[str, Any]) -> AgentReport:
     Processes on the GPUs are left out: command lines and user names must not be stored.
 
     Raises:
-        ReportInvalid: `gpus` is missing or no list.
+        ReportInvalid: `gpus` is missing or is not a list.
     """
     gpus = [_gpu(gpu) for gpu in _legacy_list(body, "gpus") if isinstance(gpu, Mapping)]
     return AgentReport(instance_id=instance_id, inventory={"gpus": [gpu for gpu in gpus if "uuid" in gpu][:GPUS_MAX]})
