@@ -1,4 +1,4 @@
-"""HTTP handler of the node API: an agent on a GPU instance reports for the instance that its token names."""
+"""HTTP handler of the node API: reports of agents, each for the instance that its token was issued for."""
 
 from __future__ import annotations
 

@@ -91,8 +91,13 @@ def collect_evidence(
     buffers = store.observations_of(job.job_id, plan.attempt, instance_ids).values()
     received = tuple(report for buffer in buffers for report in buffer.reports)[-REPORTS_MAX:]
     not_output = tuple(report for report in received if not isinstance(report, Written))
-    logs, unread = _logs(log_tail, job, plan, _output_tails(received, plan), now)
-    reports = (*not_output, *_ends(store, job, plan), *_instance_observations(store, instances, policy, now), *logs)
+    logs, unread = _log_findings(log_tail, job, plan, _output_tails(received, plan), now)
+    reports = (
+        *not_output,
+        *_exit_observations(store, job, plan),
+        *_instance_observations(store, instances, policy, now),
+        *logs,
+    )
     lemons = {name: score(instance.past, now) for name, instance in instances.items() if instance.past}
     return Evidence(reports, topology_of(plan, instances, not_output), unread, History(lemons))
 
@@ -156,14 +161,14 @@ def _gpus(evidence: Evidence, diagnosis: Diagnosis, instances: Sequence[str]) ->
 # -- each kind ---------------------------------------------------------------------------------------------------------
 
 
-def _ends(store: AttemptStore, job: Job, plan: Plan) -> Iterator[Observation]:
+def _exit_observations(store: AttemptStore, job: Job, plan: Plan) -> Iterator[Observation]:
     progress = store.load_progress(job.job_id, plan.attempt)
     first = progress.failure if progress is not None and progress.failure is not None else job.failure
     if first is not None and (plan.attempt == job.attempt or progress is not None):
-        yield _end(first)
+        yield _exit_observation(first)
 
 
-def _end(failure: RankFailure) -> ExitReport:
+def _exit_observation(failure: RankFailure) -> ExitReport:
     code = failure.ending.exit_code
     return ExitReport(
         report_id=f"exit/{failure.rank}",
@@ -217,7 +222,7 @@ def _output_tails(reports: Iterable[Observation], plan: Plan) -> dict[int, list[
     return {rank: tail for rank, tail in lines.items() if tail}
 
 
-def _logs(
+def _log_findings(
     log_tail: LogTail, job: Job, plan: Plan, written: Mapping[int, Sequence[str]], now: datetime
 ) -> tuple[tuple[LogFinding, ...], dict[int, str]]:
     """Return findings in logs, and the reason for each log that could not be read, by rank.
@@ -237,10 +242,12 @@ def _logs(
             lines[rank] = tail
     with_tail_only = [rank for rank in sorted(written) if rank not in lines][:OUTPUT_TAILS_MAX]
     lines |= {rank: written[rank] for rank in with_tail_only}
-    return tuple(finding for rank, tail in lines.items() for finding in _findings(rank, tail, plan, now)), unread
+    return tuple(
+        finding for rank, tail in lines.items() for finding in _findings_of_rank(rank, tail, plan, now)
+    ), unread
 
 
-def _findings(rank: int, lines: Sequence[str], plan: Plan, now: datetime) -> Iterator[LogFinding]:
+def _findings_of_rank(rank: int, lines: Sequence[str], plan: Plan, now: datetime) -> Iterator[LogFinding]:
     for finding in classify(lines).findings:
         yield LogFinding(
             report_id=f"log/{rank}/{finding.number}",

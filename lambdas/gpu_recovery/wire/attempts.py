@@ -53,7 +53,7 @@ def attempt_views(job: Job, read: ReadAttempts) -> list[dict[str, Any]]:
 
 def attempt_view(job: Job, number: int, plan: Plan | None, progress: AttemptProgress | None) -> dict[str, Any]:
     """Return one attempt, as far as its plan and progress are stored."""
-    began, ended = _first(job, number, RUNS), _end(job, number)
+    began, ended = _first_entered(job, number, RUNS), _ended_at(job, number)
     failure = progress.failure if progress is not None else None
     if failure is None and number == job.attempt:
         failure = job.failure
@@ -74,14 +74,14 @@ def attempt_view(job: Job, number: int, plan: Plan | None, progress: AttemptProg
         else 0
         if status is AttemptStatus.SUCCEEDED
         else None,
-        "failure_kind": _kind(shown_failure, progress).value if shown_failure else None,
+        "failure_kind": _failure_kind(shown_failure, progress).value if shown_failure else None,
         "message": shown_failure.ending.sentence if shown_failure else None,
         "counted": _counted(job, number, ended),
         **location,
     }
 
 
-def _kind(failure: RankFailure, progress: AttemptProgress | None) -> FailureKind:
+def _failure_kind(failure: RankFailure, progress: AttemptProgress | None) -> FailureKind:
     """Return the kind of a failure: HARDWARE if a check blames the instance, else by the end of the rank."""
     checks = progress.checked.values() if progress is not None else ()
     return (
@@ -95,12 +95,12 @@ def _instances(job: Job, number: int) -> list[str]:
     return list(job.instances) if number == job.attempt else []
 
 
-def _first(job: Job, number: int, statuses: Iterable[JobStatus]) -> datetime | None:
+def _first_entered(job: Job, number: int, statuses: Iterable[JobStatus]) -> datetime | None:
     """Return when the attempt first was in one of `statuses`."""
     return next((entry.at for entry in job.history if entry.attempt == number and entry.after in tuple(statuses)), None)
 
 
-def _end(job: Job, number: int) -> datetime | None:
+def _ended_at(job: Job, number: int) -> datetime | None:
     """Return when the last rank of the attempt had ended, or when the next attempt began if only that is known."""
     if number == job.attempt and job.status in LIVE:
         return None
