@@ -1,4 +1,4 @@
-"""HTTP handler of the node API: reports of the agents on GPU instances, each for the instance of its token."""
+"""HTTP handler of the node API: reports of agents, each for the instance that its token was issued for."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ def api() -> NodeApi:
 
 
 def _log_busy(error: BaseException) -> None:
-    """Log that AWS or a record was too busy to process a report."""
     logger.warning("busy", exc_info=error)
 
 

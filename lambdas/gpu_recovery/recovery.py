@@ -240,7 +240,7 @@ class Recovery:
                     delivered = (
                         self._execute_best_effort(record, pending_command, results)
                         if helps
-                        else self._execute_one(record, pending_command, results)
+                        else self._execute_command(record, pending_command, results)
                     )
         finally:
             if results.done or results.deferred:
@@ -251,7 +251,7 @@ class Recovery:
                 f"not everything could be said about {_record_id(record)}", results.notification_failures
             )
 
-    def _execute_one(self, record: Job | Instance, pending: PendingCommand, results: _CommandResults) -> bool:
+    def _execute_command(self, record: Job | Instance, pending: PendingCommand, results: _CommandResults) -> bool:
         """Execute one command and deliver the events that follow from it.
 
         Returns:
@@ -274,14 +274,14 @@ class Recovery:
             return True
 
     def _execute_best_effort(self, record: Job | Instance, pending: PendingCommand, results: _CommandResults) -> bool:
-        """Execute a best-effort command as `_execute_one` does, and collect its failure instead of raising it.
+        """Execute a best-effort command as `_execute_command` does, and collect its failure instead of raising it.
 
         A command during which a function was killed is not tried again: the command may have been the cause.
         """
         if previous_try_died(pending):
             results.done.append(pending.command_id)
             return False
-        results.failed += run_each(lambda command: self._execute_one(record, command, results), [pending])
+        results.failed += run_each(lambda command: self._execute_command(record, command, results), [pending])
         return True
 
     def _send_notification(

@@ -24,7 +24,7 @@ def api(functions: Functions) -> Api:
 
 
 def test_a_gang_that_stands_still_is_found_and_stopped(api: Api) -> None:
-    """Its ranks run and its agents report, but no value grows for `progress_timeout_s`; while a value grows it runs on."""
+    """Ranks run and agents report, but no value grows for `progress_timeout_s`; while a value grows it runs on."""
     stands = [
         ProgressReport(report_id=f"p{n}", at_s=NOW.timestamp() + 60 * n, instance_id=FIRST, rank=0, value=7.0)
         for n in range(20)

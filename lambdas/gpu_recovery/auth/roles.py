@@ -9,7 +9,7 @@ class Role(StrEnum):
     """What a caller may do. Each role includes the roles before it."""
 
     VIEWER = "viewer"  # read
-    USER = "user"  # submit, and cancel, suspend and resume jobs of its own
+    USER = "user"  # submit jobs; cancel, suspend and resume own jobs
     OPERATOR = "operator"  # everything
 
     def covers(self, needed: Role) -> bool:

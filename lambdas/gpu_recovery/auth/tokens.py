@@ -169,11 +169,13 @@ def revoke(store: TokenStore, holder: str, token_id: str, now: datetime) -> Toke
     checked_instance_id(store.kind, holder)
 
     def with_revoked(listed: TokenList) -> tuple[TokenList, Token] | None:
-        found = next((token for token in listed.tokens if token.token_id == token_id), None)
-        if found is None or found.revoked_at is not None:
+        listed_token = next((token for token in listed.tokens if token.token_id == token_id), None)
+        if listed_token is None or listed_token.revoked_at is not None:
             return None
-        revoked = replace(found, revoked_at=now)
-        return replace(listed, tokens=tuple(revoked if token is found else token for token in listed.tokens)), revoked
+        revoked = replace(listed_token, revoked_at=now)
+        return replace(
+            listed, tokens=tuple(revoked if token is listed_token else token for token in listed.tokens)
+        ), revoked
 
     changed = _change(store, holder, with_revoked)
     return next((token for token in changed.tokens if token.token_id == token_id), None)

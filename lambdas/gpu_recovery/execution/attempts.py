@@ -37,13 +37,15 @@ def check_instances(context: ExecutionContext, job: Job, pending: PendingCommand
 def release(context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
     """Release the instances of the attempt. A claim stays if the end of a rank on the instance is not confirmed."""
     command: commands.ReleaseInstances = pending.command
-    kept = set(command.keep_claims_of) | set(_unconfirmed_instances(context, job) if job.claims_kept else ())
+    claims_kept_on = set(command.keep_claims_of) | set(_unconfirmed_instances(context, job) if job.claims_kept else ())
 
-    def give_back(instance_id: str) -> None:
+    def release_one(instance_id: str) -> None:
         left_out_at = context.now if instance_id in command.left_out else None
-        context.store.release_instance(instance_id, job.job_id, instance_id in kept, command.attempt, left_out_at)
+        context.store.release_instance(
+            instance_id, job.job_id, instance_id in claims_kept_on, command.attempt, left_out_at
+        )
 
-    context.for_each(give_back, filter(None, command.instances))
+    context.for_each(release_one, filter(None, command.instances))
     return DONE
 
 

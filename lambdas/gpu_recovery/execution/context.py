@@ -73,6 +73,6 @@ DONE = CommandResult()
 def previous_try_died(pending: PendingCommand) -> bool:
     """Return whether an earlier try was cut off without an answer.
 
-    A definite refusal raises both `tries` and `refusals`. A try that was cut off raises only `tries`.
+    Each later try raises `tries`. A definite refusal raises `refusals` as well.
     """
     return pending.tries > pending.refusals + 1

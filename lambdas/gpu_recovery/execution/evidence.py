@@ -90,11 +90,16 @@ def collect_evidence(
     instances = store.load_instances(instance_ids)
     buffers = store.observations_of(job.job_id, plan.attempt, instance_ids).values()
     received = tuple(report for buffer in buffers for report in buffer.reports)[-REPORTS_MAX:]
-    own = tuple(report for report in received if not isinstance(report, Written))
-    logs, unread = _logs(log_tail, job, plan, _output_tails(received, plan), now)
-    reports = (*own, *_ends(store, job, plan), *_instance_observations(store, instances, policy, now), *logs)
+    not_output = tuple(report for report in received if not isinstance(report, Written))
+    logs, unread = _log_findings(log_tail, job, plan, _output_tails(received, plan), now)
+    reports = (
+        *not_output,
+        *_exit_observations(store, job, plan),
+        *_instance_observations(store, instances, policy, now),
+        *logs,
+    )
     lemons = {name: score(instance.past, now) for name, instance in instances.items() if instance.past}
-    return Evidence(reports, topology_of(plan, instances, own), unread, History(lemons))
+    return Evidence(reports, topology_of(plan, instances, not_output), unread, History(lemons))
 
 
 def topology_of(plan: Plan, instances: Mapping[str, Instance], reports: Iterable[Observation]) -> Topology:
@@ -105,8 +110,8 @@ def topology_of(plan: Plan, instances: Mapping[str, Instance], reports: Iterable
     racks = {name: instance.rack for name, instance in instances.items()}
     workers: dict[str, Worker] = {}
     for report in reports:
-        own = WORKER_OF_RANK.fullmatch(report.worker)
-        rank = report.rank if report.instance_id else int(own["rank"]) if own is not None else None
+        match = WORKER_OF_RANK.fullmatch(report.worker)
+        rank = report.rank if report.instance_id else int(match["rank"]) if match is not None else None
         instance_id = report.instance_id or (
             plan.instances[rank] if rank is not None and rank < len(plan.instances) else ""
         )
@@ -156,14 +161,14 @@ def _gpus(evidence: Evidence, diagnosis: Diagnosis, instances: Sequence[str]) ->
 # -- each kind ---------------------------------------------------------------------------------------------------------
 
 
-def _ends(store: AttemptStore, job: Job, plan: Plan) -> Iterator[Observation]:
+def _exit_observations(store: AttemptStore, job: Job, plan: Plan) -> Iterator[Observation]:
     progress = store.load_progress(job.job_id, plan.attempt)
     first = progress.failure if progress is not None and progress.failure is not None else job.failure
     if first is not None and (plan.attempt == job.attempt or progress is not None):
-        yield _end(first)
+        yield _exit_observation(first)
 
 
-def _end(failure: RankFailure) -> ExitReport:
+def _exit_observation(failure: RankFailure) -> ExitReport:
     code = failure.ending.exit_code
     return ExitReport(
         report_id=f"exit/{failure.rank}",
@@ -207,8 +212,8 @@ def _output_tails(reports: Iterable[Observation], plan: Plan) -> dict[int, list[
     parts: dict[int, dict[int, Written]] = {}
     for report in reports:
         if isinstance(report, Written) and report.rank is not None and 0 <= report.part < PARTS_MAX:
-            where = plan.instances[report.rank] if report.rank < len(plan.instances) else ""
-            if where and where == report.instance_id:
+            instance_id = plan.instances[report.rank] if report.rank < len(plan.instances) else ""
+            if instance_id and instance_id == report.instance_id:
                 parts.setdefault(report.rank, {})[report.part] = report
     lines = {
         rank: [line for _, part in sorted(by_part.items(), reverse=True) for line in part.lines if line]
@@ -217,7 +222,7 @@ def _output_tails(reports: Iterable[Observation], plan: Plan) -> dict[int, list[
     return {rank: tail for rank, tail in lines.items() if tail}
 
 
-def _logs(
+def _log_findings(
     log_tail: LogTail, job: Job, plan: Plan, written: Mapping[int, Sequence[str]], now: datetime
 ) -> tuple[tuple[LogFinding, ...], dict[int, str]]:
     """Return findings in logs, and the reason for each log that could not be read, by rank.
@@ -235,12 +240,14 @@ def _logs(
             unread[rank] = tail
         elif not isinstance(tail, str) and tail:
             lines[rank] = tail
-    more = [rank for rank in sorted(written) if rank not in lines][:OUTPUT_TAILS_MAX]
-    lines |= {rank: written[rank] for rank in more}
-    return tuple(finding for rank, tail in lines.items() for finding in _findings(rank, tail, plan, now)), unread
+    with_tail_only = [rank for rank in sorted(written) if rank not in lines][:OUTPUT_TAILS_MAX]
+    lines |= {rank: written[rank] for rank in with_tail_only}
+    return tuple(
+        finding for rank, tail in lines.items() for finding in _findings_of_rank(rank, tail, plan, now)
+    ), unread
 
 
-def _findings(rank: int, lines: Sequence[str], plan: Plan, now: datetime) -> Iterator[LogFinding]:
+def _findings_of_rank(rank: int, lines: Sequence[str], plan: Plan, now: datetime) -> Iterator[LogFinding]:
     for finding in classify(lines).findings:
         yield LogFinding(
             report_id=f"log/{rank}/{finding.number}",

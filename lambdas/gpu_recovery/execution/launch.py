@@ -20,7 +20,7 @@ def launch(context: ExecutionContext, job: Job, pending: PendingCommand) -> Comm
     """
     command: commands.LaunchAttempt = pending.command
     if job.status is not JobStatus.SUBMITTING or job.attempt != command.attempt:
-        return CommandResult((_refused(context, job, command.attempt, "the launch was given up"),))
+        return CommandResult((_launch_refused(context, job, command.attempt, "the launch was given up"),))
     plan = context.store.begin_attempt(
         Plan(
             job.job_id,
@@ -34,7 +34,7 @@ def launch(context: ExecutionContext, job: Job, pending: PendingCommand) -> Comm
     taken = _unclaimed_ranks(context, job, plan, command.port_offset)
     if taken:
         first = plan.instances[min(taken)]
-        return CommandResult((_refused(context, job, command.attempt, f"{first} was no longer free"),))
+        return CommandResult((_launch_refused(context, job, command.attempt, f"{first} was no longer free"),))
     answers = context.actions.run_ranks(job, plan)
     started = tuple("" if isinstance(answer, Refusal) else answer for answer in answers)
     context.store.record_tasks(replace(plan, task_ids=started))
@@ -42,7 +42,9 @@ def launch(context: ExecutionContext, job: Job, pending: PendingCommand) -> Comm
     if refusals:
         rank, refusal = refusals[0]
         sentence = f"ECS refused rank {rank} on {plan.instances[rank]}: {refusal.reason}"
-        return CommandResult((_refused(context, job, command.attempt, sentence, any(r.lasting for _, r in refusals)),))
+        return CommandResult(
+            (_launch_refused(context, job, command.attempt, sentence, any(r.lasting for _, r in refusals)),)
+        )
     return CommandResult((FollowUp(job.job_id, events.AttemptLaunched(at=context.now, attempt=command.attempt)),))
 
 
@@ -60,7 +62,9 @@ def _unclaimed_ranks(context: ExecutionContext, job: Job, plan: Plan, port_offse
     return taken
 
 
-def _refused(context: ExecutionContext, job: Job, attempt: int, sentence: str, lasting: bool = False) -> FollowUp:
+def _launch_refused(
+    context: ExecutionContext, job: Job, attempt: int, sentence: str, lasting: bool = False
+) -> FollowUp:
     event = events.LaunchRefused(at=context.now, attempt=attempt, sentence=sentence, lasting=lasting)
     return FollowUp(job.job_id, event)
 

@@ -90,22 +90,22 @@ def _record_ranks(context: ExecutionContext, job: Job, plan: Plan, progress: Att
 
     A task that ECS neither describes nor lists has ended without an event.
     """
-    asked = progress.unconfirmed_tasks(plan)
-    described = context.actions.describe_tasks(asked)
+    task_ids = progress.unconfirmed_tasks(plan)
+    described = context.actions.describe_tasks(task_ids)
     if (
         progress.all_running
-        and len(described) == len(asked)
+        and len(described) == len(task_ids)
         and {fact.last_status for fact in described} == {LastStatus.RUNNING}
     ):
         return  # the result of nearly every poll of a long job
     facts = {fact.task_id: fact for fact in described}
-    listed = _tasks_of_attempt(context, job, plan) if len(facts) < len(asked) else frozenset()
+    listed = _tasks_of_attempt(context, job, plan) if len(facts) < len(task_ids) else frozenset()
     # Known facts are not written again: a job is polled for weeks, and a refused write costs as much as another.
     running = {task_id for task_id, fact in facts.items() if fact.last_status == LastStatus.RUNNING}
     ranks = {task_id: rank for rank, task_id in enumerate(plan.task_ids)}
     changed = [
         (task_id, ranks[task_id])
-        for task_id in asked
+        for task_id in task_ids
         if task_id not in running or ranks[task_id] not in progress.running
     ]
     for task_id, rank in changed:

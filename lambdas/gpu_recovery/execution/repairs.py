@@ -52,7 +52,7 @@ def reboot(context: ExecutionContext, instance: Instance, pending: PendingComman
     instance = _reloaded(context, instance)
     if instance.status not in (InstanceStatus.REBOOTING, InstanceStatus.VERIFYING) or instance.epoch != command.epoch:
         return DONE
-    uncertain = _of(instance, events.RebootUncertain(at=context.now, epoch=command.epoch))
+    uncertain = _delivering(instance, events.RebootUncertain(at=context.now, epoch=command.epoch))
     if previous_try_died(pending) or instance.status is InstanceStatus.VERIFYING:
         return uncertain
     stopped_by = _revalidate(context, instance, command.epoch, pending)
@@ -62,7 +62,7 @@ def reboot(context: ExecutionContext, instance: Instance, pending: PendingComman
         refusal = context.actions.reboot(instance.instance_id)
     except OutcomeUnknown:
         return uncertain
-    return _refused(context, instance, command.epoch, refusal.reason) if refusal is not None else DONE
+    return _repair_refused(context, instance, command.epoch, refusal.reason) if refusal is not None else DONE
 
 
 def replace_instance(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
@@ -74,16 +74,16 @@ def replace_instance(context: ExecutionContext, instance: Instance, pending: Pen
     if instance.reboot is not None and instance.reboot.started:
         return DONE  # it was stopped and is being started: another stop would undo the start
     if not context.policy.replace:
-        return _refused(context, instance, command.epoch, "it must be replaced, and replacing is switched off")
+        return _repair_refused(context, instance, command.epoch, "it must be replaced, and replacing is switched off")
     stopped_by = _revalidate(context, instance, command.epoch, pending)
     if stopped_by is not None:
         return stopped_by
     ec2_instance = context.actions.describe_ec2((instance.instance_id,))[instance.instance_id]
     if not ec2_instance.group and not ec2_instance.restartable:
         why = "it is in no Auto Scaling group, and it cannot be stopped and started: replace it by hand"
-        return _refused(context, instance, command.epoch, why)
+        return _repair_refused(context, instance, command.epoch, why)
     refusal = context.actions.replace(instance.instance_id, ec2_instance.group)
-    return _refused(context, instance, command.epoch, refusal.reason) if refusal is not None else DONE
+    return _repair_refused(context, instance, command.epoch, refusal.reason) if refusal is not None else DONE
 
 
 def start_instance(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
@@ -98,7 +98,7 @@ def start_instance(context: ExecutionContext, instance: Instance, pending: Pendi
     if refusal is None:
         return DONE
     return (
-        _refused(context, instance, command.epoch, refusal.reason)
+        _repair_refused(context, instance, command.epoch, refusal.reason)
         if refusal.lasting
         else CommandResult(not_before=context.now + RETRY)
     )
@@ -135,15 +135,15 @@ def _revalidate(
     fleet = context.store.load_fleet()
     ec2_instance = context.actions.describe_ec2((name,)).get(name)
     if ec2_instance is None:
-        return _refused(context, instance, epoch, "EC2 does not know it")
+        return _repair_refused(context, instance, epoch, "EC2 does not know it")
     if ec2_instance.state.is_off:
-        return _of(instance, events.MachineSeen(at=context.now, state=ec2_instance.state))
+        return _delivering(instance, events.MachineSeen(at=context.now, state=ec2_instance.state))
     if ec2_instance.state in (Ec2InstanceState.STOPPING, Ec2InstanceState.SHUTTING_DOWN):
         return CommandResult(
             not_before=context.now + RETRY
         )  # an operator or AWS is stopping it: soon it is off, or on again
     if not ec2_instance.managed:
-        return _refused(context, instance, epoch, "it does not carry the tag by which its owners hand it over")
+        return _repair_refused(context, instance, epoch, "it does not carry the tag by which its owners hand it over")
     hold_reason = _blocked_by(context, ec2_instance, fleet, name)
     if not hold_reason and instance.need is not None and is_withdrawn(instance, instance.need):
         hold_reason = "what asked for it was taken back"
@@ -153,7 +153,11 @@ def _revalidate(
         if pending.refusals < REPAIR_DELAYS_MAX:
             return CommandResult(not_before=context.now + RETRY)
         hold_reason = "somebody's task holds GPUs of it"
-    return _of(instance, events.RepairHeld(at=context.now, epoch=epoch, sentence=hold_reason)) if hold_reason else None
+    return (
+        _delivering(instance, events.RepairHeld(at=context.now, epoch=epoch, sentence=hold_reason))
+        if hold_reason
+        else None
+    )
 
 
 def _blocked_by(context: ExecutionContext, ec2_instance: Ec2Instance, fleet: Fleet, name: str) -> str:
@@ -181,11 +185,11 @@ def _has_recovered(context: ExecutionContext, instance: Instance) -> bool:
     return any(report.kind == need.source and report.status is HealthStatus.OK for report in reports)
 
 
-def _refused(context: ExecutionContext, instance: Instance, epoch: int, sentence: str) -> CommandResult:
-    return _of(instance, events.RepairRefused(at=context.now, epoch=epoch, sentence=sentence))
+def _repair_refused(context: ExecutionContext, instance: Instance, epoch: int, sentence: str) -> CommandResult:
+    return _delivering(instance, events.RepairRefused(at=context.now, epoch=epoch, sentence=sentence))
 
 
-def _of(instance: Instance, event: events.InstanceEvent) -> CommandResult:
+def _delivering(instance: Instance, event: events.InstanceEvent) -> CommandResult:
     return CommandResult((FollowUp(instance.instance_id, event),))
 
 
@@ -199,10 +203,10 @@ def _has_other_work(context: ExecutionContext, instance: Instance) -> bool:
     Daemons and other services without GPUs run on every instance, and ECS starts them again by itself.
     """
     ends = instance.reboot.ends if instance.reboot is not None else None
-    own = attempt_id(ends.job_id, ends.attempt) if ends is not None else ""
+    attempt = attempt_id(ends.job_id, ends.attempt) if ends is not None else ""
     return any(
         (fact.gpus or not fact.started_by.startswith(SERVICE))
-        and fact.started_by != own
+        and fact.started_by != attempt
         and instance_of_check(fact.started_by) is None
         and not _is_rank_of(fact, ends)
         for fact in context.actions.tasks_on(instance)

@@ -53,9 +53,9 @@ def logged_before(report: AgentReport) -> str:
     They could not be reported during that boot.
     """
     logged: tuple[ReportedXid | ReportedSxid, ...] = (*report.xids, *report.sxids)
-    old = [_named(error) for error in logged if _is_from_earlier_boot(error, report)]
-    more = f" and {len(old) - XIDS_NAMED_MAX} more" if len(old) > XIDS_NAMED_MAX else ""
-    return f"logged before this boot: {'; '.join(old[:XIDS_NAMED_MAX])}{more}" if old else ""
+    old = [_error_text(error) for error in logged if _is_from_earlier_boot(error, report)]
+    and_more = f" and {len(old) - XIDS_NAMED_MAX} more" if len(old) > XIDS_NAMED_MAX else ""
+    return f"logged before this boot: {'; '.join(old[:XIDS_NAMED_MAX])}{and_more}" if old else ""
 
 
 def _is_from_earlier_boot(error: ReportedXid | ReportedSxid, report: AgentReport) -> bool:
@@ -77,11 +77,11 @@ def _health_status(report: AgentReport, serious: list[ReportedXid | ReportedSxid
 
 
 def _sentence(report: AgentReport, serious: list[ReportedXid | ReportedSxid]) -> str:
-    parts = [_named(error) for error in serious[:XIDS_NAMED_MAX]]
+    parts = [_error_text(error) for error in serious[:XIDS_NAMED_MAX]]
     return "; ".join([*parts, *([report.sentence] if report.sentence else [])])
 
 
-def _named(error: ReportedXid | ReportedSxid) -> str:
+def _error_text(error: ReportedXid | ReportedSxid) -> str:
     if isinstance(error, ReportedSxid):
         return f"{'fatal ' if error.fatal else ''}SXid {error.sxid} of an NVSwitch"
     return f"XID {error.xid} on {error.gpu or 'an unknown GPU'}" + _details(error)

@@ -111,7 +111,7 @@ class HeartbeatReceiver:
         if report.inventory is not None and not inventory_waits:
             text = json.dumps(report.inventory, separators=(",", ":"))
             recovery.store.save_inventory(report.instance_id, report.digest, text, now)
-        revived = self._presence(before, beat, report) if present and before is not None else 0
+        revived = self._deliver_returns(before, beat, report) if present and before is not None else 0
         self._handle_exits(report)
         health = health_news(before, report, present, self.recovery.clock(), recovery.policy.xid_profile)
         if health is not None:
@@ -122,7 +122,7 @@ class HeartbeatReceiver:
             len(ranks),
             revived,
             inventory_missing or inventory_waits,
-            self._agent_commands(before, ranks, report) if present and _speaks_of_ranks(report) else (),
+            self._agent_commands(before, ranks, report) if present and _lists_ranks(report) else (),
             refused,
             left_out,
         )
@@ -138,12 +138,12 @@ class HeartbeatReceiver:
         except AnotherAgent as refused:
             notified_at = refused.known.doubled_at
             if notified_at is None or beat.seen_at - notified_at >= DUPLICATE_AGENT_REMINDER:
-                # Notified before it is recorded: a function that is killed between the two notifies twice, not never.
+                # Notified before it is recorded: if the function is killed in between, operators are notified twice.
                 self.recovery.notify(agents.duplicate_agent(refused.known, beat.run))
                 self.recovery.store.mark_duplicate_agent(beat.instance_id, beat.seen_at)
             raise
 
-    def _presence(self, before: Heartbeat, beat: Heartbeat, report: AgentReport) -> int:
+    def _deliver_returns(self, before: Heartbeat, beat: Heartbeat, report: AgentReport) -> int:
         """Deliver a reboot, and the return of the instance and of ranks. Return how many ranks returned."""
         now = beat.seen_at
         if before.boot_id and beat.boot_id and before.boot_id != beat.boot_id:
@@ -216,6 +216,6 @@ class HeartbeatReceiver:
         return tuple(replace(command, attempt=0) if command.job_id in unnamed else command for command in due)
 
 
-def _speaks_of_ranks(report: AgentReport) -> bool:
+def _lists_ranks(report: AgentReport) -> bool:
     """Return whether the report lists ranks, so that a rank that is not listed does not run."""
     return report.running is not None or report.running_logs is not None

@@ -104,16 +104,16 @@ class RankLookup:
         confirmed = (next((candidate for candidate in claimed if _is_same(candidate, rank)), None) for rank in unnamed)
         reported |= {rank.log_id: rank for rank in confirmed if rank is not None}
         logs = (*dict.fromkeys((*reported, *logs)),)
-        found: dict[int, RunningRank] = {}
+        confirmed_ranks: dict[int, RunningRank] = {}
         refused: list[tuple[RunningRank, str]] = []
         for log in logs:
             known = self._known.get((report.instance_id, log))
             rank = reported.get(log)
             if known is not None and (rank is None or None in (rank.epoch, known.epoch) or rank.epoch == known.epoch):
-                found[log] = known
+                confirmed_ranks[log] = known
             elif rank is not None:
                 refused.append((rank, "no such rank was launched on this instance, or it was launched anew since"))
-        return found, tuple(refused)
+        return confirmed_ranks, tuple(refused)
 
     def claims_were_read(self, report: AgentReport) -> bool:
         """Return whether the claims of the instance were read for this report, together with its token."""

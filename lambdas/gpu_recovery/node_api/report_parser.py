@@ -95,7 +95,7 @@ def report_of_tasks(instance_id: str, body: Mapping[str, Any]) -> AgentReport:
     """Parse the body of POST /api/v1/report_tasks/: the ranks by their running logs.
 
     Raises:
-        ReportInvalid: `tasks` is missing or no list.
+        ReportInvalid: `tasks` is missing or is not a list.
     """
     tasks = _legacy_list(body, "tasks")
     logs = (_number(task.get("running_log_id")) for task in tasks if isinstance(task, Mapping))
@@ -109,7 +109,7 @@ def report_of_gpus(instance_id: str, body: Mapping[str, Any]) -> AgentReport:
     Processes on the GPUs are left out: command lines and user names must not be stored.
 
     Raises:
-        ReportInvalid: `gpus` is missing or no list.
+        ReportInvalid: `gpus` is missing or is not a list.
     """
     gpus = [_gpu(gpu) for gpu in _legacy_list(body, "gpus") if isinstance(gpu, Mapping)]
     return AgentReport(instance_id=instance_id, inventory={"gpus": [gpu for gpu in gpus if "uuid" in gpu][:GPUS_MAX]})
@@ -118,46 +118,46 @@ def report_of_gpus(instance_id: str, body: Mapping[str, Any]) -> AgentReport:
 class _Object:
     """A JSON object that is read field by field. null counts as a missing field."""
 
-    def __init__(self, value: Any, where: str = "") -> None:
+    def __init__(self, value: Any, place: str = "") -> None:
         if not isinstance(value, Mapping):
-            raise ReportInvalid("invalid_report", where, "must be an object")
-        self.values, self._where = value, where
+            raise ReportInvalid("invalid_report", place, "must be an object")
+        self.values, self._path = value, place
 
     def has(self, name: str) -> bool:
         return self.values.get(name) is not None
 
-    def wrong(self, name: str, detail: str) -> ReportInvalid:
+    def invalid(self, name: str, detail: str) -> ReportInvalid:
         return ReportInvalid("invalid_report", self._place(name), detail)
 
     def _place(self, name: str) -> str:
-        return f"{self._where}.{name}" if self._where else name
+        return f"{self._where}.{name}" if self._path else name
 
-    def _of(self, name: str, default: Any) -> Any:
+    def _required(self, name: str, default: Any) -> Any:
         value = self.values.get(name)
         if value is None and default is None:
-            raise self.wrong(name, "is missing")
+            raise self.invalid(name, "is missing")
         return default if value is None else value
 
     def whole(self, name: str, low: int, high: int, default: int | None = None) -> int:
-        value = self._of(name, default)
+        value = self._required(name, default)
         if type(value) is not int or not low <= value <= high:
-            raise self.wrong(name, f"must be a whole number from {low} to {high}")
+            raise self.invalid(name, f"must be a whole number from {low} to {high}")
         return value
 
-    def known(self, name: str, low: int, high: int) -> int | None:
+    def optional_whole(self, name: str, low: int, high: int) -> int | None:
         """Return an optional whole number; None if the field is missing."""
         return self.whole(name, low, high) if self.has(name) else None
 
     def flag(self, name: str) -> bool:
-        value = self._of(name, False)
+        value = self._required(name, False)
         if not isinstance(value, bool):
-            raise self.wrong(name, "must be true or false")
+            raise self.invalid(name, "must be true or false")
         return value
 
     def number(self, name: str, low: float, high: float, default: float | None = None) -> float:
-        value = self._of(name, default)
+        value = self._required(name, default)
         if type(value) not in (int, float) or not low <= value <= high:  # a comparison with NaN is false
-            raise self.wrong(name, f"must be a number from {low:g} to {high:g}")
+            raise self.invalid(name, f"must be a number from {low:g} to {high:g}")
         return float(value)
 
     def seconds(self, name: str, default: float | None = None) -> float:
@@ -165,16 +165,16 @@ class _Object:
 
     def text(self, name: str, most: int, default: str | None = None) -> str:
         """Return a text as a single line, because it is shown in e-mails and logs."""
-        value = self._of(name, default)
+        value = self._required(name, default)
         if not isinstance(value, str) or len(value) > most:
-            raise self.wrong(name, f"must be a text of at most {most} characters")
+            raise self.invalid(name, f"must be a text of at most {most} characters")
         return " ".join("".join(character if character.isprintable() else " " for character in value).split())
 
     def match(self, name: str, pattern: re.Pattern[str], what: str, *, lower: bool = False) -> str:
-        value = self._of(name, None)
+        value = self._required(name, None)
         value = value.lower() if lower and isinstance(value, str) else value
         if not isinstance(value, str) or not pattern.fullmatch(value):
-            raise self.wrong(name, f"must be {what}")
+            raise self.invalid(name, f"must be {what}")
         return value
 
     def child(self, name: str) -> _Object | None:
@@ -183,9 +183,9 @@ class _Object:
         return _Object(self.values[name], self._place(name))
 
     def objects(self, name: str, most: int) -> list[_Object]:
-        value = self._of(name, [])
+        value = self._required(name, [])
         if not isinstance(value, list) or len(value) > most:
-            raise self.wrong(name, f"must be a list of at most {most}")
+            raise self.invalid(name, f"must be a list of at most {most}")
         return [_Object(entry, f"{self._place(name)}[{number}]") for number, entry in enumerate(value)]
 
 
@@ -202,13 +202,13 @@ def _rank(read: _Object) -> _Rank:
         job_id=read.match("job", JOB_ID, "the id of a job"),
         attempt=read.whole("attempt", 0, ATTEMPT_MAX),
         rank=read.whole("rank", 0, RANK_MAX),
-        epoch=read.known("epoch", 0, SAFE_MAX),
+        epoch=read.optional_whole("epoch", 0, SAFE_MAX),
     )
 
 
 def _running(read: _Object) -> RunningRank | int:
     """Return a running rank, or the number of its running log if the rank's file says no more."""
-    log = read.known("log", 0, SAFE_MAX)
+    log = read.optional_whole("log", 0, SAFE_MAX)
     if log is not None and not read.has("job"):
         return log
     rank = _rank(read)
@@ -224,9 +224,9 @@ def _running(read: _Object) -> RunningRank | int:
 
 def _exit(read: _Object) -> RankExit:
     rank = _rank(read)
-    code, signal = read.known("code", 0, CODE_MAX), read.known("signal", 1, SIGNAL_MAX)
+    code, signal = read.optional_whole("code", 0, CODE_MAX), read.optional_whole("signal", 1, SIGNAL_MAX)
     if (code is None) == (signal is None):
-        raise read.wrong("code", "one of code and signal must say how the rank ended")
+        raise read.invalid("code", "one of code and signal must say how the rank ended")
     return RankExit(
         rank.job_id, rank.attempt, rank.rank, rank.epoch, code=code, signal=signal, age_s=read.seconds("age_s", 0.0)
     )
@@ -238,8 +238,8 @@ def _xid(read: _Object) -> ReportedXid:
         gpu=read.text("gpu", NAME_MAX, ""),
         count=read.whole("count", 1, SAFE_MAX, 1),
         age_s=read.seconds("age_s", 0.0),
-        action=read.known("action", 0, ACTION_MAX),
-        bursts=read.known("bursts", 1, SAFE_MAX),
+        action=read.optional_whole("action", 0, ACTION_MAX),
+        bursts=read.optional_whole("bursts", 1, SAFE_MAX),
         boot_id=_boot(read),
     )
 
@@ -250,7 +250,7 @@ def _sxid(read: _Object) -> ReportedSxid:
         fatal=read.flag("fatal"),
         count=read.whole("count", 1, SAFE_MAX, 1),
         age_s=read.seconds("age_s", 0.0),
-        bursts=read.known("bursts", 1, SAFE_MAX),
+        bursts=read.optional_whole("bursts", 1, SAFE_MAX),
         boot_id=_boot(read),
     )
 
@@ -266,7 +266,7 @@ def _health(read: _Object) -> tuple[GpuHealth | None, str, str]:
         return None, "", ""
     status = health.text("status", NAME_MAX)
     if status not in tuple(GpuHealth):
-        raise health.wrong("status", f"must be one of {', '.join(GpuHealth)}")
+        raise health.invalid("status", f"must be one of {', '.join(GpuHealth)}")
     return GpuHealth(status), health.text("sentence", SENTENCE_MAX, ""), health.text("digest", DIGEST_MAX, "")
 
 
@@ -275,18 +275,18 @@ def _inventory(read: _Object) -> Mapping[str, object] | None:
     if inventory is None:
         return None
     gpus = [gpu.values for gpu in inventory.objects("gpus", GPUS_MAX)]
-    kept = {
+    fields = {
         "agent": inventory.text("agent", NAME_MAX, ""),
         "driver": inventory.text("driver", NAME_MAX, ""),
         "gpus": gpus,
     }
     try:
-        size = len(json.dumps(kept, allow_nan=False))
+        size = len(json.dumps(fields, allow_nan=False))
     except ValueError as error:  # a number as large as 1e999 is read as infinity
-        raise inventory.wrong("gpus", "holds a number that is none") from error
+        raise inventory.invalid("gpus", "holds a number that is none") from error
     if size > INVENTORY_BYTES_MAX:
-        raise inventory.wrong("gpus", f"must be at most {INVENTORY_BYTES_MAX} bytes of JSON, with agent and driver")
-    return kept
+        raise inventory.invalid("gpus", f"must be at most {INVENTORY_BYTES_MAX} bytes of JSON, with agent and driver")
+    return fields
 
 
 def _legacy_list(body: Mapping[str, Any], name: str) -> list[Any]:

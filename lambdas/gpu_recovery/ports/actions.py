@@ -60,8 +60,7 @@ class Actions(Protocol):
         """
 
     def tasks_on(self, instance: Instance) -> tuple[TaskFact, ...]:
-        """Return every task on the instance with desired status RUNNING, including tasks that this system did not
-        start.
+        """Return every task on the instance with desired status RUNNING, including tasks that others started.
 
         Raises:
             TryAgainSoon: ECS lists a task that it does not describe.
@@ -80,8 +79,7 @@ class Actions(Protocol):
         """Return every container instance of the cluster as (EC2 instance id, observation).
 
         Args:
-            unreadable: collects the errors of container instances that cannot be parsed. Without it the first such
-                error is raised.
+            unreadable: collects the errors of entries that cannot be parsed. Without it the first such error is raised.
         """
 
     def describe_instance(self, container_instance_id: str) -> tuple[str, InstanceObserved] | None:

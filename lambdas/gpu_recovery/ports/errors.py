@@ -39,7 +39,10 @@ class AnotherAgent(RecoveryError):
 
 
 class TooManyReports(RecoveryError):
-    """The rate limit of a token is reached. The next report is accepted after `retry_after_s` seconds."""
+    """Too many reports with one token, or too many unknown tokens.
+
+    The next report is accepted after `retry_after_s` seconds.
+    """
 
     def __init__(self, retry_after_s: int) -> None:
         super().__init__(f"too many reports; the next in {retry_after_s} s")

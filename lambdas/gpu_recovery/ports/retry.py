@@ -1,4 +1,4 @@
-"""Retry of a conditional write: load the record again, decide again, save again."""
+"""Optimistic locking: retries a conditional write. Load the record again, decide again, save again."""
 
 from __future__ import annotations
 

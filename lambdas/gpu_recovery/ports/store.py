@@ -87,8 +87,7 @@ class JobStore(Protocol):
         """
 
     def due_jobs(self, now: datetime) -> Iterable[str]:
-        """Return the ids of the jobs with a deadline, a poll time or an end of a command lease that is not after
-        `now`."""
+        """Return the ids of jobs with a deadline, a poll time or an end of a command lease at or before `now`."""
 
 
 class AttemptStore(Protocol):
@@ -248,7 +247,7 @@ class InstanceStore(Protocol):
         """Return every instance in one of `statuses`. The records may lag behind the latest writes."""
 
     def due_instances(self, now: datetime) -> Iterable[str]:
-        """Return the ids of the instances with a deadline, poll time or end of a command lease not after `now`."""
+        """Return the ids of instances with a deadline, a poll time or an end of a command lease at or before `now`."""
 
 
 class FleetStore(Protocol):

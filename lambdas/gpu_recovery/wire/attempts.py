@@ -53,35 +53,41 @@ def attempt_views(job: Job, read: ReadAttempts) -> list[dict[str, Any]]:
 
 def attempt_view(job: Job, number: int, plan: Plan | None, progress: AttemptProgress | None) -> dict[str, Any]:
     """Return one attempt, as far as its plan and progress are stored."""
-    began, ended = _first(job, number, RUNS), _end(job, number)
+    began, ended = _first_entered(job, number, RUNS), _ended_at(job, number)
     failure = progress.failure if progress is not None else None
     if failure is None and number == job.attempt:
         failure = job.failure
     has_failed = failure is not None and (failure.ending.is_own or failure.ending.kind in EXPLANATORY_ENDINGS)
     status = _status(job, number, began, ended, failed=has_failed)
-    own = failure if status is AttemptStatus.FAILED else None
-    where: dict[str, Any] = {"instances": list(plan.instances) if plan else _instances(job, number)}
+    shown_failure = failure if status is AttemptStatus.FAILED else None
+    location: dict[str, Any] = {"instances": list(plan.instances) if plan else _instances(job, number)}
     if job.spec.backend is Backend.RAY:
-        where = {"submission_id": attempt_id(job.job_id, number)}
+        location = {"submission_id": attempt_id(job.job_id, number)}
     return {
         "attempt": number,
         "attempt_id": attempt_id(job.job_id, number),
         "status": status.value,
         "started_at": time_text(began),
         "ended_at": time_text(ended),
-        "exit_code": own.ending.exit_code if own else 0 if status is AttemptStatus.SUCCEEDED else None,
-        "failure_kind": _kind(own, progress).value if own else None,
-        "message": own.ending.sentence if own else None,
+        "exit_code": shown_failure.ending.exit_code
+        if shown_failure
+        else 0
+        if status is AttemptStatus.SUCCEEDED
+        else None,
+        "failure_kind": _failure_kind(shown_failure, progress).value if shown_failure else None,
+        "message": shown_failure.ending.sentence if shown_failure else None,
         "counted": _counted(job, number, ended),
-        **where,
+        **location,
     }
 
 
-def _kind(own: RankFailure, progress: AttemptProgress | None) -> FailureKind:
+def _failure_kind(failure: RankFailure, progress: AttemptProgress | None) -> FailureKind:
     """Return the kind of a failure: HARDWARE if a check blames the instance, else by the end of the rank."""
     checks = progress.checked.values() if progress is not None else ()
     return (
-        FailureKind.HARDWARE if any(check.outcome.blames_hardware for check in checks) else failure_kind_of(own.ending)
+        FailureKind.HARDWARE
+        if any(check.outcome.blames_hardware for check in checks)
+        else failure_kind_of(failure.ending)
     )
 
 
@@ -89,12 +95,12 @@ def _instances(job: Job, number: int) -> list[str]:
     return list(job.instances) if number == job.attempt else []
 
 
-def _first(job: Job, number: int, statuses: Iterable[JobStatus]) -> datetime | None:
+def _first_entered(job: Job, number: int, statuses: Iterable[JobStatus]) -> datetime | None:
     """Return when the attempt first was in one of `statuses`."""
     return next((entry.at for entry in job.history if entry.attempt == number and entry.after in tuple(statuses)), None)
 
 
-def _end(job: Job, number: int) -> datetime | None:
+def _ended_at(job: Job, number: int) -> datetime | None:
     """Return when the last rank of the attempt had ended, or when the next attempt began if only that is known."""
     if number == job.attempt and job.status in LIVE:
         return None

@@ -58,7 +58,7 @@ def instance_summary(instance: Instance, now: datetime) -> dict[str, Any]:
             "rung": instance.need.rung.value,
             "evidence": instance.need.evidence,
             "seen_at": time_text(instance.need.seen_at),
-            "job_id": _needed_by(instance.need),
+            "job_id": _waiting_job(instance.need),
         },
         "held": None
         if instance.held is None or instance.status is not InstanceStatus.QUARANTINED
@@ -70,7 +70,7 @@ def instance_summary(instance: Instance, now: datetime) -> dict[str, Any]:
     }
 
 
-def _needed_by(need: RepairNeed) -> str | None:
+def _waiting_job(need: RepairNeed) -> str | None:
     """Return the job that waits for the repair, or else the job with the rank that the repair ends.
 
     Returns:

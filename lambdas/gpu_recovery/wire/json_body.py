@@ -23,12 +23,12 @@ def read_json(text: str) -> Any:
         ValueError: `text` is not JSON, or ambiguous.
         RecursionError: `text` is nested too deeply.
     """
-    document = json.loads(text, object_pairs_hook=_each_once, parse_constant=_no_number)
+    document = json.loads(text, object_pairs_hook=_without_repeated_keys, parse_constant=_reject_constant)
     json.dumps(document, ensure_ascii=False).encode()
     return document
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     document: dict[str, Any] = {}
     for key, value in pairs:
         if key in document:
@@ -37,7 +37,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return document
 
 
-def _no_number(text: str) -> NoReturn:
+def _reject_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is no number in JSON")
 
 
