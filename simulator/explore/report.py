@@ -24,8 +24,8 @@ PACES = {
     DeliveryPace.FREE: "machines, scheduler and reconciler may come before any event that is on its way",
     DeliveryPace.MACHINES: "machines move, and incidents happen, when no event is on its way but the late ones; "
     "the scheduler and the reconciler may come at any time",
-    DeliveryPace.ALL: "machines move, incidents happen, and the clock wakes the scheduler and the reconciler, when no event "
-    "is on its way but the late ones",
+    DeliveryPace.ALL: "machines move, incidents happen, and the clock wakes the scheduler and the reconciler, "
+    "when no event is on its way but the late ones",
 }
 ALWAYS = (
     f"{INSTANCES} instances with {GPUS} GPU each, one job of {RANKS} ranks, submitted and in line; its ranks exit 0 "
