@@ -18,7 +18,7 @@ ANSWERS_MAX = 6
 QUESTIONS = {
     # term: (file that answers, a name that the file must define)
     "retry limit": (f"{LAMBDA}/core/policy.py", "RecoveryPolicy"),
-    "heartbeat timeout": (f"{LAMBDA}/reconciler/heartbeat_timeouts.py", "compare_beats"),
+    "heartbeat timeout": (f"{LAMBDA}/reconciler/heartbeat_timeouts.py", "check_heartbeats"),
     "circuit breaker": (f"{LAMBDA}/core/fleet.py", "Fleet"),
     "repair budget": (f"{LAMBDA}/core/fleet.py", "Fleet"),
     "pause switch": (f"{LAMBDA}/fleet_controls.py", "pause"),

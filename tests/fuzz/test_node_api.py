@@ -103,7 +103,7 @@ class World:
     def clock(self) -> Any:
         return NOW
 
-    def hear(self, report: AgentReport, spare: bool, by: str) -> ReportResponse:
+    def receive(self, report: AgentReport, spare: bool, by: str) -> ReportResponse:
         self.heard.append(report)
         return ReportResponse()
 

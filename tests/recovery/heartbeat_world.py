@@ -90,7 +90,7 @@ class Aws:
     def tasks_on(self, record: Instance) -> tuple[TaskFact, ...]:
         return ()
 
-    def machines(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2Instance]:
+    def describe_ec2(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2Instance]:
         return {one: Ec2Instance(self.dead.get(one, Ec2InstanceState.RUNNING)) for one in instance_ids}
 
     def drain(self, record: Instance) -> None:
@@ -102,7 +102,7 @@ class Aws:
     def run_check(self, record: Instance, check_id: str, refusals: int) -> str:
         return f"task-of-{check_id}"
 
-    def machine_statuses(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2InstanceStatus]:
+    def describe_ec2_status(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2InstanceStatus]:
         self.listings.append("ec2")
         return {
             one: Ec2InstanceStatus(self.dead.get(one, Ec2InstanceState.RUNNING), self._health_of(one), ())

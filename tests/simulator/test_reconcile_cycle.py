@@ -30,7 +30,7 @@ class Asked:
         self.recovery: Recovery = replace(
             world.recovery,
             store=Half(self.store, instances_in=self.instances_in),
-            actions=Half(self.actions, machine_statuses=self.machine_statuses),
+            actions=Half(self.actions, describe_ec2_status=self.describe_ec2_status),
         )
 
     def instances_in(
@@ -46,7 +46,7 @@ class Asked:
             unreadable += self.unreadable
         return found
 
-    def machine_statuses(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2InstanceStatus]:
+    def describe_ec2_status(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2InstanceStatus]:
         """As EC2's."""
         self.machines.append(tuple(instance_ids))
         return self.actions.describe_ec2_status(instance_ids)

@@ -130,7 +130,7 @@ class _Object:
         return ReportInvalid("invalid_report", self._place(name), detail)
 
     def _place(self, name: str) -> str:
-        return f"{self._where}.{name}" if self._path else name
+        return f"{self._path}.{name}" if self._path else name
 
     def _required(self, name: str, default: Any) -> Any:
         value = self.values.get(name)

@@ -56,27 +56,27 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
         "recovered": jobs.recovered(job),
         "closed": jobs.closed(job, reason),
         "failed": jobs.failed(job, f"{name}--a01", reason, IDS, results),
-        "started_anew": jobs.started_again(job),
+        "started_again": jobs.started_again(job),
         "would_have_acted": jobs.would_have_acted(job, reason, lost),
         "adoption_refused": jobs.adoption_refused(name, "task-1", reason),
-        "lost": jobs.contact_lost(fresh, f"{name}--a01/lost/4", name, reason, later(600)),
-        "heard": jobs.contact_restored(job, reason),
+        "contact_lost": jobs.contact_lost(fresh, f"{name}--a01/lost/4", name, reason, later(600)),
+        "contact_restored": jobs.contact_restored(job, reason),
         "agent_silent": jobs.agent_silent(replace(job, silent=(name, *IDS)), reason),
-        "unwatched": jobs.incompletely_adopted(job, reason),
+        "incompletely_adopted": jobs.incompletely_adopted(job, reason),
         "quarantined": instances.quarantined(machine, f"{name}/3", reason, later(86_400)),
         "withdrawn": instances.withdrawn(machine, f"{name}/3", reason, later(86_400)),
         "repair_held": instances.repair_held(machine, f"{name}/3", reason, later(21_600)),
         "suspected": instances.suspected(machine, f"{name}/3", reason),
-        "departure": instances.interruption_announced(machine, f"{name}/3", leaves, later(82_800), False),
-        "back": instances.back_in_service(machine, reason),
+        "interruption_announced": instances.interruption_announced(machine, f"{name}/3", leaves, later(82_800), False),
+        "back_in_service": instances.back_in_service(machine, reason),
         "gone": instances.gone(machine, reason),
         "would_have_repaired": instances.would_have_repaired(machine, reason),
         "never_checked": instances.never_checked(machine, reason),
         "misconfigured": instances.misconfigured(machine, reason),
         "breaker_opened": fleet.of_breaker(Fleet(), BREAKER, ADAPTIVE)[0],
         "breaker_stays_open": fleet.of_breaker(probing, replace(BREAKER, opened_at=later(900)), ADAPTIVE)[0],
-        "deaf": fleet.reporting_outage(DEAF),
-        "hears_again": fleet.reporting_restored(DEAF),
+        "reporting_outage": fleet.reporting_outage(DEAF),
+        "reporting_restored": fleet.reporting_restored(DEAF),
         "breaker_closed": fleet.breaker_closed(BREAKER, reason),
     }
 
@@ -163,7 +163,7 @@ def _accepts(command: Any, words: list[str]) -> None:
 def test_only_what_needs_a_person_is_urgent() -> None:
     """What heals by itself wakes nobody."""
     urgent = {kind for kind, message in messages_about("sft-1", "why").items() if message.severity == Severity.SEV2}
-    assert urgent == {"failed", "quarantined", "breaker_opened", "breaker_stays_open", "deaf"}
+    assert urgent == {"failed", "quarantined", "breaker_opened", "breaker_stays_open", "reporting_outage"}
 
 
 def test_good_news_is_quiet_and_ends_its_thread() -> None:
@@ -171,16 +171,16 @@ def test_good_news_is_quiet_and_ends_its_thread() -> None:
     messages = messages_about("sft-1", "why")
     resolved = {kind for kind, message in messages.items() if message.phase == Phase.RESOLVED}
     assert resolved == {kind for kind, message in messages.items() if message.severity == Severity.SEV4}
-    of_silence = {"heard", "agent_silent", "hears_again"}
-    assert resolved == {"recovered", "closed", "started_anew", "back", "gone", "breaker_closed", *of_silence}
+    of_silence = {"contact_restored", "agent_silent", "reporting_restored"}
+    assert resolved == {"recovered", "closed", "started_again", "back_in_service", "gone", "breaker_closed", *of_silence}
 
 
 def test_the_messages_of_one_incident_share_its_id() -> None:
     """They are one thread, from the first to the last."""
     messages = messages_about("sft-1", "why")
-    of_job = ("opened", "recovered", "failed", "closed", "started_anew")
+    of_job = ("opened", "recovered", "failed", "closed", "started_again")
     assert {messages[kind].incident_id for kind in of_job} == {"sft-1--a01"}
-    of_machine = ("quarantined", "repair_held", "suspected", "departure", "back", "gone")
+    of_machine = ("quarantined", "repair_held", "suspected", "interruption_announced", "back_in_service", "gone")
     assert {messages[kind].incident_id for kind in of_machine} == {"sft-1/3"}
     assert {messages[kind].incident_id for kind in KINDS if "breaker" in kind} == {BREAKER.incident_id}
 
@@ -243,7 +243,7 @@ def test_a_recovery_tells_the_story_from_the_beginning_of_the_incident() -> None
         ("opened", ("2026-11-21 03:04 UTC", "2026-11-21 03:46 UTC")),
         ("quarantined", ("2026-11-22 03:00 UTC",)),
         ("repair_held", ("2026-11-21 09:00 UTC",)),
-        ("departure", ("2026-11-22 02:00 UTC",)),
+        ("interruption_announced", ("2026-11-22 02:00 UTC",)),
         ("breaker_opened", ("2026-11-21 03:15 UTC",)),
         ("breaker_stays_open", ("2026-11-21 03:30 UTC",)),
     ],
@@ -264,7 +264,7 @@ def test_the_reason_is_told_in_the_body() -> None:
     """The same sentence as in the history."""
     told = messages_about("sft-1", "GPU 3 fell off the bus")
     silent = {kind for kind, message in told.items() if "GPU 3 fell off the bus" not in message.body}
-    assert silent == {"breaker_opened", "breaker_stays_open", "deaf", "hears_again"}
+    assert silent == {"breaker_opened", "breaker_stays_open", "reporting_outage", "reporting_restored"}
 
 
 def test_a_retirement_is_said_to_be_beyond_a_reboot_only_where_we_do_not_replace() -> None:

@@ -188,9 +188,9 @@ def test_the_fleet_has_a_budget_of_suspensions() -> None:
     """Whole gangs or none: what would exceed it waits, and is looked at again."""
     jobs = [_low("a", "i-1"), _low("b", "i-2")]
     policy = replace(POLICY, fleet_suspensions_max=3)
-    assert len(_victims(*jobs, nodes=2, policy=policy, suspended_lately=1)) == 2
-    assert _victims(*jobs, nodes=2, policy=policy, suspended_lately=2) == set()
-    late = passed([replace(HIGH, nodes=2)], _busy(*jobs), jobs, policy=policy, suspended_lately=9)
+    assert len(_victims(*jobs, nodes=2, policy=policy, recent_preemptions=1)) == 2
+    assert _victims(*jobs, nodes=2, policy=policy, recent_preemptions=2) == set()
+    late = passed([replace(HIGH, nodes=2)], _busy(*jobs), jobs, policy=policy, recent_preemptions=9)
     assert late.next_at == at(POLICY.pending_retry_s)
 
 
