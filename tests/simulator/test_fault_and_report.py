@@ -99,7 +99,7 @@ class Site:
         known, now = self.at(machine), self.world.timeline.now
         known.sequence += 1
         facts = ReportContent(
-            known.boot_id, xids=known.kernel_log.look(), health=GpuHealthStatus("unknown", "NVML is switched off")
+            known.boot_id, xids=known.kernel_log.poll(), health=GpuHealthStatus("unknown", "NVML is switched off")
         )
         uptime_s = (now - machine.booted_at).total_seconds()
         told = body(facts, sequence=known.sequence, uptime_s=uptime_s, kernel_log_s=uptime_s, interval_s=INTERVAL_S)
