@@ -104,7 +104,7 @@ def _driver(driver: DriverReport) -> dict[str, Any]:
     asked = next((action for action in actions if action.asks), None)
     all_known = bool(actions) and RecoveryAction.UNKNOWN not in actions
     return {
-        "silent": driver.silent and driver.silent[:REASON_MAX],
+        "silent": driver.no_answer and driver.no_answer[:REASON_MAX],
         "recovery_action": asked or (RecoveryAction.NONE if all_known else RecoveryAction.UNKNOWN),
         "gpus": [
             {"index": gpu.index, "uuid": gpu.uuid, "pci_bus_id": gpu.pci_bus_id, "recovery_action": gpu.action}

@@ -58,7 +58,7 @@ class DriverReport:
     version: str | None = None
     gpus: tuple[DriverGpu, ...] = ()
     lost: tuple[LostGpu, ...] = ()
-    silent: str | None = None
+    no_answer: str | None = None
     hung: bool = False
 
     def index_of(self, pci_bus_id: str | None) -> int | None:
@@ -81,7 +81,7 @@ def parse(output: str, error: str, exit_code: int) -> DriverReport:
         hung = exit_code == DEADLINE_PASSED
         first = next((line for line in (error + "\n" + output).split("\n") if line.strip()), "it printed nothing")
         reason = "it did not answer in time" if hung else " ".join(first.split())[:200]
-        return DriverReport(lost=lost, silent=f"nvidia-smi ended with {exit_code}: {reason}", hung=hung)
+        return DriverReport(lost=lost, no_answer=f"nvidia-smi ended with {exit_code}: {reason}", hung=hung)
     taken = {gpu.index for gpu in lost}
     free = (index for index in range(2 * GPUS_MAX) if index not in taken)
     gpus = tuple(_gpu(node, index) for node, index in zip(root.findall("gpu")[:GPUS_MAX], free, strict=False))

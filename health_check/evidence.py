@@ -25,7 +25,7 @@ DEEPEST = 3
 
 
 @dataclass(frozen=True)
-class Evidence:
+class CheckEvidence:
     """Findings and suspicions.
 
     `suspects` are indices of GPUs; `unnamed` says that a suspected GPU has no known index.
@@ -65,7 +65,7 @@ def weigh(
     expected_gpus: int | None,
     focus: tuple[str, ...] = (),
     unread: tuple[Unread, ...] = (),
-) -> Evidence:
+) -> CheckEvidence:
     """Return the evidence of kernel log and driver. Never raises.
 
     Args:
@@ -89,10 +89,10 @@ def weigh(
     suspected |= {None for setting in unread if setting.name == "FOCUS"}
     suspected |= {finding.gpu_index for finding in findings if finding.remedy is FindingRemedy.RUN_DIAGNOSTIC}
     suspects = frozenset(index for index in suspected if index is not None)
-    return Evidence(tuple(findings), xids, suspects, unnamed=None in suspected)
+    return CheckEvidence(tuple(findings), xids, suspects, unnamed=None in suspected)
 
 
-def plan(level: int, timeout_s: float, evidence: Evidence) -> tuple[DiagnosticStep, ...]:
+def plan(level: int, timeout_s: float, evidence: CheckEvidence) -> tuple[DiagnosticStep, ...]:
     """Return the diagnostics to run, in order. All of them together may take `timeout_s` seconds.
 
     A level is raised only if its own time fits: a deep test that is cut short looks like a GPU that hangs.
@@ -177,9 +177,9 @@ def _of_what_is_missing(log: KernelLog, driver: DriverReport, level: int) -> Ite
         message = f"older records are overwritten; it begins at {log.begins_at:%Y-%m-%dT%H:%M:%SZ}"
         yield by_check("kernel log", "KERNEL_LOG_CUT", FindingRemedy.IGNORE, message)
     if driver.hung:
-        yield _by_driver("DRIVER_HUNG", FindingRemedy.RUN_DIAGNOSTIC, driver.silent or "", None)
-    elif driver.silent:
-        yield by_check("driver", "DRIVER_SILENT", remedy, driver.silent)
+        yield _by_driver("DRIVER_HUNG", FindingRemedy.RUN_DIAGNOSTIC, driver.no_answer or "", None)
+    elif driver.no_answer:
+        yield by_check("driver", "DRIVER_SILENT", remedy, driver.no_answer)
 
 
 def _by_driver(code: str, remedy: FindingRemedy, message: str, gpu_index: int | None) -> CheckFinding:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from health_check import driver, kernel_log
 from health_check.boot import Boot, read_boot
 from health_check.driver import DriverReport
-from health_check.evidence import DiagnosticStep, Evidence, plan, weigh
+from health_check.evidence import CheckEvidence, DiagnosticStep, plan, weigh
 from health_check.judge import findings_of, summary_of_health
 from health_check.kernel_log import KernelLog
 from health_check.parse import parse
@@ -49,7 +49,7 @@ class Examination:
     boot: Boot
     log: KernelLog
     driver: DriverReport
-    evidence: Evidence
+    evidence: CheckEvidence
     diagnoses: tuple[DiagnosticRun, ...] = ()
 
     @property
@@ -62,7 +62,7 @@ def examine(settings: CheckSettings) -> Examination:
     """Examine the instance. If the task is stopped meanwhile, the result has a diagnostic that a signal ended."""
     begun = time.monotonic()
     boot = read_boot(settings.host_proc)
-    examination = Examination(boot, KernelLog(), DriverReport(), Evidence())
+    examination = Examination(boot, KernelLog(), DriverReport(), CheckEvidence())
     try:
         with stop_raises():
             examination = _evidence(settings, boot)

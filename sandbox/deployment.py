@@ -26,7 +26,7 @@ ASSEMBLIES = ROOT / ".sandbox/cdk.out"
 CDK = ROOT / "node_modules/.bin/cdk"
 SOURCES = ("app.py", "cdk.json", "infra", "lambdas")
 LIBRARIES = ("aws-cdk-lib", "constructs")
-ASSEMBLIES_KEPT = 4
+ASSEMBLIES_MAX = 4
 BOOTSTRAP_VERSION = "30"
 BOOTSTRAP_BUCKET = f"cdk-hnb659fds-assets-{ACCOUNT}-{REGION}"
 
@@ -69,7 +69,7 @@ def _jsii_cache() -> Path:
     return Path.home() / own.get(sys.platform, ".cache/aws/jsii/package-cache")
 
 
-def kept(context: Mapping[str, Any]) -> bool:
+def is_synthesised(context: Mapping[str, Any]) -> bool:
     """Whether the stacks under `context` are synthesised already."""
     return (ASSEMBLIES / fingerprint(context)).exists()
 
@@ -94,13 +94,13 @@ def synthesis(context: Mapping[str, Any], run: Path) -> Iterator[Callable[[], Pa
 
         def finish() -> Path:
             wait()
-            _keep(draft, assembly)
+            _store(draft, assembly)
             return assembly
 
         yield finish
 
 
-def _keep(draft: Path, assembly: Path) -> None:
+def _store(draft: Path, assembly: Path) -> None:
     ASSEMBLIES.mkdir(parents=True, exist_ok=True)
     try:
         shutil.move(draft, assembly)
@@ -108,7 +108,7 @@ def _keep(draft: Path, assembly: Path) -> None:
         if not assembly.exists():  # another sandbox may have made the same one meanwhile
             raise
     newest_first = sorted(ASSEMBLIES.iterdir(), key=lambda folder: folder.stat().st_mtime, reverse=True)
-    for old in newest_first[ASSEMBLIES_KEPT:]:
+    for old in newest_first[ASSEMBLIES_MAX:]:
         shutil.rmtree(old, ignore_errors=True)
 
 

@@ -83,7 +83,7 @@ def up(
         run = directory / "run"
         for folder in processes.own_folders(run).values():
             Path(folder).mkdir(parents=True)
-        is_kept = deployment.kept(settings)
+        is_kept = deployment.is_synthesised(settings)
         with deployment.synthesis(settings, run) as assembly:
             progress(f"Starting MiniStack and a cluster of {instances} instances with {gpus} GPUs each")
             options = ["--instances", str(instances), "--gpus", str(gpus), *cluster_options]

@@ -25,6 +25,9 @@ BUCKET, CHECK_LEVEL, CHECK_TIMEOUT_S = "verdicts", 2, 2_400
 class SimulatedActions(ClusterActions):
     """Actions on the model, and what was sent to operators and other systems."""
 
+    ecs: SequentialEcs
+    ec2: ModelEc2
+
     def __init__(
         self,
         ecs: SequentialEcs,

@@ -204,7 +204,7 @@ class EffectStore:
     """A store whose every write is an effect of the invocation that makes it."""
 
     def __init__(self, store: Any, lives: Invocations) -> None:
-        self._store, self._lives = store, lives
+        self._store, self._invocations = store, lives
 
     def __getattr__(self, name: str) -> Any:
         made = self._read(name) if name.startswith(_READS) else self._write(name)
@@ -216,7 +216,7 @@ class EffectStore:
         return self._store if asks is None else asks(name)
 
     def _read(self, name: str) -> Callable[..., Any]:
-        lives, store = self._lives, self._who_answers(name)
+        lives, store = self._invocations, self._who_answers(name)
 
         def read(*given: Any, **named: Any) -> Any:
             lives.call("DynamoDB")
@@ -225,7 +225,7 @@ class EffectStore:
         return read
 
     def _write(self, name: str) -> Callable[..., Any]:
-        lives, store, step_name = self._lives, self._who_answers(name), f"store.{name}"
+        lives, store, step_name = self._invocations, self._who_answers(name), f"store.{name}"
 
         def write(*given: Any, **named: Any) -> Any:
             lives.call("DynamoDB")

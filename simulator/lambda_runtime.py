@@ -59,10 +59,10 @@ class FunctionsWorld(WorldView, Protocol):
     def invoke(self, name: str, work: Work, tried: int = 0) -> None:
         """Run one asynchronous invocation; `tried`: how many came before it."""
 
-    def pass_of_scheduler(self) -> None:
+    def run_scheduler(self) -> None:
         """Run the scheduler function once."""
 
-    def round_of_reconciler(self) -> None:
+    def run_reconciler(self) -> None:
         """Run the reconciler function once."""
 
 
@@ -101,14 +101,14 @@ class LambdaRuntime:
         if not _is_selected(is_check, envelope["detail"]["lastStatus"]):
             return None
         fact = task_fact(detail_of(envelope), world.timeline.now, ecs.overrides)
-        ecs.told_of_task(fact)
+        ecs.task_reported(fact)
         if is_check:
             return "dcgm_task_monitor", lambda: tasks.check_changed(world.recovery, fact)
         return "ecs_task_handler", lambda: tasks.task_changed(world.recovery, fact)
 
     def _instance_changed(self, envelope: Mapping[str, Any]) -> None:
         shown = instance_fact(detail_of(envelope), self.world.timeline.now)
-        self.world.actions.ecs.told(*shown)
+        self.world.actions.ecs.instance_reported(*shown)
         self.world.recovery.handle(*shown)
 
     def is_unselected(self, task: Task) -> bool:
@@ -128,7 +128,7 @@ class LambdaRuntime:
         """One asynchronous invocation; if it raises or dies, Lambda tries twice more, later."""
         world = self.world
         if name == SCHEDULER and (busy_s := self._busy_s()) > 0:
-            self._wait_in_line(busy_s, work, tried)
+            self._enqueue(busy_s, work, tried)
             return
         try:
             survived = world.invocations.run(name, work)
@@ -149,13 +149,13 @@ class LambdaRuntime:
         until = self._busy_until
         return 0.0 if until is None else (until - self.world.timeline.now).total_seconds()
 
-    def _wait_in_line(self, seconds: float, work: Work, tried: int) -> None:
+    def _enqueue(self, seconds: float, work: Work, tried: int) -> None:
         """The queue hands nothing out while the scheduler works on what it got before; then, all that waits."""
         if not self._is_waited_for:
             self._is_waited_for = True
-            self.world.timeline.after(seconds, self._next_in_line, work, tried)
+            self.world.timeline.after(seconds, self._dequeue, work, tried)
 
-    def _next_in_line(self, work: Work, tried: int) -> None:
+    def _dequeue(self, work: Work, tried: int) -> None:
         self._is_waited_for = False
         self.world.invoke(SCHEDULER, work, tried)
 
@@ -188,12 +188,12 @@ class LambdaRuntime:
 
     def _woken_by_a_poke(self) -> None:
         if self.asked:  # an empty queue wakes nobody
-            self.world.invoke(SCHEDULER, self.world.pass_of_scheduler)
+            self.world.invoke(SCHEDULER, self.world.run_scheduler)
 
     def begin_to_tick(self) -> None:
         """From now on the clock wakes the scheduler and, half a minute apart, the reconciler."""
-        self.world.timeline.after(TICK_S, self._tick, SCHEDULER, self.world.pass_of_scheduler)
-        self.world.timeline.after(TICK_S / 2, self._tick, RECONCILER, self.world.round_of_reconciler)
+        self.world.timeline.after(TICK_S, self._tick, SCHEDULER, self.world.run_scheduler)
+        self.world.timeline.after(TICK_S / 2, self._tick, RECONCILER, self.world.run_reconciler)
 
     def _tick(self, name: str, work: Work) -> None:
         world, idling = self.world, self.world.idle_skip

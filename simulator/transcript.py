@@ -92,7 +92,7 @@ class Transcript:
         elif "instance" in given:
             self._line(f"    {step.name} {given['instance']}")
 
-    def told(self, message: NotifyOperator) -> None:
+    def message_sent(self, message: NotifyOperator) -> None:
         """A message to operators."""
         self._line(f"    MAIL {message.subject}  ({message.incident_id})")
 

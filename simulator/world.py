@@ -138,13 +138,13 @@ class World(WorldView):
     def _poked(self, key: str) -> None:
         self.functions.poked(key)
 
-    def pass_of_scheduler(self) -> None:
+    def run_scheduler(self) -> None:
         """What the scheduler function does when it is woken: one pass for every message that waits."""
         self.guard.before_pass()
         with self.functions.messages() as asked:
             schedule(self.recovery, asked)
 
-    def round_of_reconciler(self) -> None:
+    def run_reconciler(self) -> None:
         """What the reconciler function does each minute."""
         reconcile(self.recovery, RESYNCS if self.idle_skip is None else self.idle_skip.resyncs())
 
@@ -319,6 +319,6 @@ class World(WorldView):
         self.guard.after_step()
         return happened
 
-    def settle(self) -> None:
+    def check_end(self) -> None:
         """Assert what must be so when all is over."""
         self.guard.at_the_end()

@@ -81,7 +81,7 @@ def build_actions(aws: ModelledAws, poked: Callable[[str], None]) -> SimulatedAc
     check = _define(aws, CHECK_FAMILY, "health-check")
     _define(aws, TRAINING_FAMILY, "train", networkMode="host")
     actions = SimulatedActions(ecs, aws.fleet, aws.training, aws.checks, aws.lives, check, poked)
-    actions.on_message = aws.journal.told
+    actions.on_message = aws.journal.message_sent
     return actions
 
 
@@ -118,5 +118,5 @@ def build_recovery(
     if costs is None:
         return Recovery(watched, actions, policy, aws.timeline.clock, aws.journal, adoption)
     meter = aws.lives.meter = Meter(aws.timeline, costs, aws.lives.kill)
-    actions.ecs.each = meter.each
+    actions.ecs.for_each = meter.each
     return Recovery(watched, actions, policy, aws.timeline.clock, aws.journal, adoption, for_each=meter.each)

@@ -102,8 +102,12 @@ class Agent:
             return gpu_health.GpuHealthStatus(gpu_health.UNKNOWN, "NVML is switched off")
         nvml = self._nvml
         self._gpus_before = max(self._gpus_before, len(gpu_health.gpus_in(nvml.reading)))
-        return gpu_health.judge(
-            nvml.reading, trouble=nvml.trouble, hung=nvml.hung, silent_s=nvml.silent_s, gpus_before=self._gpus_before
+        return gpu_health.gpu_health_of(
+            nvml.reading,
+            trouble=nvml.trouble,
+            hung=nvml.hung,
+            silent_s=nvml.unanswered_s,
+            gpus_before=self._gpus_before,
         )
 
     def _send_report(self) -> None:

@@ -83,7 +83,7 @@ def read(status: int, raw: bytes, retry_after: str | None) -> Response:
     why = f"the API answers {status}" + (f" {code}" if code else "")
     if status == 200:
         return (
-            _heard(body)
+            _accepted(body)
             if body.get("ok") is True
             else Response(ResponseKind.AWAY, f"{why}, in words of nobody we know")
         )
@@ -106,7 +106,7 @@ def read(status: int, raw: bytes, retry_after: str | None) -> Response:
     return Response(ResponseKind.AWAY, why, retry_after_s=wait)
 
 
-def _heard(body: dict[str, Any]) -> Response:
+def _accepted(body: dict[str, Any]) -> Response:
     commands = body.get("orders")
     refused = body.get("refused")
     read_commands = (_command(entry) for entry in (commands if isinstance(commands, list) else [])[:COMMANDS_MAX])

@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 USER_AGENT = "gpu-recovery-sandbox"  # by which the sandbox's MiniStack admits `aws.*` sources
 ENTRIES_MAX = 10
-EVENTS_KEPT = 5000
+EVENTS_MAX = 5000
 RETRY_AFTER_S = 1.0
 Event = dict[str, Any]
 
@@ -89,7 +89,7 @@ class Publisher:
         self._send, self._disturbance = send, Disturbance(chaos or Chaos())
         self._queue: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._closing = threading.Event()
-        self.emitted: deque[Event] = deque(maxlen=EVENTS_KEPT)
+        self.emitted: deque[Event] = deque(maxlen=EVENTS_MAX)
         self.emitted_count = 0
         self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
         self._thread.start()

@@ -77,7 +77,7 @@ class Agents:
         agent = self._agents.get(machine.instance_id)
         if agent is None or agent.boot_id != machine.boot_id:
             agent = self._agents[machine.instance_id] = _Agent(machine.boot_id)
-        self._look(machine, agent)
+        self._collect(machine, agent)
         if machine.instance_id in self.cut_off:
             return
         agent.sequence += 1
@@ -93,7 +93,7 @@ class Agents:
             agent.logged |= set(machine.faults)
             self._execute(machine, agent, answer)
 
-    def _look(self, machine: ModelInstance, agent: _Agent) -> None:
+    def _collect(self, machine: ModelInstance, agent: _Agent) -> None:
         """What began and what ended since the last look."""
         running = {task.task_id: task for task in self.world.fleet.running() if task.instance_id == machine.instance_id}
         for task_id in agent.ranks.keys() - running.keys():

@@ -46,22 +46,22 @@ class Ec2ModelClient:
         return self._answer("DescribeInstanceStatus", self.api.describe_instance_status, params)
 
     def reboot_instances(self, **params: Any) -> dict[str, Any]:
-        return self._order("RebootInstances", self.api.reboot_instances, params["InstanceIds"][0], params)
+        return self._request("RebootInstances", self.api.reboot_instances, params["InstanceIds"][0], params)
 
     def stop_instances(self, **params: Any) -> dict[str, Any]:
-        return self._order("StopInstances", self.api.stop_instances, params["InstanceIds"][0], params)
+        return self._request("StopInstances", self.api.stop_instances, params["InstanceIds"][0], params)
 
     def start_instances(self, **params: Any) -> dict[str, Any]:
-        return self._order("StartInstances", self.api.start_instances, params["InstanceIds"][0], params)
+        return self._request("StartInstances", self.api.start_instances, params["InstanceIds"][0], params)
 
     def terminate_instance_in_auto_scaling_group(self, **params: Any) -> dict[str, Any]:
         terminate = self.api.terminate_instance_in_auto_scaling_group
-        return self._order("TerminateInstanceInAutoScalingGroup", terminate, params["InstanceId"], params)
+        return self._request("TerminateInstanceInAutoScalingGroup", terminate, params["InstanceId"], params)
 
-    def get_paginator(self, operation: str) -> Ec2Pages:
-        return Ec2Pages(getattr(self, operation))
+    def get_paginator(self, operation: str) -> Ec2ModelPages:
+        return Ec2ModelPages(getattr(self, operation))
 
-    def _order(
+    def _request(
         self, name: str, operation: Callable[..., Any], instance_id: str, params: dict[str, Any]
     ) -> dict[str, Any]:
         def call() -> dict[str, Any]:
@@ -83,7 +83,7 @@ class Ec2ModelClient:
         return answer
 
 
-class Ec2Pages:
+class Ec2ModelPages:
     """A boto3 paginator over an operation that answers with a `NextToken` while there is more."""
 
     def __init__(self, operation: Callable[..., dict[str, Any]]) -> None:
@@ -107,9 +107,9 @@ class ModelEc2(Ec2):
         power: Any = VirtualPower(fleet)
         self.client = self.once = Ec2ModelClient(Ec2Api(driver, power), fleet, lives)
         self.groups = Ec2ModelClient(AutoScalingApi(driver, power), fleet, lives)
-        self._fleet, self._lives = fleet, lives
+        self._fleet, self._invocations = fleet, lives
 
     def private_ip(self, instance_id: str) -> str:
         """The address in the model. The question is free: it costs no call and no time."""
-        self._lives.check_alive()
+        self._invocations.check_alive()
         return self._fleet.cluster.instances[instance_id].private_ip

@@ -68,8 +68,8 @@ class EcsModelClient:
         self.invocations.call()
         return describe.describe_container_instances(self.fleet.cluster, params)
 
-    def get_paginator(self, operation: str) -> EcsPages:
-        return EcsPages(self, operation)
+    def get_paginator(self, operation: str) -> EcsModelPages:
+        return EcsModelPages(self, operation)
 
     def _effect(
         self, operation: str, params: dict[str, Any], change: Callable[[datetime], OperationResult]
@@ -85,7 +85,7 @@ class EcsModelClient:
         return self.invocations.effect(operation, params, call)
 
 
-class EcsPages:
+class EcsModelPages:
     """A boto3 paginator over the model's lists."""
 
     def __init__(self, client: EcsModelClient, operation: str) -> None:
@@ -112,7 +112,7 @@ class EcsPages:
 class SequentialEcs(Ecs):
     """The production wrapper with its calls made one after another: threads have no place in virtual time.
 
-    each: how the calls that production makes by several threads follow each other.
+    for_each: makes the calls that production makes from several threads.
     """
 
     def __init__(self, client: EcsModelClient, cluster: str, clock: Callable[[], datetime]) -> None:
@@ -138,8 +138,8 @@ class SequentialEcs(Ecs):
         """Read what a task was given, from the detail of an event about it."""
         return overrides_of(told)
 
-    def told(self, instance_id: str, shown: InstanceObserved) -> None:
-        """An event has said how a container instance is: nothing is kept of that here."""
+    def instance_reported(self, instance_id: str, shown: InstanceObserved) -> None:
+        """Called with each event about a container instance. `CachedEcs` stores it; this class does not."""
 
-    def told_of_task(self, fact: TaskFact) -> None:
-        """An event has said how a task is: nothing is kept of that here."""
+    def task_reported(self, fact: TaskFact) -> None:
+        """Called with each event about a task. `CachedEcs` stores it; this class does not."""

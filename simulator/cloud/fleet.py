@@ -64,7 +64,7 @@ class VirtualFleet:
         timings: FleetTimings,
         tell: Callable[[list[dict[str, Any]]], None],
     ) -> None:
-        self.cluster, self.timeline, self.timings, self._tell = cluster, timeline, timings, tell
+        self.cluster, self.timeline, self.timings, self._emit = cluster, timeline, timings, tell
         self.program: Callable[[Task], Program]
         self._taken: set[str] = set()
         self._down: set[str] = set()
@@ -91,7 +91,7 @@ class VirtualFleet:
         """Run one model operation now, publish its events, let the agents react; its result."""
         self.changes += 1
         outcome = operation(self.timeline.now)
-        self._tell(outcome.events)
+        self._emit(outcome.events)
         for instance in self._touched():
             self._serve(instance)
         return outcome.result

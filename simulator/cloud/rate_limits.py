@@ -100,7 +100,7 @@ class Costs:
     cpu_s: float = 0.0
 
 
-class _Kept:
+class _CollectedFailures:
     """Keeps the failure of each piece of work that is done within it."""
 
     def __init__(self) -> None:
@@ -170,7 +170,7 @@ class Meter:
 
         Several answers are waited for at once only where there are several items.
         """
-        kept, listed = _Kept(), list(items)
+        kept, listed = _CollectedFailures(), list(items)
         with self.at_once(min(PARALLEL, len(listed))):
             for item in listed:
                 with kept:

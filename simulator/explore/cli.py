@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from simulator.explore import report
-from simulator.explore.model import Bounds, DeliveryPace, FaultKind
+from simulator.explore.model import Bounds, DeliveryPace, ExploredFault
 from simulator.explore.search import Search
 from simulator.explore.small_world import Incident
 
-COMBINED = frozenset({FaultKind.DROP, FaultKind.DUPLICATE, FaultKind.REORDER, FaultKind.CRASH})
+COMBINED = frozenset({ExploredFault.DROP, ExploredFault.DUPLICATE, ExploredFault.REORDER, ExploredFault.CRASH})
 """The kinds of which as many as `--faults` are combined."""
 
 
@@ -24,19 +24,19 @@ def walks(faults: int) -> Iterator[Bounds]:
     everything else that is known to go wrong with fewer."""
     yield Bounds(Incident.GPU, faults, COMBINED, DeliveryPace.ALL, crashes=faults)
     yield Bounds(Incident.GPU, 0, frozenset(), DeliveryPace.FREE)
-    yield Bounds(Incident.GPU, min(faults, 1), frozenset(FaultKind), DeliveryPace.MACHINES)
+    yield Bounds(Incident.GPU, min(faults, 1), frozenset(ExploredFault), DeliveryPace.MACHINES)
     for incident in Incident:
         if incident is Incident.DEAF:
             yield Bounds(incident, 0, frozenset(), DeliveryPace.ALL)
         elif incident is not Incident.GPU:
-            yield Bounds(incident, min(faults, 1), COMBINED | {FaultKind.OVERLAP}, DeliveryPace.ALL)
+            yield Bounds(incident, min(faults, 1), COMBINED | {ExploredFault.OVERLAP}, DeliveryPace.ALL)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What can be asked for."""
     parser.add_argument("--faults", type=_count, default=3, metavar="N", help="faults in one run at most; default 3")
     parser.add_argument("--incident", type=Incident, choices=list(Incident), help="one walk, of this incident alone")
-    parser.add_argument("--kinds", type=_kinds, metavar="KIND,...", help=f"of that walk: {', '.join(FaultKind)}")
+    parser.add_argument("--kinds", type=_kinds, metavar="KIND,...", help=f"of that walk: {', '.join(ExploredFault)}")
     parser.add_argument(
         "--pace", type=DeliveryPace, choices=list(DeliveryPace), help="of that walk: who waits for events"
     )
@@ -50,11 +50,11 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _kinds(text: str) -> frozenset[FaultKind]:
+def _kinds(text: str) -> frozenset[ExploredFault]:
     try:
-        return frozenset(FaultKind(one) for one in text.split(",") if one)
+        return frozenset(ExploredFault(one) for one in text.split(",") if one)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"must be some of {', '.join(FaultKind)}, not {text!r}") from None
+        raise argparse.ArgumentTypeError(f"must be some of {', '.join(ExploredFault)}, not {text!r}") from None
 
 
 def asked_for(given: argparse.Namespace) -> list[Bounds]:

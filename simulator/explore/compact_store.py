@@ -62,7 +62,7 @@ class PackedRows:
         at = self._at.get(key)
         return None if at is None else self._kept[at + 1 : at + 1 + self._kept[at]]
 
-    def keep(self, key: int, row: list[int]) -> None:
+    def put(self, key: int, row: list[int]) -> None:
         """Keep it."""
         self._at[key] = len(self._kept)
         self._kept.append(len(row))

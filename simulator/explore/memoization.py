@@ -62,7 +62,7 @@ class EffectMemory:
             return None
         return found
 
-    def keep(self, key: tuple[object, ...], core: Core, places: Iterable[Place], what: RememberedEffects) -> None:
+    def put(self, key: tuple[object, ...], core: Core, places: Iterable[Place], what: RememberedEffects) -> None:
         """Remember what was carried out in this state, where `places` were read in this order."""
         into: dict[object, Fork | RememberedEffects] = self._roots  # type: ignore[assignment]
         at: object = key

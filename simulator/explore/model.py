@@ -12,7 +12,7 @@ from simulator.explore.small_world import Incident
 from simulator.explore.transition import Action, Transitions
 
 
-class FaultKind(StrEnum):
+class ExploredFault(StrEnum):
     """What can go wrong, once for each fault."""
 
     DROP = "drop"
@@ -37,7 +37,7 @@ class Bounds:
 
     incident: Incident = Incident.GPU
     faults: int = 1
-    kinds: frozenset[FaultKind] = frozenset(FaultKind)
+    kinds: frozenset[ExploredFault] = frozenset(ExploredFault)
     pace: DeliveryPace = DeliveryPace.MACHINES
     crashes: int = 3
     """How many of the faults may be crashes."""
@@ -58,7 +58,7 @@ class Move(NamedTuple):
     """One edge: what happened, what went wrong if anything, before which effect, and what came in between."""
 
     action: Action
-    fault: FaultKind | None = None
+    fault: ExploredFault | None = None
     effect: int = -1
     inner: Action | None = None
 

@@ -7,18 +7,20 @@ from typing import Any
 
 from gpu_recovery.core.policy import PRESETS, Preset
 
-from simulator.explore.model import DeliveryPace, FaultKind, Move, Violation, Walk, step_in_words
+from simulator.explore.model import DeliveryPace, ExploredFault, Move, Violation, Walk, step_in_words
 from simulator.explore.properties import PropertyViolated
 from simulator.explore.small_world import GPUS, IN_WORDS, INSTANCES, RANKS, STRUCK
 from simulator.explore.transition import DELIVER, RECONCILER, SCHEDULER, STEP, TIME, Action, Transitions
 
 FAULTS = {
-    FaultKind.DROP: "an event is lost",
-    FaultKind.DUPLICATE: "an event is delivered, and once more at any later time",
-    FaultKind.REORDER: "an event is late: it is delivered at any later time, whatever has come in between",
-    FaultKind.CRASH: "an invocation dies between two of its effects, and Lambda does not try it again",
-    FaultKind.OVERLAP: "another whole invocation, or a machine's step, comes in between two effects of an invocation",
-    FaultKind.SLOW: "a step of a machine takes so long that deadlines pass before it",
+    ExploredFault.DROP: "an event is lost",
+    ExploredFault.DUPLICATE: "an event is delivered, and once more at any later time",
+    ExploredFault.REORDER: "an event is late: it is delivered at any later time, whatever has come in between",
+    ExploredFault.CRASH: "an invocation dies between two of its effects, and Lambda does not try it again",
+    ExploredFault.OVERLAP: (
+        "another whole invocation, or a machine's step, comes in between two effects of an invocation"
+    ),
+    ExploredFault.SLOW: "a step of a machine takes so long that deadlines pass before it",
 }
 PACES = {
     DeliveryPace.FREE: "machines, scheduler and reconciler may come before any event that is on its way",
@@ -46,7 +48,7 @@ ALWAYS = (
 def bounds(walk: Walk) -> list[str]:
     """The bounds of this walk, beyond those of every one."""
     given = walk.bounds
-    kinds = [f"{kind}: {FAULTS[kind]}" for kind in FaultKind if kind in given.kinds]
+    kinds = [f"{kind}: {FAULTS[kind]}" for kind in ExploredFault if kind in given.kinds]
     crashes = f", at most {given.crashes} of them a crash" if given.crashes < given.faults else ""
     faults = f"at most {given.faults} fault(s){crashes}: {'; '.join(kinds)}" if given.faults else "no fault"
     delivered, policy = PRESETS[Preset.ADAPTIVE], walk.stage.world.policy
@@ -142,9 +144,9 @@ def transcript(stage: Transitions, found: Violation) -> str:
 def _move(stage: Transitions, core: int, move: Move) -> str:
     words = _action(stage, core, move.action)
     match move.fault:
-        case FaultKind.CRASH:
+        case ExploredFault.CRASH:
             return f"{words}; it dies before its effect {move.effect + 1}"
-        case FaultKind.OVERLAP if move.inner is not None:
+        case ExploredFault.OVERLAP if move.inner is not None:
             return f"{words}; before its effect {move.effect + 1}: {_action(stage, core, move.inner)}"
         case None:
             return words
@@ -172,11 +174,11 @@ def _action(stage: Transitions, core: int, action: Action) -> str:
 
 def _carried_out_again(stage: Transitions, core: int, move: Move) -> list[str]:
     try:
-        if move.fault is FaultKind.CRASH:
+        if move.fault is ExploredFault.CRASH:
             stage.killed(core, move.action, move.effect)
-        elif move.fault is FaultKind.OVERLAP and move.inner is not None:
+        elif move.fault is ExploredFault.OVERLAP and move.inner is not None:
             stage.overlapped(core, move.action, move.effect, move.inner)
-        elif move.fault in (None, FaultKind.DUPLICATE) and move.action.name:
+        elif move.fault in (None, ExploredFault.DUPLICATE) and move.action.name:
             stage.again(core, move.action)
         else:
             return []

@@ -16,7 +16,7 @@ from simulator.explore.model import (
     NOTHING,
     Bounds,
     DeliveryPace,
-    FaultKind,
+    ExploredFault,
     ModelState,
     Move,
     Violation,
@@ -123,7 +123,7 @@ class Search:
             yield from self.stage.befalling(state.core)
 
     def _following(self, number: int, state: ModelState) -> Iterator[tuple[Move, ModelState]]:
-        with_deaths = FaultKind.CRASH in self.bounds.kinds and self._depth_of_faults < self.bounds.faults
+        with_deaths = ExploredFault.CRASH in self.bounds.kinds and self._depth_of_faults < self.bounds.faults
         for action in self._enabled(state):
             move = Move(action)
             self._at = number, state.core, move
@@ -152,18 +152,18 @@ class Search:
                 continue
             done = self.stage.done(state.core, action)
             for death in (done.deaths or ()) if state.crashes < self.bounds.crashes else ():
-                move = Move(action, FaultKind.CRASH, death.effect)
+                move = Move(action, ExploredFault.CRASH, death.effect)
                 self._at = number, state.core, move
                 after = self._after(state, (action,), death.follows)
                 yield move, after._replace(crashes=state.crashes + 1) if self._counts_crashes else after
-            if FaultKind.OVERLAP in kinds:
+            if ExploredFault.OVERLAP in kinds:
                 yield from self._overlaps(number, state, action, done.effects)
-        if FaultKind.SLOW in kinds and not any(state.lines):
+        if ExploredFault.SLOW in kinds and not any(state.lines):
             for n, step in enumerate(self.stage.steps(state.core)):
                 words = step_in_words(step)
                 if words not in state.slow:
                     yield (
-                        Move(Action(STEP, n), FaultKind.SLOW),
+                        Move(Action(STEP, n), ExploredFault.SLOW),
                         state._replace(slow=tuple(sorted((*state.slow, words)))),
                     )
 
@@ -171,15 +171,15 @@ class Search:
         kinds, action = self.bounds.kinds, Action(DELIVER, event)
         rest = state._replace(lines=(*state.lines[:n], state.lines[n][1:], *state.lines[n + 1 :]))
         late = tuple(sorted((*state.late, event)))
-        if FaultKind.DROP in kinds:
-            yield Move(action, FaultKind.DROP), rest
-        if FaultKind.REORDER in kinds:
-            yield Move(action, FaultKind.REORDER), rest._replace(late=late)
-        if FaultKind.DUPLICATE in kinds:
-            self._at = number, state.core, Move(action, FaultKind.DUPLICATE)
+        if ExploredFault.DROP in kinds:
+            yield Move(action, ExploredFault.DROP), rest
+        if ExploredFault.REORDER in kinds:
+            yield Move(action, ExploredFault.REORDER), rest._replace(late=late)
+        if ExploredFault.DUPLICATE in kinds:
+            self._at = number, state.core, Move(action, ExploredFault.DUPLICATE)
             after = self._after(state, (action,), self.stage.done(state.core, action).after)
             again = after._replace(late=tuple(sorted((*after.late, event))))
-            yield Move(action, FaultKind.DUPLICATE), self._without_old_news(again)
+            yield Move(action, ExploredFault.DUPLICATE), self._without_old_news(again)
 
     def _overlaps(
         self, number: int, state: ModelState, outer: Action, effects: int
@@ -187,7 +187,7 @@ class Search:
         inner = [one for one in self._enabled(state) if one != outer or one.name not in (DELIVER, STEP)]
         for effect in range(effects):
             for one in inner:
-                move = Move(outer, FaultKind.OVERLAP, effect, one)
+                move = Move(outer, ExploredFault.OVERLAP, effect, one)
                 self._at = number, state.core, move
                 yield move, self._after(state, (outer, one), self.stage.overlapped(state.core, outer, effect, one))
 
@@ -224,7 +224,7 @@ class Search:
 
     def _must_succeed(self, core: int) -> bool:
         """Whether the job succeeds whatever else has happened within the bounds."""
-        if FaultKind.SLOW in self.bounds.kinds:
+        if ExploredFault.SLOW in self.bounds.kinds:
             return False
         return self.bounds.incident is not Incident.EXIT or not self.stage.has_struck(core)
 

@@ -156,13 +156,13 @@ class SmallWorld(World):
         self.actions.on_message = self._tell
         # A boot takes no time here: by its machine's clock, which is a little ahead, it is later than what it answers.
         self.checks.skew = {one.instance_id: timedelta(seconds=1) for one in self.model_instances()}
-        self.round_of_reconciler()  # it has counted the machines long before there is a job
+        self.run_reconciler()  # it has counted the machines long before there is a job
         self.job_id = self.submit(nnodes=RANKS, gpus=GPUS)
         self.timeline.due.clear()  # the first ticks, each of which would make the next
 
     def _tell(self, message: NotifyOperator) -> None:
         self.announced += "FAILED" in message.subject
-        self.transcript.told(message)
+        self.transcript.message_sent(message)
 
     def is_selected(self, envelope: Mapping[str, Any]) -> bool:
         """Whether any rule selects the event."""

@@ -114,7 +114,7 @@ class Transitions:
         known = self._done.get(key)
         if known is None or (deaths and known[-1] < 0):
             done = self._carry_out(core, action, deaths)
-            self._done.keep(key, self._written(done))
+            self._done.put(key, self._written(done))
             return done
         return self._read(known)
 
@@ -237,7 +237,7 @@ class Transitions:
                 return
             changes.append(found)
         deaths = tuple((effect, change) for (effect, _), change in zip(died, changes, strict=False))
-        memory.keep(key, self._begun, reads.places, RememberedEffects(effects, changes[-1], deaths))
+        memory.put(key, self._begun, reads.places, RememberedEffects(effects, changes[-1], deaths))
 
     def _put(self, number: int) -> tuple[WorkStep, ...]:
         self.carried_out += 1
@@ -275,9 +275,9 @@ class Transitions:
             case "deliver":
                 world.deliver(self.events.known[action.number].envelope)
             case "scheduler":
-                world.invoke(SCHEDULER, world.pass_of_scheduler)
+                world.invoke(SCHEDULER, world.run_scheduler)
             case "reconciler":
-                world.invoke(RECONCILER, world.round_of_reconciler)
+                world.invoke(RECONCILER, world.run_reconciler)
             case "time":
                 world.timeline.now = min(at for at in self._due() if at > world.timeline.now)
             case name:

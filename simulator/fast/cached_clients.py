@@ -34,11 +34,11 @@ class CachedEcs(SequentialEcs):
     def overrides(self, told: Fields) -> Overrides:
         return self.looks.overrides(told)
 
-    def told(self, instance_id: str, shown: InstanceObserved) -> None:
-        self.looks.told((instance_id, shown))
+    def instance_reported(self, instance_id: str, shown: InstanceObserved) -> None:
+        self.looks.instance_reported((instance_id, shown))
 
-    def told_of_task(self, fact: TaskFact) -> None:
-        self.looks.told_of_task(fact)
+    def task_reported(self, fact: TaskFact) -> None:
+        self.looks.task_reported(fact)
 
     def describe_tasks(
         self, task_ids: Sequence[str], unreadable: list[Exception] | None = None

@@ -55,13 +55,13 @@ class EcsDescribeCache:
             known = self._overrides[arn] = overrides_of(told)
         return known
 
-    def told(self, shown: Shown) -> None:
+    def instance_reported(self, shown: Shown) -> None:
         """An event has said how an instance is: if that is still so, a look would show it."""
         instance = self.cluster.find_container_instance(shown[1].container_instance_id)
         if instance is not None and instance.version == shown[1].ecs_version:
             self._instances[instance.instance_id] = shown
 
-    def told_of_task(self, fact: TaskFact) -> None:
+    def task_reported(self, fact: TaskFact) -> None:
         """An event has said how a task is: if it is that still and runs, a look would show it, to the microsecond."""
         task = self.cluster.tasks.get(fact.task_id)
         if task is not None and task.version == fact.version and task.last_status is TaskStatus.RUNNING:

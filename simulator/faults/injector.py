@@ -104,7 +104,7 @@ class FaultInjector:
 
     def __init__(self, source: Source, quiet_s: float) -> None:
         self.source, self.quiet_s = source, quiet_s
-        self.struck: list[EventFault | CallFault] = []
+        self.injected: list[EventFault | CallFault] = []
         self._world: World | None = None
         self._quiet_at = datetime.max
         self._seen: Counter[str] = Counter()
@@ -122,7 +122,7 @@ class FaultInjector:
         fault = self.source.of_event(event, self._seen[event]) if self._awake() else None
         if fault is None:
             return (PROMPT_S,)
-        self.struck.append(fault)
+        self.injected.append(fault)
         return fault.arrivals()
 
     def before(self, step: Effect) -> None:
@@ -131,7 +131,7 @@ class FaultInjector:
         fault = self.source.of_call(step, self._seen[step.name]) if world else None
         if world is None or fault is None or (isinstance(fault, Overlapped) and self._overlapped):
             return
-        self.struck.append(fault)
+        self.injected.append(fault)
         outermost, self._overlapped = self._overlapped, self._overlapped or isinstance(fault, Overlapped)
         try:
             fault.before(world)

@@ -38,11 +38,11 @@ class OperatorInstanceAction(InstanceFault):
     def _strike(self, world: World, machine: ModelInstance) -> bool:
         if world.store.load_instance(machine.instance_id) is None:
             return False
-        self._order(world, machine)
+        self._act(world, machine)
         return True
 
     @abstractmethod
-    def _order(self, world: World, machine: ModelInstance) -> None:
+    def _act(self, world: World, machine: ModelInstance) -> None:
         """Give the order."""
 
 
@@ -52,7 +52,7 @@ class Released(OperatorInstanceAction):
 
     kind = "release"
 
-    def _order(self, world: World, machine: ModelInstance) -> None:
+    def _act(self, world: World, machine: ModelInstance) -> None:
         world.transcript.happened(f"a person releases {machine.instance_id}")
         world.release(machine)
 
@@ -63,7 +63,7 @@ class QuarantinedByHand(OperatorInstanceAction):
 
     kind = "quarantine"
 
-    def _order(self, world: World, machine: ModelInstance) -> None:
+    def _act(self, world: World, machine: ModelInstance) -> None:
         world.transcript.happened(f"a person quarantines {machine.instance_id}")
         order = QuarantineRequested(at=world.timeline.now, by="an operator", because="a fan is loud")
         world.ask(lambda: world.recovery.handle(machine.instance_id, order))
@@ -142,11 +142,11 @@ class OperatorJobAction(TimedFault):
     def strike(self, world: World) -> bool:
         jobs = sorted(world.jobs(), key=lambda job: (job.queued_at, job.job_id))
         if jobs:
-            self._say(world, jobs[self.job % len(jobs)].job_id)
+            self._request(world, jobs[self.job % len(jobs)].job_id)
         return bool(jobs)
 
     @abstractmethod
-    def _say(self, world: World, job_id: str) -> None:
+    def _request(self, world: World, job_id: str) -> None:
         """Say it."""
 
 
@@ -156,7 +156,7 @@ class JobSuspended(OperatorJobAction):
 
     kind = "suspend"
 
-    def _say(self, world: World, job_id: str) -> None:
+    def _request(self, world: World, job_id: str) -> None:
         world.transcript.happened(f"a person suspends {job_id}")
         world.suspend(job_id)
 
@@ -167,7 +167,7 @@ class JobResumed(OperatorJobAction):
 
     kind = "resume"
 
-    def _say(self, world: World, job_id: str) -> None:
+    def _request(self, world: World, job_id: str) -> None:
         world.transcript.happened(f"a person resumes {job_id}")
         world.resume(job_id)
 

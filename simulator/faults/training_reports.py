@@ -32,7 +32,7 @@ def _ranks_on(world: World, machine: ModelInstance) -> list[Task]:
     return [task for task in here if "CHECK_ID" not in environment(task) and "JOB_ID" in environment(task)]
 
 
-def _keep(world: World, task: Task, attempt: int, report: Observation) -> None:
+def _store(world: World, task: Task, attempt: int, report: Observation) -> None:
     world.store.add_observations(environment(task)["JOB_ID"], attempt, task.instance_id, (report,))
 
 
@@ -81,7 +81,7 @@ class RankReports(InstanceFault):
                 world.transcript.happened(
                     f"a rank on {machine.instance_id} tells of a {self.of}, heard {self.late_s:.0f} s later"
                 )
-                world.timeline.after(self.late_s, _keep, world, task, attempt, self._report(world, task))
+                world.timeline.after(self.late_s, _store, world, task, attempt, self._report(world, task))
                 told = True
         return told
 
@@ -145,5 +145,5 @@ def _say_progress(world: World, task: Task, since_s: float) -> None:
             value=7.0,
             unchanged_s=now_s - since_s,
         )
-        _keep(world, task, attempt, report)
+        _store(world, task, attempt, report)
     world.timeline.after(REPORTS_EVERY_S, _say_progress, world, task, since_s)

@@ -163,7 +163,7 @@ class Overlapped(CallFault):
     by: str = "scheduler"
 
     def before(self, world: World) -> None:
-        work = world.pass_of_scheduler if self.by == "scheduler" else world.round_of_reconciler
+        work = world.run_scheduler if self.by == "scheduler" else world.run_reconciler
         world.invoke("overlapping", work, tried=2)
 
 

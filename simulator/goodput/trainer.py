@@ -40,7 +40,7 @@ class TimedChecks(Checks):
 
 
 @dataclass
-class Interruption:
+class TrainingInterruption:
     """A training that was stopped and has not begun again."""
 
     failure: Failure
@@ -75,7 +75,7 @@ class Trainer(Training):
         self.world, self.course, self.level, self._came_back = world, course, level, came_back
         self.began: datetime | None = None
         self.episodes: list[Episode] = []
-        self.broken: Interruption | None = None
+        self.broken: TrainingInterruption | None = None
         self.unfelt = 0
         self.sick: dict[str, FaultyInstance] = {}
         self._bugs: dict[int, Failure] = {}
@@ -154,7 +154,7 @@ class Trainer(Training):
     def _stop_training(self, failure: Failure, machine_id: str) -> None:
         conditions, now = self.course.conditions, self.elapsed()
         times = self._times[failure.number] = self._times[failure.number] + 1
-        self.broken = Interruption(failure, self._attempt, self._ranks, now, times > 1)
+        self.broken = TrainingInterruption(failure, self._attempt, self._ranks, now, times > 1)
         steps = recovery_from(failure, self.course, self.level)
         self.fleet.timeline.after(steps.until_placed, self._count, self.broken)
         self.checks.first.clear()
@@ -218,7 +218,7 @@ class Trainer(Training):
             return None
         return sick
 
-    def _count(self, broken: Interruption) -> None:
+    def _count(self, broken: TrainingInterruption) -> None:
         """Whether the gang could begin again now, if nobody had lost any time.
 
         Counted is what is really so. A machine that was taken out without need is as healthy as before, and one that
@@ -247,7 +247,7 @@ class Trainer(Training):
 
     # -- what was so ---------------------------------------------------------------------------------------------------
 
-    def _closed(self, broken: Interruption, gang: list[Task]) -> Episode:
+    def _closed(self, broken: TrainingInterruption, gang: list[Task]) -> Episode:
         """The episode that ends with this gang's first step."""
         if self.began is None:
             raise ValueError("a training that has not begun cannot begin again")
@@ -289,7 +289,7 @@ class Trainer(Training):
         begins_s = self.course.begins_s
         return begins_s + (at - self.began).total_seconds() if self.began is not None else begins_s
 
-    def _waited_for(self, broken: Interruption, gang: list[Task]) -> frozenset[Cure]:
+    def _waited_for(self, broken: TrainingInterruption, gang: list[Task]) -> frozenset[Cure]:
         """What had to be mended: the gang has machines whose boot, or replacement, began after it broke.
 
         One that began before was on its way for another failure's sake, and this one found it there.

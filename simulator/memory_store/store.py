@@ -33,7 +33,7 @@ Record = TypeVar("Record", Job, Instance)
 
 
 @dataclass
-class RecordTable(Generic[Record]):
+class MemoryTable(Generic[Record]):
     """Records of one kind by id, and when each is due.
 
     The due time is kept apart because, as in the table, only a write that knows the whole record moves it.
@@ -44,7 +44,7 @@ class RecordTable(Generic[Record]):
     listeners: tuple[dict[str, None], ...] = ()
     """Each gets the names of the records that are written, and empties itself."""
 
-    def keep(self, name: str, record: Record) -> Record:
+    def save(self, name: str, record: Record) -> Record:
         """Write the whole record with its next revision. StaleRecord if somebody wrote it since it was read."""
         stored = self.records.get(name)
         if (stored.revision if stored else 0) != record.revision:
@@ -63,7 +63,7 @@ class RecordTable(Generic[Record]):
         self.records[name] = changed = replace_fields(record, {**fields, "revision": record.revision + 1})
         return changed
 
-    def settle(self, name: str, read: Record, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
+    def remove_finished(self, name: str, read: Record, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
         """Take `done` out of the record and put `deferred` off. Only an unchanged record also gets its due time."""
         stored = self.records.get(name)
         present = {one.command_id for one in stored.commands} if stored else set()
@@ -108,8 +108,8 @@ class MemoryStore(MemoryHeartbeats, MemoryQueue, MemoryObservations):
         MemoryHeartbeats.__init__(self)
         MemoryQueue.__init__(self)
         MemoryObservations.__init__(self)
-        self.jobs: RecordTable[Job] = RecordTable()
-        self.machines: RecordTable[Instance] = RecordTable()
+        self.jobs: MemoryTable[Job] = MemoryTable()
+        self.machines: MemoryTable[Instance] = MemoryTable()
         self.submitted: dict[str, str] = {}
         self.plans: dict[tuple[str, int], Plan] = {}
         self.progress: dict[tuple[str, int], AttemptProgress] = {}
@@ -124,7 +124,7 @@ class MemoryStore(MemoryHeartbeats, MemoryQueue, MemoryObservations):
     def create_job(self, job: Job, submitted: str) -> bool:
         if job.job_id in self.jobs.records:
             return False
-        self.jobs.keep(job.job_id, replace(job, revision=0))
+        self.jobs.save(job.job_id, replace(job, revision=0))
         if submitted:
             self.submitted[job.job_id] = submitted
         return True
@@ -136,12 +136,12 @@ class MemoryStore(MemoryHeartbeats, MemoryQueue, MemoryObservations):
         if job.job_id not in self.jobs.records:
             raise StaleRecord(f"there is no job {job.job_id}")
         self.check_term(quota)
-        saved = self.jobs.keep(job.job_id, job)
+        saved = self.jobs.save(job.job_id, job)
         self.count(quota)
         return saved
 
     def remove_finished_job_commands(self, job: Job, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
-        self.jobs.settle(job.job_id, job, done, deferred)
+        self.jobs.remove_finished(job.job_id, job, done, deferred)
 
     def jobs_in(
         self, statuses: Sequence[JobStatus], limit: int, unreadable: list[Exception] | None = None
@@ -238,7 +238,7 @@ class MemoryStore(MemoryHeartbeats, MemoryQueue, MemoryObservations):
     def save_instance(self, instance: Instance, fleet: Fleet | None = None) -> Instance:
         if fleet is not None:
             self._check_fleet(fleet)
-        saved = self.machines.keep(instance.instance_id, instance)
+        saved = self.machines.save(instance.instance_id, instance)
         if fleet is not None:
             self.save_fleet(fleet)
         return saved
@@ -261,7 +261,7 @@ class MemoryStore(MemoryHeartbeats, MemoryQueue, MemoryObservations):
     def remove_finished_instance_commands(
         self, instance: Instance, done: Sequence[str], deferred: Mapping[str, datetime]
     ) -> None:
-        self.machines.settle(instance.instance_id, instance, done, deferred)
+        self.machines.remove_finished(instance.instance_id, instance, done, deferred)
 
     def claim_instance(self, instance_id: str, job_id: str, claim: Claim, epoch: int | None) -> bool:
         instance = self.load_instance(instance_id)

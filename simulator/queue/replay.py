@@ -32,15 +32,15 @@ class RunTimeHistory:
     """How long jobs of a kind ran that have ended, as the production code keeps it: of whom, of which size."""
 
     def __init__(self) -> None:
-        self._ran: dict[tuple[str, int], dict[int, float]] = {}
+        self._run_times: dict[tuple[str, int], dict[int, float]] = {}
 
     def ended(self, job: TraceJob) -> None:
         """The job has come to its end."""
-        self._ran.setdefault((job.whose, job.size), {})[slot_of(str(job.number))] = job.runs_s
+        self._run_times.setdefault((job.whose, job.size), {})[slot_of(str(job.number))] = job.runs_s
 
     def estimated(self, job: TraceJob) -> TraceJob:
         """The job with the estimate that there is of its kind, whatever its user said."""
-        return replace(job, estimate_s=usual_run_time(self._ran.get((job.whose, job.size), {}).values()))
+        return replace(job, estimate_s=usual_run_time(self._run_times.get((job.whose, job.size), {}).values()))
 
 
 def waits_of(jobs: Sequence[TraceJob], discipline: Discipline, past: RunTimeHistory | None = None) -> list[float]:

@@ -63,10 +63,10 @@ class CampaignResult:
 def play_seed(seed: int) -> tuple[Scenario, Played]:
     """The run that one integer stands for."""
     scenario = scenario_of(seed)
-    return scenario, judged(scenario, in_passing(seed))
+    return scenario, run_and_compare(scenario, in_passing(seed))
 
 
-def judged(scenario: Scenario, source: Source | None = None) -> Played:
+def run_and_compare(scenario: Scenario, source: Source | None = None) -> Played:
     """The run, held against the same run without faults in passing where nothing else goes wrong."""
     played = play(scenario, source)
     timed = tuple(one for one in scenario.faults if isinstance(one, TimedFault))
@@ -133,8 +133,8 @@ def first_failure(seed: int) -> dict[str, Any]:
     scenario, played = play_seed(seed)
     kinds = {_kind(sentence) for sentence in played.violations}
     whole = played.as_scenario(scenario)
-    small = shrunk(whole, lambda one: bool(kinds & {_kind(sentence) for sentence in judged(one).violations}))
-    again = judged(small)
+    small = shrunk(whole, lambda one: bool(kinds & {_kind(sentence) for sentence in run_and_compare(one).violations}))
+    again = run_and_compare(small)
     return {
         "seed": seed,
         "violations": again.violations,

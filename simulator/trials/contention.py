@@ -18,11 +18,11 @@ from simulator.trials.scenario import ClusterOf, JobOf
 JOBS_MIN, JOBS_MAX = 4, 7
 UNTIL_S = 1200.0
 OPERATOR_ACTIONS_MAX = 3
-MACHINES_MAX = 3
+INSTANCES_MAX = 3
 TRAINS_S = (300.0, 600.0, 900.0)
 USERS = ("ada", "ben", "cleo")
 PRIORITIES = tuple(one.name for one in Priority)
-USERS_OF_A_CROWD, PRIORITIES_OF_A_CROWD = 2, 3
+CONTENTION_USERS, CONTENTION_PRIORITIES = 2, 3
 """Few, so that many are equals, whom only the line puts in order, and many count against one quota."""
 NOTICES = ("leaves", "saves", "saves", "stays", "hangs")
 QUOTA = 2
@@ -55,7 +55,7 @@ def of_somebody(draw: Draw, users: Sequence[str] = USERS, priorities: Sequence[s
 def drawn(draw: Draw, cluster: ClusterOf, jobs: tuple[JobOf, ...]) -> tuple[ClusterOf, tuple[JobOf, ...], float]:
     """More jobs than there is room for, under quotas or none, and how long they train; what people start stays."""
     train_s = draw.choice(TRAINS_S)
-    instances = draw.randint(2, MACHINES_MAX)
+    instances = draw.randint(2, INSTANCES_MAX)
     waits = {
         "queue_timeout_s": 28_800,
         "preemption_protect_s": draw.choice((60, 60, 300)),
@@ -65,7 +65,7 @@ def drawn(draw: Draw, cluster: ClusterOf, jobs: tuple[JobOf, ...]) -> tuple[Clus
         "user_hold_timeout_s": draw.choice((1_800, 86_400)),
     }
     limits = draw.choice(LIMITS)
-    users, priorities = draw.sample(USERS, USERS_OF_A_CROWD), draw.sample(PRIORITIES, PRIORITIES_OF_A_CROWD)
+    users, priorities = draw.sample(USERS, CONTENTION_USERS), draw.sample(PRIORITIES, CONTENTION_PRIORITIES)
     every = [job for job in jobs if job.by_hand and job.nnodes <= instances]
     for _ in range(draw.randint(JOBS_MIN, JOBS_MAX)):
         every.append(
@@ -99,6 +99,6 @@ def operator_actions(draw: Draw, jobs: tuple[JobOf, ...], until_s: float) -> tup
             at_s += draw.choice((draw.uniform(1, 8), draw.uniform(8, 600)))
             found.append(draw.choice(AGAIN)(job=number, at_s=round(at_s, 1)))
         if draw.random() < 0.5:
-            at_s, where = round(draw.uniform(60, until_s), 1), draw.randrange(MACHINES_MAX)
+            at_s, where = round(draw.uniform(60, until_s), 1), draw.randrange(INSTANCES_MAX)
             found.append(instance_faults.RankExits(code=SUSPENDED_EXIT, machines=(where,), at_s=at_s))
     return tuple(found)

@@ -20,7 +20,7 @@ from simulator.trials.scenario import ClusterOf, JobOf
 EVERY, AT = 4, 2
 """Every fourth seed, from the third on."""
 STORIES_MAX = 3
-MACHINES_MAX = 6
+INSTANCES_MAX = 6
 HABITS = (TRUTH, TRUTH, TRUTH, *LogStory)
 """What programs write: mostly what is so, else always the same, which is a lie more often than not."""
 IMPATIENT_S = 900
@@ -50,7 +50,7 @@ def stories(draw: Draw, until_s: float) -> tuple[TimedFault, ...]:
     """What goes wrong besides, up to `STORIES_MAX` times: some faults that belong together."""
     faults: list[TimedFault] = []
     for _ in range(draw.randint(0, STORIES_MAX)):
-        where = {"at_s": round(draw.uniform(30, until_s), 1), "machines": (draw.randrange(MACHINES_MAX),)}
+        where = {"at_s": round(draw.uniform(30, until_s), 1), "machines": (draw.randrange(INSTANCES_MAX),)}
         make = draw.choices([make for make, _ in STORIES], [weight for _, weight in STORIES])[0]
         faults += make(draw, where)
     return tuple(faults)

@@ -19,11 +19,11 @@ FAULTS_UNTIL_S = 2400.0
 QUIET_S = 3600.0
 FAULTS_MAX = 6
 SILENCES_MAX = 3
-REPORTING_EVERY, REPORTING_CROWD_EVERY = 3, 9
+REPORTING_EVERY, REPORTING_CONTENTION_EVERY = 3, 9
 """In every third run node agents report, in every third crowd too."""
-CROWD_EVERY = 3
+CONTENTION_EVERY = 3
 """In every third run there is more work than room, of several users and priorities."""
-MACHINES_MAX = 6
+INSTANCES_MAX = 6
 SOON_S = 180.0
 SHORT_WAITS = {"recover_timeout_s": 5_400, "queue_timeout_s": 10_800, "repair_hold_timeout_s": 3_600}
 """Deadlines that are days or hours by default, shortened so that a run that waits one out ends soon."""
@@ -53,13 +53,13 @@ RATES: tuple[Mapping[str, float], ...] = (
 def scenario_of(seed: int) -> Scenario:
     """What the seed draws beforehand; what it draws on the way is `in_passing`."""
     draw = Draw(f"scenario {seed}")
-    reports = seed % REPORTING_EVERY == 0 or seed % REPORTING_CROWD_EVERY == 1
+    reports = seed % REPORTING_EVERY == 0 or seed % REPORTING_CONTENTION_EVERY == 1
     cluster = replace(_cluster(draw), agents=reports)
     jobs = tuple(_job(draw, cluster, number) for number in range(draw.choice((1, 1, 2, 3))))
     train_s = float(draw.choice((600, 1200, 2400)))
     faults = _faults(draw) + (_silences(Draw(f"silence {seed}")) if cluster.agents else ())
     queue = Draw(f"queue {seed}")
-    if seed % CROWD_EVERY == 1:
+    if seed % CONTENTION_EVERY == 1:
         cluster, jobs, train_s = contention.drawn(queue, cluster, jobs)
         undisturbed = queue.random() < contention.UNDISTURBED
         faults = () if undisturbed else (*faults, *contention.operator_actions(queue, jobs, FAULTS_UNTIL_S))
@@ -88,7 +88,7 @@ def _cluster(draw: Draw) -> ClusterOf:
         if draw.random() < chance:
             policy[name] = True
     adopt = draw.choice((Adoption.OFF, Adoption.OFF, Adoption.RECOVER, Adoption.OBSERVE))
-    return ClusterOf(instances=draw.randint(2, MACHINES_MAX), group=draw.random() < 0.5, adopt=adopt, policy=policy)
+    return ClusterOf(instances=draw.randint(2, INSTANCES_MAX), group=draw.random() < 0.5, adopt=adopt, policy=policy)
 
 
 def _job(draw: Draw, cluster: ClusterOf, number: int) -> JobOf:
@@ -112,7 +112,7 @@ def _faults(draw: Draw) -> tuple[TimedFault, ...]:
         how_many = draw.choice((1, 1, 1, 1, 2, 3))
         where: dict[str, Any] = {
             "at_s": round(draw.uniform(60, FAULTS_UNTIL_S), 1),
-            "machines": tuple(sorted(draw.sample(range(MACHINES_MAX), how_many))),
+            "machines": tuple(sorted(draw.sample(range(INSTANCES_MAX), how_many))),
         }
         if before and draw.random() < 0.5:
             where["at_s"] = round(before["at_s"] + draw.uniform(0, SOON_S), 1)
@@ -129,7 +129,7 @@ def _silences(draw: Draw) -> tuple[TimedFault, ...]:
     for _ in range(draw.randint(0, SILENCES_MAX)):
         where: dict[str, Any] = {
             "at_s": round(draw.uniform(60, FAULTS_UNTIL_S), 1),
-            "machines": tuple(sorted(draw.sample(range(MACHINES_MAX), draw.choice((1, 1, 1, 2, MACHINES_MAX))))),
+            "machines": tuple(sorted(draw.sample(range(INSTANCES_MAX), draw.choice((1, 1, 1, 2, INSTANCES_MAX))))),
         }
         if draw.random() < 0.25:
             faults.append(instances.HostHangs(**where))

@@ -22,9 +22,9 @@ from simulator.lambda_runtime import TICK_S
 from simulator.trials.scenario import JobOf, Scenario
 from simulator.world import NeverHappened, World
 
-PERSON_S = 3600.0
+OPERATOR_S = 3600.0
 """How often a person looks after gangs that the product only observes."""
-FORESEEN = (TryAgainSoon, ReadTimeoutError, OutcomeUnknown, StaleRecord, TooManyConflicts)
+EXPECTED_FAILURES = (TryAgainSoon, ReadTimeoutError, OutcomeUnknown, StaleRecord, TooManyConflicts)
 """What a function may raise, so that it is tried again. Anything else is a defect."""
 
 
@@ -71,10 +71,10 @@ def play(scenario: Scenario, source: Source | None = None) -> Played:
     if cluster.limits:
         world.store.save_limits(cluster.limits, 0)
     trouble.begin(world)
-    played = Played(world, trouble.struck)
+    played = Played(world, trouble.injected)
     try:
         _run(scenario, world, played.took)
-        world.settle()
+        world.check_end()
     except InvariantBroken as broken:
         played.violations += str(broken).split("\n\n")[0].splitlines()
     except NeverHappened as waited:
@@ -96,7 +96,7 @@ def _run(scenario: Scenario, world: World, took: list[TimedFault]) -> None:
     for fault in scenario.faults:
         if not isinstance(fault, (EventFault, CallFault)):
             world.timeline.after(fault.at_s, _strike, world, fault, took)
-    world.timeline.after(PERSON_S, _look_after, world)
+    world.timeline.after(OPERATOR_S, _look_after, world)
     world.let_pass(scenario.quiet_s)
     world.timeline.after(TICK_S, _look_at_the_line, world, FairnessCheck(world))
     world.until(lambda: all(job.status in TERMINAL for job in world.jobs()), "a job did not end", scenario.limit_s)
@@ -145,7 +145,7 @@ def _look_after(world: World) -> None:
         # So many are silent that the product decides nothing: whoever read its message looks at the machines.
         for instance_id in sorted(world.fleet.hung):
             _end_by_hand(world, instance_id)
-    world.timeline.after(PERSON_S, _look_after, world)
+    world.timeline.after(OPERATOR_S, _look_after, world)
 
 
 def _is_gone_quiet(world: World, host: ModelInstance) -> bool:
@@ -171,7 +171,7 @@ def _defects(world: World) -> Iterator[str]:
         for leaf in _leaves(failure):
             if isinstance(leaf, InvariantBroken):
                 yield str(leaf).splitlines()[0]
-            elif not isinstance(leaf, FORESEEN):
+            elif not isinstance(leaf, EXPECTED_FAILURES):
                 yield f"{name} raised {type(leaf).__name__}: {leaf}"
 
 

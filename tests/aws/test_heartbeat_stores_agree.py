@@ -136,12 +136,12 @@ class BothStores(RuleBasedStateMachine):
     def inventory(self, instance_id: str, digest: str) -> None:
         """What it says of its GPUs."""
         self.both("save_inventory", instance_id, digest, "{}", later(self.seconds))
-        self.both("inventory", instance_id)
+        self.both("load_inventory", instance_id)
 
     @invariant()
     def the_heartbeats_are_the_same(self) -> None:
         """Each field of each."""
-        self.both("beats", INSTANCES)
+        self.both("load_heartbeats", INSTANCES)
 
 
 BRIEFLY = settings(

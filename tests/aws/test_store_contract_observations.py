@@ -9,7 +9,7 @@ from gpu_recovery.aws.dynamodb import typed
 from gpu_recovery.aws.item_codec import SCHEMA, ItemUnreadable
 from gpu_recovery.aws.observation_store import OBSERVATION_WRITE_ATTEMPTS_MAX, observations_key
 from gpu_recovery.aws.store import DynamoStore
-from gpu_recovery.core.diagnosis.observation_buffer import KEPT_MAX, ObservationBuffer
+from gpu_recovery.core.diagnosis.observation_buffer import BUFFER_MAX, ObservationBuffer
 from gpu_recovery.core.diagnosis.observations import (
     Check,
     NcclReport,
@@ -99,8 +99,8 @@ def test_the_latest_are_kept(store: Store) -> None:
     for begin in range(0, 320, 64):
         store.add_observations(JOB, 1, A, [progress(n) for n in range(begin, begin + 64)])
     found = kept(store)
-    assert [one.report_id for one in found.reports] == [progress(n).report_id for n in range(320 - KEPT_MAX, 320)]
-    assert found.lost == 320 - KEPT_MAX
+    assert [one.report_id for one in found.reports] == [progress(n).report_id for n in range(320 - BUFFER_MAX, 320)]
+    assert found.lost == 320 - BUFFER_MAX
 
 
 def test_times_are_kept_to_the_millisecond(store: Store) -> None:
@@ -128,7 +128,7 @@ def test_a_batch_is_one_read_and_one_write_and_a_repeated_one_is_no_write(moto_s
 
 def test_what_is_kept_is_small(moto_store: DynamoStore) -> None:
     """A full ring of what trainings usually say is below 8 KB: eight write units instead of thirty."""
-    moto_store.add_observations(JOB, 1, A, [progress(n) for n in range(KEPT_MAX)])
+    moto_store.add_observations(JOB, 1, A, [progress(n) for n in range(BUFFER_MAX)])
     item = moto_store.jobs.get(observations_key(JOB, 1, A))
     assert item is not None and len(bytes(item["reports"])) < 8_000 and item["schema"] == SCHEMA
 

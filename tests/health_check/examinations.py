@@ -15,7 +15,7 @@ from health_check import driver, kernel_log
 from health_check.boot import Boot
 from health_check.document import document
 from health_check.driver import DriverReport
-from health_check.evidence import DiagnosticStep, Evidence, weigh
+from health_check.evidence import CheckEvidence, DiagnosticStep, weigh
 from health_check.examine import DiagnosticRun, Examination, judge
 from health_check.kernel_log import KernelLog
 from health_check.parse import parse
@@ -93,7 +93,7 @@ def answer(*gpus: str, version: str = "580.82.09") -> DriverReport:
     return driver.parse(smi(gpus or [gpu_xml(index) for index in range(8)], version), "", 0)
 
 
-def evidence_of(seen: KernelLog, said: DriverReport | None = None, **changes: Any) -> Evidence:
+def evidence_of(seen: KernelLog, said: DriverReport | None = None, **changes: Any) -> CheckEvidence:
     """The evidence of a log and an answer, at level 2 by NVIDIA's list unless told otherwise."""
     facts: dict[str, Any] = {"level": 2, "policy": XidPolicy.NVIDIA, "since": None, "expected_gpus": 8}
     return weigh(seen, answer() if said is None else said, **(facts | changes))
@@ -104,14 +104,14 @@ def examination(
     level: int = 2,
     seen: KernelLog | None = None,
     said: DriverReport | None = None,
-    evidence: Evidence | None = None,
+    evidence: CheckEvidence | None = None,
     boot: Boot = BOOT,
 ) -> Examination:
     """An examination with (text, exit code) of each diagnostic that ran."""
     ran = tuple(
         DiagnosticRun(DiagnosticStep(level), ProcessRun(text, "", code), parse(text)) for text, code in diagnoses
     )
-    return Examination(boot, seen or KernelLog(), said or DriverReport(), evidence or Evidence(), ran)
+    return Examination(boot, seen or KernelLog(), said or DriverReport(), evidence or CheckEvidence(), ran)
 
 
 def judged(text: str, exit_code: int = 0, *, level: int = 2, expected_gpus: int | None = None) -> InstanceVerdict:

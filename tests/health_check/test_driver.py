@@ -15,7 +15,7 @@ def test_the_answer_names_every_gpu_and_what_is_wrong_with_it() -> None:
     """Eight GPUs; the third has lost memory in every way there is, and waits for a reset."""
     bad = gpu_xml(2, "Drain and Reset", ecc="3", pending="Yes", failure="Yes", sram="Yes")
     report = parse(smi([gpu_xml(0), gpu_xml(1), bad, *map(gpu_xml, range(3, 8))]), "", 0)
-    assert (report.version, report.silent, report.lost) == ("580.82.09", None, ())
+    assert (report.version, report.no_answer, report.lost) == ("580.82.09", None, ())
     assert [gpu.index for gpu in report.gpus] == list(range(8))
     assert [gpu.pci_bus_id for gpu in report.gpus] == ADDRESSES
     healthy, sick = report.gpus[1:3]
@@ -105,7 +105,7 @@ def test_a_gpu_that_may_not_be_seen_is_not_lost() -> None:
 def test_a_driver_without_an_answer_says_why(output: str, error: str, code: int, silent: str) -> None:
     """No answer is no verdict: no GPU is there, and none is missing."""
     report = parse(output, error, code)
-    assert (report.gpus, report.lost, report.silent, report.hung) == ((), (), silent, False)
+    assert (report.gpus, report.lost, report.no_answer, report.hung) == ((), (), silent, False)
 
 
 def test_a_driver_that_does_not_answer_in_time_hangs() -> None:
@@ -117,5 +117,5 @@ def test_a_driver_that_does_not_answer_in_time_hangs() -> None:
         return ProcessRun("", "", 124)
 
     report = ask(never)
-    assert (report.hung, report.silent) == (True, "nvidia-smi ended with 124: it did not answer in time")
+    assert (report.hung, report.no_answer) == (True, "nvidia-smi ended with 124: it did not answer in time")
     assert asked == [(("nvidia-smi", "-q", "-x"), ANSWERS_WITHIN_S)]

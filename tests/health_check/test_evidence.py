@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from health_check.driver import DriverReport, parse
-from health_check.evidence import DiagnosticStep, Evidence, plan
+from health_check.evidence import CheckEvidence, DiagnosticStep, plan
 from health_check.examine import judge
 from health_check.kernel_log import KernelLog
 from health_check.remedies import FindingRemedy, HealthOutcome
@@ -109,7 +109,7 @@ def test_a_suspect_is_examined_first_and_deeper_where_the_time_allows(
 
 def test_a_deep_test_never_has_less_time_than_it_takes() -> None:
     """A test that is cut short looks like a GPU that hangs, and would cost a reboot."""
-    evidence = Evidence(suspects=frozenset({0}))
+    evidence = CheckEvidence(suspects=frozenset({0}))
     for level in (1, 2, 3, 4):
         for timeout_s in range(100, 6_000, 50):
             steps = plan(level, timeout_s, evidence)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from health_check import driver, kernel_log
 from health_check.driver import DriverReport
-from health_check.evidence import Evidence, plan
+from health_check.evidence import CheckEvidence, plan
 from health_check.examine import judge
 from health_check.kernel_log import KernelLog
 from health_check.remedies import HealthOutcome
@@ -106,7 +106,7 @@ FOCUS_NAMES = ["0", "7", "999", "GPU-1", "GPU-x", "0000:11:00", "0000:99:00"]
 FOCUS = st.lists(st.sampled_from(FOCUS_NAMES), max_size=4).map(tuple)
 
 
-def check_all_that_must_hold(seen: KernelLog, said: DriverReport, level: int, evidence: Evidence) -> None:
+def check_all_that_must_hold(seen: KernelLog, said: DriverReport, level: int, evidence: CheckEvidence) -> None:
     """A verdict, bounded and of the committed shape; a plan that fits; an accusation that names its evidence."""
     steps = plan(level, 5_000, evidence)
     assert sum(step.timeout_s or TIMEOUT_S_BY_LEVEL[step.level] for step in steps) <= max(5_000, TIMEOUT_S_BY_LEVEL[4])

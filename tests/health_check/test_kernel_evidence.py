@@ -16,7 +16,7 @@ from health_check.xid_table import XidClass, XidPolicy
 from tests.health_check.examinations import BOOTED_AT, action_changed, answer, evidence_of, gpu_xml, log, xid
 
 C = XidClass
-UNASKED = DriverReport(silent="nvidia-smi ended with 127: nvidia-smi is not installed")
+UNASKED = DriverReport(no_answer="nvidia-smi ended with 127: nvidia-smi is not installed")
 
 
 def seen_in(seen: KernelLog, said: DriverReport = UNASKED, **changes: Any) -> dict[tuple[int, str | None], XidSummary]:

@@ -9,7 +9,7 @@ from gpu_recovery.core.policy import CHECK_MARGIN_S, PRESETS, Preset
 
 import health_check
 from health_check.driver import ANSWERS_WITHIN_S
-from health_check.evidence import DiagnosticStep, Evidence, plan
+from health_check.evidence import CheckEvidence, DiagnosticStep, plan
 from health_check.remedies import EXIT_CODES
 from health_check.settings import TIMEOUT_S_BY_LEVEL
 from health_check.xid_table import TABLES, XidPolicy
@@ -53,7 +53,7 @@ def _told(cell: str) -> list[tuple[int, int]]:
 def test_deeper_is_examined_from_the_seconds_on_that_are_told() -> None:
     """And not a second earlier; no other level is ever raised."""
     rows = re.findall(r"^\| level (\d) \| (.+?) \| (.+?) \|$", PAGE, re.MULTILINE)
-    named, unnamed = Evidence(suspects=frozenset({0})), Evidence(unnamed=True)
+    named, unnamed = CheckEvidence(suspects=frozenset({0})), CheckEvidence(unnamed=True)
     for level in range(1, 5):
         for evidence, column in ((named, 1), (unnamed, 2)):
             first = {}
@@ -71,7 +71,7 @@ def test_the_default_time_examines_nothing_deeper_and_the_told_thresholds_do() -
     default = DEFAULT.check_timeout_s - CHECK_MARGIN_S
     assert DEFAULT.verify_timeout_s == DEFAULT.check_timeout_s
     assert f"gives a check {default:,} s unless" in PAGE
-    named, unnamed = Evidence(suspects=frozenset({0})), Evidence(unnamed=True)
+    named, unnamed = CheckEvidence(suspects=frozenset({0})), CheckEvidence(unnamed=True)
     assert plan(2, default, named) == plan(2, default, unnamed) == (DiagnosticStep(2),)
     enough = re.findall(r"from (\d+) \(suspects that are named\) or (\d+) \(others\)", DEPLOY)
     ((of_named, of_unnamed),) = enough

@@ -78,7 +78,7 @@ def heal(
         world.let_pass(runs_s)
         world.break_gpu(world.model_instance(0))
         world.until_end(job_id, limit_s)
-        world.settle()
+        world.check_end()
         return Incident(world, job_id)
 
 

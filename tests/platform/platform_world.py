@@ -162,7 +162,7 @@ class PlatformWorld(World):
         }
         said = NotifyOperator(attributes["incident_id"], attributes["severity"], asked["Subject"], asked["Message"])
         self.actions.notified.append((self.timeline.now, said))
-        self.transcript.told(said)
+        self.transcript.message_sent(said)
 
     # -- records, read past botocore: the invariants ask after every step ----------------------------------------------
 

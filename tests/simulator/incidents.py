@@ -40,7 +40,7 @@ def ended(world: World, job_id: str) -> Told:
     """The same, once the job has ended and everything has settled."""
     world.until(lambda: world.store.load_job(job_id) is not None, f"{job_id} was not adopted")
     world.until_end(job_id)
-    world.settle()
+    world.check_end()
     return world, job_id
 
 

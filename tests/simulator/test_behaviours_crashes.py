@@ -151,5 +151,5 @@ def test_every_job_ends_once_trouble_of_every_kind_has_ended(first: int) -> None
         world.break_gpu(world.model_instance((seed + 2) % 5))
         for job_id in jobs:
             world.until_end(job_id)
-        world.settle()
+        world.check_end()
         assert world.failures == [], seed

@@ -95,7 +95,7 @@ def two_jobs(nemesis: At | None = None) -> World:
     jobs = [world.submit(), world.submit()]
     for job_id in jobs:
         world.until_end(job_id)
-    world.settle()
+    world.check_end()
     return world
 
 

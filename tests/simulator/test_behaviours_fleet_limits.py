@@ -193,7 +193,7 @@ def test_who_works_on_a_sick_machine_is_asked_to_leave_before_it_is_rebooted() -
     for job_id in (ours, theirs):
         world.until_end(job_id)
         assert world.job(job_id).status is JobStatus.SUCCEEDED
-    world.settle()
+    world.check_end()
 
 
 # -- the ladder --------------------------------------------------------------------------------------------------------

@@ -87,7 +87,7 @@ def test_no_revision_check_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
             nemesis.work = lambda world=world: world.invoke("scheduler", lambda: schedule(world.recovery))  # type: ignore[misc]
             for job_id in [world.submit(), world.submit()]:
                 world.until_end(job_id)
-            world.settle()
+            world.check_end()
             assert world.failures == []
             assert [one.attempt for one in world.jobs()] == [1, 1] and len(world.cluster.tasks) == 4
 

@@ -92,7 +92,7 @@ def test_what_got_well_while_recovery_was_paused_is_not_rebooted_afterwards() ->
     world.let_pass(2 * HOUR_S)
     fleet_controls.unpause(world.recovery)
     world.until(lambda: world.instance(sick).status is InstanceStatus.AVAILABLE, "it did not come back")
-    world.settle()
+    world.check_end()
     assert world.calls("RebootInstances") == [] and world.job(job_id).status is JobStatus.SUCCEEDED
 
 

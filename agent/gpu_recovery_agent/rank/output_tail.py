@@ -89,11 +89,11 @@ class OutputTail:
                 if not chunk:
                     break
                 _write(pipe.numbers[0], chunk)
-                rest = self._keep(rest + chunk)
-        self._keep(rest + b"\n")
+                rest = self._append(rest + chunk)
+        self._append(rest + b"\n")
         os.close(pipe.read_end)  # the command then gets the same error as without the wrapper
 
-    def _keep(self, written: bytes) -> bytes:
+    def _append(self, written: bytes) -> bytes:
         """Store the complete lines and return the incomplete rest."""
         *lines, rest = written.rsplit(b"\n", LINES_MAX)
         for line in lines[-LINES_MAX:]:

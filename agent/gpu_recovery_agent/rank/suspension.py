@@ -49,7 +49,7 @@ class SuspensionHandler:
         rehearse_s: float | None = None,
         now: Callable[[], float] = clock.monotonic_s,
     ) -> None:
-        self._limits, self._folder, self._leads, self._say, self._now = limits, folder, leads, say, now
+        self._limits, self._folder, self._leads, self._log, self._now = limits, folder, leads, say, now
         self._rehearse_s, self._began_at = rehearse_s, now()
         self._asked_at: float | None = None
         self._term_at: float | None = None
@@ -79,21 +79,21 @@ class SuspensionHandler:
         if marked and not self.suspended:
             self.suspended = True
             if not self._ending:
-                self._say("the command says that it may be suspended")
+                self._log("the command says that it may be suspended")
                 return self._end_within_rest()
         if self._kill_at is not None and now >= self._kill_at:
             self._kill_at = now + REST_S  # repeat it: the command may have started a process meanwhile
-            self._say("the command does not leave: SIGKILL")
+            self._log("the command does not leave: SIGKILL")
             self.forced = True
             return signal.SIGKILL
         if self._term_at is not None and now >= self._term_at:
-            self._say("the grace is over: SIGTERM")
+            self._log("the grace is over: SIGTERM")
             self.forced = True
             return self._term()
         if not self._ending and not self.noticed:
             if self._is_stuck(now):
                 self.timed_out = True
-                self._say(f"no progress for {self._watchdog_s:g} s: the command is ended")
+                self._log(f"no progress for {self._watchdog_s:g} s: the command is ended")
                 return self._end_within_rest()
             if self._is_rehearsed(now):
                 return self.on_signal(signal.SIGTERM)
@@ -118,10 +118,10 @@ class SuspensionHandler:
         try:
             self._folder.give(self._limits.term_s)
         except OSError as error:
-            self._say(f"warning: the notice cannot be given, and the command gets SIGTERM instead: {error}")
+            self._log(f"warning: the notice cannot be given, and the command gets SIGTERM instead: {error}")
             return False
         asked = "" if self._marked(ASKED) else "; nobody in it has asked for one so far"
-        self._say(f"the command is to be suspended, and has {self._limits.term_s:g} s to leave{asked}")
+        self._log(f"the command is to be suspended, and has {self._limits.term_s:g} s to leave{asked}")
         return True
 
     def _term(self) -> int:
@@ -145,7 +145,7 @@ class SuspensionHandler:
             try:
                 self._watchdog_s = self._folder.watchdog_s() or 0.0
             except (OSError, ValueError) as error:
-                self._say(f"warning: the watchdog's time cannot be read: {error}")
+                self._log(f"warning: the watchdog's time cannot be read: {error}")
                 self._watchdog_s = 0.0
         return self._watchdog_s > 0 and now - self._progress_at >= self._watchdog_s
 

@@ -49,11 +49,11 @@ def main() -> None:
     """Entry point of `gpu-recovery-run`."""
     environment = dict(os.environ)
     if environment.get("JOB_ID") and environment.pop("GPU_RECOVERY_SIMULATE", ""):
-        say("warning: GPU_RECOVERY_SIMULATE is not for the ranks of a job, and is passed over")
+        print_line("warning: GPU_RECOVERY_SIMULATE is not for the ranks of a job, and is passed over")
     try:
         simulate_s, command = rehearsal_and_command(sys.argv[1:], environment)
     except AgentSettingsError as error:
-        say(f"{error}\n{USAGE}")
+        print_line(f"{error}\n{USAGE}")
         sys.exit(MISUSED)
     sys.exit(run(command, environment) if simulate_s is None else rehearse(command, environment, simulate_s))
 
@@ -70,10 +70,10 @@ def rehearse(arguments: Sequence[str], environment: Mapping[str, str], after_s: 
     """
     first = _once(arguments, environment, None, after_s)
     if not first.suspension.noticed:
-        say(f"rehearsal: the command ended with {first.status} before there was a notice")
+        print_line(f"rehearsal: the command ended with {first.status} before there was a notice")
         return first.status
     how = "was ended by force, and what it had not saved is lost" if first.suspension.forced else "left by itself"
-    say(f"rehearsal: the command {how}; status {first.status}. It begins again, and should go on where it was")
+    print_line(f"rehearsal: the command {how}; status {first.status}. It begins again, and should go on where it was")
     return _once(arguments, environment, None).status
 
 
@@ -94,7 +94,7 @@ def _once(
         passed |= {VARIABLE: str(folder.path)} if folder else {}
         leads = whole(environment.get("RANK")) in (0, None)
         suspension = SuspensionHandler(
-            rank_timeouts(environment, say), folder, leads=leads, say=say, rehearse_s=rehearse_s
+            rank_timeouts(environment, print_line), folder, leads=leads, say=print_line, rehearse_s=rehearse_s
         )
         output = OutputTail(environment)
         command = Command(arguments, passed, output.ends)
@@ -122,11 +122,11 @@ def _folder(environment: Mapping[str, str], stack: ExitStack) -> SuspensionFolde
     try:
         return stack.enter_context(suspension_folder(environment))
     except OSError as error:
-        say(f"warning: no folder for the notice of a suspension can be made: {error}")
+        print_line(f"warning: no folder for the notice of a suspension can be made: {error}")
         return None
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Write one line to standard error at once."""
     sys.stderr.write(f"gpu-recovery-run: {text}\n")
     sys.stderr.flush()
@@ -136,7 +136,7 @@ class RankFiles:
     """The two files of this rank. Only the first write error is reported."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        self._warned, self._environment = False, environment
+        self._has_warned, self._environment = False, environment
         self._rank = rank_of(environment, environment.get("RANK"))
         self._log = whole(environment.get("RUNNING_LOG_ID"))
         self._stem = _stem(self._rank, self._log)
@@ -208,9 +208,9 @@ class RankFiles:
         return content | ({"start_ticks": own.ticks} if own else {})
 
     def _warn(self, text: str) -> None:
-        if not self._warned:
-            self._warned = True
-            say(f"warning: {text}")
+        if not self._has_warned:
+            self._has_warned = True
+            print_line(f"warning: {text}")
 
 
 def _stem(rank: RankIdentity | None, log: int | None) -> str | None:

@@ -60,7 +60,7 @@ class GpuHealthStatus:
     sentence: str = ""
 
 
-def judge(
+def gpu_health_of(
     reading: dict[str, Any] | None, *, trouble: str | None, hung: bool, silent_s: float, gpus_before: int
 ) -> GpuHealthStatus:
     """Return the health of the GPUs.

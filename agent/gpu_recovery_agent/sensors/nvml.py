@@ -50,7 +50,7 @@ class NvmlSensor:
         self.hung = False
 
     @property
-    def silent_s(self) -> float:
+    def unanswered_s(self) -> float:
         """Return seconds since the last answer."""
         return self._now() - self._answered_at
 

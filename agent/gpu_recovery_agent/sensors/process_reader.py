@@ -28,7 +28,7 @@ second pause, eight sleeping processes would cost eight deadlines.
 """
 RESTS_AFTER_S = 3.0
 """Seconds without a question after which the child is ended."""
-KEPT_MAX = 1_024
+CACHE_MAX = 1_024
 """Largest number of processes with stored answers."""
 ASKED_AT_ONCE, ASKED_EVERY = 5, 30
 """A process that is no rank is asked this many times, then only every so many polls: an `exec` may make it a rank."""
@@ -155,6 +155,6 @@ class ProcessReader:
 
 
 def _bounded(stored: dict[Named, Any]) -> dict[Named, Any]:
-    if len(stored) >= KEPT_MAX:
+    if len(stored) >= CACHE_MAX:
         stored.clear()  # no instance runs so many ranks; the running ranks are asked again
     return stored

@@ -24,7 +24,7 @@ from gpu_recovery_agent.sensors.training_message import read
 
 DATAGRAM_BYTES_MAX = 32_768
 DATAGRAMS_AT_ONCE = 64
-KEPT_MAX, KEPT_BYTES_MAX = 256, 65_536
+QUEUE_MAX, QUEUE_BYTES_MAX = 256, 65_536
 """Largest number and size of stored observations, while the API is unreachable or there are many."""
 BATCH_MAX, BATCH_BYTES_MAX = 64, 16_384
 """Largest number and size of the observations in one report (docs/protocol.md)."""
@@ -133,9 +133,9 @@ class TrainingSocket:
                 count = fields.get("count")
                 self._lose(count if type(count) is int and 0 < count <= LOST_MAX else 1, "a process had too many")
             else:
-                self._keep(fields, uptime_s)
+                self._enqueue(fields, uptime_s)
 
-    def _keep(self, fields: dict[str, Any], uptime_s: float) -> None:
+    def _enqueue(self, fields: dict[str, Any], uptime_s: float) -> None:
         self._urgent |= fields.pop("urgent", False) is True
         age_s = fields.pop("age_s", 0.0)
         is_age = type(age_s) in (int, float) and age_s >= 0
@@ -146,10 +146,10 @@ class TrainingSocket:
     def _bound(self) -> None:
         """Drop excess observations: the oldest of the most frequent type, because rare types say most."""
         left = sum(waiting.size for waiting in self._waiting)
-        if len(self._waiting) <= KEPT_MAX and left <= KEPT_BYTES_MAX:
+        if len(self._waiting) <= QUEUE_MAX and left <= QUEUE_BYTES_MAX:
             return
         types = Counter(str(waiting.values.get("type")) for waiting in self._waiting)
-        while len(self._waiting) > KEPT_MAX or left > KEPT_BYTES_MAX:
+        while len(self._waiting) > QUEUE_MAX or left > QUEUE_BYTES_MAX:
             most = max(types, key=lambda name: (types[name], name))
             place = next(n for n, waiting in enumerate(self._waiting) if str(waiting.values.get("type")) == most)
             left -= self._waiting.pop(place).size

@@ -11,7 +11,7 @@ from typing import Any
 
 from gpu_recovery.aws.dynamodb import Table
 from gpu_recovery.aws.item_codec import SCHEMA, decode, encode, item_of, reading
-from gpu_recovery.aws.job_store import JobStore
+from gpu_recovery.aws.job_store import DynamoJobStore
 from gpu_recovery.core.attempt import AttemptProgress, Plan
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.task import RankFailure
@@ -28,7 +28,7 @@ def plan_key(job_id: str, attempt: int) -> str:
     return f"{progress_key(job_id, attempt)}#plan"
 
 
-class AttemptStore(JobStore):
+class DynamoAttemptStore(DynamoJobStore):
     """The part of the store that keeps attempts; see `ports.Store` for what each function promises."""
 
     def begin_attempt(self, plan: Plan) -> Plan:

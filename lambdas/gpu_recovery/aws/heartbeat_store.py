@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 
 from gpu_recovery.aws.dynamodb import condition_failed, plain, typed
 from gpu_recovery.aws.heartbeat_update import counts_key, rank_from, rank_text, report_request
-from gpu_recovery.aws.instance_store import InstanceStore
+from gpu_recovery.aws.instance_store import DynamoInstanceStore
 from gpu_recovery.aws.item_codec import SCHEMA, decode, encode, from_iso, readable, reading, to_iso
 from gpu_recovery.core.heartbeat import (
     BY_ROLE,
@@ -44,7 +44,7 @@ def inventory_key(instance_id: str) -> str:
     return f"{instance_id}#gpus"
 
 
-class HeartbeatStore(InstanceStore):
+class DynamoHeartbeatStore(DynamoInstanceStore):
     """The part of the store that keeps heartbeats; see `ports.Store` for what each function promises."""
 
     def save_heartbeat(self, beat: Heartbeat, present: bool, by: str = BY_ROLE) -> Heartbeat | None:

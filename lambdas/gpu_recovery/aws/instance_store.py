@@ -32,7 +32,7 @@ def instance_in(item: Mapping[str, Any] | None) -> Instance | None:
     return _instance(item) if item is not None and "status" in item else None
 
 
-class InstanceStore:
+class DynamoInstanceStore:
     """The part of the store that keeps instances; see `ports.Store` for what each function promises."""
 
     def __init__(self, client: Any, table_name: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from gpu_recovery.aws.dynamodb import Put
 from gpu_recovery.aws.item_codec import decode, from_iso, item_of, readable, reading
 from gpu_recovery.aws.pending_commands import RecordTable, commands_list, commands_map, due_keys
-from gpu_recovery.aws.queue_store import ON_RAY, QueueStore, queue_keys
+from gpu_recovery.aws.queue_store import ON_RAY, DynamoQueueStore, queue_keys
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.ray.placement import is_in_the_pool
 from gpu_recovery.core.state_machine import QuotaChange
@@ -23,7 +23,7 @@ KEY_BYTES_MAX = 2_048
 """The longest partition key that DynamoDB takes."""
 
 
-class JobStore(QueueStore):
+class DynamoJobStore(DynamoQueueStore):
     """The part of the store that keeps jobs; see `ports.Store` for what each function promises."""
 
     jobs: RecordTable

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpu_recovery.aws.attempt_store import AttemptStore, progress_key
+from gpu_recovery.aws.attempt_store import DynamoAttemptStore, progress_key
 from gpu_recovery.aws.item_codec import SCHEMA, TTL, reading
 from gpu_recovery.core.diagnosis.observation_buffer import ObservationBuffer, added
 from gpu_recovery.core.diagnosis.observation_codec import from_json, to_json
@@ -30,7 +30,7 @@ OBSERVATIONS_TTL_S = 28 * 86_400
 """DynamoDB takes them away four weeks after the last was told: as long as the history of a machine reaches."""
 
 
-class ObservationStore(AttemptStore):
+class DynamoObservationStore(DynamoAttemptStore):
     """The part of the store that keeps reports for diagnoses; see `ports.Store` for what each function promises."""
 
     def add_observations(

@@ -61,7 +61,7 @@ def entry_from(text: str) -> Entry:
     return Entry(**{name: value for name, value in values.items() if name in _USUAL})
 
 
-class QueueStore:
+class DynamoQueueStore:
     """The part of the store that the scheduler reads; see `ports.Store` for what each function promises."""
 
     jobs: Table

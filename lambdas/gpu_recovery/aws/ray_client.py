@@ -20,7 +20,7 @@ from gpu_recovery.core.log_location import LogPage
 
 GROUP = "ray"
 """The queue's one message group."""
-SHORT = Config(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=2, read_timeout=22)
+RAY_CALL_CONFIG = Config(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=2, read_timeout=22)
 """One try, which ends while the API itself still has time to answer; the function's first start takes seconds."""
 ERROR_TEXT_MAX = 300
 
@@ -41,7 +41,7 @@ class RayQueue:
 
 @cache
 def _lambda() -> Any:
-    return client("lambda", SHORT)
+    return client("lambda", RAY_CALL_CONFIG)
 
 
 class AwsRayLogs:

@@ -107,11 +107,11 @@ class NodeTokensWithInstance:
         self, tokens: DynamoTokenStore, wanted: Callable[[str], bool], seen: Callable[[str, Instance | None], object]
     ) -> None:
         self._tokens, self._wanted, self._seen = tokens, wanted, seen
-        self._whose: dict[str, str] = {}
+        self._instance_of: dict[str, str] = {}
 
     def load_token(self, token_id: str) -> Token | None:
         """As the store of tokens."""
-        instance_id = self._whose.get(token_id)
+        instance_id = self._instance_of.get(token_id)
         if instance_id is None or not self._wanted(instance_id):
             found = self._tokens.load_token(token_id)
         else:
@@ -120,7 +120,7 @@ class NodeTokensWithInstance:
             self._seen(instance_id, instance_in(items.get(instance_id)))
             found = self._tokens.token_of(token_id, items[key]) if key in items else None
         if found is not None:
-            self._whose[token_id] = found.holder
+            self._instance_of[token_id] = found.holder
         return found
 
 

@@ -252,7 +252,7 @@ class ClusterModel:
         self.tokens: dict[str, StoredToken] = {}  # in the order in which they were first used
         self._forgot_at: datetime | None = None
         self._registrations: dict[str, ModelInstance] = {}  # by the ARN and by its last part
-        self._told = 0
+        self._event_count = 0
         self.mute: Callable[[Task], bool] | None = None
         """Whether nobody listens to what would be said of a task as it is: its event is then a mere sketch."""
         self.touched: dict[str, None] = {}
@@ -262,8 +262,8 @@ class ClusterModel:
         """The id of the next event; where nobody listens to all of them, one that costs less to make."""
         if self.mute is None:
             return self.ids.uuid("event")
-        self._told += 1
-        return f"{self._told:08x}-0000-4000-8000-000000000000"
+        self._event_count += 1
+        return f"{self._event_count:08x}-0000-4000-8000-000000000000"
 
     @property
     def tasks(self) -> TaskIndex[Task]:

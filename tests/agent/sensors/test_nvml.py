@@ -38,8 +38,12 @@ class Watched:
 
     def health(self, gpus_before: int = 0) -> gpu_health.GpuHealthStatus:
         sensor = self.sensor
-        return gpu_health.judge(
-            sensor.reading, trouble=sensor.trouble, hung=sensor.hung, silent_s=sensor.silent_s, gpus_before=gpus_before
+        return gpu_health.gpu_health_of(
+            sensor.reading,
+            trouble=sensor.trouble,
+            hung=sensor.hung,
+            silent_s=sensor.unanswered_s,
+            gpus_before=gpus_before,
         )
 
 

@@ -23,7 +23,7 @@ from gpu_recovery_agent.sensors.training_socket import (
     BATCH_MAX,
     DATAGRAM_BYTES_MAX,
     DATAGRAMS_AT_ONCE,
-    KEPT_MAX,
+    QUEUE_MAX,
     TrainingSocket,
 )
 from gpu_recovery_agent.settings import SOCKET, AgentSettings
@@ -207,8 +207,8 @@ def test_of_too_much_the_rare_stays(ear: TrainingSocket, path: Path) -> None:
     for begin in range(0, 400, 40):
         send(path, *(numbered(n) for n in range(begin, begin + 40)))
         ear.poll(NOW_S)
-    assert ids(ear)[:2] == ["event-0", f"progress-{400 - KEPT_MAX + 1}"]
-    assert ear.lost == 401 - KEPT_MAX
+    assert ids(ear)[:2] == ["event-0", f"progress-{400 - QUEUE_MAX + 1}"]
+    assert ear.lost == 401 - QUEUE_MAX
 
 
 def test_what_waits_is_bounded_in_bytes(ear: TrainingSocket, path: Path) -> None:
@@ -327,7 +327,7 @@ def test_a_look_ends_whatever_comes(ear: TrainingSocket, path: Path, monkeypatch
     source = Endless()
     monkeypatch.setattr(ear, "_socket", source)
     ear.poll(NOW_S)
-    assert source.calls == DATAGRAMS_AT_ONCE and len(ear.batch()) <= KEPT_MAX
+    assert source.calls == DATAGRAMS_AT_ONCE and len(ear.batch()) <= QUEUE_MAX
 
 
 # -- with a real agent -------------------------------------------------------------------------------------------------

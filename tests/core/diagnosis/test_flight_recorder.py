@@ -68,7 +68,7 @@ def test_any_single_rank_is_named(rank: int) -> None:
     """Wherever it is; one that left no dump is missing as well, and may have died."""
     assert culprits(hang([rank])).ranks == (rank,)
     of = culprits(hang([rank], silent=[rank]))
-    assert (of.ranks, of.silent) == ((rank,), (rank,))
+    assert (of.ranks, of.unreported) == ((rank,), (rank,))
 
 
 def test_nobody_is_missing_where_everybody_is_done() -> None:

@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core.diagnosis import observation_codec, observations
-from gpu_recovery.core.diagnosis.observation_buffer import KEPT_BYTES_MAX, KEPT_MAX, ObservationBuffer, added, bounded
+from gpu_recovery.core.diagnosis.observation_buffer import (
+    BUFFER_BYTES_MAX,
+    BUFFER_MAX,
+    ObservationBuffer,
+    added,
+    bounded,
+)
 from gpu_recovery.core.diagnosis.observation_codec import (
     BYTES_MAX,
     KINDS,
@@ -301,7 +307,7 @@ def test_the_page_of_the_protocol_says_every_type_and_field() -> None:
         known: Any = kind
         said = set(re.findall(r"`(\w+)`", rows[name]))
         assert {one.name for one in fields(known)} - OURS - {"worker", "rank"} <= said, name
-    for number in (REPORTS_MAX, KEPT_MAX, f"{BYTES_MAX // 1024} KiB", f"{KEPT_BYTES_MAX // 1024} KiB"):
+    for number in (REPORTS_MAX, BUFFER_MAX, f"{BYTES_MAX // 1024} KiB", f"{BUFFER_BYTES_MAX // 1024} KiB"):
         assert str(number) in page
 
 
@@ -333,19 +339,19 @@ def test_a_batch_that_comes_again_changes_nothing() -> None:
 
 def test_what_is_kept_is_bounded_in_number_and_what_goes_is_counted() -> None:
     """The oldest goes first."""
-    kept = added(ObservationBuffer(), [progress(n) for n in range(KEPT_MAX + 5)], 1)
-    assert kept is not None and len(kept.reports) == KEPT_MAX
+    kept = added(ObservationBuffer(), [progress(n) for n in range(BUFFER_MAX + 5)], 1)
+    assert kept is not None and len(kept.reports) == BUFFER_MAX
     assert kept.reports[0] == progress(5) and kept.lost == 6
 
 
 def test_what_is_kept_is_bounded_in_bytes() -> None:
     """128 long lines would be more than an item should be."""
     lines = [
-        observations.NcclReport(report_id=f"n-{n:03}", at_s=float(n), line="\u4f8b" * 900) for n in range(KEPT_MAX)
+        observations.NcclReport(report_id=f"n-{n:03}", at_s=float(n), line="\u4f8b" * 900) for n in range(BUFFER_MAX)
     ]
     kept = bounded(list(lines))
-    assert 0 < len(kept) < KEPT_MAX and kept[-1] == lines[-1]
-    assert sum(size(one) for one in kept) <= KEPT_BYTES_MAX < sum(size(one) for one in lines[: len(kept) + 1])
+    assert 0 < len(kept) < BUFFER_MAX and kept[-1] == lines[-1]
+    assert sum(size(one) for one in kept) <= BUFFER_BYTES_MAX < sum(size(one) for one in lines[: len(kept) + 1])
 
 
 def test_a_chatty_kind_pushes_out_its_own() -> None:
@@ -355,5 +361,5 @@ def test_a_chatty_kind_pushes_out_its_own() -> None:
         after = added(kept, [progress(n)], 0)
         assert after is not None
         kept = after
-    assert kept.reports[0] == event(0) and len(kept.reports) == KEPT_MAX
-    assert kept.lost == 1_000 - KEPT_MAX
+    assert kept.reports[0] == event(0) and len(kept.reports) == BUFFER_MAX
+    assert kept.lost == 1_000 - BUFFER_MAX

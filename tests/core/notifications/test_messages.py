@@ -52,7 +52,7 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
     results = {f"i-0{n}": Checked(CheckOutcome.REBOOT, reason, True) for n in range(40)}
     probing = replace(BREAKER, probe=name or "i-0")
     return {
-        "opened": jobs.opened(fresh, f"{name}--a01", reason, lost, later(240), later(2_760)),
+        "recovery_started": jobs.recovery_started(fresh, f"{name}--a01", reason, lost, later(240), later(2_760)),
         "recovered": jobs.recovered(job),
         "closed": jobs.closed(job, reason),
         "failed": jobs.failed(job, f"{name}--a01", reason, IDS, results),
@@ -172,13 +172,21 @@ def test_good_news_is_quiet_and_ends_its_thread() -> None:
     resolved = {kind for kind, message in messages.items() if message.phase == Phase.RESOLVED}
     assert resolved == {kind for kind, message in messages.items() if message.severity == Severity.SEV4}
     of_silence = {"contact_restored", "agent_silent", "reporting_restored"}
-    assert resolved == {"recovered", "closed", "started_again", "back_in_service", "gone", "breaker_closed", *of_silence}
+    assert resolved == {
+        "recovered",
+        "closed",
+        "started_again",
+        "back_in_service",
+        "gone",
+        "breaker_closed",
+        *of_silence,
+    }
 
 
 def test_the_messages_of_one_incident_share_its_id() -> None:
     """They are one thread, from the first to the last."""
     messages = messages_about("sft-1", "why")
-    of_job = ("opened", "recovered", "failed", "closed", "started_again")
+    of_job = ("recovery_started", "recovered", "failed", "closed", "started_again")
     assert {messages[kind].incident_id for kind in of_job} == {"sft-1--a01"}
     of_machine = ("quarantined", "repair_held", "suspected", "interruption_announced", "back_in_service", "gone")
     assert {messages[kind].incident_id for kind in of_machine} == {"sft-1/3"}
@@ -186,9 +194,9 @@ def test_the_messages_of_one_incident_share_its_id() -> None:
 
 
 def test_bad_news_about_an_open_incident_escalates_it() -> None:
-    """`opened` is said once."""
+    """`recovery_started` is said once."""
     messages = messages_about("sft-1", "why")
-    assert messages["opened"].phase == Phase.OPENED
+    assert messages["recovery_started"].phase == Phase.OPENED
     assert messages["failed"].phase == messages["quarantined"].phase == Phase.ESCALATED
     untouched = available()
     assert instances.quarantined(untouched, "i/2", "why", NOW).phase == Phase.OPENED
@@ -200,7 +208,7 @@ def test_bad_news_about_an_open_incident_escalates_it() -> None:
 def test_the_evidence_of_a_failure_is_its_rank_its_ending_and_its_exit_code() -> None:
     """What ECS said, not only what we made of it."""
     first = failure(EndingKind.CRASHED, 134)
-    message = jobs.opened(running(), "sft-1--a01", "why", first, later(240), later(2_760))
+    message = jobs.recovery_started(running(), "sft-1--a01", "why", first, later(240), later(2_760))
     evidence = "\n".join(template.parts_of(message.body)[Part.EVIDENCE])
     assert f"rank 0 on {IDS[0]} ended as CRASHED" in evidence
     assert "exit code 134, taken as CRASHED, at 2026-11-21 03:00 UTC" in evidence
@@ -240,7 +248,7 @@ def test_a_recovery_tells_the_story_from_the_beginning_of_the_incident() -> None
 @pytest.mark.parametrize(
     ("kind", "times"),
     [
-        ("opened", ("2026-11-21 03:04 UTC", "2026-11-21 03:46 UTC")),
+        ("recovery_started", ("2026-11-21 03:04 UTC", "2026-11-21 03:46 UTC")),
         ("quarantined", ("2026-11-22 03:00 UTC",)),
         ("repair_held", ("2026-11-21 09:00 UTC",)),
         ("interruption_announced", ("2026-11-22 02:00 UTC",)),

@@ -233,7 +233,7 @@ def test_the_scheduler_is_not_woken_while_it_works() -> None:
     """Its queue hands out nothing more meanwhile, and afterwards everything that waits at once."""
     world = World(instances=2, costs=Costs(call_s=0.8, store_s=0.8))
     begun: list[float] = []
-    whole = world.pass_of_scheduler
+    whole = world.run_scheduler
 
     def counted() -> None:
         begun.append(seconds(world))

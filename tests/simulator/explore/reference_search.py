@@ -19,7 +19,7 @@ from gpu_recovery.core.attempt import AttemptProgress
 from sandbox.cluster.model.cluster import Task
 from simulator.explore import state_equivalence
 from simulator.explore.in_flight_events import EventTable
-from simulator.explore.model import Bounds, FaultKind, ModelState, Move
+from simulator.explore.model import Bounds, ExploredFault, ModelState, Move
 from simulator.explore.properties import PropertyChecker
 from simulator.explore.search import Search
 from simulator.explore.small_world import SmallWorld
@@ -325,7 +325,7 @@ class SlowSearch(Recorded):
                         known[follows] = None
                         queue.append(follows)
                 if faults < self.bounds.faults:
-                    self.stage.asks_for_deaths = FaultKind.CRASH in self.bounds.kinds
+                    self.stage.asks_for_deaths = ExploredFault.CRASH in self.bounds.kinds
                     after += [follows for _, follows in self._going_wrong(0, state)]
                     self.stage.asks_for_deaths = False
             self.walk.states_by_faults.append(len(known) - before)

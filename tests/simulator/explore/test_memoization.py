@@ -49,10 +49,10 @@ def test_what_has_read_the_same_reads_the_same_next() -> None:
     core = stage.cores[stage.begin()]
     first, second = (("machines", one.instance_id) for one in stage.world.model_instances()[:2])
     memory = EffectMemory(stage.copier)
-    memory.keep(("key",), core, [first], RememberedEffects(1, (), ()))
+    memory.put(("key",), core, [first], RememberedEffects(1, (), ()))
     assert memory.recall(("key",), core) == RememberedEffects(1, (), ())
     with pytest.raises(LookupError, match="having read the same"):
-        memory.keep(("key",), core, [second], RememberedEffects(1, (), ()))
+        memory.put(("key",), core, [second], RememberedEffects(1, (), ()))
 
 
 def test_a_change_of_what_was_not_read_is_not_remembered() -> None:

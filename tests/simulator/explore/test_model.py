@@ -8,7 +8,7 @@ from gpu_recovery.core.instance.record import InstanceStatus
 from simulator.explore import report
 from simulator.explore.cli import COMBINED, walks
 from simulator.explore.memoization import RememberedEffects
-from simulator.explore.model import Bounds, DeliveryPace, FaultKind, Walk
+from simulator.explore.model import Bounds, DeliveryPace, ExploredFault, Walk
 from simulator.explore.properties import PropertyChecker
 from simulator.explore.search import Search
 from simulator.explore.small_world import Incident
@@ -64,14 +64,14 @@ def test_any_order_of_everything_changes_no_end() -> None:
 
 def test_another_invocation_between_any_two_effects_changes_no_end() -> None:
     """Whoever has read what another has written since is refused, and decides again."""
-    walk = walked(Bounds(Incident.GPU, 1, frozenset({FaultKind.OVERLAP}), DeliveryPace.MACHINES))
+    walk = walked(Bounds(Incident.GPU, 1, frozenset({ExploredFault.OVERLAP}), DeliveryPace.MACHINES))
     assert set(walk.ends) == {WELL, PEACE}
-    assert walk.faults_taken[FaultKind.OVERLAP] > 1_000
+    assert walk.faults_taken[ExploredFault.OVERLAP] > 1_000
 
 
 def test_any_step_of_a_machine_may_outlast_every_deadline() -> None:
     """A rank that does not start or stop, a boot or a check that does not end: all come to an end."""
-    walk = walked(Bounds(Incident.GPU, 1, frozenset({FaultKind.SLOW}), DeliveryPace.ALL))
+    walk = walked(Bounds(Incident.GPU, 1, frozenset({ExploredFault.SLOW}), DeliveryPace.ALL))
     assert rows(walk) >= {
         "Job STOPPING JobDeadlineReached",
         "Job SUBMITTED JobDeadlineReached",
@@ -84,13 +84,13 @@ def test_any_step_of_a_machine_may_outlast_every_deadline() -> None:
 @pytest.mark.parametrize(
     ("incident", "kinds"),
     [
-        (Incident.CRASH, COMBINED | {FaultKind.OVERLAP}),
-        (Incident.AGENT, COMBINED | {FaultKind.OVERLAP}),
-        (Incident.SPOT, frozenset({FaultKind.DROP, FaultKind.DUPLICATE, FaultKind.REORDER})),
-        (Incident.FLAKY, frozenset({FaultKind.DROP, FaultKind.DUPLICATE, FaultKind.REORDER})),
+        (Incident.CRASH, COMBINED | {ExploredFault.OVERLAP}),
+        (Incident.AGENT, COMBINED | {ExploredFault.OVERLAP}),
+        (Incident.SPOT, frozenset({ExploredFault.DROP, ExploredFault.DUPLICATE, ExploredFault.REORDER})),
+        (Incident.FLAKY, frozenset({ExploredFault.DROP, ExploredFault.DUPLICATE, ExploredFault.REORDER})),
     ],
 )
-def test_other_incidents_end_well_with_any_fault(incident: Incident, kinds: frozenset[FaultKind]) -> None:
+def test_other_incidents_end_well_with_any_fault(incident: Incident, kinds: frozenset[ExploredFault]) -> None:
     """A crash on healthy GPUs, an agent cut off, a machine taken away, a GPU that comes back by itself."""
     walk = walked(Bounds(incident, 1, kinds, DeliveryPace.ALL))
     assert all(end.startswith("SUCCEEDED") and "QUARANTINED" not in end for end in walk.ends)
@@ -98,7 +98,7 @@ def test_other_incidents_end_well_with_any_fault(incident: Incident, kinds: froz
 
 def test_a_job_whose_end_nobody_explains_ends_with_it_whatever_is_lost_or_dies() -> None:
     """Diagnosis is on, as delivered: the witnesses are heard, and after the checks once more, and then it is over."""
-    walk = walked(Bounds(Incident.EXIT, 1, COMBINED | {FaultKind.OVERLAP}, DeliveryPace.ALL))
+    walk = walked(Bounds(Incident.EXIT, 1, COMBINED | {ExploredFault.OVERLAP}, DeliveryPace.ALL))
     assert set(walk.ends) == {PEACE, "FAILED in attempt 1, machines AVAILABLE, AVAILABLE, AVAILABLE"}
     assert rows(walk) >= {"Job DIAGNOSING Diagnosed", "Job DIAGNOSING InstancesChecked", "Job DIAGNOSING JobLookDue"}
     copier, cores = walk.stage.copier, walk.stage.cores

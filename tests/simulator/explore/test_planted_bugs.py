@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.explore import report
-from simulator.explore.model import Bounds, DeliveryPace, FaultKind
+from simulator.explore.model import Bounds, DeliveryPace, ExploredFault
 from simulator.explore.search import Search
 from simulator.explore.small_world import Incident
 from tests.simulator import planted_bugs
@@ -27,7 +27,7 @@ def found(bounds: Bounds) -> tuple[str, str]:
 def test_no_attempt_fence_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The launch of attempt 1, left by a dead invocation and taken over late, is refused: that stops attempt 2."""
     planted_bugs.no_fence(monkeypatch)
-    told, transcript = found(Bounds(Incident.GPU, 2, frozenset({FaultKind.CRASH}), DeliveryPace.ALL))
+    told, transcript = found(Bounds(Incident.GPU, 2, frozenset({ExploredFault.CRASH}), DeliveryPace.ALL))
     assert told.startswith("I11") and "at attempt 2, was moved by" in told and "attempt 1" in told
     assert transcript.count("it dies before") == 2
 
@@ -35,7 +35,7 @@ def test_no_attempt_fence_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_acting_before_saving_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dying in between leaves ranks that no record knows."""
     planted_bugs.act_before_save(monkeypatch)
-    told, transcript = found(Bounds(Incident.GPU, 1, frozenset({FaultKind.CRASH}), DeliveryPace.ALL))
+    told, transcript = found(Bounds(Incident.GPU, 1, frozenset({ExploredFault.CRASH}), DeliveryPace.ALL))
     assert "still claimed" in told
     assert transcript.count("it dies before") == 1
 
@@ -43,7 +43,7 @@ def test_acting_before_saving_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_reconnect_that_counts_as_a_reboot_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who asked for the reboot died before; the GPU is back by itself and the check passes: on the old boot."""
     planted_bugs.reconnect_is_reboot(monkeypatch)
-    told, transcript = found(Bounds(Incident.FLAKY, 1, frozenset({FaultKind.CRASH}), DeliveryPace.ALL))
+    told, transcript = found(Bounds(Incident.FLAKY, 1, frozenset({ExploredFault.CRASH}), DeliveryPace.ALL))
     assert told.startswith("I6") and "on the boot it had before" in told
     assert "the GPU comes back by itself" in transcript and "RebootUncertain" in transcript
 
@@ -51,7 +51,7 @@ def test_a_reconnect_that_counts_as_a_reboot_is_found(monkeypatch: pytest.Monkey
 def test_no_revision_check_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever has read an older record writes over what came in between."""
     planted_bugs.no_version_check(monkeypatch)
-    told, transcript = found(Bounds(Incident.GPU, 1, frozenset({FaultKind.OVERLAP}), DeliveryPace.MACHINES))
+    told, transcript = found(Bounds(Incident.GPU, 1, frozenset({ExploredFault.OVERLAP}), DeliveryPace.MACHINES))
     assert told.startswith("I11") and "was written by one who had read at revision" in told
     assert "; before its effect" in transcript and ": the scheduler passes" in transcript
 
@@ -59,6 +59,6 @@ def test_no_revision_check_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_releasing_gpus_on_suspicion_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank that does not end in time is taken for ended: its GPUs are given away while it runs."""
     planted_bugs.free_on_suspicion(monkeypatch)
-    told, transcript = found(Bounds(Incident.GPU, 1, frozenset({FaultKind.SLOW}), DeliveryPace.ALL))
+    told, transcript = found(Bounds(Incident.GPU, 1, frozenset({ExploredFault.SLOW}), DeliveryPace.ALL))
     assert told.startswith("I1:") and "without a claim" in told
     assert "JobDeadlineReached  STOPPING -> DIAGNOSING" in transcript

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from simulator.explore.cli import COMBINED
-from simulator.explore.model import Bounds, DeliveryPace, FaultKind
+from simulator.explore.model import Bounds, DeliveryPace, ExploredFault
 from simulator.explore.small_world import Incident
 from tests.simulator.explore.reference_search import Recorded, SlowSearch
 
 WALKS = [
-    Bounds(Incident.AGENT, 1, COMBINED | {FaultKind.OVERLAP}, DeliveryPace.ALL),
+    Bounds(Incident.AGENT, 1, COMBINED | {ExploredFault.OVERLAP}, DeliveryPace.ALL),
     Bounds(Incident.EXIT, 1, COMBINED, DeliveryPace.ALL),
     Bounds(Incident.GPU, 0, frozenset(), DeliveryPace.MACHINES),
 ]

@@ -11,7 +11,7 @@ import pytest
 from gpu_recovery.ecs_events import rank_progress
 from gpu_recovery.reconciler import reconcile
 
-from simulator.explore.model import Bounds, DeliveryPace, FaultKind
+from simulator.explore.model import Bounds, DeliveryPace, ExploredFault
 from simulator.explore.search import Search
 from simulator.explore.small_world import Incident, SmallWorld
 from simulator.explore.state_capture import Core, StateCapture
@@ -86,9 +86,11 @@ def otherwise(record: Any) -> Any:
     return replace(record, **changes)
 
 
-@pytest.mark.parametrize(("incident", "kind"), [(Incident.GPU, FaultKind.DROP), (Incident.CRASH, FaultKind.CRASH)])
+@pytest.mark.parametrize(
+    ("incident", "kind"), [(Incident.GPU, ExploredFault.DROP), (Incident.CRASH, ExploredFault.CRASH)]
+)
 def test_what_is_left_out_of_a_name_matters_to_nobody(
-    incident: Incident, kind: FaultKind, monkeypatch: pytest.MonkeyPatch
+    incident: Incident, kind: ExploredFault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With other texts, no history and other versions in every record of every state, the same states are found."""
     bounds = Bounds(incident, 1, frozenset({kind}), DeliveryPace.ALL)
@@ -111,7 +113,7 @@ def test_what_is_left_out_of_a_name_matters_to_nobody(
 def test_a_state_without_a_way_to_the_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks after a job whose event was lost: it waits for ever, and that is said."""
     monkeypatch.setattr(reconcile, "process_due_job", lambda recovery, job_id: None)
-    walk = Search(Bounds(Incident.GPU, 1, frozenset({FaultKind.DROP}), DeliveryPace.ALL)).run()
+    walk = Search(Bounds(Incident.GPU, 1, frozenset({ExploredFault.DROP}), DeliveryPace.ALL)).run()
     assert walk.violation is not None
     assert walk.violation.told[0].startswith("I2: no final state can be reached from here")
 

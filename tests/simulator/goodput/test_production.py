@@ -92,7 +92,7 @@ def test_what_the_product_waits_for_without_need_is_no_floor_of_its_own(monkeypa
         if not any(one.under_repair for one in self.instances()):
             schedule(self.recovery)
 
-    monkeypatch.setattr(World, "pass_of_scheduler", waiting_for_all)
+    monkeypatch.setattr(World, "run_scheduler", waiting_for_all)
     given, product = _many(), adaptive(2, 4)
     run = product.run(given)
     assert not any(one.was_short for one in run.episodes)

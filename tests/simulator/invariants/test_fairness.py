@@ -42,10 +42,10 @@ class Books:
     def __init__(self, jobs: list[Job], instances: list[Instance], limits: dict[str, Any]) -> None:
         self.store = MemoryStore()
         for job in jobs:
-            self.store.jobs.keep(job.job_id, replace(job, revision=0))
+            self.store.jobs.save(job.job_id, replace(job, revision=0))
             self.store.count(QuotaChange(job.quota_key, job.quota_nodes))
         for one in instances:
-            self.store.machines.keep(one.instance_id, replace(one, revision=0))
+            self.store.machines.save(one.instance_id, replace(one, revision=0))
         if limits:
             self.store.save_limits(limits, 0)
 

@@ -9,12 +9,12 @@ from gpu_recovery.core.job.record import TERMINAL, JobStatus
 
 from simulator.faults.operators import JobResumed, JobSuspended
 from simulator.trials import campaign
-from simulator.trials.generator import CROWD_EVERY, scenario_of
+from simulator.trials.generator import CONTENTION_EVERY, scenario_of
 from simulator.trials.scenario import ScenarioInvalid, parse
 from simulator.trials.trial import play
 from simulator.world import World
 
-CROWDS = tuple(range(1, 120, CROWD_EVERY))
+CROWDS = tuple(range(1, 120, CONTENTION_EVERY))
 
 
 @pytest.mark.parametrize(

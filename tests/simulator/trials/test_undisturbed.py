@@ -8,7 +8,7 @@ import pytest
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure, TaskFact
 from gpu_recovery.execution import observe
 
-from simulator.trials.campaign import differences, judged
+from simulator.trials.campaign import differences, run_and_compare
 from simulator.trials.scenario import parse
 from simulator.trials.trial import play
 
@@ -39,12 +39,12 @@ EVENT_LOST = {"fault": [{"kind": "drop", "event": "task STOPPED", "nth": 1}]}
 
 def test_a_product_to_which_a_lost_event_makes_a_difference_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: a rank whose end only a look has found is taken for one that has failed. No other invariant is hurt."""
-    assert judged(parse(EVENT_LOST)).violations == []
+    assert run_and_compare(parse(EVENT_LOST)).violations == []
 
     def failed_unseen(fact: TaskFact, rank: int, instance_id: str) -> RankFailure:
         return RankFailure(rank, instance_id, fact.at, Ending(EndingKind.CRASHED, None, "nobody saw it end"))
 
     monkeypatch.setattr(observe, "failure_of", failed_unseen)
     assert play(parse(EVENT_LOST)).violations == []
-    found = judged(parse(EVENT_LOST)).violations
+    found = run_and_compare(parse(EVENT_LOST)).violations
     assert found and all(one.startswith("I8: ") for one in found)

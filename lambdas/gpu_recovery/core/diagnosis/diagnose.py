@@ -50,7 +50,7 @@ class Diagnosis:
     decided: the confidence reaches its threshold, and no rival is close.
     evidence: report ids of the observations that support the cause.
     next_probe: the probe to run next; None if the diagnosis is decided or no probe is left.
-    findings_sentence: findings that name no cause.
+    informational: findings that name no cause.
     version: version of the thresholds.
     """
 
@@ -63,7 +63,7 @@ class Diagnosis:
     findings: tuple[RuleFinding, ...]
     rivals: tuple[Hypothesis, ...]
     next_probe: Probe | None
-    findings_sentence: tuple[RuleFinding, ...]
+    informational: tuple[RuleFinding, ...]
     version: str
 
 

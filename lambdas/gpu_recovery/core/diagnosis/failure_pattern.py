@@ -134,7 +134,7 @@ class Pattern:
     rest: failed workers that share no place.
     """
 
-    everybody: tuple[str, ...] = ()
+    all_failed: tuple[str, ...] = ()
     racks: tuple[Place, ...] = ()
     nodes: tuple[Place, ...] = ()
     partly: tuple[Place, ...] = ()
@@ -148,7 +148,7 @@ def pattern(names: tuple[str, ...], topology: Topology, most: float) -> Pattern:
         most: least ratio of failed workers of a rack.
     """
     if len(names) > 1 and len(names) == len(topology.workers):
-        return Pattern(everybody=names)
+        return Pattern(all_failed=names)
     racks = tuple(
         place
         for place in _places(names, topology.racks, ScopeKind.RACK, len(topology.workers))
@@ -198,7 +198,7 @@ def common_place(case: Case) -> Mapping[str, Scope]:
     places = case.computed.get("places")
     if not isinstance(places, dict):
         groups = unheard_pattern(case)
-        places = dict.fromkeys(groups.everybody, JOB)
+        places = dict.fromkeys(groups.all_failed, JOB)
         for place in (*groups.nodes, *groups.racks):
             places |= {name: place.scope for name in place.names if len(place.names) > 1}
         case.computed["places"] = places

@@ -27,7 +27,7 @@ class ProcessGroup:
     name: str
     missing: frozenset[int]
     waiting: frozenset[int]
-    silent: frozenset[int]
+    unreported: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Culprits:
     """
 
     ranks: tuple[int, ...] = ()
-    silent: tuple[int, ...] = ()
+    unreported: tuple[int, ...] = ()
     groups: tuple[str, ...] = ()
     circular: bool = False
 

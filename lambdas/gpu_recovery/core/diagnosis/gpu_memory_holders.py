@@ -22,7 +22,7 @@ class HeldMemory:
     """
 
     report: StageReport
-    turn: str
+    role: str
     occupants: tuple[Occupant, ...]
 
     @property

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from gpu_recovery.core.diagnosis.observation_codec import size
 from gpu_recovery.core.diagnosis.observations import Observation
 
-KEPT_MAX, KEPT_BYTES_MAX = 128, 65_536
+BUFFER_MAX, BUFFER_BYTES_MAX = 128, 65_536
 """Upper bounds of the observations, and of their bytes as JSON, for one attempt on one instance."""
 
 
@@ -52,7 +52,7 @@ def bounded(reports: list[Observation]) -> tuple[Observation, ...]:
     bytes_of = {report.report_id: size(report) for report in kept}
     bytes_left = sum(bytes_of.values())
     count = Counter(type(report).__name__ for report in kept)
-    while len(kept) > KEPT_MAX or bytes_left > KEPT_BYTES_MAX:
+    while len(kept) > BUFFER_MAX or bytes_left > BUFFER_BYTES_MAX:
         most_frequent = max(count, key=lambda name: (count[name], name))
         index = next(index for index, report in enumerate(kept) if type(report).__name__ == most_frequent)
         bytes_left -= bytes_of[kept[index].report_id]

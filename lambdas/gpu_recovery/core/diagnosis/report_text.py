@@ -11,7 +11,7 @@ from gpu_recovery.core.diagnosis.hypothesis import Hypothesis
 from gpu_recovery.core.diagnosis.rule import RuleFinding
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
 
-EVIDENCE_MAX, SAID_MAX = 8, 8
+EVIDENCE_MAX, SENTENCE_MAX = 8, 8
 """Upper bounds of the findings in the text: those for the cause, and those without a cause."""
 LISTED_MAX = 200
 """Upper bound of each list in the JSON document.
@@ -59,8 +59,8 @@ def report_text(diagnosis: Diagnosis, language: Language = Language.ENGLISH) -> 
         lines += [f"{evidence_head}:", *_listed(diagnosis.findings, english, EVIDENCE_MAX)]
     if diagnosis.rivals:
         lines += [f"{rivals_head}:", *(f"  - {_rival(rival)}" for rival in diagnosis.rivals)]
-    if diagnosis.findings_sentence:
-        lines += [f"{notes_head}:", *_listed(diagnosis.findings_sentence, english, SAID_MAX)]
+    if diagnosis.informational:
+        lines += [f"{notes_head}:", *_listed(diagnosis.informational, english, SENTENCE_MAX)]
     lines.append(f"{next_head}: {_next(diagnosis, english)}")
     return "\n".join(lines) + "\n"
 
@@ -117,7 +117,7 @@ def outcome_line(cause: Cause, where: str, held: bool | None, language: Language
 
 def as_document(diagnosis: Diagnosis) -> dict[str, Any]:
     """Diagnosis as JSON values. `more` holds the number of omitted entries of each list."""
-    lists = {"evidence": diagnosis.evidence, "findings": diagnosis.findings, "said": diagnosis.findings_sentence}
+    lists = {"evidence": diagnosis.evidence, "findings": diagnosis.findings, "said": diagnosis.informational}
     return {
         "cause": diagnosis.cause,
         "scope": _scope(diagnosis),
@@ -137,7 +137,7 @@ def as_document(diagnosis: Diagnosis) -> dict[str, Any]:
             for rival in diagnosis.rivals
         ],
         "next_probe": diagnosis.next_probe,
-        "said": [_finding(finding) for finding in diagnosis.findings_sentence[:LISTED_MAX]],
+        "said": [_finding(finding) for finding in diagnosis.informational[:LISTED_MAX]],
         "more": {name: max(0, len(entries) - LISTED_MAX) for name, entries in lists.items()},
         "version": diagnosis.version,
     }

@@ -7,7 +7,7 @@ from gpu_recovery.core.diagnosis.failure_pattern import common_place
 from gpu_recovery.core.diagnosis.observations import Observation
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, ScopeKind
 
-NOBODY = "unknown"
+NO_WORKER = "unknown"
 """Name that sentences show for an unknown worker."""
 
 
@@ -23,8 +23,8 @@ def worker_of(case: Case, report: Observation) -> str:
 
 
 def name_of(case: Case, report: Observation) -> str:
-    """Name of the observation's worker for a sentence; `NOBODY` if it is unknown."""
-    return worker_of(case, report) or NOBODY
+    """Name of the observation's worker for a sentence; `NO_OWNER` if it is unknown."""
+    return worker_of(case, report) or NO_WORKER
 
 
 def at_worker(case: Case, report: Observation) -> Scope:

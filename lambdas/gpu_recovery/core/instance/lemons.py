@@ -114,13 +114,13 @@ def graded(score: float) -> float:
 def signals_sentence(signals: Iterable[Signal], now_s: float) -> str:
     """Return the signals as a sentence such as `3 repairs and 2 XIDs in 28 days`; "" if there are none."""
     recent = [signal.kind for signal in signals if faded(signal.at_s, now_s) > 0]
-    words = [f"{count} {names[count > 1]}" for kind, names in _WORDS.items() if (count := recent.count(kind))]
+    words = [f"{count} {names[count > 1]}" for kind, names in _SIGNAL_NAMES.items() if (count := recent.count(kind))]
     if not words:
         return ""
     return f"{' and '.join([', '.join(words[:-1]), words[-1]] if words[1:] else words)} in {WINDOW_S / DAY_S:.0f} days"
 
 
-_WORDS = {
+_SIGNAL_NAMES = {
     LemonSignal.OUT: ("repair", "repairs"),
     LemonSignal.XID: ("XID", "XIDs"),
     LemonSignal.TICKET: ("call for a person or another machine", "calls for a person or another machine"),

@@ -133,7 +133,7 @@ def stop(
         data = {"job_id": job.job_id, "attempt": job.attempt, "incident_id": incident, "reason": reason}
         stopped_by = context.now + within(context.policy.stop_timeout_s)
         checked_by = stopped_by + within(context.policy.check_timeout_s + context.policy.poll_interval_s)
-        notice = jobs.opened(job, incident, reason, failure or job.failure, stopped_by, checked_by)
+        notice = jobs.recovery_started(job, incident, reason, failure or job.failure, stopped_by, checked_by)
         orders = (*orders, notice, commands.PublishEvent("Recovery Started", data))
     return Step(JobStatus.STOPPING, f"stopping the gang: {reason}", changes, orders)
 

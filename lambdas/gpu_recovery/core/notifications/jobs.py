@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gpu_recovery.core.task import RankFailure
 
 
-def opened(
+def recovery_started(
     job: Job, incident_id: str, reason: str, failure: RankFailure | None, stopped_by: datetime, checked_by: datetime
 ) -> NotifyOperator:
     """Return the message that a gang failed and its recovery begins, or begins again in the same incident.

@@ -66,7 +66,7 @@ class GroupQueue:
         if chosen is None:
             return self._wait(job)
         self.shared.quota.charge(job)
-        self.forecast.given(chosen, job.gpus, job.runs_for_s)
+        self.forecast.assign(chosen, job.gpus, job.runs_for_s)
         return self.hosts.assign(job, chosen)
 
     def _preempt_for_job_limit(self, job: WaitingJob) -> Rejection | None:
@@ -96,7 +96,7 @@ class GroupQueue:
         if self.backfill_window is not None:
             if job.recovering:
                 self.hosts.hold_for(job)
-            return self._wait_reasons.of_turn(job, position)
+            return self._wait_reasons.of_queue_order(job, position)
         if job.recovering and job.own_only:
             rejection = self._wait_reasons.of_own(job, position)
             self.hosts.hold_for(job)

@@ -40,7 +40,7 @@ class ReleaseForecast:
         self.at = now
         self.running = sorted(running, key=lambda job: job.job_id)
         self._by_host: dict[str, list[RunningJob]] | None = None
-        self._given: dict[str, list[tuple[float, int]]] = {}
+        self._assigned: dict[str, list[tuple[float, int]]] = {}
         self._vacating: dict[str, int] = {}
         self._leavers: dict[str, list[str]] = {}
         self.vacated(job for job in self.running if job.leaving and job.for_job)
@@ -78,7 +78,7 @@ class ReleaseForecast:
         """Return the jobs that vacate these hosts."""
         return sorted({job_id for host_id in hosts for job_id in self._leavers.get(host_id, ())})
 
-    def given(self, hosts: Iterable[str], gpus: int, runs_for_s: int | None) -> None:
+    def assign(self, hosts: Iterable[str], gpus: int, runs_for_s: int | None) -> None:
         """Record that a job starts on these hosts in this pass.
 
         Args:
@@ -86,7 +86,7 @@ class ReleaseForecast:
             runs_for_s: expected run time in seconds; None if unknown.
         """
         for host_id in hosts:
-            self._given.setdefault(host_id, []).append((NEVER if runs_for_s is None else runs_for_s, gpus))
+            self._assigned.setdefault(host_id, []).append((NEVER if runs_for_s is None else runs_for_s, gpus))
 
     def free_in(self, host_id: str, free: int, gpus: int) -> float:
         """Return the seconds until `gpus` GPUs are free on a host with `free` free GPUs now, by the estimates.
@@ -96,7 +96,7 @@ class ReleaseForecast:
         if free >= gpus:
             return 0.0
         ends = [(self.ends_in(job), job.gpus) for job in self.on(host_id)]
-        return free_from(free, [*self._given.get(host_id, ()), *ends], gpus)
+        return free_from(free, [*self._assigned.get(host_id, ()), *ends], gpus)
 
     def ends_in(self, job: RunningJob) -> float:
         """Return the seconds until a running job ends by its estimate; `NEVER` without one."""

@@ -31,7 +31,7 @@ class WaitReasons:
         sentence = f"needs {_wanted(job)}; {where} has not that many, used or free"
         return Rejection(job.job_id, job.version, job.attempt, sentence, RejectionKind.CLUSTER, position)
 
-    def of_turn(self, job: WaitingJob, position: int) -> Rejection:
+    def of_queue_order(self, job: WaitingJob, position: int) -> Rejection:
         """Return the reason of a job behind the head of the queue that fits no backfill window."""
         sentence, blockers, at = self._behind
         return Rejection(job.job_id, job.version, job.attempt, sentence, RejectionKind.TURN, position, blockers, at)

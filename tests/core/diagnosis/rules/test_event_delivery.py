@@ -116,7 +116,7 @@ def test_row_43_an_acknowledged_event_blames_nobody() -> None:
     """However late it is judged."""
     verdict = asked(RULES, event(), event(Delivery.ACKNOWLEDGED, gpu_state="gpu_ready", at_s=SENT_S + 1.0))
     assert verdict.cause is Cause.UNKNOWN
-    assert [one.english for one in verdict.findings_sentence] == ["Event rollout_start confirmed, GPU ready"]
+    assert [one.english for one in verdict.informational] == ["Event rollout_start confirmed, GPU ready"]
 
 
 @pytest.mark.parametrize("gpu_state", ["busy", "gpu_busy"])
@@ -153,7 +153,7 @@ def test_row_44_each_answer_of_the_protocol_has_its_sentence(
 def test_row_44_while_it_is_processed_nothing_is_said() -> None:
     """It keeps waiting."""
     verdict = asked(RULES, event(Delivery.DELIVERED, gpu_state="processing"), at_s=SENT_S + 30.0)
-    assert verdict.cause is Cause.UNKNOWN and not verdict.findings_sentence
+    assert verdict.cause is Cause.UNKNOWN and not verdict.informational
 
 
 def test_row_44_an_unknown_event_is_the_programs_error_only_where_it_failed() -> None:

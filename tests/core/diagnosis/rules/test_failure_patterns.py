@@ -143,7 +143,7 @@ def test_row_19_everybody_connected_without_an_answer_hangs() -> None:
     """Time-outs of the header say that the way there is good; no single worker is blamed, nobody is left out."""
     verdict = judged(calls(set(range(64)), FLEET, RpcStage.HEADER), FLEET)
     assert (verdict.cause, verdict.scope, verdict.remedy) == (Cause.WORKER_HANG, JOB, "RESTART")
-    said = of_row(verdict.findings_sentence, "26")
+    said = of_row(verdict.informational, "26")
     assert len(said) == 64
     assert {one.row for one in verdict.findings} == {"19a+"}
 

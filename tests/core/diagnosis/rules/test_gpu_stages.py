@@ -235,7 +235,7 @@ def test_row_5_any_exception_of_the_check_is_published() -> None:
 def test_row_5_a_check_that_failed_by_itself_blames_no_gpu(error: str) -> None:
     """Several lines or [N/A] from the tool, or no memory left for the probe: the GPU is well."""
     verdict = asked(RULES, report(probe=Check.FAILED, error=error))
-    assert verdict.cause is Cause.UNKNOWN and [one.row for one in verdict.findings_sentence] == ["5"]
+    assert verdict.cause is Cause.UNKNOWN and [one.row for one in verdict.informational] == ["5"]
 
 
 def test_row_5_a_probe_that_fails_blames_its_gpu() -> None:

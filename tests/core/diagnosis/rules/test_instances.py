@@ -113,7 +113,7 @@ def test_whom_we_ended_is_a_consequence() -> None:
     """The launcher's SIGTERM and our SIGKILL are no crashes."""
     verdict = asked(RULES, end(code=137, by_us=True), end(1, code=143, by_us=True))
     assert verdict.cause is Cause.UNKNOWN
-    assert [one.row for one in verdict.findings_sentence] == ["exit-after", "exit-after"]
+    assert [one.row for one in verdict.informational] == ["exit-after", "exit-after"]
 
 
 def test_the_first_end_is_the_one_to_look_at() -> None:
@@ -254,4 +254,4 @@ def test_a_probe_that_failed_speaks_for_what_it_shows(probe: Probe, cause: Cause
 def test_a_probe_that_did_not_fail_speaks_for_nobody(passed: bool | None) -> None:
     """A pass is said; one without a result is not even that: skipped is not passed."""
     verdict = asked(RULES, ProbeReport(report_id="", at_s=0.0, instance_id="i-1", probe=Probe.DCGM, passed=passed))
-    assert verdict.cause is Cause.UNKNOWN and len(verdict.findings_sentence) == (1 if passed else 0)
+    assert verdict.cause is Cause.UNKNOWN and len(verdict.informational) == (1 if passed else 0)

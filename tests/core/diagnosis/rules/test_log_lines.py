@@ -91,7 +91,7 @@ def test_advice_and_unknown_words_say_nothing() -> None:
     """A hypothesis of the printing program is no evidence; a newer agent may know more words."""
     strange = LogFinding(report_id="x", at_s=1.0, line="{}", kind="of tomorrow", role="root")
     found = verdict(said(LineKind.HARDWARE_GPU_ECC, LineRole.ADVICE), said(LineKind.BENIGN), strange)
-    assert (found.cause, found.findings, found.findings_sentence) == (Cause.UNKNOWN, (), ())
+    assert (found.cause, found.findings, found.informational) == (Cause.UNKNOWN, (), ())
 
 
 def test_a_cascade_never_anchors_while_there_is_a_root_on_any_rank() -> None:
@@ -138,7 +138,7 @@ def test_row_46_an_out_of_memory_that_is_explained_blames_no_batch_size(why: Obs
     """It is said, with what explains it, and speaks for nobody here."""
     found = verdict(said(LineKind.CUDA_OOM), why)
     assert found.cause is Cause.UNKNOWN
-    assert [set(one.evidence) for one in found.findings_sentence] == [{"why", said(LineKind.CUDA_OOM).report_id}]
+    assert [set(one.evidence) for one in found.informational] == [{"why", said(LineKind.CUDA_OOM).report_id}]
     assert verdict(said(LineKind.CUDA_OOM)).remedy is Remedy.FAIL
 
 
@@ -169,7 +169,7 @@ ANY = st.builds(
 def test_one_more_line_never_speaks_against_what_it_speaks_for(reports: list[LogFinding], more: LogFinding) -> None:
     """More evidence for a hypothesis never lowers its score."""
     before, after, alone = scores(*reports), scores(*reports, more), scores(more)
-    says = log_lines._SAYS.get(LineKind(more.kind))
+    says = log_lines._MEANINGS.get(LineKind(more.kind))
     for key in alone:
         if says is not None and key[0] is says.cause:
             assert after[key] >= before.get(key, 0.0)

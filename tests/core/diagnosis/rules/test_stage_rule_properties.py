@@ -160,7 +160,7 @@ def test_no_finding_without_evidence(reports: list[Observation]) -> None:
     for one in findings(RULES, case):
         assert one.evidence and {*one.evidence} <= ids
         assert one.english and one.chinese
-    assert judged([]).cause is Cause.UNKNOWN and not judged([]).findings_sentence
+    assert judged([]).cause is Cause.UNKNOWN and not judged([]).informational
 
 
 @settings(max_examples=150, deadline=None)

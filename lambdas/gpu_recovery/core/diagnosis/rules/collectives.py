@@ -26,7 +26,7 @@ def _missing(case: Case) -> Iterator[Match]:
     evidence = tuple(report.report_id for report in reports if report.group in names)
     values = {"ranks": ", ".join(map(str, result.ranks)), "groups": ", ".join(result.groups)}
     yield Match(Cause.WORKER_HANG, at, Weight.PROOF, evidence, values)
-    if result.silent:
+    if result.unreported:
         yield Match(Cause.WORKER_CRASH, at, Weight.STRONG, evidence, values)
 
 

@@ -172,7 +172,7 @@ def _held_while_oom(case: Case) -> Iterator[Match]:
         if explained.held is None:
             continue
         held, follows = explained.held, explained.course is not None
-        values = {"owners": held.owners, "mb": held.memory_mb, "pids": held.pids, "turn": held.turn}
+        values = {"owners": held.owners, "mb": held.memory_mb, "pids": held.pids, "turn": held.role}
         weight = Weight.FAIR if follows else Weight.PROOF
         evidence = (explained.oom.report_id, held.report.report_id)
         yield Match(Cause.GPU_NOT_RELEASED, case.scope_of(held.report), weight, evidence, values, follows)

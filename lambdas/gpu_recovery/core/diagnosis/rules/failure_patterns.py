@@ -113,7 +113,7 @@ def _everywhere(case: Case) -> Iterator[Match]:
 
     If all workers are on one node or in one rack, the network of that place is possible as well.
     """
-    failures, names = failed(case), unheard_pattern(case).everybody
+    failures, names = failed(case), unheard_pattern(case).all_failed
     if not names:
         return
     instances, racks = case.topology.instances, case.topology.racks

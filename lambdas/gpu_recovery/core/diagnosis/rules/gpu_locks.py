@@ -21,7 +21,7 @@ from gpu_recovery.core.diagnosis.observations import ExitReport, LockReport, Loc
 from gpu_recovery.core.diagnosis.rule import Match, Rule
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, ScopeKind, Weight
 
-NOBODY = "?"
+NO_OWNER = "?"
 """Text for an unknown holder."""
 
 
@@ -29,7 +29,7 @@ def _latest_in_state(case: Case, state: LockState) -> Iterator[Match]:
     """Last observation of each owner and lock in this state. A waiting owner reports ten times a second."""
     last = {(report.lock, report.owner): report for report in case.all(LockReport) if report.state is state}
     for report in last.values():
-        values = {"owner": report.owner, "holder": report.holder or NOBODY}
+        values = {"owner": report.owner, "holder": report.holder or NO_OWNER}
         yield Match(None, case.scope_of(report), 0.0, (report.report_id,), values)
 
 
@@ -127,7 +127,7 @@ def _not_released(case: Case) -> Iterator[Match]:
     holders = case.computed_once(_Holders)
     for wait in in_vain(case):
         weight = Weight.FAIR if wait.holder else Weight.HINT
-        values = {"owner": wait.owner, "holder": wait.holder or NOBODY}
+        values = {"owner": wait.owner, "holder": wait.holder or NO_OWNER}
         yield Match(Cause.LOCK_HELD, holders.scope(wait), weight, (wait.report_id,), values)
 
 
@@ -211,7 +211,7 @@ def _leak_repaired(case: Case) -> Iterator[Match]:
                     "pids": held.pids,
                     "owners": held.owners,
                     "mb": held.memory_mb,
-                    "turn": held.turn,
+                    "turn": held.role,
                     "stage": report.stage,
                 }
                 yield Match(Cause.GPU_NOT_RELEASED, case.scope_of(report), Weight.WEAK, (report.report_id,), values)

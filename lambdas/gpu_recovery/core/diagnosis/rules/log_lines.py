@@ -49,7 +49,7 @@ class _KindMeaning:
     rival: Cause | None = None
 
 
-_SAYS: Mapping[LineKind, _KindMeaning] = {
+_MEANINGS: Mapping[LineKind, _KindMeaning] = {
     LineKind.USER_ERROR_CONFIG: _KindMeaning(
         Cause.CONFIGURATION, Weight.FAIR, "configuration or input", "配置或输入有误"
     ),
@@ -130,11 +130,11 @@ _SAYS: Mapping[LineKind, _KindMeaning] = {
 
 def _findings(case: Case, *roles: LineRole) -> Iterator[tuple[LogFinding, LineKind, _KindMeaning]]:
     """Log findings of these roles with a known kind, the oldest first. Unknown kinds are skipped."""
-    known = {kind.value: kind for kind in _SAYS}
+    known = {kind.value: kind for kind in _MEANINGS}
     for report in case.all(LogFinding):
         kind = known.get(report.kind)
         if kind is not None and report.role in roles:
-            yield report, kind, _SAYS[kind]
+            yield report, kind, _MEANINGS[kind]
 
 
 def _scope(case: Case, report: LogFinding, cause: Cause) -> Scope:
@@ -193,7 +193,7 @@ def _rule(kind: LineKind, meaning: _KindMeaning) -> Rule:
 
 
 RULES: tuple[Rule, ...] = (
-    *(_rule(kind, meaning) for kind, meaning in _SAYS.items()),
+    *(_rule(kind, meaning) for kind, meaning in _MEANINGS.items()),
     Rule("log confirmed", "{who}: confirmed: {line}", "{who}: 已确认: {line}", (LogFinding,), _confirmed, SOURCE),
     Rule(
         "log first", "{who}: the first error: {line}", "{who}: 最早的错误: {line}", (LogFinding,), _first_root, SOURCE
