@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 PLACES = {
     "gpu_recovery": "lambdas/gpu_recovery",
     "simulator": "simulator",
-    "gpu_recovery_client": "client",
+    "gpu_recovery_client": "client/gpu_recovery_client",
     "gpu_recovery_agent": "agent/gpu_recovery_agent",
     "sandbox": "sandbox",
     "health_check": "health_check",
