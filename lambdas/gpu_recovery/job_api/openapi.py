@@ -11,8 +11,10 @@ from http import HTTPStatus
 from typing import Any
 
 from gpu_recovery.job_api.request import Parameter, Route
+from gpu_recovery.job_api.request_schemas import REQUEST_SCHEMAS
 from gpu_recovery.job_api.response import JSON, PROBLEM
-from gpu_recovery.job_api.schemas import SCHEMAS, TEXT, ref
+from gpu_recovery.job_api.response_schemas import RESPONSE_SCHEMAS
+from gpu_recovery.job_api.schema_types import TEXT, ref
 
 VERSION = "2.0.0"
 """Version of the job API in openapi.json."""
@@ -38,7 +40,7 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
         },
         "paths": paths,
         "components": {
-            "schemas": SCHEMAS,
+            "schemas": REQUEST_SCHEMAS | RESPONSE_SCHEMAS,
             "responses": {f"Problem{status}": _problem(status) for status in PROBLEMS},
             "securitySchemes": {
                 "token": {
