@@ -1,4 +1,4 @@
-"""Authentication of callers: the operator token or a user's token, and the role that it gives."""
+"""Authentication of callers by the operator token or a user's token, and their roles."""
 
 from __future__ import annotations
 

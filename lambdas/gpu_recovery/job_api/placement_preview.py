@@ -1,4 +1,4 @@
-"""Placement preview (dry run): what a pass of the scheduler would now decide about each job.
+"""Placement preview (dry run): what a pass of the scheduler would decide now.
 
 The preview covers every queued job, and optionally a job that is not submitted yet. It changes nothing.
 """

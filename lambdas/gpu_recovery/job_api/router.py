@@ -1,4 +1,4 @@
-"""Router of the job API: the table of all routes, and the processing of a request by its route."""
+"""Router of the job API: the table of all routes, and the processing of a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schema types of openapi.json (OpenAPI 3.0.3): primitive schemas, builders of schemas, and shared parts."""
+"""Schema types of openapi.json (OpenAPI 3.0.3): primitives, builders and shared parts."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class SubmissionHandler:
     def submit(self, document: Any, submitted: str, user: str | None, name: str = "") -> tuple[Job, bool]:
         """Submit a job and return it, and whether it is new.
 
-        If an error is raised, nothing is stored.
+        A submission that raises an error leaves no record.
 
         Args:
             document: the decoded specification.
@@ -173,7 +173,7 @@ class SubmissionHandler:
         raise SpecInvalid("workload", "every name tried for this job is taken; submit it again")
 
     def dry_run(self, document: Any, user: str | None) -> Job:
-        """Return the job that `submit` would create. Nothing is stored.
+        """Return the job that `submit` would create, without storing the job.
 
         Raises:
             SpecInvalid: the specification is malformed, or the job can never run.

@@ -13,7 +13,7 @@ from gpu_recovery.wire.json_body import because_of
 
 
 def read_fleet(dependencies: Dependencies, request: Request) -> ApiResponse:
-    """Return the fleet limits, and the instances whose repair they hold back."""
+    """Return the fleet limits, and the quarantined instances with the reason why each waits."""
     store = dependencies.recovery.store
     failures: list[Exception] = []
     quarantined = store.instances_in([InstanceStatus.QUARANTINED], failures)

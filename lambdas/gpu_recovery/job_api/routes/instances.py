@@ -1,4 +1,4 @@
-"""Routes of instances: list, read, quarantine and release them, and the tokens of their agents."""
+"""Routes of instances: list, read, quarantine and release them, and their agents' tokens."""
 
 from __future__ import annotations
 

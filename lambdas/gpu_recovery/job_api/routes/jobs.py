@@ -35,7 +35,7 @@ STATUSES = [status.value for status in JobStatus]
 def submit_job(dependencies: Dependencies, request: Request) -> ApiResponse:
     """Submit a job: 201 and the new job, 200 and the same job for a repeated idempotency key.
 
-    With the parameter `dry_run` nothing is stored, and the answer is the placement preview of the job.
+    With the parameter `dry_run` the job is not stored, and the answer is its placement preview.
     """
     text, document = _document(request)
     if request.flag("dry_run"):

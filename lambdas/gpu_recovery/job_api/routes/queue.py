@@ -1,4 +1,4 @@
-"""Route of the queue: waiting jobs with their reasons, running jobs, quota use and reservations."""
+"""Route of the queue: waiting jobs, running jobs, quota use and reservations."""
 
 from __future__ import annotations
 

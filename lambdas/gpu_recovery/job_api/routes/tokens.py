@@ -1,4 +1,4 @@
-"""Routes of tokens, shared by instances and users: issue, list and revoke tokens of one holder."""
+"""Routes of tokens, shared by instances and users: issue, list and revoke tokens."""
 
 from __future__ import annotations
 
