@@ -141,14 +141,14 @@ def redrive(letters: DeadLetters, queues: Sequence[DeadLetterQueue], limit: int)
         queues: the queues to redrive, in order.
         limit: upper bound of the dead letters of all queues together.
     """
-    done = 0
+    redriven = 0
     for queue in queues:
-        while done < limit:
-            received = letters.receive(queue, min(BATCH_MAX, limit - done), HELD_S)
+        while redriven < limit:
+            received = letters.receive(queue, min(BATCH_MAX, limit - redriven), HELD_S)
             if not received:
                 break
             for letter in received:
-                done += 1
+                redriven += 1
                 result = _redrive_letter(letters, letter)
                 yield result
                 if not result.why:
