@@ -154,7 +154,7 @@ def parse_verdict(body: bytes, check_id: str) -> Verdict | None:
 
     Args:
         body: the document, JSON text.
-        check_id: the check whose verdict is expected.
+        check_id: the expected check.
 
     Returns:
         The verdict; None if the document belongs to another check.

@@ -1,4 +1,4 @@
-"""Dead-letter queues in SQS and their redrive calls: `job_api.redrive.DeadLetters` on AWS."""
+"""Dead-letter queues in SQS, and the calls of their redrive: `job_api.redrive.DeadLetters` on AWS."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from gpu_recovery.core.task import ContainerFact, TaskFact
 __all__ = ["EventUnreadable", "detail_of", "instance_fact", "task_fact", "time_of"]
 
 GROUP_ATTRIBUTE, RACK_ATTRIBUTE = "gpu-recovery.group", "gpu-recovery.rack"
-"""ECS attributes of a container instance: the group of jobs that it accepts, and the rack that it shares with others."""
+"""ECS attributes of a container instance: the group of jobs that it accepts, and its rack."""
 RANK_VARIABLES = ("JOB_ID", "CHECK_ID")
 """Environment variables of which one marks the main container of a task: the container of a rank or a health check."""
 STARTED_BY_CHARACTERS_MAX = 128
