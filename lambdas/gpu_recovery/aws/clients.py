@@ -23,7 +23,10 @@ Five tries without an answer, and the waits between them, end before the shortes
 events.
 """
 NO_RETRIES = Config(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=5, read_timeout=20)
-"""A single try, with timeouts in seconds. RebootInstances uses it, because the call has no client token."""
+"""A single try, with timeouts in seconds, for RebootInstances.
+
+The call has no client token. So a retry inside botocore could reboot an instance twice without a trace in the record.
+"""
 
 THROTTLES = frozenset(
     {
@@ -57,10 +60,10 @@ def client(service: str, config: Config = STANDARD_RETRIES) -> Any:
         The client. Its calls raise TryAgainSoon if AWS throttled every try.
     """
     make: Any = boto3.client  # the type stubs accept only literal service names
-    made = make(service, config=config)
-    made.meta.events.register("response-received", _mark_unanswered, unique_id="gpu-recovery-silence")
-    made.meta.events.register("after-call", _raise_if_throttled, unique_id="gpu-recovery-throttle")
-    return made
+    aws_client = make(service, config=config)
+    aws_client.meta.events.register("response-received", _mark_unanswered, unique_id="gpu-recovery-silence")
+    aws_client.meta.events.register("after-call", _raise_if_throttled, unique_id="gpu-recovery-throttle")
+    return aws_client
 
 
 def _mark_unanswered(context: dict[str, Any], parsed_response: Any, exception: Any, **_: Any) -> None:

@@ -58,7 +58,7 @@ class PowertoolsDecisionLog:
         self._measure(measures.of_decision(record if record.revision else None, decision))
 
     def record_due(self, record: Job | Instance, now: datetime) -> None:
-        """Measure how late the reconciler processes a due record."""
+        """Measure a due record that the reconciler processes: seconds overdue, and the age of its incident."""
         self._measure(measures.of_due_record(record, now))
 
     def fleet_checked(self, fleet: Fleet, now: datetime) -> None:

@@ -90,8 +90,8 @@ class Ecs:
     @cached_property
     def client(self) -> EcsClient:
         """The ECS client."""
-        made: EcsClient = client("ecs")
-        return made
+        ecs_client: EcsClient = client("ecs")
+        return ecs_client
 
     def run(self, request: dict[str, Any]) -> str | Refusal:
         """Call RunTask for one task.

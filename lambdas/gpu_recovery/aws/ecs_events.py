@@ -111,8 +111,8 @@ def instance_fact(detail: Mapping[str, Any], now: datetime) -> tuple[str, Instan
         The EC2 instance id and the observation.
 
     Raises:
-        EventUnreadable: a field is missing or malformed. The error names the field. A missing status is such an error,
-            because an unknown status would end every rank on the instance.
+        EventUnreadable: a field is missing or malformed. The error names the field. A missing status is such an error:
+            an empty status would end every rank on the instance.
     """
     fields = fields_of(detail)
     for name in ("containerInstanceArn", "ec2InstanceId", "status", "agentConnected"):

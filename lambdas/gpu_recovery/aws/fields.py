@@ -49,7 +49,7 @@ class Fields:
     values: the fields of the object by name.
     path:   the path of the object in the document, for errors; "" for the document itself.
 
-    The class is not frozen: each event creates dozens of instances, and a frozen instance takes twice as long.
+    The class is not frozen: each event creates dozens of objects, and a frozen object takes twice as long to create.
     """
 
     values: Mapping[str, Any]

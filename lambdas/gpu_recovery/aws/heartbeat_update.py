@@ -58,8 +58,8 @@ def report_request(beat: Heartbeat, present: bool, known: Heartbeat | None, by: 
     Args:
         beat: the heartbeat made of the report.
         present: False for a late report, which changes only the sequence of its boot and the count.
-        known: the stored heartbeat if it was read. The write then needs its window and run unchanged. None if it was
-            not read: the write then works on any item that it may change.
+        known: the stored heartbeat if it was read, else None. A write that starts a new count, or that replaces the
+            agent, needs it. Such a write fails if the stored window or run has changed since.
         by: the id of the token that the report came with, or BY_ROLE.
     """
     update, window = _Update(), window_of(beat.seen_at)

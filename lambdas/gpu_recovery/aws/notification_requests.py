@@ -82,7 +82,7 @@ def chat_document(message: NotifyOperator, topic_arn: str, cluster: str) -> dict
         "title": title,
         "description": "\n\n".join(paragraphs),
         "nextSteps": [_step(line) for line in parts.get(Part.YOU, [])],
-        "keywords": [word for word in (message.severity, message.phase, *_about(message).values()) if word],
+        "keywords": [keyword for keyword in (message.severity, message.phase, *_about(message).values()) if keyword],
     }
     metadata = {
         "threadId": message.incident_id,

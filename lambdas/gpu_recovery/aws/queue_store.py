@@ -101,8 +101,8 @@ class DynamoQueueStore:
     def begin_term(self) -> int:
         """Begin a new term of the scheduler and return its number.
 
-        The time of the last pass is removed until this pass is saved. If the function dies before, the next scheduled
-        run sees that no pass has ended and begins another pass.
+        The time of the last pass is removed until this pass is saved. If the function dies before, the next tick finds
+        no time and begins another pass.
         """
         change = "SET term = if_not_exists(term, :none) + :one REMOVE #at"
         item = self.jobs.update(

@@ -1,6 +1,6 @@
 """Calls to the function that reaches the Ray cluster: a queue message wakes it, an invocation reads a driver's log.
 
-The queue is FIFO with a single message group, so at most one instance of the function runs for the queue. It never
+The queue is FIFO with a single message group, so the function never runs twice at a time for the queue. It never
 submits and stops a driver at the same time, and two placement passes never count the same free GPUs.
 """
 

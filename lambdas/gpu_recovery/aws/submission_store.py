@@ -24,7 +24,7 @@ NEW = "attribute_not_exists(job_id_rank)"
 
 _Items = Mapping[str, Mapping[str, Any]]
 KNOWN_FOR = timedelta(seconds=5)
-"""Time that facts stay valid which were read together with a caller's token: the time of one request."""
+"""Time for which facts that were read together with a caller's token stay valid: they serve that caller's request."""
 
 
 class DynamoSubmissions:

@@ -28,7 +28,7 @@ metrics = Metrics()
 
 
 def utc_now() -> datetime:
-    """Return the present time in UTC. The functions read the clock only here."""
+    """Return the present time in UTC. The functions take the time of events and decisions only from here."""
     return datetime.now(UTC)
 
 
