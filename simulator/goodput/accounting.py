@@ -39,14 +39,14 @@ def trained(seconds: float, conditions: Conditions, *, broken: bool) -> Trained:
         conditions: `checkpoint_s`, `stall_s` and `persist_s` of the trainer.
         broken: whether a failure ended the stretch.
     """
-    every, stall = conditions.checkpoint_s, conditions.stall_s
-    done = math.floor(seconds / (every + stall))
-    into = seconds - done * (every + stall)
-    work, writing = done * every + min(into, every), done * stall + max(0.0, into - every)
+    interval, stall = conditions.checkpoint_s, conditions.stall_s
+    done = math.floor(seconds / (interval + stall))
+    into = seconds - done * (interval + stall)
+    work, writing = done * interval + min(into, interval), done * stall + max(0.0, into - interval)
     if not broken:
         return Trained(work, 0.0, writing)
-    readable = max(0, math.floor((seconds - conditions.persist_s) / (every + stall)))
-    kept = min(done, readable) * every
+    readable = max(0, math.floor((seconds - conditions.persist_s) / (interval + stall)))
+    kept = min(done, readable) * interval
     return Trained(kept, work - kept, writing)
 
 

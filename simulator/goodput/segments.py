@@ -8,6 +8,8 @@ A cut lies in a quiet interval, near the place that gives each segment the same 
 failures within a twentieth of a segment of that place, but at least the next failure on each side. The cut is before
 the candidate with the longest quiet interval before it. A gang that is not training at the cut is an error, because
 the next segment would count it as training.
+
+The option `--legs` and the report call a segment a leg.
 """
 
 from __future__ import annotations
