@@ -1,4 +1,4 @@
-"""Token bucket: how long throttling by AWS delays many calls."""
+"""Token bucket: how long the rate limit of the ECS API delays many calls."""
 
 from __future__ import annotations
 
