@@ -56,7 +56,7 @@ def test_no_recovery_is_faster_than_its_floor_or_much_slower() -> None:
         for one in run.episodes:
             if one.training_at is not None and not one.is_relapse:
                 assert least_s(one, given, 2) - 1.5 <= one.training_at - one.fault_at, one
-            assert one.was_short is (spares == 0 and given.failures[one.failure or 0].of_machine), one
+            assert one.was_short is (spares == 0 and given.failures[one.failure or 0].is_instance_fault), one
 
 
 def test_a_gang_that_may_call_ecs_more_often_is_back_sooner() -> None:
