@@ -1,4 +1,4 @@
-"""Heartbeats in memory: `ports.HeartbeatStore` with the results that DynamoDB gives."""
+"""Heartbeats in memory: `ports.store.HeartbeatStore` with the results that DynamoDB gives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Observations and GPU locks in memory: two parts of `ports.Store` with the results that DynamoDB gives."""
+"""Observations and GPU locks in memory: two parts of `ports.store.Store` with the results that DynamoDB gives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue in memory: `ports.QueueStore` with the results that DynamoDB gives.
+"""The queue in memory: `ports.store.QueueStore` with the results that DynamoDB gives.
 
 Entries are built from the job records at each read, so they are never outdated. Terms of the scheduler, quota counts
 and quota limits are fields.

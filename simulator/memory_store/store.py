@@ -1,4 +1,4 @@
-"""The store in memory: `ports.Store` with the results that DynamoDB gives, for one thread.
+"""The store in memory: `ports.store.Store` with the results that DynamoDB gives, for one thread.
 
 `tests/aws` runs the same tests over both stores and feeds both the same random operations. A conditional write of
 DynamoDB is a comparison and a write here: no other write comes between the two.
@@ -8,128 +8,39 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from itertools import chain
-from typing import Any, Generic, TypeVar
 
-from gpu_recovery.core.attempt import AttemptProgress, Plan
-from gpu_recovery.core.events import Checked
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance.fault_history import signal_at
 from gpu_recovery.core.instance.lemons import LemonSignal
 from gpu_recovery.core.instance.record import Claim, EcsStatus, Instance, InstanceStatus
 from gpu_recovery.core.job.record import Job, JobStatus
-from gpu_recovery.core.state_machine import PendingCommand, QuotaChange, due_at, replace_fields
-from gpu_recovery.core.task import RankFailure
+from gpu_recovery.core.state_machine import QuotaChange
 from gpu_recovery.ports.errors import CursorInvalid, StaleRecord
-from gpu_recovery.ports.values import LISTED_STATUSES, JobPage, ProgressUpdate
+from gpu_recovery.ports.values import LISTED_STATUSES, JobPage
 
+from simulator.memory_store.attempts import MemoryAttempts
 from simulator.memory_store.heartbeats import MemoryHeartbeats
 from simulator.memory_store.observations import MemoryObservations
 from simulator.memory_store.queue import MemoryQueue
-
-Record = TypeVar("Record", Job, Instance)
-
-
-@dataclass
-class MemoryTable(Generic[Record]):
-    """Records of one kind by id, and when each is due.
-
-    The due time is stored apart from the record. As in the DynamoDB table, only a write that knows the whole record
-    changes it.
-    """
-
-    records: dict[str, Record] = field(default_factory=dict)
-    due: dict[str, datetime] = field(default_factory=dict)
-    listeners: tuple[dict[str, None], ...] = ()
-    """Each receives the ids of the records that are written. The reader empties it."""
-
-    def save(self, name: str, record: Record) -> Record:
-        """Write the whole record with its next revision; return it.
-
-        Raises:
-            StaleRecord: Another writer saved the record since its revision.
-        """
-        stored = self.records.get(name)
-        if (stored.revision if stored else 0) != record.revision:
-            raise StaleRecord(f"{name} was written since revision {record.revision}")
-        saved = replace_fields(record, {"revision": record.revision + 1, "commands": in_order(record.commands)})
-        self.records[name] = saved
-        for written in self.listeners:
-            written[name] = None
-        self._due(name, saved)
-        return saved
-
-    def change(self, name: str, record: Record, **fields: Any) -> Record:
-        """Write fields without comparing revisions; return the record.
-
-        The revision increases. So a writer that read the record before is refused.
-        """
-        for written in self.listeners:
-            written[name] = None
-        self.records[name] = changed = replace_fields(record, {**fields, "revision": record.revision + 1})
-        return changed
-
-    def remove_finished(self, name: str, read: Record, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
-        """Remove the commands `done` from the record and put the commands `deferred` off.
-
-        The due time changes only if the stored record still has the revision of `read`.
-        """
-        stored = self.records.get(name)
-        present = {command.command_id for command in stored.commands} if stored else set()
-        if stored is None or (deferred and not done and not present & deferred.keys()):
-            return
-        left = tuple(
-            replace(command, acting_until=deferred[command.command_id], refusals=command.refusals + 1)
-            if command.command_id in deferred
-            else command
-            for command in stored.commands
-            if command.command_id not in done
-        )
-        changed = self.change(name, stored, commands=left)
-        if stored.revision == read.revision:
-            self._due(name, changed)
-
-    def overdue(self, now: datetime) -> list[str]:
-        """Return the ids of the records that are due at `now`, the longest overdue first."""
-        return sorted((name for name, at in self.due.items() if at <= now), key=lambda name: (self.due[name], name))
-
-    def next_due(self) -> datetime | None:
-        """Return when the first record is due; None if no record is."""
-        return min(self.due.values(), default=None)
-
-    def _due(self, name: str, record: Record) -> None:
-        self.due.pop(name, None)
-        if at := due_at(record.deadline_at, record.look_at, record.commands):
-            self.due[name] = at
+from simulator.memory_store.table import MemoryTable
 
 
-def in_order(commands: Sequence[PendingCommand]) -> tuple[PendingCommand, ...]:
-    """Return pending commands in the order in which they were added: by record version, then number."""
-    if len(commands) < 2:
-        return tuple(commands)
-    return tuple(
-        sorted(commands, key=lambda command: tuple(int(number) for number in command.command_id.split("/")[-2:]))
-    )
-
-
-class MemoryStore(MemoryHeartbeats, MemoryQueue, MemoryObservations):
+class MemoryStore(MemoryAttempts, MemoryHeartbeats, MemoryQueue, MemoryObservations):
     """Implements `ports.store.Store`; its protocols document arguments, results and errors."""
 
     def __init__(self) -> None:
+        MemoryAttempts.__init__(self)
         MemoryHeartbeats.__init__(self)
         MemoryQueue.__init__(self)
         MemoryObservations.__init__(self)
         self.jobs: MemoryTable[Job] = MemoryTable()
         self.machines: MemoryTable[Instance] = MemoryTable()
         self.submitted: dict[str, str] = {}
-        self.plans: dict[tuple[str, int], Plan] = {}
-        self.progress: dict[tuple[str, int], AttemptProgress] = {}
         self.registered: dict[str, str] = {}
         self.fleet = Fleet()
-        self.attempts_kept: int | None = None
-        """The number of latest attempts of a job for which plan and progress are saved; None: all attempts."""
 
     def load_submitted(self, job_id: str) -> str | None:
         """Return the text that the job was submitted with, or None."""
@@ -199,71 +110,6 @@ class MemoryStore(MemoryHeartbeats, MemoryQueue, MemoryObservations):
             if len(jobs) > 1:
                 jobs.sort(key=_queue_position)
         return by_status
-
-    def begin_attempt(self, plan: Plan) -> Plan:
-        """Write `plan` and an empty progress unless they exist; return the stored plan."""
-        key = (plan.job_id, plan.attempt)
-        if self.attempts_kept is not None:
-            old = (plan.job_id, plan.attempt - self.attempts_kept)
-            self.plans.pop(old, None)
-            self.progress.pop(old, None)
-        self.progress.setdefault(key, AttemptProgress(*key, world=len(plan.instances)))
-        return self.plans.setdefault(key, plan)
-
-    def load_plan(self, job_id: str, attempt: int) -> Plan | None:
-        """Return the plan of an attempt, or None."""
-        return self.plans.get((job_id, attempt))
-
-    def load_progress(self, job_id: str, attempt: int) -> AttemptProgress | None:
-        """Return the progress of an attempt, or None."""
-        return self.progress.get((job_id, attempt))
-
-    def record_task(self, plan: Plan, rank: int, instance_id: str, task_id: str) -> None:
-        """Write the instance and the task id of one rank into the stored plan."""
-        stored = self.load_plan(plan.job_id, plan.attempt)
-        if stored is not None:
-            instances, task_ids = (
-                _with_rank(stored.instances, rank, instance_id),
-                _with_rank(stored.task_ids, rank, task_id),
-            )
-            self.plans[plan.job_id, plan.attempt] = replace(stored, instances=instances, task_ids=task_ids)
-
-    def record_tasks(self, plan: Plan) -> None:
-        """Write the task ids of all ranks of `plan` into the stored plan."""
-        stored = self.load_plan(plan.job_id, plan.attempt)
-        if stored is not None:
-            self.plans[plan.job_id, plan.attempt] = replace(stored, task_ids=plan.task_ids)
-
-    def add_running(self, job_id: str, attempt: int, rank: int) -> ProgressUpdate | None:
-        """Record that the rank runs, unless that or its end is known."""
-        progress = self.load_progress(job_id, attempt)
-        if progress is None or rank >= progress.world:
-            return None
-        if rank in progress.running or rank in progress.stopped:
-            return None
-        return ProgressUpdate(self._save_progress(replace(progress, running=progress.running | {rank})))
-
-    def add_stopped(self, job_id: str, attempt: int, rank: int, failure: RankFailure | None) -> ProgressUpdate | None:
-        """Record that the rank has ended, and its failure if it is the first of the attempt."""
-        progress = self.load_progress(job_id, attempt)
-        if progress is None or rank >= progress.world or rank in progress.stopped:
-            return None
-        first = failure is not None and progress.failure is None
-        own_ends = progress.own_ends + (failure is not None and failure.ending.is_own)
-        failed = failure if first else progress.failure
-        updated = replace(progress, stopped=progress.stopped | {rank}, failure=failed, own_ends=own_ends)
-        return ProgressUpdate(self._save_progress(updated), first)
-
-    def add_checked(self, job_id: str, attempt: int, rank: int, result: Checked) -> ProgressUpdate | None:
-        """Record the health check of the rank's instance, unless a result is recorded already."""
-        progress = self.load_progress(job_id, attempt)
-        if progress is None or rank in progress.checked:
-            return None
-        return ProgressUpdate(self._save_progress(replace(progress, checked={**progress.checked, rank: result})))
-
-    def _save_progress(self, progress: AttemptProgress) -> AttemptProgress:
-        self.progress[progress.job_id, progress.attempt] = progress
-        return progress
 
     def load_instance(self, instance_id: str) -> Instance | None:
         """Return the record of an instance, or None."""
@@ -375,10 +221,6 @@ def _may_claim(instance: Instance, job_id: str, claim: Claim, epoch: int) -> boo
         and instance.reserved_for in ("", job_id)
         and (instance.gpus_unclaimed >= claim.gpus if existing is None else existing == claim)
     )
-
-
-def _with_rank(values: tuple[str, ...], rank: int, value: str) -> tuple[str, ...]:
-    return tuple(value if number == rank else old for number, old in enumerate(values))
 
 
 def _queue_position(job: Job) -> tuple[datetime, str]:
