@@ -166,8 +166,16 @@ class Invocations:
         finally:
             self.meter = meter
 
-    def effect(self, name: str, given: Mapping[str, Any], do: Callable[[], Answer]) -> Answer:
-        """Make one effect: call `do`, with the nemesis called before and after it. Return the answer of `do`.
+    def effect(self, name: str, arguments: Mapping[str, Any], do: Callable[[], Answer]) -> Answer:
+        """Make one effect, with the nemesis called before and after it.
+
+        Args:
+            name: The operation: `RunTask`, `store.save_job`, ...
+            arguments: The arguments of the operation, for the nemesis and the transcript.
+            do: Carries the effect out.
+
+        Returns:
+            The answer of `do`.
 
         Raises:
             Killed: The invocation was killed before, or the nemesis kills it here.
@@ -178,7 +186,7 @@ class Invocations:
         invocation = self._stack[-1]
         if invocation.dead:
             raise Killed
-        step = self._last = Effect(len(self.steps) if self.remembers else self.asked, invocation.name, name, given)
+        step = self._last = Effect(len(self.steps) if self.remembers else self.asked, invocation.name, name, arguments)
         self.asked += 1
         if self.remembers:
             self.steps.append(step)

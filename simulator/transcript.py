@@ -82,17 +82,19 @@ class Transcript:
         """Write a line for a call to ECS or EC2 that changes something."""
         if not self.remembers:
             return
-        given = step.given
+        arguments = step.given
         if step.name == "RunTask":
-            where = given["placementConstraints"][0]["expression"].split()[-1]
-            self._line(f"    RunTask {given['startedBy']} on {where}")
+            where = arguments["placementConstraints"][0]["expression"].split()[-1]
+            self._line(f"    RunTask {arguments['startedBy']} on {where}")
         elif step.name == "StopTask":
-            self._line(f"    StopTask task/{given['task']}")
+            self._line(f"    StopTask task/{arguments['task']}")
         elif step.name == "UpdateContainerInstancesState":
-            instance = self.cluster.find_container_instance(given["containerInstances"][0])
-            self._line(f"    {given['status']} {instance.instance_id if instance else given['containerInstances'][0]}")
-        elif "instance" in given:
-            self._line(f"    {step.name} {given['instance']}")
+            instance = self.cluster.find_container_instance(arguments["containerInstances"][0])
+            self._line(
+                f"    {arguments['status']} {instance.instance_id if instance else arguments['containerInstances'][0]}"
+            )
+        elif "instance" in arguments:
+            self._line(f"    {step.name} {arguments['instance']}")
 
     def message_sent(self, message: NotifyOperator) -> None:
         """Write a line for a message to operators."""
@@ -108,7 +110,7 @@ class Transcript:
 
     def text(self) -> str:
         """Return the transcript with short names."""
-        names = {one.instance_id: one.tags["Name"] for one in self.cluster.instances.values()}
+        names = {instance.instance_id: instance.tags["Name"] for instance in self.cluster.instances.values()}
         for number, task in enumerate(self.cluster.tasks.values(), 1):
             env = environment(task)
             rank = f"rank {env['RANK']}" if "RANK" in env else "the check"
