@@ -183,9 +183,8 @@ class LambdaRuntime:
     def messages(self) -> Iterator[tuple[str, ...]]:
         """Receive up to `SCHEDULER_BATCH` messages of the scheduler's queue.
 
-        The messages are deleted when the block ends, and stay in the queue when the block raises. Messages that are
-        left are
-        delivered after the block.
+        The messages are deleted when the block ends, and stay in the queue when the block raises. The remaining
+        messages trigger the scheduler again after the block.
         """
         keys = tuple(islice(self.asked, SCHEDULER_BATCH))
         yield keys

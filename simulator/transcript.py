@@ -1,7 +1,7 @@
 """The transcript of a run: decisions, calls and messages, one line each, in virtual time.
 
-Instances and tasks have short names (`gpu-0`, `task-3`), because their ids mean nothing to a reader. Events that
-change nothing and bring no new reason are left out: placements that ECS reports, and polls without a finding.
+Instances and tasks have short names (`gpu-0`, `task-3`), because their ids mean nothing to a reader. Some events
+change nothing and bring no new reason: placements that ECS reports, and polls without a finding. They are left out.
 """
 
 from __future__ import annotations

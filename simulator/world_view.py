@@ -1,7 +1,7 @@
 """`WorldView`: the parts of a simulated world that its checkers, agents and Lambda runtime use.
 
-Modules that `simulator.world` imports name this protocol instead of the class `World`. So the imports form no
-circle.
+Modules that `simulator.world` imports name this protocol instead of the class `World`, so that the imports form
+no circle.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Invariant I9: no user gets more instances than the quota allows, and the stored counts are right.
 
-The job records are the truth. A job uses its user's quota from its placement until it gives up its place, also while
-it waits for healthy instances to continue. A gang that an operator started was never placed.
+The job records are the truth. A job uses its user's quota from its placement until it gives up its place. It also uses
+the quota while it waits for healthy instances to continue. A gang that an operator started was never placed.
 """
 
 from __future__ import annotations

@@ -29,9 +29,8 @@ def unfenced(record: Any, event: Any, decision: Decision[Any]) -> Sequence[str]:
 class WriteCheckedStore:
     """A store that adds a sentence to `broken` for each forbidden write.
 
-    Forbidden is a write over a revision that was not read, a placement beyond a quota or from an earlier pass, and a
-    write
-    by which a job loses its place in the queue.
+    Three writes are forbidden: over a revision that was not read, a placement beyond a quota or from an earlier
+    term, and the loss of a job's place in the queue.
     """
 
     def __init__(self, store: Store, broken: list[str]) -> None:

@@ -58,9 +58,7 @@ def drawn(draw: Draw, cluster: ClusterOf, jobs: tuple[JobOf, ...]) -> tuple[Clus
     """Draw more jobs than there is capacity for, and quotas or none.
 
     Returns:
-        The cluster, the jobs, and how long a gang trains, in seconds. Gangs that an operator starts stay in the run if
-            they
-        fit.
+        The cluster, the jobs, and how long a gang trains, in seconds. The jobs include the gangs of operators that fit.
     """
     train_s = draw.choice(TRAINS_S)
     instances = draw.randint(2, INSTANCES_MAX)

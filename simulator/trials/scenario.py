@@ -99,7 +99,7 @@ class ClusterOf:
 
 @dataclass(frozen=True, kw_only=True)
 class JobOf:
-    """A gang. It is submitted at `at_s`, or started `by_hand` on the first instances with free GPUs.
+    """A gang. It is submitted, or started `by_hand` on the first instances with free GPUs, at `at_s`.
 
     nnodes:          the number of instances.
     gpus:            the GPUs that it needs on each instance.
@@ -152,8 +152,7 @@ class Expected:
 
     jobs:        the statuses of the jobs, in the order of submission.
     attempts:    the number of attempts of each job, in the order of submission.
-    placed:      the jobs in the order of their placements, by number of submission. A job that is placed twice is
-    listed twice.
+    placed:      the job of each placement, in order, by number of submission.
     reboots:     the number of reboots that took place, on all instances.
     quarantined: the number of instances in quarantine.
     mails:       the upper bound of the number of messages to operators.

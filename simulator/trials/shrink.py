@@ -16,9 +16,8 @@ RUNS_MAX = 400
 def shrunk(scenario: Scenario, breaks: Callable[[Scenario], bool]) -> Scenario:
     """Return a smaller scenario that still fails, after at most about `RUNS_MAX` runs.
 
-    Faults are removed by halves first, then by smaller and smaller pieces (delta debugging). Then jobs, spare
-    instances,
-    and instances of faults that strike several at once are removed.
+    Faults are removed by halves first, then by smaller and smaller pieces (delta debugging). Then jobs and spare
+    instances are removed, and each fault on several instances is reduced to a single instance.
 
     Args:
         scenario: The failing scenario.

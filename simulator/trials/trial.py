@@ -61,7 +61,7 @@ def play(scenario: Scenario, source: Source | None = None) -> Played:
         source: Decides which transient faults strike; None: those of the scenario.
 
     Returns:
-        The run, with all violations of invariants and of `scenario.expect`.
+        The run with its violations. `scenario.expect` is compared only if no invariant is violated.
     """
     injector = FaultInjector(source or ScriptedFaults(scenario.faults), scenario.quiet_s)
     cluster = scenario.cluster
@@ -138,9 +138,9 @@ def _start_job(world: World, job: JobOf, number: int) -> None:
 def _act_as_operator(world: World) -> None:
     """Do what an operator does where the product only observes or cannot know.
 
-    The operator stops ranks of gangs that have lost a rank, and ends processes that hang. The operator also cancels
-    jobs on
-    instances that no longer report, resumes held jobs, and reboots hung instances during a reporting outage.
+    The operator stops ranks of gangs that have lost a rank, and ends processes that hang. The operator cancels jobs on
+    instances that no longer report, and resumes held jobs. During a reporting outage the operator reboots hung
+    instances.
     """
     if world.policy.observe_only or world.recovery.adoption is Adoption.OBSERVE:
         for task in world.fleet.running():
