@@ -1,4 +1,7 @@
-"""`python -m simulator run | play | explore | goodput | queue`: the product's own code under a virtual clock."""
+"""`python -m simulator run | play | explore | goodput | queue`: the command line of the simulator.
+
+Each command runs the product's own code under a virtual clock.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,11 @@ from simulator.trials.trial import play
 
 
 def seed_range(text: str) -> range:
-    """`A..B`: the seeds from A up to, but not including, B. A single number is that seed alone."""
+    """Parse `A..B`: the seeds from A up to, but not including, B. A single number is that seed alone.
+
+    Raises:
+        ArgumentTypeError: The text is no such range, or the range is empty or negative.
+    """
     first, dots, last = text.partition("..")
     try:
         seeds = range(int(first), int(last) if dots else int(first) + 1)
@@ -29,24 +36,24 @@ def seed_range(text: str) -> range:
     return seeds
 
 
-def run(given: argparse.Namespace) -> int:
-    """Seeds of faults; 1 if one of them broke something."""
-    found = campaign.report(campaign.campaign(given.seeds, given.workers), given.seeds)
-    print(json.dumps(found, indent=2) if given.json else _in_words(found))
-    return 1 if found["violations"] else 0
+def run(options: argparse.Namespace) -> int:
+    """Run the seeds of faults and print the result. Return the exit code: 1 if a seed broke an invariant, else 0."""
+    result = campaign.report(campaign.campaign(options.seeds, options.workers), options.seeds)
+    print(json.dumps(result, indent=2) if options.json else _summary(result))
+    return 1 if result["violations"] else 0
 
 
-def _in_words(found: dict[str, Any]) -> str:
-    covered = found["coverage"]
+def _summary(result: dict[str, Any]) -> str:
+    coverage = result["coverage"]
     lines = [
-        f"{found['seeds']} seeds ({found['from']}..{found['to']}), {found['effects']} effects of functions",
-        f"jobs ended: {_counts(found['ended'])}",
-        f"faults: {_counts(found['faults'])}",
-        f"transitions taken: {covered['taken']} of {covered['rows']} ({covered['percent']} %)",
-        f"violations: {len(found['violations'])}",
+        f"{result['seeds']} seeds ({result['from']}..{result['to']}), {result['effects']} effects of functions",
+        f"jobs ended: {_counts(result['ended'])}",
+        f"faults: {_counts(result['faults'])}",
+        f"transitions taken: {coverage['taken']} of {coverage['rows']} ({coverage['percent']} %)",
+        f"violations: {len(result['violations'])}",
     ]
-    lines += [f"  seed {one['seed']}: {one['sentence']}" for one in found["violations"][:20]]
-    if (first := found["first_failure"]) is not None:
+    lines += [f"  seed {violation['seed']}: {violation['sentence']}" for violation in result["violations"][:20]]
+    if (first := result["first_failure"]) is not None:
         lines.append(f"\nseed {first['seed']}, {first['faults']} faults cut down to {first['faults_left']}:\n")
         lines += [first["scenario"], first["transcript"]]
     return "\n".join(lines)
@@ -56,13 +63,13 @@ def _counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counts.items()) or "none"
 
 
-def play_file(given: argparse.Namespace) -> int:
-    """One scenario, told line by line; 1 if it breaks something or ends otherwise than it must."""
-    if given.what.isdigit():
-        told, played = campaign.play_seed(int(given.what))
-        print(scenario.written(played.as_scenario(told)))
+def play_file(options: argparse.Namespace) -> int:
+    """Play a scenario or a seed and print its transcript. Return 1 for a violation or an unexpected end, else 0."""
+    if options.what.isdigit():
+        drawn, played = campaign.play_seed(int(options.what))
+        print(scenario.written(played.as_scenario(drawn)))
     else:
-        played = play(scenario.read(Path(given.what)))
+        played = play(scenario.read(Path(options.what)))
     print(played.world.transcript.text(), end="")
     for sentence in played.violations:
         print(f"BROKEN  {sentence}")
@@ -70,29 +77,39 @@ def play_file(given: argparse.Namespace) -> int:
 
 
 def main(arguments: Sequence[str] | None = None, called: str = "python -m simulator") -> int:
-    """The exit code: 0 as it should be, 1 something broke, 2 usage. `called`: by which command."""
+    """Run the command that `arguments` name.
+
+    Args:
+        arguments: The command line without the program's name; None: that of the process.
+        called: The name of the command, for the usage text.
+
+    Returns:
+        The exit code: 0 as expected, 1 something broke, 2 usage.
+    """
     parser = argparse.ArgumentParser(called, description="The product's own code under a virtual clock.")
     verbs = parser.add_subparsers(required=True, metavar="VERB")
-    seeds = verbs.add_parser("run", help="run seeds of faults and check the invariants after every step")
-    seeds.add_argument("--seeds", type=seed_range, default=range(300), metavar="A..B", help="default 0..300")
-    seeds.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes; default one for each core")
-    seeds.add_argument("--json", action="store_true")
-    seeds.set_defaults(verb=run)
-    one = verbs.add_parser("play", help="tell one scenario line by line")
-    one.add_argument("what", help="a scenario file, or a seed")
-    one.set_defaults(verb=play_file)
-    small = verbs.add_parser("explore", help="walk every interleaving of a small world")
-    cli.add_arguments(small)
-    small.set_defaults(verb=cli.run)
-    weeks = verbs.add_parser("goodput", help="weeks of a large job, under this and other policies")
-    goodput_cli.add_arguments(weeks)
-    weeks.set_defaults(verb=goodput_cli.run)
-    trace = verbs.add_parser("queue", help="a trace of a real cluster, under these and other rules of queueing")
-    queue_cli.add_arguments(trace)
-    trace.set_defaults(verb=queue_cli.run)
-    given = parser.parse_args(arguments)
+    run_parser = verbs.add_parser("run", help="run seeds of faults and check the invariants after every step")
+    run_parser.add_argument("--seeds", type=seed_range, default=range(300), metavar="A..B", help="default 0..300")
+    run_parser.add_argument(
+        "--workers", type=int, default=os.cpu_count() or 1, help="processes; default one for each core"
+    )
+    run_parser.add_argument("--json", action="store_true")
+    run_parser.set_defaults(verb=run)
+    play_parser = verbs.add_parser("play", help="tell one scenario line by line")
+    play_parser.add_argument("what", help="a scenario file, or a seed")
+    play_parser.set_defaults(verb=play_file)
+    explore_parser = verbs.add_parser("explore", help="walk every interleaving of a small world")
+    cli.add_arguments(explore_parser)
+    explore_parser.set_defaults(verb=cli.run)
+    goodput_parser = verbs.add_parser("goodput", help="weeks of a large job, under this and other policies")
+    goodput_cli.add_arguments(goodput_parser)
+    goodput_parser.set_defaults(verb=goodput_cli.run)
+    queue_parser = verbs.add_parser("queue", help="a trace of a real cluster, under these and other rules of queueing")
+    queue_cli.add_arguments(queue_parser)
+    queue_parser.set_defaults(verb=queue_cli.run)
+    options = parser.parse_args(arguments)
     try:
-        return int(given.verb(given))
+        return int(options.verb(options))
     except (scenario.ScenarioInvalid, OSError) as error:
         print(error, file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""`ports.Actions` on the cluster model: the production request builders, answered under virtual time."""
+"""`ports.Actions` on the cluster model: the production request builders, answered in virtual time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BUCKET, CHECK_LEVEL, CHECK_TIMEOUT_S = "verdicts", 2, 2_400
 
 
 class SimulatedActions(ClusterActions):
-    """Actions on the model, and what was sent to operators and other systems."""
+    """The product's actions on the model. Also records what was sent to operators and to other systems."""
 
     ecs: SequentialEcs
     ec2: ModelEc2
@@ -34,33 +34,37 @@ class SimulatedActions(ClusterActions):
         fleet: VirtualFleet,
         training: Training,
         checks: Checks,
-        lives: Invocations,
+        invocations: Invocations,
         check_definition: str,
         poked: Callable[[str], None],
     ) -> None:
-        self.ecs, self.fleet, self.training, self.checks, self.invocations = ecs, fleet, training, checks, lives
-        self.ec2 = ModelEc2(fleet, lives)
+        self.ecs, self.fleet, self.training, self.checks, self.invocations = ecs, fleet, training, checks, invocations
+        self.ec2 = ModelEc2(fleet, invocations)
         self.check_task = CheckTask(check_definition, BUCKET, CHECK_LEVEL, True, CHECK_TIMEOUT_S)
         self._poked = poked
         self.notified: list[tuple[datetime, NotifyOperator]] = []
         self.published: list[PublishEvent] = []
         self.remembers = True
-        """Whether `published` is kept, of which there are several for each instance and incident."""
+        """Whether `published` is recorded: there are several events for each instance and incident."""
         self.on_message: Callable[[NotifyOperator], None] = lambda message: None
 
     def load_verdict(self, check_id: str) -> Verdict | None:
+        """Return the verdict document of a health check, or None if the check wrote none."""
         self.invocations.call()
         return self.checks.bucket.get(check_id)
 
     def log_tail(self, job: Job, task_id: str, most: int) -> tuple[str, ...] | str:
+        """Return the last `most` lines of a task's log, or the reason why there are none."""
         self.invocations.call()
-        found = self.training.log(task_id, most)
-        if found == NO_LOG:
-            return found
-        # Of all looks the one that may fail: whole decisions hang on it, and it is asked four times for each failure.
-        return self.invocations.effect("GetLogEvents", {"task": task_id}, lambda: found)
+        lines = self.training.log(task_id, most)
+        if lines == NO_LOG:
+            return lines
+        # The only read that may fail: whole decisions depend on it, and it is called four times for each failure.
+        return self.invocations.effect("GetLogEvents", {"task": task_id}, lambda: lines)
 
     def notify(self, message: NotifyOperator) -> None:
+        """Record a message to operators, and pass it to `on_message`."""
+
         def send() -> None:
             self.notified.append((self.fleet.timeline.now, message))
             self.on_message(message)
@@ -69,6 +73,8 @@ class SimulatedActions(ClusterActions):
         self.invocations.effect("Publish", {"incident": message.incident_id}, send)
 
     def publish(self, event: PublishEvent, causation_id: str) -> None:
+        """Record an event for other systems."""
+
         def send() -> None:
             if self.remembers:
                 self.published.append(event)
@@ -77,11 +83,12 @@ class SimulatedActions(ClusterActions):
         self.invocations.effect("PutEvents", {"type": event.detail_type}, send)
 
     def poke_scheduler(self, key: str) -> None:
+        """Put a message with the deduplication id `key` into the scheduler's queue."""
         self.invocations.call()
         self.invocations.effect("SendMessage", {"key": key}, lambda: self._poked(key))
 
     def record_submitted(self, job: Job, submitted: str) -> None:
-        """Nobody reads records here."""
+        """Do nothing: the simulator reads no job archive."""
 
     def record_attempt(self, job: Job, plan: Plan, view: Mapping[str, Any]) -> None:
-        """Nobody reads records here."""
+        """Do nothing: the simulator reads no job archive."""

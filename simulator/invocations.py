@@ -1,8 +1,8 @@
-"""Lambda invocations that can be stopped between any two of their effects.
+"""Lambda invocations that can be killed between any two of their effects.
 
-An effect is one write to the store or one call that changes something outside. A `Nemesis` is asked before and after
-each; it may kill the invocation there, or let other work come in between. A killed invocation has no last words: what
-its `finally` clauses still try is refused. No effect is ever left half done.
+An effect is one write to the store, or one call that changes something outside. A `Nemesis` is called before and after
+each effect. The nemesis may kill the invocation there, or run other work in between. A killed invocation makes no
+further effect: what its `finally` clauses still try is refused. Each effect takes place whole or not at all.
 """
 
 from __future__ import annotations
@@ -20,11 +20,17 @@ Answer = TypeVar("Answer")
 
 
 class Killed(BaseException):
-    """The invocation is over: no code of it runs after this."""
+    """Raised to end an invocation: no code of the invocation runs after it."""
 
 
 class Effect(NamedTuple):
-    """One effect: its number in the whole run, whose it is, and what it is."""
+    """One effect of an invocation.
+
+    number:     its number in the whole run.
+    invocation: the name of the function that makes it.
+    name:       the operation: `RunTask`, `store.save_job`, ...
+    given:      the arguments of the operation.
+    """
 
     number: int
     invocation: str
@@ -33,36 +39,40 @@ class Effect(NamedTuple):
 
 
 class Nemesis(Protocol):
-    """Who decides what goes wrong."""
+    """Decides which faults strike the effects of invocations."""
 
-    def before(self, step: Effect) -> None: ...
+    def before(self, step: Effect) -> None:
+        """Called before the effect; may raise instead of the effect, or run other work first."""
 
-    def after(self, step: Effect) -> None: ...
+    def after(self, step: Effect) -> None:
+        """Called after the effect, before its caller continues; may raise instead of the answer."""
 
 
 class NoFaults:
-    """Nothing goes wrong."""
+    """A nemesis that injects no fault."""
 
     def before(self, step: Effect) -> None:
-        """Let it happen."""
+        """Let the effect take place."""
 
     def after(self, step: Effect) -> None:
-        """Let the caller hear of it."""
+        """Let the caller receive the answer."""
 
 
 @dataclass
 class KillAt:
-    """Kills the invocation before or after effect number `number`, once."""
+    """Kills the invocation once, before or (`after_it`) after effect number `number`."""
 
     number: int
     after_it: bool
     done: bool = False
 
     def before(self, step: Effect) -> None:
+        """Kill the invocation before the effect, unless `after_it`."""
         if not self.after_it:
             self._kill(step)
 
     def after(self, step: Effect) -> None:
+        """Kill the invocation after the effect, if `after_it`."""
         if self.after_it:
             self._kill(step)
 
@@ -80,28 +90,28 @@ class _Invocation:
 
 @dataclass
 class Invocations:
-    """Runs invocations, one inside another where a nemesis has it so, and numbers their effects."""
+    """Runs invocations and numbers their effects. A nemesis may run one invocation inside another."""
 
     nemesis: Nemesis = field(default_factory=NoFaults)
     steps: list[Effect] = field(default_factory=list)
     killed: list[Effect | None] = field(default_factory=list)
     interrupted: int = 0
-    """How often an invocation died, or a nemesis had it fail while it told people something."""
+    """How often an invocation was killed, or a nemesis let an effect of `NOTIFYING` fail."""
     done: list[Effect] = field(default_factory=list)
-    """The steps that were taken; `steps` has those that were prevented too."""
+    """The effects that took place; `steps` also holds those that were prevented."""
     remembers: bool = True
-    """Whether `steps` and `done` are kept, which are all that ever happened."""
+    """Whether `steps` and `done` are recorded. They grow with the length of the run."""
     taken: int = 0
-    """How many effects there were, those outside every invocation included."""
+    """The number of effects that took place, including those outside every invocation."""
     asked: int = 0
-    """How many effects were about to be made, those included that were prevented."""
+    """The number of effects that invocations tried to make, including those that were prevented."""
     meter: Meter | None = None
-    """What the calls of invocations take; None: nothing."""
+    """Charges time for the calls of invocations; None: calls take no time."""
     _last: Effect | None = None
     _stack: list[_Invocation] = field(default_factory=list)
 
     def run(self, name: str, work: Callable[[], object]) -> bool:
-        """Do `work` as one invocation; False if it was killed. What it raises is the caller's to handle."""
+        """Run `work` as one invocation; return False if it was killed. Exceptions of `work` pass to the caller."""
         self._stack.append(_Invocation(name))
         try:
             meter = self.meter
@@ -121,13 +131,21 @@ class Invocations:
         return True
 
     def kill(self) -> None:
-        """The invocation under way has spent its time: it is killed where it is."""
+        """Kill the invocation under way, because its time is used up.
+
+        Raises:
+            Killed: Always.
+        """
         self._stack[-1].dead = True
         self.interrupted += 1
         raise Killed
 
     def call(self, operation: str = "", times: int = 1) -> None:
-        """The invocation under way makes a call, or several, for what that takes."""
+        """Charge the invocation under way for `times` calls of `operation`.
+
+        Raises:
+            Killed: The invocation was killed before.
+        """
         if self._stack and self._stack[-1].dead:
             raise Killed
         meter = self.meter
@@ -141,22 +159,34 @@ class Invocations:
 
     @contextmanager
     def free_of_charge(self) -> Iterator[None]:
-        """Calls that are made in here take nothing: they have been paid for."""
+        """Let the calls in the block take no time, because their time has been charged already."""
         meter, self.meter = self.meter, None
         try:
             yield
         finally:
             self.meter = meter
 
-    def effect(self, name: str, given: Mapping[str, Any], do: Callable[[], Answer]) -> Answer:
-        """`do`, with the nemesis asked before and after."""
+    def effect(self, name: str, arguments: Mapping[str, Any], do: Callable[[], Answer]) -> Answer:
+        """Make one effect, with the nemesis called before and after it.
+
+        Args:
+            name: The operation: `RunTask`, `store.save_job`, ...
+            arguments: The arguments of the operation, for the nemesis and the transcript.
+            do: Carries the effect out.
+
+        Returns:
+            The answer of `do`.
+
+        Raises:
+            Killed: The invocation was killed before, or the nemesis kills it here.
+        """
         if not self._stack:
             self.taken += 1
             return do()
-        life = self._stack[-1]
-        if life.dead:
+        invocation = self._stack[-1]
+        if invocation.dead:
             raise Killed
-        step = self._last = Effect(len(self.steps) if self.remembers else self.asked, life.name, name, given)
+        step = self._last = Effect(len(self.steps) if self.remembers else self.asked, invocation.name, name, arguments)
         self.asked += 1
         if self.remembers:
             self.steps.append(step)
@@ -171,20 +201,24 @@ class Invocations:
             doing = False
             self.nemesis.after(step)
         except BaseException as raised:
-            died = isinstance(raised, Killed)
-            self.interrupted += not doing and (died or name in NOTIFYING)
-            life.dead = life.dead or died
+            was_killed = isinstance(raised, Killed)
+            self.interrupted += not doing and (was_killed or name in NOTIFYING)
+            invocation.dead = invocation.dead or was_killed
             raise
         return answer
 
     def check_alive(self) -> None:
-        """A dead invocation reads nothing either."""
+        """Refuse a read by an invocation that was killed.
+
+        Raises:
+            Killed: The invocation under way was killed before.
+        """
         if self._stack and self._stack[-1].dead:
             raise Killed
 
 
 NOTIFYING = ("Publish", "store.remove_finished_job_commands")
-"""The effects that tell people, and that remember it: where one of them fails, what was told may be told again."""
+"""The effects that notify operators, or record that they were notified. If one fails, the message may be sent again."""
 _READS = (
     "load_",
     "jobs_in",
@@ -201,35 +235,36 @@ _READS = (
 
 
 class EffectStore:
-    """A store whose every write is an effect of the invocation that makes it."""
+    """A store that makes each write an effect of the invocation under way, and each read a call of it."""
 
-    def __init__(self, store: Any, lives: Invocations) -> None:
-        self._store, self._invocations = store, lives
+    def __init__(self, store: Any, invocations: Invocations) -> None:
+        self._store, self._invocations = store, invocations
 
     def __getattr__(self, name: str) -> Any:
-        made = self._read(name) if name.startswith(_READS) else self._write(name)
-        setattr(self, name, made)
-        return made
+        method = self._read(name) if name.startswith(_READS) else self._write(name)
+        setattr(self, name, method)
+        return method
 
-    def _who_answers(self, name: str) -> Any:
-        asks: Callable[[str], Any] | None = getattr(self._store, "who_answers", None)
-        return self._store if asks is None else asks(name)
+    def _target(self, name: str) -> Any:
+        """Return the object that implements the method `name`: the store, or the store that it wraps."""
+        who_answers: Callable[[str], Any] | None = getattr(self._store, "who_answers", None)
+        return self._store if who_answers is None else who_answers(name)
 
     def _read(self, name: str) -> Callable[..., Any]:
-        lives, store = self._invocations, self._who_answers(name)
+        invocations, store = self._invocations, self._target(name)
 
-        def read(*given: Any, **named: Any) -> Any:
-            lives.call("DynamoDB")
-            return getattr(store, name)(*given, **named)
+        def read(*args: Any, **kwargs: Any) -> Any:
+            invocations.call("DynamoDB")
+            return getattr(store, name)(*args, **kwargs)
 
         return read
 
     def _write(self, name: str) -> Callable[..., Any]:
-        lives, store, step_name = self._invocations, self._who_answers(name), f"store.{name}"
+        invocations, store, step_name = self._invocations, self._target(name), f"store.{name}"
 
-        def write(*given: Any, **named: Any) -> Any:
-            lives.call("DynamoDB")
-            told = {"given": given, **named}
-            return lives.effect(step_name, told, lambda: getattr(store, name)(*given, **named))
+        def write(*args: Any, **kwargs: Any) -> Any:
+            invocations.call("DynamoDB")
+            arguments = {"given": args, **kwargs}
+            return invocations.effect(step_name, arguments, lambda: getattr(store, name)(*args, **kwargs))
 
         return write

@@ -1,7 +1,7 @@
-"""The product's functions as AWS wakes them: by an event that a rule selects, by the clock, by a queue.
+"""The product's Lambda functions and their triggers: EventBridge rules, the clock, and the scheduler's queue.
 
-An invocation that raises or dies is tried again, as Lambda does. A FIFO queue hands the scheduler nothing while it
-works, and takes the same deduplication id only once in five minutes.
+An invocation that raises or is killed is retried, as Lambda does. The FIFO queue delivers nothing to the scheduler
+while the scheduler works. The queue accepts one deduplication id only once in five minutes.
 """
 
 from __future__ import annotations
@@ -27,37 +27,39 @@ CHECK_FAMILY = "gpu-health-check"
 SCHEDULER, RECONCILER = "scheduler", "reconciler"
 TICK_S, POKE_S, DEDUPLICATED_S = 60, 1, 300
 SCHEDULER_BATCH = 10
-"""How many messages the scheduler's queue hands out at once: `infra/functions.py`."""
+"""Upper bound of the messages that the scheduler's queue delivers at once: `infra/functions.py`."""
 RETRIES_S = (60, 120)
-"""Lambda's two retries of an asynchronous invocation that raised or died."""
+"""Seconds after which Lambda retries an asynchronous invocation that raised or was killed, first and second time."""
 Work = Callable[[], object]
 
 
 class TickFilter(Protocol):
-    """Decides which ticks of the clock wake no function, because the function would find nothing to do."""
+    """Decides which ticks of the clock skip a function, because the function would find nothing to do."""
 
     def may_skip(self, name: str) -> bool:
         """Return whether the function `name` would find nothing to do now."""
         ...
 
     def begins(self, name: str) -> None:
-        """The function `name` is woken."""
+        """Record that the function `name` begins."""
 
     def ended(self, name: str) -> None:
-        """The function `name` has returned, or was killed."""
+        """Record that the function `name` has returned, or was killed."""
 
 
 class FunctionsWorld(WorldView, Protocol):
-    """A world with the work of the functions that the clock and the queue wake.
+    """A world with the work of the functions that the clock and the queue trigger.
 
-    idling: the filter of the clock's ticks; None: every tick wakes its function.
+    idle_skip: the filter of the clock's ticks; None: every tick triggers its function.
     """
 
     @property
-    def idle_skip(self) -> TickFilter | None: ...
+    def idle_skip(self) -> TickFilter | None:
+        """The filter of the clock's ticks, or None."""
+        ...
 
     def invoke(self, name: str, work: Work, tried: int = 0) -> None:
-        """Run one asynchronous invocation; `tried`: how many came before it."""
+        """Run one asynchronous invocation. `tried`: the number of tries before this try."""
 
     def run_scheduler(self) -> None:
         """Run the scheduler function once."""
@@ -67,25 +69,25 @@ class FunctionsWorld(WorldView, Protocol):
 
 
 class LambdaRuntime:
-    """The functions of one world. `retries`: whether Lambda tries again what raised or died."""
+    """The functions of one world. `retries`: whether an invocation that raised or was killed is retried."""
 
     def __init__(self, world: FunctionsWorld, *, retries: bool) -> None:
         self.world, self.retries = world, retries
         self.failures: list[tuple[str, Exception]] = []
         self.asleep: dict[str, datetime] = {}
-        """Functions that the clock does not wake, and until when."""
+        """Functions that the clock does not trigger, each with the end of that time."""
         self._poke_keys: dict[str, datetime] = {}
         self.asked: dict[str, None] = {}
-        """What lies in the scheduler's queue."""
+        """The messages in the scheduler's queue, by deduplication id."""
         self._busy_until: datetime | None = None
-        """Until when the scheduler works on what it was given last; None: on nothing that takes time."""
+        """The end of the scheduler's last invocation; None: no invocation of it has taken time."""
         self._is_waited_for = False
-        """Whether the scheduler will be woken as soon as it has done its work."""
+        """Whether the scheduler will be triggered as soon as its present invocation ends."""
 
-    # -- who hears of what ---------------------------------------------------------------------------------------------
+    # -- which function receives which event ---------------------------------------------------------------------------
 
     def of(self, envelope: Mapping[str, Any]) -> tuple[str, Work] | None:
-        """The function whose rule selects the event, and what it does with it; None: no rule does."""
+        """Return the name and the work of the function that a rule triggers for the event; None: no rule does."""
         kind = envelope["detail-type"]
         world, ecs = self.world, self.world.actions.ecs
         if kind == "ECS Container Instance State Change":
@@ -107,25 +109,29 @@ class LambdaRuntime:
         return "ecs_task_handler", lambda: tasks.task_changed(world.recovery, fact)
 
     def _instance_changed(self, envelope: Mapping[str, Any]) -> None:
-        shown = instance_fact(detail_of(envelope), self.world.timeline.now)
-        self.world.actions.ecs.instance_reported(*shown)
-        self.world.recovery.handle(*shown)
+        fact = instance_fact(detail_of(envelope), self.world.timeline.now)
+        self.world.actions.ecs.instance_reported(*fact)
+        self.world.recovery.handle(*fact)
 
     def is_unselected(self, task: Task) -> bool:
-        """Whether no rule selects what is said of the task as it is, or it says that a rank runs that is known to."""
+        """Return whether an event about the task, as it is now, would change nothing.
+
+        That is so if no rule selects the event, or if it reports a start that the progress of the attempt already
+        holds.
+        """
         is_check = task.definition["family"] == CHECK_FAMILY
         if not _is_selected(is_check, task.last_status):
             return True
-        named = attempt_of(task.started_by or "")
-        if named is None or task.last_status != TaskStatus.RUNNING:
+        attempt = attempt_of(task.started_by or "")
+        if attempt is None or task.last_status != TaskStatus.RUNNING:
             return False
-        progress = self.world.store.load_progress(*named)
+        progress = self.world.store.load_progress(*attempt)
         return progress is not None and int(environment(task)["RANK"]) in progress.running
 
     # -- invocations ---------------------------------------------------------------------------------------------------
 
     def invoke(self, name: str, work: Work, tried: int = 0) -> None:
-        """One asynchronous invocation; if it raises or dies, Lambda tries twice more, later."""
+        """Run one asynchronous invocation. If it raises or is killed, Lambda retries it twice, later."""
         world = self.world
         if name == SCHEDULER and (busy_s := self._busy_s()) > 0:
             self._enqueue(busy_s, work, tried)
@@ -133,7 +139,7 @@ class LambdaRuntime:
         try:
             survived = world.invocations.run(name, work)
         except InvariantBroken:
-            raise  # the world itself has found something that never may be: no retry may hide it
+            raise  # the simulator found a broken invariant: no retry may hide it
         except Exception as failure:
             self.failures.append((name, failure))
             if not self.retries:
@@ -150,7 +156,7 @@ class LambdaRuntime:
         return 0.0 if until is None else (until - self.world.timeline.now).total_seconds()
 
     def _enqueue(self, seconds: float, work: Work, tried: int) -> None:
-        """The queue hands nothing out while the scheduler works on what it got before; then, all that waits."""
+        """Invoke the scheduler in `seconds`, when its present work ends. The queue delivers nothing before that."""
         if not self._is_waited_for:
             self._is_waited_for = True
             self.world.timeline.after(seconds, self._dequeue, work, tried)
@@ -159,10 +165,10 @@ class LambdaRuntime:
         self._is_waited_for = False
         self.world.invoke(SCHEDULER, work, tried)
 
-    # -- what wakes them but events ------------------------------------------------------------------------------------
+    # -- triggers other than events ------------------------------------------------------------------------------------
 
     def poked(self, key: str) -> None:
-        """Somebody has put a message for the scheduler into its queue."""
+        """Put a message into the scheduler's queue, unless its deduplication id was used in the last five minutes."""
         now = self.world.timeline.now
         horizon = now - timedelta(seconds=DEDUPLICATED_S)
         while self._poke_keys and next(iter(self._poke_keys.values())) <= horizon:
@@ -175,43 +181,44 @@ class LambdaRuntime:
 
     @contextmanager
     def messages(self) -> Iterator[tuple[str, ...]]:
-        """What the scheduler's queue hands out at once; gone when the block ends well, there again when it does not.
+        """Receive up to `SCHEDULER_BATCH` messages of the scheduler's queue.
 
-        What is left is handed out when the function has come to its end.
+        The messages are deleted when the block ends, and stay in the queue when the block raises. The remaining
+        messages trigger the scheduler again after the block.
         """
-        asked = tuple(islice(self.asked, SCHEDULER_BATCH))
-        yield asked
-        for key in asked:
+        keys = tuple(islice(self.asked, SCHEDULER_BATCH))
+        yield keys
+        for key in keys:
             self.asked.pop(key, None)
         if self.asked:
             self.world.timeline.after(0, self._woken_by_a_poke)
 
     def _woken_by_a_poke(self) -> None:
-        if self.asked:  # an empty queue wakes nobody
+        if self.asked:  # an empty queue triggers nothing
             self.world.invoke(SCHEDULER, self.world.run_scheduler)
 
     def begin_to_tick(self) -> None:
-        """From now on the clock wakes the scheduler and, half a minute apart, the reconciler."""
+        """Let the clock trigger the scheduler and, half a minute apart, the reconciler, each once a minute."""
         self.world.timeline.after(TICK_S, self._tick, SCHEDULER, self.world.run_scheduler)
         self.world.timeline.after(TICK_S / 2, self._tick, RECONCILER, self.world.run_reconciler)
 
     def _tick(self, name: str, work: Work) -> None:
-        world, idling = self.world, self.world.idle_skip
+        world, idle_skip = self.world, self.world.idle_skip
         world.timeline.after(TICK_S, self._tick, name, work)
         if self.asleep.get(name, world.timeline.start) > world.timeline.now:
             return
-        if idling is not None and idling.may_skip(name):
+        if idle_skip is not None and idle_skip.may_skip(name):
             return
         if name == SCHEDULER:
             self.asked[f"{TICK}/{world.timeline.now.isoformat()}"] = None
-        if idling is None:
+        if idle_skip is None:
             world.invoke(name, work, tried=len(RETRIES_S))
         else:
-            idling.begins(name)
+            idle_skip.begins(name)
             world.invoke(name, work, tried=len(RETRIES_S))
-            idling.ended(name)
+            idle_skip.ended(name)
 
 
 def _is_selected(is_check: bool, last_status: str) -> bool:
-    """Whether a rule of the product selects the event of a task: `infra/event_rules.py` says which."""
+    """Return whether a rule of the product selects the event of a task, as `infra/event_rules.py` defines."""
     return last_status == "STOPPED" or (last_status == "RUNNING" and not is_check)

@@ -1,7 +1,7 @@
-"""The transcript: what was decided, ordered and said, one line each, in virtual time.
+"""The transcript of a run: decisions, calls and messages, one line each, in virtual time.
 
-Instances and tasks go by short names (`gpu-0`, `task-3`), because their ids say nothing to a reader. What moves
-nothing and says nothing new (placements seen by ECS, looks that find what is known) is left out.
+Instances and tasks have short names (`gpu-0`, `task-3`), because their ids mean nothing to a reader. Some events
+change nothing and bring no new reason: placements that ECS reports, and polls without a finding. They are left out.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ _QUIET = (events.InstanceObserved, events.InstanceLookDue, events.JobLookDue)
 
 
 class Transcript:
-    """`recovery.Journal` that remembers, with the calls and messages that follow the decisions."""
+    """A `recovery.Journal` that records decisions, and the calls and messages that follow them."""
 
     def __init__(self, timeline: VirtualClock, cluster: ClusterModel) -> None:
         self.timeline, self.cluster = timeline, cluster
         self.remembers = True
-        """Whether the lines are kept; the rows are in any case."""
+        """Whether the lines are recorded. The rows are counted in any case."""
         self.lines: list[str] = []
         self.broken: list[str] = []
-        """What the referee objected to."""
+        """The violations that were found so far, one sentence each."""
         self.rows: Counter[tuple[str, str, str, str]] = Counter()
-        """How often each (kind of record, status, event, outcome) was taken."""
+        """The number of events, by (kind of record, status, event, outcome)."""
         self.placed: list[str] = []
-        """The job that was given a place, each time that one was."""
+        """The ids of the jobs that the scheduler placed, one for each placement, in order."""
 
     def decided(self, record: Job | Instance, event: Any, decision: Decision[Any]) -> None:
+        """Count the decision, check that it is no answer to an outdated event, and write its line."""
         name = record.job_id if isinstance(record, Job) else record.instance_id
         kind, label = type(record).__name__, type(event).__name__
         self.rows[(kind, record.status, label, decision.outcome)] += 1
@@ -51,8 +52,8 @@ class Transcript:
             return
         if isinstance(event, events.JobPlaced) and decision.outcome is EventOutcome.APPLIED:
             self.placed.append(name)
-        told_nothing = decision.outcome is not EventOutcome.APPLIED or decision.reason == record.reason
-        if isinstance(event, _QUIET) and told_nothing and decision.record.status == record.status:
+        is_no_news = decision.outcome is not EventOutcome.APPLIED or decision.reason == record.reason
+        if isinstance(event, _QUIET) and is_no_news and decision.record.status == record.status:
             return
         before, after = record.status, decision.record.status
         if decision.outcome is not EventOutcome.APPLIED:
@@ -62,42 +63,45 @@ class Transcript:
         self._line(f"{name}  {label}  {where}: {decision.reason}")
 
     def job_created(self, decision: Decision[Any]) -> None:
-        """The transcript begins with the submission itself."""
+        """Write nothing: the submission has a line of its own."""
 
     def record_due(self, record: Job | Instance, now: datetime) -> None:
-        """What follows from it has a line of its own."""
+        """Write nothing: the decision that follows has a line of its own."""
 
     def fleet_checked(self, fleet: Fleet, now: datetime) -> None:
-        """What the brakes hold back is said by what is held."""
+        """Write nothing: a repair that the fleet limits block shows in the decision on its instance."""
 
     def notified(self, record: Job | Instance, command: Any, failure: Exception | None) -> None:
-        """`told` and the calls say what was sent; what could not be sent is said when it is tried again."""
+        """Write nothing: `message_sent` writes what was sent, and a failed message is sent again later."""
 
     def unknown_record(self, record_id: str, event: Any) -> None:
+        """Write a line for an event about a record that does not exist."""
         self._line(f"{record_id}  {type(event).__name__}  (no such record)")
 
     def ordered(self, step: Effect) -> None:
-        """A call to ECS or EC2 that changes something."""
+        """Write a line for a call to ECS or EC2 that changes something."""
         if not self.remembers:
             return
-        given = step.given
+        arguments = step.given
         if step.name == "RunTask":
-            where = given["placementConstraints"][0]["expression"].split()[-1]
-            self._line(f"    RunTask {given['startedBy']} on {where}")
+            where = arguments["placementConstraints"][0]["expression"].split()[-1]
+            self._line(f"    RunTask {arguments['startedBy']} on {where}")
         elif step.name == "StopTask":
-            self._line(f"    StopTask task/{given['task']}")
+            self._line(f"    StopTask task/{arguments['task']}")
         elif step.name == "UpdateContainerInstancesState":
-            found = self.cluster.find_container_instance(given["containerInstances"][0])
-            self._line(f"    {given['status']} {found.instance_id if found else given['containerInstances'][0]}")
-        elif "instance" in given:
-            self._line(f"    {step.name} {given['instance']}")
+            instance = self.cluster.find_container_instance(arguments["containerInstances"][0])
+            self._line(
+                f"    {arguments['status']} {instance.instance_id if instance else arguments['containerInstances'][0]}"
+            )
+        elif "instance" in arguments:
+            self._line(f"    {step.name} {arguments['instance']}")
 
     def message_sent(self, message: NotifyOperator) -> None:
-        """A message to operators."""
+        """Write a line for a message to operators."""
         self._line(f"    MAIL {message.subject}  ({message.incident_id})")
 
     def happened(self, sentence: str) -> None:
-        """Something that the world did, not the product."""
+        """Write a line for something that the simulated world did, not the product."""
         self._line(f"  * {sentence}")
 
     def _line(self, text: str) -> None:
@@ -105,8 +109,8 @@ class Transcript:
             self.lines.append(f"{self.timeline.elapsed():>8}  {text}")
 
     def text(self) -> str:
-        """The transcript with its short names."""
-        names = {one.instance_id: one.tags["Name"] for one in self.cluster.instances.values()}
+        """Return the transcript with short names."""
+        names = {instance.instance_id: instance.tags["Name"] for instance in self.cluster.instances.values()}
         for number, task in enumerate(self.cluster.tasks.values(), 1):
             env = environment(task)
             rank = f"rank {env['RANK']}" if "RANK" in env else "the check"
@@ -115,4 +119,4 @@ class Transcript:
         for instance in self.cluster.instances.values():
             names[instance.arn.rsplit("/", 1)[-1]] = f"container instance of {instance.tags['Name']}"
         pattern = re.compile("|".join(sorted(map(re.escape, names), key=len, reverse=True)))
-        return pattern.sub(lambda found: names[found[0]], "\n".join(self.lines)) + "\n"
+        return pattern.sub(lambda match: names[match[0]], "\n".join(self.lines)) + "\n"

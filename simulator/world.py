@@ -1,13 +1,13 @@
-"""The production loop in a world of its own: its clock, its cluster, its store, and whatever goes wrong.
+"""One simulated run: the product's own code with a virtual clock, a modelled cluster, a store and faults.
 
     world = World(instances=2)
     job = world.submit(nnodes=2)
     world.until_status(job, JobStatus.RUNNING)
-    world.break_gpu(world.machine(0))
+    world.break_gpu(world.model_instance(0))
     world.until_end(job)
 
-Every entry point is the product's own, reached through its own parsers; the world only supplies what AWS does. After
-each thing that happens the invariants are asked. One set of arguments makes one run, to the letter.
+Every entry point is the product's own and is reached through its own parsers. The world only does what AWS does. The
+invariants are checked after each step. The same arguments give exactly the same run.
 """
 
 from __future__ import annotations
@@ -49,11 +49,30 @@ from simulator.world_view import WorldView
 
 
 class NeverHappened(AssertionError):
-    """What was waited for did not come in time; the transcript says what came instead."""
+    """The awaited condition did not hold in time. The message contains the transcript."""
 
 
 class World(WorldView):
-    """One run. `train_s` None: ranks train until they are told. `agents`: a node agent reports from each machine."""
+    """One run.
+
+    Args:
+        instances: The number of instances at the start.
+        gpus: The GPUs of each instance.
+        policy: The policy of the product.
+        adoption: What the product does with gangs that an operator started.
+        train_s: How long a gang trains, in seconds; None: until it is stopped.
+        delivery: How EventBridge delivers events.
+        nemesis: Which faults strike the effects of invocations; None: no fault.
+        timings: How long instances and tasks take; None: the usual times.
+        retries: Whether Lambda retries invocations that raised or were killed.
+        store: Where the records are saved; None: a `MemoryStore`.
+        seed: What all ids are derived from.
+        fidelity: How much is recorded, checked and skipped.
+        costs: What calls take, and AWS's limits on them; None: calls take no time and have no limit.
+        agents: Whether a node agent reports from each instance.
+        diagnose: Whether the product diagnoses why an attempt ended.
+        lemons: Whether instances that failed often are placed last.
+    """
 
     def __init__(
         self,
@@ -100,18 +119,18 @@ class World(WorldView):
         self.agents = Agents(self) if agents else None
 
     def _launch(self, instances: int, gpus: int) -> None:
-        """Launch the machines; the product hears of them before anything can go wrong."""
+        """Launch the instances and register them with the product, before faults begin."""
         for _ in range(instances):
             self.fleet.launch(gpus)
-        for number, machine in enumerate(self.model_instances()):
-            machine.tags["Name"] = f"gpu-{number}"  # in the order in which the scheduler takes them
+        for number, instance in enumerate(self.model_instances()):
+            instance.tags["Name"] = f"gpu-{number}"  # in the order in which the scheduler takes them
         for event in self._registrations:
             self.deliver(event)
 
     def _program(self, task: Task) -> Program:
         return self.checks if "CHECK_ID" in environment(task) else self.training
 
-    # -- what reaches the product --------------------------------------------------------------------------------------
+    # -- events and triggers -------------------------------------------------------------------------------------------
 
     def _emitted(self, envelopes: list[dict[str, Any]]) -> None:
         for envelope in envelopes:
@@ -126,37 +145,46 @@ class World(WorldView):
         return ()
 
     def deliver(self, envelope: Mapping[str, Any]) -> None:
-        """One EventBridge event to the function whose rule it matches, if any."""
+        """Deliver one EventBridge event to the function that a rule triggers for it, if any."""
         work = self.functions.of(envelope)
         if work is not None:
             self.invoke(*work)
 
     def invoke(self, name: str, work: Callable[[], object], tried: int = 0) -> None:
-        """One asynchronous invocation; if it raises or dies, Lambda tries twice more, later."""
+        """Run one asynchronous invocation. If it raises or is killed, Lambda retries it twice, later."""
         self.functions.invoke(name, work, tried)
 
     def _poked(self, key: str) -> None:
         self.functions.poked(key)
 
     def run_scheduler(self) -> None:
-        """What the scheduler function does when it is woken: one pass for every message that waits."""
+        """Run the scheduler function: one pass for all messages that it receives at once."""
         self.guard.before_pass()
-        with self.functions.messages() as asked:
-            schedule(self.recovery, asked)
+        with self.functions.messages() as keys:
+            schedule(self.recovery, keys)
 
     def run_reconciler(self) -> None:
-        """What the reconciler function does each minute."""
+        """Run the reconciler function, as the clock does each minute."""
         reconcile(self.recovery, RESYNCS if self.idle_skip is None else self.idle_skip.resyncs())
 
-    # -- what people and machines do -----------------------------------------------------------------------------------
+    # -- operators and faults ------------------------------------------------------------------------------------------
 
     def ask(self, work: Callable[[], object]) -> None:
-        """A person's request to the API. Answered with an error, what was asked for may be done all the same."""
+        """Make an operator's request to the job API.
+
+        Errors of AWS are dropped. After such an error the request may have taken effect all the same.
+        """
         with suppress(BotoCoreError, ClientError):
             self.invocations.run("job_api", work)
 
     def submit(self, nnodes: int = 2, gpus: int = 8, **more: Any) -> str:
-        """A job through the product's own submission; its id."""
+        """Submit a job through the product's own submission; return its id.
+
+        Args:
+            nnodes: The number of instances.
+            gpus: The GPUs that the job needs on each instance.
+            more: Further members of the submitted document.
+        """
         document = {"workload": "sft", "nnodes": nnodes, "n_gpus_per_node": gpus, "task_definition": TRAINING_FAMILY}
         before = {job.job_id for job in self.jobs()}
 
@@ -165,7 +193,7 @@ class World(WorldView):
             submit(self.recovery, document | more, "", "", self._described, lambda: f"{self._submitted:04x}")
 
         made: list[Job] = []
-        while not made:  # a client without an answer looks whether its job is there, and else submits it again
+        while not made:  # a client without an answer submits again, unless the job exists
             self.ask(work)
             made = [job for job in self.jobs() if job.job_id not in before]
         who = "".join(f", {name} {more[name]}" for name in ("user", "priority") if name in more)
@@ -177,16 +205,35 @@ class World(WorldView):
         return cast(Mapping[str, Any], answer["taskDefinition"])
 
     def start_by_hand(
-        self, job_id: str, rank: int, world: int, machine: cluster.ModelInstance, *, gpus: int | None = None, **env: str
+        self,
+        job_id: str,
+        rank: int,
+        world: int,
+        instance: cluster.ModelInstance,
+        *,
+        gpus: int | None = None,
+        **env: str,
     ) -> Task:
-        """A person's own RunTask for one rank, as seed 001 knows it; it takes every GPU unless told otherwise."""
-        given = {"JOB_ID": job_id, "RANK": str(rank), "WORLD_SIZE": str(world), **env}
+        """Start one rank with an operator's own RunTask, as seed 001 describes it.
+
+        Args:
+            job_id: The variable `JOB_ID` of the task.
+            rank: The variable `RANK` of the task.
+            world: The variable `WORLD_SIZE` of the task.
+            instance: The instance on which the rank is placed.
+            gpus: The GPUs that the rank reserves; None: every GPU of the instance.
+            env: Further variables of the task.
+
+        Returns:
+            The task.
+        """
+        variables = {"JOB_ID": job_id, "RANK": str(rank), "WORLD_SIZE": str(world), **env}
         override = {
             "name": "train",
-            "environment": [{"name": k, "value": v} for k, v in given.items()],
-            "resourceRequirements": [{"type": "GPU", "value": str(gpus or len(machine.gpus))}],
+            "environment": [{"name": k, "value": v} for k, v in variables.items()],
+            "resourceRequirements": [{"type": "GPU", "value": str(gpus or len(instance.gpus))}],
         }
-        constraint = {"type": "memberOf", "expression": f"ec2InstanceId == {machine.instance_id}"}
+        constraint = {"type": "memberOf", "expression": f"ec2InstanceId == {instance.instance_id}"}
         request = {
             "cluster": CLUSTER,
             "taskDefinition": TRAINING_FAMILY,
@@ -199,126 +246,160 @@ class World(WorldView):
         return self.cluster.tasks[answer["tasks"][0]["taskArn"].rsplit("/", 1)[-1]]
 
     def stop_by_hand(self, task: Task, reason: str = "") -> None:
-        """A person's StopTask."""
+        """Stop a task with an operator's own StopTask."""
         self.transcript.happened(f"a person stops task/{task.task_id}")
         self.fleet.change(lambda now: tasks.stop_task(self.cluster, task.task_id, reason, now))
 
     def cancel(self, job_id: str, *, force: bool = False) -> None:
-        """As the HTTP API does it."""
+        """Cancel a job, as the job API does. `force`: as `gpu-recovery cancel --force`."""
         attempt = self.job(job_id).attempt
         event = CancelRequested(at=self.timeline.now, attempt=attempt, by="an operator", force=force)
         self.ask(lambda: self.recovery.handle(job_id, event))
 
     def suspend(self, job_id: str) -> None:
-        """A person wants the job suspended, and kept so."""
+        """Suspend a job on an operator's request; the job stays suspended until it is resumed."""
         event = SuspendRequested(at=self.timeline.now, attempt=self.job(job_id).attempt, by="an operator")
         self.ask(lambda: self.recovery.handle(job_id, event))
 
     def resume(self, job_id: str) -> None:
-        """A person wants the suspended job to go on."""
+        """Resume a suspended job on an operator's request."""
         event = ResumeRequested(at=self.timeline.now, attempt=self.job(job_id).attempt, by="an operator")
         self.ask(lambda: self.recovery.handle(job_id, event))
 
-    def release(self, machine: cluster.ModelInstance) -> None:
-        """An operator vouches for a quarantined instance."""
+    def release(self, instance: cluster.ModelInstance) -> None:
+        """Release a quarantined instance on an operator's request."""
         event = ReleaseRequested(at=self.timeline.now, by="an operator")
-        self.ask(lambda: self.recovery.handle(machine.instance_id, event))
+        self.ask(lambda: self.recovery.handle(instance.instance_id, event))
 
     def break_gpu(
-        self, machine: cluster.ModelInstance, kind: str = "xid79", cured_by: CuredBy = CuredBy.REBOOT
+        self, instance: cluster.ModelInstance, kind: str = "xid79", cured_by: CuredBy = CuredBy.REBOOT
     ) -> None:
-        """A GPU of the machine fails."""
-        self.transcript.happened(f"{kind} on {machine.instance_id}")
-        self.training.break_gpu(machine, kind, cured_by)
+        """Let a GPU of the instance fail."""
+        self.transcript.happened(f"{kind} on {instance.instance_id}")
+        self.training.break_gpu(instance, kind, cured_by)
 
     def exit(self, job_id: str, rank: int, code: int | None) -> None:
-        """The running process of a rank ends by itself."""
+        """End the running process of a rank with exit code `code`; None: its container vanishes."""
         self.transcript.happened(f"rank {rank} of {job_id} exits with {code}")
         self.fleet.end(self.rank(job_id, rank), code)
 
     def finish(self, job_id: str) -> None:
-        """Every rank of the running gang exits 0."""
+        """End every rank of the running gang with exit code 0."""
         self.transcript.happened(f"every rank of {job_id} exits with 0")
         for task in self.ranks(job_id):
             self.fleet.end(task, 0)
 
-    # -- what is so ----------------------------------------------------------------------------------------------------
+    # -- present state -------------------------------------------------------------------------------------------------
 
     def model_instances(self) -> list[cluster.ModelInstance]:
-        """Every machine, in the order of their ids: rank 0 of a job goes to the first that is free."""
-        return sorted(self.cluster.instances.values(), key=lambda machine: machine.instance_id)
+        """Return every modelled instance, sorted by id. Rank 0 of a job is placed on the first free instance."""
+        return sorted(self.cluster.instances.values(), key=lambda instance: instance.instance_id)
 
     def model_instance(self, number: int) -> cluster.ModelInstance:
-        """The machine that is called `gpu-<number>`."""
-        return next(one for one in self.cluster.instances.values() if one.tags["Name"] == f"gpu-{number}")
+        """Return the modelled instance with the name `gpu-<number>`."""
+        return next(
+            instance for instance in self.cluster.instances.values() if instance.tags["Name"] == f"gpu-{number}"
+        )
 
     def ranks(self, job_id: str) -> list[Task]:
-        """The rank processes of a job that really run."""
+        """Return the running rank processes of a job."""
         return [task for task in self.fleet.running() if environment(task).get("JOB_ID") == job_id]
 
     def rank(self, job_id: str, rank: int) -> Task:
-        """The running process of one rank."""
+        """Return the running process of one rank."""
         return next(task for task in self.ranks(job_id) if environment(task)["RANK"] == str(rank))
 
     def job(self, job_id: str) -> Job:
-        """The record of a job."""
+        """Load the record of a job.
+
+        Raises:
+            KeyError: The job has no record.
+        """
         job = self.store.load_job(job_id)
         if job is None:
             raise KeyError(job_id)
         return job
 
-    def instance(self, machine: cluster.ModelInstance) -> Instance:
-        """The record of a machine."""
-        record = self.store.load_instance(machine.instance_id)
+    def instance(self, instance: cluster.ModelInstance) -> Instance:
+        """Load the record of a modelled instance.
+
+        Raises:
+            KeyError: The instance has no record.
+        """
+        record = self.store.load_instance(instance.instance_id)
         if record is None:
-            raise KeyError(machine.instance_id)
+            raise KeyError(instance.instance_id)
         return record
 
     def calls(self, name: str) -> list[Effect]:
-        """The calls of one kind that reached AWS."""
+        """Return the effects with the name `name` that took place."""
         return [step for step in self.invocations.done if step.name == name]
 
     def messages(self) -> list[NotifyOperator]:
+        """Return the messages that were sent to operators."""
         return [message for _, message in self.actions.notified]
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def until(self, holds: Callable[[], bool], what: str, limit_s: float = 8 * 3600) -> None:
-        """Let time pass until `holds`; NeverHappened after `limit_s`."""
+        """Let time pass until `holds()` is true.
+
+        Raises:
+            NeverHappened: `limit_s` seconds passed before. Its message contains `what`.
+        """
         limit = self.timeline.now + timedelta(seconds=limit_s)
         while not holds():
             if not self.step(limit):
                 raise NeverHappened(f"{what} within {limit_s:.0f} s:\n{self.transcript.text()}")
 
     def until_status(self, job_id: str, status: JobStatus, limit_s: float = 8 * 3600) -> Job:
-        """Let time pass until the job is `status`; the job."""
+        """Let time pass until the job has the status `status`; return the job.
+
+        Raises:
+            NeverHappened: `limit_s` seconds passed before.
+        """
         self.until(lambda: self.job(job_id).status is status, f"{job_id} was not {status}", limit_s)
         return self.job(job_id)
 
     def until_end(self, job_id: str, limit_s: float = 8 * 3600) -> Job:
-        """Let time pass until the job has ended and what it left to do is done; the job."""
+        """Let time pass until the job has ended and its pending work is done; return the job.
+
+        Raises:
+            NeverHappened: The end or the remaining work took more than `limit_s` seconds.
+        """
         self.until(lambda: self.job(job_id).status in TERMINAL, f"{job_id} did not end", limit_s)
         self.until(self.is_quiet, f"{job_id} ended, but work is left", limit_s)
         return self.job(job_id)
 
     def is_quiet(self) -> bool:
-        """Whether nothing is left to be done."""
+        """Return whether no record has a pending command and no instance is being checked or repaired."""
         busy = (InstanceStatus.CHECKING, InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.VERIFYING)
         records: list[Any] = [*self.jobs(), *self.instances()]
-        return not any(one.commands or one.status in busy for one in records)
+        return not any(record.commands or record.status in busy for record in records)
 
     def let_pass(self, seconds: float) -> None:
-        """Let this much time pass."""
+        """Let this many seconds pass."""
         limit = self.timeline.now + timedelta(seconds=seconds)
         while self.step(limit):
             pass
 
     def step(self, limit: datetime) -> bool:
-        """Let the next thing happen, and ask the invariants; False, with the clock at `limit`, if nothing does."""
+        """Run what is due next and check the invariants.
+
+        Returns:
+            False, with the clock at `limit`, if the queue holds nothing that is due up to `limit`.
+
+        Raises:
+            InvariantBroken: An invariant does not hold.
+        """
         happened = self.timeline.step(limit)
         self.guard.after_step()
         return happened
 
     def check_end(self) -> None:
-        """Assert what must be so when all is over."""
+        """Check what must hold when the run is over.
+
+        Raises:
+            InvariantBroken: It does not hold.
+        """
         self.guard.at_the_end()

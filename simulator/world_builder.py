@@ -31,10 +31,12 @@ TRAINING_FAMILY = "gpu-training"
 
 @dataclass(frozen=True)
 class ModelledAws:
-    """One AWS account with its cluster, before any instance is launched, and what watches it.
+    """One AWS account with its cluster before any instance is launched, and what records it.
 
-    training, checks: the programs that run on the machines. writing: the log lines of the training programs.
-    lives: the invocations of the product's functions. journal: the transcript.
+    training, checks: the programs that run on the instances.
+    writing: the log lines of the training programs.
+    lives:   the invocations of the product's functions.
+    journal: the transcript.
     """
 
     timeline: VirtualClock
@@ -55,18 +57,18 @@ def build_aws(
 
     Args:
         seed: What all ids are derived from.
-        timings: How long machines and tasks take; None: the usual times.
-        train_s: How long a gang trains, in seconds; None: until it is told to end.
+        timings: How long instances and tasks take; None: the usual times.
+        train_s: How long a gang trains, in seconds; None: until it is stopped.
         emitted: Called with the events that the cluster sends to EventBridge.
     """
     timeline, cluster = VirtualClock(), ClusterModel(CLUSTER, ACCOUNT, REGION, seed)
-    cluster.zones = "a"  # machines for training are bought side by side
+    cluster.zones = "a"  # training clusters are bought in one Availability Zone
     fleet = VirtualFleet(cluster, timeline, timings or FleetTimings(), emitted)
     training, checks = Training(fleet, train_s), Checks(fleet)
-    writing = LogOutput(training)
-    fleet.about_to_end = writing.ends
-    definitions, journal = MemoryDefinitions(ACCOUNT, REGION), Transcript(timeline, cluster)
-    return ModelledAws(timeline, cluster, definitions, journal, Invocations(), fleet, training, checks, writing)
+    log_output = LogOutput(training)
+    fleet.about_to_end = log_output.ends
+    definitions, transcript = MemoryDefinitions(ACCOUNT, REGION), Transcript(timeline, cluster)
+    return ModelledAws(timeline, cluster, definitions, transcript, Invocations(), fleet, training, checks, log_output)
 
 
 def build_actions(aws: ModelledAws, poked: Callable[[str], None]) -> SimulatedActions:
@@ -86,9 +88,9 @@ def build_actions(aws: ModelledAws, poked: Callable[[str], None]) -> SimulatedAc
 
 
 def _define(aws: ModelledAws, family: str, container: str, **members: Any) -> str:
-    """Register a task definition of one container; its ARN."""
-    one = {"name": container, "image": f"{family}:1", "essential": True, "memory": 1000, "command": ["run"]}
-    answer = aws.definitions.register_task_definition(family=family, containerDefinitions=[one], **members)
+    """Register a task definition of one container; return its ARN."""
+    definition = {"name": container, "image": f"{family}:1", "essential": True, "memory": 1000, "command": ["run"]}
+    answer = aws.definitions.register_task_definition(family=family, containerDefinitions=[definition], **members)
     return str(answer["taskDefinition"]["taskDefinitionArn"])
 
 
@@ -102,21 +104,21 @@ def build_recovery(
     judges_writes: bool,
     costs: Costs | None,
 ) -> Recovery:
-    """Build the product's loop, whose every write and call is an effect of an invocation.
+    """Build the product's loop. Each write and each call of the loop is an effect of an invocation.
 
     Args:
         aws: The modelled AWS.
         actions: The product's actions on it.
-        store: Where the records are kept.
+        store: Where the records are saved.
         policy: The policy of the product.
-        adoption: What the product does with gangs that people started.
+        adoption: What the product does with gangs that an operator started.
         judges_writes: Whether the invariants of single writes are checked.
         costs: What calls take, and AWS's limits on them; None: calls take no time and have no limit.
     """
-    judged = WriteCheckedStore(store, aws.journal.broken) if judges_writes else store
-    watched = cast(Store, EffectStore(judged, aws.lives))
+    checked = WriteCheckedStore(store, aws.journal.broken) if judges_writes else store
+    effects = cast(Store, EffectStore(checked, aws.lives))
     if costs is None:
-        return Recovery(watched, actions, policy, aws.timeline.clock, aws.journal, adoption)
+        return Recovery(effects, actions, policy, aws.timeline.clock, aws.journal, adoption)
     meter = aws.lives.meter = Meter(aws.timeline, costs, aws.lives.kill)
     actions.ecs.for_each = meter.each
-    return Recovery(watched, actions, policy, aws.timeline.clock, aws.journal, adoption, for_each=meter.each)
+    return Recovery(effects, actions, policy, aws.timeline.clock, aws.journal, adoption, for_each=meter.each)

@@ -1,7 +1,7 @@
 """`WorldView`: the parts of a simulated world that its checkers, agents and Lambda runtime use.
 
-Modules that `simulator.world` imports name this protocol instead of the class `World`, so that the imports form no
-circle.
+Modules that `simulator.world` imports name this protocol instead of the class `World`, so that the imports form
+no circle.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from simulator.virtual_clock import VirtualClock
 class WorldView(Protocol):
     """A simulated world, as the modules below `simulator.world` see it.
 
-    asleep:   functions that the clock does not wake, and until when.
-    failures: the invocations that raised: the name of the function, and what it raised.
+    asleep:   functions that the clock does not trigger, each with the end of that time.
+    failures: the invocations that raised: the name of the function, and the exception.
     """
 
     policy: RecoveryPolicy

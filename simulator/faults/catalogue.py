@@ -1,4 +1,4 @@
-"""Every kind of fault by the word that a scenario file has for it."""
+"""The catalogue of faults: each kind of fault by its name in scenario files."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ from simulator.faults.training_reports import GangStalls, LogMisleads, RankRepor
 from simulator.faults.transient import CALL_FAULTS, EVENT_FAULTS
 
 TIMED_FAULTS: Mapping[str, type[TimedFault]] = {
-    one.kind: one
-    for one in (
+    fault.kind: fault
+    for fault in (
         GpuBreaks,
         RankExits,
         AgentFlaps,

@@ -1,6 +1,7 @@
-"""How EventBridge delivers: at least once in life, and here as badly as a test wants it.
+"""Delivery of events by EventBridge: at least once in AWS, and here as badly as a test needs it.
 
-A delivery answers, for one envelope, after how many seconds it arrives: once for each arrival, never for a lost one.
+A `Delivery` returns, for one event envelope, the seconds after which the event arrives: one value for each arrival, and
+no value for a lost event.
 """
 
 from __future__ import annotations
@@ -15,22 +16,26 @@ PROMPT_S = 1.0
 
 
 def prompt(envelope: Envelope) -> Sequence[float]:
-    """Every event once, in order, a second later."""
+    """Deliver every event once, in order, a second later."""
     return (PROMPT_S,)
 
 
 def nothing(envelope: Envelope) -> Sequence[float]:
-    """Every event is lost."""
+    """Lose every event."""
     return ()
 
 
 def losing(lost: Callable[[Envelope], bool]) -> Delivery:
-    """Every event once, but those that are `lost`."""
+    """Return a delivery that loses the events for which `lost` is true and delivers the others once."""
     return lambda envelope: () if lost(envelope) else (PROMPT_S,)
 
 
 class Unruly:
-    """Events that are lost, doubled, late and out of order, as one seed has it."""
+    """A delivery that loses, duplicates, delays and reorders events, as drawn from one seed.
+
+    lost, doubled, late: the probability of each, from 0 to 1.
+    late_max_s:          the upper bound of a delay, in seconds.
+    """
 
     def __init__(
         self, seed: int, *, lost: float = 0.1, doubled: float = 0.3, late: float = 0.5, late_max_s: float = 240
@@ -47,6 +52,6 @@ class Unruly:
 
 
 def is_task(envelope: Envelope, last_status: str | None = None) -> bool:
-    """Whether the event is about a task, and about it in `last_status` if that is given."""
+    """Return whether the event is about a task and, if `last_status` is given, reports that status."""
     about = envelope["detail-type"] == "ECS Task State Change"
     return about and last_status in (None, envelope["detail"]["lastStatus"])

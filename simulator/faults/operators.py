@@ -1,5 +1,4 @@
-"""What people do in between: they reboot, release and take out machines, cancel, suspend and resume jobs, and pause
-repairs."""
+"""Actions of operators: reboot, release, quarantine, cancel, suspend, resume, pause of repairs."""
 
 from __future__ import annotations
 
@@ -21,63 +20,67 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RebootedByHand(InstanceFault):
-    """A person, or EC2, reboots the machine, whoever works there."""
+    """An operator, or EC2, reboots the instance, even if ranks run there."""
 
     kind = "reboot_by_hand"
 
-    def _strike(self, world: World, machine: ModelInstance) -> bool:
-        world.transcript.happened(f"somebody reboots {machine.instance_id}")
-        world.fleet.reboot(machine.instance_id)
+    def _strike(self, world: World, instance: ModelInstance) -> bool:
+        world.transcript.happened(f"somebody reboots {instance.instance_id}")
+        world.fleet.reboot(instance.instance_id)
         return True
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorInstanceAction(InstanceFault):
-    """A person's order about a machine. It needs a record: nobody can name a machine that the product does not know."""
+    """An operator's request about an instance. Only an instance with a record can be named in a request."""
 
-    def _strike(self, world: World, machine: ModelInstance) -> bool:
-        if world.store.load_instance(machine.instance_id) is None:
+    def _strike(self, world: World, instance: ModelInstance) -> bool:
+        if world.store.load_instance(instance.instance_id) is None:
             return False
-        self._act(world, machine)
+        self._act(world, instance)
         return True
 
     @abstractmethod
-    def _act(self, world: World, machine: ModelInstance) -> None:
-        """Give the order."""
+    def _act(self, world: World, instance: ModelInstance) -> None:
+        """Make the request."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Released(OperatorInstanceAction):
-    """A person vouches for the machine, in whatever state it is."""
+    """An operator releases the instance, in any status."""
 
     kind = "release"
 
-    def _act(self, world: World, machine: ModelInstance) -> None:
-        world.transcript.happened(f"a person releases {machine.instance_id}")
-        world.release(machine)
+    def _act(self, world: World, instance: ModelInstance) -> None:
+        world.transcript.happened(f"a person releases {instance.instance_id}")
+        world.release(instance)
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuarantinedByHand(OperatorInstanceAction):
-    """A person takes the machine out of service."""
+    """An operator quarantines the instance."""
 
     kind = "quarantine"
 
-    def _act(self, world: World, machine: ModelInstance) -> None:
-        world.transcript.happened(f"a person quarantines {machine.instance_id}")
-        order = QuarantineRequested(at=world.timeline.now, by="an operator", because="a fan is loud")
-        world.ask(lambda: world.recovery.handle(machine.instance_id, order))
+    def _act(self, world: World, instance: ModelInstance) -> None:
+        world.transcript.happened(f"a person quarantines {instance.instance_id}")
+        event = QuarantineRequested(at=world.timeline.now, by="an operator", because="a fan is loud")
+        world.ask(lambda: world.recovery.handle(instance.instance_id, event))
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobCanceled(TimedFault):
-    """A person cancels the job that was submitted as number `job`; with `force` also what a failed one has left."""
+    """An operator cancels the job that was submitted as number `job`.
+
+    force: the node agents end the ranks, too. A forced request is also made for a failed job, to end remaining ranks.
+    """
 
     kind = "cancel"
     job: int = 0
     force: bool = False
 
     def strike(self, world: World) -> bool:
+        """Cancel the job; return False if there is none or the request does not apply to its status."""
         jobs = sorted(world.jobs(), key=lambda job: (job.queued_at, job.job_id))
         if not jobs:
             return False
@@ -92,54 +95,56 @@ class JobCanceled(TimedFault):
 
 @dataclass(frozen=True, kw_only=True)
 class StartedAgain(TimedFault):
-    """A person starts once more, on the first machines that have room, a gang of their own that has ended."""
+    """An operator starts an own gang that has ended once more, on the first instances with free GPUs."""
 
     kind = "started_again"
 
     def strike(self, world: World) -> bool:
-        over = [job for job in world.jobs() if job.status in TERMINAL and job.origin is Origin.ADOPTED]
-        over = [job for job in over if not world.ranks(job.job_id)]
-        if not over:
+        """Start the gang; return False if no such gang has ended or too few instances are free."""
+        ended = [job for job in world.jobs() if job.status in TERMINAL and job.origin is Origin.ADOPTED]
+        ended = [job for job in ended if not world.ranks(job.job_id)]
+        if not ended:
             return False
-        job = min(over, key=lambda one: one.job_id)
+        job = min(ended, key=lambda candidate: candidate.job_id)
         gpus = job.spec.gpus_per_node
         placeable = [
-            one
-            for one in world.model_instances()
-            if one.agent_connected and one.status is ContainerInstanceStatus.ACTIVE
+            candidate
+            for candidate in world.model_instances()
+            if candidate.agent_connected and candidate.status is ContainerInstanceStatus.ACTIVE
         ]
-        free = [one for one in placeable if len(world.cluster.free_gpus(one)) >= gpus]
+        free = [candidate for candidate in placeable if len(world.cluster.free_gpus(candidate)) >= gpus]
         if len(free) < job.spec.nnodes:
             return False
         world.transcript.happened(f"a person starts {job.job_id} again")
-        for rank, machine in enumerate(free[: job.spec.nnodes]):
-            world.start_by_hand(job.job_id, rank, job.spec.nnodes, machine, gpus=gpus)
+        for rank, instance in enumerate(free[: job.spec.nnodes]):
+            world.start_by_hand(job.job_id, rank, job.spec.nnodes, instance, gpus=gpus)
         return True
 
 
 @dataclass(frozen=True, kw_only=True)
 class ManagedTagRemoved(InstanceFault):
-    """The machine's owners take its tag off it for `for_s`: what nobody handed over is not repaired."""
+    """The owners remove the managed tag of the instance for `for_s` seconds: untagged instances are not repaired."""
 
     kind = "taken_back"
     for_s: float = 900
 
-    def _strike(self, world: World, machine: ModelInstance) -> bool:
-        value = machine.tags.pop(MANAGED_TAG, None)
+    def _strike(self, world: World, instance: ModelInstance) -> bool:
+        value = instance.tags.pop(MANAGED_TAG, None)
         if value is None:
             return False
-        world.transcript.happened(f"the owners of {machine.instance_id} take its tag off it for {self.for_s:.0f} s")
-        world.timeline.after(self.for_s, machine.tags.__setitem__, MANAGED_TAG, value)
+        world.transcript.happened(f"the owners of {instance.instance_id} take its tag off it for {self.for_s:.0f} s")
+        world.timeline.after(self.for_s, instance.tags.__setitem__, MANAGED_TAG, value)
         return True
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorJobAction(TimedFault):
-    """A person's wish about the job that was submitted as number `job`, in whatever status it is, ended or not."""
+    """An operator's request about the job that was submitted as number `job`, in any status."""
 
     job: int = 0
 
     def strike(self, world: World) -> bool:
+        """Make the request; return False if no job was submitted yet."""
         jobs = sorted(world.jobs(), key=lambda job: (job.queued_at, job.job_id))
         if jobs:
             self._request(world, jobs[self.job % len(jobs)].job_id)
@@ -147,12 +152,12 @@ class OperatorJobAction(TimedFault):
 
     @abstractmethod
     def _request(self, world: World, job_id: str) -> None:
-        """Say it."""
+        """Make the request."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobSuspended(OperatorJobAction):
-    """A person suspends the job: it is held until it is resumed."""
+    """An operator suspends the job: it stays suspended until it is resumed."""
 
     kind = "suspend"
 
@@ -163,7 +168,7 @@ class JobSuspended(OperatorJobAction):
 
 @dataclass(frozen=True, kw_only=True)
 class JobResumed(OperatorJobAction):
-    """A person resumes the job, whoever had suspended it."""
+    """An operator resumes the job, also a job that the scheduler had suspended."""
 
     kind = "resume"
 
@@ -174,12 +179,13 @@ class JobResumed(OperatorJobAction):
 
 @dataclass(frozen=True, kw_only=True)
 class RepairsPaused(TimedFault):
-    """A person pauses all repairs for `for_s`."""
+    """An operator pauses all repairs for `for_s` seconds."""
 
     kind = "pause"
     for_s: float = 900
 
     def strike(self, world: World) -> bool:
+        """Pause repairs, and schedule the end of the pause."""
         world.transcript.happened("a person pauses all repairs")
         world.ask(lambda: fleet_controls.pause(world.recovery, "an operator", "to look into something"))
         world.timeline.after(self.for_s, _unpause, world)

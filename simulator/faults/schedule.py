@@ -1,7 +1,8 @@
-"""What goes wrong at a time of its own, in virtual seconds: the kinds are in `machines`, `notices`, `people` and here.
+"""Scheduled faults: faults that strike at a virtual time of their own.
 
-A fault names machines by their numbers (`gpu-0` is 0) and jobs by the order of their submission; a number that is too
-large wraps around, and a job that does not run at that time is spared. Each is a value that a scenario file can hold.
+The kinds are in `instances`, `aws_notifications`, `training_reports`, `operators` and here. A fault names instances by
+number (`gpu-0` is 0) and jobs by the order of their submission. A number that is too large wraps around. A job that
+does not run at the time is skipped. Each fault is a value that a scenario file can contain.
 """
 
 from __future__ import annotations
@@ -19,44 +20,45 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TimedFault(ABC):
-    """Something that happens at `at_s`."""
+    """A fault that strikes at `at_s`, in virtual seconds from the start."""
 
     kind: ClassVar[str]
     at_s: float
 
     @abstractmethod
     def strike(self, world: World) -> bool:
-        """Let it happen; whether there was anything for it to happen to."""
+        """Carry out the fault; return False if it applies to nothing in the present state."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceFault(TimedFault):
-    """Something that happens to `machines`, all at once: two of them fail together, or a whole rack."""
+    """A fault that strikes `machines` at once: one instance, two instances together, or a whole rack."""
 
     machines: tuple[int, ...] = (0,)
 
     def strike(self, world: World) -> bool:
-        """Let it happen to every machine that runs; whether it happened to any."""
+        """Carry out the fault on every listed instance that runs; return whether it applied to any of them."""
         struck = False
         for number in dict.fromkeys(number % len(world.cluster.instances) for number in self.machines):
-            machine = world.model_instance(number)
-            if machine.ec2_state is Ec2State.RUNNING:
-                struck = self._strike(world, machine) or struck
+            instance = world.model_instance(number)
+            if instance.ec2_state is Ec2State.RUNNING:
+                struck = self._strike(world, instance) or struck
         return struck
 
     @abstractmethod
-    def _strike(self, world: World, machine: ModelInstance) -> bool:
-        """Let it happen to one machine, if it can; whether it did."""
+    def _strike(self, world: World, instance: ModelInstance) -> bool:
+        """Carry out the fault on one instance; return whether it applied."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionSleeps(TimedFault):
-    """The clock does not wake `function` (reconciler or scheduler) for `for_s`."""
+    """The clock does not trigger `function` (reconciler or scheduler) for `for_s` seconds."""
 
     kind = "asleep"
     function: str = "reconciler"
     for_s: float = 600
 
     def strike(self, world: World) -> bool:
+        """Stop the triggers of the function."""
         world.asleep[self.function] = world.timeline.now + timedelta(seconds=self.for_s)
         return True

@@ -1,4 +1,4 @@
-"""What ranks tell, and programs write, of what goes wrong: late, never, or what is not so."""
+"""Faults in the reports and logs of ranks: late, missing or false evidence."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from simulator.world import World
 
 REPORTS_EVERY_S = 60.0
-"""How often a rank says how far it is."""
+"""Seconds between two progress reports of a rank."""
 
 
-def _ranks_on(world: World, machine: ModelInstance) -> list[Task]:
-    """The ranks of jobs that run there and say whose they are."""
-    here = [task for task in world.fleet.running() if task.instance_id == machine.instance_id]
-    return [task for task in here if "CHECK_ID" not in environment(task) and "JOB_ID" in environment(task)]
+def _ranks_on(world: World, instance: ModelInstance) -> list[Task]:
+    """Return the running ranks on the instance that name their job."""
+    tasks = [task for task in world.fleet.running() if task.instance_id == instance.instance_id]
+    return [task for task in tasks if "CHECK_ID" not in environment(task) and "JOB_ID" in environment(task)]
 
 
 def _store(world: World, task: Task, attempt: int, report: Observation) -> None:
@@ -37,15 +37,15 @@ def _store(world: World, task: Task, attempt: int, report: Observation) -> None:
 
 
 def _attempt(world: World, task: Task) -> int | None:
-    """The attempt that the rank belongs to; None while the product does not know its job."""
-    given = environment(task)
-    job = world.store.load_job(given["JOB_ID"])
-    return None if job is None else int(given.get("ATTEMPT", job.attempt))
+    """Return the attempt that the rank belongs to; None if the product has no record of its job."""
+    variables = environment(task)
+    job = world.store.load_job(variables["JOB_ID"])
+    return None if job is None else int(variables.get("ATTEMPT", job.attempt))
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogMisleads(InstanceFault):
-    """The next rank that ends on the machine writes what `says` (a `LogStory`) speaks of, whatever is so."""
+    """The log of the next rank that ends on the instance shows `says` (a `LogStory`), independent of the true cause."""
 
     kind = "log_says"
     says: str = LogStory.GPU
@@ -54,15 +54,17 @@ class LogMisleads(InstanceFault):
         if self.says not in set(LogStory):
             raise ValueError(f"says must be one of {', '.join(LogStory)}, not {self.says!r}")
 
-    def _strike(self, world: World, machine: ModelInstance) -> bool:
-        world.log_output.next[machine.instance_id] = LogStory(self.says)
+    def _strike(self, world: World, instance: ModelInstance) -> bool:
+        world.log_output.next[instance.instance_id] = LogStory(self.says)
         return True
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankReports(InstanceFault):
-    """Each rank on the machine tells, which is heard `late_s` later, of a notice that nobody acted on (`notice`) or of
-    a GPU that fails its probe (`gpu`), whatever is so.
+    """Each rank on the instance sends a false report.
+
+    of:     notice (an event that its receiver did not act on) or gpu (a GPU that fails its probe).
+    late_s: the seconds until the report is received.
     """
 
     kind = "rank_tells"
@@ -73,17 +75,17 @@ class RankReports(InstanceFault):
         if self.of not in ("notice", "gpu"):
             raise ValueError(f"of must be notice or gpu, not {self.of!r}")
 
-    def _strike(self, world: World, machine: ModelInstance) -> bool:
-        told = False
-        for task in _ranks_on(world, machine) if world.policy.diagnose else ():
+    def _strike(self, world: World, instance: ModelInstance) -> bool:
+        reported = False
+        for task in _ranks_on(world, instance) if world.policy.diagnose else ():
             attempt = _attempt(world, task)
             if attempt is not None:
                 world.transcript.happened(
-                    f"a rank on {machine.instance_id} tells of a {self.of}, heard {self.late_s:.0f} s later"
+                    f"a rank on {instance.instance_id} tells of a {self.of}, heard {self.late_s:.0f} s later"
                 )
                 world.timeline.after(self.late_s, _store, world, task, attempt, self._report(world, task))
-                told = True
-        return told
+                reported = True
+        return reported
 
     def _report(self, world: World, task: Task) -> Observation:
         at_s, rank = world.timeline.now.timestamp(), int(environment(task)["RANK"])
@@ -115,24 +117,24 @@ class RankReports(InstanceFault):
 
 @dataclass(frozen=True, kw_only=True)
 class GangStalls(InstanceFault):
-    """The gang that has a rank on the machine does nothing more and ends by no error of its own.
+    """The gang that has a rank on the instance hangs and does not end by an error of its own.
 
-    Its ranks still say how far they are. Without a diagnosis nobody would ever notice.
+    Its ranks continue to report their progress. Without a diagnosis the hang stays undetected.
     """
 
     kind = "stalls"
 
-    def _strike(self, world: World, machine: ModelInstance) -> bool:
-        ranks = _ranks_on(world, machine) if world.policy.diagnose else []
+    def _strike(self, world: World, instance: ModelInstance) -> bool:
+        ranks = _ranks_on(world, instance) if world.policy.diagnose else []
         for rank in ranks:
             world.transcript.happened(f"{environment(rank)['JOB_ID']} does nothing more")
             for task in world.training.gang(rank):
                 world.training.stalled.add(task.task_id)
-                _say_progress(world, task, world.timeline.now.timestamp())
+                _report_progress(world, task, world.timeline.now.timestamp())
         return bool(ranks)
 
 
-def _say_progress(world: World, task: Task, since_s: float) -> None:
+def _report_progress(world: World, task: Task, since_s: float) -> None:
     if task.process is not ProcessState.RUNNING:
         return
     now_s, attempt = world.timeline.now.timestamp(), _attempt(world, task)
@@ -146,4 +148,4 @@ def _say_progress(world: World, task: Task, since_s: float) -> None:
             unchanged_s=now_s - since_s,
         )
         _store(world, task, attempt, report)
-    world.timeline.after(REPORTS_EVERY_S, _say_progress, world, task, since_s)
+    world.timeline.after(REPORTS_EVERY_S, _report_progress, world, task, since_s)

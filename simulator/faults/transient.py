@@ -1,7 +1,7 @@
-"""What goes wrong in passing: with one event on its way, or with one effect of a function.
+"""Transient faults: faults that strike one event on its way, or one effect of a function.
 
-A fault names what it strikes by its kind and by the how manyth of that kind it is in the run, counted from 1. Each is a
-value that a scenario file can hold.
+A fault names the kind of event or effect that it strikes, and its number among those of the run, counted from 1. Each
+fault is a value that a scenario file can contain.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class EventFault(ABC):
-    """Something that happens to event number `nth` of those that `kind_of` calls `event`."""
+    """A fault that strikes event number `nth` of the kind `event` (see `kind_of`)."""
 
     kind: ClassVar[str]
     event: str
@@ -31,15 +31,15 @@ class EventFault(ABC):
 
     @abstractmethod
     def arrivals(self) -> Sequence[float]:
-        """After how many seconds it arrives, once for each arrival."""
+        """Return after how many seconds the event arrives, once for each arrival."""
 
 
 def kind_of(envelope: Envelope) -> str:
-    """What an event is called in a scenario: `task STOPPED`, `instance`, or the detail type of a watcher's."""
-    about = str(envelope["detail-type"])
-    if about == "ECS Task State Change":
+    """Return the kind of an event in scenario files: `task STOPPED`, `instance`, or the detail type of other events."""
+    detail_type = str(envelope["detail-type"])
+    if detail_type == "ECS Task State Change":
         return f"task {envelope['detail']['lastStatus']}"
-    return "instance" if about == "ECS Container Instance State Change" else about
+    return "instance" if detail_type == "ECS Container Instance State Change" else detail_type
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,125 +49,156 @@ class Dropped(EventFault):
     kind = "drop"
 
     def arrivals(self) -> Sequence[float]:
+        """Return no arrival."""
         return ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Duplicated(EventFault):
-    """The event arrives at once, and once more after `after_s`."""
+    """The event arrives a second later, and once more after `after_s` seconds."""
 
     kind = "duplicate"
     after_s: float = 30
 
     def arrivals(self) -> Sequence[float]:
+        """Return two arrivals."""
         return PROMPT_S, self.after_s
 
 
 @dataclass(frozen=True, kw_only=True)
 class Delayed(EventFault):
-    """The event arrives `by_s` late, perhaps after others that followed it."""
+    """The event arrives `by_s` seconds late, perhaps after later events."""
 
     kind = "delay"
     by_s: float = 120
 
     def arrivals(self) -> Sequence[float]:
+        """Return one late arrival."""
         return (PROMPT_S + self.by_s,)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CallFault:
-    """Something that happens to effect number `nth` of those called `call`: `RunTask`, `store.save_job`, …"""
+    """A fault that strikes effect number `nth` of the name `call`: `RunTask`, `store.save_job`, ..."""
 
     kind: ClassVar[str]
     call: str
     nth: int
 
     def before(self, world: World) -> None:
-        """Before the effect takes place."""
+        """Act before the effect takes place."""
 
     def after(self, world: World) -> None:
-        """Once it has taken place, before its caller hears of it."""
+        """Act after the effect has taken place, before its caller receives the answer."""
 
     @classmethod
     def may_strike(cls, step: Effect) -> bool:
-        """Whether this can happen to the step at all. A person's own call fails only by a function that dies."""
+        """Return whether the fault can strike the effect. A request to the job API fails only by a killed function."""
         return step.invocation != "job_api"
 
 
 @dataclass(frozen=True, kw_only=True)
 class KilledBefore(CallFault):
-    """The function dies just before it."""
+    """The function is killed just before the effect."""
 
     kind = "kill_before"
 
     def before(self, world: World) -> None:
+        """Kill the function.
+
+        Raises:
+            Killed: Always.
+        """
         raise Killed
 
     @classmethod
     def may_strike(cls, step: Effect) -> bool:
+        """Return True: each function can be killed at each effect."""
         return True
 
 
 @dataclass(frozen=True, kw_only=True)
 class KilledAfter(KilledBefore):
-    """The function dies just after it."""
+    """The function is killed just after the effect."""
 
     kind = "kill_after"
 
     def before(self, world: World) -> None:
-        """It takes place."""
+        """Let the effect take place."""
 
     def after(self, world: World) -> None:
+        """Kill the function.
+
+        Raises:
+            Killed: Always.
+        """
         raise Killed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Throttled(CallFault):
-    """AWS refuses it unread, however often botocore asks."""
+    """AWS throttles the call, and throttles every retry of botocore."""
 
     kind = "throttle"
 
     def before(self, world: World) -> None:
+        """Refuse the call.
+
+        Raises:
+            TryAgainSoon: Always.
+        """
         raise TryAgainSoon(f"{self.call} is asked for too often")
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerLost(CallFault):
-    """It takes effect, and nobody hears of it."""
+    """The effect takes place, and its answer is lost."""
 
     kind = "answer_lost"
 
     def after(self, world: World) -> None:
+        """Replace the answer with a timeout.
+
+        Raises:
+            ReadTimeoutError: Always.
+        """
         raise ReadTimeoutError(endpoint_url=f"https://aws/{self.call}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConditionFails(CallFault):
-    """Somebody else has written the record since it was read."""
+    """Another writer saved the record since it was read."""
 
     kind = "condition_fails"
 
     def before(self, world: World) -> None:
+        """Refuse the write.
+
+        Raises:
+            StaleRecord: Always.
+        """
         raise StaleRecord(f"{self.call} was refused")
 
     @classmethod
     def may_strike(cls, step: Effect) -> bool:
+        """Return whether the effect is a conditional write of a job or an instance."""
         return super().may_strike(step) and step.name in ("store.save_job", "store.save_instance")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Overlapped(CallFault):
-    """A whole pass of the scheduler, or round of the reconciler, comes in between: two of them run at once."""
+    """A whole scheduler pass, or reconcile cycle (`by`), runs before the effect: two invocations overlap."""
 
     kind = "overlap"
     by: str = "scheduler"
 
     def before(self, world: World) -> None:
+        """Run the other function once; it is not retried."""
         work = world.run_scheduler if self.by == "scheduler" else world.run_reconciler
         world.invoke("overlapping", work, tried=2)
 
 
-EVENT_FAULTS: dict[str, type[EventFault]] = {one.kind: one for one in (Dropped, Duplicated, Delayed)}
+EVENT_FAULTS: dict[str, type[EventFault]] = {fault.kind: fault for fault in (Dropped, Duplicated, Delayed)}
 CALL_FAULTS: dict[str, type[CallFault]] = {
-    one.kind: one for one in (KilledBefore, KilledAfter, Throttled, AnswerLost, ConditionFails, Overlapped)
+    fault.kind: fault for fault in (KilledBefore, KilledAfter, Throttled, AnswerLost, ConditionFails, Overlapped)
 }

@@ -1,1 +1,1 @@
-"""What must hold, always: the checks I1 to I11."""
+"""The invariants I1 to I12, which must always hold, and their checks during a run."""

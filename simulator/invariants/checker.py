@@ -1,7 +1,8 @@
-"""Asking the invariants after each step: of everything there is, or only of what the step has changed.
+"""Checks the invariants after each step: for everything, or only for what the step has changed.
 
-An invariant about one record can only be broken by a write of that record, one about a process only by a process that
-begins or ends, or by a write of what it must agree with. So the small question finds what the large one would.
+Only a write of a record can break an invariant about that record. An invariant about a process can break in two ways:
+a process begins or ends, or a record that must agree with the process is written. So the check of the changes finds
+what the check of everything finds.
 """
 
 from __future__ import annotations
@@ -19,25 +20,25 @@ from simulator.world_view import WorldView
 
 
 class FullChecker:
-    """Asks of all there is, each time."""
+    """Checks everything each time."""
 
     def __init__(self, world: WorldView) -> None:
         self.world = world
         self._seen: dict[str, Instance] = {}
 
     def broken(self) -> Iterator[str]:
-        """What does not hold, one sentence each."""
+        """Yield one sentence for each invariant that does not hold now."""
         instances = self.world.instances()
         yield from records.broken(self.world, instances)
-        for one in instances:
-            before = self._seen.get(one.instance_id)
-            if before is not None and before.revision != one.revision:
-                yield from records.returned_to_work(self.world, before, one)
-            self._seen[one.instance_id] = one
+        for instance in instances:
+            before = self._seen.get(instance.instance_id)
+            if before is not None and before.revision != instance.revision:
+                yield from records.returned_to_work(self.world, before, instance)
+            self._seen[instance.instance_id] = instance
 
 
 class IncrementalChecker:
-    """Asks of what has changed since it was last asked; of processes only if `checking` is CHANGES."""
+    """Checks what has changed since its last check; processes only if `checking` is CHANGES."""
 
     def __init__(self, world: WorldView, store: MemoryStore, checking: Checking, everything_every: int) -> None:
         self.world, self.store = world, store
@@ -55,7 +56,7 @@ class IncrementalChecker:
             world.cluster.tasks.news = self._moved
 
     def broken(self) -> Iterator[str]:
-        """What does not hold, one sentence each."""
+        """Yield one sentence for each invariant that a change has broken."""
         self.asked += 1
         if not self.of_processes and self.asked % self.everything_every == 0:
             yield from records.broken(self.world, self.world.instances())
@@ -65,36 +66,36 @@ class IncrementalChecker:
         instances = [self.store.machines.records[name] for name in self._instances]
         self._adopted |= {job.job_id for job in jobs if job.origin is Origin.ADOPTED}
         yield from records.of_records(self.world, jobs, instances, self._adopted)
-        for one in instances:
-            yield from self._of_repair(one)
+        for instance in instances:
+            yield from self._of_repair(instance)
         if instances:
             yield from records.of_the_budget(self.world, self._repairing, len(self.store.machines.records))
         if jobs:
             yield from quotas.miscounted(self.store, self.store.jobs.records.values())
         if self.of_processes:
             yield from self._of_processes({job.job_id for job in jobs})
-        for news in (self._jobs, self._instances, self._moved):
-            news.clear()
+        for changes in (self._jobs, self._instances, self._moved):
+            changes.clear()
 
-    def _of_repair(self, one: Instance) -> Iterator[str]:
-        before = self._seen.get(one.instance_id)
-        if before is not None and before.revision != one.revision:
-            yield from records.returned_to_work(self.world, before, one)
-        self._seen[one.instance_id] = one
-        if one.under_repair:
-            self._repairing.add(one.instance_id)
+    def _of_repair(self, instance: Instance) -> Iterator[str]:
+        before = self._seen.get(instance.instance_id)
+        if before is not None and before.revision != instance.revision:
+            yield from records.returned_to_work(self.world, before, instance)
+        self._seen[instance.instance_id] = instance
+        if instance.under_repair:
+            self._repairing.add(instance.instance_id)
         else:
-            self._repairing.discard(one.instance_id)
+            self._repairing.discard(instance.instance_id)
 
     def _of_processes(self, job_ids: set[str]) -> Iterator[str]:
-        """Everything that runs on the instances that were touched, and the attempts whose ranks have moved."""
-        places = self._instances.keys() | {task.instance_id for task in self._moved.values()}
-        every = self.world.fleet.running()
-        launches = {task.started_by for task in self._moved.values()}
-        # A gang that people started counts from when its job is known, and one job may run as several attempts.
-        launched = every if job_ids or launches else []
+        """Check all processes on the changed instances, and the attempts of the ranks that began or ended."""
+        changed_instances = self._instances.keys() | {task.instance_id for task in self._moved.values()}
+        all_running = self.world.fleet.running()
+        attempts = {task.started_by for task in self._moved.values()}
+        # A gang that an operator started is checked once its job is known; one job may run as several attempts.
+        launched = all_running if job_ids or attempts else []
         tasks = {task.task_id: task for task in launched}
-        for name in launches:
+        for name in attempts:
             tasks |= {task.task_id: task for task in self.world.cluster.tasks.started_by(name)}
-        running = [task for task in every if task.instance_id in places]
+        running = [task for task in all_running if task.instance_id in changed_instances]
         yield from records.of_processes(self.world, running, tasks.values(), self._adopted)

@@ -1,11 +1,14 @@
-"""I10: who waits keeps the place in line, over suspension as over everything else, and nobody waits for nothing.
+"""Invariant I10: a waiting job keeps its place in the queue, also over a suspension, and does not wait in vain.
 
-`overtaken` judges what `place` answers to what is so before each pass of the scheduler. In words: no job is given a
-place before another that stands before it, asks for no more, and may start. What may go before it is what the rules of
-the queue let go: gangs that recover, jobs that are sure to end before the head of the line can start, jobs for which
-room was made, and those whose users have not used up their quota while its user has.
+`overtaken` checks the result of `place` on the state before each pass of the scheduler. No job is placed before a job
+that is ahead in the queue, asks for no more, and may start. The rules of the queue allow these exceptions:
 
-`TimeBudget` watches who stands first and would fit: whoever does for longer than any pass takes is waited upon in vain.
+- gangs that recover;
+- jobs that are sure to end before the first job of the queue can start (backfill);
+- jobs for which other jobs were preempted;
+- jobs of users with free quota, while the user of the job ahead has none.
+
+`FairnessCheck` finds jobs that are first in the queue and would fit, but are not started for longer than a pass takes.
 """
 
 from __future__ import annotations
@@ -29,30 +32,30 @@ from simulator.invariants import quotas
 from simulator.world_view import WorldView
 
 WAIT_MAX = timedelta(minutes=10)
-"""Twice as long as a pass may be put off by one that found nothing to do."""
+"""Upper bound of the wait of a first job that fits: twice the time by which an idle pass may put off the next."""
 IN_TURN = (JobStatus.QUEUED, JobStatus.PENDING_RESOURCES, JobStatus.SUSPENDED)
-"""The statuses of jobs in line that have nothing to go before others with."""
+"""Statuses of queued jobs that have no right to be placed before others."""
 
 
 def overtaken(recovery: Recovery, store: Store) -> Iterator[str]:
-    """Who is given a place that another should have had first. Reads `store`, and so disturbs nobody."""
+    """Yield a sentence for each job that is placed before a job that is ahead of it. Only reads `store`."""
     policy, now = recovery.policy, recovery.clock()
     if len(store.jobs_in(WAITING, 2)) < 2:
-        return  # nobody can be overtaken
+        return  # a single job cannot be overtaken
     snapshot = _snapshot(recovery, store)
     if len(snapshot.waiting) < 2:
         return
-    given = {one.job_id: one.instances for one in place.place(snapshot, policy, now).assignments}
+    placed = {entry.job_id: entry.instances for entry in place.place(snapshot, policy, now).assignments}
     jobs = {job.job_id: job for job in store.list_jobs(None, quotas.JOBS_MAX, None).jobs}
     hosts = {host.host_id: host for host in snapshot.hosts}
-    lasts = {one.job_id: one.runs_for_s for one in snapshot.waiting}
+    run_times = {entry.job_id: entry.runs_for_s for entry in snapshot.waiting}
     barred = _barred(store, jobs.values())
-    for first in (jobs[one.job_id] for one in snapshot.waiting if one.job_id not in given):
+    for first in (jobs[entry.job_id] for entry in snapshot.waiting if entry.job_id not in placed):
         if first.status not in IN_TURN or first.job_id in barred or not _may_start(first, now):
             continue
-        for job_id, instances in given.items():
+        for job_id, instances in placed.items():
             other = jobs[job_id]
-            if _is_ahead_of(first, other, policy, now) and not _may_pass(other, first, instances, hosts, lasts):
+            if _is_ahead_of(first, other, policy, now) and not _may_pass(other, first, instances, hosts, run_times):
                 yield f"I10: {job_id} gets a place before {first.job_id}, in line since {first.queued_at:%H:%M:%S}"
 
 
@@ -61,42 +64,44 @@ def _snapshot(recovery: Recovery, store: Store) -> Snapshot:
 
 
 def _is_ahead_of(first: Job, other: Job, policy: RecoveryPolicy, now: datetime) -> bool:
-    """Whether `first` stands before `other` in the line of its group, asking for no more."""
-    mine, its = _standing(first, policy, now), _standing(other, policy, now)
+    """Return whether `first` is ahead of `other` in the queue of its group and asks for no more."""
+    own_position, other_position = _queue_position(first, policy, now), _queue_position(other, policy, now)
     spec, wanted = first.spec, other.spec
     smaller = spec.nnodes <= wanted.nnodes and spec.gpus_per_node <= wanted.gpus_per_node
-    return spec.group == wanted.group and smaller and mine < its and other.status in IN_TURN
+    return spec.group == wanted.group and smaller and own_position < other_position and other.status in IN_TURN
 
 
-def _standing(job: Job, policy: RecoveryPolicy, now: datetime) -> tuple[int, bool, datetime, str]:
+def _queue_position(job: Job, policy: RecoveryPolicy, now: datetime) -> tuple[int, bool, datetime, str]:
     since = now - within(policy.suspensions_window_s)
     gave_way = any(at > since for at in job.suspensions)
     return -effective(job.spec.priority, job.ran_s, policy), not gave_way, job.queued_at, job.job_id
 
 
 def _may_pass(
-    other: Job, first: Job, instances: Iterable[str], hosts: Mapping[str, Host], lasts: Mapping[str, int | None]
+    other: Job, first: Job, instances: Iterable[str], hosts: Mapping[str, Host], run_times: Mapping[str, int | None]
 ) -> bool:
-    """Whether `other` may go before one that stands before it: onto hosts kept for it, or because it ends sooner."""
-    kept = any(hosts[one].reserved_for == other.job_id for one in instances)
-    limit, its = lasts[first.job_id], lasts[other.job_id]
-    return kept or (its is not None and (limit is None or its < limit))
+    """Return whether `other` may be placed before `first`: on hosts reserved for it, or because it ends sooner."""
+    has_reserved_host = any(hosts[host_id].reserved_for == other.job_id for host_id in instances)
+    limit, other_limit = run_times[first.job_id], run_times[other.job_id]
+    return has_reserved_host or (other_limit is not None and (limit is None or other_limit < limit))
 
 
 def _barred(store: Store, jobs: Iterable[Job]) -> set[str]:
-    """The jobs in line that perhaps may not start: others that wait may be promised what is left of a quota."""
+    """Return the queued jobs that may be unable to start: the rest of a quota may be assigned to other jobs."""
     limits = parse_limits(store.load_limits()[0])
-    every = [job for job in jobs if quotas.taken(job) or job.status in WAITING]
-    found: set[str] = set()
-    for job in every:
+    candidates = [job for job in jobs if quotas.taken(job) or job.status in WAITING]
+    barred: set[str] = set()
+    for job in candidates:
         limit = limits.of(parse_key(job.quota_key))
-        wanted = sum(other.spec.nnodes for other in every if other.quota_key == job.quota_key)
-        most, each = limits.max_running_jobs, limits.max_running_jobs_per_user
-        of_user = sum(other.spec.user == job.spec.user for other in every)
-        over_jobs = (most is not None and len(every) > most) or (each is not None and of_user > each)
+        wanted = sum(other.spec.nnodes for other in candidates if other.quota_key == job.quota_key)
+        jobs_max, jobs_max_per_user = limits.max_running_jobs, limits.max_running_jobs_per_user
+        of_user = sum(other.spec.user == job.spec.user for other in candidates)
+        over_jobs = (jobs_max is not None and len(candidates) > jobs_max) or (
+            jobs_max_per_user is not None and of_user > jobs_max_per_user
+        )
         if (limit is not None and wanted > limit) or over_jobs:
-            found.add(job.job_id)
-    return found
+            barred.add(job.job_id)
+    return barred
 
 
 def _may_start(job: Job, now: datetime) -> bool:
@@ -104,14 +109,16 @@ def _may_start(job: Job, now: datetime) -> bool:
 
 
 class FairnessCheck:
-    """Remembers since when each job that stands first could have started."""
+    """Records since when the first job of each group could have started."""
 
     def __init__(self, world: WorldView) -> None:
         self.world = world
         self._since: dict[str, datetime] = {}
 
     def check(self) -> Iterator[str]:
-        """Who has waited for nothing, now that faults in passing have stopped. Asked every minute."""
+        """Yield a sentence for each job that waits in vain. Called each minute, when no transient fault strikes any
+        more.
+        """
         world, now = self.world, self.world.timeline.now
         able = set(self._able()) if world.asleep.get("scheduler", now) <= now else set()
         self._since = {job_id: self._since.get(job_id, now) for job_id in sorted(able)}
@@ -120,7 +127,7 @@ class FairnessCheck:
                 yield f"I10: {job_id} stands first and fits since {since:%H:%M:%S}, and is not started"
 
     def _able(self) -> Iterator[str]:
-        """Of each group the first in line that no quota stands against, if enough hosts are free for it."""
+        """Yield the first job of each group that no quota refuses, if enough hosts are free for it."""
         store = self.world.store
         if not store.jobs_in(WAITING, 1):
             return
@@ -145,14 +152,14 @@ class FairnessCheck:
 
 
 def _is_refused(store: Store, job: WaitingJob, holders: Collection[Job]) -> bool:
-    """Whether a limit stands against the job's start as things are; the places of all who run are counted."""
+    """Return whether a limit refuses the start of the job now. The instances of all placed jobs count."""
     limits = parse_limits(store.load_limits()[0])
     key = QuotaKey(job.user, job.asked, job.group)
-    limit, used = limits.of(key), sum(quotas.taken(one) for one in holders if one.quota_key == key.text)
-    most, each = limits.max_running_jobs, limits.max_running_jobs_per_user
-    of_user = [one for one in holders if one.spec.user == job.user]
+    limit, used = limits.of(key), sum(quotas.taken(holder) for holder in holders if holder.quota_key == key.text)
+    jobs_max, jobs_max_per_user = limits.max_running_jobs, limits.max_running_jobs_per_user
+    of_user = [holder for holder in holders if holder.spec.user == job.user]
     return (
         (limit is not None and used + job.nodes > limit)
-        or (most is not None and len(holders) >= most)
-        or (each is not None and len(of_user) >= each)
+        or (jobs_max is not None and len(holders) >= jobs_max)
+        or (jobs_max_per_user is not None and len(of_user) >= jobs_max_per_user)
     )

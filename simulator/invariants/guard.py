@@ -12,7 +12,7 @@ from simulator.memory_store.store import MemoryStore
 from simulator.world_view import WorldView
 
 TAKES_DOWN = ("RebootInstances", "StopInstances", "TerminateInstanceInAutoScalingGroup")
-"""The effects that end what runs on a machine."""
+"""The effects that end the processes on an instance."""
 
 
 class Guard:
@@ -22,10 +22,14 @@ class Guard:
         self.world, self.fidelity = world, fidelity
         self._checker: FullChecker | IncrementalChecker | None = None
         self._checked = (-1, -1, -1)
-        """What was counted of the world when the invariants were checked last."""
+        """The counters of effects and changes at the last check."""
 
     def after_step(self) -> None:
-        """Check what holds after each step of the clock, unless nothing was written and no machine moved."""
+        """Check the invariants, unless the step wrote nothing and changed no instance.
+
+        Raises:
+            InvariantBroken: An invariant does not hold.
+        """
         if self.world.transcript.broken:
             self._raise(self.world.transcript.broken)
         if self.fidelity.checking is Checking.NEVER:
@@ -45,40 +49,54 @@ class Guard:
         return IncrementalChecker(self.world, store, checking, self.fidelity.everything_every)
 
     def before_pass(self) -> None:
-        """Check that the pass of the scheduler that begins now lets no job overtake another."""
+        """Check that the pass of the scheduler that begins now lets no job overtake another.
+
+        Raises:
+            InvariantBroken: A job would overtake another.
+        """
         if self.fidelity.checking is not Checking.NEVER:
             self._raise(list(fairness.overtaken(self.world.recovery, self.world.store)))
 
     def before_effect(self, step: Effect) -> None:
-        """Check that an effect of the product takes no machine down under a rank."""
+        """Check that an effect of the product ends no rank by taking its instance down.
+
+        Raises:
+            InvariantBroken: The effect would end a rank.
+        """
         if step.name in TAKES_DOWN:
-            # Kept as well as raised: the product collects what its pieces of work raise, and goes on.
+            # Recorded as well as raised, because the product collects the exceptions of its work items and continues.
             self.world.transcript.broken += records.rebooted(self.world, step.given["instance"])
             self._raise(self.world.transcript.broken)
 
     def goes_down(self, instance_id: str, ordered_at: datetime) -> None:
-        """Check that nothing was begun on the machine since it was ordered to go down; `after_step` raises."""
+        """Check that no rank began on the instance since it was ordered to go down; `after_step` raises."""
         self.world.transcript.broken += records.cut_off(self.world, instance_id, ordered_at)
 
     def at_the_end(self) -> None:
-        """Check what must hold when nothing more is to come."""
+        """Check what must hold at the end of the run.
+
+        Raises:
+            InvariantBroken: It does not hold.
+        """
         self._raise([*records.unannounced_failures(self.world), *records.left_behind(self.world)])
 
-    def _raise(self, found: list[str]) -> None:
-        if found:
-            raise records.InvariantBroken("\n".join([*found, "", self.world.transcript.text()]))
+    def _raise(self, sentences: list[str]) -> None:
+        if sentences:
+            raise records.InvariantBroken("\n".join([*sentences, "", self.world.transcript.text()]))
 
 
 class TestNemesis:
-    """A nemesis with the guard beside it: the guard is asked of each effect after `nemesis`."""
+    """A nemesis that calls `nemesis` first and then lets the guard check the effect."""
 
     def __init__(self, guard: Guard, nemesis: Nemesis) -> None:
         self.guard, self.nemesis = guard, nemesis
 
     def before(self, step: Effect) -> None:
+        """Let the nemesis act, check the effect, and write its line in the transcript."""
         self.nemesis.before(step)
         self.guard.before_effect(step)
         self.guard.world.transcript.ordered(step)
 
     def after(self, step: Effect) -> None:
+        """Let the nemesis act."""
         self.nemesis.after(step)

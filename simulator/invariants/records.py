@@ -1,4 +1,7 @@
-"""What must hold after every step, asked of the records and of what is really so on the machines."""
+"""The invariants that must hold after every step, for the records and for the modelled instances.
+
+Each check yields one sentence for each violation. A sentence begins with the number of the invariant.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +22,19 @@ from simulator.world_view import WorldView
 
 
 class InvariantBroken(AssertionError):
-    """Something happened that never may."""
+    """An invariant does not hold. The message contains the violations and the transcript."""
 
 
 _WAITS_FOR_NOTHING = (InstanceStatus.AVAILABLE, InstanceStatus.GONE)
 
 
 def broken(world: WorldView, instances: Collection[Instance]) -> Iterator[str]:
-    """Every invariant that does not hold now, as a sentence that begins with its number. `instances`: all records."""
+    """Yield a sentence for each invariant that does not hold now. `instances`: all instance records."""
     jobs = world.jobs()
     adopted = {job.job_id for job in jobs if job.origin is Origin.ADOPTED}
     yield from of_records(world, jobs, instances, adopted)
     yield from of_processes(world, world.fleet.running(), world.cluster.tasks.values(), adopted)
-    repairing = {one.instance_id for one in instances if one.under_repair}
+    repairing = {instance.instance_id for instance in instances if instance.under_repair}
     yield from of_the_budget(world, repairing, len(instances))
     yield from quotas.miscounted(world.store, jobs)
 
@@ -39,7 +42,7 @@ def broken(world: WorldView, instances: Collection[Instance]) -> Iterator[str]:
 def of_records(
     world: WorldView, jobs: Collection[Job], instances: Collection[Instance], adopted: Collection[str]
 ) -> Iterator[str]:
-    """What each of these records must keep by itself. `adopted`: every job that people started."""
+    """Check what each of these records must satisfy. `adopted`: the ids of all jobs that operators started."""
     yield from _owners(instances, adopted)
     yield from _waiting(jobs, instances)
     yield from _counts(jobs, world.policy)
@@ -48,7 +51,14 @@ def of_records(
 def of_processes(
     world: WorldView, running: Collection[Task], launched: Collection[Task], adopted: Collection[str]
 ) -> Iterator[str]:
-    """What really runs: `running`, with everything else on the same instances; `launched`, with the whole attempts."""
+    """Check the running processes.
+
+    Args:
+        world: The world.
+        running: Running tasks, with all other running tasks on the same instances.
+        launched: Tasks of whole attempts, running or not.
+        adopted: The ids of all jobs that operators started.
+    """
     yield from _shared(running)
     yield from _attempts(launched, adopted)
     yield from _claimed(world, running)
@@ -58,22 +68,26 @@ _REPAIRED = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.
 
 
 def _owners(instances: Iterable[Instance], adopted: Collection[str]) -> Iterator[str]:
-    """I1: no GPU is owned by two jobs.
+    """I1: no GPU is claimed by two jobs.
 
-    The claim of a gang that people started counts for nothing here: it says what ECS has given away already, perhaps
-    before we heard of it, and then ECS refuses the rank that we had planned there.
+    Claims of gangs that operators started do not count here. They show what ECS has assigned already, perhaps before
+    the
+    product received the event. ECS then refuses the rank that the product has planned there.
     """
-    for one in instances:
-        if not one.claims:
+    for instance in instances:
+        if not instance.claims:
             continue
-        ours = [job_id for job_id in one.claims if job_id not in adopted]
-        claimed = sum(one.claims[job_id].gpus for job_id in ours)
-        if claimed > one.gpus_most:
-            yield f"I1: {claimed} of {one.gpus_most} GPUs of {one.instance_id} are claimed by {', '.join(ours)}"
+        job_ids = [job_id for job_id in instance.claims if job_id not in adopted]
+        claimed = sum(instance.claims[job_id].gpus for job_id in job_ids)
+        if claimed > instance.gpus_most:
+            yield (
+                f"I1: {claimed} of {instance.gpus_most} GPUs of {instance.instance_id} "
+                f"are claimed by {', '.join(job_ids)}"
+            )
 
 
 def _shared(running: Iterable[Task]) -> Iterator[str]:
-    """I1, as it really is: no two processes use one GPU."""
+    """I1 for processes: no two processes use one GPU."""
     users: dict[str, Task] = {}
     for task in running:
         for gpu in task.gpu_ids:
@@ -83,13 +97,16 @@ def _shared(running: Iterable[Task]) -> Iterator[str]:
 
 
 def _waiting(jobs: Iterable[Job], instances: Iterable[Instance]) -> Iterator[str]:
-    """I2: no job is lost, none waits without a deadline."""
+    """I2: no job is lost, and no record waits without a deadline."""
     for job in jobs:
         if job.status not in TERMINAL and _next(job.deadline_at, job.look_at, job) is None:
             yield f"I2: {job.job_id} is {job.status} and nothing will ever look at it"
-    for one in instances:
-        if one.status not in _WAITS_FOR_NOTHING and _next(one.deadline_at, one.look_at, one) is None:
-            yield f"I2: {one.instance_id} is {one.status} and nothing will ever look at it"
+    for instance in instances:
+        if (
+            instance.status not in _WAITS_FOR_NOTHING
+            and _next(instance.deadline_at, instance.look_at, instance) is None
+        ):
+            yield f"I2: {instance.instance_id} is {instance.status} and nothing will ever look at it"
 
 
 def _next(deadline: datetime | None, look: datetime | None, record: Job | Instance) -> datetime | None:
@@ -97,15 +114,15 @@ def _next(deadline: datetime | None, look: datetime | None, record: Job | Instan
 
 
 def _counts(jobs: Iterable[Job], policy: RecoveryPolicy) -> Iterator[str]:
-    """I3: counted attempts are no more than there may be."""
+    """I3: counted attempts do not exceed the attempt limit."""
     for job in jobs:
-        most = job.attempts_max(policy)
-        if job.attempts_counted > most or (job.attempts_counted >= most and job.status not in TERMINAL):
-            yield f"I3: {job.job_id} is {job.status} with {job.attempts_counted} of {most} attempts counted"
+        attempts_max = job.attempts_max(policy)
+        if job.attempts_counted > attempts_max or (job.attempts_counted >= attempts_max and job.status not in TERMINAL):
+            yield f"I3: {job.job_id} is {job.status} with {job.attempts_counted} of {attempts_max} attempts counted"
 
 
 def _attempts(launched: Iterable[Task], adopted: Collection[str]) -> Iterator[str]:
-    """I4: one live attempt of a job, and one task per rank of an attempt that we launched."""
+    """I4: a job has one live attempt, and one task for each rank of an attempt that the product launched."""
     live: defaultdict[str, set[str]] = defaultdict(set)
     ranks: Counter[tuple[str, str]] = Counter()
     for task in launched:
@@ -125,7 +142,7 @@ def _attempts(launched: Iterable[Task], adopted: Collection[str]) -> Iterator[st
 
 
 def _claimed(world: WorldView, running: Iterable[Task]) -> Iterator[str]:
-    """I1 from the other side: a rank that we launched and that runs has its claim, until its end is confirmed."""
+    """I1 for claims: a running rank that the product launched has its claim until its end is confirmed."""
     for task in running:
         job_id, _, attempt = (task.started_by or "").partition("--a")
         if not attempt:
@@ -138,7 +155,7 @@ def _claimed(world: WorldView, running: Iterable[Task]) -> Iterator[str]:
 
 
 def of_the_budget(world: WorldView, repairing: Collection[str], instances: int) -> Iterator[str]:
-    """I5: never more than the health budget under repair, and the fleet's record knows exactly who is."""
+    """I5: the instances under repair stay within the repair budget, and the fleet record lists exactly them."""
     fleet = world.store.load_fleet()
     if repairing != fleet.repairing:
         yield f"I5: {sorted(repairing)} are under repair, but the fleet's record says {sorted(fleet.repairing)}"
@@ -147,15 +164,15 @@ def of_the_budget(world: WorldView, repairing: Collection[str], instances: int) 
 
 
 def returned_to_work(world: WorldView, before: Instance, after: Instance) -> Iterator[str]:
-    """I6: an instance works again only after proof of its reboot and a passing check."""
+    """I6: an instance becomes AVAILABLE again only after proof of its reboot and a passing health check."""
     if before.status not in _REPAIRED or after.status is not InstanceStatus.AVAILABLE or before.withdrawn:
         return
-    machine = world.cluster.instances[after.instance_id]
+    instance = world.cluster.instances[after.instance_id]
     if before.status is not InstanceStatus.VERIFYING or before.check is None:
         yield f"I6: {after.instance_id} went from {before.status} back to work without a check"
-    if after.boot_id != machine.boot_id:
+    if after.boot_id != instance.boot_id:
         yield f"I6: {after.instance_id} works again, but the check saw another boot than the machine has"
-    if before.reboot is not None and machine.boot_id == before.reboot.boot_id:
+    if before.reboot is not None and instance.boot_id == before.reboot.boot_id:
         yield f"I6: {after.instance_id} works again on the boot it had before it was to be rebooted"
     verdict = world.checks.bucket.get(before.check.check_id) if before.check is not None else None
     if verdict is None and not world.policy.require_verdict_document:
@@ -165,16 +182,16 @@ def returned_to_work(world: WorldView, before: Instance, after: Instance) -> Ite
 
 
 def rebooted(world: WorldView, instance_id: str) -> Iterator[str]:
-    """I12: a reboot never ends a rank that nobody wanted ended."""
+    """I12: a reboot never ends a rank that no command was to end."""
     record = world.store.load_instance(instance_id)
-    wanted = record is not None and record.reboot is not None and record.reboot.ends is not None
+    ends_ranks = record is not None and record.reboot is not None and record.reboot.ends is not None
     for task in world.fleet.running():
-        if task.instance_id == instance_id and "CHECK_ID" not in environment(task) and not wanted:
+        if task.instance_id == instance_id and "CHECK_ID" not in environment(task) and not ends_ranks:
             yield f"I12: {instance_id} is rebooted under {task.started_by}"
 
 
 def cut_off(world: WorldView, instance_id: str, ordered_at: datetime) -> Iterator[str]:
-    """I12, when the machine really goes down: nothing was begun there since the order, as if it had been obeyed."""
+    """I12 for a late reboot: no rank began on the instance after the order to reboot it."""
     for task in world.fleet.running():
         begun_at = task.process_started_at
         if task.instance_id == instance_id and "--a" in (task.started_by or "") and begun_at and begun_at > ordered_at:
@@ -182,31 +199,38 @@ def cut_off(world: WorldView, instance_id: str, ordered_at: datetime) -> Iterato
 
 
 def unannounced_failures(world: WorldView) -> Iterator[str]:
-    """I7: every terminal failure is announced at least once, under its own incident id, and more than once only
-    if somebody died in between. Asked when nothing more is to come."""
+    """I7: each terminal failure is announced under its own incident id.
+
+    It is announced at least once, and more than once only if an invocation was interrupted. Checked at the end of a
+    run.
+    """
     for job in world.jobs():
         if job.status is not JobStatus.FAILED:
             continue
-        told = [m for _, m in world.actions.notified if m.incident_id == job.incident_id and "FAILED" in m.subject]
-        if not told:
+        messages = [
+            message
+            for _, message in world.actions.notified
+            if message.incident_id == job.incident_id and "FAILED" in message.subject
+        ]
+        if not messages:
             yield f"I7: nobody was told that {job.job_id} failed"
-        if len(told) > 1 + world.invocations.interrupted:
-            yield f"I7: {len(told)} messages say that {job.job_id} failed"
+        if len(messages) > 1 + world.invocations.interrupted:
+            yield f"I7: {len(messages)} messages say that {job.job_id} failed"
 
 
 def left_behind(world: WorldView) -> Iterator[str]:
-    """What must be so once a job has ended and everything is quiet: nothing runs and nothing is kept for it."""
+    """Check the end of a run: every job has ended, and no claim, reservation or pending command is left."""
     for job in world.jobs():
         if job.status not in TERMINAL:
             yield f"I2: {job.job_id} is still {job.status}: {job.reason}"
             continue
         if job.commands:
             yield f"I2: {job.job_id} has ended with {len(job.commands)} command(s) left: {job.commands[0].command}"
-        for one in world.instances():
-            if job.job_id in one.claims and "never confirmed" not in job.reason:
-                yield f"I1: {one.instance_id} is still claimed by {job.job_id}, which is {job.status}"
-            if one.reserved_for == job.job_id:
-                yield f"I1: {one.instance_id} is still reserved for {job.job_id}, which is {job.status}"
-    for one in world.instances():
-        if one.commands:
-            yield f"I2: {one.instance_id} is {one.status} with {one.commands[0].command} left to do"
+        for instance in world.instances():
+            if job.job_id in instance.claims and "never confirmed" not in job.reason:
+                yield f"I1: {instance.instance_id} is still claimed by {job.job_id}, which is {job.status}"
+            if instance.reserved_for == job.job_id:
+                yield f"I1: {instance.instance_id} is still reserved for {job.job_id}, which is {job.status}"
+    for instance in world.instances():
+        if instance.commands:
+            yield f"I2: {instance.instance_id} is {instance.status} with {instance.commands[0].command} left to do"

@@ -1,1 +1,1 @@
-"""The store port in memory, held to the same contract tests as DynamoDB."""
+"""The store port in memory. It passes the same contract tests as the DynamoDB store."""

@@ -1,4 +1,4 @@
-"""Heartbeats in memory: the part of `ports.Store` that keeps them, with the answers that DynamoDB gives."""
+"""Heartbeats in memory: `ports.store.HeartbeatStore` with the results that DynamoDB gives."""
 
 from __future__ import annotations
 
@@ -22,44 +22,49 @@ from gpu_recovery.ports.errors import AnotherAgent, SequenceStale, TooManyReport
 
 
 class MemoryHeartbeats:
-    """See `ports.Store` for what each function promises."""
+    """Implements `ports.store.HeartbeatStore`, which documents arguments, results and errors."""
 
     def __init__(self) -> None:
         self.heartbeats: dict[str, Heartbeat] = {}
         self.inventories: dict[str, tuple[str, str, datetime]] = {}
 
     def save_heartbeat(self, beat: Heartbeat, present: bool, by: str = BY_ROLE) -> Heartbeat | None:
+        """Save the heartbeat of one agent report, unless it is outdated or over the rate limit of its token."""
         known = self.heartbeats.get(beat.instance_id)
         window = window_of(beat.seen_at)
         if known is None:
             if present:
                 self.heartbeats[beat.instance_id] = replace(beat, window=window, heard={by: 1})
             return None
-        how = report_freshness(beat, known, present)
-        if how is ReportFreshness.STALE:
+        freshness = report_freshness(beat, known, present)
+        if freshness is ReportFreshness.STALE:
             raise SequenceStale(known.sequence)
-        if how is ReportFreshness.ANOTHER:
+        if freshness is ReportFreshness.ANOTHER:
             raise AnotherAgent(known)
-        if how is ReportFreshness.OVER:
+        if freshness is ReportFreshness.OVER:
             return known
-        heard = known.heard if known.window == window else {}
-        if heard.get(by, 0) >= REPORTS_MAX:
+        counts = known.heard if known.window == window else {}
+        if counts.get(by, 0) >= REPORTS_MAX:
             raise TooManyReports(retry_after_s(beat.seen_at))
-        # All that differs at once: a heartbeat is what is written most often.
-        fields: dict[str, Any] = {"window": window, "heard": {**heard, by: heard.get(by, 0) + 1}}
+        # All changed fields in one copy, because heartbeats are the most frequent writes.
+        fields: dict[str, Any] = {"window": window, "heard": {**counts, by: counts.get(by, 0) + 1}}
         if beat.boot_id:
             fields |= {"boot_id": beat.boot_id, "sequence": beat.sequence}
         if present:
-            fields |= _present(beat, known)
+            fields |= _presence_fields(beat, known)
         self.heartbeats[beat.instance_id] = replace(known, **fields)
         return known
 
     def load_heartbeats(
         self, instance_ids: Sequence[str], unreadable: list[Exception] | None = None
     ) -> Mapping[str, Heartbeat]:
-        return {one: self.heartbeats[one] for one in instance_ids if one in self.heartbeats}
+        """Return the heartbeats by instance id."""
+        return {
+            instance_id: self.heartbeats[instance_id] for instance_id in instance_ids if instance_id in self.heartbeats
+        }
 
     def mark_heartbeat_missing(self, instance_id: str, seen_at: datetime) -> bool:
+        """Record that the instance was last seen at `seen_at`, unless it was seen again."""
         known = self.heartbeats.get(instance_id)
         if known is None or known.seen_at != seen_at:
             return False
@@ -67,6 +72,7 @@ class MemoryHeartbeats:
         return True
 
     def mark_rank_heartbeat_missing(self, instance_id: str, log_id: int, seen_at: datetime) -> bool:
+        """Record that the rank was last seen at `seen_at`, unless it was seen again."""
         known, log = self.heartbeats.get(instance_id), str(log_id)
         if known is None or log not in known.ranks or known.ranks[log].seen_at != seen_at:
             return False
@@ -75,6 +81,7 @@ class MemoryHeartbeats:
         return True
 
     def forget_ranks(self, instance_id: str, seen_at: Mapping[str, datetime]) -> bool:
+        """Remove ranks from a heartbeat, unless a rank of `seen_at` was seen again."""
         known = self.heartbeats.get(instance_id)
         if known is None or any(
             log not in known.ranks or known.ranks[log].seen_at != at for log, at in seen_at.items()
@@ -86,10 +93,12 @@ class MemoryHeartbeats:
         return True
 
     def mark_duplicate_agent(self, instance_id: str, at: datetime) -> None:
+        """Record when operators were notified of two agents on one instance."""
         if instance_id in self.heartbeats:
             self.heartbeats[instance_id] = replace(self.heartbeats[instance_id], doubled_at=at)
 
     def add_agent_command(self, instance_id: str, order: AgentCommand) -> bool:
+        """Save a command for the agent, if the instance has a heartbeat."""
         known = self.heartbeats.get(instance_id)
         if known is None:
             return False
@@ -97,20 +106,23 @@ class MemoryHeartbeats:
         return True
 
     def remove_agent_commands(self, instance_id: str, order_ids: Sequence[str]) -> None:
+        """Remove commands from the heartbeat."""
         known = self.heartbeats.get(instance_id)
         if known is not None:
-            left = {one: order for one, order in known.orders.items() if one not in order_ids}
+            left = {order_id: order for order_id, order in known.orders.items() if order_id not in order_ids}
             self.heartbeats[instance_id] = replace(known, orders=left)
 
     def save_inventory(self, instance_id: str, digest: str, text: str, at: datetime) -> None:
+        """Save the GPU inventory of an instance in place of the stored inventory."""
         self.inventories[instance_id] = (digest, text, at)
 
     def load_inventory(self, instance_id: str) -> tuple[str, str, datetime] | None:
+        """Return the digest, the JSON text and the time of the latest inventory, or None."""
         return self.inventories.get(instance_id)
 
 
-def _present(beat: Heartbeat, known: Heartbeat) -> dict[str, Any]:
-    """The further fields that a report writes if it is a sign of life."""
+def _presence_fields(beat: Heartbeat, known: Heartbeat) -> dict[str, Any]:
+    """Return the further fields that a report writes if it shows that the instance is alive now."""
     fields: dict[str, Any] = {"seen_at": beat.seen_at, "silent_since": None, "ranks": {**known.ranks, **beat.ranks}}
     if beat.boot_id:
         fields["booted_at"] = beat.booted_at

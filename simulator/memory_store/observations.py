@@ -1,4 +1,4 @@
-"""Reports for diagnoses, and locks, in memory: that part of `ports.Store`, with the answers that DynamoDB gives."""
+"""Observations and GPU locks in memory: two parts of `ports.store.Store` with the results that DynamoDB gives."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpu_recovery.ports.errors import StaleRecord
 
 
 class MemoryObservations:
-    """See `ports.Store` for what each function promises."""
+    """Implements `ports.store.ObservationStore` and `GpuLockStore`."""
 
     def __init__(self) -> None:
         self.reported: dict[tuple[str, int, str], ObservationBuffer] = {}
@@ -21,23 +21,27 @@ class MemoryObservations:
     def add_observations(
         self, job_id: str, attempt: int, instance_id: str, reports: Sequence[Observation], lost: int = 0
     ) -> None:
+        """Add observations of the attempt's processes on one instance."""
         key = (job_id, attempt, instance_id)
-        # To the millisecond, as a table keeps them.
-        found = [replace(one, at_s=round(one.at_s, 3)) for one in reports]
-        after = added(self.reported.get(key, ObservationBuffer()), found, lost)
-        if after is not None:
-            self.reported[key] = after
+        # Times have millisecond precision, as in the table.
+        rounded = [replace(report, at_s=round(report.at_s, 3)) for report in reports]
+        buffer = added(self.reported.get(key, ObservationBuffer()), rounded, lost)
+        if buffer is not None:
+            self.reported[key] = buffer
 
     def observations_of(
         self, job_id: str, attempt: int, instance_ids: Sequence[str]
     ) -> Mapping[str, ObservationBuffer]:
-        found = {one: self.reported.get((job_id, attempt, one)) for one in instance_ids}
-        return {one: kept for one, kept in found.items() if kept is not None}
+        """Return the stored observations by instance id."""
+        buffers = {instance_id: self.reported.get((job_id, attempt, instance_id)) for instance_id in instance_ids}
+        return {instance_id: buffer for instance_id, buffer in buffers.items() if buffer is not None}
 
     def load_lock(self, job_id: str, name: str) -> GpuLockRecord:
+        """Return the lock of the job; a blank lock if none is stored."""
         return self.locks.get((job_id, name), GpuLockRecord(job_id, name))
 
     def save_lock(self, lock: GpuLockRecord) -> None:
+        """Save the lock, unless another writer saved it since its revision."""
         if self.load_lock(lock.job_id, lock.name).revision != lock.revision:
             raise StaleRecord(f"lock {lock.name} of job {lock.job_id} was written since revision {lock.revision}")
         self.locks[lock.job_id, lock.name] = replace(lock, revision=lock.revision + 1)

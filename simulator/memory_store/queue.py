@@ -1,4 +1,8 @@
-"""The line in memory: entries made of the records themselves, so that they are never old; terms, counts and limits."""
+"""The queue in memory: `ports.store.QueueStore` with the results that DynamoDB gives.
+
+Entries are built from the job records at each read, so they are never outdated. Terms of the scheduler, quota counts
+and quota limits are fields.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from gpu_recovery.ports.errors import StaleRecord, TermOver
 
 
 class MemoryQueue:
-    """See `ports.Store` for what each function promises. `jobs`: the shelf of their records."""
+    """Implements `ports.store.QueueStore`. `jobs`: the table of the job records."""
 
     jobs: Any
 
@@ -26,45 +30,58 @@ class MemoryQueue:
         self.limits: tuple[Mapping[str, Any], int] = ({}, 0)
 
     def load_queue(self, unreadable: list[Exception] | None = None) -> tuple[Entry, ...]:
+        """Return the queue entries of all jobs that wait for instances or hold some."""
         entries = (entry_of(job) for job in self.jobs.records.values())
         return tuple(entry for entry in entries if entry is not None)
 
     def jobs_on_ray(self, unreadable: list[Exception] | None = None) -> tuple[Job, ...]:
+        """Return every job on Ray that waits for GPUs or holds some."""
         return tuple(job for job in self.jobs.records.values() if is_in_the_pool(job))
 
     def load_last_pass(self) -> LastPass:
+        """Return the record of the scheduler's last pass."""
         return self.scheduler
 
     def begin_term(self) -> int:
+        """Begin a new term of the scheduler; return its number."""
         self.scheduler = replace(self.scheduler, term=self.scheduler.term + 1, at=None)
         return self.scheduler.term
 
     def save_pass(self, ended: LastPass) -> None:
+        """Save the pass that has ended, unless another term has begun since."""
         if ended.term == self.scheduler.term:
             self.scheduler = ended
 
     def quota_used(self, keys: Iterable[str]) -> Mapping[str, int]:
+        """Return the number of instances in use by quota key."""
         return {key: self.used.get(key, 0) for key in keys}
 
     def load_run_times(self, kinds: Iterable[str]) -> Mapping[str, tuple[int, ...]]:
+        """Return the run times of the latest jobs of each kind, in seconds."""
         return {kind: tuple(self.run_times.get(kind, {}).values()) for kind in kinds}
 
     def load_limits(self) -> tuple[Mapping[str, Any], int]:
+        """Return the document of quota limits and its revision."""
         return self.limits
 
     def save_limits(self, document: Mapping[str, Any], revision: int) -> int:
+        """Save the document of quota limits if its revision is still `revision`; return the new revision."""
         if revision != self.limits[1]:
             raise StaleRecord(f"the limits were written since revision {revision}")
         self.limits = (document, revision + 1)
         return revision + 1
 
     def check_term(self, quota: QuotaChange | None) -> None:
-        """Raise TermOver for what was decided in a term that is over."""
+        """Refuse a decision of an earlier term of the scheduler.
+
+        Raises:
+            TermOver: Another term has begun since the decision.
+        """
         if quota is not None and quota.term is not None and quota.term != self.scheduler.term:
             raise TermOver(f"the scheduler's term {quota.term} is over: another has begun")
 
     def count(self, quota: QuotaChange | None) -> None:
-        """Enter what a job that was kept has changed."""
+        """Add the quota change of a saved job to the counts and the run times."""
         if quota is not None and quota.nodes:
             self.used[quota.key] = self.used.get(quota.key, 0) + quota.nodes
         if quota is not None and quota.ran is not None:

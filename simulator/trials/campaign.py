@@ -1,4 +1,4 @@
-"""Many seeds: what they broke, what they took in, and the first failure cut down to the faults that matter."""
+"""A campaign runs many seeds, reports their violations and coverage, and reduces the first failure."""
 
 from __future__ import annotations
 
@@ -21,14 +21,22 @@ from simulator.trials.shrink import shrunk
 from simulator.trials.trial import Played, play
 
 AT_ONCE = 50
-"""Seeds that one worker takes at a time."""
+"""Number of seeds that one worker runs at a time."""
 Row = tuple[str, str, str]
-"""Kind of record, status, event."""
+"""A transition of a state machine: kind of record, status, event."""
 
 
 @dataclass
 class CampaignResult:
-    """What some runs came to."""
+    """The totals of several runs.
+
+    violations: (seed, sentence) of each violation.
+    ended:      the number of jobs by final status.
+    faults:     the number of faults by kind.
+    rows:       the number of applied transitions.
+    steps:      the number of effects of functions.
+    events:     the number of steps of the virtual clock.
+    """
 
     seeds: int = 0
     violations: list[tuple[int, str]] = field(default_factory=list)
@@ -39,10 +47,10 @@ class CampaignResult:
     events: int = 0
 
     def add(self, seed: int, played: Played) -> None:
-        """Enter one run."""
+        """Add one run."""
         self.seeds += 1
         self.violations += [(seed, sentence) for sentence in played.violations]
-        self.ended.update(str(one.status) for one in played.jobs)
+        self.ended.update(str(job.status) for job in played.jobs)
         self.faults.update(fault.kind for fault in (*played.took, *played.struck))
         self.steps += len(played.world.invocations.done)
         self.events += played.world.timeline.happened
@@ -51,7 +59,7 @@ class CampaignResult:
                 self.rows[kind, status, event] += count
 
     def merge(self, other: CampaignResult) -> None:
-        """Enter what another worker has counted."""
+        """Add the totals of another worker."""
         self.seeds += other.seeds
         self.steps += other.steps
         self.events += other.events
@@ -61,63 +69,63 @@ class CampaignResult:
 
 
 def play_seed(seed: int) -> tuple[Scenario, Played]:
-    """The run that one integer stands for."""
+    """Draw the scenario of the seed and run it."""
     scenario = scenario_of(seed)
     return scenario, run_and_compare(scenario, in_passing(seed))
 
 
 def run_and_compare(scenario: Scenario, source: Source | None = None) -> Played:
-    """The run, held against the same run without faults in passing where nothing else goes wrong."""
+    """Run the scenario. If it has no timed faults, compare the end with a run without transient faults."""
     played = play(scenario, source)
-    timed = tuple(one for one in scenario.faults if isinstance(one, TimedFault))
+    timed = tuple(fault for fault in scenario.faults if isinstance(fault, TimedFault))
     if not timed and played.struck and not played.violations:
         played.violations += differences(play(replace(scenario, faults=())), played)
     return played
 
 
 def differences(undisturbed: Played, played: Played) -> Iterator[str]:
-    """I8: whatever goes wrong on the way, the end is the same, if nothing was wrong with machines and jobs."""
-    for one, other in zip(undisturbed.jobs, played.jobs, strict=True):
+    """Yield a violation of I8 for each difference: transient faults alone must not change the end of a run."""
+    for expected, job in zip(undisturbed.jobs, played.jobs, strict=True):
         for name in ("status", "attempts_counted"):
-            if getattr(one, name) != getattr(other, name):
-                yield f"I8: {other.job_id} has {name} {getattr(other, name)}; undisturbed, {getattr(one, name)}"
-    for machine in played.world.model_instances():
-        record = played.world.instance(machine)
-        if record.status is not InstanceStatus.AVAILABLE or played.world.fleet.boots[machine.instance_id]:
+            if getattr(expected, name) != getattr(job, name):
+                yield f"I8: {job.job_id} has {name} {getattr(job, name)}; undisturbed, {getattr(expected, name)}"
+    for instance in played.world.model_instances():
+        record = played.world.instance(instance)
+        if record.status is not InstanceStatus.AVAILABLE or played.world.fleet.boots[instance.instance_id]:
             yield f"I8: nothing was wrong with {record.instance_id}, and it is {record.status}: {record.reason}"
 
 
 def tally(seeds: Sequence[int]) -> CampaignResult:
     """Run these seeds, one after another."""
-    found = CampaignResult()
+    result = CampaignResult()
     for seed in seeds:
-        found.add(seed, play_seed(seed)[1])
-    return found
+        result.add(seed, play_seed(seed)[1])
+    return result
 
 
 def campaign(seeds: range, workers: int) -> CampaignResult:
-    """Run all the seeds, `workers` of them at a time; the same seeds give the same tally whatever their number."""
+    """Run all seeds in `workers` processes. The result does not depend on the number of processes."""
     pieces = [seeds[start : start + AT_ONCE] for start in range(0, len(seeds), AT_ONCE)]
-    found = CampaignResult()
+    result = CampaignResult()
     if workers == 1 or len(pieces) == 1:
         for piece in pieces:
-            found.merge(tally(piece))
-        return found
+            result.merge(tally(piece))
+        return result
     with ProcessPoolExecutor(workers) as pool:
-        for one in pool.map(tally, pieces):
-            found.merge(one)
-    return found
+        for part in pool.map(tally, pieces):
+            result.merge(part)
+    return result
 
 
 def every_row() -> Iterator[Row]:
-    """Each (status, event) for which one of the two machines has a transition."""
+    """Yield each (kind of record, status, event) for which a state machine has a transition."""
     for kind, table in (("Job", job_state_machine.TRANSITIONS), ("Instance", state_machine.TRANSITIONS)):
         for status, event in table:
             yield kind, str(status), event.__name__
 
 
 def coverage(rows: Iterable[Row]) -> dict[str, Any]:
-    """How many transitions of the tables `rows` took, and which they did not."""
+    """Return how many transitions of the state machines `rows` contains, and which are missing."""
     taken, known = set(rows), set(every_row())
     missing = sorted(known - taken)
     return {
@@ -129,11 +137,13 @@ def coverage(rows: Iterable[Row]) -> dict[str, Any]:
 
 
 def first_failure(seed: int) -> dict[str, Any]:
-    """The failing run of `seed` with as few faults as break the same thing: a scenario to keep, and its transcript."""
+    """Reduce the failing run of `seed` to few faults; return the scenario to keep and its transcript."""
     scenario, played = play_seed(seed)
     kinds = {_kind(sentence) for sentence in played.violations}
     whole = played.as_scenario(scenario)
-    small = shrunk(whole, lambda one: bool(kinds & {_kind(sentence) for sentence in run_and_compare(one).violations}))
+    small = shrunk(
+        whole, lambda candidate: bool(kinds & {_kind(sentence) for sentence in run_and_compare(candidate).violations})
+    )
     again = run_and_compare(small)
     return {
         "seed": seed,
@@ -146,22 +156,22 @@ def first_failure(seed: int) -> dict[str, Any]:
 
 
 def _kind(sentence: str) -> str:
-    """What a violation is about: `I4` of an invariant, else its first words."""
+    """Return what a violation is about: `I4` for an invariant, else its first words."""
     head, colon, _ = sentence.partition(":")
     return head if colon else " ".join(sentence.split()[1:4])
 
 
-def report(found: CampaignResult, seeds: range) -> dict[str, Any]:
-    """What `python -m simulator run --json` prints."""
-    failing = sorted({seed for seed, _ in found.violations})
+def report(result: CampaignResult, seeds: range) -> dict[str, Any]:
+    """Return the document that `python -m simulator run --json` prints."""
+    failing = sorted({seed for seed, _ in result.violations})
     return {
-        "seeds": found.seeds,
+        "seeds": result.seeds,
         "from": seeds.start,
         "to": seeds.stop,
-        "effects": found.steps,
-        "violations": [{"seed": seed, "sentence": sentence} for seed, sentence in sorted(found.violations)],
-        "ended": dict(sorted(found.ended.items())),
-        "faults": dict(sorted(found.faults.items())),
-        "coverage": coverage(found.rows),
+        "effects": result.steps,
+        "violations": [{"seed": seed, "sentence": sentence} for seed, sentence in sorted(result.violations)],
+        "ended": dict(sorted(result.ended.items())),
+        "faults": dict(sorted(result.faults.items())),
+        "coverage": coverage(result.rows),
         "first_failure": first_failure(failing[0]) if failing else None,
     }

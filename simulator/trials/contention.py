@@ -1,4 +1,4 @@
-"""Runs with more work than room: jobs of several users and priorities, their quotas, and what people want of them."""
+"""Runs with more jobs than capacity: several users, priorities and quotas, and requests of operators."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ OPERATOR_ACTIONS_MAX = 3
 INSTANCES_MAX = 3
 TRAINS_S = (300.0, 600.0, 900.0)
 USERS = ("ada", "ben", "cleo")
-PRIORITIES = tuple(one.name for one in Priority)
+PRIORITIES = tuple(priority.name for priority in Priority)
 CONTENTION_USERS, CONTENTION_PRIORITIES = 2, 3
-"""Few, so that many are equals, whom only the line puts in order, and many count against one quota."""
+"""The numbers of users and priorities in one run.
+
+They are small, so that many jobs share a quota and differ only by their time in the queue."""
 NOTICES = ("leaves", "saves", "saves", "stays", "hangs")
 QUOTA = 2
 LIMITS: tuple[Mapping[str, Any], ...] = (
@@ -34,7 +36,7 @@ LIMITS: tuple[Mapping[str, Any], ...] = (
     {"instances": {"*/LOW/*": QUOTA}, "max_running_jobs_per_user": 1},
 )
 UNDISTURBED = 0.3
-"""How many crowds have no faults at their times: then all must end as if there had been none in passing either."""
+"""Share of these runs without timed faults. Their end must be the same as without transient faults."""
 AGAIN = (
     operators.JobResumed,
     operators.JobResumed,
@@ -42,18 +44,22 @@ AGAIN = (
     operators.JobSuspended,
     operators.JobCanceled,
 )
-"""What people want next of a job that they have suspended."""
+"""Later requests about a job that was suspended."""
 
 Draw = random.Random
 
 
 def of_somebody(draw: Draw, users: Sequence[str] = USERS, priorities: Sequence[str] = PRIORITIES) -> dict[str, Any]:
-    """Whose a job is, and how urgent."""
+    """Draw the user and the priority of a job."""
     return {"user": draw.choice(users), "priority": draw.choice(priorities)}
 
 
 def drawn(draw: Draw, cluster: ClusterOf, jobs: tuple[JobOf, ...]) -> tuple[ClusterOf, tuple[JobOf, ...], float]:
-    """More jobs than there is room for, under quotas or none, and how long they train; what people start stays."""
+    """Draw more jobs than there is capacity for, and quotas or none.
+
+    Returns:
+        The cluster, the jobs, and how long a gang trains, in seconds. The jobs include the gangs of operators that fit.
+    """
     train_s = draw.choice(TRAINS_S)
     instances = draw.randint(2, INSTANCES_MAX)
     waits = {
@@ -66,9 +72,9 @@ def drawn(draw: Draw, cluster: ClusterOf, jobs: tuple[JobOf, ...]) -> tuple[Clus
     }
     limits = draw.choice(LIMITS)
     users, priorities = draw.sample(USERS, CONTENTION_USERS), draw.sample(PRIORITIES, CONTENTION_PRIORITIES)
-    every = [job for job in jobs if job.by_hand and job.nnodes <= instances]
+    drawn_jobs = [job for job in jobs if job.by_hand and job.nnodes <= instances]
     for _ in range(draw.randint(JOBS_MIN, JOBS_MAX)):
-        every.append(
+        drawn_jobs.append(
             JobOf(
                 nnodes=draw.randint(1, min(QUOTA if limits else 3, instances)),
                 gpus=draw.choice((2, 4, 8, 8, 8)),
@@ -81,24 +87,25 @@ def drawn(draw: Draw, cluster: ClusterOf, jobs: tuple[JobOf, ...]) -> tuple[Clus
             )
         )
     policy = {**cluster.policy, **waits}
-    return replace(cluster, instances=instances, policy=policy, limits=limits), tuple(every), train_s
+    return replace(cluster, instances=instances, policy=policy, limits=limits), tuple(drawn_jobs), train_s
 
 
 def operator_actions(draw: Draw, jobs: tuple[JobOf, ...], until_s: float) -> tuple[TimedFault, ...]:
-    """What people want of jobs, and jobs of themselves: in every second crowd nothing.
+    """Draw requests of operators, and ranks that exit with the code of a suspension; about half of the runs have none.
 
-    Wishes about one job follow each other closely: the statuses between running and suspended last for seconds.
+    Requests about one job follow each other closely, because the statuses between running and suspended last for
+    seconds.
     """
-    found: list[TimedFault] = []
-    begins = sorted(job.at_s for job in jobs)
+    actions: list[TimedFault] = []
+    starts = sorted(job.at_s for job in jobs)
     for _ in range(draw.choice((0, draw.randint(1, OPERATOR_ACTIONS_MAX)))):
         number = draw.randrange(len(jobs))
-        at_s = draw.choice((begins[number] + 0.5, draw.uniform(60, until_s), draw.uniform(60, until_s)))
-        found.append(operators.JobSuspended(job=number, at_s=round(at_s, 1)))
+        at_s = draw.choice((starts[number] + 0.5, draw.uniform(60, until_s), draw.uniform(60, until_s)))
+        actions.append(operators.JobSuspended(job=number, at_s=round(at_s, 1)))
         for _ in range(draw.randint(0, 3)):
             at_s += draw.choice((draw.uniform(1, 8), draw.uniform(8, 600)))
-            found.append(draw.choice(AGAIN)(job=number, at_s=round(at_s, 1)))
+            actions.append(draw.choice(AGAIN)(job=number, at_s=round(at_s, 1)))
         if draw.random() < 0.5:
-            at_s, where = round(draw.uniform(60, until_s), 1), draw.randrange(INSTANCES_MAX)
-            found.append(instance_faults.RankExits(code=SUSPENDED_EXIT, machines=(where,), at_s=at_s))
-    return tuple(found)
+            at_s, instance = round(draw.uniform(60, until_s), 1), draw.randrange(INSTANCES_MAX)
+            actions.append(instance_faults.RankExits(code=SUSPENDED_EXIT, machines=(instance,), at_s=at_s))
+    return tuple(actions)

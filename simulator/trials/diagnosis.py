@@ -1,6 +1,6 @@
-"""Runs as the product is delivered: what ended an attempt is looked into, and machines that failed often go last.
+"""Runs with the settings as delivered: attempts are diagnosed, and instances that failed often are placed last.
 
-Programs write logs and ranks tell; both may be late, missing, or lies.
+Programs write logs and ranks send reports. Both may be late, missing or false.
 """
 
 from __future__ import annotations
@@ -18,36 +18,38 @@ from simulator.faults.schedule import TimedFault
 from simulator.trials.scenario import ClusterOf, JobOf
 
 EVERY, AT = 4, 2
-"""Every fourth seed, from the third on."""
+"""The seeds of these runs: every fourth, from the third on."""
 STORIES_MAX = 3
 INSTANCES_MAX = 6
 HABITS = (TRUTH, TRUTH, TRUTH, *LogStory)
-"""What programs write: mostly what is so, else always the same, which is a lie more often than not."""
+"""What the programs of a job write: mostly the true cause, else always the same story, which is usually false."""
 IMPATIENT_S = 900
-"""How long a job may stand in line, in a few of these runs."""
+"""Seconds that a job may wait in the queue, in a few of these runs."""
 SILENT_BEFORE_S = 220.0
-"""A silence that is known when the machine's GPU fails, and over when it is back from being replaced."""
+"""Seconds by which the node agent stops reporting before a GPU fails.
+
+The missing heartbeat is then detected when the GPU fails, and is over when the instance has been replaced."""
 STARTING_S = (15.5, 60.0)
-"""When the gangs that people start have just begun."""
+"""Virtual seconds, from and to, in which gangs that operators start have just begun."""
 
 Draw = random.Random
 
 
 def with_evidence(draw: Draw, cluster: ClusterOf, jobs: tuple[JobOf, ...]) -> tuple[ClusterOf, tuple[JobOf, ...]]:
-    """The same cluster and jobs, and whoever may speak of them. `classic` looks into nothing."""
-    looks = cluster.policy.get("preset") != Preset.CLASSIC
-    cluster = replace(cluster, diagnose=looks, lemons=looks)
+    """Return the cluster with diagnosis and lemon order, and jobs that write logs. `classic` diagnoses nothing."""
+    diagnoses = cluster.policy.get("preset") != Preset.CLASSIC
+    cluster = replace(cluster, diagnose=diagnoses, lemons=diagnoses)
     return cluster, tuple(replace(job, writes=draw.choice(HABITS)) for job in jobs)
 
 
 def with_short_queue_timeout(draw: Draw, cluster: ClusterOf) -> ClusterOf:
-    """Now and then nobody stands in line for long."""
+    """Return the cluster, in a few runs with a short queue timeout."""
     waits = {"queue_timeout_s": IMPATIENT_S} if draw.random() < 0.15 else {}
     return replace(cluster, policy={**cluster.policy, **waits})
 
 
 def stories(draw: Draw, until_s: float) -> tuple[TimedFault, ...]:
-    """What goes wrong besides, up to `STORIES_MAX` times: some faults that belong together."""
+    """Draw up to `STORIES_MAX` further groups of related faults."""
     faults: list[TimedFault] = []
     for _ in range(draw.randint(0, STORIES_MAX)):
         where = {"at_s": round(draw.uniform(30, until_s), 1), "machines": (draw.randrange(INSTANCES_MAX),)}
@@ -68,12 +70,12 @@ def _ends(draw: Draw, where: Where) -> TimedFault:
 
 
 def _fails(draw: Draw, where: Where) -> list[TimedFault]:
-    """A rank ends, and is believed what it writes."""
+    """A rank ends, and its log shows what the habit of its job says."""
     return [_ends(draw, where)]
 
 
 def _misleads(draw: Draw, where: Where) -> list[TimedFault]:
-    """The log of the rank that ends speaks of anything."""
+    """The log of the next rank that ends shows a random story. A GPU failure or an exit follows."""
     broken: TimedFault = instances.GpuBreaks(
         fault=draw.choice(("xid79", "ecc", "hidden")), **_later(draw, where, 1, 60)
     )
@@ -85,10 +87,10 @@ def _misleads(draw: Draw, where: Where) -> list[TimedFault]:
 
 
 def _reports(draw: Draw, where: Where) -> list[TimedFault]:
-    """A rank tells of something, and soon ends: perhaps sooner than is heard what it told."""
+    """A rank sends a report and ends soon, perhaps before the report is received."""
     late_s = draw.choice((0.0, 0.0, 60.0, 400.0))
-    told = training_reports.RankReports(of=draw.choice(("notice", "gpu")), late_s=late_s, **where)
-    return [told, _ends(draw, _later(draw, where, 1, 60))]
+    report = training_reports.RankReports(of=draw.choice(("notice", "gpu")), late_s=late_s, **where)
+    return [report, _ends(draw, _later(draw, where, 1, 60))]
 
 
 def _stalls(draw: Draw, where: Where) -> list[TimedFault]:
@@ -96,41 +98,41 @@ def _stalls(draw: Draw, where: Where) -> list[TimedFault]:
 
 
 def _refused(draw: Draw, where: Where) -> list[TimedFault]:
-    """A machine is blamed, and its owners take it back at about the time of its repair."""
+    """An instance is blamed, and its owners remove its managed tag at about the time of its repair."""
     broken = instances.GpuBreaks(fault=draw.choice(("xid79", "ecc")), **where)
     return [broken, operators.ManagedTagRemoved(for_s=draw.choice((300.0, 3_600.0)), **_later(draw, where, 0, 120))]
 
 
 def _replaced(draw: Draw, where: Where) -> list[TimedFault]:
-    """A machine must be replaced, and while that goes on a person takes it out, it hangs, or it never comes back."""
+    """An instance must be replaced. Meanwhile it is quarantined, hangs, is reported impaired or does not come back."""
     broken = instances.GpuBreaks(fault="ecc", cured_by="replace", **where)
-    then, silent = _later(draw, where, 60, 400), {**where, "at_s": max(30.0, where["at_s"] - SILENT_BEFORE_S)}
+    then, earlier = _later(draw, where, 60, 400), {**where, "at_s": max(30.0, where["at_s"] - SILENT_BEFORE_S)}
     beside: tuple[TimedFault, ...] = (
         operators.QuarantinedByHand(**then),
         instances.RebootsGoWrong(how="silent", **then),
         aws_notifications.EcsHealthReported(**then),
-        instances.NodeAgentSilent(for_s=2 * SILENT_BEFORE_S, **silent),
+        instances.NodeAgentSilent(for_s=2 * SILENT_BEFORE_S, **earlier),
         instances.HostHangs(**then),
     )
     return [broken, draw.choice(beside)]
 
 
 def _again(draw: Draw, where: Where) -> list[TimedFault]:
-    """A person ends a gang of their own, or it fails, and starts it once more."""
+    """A gang that an operator started fails or is cancelled, and the operator starts it once more."""
     ended = _ends(draw, where) if draw.random() < 0.5 else operators.JobCanceled(job=0, at_s=where["at_s"])
     return [ended, operators.StartedAgain(at_s=_later(draw, where, 30, 1_200)["at_s"])]
 
 
 def _by_force(draw: Draw, where: Where) -> list[TimedFault]:
-    """A rank cannot be stopped, not by a reboot either, and in the end a person wants it gone."""
+    """A rank cannot be stopped, even by a reboot, and an operator finally cancels the job by force."""
     ends, late_s = _ends(draw, _later(draw, where, 1, 60)), _later(draw, where, 1, 7_200)["at_s"]
     ignored = instances.RebootsGoWrong(how="ignored", **where)
-    wish = operators.JobCanceled(job=draw.randint(0, 2), force=True, at_s=late_s)
-    return [instances.RanksAreStuck(**where), ignored, ends, wish]
+    cancellation = operators.JobCanceled(job=draw.randint(0, 2), force=True, at_s=late_s)
+    return [instances.RanksAreStuck(**where), ignored, ends, cancellation]
 
 
 def _too_soon(draw: Draw, where: Where) -> list[TimedFault]:
-    """A rank ends before everybody has heard that its gang runs."""
+    """A rank ends before all functions have received that its gang runs."""
     return [_ends(draw, {**where, "at_s": round(draw.uniform(*STARTING_S), 1)})]
 
 

@@ -1,4 +1,4 @@
-"""One seed, one run: the cluster, the jobs and the faults that it draws."""
+"""Draws the scenario of a seed: the cluster, the jobs and the faults."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ QUIET_S = 3600.0
 FAULTS_MAX = 6
 SILENCES_MAX = 3
 REPORTING_EVERY, REPORTING_CONTENTION_EVERY = 3, 9
-"""In every third run node agents report, in every third crowd too."""
+"""Node agents report in every third run, and in every third run with contention."""
 CONTENTION_EVERY = 3
-"""In every third run there is more work than room, of several users and priorities."""
+"""Every third run has more jobs than capacity, of several users and priorities."""
 INSTANCES_MAX = 6
 SOON_S = 180.0
 SHORT_WAITS = {"recover_timeout_s": 5_400, "queue_timeout_s": 10_800, "repair_hold_timeout_s": 3_600}
-"""Deadlines that are days or hours by default, shortened so that a run that waits one out ends soon."""
+"""Deadlines that are days or hours by default, in seconds. Short, so that a run in which one expires ends soon."""
 
 Draw = random.Random
 RATES: tuple[Mapping[str, float], ...] = (
@@ -47,35 +47,35 @@ RATES: tuple[Mapping[str, float], ...] = (
     },
     {"drop": 0.5, "duplicate": 0.3, "delay": 0.2},
 )
-"""How unkind a run is: not at all, its events, its functions, its calls, a little of everything, hardly any events."""
+"""Probabilities of transient faults: none, of events, of functions, of calls, a few of each, and most events lost."""
 
 
 def scenario_of(seed: int) -> Scenario:
-    """What the seed draws beforehand; what it draws on the way is `in_passing`."""
+    """Draw the scenario of the seed. `in_passing` draws the transient faults during the run."""
     draw = Draw(f"scenario {seed}")
-    reports = seed % REPORTING_EVERY == 0 or seed % REPORTING_CONTENTION_EVERY == 1
-    cluster = replace(_cluster(draw), agents=reports)
+    has_agents = seed % REPORTING_EVERY == 0 or seed % REPORTING_CONTENTION_EVERY == 1
+    cluster = replace(_cluster(draw), agents=has_agents)
     jobs = tuple(_job(draw, cluster, number) for number in range(draw.choice((1, 1, 2, 3))))
     train_s = float(draw.choice((600, 1200, 2400)))
-    faults = _faults(draw) + (_silences(Draw(f"silence {seed}")) if cluster.agents else ())
-    queue = Draw(f"queue {seed}")
+    faults = _faults(draw) + (_reporting_faults(Draw(f"silence {seed}")) if cluster.agents else ())
+    queue_draw = Draw(f"queue {seed}")
     if seed % CONTENTION_EVERY == 1:
-        cluster, jobs, train_s = contention.drawn(queue, cluster, jobs)
-        undisturbed = queue.random() < contention.UNDISTURBED
-        faults = () if undisturbed else (*faults, *contention.operator_actions(queue, jobs, FAULTS_UNTIL_S))
+        cluster, jobs, train_s = contention.drawn(queue_draw, cluster, jobs)
+        undisturbed = queue_draw.random() < contention.UNDISTURBED
+        faults = () if undisturbed else (*faults, *contention.operator_actions(queue_draw, jobs, FAULTS_UNTIL_S))
     else:
-        jobs = tuple(job if job.by_hand else replace(job, **contention.of_somebody(queue)) for job in jobs)
+        jobs = tuple(job if job.by_hand else replace(job, **contention.of_somebody(queue_draw)) for job in jobs)
     if seed % diagnosis.EVERY == diagnosis.AT:
-        witnesses = Draw(f"diagnosing {seed}")
-        cluster, jobs = diagnosis.with_evidence(witnesses, cluster, jobs)
-        if faults:  # else it must end as if nothing had gone wrong in passing either
-            cluster = diagnosis.with_short_queue_timeout(witnesses, cluster)
-            faults = (*faults, *diagnosis.stories(witnesses, FAULTS_UNTIL_S))
+        evidence_draw = Draw(f"diagnosing {seed}")
+        cluster, jobs = diagnosis.with_evidence(evidence_draw, cluster, jobs)
+        if faults:  # a run without timed faults is compared with an undisturbed run
+            cluster = diagnosis.with_short_queue_timeout(evidence_draw, cluster)
+            faults = (*faults, *diagnosis.stories(evidence_draw, FAULTS_UNTIL_S))
     return Scenario(seed=seed, train_s=train_s, quiet_s=QUIET_S, cluster=cluster, jobs=jobs, faults=faults)
 
 
 def in_passing(seed: int) -> RandomFaults:
-    """The faults that strike events and calls in the seed's run."""
+    """Return the source of the transient faults of the seed's run."""
     draw = Draw(f"rates {seed}")
     return RandomFaults(seed, draw.choice(RATES), late_max_s=draw.choice((10.0, 240.0, 900.0)))
 
@@ -105,26 +105,26 @@ def _job(draw: Draw, cluster: ClusterOf, number: int) -> JobOf:
 
 
 def _faults(draw: Draw) -> tuple[TimedFault, ...]:
-    """Many a fault comes soon after another, on the same machines: while the first is still being dealt with."""
+    """Draw timed faults. Many follow soon after another fault on the same instances, while that is still handled."""
     faults: list[TimedFault] = []
-    before: dict[str, Any] = {}
+    previous: dict[str, Any] = {}
     for _ in range(draw.randint(0, FAULTS_MAX)):
-        how_many = draw.choice((1, 1, 1, 1, 2, 3))
+        count = draw.choice((1, 1, 1, 1, 2, 3))
         where: dict[str, Any] = {
             "at_s": round(draw.uniform(60, FAULTS_UNTIL_S), 1),
-            "machines": tuple(sorted(draw.sample(range(INSTANCES_MAX), how_many))),
+            "machines": tuple(sorted(draw.sample(range(INSTANCES_MAX), count))),
         }
-        if before and draw.random() < 0.5:
-            where["at_s"] = round(before["at_s"] + draw.uniform(0, SOON_S), 1)
-            where["machines"] = before["machines"] if draw.random() < 0.7 else where["machines"]
+        if previous and draw.random() < 0.5:
+            where["at_s"] = round(previous["at_s"] + draw.uniform(0, SOON_S), 1)
+            where["machines"] = previous["machines"] if draw.random() < 0.7 else where["machines"]
         make = draw.choices([make for make, _ in LIKELIHOOD], [weight for _, weight in LIKELIHOOD])[0]
         faults.append(make(draw, where))
-        before = where
+        previous = where
     return tuple(faults)
 
 
-def _silences(draw: Draw) -> tuple[TimedFault, ...]:
-    """Agents that nothing is heard of, for a while or for good, and machines that nothing is heard of at all."""
+def _reporting_faults(draw: Draw) -> tuple[TimedFault, ...]:
+    """Draw faults of reporting: node agents that stop reporting, for a time or for good, and instances that hang."""
     faults: list[TimedFault] = []
     for _ in range(draw.randint(0, SILENCES_MAX)):
         where: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""A scenario: a cluster, the jobs it is given, what goes wrong, and what must be so in the end.
+"""A scenario: a cluster, its jobs, the faults, and the expected end.
 
 Scenarios are TOML files that an operator can read:
 
@@ -24,7 +24,7 @@ Scenarios are TOML files that an operator can read:
     [expect]
     jobs = ["SUCCEEDED"]
 
-`kind` is one of `KINDS`; what else a fault, a job or the cluster may hold are the fields of its class, with the same
+`kind` is one of `KINDS`. The other members of a fault, a job or the cluster are the fields of its class, with the same
 defaults. Times are virtual seconds from the start.
 """
 
@@ -50,20 +50,26 @@ from simulator.faults.catalogue import KINDS
 from simulator.faults.injector import Fault
 
 FOLDER = Path(__file__).parents[1] / "scenarios"
-Made = TypeVar("Made")
+Built = TypeVar("Built")
 
 
 class ScenarioInvalid(ValueError):
-    """A scenario that says something that cannot be."""
+    """The document is not a valid scenario."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterOf:
-    """The machines, and how the product is set.
+    """The instances, and the settings of the product.
 
-    group: they belong to an Auto Scaling group. agents: a node agent reports from each.
-    diagnose: what ended an attempt is looked into. lemons: machines that failed often are taken last.
-    limits: quotas, as `core.queue.quota.parse_limits` reads them.
+    instances: the number of instances.
+    gpus:      the GPUs of each instance.
+    group:     whether the instances belong to an Auto Scaling group.
+    agents:    whether a node agent reports from each instance.
+    diagnose:  whether the product diagnoses why an attempt ended.
+    lemons:    whether instances that failed often are placed last.
+    adopt:     what the product does with gangs that an operator started: `Adoption`.
+    policy:    settings that differ from the defaults, as `core.policy.policy_from` reads them.
+    limits:    quotas, as `core.queue.quota.parse_limits` reads them.
     """
 
     instances: int = 2
@@ -87,18 +93,23 @@ class ClusterOf:
 
     @property
     def recovery_policy(self) -> RecoveryPolicy:
-        """The thresholds of the product."""
+        """The policy of the product."""
         return policy_from(self.policy)
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobOf:
-    """A gang. It is submitted, or started `by_hand` on the first machines, at `at_s`, and trains for `train_s`.
+    """A gang. It is submitted, or started `by_hand` on the first instances with free GPUs, at `at_s`.
 
-    max_runtime_s: how long it may run, as its spec has it; left out: for ever.
-    train_s:       how long it trains, where that is not as long as all do.
-    under_notice:  what rank 0 does when it is told to leave: `NoticeBehaviour`.
-    writes:        what its ranks write when they fail: "truth", always the same `LogStory`, or "" without a log.
+    nnodes:          the number of instances.
+    gpus:            the GPUs that it needs on each instance.
+    max_runtime_s:   the time limit in its spec; None: no limit.
+    user:            the user in its spec.
+    priority:        the name of the priority in its spec.
+    train_s:         how long it trains; None: as long as the scenario says for all gangs.
+    suspend_grace_s: the suspend grace in its spec.
+    under_notice:    what rank 0 does when it is asked to stop: `NoticeBehaviour`.
+    writes:          what its ranks write when they fail: "truth", always the same `LogStory`, or "" for no log.
     """
 
     nnodes: int = 2
@@ -130,18 +141,21 @@ class JobOf:
         return JobBehaviour(NoticeBehaviour(self.under_notice), self.train_s)
 
     def document(self) -> dict[str, Any]:
-        """What its submission says beyond its size."""
+        """Return the members of the submitted document that differ from the defaults, without the size of the gang."""
         names = ("max_runtime_s", "user", "priority", "suspend_grace_s")
         return {name: getattr(self, name) for name in names if getattr(self, name) != getattr(JobOf, name)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """What must be so in the end; what is left out may be anything.
+    """The expected end of a run. A field that is None is not checked.
 
-    jobs: the statuses, in the order of submission. attempts: how many each has had. reboots: machines that really
-    booted again, all together. quarantined: machines left to a person. mails: at most so many messages. placed: which
-    job was given a place, each time that one was, by the order of submission.
+    jobs:        the statuses of the jobs, in the order of submission.
+    attempts:    the number of attempts of each job, in the order of submission.
+    placed:      the job of each placement, in order, by number of submission.
+    reboots:     the number of reboots that took place, on all instances.
+    quarantined: the number of instances in quarantine.
+    mails:       the upper bound of the number of messages to operators.
     """
 
     jobs: tuple[str, ...] | None = None
@@ -154,7 +168,14 @@ class Expected:
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """See the module. `quiet_s`: when faults in passing stop. `limit_s`: when, after that, every job must be over."""
+    """One run, as the module docstring describes it.
+
+    why:     what the scenario shows.
+    seed:    the seed that it was drawn from, if any.
+    train_s: how long a gang trains.
+    quiet_s: when transient faults stop.
+    limit_s: how long after `quiet_s` every job must have ended.
+    """
 
     why: str = ""
     seed: int | None = None
@@ -168,7 +189,11 @@ class Scenario:
 
 
 def read(path: Path) -> Scenario:
-    """The scenario of a file. ScenarioInvalid names what is wrong in it."""
+    """Read the scenario of a file.
+
+    Raises:
+        ScenarioInvalid: The file is not a valid scenario. The message names the error.
+    """
     try:
         return parse(tomllib.loads(path.read_text()))
     except (tomllib.TOMLDecodeError, ScenarioInvalid) as error:
@@ -176,44 +201,48 @@ def read(path: Path) -> Scenario:
 
 
 def parse(table: Mapping[str, Any]) -> Scenario:
-    """The scenario that a TOML document holds."""
-    given = dict(table)
+    """Build the scenario of a TOML document.
+
+    Raises:
+        ScenarioInvalid: The document is not a valid scenario.
+    """
+    members = dict(table)
     parts: dict[str, Any] = {
-        "cluster": _made(ClusterOf, given.pop("cluster", {}), "cluster"),
-        "jobs": tuple(_made(JobOf, one, "job") for one in given.pop("job", [{}])),
-        "faults": tuple(_fault(one) for one in given.pop("fault", [])),
-        "expect": _made(Expected, given.pop("expect", {}), "expect"),
+        "cluster": _build(ClusterOf, members.pop("cluster", {}), "cluster"),
+        "jobs": tuple(_build(JobOf, entry, "job") for entry in members.pop("job", [{}])),
+        "faults": tuple(_fault(entry) for entry in members.pop("fault", [])),
+        "expect": _build(Expected, members.pop("expect", {}), "expect"),
     }
-    return _made(Scenario, {**given, **parts}, "scenario")
+    return _build(Scenario, {**members, **parts}, "scenario")
 
 
 def _fault(table: Mapping[str, Any]) -> Fault:
-    rest = dict(table)
-    kind = rest.pop("kind", None)
+    members = dict(table)
+    kind = members.pop("kind", None)
     if kind not in KINDS:
         raise ScenarioInvalid(f"a fault's kind must be one of {', '.join(sorted(KINDS))}, not {kind!r}")
     try:
-        made: Fault = _made(KINDS[kind], rest, f"fault {kind}")
+        fault: Fault = _build(KINDS[kind], members, f"fault {kind}")
     except ScenarioInvalid:
         raise
-    except ValueError as wrong:
-        raise ScenarioInvalid(f"fault {kind}: {wrong}") from wrong
-    return made
+    except ValueError as error:
+        raise ScenarioInvalid(f"fault {kind}: {error}") from error
+    return fault
 
 
-def _made(kind: type[Made], table: Mapping[str, Any], what: str) -> Made:
-    known: dict[str, Any] = {one.name: one for one in fields(kind)}  # type: ignore[arg-type]
+def _build(kind: type[Built], table: Mapping[str, Any], what: str) -> Built:
+    known: dict[str, Any] = {member.name: member for member in fields(kind)}  # type: ignore[arg-type]
     for name in table:
         if name not in known:
             raise ScenarioInvalid(f"{what} has no {name!r}; it may have {', '.join(known)}")
-    for name, one in known.items():
-        if name not in table and one.default is MISSING and one.default_factory is MISSING:
+    for name, member in known.items():
+        if name not in table and member.default is MISSING and member.default_factory is MISSING:
             raise ScenarioInvalid(f"{what} needs {name!r}")
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in table.items()})
 
 
 def written(scenario: Scenario) -> str:
-    """The TOML document of a scenario; reading it gives the same scenario."""
+    """Return the TOML document of a scenario. Reading the document gives an equal scenario."""
     table = _differing(scenario)
     if "cluster" in table:
         table["cluster"] = _differing(scenario.cluster)
@@ -226,10 +255,11 @@ def written(scenario: Scenario) -> str:
     return tomli_w.dumps(table)
 
 
-def _differing(thing: Any) -> dict[str, Any]:
-    """The fields of a dataclass that are not what they are by default."""
-    by_default = {
-        one.name: one.default if one.default_factory is MISSING else one.default_factory() for one in fields(thing)
+def _differing(part: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that differ from their defaults."""
+    defaults = {
+        member.name: member.default if member.default_factory is MISSING else member.default_factory()
+        for member in fields(part)
     }
-    values = {one.name: getattr(thing, one.name) for one in fields(thing)}
-    return {name: value for name, value in values.items() if value != by_default[name]}
+    values = {member.name: getattr(part, member.name) for member in fields(part)}
+    return {name: value for name, value in values.items() if value != defaults[name]}

@@ -1,4 +1,4 @@
-"""From a run that breaks something to the few faults that break it."""
+"""Reduces a failing scenario to the few faults that make it fail (delta debugging)."""
 
 from __future__ import annotations
 
@@ -10,21 +10,25 @@ from simulator.faults.schedule import InstanceFault
 from simulator.trials.scenario import Scenario
 
 RUNS_MAX = 400
-"""How many runs may be spent on it."""
+"""Upper bound of the runs that one reduction may take."""
 
 
 def shrunk(scenario: Scenario, breaks: Callable[[Scenario], bool]) -> Scenario:
-    """`scenario` with as little as will do for it to go on breaking, and after at most about `RUNS_MAX` runs.
+    """Return a smaller scenario that still fails, after at most about `RUNS_MAX` runs.
 
-    Faults go by halves first, then by ever smaller pieces (delta debugging); then jobs, spare machines, and
-    machines that a fault strikes beside others.
+    Faults are removed by halves first, then by smaller and smaller pieces (delta debugging). Then jobs and spare
+    instances are removed, and each fault on several instances is reduced to a single instance.
+
+    Args:
+        scenario: The failing scenario.
+        breaks: Runs a scenario and returns whether it still fails.
     """
     spent = 0
 
-    def tried(one: Scenario) -> bool:
+    def tried(candidate: Scenario) -> bool:
         nonlocal spent
         spent += 1
-        return spent <= RUNS_MAX and breaks(one)
+        return spent <= RUNS_MAX and breaks(candidate)
 
     small = _with_fewer_faults(scenario, tried)
     while (simpler := next(filter(tried, _simpler(small)), None)) is not None:
@@ -33,26 +37,26 @@ def shrunk(scenario: Scenario, breaks: Callable[[Scenario], bool]) -> Scenario:
 
 
 def _simpler(scenario: Scenario) -> Iterator[Scenario]:
-    """Without one of the jobs, on fewer machines, or with a fault that strikes one machine alone."""
+    """Yield the scenario without one job, with fewer instances, or with a fault on a single instance."""
     if scenario.cluster.instances > max(job.nnodes for job in scenario.jobs):
         yield replace(scenario, cluster=replace(scenario.cluster, instances=scenario.cluster.instances - 1))
     for number in range(len(scenario.jobs) if len(scenario.jobs) > 1 else 0):
         yield replace(scenario, jobs=(*scenario.jobs[:number], *scenario.jobs[number + 1 :]))
     for number, fault in enumerate(scenario.faults):
         if isinstance(fault, InstanceFault) and len(fault.machines) > 1:
-            for machine in fault.machines:
-                alone = replace(fault, machines=(machine,))
+            for instance in fault.machines:
+                alone = replace(fault, machines=(instance,))
                 yield replace(scenario, faults=(*scenario.faults[:number], alone, *scenario.faults[number + 1 :]))
 
 
 def _with_fewer_faults(scenario: Scenario, breaks: Callable[[Scenario], bool]) -> Scenario:
-    def still(faults: Sequence[Fault]) -> bool:
+    def still_breaks(faults: Sequence[Fault]) -> bool:
         return breaks(replace(scenario, faults=tuple(faults)))
 
     kept: list[Fault] = list(scenario.faults)
     piece = max(1, len(kept) // 2)
     while kept:
-        smaller = _without_a_piece(kept, piece, still)
+        smaller = _without_a_piece(kept, piece, still_breaks)
         if smaller is not None:
             kept, piece = smaller, min(piece, max(1, len(smaller) // 2))
         elif piece == 1:
@@ -63,10 +67,10 @@ def _with_fewer_faults(scenario: Scenario, breaks: Callable[[Scenario], bool]) -
 
 
 def _without_a_piece(
-    faults: Sequence[Fault], piece: int, still: Callable[[Sequence[Fault]], bool]
+    faults: Sequence[Fault], piece: int, still_breaks: Callable[[Sequence[Fault]], bool]
 ) -> list[Fault] | None:
     for start in range(0, len(faults), piece):
         rest = [*faults[:start], *faults[start + piece :]]
-        if still(rest):
+        if still_breaks(rest):
             return rest
     return None

@@ -1,4 +1,4 @@
-"""One run of a scenario, from the first submission until every job is over and nothing is left to do."""
+"""One run of a scenario, from the first submission until every job has ended and no work is left."""
 
 from __future__ import annotations
 
@@ -23,35 +23,47 @@ from simulator.trials.scenario import JobOf, Scenario
 from simulator.world import NeverHappened, World
 
 OPERATOR_S = 3600.0
-"""How often a person looks after gangs that the product only observes."""
+"""Seconds between two inspections by a simulated operator, of what the product leaves to operators."""
 EXPECTED_FAILURES = (TryAgainSoon, ReadTimeoutError, OutcomeUnknown, StaleRecord, TooManyConflicts)
-"""What a function may raise, so that it is tried again. Anything else is a defect."""
+"""Exceptions that a function may raise in order to be retried. Any other exception is a defect."""
 
 
 @dataclass
 class Played:
-    """A run that is over. `violations`: what never may be and was, one sentence each."""
+    """A run that is over.
+
+    struck:     the transient faults that struck.
+    violations: one sentence for each violation.
+    """
 
     world: World
     struck: list[EventFault | CallFault]
     violations: list[str] = field(default_factory=list)
     took: list[TimedFault] = field(default_factory=list)
-    """The faults at their times that found something to happen to; `struck` are those in passing."""
+    """The timed faults that applied to something."""
 
     @property
     def jobs(self) -> tuple[Job, ...]:
-        """In the order in which they were submitted."""
+        """The records of the jobs, in the order of submission."""
         return tuple(sorted(self.world.jobs(), key=lambda job: (job.queued_at, job.job_id)))
 
     def as_scenario(self, scenario: Scenario) -> Scenario:
-        """The same run with every fault written down."""
-        given = tuple(one for one in scenario.faults if not isinstance(one, (EventFault, CallFault)))
-        return replace(scenario, faults=(*given, *self.struck))
+        """Return the scenario with the timed faults and the transient faults that struck. It makes the same run."""
+        timed = tuple(fault for fault in scenario.faults if not isinstance(fault, (EventFault, CallFault)))
+        return replace(scenario, faults=(*timed, *self.struck))
 
 
 def play(scenario: Scenario, source: Source | None = None) -> Played:
-    """Run it. `source` says what goes wrong in passing; without it the scenario's own faults do."""
-    trouble = FaultInjector(source or ScriptedFaults(scenario.faults), scenario.quiet_s)
+    """Run the scenario.
+
+    Args:
+        scenario: The scenario.
+        source: Decides which transient faults strike; None: those of the scenario.
+
+    Returns:
+        The run with its violations. `scenario.expect` is compared only if no invariant is violated.
+    """
+    injector = FaultInjector(source or ScriptedFaults(scenario.faults), scenario.quiet_s)
     cluster = scenario.cluster
     world = World(
         instances=cluster.instances,
@@ -59,26 +71,26 @@ def play(scenario: Scenario, source: Source | None = None) -> Played:
         policy=cluster.recovery_policy,
         adoption=Adoption(cluster.adopt),
         train_s=scenario.train_s,
-        delivery=trouble.deliver,
-        nemesis=trouble,
+        delivery=injector.deliver,
+        nemesis=injector,
         agents=cluster.agents,
         diagnose=cluster.diagnose,
         lemons=cluster.lemons,
     )
     if cluster.group:
-        for machine in world.model_instances():
-            machine.tags[health.GROUP_TAG] = "gpus"
+        for instance in world.model_instances():
+            instance.tags[health.GROUP_TAG] = "gpus"
     if cluster.limits:
         world.store.save_limits(cluster.limits, 0)
-    trouble.begin(world)
-    played = Played(world, trouble.injected)
+    injector.begin(world)
+    played = Played(world, injector.injected)
     try:
         _run(scenario, world, played.took)
         world.check_end()
     except InvariantBroken as broken:
         played.violations += str(broken).split("\n\n")[0].splitlines()
-    except NeverHappened as waited:
-        played.violations.append(f"liveness: {str(waited).splitlines()[0]}")
+    except NeverHappened as timeout:
+        played.violations.append(f"liveness: {str(timeout).splitlines()[0]}")
     played.violations += _defects(world)
     if not played.violations:
         played.violations += _unexpected(scenario, played)
@@ -92,81 +104,86 @@ def _strike(world: World, fault: TimedFault, took: list[TimedFault]) -> None:
 
 def _run(scenario: Scenario, world: World, took: list[TimedFault]) -> None:
     for number, job in enumerate(scenario.jobs):
-        world.timeline.after(job.at_s, _begin, world, job, number)
+        world.timeline.after(job.at_s, _start_job, world, job, number)
     for fault in scenario.faults:
         if not isinstance(fault, (EventFault, CallFault)):
             world.timeline.after(fault.at_s, _strike, world, fault, took)
-    world.timeline.after(OPERATOR_S, _look_after, world)
+    world.timeline.after(OPERATOR_S, _act_as_operator, world)
     world.let_pass(scenario.quiet_s)
-    world.timeline.after(TICK_S, _look_at_the_line, world, FairnessCheck(world))
+    world.timeline.after(TICK_S, _check_fairness, world, FairnessCheck(world))
     world.until(lambda: all(job.status in TERMINAL for job in world.jobs()), "a job did not end", scenario.limit_s)
     world.until(world.is_quiet, "every job has ended, but work is left", scenario.limit_s)
 
 
-def _look_at_the_line(world: World, patience: FairnessCheck) -> None:
-    world.transcript.broken += patience.check()
-    world.timeline.after(TICK_S, _look_at_the_line, world, patience)
+def _check_fairness(world: World, fairness_check: FairnessCheck) -> None:
+    world.transcript.broken += fairness_check.check()
+    world.timeline.after(TICK_S, _check_fairness, world, fairness_check)
 
 
-def _begin(world: World, job: JobOf, number: int) -> None:
+def _start_job(world: World, job: JobOf, number: int) -> None:
     if not job.by_hand:
         job_id = world.submit(job.nnodes, job.gpus, **job.document())
         world.training.habits[job_id], world.log_output.habits[job_id] = job.habit, job.writes
         return
-    free = [one for one in world.model_instances() if len(world.cluster.free_gpus(one)) >= job.gpus]
+    free = [candidate for candidate in world.model_instances() if len(world.cluster.free_gpus(candidate)) >= job.gpus]
     if len(free) < job.nnodes:
         world.transcript.happened(f"a person finds no place for run-{number}")
         return
     world.log_output.habits[f"run-{number}"] = job.writes
-    for rank, machine in enumerate(free[: job.nnodes]):
-        world.transcript.happened(f"a person starts rank {rank} of run-{number} on {machine.instance_id}")
-        world.start_by_hand(f"run-{number}", rank, job.nnodes, machine, gpus=job.gpus)
+    for rank, instance in enumerate(free[: job.nnodes]):
+        world.transcript.happened(f"a person starts rank {rank} of run-{number} on {instance.instance_id}")
+        world.start_by_hand(f"run-{number}", rank, job.nnodes, instance, gpus=job.gpus)
 
 
-def _look_after(world: World) -> None:
-    """Where the product only looks on, a person acts: stops ranks whose gang has lost one, reboots what hangs."""
+def _act_as_operator(world: World) -> None:
+    """Do what an operator does where the product only observes or cannot know.
+
+    The operator stops ranks of gangs that have lost a rank, and ends processes that hang. The operator cancels jobs on
+    instances that no longer report, and resumes held jobs. During a reporting outage the operator reboots hung
+    instances.
+    """
     if world.policy.observe_only or world.recovery.adoption is Adoption.OBSERVE:
         for task in world.fleet.running():
-            ours = world.recovery.adoption is not Adoption.OBSERVE or "--a" in (task.started_by or "")
-            if (world.policy.observe_only or not ours) and not world.training.is_whole(task):
+            is_managed = world.recovery.adoption is not Adoption.OBSERVE or "--a" in (task.started_by or "")
+            if (world.policy.observe_only or not is_managed) and not world.training.is_whole(task):
                 world.stop_by_hand(task, "it hangs")
                 if task.instance_id in world.fleet.stuck:
                     _end_by_hand(world, task.instance_id)
     for job in world.jobs():
-        # What no agent of a machine ever told, only people notice: the README says so.
-        hosts = [world.cluster.instances[one] for one in job.instances if one]
-        if job.status is JobStatus.RUNNING and any(_is_gone_quiet(world, host) for host in hosts):
+        # Only operators notice an instance from which neither agent reports: the README says so.
+        hosts = [world.cluster.instances[instance_id] for instance_id in job.instances if instance_id]
+        if job.status is JobStatus.RUNNING and any(_is_unreported(world, host) for host in hosts):
             world.transcript.happened(f"a person cancels {job.job_id}, which does not move")
             world.cancel(job.job_id)
         if job.held and job.status not in TERMINAL:
             world.transcript.happened(f"a person remembers {job.job_id}, which is held, and resumes it")
             world.resume(job.job_id)
     if world.store.load_fleet().deaf is not None:
-        # So many are silent that the product decides nothing: whoever read its message looks at the machines.
+        # During a reporting outage the product decides nothing; an operator who was notified inspects the instances.
         for instance_id in sorted(world.fleet.hung):
             _end_by_hand(world, instance_id)
-    world.timeline.after(OPERATOR_S, _look_after, world)
+    world.timeline.after(OPERATOR_S, _act_as_operator, world)
 
 
-def _is_gone_quiet(world: World, host: ModelInstance) -> bool:
-    """Whether neither ECS nor the node API hears of a machine that EC2 finds running."""
+def _is_unreported(world: World, host: ModelInstance) -> bool:
+    """Return whether neither ECS agent nor node agent reports from an instance that EC2 shows as running."""
     reports = world.agents is not None and host.instance_id not in world.fleet.hung
     return host.ec2_state is Ec2State.RUNNING and not host.agent_connected and not reports
 
 
 def _end_by_hand(world: World, instance_id: str) -> None:
-    """A person ends what runs on a machine: by a reboot or, where none takes place, by terminating it."""
-    machine = world.cluster.instances[instance_id]
-    if machine.reboot_behaviour is RebootBehaviour.IGNORED:
+    """End the processes of an instance as an operator: by a reboot, or by termination if reboots are ignored."""
+    instance = world.cluster.instances[instance_id]
+    if instance.reboot_behaviour is RebootBehaviour.IGNORED:
         world.transcript.happened(f"a person terminates {instance_id}, which hangs")
-        world.fleet.terminate(machine)
+        world.fleet.terminate(instance)
     else:
         world.transcript.happened(f"a person reboots {instance_id}, which hangs")
         world.fleet.reboot(instance_id)
 
 
 def _defects(world: World) -> Iterator[str]:
-    """What functions raised that nobody foresaw."""
+    """Yield a sentence for each unexpected exception and each broken invariant that a function raised."""
     for name, failure in world.failures:
         for leaf in _leaves(failure):
             if isinstance(leaf, InvariantBroken):
@@ -184,10 +201,10 @@ def _leaves(failure: BaseException) -> Iterator[BaseException]:
 
 
 def _unexpected(scenario: Scenario, played: Played) -> Iterator[str]:
-    """What the scenario wants otherwise."""
+    """Yield a sentence for each fact that differs from `scenario.expect`."""
     world, expect, jobs = played.world, scenario.expect, played.jobs
     numbers = {job.job_id: number for number, job in enumerate(jobs)}
-    quarantined = sum(one.status is InstanceStatus.QUARANTINED for one in world.instances())
+    quarantined = sum(instance.status is InstanceStatus.QUARANTINED for instance in world.instances())
     facts = {
         "jobs": tuple(str(job.status) for job in jobs),
         "attempts": tuple(job.attempt for job in jobs),
@@ -195,9 +212,9 @@ def _unexpected(scenario: Scenario, played: Played) -> Iterator[str]:
         "reboots": sum(world.fleet.boots.values()),
         "quarantined": quarantined,
     }
-    for name, found in facts.items():
-        wanted = getattr(expect, name)
-        if wanted is not None and wanted != found:
-            yield f"expected {name} to be {wanted}, found {found}"
+    for name, actual in facts.items():
+        expected = getattr(expect, name)
+        if expected is not None and expected != actual:
+            yield f"expected {name} to be {expected}, found {actual}"
     if expect.mails is not None and len(world.messages()) > expect.mails:
         yield f"expected at most {expect.mails} mails, found {len(world.messages())}"

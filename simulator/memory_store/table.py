@@ -1,0 +1,97 @@
+"""One table in memory: the records of one kind, their revisions and their due times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from gpu_recovery.core.instance.record import Instance
+from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.state_machine import PendingCommand, due_at, replace_fields
+from gpu_recovery.ports.errors import StaleRecord
+
+Record = TypeVar("Record", Job, Instance)
+
+
+@dataclass
+class MemoryTable(Generic[Record]):
+    """Records of one kind by id, and when each is due.
+
+    The due time is stored apart from the record. As in the DynamoDB table, only a write that knows the whole record
+    changes it.
+    """
+
+    records: dict[str, Record] = field(default_factory=dict)
+    due: dict[str, datetime] = field(default_factory=dict)
+    listeners: tuple[dict[str, None], ...] = ()
+    """Each receives the ids of the records that are written. The reader empties it."""
+
+    def save(self, name: str, record: Record) -> Record:
+        """Write the whole record with its next revision; return it.
+
+        Raises:
+            StaleRecord: Another writer saved the record since its revision.
+        """
+        stored = self.records.get(name)
+        if (stored.revision if stored else 0) != record.revision:
+            raise StaleRecord(f"{name} was written since revision {record.revision}")
+        saved = replace_fields(record, {"revision": record.revision + 1, "commands": in_order(record.commands)})
+        self.records[name] = saved
+        for written in self.listeners:
+            written[name] = None
+        self._due(name, saved)
+        return saved
+
+    def change(self, name: str, record: Record, **fields: Any) -> Record:
+        """Write fields without comparing revisions; return the record.
+
+        The revision increases. So a writer that read the record before is refused.
+        """
+        for written in self.listeners:
+            written[name] = None
+        self.records[name] = changed = replace_fields(record, {**fields, "revision": record.revision + 1})
+        return changed
+
+    def remove_finished(self, name: str, read: Record, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
+        """Remove the commands `done` from the record and put the commands `deferred` off.
+
+        The due time changes only if the stored record still has the revision of `read`.
+        """
+        stored = self.records.get(name)
+        present = {command.command_id for command in stored.commands} if stored else set()
+        if stored is None or (deferred and not done and not present & deferred.keys()):
+            return
+        left = tuple(
+            replace(command, acting_until=deferred[command.command_id], refusals=command.refusals + 1)
+            if command.command_id in deferred
+            else command
+            for command in stored.commands
+            if command.command_id not in done
+        )
+        changed = self.change(name, stored, commands=left)
+        if stored.revision == read.revision:
+            self._due(name, changed)
+
+    def overdue(self, now: datetime) -> list[str]:
+        """Return the ids of the records that are due at `now`, the longest overdue first."""
+        return sorted((name for name, at in self.due.items() if at <= now), key=lambda name: (self.due[name], name))
+
+    def next_due(self) -> datetime | None:
+        """Return when the first record is due; None if no record is."""
+        return min(self.due.values(), default=None)
+
+    def _due(self, name: str, record: Record) -> None:
+        self.due.pop(name, None)
+        if at := due_at(record.deadline_at, record.look_at, record.commands):
+            self.due[name] = at
+
+
+def in_order(commands: Sequence[PendingCommand]) -> tuple[PendingCommand, ...]:
+    """Return pending commands in the order in which they were added: by record version, then number."""
+    if len(commands) < 2:
+        return tuple(commands)
+    return tuple(
+        sorted(commands, key=lambda command: tuple(int(number) for number in command.command_id.split("/")[-2:]))
+    )
