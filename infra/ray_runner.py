@@ -1,8 +1,8 @@
 """Lambda function for a Ray cluster, with its queue trigger and its schedule.
 
-Only deployments with a Ray cluster have the function. It is a container image, because Ray's client libraries are larger
-than a Lambda package may be. It runs in a VPC, because the ports of the cluster are open only inside the VPC. No other
-function of the stack has an image or a VPC. Synthesis needs no Docker; `cdk deploy` builds the image.
+Only deployments with a Ray cluster have the function. It is a container image, because Ray's client libraries exceed
+the size limit of a Lambda package. It runs in a VPC, because the ports of the cluster are open only inside the VPC. No
+other function of the stack has an image or a VPC. Synthesis needs no Docker; `cdk deploy` builds the image.
 """
 
 from collections.abc import Mapping
