@@ -1,1 +1,1 @@
-"""Timings, kept out of the tests: whole commands, compared within one run and given as ratios."""
+"""Benchmarks: processor time, memory and quality figures. Tests count calls instead and measure no time."""

@@ -1,7 +1,8 @@
-"""What it costs a training to tell what a diagnosis needs: processor time on its own thread, and of the whole process.
+"""Benchmark of the observations that a training process sends for diagnosis: processor time per training step.
 
-A step tells as much as docs/training.md's example, and eight calls of a controller besides, to an agent's real socket.
-There is no GPU: its probe is bounded by what it is allowed, a hundredth of the time (`gpu_recovery_client.diagnosis`).
+A step sends the observations of the example in docs/training.md, and those of eight calls of a controller, to the real
+socket of an agent. There is no GPU. The GPU probe may use at most a hundredth of the time
+(`gpu_recovery_client.diagnosis`).
 """
 
 from __future__ import annotations
@@ -19,37 +20,43 @@ from gpu_recovery_client.diagnosis.reporter import ObservationReporter, ProcessI
 from gpu_recovery_client.diagnosis.sender import Sender
 
 STEPS, CALLS = 2_000, 8
+"""Steps that are measured, and calls of a controller in each step."""
 STEP_S = 1.0
-"""How long a step is taken to last: the sender's own turn comes once in it, as its thread has one a second."""
+"""Assumed seconds of a step. The sender has one turn in a step, because its thread has one turn a second."""
 
 
-def telling_figures(steps: int = STEPS) -> dict[str, float]:
-    """Microseconds a step, and percent of a step of a second; reports that the agent had and that were dropped."""
+def observation_figures(steps: int = STEPS) -> dict[str, float]:
+    """Measure the sending of observations.
+
+    Returns:
+        Processor time of a step in microseconds, on the thread of the training and on the thread of the sender; both as
+        percent of a step of one second; observations of a step that the agent received; observations that were dropped.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "socket"
-        ear = TrainingSocket(path, AgentLog())
-        ear.poll(0.0)
+        agent_socket = TrainingSocket(path, AgentLog())
+        agent_socket.poll(0.0)
         clock = count(step=STEP_S)
         now = [next(clock)]
         sender = Sender(str(path), lambda: now[0])
         set_reporter(ObservationReporter(ProcessIdentity("run-1", 1, 0, path=str(path)), sender))
-        own_s, sent_s, heard = 0.0, 0.0, 0
+        own_s, sent_s, received = 0.0, 0.0, 0
         for number in range(steps):
             now[0] = next(clock)
             began = time.thread_time()
             _step(number)
-            told = time.thread_time()
+            step_ended = time.thread_time()
             sender.turn()
-            own_s, sent_s = own_s + told - began, sent_s + time.thread_time() - told
-            heard += _drained(ear)
+            own_s, sent_s = own_s + step_ended - began, sent_s + time.thread_time() - step_ended
+            received += _drained(agent_socket)
         set_reporter(None)
-        ear.close()
+        agent_socket.close()
     return {
         "own_thread_us_each_step": round(own_s / steps * 1e6, 1),
         "sending_us_each_step": round(sent_s / steps * 1e6, 1),
         "percent_of_a_step_of_1_s": round(100 * (own_s + sent_s) / steps / STEP_S, 3),
-        "reports_heard_each_step": round(heard / steps, 2),
-        "dropped": sender.lost + ear.lost,
+        "reports_heard_each_step": round(received / steps, 2),
+        "dropped": sender.lost + agent_socket.lost,
     }
 
 
@@ -64,15 +71,15 @@ def _step(number: int) -> None:
     diagnosis.progress(number)
 
 
-def _drained(ear: TrainingSocket) -> int:
-    """Take what has come, as the agent does; how many reports."""
-    ear.poll(0.0)
-    heard = 0
-    while told := ear.batch():
-        ear.acknowledge(told, 0)
-        heard += len(told)
-    return heard
+def _drained(agent_socket: TrainingSocket) -> int:
+    """Receive and acknowledge all observations as the agent does. Return their number."""
+    agent_socket.poll(0.0)
+    received = 0
+    while batch := agent_socket.batch():
+        agent_socket.acknowledge(batch, 0)
+        received += len(batch)
+    return received
 
 
 if __name__ == "__main__":
-    print(json.dumps(telling_figures(), indent=1))
+    print(json.dumps(observation_figures(), indent=1))
