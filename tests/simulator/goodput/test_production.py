@@ -75,7 +75,7 @@ def test_a_log_that_names_its_machine_spares_the_others_their_check() -> None:
     """The gang trains again on the spare before the check of the one that is named has ended; which is then mended."""
     course_s = {}
     for told in (0.0, 1.0):
-        given = _small(failure(told=told))
+        given = _small(failure(named_draw=told))
         run = adaptive(2, 1).run(given)
         (one,) = run.episodes
         assert [reboot.needed for reboot in run.reboots] == [True]
