@@ -85,7 +85,7 @@ WITHOUT_RESOURCE_LEVEL = {
     "ec2:DescribeInstances": "EC2 describes have no resource level",
     "ec2:DescribeInstanceStatus": "EC2 describes have no resource level",
     "ecs:DescribeTaskDefinition": "the action has no resource level",
-    "ecs:ListTasks": "listing by startedBy names no container instance; the cluster condition is the fence",
+    "ecs:ListTasks": "a list by startedBy names no container instance; the condition limits it to the cluster",
     "xray:PutTraceSegments": "traces have no resource level",
     "xray:PutTelemetryRecords": "traces have no resource level",
     "ecr:GetAuthorizationToken": "a registry login has no resource level",
