@@ -1,1 +1,1 @@
-"""Benchmarks: processor time, memory and quality figures. Tests count calls instead and measure no time."""
+"""Benchmarks: figures of time, memory and quality. Tests count calls and measure no time."""

@@ -1,4 +1,4 @@
-"""The command `python -m benchmarks` (`make bench`): runs all benchmarks and writes benchmarks/results.json.
+"""The command `make bench`: runs all benchmarks and writes benchmarks/results.json.
 
 Timings on a shared computer are noisy. So cold starts are given as ratios to a baseline, which is measured in turns
 with them in the same run.

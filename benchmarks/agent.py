@@ -1,8 +1,9 @@
-"""Benchmark of the node agent: processor time and memory over a minute, with a fake NVML of eight GPUs.
+"""Benchmark of the node agent: its processor time and memory during a minute.
 
-This process is the API, on the loopback interface over plain HTTP. So the figures include neither TLS handshakes nor a
-real driver. Memory is given as resident memory (RSS), which counts a shared page once for each process, and as
-proportional memory (PSS), which divides a shared page among its processes. Only PSS values may be added.
+A fake NVML shows eight GPUs. This process is the API, on the loopback interface over plain HTTP. So the figures include
+neither TLS handshakes nor a real driver. Memory is given as resident memory (RSS), which counts a shared page once for
+each process, and as proportional memory (PSS), which divides a shared page among its processes. Only PSS values may be
+added.
 """
 
 from __future__ import annotations

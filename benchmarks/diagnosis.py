@@ -1,5 +1,6 @@
-"""Benchmark of the diagnosis: quality for stragglers and injected faults, time for a window of 1,024 workers.
+"""Benchmark of the diagnosis: quality of its results, and time for a large window.
 
+The quality is measured for stragglers and for injected faults, the time for a window of 1,024 workers.
 All random numbers are seeded. A case counts as found if the diagnosis names a true cause and the instances of its scope
 are the true instances.
 """
@@ -59,7 +60,7 @@ NO_INSTANCE = History()
 
 
 def straggler_rates(windows: int = WINDOWS, sizes: Iterable[int] = SIZES) -> dict[str, dict[str, float]]:
-    """Return how well two rules detect stragglers: two sigma, and the guarded rule that the diagnosis uses.
+    """Return how well the diagnosis' two rules for outliers detect stragglers: `beyond_sigma` and `beyond_guard`.
 
     Returns:
         For each number of workers and each rule the percentage of windows with a false alarm (no straggler), with the
@@ -149,7 +150,7 @@ def found_at(case: FaultCase, verdict: Diagnosis) -> tuple[bool, bool]:
 def window(workers: int = WORKERS) -> tuple[list[Observation], Topology]:
     """Return a window of observations in which rank 77 is lost and all others wait, and the topology of the workers.
 
-    Every worker has every kind of observation.
+    The other workers have every kind of observation that a worker may have.
     """
     drawn = random.Random(workers)
     topology = Topology.of(Worker(f"w{n}", f"n{n // PER_NODE}", f"r{n // PER_NODE // 16}", n) for n in range(workers))

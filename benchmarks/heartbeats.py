@@ -1,4 +1,4 @@
-"""Benchmark of a heartbeat in the node API: processor time of the whole handler, without the network.
+"""Benchmark of a heartbeat in the node API: processor time without the network.
 
 The measured code is the handler of the function, from the request of API Gateway to the response, with the real SDK.
 Only the HTTP exchange with DynamoDB is replaced by a fixed answer. The number of cores that 10,000 instances need is

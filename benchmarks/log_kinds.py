@@ -1,4 +1,4 @@
-"""Benchmark of the log classification: precision and recall of each kind, and false alarms on benign lines.
+"""Benchmark of the log classification: precision, recall and false alarms.
 
 The lines are in `tests/core/logs/lines.jsonl`. Their wording is that of programs in public threads; hosts, addresses,
 ids and paths are invented. Each line has its kind, its source (the thread) and its part (`half`).

@@ -1,4 +1,4 @@
-"""Benchmark of the observations that a training process sends for diagnosis: processor time per training step.
+"""Benchmark of the processor time that a training spends on observations for diagnosis.
 
 A step sends the observations of the example in docs/training.md, and those of eight calls of a controller, to the real
 socket of an agent. There is no GPU. The GPU probe may use at most a hundredth of the time

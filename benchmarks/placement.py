@@ -1,4 +1,4 @@
-"""Benchmark of the placement: time of `place()` on large clusters with long queues, and its growth.
+"""Benchmark of the placement: time of `place()` on large clusters, and its growth.
 
 `snapshot_of` generates the clusters: half of the instances run jobs of mixed sizes and users have quotas. `place()`
 returns an assignment or a reason for every waiting job.

@@ -1,4 +1,4 @@
-"""Benchmark of the simulator: fault seeds and events per second, and time of a gang's recovery per instance.
+"""Benchmark of the simulator: seeds and events per second, and time of a gang's recovery.
 
 All times are processor time of this process, which depends less on other processes of the computer than elapsed time.
 """

@@ -1,7 +1,8 @@
-"""Benchmark of a submission in a sandbox: time from POST /jobs to the response and to the ECS task.
+"""Benchmark of a submission: time from POST /jobs to the response and to the ECS task.
 
-The path is the deployed production code: API, table, queue, scheduler, RunTask. The sandbox has no network and its
-functions are warm after the first job. So the figures show the time of the code and not the time of AWS.
+The measured code is the production code, deployed in a sandbox: API, table, queue, scheduler, RunTask. The sandbox has
+no network and its functions are warm after the first job. So the figures show the time of the code and not the time of
+AWS.
 """
 
 from __future__ import annotations
