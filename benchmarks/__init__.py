@@ -1,1 +1,1 @@
-"""Timings, kept out of the tests: whole commands, compared within one run and given as ratios."""
+"""Benchmarks: figures of time, memory and quality. Tests count calls and measure no time."""

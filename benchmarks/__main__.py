@@ -1,6 +1,7 @@
-"""`make bench`: measures this checkout on this machine and writes benchmarks/results.json.
+"""The command `make bench`: runs all benchmarks and writes benchmarks/results.json.
 
-Timings on a shared machine are noisy, so what counts are ratios of medians taken in turns within one run.
+Timings on a shared computer are noisy. So cold starts are given as ratios to a baseline, which is measured in turns
+with them in the same run.
 """
 
 from __future__ import annotations
@@ -20,18 +21,20 @@ from typing import Any
 
 from benchmarks.agent import agent_figures
 from benchmarks.decisions import decision_figures
-from benchmarks.diagnosing import diagnosing_figures
+from benchmarks.diagnosis import diagnosis_figures
 from benchmarks.heartbeats import heartbeat_figures
 from benchmarks.log_kinds import log_kind_figures
-from benchmarks.placing import placing_figures
+from benchmarks.observation_overhead import observation_figures
+from benchmarks.placement import placement_figures
 from benchmarks.simulation import simulation_figures
-from benchmarks.submitting import submitting_figures
-from benchmarks.telling import telling_figures
+from benchmarks.submission import submission_figures
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "lambdas"
 ROUNDS = 9
+"""Runs of each program of the cold start benchmark."""
 BASELINE = "import boto3; boto3.client('dynamodb')"
+"""The program to which cold starts are compared: the SDK and one client."""
 EVENT_FUNCTIONS = ("ecs_task_handler", "dcgm_task_monitor", "ecs_instance_monitor")
 ENVIRONMENT = {
     "TRAINING_JOB_TABLE_NAME": "ecs-job-sub",
@@ -54,19 +57,23 @@ ENVIRONMENT = {
 
 
 def run_s(code: str, environment: Mapping[str, str]) -> float:
-    """How long a fresh interpreter takes for `code`, in seconds."""
+    """Return the seconds that a new interpreter takes to run `code`, with only the variables of `environment`."""
     began = time.perf_counter()
     subprocess.run([sys.executable, "-c", code], env=dict(environment), check=True, capture_output=True)
     return time.perf_counter() - began
 
 
 def cold_starts() -> dict[str, Any]:
-    """Import and first client of each event function, against boto3 and one client, in turns."""
+    """Measure the cold start of each event function: import of the handler and creation of the first client.
+
+    Returns:
+        For each program the median in seconds, and the median of its ratios to the baseline.
+    """
     programs = {"boto3 and one client": BASELINE}
     programs |= {name: f"import {name}; {name}.recovery()" for name in EVENT_FUNCTIONS}
     taken: dict[str, list[float]] = {name: [] for name in programs}
     for code in programs.values():
-        run_s(code, ENVIRONMENT)  # fills the byte code caches, as a deployment package has them
+        run_s(code, ENVIRONMENT)  # fills the byte code caches, which a deployment package also has
     for _ in range(ROUNDS):
         for name, code in programs.items():
             taken[name].append(run_s(code, ENVIRONMENT))
@@ -81,7 +88,7 @@ def cold_starts() -> dict[str, Any]:
 
 
 def package() -> dict[str, int]:
-    """The deployment package: files and bytes, as they are and zipped."""
+    """Return the size of the deployment package: files, bytes, and bytes of a zip archive."""
     files = [f for f in PACKAGE.rglob("*") if f.is_file() and "__pycache__" not in f.parts]
     with tempfile.TemporaryDirectory() as folder:
         archive = Path(folder) / "package.zip"
@@ -93,7 +100,7 @@ def package() -> dict[str, int]:
 
 
 def main() -> None:
-    """Measure everything, print it and keep it."""
+    """Run all benchmarks, print the results and write them to results.json."""
     results = {
         "python": platform.python_version(),
         "machine": platform.machine(),
@@ -102,14 +109,14 @@ def main() -> None:
         "cold_start": cold_starts(),
         "package": package(),
         "decisions": decision_figures(),
-        "placing": placing_figures(),
-        "submitting": submitting_figures(),
+        "placing": placement_figures(),
+        "submitting": submission_figures(),
         "heartbeats": heartbeat_figures(),
         "agent": agent_figures(),
         "simulation": simulation_figures(),
-        "diagnosing": diagnosing_figures(),
+        "diagnosing": diagnosis_figures(),
         "log_kinds": log_kind_figures(),
-        "telling": telling_figures(),
+        "telling": observation_figures(),
     }
     text = json.dumps(results, indent=2)
     (Path(__file__).parent / "results.json").write_text(text + "\n")

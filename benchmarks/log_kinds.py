@@ -1,10 +1,13 @@
-"""How well lines of logs are told apart: precision and recall of each kind, and alarms on lines that tell of nothing.
+"""Benchmark of the log classification: precision, recall and false alarms.
 
-The lines are `tests/core/logs/lines.jsonl`, worded as programs word them in public threads, with hosts, addresses, ids
-and paths of our own; each has its kind, the thread, and its part. Rules were written first, then developed on the
-sources of "develop" and graded on those of "held"; "fresh" was collected afterwards. FIRST says what each part gave the
-first time it was graded: later figures are of rules that had seen it. Further files of the same form can be named:
-`python -m benchmarks.log_kinds FILE...`.
+The lines are in `tests/core/logs/lines.jsonl`. Their wording is that of programs in public threads; hosts, addresses,
+ids and paths are invented. Each line has its kind, its source (the thread) and its part (`half`).
+
+The rules were written first, then developed on the sources of the part "develop" and scored on the part "held". The
+part "fresh" was collected afterwards. `FIRST` holds the first score of each part. Later scores are of rules that were
+changed after the part had been scored.
+
+Further files of the same format may be given: `python -m benchmarks.log_kinds FILE...`.
 """
 
 from __future__ import annotations
@@ -23,39 +26,47 @@ ROOT = Path(__file__).parent.parent
 LINES = ROOT / "tests/core/logs/lines.jsonl"
 FOREIGN = ROOT / "tests/core/logs/foreign.log"
 FIRST = {"develop": (99, 114, 3), "held": (148, 153, 1), "fresh": (27, 28, 0)}
-"""Lines that got their kind, of so many, and alarms on benign ones: develop by rules that had seen no line, held by
-those that were developed, fresh by those that had seen both."""
+"""The first score of each part: lines with the right kind, all lines, and false alarms on benign lines.
+
+"develop" was scored before any rule was developed on lines, "held" after the development on "develop", and "fresh"
+after the development on both.
+"""
 SAMPLE = Path("shared/data/log_lines/sample.jsonl")
-"""Graded too where a checkout has it, in itself or beside it."""
+"""A further file. It is also scored if it exists below the repository or below the folder that holds the repository."""
 
 
 def read(path: Path) -> list[dict[str, str]]:
-    """The lines of a file, each with `line`, `kind` and what else it says."""
+    """Return the rows of a JSON Lines file. Each has at least `line` and `kind`."""
     return [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines() if text.strip()]
 
 
 def score(rows: Iterable[Mapping[str, str]]) -> dict[str, Any]:
-    """How many lines get their kind when each is classified alone; alarms: lines that are benign and are not let be."""
-    told = [(row["kind"], str(classify([row["line"]]).kind)) for row in rows]
-    right, wanted, said = (
-        Counter(kind for kind, got in told if kind == got),
-        Counter(kind for kind, _ in told),
-        Counter(got for _, got in told),
+    """Classify each line alone and compare the result with the kind of its row.
+
+    Returns:
+        Number of lines, share of lines with the right kind, number of benign lines, number of false alarms (benign
+        lines with another kind), and lines, precision and recall of each kind.
+    """
+    results = [(row["kind"], str(classify([row["line"]]).kind)) for row in rows]
+    right, expected, predicted = (
+        Counter(kind for kind, result in results if kind == result),
+        Counter(kind for kind, _ in results),
+        Counter(result for _, result in results),
     )
     benign = str(LineKind.BENIGN)
     kinds = {
         kind: {
-            "lines": wanted[kind],
-            "precision": _ratio(right[kind], said[kind]),
-            "recall": _ratio(right[kind], wanted[kind]),
+            "lines": expected[kind],
+            "precision": _ratio(right[kind], predicted[kind]),
+            "recall": _ratio(right[kind], expected[kind]),
         }
-        for kind in sorted({*wanted, *said})
+        for kind in sorted({*expected, *predicted})
     }
     return {
-        "lines": len(told),
-        "right": _ratio(sum(right.values()), len(told)),
-        "benign": wanted[benign],
-        "alarms": wanted[benign] - right[benign],
+        "lines": len(results),
+        "right": _ratio(sum(right.values()), len(results)),
+        "benign": expected[benign],
+        "alarms": expected[benign] - right[benign],
         "kinds": kinds,
     }
 
@@ -65,13 +76,13 @@ def _ratio(part: int, whole: int) -> float | None:
 
 
 def log_kind_figures(more: Iterable[Path] = ()) -> dict[str, Any]:
-    """The scores of both halves, of logs of other programs, and of the files that are named or found."""
+    """Return the score of each part, of logs of other programs, of `SAMPLE` if it exists, and of the files `more`."""
     rows = read(LINES)
     figures = {half: score(row for row in rows if row["half"] == half) for half in FIRST}
     foreign = FOREIGN.read_text(encoding="utf-8").splitlines()
     figures["foreign"] = score({"line": line, "kind": str(LineKind.BENIGN)} for line in foreign)
-    found = [place / SAMPLE for place in (ROOT, ROOT.parent) if (place / SAMPLE).exists()][:1]
-    return figures | {path.stem: score(read(path)) for path in (*found, *more)}
+    samples = [folder / SAMPLE for folder in (ROOT, ROOT.parent) if (folder / SAMPLE).exists()][:1]
+    return figures | {path.stem: score(read(path)) for path in (*samples, *more)}
 
 
 def _print(name: str, figures: Mapping[str, Any]) -> None:
@@ -79,11 +90,11 @@ def _print(name: str, figures: Mapping[str, Any]) -> None:
     print(f"{head}, alarms {figures['alarms']} of {figures['benign']} benign")
     if name in FIRST:
         print("  the first time: right {} of {}, alarms {}".format(*FIRST[name]))
-    for kind, one in figures["kinds"].items():
-        precision, recall = ("-" if one[key] is None else f"{one[key]:.2f}" for key in ("precision", "recall"))
-        print(f"  {kind:26}{one['lines']:5}{precision:>7}{recall:>7}")
+    for kind, scores in figures["kinds"].items():
+        precision, recall = ("-" if scores[key] is None else f"{scores[key]:.2f}" for key in ("precision", "recall"))
+        print(f"  {kind:26}{scores['lines']:5}{precision:>7}{recall:>7}")
 
 
 if __name__ == "__main__":
-    for title, its in log_kind_figures(map(Path, sys.argv[1:])).items():
-        _print(title, its)
+    for title, scored in log_kind_figures(map(Path, sys.argv[1:])).items():
+        _print(title, scored)

@@ -1,6 +1,6 @@
-"""How fast the simulator is: fault seeds and events in a second, and what a gang's recovery takes for each instance.
+"""Benchmark of the simulator: seeds and events per second, and time of a gang's recovery.
 
-Processor time of this process, not time on the wall: other work on the machine disturbs it less.
+All times are processor time of this process, which depends less on other processes of the computer than elapsed time.
 """
 
 from __future__ import annotations
@@ -15,11 +15,16 @@ from simulator.trials.campaign import tally
 from simulator.world import World
 
 SEEDS_RUN = 100
+"""Fault seeds that are run."""
 GANG, RECOVERIES = 256, 3
+"""Instances of the gang, and its recoveries of which the mean is taken."""
 
 
 def simulation_figures(seeds: int = SEEDS_RUN, gang: int = GANG, recoveries: int = RECOVERIES) -> dict[str, Any]:
-    """Seeds and events per second, and milliseconds per instance of a recovery: with invariants asked, and without."""
+    """Return seeds and events per second, and milliseconds of a recovery per instance.
+
+    The recovery is measured with checks of the invariants and without them ("unwatched").
+    """
     return {
         **_seeds(seeds),
         f"recovery_ms_per_instance_at_{gang}": _recovery_ms(LARGE, gang, recoveries),
@@ -28,15 +33,18 @@ def simulation_figures(seeds: int = SEEDS_RUN, gang: int = GANG, recoveries: int
 
 
 def _seeds(seeds: int) -> dict[str, float]:
-    """The seeds that `python -m simulator run` plays, by one process; all is checked."""
+    """Run seeds as `python -m simulator run` does, in one process and with all checks."""
     began = time.process_time()
-    found = tally(range(seeds))
+    result = tally(range(seeds))
     taken_s = time.process_time() - began
-    return {"seeds_per_s": round(found.seeds / taken_s, 1), "events_per_s": round(found.events / taken_s)}
+    return {"seeds_per_s": round(result.seeds / taken_s, 1), "events_per_s": round(result.events / taken_s)}
 
 
 def _recovery_ms(fidelity: Fidelity, gang: int, recoveries: int) -> float:
-    """A rank of the gang crashes on GPUs that work: every rank is stopped, every instance checked, all relaunched."""
+    """Return the milliseconds per instance of a recovery after the crash of one rank on healthy GPUs.
+
+    In each recovery every rank is stopped, every instance is checked and the gang is relaunched.
+    """
     world = World(instances=gang, fidelity=fidelity)
     job_id = world.submit(gang, attempts_max=recoveries + 2)
     world.until_status(job_id, JobStatus.RUNNING)

@@ -1,7 +1,7 @@
-"""Writes docs/openapi.json from the table of routes in lambdas/gpu_recovery/routes.
+"""Generator of docs/openapi.json from the route table in lambdas/gpu_recovery/job_api/router.py.
 
-python docs/generate_openapi.py            rewrites the file
-python docs/generate_openapi.py --check    exits with 1 if the file is not what the table says
+python docs/generate_openapi.py            writes the file
+python docs/generate_openapi.py --check    exits with 1 if the file differs from the route table
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from gpu_recovery.job_api.router import ROUTES
 
 
 def text() -> str:
-    """The whole file."""
+    """Return the text of the file."""
     return json.dumps(document(ROUTES), indent=1, sort_keys=True) + "\n"
 
 
 def main() -> int:
-    """Write the file, or compare it."""
+    """Write the file, or compare it with the route table. Return the exit code."""
     if "--check" in sys.argv[1:]:
         return int(FILE.read_text(encoding="utf-8") != text())
     FILE.write_text(text(), encoding="utf-8")

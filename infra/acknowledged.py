@@ -1,6 +1,7 @@
-"""Every finding of cdk-nag that stays, with the reason for it. The tests accept no other, and none that is not found.
+"""Acknowledged findings of cdk-nag, each with its reason.
 
-Nothing here reaches a deployment: the rules are run by the tests (docs/decisions/0012-cdk-nag.md).
+The tests run the rules of cdk-nag. They fail on a finding without a row of `ACKNOWLEDGED`, and on a row without a
+finding. The rows never reach a deployment (docs/decisions/0012-cdk-nag.md).
 """
 
 from dataclasses import dataclass
@@ -8,10 +9,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """One rule's finding about the constructs whose path matches `about`.
+    """Acknowledgement of the findings of one rule about certain constructs.
 
-    In `about` and `resource` a `*` stands for anything and `[*]` for the star itself. `resource` is what a finding
-    about a policy names, without its account: `ecs:task/name/*`, `TablesJobs/index/*`. `profile`: only there.
+    Args:
+        rule: id of the cdk-nag rule.
+        about: pattern of construct paths. Here and in `resource`, `*` matches any text and `[*]` matches a star.
+        reason: why the finding stays, as a sentence.
+        resource: pattern of the resource that a finding about a policy names, without the account, such as
+            `ecs:task/name/*` or `TablesJobs/index/*`.
+        profile: deployment profile (`dev` or `prod`) to which the row is limited. Empty: every profile.
     """
 
     rule: str
@@ -29,66 +35,62 @@ _RUNTIME = (
     "Python 3.13 is the newest runtime for which the Powertools layer of both partitions is known; "
     "the runtime and the layer move together."
 )
-_DEAD_END = (
-    "It is where messages end that nobody could handle; an alarm rings when one is in it, and redrive empties it."
-)
+_DEAD_LETTER_QUEUE = "It is itself a dead-letter queue. An alarm reports every message in it, and redrive empties it."
 
 ACKNOWLEDGED = (
     Acknowledged(
         _POLICY,
         _ROLES,
-        "Tasks have ids nobody knows beforehand; the cluster in the ARN is the fence.",
+        "Task ids are not known in advance; the cluster in the ARN limits the permission.",
         "ecs:task/*/[*]",
     ),
     Acknowledged(
         _POLICY,
         _ROLES,
-        "Machines come and go, and each registration has a new id; the cluster in the ARN is the fence.",
+        "Each registration of an instance has a new id; the cluster in the ARN limits the permission.",
         "ecs:container-instance/*/[*]",
     ),
     Acknowledged(
         _POLICY,
         _ROLES,
-        "Every revision of the families named in the settings, in one cluster and with the roles of the settings only.",
+        "All revisions of the families in the settings, only in one cluster and only with the roles in the settings.",
         "ecs:task-definition/*:[*]",
     ),
     Acknowledged(
         _POLICY,
         _ROLES,
-        "Machines come and go; a condition on the opt-in tag refuses every one that nobody handed over.",
+        "Instance ids are not known in advance; a condition refuses every instance without the opt-in tag.",
         "ec2:instance/[*]",
     ),
     Acknowledged(
         _POLICY,
         _ROLES,
-        "Only with the setting `replace`; a condition on the group's own opt-in tag refuses every other group.",
+        "Only with the setting `replace`; a condition refuses every Auto Scaling group without the opt-in tag.",
         "autoscaling:autoScalingGroup:[*]:autoScalingGroupName/[*]",
     ),
     Acknowledged(
         _POLICY,
         _ROLES,
-        "Streams are named after tasks; the log groups are those of the settings.",
+        "Log streams are named after tasks; the settings name the log groups.",
         "logs:log-group:*:log-stream:[*]",
     ),
-    Acknowledged(
-        _POLICY, _ROLES, "Both indexes of the table and nothing else are under this ARN.", "Tables*/index/[*]"
-    ),
+    Acknowledged(_POLICY, _ROLES, "Only the indexes of the table are under this ARN.", "Tables*/index/[*]"),
     Acknowledged(
         _POLICY,
         "GpuRecovery/*/DefaultPolicy/Resource",
-        "Verdicts are named after checks.",
+        "Verdicts are named after health checks.",
         "VerdictsBucket/verdicts/[*]",
     ),
     Acknowledged(
         _POLICY,
         "GpuRecovery/*/DefaultPolicy/Resource",
-        "Records of jobs are named after jobs.",
+        "Job records are named after jobs.",
         "VerdictsBucket/jobs/[*]",
     ),
     Acknowledged(
         _POLICY,
         _ROLES,
-        "AWS has no resource level for these actions; `WITHOUT_RESOURCE_LEVEL` lists them, and no other is accepted.",
+        "These actions have no resource level. `WITHOUT_RESOURCE_LEVEL` lists them; the tests accept no other action.",
         "[*]",
     ),
     Acknowledged(
@@ -100,17 +102,17 @@ ACKNOWLEDGED = (
     Acknowledged(
         "AwsSolutions-APIG4",
         "GpuRecovery/JobApi/Api/ANY--{proxy+}/Resource",
-        "The function compares the operator token itself, so that it also does where no API Gateway stands in front.",
+        "The function checks the operator token itself, so the check does not depend on API Gateway.",
     ),
     Acknowledged(
         "AwsSolutions-APIG4",
         "GpuRecovery/JobApi/Api/ANY--api--v1--{proxy+}/Resource",
-        "The function compares the nodes' tokens itself: one per instance, of which it keeps the hashes.",
+        "The function checks the node tokens itself: one token for each instance, of which only the hash is stored.",
     ),
     Acknowledged(
         "AwsSolutions-ECS2",
         "GpuRecovery/HealthCheck/Definition/Resource",
-        "The one variable is the region, which is no secret and which ECS on EC2 does not set.",
+        "The variables are the region, which ECS on EC2 does not set, and the XID policy. Neither is a secret.",
     ),
     Acknowledged(
         "AwsSolutions-DDB3",
@@ -121,63 +123,62 @@ ACKNOWLEDGED = (
     Acknowledged(
         "AwsSolutions-S1",
         "GpuRecoveryState/Verdicts/Bucket/Resource",
-        "Access logs are best effort and need a second bucket to look after; data events of CloudTrail are complete.",
+        "Access logs are best effort and need a second bucket; data events of CloudTrail are complete.",
     ),
     Acknowledged(
         "AwsSolutions-SMG4",
         "GpuRecoveryState/OperatorToken/Secret/Resource",
-        "People hold the token, so a machine cannot rotate it without locking them out; the manual says how they do.",
+        "Users hold the token, so automatic rotation would lock them out; docs/deploy.md describes manual rotation.",
     ),
-    Acknowledged("AwsSolutions-SQS3", "GpuRecovery/Queues/Undelivered/Resource", _DEAD_END),
-    Acknowledged("AwsSolutions-SQS3", "GpuRecovery/Queues/Failed/Resource", _DEAD_END),
-    Acknowledged("Serverless-SQSRedrivePolicy", "GpuRecovery/Queues/SchedulerDeadLetters/Resource", _DEAD_END),
-    Acknowledged("Serverless-SQSRedrivePolicy", "GpuRecovery/Queues/Undelivered/Resource", _DEAD_END),
-    Acknowledged("Serverless-SQSRedrivePolicy", "GpuRecovery/Queues/Failed/Resource", _DEAD_END),
+    Acknowledged("AwsSolutions-SQS3", "GpuRecovery/Queues/Undelivered/Resource", _DEAD_LETTER_QUEUE),
+    Acknowledged("AwsSolutions-SQS3", "GpuRecovery/Queues/Failed/Resource", _DEAD_LETTER_QUEUE),
+    Acknowledged("Serverless-SQSRedrivePolicy", "GpuRecovery/Queues/SchedulerDeadLetters/Resource", _DEAD_LETTER_QUEUE),
+    Acknowledged("Serverless-SQSRedrivePolicy", "GpuRecovery/Queues/Undelivered/Resource", _DEAD_LETTER_QUEUE),
+    Acknowledged("Serverless-SQSRedrivePolicy", "GpuRecovery/Queues/Failed/Resource", _DEAD_LETTER_QUEUE),
     Acknowledged(
         "Serverless-SNSRedrivePolicy",
         "GpuRecoveryState/Operators/Topic/*@*/Resource",
-        "The alarm on such a queue would be a mail to the same address; what needs a person is told again every day.",
+        "The alarm on such a queue would go to the same address; operators are reminded every day of what needs them.",
     ),
     Acknowledged("AwsSolutions-L1", _FUNCTIONS, _RUNTIME),
     Acknowledged("Serverless-LambdaLatestVersion", _FUNCTIONS, _RUNTIME),
     Acknowledged(
         "Serverless-LambdaDLQ",
         _FUNCTIONS,
-        "Functions that take events have a failure destination, which keeps the error too; the other three are called "
-        "synchronously, by a queue with a dead-letter queue, by people and by nodes, who ask again.",
+        "Functions that process events have a failure destination, which also stores the error. The other three are "
+        "invoked synchronously: by a queue with a dead-letter queue, by users and by node agents, which try again.",
     ),
     Acknowledged(
         "Serverless-LambdaEventSourceMappingDestination",
         "GpuRecovery/Functions/Scheduler/Function/SqsEventSource:*/Resource",
-        "Lambda has no failure destination for an SQS source; the queue's own redrive policy is what there is.",
+        "Lambda has no failure destination for an SQS source; the redrive policy of the queue takes its place.",
     ),
-    Acknowledged(
-        _POLICY, _RAY_ROLE, "Both indexes of the table and nothing else are under this ARN.", "TablesJobs/index/[*]"
-    ),
+    Acknowledged(_POLICY, _RAY_ROLE, "Only the indexes of the table are under this ARN.", "TablesJobs/index/[*]"),
     Acknowledged(
         _POLICY,
         _RAY_ROLE,
-        "The interfaces that bring the function into the VPC are made and deleted by Lambda, under names of its own.",
+        "Lambda itself creates and deletes the network interfaces of the function, under generated names.",
         "[*]",
     ),
     Acknowledged(
         "Serverless-LambdaTracing",
         "GpuRecovery/Ray/Function/Resource",
-        "Its traces would need one more endpoint in the VPC; what it does is in its log, with each decision's id.",
+        "Its traces would need another endpoint in the VPC; its log holds each decision with its id.",
     ),
     Acknowledged(
         "Serverless-LambdaDLQ",
         "GpuRecovery/Ray/Function/Resource",
-        "It is called synchronously, by a queue with a dead-letter queue and by whoever reads a log.",
+        "It is invoked synchronously: by a queue with a dead-letter queue, and by the job API to read a log.",
     ),
     Acknowledged(
         "Serverless-LambdaEventSourceMappingDestination",
         "GpuRecovery/Ray/Function/SqsEventSource:*/Resource",
-        "Lambda has no failure destination for an SQS source; the queue's own redrive policy is what there is.",
+        "Lambda has no failure destination for an SQS source; the redrive policy of the queue takes its place.",
     ),
     Acknowledged(
         "Serverless-SQSRedrivePolicy",
         "GpuRecovery/Queues/RayDeadLetters/Resource",
-        "It is where messages end that nobody could handle; an alarm rings when one is in it.",
+        "It is itself a dead-letter queue, and an alarm reports every message in it.",
     ),
 )
+"""The acknowledged findings. A finding matches a row by rule, construct path, resource and profile."""

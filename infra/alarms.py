@@ -1,10 +1,14 @@
-"""Alarms, all to the operators' topic: when one of these rings, the stack cannot be trusted to heal by itself.
+"""CloudWatch alarms of the stack. Every alarm notifies the operators' topic.
 
-Each says in one sentence what is wrong and names its runbook, which says what to do. Where no data is no trouble
-(counts of failures are sent only when there are any) missing data is good news; where silence is the trouble it rings.
+An alarm means that the stack may be unable to heal faults by itself. Its description says in one sentence what is
+wrong and names the runbook for it.
 
-All of them tell when they ring. Only those of a state whose end somebody waits for tell that, too: a new alarm becomes
-OK as soon as it is evaluated, and a first deployment would begin with dozens of mails about nothing.
+Missing data: a count of failures is sent only if there are failures, so missing data is not breaching. The alarm on
+invocations of the reconciler is the exception: there missing data is breaching.
+
+Every alarm notifies when it enters ALARM. Operators wait for the end of a lasting state, so the alarms of such states
+also notify when they return to OK. The other alarms do not: a new alarm becomes OK at its first evaluation, and a first
+deployment would send dozens of e-mails.
 """
 
 from aws_cdk import Duration
@@ -17,21 +21,34 @@ from infra.metrics import FIVE_MINUTES, HOUR, MonitoredResources, of_rule, of_ta
 
 RUNBOOKS = "docs/runbooks"
 OVERDUE_S_MAX = 900
-"""The reconciler opens what is due every few minutes: a deadline missed by this much has not been acted on."""
+"""Seconds past a deadline above which an alarm is raised.
+
+The reconciler processes due records every few minutes. So nothing has acted on a deadline that is overdue by this time.
+"""
 PAUSED_S_MAX = 14_400
+"""Seconds of a pause of all repairs above which an alarm is raised: four hours."""
 REBOOTS_PER_HOUR_MAX = 5
+"""Reboots within an hour above which an alarm is raised."""
 MESSAGE_AGE_S_MAX = 300
+"""Age in seconds of the oldest message for the scheduler above which an alarm is raised."""
 
 
 class Alarms(Construct):
-    """`all` holds every alarm, for the dashboard."""
+    """The alarms of the recovery stack.
+
+    Args:
+        topic: the operators' topic, which every alarm notifies.
+        watched: the resources that the alarms watch.
+
+    `all` holds every alarm, for the dashboard.
+    """
 
     def __init__(self, scope: Construct, construct_id: str, *, topic: sns.ITopic, watched: MonitoredResources) -> None:
         super().__init__(scope, construct_id)
         self._action = actions.SnsAction(topic)
         self.all: list[cloudwatch.Alarm] = []
         self._recoveries()
-        self._words(watched)
+        self._notifications(watched)
         self._dead_letters(watched)
         self._functions(watched)
         self._schedules(watched)
@@ -44,85 +61,85 @@ class Alarms(Construct):
             our_metric("OverdueSeconds", "Maximum"),
             above=OVERDUE_S_MAX,
             evaluations=2,
-            tells_end=True,
-            says="A job or an instance is long past its deadline and nothing moves it",
+            notify_ok=True,
+            sentence="A job or an instance is long past its deadline and nothing moves it",
         )
         self._alarm(
             "BreakerOpen",
             "breaker-open",
             our_metric("BreakerOpenSeconds", "Maximum"),
-            tells_end=True,
-            says="So many instances look bad at once that no repair begins",
+            notify_ok=True,
+            sentence="So many instances look bad at once that no repair begins",
         )
         self._alarm(
             "RecoveryPaused",
             "recovery-paused",
             our_metric("PausedSeconds", "Maximum"),
             above=PAUSED_S_MAX,
-            tells_end=True,
-            says="Recovery has been paused for four hours: faults are not healed",
+            notify_ok=True,
+            sentence="Recovery has been paused for four hours: faults are not healed",
         )
         self._alarm(
             "RebootsMany",
             "reboots-many",
             our_metric("Reboots", "Sum", HOUR),
             above=REBOOTS_PER_HOUR_MAX,
-            says=f"More than {REBOOTS_PER_HOUR_MAX} instances were rebooted within an hour",
+            sentence=f"More than {REBOOTS_PER_HOUR_MAX} instances were rebooted within an hour",
         )
 
-    def _words(self, watched: MonitoredResources) -> None:
+    def _notifications(self, watched: MonitoredResources) -> None:
         for name, topic in watched.topics.items():
             self._alarm(
                 f"{name}Unreached",
                 "notices-lost",
                 undelivered(topic),
-                says=f"SNS could not deliver a message of the topic {name} to a subscriber",
+                sentence=f"SNS could not deliver a message of the topic {name} to a subscriber",
             )
         self._alarm(
             "NoticesFailed",
             "notices-lost",
             our_metric("NoticesFailed", "Sum"),
-            again=True,
-            says="Messages to operators cannot be published; they are kept and tried again",
+            recurring=True,
+            sentence="Messages to operators cannot be published; they are kept and tried again",
         )
         self._alarm(
             "WordsUnsaid",
             "words-unsaid",
             our_metric("Unsaid", "Sum"),
-            again=True,
-            says="Events on the bus or calls for the scheduler cannot be sent; they are kept and tried again",
+            recurring=True,
+            sentence="Events on the bus or calls for the scheduler cannot be sent; they are kept and tried again",
         )
 
     def _dead_letters(self, watched: MonitoredResources) -> None:
         for name, queue in watched.dead_letter_queues.items():
             depth = queue.metric_approximate_number_of_messages_visible(period=Duration.minutes(1), statistic="Maximum")
-            self._alarm(f"{name}NotEmpty", "dead-letters", depth, says=f"Messages that nobody could handle: {name}")
+            self._alarm(f"{name}NotEmpty", "dead-letters", depth, sentence=f"Messages that nobody could handle: {name}")
         for name, function in watched.asynchronous.items():
             lost = function.metric("DestinationDeliveryFailures", period=FIVE_MINUTES, statistic="Sum")
             self._alarm(
                 f"{name}EventsLost",
                 "events-lost",
                 lost,
-                says=f"{name} gave up an event, and not even the queue of failed events could take it",
+                sentence=f"{name} gave up an event, and not even the queue of failed events could take it",
             )
         for name, rule in watched.rules.items():
             self._alarm(
                 f"{name}RuleFailed",
                 "events-lost",
                 of_rule(rule, "FailedInvocations"),
-                says=f"EventBridge gave up events of the rule {name} for good",
+                sentence=f"EventBridge gave up events of the rule {name} for good",
             )
             self._alarm(
                 f"{name}RuleDeadLettered",
                 "dead-letters",
                 of_rule(rule, "InvocationsSentToDlq"),
-                says=f"EventBridge could not deliver events of the rule {name} and has put them aside",
+                sentence=f"EventBridge could not deliver events of the rule {name} and has put them aside",
             )
             self._alarm(
                 f"{name}RuleLost",
                 "events-lost",
                 of_rule(rule, "InvocationsFailedToBeSentToDlq"),
-                says=f"EventBridge could put events of the rule {name} nowhere, and they are gone",
+                sentence=f"EventBridge could put events of the rule {name} nowhere, and they are gone",
             )
 
     def _functions(self, watched: MonitoredResources) -> None:
@@ -131,19 +148,19 @@ class Alarms(Construct):
                 f"{name}Errors",
                 "function-errors",
                 function.metric_errors(period=FIVE_MINUTES),
-                again=True,
-                says=f"{name} fails again and again",
+                recurring=True,
+                sentence=f"{name} fails again and again",
             )
             self._alarm(
                 f"{name}Throttled",
                 "function-throttled",
                 function.metric_throttles(period=FIVE_MINUTES),
-                again=True,
-                says=f"Lambda refuses to run {name}: the account has no concurrency left",
+                recurring=True,
+                sentence=f"Lambda refuses to run {name}: the account has no concurrency left",
             )
 
     def _schedules(self, watched: MonitoredResources) -> None:
-        # Nothing arrives when nothing runs: silence itself is the alarm.
+        # A reconciler that does not run sends no data points, so missing data is breaching.
         self._alarm(
             "ReconcilerSilent",
             "reconciler-silent",
@@ -151,8 +168,8 @@ class Alarms(Construct):
             below=1,
             evaluations=2,
             missing=cloudwatch.TreatMissingData.BREACHING,
-            tells_end=True,
-            says="The reconciler has not run for ten minutes: deadlines pass unnoticed",
+            notify_ok=True,
+            sentence="The reconciler has not run for ten minutes: deadlines pass unnoticed",
         )
         age = watched.scheduler_queue.metric_approximate_age_of_oldest_message(period=FIVE_MINUTES, statistic="Maximum")
         self._alarm(
@@ -160,29 +177,30 @@ class Alarms(Construct):
             "scheduler-late",
             age,
             above=MESSAGE_AGE_S_MAX,
-            says="A message for the scheduler is older than five minutes: jobs are not placed",
+            sentence="A message for the scheduler is older than five minutes: jobs are not placed",
         )
 
     def _services(self, watched: MonitoredResources) -> None:
         for name, table in watched.tables.items():
-            # One metric each. The counts of refused events are of the table without its indexes. What an index refuses
-            # to a reader is found among the refused requests, by operation: indexes are read by Query. A decision
-            # begins with a GetItem and ends with a PutItem. What is refused or fails elsewhere, functions fail on.
-            for kind, metric, says in (
+            # Each alarm has one metric. ReadThrottleEvents and WriteThrottleEvents count the table without its indexes.
+            # Throttled reads of an index are among ThrottledRequests of Query, because indexes are read by Query.
+            # A decision begins with a GetItem and ends with a PutItem. Other throttled or failed operations make a
+            # function fail, which the alarms on function errors show.
+            for kind, metric, failure in (
                 ("ReadsRefused", of_table(table, "ReadThrottleEvents"), "refuses reads of"),
                 ("WritesRefused", of_table(table, "WriteThrottleEvents"), "refuses writes to"),
                 ("QueriesRefused", of_table(table, "ThrottledRequests", "Query"), "refuses queries of"),
                 ("ReadsFailing", of_table(table, "SystemErrors", "GetItem"), "itself fails to read"),
                 ("WritesFailing", of_table(table, "SystemErrors", "PutItem"), "itself fails to write"),
             ):
-                sentence = f"DynamoDB {says} the table of {name.lower()}"
-                self._alarm(f"{name}{kind}", "tables", metric, again=True, says=sentence)
+                sentence = f"DynamoDB {failure} the table of {name.lower()}"
+                self._alarm(f"{name}{kind}", "tables", metric, recurring=True, sentence=sentence)
         self._alarm(
             "ApiFailing",
             "api-failing",
             watched.api.metric_server_error(period=FIVE_MINUTES, statistic="Sum"),
-            again=True,
-            says="The job API answers with errors of its own (5xx)",
+            recurring=True,
+            sentence="The job API answers with errors of its own (5xx)",
         )
 
     def _alarm(
@@ -191,29 +209,42 @@ class Alarms(Construct):
         runbook: str,
         metric: cloudwatch.IMetric,
         *,
-        says: str,
+        sentence: str,
         above: int = 0,
         below: int | None = None,
         evaluations: int = 1,
-        again: bool = False,
-        tells_end: bool = False,
+        recurring: bool = False,
+        notify_ok: bool = False,
         missing: cloudwatch.TreatMissingData = cloudwatch.TreatMissingData.NOT_BREACHING,
     ) -> None:
-        """`again`: it rings at the second bad period of three, because what fails once is retried and needs nobody.
-        `tells_end`: it also says when it is over, which it does once when it is new."""
+        """Add one alarm that notifies the operators' topic.
+
+        Args:
+            name: construct id.
+            runbook: file name of the runbook, without folder and suffix.
+            metric: the metric that is compared with the threshold.
+            sentence: what is wrong; first sentence of the description.
+            above: threshold; a greater value is breaching. Ignored if `below` is given.
+            below: threshold; a smaller value is breaching.
+            evaluations: consecutive breaching periods that raise the alarm.
+            recurring: raise the alarm at the second breaching period of three. A single failure is retried and needs
+                no operator.
+            notify_ok: notify also when the alarm returns to OK. A new alarm does so once, at its first evaluation.
+            missing: how missing data is treated.
+        """
         compare = cloudwatch.ComparisonOperator
         alarm = cloudwatch.Alarm(
             self,
             name,
             metric=metric,
-            alarm_description=f"{says}. Runbook: {RUNBOOKS}/{runbook}.md",
-            evaluation_periods=3 if again else evaluations,
-            datapoints_to_alarm=2 if again else evaluations,
+            alarm_description=f"{sentence}. Runbook: {RUNBOOKS}/{runbook}.md",
+            evaluation_periods=3 if recurring else evaluations,
+            datapoints_to_alarm=2 if recurring else evaluations,
             threshold=above if below is None else below,
             treat_missing_data=missing,
             comparison_operator=compare.GREATER_THAN_THRESHOLD if below is None else compare.LESS_THAN_THRESHOLD,
         )
         alarm.add_alarm_action(self._action)
-        if tells_end:
+        if notify_ok:
             alarm.add_ok_action(self._action)
         self.all.append(alarm)

@@ -1,7 +1,7 @@
-"""The HTTP API: a catch-all route to the job API, one for nodes, and one for nodes that sign their calls.
+"""HTTP API: a route to the job API, and node routes with token or with signature.
 
-Behind each a function does the routing and checks tokens itself. The routes of nodes have rates of their own: what a
-fleet reports must not keep people out, nor people a fleet.
+The function behind a route does the routing and checks tokens. The routes of nodes have rate limits of their own, so
+that reports of a large fleet do not block users, and requests of users do not block reports.
 """
 
 import json
@@ -25,17 +25,29 @@ _ACCESS_LOG = {
     "latency_ms": "responseLatency",
     "integration_error": "integrationErrorMessage",
 }
+"""Fields of an access log line, each with the `$context` variable of API Gateway that fills it."""
 
-
-_PEOPLE = apigatewayv2.ThrottleSettings(rate_limit=50, burst_limit=100)
+_USERS = apigatewayv2.ThrottleSettings(rate_limit=50, burst_limit=100)
+"""Requests a second, and burst, of the routes of users."""
 _NODES = apigatewayv2.ThrottleSettings(rate_limit=2_000, burst_limit=4_000)
-"""Ten thousand instances report 667 times a second; after an outage all of them come at once."""
+"""Requests a second, and burst, of each route of nodes.
+
+10,000 instances report 667 times a second. After an outage all of them report at once.
+"""
 _NODE_PATHS = {"/api/v1/{proxy+}": False, "/api/v1/signed/{proxy+}": True}
-"""Where nodes report, and whether the call must be signed."""
+"""Paths to which nodes report, and whether a call to the path must be signed with IAM credentials."""
 
 
 class JobApi(Construct):
-    """`/{proxy+}` and not a route per verb: API Gateway refuses the trailing slashes that some of our paths have."""
+    """The HTTP API with its routes, its stage and its access log.
+
+    The path is `/{proxy+}` instead of a route per operation, because API Gateway refuses the trailing slashes of some
+    paths.
+
+    Args:
+        function: the function of the job API.
+        nodes: the function of the node API.
+    """
 
     def __init__(
         self,
@@ -67,7 +79,7 @@ class JobApi(Construct):
             http_api=self.http_api,
             stage_name="$default",
             auto_deploy=True,
-            throttle=_PEOPLE,
+            throttle=_USERS,
         )
         resource = stage.node.default_child
         assert isinstance(resource, apigatewayv2.CfnStage)
@@ -76,7 +88,7 @@ class JobApi(Construct):
             format=json.dumps({field: f"$context.{variable}" for field, variable in _ACCESS_LOG.items()}),
         )
 
-        # Without these the stage could be made first, and API Gateway knows no rate for a route that is not there.
+        # The stage must be created after the routes: API Gateway refuses a rate for a route that does not exist.
         resource.route_settings = {
             f"{method} {path}": {
                 "ThrottlingRateLimit": _NODES.rate_limit,
@@ -89,18 +101,22 @@ class JobApi(Construct):
     def _node_routes(
         self, integration: integrations.HttpLambdaIntegration
     ) -> dict[tuple[str, str], apigatewayv2.HttpRoute]:
-        """The routes of nodes by method and path. Any method without a signature, so that the function can say 405."""
-        made = {}
+        """Add the routes of nodes and return them by method and path.
+
+        A path without signatures accepts any method, so that the function can answer 405.
+        """
+        added = {}
         for path, signed in _NODE_PATHS.items():
             method = apigatewayv2.HttpMethod.POST if signed else apigatewayv2.HttpMethod.ANY
-            (made[method.value, path],) = self.http_api.add_routes(
+            (added[method.value, path],) = self.http_api.add_routes(
                 path=path,
                 methods=[method],
                 integration=integration,
                 authorizer=authorizers.HttpIamAuthorizer() if signed else None,
             )
-        return made
+        return added
 
     @property
     def url(self) -> str:
+        """URL of the API, without a path."""
         return self.http_api.api_endpoint

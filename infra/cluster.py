@@ -1,4 +1,4 @@
-"""ARNs of the ECS cluster we watch. It is not ours: the stack names it and never creates it."""
+"""ARNs of the watched ECS cluster, which the stack does not create, and of its tasks."""
 
 from aws_cdk import Aws
 
@@ -6,7 +6,10 @@ from infra.settings import DeploymentSettings
 
 
 class ClusterArns:
-    """ARNs are built from the deployment's own partition, region and account, so one template serves them all."""
+    """ARNs of the cluster that the settings name.
+
+    The ARNs use the pseudo parameters for partition, region and account, so one template serves every region.
+    """
 
     def __init__(self, settings: DeploymentSettings) -> None:
         self.name = settings.cluster_name
@@ -19,11 +22,11 @@ class ClusterArns:
         )
 
     def log_stream_arns(self, group: str) -> str:
-        """The streams of one log group, which are named after tasks."""
+        """Return the ARN pattern of the streams of a log group. Streams are named after tasks."""
         return f"arn:{Aws.PARTITION}:logs:{Aws.REGION}:{Aws.ACCOUNT_ID}:log-group:{group}:log-stream:*"
 
     def task_definition_prefix(self, family: str) -> str:
-        """What the ARN of every revision of the family, and of no other family, begins with."""
+        """Return the common prefix of the ARNs of all revisions of a task definition family, and of no other family."""
         return _ecs(f"task-definition/{family}:")
 
 

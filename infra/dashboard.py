@@ -1,6 +1,7 @@
-"""The page an operator opens at night: is anything ringing, what is being healed, where does the time go, what is lost.
+"""CloudWatch dashboard of the stack, for an operator during an incident.
 
-From top to bottom: alarms, recoveries, jobs and instances, repairs and brakes, then the parts that carry it all.
+From top to bottom: alarms; recoveries and the time that they take; jobs and instances; repairs, circuit breaker and
+pause; delivery of events; functions; tables, topics and API.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from infra.alarms import RUNBOOKS, Alarms
 from infra.metrics import FIVE_MINUTES, HOUR, OPERATIONS, MonitoredResources, of_rule, of_table, our_metric, undelivered
 
 _WIDTH, _HEIGHT = 24, 6
+"""Width of the dashboard and height of a widget, in grid units of CloudWatch."""
 _WELCOME = f"""# gpu-recovery
 A red square below names its runbook in its description; all of them: `{RUNBOOKS}/README.md`.
 First look: `gpu-recovery list`, `gpu-recovery instances`, `gpu-recovery fleet`.
@@ -24,6 +26,13 @@ _Lines = Sequence[cloudwatch.IMetric]
 
 
 class Dashboard(Construct):
+    """The dashboard.
+
+    Args:
+        watched: the resources with the metrics to show.
+        alarms: the alarms to show.
+    """
+
     def __init__(self, scope: Construct, construct_id: str, *, watched: MonitoredResources, alarms: Alarms) -> None:
         super().__init__(scope, construct_id)
         page = cloudwatch.Dashboard(
@@ -68,13 +77,13 @@ def _recoveries() -> list[cloudwatch.IWidget]:
 
 
 def _time() -> list[cloudwatch.IWidget]:
-    def both(name: str) -> list[cloudwatch.IMetric]:
+    def p50_and_p90(name: str) -> list[cloudwatch.IMetric]:
         return [our_metric(name, statistic, HOUR, f"{name} {statistic}") for statistic in ("p50", "p90")]
 
     phases = [our_metric(name, "p50", HOUR) for name in dict.fromkeys(PHASES.values())]
     return [
-        _graph("From stop to running again (s)", both("RecoverySeconds")),
-        _graph("From failure to decision (s)", both("DetectionSeconds")),
+        _graph("From stop to running again (s)", p50_and_p90("RecoverySeconds")),
+        _graph("From failure to decision (s)", p50_and_p90("DetectionSeconds")),
         _graph("Where a recovery's time goes, p50 of each phase (s)", phases, stacked=True),
     ]
 
@@ -108,7 +117,7 @@ def _repairs() -> list[cloudwatch.IWidget]:
 
 
 def _delivery(watched: MonitoredResources) -> list[cloudwatch.IWidget]:
-    trouble = ("FailedInvocations", "InvocationsSentToDlq", "InvocationsFailedToBeSentToDlq")
+    failures = ("FailedInvocations", "InvocationsSentToDlq", "InvocationsFailedToBeSentToDlq")
     return [
         _graph(
             "Messages that nobody could handle",
@@ -121,7 +130,11 @@ def _delivery(watched: MonitoredResources) -> list[cloudwatch.IWidget]:
         ),
         _graph(
             "Events that rules could not deliver",
-            [of_rule(rule, name, f"{where} {name}") for where, rule in watched.rules.items() for name in trouble],
+            [
+                of_rule(rule, name, f"{rule_name} {name}")
+                for rule_name, rule in watched.rules.items()
+                for name in failures
+            ],
         ),
         _graph(
             "Wait of the oldest message for the scheduler (s)",
@@ -142,18 +155,25 @@ def _delivery(watched: MonitoredResources) -> list[cloudwatch.IWidget]:
 def _functions(watched: MonitoredResources) -> list[cloudwatch.IWidget]:
     functions = watched.functions.items()
     return [
-        _graph("Function errors", [one.metric_errors(period=FIVE_MINUTES, label=name) for name, one in functions]),
+        _graph(
+            "Function errors", [function.metric_errors(period=FIVE_MINUTES, label=name) for name, function in functions]
+        ),
         _graph(
             "Functions refused by Lambda, events lost at the right",
-            [one.metric_throttles(period=FIVE_MINUTES, label=name) for name, one in functions],
+            [function.metric_throttles(period=FIVE_MINUTES, label=name) for name, function in functions],
             right=[
-                one.metric("DestinationDeliveryFailures", period=FIVE_MINUTES, statistic="Sum", label=f"{name} lost")
-                for name, one in watched.asynchronous.items()
+                function.metric(
+                    "DestinationDeliveryFailures", period=FIVE_MINUTES, statistic="Sum", label=f"{name} lost"
+                )
+                for name, function in watched.asynchronous.items()
             ],
         ),
         _graph(
             "Function duration, p99 (ms)",
-            [one.metric_duration(period=FIVE_MINUTES, statistic="p99", label=name) for name, one in functions],
+            [
+                function.metric_duration(period=FIVE_MINUTES, statistic="p99", label=name)
+                for name, function in functions
+            ],
         ),
     ]
 
@@ -179,7 +199,7 @@ def _services(watched: MonitoredResources) -> list[cloudwatch.IWidget]:
                 for operation in OPERATIONS
             ],
         ),
-        _graph("Messages SNS could not deliver", [undelivered(one, name) for name, one in watched.topics.items()]),
+        _graph("Messages SNS could not deliver", [undelivered(topic, name) for name, topic in watched.topics.items()]),
         _graph(
             "Job API: answers 4xx and 5xx, latency p99 at the right (ms)",
             [
@@ -194,7 +214,7 @@ def _services(watched: MonitoredResources) -> list[cloudwatch.IWidget]:
 def _graph(
     title: str, left: _Lines, *, right: _Lines = (), stacked: bool = False, width: int = _WIDTH // 3
 ) -> cloudwatch.GraphWidget:
-    # From zero: a curve that begins at its own minimum makes every ripple look like an incident.
+    # The axes begin at zero. An axis that begins at the minimum of its curve magnifies small variations.
     axis = cloudwatch.YAxisProps(min=0, show_units=False)
     return cloudwatch.GraphWidget(
         title=title,

@@ -1,4 +1,4 @@
-"""The environment of every function: the contract between this folder and `lambdas/`, in one place."""
+"""Environment variables of the functions: the interface between `infra/` and `lambdas/`."""
 
 import json
 
@@ -14,6 +14,7 @@ from infra.state_stack import StateStack
 def function_environment(
     settings: DeploymentSettings, state: StateStack, queues: Queues, check: HealthCheckTask
 ) -> dict[str, str]:
+    """Return the environment variables that every function gets. `aws/settings.py` reads them in Lambda."""
     return {
         "TRAINING_JOB_TABLE_NAME": state.tables.jobs.table_name,
         "CONTAINER_INSTANCE_TABLE_NAME": state.tables.instances.table_name,
@@ -43,7 +44,7 @@ def function_environment(
 
 
 def api_environment(settings: DeploymentSettings, state: StateStack, queues: Queues) -> dict[str, str]:
-    """Variables that only the functions naming them get."""
+    """Return the further variables. A function gets those that its row of `infra/functions.py` names."""
     return {
         "OPERATOR_TOKEN_SECRET": state.token.secret_arn,
         "FAILED_QUEUE_URL": queues.failed.queue_url,

@@ -1,4 +1,4 @@
-"""The bus that carries our own events (source `gpu.recovery`) to whoever builds on them."""
+"""Event bus for the events of gpu-recovery (source `gpu.recovery`), for other systems."""
 
 from aws_cdk import aws_events as events
 from constructs import Construct
@@ -7,6 +7,8 @@ from infra.settings import DeploymentSettings
 
 
 class RecoveryBus(Construct):
+    """The custom event bus."""
+
     def __init__(self, scope: Construct, construct_id: str, settings: DeploymentSettings) -> None:
         super().__init__(scope, construct_id)
         self.bus = events.EventBus(

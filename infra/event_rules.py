@@ -1,11 +1,14 @@
-"""Which events wake which function.
+"""EventBridge rules and schedules, each with the function that it invokes.
 
-Rules select by exact cluster ARN, by the family of the task definition and by `lastStatus`, and by nothing else: what
-an event means is decided in code. A prefix of a cluster ARN would also admit `name-2`; an exact task definition ARN
-would go blind at the next revision; a filter on exit codes never sees the codes that are missing.
+Rules for ECS events select only by exact cluster ARN, by task definition family and by `lastStatus`. Code decides what
+an event means. Other filters would be wrong:
 
-EC2, AWS Health and CloudWatch know no cluster: their events of every machine of the account arrive, and the function
-that gets them looks whether it holds a record of that machine.
+- A prefix of a cluster ARN would also match the cluster `name-2`.
+- An exact task definition ARN would match no event of the next revision.
+- A filter on exit codes would miss events without an exit code.
+
+Events of EC2, AWS Health and CloudWatch name no cluster. So the events of every instance of the account arrive, and the
+function ignores an instance of which there is no record.
 """
 
 from typing import Any
@@ -21,7 +24,8 @@ from infra.queues import Queues
 from infra.settings import DeploymentSettings
 
 SCHEDULER_MESSAGE_GROUP = "scheduler"
-_MACHINES = {
+"""The only message group of the scheduler's FIFO queue, so that at most one run of the scheduler is active."""
+_INSTANCE_EVENTS = {
     "Machines": events.EventPattern(
         source=["aws.ec2"],
         detail_type=[
@@ -34,7 +38,7 @@ _MACHINES = {
     "MachinePlans": events.EventPattern(
         source=["aws.health"], detail_type=["AWS Health Event"], detail={"service": ["EC2"]}
     ),
-    # An account may have thousands of alarms; those on EC2's status checks are told by their metric.
+    # An account may have thousands of alarms. The metric selects the alarms on EC2 status checks.
     "StatusChecks": events.EventPattern(
         source=["aws.cloudwatch"],
         detail_type=["CloudWatch Alarm State Change"],
@@ -49,11 +53,19 @@ _MACHINES = {
         },
     ),
 }
-"""What EC2, AWS Health and CloudWatch say of machines, by the name of its rule."""
+"""Patterns for events of EC2, AWS Health and CloudWatch about instances, by the name of the rule."""
 
 
 class EventRules(Construct):
-    """Rules on the default bus, the only one ECS publishes to, and the two schedules."""
+    """Rules on the default bus, which is the only bus that ECS publishes to, and the two schedules.
+
+    Args:
+        cluster: ARNs of the watched cluster.
+        functions: the functions that the rules invoke.
+        queues: the scheduler's queue, and the dead-letter queue of the rules.
+
+    `by_name` holds every rule.
+    """
 
     def __init__(
         self,
@@ -90,12 +102,13 @@ class EventRules(Construct):
                     source=["aws.ecs"], detail_type=detail_types, detail={"clusterArn": [cluster.arn], **detail}
                 ),
             )
-        for name, pattern in _MACHINES.items():
+        for name, pattern in _INSTANCE_EVENTS.items():
             self._rule(name, self._function(functions, Trigger.CONTAINER_INSTANCES), pattern=pattern)
         self._rule(
             "Reconcile", self._function(functions, Trigger.SCHEDULE), every_minutes=settings.reconcile_every_minutes
         )
-        # No input of our own: a constant body would be taken for a duplicate of the one before and dropped.
+        # The body is the event itself. A constant body would have the same de-duplication id each time, and SQS would
+        # drop the message as a duplicate.
         tick = targets.SqsQueue(queues.scheduler, message_group_id=SCHEDULER_MESSAGE_GROUP, **self._delivery())
         self._rule("Schedule", tick, every_minutes=settings.schedule_every_minutes)
 
@@ -116,5 +129,6 @@ class EventRules(Construct):
         return targets.LambdaFunction(functions.of(trigger), **self._delivery())
 
     def _delivery(self) -> dict[str, Any]:
-        # An hour of tries, then the dead letters: by then the reconciler has long seen for itself what the event told.
+        # EventBridge retries for an hour, then moves the event to the dead-letter queue. By then the reconciler has
+        # long found the same fact by polling.
         return {"dead_letter_queue": self._undelivered, "retry_attempts": 24, "max_event_age": Duration.hours(1)}

@@ -1,4 +1,4 @@
-"""The properties that every Lambda function has: name, role, log group, size, environment, JSON logs."""
+"""Properties of every Lambda function: name, role, size, environment, JSON logs."""
 
 from collections.abc import Iterable, Mapping
 from typing import TypedDict
@@ -28,7 +28,7 @@ class FunctionProperties(TypedDict):
 
 
 def function_name(settings: DeploymentSettings, name: str) -> str:
-    """The function's name in the account; `name` is its name in this repository."""
+    """Return the name of the function in the account. `name` is its name in this repository."""
     return f"{settings.function_name_prefix}{name}"
 
 
@@ -43,11 +43,17 @@ def function_properties(
     memory_mib: int,
     environment: Mapping[str, str],
 ) -> FunctionProperties:
-    """The common properties of the function `name`. Its log group and its role are made in `scope`.
+    """Create the log group and the role of a function, and return the properties of the function.
 
     Args:
-        permissions: what the role allows; `reach` has the ARNs that they speak of.
-        environment: the function's variables.
+        scope: the construct to which the log group and the role belong.
+        settings: the settings of the deployment.
+        name: name of the function in this repository.
+        permissions: the permissions of the role.
+        reach: the ARNs that the permissions apply to.
+        timeout_s: timeout of the function, in seconds.
+        memory_mib: memory of the function, in MiB.
+        environment: environment variables of the function.
     """
     logs = log_group(scope, "Logs", settings)
     role = iam.Role(scope, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))

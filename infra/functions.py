@@ -1,7 +1,7 @@
-"""The table of functions, and the construct that makes Lambda functions of it.
+"""Table of the Lambda functions, and the construct that creates them.
 
-A row says all there is to say about a function: what wakes it, how long it may take, what it may do. Rules, queues,
-API, alarms and tests read this table; a new function is a new row.
+A row states the trigger, timeout, memory, permissions and variables of a function. Rules, queues, API, alarms and
+tests read the table, so a new function needs only a new row.
 """
 
 from collections.abc import Mapping
@@ -23,10 +23,14 @@ from infra.queues import Queues
 from infra.settings import DeploymentSettings
 
 PACKAGE = Path(__file__).parent.parent / "lambdas"
-SCHEDULER_BATCH = 10  # one run of the scheduler answers every message that waits
+"""Folder of the deployment package."""
+SCHEDULER_BATCH = 10
+"""Messages that one run of the scheduler receives at most. One run answers every waiting message."""
 
 
 class Trigger(StrEnum):
+    """Trigger of a function: an event rule, a schedule, a queue or a route of the HTTP API."""
+
     TRAINING_TASKS = "TrainingTasks"
     CHECK_TASKS = "CheckTasks"
     CONTAINER_INSTANCES = "ContainerInstances"
@@ -37,15 +41,24 @@ class Trigger(StrEnum):
 
     @property
     def is_asynchronous(self) -> bool:
-        """Lambda queues the event itself: an error is seen only by its retries and its failure destination."""
+        """Whether Lambda queues the event itself. Then an error only causes retries and a message to `Failed`."""
         return self not in (Trigger.SCHEDULER_QUEUE, Trigger.HTTP, Trigger.NODE_HTTP)
 
 
 @dataclass(frozen=True)
 class FunctionRow:
-    """One function. `timeout_s` stays under 120: the core's claims last 180 s, and a claim must outlive its holder.
+    """A Lambda function.
 
-    often: it runs so often that Lambda's own lines about each run would cost more than the runs.
+    Args:
+        name: name of the handler module; also the name of the function in this repository.
+        trigger: what invokes the function.
+        timeout_s: timeout in seconds, less than 120. The lease of a command (`command_lease_s`) is longer, so that a
+            lease outlives the function that holds it.
+        memory_mib: memory in MiB.
+        permissions: permissions of the role.
+        extra_environment: names of variables that the function gets besides those of every function.
+        often: whether the function runs so often that Lambda's own log lines about each run would cost more than the
+            runs. Then Lambda logs only warnings.
     """
 
     name: str
@@ -58,20 +71,22 @@ class FunctionRow:
 
     @property
     def handler(self) -> str:
+        """Handler in Lambda's form, `module.function`."""
         return f"{self.name}.handler"
 
     @property
     def construct_id(self) -> str:
+        """Construct id: the name in camel case."""
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
 _DIAGNOSE = frozenset({P.DESCRIBE_TASK_DEFINITIONS, P.READ_TRAINING_LOGS})
-_TELL = frozenset({P.NOTIFY_OPERATORS, P.PUBLISH_EVENTS, P.WAKE_SCHEDULER, P.RECORD_ATTEMPTS})
-# A function acts at once on what follows from its event, so it may need the calls of a step or two further on: a rank
-# that is confirmed to have ended has the logs read and the checks begin, a launch that was refused stops what it had
-# started.
+_NOTIFY = frozenset({P.NOTIFY_OPERATORS, P.PUBLISH_EVENTS, P.WAKE_SCHEDULER, P.RECORD_ATTEMPTS})
+# A function carries out the commands that follow from its event at once, so it also needs the permissions of the next
+# steps. Examples: after the confirmed end of a rank the logs are read and checks begin; a refused launch stops the
+# tasks that it had started.
 _FOLLOW = (
-    _TELL
+    _NOTIFY
     | _DIAGNOSE
     | {
         P.WRITE_JOBS,
@@ -97,7 +112,7 @@ _REPAIR = frozenset(
     }
 )
 _LAUNCH = frozenset({P.RUN_TRAINING, P.DESCRIBE_EC2_INSTANCES})
-_COMPARE = frozenset({P.DESCRIBE_CONTAINER_INSTANCES, P.LIST_CONTAINER_INSTANCES})
+_RESYNC = frozenset({P.DESCRIBE_CONTAINER_INSTANCES, P.LIST_CONTAINER_INSTANCES})
 _SERVE = frozenset({P.READ_OPERATOR_TOKEN, P.READ_RAY_LOGS, P.REDRIVE})
 
 _API_ENVIRONMENT = frozenset(
@@ -106,37 +121,42 @@ _API_ENVIRONMENT = frozenset(
 _NODE_ENVIRONMENT = frozenset({"NODE_ROLE_ARNS"})
 
 FUNCTIONS = (
-    # The last rank's end has a held instance checked, which must be ACTIVE for it.
+    # After the last rank's end a held instance is checked. The instance must be ACTIVE for the check.
     FunctionRow("ecs_task_handler", Trigger.TRAINING_TASKS, 110, 512, _FOLLOW | _ADOPT | _READMIT),
     FunctionRow("dcgm_task_monitor", Trigger.CHECK_TASKS, 110, 512, _FOLLOW | _REPAIR),
     FunctionRow("ecs_instance_monitor", Trigger.CONTAINER_INSTANCES, 110, 512, _FOLLOW | _REPAIR),
-    # The reconciler finishes what any other left undone, so it may do what any of them may.
-    FunctionRow("reconciler", Trigger.SCHEDULE, 110, 512, _FOLLOW | _REPAIR | _LAUNCH | _COMPARE),
+    # The reconciler carries out commands that any other function did not finish, so it needs all their permissions.
+    FunctionRow("reconciler", Trigger.SCHEDULE, 110, 512, _FOLLOW | _REPAIR | _LAUNCH | _RESYNC),
     FunctionRow("scheduler", Trigger.SCHEDULER_QUEUE, 110, 512, _FOLLOW | _LAUNCH | {P.PLACE_JOBS}),
-    # It cancels (stops tasks, ranks of a person that nobody saw among them) and releases (runs a check on an instance
-    # that must be ACTIVE for it); it never repairs.
+    # The job API cancels jobs: it stops their tasks, also unregistered ranks that a user started. It releases
+    # instances: it runs a check, for which the instance must be ACTIVE. It repairs no instance.
     FunctionRow("job_api", Trigger.HTTP, 29, 512, _FOLLOW | _ADOPT | _READMIT | _SERVE, _API_ENVIRONMENT),
-    # What agents report is told to jobs and instances: a fault has the instance checked, another boot ends the ranks of
-    # the one before, which stops their gang, ranks of a person that nobody saw among them. What it has not begun within
-    # seconds the reconciler does. It repairs nothing, asks EC2 nothing, and reads no secret. Half the memory
-    # of the others: in a large fleet it runs hundreds of times a second, mostly for one write.
+    # The node API delivers agent reports to jobs and instances. After a fault the instance is checked. A new boot id
+    # ends the ranks of the earlier boot, which stops their gang, also unregistered ranks that a user started. The
+    # reconciler carries out the commands that are not begun within seconds. The node API repairs no instance, does not
+    # call EC2 and reads no secret. It has half the memory of the others: in a large fleet it runs hundreds of times a
+    # second, mostly for one write.
     FunctionRow("node_api", Trigger.NODE_HTTP, 29, 256, _FOLLOW | _ADOPT | _READMIT, _NODE_ENVIRONMENT, often=True),
 )
+"""The functions of every deployment. `infra/ray_runner.py` adds another if there is a Ray cluster."""
 
 
 def event_function_arns(settings: DeploymentSettings) -> list[str]:
-    """The functions that take events."""
+    """Return the ARNs of the functions that Lambda invokes asynchronously with events."""
     names = [row.name for row in FUNCTIONS if row.trigger.is_asynchronous]
     return [function_arn(function_name(settings, name)) for name in names]
 
 
 def function_arn(name: str) -> str:
-    """The function of this name: a role that speaks of functions is made before they are."""
+    """Return the ARN of the function with this name in the account.
+
+    The ARN is built from the name, because the role that refers to a function is created before the function.
+    """
     return f"arn:{Aws.PARTITION}:lambda:{Aws.REGION}:{Aws.ACCOUNT_ID}:function:{name}"
 
 
 class LambdaFunctions(Construct):
-    """One Lambda function per row, each with a role of its own. `by_name` finds them."""
+    """The Lambda functions of `FUNCTIONS`, each with a role of its own. `by_name` holds them by name."""
 
     def __init__(
         self,
@@ -149,7 +169,14 @@ class LambdaFunctions(Construct):
         extra_environment: Mapping[str, str],
         queues: Queues,
     ) -> None:
-        """`extra_environment` holds variables that only rows naming them get."""
+        """Create the functions.
+
+        Args:
+            reach: the ARNs that the permissions apply to.
+            environment: variables that every function gets.
+            extra_environment: variables that a function gets only if its row names them.
+            queues: the scheduler's queue, and the queue of failed events.
+        """
         super().__init__(scope, construct_id)
         self._settings = settings
         self._reach = reach
@@ -158,7 +185,7 @@ class LambdaFunctions(Construct):
         self._is_traced = CfnCondition(
             self, "Traced", expression=Fn.condition_not(Fn.condition_equals(Aws.PARTITION, "aws-cn"))
         )
-        # The folder is the package: one asset for all, so that the state machine never runs in two versions at once.
+        # One asset for all functions, so that two versions of a state machine never run at the same time.
         self._code = lambda_.Code.from_asset(
             str(PACKAGE), exclude=["**/__pycache__/**", "**/*.pyc", "**/.*"], ignore_mode=IgnoreMode.GLOB
         )
@@ -174,10 +201,11 @@ class LambdaFunctions(Construct):
 
     @property
     def names(self) -> dict[str, str]:
+        """Names of the functions in the account, by the name of the stack output."""
         return {f"{row.construct_id}FunctionName": self.by_name[row.name].function_name for row in FUNCTIONS}
 
     def of(self, trigger: Trigger) -> lambda_.Function:
-        """The one function that this trigger wakes."""
+        """Return the function that this trigger invokes. Each trigger has exactly one function."""
         (row,) = (row for row in FUNCTIONS if row.trigger is trigger)
         return self.by_name[row.name]
 
@@ -207,7 +235,7 @@ class LambdaFunctions(Construct):
             max_event_age=Duration.hours(1) if row.trigger.is_asynchronous else None,
             on_failure=destinations.SqsDestination(self._failed) if row.trigger.is_asynchronous else None,
         )
-        # In China Lambda does not work with X-Ray; PassThrough is what a function has that says nothing.
+        # In China Lambda does not support X-Ray. PassThrough is the default of a function without a tracing mode.
         mode = {"Fn::If": [self._is_traced.logical_id, "Active", "PassThrough"]}
         resource = function.node.default_child
         assert isinstance(resource, lambda_.CfnFunction)

@@ -1,7 +1,9 @@
-"""The task that examines one GPU instance: privileged, on the host's network, and allowed to leave a verdict.
+"""Task definition of the health check of a GPU instance, with its roles and log group.
 
-The definition asks for no GPU. How many a check reserves is said at each RunTask, because it depends on the setting
-and on who else works on the instance.
+The container is privileged and uses the host's network. Its role may write a verdict and has no other permission.
+
+The task definition requests no GPU. Each RunTask call sets how many GPUs the check reserves, because the number depends
+on the setting and on the other tasks of the instance.
 """
 
 import re
@@ -16,13 +18,21 @@ from infra.settings import DeploymentSettings
 from infra.verdict_bucket import VerdictBucket
 
 CONTAINER = "health-check"
+"""Name of the container in the task definition."""
 OWN_REPOSITORY = "gpu-recovery-health-check"
+"""ECR repository of the image if the settings name no image."""
 _ECR_IMAGE = re.compile(
     r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(\.cn)?/(?P<repository>[^:@]+)([:@].+)?"
 )
 
 
 class HealthCheckTask(Construct):
+    """The task definition of the health check (`definition`), its two roles and its log group (`logs`).
+
+    Args:
+        verdicts: the bucket to which checks write their verdicts.
+    """
+
     def __init__(
         self, scope: Construct, construct_id: str, settings: DeploymentSettings, *, verdicts: VerdictBucket
     ) -> None:
@@ -46,10 +56,10 @@ class HealthCheckTask(Construct):
             image=ecs.ContainerImage.from_registry(_image(settings.health_check_image)),
             command=["python", "-m", "health_check"],
             environment={
-                "AWS_REGION": Aws.REGION,  # ECS on EC2 does not set it, and S3 is regional in aws-cn
+                "AWS_REGION": Aws.REGION,  # ECS on EC2 does not set the variable, and S3 in aws-cn needs the region
                 "XID_POLICY": settings.xid_policy,
             },
-            stop_timeout=Duration.seconds(60),  # a check that is stopped still ends dcgmi and leaves its document
+            stop_timeout=Duration.seconds(60),  # a stopped check needs time to end dcgmi and write its verdict
             privileged=True,
             memory_reservation_mib=1024,
             logging=ecs.LogDriver.aws_logs(stream_prefix="check", log_group=self.logs),
@@ -61,19 +71,19 @@ def _image(configured: str) -> str:
 
 
 def _allow_pull(role: iam.Role, configured: str) -> None:
-    """Let ECS pull the image if a private ECR repository holds it; other registries need no permission of ours."""
-    found = _ECR_IMAGE.fullmatch(configured)
-    if configured and not found:
+    """Let ECS pull the image from its private ECR repository. An image of another registry needs no permission."""
+    match = _ECR_IMAGE.fullmatch(configured)
+    if configured and not match:
         return
-    where = (
-        (found["region"], found["account"], found["repository"])
-        if found
+    location = (
+        (match["region"], match["account"], match["repository"])
+        if match
         else (Aws.REGION, Aws.ACCOUNT_ID, OWN_REPOSITORY)
     )
     role.add_to_policy(iam.PolicyStatement(actions=["ecr:GetAuthorizationToken"], resources=["*"]))
     role.add_to_policy(
         iam.PolicyStatement(
             actions=["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],
-            resources=["arn:{}:ecr:{}:{}:repository/{}".format(Aws.PARTITION, *where)],
+            resources=["arn:{}:ecr:{}:{}:repository/{}".format(Aws.PARTITION, *location)],
         )
     )

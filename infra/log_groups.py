@@ -1,4 +1,4 @@
-"""Log groups: every one has a retention, and none outlives a development stack."""
+"""Log groups with a retention period. A development stack deletes them with itself."""
 
 from aws_cdk import aws_logs as logs
 from constructs import Construct
@@ -23,10 +23,15 @@ _RETENTION = {
     545: logs.RetentionDays.EIGHTEEN_MONTHS,
     731: logs.RetentionDays.TWO_YEARS,
 }
+"""The CDK's constant for each number of days that the setting accepts."""
 
 
 def log_group(scope: Construct, construct_id: str, settings: DeploymentSettings) -> logs.LogGroup:
-    """A log group without a name of its own: a retained one must not stand in the way of the next deployment."""
+    """Create a log group with the retention of the settings.
+
+    The group has a generated name, so that a group that an earlier deployment retained does not block the next
+    deployment.
+    """
     return logs.LogGroup(
         scope,
         construct_id,

@@ -1,4 +1,4 @@
-"""What is watched, and the metrics of it that alarms and dashboard share: one name and one dimension in one place."""
+"""CloudWatch metrics that alarms and dashboard share, and the resources that both watch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,13 +15,25 @@ from gpu_recovery.core.metrics import METRICS, NAMESPACE, SERVICE
 
 FIVE_MINUTES, HOUR = Duration.minutes(5), Duration.hours(1)
 
-# The calls that the stores make.
 OPERATIONS = ("GetItem", "BatchGetItem", "Query", "PutItem", "UpdateItem", "TransactWriteItems")
+"""The DynamoDB operations that the stores call."""
 
 
 @dataclass(frozen=True)
 class MonitoredResources:
-    """Everything that can go wrong, by the name that alarms and widgets give it."""
+    """The resources that alarms and dashboard watch, by the name that both show.
+
+    Args:
+        functions: every function.
+        asynchronous: the functions that Lambda invokes asynchronously.
+        reconciler: the function that must run every few minutes.
+        dead_letter_queues: queues that are empty unless a message could not be handled.
+        scheduler_queue: the scheduler's queue. The age of its oldest message shows how late the scheduler is.
+        rules: the rules on the default bus.
+        tables: the two tables.
+        topics: the topics for operators.
+        api: the HTTP API.
+    """
 
     functions: Mapping[str, lambda_.Function]
     asynchronous: Mapping[str, lambda_.Function]
@@ -37,7 +49,17 @@ class MonitoredResources:
 def our_metric(
     name: str, statistic: str, period: Duration = FIVE_MINUTES, label: str | None = None
 ) -> cloudwatch.Metric:
-    """A metric of ours. KeyError for a name that is not in the table of measures: nobody would ever send it."""
+    """Return a metric of gpu-recovery itself.
+
+    Args:
+        name: name of the metric in `METRICS`.
+        statistic: the statistic, such as `Sum` or `p90`.
+        period: period of the data points.
+        label: label in a widget. None: the name.
+
+    Raises:
+        KeyError: `METRICS` does not hold the name, so no function sends the metric.
+    """
     _ = METRICS[name]
     return cloudwatch.Metric(
         namespace=NAMESPACE,
@@ -50,7 +72,7 @@ def our_metric(
 
 
 def of_rule(rule: events.Rule, name: str, label: str | None = None) -> cloudwatch.Metric:
-    """A count of a rule on the default bus, whose metrics have no dimension but its name."""
+    """Return a count of a rule on the default bus. The name of the rule is the only dimension of its metrics."""
     return cloudwatch.Metric(
         namespace="AWS/Events",
         metric_name=name,
@@ -62,15 +84,16 @@ def of_rule(rule: events.Rule, name: str, label: str | None = None) -> cloudwatc
 
 
 def undelivered(topic: sns.ITopic, label: str | None = None) -> cloudwatch.Metric:
-    """Messages of the topic that a subscriber did not get, however often SNS tried."""
+    """Return the number of messages of the topic that SNS could not deliver to a subscriber after all retries."""
     return topic.metric_number_of_notifications_failed(period=FIVE_MINUTES, statistic="Sum", label=label)
 
 
 def of_table(table: dynamodb.Table, name: str, operation: str = "", label: str | None = None) -> cloudwatch.Metric:
-    """A count of the table without its indexes, or of one operation on the table and its indexes.
+    """Return a count of a table.
 
-    DynamoDB counts refused events (`ReadThrottleEvents`) by table or by index, and refused requests
-    (`ThrottledRequests`) and its own errors by operation.
+    Without `operation` it is a count of the table without its indexes. With `operation` it is a count of that operation
+    on the table and its indexes. DynamoDB counts throttled events (`ReadThrottleEvents`) by table or index, and
+    throttled requests (`ThrottledRequests`) and its own errors (`SystemErrors`) by operation.
     """
     return cloudwatch.Metric(
         namespace="AWS/DynamoDB",

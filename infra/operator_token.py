@@ -1,4 +1,7 @@
-"""The bearer token of the job API. AWS makes it up; nobody types it and no template holds it."""
+"""Secret with the operator token, the bearer token of the job API.
+
+Secrets Manager generates the token at deployment, so no template contains it.
+"""
 
 from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
@@ -8,6 +11,8 @@ from infra.settings import DeploymentSettings
 
 
 class OperatorToken(Construct):
+    """The secret with the operator token. `secret_arn` is its ARN."""
+
     def __init__(self, scope: Construct, construct_id: str, settings: DeploymentSettings) -> None:
         super().__init__(scope, construct_id)
         secret = secretsmanager.Secret(
@@ -21,5 +26,5 @@ class OperatorToken(Construct):
         )
         resource = secret.node.default_child
         assert isinstance(resource, secretsmanager.CfnSecret)
-        # The attribute, not `Ref`: both are the ARN on AWS, but emulators answer `Ref` with the name.
+        # The attribute `Id` instead of `Ref`. Both are the ARN on AWS, but in emulators `Ref` is the name.
         self.secret_arn = resource.attr_id

@@ -1,4 +1,4 @@
-"""What a person or a script needs to know after a deployment, under names that do not change."""
+"""Stack outputs under stable names, for operators and scripts."""
 
 from collections.abc import Mapping
 
@@ -7,6 +7,8 @@ from constructs import Construct
 
 
 class Outputs(Construct):
+    """A stack output for each name of `values`. The logical id is the name, without a prefix of the construct."""
+
     def __init__(self, scope: Construct, construct_id: str, values: Mapping[str, str]) -> None:
         super().__init__(scope, construct_id)
         for name, value in values.items():

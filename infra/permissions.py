@@ -1,6 +1,7 @@
-"""What a function may be allowed to do, by name. A function's role is the list of names in its row, nothing else.
+"""IAM permissions of the functions, by name, and the policy statements of each permission.
 
-Each name stands for the narrowest statements AWS lets us write. `Reach` holds the ARNs they speak of.
+The role of a function has the permissions that the function's row names (`infra/functions.py`). The statements of a
+permission are as narrow as IAM allows. `Reach` holds the ARNs that the statements apply to.
 """
 
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from aws_cdk import aws_iam as iam
 
 
 class Permission(StrEnum):
+    """Name of a permission. `docs/permissions.md` lists the actions and the purpose of each."""
+
     WRITE_JOBS = "WriteJobs"
     PLACE_JOBS = "PlaceJobs"
     WRITE_INSTANCES = "WriteInstances"
@@ -41,7 +44,7 @@ class Permission(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
-    """The ARNs that permissions speak of; lists hold patterns such as `…:task-definition/gpu-training:*`."""
+    """ARNs, ARN patterns and conditions that permissions apply to. Example: `…:task-definition/gpu-training:*`."""
 
     job_table: str
     instance_table: str
@@ -55,40 +58,47 @@ class Reach:
     ec2_instances: str
     auto_scaling_groups: str
     managed_tag: tuple[str, str]
+    """Key and value of the opt-in tag."""
     may_replace: bool
+    """Whether the functions may terminate, stop and start instances."""
     topic: str
-    chat_topic: str  # empty: there is none
+    chat_topic: str
+    """Empty if there is no chat topic."""
     topic_key: str
     bus: str
     scheduler_queue: str
-    ray_queue: str  # empty: there is none
-    ray_function: str  # likewise
+    ray_queue: str
+    """Empty if there is no Ray cluster."""
+    ray_function: str
+    """Empty if there is no Ray cluster."""
     dead_letter_queues: list[str]
     event_functions: list[str]
     verdict_bucket: str
     verdicts: str
-    records: str  # empty: none are kept
+    records: str
+    """Job records in the verdict bucket. Empty if job records are not written."""
     operator_token: str
     training_log_streams: list[str]
 
 
-# A `*` resource needs a reason that AWS gives: the key is the action, and the tests accept no other.
 WITHOUT_RESOURCE_LEVEL = {
     "ec2:DescribeInstances": "EC2 describes have no resource level",
     "ec2:DescribeInstanceStatus": "EC2 describes have no resource level",
     "ecs:DescribeTaskDefinition": "the action has no resource level",
-    "ecs:ListTasks": "listing by startedBy names no container instance; the cluster condition is the fence",
+    "ecs:ListTasks": "a list by startedBy names no container instance; the condition limits it to the cluster",
     "xray:PutTraceSegments": "traces have no resource level",
     "xray:PutTelemetryRecords": "traces have no resource level",
     "ecr:GetAuthorizationToken": "a registry login has no resource level",
 }
+"""Actions that are allowed on the resource `*`, each with the reason. The tests accept `*` for no other action."""
 
-# A transaction of puts and updates is allowed by these; a ConditionCheck in one would need an action of its own.
-_READ_ITEMS = ["dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"]  # no Scan, on purpose
+# These actions allow a transaction of puts and updates. A ConditionCheck in a transaction needs an action of its own.
+_READ_ITEMS = ["dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"]  # without Scan: no table is scanned
 _WRITE_ITEMS = [*_READ_ITEMS, "dynamodb:PutItem", "dynamodb:UpdateItem"]
 
 
 def statements(permission: Permission, reach: Reach) -> list[iam.PolicyStatement]:
+    """Return the policy statements of a permission. The list is empty if the deployment lacks what it applies to."""
     return _STATEMENTS[permission](reach)
 
 
@@ -116,27 +126,30 @@ def _in_cluster(reach: Reach) -> dict[str, dict[str, str]]:
     return {"ArnEquals": {"ecs:cluster": reach.cluster}}
 
 
-def _handed_over(reach: Reach) -> dict[str, dict[str, str]]:
-    key, value = reach.managed_tag  # the opt-in tag: IAM itself refuses a machine nobody handed over
+def _has_opt_in_tag(reach: Reach) -> dict[str, dict[str, str]]:
+    key, value = reach.managed_tag  # IAM itself refuses the action on an instance or group without the opt-in tag
     return {"StringEquals": {f"aws:ResourceTag/{key}": value}}
 
 
 def _reboot(reach: Reach) -> list[iam.PolicyStatement]:
-    return [_allow("ec2:RebootInstances", reach.ec2_instances, _handed_over(reach))]
+    return [_allow("ec2:RebootInstances", reach.ec2_instances, _has_opt_in_tag(reach))]
 
 
 def _replace(reach: Reach) -> list[iam.PolicyStatement]:
-    """Nothing at all unless the deployment says so. The group's own tag is asked, not that of the instance in it."""
+    """Return the statements for replacements, or none if the settings do not allow replacements.
+
+    For a termination IAM tests the tag of the Auto Scaling group, not the tag of the instance.
+    """
     if not reach.may_replace:
         return []
     return [
-        _allow("autoscaling:TerminateInstanceInAutoScalingGroup", reach.auto_scaling_groups, _handed_over(reach)),
-        _allow(["ec2:StopInstances", "ec2:StartInstances"], reach.ec2_instances, _handed_over(reach)),
+        _allow("autoscaling:TerminateInstanceInAutoScalingGroup", reach.auto_scaling_groups, _has_opt_in_tag(reach)),
+        _allow(["ec2:StopInstances", "ec2:StartInstances"], reach.ec2_instances, _has_opt_in_tag(reach)),
     ]
 
 
 def _redrive(reach: Reach) -> list[iam.PolicyStatement]:
-    # Not StartMessageMoveTask: it moves between queues only, and these messages came from no queue.
+    # StartMessageMoveTask does not help: it only moves messages between queues, and these came from no queue.
     return [
         _allow(["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"], reach.dead_letter_queues),
         _allow("lambda:InvokeFunction", reach.event_functions),
@@ -144,7 +157,7 @@ def _redrive(reach: Reach) -> list[iam.PolicyStatement]:
 
 
 def _read_verdicts(reach: Reach) -> list[iam.PolicyStatement]:
-    # Without ListBucket a verdict that was never written looks like a missing permission (403) instead of 404.
+    # Without ListBucket, S3 answers 403 instead of 404 for a verdict that does not exist.
     return [_allow("s3:GetObject", reach.verdicts), _allow("s3:ListBucket", reach.verdict_bucket)]
 
 
@@ -173,7 +186,7 @@ _STATEMENTS: dict[Permission, Callable[[Reach], list[iam.PolicyStatement]]] = {
     Permission.SET_CONTAINER_INSTANCE_STATE: lambda reach: [
         _allow("ecs:UpdateContainerInstancesState", reach.container_instances)
     ],
-    # Its resource is the cluster, not the container instance.
+    # The resource of this action is the cluster, not the container instance.
     Permission.DEREGISTER_CONTAINER_INSTANCES: lambda reach: [_allow("ecs:DeregisterContainerInstance", reach.cluster)],
     Permission.DESCRIBE_TASK_DEFINITIONS: lambda reach: [_allow("ecs:DescribeTaskDefinition", "*")],
     Permission.REBOOT_INSTANCES: _reboot,

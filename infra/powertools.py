@@ -1,4 +1,7 @@
-"""Powertools for AWS Lambda from the layer AWS publishes, so that nothing is vendored into the package."""
+"""Lambda layer with Powertools for AWS Lambda, which AWS publishes.
+
+With the layer the deployment package contains no third-party code.
+"""
 
 from aws_cdk import Aws, CfnMapping
 from aws_cdk import aws_lambda as lambda_
@@ -6,18 +9,23 @@ from constructs import Construct
 
 from infra.settings import DeploymentSettings
 
-# The publishing account of each partition and the layer version, from the Powertools installation page. In China the
-# page names cn-north-1; elsewhere there, or in a partition not listed, pass the ARN of a copy as `powertools_layer`.
 PUBLISHERS = {"aws": "017000801446", "aws-cn": "498634801083"}
+"""Account that publishes the layer in each partition, from the Powertools installation page.
+
+For China the page names only cn-north-1. In another region of China, or in another partition, set `powertools_layer` to
+the ARN of a copy.
+"""
 LAYER = "AWSLambdaPowertoolsPythonV3-python313-arm64:27"
+"""Name and version of the layer, from the same page."""
 
 
 def powertools_layer(scope: Construct, settings: DeploymentSettings) -> lambda_.ILayerVersion | None:
+    """Return the layer that the setting `powertools_layer` selects: the public layer, an own copy, or None."""
     if settings.powertools_layer == "none":
         return None
     if settings.powertools_layer != "public":
         return lambda_.LayerVersion.from_layer_version_arn(scope, "Powertools", settings.powertools_layer)
-    # A mapping, because one template serves every region and the partition is known only at deploy time.
+    # A CloudFormation mapping: one template serves every region, and the partition is known only at deployment.
     publishers = CfnMapping(
         scope,
         "PowertoolsPublishers",

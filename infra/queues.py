@@ -1,20 +1,25 @@
-"""Every queue of the stack: the scheduler's, and the three places where a message ends that nobody could handle."""
+"""SQS queues: the scheduler's queue, the Ray runner's queue and the dead-letter queues."""
 
 from aws_cdk import Duration
 from aws_cdk import aws_sqs as sqs
 from constructs import Construct
 
 _RECEIVES_MAX = 5
+"""Receives of a message for the scheduler, after which SQS moves the message to the dead-letter queue."""
 _RAY_RECEIVES_MAX = 2
+"""The same for a message for the Ray runner."""
 _RAY_DELAY_S = 2
+"""Seconds after which a message for the Ray runner becomes visible. By then the sender has saved its command as due."""
 
 
 class Queues(Construct):
+    """The queues. `with_ray` adds the two queues of the Ray runner."""
+
     def __init__(self, scope: Construct, construct_id: str, *, with_ray: bool = False) -> None:
         super().__init__(scope, construct_id)
         self.scheduler_dead_letters = _queue(self, "SchedulerDeadLetters", fifo=True)
-        # FIFO with one message group makes the scheduler the only writer of placements. The wait after a failure is
-        # the visibility timeout, in which the whole group stands still: just above the function's timeout, no more.
+        # A FIFO queue with one message group makes the scheduler the only writer of placements. After a failure the
+        # whole group waits for the visibility timeout, so the timeout is only slightly longer than the function's.
         self.scheduler = _queue(
             self,
             "Scheduler",
@@ -22,14 +27,13 @@ class Queues(Construct):
             visibility_timeout=Duration.seconds(120),
             dead_letter_queue=sqs.DeadLetterQueue(queue=self.scheduler_dead_letters, max_receive_count=_RECEIVES_MAX),
         )
-        # To the function that reaches the Ray cluster: one group as well, so that it is alone, and after two failures
-        # out of the way of the others, for the reconciler finds what is left undone. The delay lets whoever wakes it
-        # enter the order as due first.
+        # This queue also has one message group, so that one run of the Ray runner is active at a time. After two
+        # failures a message no longer blocks the others: the reconciler finds commands that were not carried out.
         self.ray_dead_letters = _queue(self, "RayDeadLetters", fifo=True) if with_ray else None
         self.ray = self._ray(self.ray_dead_letters) if self.ray_dead_letters is not None else None
-        # Events that EventBridge could not hand to a function or a queue at all.
+        # Events that EventBridge could not deliver to a function or a queue.
         self.undelivered = _queue(self, "Undelivered")
-        # Events that a function took and then failed on, three times.
+        # Events that a function received and failed to process three times.
         self.failed = _queue(self, "Failed")
 
     def _ray(self, dead_letters: sqs.Queue) -> sqs.Queue:
@@ -44,6 +48,7 @@ class Queues(Construct):
 
     @property
     def urls(self) -> dict[str, str]:
+        """URLs of the queues, by the name of the stack output."""
         return {
             "SchedulerQueueUrl": self.scheduler.queue_url,
             **({"RayQueueUrl": self.ray.queue_url} if self.ray is not None else {}),
@@ -52,7 +57,7 @@ class Queues(Construct):
 
     @property
     def dead_letter_queues(self) -> dict[str, sqs.Queue]:
-        """Queues that are empty while all is well; the key names the alarm."""
+        """Queues that are empty in normal operation, by the name that the alarm shows."""
         return {
             "SchedulerDeadLetters": self.scheduler_dead_letters,
             "Undelivered": self.undelivered,
@@ -79,7 +84,8 @@ def _queue(
         delivery_delay=delivery_delay,
         visibility_timeout=visibility_timeout,
         dead_letter_queue=dead_letter_queue,
-        # EventBridge gives no de-duplication id; a whole event differs from the next one by its id and time.
+        # EventBridge sets no de-duplication id, so SQS computes the id from the body. Two events always differ in their
+        # id and time.
         fifo=fifo or None,
         content_based_deduplication=fifo or None,
     )

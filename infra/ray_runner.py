@@ -1,7 +1,8 @@
-"""The function that reaches a Ray cluster, and what wakes it. Made only where a deployment names a cluster.
+"""Lambda function for a Ray cluster, with its queue trigger and its schedule.
 
-It is the one function with an image of its own, for Ray's clients are larger than a package may be, and the one in a
-VPC: the cluster's ports are open to nobody else. Synthesis needs no Docker; `cdk deploy` builds the image.
+Only deployments with a Ray cluster have the function. It is a container image, because Ray's client libraries exceed
+the size limit of a Lambda package. It runs in a VPC, because the ports of the cluster are open only inside the VPC. No
+other function of the stack has an image or a VPC. Synthesis needs no Docker; `cdk deploy` builds the image.
 """
 
 from collections.abc import Mapping
@@ -24,12 +25,18 @@ from infra.settings import DeploymentSettings
 
 ROOT = Path(__file__).parent.parent
 NAME = "ray_runner"
+"""Name of the function in this repository."""
 IN_THE_IMAGE = ["*", "!ray_runner", "!lambdas", "lambdas/*.py", "**/__pycache__"]
-"""As .dockerignore has it: everything, but for these."""
+"""Exclusion patterns of the image's build context, in the syntax of .dockerignore.
+
+The context holds the folders `ray_runner` and `lambdas`, without the handlers of the other functions.
+"""
 PERMISSIONS = frozenset({P.WRITE_JOBS, P.NOTIFY_OPERATORS, P.PUBLISH_EVENTS, P.WAKE_SCHEDULER, P.RECORD_ATTEMPTS})
-"""It moves jobs on Ray and tells of it. It has no business with instances, tasks or machines."""
+"""Permissions of the function: it writes jobs and sends notifications. It has no access to instances or ECS tasks."""
 TIMEOUT_S, MEMORY_MIB, BATCH = 110, 1_024, 10
-MESSAGE_GROUP = "ray"  # as in gpu_recovery.aws.ray_client: one group, so one run at a time
+"""Timeout in seconds, memory in MiB, and the largest number of messages of one run."""
+MESSAGE_GROUP = "ray"
+"""The only message group of the queue, so that one run is active at a time. `gpu_recovery.aws` uses the same group."""
 NETWORK_INTERFACES = [
     "ec2:AssignPrivateIpAddresses",
     "ec2:CreateNetworkInterface",
@@ -38,17 +45,26 @@ NETWORK_INTERFACES = [
     "ec2:DescribeSubnets",
     "ec2:UnassignPrivateIpAddresses",
 ]
-"""What Lambda needs of a function's role to bring it into a VPC. It allows no narrower resource: the interfaces are
-made and deleted by Lambda itself, under names of its own."""
+"""Actions that Lambda needs from the role of a function in a VPC, on the resource `*`.
+
+A narrower resource is impossible, because Lambda itself creates and deletes the network interfaces under generated
+names.
+"""
 
 
 def ray_function_name(settings: DeploymentSettings) -> str:
-    """The function's name, by which the API asks it for logs."""
+    """Return the name of the function in the account. The job API invokes it by this name to read logs."""
     return function_name(settings, NAME)
 
 
 class RayRunner(Construct):
-    """The function, its role, its schedule. `environment` is that of every function."""
+    """The function (`function`) with its role and its schedule (`rule`).
+
+    Args:
+        reach: the ARNs that the permissions apply to.
+        environment: variables that every function gets.
+        queues: the queue of the Ray runner, and the dead-letter queue of the schedule.
+    """
 
     def __init__(
         self,
@@ -95,7 +111,8 @@ class RayRunner(Construct):
             subnet_ids=list(settings.ray_subnet_ids), security_group_ids=list(settings.ray_security_group_ids)
         )
         self.function.add_event_source(event_sources.SqsEventSource(queues.ray, batch_size=BATCH))
-        # No input of our own: a constant body would be taken for a duplicate of the one before and dropped.
+        # The body is the event itself. A constant body would have the same de-duplication id each time, and SQS would
+        # drop the message as a duplicate.
         tick = targets.SqsQueue(
             queues.ray,
             message_group_id=MESSAGE_GROUP,

@@ -1,4 +1,7 @@
-"""What acts: events and schedules -> functions -> ECS, EC2 and people. Reads like the picture in the README."""
+"""Recovery stack: functions with their triggers, API, health check, alarms and dashboard.
+
+Data flow, as in the diagram of the README: events and schedules -> functions -> ECS, EC2 and notifications.
+"""
 
 from aws_cdk import Stack, Tags
 from constructs import Construct
@@ -21,6 +24,8 @@ from infra.state_stack import StateStack
 
 
 class RecoveryStack(Stack):
+    """The stack without stored data. It can be deleted and deployed again; `state` holds the data."""
+
     def __init__(self, scope: Construct, construct_id: str, settings: DeploymentSettings, state: StateStack) -> None:
         super().__init__(scope, construct_id, description="gpu-recovery: heals GPU faults of training jobs on ECS")
         cluster = ClusterArns(settings)
@@ -105,7 +110,7 @@ def _watched(
     by_row = {row: functions.by_name[row.name] for row in FUNCTIONS}
     return MonitoredResources(
         functions={row.construct_id: function for row, function in by_row.items()},
-        asynchronous={row.construct_id: each for row, each in by_row.items() if row.trigger.is_asynchronous},
+        asynchronous={row.construct_id: function for row, function in by_row.items() if row.trigger.is_asynchronous},
         reconciler=functions.of(Trigger.SCHEDULE),
         dead_letter_queues=queues.dead_letter_queues,
         scheduler_queue=queues.scheduler,

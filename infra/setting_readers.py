@@ -1,7 +1,8 @@
-"""Readers turn one raw context value into a typed one, or say in a sentence what is wrong with it.
+"""Readers of settings. A reader converts a raw CDK context value to a typed value.
 
-`cdk.json` brings JSON values and `cdk -c key=value` brings text, so each reader takes both. A reader knows nothing
-about which setting it reads; the settings put the key in front of its message.
+A reader raises ValueError with a sentence about the value. `cdk.json` gives JSON values and `cdk -c key=value` gives
+text, so each reader accepts both. A reader does not know the name of the setting; `infra/settings.py` puts the name in
+front of the message.
 """
 
 import json
@@ -10,10 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 Reader = Callable[[Any], Any]
+"""A function from the raw value to the typed value. It raises ValueError if the raw value is wrong."""
 
 
 def text(pattern: str, meaning: str) -> Reader:
-    """Text that matches `pattern` as a whole; `meaning` is what the error calls it."""
+    """Return a reader of text that matches `pattern` as a whole. The error message calls the text `meaning`."""
     expected = re.compile(pattern)
 
     def read(raw: Any) -> str:
@@ -25,6 +27,8 @@ def text(pattern: str, meaning: str) -> Reader:
 
 
 def one_of(*allowed: str) -> Reader:
+    """Return a reader of text that is a member of `allowed`."""
+
     def read(raw: Any) -> str:
         if raw not in allowed:
             raise ValueError(f"{raw!r} is none of {', '.join(allowed)}")
@@ -34,12 +38,12 @@ def one_of(*allowed: str) -> Reader:
 
 
 def integer(low: int, high: int) -> Reader:
-    """A whole number with low <= n <= high; `true` is not 1."""
+    """Return a reader of whole numbers from `low` to `high`, both included. A boolean is not accepted."""
 
     def read(raw: Any) -> int:
         value = int(raw) if isinstance(raw, str) and re.fullmatch(r"-?\d+", raw) else raw
         if isinstance(value, float) and value.is_integer():
-            value = int(value)  # jsii hands every JSON number over as a double
+            value = int(value)  # jsii passes every JSON number as a double
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise ValueError(f"{raw!r} is not a whole number from {low} to {high}")
         return value
@@ -48,6 +52,7 @@ def integer(low: int, high: int) -> Reader:
 
 
 def integer_of(allowed: tuple[int, ...]) -> Reader:
+    """Return a reader of whole numbers that are members of `allowed`."""
     within = integer(min(allowed), max(allowed))
 
     def read(raw: Any) -> int:
@@ -60,6 +65,11 @@ def integer_of(allowed: tuple[int, ...]) -> Reader:
 
 
 def boolean(raw: Any) -> bool:
+    """Read a boolean, or its JSON text.
+
+    Raises:
+        ValueError: the value is neither.
+    """
     if raw in (True, "true"):
         return True
     if raw in (False, "false"):
@@ -68,7 +78,10 @@ def boolean(raw: Any) -> bool:
 
 
 def items(each: Reader) -> Reader:
-    """A list without repetition: JSON, or text with commas between the items."""
+    """Return a reader of lists without repetition. The reader returns a tuple.
+
+    The raw value is a list, JSON text of a list, or text with commas between the items. `each` reads an item.
+    """
 
     def read(raw: Any) -> tuple[Any, ...]:
         values = _from_json(raw) if isinstance(raw, str) and raw.lstrip().startswith("[") else raw
@@ -76,16 +89,20 @@ def items(each: Reader) -> Reader:
             values = [part.strip() for part in values.split(",") if part.strip()]
         if not isinstance(values, list | tuple):
             raise ValueError(f"{raw!r} is not a list")
-        found = tuple(each(value) for value in values)
-        if len(set(found)) != len(found):
+        read_values = tuple(each(value) for value in values)
+        if len(set(read_values)) != len(read_values):
             raise ValueError(f"{raw!r} names something twice")
-        return found
+        return read_values
 
     return read
 
 
 def thresholds(raw: Any) -> Mapping[str, Any]:
-    """An object of policy fields, {"attempts_max": 3}; values are numbers, booleans or text."""
+    """Read an object of policy fields, such as {"attempts_max": 3}. Values are numbers, booleans or text.
+
+    Raises:
+        ValueError: the value is not such an object, or a name cannot be the name of a field.
+    """
     values = _from_json(raw) if isinstance(raw, str) else raw
     if not isinstance(values, Mapping):
         raise ValueError(f"{raw!r} is not an object")

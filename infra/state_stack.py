@@ -1,8 +1,8 @@
-"""What must outlive the code: tables, topic, bus, verdicts, token.
+"""State stack: tables, topics, event bus, verdict bucket and operator token.
 
-Two stacks, not one and not four. State has a stack of its own so that the other can be deleted and deployed anew
-without a job being forgotten. Functions, API and alarms share theirs: apart, every function would be an export that
-CloudFormation refuses to change while another stack imports it.
+The state has a stack of its own, so that the recovery stack can be deleted and deployed again without loss of jobs.
+Functions, API and alarms share the recovery stack. In separate stacks every function would be an export, and
+CloudFormation refuses to change an export that another stack imports.
 """
 
 from aws_cdk import Stack, Tags
@@ -17,6 +17,8 @@ from infra.verdict_bucket import VerdictBucket
 
 
 class StateStack(Stack):
+    """The stack with all stored data. In production it is protected against termination."""
+
     def __init__(self, scope: Construct, construct_id: str, settings: DeploymentSettings) -> None:
         super().__init__(
             scope,

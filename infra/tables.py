@@ -1,6 +1,7 @@
-"""The two tables: jobs and instances. Each has an index of what is due and one by status, jobs have their line.
+"""DynamoDB tables of jobs and of instances, with their indexes.
 
-Nothing is scanned.
+Both tables have the indexes `due` (records with a deadline or a poll) and `by_status`. The table of jobs also has the
+index `line`, the queue. All reads are by key or index, so no table is scanned.
 """
 
 from aws_cdk import aws_dynamodb as dynamodb
@@ -11,12 +12,16 @@ from infra.settings import DeploymentSettings
 
 _NUMBER, _STRING = dynamodb.AttributeType.NUMBER, dynamodb.AttributeType.STRING
 _TTL = "expires_s"
-"""Only the keys of submissions have it, and what trainings told: whatever else is kept is kept for good."""
+"""The attribute by which DynamoDB deletes items. Only submissions' idempotency keys and observations have it."""
 _JOB_LIST = ["attempt", "version", "spec", "instances", "repairing", "reason", "status_at", "origin"]
+"""Attributes of a job that lists of jobs show."""
 
 
 class Tables(Construct):
-    """`jobs` has the key job_id_rank, `instances` the key container_inst_id, as existing deployments have them."""
+    """The tables `jobs` (key `job_id_rank`) and `instances` (key `container_inst_id`).
+
+    Existing deployments have these keys, so the keys do not change.
+    """
 
     def __init__(self, scope: Construct, construct_id: str, settings: DeploymentSettings) -> None:
         super().__init__(scope, construct_id)
@@ -29,7 +34,7 @@ class Tables(Construct):
             projection_type=dynamodb.ProjectionType.INCLUDE,
             non_key_attributes=_JOB_LIST,
         )
-        # Sparse: the jobs that wait for a place or have one, each with what a pass of the scheduler reads of it.
+        # Sparse index: only queued and placed jobs have the attribute `line`. The scheduler reads `line_entry`.
         self.jobs.add_global_secondary_index(
             index_name="line",
             partition_key=_key("line", _STRING),
@@ -60,7 +65,7 @@ class Tables(Construct):
             removal_policy=removal_policy(self._settings),
             time_to_live_attribute=ttl,
         )
-        # Sparse: only what waits for something carries `due_at`, so the reconciler reads no more than that.
+        # Sparse index: only a record that waits for a deadline or a poll has `due_at`. The reconciler reads only these.
         table.add_global_secondary_index(
             index_name="due",
             partition_key=_key("shard", _NUMBER),

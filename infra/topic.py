@@ -1,4 +1,7 @@
-"""The operators' topic, and on demand one for a chat: encrypted, TLS only, e-mail subscribers from the settings."""
+"""SNS topics for operators: a topic for e-mail and alarms, and an optional chat topic.
+
+Both are encrypted and accept only TLS. The settings give the e-mail addresses that are subscribed.
+"""
 
 from aws_cdk import Aws
 from aws_cdk import aws_iam as iam
@@ -12,9 +15,12 @@ from infra.settings import DeploymentSettings
 
 
 class OperatorTopic(Construct):
+    """The operators' topic (`topic`), the optional chat topic (`chat`) and the key that encrypts both (`key`)."""
+
     def __init__(self, scope: Construct, construct_id: str, settings: DeploymentSettings) -> None:
         super().__init__(scope, construct_id)
-        # A key of our own: alarms cannot publish through the key AWS manages for SNS, whose policy nobody can change.
+        # A customer managed key. Alarms cannot publish through the AWS managed key for SNS, and the policy of that key
+        # cannot be changed.
         self.key = kms.Key(
             self,
             "Key",
@@ -33,8 +39,8 @@ class OperatorTopic(Construct):
                 actions=["kms:Decrypt", "kms:GenerateDataKey*"],
                 resources=["*"],
             )
-        )  # in a key policy `*` is this key
-        # enforce_ssl replaces the topic's default policy, which would have let the account's alarms in.
+        )  # in a key policy, `*` is the key itself
+        # enforce_ssl replaces the default policy of the topic, which would have allowed the alarms of the account.
         self.topic.add_to_resource_policy(
             iam.PolicyStatement(
                 sid="AlarmsPublish", principals=[alarms], actions=["sns:Publish"], resources=[self.topic.topic_arn]
@@ -45,10 +51,10 @@ class OperatorTopic(Construct):
         self.chat = self._chat(f"{settings.topic_name}-chat") if settings.chat_topic else None
 
     def _chat(self, name: str) -> sns.Topic:
-        # People subscribe a chat client to it, never mailboxes: its messages are JSON. Alarms stay on the first.
+        # For a chat client only, because the messages are JSON. Alarms and e-mail use the operators' topic.
         return sns.Topic(self, "Chat", topic_name=name, enforce_ssl=True, master_key=self.key)
 
     @property
     def chat_arn(self) -> str:
-        """Empty if there is no second topic."""
+        """ARN of the chat topic. Empty if there is none."""
         return self.chat.topic_arn if self.chat else ""

@@ -1,6 +1,7 @@
-"""The bucket where health checks leave their verdicts, and we the records of jobs.
+"""S3 bucket for the verdicts of health checks and for job records.
 
-A verdict is read within minutes; a month is for people. Records of jobs are for people alone, who compare runs.
+The functions read a verdict within minutes of its check; operators may read it for a month. Job records are only for
+users and operators, who compare runs, and are stored for a year.
 """
 
 from aws_cdk import Duration
@@ -11,11 +12,16 @@ from infra.removal import removal_policy
 from infra.settings import DeploymentSettings
 
 PREFIX = "verdicts/"
+"""Prefix of the keys of verdicts."""
 RECORDS = "jobs/"
+"""Prefix of the keys of job records."""
 VERDICT_DAYS, RECORD_DAYS = 30, 365
+"""Days after which verdicts and job records expire."""
 
 
 class VerdictBucket(Construct):
+    """The bucket, with a lifecycle rule for each prefix."""
+
     def __init__(self, scope: Construct, construct_id: str, settings: DeploymentSettings) -> None:
         super().__init__(scope, construct_id)
         self.bucket = s3.Bucket(
@@ -38,8 +44,10 @@ class VerdictBucket(Construct):
 
     @property
     def verdicts_arn(self) -> str:
+        """ARN pattern of all verdicts."""
         return self.bucket.arn_for_objects(f"{PREFIX}*")
 
     @property
     def records_arn(self) -> str:
+        """ARN pattern of all job records."""
         return self.bucket.arn_for_objects(f"{RECORDS}*")

@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 
-from benchmarks import agent, decisions, diagnosing, heartbeats, log_kinds, placing, simulation, telling
+from benchmarks import agent, decisions, diagnosis, heartbeats, log_kinds, observation_overhead, placement, simulation
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 SMALL: dict[str, Callable[[], dict[str, Any]]] = {
     "agent": lambda: agent.agent_figures(0.2),
     "decisions": lambda: decisions.decision_figures(3),
-    "diagnosing": lambda: {"seconds": diagnosing.window_figures(16)["seconds"]},
+    "diagnosis": lambda: {"seconds": diagnosis.window_figures(16)["seconds"]},
     "log_kinds": lambda: {name: len(scores) for name, scores in log_kinds.log_kind_figures().items()},
     "heartbeats": lambda: heartbeats.heartbeat_figures(3),
-    "placing": lambda: placing.placing_figures(((4, 8), (8, 32)), rounds=1),
-    "telling": lambda: telling.telling_figures(3),
+    "placement": lambda: placement.placement_figures(((4, 8), (8, 32)), rounds=1),
+    "observation_overhead": lambda: observation_overhead.observation_figures(3),
     "simulation": lambda: simulation.simulation_figures(seeds=2, gang=2, recoveries=1),
 }
 
-ELSEWHERE = {"submitting"}
-"""What needs a deployment of its own. The cases of `fault_cases/` are no benchmark: `diagnosing` measures them."""
+ELSEWHERE = {"submission"}
+"""What needs a deployment of its own. The cases of `fault_cases/` are no benchmark: `diagnosis` measures them."""
 
 
 @pytest.mark.parametrize("name", [pytest.param(one, marks=pytest.mark.slow if one == "agent" else ()) for one in SMALL])

@@ -1,5 +1,5 @@
-"""Injected faults, by family, with which a diagnosis is measured.
+"""Fault cases for the benchmark of the diagnosis, one module for each group of families.
 
-The cases are made from the mechanisms of the faults and not from the rules of the diagnosis. A case that is diagnosed
-wrongly stays in the table.
+The cases follow the mechanisms of the faults, not the rules of the diagnosis. A case with a wrong diagnosis stays in
+the table.
 """

@@ -1,4 +1,4 @@
-"""Faults of calls to workers: single workers, whole nodes and racks."""
+"""Fault cases of calls to workers: a single worker, a whole node, a rack, or all workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HANG = Cause.WORKER_HANG
 
 
 def rpc_cases() -> list[FaultCase]:
-    """Calls that fail between the caller and one worker."""
+    """Return the cases in which calls between the caller and one worker fail."""
     return [
         case("a worker cannot be reached", "rpc", Cause.NETWORK, ["n1"], [late(5, RpcStage.CONNECT)], [5]),
         case("a request cannot be sent", "rpc", Cause.NETWORK, ["n2"], [late(9, RpcStage.SEND)], [9]),
@@ -62,7 +62,7 @@ def rpc_cases() -> list[FaultCase]:
 
 
 def telemetry_cases() -> list[FaultCase]:
-    """Calls whose cause shows only in what the worker reported of itself."""
+    """Return the cases in which only the observations of the worker show the cause of the failed call."""
     return [
         case(
             "a worker never started",
@@ -108,7 +108,7 @@ def telemetry_cases() -> list[FaultCase]:
 
 
 def pattern_cases() -> list[FaultCase]:
-    """Calls that fail on a whole node, a rack, or everywhere."""
+    """Return the cases in which calls fail on a whole node, on a rack, or on all workers."""
     return [
         case(
             "a node is cut off", "patterns", Cause.NETWORK, ["n2"], lates(range(8, 12), RpcStage.CONNECT), range(8, 12)

@@ -1,7 +1,7 @@
-"""One injected fault: the observations that it leaves behind, and its true cause and place.
+"""Fault case: the observations of an injected fault, with its true causes and instances.
 
-The cluster has four instances n0-n3 with four workers each, two instances to a rack, ranks in order. The workers that a
-fault does not touch report as healthy workers do, with five per cent of noise.
+The cluster has four instances n0-n3 with four workers each. A rack has two instances, and ranks are in the order of the
+workers. Workers that the fault does not affect send observations of healthy workers, with 5 % of noise.
 """
 
 from __future__ import annotations
@@ -25,14 +25,25 @@ from gpu_recovery.core.diagnosis.observations import (
 from gpu_recovery.core.diagnosis.taxonomy import Cause
 
 AT_S = 1_000_000.0
+"""Time of the diagnosis, in seconds since 1970."""
 NODES, WORKERS = 4, 4
+"""Number of instances, and workers of each."""
 TOPOLOGY = Topology.of(Worker(f"w{n}", f"n{n // WORKERS}", f"r{n // WORKERS // 2}", n) for n in range(NODES * WORKERS))
 ALL = frozenset(range(NODES * WORKERS))
+"""Ranks of all workers."""
 
 
 @dataclass(frozen=True)
 class FaultCase:
-    """One fault. `causes`: what it may rightly be called; `instances`: where it is, none for the job as a whole."""
+    """An injected fault.
+
+    Args:
+        name: name of the case; unique.
+        family: family of faults, under which the benchmark counts the case.
+        causes: the causes that are right answers.
+        instances: the true instances. Empty if the fault concerns the job as a whole.
+        reports: the observations that the diagnosis gets.
+    """
 
     name: str
     family: str
@@ -42,25 +53,33 @@ class FaultCase:
 
 
 def made(
-    of: Callable[..., Observation], worker: int | None = None, age_s: float = 20.0, /, **given: Any
+    of: Callable[..., Observation], worker: int | None = None, age_s: float = 20.0, /, **fields: Any
 ) -> Observation:
+    """Return an observation.
+
+    Args:
+        of: type of the observation.
+        worker: rank of the worker that sent it. None: the observation is not of a worker.
+        age_s: age of the observation at the diagnosis, in seconds.
+        fields: the other fields of the observation.
+    """
     name = {} if worker is None else {"worker": f"w{worker}", "rank": worker, "instance_id": f"n{worker // WORKERS}"}
-    return of(report_id="", at_s=AT_S - age_s, **name, **given)
+    return of(report_id="", at_s=AT_S - age_s, **name, **fields)
 
 
 def healthy(alone: Iterable[int], seed: int) -> list[Observation]:
-    """What workers that nothing is wrong with report."""
+    """Return the observations of healthy workers with the ranks `alone`."""
     drawn = random.Random(seed)
-    found = []
+    observations = []
     for n in sorted(alone):
         noise = drawn.lognormvariate(0, 0.05)
-        found += [
+        observations += [
             made(RpcReport, n, connect_s=0.02, send_s=0.1, header_s=2.0 * noise, body_s=0.3, status=200),
             made(WorkerHealth, n, 5.0, memory_free_gb=20.0 * noise, cpu_percent=40.0 * noise, active_requests=1),
             made(CallTiming, n, method="train", seconds=1.0 * noise),
             *(made(ProgressReport, n, 20.0 - 5 * k, value=float(100 + k)) for k in range(4)),
         ]
-    return found
+    return observations
 
 
 def case(
@@ -71,27 +90,39 @@ def case(
     reports: Sequence[Observation],
     touched: Iterable[int] = (),
 ) -> FaultCase:
-    """With the healthy rest: everybody but those whose calls the fault touches."""
+    """Return a fault case: the observations of the fault, and those of the healthy workers.
+
+    Args:
+        name: name of the case.
+        family: family of the case.
+        cause: the true cause, or all causes that are right answers.
+        instances: the true instances.
+        reports: the observations of the fault.
+        touched: ranks of workers for which no healthy observations are added.
+    """
     causes = frozenset({cause} if isinstance(cause, Cause) else cause)
     whole = [*reports, *healthy(ALL - set(touched), seed=len(name))]
-    named = tuple(replace(one, report_id=f"{name}-{n}") for n, one in enumerate(whole))
+    named = tuple(replace(report, report_id=f"{name}-{n}") for n, report in enumerate(whole))
     return FaultCase(name, family, causes, frozenset(instances), named)
 
 
 def late(worker: int, stage: RpcStage, **more: Any) -> Observation:
+    """Return the observation of a call to `worker` that timed out in `stage`. `more`: further fields."""
     return made(RpcReport, worker, 10.0, failed_at=stage, timed_out=True, **more)
 
 
 def lates(workers: Iterable[int], stage: RpcStage) -> list[Observation]:
+    """Return such an observation for each worker."""
     return [late(n, stage) for n in workers]
 
 
 def log(worker: int, line: str, kind: str, role: str = "root") -> Observation:
+    """Return the observation of a log line of `worker`, with the kind and the role of the line."""
     return made(LogFinding, worker, line=line, kind=kind, role=role)
 
 
 def hung(stuck: Iterable[int]) -> list[Observation]:
-    """All ranks wait in one collective, but for those that never came."""
+    """Return the flight records of all ranks. The ranks `stuck` did not join the collective; the others wait in it."""
     return [
         made(
             FlightReport,

@@ -1,4 +1,4 @@
-"""Every injected fault."""
+"""Catalogue of all fault cases."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FAMILIES = (
     event_delivery_cases,
     gpu_lock_cases,
 )
-"""The functions that make the cases, one for each family; the order is that of the report."""
+"""The functions that return the cases of a family, in the order of the results."""
 
 
 def fault_cases() -> tuple[FaultCase, ...]:

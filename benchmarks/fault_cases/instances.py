@@ -1,4 +1,4 @@
-"""Faults of instances and their GPUs, and faults that a log names."""
+"""Fault cases of instances and their GPUs, and fault cases with a cause that a log names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WAITS = [log(n, TIMEOUT, "collective_timeout", "cascade") for n in sorted(ALL - 
 
 
 def instance_cases() -> list[FaultCase]:
-    """GPUs, machines and programs that fail outright."""
+    """Return the cases in which a GPU, an instance or a program fails completely."""
     return [
         case(
             "a GPU falls off the bus",
@@ -58,7 +58,7 @@ def instance_cases() -> list[FaultCase]:
 
 
 def gpu_stage_cases() -> list[FaultCase]:
-    """Errors that a GPU shows at the boundary between two stages."""
+    """Return the cases in which a GPU shows errors at the boundary between two stages."""
     return [
         case(
             "uncorrected errors grow",
@@ -109,7 +109,7 @@ def gpu_stage_cases() -> list[FaultCase]:
 
 
 def log_line_cases() -> list[FaultCase]:
-    """Faults that the log of one worker names."""
+    """Return the cases in which the log of one worker names the fault."""
     return [
         case(
             "an uncorrectable error in a log",

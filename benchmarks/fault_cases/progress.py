@@ -1,4 +1,4 @@
-"""Faults that slow a training or stop its progress: stragglers, weight transfers, collectives."""
+"""Fault cases of slow or stopped trainings: stragglers, weight transfers, collectives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.fault_cases.case import ALL, FaultCase, case, hung, lates, made
 
 
 def straggler_cases() -> list[FaultCase]:
-    """Workers that are slower than the others, or make no progress."""
+    """Return the cases in which workers are slower than the others or make no progress."""
     slow = {4: 1.6}
     stages = [
         made(CallTiming, n, method="step", seconds=(1.5 if n // 2 % 4 == 3 else 1.0) + n / 500, stage=n // 2 % 4)
@@ -66,7 +66,7 @@ def straggler_cases() -> list[FaultCase]:
 
 
 def weight_sync_cases() -> list[FaultCase]:
-    """Transfers of weights that are slow or fail."""
+    """Return the cases in which transfers of weights are slow or fail."""
     return [
         case(
             "a slow upload",
@@ -115,7 +115,7 @@ def weight_sync_cases() -> list[FaultCase]:
 
 
 def collective_cases() -> list[FaultCase]:
-    """Collectives that a rank does not join, and a pairwise test of the network."""
+    """Return the cases in which a rank does not join a collective, and a case with a pairwise network test."""
     return [
         case("two ranks do not come", "collectives", Cause.WORKER_HANG, ["n3"], hung({12, 14})),
         case(

@@ -1,4 +1,4 @@
-"""Faults between train and rollout that share one GPU: events and locks."""
+"""Fault cases of a GPU that train and rollout share: events and locks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OUT_OF_MEMORY = log(4, "torch.OutOfMemoryError: CUDA out of memory. Tried to all
 
 
 def event_delivery_cases() -> list[FaultCase]:
-    """Events between train and rollout that are not delivered or not acknowledged."""
+    """Return the cases in which an event between train and rollout is not delivered or not acknowledged."""
     return [
         case(
             "an event is not delivered",
@@ -60,7 +60,7 @@ def event_delivery_cases() -> list[FaultCase]:
 
 
 def gpu_lock_cases() -> list[FaultCase]:
-    """A GPU or its lock that is not released."""
+    """Return the cases in which a GPU or its lock is not released."""
     held = (Occupant(100, 40_000.0, "train"), Occupant(200, 500.0, "rollout"))
     return [
         case(

@@ -11,7 +11,7 @@ from gpu_recovery.core.diagnosis.diagnose import diagnose
 from gpu_recovery.core.diagnosis.observations import FlightReport
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, ScopeKind
 
-from benchmarks.diagnosing import found_at, instances_of, straggler_rates, window
+from benchmarks.diagnosis import found_at, instances_of, straggler_rates, window
 from benchmarks.fault_cases.case import ALL, AT_S, TOPOLOGY, FaultCase, healthy
 from benchmarks.fault_cases.catalogue import fault_cases
 

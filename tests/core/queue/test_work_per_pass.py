@@ -13,7 +13,7 @@ from gpu_recovery.core.queue.place import place
 from gpu_recovery.core.queue.preemption import Preemption
 from gpu_recovery.core.queue.snapshot import Placement, RejectionKind
 
-from benchmarks.placing import NOW, POLICY, SHAPES, SIZES, snapshot_of
+from benchmarks.placement import NOW, POLICY, SHAPES, SIZES, snapshot_of
 
 WATCHED = {
     "looks for places": (OpenHosts, "pick"),

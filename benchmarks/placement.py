@@ -1,7 +1,7 @@
-"""How fast the queue is decided: `place()` on large clusters with long lines, and how that grows.
+"""Benchmark of the placement: time of `place()` on large clusters, and its growth.
 
-`snapshot_of` is the committed generator: half of the instances run jobs of mixed sizes, users have quotas, and every
-job that waits gets its reason.
+`snapshot_of` generates the clusters: half of the instances run jobs of mixed sizes and users have quotas. `place()`
+returns an assignment or a reason for every waiting job.
 """
 
 from __future__ import annotations
@@ -26,21 +26,29 @@ from gpu_recovery.core.queue.snapshot import Host, RunningJob, Snapshot, Waiting
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POLICY = PRESETS[Preset.ADAPTIVE]
 SIZES = ((1_000, 5_000), (1_250, 10_000), (2_500, 25_000), (5_000, 50_000), (10_000, 100_000))
+"""Pairs of instances and waiting jobs."""
 ROUNDS = 7
+"""Passes of each size. The median is taken."""
 GPUS, RACK, ZONE = 8, 16, 256
+"""GPUs of an instance, instances of a rack, instances of a zone."""
 SHAPES = ((1, 1), (1, 1), (1, 2), (1, 4), (1, 8), (1, 8), (2, 8), (4, 8), (8, 8), (16, 8))
+"""Pairs of nodes and GPUs for each node, from which the sizes of jobs are drawn."""
 PRIORITIES = (Priority.HIGH, Priority.ABOVE_NORMAL, *(Priority.NORMAL,) * 5, *(Priority.LOW,) * 3)
 USERS, QUOTA = 50, 0.1
+"""Number of users, and the share of the instances that a user may use."""
 
 
 def snapshot_of(hosts: int, jobs: int, seed: int = 0) -> Snapshot:
-    """`hosts` instances of 8 GPUs, half of them in use, and `jobs` that wait; the same for the same seed."""
+    """Return a snapshot with `hosts` instances of 8 GPUs, half of them in use, and `jobs` waiting jobs.
+
+    The same arguments give the same snapshot.
+    """
     drawn = random.Random(seed)
     running, busy = _running(hosts // 2, drawn)
     used: dict[QuotaKey, int] = {}
-    for one in running:
-        key = QuotaKey(one.user, one.asked, one.group)
-        used[key] = used.get(key, 0) + one.nodes
+    for job in running:
+        key = QuotaKey(job.user, job.asked, job.group)
+        used[key] = used.get(key, 0) + job.nodes
     fleet = tuple(
         Host(
             _name(n),
@@ -63,7 +71,7 @@ def _name(number: int) -> str:
 
 
 def _running(hosts: int, drawn: random.Random) -> tuple[tuple[RunningJob, ...], dict[str, int]]:
-    """Jobs on the first `hosts` instances, small ones packed together."""
+    """Return jobs on the first `hosts` instances, and the used GPUs of each instance. Small jobs share an instance."""
     running: list[RunningJob] = []
     busy: dict[str, int] = {}
     at = 0
@@ -112,10 +120,17 @@ def _waiting(number: int, drawn: random.Random) -> WaitingJob:
     )
 
 
-def placing_figures(sizes: Sequence[tuple[int, int]] = SIZES, rounds: int = ROUNDS) -> dict[str, Any]:
-    """Milliseconds a pass by size, the exponent by which it grows in all, and the largest from one size to the next.
+def placement_figures(sizes: Sequence[tuple[int, int]] = SIZES, rounds: int = ROUNDS) -> dict[str, Any]:
+    """Measure passes of the placement, in processor time of this process.
 
-    n is the number of jobs and hosts together. Processor time of this process: others on the machine disturb it less.
+    Processor time depends less on other processes of the computer than elapsed time.
+
+    Returns:
+        Milliseconds of a pass for each size, the exponent of the growth from the smallest to the largest size, and the
+        steepest exponent between two consecutive sizes. The exponents refer to the number of hosts and jobs together.
+
+    Raises:
+        AssertionError: a waiting job got neither an assignment nor a reason.
     """
     taken = {(hosts, jobs): _place_ms(hosts, jobs, rounds) for hosts, jobs in sizes}
 
@@ -146,4 +161,4 @@ def _place_ms(hosts: int, jobs: int, rounds: int) -> float:
 
 
 if __name__ == "__main__":
-    print(json.dumps(placing_figures(), indent=2))
+    print(json.dumps(placement_figures(), indent=2))

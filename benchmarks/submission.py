@@ -1,8 +1,8 @@
-"""From a submission to the task: how long after POST /jobs ECS is asked to run it, on a sandbox.
+"""Benchmark of a submission: time from POST /jobs to the response and to the ECS task.
 
-Everything in between is the production code as deployed: API, table, queue, scheduler, RunTask. What the sandbox adds
-or lacks (no network, functions that are always warm after the first) is its own, so the figure is one of the code and
-not of AWS.
+The measured code is the production code, deployed in a sandbox: API, table, queue, scheduler, RunTask. The sandbox has
+no network and its functions are warm after the first job. So the figures show the time of the code and not the time of
+AWS.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from gpu_recovery_client.api import RecoveryClient
 from sandbox import sandbox
 
 ROUNDS = 10
+"""Jobs that are measured, one after another."""
 POLL_S = 0.005
+"""Seconds between two polls for a condition."""
 TIMEOUT_S = 120.0
+"""Seconds after which the wait for a condition fails."""
 SPEC = {
     "workload": "sft",
     "nnodes": 1,
@@ -31,15 +34,19 @@ SPEC = {
 }
 
 
-def submitting_figures() -> dict[str, Any]:
-    """Seconds from the request to its answer, and to the task in ECS: medians and the longest of ten in turn."""
+def submission_figures() -> dict[str, Any]:
+    """Return seconds from the request to the response and to the task in ECS: medians, and the longest time.
+
+    Raises:
+        AssertionError: an expected state is not reached within `TIMEOUT_S`.
+    """
     with tempfile.TemporaryDirectory(prefix="gpu-recovery-bench-") as folder:
         directory = Path(folder)
         try:
             state = sandbox.up(directory, instances=1)
             with RecoveryClient(state["api_url"], state["operator_token"]) as client:
                 _until(lambda: bool(list(client.instances())))
-                _measured(client, directory)  # every function is warm from here on
+                _measured(client, directory)  # after this job every function is warm
                 taken = [_measured(client, directory) for _ in range(ROUNDS)]
         finally:
             sandbox.down(directory)
@@ -53,7 +60,7 @@ def submitting_figures() -> dict[str, Any]:
 
 
 def _measured(client: RecoveryClient, directory: Path) -> tuple[float, float]:
-    """(seconds to the answer, seconds to the task) of one job, which is canceled then."""
+    """Submit and cancel a job. Return the seconds to the response and the seconds to the task."""
     began = time.perf_counter()
     job_id = client.submit(SPEC)["job_id"]
     answered = time.perf_counter() - began
@@ -74,4 +81,4 @@ def _until(condition: Any) -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps(submitting_figures(), indent=2))
+    print(json.dumps(submission_figures(), indent=2))

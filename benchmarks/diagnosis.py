@@ -1,7 +1,8 @@
-"""How good and how fast the diagnosis is: stragglers, injected faults, and a window of 1,024 workers.
+"""Benchmark of the diagnosis: quality of its results, and time for a large window.
 
-Everything is seeded. A case counts as found if its cause is named at its place: the instances of the verdict's scope
-are those of the truth.
+The quality is measured for stragglers and for injected faults, the time for a window of 1,024 workers.
+All random numbers are seeded. A case counts as found if the diagnosis names a true cause and the instances of its scope
+are the true instances.
 """
 
 from __future__ import annotations
@@ -46,16 +47,25 @@ from benchmarks.fault_cases.case import AT_S, TOPOLOGY, FaultCase
 from benchmarks.fault_cases.catalogue import fault_cases
 
 BY = Thresholds()
+"""The default thresholds of the diagnosis."""
 SIZES = (4, 5, 6, 8, 12, 16, 32, 64, 128, 256)
+"""Numbers of workers for which the detection of stragglers is measured."""
 WINDOWS = 2_000
+"""Random windows for each number of workers."""
 NOISE, SLOW = 0.05, 1.5
-"""Log-normal noise of five per cent; a straggler takes half as long again."""
+"""Standard deviation of the log-normal noise (5 %), and the factor by which a straggler is slower."""
 WORKERS, PER_NODE, ROUNDS = 1_024, 8, 5
+"""Workers of the window, workers of an instance, and runs of which the median is taken."""
 NO_INSTANCE = History()
 
 
 def straggler_rates(windows: int = WINDOWS, sizes: Iterable[int] = SIZES) -> dict[str, dict[str, float]]:
-    """By number of workers, per cent of windows: false alarms, one straggler found, both of two found."""
+    """Return how well the diagnosis' two rules for outliers detect stragglers: `beyond_sigma` and `beyond_guard`.
+
+    Returns:
+        For each number of workers and each rule the percentage of windows with a false alarm (no straggler), with the
+        straggler found (one straggler), and with both stragglers found (two stragglers).
+    """
     return {f"{count}_workers": _rates(count, windows) for count in sizes}
 
 
@@ -68,35 +78,45 @@ def _rates(count: int, windows: int) -> dict[str, float]:
         for what, slow in (("false_alarms", 0), ("one_found", 1), ("two_found", 2)):
             values = {f"w{n}": drawn.lognormvariate(0, NOISE) * (SLOW if n < slow else 1.0) for n in range(count)}
             truth = {f"w{n}" for n in range(slow)}
-            for rule, found in (
+            for rule, outliers in (
                 ("two_sigma", beyond_sigma(values, BY.sigma)),
                 ("guard", beyond_guard(values, BY)),
             ):
-                hits[f"{rule}_{what}"] += bool(found) if not slow else truth <= set(found)
+                hits[f"{rule}_{what}"] += bool(outliers) if not slow else truth <= set(outliers)
     return {name: round(100 * times / windows, 2) for name, times in hits.items()}
 
 
 def instances_of(scope: Scope, topology: Topology) -> frozenset[str]:
-    """The instances that a scope is on; none for the job as a whole."""
+    """Return the instances of a scope. The set is empty if the scope is the job as a whole."""
     if scope.kind is ScopeKind.INSTANCE:
         return frozenset(scope.names)
     if scope.kind is ScopeKind.GPU:
-        return frozenset(one for one in topology.instances for name in scope.names if one in name)
-    found = set()
-    for one in topology.workers.values():
-        of = {ScopeKind.WORKER: one.name, ScopeKind.RANK: str(one.rank), ScopeKind.RACK: one.rack}.get(scope.kind)
-        if of in scope.names:
-            found.add(one.instance_id)
-    return frozenset(found)
+        return frozenset(instance for instance in topology.instances for name in scope.names if instance in name)
+    instances = set()
+    for worker in topology.workers.values():
+        name_in_scope = {
+            ScopeKind.WORKER: worker.name,
+            ScopeKind.RANK: str(worker.rank),
+            ScopeKind.RACK: worker.rack,
+        }.get(scope.kind)
+        if name_in_scope in scope.names:
+            instances.add(worker.instance_id)
+    return frozenset(instances)
 
 
 def is_found(case: FaultCase, cause: Cause, scope: Scope) -> bool:
-    """Whether this is the case's cause, at its place."""
+    """Return whether `cause` is a true cause of the case and `scope` has the true instances."""
     return cause in case.causes and instances_of(scope, TOPOLOGY) == case.instances
 
 
 def fault_figures() -> dict[str, Any]:
-    """Of all injected faults and by family: how many, found first, found among the first three; milliseconds each."""
+    """Diagnose all injected faults.
+
+    Returns:
+        For all cases and for each family: the number of cases, of cases found first, of cases found among the first
+        three results, and of cases with a wrong decision. Also the names of missed cases, the families without rules,
+        and the median processor time of a case in milliseconds.
+    """
     figures: dict[str, Any] = {}
     missed = []
     taken = []
@@ -105,11 +125,11 @@ def fault_figures() -> dict[str, Any]:
         verdict = diagnose(case.reports, TOPOLOGY, NO_INSTANCE, AT_S)
         taken.append(time.process_time() - began)
         first, three = found_at(case, verdict)
-        for of in (figures.setdefault("all", _no_score()), figures.setdefault(case.family, _no_score())):
-            of["cases"] += 1
-            of["first"] += first
-            of["first_three"] += three
-            of["decided_wrongly"] += verdict.decided and not first
+        for score in (figures.setdefault("all", _no_score()), figures.setdefault(case.family, _no_score())):
+            score["cases"] += 1
+            score["first"] += first
+            score["first_three"] += three
+            score["decided_wrongly"] += verdict.decided and not first
         if not first:
             missed.append(f"{case.name}: {verdict.cause} at {verdict.scope}")
     without = [family.__name__.rpartition(".")[2] for family in FAMILIES if not family.RULES]
@@ -122,13 +142,16 @@ def _no_score() -> dict[str, int]:
 
 
 def found_at(case: FaultCase, verdict: Diagnosis) -> tuple[bool, bool]:
-    """Whether the truth is the verdict, and whether it is that or one of the next two."""
+    """Return whether the case is found first, and whether it is found among the first three results."""
     first = is_found(case, verdict.cause, verdict.scope)
-    return first, first or any(is_found(case, one.cause, one.scope) for one in verdict.rivals[:2])
+    return first, first or any(is_found(case, rival.cause, rival.scope) for rival in verdict.rivals[:2])
 
 
 def window(workers: int = WORKERS) -> tuple[list[Observation], Topology]:
-    """The window of a run whose rank 77 is lost, so that all others wait: every kind of report from every worker."""
+    """Return a window of observations in which rank 77 is lost and all others wait, and the topology of the workers.
+
+    The other workers have every kind of observation that a worker may have.
+    """
     drawn = random.Random(workers)
     topology = Topology.of(Worker(f"w{n}", f"n{n // PER_NODE}", f"r{n // PER_NODE // 16}", n) for n in range(workers))
     reports: list[Observation] = []
@@ -136,15 +159,15 @@ def window(workers: int = WORKERS) -> tuple[list[Observation], Topology]:
         reports += _of_worker(n, n == 77 % workers, workers, drawn)
     nodes = sorted(topology.instances)
     reports += [
-        PairReport(report_id=f"pair-{one}", at_s=AT_S, round=1, instances=(one, other), passed=True, seconds=1.0)
-        for one, other in zip(nodes[0::2], nodes[1::2], strict=False)
+        PairReport(report_id=f"pair-{left}", at_s=AT_S, round=1, instances=(left, right), passed=True, seconds=1.0)
+        for left, right in zip(nodes[0::2], nodes[1::2], strict=False)
     ]
     reports.append(XidReport(report_id="xid", at_s=AT_S - 650, rank=77 % workers, xid=79, asks="REBOOT", gpu="5"))
     return reports, topology
 
 
 def _of_worker(n: int, lost: bool, workers: int, drawn: random.Random) -> list[Observation]:
-    who: dict[str, Any] = {"worker": f"w{n}", "rank": n, "instance_id": f"n{n // PER_NODE}"}
+    identity: dict[str, Any] = {"worker": f"w{n}", "rank": n, "instance_id": f"n{n // PER_NODE}"}
     noise = drawn.lognormvariate(0, NOISE)
     group = tuple(range(n - n % PER_NODE, n - n % PER_NODE + PER_NODE))
     made: list[Observation] = [
@@ -155,11 +178,13 @@ def _of_worker(n: int, lost: bool, workers: int, drawn: random.Random) -> list[O
             connect_s=0.1 * noise,
             failed_at=RpcStage.HEADER,
             timed_out=True,
-            **who,
+            **identity,
         ),
-        RequestReport(report_id=f"start-{n}", at_s=AT_S - 620, request_id=f"q{n}", state=RequestState.START, **who),
-        WeightSyncReport(report_id=f"sync-{n}", at_s=AT_S - 700, upload_s=9 * noise, download_s=8 * noise, **who),
-        StageReport(report_id=f"stage-{n}", at_s=AT_S - 690, stage="rollout", corrected=0, uncorrected=0, **who),
+        RequestReport(
+            report_id=f"start-{n}", at_s=AT_S - 620, request_id=f"q{n}", state=RequestState.START, **identity
+        ),
+        WeightSyncReport(report_id=f"sync-{n}", at_s=AT_S - 700, upload_s=9 * noise, download_s=8 * noise, **identity),
+        StageReport(report_id=f"stage-{n}", at_s=AT_S - 690, stage="rollout", corrected=0, uncorrected=0, **identity),
         EventReport(
             report_id=f"event-{n}",
             at_s=AT_S - 695,
@@ -168,10 +193,10 @@ def _of_worker(n: int, lost: bool, workers: int, drawn: random.Random) -> list[O
             state=Delivery.ACKNOWLEDGED,
             last_state=Delivery.ACKNOWLEDGED,
             gpu_state="ready",
-            **who,
+            **identity,
         ),
         LockReport(
-            report_id=f"lock-{n}", at_s=AT_S - 696, lock=f"gpu-{n}", owner="train", state=LockState.RELEASED, **who
+            report_id=f"lock-{n}", at_s=AT_S - 696, lock=f"gpu-{n}", owner="train", state=LockState.RELEASED, **identity
         ),
         FlightReport(
             report_id=f"flight-{n}",
@@ -180,31 +205,35 @@ def _of_worker(n: int, lost: bool, workers: int, drawn: random.Random) -> list[O
             members=group,
             last_enqueued=9 if lost else 10,
             last_completed=9,
-            **who,
+            **identity,
         ),
     ]
     if not lost:
         line = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=10) ran for 600060 milliseconds"
         made += [
             LogFinding(
-                report_id=f"log-{n}", at_s=AT_S - 20, line=line, kind="collective_timeout", role="cascade", **who
+                report_id=f"log-{n}", at_s=AT_S - 20, line=line, kind="collective_timeout", role="cascade", **identity
             ),
-            NcclReport(report_id=f"nccl-{n}", at_s=AT_S - 20, line=line, **who),
+            NcclReport(report_id=f"nccl-{n}", at_s=AT_S - 20, line=line, **identity),
         ]
     made += [
-        WorkerHealth(report_id=f"health-{n}-{k}", at_s=AT_S - 10 * k, memory_free_gb=9 * noise, cpu_percent=50.0, **who)
+        WorkerHealth(
+            report_id=f"health-{n}-{k}", at_s=AT_S - 10 * k, memory_free_gb=9 * noise, cpu_percent=50.0, **identity
+        )
         for k in range(3)
     ]
-    made += [ProgressReport(report_id=f"beat-{n}-{k}", at_s=AT_S - 5 * k, value=7.0, **who) for k in range(6)]
+    made += [ProgressReport(report_id=f"beat-{n}-{k}", at_s=AT_S - 5 * k, value=7.0, **identity) for k in range(6)]
     made += [
-        CallTiming(report_id=f"call-{n}-{k}", at_s=AT_S - 700 - k, method=method, seconds=noise, stage=n % 4, **who)
+        CallTiming(
+            report_id=f"call-{n}-{k}", at_s=AT_S - 700 - k, method=method, seconds=noise, stage=n % 4, **identity
+        )
         for k, method in enumerate(("train", "rollout", "save"))
     ]
     return made
 
 
 def window_figures(workers: int = WORKERS) -> dict[str, Any]:
-    """Seconds of processor time that the window of 1,024 workers takes, in the median, and what it says."""
+    """Diagnose the window and return the median processor time in seconds, the size of the window and the result."""
     reports, topology = window(workers)
     taken = []
     for _ in range(ROUNDS):
@@ -221,10 +250,10 @@ def window_figures(workers: int = WORKERS) -> dict[str, Any]:
     }
 
 
-def diagnosing_figures() -> dict[str, Any]:
-    """Everything that is measured of the diagnosis."""
+def diagnosis_figures() -> dict[str, Any]:
+    """Return the figures for stragglers, injected faults and the window."""
     return {"stragglers": straggler_rates(), "faults": fault_figures(), "window": window_figures()}
 
 
 if __name__ == "__main__":
-    print(json.dumps(diagnosing_figures(), indent=2))
+    print(json.dumps(diagnosis_figures(), indent=2))
