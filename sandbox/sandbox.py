@@ -1,13 +1,13 @@
-"""A whole deployment on one machine: MiniStack for AWS, our own GPU cluster, and the production stacks between them.
+"""The sandbox: a whole deployment on one host, with MiniStack for AWS, our own GPU cluster, and the production stacks.
 
-`up` starts the servers, deploys, and returns how to reach everything; the servers then run on their own until `down`,
-which any process may call. Everything that belongs to a sandbox lies in its directory (default `.sandbox` in the
+`up` starts the servers, deploys the stacks, and returns the addresses and tokens. The servers then run on their own
+until `down`, which any process may call. The files of a sandbox are in its directory (default `.sandbox` in the
 repository):
 
-    state.json       how to reach it; holds tokens, so only its owner can read it
-    processes.json   what runs, so that it can be ended
+    state.json       addresses and tokens; readable for its owner only
+    processes.json   the running servers, for `down`
     run/             logs, temporary files, the cluster's instances
-    cdk.out/         synthesised stacks, kept from one sandbox to the next (always in the repository's `.sandbox`)
+    cdk.out/         synthesised stacks, saved for the next sandbox (always in the repository's `.sandbox`)
 
 All servers listen on the loopback interface only.
 """
@@ -66,13 +66,25 @@ def up(
     agents: bool = False,
     progress: Progress = lambda line: None,
 ) -> dict[str, Any]:
-    """Start a sandbox and leave it running; one that already runs in `directory` is ended first.
+    """Start a sandbox and leave it running. A sandbox that already runs in `directory` is ended first.
 
-    `instances` machines of `gpus` GPUs each; `rate(...)` schedules run `speed` times as often as they say. `preset`
-    and `policy` (thresholds by field name) choose the recovery policy; `context` holds further deployment settings,
-    by full key; `cluster_options` go to `python -m sandbox.cluster`; with `agents` a node agent runs on each instance.
-    `progress` gets one line per step. Returns what state.json says under `sandbox`. Raises SandboxError; whatever ends
-    it early leaves nothing running.
+    Args:
+        directory: Folder of the sandbox's files.
+        instances: Number of instances.
+        gpus: Number of GPUs of each instance.
+        speed: Factor by which `rate(...)` schedules run more often than stated.
+        preset: Preset of the recovery policy.
+        policy: Thresholds that replace those of the preset, by field name.
+        context: Further deployment settings, by full key.
+        cluster_options: Further arguments of `python -m sandbox.cluster`.
+        agents: Whether a node agent runs on each instance.
+        progress: Function that receives one line for each step.
+
+    Returns:
+        The member `sandbox` of state.json: addresses, tokens and names.
+
+    Raises:
+        SandboxError: A step failed. After an error or an interruption no process of the sandbox runs.
     """
     directory = directory.resolve()
     down(directory)
@@ -83,7 +95,7 @@ def up(
         run = directory / "run"
         for folder in processes.own_folders(run).values():
             Path(folder).mkdir(parents=True)
-        is_kept = deployment.is_synthesised(settings)
+        is_synthesised = deployment.is_synthesised(settings)
         with deployment.synthesis(settings, run) as assembly:
             progress(f"Starting MiniStack and a cluster of {instances} instances with {gpus} GPUs each")
             options = ["--instances", str(instances), "--gpus", str(gpus), *cluster_options]
@@ -92,7 +104,7 @@ def up(
             deployment.bootstrap(clients)
             client("logs", endpoint_url).create_log_group(logGroupName=TRAINING_LOG_GROUP)
             _register_trainer(client("ecs", cluster_url))
-            if not is_kept:
+            if not is_synthesised:
                 progress("Synthesising the stacks with the CDK (kept for the next time)")
             stacks = assembly()
         progress("Deploying the stacks with the CDK")
@@ -105,15 +117,15 @@ def up(
         processes.write_private(directory / "state.json", state)
         if agents:
             progress("Starting a node agent on each instance")
-            reach = {"api_url": state["sandbox"]["api_url"], "tokens": state["sandbox"]["node_tokens"]}
-            _post(f"{cluster_url}/_sandbox/agents", reach)
+            settings_of_agents = {"api_url": state["sandbox"]["api_url"], "tokens": state["sandbox"]["node_tokens"]}
+            _post(f"{cluster_url}/_sandbox/agents", settings_of_agents)
         progress("The sandbox is ready")
-        found: dict[str, Any] = state["sandbox"]
-        return found
+        reach: dict[str, Any] = state["sandbox"]
+        return reach
 
 
 def down(directory: Path = DEFAULT_DIRECTORY) -> bool:
-    """End the sandbox and remove what it left, except the synthesised stacks; False when there was none."""
+    """End the sandbox and remove its files, except the synthesised stacks. Returns False if there was no sandbox."""
     directory = directory.resolve()
     run = directory / "run"
     existed = run.exists()
@@ -127,7 +139,7 @@ def down(directory: Path = DEFAULT_DIRECTORY) -> bool:
 
 
 def status(directory: Path = DEFAULT_DIRECTORY) -> dict[str, Any]:
-    """Whether the sandbox is up, and which of its servers run: {running, servers: {name: bool}, sandbox}."""
+    """Return whether the sandbox is up, and which servers run: {running, servers: {name: bool}, sandbox}."""
     alive = {server.name: server.is_running for server in processes.recall(directory / "processes.json")}
     ready = (directory / "state.json").exists()
     return {
@@ -140,20 +152,27 @@ def status(directory: Path = DEFAULT_DIRECTORY) -> dict[str, Any]:
 def fault(
     directory: Path, instance: str, kind: str, cured_by: str | None = None, reboot: str | None = None
 ) -> dict[str, Any]:
-    """Make an instance fail (`kind`: xid79, ecc, hang, agent_lost, spot or kill); returns the cluster's answer.
+    """Inject a fault into an instance; returns the cluster's response.
 
-    `cured_by` and `reboot` say what ends the fault and how the machine takes a reboot; None leaves it to the cluster.
-    Raises SandboxError when the cluster refuses.
+    Args:
+        directory: Folder of the sandbox.
+        instance: Id of the instance.
+        kind: xid79, ecc, hang, agent_lost, spot or kill.
+        cured_by: Repair that ends the fault; None takes the cluster's default.
+        reboot: Reaction of the instance to reboot requests; None takes the cluster's default.
+
+    Raises:
+        SandboxError: The cluster refuses the request, or no sandbox is up.
     """
-    wish = {"instance": instance, "kind": kind, "cured_by": cured_by, "reboot": reboot}
+    request = {"instance": instance, "kind": kind, "cured_by": cured_by, "reboot": reboot}
     url = _state(directory)["sandbox"]["ecs_endpoint_url"]
-    return _post(f"{url}/_sandbox/fault", {name: value for name, value in wish.items() if value is not None})
+    return _post(f"{url}/_sandbox/fault", {name: value for name, value in request.items() if value is not None})
 
 
 def read_mailbox(directory: Path = DEFAULT_DIRECTORY) -> list[dict[str, str]]:
-    """Every mail the operators were sent so far, oldest first: [{subject, body, at}], `at` in ISO 8601."""
+    """Return every e-mail sent to the operators so far, oldest first: [{subject, body, at}], `at` in ISO 8601."""
     state = _state(directory)
-    # MiniStack shows a queue without taking from it, so everybody may read, as often as they like.
+    # MiniStack shows a queue's messages without removing them, so any process may read them any number of times.
     query = urllib.parse.urlencode({"QueueUrl": state["mailbox_url"]})
     shown = _get(f"{state['sandbox']['endpoint_url']}/_ministack/sqs/messages?{query}")
     ((message_lists,),) = [[*regions.values()] for regions in shown["messages"].values()]
@@ -165,13 +184,13 @@ def read_mailbox(directory: Path = DEFAULT_DIRECTORY) -> list[dict[str, str]]:
 
 
 def cluster_state(directory: Path = DEFAULT_DIRECTORY) -> dict[str, Any]:
-    """What the cluster knows of its machines and tasks: {cluster, instances: [...], tasks: [...]}, logs included."""
+    """Return the cluster's instances and tasks, with the paths of logs: {cluster, instances: [...], tasks: [...]}."""
     return _get(f"{_state(directory)['sandbox']['ecs_endpoint_url']}/_sandbox/state")
 
 
 def client(service: str, endpoint_url: str) -> Any:
-    """A boto3 client of the sandbox, with its root credentials."""
-    return boto3.client(  # type: ignore[call-overload]  # the stubs know no service by a variable
+    """Return a boto3 client of the sandbox, with MiniStack's root credentials."""
+    return boto3.client(  # type: ignore[call-overload]  # the stubs accept only literal service names
         service,
         endpoint_url=endpoint_url,
         region_name=ministack.REGION,
@@ -183,7 +202,7 @@ def client(service: str, endpoint_url: str) -> Any:
 
 @contextmanager
 def _ended_when_interrupted(directory: Path) -> Iterator[None]:
-    """Whatever ends the block early, be it Ctrl-C or SIGTERM, also ends the servers."""
+    """End the servers if an error, Ctrl-C or SIGTERM ends the block early."""
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -201,8 +220,11 @@ def _ended_when_interrupted(directory: Path) -> Iterator[None]:
 
 
 def _start_servers(directory: Path, speed: float, options: Sequence[str]) -> tuple[str, str]:
-    """Start both servers; returns their URLs. Each must know the other's port before either listens, so the ports are
-    chosen first, and chosen again if somebody took one meanwhile."""
+    """Start both servers; returns their URLs.
+
+    Each server must know the other's port before it listens. So the ports are chosen first, and chosen again if another
+    process has taken a port meanwhile.
+    """
     for _ in range(ATTEMPTS_TO_START - 1):
         try:
             return _start_servers_once(directory, speed, options)
@@ -224,8 +246,8 @@ def _start_servers_once(directory: Path, speed: float, options: Sequence[str]) -
         servers.append(processes.start(name, command, env, deployment.ROOT, run / f"{name}.log"))
         processes.remember(directory / "processes.json", servers)
 
-    ours = {"ECS": cluster_url, "EC2": cluster_url, "AUTO_SCALING": cluster_url}
-    start("ministack", ministack.COMMAND, ministack.environment(port, speed, ours))
+    endpoints = {"ECS": cluster_url, "EC2": cluster_url, "AUTO_SCALING": cluster_url}
+    start("ministack", ministack.COMMAND, ministack.environment(port, speed, endpoints))
     cluster = [
         sys.executable,
         "-m",
@@ -240,9 +262,9 @@ def _start_servers_once(directory: Path, speed: float, options: Sequence[str]) -
         ministack.ACCOUNT,
         "--region",
         ministack.REGION,
-        # Ids of its own: a cluster ends strays by the id of their task, which must be no other sandbox's too.
         "--endpoint-url",
         endpoint_url,
+        # A random seed, so that the ids of instances and tasks differ from those of every other sandbox.
         "--seed",
         secrets.token_hex(8),
         *options,
@@ -254,7 +276,7 @@ def _start_servers_once(directory: Path, speed: float, options: Sequence[str]) -
 
 
 def _has_announced_itself(log: Path) -> bool:
-    """The cluster prints one JSON line with its address when it listens."""
+    """Whether the cluster listens: it then prints one JSON line with its address."""
     return '"endpoint_url"' in log.read_text()
 
 
@@ -267,7 +289,7 @@ def _answers(url: str) -> bool:
 
 
 def _register_trainer(ecs: Any) -> None:
-    """The user's task definition: what a team that trains on the cluster would have registered itself."""
+    """Register the task definition of the training jobs, which the users of a real cluster register themselves."""
     ecs.register_task_definition(
         family=TRAINING_FAMILY,
         networkMode="host",
@@ -312,7 +334,7 @@ def _describe(endpoint_url: str, cluster_url: str, outputs: Mapping[str, str]) -
 
 
 def _finish(clients: Mapping[str, Any], outputs: Mapping[str, str], state: dict[str, Any]) -> None:
-    """What a deployment to AWS has and this one lacks: a token we know, a mailbox we can read, functions that wait."""
+    """Set the operator token, open the operators' mailbox, and wait until every function is active."""
     clients["secretsmanager"].put_secret_value(
         SecretId=outputs["OperatorTokenSecretArn"], SecretString=state["sandbox"]["operator_token"]
     )
@@ -325,9 +347,9 @@ def _finish(clients: Mapping[str, Any], outputs: Mapping[str, str], state: dict[
 
 
 def _node_tokens(reach: Mapping[str, Any]) -> dict[str, Any]:
-    """A token for the agent of each instance, as an operator issues it; `node_token` is that of the first."""
-    machines = _get(f"{reach['ecs_endpoint_url']}/_sandbox/state")["instances"]
-    names = [one["instance_id"] for one in machines]
+    """Issue a token for the agent of each instance, as an operator does; `node_token` is that of the first."""
+    instances = _get(f"{reach['ecs_endpoint_url']}/_sandbox/state")["instances"]
+    names = [instance["instance_id"] for instance in instances]
     try:
         with RecoveryClient(reach["api_url"], reach["operator_token"]) as api:
             issued = {name: api.issue_token(name, note="sandbox")["token"] for name in names}
@@ -337,7 +359,7 @@ def _node_tokens(reach: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _open_mailbox(sqs: Any, sns: Any, topic_arn: str) -> str:
-    """A queue that gets what the operators' e-mail addresses get, because MiniStack throws mail away; its URL."""
+    """Create a queue that receives the operators' e-mails, because MiniStack discards e-mail. Returns its URL."""
     url: str = sqs.create_queue(QueueName="sandbox-mailbox")["QueueUrl"]
     arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
     allowed = {
@@ -362,8 +384,8 @@ def _state(directory: Path) -> dict[str, Any]:
     path = directory / "state.json"
     if not path.exists():
         raise SandboxError(f"no sandbox is up in {directory}")
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
+    state: dict[str, Any] = json.loads(path.read_text())
+    return state
 
 
 def _get(url: str) -> dict[str, Any]:

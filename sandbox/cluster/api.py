@@ -99,7 +99,7 @@ class Ec2Api:
         return {"Reservations": reservations} | paged
 
     def describe_instance_status(self, **params: Any) -> Answer:
-        """DescribeInstanceStatus: only running instances unless IncludeAllInstances. As on EC2, a reboot does not show."""
+        """DescribeInstanceStatus: only running instances unless IncludeAllInstances. As on EC2, reboots do not show."""
         everything = params.get("IncludeAllInstances", False)
         with self._driver.lock:
             statuses = [
