@@ -9,7 +9,9 @@ from typing import Any
 
 from sandbox.cluster.driver import Driver
 from sandbox.cluster.model import describe, health, instances, tasks
-from sandbox.cluster.model.cluster import AwsApiError, Ec2State, ModelInstance, ScheduledEvent, StatusCheck
+from sandbox.cluster.model.cluster import AwsApiError
+from sandbox.cluster.model.records import ModelInstance, ScheduledEvent
+from sandbox.cluster.model.statuses import Ec2State, StatusCheck
 from sandbox.cluster.power import PowerControl
 from sandbox.cluster.task_definitions import Definitions
 

@@ -9,16 +9,9 @@ from urllib.parse import parse_qsl, urlsplit
 from sandbox.cluster.driver import Driver
 from sandbox.cluster.model import health as model_health
 from sandbox.cluster.model import instances
-from sandbox.cluster.model.cluster import (
-    AwsApiError,
-    CuredBy,
-    ModelInstance,
-    OperationResult,
-    ProcessState,
-    RebootBehaviour,
-    StatusCheck,
-    Task,
-)
+from sandbox.cluster.model.cluster import AwsApiError, OperationResult
+from sandbox.cluster.model.records import ModelInstance, Task
+from sandbox.cluster.model.statuses import CuredBy, ProcessState, RebootBehaviour, StatusCheck
 from sandbox.cluster.model.views import iso
 from sandbox.cluster.power import PowerControl
 

@@ -23,7 +23,9 @@ from sandbox.cluster.container_process import TaskProcess
 from sandbox.cluster.event_publisher import Publisher
 from sandbox.cluster.instance_folder import InstanceFolder
 from sandbox.cluster.model import tasks
-from sandbox.cluster.model.cluster import ClusterModel, ModelInstance, OperationResult, ProcessState, Task
+from sandbox.cluster.model.cluster import ClusterModel, OperationResult
+from sandbox.cluster.model.records import ModelInstance, Task
+from sandbox.cluster.model.statuses import ProcessState
 from sandbox.cluster.timers import Timers
 
 REPOSITORY = Path(__file__).resolve().parents[2]

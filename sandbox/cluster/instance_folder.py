@@ -17,7 +17,7 @@ import time
 from datetime import datetime
 from pathlib import Path
 
-from sandbox.cluster.model.cluster import ModelInstance
+from sandbox.cluster.model.records import ModelInstance
 
 DCGMI = Path(__file__).with_name("dcgmi.py")
 INSTANCE = "SANDBOX_INSTANCE"

@@ -5,17 +5,9 @@ from typing import Any
 
 from sandbox.cluster.driver import Driver
 from sandbox.cluster.model import health, instances
-from sandbox.cluster.model.cluster import (
-    AwsApiError,
-    CuredBy,
-    Ec2State,
-    GpuFault,
-    ModelInstance,
-    OperationResult,
-    ProcessState,
-    RebootBehaviour,
-    Task,
-)
+from sandbox.cluster.model.cluster import AwsApiError, OperationResult
+from sandbox.cluster.model.records import GpuFault, ModelInstance, Task
+from sandbox.cluster.model.statuses import CuredBy, Ec2State, ProcessState, RebootBehaviour
 
 FAULT_KINDS = ("xid79", "ecc", "hang", "agent_lost", "spot", "kill")
 GPU_FAULTS = ("xid79", "ecc")

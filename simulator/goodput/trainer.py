@@ -14,7 +14,8 @@ from datetime import datetime
 from gpu_recovery.core.health_check import CheckOutcome
 
 from sandbox.cluster.model import instances
-from sandbox.cluster.model.cluster import CuredBy, Ec2State, GpuFault, ModelInstance, Task
+from sandbox.cluster.model.records import GpuFault, ModelInstance, Task
+from sandbox.cluster.model.statuses import CuredBy, Ec2State
 from simulator.cloud.workloads import Checks, ScriptedCheck, Training, environment
 from simulator.goodput.assumptions import Cure, Shows
 from simulator.goodput.failure_trace import Failure, FailureTrace

@@ -10,12 +10,13 @@ connected agent copies the truth to ECS, so ECS keeps showing RUNNING for a rebo
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 from itertools import takewhile
 from typing import Any
 
+from sandbox.cluster.model.records import ModelInstance, StoredToken, Task
+from sandbox.cluster.model.statuses import ProcessState
 from sandbox.cluster.model.task_index import TaskIndex
 
 STOPPED_TASKS_MAX = timedelta(hours=1)  # ECS describes a stopped task for at least an hour
@@ -23,77 +24,6 @@ TERMINATED_INSTANCES_MAX = timedelta(hours=1)  # EC2 shows a terminated instance
 CLIENT_TOKENS_MAX = timedelta(hours=24)
 FORGET_EACH = timedelta(hours=1)
 """Time between two sweeps of `ClusterModel.forget`."""
-
-
-class TaskStatus(StrEnum):
-    """ECS status of a task (`lastStatus` and `desiredStatus`), in the order of a task's life."""
-
-    PROVISIONING = "PROVISIONING"
-    PENDING = "PENDING"
-    RUNNING = "RUNNING"
-    STOPPING = "STOPPING"
-    DEPROVISIONING = "DEPROVISIONING"
-    STOPPED = "STOPPED"
-
-
-class ContainerInstanceStatus(StrEnum):
-    """ECS status of a container instance. A reboot does not change the status."""
-
-    ACTIVE = "ACTIVE"
-    DRAINING = "DRAINING"
-    INACTIVE = "INACTIVE"
-
-
-class Ec2State(StrEnum):
-    """EC2 state of an instance, as DescribeInstances names it."""
-
-    PENDING = "pending"
-    RUNNING = "running"
-    STOPPING = "stopping"
-    STOPPED = "stopped"
-    SHUTTING_DOWN = "shutting-down"
-    TERMINATED = "terminated"
-
-
-class EcsStopCode(StrEnum):
-    """`stopCode` of a stopped ECS task."""
-
-    FAILED_TO_START = "TaskFailedToStart"
-    ESSENTIAL_EXITED = "EssentialContainerExited"
-    USER = "UserInitiated"
-    TERMINATION = "TerminationNotice"
-
-
-class ProcessState(StrEnum):
-    """The true state of a task's process on the instance. ECS may not know this state yet."""
-
-    NONE = "none"
-    RUNNING = "running"
-    ENDED = "ended"
-    FAILED_TO_START = "failed_to_start"
-
-
-class CuredBy(StrEnum):
-    """The repair that cures a GPU fault: a reboot, a new host (stop and start), or none."""
-
-    REBOOT = "reboot"
-    REPLACE = "replace"
-    NEVER = "never"
-
-
-class RebootBehaviour(StrEnum):
-    """How an instance reacts to a reboot request."""
-
-    NORMAL = "normal"
-    SILENT = "silent"  # the instance boots, but its agent never reconnects
-    IGNORED = "ignored"  # EC2 accepts the request, but the instance does not reboot
-
-
-class StatusCheck(StrEnum):
-    """EC2's status checks of an instance: SYSTEM checks its host, INSTANCE its own network and kernel."""
-
-    SYSTEM = "system"
-    INSTANCE = "instance"
 
 
 class AwsApiError(Exception):
@@ -104,137 +34,12 @@ class AwsApiError(Exception):
         self.code, self.message, self.status, self.members = code, message, status, members
 
 
-@dataclass
-class Container:
-    """One container of a task, and the resources that it holds."""
-
-    name: str
-    arn: str
-    image: str
-    runtime_id: str
-    cpu: int = 0
-    memory: int | None = None
-    memory_reservation: int | None = None
-    gpu_ids: tuple[str, ...] = ()
-    exit_code: int | None = None
-    reason: str | None = None
-    last_status: TaskStatus = TaskStatus.PENDING
-
-
-@dataclass
-class Task:
-    """One ECS task: its request, what ECS knows (`last_status`), and the truth about its process (`process`)."""
-
-    task_id: str
-    arn: str
-    definition: dict[str, Any]  # as DescribeTaskDefinition returns it
-    instance_id: str
-    group: str
-    overrides: dict[str, Any]
-    cpu: int  # units
-    memory: int  # MiB
-    containers: list[Container]
-    main: str  # name of the main container, which runs the task's process
-    created_at: datetime
-    updated_at: datetime
-    started_by: str | None = None
-    tags: list[dict[str, str]] = field(default_factory=list)
-    last_status: TaskStatus = TaskStatus.PROVISIONING
-    desired_status: TaskStatus = TaskStatus.RUNNING
-    version: int = 1
-    stop_code: EcsStopCode | None = None
-    stopped_reason: str | None = None
-    started_at: datetime | None = None
-    stopping_at: datetime | None = None
-    execution_stopped_at: datetime | None = None
-    stopped_at: datetime | None = None
-    process: ProcessState = ProcessState.NONE
-    process_exit: int | None = None  # None with ENDED: the container vanished
-    process_reason: str | None = None
-    process_started_at: datetime | None = None
-    process_ended_at: datetime | None = None
-
-    @property
-    def gpu_ids(self) -> tuple[str, ...]:
-        """UUIDs of the GPUs that the task's containers hold."""
-        return tuple(gpu for container in self.containers for gpu in container.gpu_ids)
-
-    @property
-    def is_live(self) -> bool:
-        """Whether ECS shows the task in any status but STOPPED."""
-        return self.last_status is not TaskStatus.STOPPED
-
-    @property
-    def runs(self) -> bool:
-        """Whether the task's process really runs."""
-        return self.process is ProcessState.RUNNING
-
-
-@dataclass(frozen=True)
-class GpuFault:
-    """A fault of one GPU, which lasts until the repair `cured_by` happens. `kind`: xid79 or ecc."""
-
-    kind: str
-    cured_by: CuredBy
-
-
-@dataclass(frozen=True)
-class ScheduledEvent:
-    """A scheduled event of an instance, as DescribeInstanceStatus shows it. EC2 shows a past event for a while."""
-
-    event_id: str
-    code: str
-    not_before: datetime
-    description: str
-
-
-@dataclass
-class ModelInstance:
-    """One EC2 instance and its container instance. The ARN survives a reboot; `boot_id` does not."""
-
-    instance_id: str
-    arn: str
-    gpus: tuple[str, ...]  # registered UUIDs, in index order
-    cpu: int
-    memory: int
-    private_ip: str
-    availability_zone: str
-    instance_type: str
-    tags: dict[str, str]
-    boot_id: str
-    booted_at: datetime
-    launched_at: datetime
-    registered_at: datetime
-    updated_at: datetime
-    status: ContainerInstanceStatus = ContainerInstanceStatus.ACTIVE
-    ec2_state: Ec2State = Ec2State.RUNNING
-    agent_connected: bool = True
-    version: int = 1
-    live: list[str] = field(default_factory=list)  # ids of the tasks that hold its resources
-    faults: dict[str, GpuFault] = field(default_factory=dict)  # by GPU UUID
-    reboot_behaviour: RebootBehaviour = RebootBehaviour.NORMAL
-    lifecycle: str = ""  # spot, capacity-block; "" is on demand
-    root_device: str = "ebs"
-    impaired: dict[StatusCheck, datetime] = field(default_factory=dict)  # failing status checks, and since when
-    scheduled: list[ScheduledEvent] = field(default_factory=list)
-    terminated_at: datetime | None = None
-
-
 @dataclass(frozen=True)
 class OperationResult:
     """The response of an operation, and the EventBridge events that it emits, in order, as complete envelopes."""
 
     result: dict[str, Any]
     events: list[dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class StoredToken:
-    """A client token in use: its RunTask request and the tasks that the request created."""
-
-    request: dict[str, Any]  # without the token itself
-    task_ids: tuple[str, ...]
-    at: datetime
 
 
 class Ids:
@@ -258,7 +63,11 @@ class Ids:
 
 
 class ClusterModel:
-    """The state of one ECS cluster. The operations are functions in `tasks`, `instances` and `health`."""
+    """The state of one ECS cluster.
+
+    The operations are functions in `tasks`, `instances` and `health`. Each returns an OperationResult with the response
+    and the events, or raises an AwsApiError.
+    """
 
     def __init__(self, name: str, account: str, region: str, seed: str = "cluster") -> None:
         self.name, self.account, self.region = name, account, region

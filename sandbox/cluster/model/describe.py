@@ -5,15 +5,10 @@ from datetime import datetime
 from itertools import chain
 from typing import Any
 
-from sandbox.cluster.model.cluster import (
-    AwsApiError,
-    ClusterModel,
-    ContainerInstanceStatus,
-    ModelInstance,
-    Task,
-    TaskStatus,
-)
+from sandbox.cluster.model.cluster import AwsApiError, ClusterModel
 from sandbox.cluster.model.placement import predicate
+from sandbox.cluster.model.records import ModelInstance, Task
+from sandbox.cluster.model.statuses import ContainerInstanceStatus, TaskStatus
 from sandbox.cluster.model.views import container_instance_view, task_view
 
 

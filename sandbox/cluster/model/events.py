@@ -3,7 +3,9 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from sandbox.cluster.model.cluster import ClusterModel, ModelInstance, ScheduledEvent, StatusCheck, Task
+from sandbox.cluster.model.cluster import ClusterModel
+from sandbox.cluster.model.records import ModelInstance, ScheduledEvent, Task
+from sandbox.cluster.model.statuses import StatusCheck
 from sandbox.cluster.model.views import container_instance_detail, iso, task_detail
 
 TASK = "ECS Task State Change"

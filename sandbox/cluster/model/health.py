@@ -3,15 +3,7 @@
 from dataclasses import replace
 from datetime import datetime
 
-from sandbox.cluster.model.cluster import (
-    AwsApiError,
-    ClusterModel,
-    Ec2State,
-    ModelInstance,
-    OperationResult,
-    ScheduledEvent,
-    StatusCheck,
-)
+from sandbox.cluster.model.cluster import AwsApiError, ClusterModel, OperationResult
 from sandbox.cluster.model.events import (
     alarm_changed,
     ec2_state_changed,
@@ -21,6 +13,8 @@ from sandbox.cluster.model.events import (
     spot_warned,
 )
 from sandbox.cluster.model.instances import find_instances, launch
+from sandbox.cluster.model.records import ModelInstance, ScheduledEvent
+from sandbox.cluster.model.statuses import Ec2State, StatusCheck
 
 GROUP_TAG = "aws:autoscaling:groupName"
 RETIREMENTS = ("instance-retirement", "instance-stop")

@@ -4,21 +4,18 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sandbox.cluster.model.cluster import (
-    AwsApiError,
-    ClusterModel,
+from sandbox.cluster.model.cluster import AwsApiError, ClusterModel, OperationResult
+from sandbox.cluster.model.events import container_instance_changed, ec2_state_changed
+from sandbox.cluster.model.records import GpuFault, ModelInstance
+from sandbox.cluster.model.statuses import (
     ContainerInstanceStatus,
     CuredBy,
     Ec2State,
     EcsStopCode,
-    GpuFault,
-    ModelInstance,
-    OperationResult,
     ProcessState,
     RebootBehaviour,
     StatusCheck,
 )
-from sandbox.cluster.model.events import container_instance_changed, ec2_state_changed
 from sandbox.cluster.model.tasks import Events, finish, report
 from sandbox.cluster.model.views import container_instance_view
 

@@ -5,7 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sandbox.cluster.model.cluster import AwsApiError, ClusterModel, ContainerInstanceStatus, ModelInstance
+from sandbox.cluster.model.cluster import AwsApiError, ClusterModel
+from sandbox.cluster.model.records import ModelInstance
+from sandbox.cluster.model.statuses import ContainerInstanceStatus
 from sandbox.cluster.model.views import attributes_of
 
 ONE_INSTANCE = re.compile(r"\s*ec2InstanceId\s*==\s*(i-[0-9a-f]+)\s*")

@@ -5,21 +5,11 @@ import re
 from datetime import datetime
 from typing import Any
 
-from sandbox.cluster.model.cluster import (
-    AwsApiError,
-    ClusterModel,
-    Container,
-    ContainerInstanceStatus,
-    EcsStopCode,
-    ModelInstance,
-    OperationResult,
-    ProcessState,
-    StoredToken,
-    Task,
-    TaskStatus,
-)
+from sandbox.cluster.model.cluster import AwsApiError, ClusterModel, OperationResult
 from sandbox.cluster.model.events import container_instance_changed, task_changed
 from sandbox.cluster.model.placement import ResourceNeed, choose, need_of
+from sandbox.cluster.model.records import Container, ModelInstance, StoredToken, Task
+from sandbox.cluster.model.statuses import ContainerInstanceStatus, EcsStopCode, ProcessState, TaskStatus
 from sandbox.cluster.model.views import task_answered
 
 OVERRIDES_CHARS_MAX = 8192

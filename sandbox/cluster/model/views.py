@@ -4,7 +4,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from sandbox.cluster.model.cluster import ClusterModel, Container, ModelInstance, Task, TaskStatus
+from sandbox.cluster.model.cluster import ClusterModel
+from sandbox.cluster.model.records import Container, ModelInstance, Task
+from sandbox.cluster.model.statuses import TaskStatus
 
 AGENT = {"agentHash": "b6c04a3e", "agentVersion": "1.98.0", "dockerVersion": "DockerVersion: 25.0.8"}
 PORTS_IN_USE = ("22", "2375", "2376", "51678", "51679")  # ports that every ECS instance reserves
