@@ -18,12 +18,8 @@ import json
 import secrets
 import shutil
 import signal
-import sys
 import threading
-import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,23 +28,18 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
-from gpu_recovery_client.api import RecoveryClient
-from gpu_recovery_client.errors import ClientError
 
-from sandbox import deployment, processes
+from sandbox import account_setup, deployment, processes, servers
 from sandbox.ministack import command as ministack
-from sandbox.processes import SandboxError, ServerProcess
+from sandbox.processes import SandboxError
 
 DEFAULT_DIRECTORY = deployment.ROOT / ".sandbox"
 CLUSTER_NAME = "nwcd-gpu-testing"
 EVENT_SOURCE = "aws.ecs"
 TRAINING_FAMILY = "gpu-training"
 TRAINING_LOG_GROUP = "/ecs/gpu-training"
-TRAINER_COMMAND = ["python", "-m", "sandbox.trainers.plain_python"]
 SERVICES = ("ssm", "s3", "sqs", "sns", "lambda", "secretsmanager")
 SCHEDULE_SPEED = 12.0
-ATTEMPTS_TO_START = 3
-HTTP_TIMEOUT_S = 30.0
 
 Progress = Callable[[str], None]
 
@@ -99,11 +90,11 @@ def up(
         with deployment.synthesis(settings, run) as assembly:
             progress(f"Starting MiniStack and a cluster of {instances} instances with {gpus} GPUs each")
             options = ["--instances", str(instances), "--gpus", str(gpus), *cluster_options]
-            endpoint_url, cluster_url = _start_servers(directory, speed, options)
+            endpoint_url, cluster_url = servers.start_servers(directory, CLUSTER_NAME, speed, options)
             clients = {service: client(service, endpoint_url) for service in SERVICES}
             deployment.bootstrap(clients)
             client("logs", endpoint_url).create_log_group(logGroupName=TRAINING_LOG_GROUP)
-            _register_trainer(client("ecs", cluster_url))
+            account_setup.register_trainer(client("ecs", cluster_url), TRAINING_FAMILY, TRAINING_LOG_GROUP)
             if not is_synthesised:
                 progress("Synthesising the stacks with the CDK (kept for the next time)")
             stacks = assembly()
@@ -111,14 +102,12 @@ def up(
         outputs = deployment.deploy(stacks, endpoint_url, run)
         progress("Setting the operator token, opening the mailbox, announcing the instances, issuing their tokens")
         state = _describe(endpoint_url, cluster_url, outputs)
-        _finish(clients, outputs, state)
-        _post(f"{cluster_url}/_sandbox/announce", {})
-        state["sandbox"] |= _node_tokens(state["sandbox"])
+        _complete(clients, outputs, state)
         processes.write_private(directory / "state.json", state)
         if agents:
             progress("Starting a node agent on each instance")
             settings_of_agents = {"api_url": state["sandbox"]["api_url"], "tokens": state["sandbox"]["node_tokens"]}
-            _post(f"{cluster_url}/_sandbox/agents", settings_of_agents)
+            servers.post(f"{cluster_url}/_sandbox/agents", settings_of_agents)
         progress("The sandbox is ready")
         reach: dict[str, Any] = state["sandbox"]
         return reach
@@ -166,7 +155,7 @@ def fault(
     """
     request = {"instance": instance, "kind": kind, "cured_by": cured_by, "reboot": reboot}
     url = _state(directory)["sandbox"]["ecs_endpoint_url"]
-    return _post(f"{url}/_sandbox/fault", {name: value for name, value in request.items() if value is not None})
+    return servers.post(f"{url}/_sandbox/fault", {name: value for name, value in request.items() if value is not None})
 
 
 def read_mailbox(directory: Path = DEFAULT_DIRECTORY) -> list[dict[str, str]]:
@@ -174,7 +163,7 @@ def read_mailbox(directory: Path = DEFAULT_DIRECTORY) -> list[dict[str, str]]:
     state = _state(directory)
     # MiniStack shows a queue's messages without removing them, so any process may read them any number of times.
     query = urllib.parse.urlencode({"QueueUrl": state["mailbox_url"]})
-    shown = _get(f"{state['sandbox']['endpoint_url']}/_ministack/sqs/messages?{query}")
+    shown = servers.get(f"{state['sandbox']['endpoint_url']}/_ministack/sqs/messages?{query}")
     ((message_lists,),) = [[*regions.values()] for regions in shown["messages"].values()]
     mails = [json.loads(message["Body"]) for messages in message_lists.values() for message in messages]
     return sorted(
@@ -185,7 +174,7 @@ def read_mailbox(directory: Path = DEFAULT_DIRECTORY) -> list[dict[str, str]]:
 
 def cluster_state(directory: Path = DEFAULT_DIRECTORY) -> dict[str, Any]:
     """Return the cluster's instances and tasks, with the paths of logs: {cluster, instances: [...], tasks: [...]}."""
-    return _get(f"{_state(directory)['sandbox']['ecs_endpoint_url']}/_sandbox/state")
+    return servers.get(f"{_state(directory)['sandbox']['ecs_endpoint_url']}/_sandbox/state")
 
 
 def client(service: str, endpoint_url: str) -> Any:
@@ -219,102 +208,6 @@ def _ended_when_interrupted(directory: Path) -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
-def _start_servers(directory: Path, speed: float, options: Sequence[str]) -> tuple[str, str]:
-    """Start both servers; returns their URLs.
-
-    Each server must know the other's port before it listens. So the ports are chosen first, and chosen again if another
-    process has taken a port meanwhile.
-    """
-    for _ in range(ATTEMPTS_TO_START - 1):
-        try:
-            return _start_servers_once(directory, speed, options)
-        except SandboxError as error:
-            if "in use" not in str(error):
-                raise
-            processes.stop(processes.recall(directory / "processes.json"))
-    return _start_servers_once(directory, speed, options)
-
-
-def _start_servers_once(directory: Path, speed: float, options: Sequence[str]) -> tuple[str, str]:
-    run = directory / "run"
-    port, cluster_port = processes.free_port(), processes.free_port()
-    endpoint_url, cluster_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{cluster_port}"
-    servers: list[ServerProcess] = []
-
-    def start(name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        env = processes.clean_environment(processes.own_folders(run) | dict(environment))
-        servers.append(processes.start(name, command, env, deployment.ROOT, run / f"{name}.log"))
-        processes.remember(directory / "processes.json", servers)
-
-    endpoints = {"ECS": cluster_url, "EC2": cluster_url, "AUTO_SCALING": cluster_url}
-    start("ministack", ministack.COMMAND, ministack.environment(port, speed, endpoints))
-    cluster = [
-        sys.executable,
-        "-m",
-        "sandbox.cluster",
-        "--port",
-        str(cluster_port),
-        "--state",
-        str(run / "cluster"),
-        "--cluster",
-        CLUSTER_NAME,
-        "--account",
-        ministack.ACCOUNT,
-        "--region",
-        ministack.REGION,
-        "--endpoint-url",
-        endpoint_url,
-        # A random seed, so that the ids of instances and tasks differ from those of every other sandbox.
-        "--seed",
-        secrets.token_hex(8),
-        *options,
-    ]
-    processes.wait_until(lambda: _answers(f"{endpoint_url}/_ministack/ready"), servers[0])
-    start("cluster", cluster, {"PYTHONUNBUFFERED": "1"})
-    processes.wait_until(lambda: _has_announced_itself(run / "cluster.log"), servers[1])
-    return endpoint_url, cluster_url
-
-
-def _has_announced_itself(log: Path) -> bool:
-    """Whether the cluster listens: it then prints one JSON line with its address."""
-    return '"endpoint_url"' in log.read_text()
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=HTTP_TIMEOUT_S) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, ConnectionError):
-        return False
-
-
-def _register_trainer(ecs: Any) -> None:
-    """Register the task definition of the training jobs, which the users of a real cluster register themselves."""
-    ecs.register_task_definition(
-        family=TRAINING_FAMILY,
-        networkMode="host",
-        requiresCompatibilities=["EC2"],
-        containerDefinitions=[
-            {
-                "name": "trainer",
-                "image": "trainer:latest",
-                "memory": 1024,
-                "essential": True,
-                "command": TRAINER_COMMAND,
-                "resourceRequirements": [{"type": "GPU", "value": "8"}],
-                "logConfiguration": {
-                    "logDriver": "awslogs",
-                    "options": {
-                        "awslogs-group": TRAINING_LOG_GROUP,
-                        "awslogs-region": ministack.REGION,
-                        "awslogs-stream-prefix": "train",
-                    },
-                },
-            }
-        ],
-    )
-
-
 def _describe(endpoint_url: str, cluster_url: str, outputs: Mapping[str, str]) -> dict[str, Any]:
     return {
         "sandbox": {
@@ -333,51 +226,16 @@ def _describe(endpoint_url: str, cluster_url: str, outputs: Mapping[str, str]) -
     }
 
 
-def _finish(clients: Mapping[str, Any], outputs: Mapping[str, str], state: dict[str, Any]) -> None:
-    """Set the operator token, open the operators' mailbox, and wait until every function is active."""
-    clients["secretsmanager"].put_secret_value(
-        SecretId=outputs["OperatorTokenSecretArn"], SecretString=state["sandbox"]["operator_token"]
-    )
-    state["mailbox_url"] = _open_mailbox(clients["sqs"], clients["sns"], outputs["TopicArn"])
-    deadline = time.monotonic() + processes.READY_WITHIN_S
-    while waiting := [f["FunctionName"] for f in _functions(clients["lambda"]) if f["State"] != "Active"]:
-        if time.monotonic() > deadline:
-            raise SandboxError(f"functions not active after {processes.READY_WITHIN_S:g} s: {', '.join(waiting)}")
-        time.sleep(processes.POLL_S)
-
-
-def _node_tokens(reach: Mapping[str, Any]) -> dict[str, Any]:
-    """Issue a token for the agent of each instance, as an operator does; `node_token` is that of the first."""
-    instances = _get(f"{reach['ecs_endpoint_url']}/_sandbox/state")["instances"]
-    names = [instance["instance_id"] for instance in instances]
-    try:
-        with RecoveryClient(reach["api_url"], reach["operator_token"]) as api:
-            issued = {name: api.issue_token(name, note="sandbox")["token"] for name in names}
-    except ClientError as refusal:
-        raise SandboxError(f"no token for an instance: {refusal}") from refusal
-    return {"node_token": next(iter(issued.values())), "node_tokens": issued}
-
-
-def _open_mailbox(sqs: Any, sns: Any, topic_arn: str) -> str:
-    """Create a queue that receives the operators' e-mails, because MiniStack discards e-mail. Returns its URL."""
-    url: str = sqs.create_queue(QueueName="sandbox-mailbox")["QueueUrl"]
-    arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-    allowed = {
-        "Effect": "Allow",
-        "Principal": {"Service": "sns.amazonaws.com"},
-        "Action": "sqs:SendMessage",
-        "Resource": arn,
-        "Condition": {"ArnEquals": {"aws:SourceArn": topic_arn}},
-    }
-    policy = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
-    sqs.set_queue_attributes(QueueUrl=url, Attributes={"Policy": policy})
-    sns.subscribe(TopicArn=topic_arn, Protocol="sqs", Endpoint=arn)
-    return url
-
-
-def _functions(awslambda: Any) -> Iterator[dict[str, Any]]:
-    for page in awslambda.get_paginator("list_functions").paginate():
-        yield from page["Functions"]
+def _complete(clients: Mapping[str, Any], outputs: Mapping[str, str], state: dict[str, Any]) -> None:
+    """Set the operator token, open the mailbox, announce the instances, and issue their tokens, all into `state`."""
+    reach = state["sandbox"]
+    secret_arn, control_url = outputs["OperatorTokenSecretArn"], f"{reach['ecs_endpoint_url']}/_sandbox"
+    account_setup.set_operator_token(clients["secretsmanager"], secret_arn, reach["operator_token"])
+    state["mailbox_url"] = account_setup.open_mailbox(clients["sqs"], clients["sns"], outputs["TopicArn"])
+    account_setup.wait_for_functions(clients["lambda"])
+    servers.post(f"{control_url}/announce", {})
+    instance_ids = [instance["instance_id"] for instance in servers.get(f"{control_url}/state")["instances"]]
+    reach |= account_setup.issue_node_tokens(reach["api_url"], reach["operator_token"], instance_ids)
 
 
 def _state(directory: Path) -> dict[str, Any]:
@@ -386,19 +244,3 @@ def _state(directory: Path) -> dict[str, Any]:
         raise SandboxError(f"no sandbox is up in {directory}")
     state: dict[str, Any] = json.loads(path.read_text())
     return state
-
-
-def _get(url: str) -> dict[str, Any]:
-    with urllib.request.urlopen(url, timeout=HTTP_TIMEOUT_S) as answer:
-        return dict(json.load(answer))
-
-
-def _post(url: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    request = urllib.request.Request(
-        url, json.dumps(body).encode(), {"Content-Type": "application/json"}, method="POST"
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=HTTP_TIMEOUT_S) as answer:
-            return dict(json.loads(answer.read() or b"{}"))
-    except urllib.error.HTTPError as refusal:
-        raise SandboxError(f"{url} answered {refusal.code}: {refusal.read().decode(errors='replace')}") from refusal
