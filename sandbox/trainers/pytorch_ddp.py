@@ -1,8 +1,8 @@
 """Distributed trainer on PyTorch: DistributedDataParallel over gloo, on the CPU (`TRAINER=torch`).
 
 The environment, output, checkpoints and exit codes are those of `sandbox.trainers.plain_python`. Only this module and
-`suspendable` import torch. Rank 0 reads and writes the checkpoint. DistributedDataParallel copies its weights to the
-other ranks, and a broadcast copies its step.
+`suspendable` import torch. The checkpoint of rank 0 is the valid copy. DistributedDataParallel copies its weights to
+the other ranks, and a broadcast copies its step.
 """
 
 from __future__ import annotations

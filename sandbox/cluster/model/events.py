@@ -153,7 +153,7 @@ def alarm_changed(
 ) -> dict[str, Any]:
     """Return a CloudWatch Alarm State Change for a status check of the instance. `value`: ALARM or OK.
 
-    The alarm's name and values are ours; the shape is that of every alarm.
+    The alarm's name and values are invented; the shape is that of every alarm.
     """
     name = f"{_METRICS[check]} {instance.instance_id}"
     metric = {

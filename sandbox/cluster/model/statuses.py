@@ -1,4 +1,4 @@
-"""Statuses of tasks, processes and instances, as ECS and EC2 name them, and the kinds of faults and repairs."""
+"""Enums of the cluster model: ECS and EC2 statuses, true process states, repairs, reboot reactions, status checks."""
 
 from enum import StrEnum
 

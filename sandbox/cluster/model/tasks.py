@@ -181,7 +181,7 @@ def stop_task(cluster: ClusterModel, reference: str, reason: str | None, now: da
         task.desired_status = TaskStatus.STOPPED
         task.stop_code, task.stopped_reason = EcsStopCode.USER, reason or "Task stopped by user"
         task.stopping_at = now
-        task.tags = []  # documented: StopTask deletes a task's tags
+        task.tags = []  # as AWS documents it, StopTask deletes the task's tags
         events.append(task_changed(cluster, task, now))
         if task.process is ProcessState.NONE and cluster.instance_of(task).agent_connected:
             events += finish(cluster, task, None, None, now)
