@@ -217,7 +217,7 @@ def window_figures(workers: int = WORKERS) -> dict[str, Any]:
         "reports": len(reports),
         "seconds": round(statistics.median(taken), 3),
         "verdict": f"{verdict.cause} at {verdict.scope}",
-        "findings_that_only_say_something": len(verdict.findings_sentence),
+        "findings_that_only_say_something": len(verdict.informational),
     }
 
 

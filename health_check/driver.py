@@ -53,7 +53,10 @@ class LostGpu:
 
 @dataclass(frozen=True)
 class DriverReport:
-    """The driver's answer. `silent` says why there is no answer; `gpus` is empty then, but `lost` may have entries."""
+    """The driver's answer.
+
+    `no_answer` is the reason for a missing answer. `gpus` is empty then, but `lost` may have entries.
+    """
 
     version: str | None = None
     gpus: tuple[DriverGpu, ...] = ()

@@ -1,4 +1,7 @@
-"""HTTP handler of the node API: reports of agents, each for the instance that its token was issued for."""
+"""HTTP handler of the node API: reports of agents.
+
+A token is issued for one instance, and every report with this token is for that instance.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,4 @@
-"""The one function that reaches a Ray cluster, an image of its own: Ray is larger than a Lambda package may be."""
+"""Ray runner: the only function that reaches the Ray cluster.
+
+The function is deployed as a container image, because Ray is larger than a Lambda package may be.
+"""

@@ -1,4 +1,7 @@
-"""SQS FIFO, one message group: the only function that reaches the Ray cluster. Called directly it reads a log."""
+"""SQS handler of jobs on Ray, and reader of driver logs.
+
+Only this function reaches the Ray cluster. The queue is FIFO with one message group.
+"""
 
 import os
 import sys
@@ -25,18 +28,22 @@ def _pool() -> RayCluster:
 @metrics.log_metrics
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any] | None:
-    """Open the jobs that messages name, then let go whoever fits; `{"logs": <attempt id>, "tail": n}` is a question.
+    """Process the jobs that the messages name, then place waiting jobs on the Ray pool; or answer a request for a log.
 
-    Its answer has the lines, and `end`: how many there are up to the last of them. With `after`, those that follow so
-    many; with `grows`, whole lines only.
+    A request for a log is a direct invocation with `{"logs": <attempt id>, "tail": n}`. Its answer contains at most
+    `n` lines, and `end`: the number of log lines up to the last of these lines. `after` requests the lines after that
+    many lines, instead of the newest. `grows` says that the driver is alive; then an unfinished last line is left out.
+
+    Raises:
+        ExceptionGroup: some jobs could not be processed or placed. All other jobs were.
     """
     if "logs" in event:
         text = _pool().logs(event["logs"], sys.maxsize)
-        found = log_chunk_of(text, event["tail"], event.get("after"), grows=event.get("grows", False))
-        return {"logs": "".join(f"{line}\n" for line in found.lines), "end": found.end}
-    loop = replace(recovery(), ray=DirectRayCommands(_pool(), ray_queue()))
-    named = {str(body.get("job_id", "")) for body in bodies(event)}
-    failures = run_each(lambda job_id: process_due_job(loop, job_id), sorted(named - {""}))
-    failures += run_each(lambda pool: run_ray_pass(loop, pool), [_pool()])
+        chunk = log_chunk_of(text, event["tail"], event.get("after"), grows=event.get("grows", False))
+        return {"logs": "".join(f"{line}\n" for line in chunk.lines), "end": chunk.end}
+    recovery_loop = replace(recovery(), ray=DirectRayCommands(_pool(), ray_queue()))
+    job_ids = {str(body.get("job_id", "")) for body in bodies(event)}
+    failures = run_each(lambda job_id: process_due_job(recovery_loop, job_id), sorted(job_ids - {""}))
+    failures += run_each(lambda pool: run_ray_pass(recovery_loop, pool), [_pool()])
     raise_all("not everything on Ray could be done", failures)
     return None

@@ -9,18 +9,17 @@ one, else to `a.b`.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 import pytest
-from _pytest.mark import ParameterSet
 
 ROOT = Path(__file__).parents[1]
 PLACES = {
     "gpu_recovery": "lambdas/gpu_recovery",
     "simulator": "simulator",
-    "gpu_recovery_client": "client",
+    "gpu_recovery_client": "client/gpu_recovery_client",
     "gpu_recovery_agent": "agent/gpu_recovery_agent",
     "sandbox": "sandbox",
     "health_check": "health_check",
@@ -47,10 +46,6 @@ MAY_IMPORT: Mapping[str, set[str]] = {
 """What each package or module at the top of `gpu_recovery` may import there, beside itself."""
 IMPLEMENTS = "aws"
 """The package that implements the ports: it may import everything, and nothing imports it."""
-
-HAS_CIRCLES: set[str] = set()
-NOT_YET: set[str] = set()
-"""What the code does not keep yet. A test of one that is kept fails until its name is taken out of here."""
 
 
 def _module(path: Path) -> str:
@@ -124,13 +119,7 @@ def _entries() -> set[str]:
     return {_entry(name) for name in _within("gpu_recovery")} - {""}
 
 
-def _each(names: Iterable[str], failing: set[str], reason: str) -> list[ParameterSet]:
-    """Each name as a parameter, expected to fail where it is one of `failing`."""
-    mark = pytest.mark.xfail(strict=True, reason=reason)
-    return [pytest.param(name, marks=[mark] if name in failing else []) for name in names]
-
-
-@pytest.mark.parametrize("package", _each(PLACES, HAS_CIRCLES, "import circles to be opened"))
+@pytest.mark.parametrize("package", PLACES)
 def test_no_import_circle(package: str) -> None:
     """Modules that import each other can be understood, tested and moved only together."""
     circles = [" <-> ".join(circle) for circle in _circles(_within(package))]
@@ -147,7 +136,7 @@ def test_no_two_packages_import_each_other() -> None:
     assert not circles, "\n" + "\n".join(circles)
 
 
-@pytest.mark.parametrize("entry", _each(MAY_IMPORT, NOT_YET, "not moved to the layout of the table yet"))
+@pytest.mark.parametrize("entry", MAY_IMPORT)
 def test_a_package_imports_only_what_the_table_allows(entry: str) -> None:
     """The layers: what decides is below what acts, and both are below what a function runs."""
     assert entry in _entries(), f"there is no gpu_recovery.{entry}"

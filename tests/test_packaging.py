@@ -16,7 +16,7 @@ AGENT = ROOT / "agent"
 FOLDERS = {
     "gpu_recovery": "lambdas/gpu_recovery",
     "gpu_recovery_agent": "agent/gpu_recovery_agent",
-    "gpu_recovery_client": "client",
+    "gpu_recovery_client": "client/gpu_recovery_client",
     "health_check": "health_check",
     "infra": "infra",
     "ray_runner": "ray_runner",

@@ -1,7 +1,7 @@
-"""From the episodes of a run to its figures. Pure arithmetic: nothing here knows which policy made them.
+"""Accounting: ETTR, MTTD, MTTR and lost GPU-hours of a run, from its episodes. The same arithmetic for every policy.
 
-Training that a failure undoes is lost back to the newest checkpoint that a new attempt can read. Checkpoints are
-counted from the beginning of each attempt; the run begins training and is cut off at its end.
+A failure loses the training since the newest checkpoint that a new attempt can read. Checkpoints are counted from the
+beginning of each attempt. The run begins with training and is cut off at its end.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from simulator.goodput.assumptions import Conditions
 from simulator.goodput.policy import Episode, PolicyRun
 
 WRITING = "writing checkpoints"
+"""Name of the loss by writing checkpoints, beside the causes and phases."""
 PHASES = ("shows", "notice", "stop", "check", "repair", "start", "rejoin", "lost work")
-"""Where the time of a recovery goes, in order, and the training that it undoes."""
+"""Phases of a recovery, in order, and the training that the failure undoes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A stretch of training: what of it is kept, what was lost at its end, and what went into writing checkpoints."""
+    """Seconds of one stretch of training: kept, lost at its end, and spent on writing checkpoints."""
 
     kept: float
     lost: float
@@ -31,20 +32,30 @@ class Trained:
 
 
 def trained(seconds: float, conditions: Conditions, *, broken: bool) -> Trained:
-    """What a stretch of training came to that began with an attempt; `broken`: it was ended by a failure."""
-    every, stall = conditions.checkpoint_s, conditions.stall_s
-    done = math.floor(seconds / (every + stall))
-    into = seconds - done * (every + stall)
-    work, writing = done * every + min(into, every), done * stall + max(0.0, into - every)
+    """Divide one stretch of training into kept work, lost work and the writing of checkpoints.
+
+    Args:
+        seconds: length of the stretch, which began with an attempt.
+        conditions: `checkpoint_s`, `stall_s` and `persist_s` of the trainer.
+        broken: whether a failure ended the stretch.
+    """
+    interval, stall = conditions.checkpoint_s, conditions.stall_s
+    done = math.floor(seconds / (interval + stall))
+    into = seconds - done * (interval + stall)
+    work, writing = done * interval + min(into, interval), done * stall + max(0.0, into - interval)
     if not broken:
         return Trained(work, 0.0, writing)
-    readable = max(0, math.floor((seconds - conditions.persist_s) / (every + stall)))
-    kept = min(done, readable) * every
+    readable = max(0, math.floor((seconds - conditions.persist_s) / (interval + stall)))
+    kept = min(done, readable) * interval
     return Trained(kept, work - kept, writing)
 
 
 def stretches(run: PolicyRun, seconds: float) -> Iterator[tuple[float, Episode | None]]:
-    """How long each stretch of training was, with the episode that ended it; None: the end of the run did."""
+    """Yield the seconds of each stretch of training with the episode that ended it, or None for the end of the run.
+
+    Raises:
+        ValueError: an episode begins while no training runs.
+    """
     began: float | None = 0.0
     for episode in run.episodes:
         if began is None:
@@ -56,18 +67,22 @@ def stretches(run: PolicyRun, seconds: float) -> Iterator[tuple[float, Episode |
 
 
 def ettr(run: PolicyRun, seconds: float, conditions: Conditions) -> float:
-    """The share of the run that went into steps that count: effective training time ratio."""
+    """Effective training time ratio: the share of the run's `seconds` that went into steps that count."""
     parts = [trained(length, conditions, broken=episode is not None) for length, episode in stretches(run, seconds)]
     return sum(part.kept for part in parts) / seconds
 
 
 def percentile(values: Sequence[float], share: float) -> float | None:
-    """The smallest value that at least `share` of the values do not exceed; None of nothing."""
+    """The smallest value that at least `share` of the values do not exceed; None without values."""
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)] if values else None
 
 
 def phases(episode: Episode, end: float) -> dict[str, float]:
-    """Seconds of one recovery by phase; what is after the end of the run does not count."""
+    """Seconds of one recovery by phase, without the time after `end`, the end of the run in seconds.
+
+    Raises:
+        ValueError: the moments of the episode are not in order.
+    """
     again = end if episode.training_at is None else episode.training_at
     moments = (
         episode.fault_at,
@@ -87,7 +102,10 @@ def phases(episode: Episode, end: float) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The figures of a run. Hours are GPU-hours of the gang; spares are extra."""
+    """The figures of a run. Hours are GPU-hours of the gang; those of the spares are counted apart.
+
+    `unfelt` is the number of failures that interrupted no training.
+    """
 
     ettr: float
     mttd_s: float | None
@@ -107,7 +125,15 @@ class Account:
 
 
 def account(run: PolicyRun, seconds: float, gpus: int, gpus_per_instance: int, conditions: Conditions) -> Account:
-    """The figures of a run of `seconds` whose gang has `gpus` GPUs."""
+    """Compute the figures of a run.
+
+    Args:
+        run: the episodes and actions of the policy.
+        seconds: length of the run.
+        gpus: GPUs of the gang.
+        gpus_per_instance: GPUs of one instance, for the hours of the spares.
+        conditions: the delays of the trainer.
+    """
     by_cause, by_phase = defaultdict[str, float](float), dict.fromkeys(PHASES, 0.0)
     kept = 0.0
     for length, episode in stretches(run, seconds):
@@ -119,19 +145,19 @@ def account(run: PolicyRun, seconds: float, gpus: int, gpus_per_instance: int, c
             by_cause[episode.cause] += sum(spent.values())
             for phase, length_s in spent.items():
                 by_phase[phase] += length_s
-    ended = [one for one in run.episodes if one.training_at is not None]
-    down = [one.training_at - one.fault_at for one in ended if one.training_at is not None]
+    ended = [episode for episode in run.episodes if episode.training_at is not None]
+    recovery_times = [episode.training_at - episode.fault_at for episode in ended if episode.training_at is not None]
     hours = gpus / 3_600
     return Account(
         ettr=kept / seconds,
-        mttd_s=mean(one.detected_at - one.fault_at for one in run.episodes) if run.episodes else None,
-        mttr_s={f"p{percent}": percentile(down, percent / 100) for percent in (50, 90, 99)},
+        mttd_s=mean(episode.detected_at - episode.fault_at for episode in run.episodes) if run.episodes else None,
+        mttr_s={f"p{percent}": percentile(recovery_times, percent / 100) for percent in (50, 90, 99)},
         episodes=len(run.episodes),
-        relapses=sum(one.is_relapse for one in run.episodes),
+        relapses=sum(episode.is_relapse for episode in run.episodes),
         unfelt=run.unnoticed,
         unrecovered=len(run.episodes) - len(ended),
         reboots=len(run.reboots),
-        false_reboots=sum(not one.needed for one in run.reboots),
+        false_reboots=sum(not reboot.needed for reboot in run.reboots),
         replacements=run.replacements,
         messages=run.messages,
         called=run.called,

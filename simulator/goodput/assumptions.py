@@ -1,6 +1,6 @@
-"""What the simulation knows from outside: profiles, mixes of causes, and what is so whatever the policy.
+"""Assumptions of the goodput simulation: profiles of runs, mixes of failure causes, and conditions.
 
-The numbers and their sources are in `assumptions.toml`; `facts_table` reads them.
+The numbers and their sources are in `assumptions.toml`; `assumptions_file` reads them.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 LEVELS = (1, 2, 3)
-"""DCGM run levels that the table knows; level 4 takes hours and is no answer to a fault."""
+"""DCGM run levels that the table has entries for. Level 4 takes hours, so no policy uses it to check a fault."""
 
 
 class AssumptionsInvalid(ValueError):
-    """The table is wrong; the message names the entry."""
+    """The table of assumptions is wrong. The message names the entry."""
 
 
 class Mark(StrEnum):
@@ -27,7 +27,7 @@ class Mark(StrEnum):
 
 
 class Cure(StrEnum):
-    """What ends a fault for good."""
+    """What removes a fault for good."""
 
     RESTART = "restart"
     REBOOT = "reboot"
@@ -36,7 +36,10 @@ class Cure(StrEnum):
 
 
 class Shows(StrEnum):
-    """What the world sees of a fault: a rank that ends, a gang that waits for its time-out, a host that ends."""
+    """How a fault becomes visible.
+
+    EXIT: a rank exits. HANG: all ranks wait until their collective times out. GONE: the host terminates.
+    """
 
     EXIT = "exit"
     HANG = "hang"
@@ -45,7 +48,10 @@ class Shows(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """One number, its unit and where it is from; `low` and `high` are the range that is swept."""
+    """One number of the table with its unit and its source.
+
+    `low` and `high` are the ends of the range that the sensitivity report sweeps.
+    """
 
     name: str
     value: float
@@ -58,7 +64,14 @@ class Assumption:
 
 @dataclass(frozen=True, slots=True)
 class CauseOfFailure:
-    """One line of a mix: how often (relative to the others), what cures it, how it shows, whether checks can see it."""
+    """One cause of a mix of failures.
+
+    name:   the cause
+    weight: frequency relative to the other causes of the mix
+    cure:   an entry of `assumptions_file.CAUSE_CURES`
+    shows:  an entry of `assumptions_file.CAUSE_SHOWS`
+    seen:   whether a health check can find the fault
+    """
 
     name: str
     weight: float
@@ -69,7 +82,10 @@ class CauseOfFailure:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One run: a job on `instances` machines of `gpus` GPUs for `days`; `rate` is failures per 1,000 node-days."""
+    """One run: a job on `instances` instances with `gpus` GPUs each, for `days` days.
+
+    `rate` is the number of failures per 1,000 node-days.
+    """
 
     name: str
     about: str
@@ -81,26 +97,29 @@ class Profile:
 
     @property
     def seconds(self) -> float:
-        """How long the run is."""
+        """Length of the run in seconds."""
         return self.days * 86_400
 
     @property
     def failures_per_s(self) -> float:
-        """How many failures the whole gang has in a second, on average."""
+        """Expected failures of the whole gang per second."""
         return self.instances * self.rate / 1_000 / 86_400
 
     def resized(self, instances: int) -> Profile:
-        """The same run on another number of machines that fail as often."""
+        """Return the same run on another number of instances, with the same failure rate per instance."""
         return replace(self, instances=instances)
 
     def shortened(self, days: float) -> Profile:
-        """The first `days` of the same run."""
+        """Return the first `days` of the same run."""
         return replace(self, days=days)
 
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What is so whatever the policy; the fields are the entries `conditions.*` of the table, times in seconds."""
+    """Delays, shares and limits that hold for every policy.
+
+    The fields are the entries `conditions.*` of the table. Names that end in `_s` are seconds.
+    """
 
     reboot_share: float
     verdict_share: float
@@ -137,21 +156,25 @@ class Conditions:
     watch_s: float
 
     def check_s(self, level: int) -> float:
-        """How long a health check of this level takes."""
+        """Seconds that a health check of this level takes."""
         return {1: self.check_1_s, 2: self.check_2_s, 3: self.check_3_s}[level]
 
     def seen(self, level: int) -> float:
-        """The share of the faults of nodes that a check of this level sees."""
+        """Share of the visible instance faults that a check of this level finds."""
         return {1: self.seen_1, 2: self.seen_2, 3: self.seen_3}[level]
 
     def rejoin(self, gpus: int) -> float:
-        """Seconds from the processes of a gang having started to its first step: set-up, NCCL, checkpoint."""
+        """Seconds from the start of all processes of a gang to its first step: set-up, NCCL, checkpoint.
+
+        Args:
+            gpus: GPUs of the whole gang.
+        """
         return self.rejoin_s + self.rejoin_per_gpu_s * gpus
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What a condition would be if `by` had done what `about` says."""
+    """Value that a condition would have if `by` (the trainer or AWS Support) made the change that `about` describes."""
 
     value: float
     by: str
@@ -160,7 +183,10 @@ class Tuned:
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
-    """The whole table. `digest` is of its text: two reports with the same one come from the same numbers."""
+    """The whole table.
+
+    `digest` is a hash of the table's text. Two reports with the same digest use the same numbers.
+    """
 
     digest: str
     facts: Mapping[str, Assumption]
@@ -169,11 +195,15 @@ class Assumptions:
     tuned: Mapping[str, Tuned]
 
     def profile(self, name: str) -> Profile:
-        """A profile by its name; AssumptionsInvalid says which there are."""
+        """Return the profile with this name.
+
+        Raises:
+            AssumptionsInvalid: no profile has the name; the message lists the profiles.
+        """
         if name not in self.profiles:
             raise AssumptionsInvalid(f"there is no profile {name!r}; there are {', '.join(self.profiles)}")
         return self.profiles[name]
 
     def tuned_conditions(self) -> Conditions:
-        """The conditions with everything tuned that the table says how to."""
-        return replace(self.conditions, **{name: one.value for name, one in self.tuned.items()})
+        """Return the conditions with every value of the section `tuned` applied."""
+        return replace(self.conditions, **{name: tuned.value for name, tuned in self.tuned.items()})

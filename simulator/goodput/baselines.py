@@ -1,4 +1,7 @@
-"""The policies that ours is compared with, as small models. Where a rule is unclear it favours them."""
+"""Baseline policies as small models: operators alone, replacement of instances, reboot of instances.
+
+Where a rule of a baseline is unclear, the model takes the reading that favours the baseline.
+"""
 
 from __future__ import annotations
 
@@ -19,155 +22,160 @@ from simulator.goodput.policy_model import (
 )
 
 
-def _steps(felt: FailureNoticed, course: FailureTrace) -> RecoveryTimes:
-    return recovery(course.profile, course.conditions, felt.failure.shows, None)
+def _recovery_times(noticed: FailureNoticed, trace: FailureTrace) -> RecoveryTimes:
+    return recovery(trace.profile, trace.conditions, noticed.failure.shows, None)
 
 
 class HumanRules:
-    """An alarm goes; a person comes, knows at once what is wrong, stops, repairs and starts again.
+    """Operators alone: an alarm calls an operator, who stops the job, finds the cause, repairs and restarts.
 
-    They wait for the machine that they repair: there is no spare. What they find they find rightly.
+    The operator always finds the right cause. The job waits for the repair of the instance, because there is no spare.
     """
 
-    def respond(self, felt: FailureNoticed, course: FailureTrace, tally: ActionCounts) -> PolicyOutcome:
-        """One page, one right answer."""
-        failure, conditions, steps = felt.failure, course.conditions, _steps(felt, course)
-        detected = shown_at(felt, course) + steps.detected
-        stopped = detected + steps.stopped
-        known = stopped + failure.human_s
+    def respond(self, noticed: FailureNoticed, trace: FailureTrace, counts: ActionCounts) -> PolicyOutcome:
+        """Call an operator for the failure and wait for the repair."""
+        failure, conditions, times = noticed.failure, trace.conditions, _recovery_times(noticed, trace)
+        detected = shown_at(noticed, trace) + times.detected
+        stopped = detected + times.stopped
+        diagnosed = stopped + failure.human_s
         repairs = {Cure.REBOOT: conditions.reboot_s, Cure.REPLACE: conditions.replace_s}
-        ready = known + repairs.get(failure.cure, 0.0)
-        if failure.shows is Shows.GONE:  # the Auto Scaling group has replaced it meanwhile
-            ready = max(known, felt.at_s + conditions.replace_s)
+        ready = diagnosed + repairs.get(failure.cure, 0.0)
+        if failure.shows is Shows.GONE:  # the Auto Scaling group replaces the host meanwhile
+            ready = max(diagnosed, noticed.at_s + conditions.replace_s)
         elif failure.cure is Cure.REBOOT:
-            tally.reboot(known, needed=True)
-        tally.replacements += failure.cure is Cure.REPLACE
-        tally.messages += 1
-        tally.called += 1
-        started = ready + steps.started
+            counts.reboot(diagnosed, needed=True)
+        counts.replacements += failure.cure is Cure.REPLACE
+        counts.messages += 1
+        counts.called += 1
+        started = ready + times.started
         return PolicyOutcome(
             detected,
             stopped,
-            known,
+            diagnosed,
             ready,
             started,
-            started + steps.training,
-            known,
+            started + times.training,
+            diagnosed,
             moved_hosts=failure.cure is Cure.REPLACE,
             waited_for=frozenset({Cure.PERSON, failure.cure}),
-            was_short=failure.of_machine,
+            was_short=failure.is_instance_fault,
         )
 
 
 class ReplaceRules:
-    """A node monitor that replaces what it sees, as ECS Managed Instances and EKS node repair do.
+    """A node monitor that replaces the instances it finds faulty, as ECS Managed Instances and EKS node repair do.
 
-    It watches machines, not jobs. The ranks that are left end when their collective times out; each is started again
-    by its service as it ends, and the gang is whole when the last machine is. What the monitor does not see is
-    started again on the same machine; when it has come back often enough, a person takes the machine out.
+    The monitor watches instances and knows no jobs. The other ranks end when their collectives time out. The service of
+    each rank starts the rank again as soon as it ends, and the gang is complete when the last instance is ready.
 
-    Both services replace no more than 20 % of the machines at once. One gang that waits for each never comes near it.
+    A failure that the monitor does not see is followed by a restart on the same instance. When it has returned often
+    enough, an operator replaces the instance.
+
+    Both services replace at most 20 % of the instances at once. A single gang that waits for each replacement never
+    reaches this limit.
     """
 
-    def respond(self, felt: FailureNoticed, course: FailureTrace, tally: ActionCounts) -> PolicyOutcome:
-        """Replace the machine if the monitor sees it, and wait for the rest of the gang to end."""
-        failure, conditions, steps = felt.failure, course.conditions, _steps(felt, course)
+    def respond(self, noticed: FailureNoticed, trace: FailureTrace, counts: ActionCounts) -> PolicyOutcome:
+        """Replace the instance if the monitor sees the fault, and wait for the rest of the gang to end."""
+        failure, conditions, times = noticed.failure, trace.conditions, _recovery_times(noticed, trace)
         seen = failure.shows is Shows.GONE or failure.is_seen(conditions, 1)
-        ended = felt.at_s + conditions.hang_s + steps.detected
-        detected = felt.at_s + conditions.watch_s if seen and failure.shows is not Shows.GONE else ended
-        ready, asked = ended, not seen and (felt.times > REPEATS_MAX or failure.cure is Cure.PERSON)
+        ended = noticed.at_s + conditions.hang_s + times.detected
+        detected = noticed.at_s + conditions.watch_s if seen and failure.shows is not Shows.GONE else ended
+        ready, needs_operator = ended, not seen and (noticed.times > REPEATS_MAX or failure.cure is Cure.PERSON)
         if seen:
-            ready = max(ended, felt.at_s + conditions.replace_s)
-            tally.replacements += 1
-        elif asked:
-            ready = ended + failure.human_s + (conditions.replace_s if failure.of_machine else 0.0)
-            tally.called += 1
-            tally.messages += 1
-            tally.replacements += failure.of_machine
-        cured = seen or asked or failure.cure is Cure.RESTART
-        waited = {Cure.PERSON} if asked else set[Cure]()
-        if cured and failure.of_machine and ready > ended:
+            ready = max(ended, noticed.at_s + conditions.replace_s)
+            counts.replacements += 1
+        elif needs_operator:
+            ready = ended + failure.human_s + (conditions.replace_s if failure.is_instance_fault else 0.0)
+            counts.called += 1
+            counts.messages += 1
+            counts.replacements += failure.is_instance_fault
+        cured = seen or needs_operator or failure.cure is Cure.RESTART
+        waited = {Cure.PERSON} if needs_operator else set[Cure]()
+        if cured and failure.is_instance_fault and ready > ended:
             waited.add(Cure.REPLACE)
-        started = ready + steps.started
+        started = ready + times.started
         return PolicyOutcome(
             min(detected, ended),
             ended,
             ended,
             ready,
             started,
-            started + steps.training,
+            started + times.training,
             ended if cured else NEVER,
-            moved_hosts=cured and failure.of_machine,
+            moved_hosts=cured and failure.is_instance_fault,
             waited_for=frozenset(waited),
-            was_short=failure.of_machine,
+            was_short=failure.is_instance_fault,
         )
 
 
 class RebootRules:
-    """A script that knows the gang and no diagnosis: it stops all, reboots the machine whose rank ended first, and
-    starts all again on the same machines. When all ranks end together it cannot tell whose fault it is, and only starts
-    again. What has come back often enough is a person's.
+    """A script that knows the gang and makes no diagnosis.
+
+    The script stops all ranks, reboots the instance of the rank that ended first, and starts all ranks again in the
+    same places. When all ranks end together, the script cannot find the faulty instance, and only restarts the ranks. A
+    failure that has returned often enough needs an operator.
     """
 
-    def respond(self, felt: FailureNoticed, course: FailureTrace, tally: ActionCounts) -> PolicyOutcome:
-        """Reboot whoever ended first, whatever it was."""
-        failure, conditions, steps = felt.failure, course.conditions, _steps(felt, course)
-        detected = shown_at(felt, course) + steps.detected
-        stopped = detected + steps.stopped
-        ready, asked = stopped, felt.times > REPEATS_MAX
-        blamed = failure.shows is Shows.EXIT and not asked
+    def respond(self, noticed: FailureNoticed, trace: FailureTrace, counts: ActionCounts) -> PolicyOutcome:
+        """Reboot the instance of the rank that ended first, for any cause."""
+        failure, conditions, times = noticed.failure, trace.conditions, _recovery_times(noticed, trace)
+        detected = shown_at(noticed, trace) + times.detected
+        stopped = detected + times.stopped
+        ready, needs_operator = stopped, noticed.times > REPEATS_MAX
+        blamed = failure.shows is Shows.EXIT and not needs_operator
         if failure.shows is Shows.GONE:
-            ready = max(stopped, felt.at_s + conditions.replace_s)
-            tally.replacements += 1
+            ready = max(stopped, noticed.at_s + conditions.replace_s)
+            counts.replacements += 1
         elif blamed:
             ready = stopped + conditions.reboot_s
-            tally.reboot(stopped, needed=failure.cure is Cure.REBOOT)
-        elif asked:
-            ready = stopped + failure.human_s + (conditions.replace_s if failure.of_machine else 0.0)
-            tally.called += 1
-            tally.replacements += failure.of_machine
-        tally.messages += 1
+            counts.reboot(stopped, needed=failure.cure is Cure.REBOOT)
+        elif needs_operator:
+            ready = stopped + failure.human_s + (conditions.replace_s if failure.is_instance_fault else 0.0)
+            counts.called += 1
+            counts.replacements += failure.is_instance_fault
+        counts.messages += 1
         cured = (
-            asked
+            needs_operator
             or failure.shows is Shows.GONE
             or failure.cure is Cure.RESTART
             or (blamed and failure.cure is Cure.REBOOT)
         )
-        waited = {Cure.PERSON} if asked else set[Cure]()
+        waited = {Cure.PERSON} if needs_operator else set[Cure]()
         if blamed:
             waited.add(Cure.REBOOT)
         if cured and failure.cure is Cure.REPLACE and ready > stopped:
             waited.add(Cure.REPLACE)
-        started = ready + steps.started
+        started = ready + times.started
         return PolicyOutcome(
             detected,
             stopped,
             stopped,
             ready,
             started,
-            started + steps.training,
+            started + times.training,
             stopped if cured else NEVER,
             moved_hosts=cured and failure.cure is Cure.REPLACE,
             waited_for=frozenset(waited),
-            was_short=failure.of_machine,
+            was_short=failure.is_instance_fault,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ConstantRules:
-    """Every recovery takes the same time: what the published formula assumes."""
+    """Every recovery takes the same time, as the published formula assumes."""
 
     seconds: float
 
-    def respond(self, felt: FailureNoticed, course: FailureTrace, tally: ActionCounts) -> PolicyOutcome:
-        """The same for everything."""
-        again = felt.at_s + self.seconds
-        return PolicyOutcome(felt.at_s, again, again, again, again, again, again)
+    def respond(self, noticed: FailureNoticed, trace: FailureTrace, counts: ActionCounts) -> PolicyOutcome:
+        """Continue the training after `seconds`, for any failure."""
+        training = noticed.at_s + self.seconds
+        return PolicyOutcome(noticed.at_s, training, training, training, training, training, training)
 
 
 @dataclass(frozen=True, slots=True)
 class BaselinePolicy:
-    """A contender that is a small model."""
+    """A baseline policy that is a small model."""
 
     name: str
     about: str
@@ -175,18 +183,18 @@ class BaselinePolicy:
 
     @property
     def level(self) -> int | None:
-        """It checks no machine before a relaunch."""
+        """None: a baseline checks no instance before a relaunch."""
         return None
 
     @property
     def is_slow(self) -> bool:
-        """It takes milliseconds."""
+        """False: a run takes milliseconds."""
         return False
 
-    def run(self, course: FailureTrace) -> PolicyRun:
-        """Go through the course."""
+    def run(self, trace: FailureTrace) -> PolicyRun:
+        """Go through the failure trace."""
         rules: PolicyRules = self.rules()
-        return PolicyModel(course, rules).run()
+        return PolicyModel(trace, rules).run()
 
 
 HUMAN_ONLY = BaselinePolicy(
@@ -204,3 +212,4 @@ REBOOT_ONLY = BaselinePolicy(
     RebootRules,
 )
 BASELINES = (HUMAN_ONLY, REPLACE_ONLY, REBOOT_ONLY)
+"""The baseline policies, in the order of the report."""

@@ -1,4 +1,4 @@
-"""`python -m simulator goodput`: the comparison, printed."""
+"""Command `python -m simulator goodput`: compares recovery policies and prints the report."""
 
 from __future__ import annotations
 
@@ -23,14 +23,18 @@ from simulator.goodput.report_text import text
 from simulator.goodput.segments import SegmentsDoNotFit
 
 OK, FAILED, USAGE = 0, 1, 2
+"""Exit statuses."""
 SIZES = (64, 128, 256, 512, 2_048)
-"""Of the chart by size."""
+"""Instances of the clusters in the chart of ETTR by size."""
 SPARES = 4
-"""ByteRobust (arXiv 2509.16293), Table 5: the 99th percentile of machines that a job of 1,024 instances lacks."""
+"""Default number of spare instances.
+
+ByteRobust (arXiv 2509.16293), Table 5: the 99th percentile of the instances that a job of 1,024 instances lacks.
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What the verb takes."""
+    """Add the options of the command to `parser`."""
     parser.add_argument("--profile", default="small", help="a profile of the table of facts: llama3, rsc1 or small")
     parser.add_argument("--seed", type=int, default=1, help="which failures strike (default 1)")
     parser.add_argument("--instances", type=int, help="another number of instances than the profile's")
@@ -40,35 +44,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tuned", action="store_true", help="with trainer and quotas tuned as the table says how to")
     parser.add_argument("--facts", type=Path, default=TABLE, help="another table of facts")
     parser.add_argument("--charts", type=Path, help="a folder for the charts, as PNG and SVG")
-    some = parser.add_mutually_exclusive_group()
-    some.add_argument("--models", action="store_true", help="leave the product's own runs out: seconds, not minutes")
-    some.add_argument("--product", action="store_true", help="only the product with its spares, beside the bound")
+    exclusive = parser.add_mutually_exclusive_group()
+    exclusive.add_argument(
+        "--models", action="store_true", help="leave the product's own runs out: seconds, not minutes"
+    )
+    exclusive.add_argument("--product", action="store_true", help="only the product with its spares, beside the bound")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes to run them with")
     parser.add_argument("--legs", type=int, default=1, help="cut the product's own runs into so many, side by side (1)")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def policies(level: int, spares: int, *, models: bool, product: bool) -> list[Policy]:
-    """Those that are compared: the other ways, the product, and the bound.
+    """Return the policies to compare: the baselines, the product, and the lower bound.
 
-    models: without the product; `product`: nothing but the product with its spares and the bound.
+    Args:
+        level: level of the health checks.
+        spares: spare instances, for the policies that use spares.
+        models: leave out the product.
+        product: only the product with its spares, and the lower bound.
     """
-    with_spares = LowerBound(level, spares)
+    bound = LowerBound(level, spares)
     if models:
-        return [HUMAN_ONLY, REPLACE_ONLY, REBOOT_ONLY, with_spares]
+        return [HUMAN_ONLY, REPLACE_ONLY, REBOOT_ONLY, bound]
     if product:
-        return [adaptive(level, spares), with_spares]
-    ours = (adaptive(level, 0), adaptive(level, spares)) if spares else (adaptive(level, 0),)
-    return [HUMAN_ONLY, seed_001(level), REPLACE_ONLY, REBOOT_ONLY, *ours, with_spares]
+        return [adaptive(level, spares), bound]
+    product_runs = (adaptive(level, 0), adaptive(level, spares)) if spares else (adaptive(level, 0),)
+    return [HUMAN_ONLY, seed_001(level), REPLACE_ONLY, REBOOT_ONLY, *product_runs, bound]
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare, and print; the exit status."""
+    """Compare the policies, print the report and return the exit status."""
     try:
         facts = read(args.facts)
         profile = facts.profile(args.profile)
-    except (AssumptionsInvalid, OSError) as wrong:
-        print(wrong, file=sys.stderr)
+    except (AssumptionsInvalid, OSError) as error:
+        print(error, file=sys.stderr)
         return USAGE
     if args.instances is not None:
         if args.instances < 1:
@@ -83,18 +93,18 @@ def run(args: argparse.Namespace) -> int:
             print(f"--days must be more than 0 and at most {profile.days:g}, the profile's", file=sys.stderr)
             return USAGE
         profile = profile.shortened(args.days)
-    given = failure_trace(profile, facts.tuned_conditions() if args.tuned else facts.conditions, args.seed)
-    floor, sizes = LowerBound(args.level, args.spares), SIZES if args.charts is not None else ()
+    trace = failure_trace(profile, facts.tuned_conditions() if args.tuned else facts.conditions, args.seed)
+    bound, sizes = LowerBound(args.level, args.spares), SIZES if args.charts is not None else ()
     compared = policies(args.level, args.spares, models=args.models, product=args.product)
     try:
-        found = report(given, facts, compared, floor, sizes, args.workers, args.legs)
-    except SpecInvalid as refused:
-        print(f"the product takes no such job: {refused}", file=sys.stderr)
+        comparison = report(trace, facts, compared, bound, sizes, args.workers, args.legs)
+    except SpecInvalid as error:
+        print(f"the product takes no such job: {error}", file=sys.stderr)
         return FAILED
-    except SegmentsDoNotFit as unfit:
-        print(f"--legs {args.legs}: {unfit}", file=sys.stderr)
+    except SegmentsDoNotFit as error:
+        print(f"--legs {args.legs}: {error}", file=sys.stderr)
         return FAILED
-    print(json.dumps(found, indent=2) if args.json else text(found))
+    print(json.dumps(comparison, indent=2) if args.json else text(comparison))
     if args.charts is not None:
-        draw(found, args.charts)
+        draw(comparison, args.charts)
     return OK

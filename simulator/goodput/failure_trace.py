@@ -1,7 +1,7 @@
-"""What fails in a run: the same list for every policy, from a profile and one integer.
+"""Failure trace: the failures of one run, drawn from a profile and a seed, the same for every policy.
 
-Each failure brings everything about itself that is left to chance: where it is, what would cure it, what a check says
-of it, how long a person would take. So no policy draws luck of its own: two policies differ by what they do alone.
+Each failure holds all its random values: its place, its cure, what a check reports, how long an operator takes. So a
+policy draws no random numbers. Two policies differ only by their actions.
 """
 
 from __future__ import annotations
@@ -14,21 +14,26 @@ from dataclasses import dataclass
 from simulator.goodput.assumptions import CauseOfFailure, Conditions, Cure, Profile, Shows
 
 LEMONS_LEAST = 1
+"""Lower bound of the number of lemons of a gang."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failure of one machine of the gang.
+    """One failure of one instance of the gang.
 
-    at_s:      seconds since the run began, by the wall clock
-    place:     which machine of the gang it hits, from 0; whichever machine that is by then
-    of_lemon:  it belongs to the machine that was at `place` at the beginning, and only that machine has it
-    depth:     a check of a level that sees the share p of all faults sees it if depth < p; 1 and more: none ever does
-    verdict:   what a check that sees it says: REBOOT, or REPLACE at first sight
-    relapse_s: how long a gang with this machine, uncured, trains before it fails again
-    human_s:   how long a person who must look into it takes
-    accused:   healthy places that a check of the whole gang blames along the way
-    told:      the rank's log names the machine if told < the share of those that do; 1 and more: none ever does
+    number:     position in the trace, from 0
+    at_s:       seconds since the run began, by the wall clock
+    place:      place of the instance in the gang, from 0; the failure hits the instance that is there at `at_s`
+    cause:      name of the cause in the mix
+    cure:       what removes the fault
+    shows:      how the fault becomes visible
+    of_lemon:   whether the failure belongs to the instance that was at `place` at the beginning, and to no other
+    depth:      a check level that finds the share p of all faults finds this fault if depth < p; from 1 on, no check
+    verdict:    verdict of a check that finds the fault: REBOOT, or REPLACE at once
+    relapse_s:  seconds that a gang with this instance, uncured, trains before it fails again
+    human_s:    seconds that an operator needs to find the cause
+    accused:    places of healthy instances that the check of the whole gang blames
+    named_draw: the rank's log names the instance if named_draw < `told_share`; from 1 on, no log does
     """
 
     number: int
@@ -46,24 +51,25 @@ class Failure:
     named_draw: float
 
     @property
-    def of_machine(self) -> bool:
-        """Whether it stays with the machine until that is rebooted or replaced."""
+    def is_instance_fault(self) -> bool:
+        """Whether the fault stays with the instance until a reboot or a replacement."""
         return self.cure in (Cure.REBOOT, Cure.REPLACE)
 
     def is_seen(self, conditions: Conditions, level: int) -> bool:
-        """Whether a check of this level finds the machine."""
-        return self.of_machine and self.depth < conditions.seen(level)
+        """Whether a check of this level finds the fault."""
+        return self.is_instance_fault and self.depth < conditions.seen(level)
 
     def is_named_in_log(self, conditions: Conditions) -> bool:
-        """Whether the rank that ends first says in its log what its machine has."""
-        return self.of_machine and self.shows is Shows.EXIT and self.named_draw < conditions.told_share
+        """Whether the rank that ends first writes the fault of its instance to its log."""
+        return self.is_instance_fault and self.shows is Shows.EXIT and self.named_draw < conditions.told_share
 
 
 @dataclass(frozen=True, slots=True)
 class FailureTrace:
-    """One run that every contender goes through, or a `leg` of it: from when to when of the whole run, in seconds.
+    """The failures of one run, which every policy goes through; or a segment of that run.
 
-    Times are seconds since the whole run began, also in a leg; the failures are those of the whole run, by number.
+    Times are seconds since the whole run began, also in a segment. A segment holds all failures of the whole run. So a
+    failure keeps its number. `segment` is the begin and the end of the segment in seconds; None is the whole run.
     """
 
     profile: Profile
@@ -74,21 +80,21 @@ class FailureTrace:
 
     @property
     def begins_s(self) -> float:
-        """When it begins."""
+        """Begin of the trace, in seconds since the whole run began."""
         return self.segment[0] if self.segment is not None else 0.0
 
     @property
     def ends_s(self) -> float:
-        """When it is over."""
+        """End of the trace, in seconds since the whole run began."""
         return self.segment[1] if self.segment is not None else self.profile.seconds
 
 
 def failure_trace(profile: Profile, conditions: Conditions, seed: int) -> FailureTrace:
-    """The failures of a run, in order of time.
+    """Draw the failures of a run, in order of time.
 
-    Their number is the expected one and their times are uniform: a Poisson process, given how often it struck. Causes
-    come in the proportions of the mix as exactly as their number allows, in random order; each has a chance in
-    proportion to its weight where there are fewer failures than causes.
+    Their number is the expected one and their times are uniform: a Poisson process, given its number of events. Causes
+    follow the proportions of the mix as exactly as their number allows, in random order. With fewer failures than
+    causes, the chance of each cause is proportional to its weight.
     """
     draw = random.Random(f"{seed}/{profile.name}/course")
     number = round(profile.failures_per_s * profile.seconds)
@@ -105,15 +111,16 @@ def failure_trace(profile: Profile, conditions: Conditions, seed: int) -> Failur
 
 def _apportioned(mix: Sequence[CauseOfFailure], number: int, offset: float) -> list[CauseOfFailure]:
     """`number` causes at evenly spaced points of their summed weights, all shifted by `offset` of a space."""
-    total, found, passed = sum(cause.weight for cause in mix), list[CauseOfFailure](), 0.0
+    total, causes, passed = sum(cause.weight for cause in mix), list[CauseOfFailure](), 0.0
     for cause in mix:
         passed += cause.weight
-        while len(found) < number and (len(found) + offset) * total < passed * number:
-            found.append(cause)
-    return found + [mix[-1]] * (number - len(found))  # rounding may leave the last point over
+        while len(causes) < number and (len(causes) + offset) * total < passed * number:
+            causes.append(cause)
+    return causes + [mix[-1]] * (number - len(causes))  # rounding may lose the last point
 
 
 def _lemons(profile: Profile, conditions: Conditions, draw: random.Random) -> list[int]:
+    """Places of the lemons in the gang."""
     number = max(LEMONS_LEAST, round(conditions.lemon_share * profile.instances))
     return draw.sample(range(profile.instances), min(number, profile.instances))
 
@@ -128,17 +135,17 @@ def _failure(
     seed: int,
 ) -> Failure:
     draw = random.Random(f"{seed}/{profile.name}/{number}")
-    # Every draw is made whether it is needed or not, so that a changed condition changes nothing but what it is about.
+    # Every value is drawn, used or not: a changed condition then changes only the values that depend on it.
     cured, hangs, depth, verdict, lemon, place, lemon_place = (draw.random() for _ in range(7))
-    relapse, human, accused, told = draw.expovariate(1.0), draw.gauss(0, 1), draw.random(), draw.random()
+    relapse, human, accused, named = draw.expovariate(1.0), draw.gauss(0, 1), draw.random(), draw.random()
     cure, shows = _cure(cause, cured < conditions.reboot_share), _shows(cause, hangs < conditions.hang_share)
     of_lemon = cause.cure == "node" and lemon < _share_of_lemons(conditions)
-    at = lemons[int(lemon_place * len(lemons))] if of_lemon else int(place * profile.instances)
+    hit_place = lemons[int(lemon_place * len(lemons))] if of_lemon else int(place * profile.instances)
     first_sight = cure is Cure.REPLACE and verdict < conditions.verdict_share
     return Failure(
         number,
         at_s,
-        at,
+        hit_place,
         cause.name,
         cure,
         shows,
@@ -147,8 +154,8 @@ def _failure(
         verdict=Cure.REPLACE if first_sight else Cure.REBOOT,
         relapse_s=relapse * conditions.relapse_s,
         human_s=conditions.human_s * math.exp(human * conditions.human_spread),
-        accused=_accused(profile.instances, conditions.false_alarm, accused, at),
-        named_draw=told if cause.seen else 1.0,
+        accused=_accused(profile.instances, conditions.false_alarm, accused, hit_place),
+        named_draw=named if cause.seen else 1.0,
     )
 
 
@@ -165,13 +172,20 @@ def _shows(cause: CauseOfFailure, hangs: bool) -> Shows:
 
 
 def _share_of_lemons(conditions: Conditions) -> float:
-    """Of all failures of nodes, those that a few bad machines have, at the rate of the whole fleet."""
-    theirs = conditions.lemon_share * conditions.lemon_factor
-    return theirs / (theirs + 1 - conditions.lemon_share)
+    """Share of all instance failures that lemons have, where the failure rate of the whole fleet stays the same."""
+    lemon_rate = conditions.lemon_share * conditions.lemon_factor
+    return lemon_rate / (lemon_rate + 1 - conditions.lemon_share)
 
 
-def _accused(instances: int, chance: float, drawn: float, sick: int) -> tuple[int, ...]:
-    """Healthy places that a check of every instance blames: a Poisson number of them, from one draw, evenly apart."""
+def _accused(instances: int, chance: float, drawn: float, faulty_place: int) -> tuple[int, ...]:
+    """Places of healthy instances that a check of every instance blames.
+
+    Args:
+        instances: size of the gang.
+        chance: probability that the check of a healthy instance blames it.
+        drawn: the only draw, uniform in [0, 1), for a Poisson number of places; the places are evenly spaced.
+        faulty_place: place of the faulty instance, from which the places are counted.
+    """
     term = math.exp(-instances * chance)
     number, passed = 0, term
     while passed < drawn and number < instances - 1 and term > 0:
@@ -179,4 +193,4 @@ def _accused(instances: int, chance: float, drawn: float, sick: int) -> tuple[in
         term *= instances * chance / number
         passed += term
     apart = max(1, instances // (number + 1))
-    return tuple((sick + (i + 1) * apart) % instances for i in range(number))
+    return tuple((faulty_place + (i + 1) * apart) % instances for i in range(number))

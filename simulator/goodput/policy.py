@@ -1,7 +1,7 @@
-"""What every policy that is compared must be able to do: go through a course, and say what became of each failure.
+"""Policies that the simulation compares, and the record of a run: interruptions (episodes), reboots, counts.
 
-A contender may be a small model (`others`, `floor`) or the production loop in the virtual world. Both are judged by the
-same account, from the same kind of episodes.
+A policy is a small model (`baselines`, `lower_bound`) or the production loop in the virtual world (`production`). The
+same accounting computes the figures of both, from the same kind of episodes.
 """
 
 from __future__ import annotations
@@ -13,25 +13,27 @@ from simulator.goodput.assumptions import Cure
 from simulator.goodput.failure_trace import FailureTrace
 
 REPEATS_MAX = 2
-"""How often a failure may come back, whatever the policy, before a person is asked to look into it."""
+"""Upper bound of the returns of a failure, under any policy, before an operator looks for its cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One interruption of the training, as it really was. Times are seconds since the run began, in this order.
+    """One interruption of the training, as it was in the simulated world.
 
-    fault_at:    the training stopped, though nobody may know
-    shown_at:    something could be seen: a rank or a host ended
-    detected_at: the policy knew; before `shown_at` if it watches the machines
+    Times are seconds since the run began, in this order.
+
+    fault_at:    the training stopped, whether or not the policy knew
+    shown_at:    the fault became visible: a rank or a host ended
+    detected_at: the policy detected the fault; before `shown_at` if the policy monitors the instances
     stopped_at:  every rank had ended
-    checked_at:  every result was in; as stopped_at where nothing is checked
-    placed_at:   enough machines that it takes for healthy were there
+    checked_at:  every check had a result; equals `stopped_at` without checks
+    placed_at:   enough instances that the policy takes for healthy were available
     started_at:  every process of the new attempt ran
-    training_at: the next step was taken; None: not before the run was over
-    failure:     its number in the course; None: the policy's own doing
-    waited_for:  what else it did not go on without: the repair of a machine, a person's answer; often nothing
-    was_short:   whether there were fewer healthy machines than the gang has when it could have begun again, so that
-                 nobody could have gone on without a repair
+    training_at: the next step began; None if the run ended before
+    failure:     number of the failure in the trace; None if the policy itself caused the interruption
+    waited_for:  cures that the policy waited for, apart from checks: the repair of an instance, an operator; often none
+    was_short:   whether fewer healthy instances existed than the gang has when it could have restarted; then no policy
+                 could have continued without a repair
     """
 
     failure: int | None
@@ -51,7 +53,7 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class InstanceReboot:
-    """One instance rebooted at `at_s`; it was needless unless it had a fault that a reboot cures."""
+    """One reboot of an instance at `at_s`. `needed` is whether the instance had a fault that a reboot cures."""
 
     at_s: float
     needed: bool
@@ -59,12 +61,15 @@ class InstanceReboot:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRun:
-    """What a contender made of a course.
+    """Result of a policy on a failure trace.
 
-    spares:   machines that it needs beyond those of the gang
-    unfelt:   failures of the course that met nothing: no program ran, or the machine had left
-    messages: what people were sent
-    called:   how often a person had to do something before the job went on
+    episodes:     interruptions, in order of time
+    reboots:      reboots of instances
+    replacements: number of replaced instances
+    messages:     notifications that operators received
+    called:       how often an operator had to act before the job continued
+    unnoticed:    failures of the trace that interrupted nothing: no program ran, or the instance had left
+    spares:       instances that the policy needs beyond those of the gang
     """
 
     episodes: tuple[Episode, ...]
@@ -81,19 +86,19 @@ class Policy(Protocol):
 
     @property
     def name(self) -> str:
-        """What the report calls it."""
+        """Name of the policy in the report."""
 
     @property
     def about(self) -> str:
-        """Its rules in a sentence, and whether it is a model or the production loop."""
+        """Rules of the policy in one sentence, and whether it is a model or the production loop."""
 
     @property
     def level(self) -> int | None:
-        """The level at which it checks every machine before a relaunch; None: it does not."""
+        """Level of the checks of all instances before a relaunch; None for a policy without checks."""
 
     @property
     def is_slow(self) -> bool:
-        """Whether a course is worth going through in legs."""
+        """Whether a run takes so long that it is worth cutting the trace into segments."""
 
-    def run(self, course: FailureTrace) -> PolicyRun:
-        """Go through the course."""
+    def run(self, trace: FailureTrace) -> PolicyRun:
+        """Go through the failure trace."""

@@ -1,7 +1,7 @@
-"""The course of a gang under a small model of a policy: it trains, something fails, the rules say what follows.
+"""Model of a gang under a set of policy rules: the gang trains, a failure stops it, the rules give the next steps.
 
-Which failures meet it: one that hits a program (a bug, a broken link) meets nothing while nothing trains; one that hits
-a machine stays with it and shows as soon as the gang trains on it. A fault that was not cured comes back.
+A fault of a program (a bug, a broken link) has no effect while nothing trains. A fault of an instance stays with the
+instance and becomes visible as soon as the gang trains on it. An uncured fault returns.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ from simulator.goodput.failure_trace import Failure, FailureTrace
 from simulator.goodput.policy import Episode, InstanceReboot, PolicyRun
 
 NEVER = math.inf
+"""Time of a cure that does not happen."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailureNoticed:
-    """A failure that stops the training at `at_s`; `times` is how often it has done so, this time included."""
+    """A failure that stops the training at `at_s`.
+
+    `times` is how often the failure has stopped the training, this time included.
+    """
 
     failure: Failure
     at_s: float
@@ -28,13 +32,13 @@ class FailureNoticed:
 
     @property
     def is_relapse(self) -> bool:
-        """Whether it has been here before."""
+        """Whether the failure has stopped the training before."""
         return self.times > 1
 
 
 @dataclass(slots=True)
 class PolicyOutcome:
-    """What the policy made of it; the times are those of `Episode`, and never before the one above them."""
+    """Result of a policy for one failure. The times are those of `Episode`, each at or after the time above it."""
 
     detected_at: float
     stopped_at: float
@@ -43,16 +47,16 @@ class PolicyOutcome:
     started_at: float
     training_at: float
     cured_at: float
-    """From when on it does not come back; NEVER: it will."""
+    """Time from which the failure does not return; NEVER for an uncured failure."""
     moved_hosts: bool = False
-    """Whether another machine stands in its place."""
+    """Whether another instance takes the place of the faulty instance."""
     waited_for: frozenset[Cure] = frozenset()
     was_short: bool = False
 
 
 @dataclass
 class ActionCounts:
-    """What the rules count along the way."""
+    """Counts of the actions that the rules take."""
 
     reboots: list[InstanceReboot] = field(default_factory=list)
     replacements: int = 0
@@ -60,31 +64,37 @@ class ActionCounts:
     called: int = 0
 
     def reboot(self, at_s: float, *, needed: bool) -> None:
-        """An instance is rebooted."""
+        """Record a reboot at `at_s`. `needed` is whether a reboot cures the instance."""
         self.reboots.append(InstanceReboot(at_s, needed))
 
 
 class PolicyRules(Protocol):
-    """One policy, as a function of what is felt."""
+    """Rules of one policy, as a function of the failure that stops the training."""
 
-    def respond(self, felt: FailureNoticed, course: FailureTrace, tally: ActionCounts) -> PolicyOutcome:
-        """What it does about it, and when the gang trains again."""
+    def respond(self, noticed: FailureNoticed, trace: FailureTrace, counts: ActionCounts) -> PolicyOutcome:
+        """Respond to a failure and return when the gang trains again.
+
+        Args:
+            noticed: the failure and its time.
+            trace: the failure trace of the run.
+            counts: where the rules record reboots, replacements, messages and calls.
+        """
 
 
-def shown_at(felt: FailureNoticed, course: FailureTrace) -> float:
-    """When the first rank, or the host, has ended."""
-    conditions = course.conditions
-    waits = {Shows.EXIT: conditions.exit_s, Shows.HANG: conditions.hang_s, Shows.GONE: 0.0}
-    return felt.at_s + waits[felt.failure.shows]
+def shown_at(noticed: FailureNoticed, trace: FailureTrace) -> float:
+    """Time at which the first rank, or the host, has ended."""
+    conditions = trace.conditions
+    delays = {Shows.EXIT: conditions.exit_s, Shows.HANG: conditions.hang_s, Shows.GONE: 0.0}
+    return noticed.at_s + delays[noticed.failure.shows]
 
 
 class PolicyModel:
     """One run of a gang under one set of rules."""
 
-    def __init__(self, course: FailureTrace, rules: PolicyRules, spares: int = 0) -> None:
-        self.course, self.rules, self.spares = course, rules, spares
-        self.tally, self.episodes, self.unfelt = ActionCounts(), list[Episode](), 0
-        self._sick: dict[int, Failure] = {}
+    def __init__(self, trace: FailureTrace, rules: PolicyRules, spares: int = 0) -> None:
+        self.trace, self.rules, self.spares = trace, rules, spares
+        self.counts, self.episodes, self.unnoticed = ActionCounts(), list[Episode](), 0
+        self._faulty: dict[int, Failure] = {}
         self._moved: set[int] = set()
         self._cured_at: dict[int, float] = {}
         self._times: Counter[int] = Counter()
@@ -92,32 +102,38 @@ class PolicyModel:
         self._next = 0
 
     def run(self) -> PolicyRun:
-        """From the first failure to the end of the course."""
-        while (felt := self._feel()) is not None:
-            answer = self.rules.respond(felt, self.course, self.tally)
-            self.episodes.append(self._episode(felt, answer))
-            self._settle(felt, answer)
-        tally = self.tally
+        """Go through the trace, from the first failure to the end of the run."""
+        while (noticed := self._next_interruption()) is not None:
+            outcome = self.rules.respond(noticed, self.trace, self.counts)
+            self.episodes.append(self._episode(noticed, outcome))
+            self._apply(noticed, outcome)
+        counts = self.counts
         return PolicyRun(
             tuple(self.episodes),
-            tuple(tally.reboots),
-            tally.replacements,
-            tally.messages,
-            tally.called,
-            self.unfelt,
+            tuple(counts.reboots),
+            counts.replacements,
+            counts.messages,
+            counts.called,
+            self.unnoticed,
             self.spares,
         )
 
-    def _feel(self) -> FailureNoticed | None:
-        """What stops the training that began at `_began`, if anything does before the end of the run."""
-        failures, end = self.course.failures, self.course.profile.seconds
-        self._sick = {place: one for place, one in self._sick.items() if self._cured(one) > self._began}
-        self._skip()
-        ahead = [(at_s, one) for one in self._sick.values() if (at_s := self._returns_at(one)) < self._cured(one)]
+    def _next_interruption(self) -> FailureNoticed | None:
+        """Return the failure that stops the training that began at `_began`; None if the run ends before."""
+        failures, end = self.trace.failures, self.trace.profile.seconds
+        self._faulty = {
+            place: failure for place, failure in self._faulty.items() if self._cure_time(failure) > self._began
+        }
+        self._skip_unnoticed()
+        candidates = [
+            (at_s, failure)
+            for failure in self._faulty.values()
+            if (at_s := self._returns_at(failure)) < self._cure_time(failure)
+        ]
         new = failures[self._next] if self._next < len(failures) else None
         if new is not None:
-            ahead.append((new.at_s, new))
-        at_s, failure = min(ahead, key=lambda one: (one[0], one[1].number), default=(end, None))
+            candidates.append((new.at_s, new))
+        at_s, failure = min(candidates, key=lambda candidate: (candidate[0], candidate[1].number), default=(end, None))
         if failure is None or at_s >= end:
             return None
         if failure is new:
@@ -125,52 +141,57 @@ class PolicyModel:
         self._times[failure.number] += 1
         return FailureNoticed(failure, at_s, self._times[failure.number])
 
-    def _skip(self) -> None:
-        """Pass over what happened before the training began: it met nothing, or a machine that will show it."""
-        failures = self.course.failures
+    def _skip_unnoticed(self) -> None:
+        """Pass over failures before the training began. Each had no effect, or made an instance faulty for later."""
+        failures = self.trace.failures
         while self._next < len(failures):
             failure = failures[self._next]
             gone = failure.of_lemon and failure.place in self._moved
             if failure.at_s >= self._began and not gone:
                 return
             self._next += 1
-            if gone or not failure.of_machine or failure.place in self._sick:
-                self.unfelt += 1
+            if gone or not failure.is_instance_fault or failure.place in self._faulty:
+                self.unnoticed += 1
             else:
-                self._sick[failure.place] = failure
+                self._faulty[failure.place] = failure
 
     def _returns_at(self, failure: Failure) -> float:
-        """At once, the first time that the gang trains on the machine; after a while if a restart seemed to help."""
+        """Time of the failure's next interruption.
+
+        The first interruption follows at once when the gang trains on the instance. A later interruption follows after
+        `relapse_s`, since a restart seemed to help.
+        """
         return self._began + (failure.relapse_s if self._times[failure.number] else 0.0)
 
-    def _cured(self, failure: Failure) -> float:
+    def _cure_time(self, failure: Failure) -> float:
         return self._cured_at.get(failure.number, NEVER)
 
-    def _settle(self, felt: FailureNoticed, answer: PolicyOutcome) -> None:
-        failure, place = felt.failure, felt.failure.place
-        if answer.moved_hosts:
+    def _apply(self, noticed: FailureNoticed, outcome: PolicyOutcome) -> None:
+        """Record the cure of the failure and begin the next training."""
+        failure, place = noticed.failure, noticed.failure.place
+        if outcome.moved_hosts:
             self._moved.add(place)
-        self._cured_at[failure.number] = min(answer.cured_at, self._cured(failure))
-        if self._cured(failure) <= answer.training_at:
-            self._sick.pop(place, None)
+        self._cured_at[failure.number] = min(outcome.cured_at, self._cure_time(failure))
+        if self._cure_time(failure) <= outcome.training_at:
+            self._faulty.pop(place, None)
         else:
-            self._sick[place] = failure
-        self._began = answer.training_at
+            self._faulty[place] = failure
+        self._began = outcome.training_at
 
-    def _episode(self, felt: FailureNoticed, answer: PolicyOutcome) -> Episode:
-        in_time = answer.training_at < self.course.profile.seconds
+    def _episode(self, noticed: FailureNoticed, outcome: PolicyOutcome) -> Episode:
+        in_time = outcome.training_at < self.trace.profile.seconds
         return Episode(
-            felt.failure.number,
-            felt.failure.cause,
-            felt.at_s,
-            shown_at(felt, self.course),
-            answer.detected_at,
-            answer.stopped_at,
-            answer.checked_at,
-            answer.placed_at,
-            answer.started_at,
-            answer.training_at if in_time else None,
-            answer.waited_for,
-            felt.is_relapse,
-            answer.was_short,
+            noticed.failure.number,
+            noticed.failure.cause,
+            noticed.at_s,
+            shown_at(noticed, self.trace),
+            outcome.detected_at,
+            outcome.stopped_at,
+            outcome.checked_at,
+            outcome.placed_at,
+            outcome.started_at,
+            outcome.training_at if in_time else None,
+            outcome.waited_for,
+            noticed.is_relapse,
+            outcome.was_short,
         )

@@ -1,4 +1,4 @@
-"""The product itself as a contender: its own loop, parsers, scheduler and reconciler in the virtual world."""
+"""The product as a policy: its own loop, parsers, scheduler and reconciler in the virtual world."""
 
 from __future__ import annotations
 
@@ -22,20 +22,24 @@ from simulator.invocations import Effect
 from simulator.world import World
 
 GROUP = "training"
+"""Auto Scaling group of all instances."""
 SHUTS_DOWN_S = 15.0
-"""Of a reboot, until the machine is off; the rest of `reboot_s` is its boot."""
+"""Seconds of a reboot until the instance is off. The rest of `reboot_s` is the boot."""
 BEGINS_WITHIN_S = 6 * 3_600.0
+"""Seconds within which the first attempt must begin to train."""
 FOR_MONTHS: Mapping[str, Any] = {
     "attempts_max": 10,
     "retry_exits": True,
     "replace": True,
 }
-"""What an operator of a job of weeks sets: patience with a failure that comes back at once, launchers that exit with 1
-for everything, and machines that may be replaced."""
+"""Settings of an operator for a job of weeks.
+
+They allow a failure that returns at once, launchers that exit with 1 for any cause, and the replacement of instances.
+"""
 
 
 def timings(conditions: Conditions, level: int) -> FleetTimings:
-    """The conditions as the virtual world takes them."""
+    """Return the conditions as delays of the virtual fleet."""
     return FleetTimings(
         start_s=conditions.start_s,
         leave_s=conditions.leave_s,
@@ -47,13 +51,13 @@ def timings(conditions: Conditions, level: int) -> FleetTimings:
 
 
 def costs(conditions: Conditions) -> Costs:
-    """The conditions as the virtual AWS takes them."""
+    """Return the conditions as limits and delays of the virtual AWS calls."""
     ecs = Limit(round(conditions.calls_burst), conditions.calls_per_s)
     return Costs(ecs=ecs, call_s=conditions.call_s, store_s=conditions.store_s)
 
 
 class ProductObserver:
-    """Sees when the product notices a failure, and what it does to machines."""
+    """Observer of the product's effects: when it detects a failure, and which instances it reboots or replaces."""
 
     def __init__(self) -> None:
         self.trainer: Trainer
@@ -61,24 +65,24 @@ class ProductObserver:
         self.replacements = 0
 
     def before(self, step: Effect) -> None:
-        """The first thing that the product writes after a failure shows is its notice of it."""
-        broken = self.trainer.broken
-        if broken is not None and broken.detected_at is None and step.name == "store.save_job":
+        """Note the first save of the job after a failure became visible as its detection; count reboots."""
+        interruption = self.trainer.broken
+        if interruption is not None and interruption.detected_at is None and step.name == "store.save_job":
             now = self.trainer.elapsed()
-            if now >= broken.shown_at:
-                broken.detected_at = now
+            if now >= interruption.shown_at:
+                interruption.detected_at = now
         if step.name == "RebootInstances":
-            needed = self.trainer.needs_reboot(step.given["instance"])
+            needed = self.trainer.faults.needs_reboot(step.given["instance"])
             self.reboots.append(InstanceReboot(self.trainer.elapsed(), needed))
 
     def after(self, step: Effect) -> None:
-        """Replacements, once they are accepted."""
+        """Count replacements that EC2 Auto Scaling accepted."""
         self.replacements += step.name == "TerminateInstanceInAutoScalingGroup"
 
 
 @dataclass(frozen=True)
 class Production:
-    """gpu-recovery under one of its presets, with what an operator would set on top of it."""
+    """gpu-recovery as a policy: a preset, and the settings of an operator on top of it."""
 
     name: str
     preset: Preset
@@ -88,12 +92,12 @@ class Production:
 
     @property
     def is_slow(self) -> bool:
-        """Every event of every rank goes through the product's own code."""
+        """True: every event of every rank goes through the product's own code."""
         return True
 
     @property
     def about(self) -> str:
-        """Its rules in a sentence."""
+        """Rules of the policy in one sentence."""
         changed = ", ".join(f"{name} {value}" for name, value in self.settings.items()) or "nothing changed"
         return (
             f"the production loop in the virtual world: preset {self.preset}, {changed}; "
@@ -101,13 +105,17 @@ class Production:
         )
 
     def policy(self) -> RecoveryPolicy:
-        """The policy that it runs under."""
+        """Return the recovery policy of the product in this run."""
         return replace(PRESETS[self.preset], **self.settings)
 
-    def run(self, course: FailureTrace) -> PolicyRun:
-        """Go through the course."""
-        conditions, profile = course.conditions, course.profile
-        witness = ProductObserver()
+    def run(self, trace: FailureTrace) -> PolicyRun:
+        """Go through the failure trace.
+
+        Raises:
+            RuntimeError: the job did not begin to train, or a function of the product failed.
+        """
+        conditions, profile = trace.conditions, trace.profile
+        observer = ProductObserver()
         world = World(
             instances=profile.instances + self.spares,
             gpus=profile.gpus,
@@ -115,31 +123,31 @@ class Production:
             delivery=lambda envelope: (conditions.event_s,),
             timings=timings(conditions, self.level),
             costs=costs(conditions),
-            nemesis=witness,
+            nemesis=observer,
             fidelity=LARGE,
             diagnose=self.policy().diagnose,
-            seed=f"goodput/{profile.name}/{course.seed}",
+            seed=f"goodput/{profile.name}/{trace.seed}",
         )
-        people = Operators(world, course)
-        trainer = Trainer(world, course, self.level, people.came_back)
-        witness.trainer = people.trainer = trainer
-        for machine in world.model_instances():
-            machine.tags[GROUP_TAG] = GROUP
-        world.actions.on_message = people.on_message
+        operators = Operators(world, trace)
+        trainer = Trainer(world, trace, self.level, operators.came_back)
+        observer.trainer = operators.trainer = trainer
+        for instance in world.model_instances():
+            instance.tags[GROUP_TAG] = GROUP
+        world.actions.on_message = operators.on_message
         world.submit(profile.instances, profile.gpus)
-        self._pass(world, trainer, course.ends_s - course.begins_s)
-        last = trainer.unfinished()
+        self._advance(world, trainer, trace.ends_s - trace.begins_s)
+        unfinished = trainer.unfinished()
         return PolicyRun(
-            (*trainer.episodes, *(() if last is None else (last,))),
-            tuple(witness.reboots),
-            witness.replacements,
-            people.mails,
-            people.called,
-            trainer.unfelt,
+            (*trainer.episodes, *(() if unfinished is None else (unfinished,))),
+            tuple(observer.reboots),
+            observer.replacements,
+            operators.mails,
+            operators.called,
+            trainer.unnoticed,
             self.spares,
         )
 
-    def _pass(self, world: World, trainer: Trainer, seconds: float) -> None:
+    def _advance(self, world: World, trainer: Trainer, seconds: float) -> None:
         timeline = world.timeline
         limit = timeline.now + timedelta(seconds=BEGINS_WITHIN_S)
         while trainer.began is None:
@@ -153,7 +161,7 @@ class Production:
 
 
 def adaptive(level: int, spares: int) -> Production:
-    """The product as it is meant to be used for a job of weeks."""
+    """The product as recommended for a job of weeks."""
     name = f"adaptive, {spares} spares" if spares else "adaptive"
     return Production(name, Preset.ADAPTIVE, level, spares, FOR_MONTHS)
 

@@ -1,4 +1,4 @@
-"""The report of a comparison: every policy on the same failures, what the figures depend on, what is assumed."""
+"""Report of a comparison as JSON: every policy on the same failures, the sensitivity, the assumptions."""
 
 from __future__ import annotations
 
@@ -23,31 +23,44 @@ BOUNDS = (
     "no failure of AWS itself, of storage or of whole racks; nothing slows down without stopping",
     "sweeps other than that of checkpoints are of the floor, which goes the way of the product in no time of its own",
 )
+"""Limits of the simulation, as the report lists them."""
 IN_SEGMENTS = (
     "the product's own runs, and no others, are of legs side by side: each leg begins with a new fleet, in which the "
     "machines that fail often are back and nothing is sick, out or remembered"
 )
+"""Further limit of the simulation if the product runs in segments."""
 FORMULA_RECOVERY_S = 300.0
+"""Seconds of each recovery for which the report compares the simulation with the published formula."""
 
 
 def report(
-    given: FailureTrace,
+    trace: FailureTrace,
     facts: Assumptions,
-    contenders: Sequence[Policy],
-    floor: LowerBound,
+    policies: Sequence[Policy],
+    bound: LowerBound,
     sizes: Sequence[int] = (),
     workers: int = 1,
-    legs: int = 1,
+    segments: int = 1,
 ) -> dict[str, Any]:
-    """The report as JSON has it: seconds, GPU-hours, shares of 1.
+    """Run the policies and return the report: times in seconds, losses in GPU-hours, shares of 1.
 
-    sizes: clusters of other sizes to go through as well; workers: processes to do so with; legs: in how many the
-    product goes through the course itself, side by side (`legs`).
+    Args:
+        trace: the failures that every policy goes through.
+        facts: the table of assumptions.
+        policies: the policies to compare.
+        bound: the lower bound, with which the sensitivity is computed.
+        sizes: numbers of instances of further clusters to simulate.
+        workers: processes to use.
+        segments: number of segments, run in parallel, for the product's own runs (`segments`).
+
+    Raises:
+        SegmentsDoNotFit: the trace cannot be cut into this number of segments.
+        SpecInvalid: the product accepts no job of this size.
     """
-    profile, conditions = given.profile, given.conditions
-    made = play([(one, given) for one in contenders], workers, legs)
-    runs = {one.name: run for one, run in zip(contenders, made, strict=True)}
-    policies = [policy(given, one, runs[one.name]) for one in contenders]
+    profile, conditions = trace.profile, trace.conditions
+    results = play([(policy, trace) for policy in policies], workers, segments)
+    runs = {policy.name: run for policy, run in zip(policies, results, strict=True)}
+    figures = [policy_figures(trace, policy, runs[policy.name]) for policy in policies]
     return {
         "profile": {
             "name": profile.name,
@@ -55,20 +68,20 @@ def report(
             "instances": profile.instances,
             "gpus": profile.instances * profile.gpus,
             "days": profile.days,
-            "failures": len(given.failures),
+            "failures": len(trace.failures),
             "failures_per_1000_node_days": profile.rate,
         },
-        "seed": given.seed,
-        "legs": legs,
+        "seed": trace.seed,
+        "legs": segments,
         "facts": facts.digest,
         "tuned": {
-            name: one.value
-            for name, one in facts.tuned.items()
-            if getattr(conditions, name) == one.value != getattr(facts.conditions, name)
+            name: tuned.value
+            for name, tuned in facts.tuned.items()
+            if getattr(conditions, name) == tuned.value != getattr(facts.conditions, name)
         },
-        "policies": policies,
+        "policies": figures,
         "points_lost": {
-            one["name"]: points_lost(one, profile.instances * profile.gpus * profile.days * 24) for one in policies
+            row["name"]: points_lost(row, profile.instances * profile.gpus * profile.days * 24) for row in figures
         },
         "formula": {
             "recovery_s": FORMULA_RECOVERY_S,
@@ -77,8 +90,8 @@ def report(
             ),
             "simulated": simulated_ettr(profile, conditions, FORMULA_RECOVERY_S),
         },
-        "by_size": by_sizes(given, contenders, runs, sizes, workers),
-        "sensitivity": sensitivity(given, facts, floor, runs),
+        "by_size": by_sizes(trace, policies, runs, sizes, workers),
+        "sensitivity": sensitivity(trace, facts, bound, runs),
         "assumptions": [
             {
                 "name": fact.name,
@@ -91,21 +104,21 @@ def report(
             for fact in facts.facts.values()
             if fact.mark is Mark.ASSUMPTION
         ],
-        "bounds": [*BOUNDS, *((IN_SEGMENTS,) if legs > 1 else ())],
+        "bounds": [*BOUNDS, *((IN_SEGMENTS,) if segments > 1 else ())],
     }
 
 
-def policy(given: FailureTrace, contender: Policy, run: PolicyRun) -> dict[str, Any]:
-    """The figures of one policy."""
-    profile = given.profile
-    figures = account(run, profile.seconds, profile.instances * profile.gpus, profile.gpus, given.conditions)
+def policy_figures(trace: FailureTrace, policy: Policy, run: PolicyRun) -> dict[str, Any]:
+    """Return the figures of one policy, as they stand in the report."""
+    profile = trace.profile
+    figures = account(run, profile.seconds, profile.instances * profile.gpus, profile.gpus, trace.conditions)
     return {
-        "name": contender.name,
-        "about": contender.about,
+        "name": policy.name,
+        "about": policy.about,
         "ettr": figures.ettr,
         "ettr_of_all_paid": figures.ettr * profile.instances / (profile.instances + run.spares),
-        "overhead": overhead(given, contender, run),
-        "overhead_but_for_relapses": overhead(given, contender, run, relapses=False),
+        "overhead": overhead(trace, policy, run),
+        "overhead_but_for_relapses": overhead(trace, policy, run, relapses=False),
         "mttd_s": figures.mttd_s,
         "mttr_s": figures.mttr_s,
         "interruptions": figures.episodes,
@@ -124,19 +137,25 @@ def policy(given: FailureTrace, contender: Policy, run: PolicyRun) -> dict[str, 
     }
 
 
-def overhead(given: FailureTrace, contender: Policy, run: PolicyRun, *, relapses: bool = True) -> float | None:
-    """All recoveries together / their floors together; None if nothing recovered.
+def overhead(trace: FailureTrace, policy: Policy, run: PolicyRun, *, relapses: bool = True) -> float | None:
+    """Total time of all recoveries divided by the total of their lower bounds; None if nothing recovered.
 
-    relapses: with those of a failure that came back, which a policy may answer with a pause on purpose.
+    Args:
+        relapses: include recoveries of a failure that returned, which a policy may delay on purpose.
     """
-    took = least = 0.0
-    for one in run.episodes:
-        if one.training_at is not None and (relapses or not one.is_relapse):
-            took += one.training_at - one.fault_at
-            least += least_s(one, given, contender.level)
-    return took / least if least else None
+    recovered_s = least_total_s = 0.0
+    for episode in run.episodes:
+        if episode.training_at is not None and (relapses or not episode.is_relapse):
+            recovered_s += episode.training_at - episode.fault_at
+            least_total_s += least_s(episode, trace, policy.level)
+    return recovered_s / least_total_s if least_total_s else None
 
 
 def points_lost(figures: dict[str, Any], gpu_hours: float) -> dict[str, float]:
-    """What stands between a policy and an ETTR of 100 %, in percentage points by phase."""
+    """Loss of a policy against an ETTR of 100 %, in percentage points by phase.
+
+    Args:
+        figures: the figures of the policy (`policy_figures`).
+        gpu_hours: GPU-hours of the whole run.
+    """
     return {phase: 100 * hours / gpu_hours for phase, hours in figures["gpu_hours_lost_by_phase"].items()}

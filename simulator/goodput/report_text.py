@@ -1,4 +1,4 @@
-"""The report as plain text, for people."""
+"""The report of a comparison as plain text for a terminal."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 LEFT = 1
-"""Columns that are aligned to the left."""
+"""Number of columns, from the left, that are aligned to the left."""
 
 
 def text(report: Mapping[str, Any]) -> str:
-    """The report in a terminal's width or so."""
+    """Return the report as text of about a terminal's width.
+
+    Args:
+        report: the result of `report.report`.
+    """
     profile = report["profile"]
     head = (
         f"{profile['name']}: {profile['about']}\n"
@@ -22,7 +26,7 @@ def text(report: Mapping[str, Any]) -> str:
         head += "\ntuned: " + ", ".join(f"{name} {value:g}" for name, value in report["tuned"].items())
     if report["legs"] > 1:
         head += f"\nthe product's own runs in {report['legs']} legs"
-    parts = [head, _policies(report), _between(report), _causes(report), _sweeps(report), _conditions(report)]
+    parts = [head, _policies(report), _points_lost(report), _causes(report), _sweeps(report), _conditions(report)]
     formula = report["formula"]
     parts.append(
         f"Published formula, restarts of {formula['recovery_s']:g} s only: {_percent(formula['published'])}; "
@@ -33,13 +37,13 @@ def text(report: Mapping[str, Any]) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as their widest entry, numbers to the right."""
+    """Return a text table. Each column is as wide as its widest entry, and numbers are aligned to the right."""
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
-    lines = [_line(row, widths) for row in (head, *rows)]
+    lines = [_row(row, widths) for row in (head, *rows)]
     return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
 
 
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+def _row(row: Sequence[str], widths: Sequence[int]) -> str:
     cells = [
         cell.ljust(width) if i < LEFT else cell.rjust(width)
         for i, (cell, width) in enumerate(zip(row, widths, strict=True))
@@ -66,14 +70,14 @@ def _policies(report: Mapping[str, Any]) -> str:
     )
     rows = [
         (
-            one["name"],
-            _percent(one["ettr"]),
-            _ratio(one["overhead"]),
-            _ratio(one["overhead_but_for_relapses"]),
-            _duration(one["mttd_s"]),
-            *(_duration(one["mttr_s"][p]) for p in ("p50", "p90", "p99")),
+            policy["name"],
+            _percent(policy["ettr"]),
+            _ratio(policy["overhead"]),
+            _ratio(policy["overhead_but_for_relapses"]),
+            _duration(policy["mttd_s"]),
+            *(_duration(policy["mttr_s"][p]) for p in ("p50", "p90", "p99")),
             *(
-                f"{one[key]:,}"
+                f"{policy[key]:,}"
                 for key in (
                     "interruptions",
                     "reboots",
@@ -84,12 +88,12 @@ def _policies(report: Mapping[str, Any]) -> str:
                 )
             ),
         )
-        for one in report["policies"]
+        for policy in report["policies"]
     ]
     return table(head, rows) + "\noverhead: time of all recoveries / their floor; first: without what came back"
 
 
-def _between(report: Mapping[str, Any]) -> str:
+def _points_lost(report: Mapping[str, Any]) -> str:
     phases = list(next(iter(report["points_lost"].values())))
     rows = [
         (name, *(f"{points[phase]:.2f}" for phase in phases), f"{sum(points.values()):.2f}")
@@ -99,40 +103,43 @@ def _between(report: Mapping[str, Any]) -> str:
 
 
 def _causes(report: Mapping[str, Any]) -> str:
-    names = [one["name"] for one in report["policies"]]
+    names = [policy["name"] for policy in report["policies"]]
     causes = sorted(
-        {cause for one in report["policies"] for cause in one["gpu_hours_lost"]},
-        key=lambda cause: -max(one["gpu_hours_lost"].get(cause, 0.0) for one in report["policies"]),
+        {cause for policy in report["policies"] for cause in policy["gpu_hours_lost"]},
+        key=lambda cause: -max(policy["gpu_hours_lost"].get(cause, 0.0) for policy in report["policies"]),
     )
     rows = [
-        (cause, *(f"{one['gpu_hours_lost'].get(cause, 0.0):,.0f}" for one in report["policies"])) for cause in causes
+        (cause, *(f"{policy['gpu_hours_lost'].get(cause, 0.0):,.0f}" for policy in report["policies"]))
+        for cause in causes
     ]
     return "GPU-hours lost, by cause\n" + table(("cause", *names), rows)
 
 
 def _sweeps(report: Mapping[str, Any]) -> str:
-    swept = report["sensitivity"]
-    names = [one["name"] for one in report["policies"]]
+    sensitivity = report["sensitivity"]
+    names = [policy["name"] for policy in report["policies"]]
     checkpoints = table(
         ("checkpoints", *names),
-        [(one["checkpoints"], *(_percent(one["ettr"][name]) for name in names)) for one in swept["checkpoint_s"]],
+        [(row["checkpoints"], *(_percent(row["ettr"][name]) for name in names)) for row in sensitivity["checkpoint_s"]],
     )
     lines = []
-    for what, sweep, by, ettr in (
+    for title, sweep, key, value_key in (
         ("check level", "check_level", "level", "ettr"),
         ("spares", "spares", "spares", "ettr"),
         ("share of nodes' faults that a reboot cures", "reboot_share", "reboot_share", "ettr"),
         ("the same without spares", "reboot_share", "reboot_share", "ettr_without_spares"),
     ):
-        lines.append(f"{what}: " + ", ".join(f"{one[by]:g}: {_percent(one[ettr])}" for one in swept[sweep]))
+        lines.append(
+            f"{title}: " + ", ".join(f"{row[key]:g}: {_percent(row[value_key])}" for row in sensitivity[sweep])
+        )
     left_out = ", ".join(
-        f"{'never' if one['times'] is None else one['times']}: {_percent(one['ettr'])}"
-        for one in swept["leave_out_after"]
+        f"{'never' if row['times'] is None else row['times']}: {_percent(row['ettr'])}"
+        for row in sensitivity["leave_out_after"]
     )
     lines.append(f"a machine left out though no check blames it, when its rank ended first so often: {left_out}")
-    rungs = table(
+    improvements = table(
         ("each on top of those above", "by", "ETTR"),
-        [(one["what"], one["by"], _percent(one["ettr"])) for one in swept["ladder"]],
+        [(row["what"], row["by"], _percent(row["ettr"])) for row in sensitivity["ladder"]],
     )
     return (
         "ETTR by checkpoints\n"
@@ -140,28 +147,28 @@ def _sweeps(report: Mapping[str, Any]) -> str:
         + "\n\nETTR of the floor by\n"
         + "\n".join(lines)
         + "\n\nWhat would raise the ETTR of the floor\n"
-        + rungs
+        + improvements
     )
 
 
 def _conditions(report: Mapping[str, Any]) -> str:
     rows = [
         (
-            one["condition"],
-            f"{one['low']:g}",
-            f"{one['high']:g}",
-            _percent(one["ettr_at_low"]),
-            _percent(one["ettr_at_high"]),
+            row["condition"],
+            f"{row['low']:g}",
+            f"{row['high']:g}",
+            _percent(row["ettr_at_low"]),
+            _percent(row["ettr_at_high"]),
         )
-        for one in report["sensitivity"]["conditions"]
-        if one["ettr_at_low"] != one["ettr_at_high"]
+        for row in report["sensitivity"]["conditions"]
+        if row["ettr_at_low"] != row["ettr_at_high"]
     ]
-    idle = [
-        one["condition"] for one in report["sensitivity"]["conditions"] if one["ettr_at_low"] == one["ettr_at_high"]
+    without_effect = [
+        row["condition"] for row in report["sensitivity"]["conditions"] if row["ettr_at_low"] == row["ettr_at_high"]
     ]
     head = ("condition", "low", "high", "ETTR at low", "ETTR at high")
-    without = f"\nwithout effect on it: {', '.join(idle)}" if idle else ""
-    return "ETTR of the floor at both ends of each range\n" + table(head, rows) + without
+    ending = f"\nwithout effect on it: {', '.join(without_effect)}" if without_effect else ""
+    return "ETTR of the floor at both ends of each range\n" + table(head, rows) + ending
 
 
 def _percent(share: float) -> str:

@@ -1,4 +1,4 @@
-"""Contenders sent through courses, several at once: the product's own runs take minutes each, unless cut into legs."""
+"""Runner: sends policies through failure traces in parallel processes. Slow policies may run in segments."""
 
 from __future__ import annotations
 
@@ -10,26 +10,33 @@ from simulator.goodput.policy import Policy, PolicyRun
 from simulator.goodput.segments import joined, segments_of
 
 Pair = tuple[Policy, FailureTrace]
+"""A policy and the failure trace that it goes through."""
 
 
-def play(pairs: Sequence[Pair], workers: int, legs: int = 1) -> list[PolicyRun]:
-    """Each contender through its course, in the order given, by so many processes.
+def play(pairs: Sequence[Pair], workers: int, segments: int = 1) -> list[PolicyRun]:
+    """Run each policy on its trace and return the results in the same order.
 
-    legs: in how many those that take minutes go through a course. Raises SegmentsDoNotFit if it cannot be cut so.
+    Args:
+        pairs: policies and traces.
+        workers: processes to use.
+        segments: number of segments for the traces of slow policies, which take minutes.
+
+    Raises:
+        SegmentsDoNotFit: a trace cannot be cut into this number of segments.
     """
-    cut = [segments_of(course, legs) if contender.is_slow else (course,) for contender, course in pairs]
-    parts = [(contender, leg) for (contender, _), each in zip(pairs, cut, strict=True) for leg in each]
-    runs = iter(_played(parts, workers))
-    return [joined([next(runs) for _ in each]) for each in cut]
+    cut = [segments_of(trace, segments) if policy.is_slow else (trace,) for policy, trace in pairs]
+    parts = [(policy, segment) for (policy, _), trace_parts in zip(pairs, cut, strict=True) for segment in trace_parts]
+    runs = iter(_run_all(parts, workers))
+    return [joined([next(runs) for _ in trace_parts]) for trace_parts in cut]
 
 
-def _played(pairs: Sequence[Pair], workers: int) -> list[PolicyRun]:
+def _run_all(pairs: Sequence[Pair], workers: int) -> list[PolicyRun]:
     if workers <= 1 or len(pairs) <= 1:
-        return [_play(pair) for pair in pairs]
+        return [_run(pair) for pair in pairs]
     with ProcessPoolExecutor(min(workers, len(pairs))) as pool:
-        return list(pool.map(_play, pairs))
+        return list(pool.map(_run, pairs))
 
 
-def _play(pair: Pair) -> PolicyRun:
-    contender, course = pair
-    return contender.run(course)
+def _run(pair: Pair) -> PolicyRun:
+    policy, trace = pair
+    return policy.run(trace)

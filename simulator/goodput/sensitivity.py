@@ -1,7 +1,8 @@
-"""What the figures depend on: one thing changed at a time, the failures kept.
+"""Sensitivity of the figures: one assumption changed at a time, with the same failures.
 
-A change of the checkpoints alters no episode, so it is counted afterwards, for every policy. Whatever alters episodes
-is swept with the floor, which goes the way of the product and takes milliseconds; its differences are what count there.
+A change of the checkpoints alters no episode. So its effect is computed afterwards, for every policy. Changes that
+alter episodes are swept with the lower bound, which follows the policy of the product and takes milliseconds. The
+differences between its results are what the sweep shows.
 """
 
 from __future__ import annotations
@@ -20,117 +21,133 @@ from simulator.goodput.policy import Policy, PolicyRun
 from simulator.goodput.runner import play
 
 SPARES = (0, 1, 2, 4, 8)
-FAILURES_ENOUGH, SEEDS_MOST = 100, 5
-"""A size is run so often that it has about so many failures, but no more than so often."""
+"""Numbers of spare instances for the sweep."""
+FAILURES_MIN, SEEDS_MAX = 100, 5
+"""Failures that the runs of a cluster size should have together, and the largest number of runs to reach them."""
 REBOOT_SHARES = (0.3, 0.45, 0.6, 0.75, 0.9)
+"""Shares of the instance faults that a reboot cures, for the sweep."""
 CHECKPOINTS_S = (60, 150, 300, 600, 1_800, 3_600)
+"""Checkpoint intervals for the sweep, in seconds."""
 EVERY_STEP = ("checkpoint_s", "stall_s", "persist_s")
-"""The tuned conditions of a trainer that keeps every step."""
+"""Tuned conditions of a trainer that saves every step."""
 
 
 def sensitivity(
-    given: FailureTrace, facts: Assumptions, floor: LowerBound, runs: Mapping[str, PolicyRun]
+    trace: FailureTrace, facts: Assumptions, bound: LowerBound, runs: Mapping[str, PolicyRun]
 ) -> dict[str, Any]:
-    """Every sweep of the report; `runs` are the runs of all policies on the course."""
+    """Return every sweep of the report; `runs` are the runs of all policies on `trace`, by name."""
     return {
-        "checkpoint_s": checkpoints(given, runs, facts),
-        "check_level": [{"level": level, "ettr": _ettr(given, replace(floor, level=level))} for level in LEVELS],
-        "spares": [{"spares": spares, "ettr": _ettr(given, replace(floor, spares=spares))} for spares in SPARES],
+        "checkpoint_s": checkpoints(trace, runs, facts),
+        "check_level": [{"level": level, "ettr": _ettr(trace, replace(bound, level=level))} for level in LEVELS],
+        "spares": [{"spares": spares, "ettr": _ettr(trace, replace(bound, spares=spares))} for spares in SPARES],
         "reboot_share": [
             {
                 "reboot_share": share,
-                "ettr": _under(given, floor, reboot_share=share),
-                "ettr_without_spares": _under(given, replace(floor, spares=0), reboot_share=share),
+                "ettr": _ettr_with(trace, bound, reboot_share=share),
+                "ettr_without_spares": _ettr_with(trace, replace(bound, spares=0), reboot_share=share),
             }
             for share in REBOOT_SHARES
         ],
         "leave_out_after": [
-            {"times": times, "ettr": _ettr(given, replace(floor, leave_out_after=times))} for times in (None, 2, 1)
+            {"times": times, "ettr": _ettr(trace, replace(bound, leave_out_after=times))} for times in (None, 2, 1)
         ],
-        "ladder": improvements(given, facts, floor),
-        "conditions": ranges(given, facts, floor),
+        "ladder": improvements(trace, facts, bound),
+        "conditions": ranges(trace, facts, bound),
     }
 
 
-def improvements(given: FailureTrace, facts: Assumptions, floor: LowerBound) -> list[dict[str, Any]]:
-    """What would raise the ETTR, one thing on top of the other; `by` is who could do it."""
-    every = [("as it is", "", floor, dict[str, float]())]
-    floor = replace(floor, trusts_exits=True)
-    every.append(
-        ("where one rank ended first, nobody waits for checks, whatever its log says", "the product", floor, {})
+def improvements(trace: FailureTrace, facts: Assumptions, bound: LowerBound) -> list[dict[str, Any]]:
+    """Return the ETTR after each improvement, each added to those before; `by` is who could make the improvement."""
+    steps = [("as it is", "", bound, dict[str, float]())]
+    bound = replace(bound, trusts_exits=True)
+    steps.append(
+        ("where one rank ended first, nobody waits for checks, whatever its log says", "the product", bound, {})
     )
     changed: dict[str, float] = {}
-    for about in dict.fromkeys(one.about for one in facts.tuned.values()):
-        changed |= {name: one.value for name, one in facts.tuned.items() if one.about == about}
-        by = next(one.by for one in facts.tuned.values() if one.about == about)
-        every.append((about, by, floor, dict(changed)))
-    return [{"what": what, "by": by, "ettr": _under(given, under, **now)} for what, by, under, now in every]
+    for about in dict.fromkeys(tuned.about for tuned in facts.tuned.values()):
+        changed |= {name: tuned.value for name, tuned in facts.tuned.items() if tuned.about == about}
+        by = next(tuned.by for tuned in facts.tuned.values() if tuned.about == about)
+        steps.append((about, by, bound, dict(changed)))
+    return [
+        {"what": title, "by": by, "ettr": _ettr_with(trace, step_bound, **values)}
+        for title, by, step_bound, values in steps
+    ]
 
 
-def checkpoints(given: FailureTrace, runs: Mapping[str, PolicyRun], facts: Assumptions) -> list[dict[str, Any]]:
-    """The ETTR of every policy by the interval between checkpoints, at the best interval, and with every step kept."""
-    profile, conditions = given.profile, given.conditions
+def checkpoints(trace: FailureTrace, runs: Mapping[str, PolicyRun], facts: Assumptions) -> list[dict[str, Any]]:
+    """Return the ETTR of every policy by checkpoint interval, at the best interval, and with every step saved."""
+    profile, conditions = trace.profile, trace.conditions
     best = best_checkpoint_s(profile.failures_per_s, conditions.stall_s) if conditions.stall_s else 0.0
-    ways = {f"every {every} s": {"checkpoint_s": float(every)} for every in CHECKPOINTS_S}
+    variants = {f"every {interval} s": {"checkpoint_s": float(interval)} for interval in CHECKPOINTS_S}
     if best:
-        ways[f"every {best:.0f} s, the best for these stalls"] = {"checkpoint_s": best}
-    ways["every step, as ByteRobust"] = {name: facts.tuned[name].value for name in EVERY_STEP}
-    found = []
-    for name, changed in ways.items():
-        then = replace(conditions, **changed)
-        by_policy = {policy: ettr(run, profile.seconds, then) for policy, run in runs.items()}
-        found.append({"checkpoints": name, **changed, "ettr": by_policy})
-    return found
+        variants[f"every {best:.0f} s, the best for these stalls"] = {"checkpoint_s": best}
+    variants["every step, as ByteRobust"] = {name: facts.tuned[name].value for name in EVERY_STEP}
+    rows = []
+    for name, changed in variants.items():
+        variant = replace(conditions, **changed)
+        by_policy = {policy: ettr(run, profile.seconds, variant) for policy, run in runs.items()}
+        rows.append({"checkpoints": name, **changed, "ettr": by_policy})
+    return rows
 
 
-def ranges(given: FailureTrace, facts: Assumptions, floor: LowerBound) -> list[dict[str, Any]]:
-    """Each condition at both ends of its range, those that matter most first."""
-    found = []
+def ranges(trace: FailureTrace, facts: Assumptions, bound: LowerBound) -> list[dict[str, Any]]:
+    """Return the ETTR at both ends of the range of each condition, in the order of the difference, largest first."""
+    rows = []
     for name in Conditions.__slots__:
         fact = facts.facts[f"conditions.{name}"]
         if fact.low is None or fact.high is None:
             continue
-        at_low, at_high = (_under(given, floor, **{name: end}) for end in (fact.low, fact.high))
-        found.append(
+        at_low, at_high = (_ettr_with(trace, bound, **{name: end}) for end in (fact.low, fact.high))
+        rows.append(
             {"condition": name, "low": fact.low, "high": fact.high, "ettr_at_low": at_low, "ettr_at_high": at_high}
         )
-    return sorted(found, key=lambda one: -abs(one["ettr_at_high"] - one["ettr_at_low"]))
+    return sorted(rows, key=lambda row: -abs(row["ettr_at_high"] - row["ettr_at_low"]))
 
 
 def by_sizes(
-    given: FailureTrace,
-    contenders: Sequence[Policy],
+    trace: FailureTrace,
+    policies: Sequence[Policy],
     runs: Mapping[str, PolicyRun],
     sizes: Sequence[int],
     workers: int = 1,
 ) -> dict[str, Any]:
-    """The ETTR of each contender on clusters of these numbers of machines that fail as often as the profile's.
+    """Return the ETTR of each policy on clusters of `sizes` instances, with the profile's failures per node-day.
 
-    Few machines fail so seldom that one run says little: of small clusters it is the mean of several runs.
+    A single run of a small cluster has few failures and says little. So the ETTR of a small cluster is the mean of
+    several runs.
+
+    Args:
+        trace: the failures of the profile's own size.
+        policies: the policies to run.
+        runs: the runs of the policies on `trace`, by name.
+        sizes: numbers of instances.
+        workers: processes to use.
     """
-    courses = {size: _courses(given, size) for size in sizes}
-    known = {(one.name, given): runs[one.name] for one in contenders}
-    missing = [(one, each) for size in sizes for each in courses[size] for one in contenders if each != given]
-    made = play(missing, workers)
-    known |= {(one.name, each): run for (one, each), run in zip(missing, made, strict=True)}
-    seconds, conditions = given.profile.seconds, given.conditions
+    traces = {size: _traces(trace, size) for size in sizes}
+    known = {(policy.name, trace): runs[policy.name] for policy in policies}
+    missing = [(policy, other) for size in sizes for other in traces[size] for policy in policies if other != trace]
+    results = play(missing, workers)
+    known |= {(policy.name, other): run for (policy, other), run in zip(missing, results, strict=True)}
+    seconds, conditions = trace.profile.seconds, trace.conditions
     ettrs = {
-        one.name: [mean(ettr(known[one.name, each], seconds, conditions) for each in courses[size]) for size in sizes]
-        for one in contenders
+        policy.name: [
+            mean(ettr(known[policy.name, other], seconds, conditions) for other in traces[size]) for size in sizes
+        ]
+        for policy in policies
     }
     return {"instances": list(sizes), "ettr": ettrs}
 
 
-def _courses(given: FailureTrace, size: int) -> list[FailureTrace]:
-    resized = given.profile.resized(size)
-    enough = round(FAILURES_ENOUGH / (resized.failures_per_s * resized.seconds))
-    times = max(1, min(SEEDS_MOST, enough))
-    return [failure_trace(resized, given.conditions, seed) for seed in range(given.seed, given.seed + times)]
+def _traces(trace: FailureTrace, size: int) -> list[FailureTrace]:
+    resized = trace.profile.resized(size)
+    seeds_needed = round(FAILURES_MIN / (resized.failures_per_s * resized.seconds))
+    number = max(1, min(SEEDS_MAX, seeds_needed))
+    return [failure_trace(resized, trace.conditions, seed) for seed in range(trace.seed, trace.seed + number)]
 
 
-def _under(given: FailureTrace, floor: LowerBound, **changed: float) -> float:
-    return _ettr(failure_trace(given.profile, replace(given.conditions, **changed), given.seed), floor)
+def _ettr_with(trace: FailureTrace, bound: LowerBound, **changed: float) -> float:
+    return _ettr(failure_trace(trace.profile, replace(trace.conditions, **changed), trace.seed), bound)
 
 
-def _ettr(given: FailureTrace, floor: LowerBound) -> float:
-    return ettr(floor.run(given), given.profile.seconds, given.conditions)
+def _ettr(trace: FailureTrace, bound: LowerBound) -> float:
+    return ettr(bound.run(trace), trace.profile.seconds, trace.conditions)

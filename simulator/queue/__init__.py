@@ -1,1 +1,1 @@
-"""Traces of real clusters through the queue: how long jobs wait under its rules and under simpler ones."""
+"""Replay of job traces of real clusters: waiting times under the production rules and under simpler disciplines."""

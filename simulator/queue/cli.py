@@ -1,4 +1,8 @@
-"""`python -m simulator queue`: a trace of a real cluster under four disciplines, ours also by history alone."""
+"""Command `python -m simulator queue`: replays a job trace of a real cluster under queue disciplines.
+
+The disciplines are strict FIFO, best effort, textbook EASY and the production rules. The production rules also run
+with the history of run times as the only estimate.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +17,10 @@ from simulator.queue.job_trace import Selection, TraceInvalid, read
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What can be asked for."""
+    """Add the options of the command to `parser`."""
     parser.add_argument("--trace", type=Path, required=True, metavar="FILE", help="columns timestamp,duration,num_gpus")
     parser.add_argument("--gpus", type=_positive, default=600, help="of the cluster; default 600")
-    parser.add_argument("--start", type=_moment, metavar="WHEN", help="ISO 8601; default the first job's arrival")
+    parser.add_argument("--start", type=_time, metavar="WHEN", help="ISO 8601; default the first job's arrival")
     parser.add_argument("--days", type=_positive, default=30, help="default 30")
     parser.add_argument("--least", type=float, default=30, metavar="SECONDS", help="leave out shorter jobs; default 30")
     parser.add_argument("--seed", type=int, default=0, help="of the users' estimates; default 0")
@@ -30,22 +34,22 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _moment(text: str) -> datetime:
+def _time(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"must be a time like 2017-10-13, not {text!r}") from None
 
 
-def run(given: argparse.Namespace) -> int:
-    """Always 0 but for usage: figures are neither right nor wrong."""
-    chosen = Selection(
-        start=given.start, days=given.days, least_s=given.least, estimates=not given.no_estimates, seed=given.seed
+def run(args: argparse.Namespace) -> int:
+    """Replay the trace and print the waiting times. Return 0, or 2 for a wrong trace or a job that is too large."""
+    selection = Selection(
+        start=args.start, days=args.days, least_s=args.least, estimates=not args.no_estimates, seed=args.seed
     )
     try:
-        found = report.compared(read(given.trace, chosen), given.gpus)
-    except (TraceInvalid, ValueError) as wrong:
-        print(wrong, file=sys.stderr)
+        comparison = report.compared(read(args.trace, selection), args.gpus)
+    except (TraceInvalid, ValueError) as error:
+        print(error, file=sys.stderr)
         return 2
-    print(json.dumps(found, indent=2) if given.json else report.in_words(found))
+    print(json.dumps(comparison, indent=2) if args.json else report.in_words(comparison))
     return 0

@@ -1,8 +1,10 @@
-"""Four ways to serve one line: strict FIFO, best effort, textbook EASY, and ours with the production code's phases.
+"""Queue disciplines of the replay: strict FIFO, best effort, textbook EASY backfill, and the production rules.
 
-The first three count GPUs. Ours runs the production phases on as many hosts of one GPU: places are found by the
-production `OpenHosts`, and the head is promised hosts by the production `promise`; only that they are driven by event,
-on what an event has changed, instead of by a whole `place()` over everybody in line, which says the same to each.
+The first three count GPUs. `Ours` runs the production phases on a cluster of hosts with one GPU each. The production
+`OpenHosts` finds the hosts of a job, and the production `promise` reserves hosts for the head of the queue.
+
+Only the driver differs: an event is processed with the changes that it made, instead of a whole `place()` over all
+queued jobs. The decisions are the same.
 """
 
 from __future__ import annotations
@@ -19,10 +21,11 @@ from simulator.queue.job_index import TraceQueue
 from simulator.queue.job_trace import TraceJob
 
 Start = Callable[[TraceJob], None]
+"""Function that starts a job: takes the job out of the queue and its GPUs from the cluster."""
 
 
 class Flat:
-    """One pool of GPUs: whoever fits the number fits."""
+    """One pool of GPUs. A job fits if enough GPUs are free."""
 
     def __init__(self, gpus: int) -> None:
         self.free = gpus
@@ -32,38 +35,42 @@ class Flat:
         self.free -= job.size
 
     def end(self, job: TraceJob) -> None:
-        """Give them back."""
+        """Free the job's GPUs."""
         self.free += job.size
 
 
 class StrictFifo(Flat):
-    """Nobody passes anybody."""
+    """Jobs start strictly in the order of the queue."""
 
     name = "strict_fifo"
 
-    def serve(self, line: TraceQueue, now: float, start: Start) -> None:
-        """Start the head as long as it fits."""
-        while (head := line.head()) is not None and head.size <= self.free:
+    def serve(self, queue: TraceQueue, now: float, start: Start) -> None:
+        """Start the head of the queue as long as it fits."""
+        while (head := queue.head()) is not None and head.size <= self.free:
             start(head)
 
 
 class BestEffort(Flat):
-    """Whoever fits starts, the first in line first; large jobs are passed again and again."""
+    """Every job that fits starts, in the order of the queue. Smaller jobs pass a large job again and again."""
 
     name = "best_effort"
 
-    def serve(self, line: TraceQueue, now: float, start: Start) -> None:
-        """Start whoever fits, until nobody does."""
-        while (job := self._first(line)) is not None:
+    def serve(self, queue: TraceQueue, now: float, start: Start) -> None:
+        """Start the first job that fits, until no job fits."""
+        while (job := self._first(queue)) is not None:
             start(job)
 
-    def _first(self, line: TraceQueue) -> TraceJob | None:
-        firsts = (one.first() for one in line.sizes() if one.size <= self.free)
-        return min((one for one in firsts if one is not None), key=lambda job: job.number, default=None)
+    def _first(self, queue: TraceQueue) -> TraceJob | None:
+        firsts = (size_queue.first() for size_queue in queue.sizes() if size_queue.size <= self.free)
+        return min((job for job in firsts if job is not None), key=lambda job: job.number, default=None)
 
 
 class Easy(Flat):
-    """EASY as in the textbook: the head has a shadow time, by counting GPUs, and others may use what is extra then."""
+    """EASY backfill as in the textbook.
+
+    The head of the queue has a shadow time, computed from counts of GPUs. Other jobs may use GPUs until then, or the
+    extra GPUs that the head does not need.
+    """
 
     name = "easy"
 
@@ -73,31 +80,34 @@ class Easy(Flat):
         self._end_of: dict[int, tuple[float, int, int]] = {}
 
     def start(self, job: TraceJob, now: float) -> None:
-        """Take the job's GPUs until its estimate."""
+        """Take the job's GPUs and record its estimated end."""
         super().start(job, now)
-        ends = (NEVER if job.estimate_s is None else now + job.estimate_s, job.number, job.size)
-        self._end_of[job.number] = ends
-        insort(self._ends, ends)
+        end = (NEVER if job.estimate_s is None else now + job.estimate_s, job.number, job.size)
+        self._end_of[job.number] = end
+        insort(self._ends, end)
 
     def end(self, job: TraceJob) -> None:
-        """Give them back, earlier than estimated as a rule."""
+        """Free the job's GPUs, usually before the estimated end."""
         super().end(job)
         self._ends.remove(self._end_of.pop(job.number))
 
-    def serve(self, line: TraceQueue, now: float, start: Start) -> None:
-        """Start the head as long as it fits, then whoever does not delay it."""
-        while (head := line.head()) is not None and head.size <= self.free:
+    def serve(self, queue: TraceQueue, now: float, start: Start) -> None:
+        """Start the head as long as it fits, then every job that does not delay the head."""
+        while (head := queue.head()) is not None and head.size <= self.free:
             start(head)
         if head is None or not self.free:
             return
         shadow, extra = self._shadow(head)
-        while (job := self._first(line, shadow - now, extra)) is not None:
+        while (job := self._first(queue, shadow - now, extra)) is not None:
             if now + (NEVER if job.estimate_s is None else job.estimate_s) > shadow or shadow == NEVER:
                 extra -= job.size
             start(job)
 
     def _shadow(self, head: TraceJob) -> tuple[float, int]:
-        """When enough GPUs will be free for the head, and how many more than it needs."""
+        """Return when enough GPUs are free for the head, and how many extra GPUs are free then.
+
+        Without an estimate that frees enough GPUs, the result is (NEVER, 0).
+        """
         free = self.free
         for at, _, size in self._ends:
             if at == NEVER:
@@ -107,72 +117,83 @@ class Easy(Flat):
                 return at, free - head.size
         return NEVER, 0
 
-    def _first(self, line: TraceQueue, within_s: float, extra: int) -> TraceJob | None:
-        """The first that fits and either needs only what is extra or ends before the shadow time."""
-        found = None
-        in_time = -1.0 if within_s == NEVER else within_s
-        for of_size in line.sizes():
-            if of_size.size > self.free:
+    def _first(self, queue: TraceQueue, within_s: float, extra: int) -> TraceJob | None:
+        """Return the first job that fits and either needs only extra GPUs or ends before the shadow time.
+
+        Args:
+            queue: the queued jobs.
+            within_s: seconds until the shadow time.
+            extra: GPUs that the head does not need at the shadow time.
+        """
+        first = None
+        before_shadow_s = -1.0 if within_s == NEVER else within_s
+        for size_queue in queue.sizes():
+            if size_queue.size > self.free:
                 break
-            one = of_size.first() if of_size.size <= extra else of_size.first(in_time)
-            if one is not None and (found is None or one.number < found.number):
-                found = one
-        return found
+            candidate = size_queue.first() if size_queue.size <= extra else size_queue.first(before_shadow_s)
+            if candidate is not None and (first is None or candidate.number < first.number):
+                first = candidate
+        return first
 
 
 class Ours:
-    """The production rules, a job of n GPUs being a gang of n hosts. A trace has neither priorities nor quotas."""
+    """The production rules. A job of n GPUs is a gang on n hosts. A trace has neither priorities nor quotas."""
 
     name = "ours"
 
     def __init__(self, gpus: int) -> None:
         self._hosts = {f"h{n:05d}": Host(f"h{n:05d}", "", 1, 1) for n in range(gpus)}
-        self._open, self._kept = OpenHosts(self._hosts, 1), OpenHosts(self._hosts, 1)
+        self._open, self._reserved = OpenHosts(self._hosts, 1), OpenHosts(self._hosts, 1)
         for host_id in reversed(self._hosts):
             self._open.add(host_id, 1)
         self._available = {host_id: (0.0, -1, host_id) for host_id in self._hosts}
-        self._at: dict[int, list[str]] = {}
+        self._hosts_of: dict[int, list[str]] = {}
 
     def start(self, job: TraceJob, now: float) -> None:
-        """Take hosts that are kept for the head first: whoever may have them ends in time."""
-        chosen = self._kept.pick(job.size, 1)
-        for host_id in chosen:
-            self._kept.take(host_id, 1)
-        rest = self._open.pick(job.size - len(chosen), 1)
+        """Take hosts for the job, first those that are reserved for the head: the job ends before the head starts."""
+        reserved = self._reserved.pick(job.size, 1)
+        for host_id in reserved:
+            self._reserved.take(host_id, 1)
+        rest = self._open.pick(job.size - len(reserved), 1)
         for host_id in rest:
             self._open.take(host_id, 1)
-        self._at[job.number] = chosen + rest
+        self._hosts_of[job.number] = reserved + rest
         ends_at = NEVER if job.estimate_s is None else now + job.estimate_s
-        for host_id in self._at[job.number]:
+        for host_id in self._hosts_of[job.number]:
             self._available[host_id] = (free_from(0, [(ends_at, 1)], 1), 0, host_id)
 
     def end(self, job: TraceJob) -> None:
-        """Give back what it had."""
-        for host_id in self._at.pop(job.number):
+        """Free the job's hosts."""
+        for host_id in self._hosts_of.pop(job.number):
             self._available[host_id] = (0.0, -1, host_id)
             self._open.add(host_id, 1)
 
-    def serve(self, line: TraceQueue, now: float, start: Start) -> None:
-        """Start the head as long as it fits, then whoever leaves the head what it is promised."""
-        for host_id in list(self._kept.free):
-            self._open.add(host_id, self._kept.discard(host_id))
-        while (head := line.head()) is not None and self._open.fits(1) >= head.size:
+    def serve(self, queue: TraceQueue, now: float, start: Start) -> None:
+        """Start the head as long as it fits, then every job that leaves the head its promised hosts."""
+        for host_id in list(self._reserved.free):
+            self._open.add(host_id, self._reserved.discard(host_id))
+        while (head := queue.head()) is not None and self._open.fits(1) >= head.size:
             start(head)
         if head is None or not self._open.free:
             return
-        # An estimate that has run out is none.
-        known = ((NEVER, 0, one[2]) if one[1] == 0 and one[0] <= now else one for one in self._available.values())
-        hosts, starts_at = promise(known, head.size)
+        # The end of a job that runs longer than its estimate is unknown.
+        available = (
+            (NEVER, 0, host[2]) if host[1] == 0 and host[0] <= now else host for host in self._available.values()
+        )
+        hosts, starts_at = promise(available, head.size)
         for host_id in hosts:
             if self._open.discard(host_id):
-                self._kept.add(host_id, 1)
+                self._reserved.add(host_id, 1)
         within_s = -1.0 if starts_at == NEVER else starts_at - now
-        while (job := self._next(line, within_s)) is not None:
+        while (job := self._next(queue, within_s)) is not None:
             start(job)
 
-    def _next(self, line: TraceQueue, within_s: float) -> TraceJob | None:
-        """The first in line that fits and ends before the head starts. Nothing is left over for those that do not:
-        as long as the head does not fit, all that is free is among what is free first, and kept."""
-        free = self._kept.fits(1)
-        firsts = (of_size.first(within_s) for of_size in line.sizes() if of_size.size <= free)
-        return min((one for one in firsts if one is not None), key=lambda job: job.number, default=None)
+    def _next(self, queue: TraceQueue, within_s: float) -> TraceJob | None:
+        """Return the first job in the queue that fits and ends before the head starts.
+
+        Other jobs get no hosts. As long as the head does not fit, every free host is among the hosts that are free
+        first, and so is reserved for the head.
+        """
+        free = self._reserved.fits(1)
+        firsts = (size_queue.first(within_s) for size_queue in queue.sizes() if size_queue.size <= free)
+        return min((job for job in firsts if job is not None), key=lambda job: job.number, default=None)

@@ -1,4 +1,4 @@
-"""Traces of jobs: when each came, how long it ran and how many GPUs it had; and what its user might have estimated."""
+"""Job traces: arrival, run time and GPUs of each job, with a drawn estimate of its user."""
 
 from __future__ import annotations
 
@@ -11,21 +11,31 @@ from pathlib import Path
 
 DAY_S = 86_400
 COLUMNS = ("timestamp", "duration", "num_gpus")
-WHOSE = "cluster"
-"""The column that tells whose job it was, where there is one: in the Philly traces a virtual cluster, a team's."""
+"""Columns that a trace must have."""
+OWNER_COLUMN = "cluster"
+"""Optional column with the owner of a job. In the Philly traces the owner is a virtual cluster, that of a team."""
 OVERESTIMATE_MAX = 5.0
-"""Users ask for one to five times what their jobs need (Mu'alem and Feitelson 2001)."""
+"""Upper bound of an estimate, as a multiple of the run time.
+
+Users ask for one to five times what their jobs need (Mu'alem and Feitelson 2001).
+"""
 
 
 class TraceInvalid(Exception):
-    """A file that is no trace of jobs."""
+    """The file is not a trace of jobs. The message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """One job of `size` GPUs, `number` in order of arrival. `at` and `runs_s` are seconds, `at` since the beginning;
-    `estimate_s` is what its user said it runs at most, None for nothing; `whose` it is, "" where that is not
-    known."""
+    """One job of a trace.
+
+    number:     place in the order of arrival, from 0
+    at:         arrival, in seconds since the beginning of the replay
+    runs_s:     run time in seconds
+    estimate_s: user's upper bound of the run time in seconds; None without an estimate
+    size:       number of GPUs
+    whose:      owner of the job; "" if unknown
+    """
 
     number: int
     at: float
@@ -37,7 +47,14 @@ class TraceJob:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which jobs of a trace are played. `start`: None for the first job's arrival."""
+    """Selection of the jobs of a trace that are replayed.
+
+    start:     begin of the replay; None for the arrival of the first job
+    days:      length of the replay
+    least_s:   shortest run time of a job, in seconds
+    estimates: whether users estimate the run times of their jobs
+    seed:      seed of the estimates
+    """
 
     start: datetime | None = None
     days: float = 30
@@ -46,23 +63,27 @@ class Selection:
     seed: int = 0
 
 
-def read(path: Path, chosen: Selection) -> list[TraceJob]:
-    """The jobs of a file with the columns timestamp, duration (s) and num_gpus, in order of arrival. TraceInvalid names
-    the line that cannot be read; OSError where there is no such file."""
+def read(path: Path, selection: Selection) -> list[TraceJob]:
+    """Read the jobs of a file with the columns timestamp, duration (s) and num_gpus, in order of arrival.
+
+    Raises:
+        TraceInvalid: a column or every job is missing, or a line cannot be read; the message names the line.
+        OSError: the file cannot be read.
+    """
     rows = sorted(_rows(path))
     if not rows:
         raise TraceInvalid(f"{path} holds no job")
-    first = chosen.start or rows[0][0]
-    kept = [
-        ((at - first).total_seconds(), runs_s, size, whose)
-        for at, runs_s, size, whose in rows
-        if runs_s >= chosen.least_s and 0 <= (at - first).total_seconds() < chosen.days * DAY_S
+    first = selection.start or rows[0][0]
+    selected = [
+        ((at - first).total_seconds(), runs_s, size, owner)
+        for at, runs_s, size, owner in rows
+        if runs_s >= selection.least_s and 0 <= (at - first).total_seconds() < selection.days * DAY_S
     ]
-    if not kept:
+    if not selected:
         raise TraceInvalid(
-            f"{path} has no job of {chosen.least_s:g} s or more in the {chosen.days:g} days from {first}"
+            f"{path} has no job of {selection.least_s:g} s or more in the {selection.days:g} days from {first}"
         )
-    return _jobs(kept, chosen)
+    return _jobs(selected, selection)
 
 
 def _rows(path: Path) -> Iterator[tuple[datetime, float, int, str]]:
@@ -78,16 +99,16 @@ def _rows(path: Path) -> Iterator[tuple[datetime, float, int, str]]:
                     float(row["duration"]),
                     int(row["num_gpus"]),
                 )
-            except (TypeError, ValueError) as wrong:
-                raise TraceInvalid(f"{path} line {table.line_num}: {wrong}") from None
+            except (TypeError, ValueError) as error:
+                raise TraceInvalid(f"{path} line {table.line_num}: {error}") from None
             if size > 0:
-                yield at, runs_s, size, row.get(WHOSE) or ""
+                yield at, runs_s, size, row.get(OWNER_COLUMN) or ""
 
 
-def _jobs(rows: Sequence[tuple[float, float, int, str]], chosen: Selection) -> list[TraceJob]:
-    drawn = random.Random(chosen.seed)
+def _jobs(rows: Sequence[tuple[float, float, int, str]], selection: Selection) -> list[TraceJob]:
+    draw = random.Random(selection.seed)
     jobs = []
-    for number, (at, runs_s, size, whose) in enumerate(rows):
-        factor = drawn.uniform(1.0, OVERESTIMATE_MAX)
-        jobs.append(TraceJob(number, at, runs_s, runs_s * factor if chosen.estimates else None, size, whose))
+    for number, (at, runs_s, size, owner) in enumerate(rows):
+        factor = draw.uniform(1.0, OVERESTIMATE_MAX)
+        jobs.append(TraceJob(number, at, runs_s, runs_s * factor if selection.estimates else None, size, owner))
     return jobs

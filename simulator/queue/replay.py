@@ -1,4 +1,4 @@
-"""One trace under one discipline: who waited how long."""
+"""Replay of a job trace under a queue discipline: how long each job waits."""
 
 from __future__ import annotations
 
@@ -14,60 +14,72 @@ from simulator.queue.job_trace import TraceJob
 
 
 class Discipline(Protocol):
-    """A way to serve a line, with the cluster it serves."""
+    """A queue discipline with the cluster that it serves."""
 
     name: str
 
     def start(self, job: TraceJob, now: float) -> None:
-        """Take what the job uses."""
+        """Take the GPUs of the job."""
 
     def end(self, job: TraceJob) -> None:
-        """Give it back."""
+        """Free the GPUs of the job."""
 
-    def serve(self, line: TraceQueue, now: float, start: Callable[[TraceJob], None]) -> None:
-        """Start whoever may; `start` takes the job out of the line and what it uses from the cluster."""
+    def serve(self, queue: TraceQueue, now: float, start: Callable[[TraceJob], None]) -> None:
+        """Start every job that may start now.
+
+        Args:
+            queue: the queued jobs.
+            now: seconds since the beginning of the replay.
+            start: takes a job out of the queue and its GPUs from the cluster.
+        """
 
 
 class RunTimeHistory:
-    """How long jobs of a kind ran that have ended, as the production code keeps it: of whom, of which size."""
+    """Run times of ended jobs by owner and size, as the production code records them."""
 
     def __init__(self) -> None:
         self._run_times: dict[tuple[str, int], dict[int, float]] = {}
 
     def ended(self, job: TraceJob) -> None:
-        """The job has come to its end."""
+        """Record the run time of a job that ended."""
         self._run_times.setdefault((job.whose, job.size), {})[slot_of(str(job.number))] = job.runs_s
 
     def estimated(self, job: TraceJob) -> TraceJob:
-        """The job with the estimate that there is of its kind, whatever its user said."""
+        """Return the job with the estimate from jobs of the same owner and size, instead of its user's estimate."""
         return replace(job, estimate_s=usual_run_time(self._run_times.get((job.whose, job.size), {}).values()))
 
 
-def waits_of(jobs: Sequence[TraceJob], discipline: Discipline, past: RunTimeHistory | None = None) -> list[float]:
-    """Seconds that each job waited, by its number. `past`: how long those before it ran is all that is known of one."""
-    line = TraceQueue(jobs)
+def waits_of(jobs: Sequence[TraceJob], discipline: Discipline, history: RunTimeHistory | None = None) -> list[float]:
+    """Return the seconds that each job waits, by the number of the job.
+
+    Args:
+        jobs: the jobs of the trace in order of arrival.
+        discipline: the discipline, with an empty cluster.
+        history: if given, earlier run times are the only estimate of a job.
+    """
+    queue = TraceQueue(jobs)
     waited = [0.0] * len(jobs)
     ends: list[tuple[float, int]] = []
     now = 0.0
 
     def start(job: TraceJob) -> None:
-        line.leave(job)
+        queue.leave(job)
         discipline.start(job, now)
         waited[job.number] = now - job.at
         heapq.heappush(ends, (now + job.runs_s, job.number))
 
-    coming = iter(jobs)
-    next_job = next(coming, None)
+    arrivals = iter(jobs)
+    next_job = next(arrivals, None)
     while next_job is not None or ends:
         now = min(next_job.at if next_job else ends[0][0], ends[0][0] if ends else now if not next_job else next_job.at)
         while ends and ends[0][0] <= now:
             ended = jobs[heapq.heappop(ends)[1]]
             discipline.end(ended)
-            if past is not None:
-                past.ended(ended)
+            if history is not None:
+                history.ended(ended)
         while next_job is not None and next_job.at <= now:
-            line.join(next_job if past is None else past.estimated(next_job))
-            next_job = next(coming, None)
-        if line.length:
-            discipline.serve(line, now, start)
+            queue.join(next_job if history is None else history.estimated(next_job))
+            next_job = next(arrivals, None)
+        if queue.length:
+            discipline.serve(queue, now, start)
     return waited

@@ -131,7 +131,7 @@ def test_a_heartbeat_is_no_instance(store: Store) -> None:
     "write",
     [
         lambda store: store.save_heartbeat(beat(2, 15, 0), True),
-        lambda store: store.mark_silent(A, NOW),
+        lambda store: store.mark_heartbeat_missing(A, NOW),
         lambda store: store.add_agent_command(A, order()),
         lambda store: store.save_inventory(A, "d", "{}", NOW),
     ],

@@ -143,9 +143,9 @@ def test_what_nobody_can_read_stays_and_is_listed(what: str) -> None:
 
 
 @given(body=st.text(max_size=200), queue=st.sampled_from([DeadLetterQueue.FAILED, DeadLetterQueue.UNDELIVERED]))
-def test_no_body_makes_a_redrive_fail(body: str, grave: DeadLetterQueue) -> None:
+def test_no_body_makes_a_redrive_fail(body: str, queue: DeadLetterQueue) -> None:
     """One bad letter must not keep the others waiting."""
-    (fate,) = list(redrive(Graveyard([DeadLetter(grave, "m", body)]), ALL, 10))
+    (fate,) = list(redrive(Graveyard([DeadLetter(queue, "m", body)]), ALL, 10))
     assert fate.why
 
 

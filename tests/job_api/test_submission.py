@@ -364,17 +364,17 @@ def test_two_callers_may_choose_the_same_key(api: Api) -> None:
 def test_of_two_submissions_at_once_with_one_key_one_is_kept(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """The second finds the key taken at the write, and answers with the job of the first."""
     module = import_module("gpu_recovery.aws.submission_store")
-    keep: Callable[..., bool] = module.DynamoSubmissions.keep
+    save: Callable[..., bool] = module.DynamoSubmissions.save
     first: list[str] = []
 
     def overtaken(self: DynamoSubmissions, record: Any, text: str, submission: Any, now: Any) -> bool:
         if not first:
             first.append(f"{record.job_id[:-4]}beef")
             twin = replace(record, job_id=first[0])
-            assert keep(self, twin, text, replace(submission, job_id=first[0]), now)
-        return keep(self, record, text, submission, now)
+            assert save(self, twin, text, replace(submission, job_id=first[0]), now)
+        return save(self, record, text, submission, now)
 
-    monkeypatch.setattr(module.DynamoSubmissions, "keep", overtaken)
+    monkeypatch.setattr(module.DynamoSubmissions, "save", overtaken)
     answer = keyed(api, "k-1")
     assert (answer.status, answer.body["job_id"]) == (200, first[0])
     assert jobs_kept(api) == first

@@ -1,1 +1,1 @@
-"""The only importer of boto3: events in, records kept, actions out."""
+"""Adapters to AWS: event parsers, the store on DynamoDB, and actions. Only this package imports boto3."""

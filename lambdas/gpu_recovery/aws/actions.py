@@ -1,4 +1,4 @@
-"""The implementation of `ports.Actions` that the functions use: calls to ECS, EC2, S3, SNS, EventBridge and SQS."""
+"""Implementation of `ports.Actions` on AWS: calls to ECS, EC2, S3, SNS, EventBridge and SQS."""
 
 from __future__ import annotations
 
@@ -29,11 +29,15 @@ from gpu_recovery.ports.errors import TryAgainSoon, VerdictUnreadable
 
 
 class EventRefused(RecoveryError):
-    """EventBridge took the request but not the event."""
+    """EventBridge accepted the request but refused the event in it."""
 
 
 class AwsActions(ClusterActions):
-    """Every client is made when it is first needed: an event that changes nothing pays for none but DynamoDB's."""
+    """The actions that the functions use; see `ports.Actions` for the contract of each method.
+
+    Each client is created at its first use. So an event that changes nothing costs only the creation of the DynamoDB
+    client.
+    """
 
     def __init__(self, settings: LambdaSettings, clock: Callable[[], datetime]) -> None:
         self.settings = settings
@@ -64,6 +68,17 @@ class AwsActions(ClusterActions):
         return client("s3")
 
     def load_verdict(self, check_id: str) -> Verdict | None:
+        """Read the verdict document of a health check from S3.
+
+        Args:
+            check_id: the check.
+
+        Returns:
+            The verdict; None if no document is stored, or if the document belongs to another check.
+
+        Raises:
+            VerdictUnreadable: the document is malformed.
+        """
         key = verdict_key(check_id)
         try:
             answer = self._s3.get_object(Bucket=self.settings.verdict_bucket, Key=key)
@@ -74,25 +89,37 @@ class AwsActions(ClusterActions):
         return parse_verdict(answer["Body"].read(), check_id)
 
     def log_tail(self, job: Job, task_id: str, most: int) -> tuple[str, ...] | str:
+        """Return the last `most` log lines of the job's container in the task, or the reason why there are none."""
         definition = task_definition(job.spec.task_definition)
         if definition is None:
             return f"ECS knows no active task definition {job.spec.task_definition}"
         place = place_of(definition, job.spec.container, task_id)
         if isinstance(place, str):
             return place
-        found = AwsJobLogs().read(place.group, place.stream, place.region, most, None)
-        return found if isinstance(found, str) else tuple(text for _, text in found.lines)
+        page = AwsJobLogs().read(place.group, place.stream, place.region, most, None)
+        return page if isinstance(page, str) else tuple(text for _, text in page.lines)
 
     def notify(self, message: NotifyOperator) -> None:
+        """Publish a notification on the SNS topic of its channel: e-mail, or chat if there is a chat topic."""
         cluster = self.settings.cluster
         if message.channel is Channel.CHAT:
-            # A deployment that has given up its second topic has nobody left to tell there.
+            # Pending chat notifications may outlive the chat topic of the deployment. They are dropped then.
             if self.settings.chat_topic_arn:
                 self._sns.publish(**notification_requests.chat_request(message, self.settings.chat_topic_arn, cluster))
             return
         self._sns.publish(**notification_requests.mail_request(message, self.settings.topic_arn, cluster))
 
     def publish(self, event: PublishEvent, causation_id: str) -> None:
+        """Put the event on the deployment's event bus.
+
+        Args:
+            event: the event.
+            causation_id: the decision that ordered the event, as `<record>/<version>`.
+
+        Raises:
+            TryAgainSoon: EventBridge throttled the event.
+            EventRefused: EventBridge refused the event for another reason.
+        """
         answer = self._events.put_events(
             Entries=[notification_requests.event_entry(event, causation_id, self.settings.bus_name)]
         )
@@ -103,6 +130,7 @@ class AwsActions(ClusterActions):
             raise EventRefused(f"{event.detail_type}: {refused.get('ErrorCode')} {refused.get('ErrorMessage')}")
 
     def poke_scheduler(self, key: str) -> None:
+        """Send a message to the scheduler's FIFO queue. SQS drops a message with the same key within 5 minutes."""
         self._sqs.send_message(
             QueueUrl=self.settings.scheduler_queue_url,
             MessageBody=json.dumps({"key": key}),
@@ -111,16 +139,29 @@ class AwsActions(ClusterActions):
         )
 
     def record_submitted(self, job: Job, submitted: str) -> None:
+        """Write the job's submitted text to the job archive in S3."""
         self._s3.put_object(**job_archive.submitted_request(self.settings.verdict_bucket, job.job_id, submitted))
 
     def record_attempt(self, job: Job, plan: Plan, view: Mapping[str, Any]) -> None:
+        """Write one attempt, with the request of its first rank, to the job archive in S3."""
         settings = self.settings
         request = job_archive.attempt_request(settings.verdict_bucket, settings.cluster, job, plan, view)
         self._s3.put_object(**request)
 
 
 def parse_verdict(body: bytes, check_id: str) -> Verdict | None:
-    """The verdict in a document; None if it is another check's. VerdictUnreadable if it is no verdict at all."""
+    """Parse the verdict document of a health check.
+
+    Args:
+        body: the document, JSON text.
+        check_id: the expected check.
+
+    Returns:
+        The verdict; None if the document belongs to another check.
+
+    Raises:
+        VerdictUnreadable: the document is no JSON object, or has no known outcome.
+    """
     try:
         document: Mapping[str, Any] = json.loads(body)
         if document.get("check_id") != check_id:

@@ -1,7 +1,7 @@
-"""Attempts, beside their job in the same table: `<job>#a01` the progress, `<job>#a01#plan` the assignment.
+"""Attempts in the job table: the progress under the key `<job>#a01`, the plan under `<job>#a01#plan`.
 
-A rank's fact is one conditional ADD. Its condition makes it count once, whatever is delivered how often, and its
-answer is the progress afterwards, so nothing need be read.
+A fact about a rank is one conditional ADD. The condition makes the fact count once, however often its event is
+delivered. DynamoDB returns the progress after the write, so no read is needed.
 """
 
 from __future__ import annotations
@@ -19,19 +19,23 @@ from gpu_recovery.ports.values import ProgressUpdate
 
 
 def progress_key(job_id: str, attempt: int) -> str:
-    """The key of an attempt's progress."""
+    """Return the key of an attempt's progress."""
     return f"{job_id}#a{attempt:02d}"
 
 
 def plan_key(job_id: str, attempt: int) -> str:
-    """The key of an attempt's plan."""
+    """Return the key of an attempt's plan."""
     return f"{progress_key(job_id, attempt)}#plan"
 
 
 class DynamoAttemptStore(DynamoJobStore):
-    """The part of the store that keeps attempts; see `ports.Store` for what each function promises."""
+    """The attempts of the store; see `ports.store.AttemptStore` for the contract of each method."""
 
     def begin_attempt(self, plan: Plan) -> Plan:
+        """Write `plan` and an empty progress unless they exist. Return the stored plan.
+
+        The progress is written first: a stored plan always has a progress.
+        """
         key = plan_key(plan.job_id, plan.attempt)
         progress = {
             "job_id_rank": progress_key(plan.job_id, plan.attempt),
@@ -47,24 +51,29 @@ class DynamoAttemptStore(DynamoJobStore):
         return self.load_plan(plan.job_id, plan.attempt) or plan
 
     def load_plan(self, job_id: str, attempt: int) -> Plan | None:
+        """Return the plan of an attempt; None if there is none."""
         item = self.jobs.get(plan_key(job_id, attempt))
         return _plan(item) if item is not None else None
 
     def load_progress(self, job_id: str, attempt: int) -> AttemptProgress | None:
+        """Return the progress of an attempt; None if there is none."""
         item = self.jobs.get(progress_key(job_id, attempt))
         return _progress(item) if item else None
 
     def record_task(self, plan: Plan, rank: int, instance_id: str, task_id: str) -> None:
+        """Write the instance and the task id of one rank into the stored plan."""
         change = f"SET instances[{int(rank)}] = :i, task_ids[{int(rank)}] = :t"
         values = {":i": instance_id, ":t": task_id}
         self.jobs.update(plan_key(plan.job_id, plan.attempt), change, "attribute_exists(job_id_rank)", {}, values)
 
     def record_tasks(self, plan: Plan) -> None:
+        """Write the task ids of all ranks of `plan` into the stored plan."""
         values = {":t": list(plan.task_ids)}
         key = plan_key(plan.job_id, plan.attempt)
         self.jobs.update(key, "SET task_ids = :t", "attribute_exists(job_id_rank)", {}, values)
 
     def add_running(self, job_id: str, attempt: int, rank: int) -> ProgressUpdate | None:
+        """Add the rank to the running ranks. Return the progress; None if the fact is known or the rank unknown."""
         known = "world > :r AND NOT contains(running, :r) AND NOT contains(stopped, :r)"
         after = self.jobs.update(
             progress_key(job_id, attempt), "ADD running :ranks", known, {}, {":r": rank, ":ranks": {rank}}
@@ -72,10 +81,22 @@ class DynamoAttemptStore(DynamoJobStore):
         return ProgressUpdate(_progress(after)) if after else None
 
     def add_stopped(self, job_id: str, attempt: int, rank: int, failure: RankFailure | None) -> ProgressUpdate | None:
+        """Add the rank to the stopped ranks.
+
+        Args:
+            job_id: the job.
+            attempt: the number of the attempt.
+            rank: the rank.
+            failure: how the rank failed; None if its end is no failure.
+
+        Returns:
+            The progress, and whether this failure is the first of the attempt. None if the end is known or there is no
+            such rank.
+        """
         known = "world > :r AND NOT contains(stopped, :r)"
         change, values = "ADD stopped :ranks", {":r": rank, ":ranks": {rank}}
         if failure is not None:
-            # The first failure of the attempt stays; later ones are what it caused.
+            # The first failure of the attempt stays, because it causes the later failures.
             change, values = f"SET failure = if_not_exists(failure, :f) {change}", {**values, ":f": encode(failure)}
         if failure is not None and failure.ending.is_own:
             change, values = f"{change}, own_ends :one", {**values, ":one": 1}
@@ -88,6 +109,7 @@ class DynamoAttemptStore(DynamoJobStore):
         )
 
     def add_checked(self, job_id: str, attempt: int, rank: int, result: Checked) -> ProgressUpdate | None:
+        """Add the check result of the rank's instance. Return the progress; None if the rank has a result already."""
         names, values = {"#r": str(rank)}, {":c": encode(result)}
         after = self.jobs.update(
             progress_key(job_id, attempt),
@@ -100,18 +122,23 @@ class DynamoAttemptStore(DynamoJobStore):
 
 
 class DynamoAttemptHistory:
-    """`job_api.dependencies.AttemptHistory` on DynamoDB; `client` is a low-level boto3 DynamoDB client."""
+    """`job_api.dependencies.AttemptHistory` on DynamoDB.
+
+    client:    a low-level boto3 DynamoDB client.
+    job_table: name of the job table.
+    """
 
     def __init__(self, client: Any, job_table: str) -> None:
         self.jobs = Table(client, job_table, "job_id_rank")
 
     def of(self, job_id: str, attempts: Sequence[int]) -> Mapping[int, tuple[Plan | None, AttemptProgress | None]]:
+        """Return the plan and the progress of each attempt by its number; None for an item that is not stored."""
         keys = [key(job_id, number) for number in attempts for key in (plan_key, progress_key)]
-        found = self.jobs.get_all(keys)
+        items = self.jobs.get_all(keys)
         return {
             number: (
-                _plan(found[plan_key(job_id, number)]) if plan_key(job_id, number) in found else None,
-                _progress(found[progress_key(job_id, number)]) if progress_key(job_id, number) in found else None,
+                _plan(items[plan_key(job_id, number)]) if plan_key(job_id, number) in items else None,
+                _progress(items[progress_key(job_id, number)]) if progress_key(job_id, number) in items else None,
             )
             for number in attempts
         }

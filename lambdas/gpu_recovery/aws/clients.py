@@ -1,8 +1,10 @@
-"""Our boto3 clients: how long they wait, how often they ask, and how they say that AWS was asked too often.
+"""Creation of boto3 clients: timeouts, retries, and the error that reports throttling by AWS.
 
-`standard` retries, not `adaptive`: the latter holds calls back by a rate that it learns within one process, and a
-function's process is too short-lived to learn anything but how to wait. What AWS still refuses after the last try is
-told apart: `TryAgainSoon` if every try was definitely refused, botocore's own error if one of them may have been heard.
+The retry mode is `standard`. The mode `adaptive` delays calls by a rate that it learns within one process, and the
+process of a Lambda function is too short-lived to learn a useful rate.
+
+If AWS still throttles the last try, the client raises `TryAgainSoon`, but only if AWS definitely refused every try. If
+a try may have taken effect, botocore's own error is raised.
 """
 
 from __future__ import annotations
@@ -15,9 +17,16 @@ from botocore.config import Config
 from gpu_recovery.ports.errors import TryAgainSoon
 
 STANDARD_RETRIES = Config(retries={"mode": "standard", "total_max_attempts": 5}, connect_timeout=2, read_timeout=6)
-"""Five tries that nobody answers, and the waits between them, end before the shortest of our events' functions does."""
+"""Retries and timeouts (seconds) of all clients.
+
+Five tries without an answer, and the waits between them, end before the shortest timeout of a function that handles
+events.
+"""
 NO_RETRIES = Config(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=5, read_timeout=20)
-"""For the one call that must not be made twice behind our back: RebootInstances has no client token."""
+"""A single try, with timeouts in seconds, for RebootInstances.
+
+The call has no client token. So a retry inside botocore could reboot an instance twice without a trace in the record.
+"""
 
 THROTTLES = frozenset(
     {
@@ -36,26 +45,35 @@ THROTTLES = frozenset(
         "KmsThrottled",
     }
 )
-"""Errors by which a service refuses a request unread."""
+"""Error codes of throttling. A service that answers with them has not processed the request."""
 _UNANSWERED = "gpu_recovery_unanswered"
 
 
 def client(service: str, config: Config = STANDARD_RETRIES) -> Any:
-    """A boto3 client of `service` that raises TryAgainSoon."""
-    make: Any = boto3.client  # its stubs want a literal
-    made = make(service, config=config)
-    made.meta.events.register("response-received", _remember_no_answer, unique_id="gpu-recovery-silence")
-    made.meta.events.register("after-call", _raise_asked_too_often, unique_id="gpu-recovery-throttle")
-    return made
+    """Create a boto3 client of `service`.
+
+    Args:
+        service: boto3's name of the service.
+        config: retries and timeouts.
+
+    Returns:
+        The client. Its calls raise TryAgainSoon if AWS throttled every try.
+    """
+    make: Any = boto3.client  # the type stubs accept only literal service names
+    aws_client = make(service, config=config)
+    aws_client.meta.events.register("response-received", _mark_unanswered, unique_id="gpu-recovery-silence")
+    aws_client.meta.events.register("after-call", _raise_if_throttled, unique_id="gpu-recovery-throttle")
+    return aws_client
 
 
-def _remember_no_answer(context: dict[str, Any], parsed_response: Any, exception: Any, **_: Any) -> None:
-    """One try was not answered, or by a server in trouble: it may have taken effect, whatever the next ones say."""
+def _mark_unanswered(context: dict[str, Any], parsed_response: Any, exception: Any, **_: Any) -> None:
+    """Mark the call if a try had no answer or a server error: that try may have taken effect despite later answers."""
     if exception is not None or (_status(parsed_response) >= 500 and _code(parsed_response) not in THROTTLES):
         context[_UNANSWERED] = True
 
 
-def _raise_asked_too_often(parsed: Any, context: dict[str, Any], model: Any, **_: Any) -> None:
+def _raise_if_throttled(parsed: Any, context: dict[str, Any], model: Any, **_: Any) -> None:
+    """Raise TryAgainSoon if the last answer is a throttling error and no earlier try may have taken effect."""
     if _code(parsed) in THROTTLES and _status(parsed) >= 300 and not context.get(_UNANSWERED):
         raise TryAgainSoon(f"{model.service_model.service_name} {model.name}: {_code(parsed)}")
 

@@ -1,4 +1,4 @@
-"""The actions on tasks and instances, as `ports.Actions` has them: the same code for AWS and for the simulator."""
+"""Actions on tasks and instances (part of `ports.Actions`), shared by AWS and the simulator."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from gpu_recovery.ports.values import Ec2Instance, Ec2InstanceStatus, Refusal
 
 
 class ClusterActions:
-    """Passes each action on to ECS or to EC2; see `ports.Actions` for what each function promises.
+    """Passes each action on to ECS or to EC2; see `ports.Actions` for the contract of each method.
 
-    A subclass provides the attributes. Only the clients behind `ecs` and `ec2` differ between AWS and the simulator, so
+    A subclass provides the attributes. Only the clients behind `ecs` and `ec2` differ between AWS and the simulator. So
     the simulator runs the same request builders and reads answers with the same parsers.
 
-    ecs:        the cluster's tasks and container instances.
-    ec2:        the instances themselves.
-    check_task: how a health check is run.
+    ecs:        calls for tasks and container instances of the cluster.
+    ec2:        calls for EC2 instances.
+    check_task: the task definition and parameters of health checks.
     """
 
     ecs: Ecs
@@ -33,59 +33,77 @@ class ClusterActions:
     # -- tasks ---------------------------------------------------------------------------------------------------------
 
     def run_ranks(self, job: Job, plan: Plan) -> tuple[str | Refusal, ...]:
+        """Start one task for each rank. The private IP address of rank 0's instance is the master address."""
         return self.ecs.run_ranks(job, plan, self.ec2.private_ip(plan.instances[0]))
 
     def run_check(self, instance: Instance, check_id: str, refusals: int) -> str | Refusal:
+        """Start a health check on the instance. Return its task id, or a Refusal."""
         return self.ecs.run(check_request(self.ecs.cluster, self.check_task, instance, check_id, refusals))
 
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
+        """Stop each task, several at a time."""
         self.ecs.stop_tasks(task_ids, reason)
 
     def stop_task(self, task_id: str, reason: str) -> bool:
+        """Stop one task. Return False if ECS does not know the task."""
         return self.ecs.stop_task(task_id, reason)
 
     def tasks_started_by(self, started_by: str) -> tuple[str, ...]:
+        """Return the ids of the tasks with this `startedBy` that run or stopped recently."""
         return self.ecs.tasks_started_by(started_by)
 
     def describe_tasks(self, task_ids: Sequence[str]) -> tuple[TaskFact, ...]:
+        """Return ECS's description of these tasks. Without ids no call is made."""
         return self.ecs.describe_tasks(task_ids) if task_ids else ()
 
     def running_tasks(
         self, unreadable: list[Exception] | None = None, known: Collection[str] = ()
     ) -> Iterable[TaskFact]:
+        """Return the cluster's tasks with desired status RUNNING, except those in `known`."""
         return self.ecs.running_tasks(unreadable, known)
 
     def tasks_on(self, instance: Instance) -> tuple[TaskFact, ...]:
+        """Return the tasks on the instance with desired status RUNNING."""
         return self.ecs.tasks_on(instance)
 
     # -- instances -----------------------------------------------------------------------------------------------------
 
     def describe_ec2(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2Instance]:
+        """Return the EC2 state of these instances by id."""
         return self.ec2.describe(instance_ids)
 
     def describe_ec2_status(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2InstanceStatus]:
+        """Return the status checks and scheduled events of these instances by id."""
         return self.ec2.describe_status(instance_ids)
 
     def container_instances(self, unreadable: list[Exception] | None = None) -> Iterable[tuple[str, InstanceObserved]]:
+        """Return each container instance of the cluster as (EC2 instance id, observation)."""
         return self.ecs.container_instances(unreadable)
 
     def describe_instance(self, container_instance_id: str) -> tuple[str, InstanceObserved] | None:
+        """Return a container instance as (EC2 instance id, observation); None if ECS does not know it."""
         return self.ecs.describe_instance(container_instance_id)
 
     def drain(self, instance: Instance) -> None:
+        """Set the container instance to DRAINING."""
         self.ecs.set_status(instance, EcsStatus.DRAINING)
 
     def activate(self, instance: Instance) -> None:
+        """Set the container instance to ACTIVE."""
         self.ecs.set_status(instance, EcsStatus.ACTIVE)
 
     def reboot(self, instance_id: str) -> Refusal | None:
+        """Reboot the instance. Return a Refusal if EC2 definitely refuses."""
         return self.ec2.reboot(instance_id)
 
     def replace(self, instance_id: str, group: str) -> Refusal | None:
+        """Have Auto Scaling group `group` replace the instance, or stop the instance if `group` is ""."""
         return self.ec2.replace(instance_id, group)
 
     def start(self, instance_id: str) -> Refusal | None:
+        """Start the stopped instance. Return a Refusal if EC2 definitely refuses."""
         return self.ec2.start(instance_id)
 
     def deregister(self, container_instance_id: str) -> None:
+        """Deregister a container instance by force, even with tasks."""
         self.ecs.deregister(container_instance_id)

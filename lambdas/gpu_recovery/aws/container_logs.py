@@ -1,4 +1,4 @@
-"""What containers wrote, from CloudWatch Logs."""
+"""Container logs, read from CloudWatch Logs."""
 
 from __future__ import annotations
 
@@ -18,15 +18,27 @@ def _logs() -> Any:
 
 
 class AwsJobLogs:
-    """`job_api.dependencies.JobLogs` on CloudWatch Logs of our own region."""
+    """`job_api.dependencies.JobLogs` on CloudWatch Logs in the region of the deployment."""
 
     def read(self, group: str, stream: str, region: str, most: int, place: str | None) -> LogPage | str:
+        """Read one page of a log stream.
+
+        Args:
+            group: the log group.
+            stream: the log stream.
+            region: the region of the log group; "" for the region of the deployment.
+            most: upper bound of lines.
+            place: the token of the page before; None for the last page of the stream.
+
+        Returns:
+            The page, or the reason as one sentence if the log cannot be read.
+        """
         if region and region != _logs().meta.region_name:
             return f"its log is kept in {region}, where this deployment does not read"
-        asked: dict[str, Any] = {"logGroupName": group, "logStreamName": stream, "limit": most}
-        asked |= {"startFromHead": True, "nextToken": place} if place else {"startFromHead": False}
+        request: dict[str, Any] = {"logGroupName": group, "logStreamName": stream, "limit": most}
+        request |= {"startFromHead": True, "nextToken": place} if place else {"startFromHead": False}
         try:
-            answer = _logs().get_log_events(**asked)
+            answer = _logs().get_log_events(**request)
         except ClientError as error:
             code = error.response["Error"]["Code"]
             if code == "ResourceNotFoundException":
@@ -36,7 +48,7 @@ class AwsJobLogs:
             if code == "InvalidParameterException" and place:
                 return f"the place in {stream} is known no longer: begin without a cursor"
             raise
-        lines = tuple((_time(one["timestamp"]), str(one["message"])) for one in answer.get("events", []))
+        lines = tuple((_time(event["timestamp"]), str(event["message"])) for event in answer.get("events", []))
         return LogPage(lines, answer.get("nextForwardToken"))
 
 

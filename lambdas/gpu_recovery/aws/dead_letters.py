@@ -1,4 +1,4 @@
-"""The dead-letter queues in SQS, and giving their letters back: `job_api.redrive.DeadLetters` on AWS."""
+"""Dead-letter queues in SQS, and the calls of their redrive: `job_api.redrive.DeadLetters` on AWS."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from gpu_recovery.aws.settings import LambdaSettings, LambdaSettingsMissing
 from gpu_recovery.job_api.redrive import DeadLetter, DeadLetterQueue, DeadLetterRefused
 
 WAIT_S = 1
-"""Without any wait SQS asks only some of its servers, and may say that a queue is empty which is not."""
+"""Seconds that a receive call waits for messages (long polling).
+
+Without a wait SQS asks only some of its servers and may report a queue as empty that is not.
+"""
 REFUSALS = frozenset(
     {
         "AccessDenied",
@@ -25,7 +28,7 @@ REFUSALS = frozenset(
         "InvalidParameterValueException",
     }
 )
-"""Errors of Invoke that say no for good: no such function, none that we may call, nothing that it could take."""
+"""Error codes of Invoke that are definite: no such function, no permission, or a payload that Lambda cannot accept."""
 
 
 @cache
@@ -39,7 +42,10 @@ def _lambda() -> Any:
 
 
 class AwsDeadLetters:
-    """The queues that a function's environment names; SettingsMissing for one that it does not."""
+    """The dead-letter queues that the function's environment names.
+
+    Calls for a queue without a URL in the environment raise LambdaSettingsMissing.
+    """
 
     def __init__(self, settings: LambdaSettings) -> None:
         self._urls = {
@@ -50,11 +56,13 @@ class AwsDeadLetters:
         self._scheduler_url = settings.scheduler_queue_url
 
     def depth(self, queue: DeadLetterQueue) -> int:
+        """Return the approximate number of messages in the queue."""
         names = ["ApproximateNumberOfMessages"]
         answer = _sqs().get_queue_attributes(QueueUrl=self._url(queue), AttributeNames=names)
         return int(answer["Attributes"][names[0]])
 
     def receive(self, queue: DeadLetterQueue, most: int, held_s: int) -> Sequence[DeadLetter]:
+        """Receive up to `most` dead letters. SQS hides them from other receivers for `held_s` seconds."""
         answer = _sqs().receive_message(
             QueueUrl=self._url(queue),
             MaxNumberOfMessages=most,
@@ -65,6 +73,11 @@ class AwsDeadLetters:
         return [_dead_letter(queue, message) for message in answer.get("Messages", [])]
 
     def invoke(self, function_arn: str, payload: str) -> None:
+        """Invoke the function asynchronously with the event `payload` (JSON text).
+
+        Raises:
+            DeadLetterRefused: Lambda definitely refuses the call (REFUSALS).
+        """
         try:
             _lambda().invoke(FunctionName=function_arn, InvocationType="Event", Payload=payload.encode())
         except ClientError as error:
@@ -74,6 +87,10 @@ class AwsDeadLetters:
             raise
 
     def call_scheduler(self, letter: DeadLetter) -> None:
+        """Send the body of the dead letter to the scheduler's FIFO queue again.
+
+        The deduplication id is derived from the message id, so a repeated call adds no second message.
+        """
         _sqs().send_message(
             QueueUrl=self._scheduler_url,
             MessageBody=letter.body,
@@ -82,15 +99,16 @@ class AwsDeadLetters:
         )
 
     def delete(self, letter: DeadLetter) -> None:
+        """Delete the dead letter from its queue."""
         _sqs().delete_message(QueueUrl=self._url(letter.queue), ReceiptHandle=letter.receipt)
 
-    def _url(self, grave: DeadLetterQueue) -> str:
-        if not self._urls[grave]:
-            raise LambdaSettingsMissing(f"this function is not told where the queue {grave} is")
-        return self._urls[grave]
+    def _url(self, queue: DeadLetterQueue) -> str:
+        if not self._urls[queue]:
+            raise LambdaSettingsMissing(f"this function is not told where the queue {queue} is")
+        return self._urls[queue]
 
 
-def _dead_letter(grave: DeadLetterQueue, message: dict[str, Any]) -> DeadLetter:
-    told = message.get("MessageAttributes", {})
-    attributes = {name: str(one.get("StringValue", "")) for name, one in told.items()}
-    return DeadLetter(grave, message["MessageId"], message["Body"], attributes, message["ReceiptHandle"])
+def _dead_letter(queue: DeadLetterQueue, message: dict[str, Any]) -> DeadLetter:
+    typed_attributes = message.get("MessageAttributes", {})
+    attributes = {name: str(attribute.get("StringValue", "")) for name, attribute in typed_attributes.items()}
+    return DeadLetter(queue, message["MessageId"], message["Body"], attributes, message["ReceiptHandle"])

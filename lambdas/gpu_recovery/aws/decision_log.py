@@ -1,5 +1,8 @@
-"""Decisions in the log, one structured line each, with the same reason that history, e-mail and command line give; and
-what they measure, as metrics in the same log (CloudWatch's embedded metric format)."""
+"""Decision log on Powertools: one structured log line for each decision, and its metrics.
+
+A line gives the same reason as the history, the e-mail and the command line. The metrics are written into the same log
+in CloudWatch's embedded metric format.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +21,16 @@ from gpu_recovery.core.state_machine import Decision
 
 
 class PowertoolsDecisionLog:
-    """`recovery.Journal` on Powertools' logger and metrics. The handler's `log_metrics` writes the metrics out."""
+    """`ports.DecisionLog` on Powertools' logger and metrics. The handler's `log_metrics` flushes the metrics."""
 
     def __init__(self, logger: Logger, metrics: Metrics) -> None:
         self.logger, self.metrics = logger, metrics
-        # Records are told in parallel, and Powertools' metrics are made for one thread: it would lose values, or raise
-        # between a save and its commands.
+        # Events are delivered to records in parallel threads, and Powertools' metrics support one thread only. Without
+        # the lock they would lose values, or raise between a save and its commands.
         self._measuring = Lock()
 
     def job_created(self, decision: Decision[Job]) -> None:
-        """A new job is kept."""
+        """Log a new job. The job is saved."""
         record = decision.record
         self.logger.info(
             "job_created", extra={"job_id": record.job_id, "after": record.status.value, "reason": decision.reason}
@@ -35,7 +38,7 @@ class PowertoolsDecisionLog:
         self._measure(measures.of_decision(None, decision))
 
     def decided(self, record: Job | Instance, event: Any, decision: Decision[Any]) -> None:
-        """`decision` about `record` is taken, and kept if it changes anything."""
+        """Log a decision; `record` is the record before it. A decision that changes the record is saved."""
         kind, name = _ids_of(record)
         self.logger.info(
             f"{kind}_decided",
@@ -51,19 +54,19 @@ class PowertoolsDecisionLog:
                 "incident_id": decision.record.incident_id or record.incident_id or None,
             },
         )
-        # A record that no store has written yet is a new one: its first status counts as entered.
+        # Revision 0 means that the record is new: its first status counts as entered.
         self._measure(measures.of_decision(record if record.revision else None, decision))
 
     def record_due(self, record: Job | Instance, now: datetime) -> None:
-        """The reconciler opened `record` because it is due."""
+        """Measure a due record that the reconciler processes: seconds overdue, and the age of its incident."""
         self._measure(measures.of_due_record(record, now))
 
     def fleet_checked(self, fleet: Fleet, now: datetime) -> None:
-        """The reconciler has looked at the brakes."""
+        """Measure the fleet limits. The reconciler calls this in each cycle."""
         self._measure(measures.of_fleet(fleet, now))
 
     def notified(self, record: Job | Instance, command: Any, failure: Exception | None) -> None:
-        """A word to the outside was sent, or could not be because of `failure`."""
+        """Count a notification. If it was not sent, log the `failure`."""
         if failure is not None:
             kind, name = _ids_of(record)
             self.logger.error(
@@ -73,13 +76,13 @@ class PowertoolsDecisionLog:
         self._measure(measures.of_notification(command, failure is None))
 
     def unknown_record(self, record_id: str, event: Any) -> None:
-        """An event is about something that we hold no record of."""
+        """Log an event about a record that does not exist."""
         self.logger.warning("record_unknown", extra={"record_id": record_id, "event_type": type(event).__name__})
 
-    def _measure(self, found: Iterable[measures.MetricValue]) -> None:
+    def _measure(self, values: Iterable[measures.MetricValue]) -> None:
         with self._measuring:
-            for one in found:
-                self.metrics.add_metric(one.name, one.unit.value, one.value)
+            for metric in values:
+                self.metrics.add_metric(metric.name, metric.unit.value, metric.value)
 
 
 def _ids_of(record: Job | Instance) -> tuple[str, str]:

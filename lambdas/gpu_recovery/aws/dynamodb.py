@@ -1,7 +1,7 @@
-"""The few shapes of DynamoDB call that all stores are made of, on the low-level client.
+"""DynamoDB calls that all stores share, on the low-level client: conditional writes, transactions, consistent reads.
 
-The typed serialiser is boto3's own. A failed condition is told apart from every other error, because it is the one
-answer that the loop expects.
+Values are serialised by boto3's own typed serialiser. A failed condition is a return value and not an exception,
+because the loop expects it: another writer was faster.
 """
 
 from __future__ import annotations
@@ -16,30 +16,37 @@ from botocore.exceptions import ClientError
 from gpu_recovery.ports.errors import TryAgainSoon
 
 BATCH_MAX = 100
+"""Upper bound of keys in one BatchGetItem call (DynamoDB's limit)."""
 CONFLICTS_MAX = 5
+"""Tries of a write that conflicts with a transaction on the same item."""
 THROTTLING_CODES = frozenset({"ThrottlingError", "ProvisionedThroughputExceeded"})
-"""Reasons for which a transaction is canceled that say nothing about its conditions."""
+"""Cancellation reasons of a throttled transaction. They say nothing about its conditions."""
 _write, _read = TypeSerializer().serialize, TypeDeserializer().deserialize
 
 
 def typed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Plain values in DynamoDB's typed form."""
+    """Return plain values in DynamoDB's typed form."""
     return {key: _write(value) for key, value in values.items()}
 
 
 def plain(item: Mapping[str, Any]) -> dict[str, Any]:
-    """A typed item as plain values (numbers as Decimal)."""
+    """Return a typed item as plain values, numbers as Decimal."""
     return {key: _read(value) for key, value in item.items()}
 
 
 def condition_failed(error: ClientError) -> bool:
-    """Whether a write was refused by its own condition."""
+    """Return whether a write was refused because its condition failed."""
     return error.response["Error"]["Code"] == "ConditionalCheckFailedException"
 
 
-def _past_conflicts(call: Callable[..., Any], request: Mapping[str, Any]) -> Any:
-    """The answer of `call`, made again while a transaction holds the item: that is over within milliseconds, and
-    says nothing about the condition."""
+def _retry_conflicts(call: Callable[..., Any], request: Mapping[str, Any]) -> Any:
+    """Make the call, and repeat it while a transaction holds the item. Return the answer.
+
+    A transaction ends within milliseconds, and the conflict says nothing about the condition of this write.
+
+    Raises:
+        TryAgainSoon: a transaction held the item at each of CONFLICTS_MAX tries.
+    """
     for _ in range(CONFLICTS_MAX):
         try:
             return call(**request)
@@ -50,22 +57,22 @@ def _past_conflicts(call: Callable[..., Any], request: Mapping[str, Any]) -> Any
 
 
 def _is_own(error: ClientError, item: Mapping[str, Any]) -> bool:
-    """Whether the condition failed because of this very write: an earlier try was heard, and its answer was lost."""
+    """Return whether this write itself made its condition fail: an earlier try was executed and its answer was lost."""
     answer: Any = error.response
-    tried_again = answer.get("ResponseMetadata", {}).get("RetryAttempts", 0) > 0
-    return tried_again and "Item" in answer and plain(answer["Item"]) == plain(item)
+    retried = answer.get("ResponseMetadata", {}).get("RetryAttempts", 0) > 0
+    return retried and "Item" in answer and plain(answer["Item"]) == plain(item)
 
 
-def _raise_if_too_often(error: ClientError) -> None:
-    """DynamoDB refused a transaction unread because of its rate; botocore does not try such a one again."""
+def _raise_if_throttled(error: ClientError) -> None:
+    """Raise TryAgainSoon if DynamoDB throttled the transaction. botocore does not retry such a transaction."""
     answer: Mapping[str, Any] = error.response
     codes = {reason.get("Code", "None") for reason in answer.get("CancellationReasons", [])}
     if codes & THROTTLING_CODES:
         raise TryAgainSoon(f"dynamodb TransactWriteItems: {', '.join(sorted(codes))}") from error
 
 
-def _was_overtaken(error: ClientError) -> bool:
-    """Whether a transaction was canceled for a failed condition or another write under way, and for nothing else."""
+def _has_lost_to_another_writer(error: ClientError) -> bool:
+    """Return whether failed conditions or conflicting writes are the only reasons why a transaction was canceled."""
     if error.response["Error"]["Code"] != "TransactionCanceledException":
         return False
     answer: Mapping[str, Any] = error.response
@@ -82,33 +89,48 @@ class Put:
     values: Mapping[str, Any] = field(default_factory=dict)
 
     def request(self) -> dict[str, Any]:
-        """Its parameters, as PutItem and a transaction have them in common."""
+        """Return the parameters that PutItem and a Put in a transaction have in common."""
         request: dict[str, Any] = {"Item": typed(self.item), "ConditionExpression": self.condition}
         return request | ({"ExpressionAttributeValues": typed(self.values)} if self.values else {})
 
 
 class Table:
-    """One table with one string key. `index` queries read every page."""
+    """A table with a single string key.
+
+    client: a low-level boto3 DynamoDB client.
+    name:   the table's name.
+    key:    the name of its key attribute.
+    """
 
     def __init__(self, client: Any, name: str, key: str) -> None:
         self.client, self.name, self.key = client, name, key
 
     def get(self, key: str) -> dict[str, Any] | None:
+        """Return the item with this key, consistently read; None if there is none."""
         answer = self.client.get_item(TableName=self.name, Key=typed({self.key: key}), ConsistentRead=True)
         return plain(answer["Item"]) if "Item" in answer else None
 
     def get_all(self, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """The items of `keys` that exist, by key, freshly read."""
-        found: dict[str, dict[str, Any]] = {}
+        """Return the existing items of `keys` by key, consistently read. `keys` holds no key twice."""
+        items: dict[str, dict[str, Any]] = {}
         for start in range(0, len(keys), BATCH_MAX):
-            found |= get_together({self: keys[start : start + BATCH_MAX]})[self]
-        return found
+            items |= get_together({self: keys[start : start + BATCH_MAX]})[self]
+        return items
 
     def put(self, item: Mapping[str, Any], condition: str, values: Mapping[str, Any] | None = None) -> bool:
-        """Write the whole item if `condition` holds; whether it did."""
+        """Write the whole item if `condition` holds. Return whether the item was written.
+
+        Args:
+            item: the item as plain values.
+            condition: the condition expression.
+            values: the values of its placeholders.
+
+        Raises:
+            TryAgainSoon: transactions held the item at every try.
+        """
         request = {"TableName": self.name, **Put(item, condition, values or {}).request()}
         try:
-            _past_conflicts(self.client.put_item, {**request, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"})
+            _retry_conflicts(self.client.put_item, {**request, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"})
         except ClientError as error:
             if condition_failed(error):
                 return _is_own(error, request["Item"])
@@ -116,40 +138,67 @@ class Table:
         return True
 
     def put_all(self, puts: Sequence[Put]) -> bool:
-        """Write every item if every condition holds, else none; whether they did.
+        """Write all items if every condition holds, otherwise none. Return whether the items were written.
 
-        A transaction that met another write of one of its items counts as one whose condition failed: somebody else is
-        there, so what was decided on may be old.
+        A conflict with another write of one of the items counts as a failed condition. The decision behind this write
+        may then be based on an old record.
+
+        Raises:
+            TryAgainSoon: DynamoDB throttled the transaction.
         """
         if len(puts) == 1:
             return self.put(puts[0].item, puts[0].condition, puts[0].values)
-        actions = [{"Put": {"TableName": self.name, **one.request()}} for one in puts]
+        actions = [{"Put": {"TableName": self.name, **put.request()}} for put in puts]
         try:
             self.client.transact_write_items(TransactItems=actions)
         except ClientError as error:
-            if _was_overtaken(error):
+            if _has_lost_to_another_writer(error):
                 return False
-            _raise_if_too_often(error)
+            _raise_if_throttled(error)
             raise
         return True
 
     def transact(self, actions: Sequence[Mapping[str, Any]]) -> dict[int, str]:
-        """All of `actions` or none; by number and code those for which there were none, empty if all were done."""
+        """Carry out all of `actions` or none.
+
+        Args:
+            actions: the actions as TransactWriteItems takes them.
+
+        Returns:
+            For each action that failed, its position and its cancellation code. Empty if all were carried out.
+
+        Raises:
+            TryAgainSoon: DynamoDB throttled the transaction.
+        """
         try:
-            self.client.transact_write_items(TransactItems=[dict(one) for one in actions])
+            self.client.transact_write_items(TransactItems=[dict(action) for action in actions])
         except ClientError as error:
-            if not _was_overtaken(error):
-                _raise_if_too_often(error)
+            if not _has_lost_to_another_writer(error):
+                _raise_if_throttled(error)
                 raise
             answer: Mapping[str, Any] = error.response
             reasons = answer["CancellationReasons"]
-            return {n: str(one["Code"]) for n, one in enumerate(reasons) if one.get("Code", "None") != "None"}
+            return {n: str(reason["Code"]) for n, reason in enumerate(reasons) if reason.get("Code", "None") != "None"}
         return {}
 
     def update(
         self, key: str, change: str, condition: str, names: Mapping[str, str], values: Mapping[str, Any]
     ) -> dict[str, Any] | None:
-        """Change one item if `condition` holds; the item afterwards, None if it did not hold."""
+        """Update one item if `condition` holds.
+
+        Args:
+            key: the item's key.
+            change: the update expression.
+            condition: the condition expression.
+            names: the attribute names of placeholders that begin with `#`.
+            values: the values of placeholders that begin with `:`.
+
+        Returns:
+            The item after the update; None, without a write, if the condition did not hold.
+
+        Raises:
+            TryAgainSoon: transactions held the item at every try.
+        """
         request: dict[str, Any] = {
             "TableName": self.name,
             "Key": typed({self.key: key}),
@@ -162,7 +211,7 @@ class Table:
         if values:
             request["ExpressionAttributeValues"] = typed(values)
         try:
-            answer = _past_conflicts(self.client.update_item, request)
+            answer = _retry_conflicts(self.client.update_item, request)
         except ClientError as error:
             if condition_failed(error):
                 return None
@@ -178,7 +227,16 @@ class Table:
         limit: int | None = None,
         start: Mapping[str, Any] | None = None,
     ) -> Iterator[dict[str, Any]]:
-        """The items of an index in key order, at most `limit`, every page read."""
+        """Yield the items of an index in key order and read as many pages as needed.
+
+        Args:
+            index: the index's name.
+            condition: the key condition expression.
+            names: the attribute names of placeholders that begin with `#`.
+            values: the values of placeholders that begin with `:`.
+            limit: upper bound of items; None for all.
+            start: the key of the item after which the query starts; None for the beginning.
+        """
         request: dict[str, Any] = {
             "TableName": self.name,
             "IndexName": index,
@@ -202,17 +260,24 @@ class Table:
 
 
 def get_together(keys: Mapping[Table, Sequence[str]]) -> dict[Table, dict[str, dict[str, Any]]]:
-    """The items that exist, by table and key, freshly read in one call; at most BATCH_MAX keys, of one account."""
-    found: dict[Table, dict[str, dict[str, Any]]] = {table: {} for table in keys}
+    """Read items of several tables of one account in one batch. Keys that DynamoDB leaves unprocessed are read again.
+
+    Args:
+        keys: the keys by table, at most BATCH_MAX together and no key twice.
+
+    Returns:
+        The existing items by table and key, consistently read.
+    """
+    items_by_table: dict[Table, dict[str, dict[str, Any]]] = {table: {} for table in keys}
     by_name = {table.name: table for table in keys}
     wanted: Any = {
-        table.name: {"Keys": [typed({table.key: one}) for one in names], "ConsistentRead": True}
-        for table, names in keys.items()
+        table.name: {"Keys": [typed({table.key: key}) for key in table_keys], "ConsistentRead": True}
+        for table, table_keys in keys.items()
     }
     while wanted:
         answer = next(iter(keys)).client.batch_get_item(RequestItems=wanted)
         for name, items in answer["Responses"].items():
             table = by_name[name]
-            found[table] |= {values[table.key]: values for values in map(plain, items)}
+            items_by_table[table] |= {values[table.key]: values for values in map(plain, items)}
         wanted = answer.get("UnprocessedKeys")
-    return found
+    return items_by_table

@@ -1,6 +1,7 @@
-"""Orders to EC2 and Auto Scaling, and questions to EC2: how the machines themselves are, whatever ECS thinks of them.
+"""Calls to EC2 and Auto Scaling: instance state, status checks, scheduled events, reboot and replacement.
 
-Questions go by filter where EC2 has one, for a question by id fails as a whole when EC2 has forgotten one of them.
+The state comes from EC2 and is independent of ECS's view of the instance. Describe calls use a filter where EC2 has
+a filter for instance ids. A call with ids fails as a whole if EC2 no longer knows one id.
 """
 
 from __future__ import annotations
@@ -20,14 +21,16 @@ from gpu_recovery.ports.errors import OutcomeUnknown
 from gpu_recovery.ports.values import Ec2Instance, Ec2InstanceStatus, Refusal
 
 FILTER_VALUES_MAX = 200
+"""Upper bound of instance ids in the filter of one DescribeInstances call."""
 STATUS_IDS_MAX = 100
+"""Upper bound of instance ids in one DescribeInstanceStatus call."""
 MAINTENANCE_TAG = "gpu-recovery:maintenance"
-"""The tag by which a person keeps a machine from us for a while; `false` is as good as none."""
+"""Tag by which an operator excludes an instance from repairs for a while. The value `false` counts as no tag."""
 GROUP_TAG = "aws:autoscaling:groupName"
 GONE = (Ec2InstanceState.SHUTTING_DOWN, Ec2InstanceState.TERMINATED)
 
 IMPAIRED_AT_LEAST = timedelta(minutes=5)
-"""A status check of EC2 may fail for a minute under load: only what lasts is a word about the machine."""
+"""Time that a failed status check must last to count as impaired. Under load a check of EC2 may fail for a minute."""
 IN_TROUBLE = (
     "Unavailable",
     "InternalError",
@@ -37,7 +40,10 @@ IN_TROUBLE = (
     "ScalingActivityInProgress",
     "RequestExpired",
 )
-"""Noes that say nothing about the instance, and not even whether the order was heard, as any that has HTTP 5xx."""
+"""Error codes that are no refusal, as every answer with HTTP 5xx.
+
+They say nothing about the instance, and they leave open whether AWS carried out the call.
+"""
 SERVER_ERROR = 500
 NOT_NOW = (
     "InsufficientInstanceCapacity",
@@ -45,7 +51,7 @@ NOT_NOW = (
     "InsufficientReservedInstanceCapacity",
     "IncorrectInstanceState",
 )
-"""Noes to StartInstances that pass: EC2 has no host of that kind to spare, or the machine has not stopped yet."""
+"""Temporary refusals of StartInstances: EC2 has no free host of that type, or the instance is still stopping."""
 
 HEALTH = {
     "ok": HealthStatus.OK,
@@ -53,7 +59,7 @@ HEALTH = {
     "insufficient-data": HealthStatus.INSUFFICIENT_DATA,
     "initializing": HealthStatus.INITIALIZING,
 }
-"""EC2's words for a status check; `not-applicable` is none, for the machine is off."""
+"""Results of a status check by EC2's names. `not-applicable` is left out, because then the instance does not run."""
 CHECKS = {"SystemStatus": HealthKind.SYSTEM_STATUS, "InstanceStatus": HealthKind.INSTANCE_STATUS}
 SCHEDULED = {
     "instance-retirement": DepartureKind.RETIREMENT,
@@ -62,16 +68,16 @@ SCHEDULED = {
     "system-reboot": DepartureKind.MAINTENANCE,
     "system-maintenance": DepartureKind.MAINTENANCE,
 }
-"""EC2's scheduled events. A machine that is to be stopped has a host that is given up."""
+"""EC2's scheduled events by code. `instance-stop` counts as a retirement, because EC2 gives up the instance's host."""
 OVER = ("[Completed]", "[Canceled]")
-"""How the description of a scheduled event begins that is described for a week after its end."""
+"""Beginnings of the description of a scheduled event that has ended. EC2 lists such an event for a week."""
 
 
 class Ec2:
-    """The account's EC2 and Auto Scaling. Clients are made when they are first needed.
+    """EC2 and Auto Scaling of the account. Each client is created at its first use.
 
-    managed_tag: (key, value) of the tag by which its owners hand a machine over to us.
-    clock:       stands in for times that EC2 leaves out.
+    managed_tag: (key, value) of the opt-in tag by which owners permit reboots and replacement of an instance.
+    clock:       gives the present time, which replaces times that EC2 leaves out.
     """
 
     def __init__(self, managed_tag: tuple[str, str], clock: Callable[[], datetime]) -> None:
@@ -79,75 +85,97 @@ class Ec2:
 
     @cached_property
     def once(self) -> Any:
+        """The EC2 client without retries, for RebootInstances."""
         return client("ec2", NO_RETRIES)
 
     @cached_property
     def client(self) -> Any:
+        """The EC2 client with retries."""
         return client("ec2")
 
     @cached_property
     def groups(self) -> Any:
+        """The Auto Scaling client."""
         return client("autoscaling")
 
-    # -- questions -----------------------------------------------------------------------------------------------------
+    # -- reads ---------------------------------------------------------------------------------------------------------
 
     def private_ip(self, instance_id: str) -> str:
-        """Where the other ranks find the master."""
+        """Return the private IPv4 address of the instance, at which the other ranks reach the master."""
         answer = self.client.describe_instances(InstanceIds=[instance_id])
         return str(answer["Reservations"][0]["Instances"][0]["PrivateIpAddress"])
 
     def describe(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2Instance]:
-        found: dict[str, Ec2Instance] = {}
-        for some in _chunks(instance_ids, FILTER_VALUES_MAX):
+        """Return the EC2 state of these instances by id. Instances that EC2 no longer knows are left out."""
+        instances: dict[str, Ec2Instance] = {}
+        for ids in _chunks(instance_ids, FILTER_VALUES_MAX):
             pages = self.client.get_paginator("describe_instances").paginate(
-                Filters=[{"Name": "instance-id", "Values": some}]
+                Filters=[{"Name": "instance-id", "Values": ids}]
             )
-            shown = [one for page in pages for group in page["Reservations"] for one in group["Instances"]]
-            found |= {str(one["InstanceId"]): self._ec2_instance(one) for one in shown}
-        return found
+            entries = [entry for page in pages for group in page["Reservations"] for entry in group["Instances"]]
+            instances |= {str(entry["InstanceId"]): self._ec2_instance(entry) for entry in entries}
+        return instances
 
-    def _ec2_instance(self, shown: Mapping[str, Any]) -> Ec2Instance:
-        tags = {tag["Key"]: tag["Value"] for tag in shown.get("Tags", [])}
+    def _ec2_instance(self, entry: Mapping[str, Any]) -> Ec2Instance:
+        tags = {tag["Key"]: tag["Value"] for tag in entry.get("Tags", [])}
         key, value = self.managed_tag
         return Ec2Instance(
-            state=_state(shown["State"]),
+            state=_state(entry["State"]),
             managed=tags.get(key) == value,
             in_maintenance=tags.get(MAINTENANCE_TAG, "false").strip().lower() != "false",
             group=tags.get(GROUP_TAG, ""),
-            # EC2 names a lifecycle (Spot, Capacity Block) only where the machine is not simply on demand.
-            restartable=not shown.get("InstanceLifecycle") and shown.get("RootDeviceType") == "ebs",
+            # EC2 names a lifecycle (Spot, Capacity Block) only if the instance is not on demand.
+            restartable=not entry.get("InstanceLifecycle") and entry.get("RootDeviceType") == "ebs",
         )
 
     def describe_status(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2InstanceStatus]:
-        shown = [one for some in _chunks(instance_ids, STATUS_IDS_MAX) for one in self._statuses(some)]
-        return {str(one["InstanceId"]): status_of(one, self.clock()) for one in shown}
+        """Return the status checks and scheduled events of these instances by id, unknown instances left out."""
+        entries = [entry for ids in _chunks(instance_ids, STATUS_IDS_MAX) for entry in self._statuses(ids)]
+        return {str(entry["InstanceId"]): status_of(entry, self.clock()) for entry in entries}
 
     def _statuses(self, instance_ids: list[str]) -> Iterator[Mapping[str, Any]]:
-        """What EC2 shows of the ids that it knows. It has no filter for ids here, so those it has forgotten are found
-        by halving the question."""
-        pages = self.client.get_paginator("describe_instance_status")
+        """Yield the entries of DescribeInstanceStatus for the ids that EC2 knows.
+
+        The call has no filter for ids and fails if EC2 does not know an id. So a failed call is repeated for each half
+        of the ids, down to a single id.
+        """
+        paginator = self.client.get_paginator("describe_instance_status")
         try:
-            # All of it at once, so that a question that fails halfway has given no half of an answer.
-            shown = list(pages.paginate(InstanceIds=instance_ids, IncludeAllInstances=True))
+            # All pages are read before the first entry is yielded: a failed call must yield no entry.
+            pages = list(paginator.paginate(InstanceIds=instance_ids, IncludeAllInstances=True))
         except ClientError as error:
             if error.response["Error"]["Code"] not in ("InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed"):
                 raise
             half = len(instance_ids) // 2
-            for some in (instance_ids[:half], instance_ids[half:]) if half else ():
-                yield from self._statuses(some)
+            for ids in (instance_ids[:half], instance_ids[half:]) if half else ():
+                yield from self._statuses(ids)
             return
-        for page in shown:
+        for page in pages:
             yield from page["InstanceStatuses"]
 
-    # -- orders --------------------------------------------------------------------------------------------------------
+    # -- repairs -------------------------------------------------------------------------------------------------------
 
     def reboot(self, instance_id: str) -> Refusal | None:
+        """Call RebootInstances once. Return a Refusal if EC2 definitely refuses.
+
+        Raises:
+            OutcomeUnknown: no definite answer arrived, so the instance may or may not reboot.
+        """
         try:
             return _refusal("reboot", lambda: self.once.reboot_instances(InstanceIds=[instance_id]))
         except (ClientError, ConnectionError, HTTPClientError) as error:
             raise OutcomeUnknown(f"RebootInstances of {instance_id} was not answered: {error}") from error
 
     def replace(self, instance_id: str, group: str) -> Refusal | None:
+        """Terminate the instance in its Auto Scaling group, which launches another, or stop the instance. Repeatable.
+
+        Args:
+            instance_id: the instance.
+            group: the name of its Auto Scaling group; "" to stop the instance.
+
+        Returns:
+            A Refusal if AWS definitely refuses; None otherwise, or if the instance is already gone.
+        """
         if not group:
             return _refusal("stop", lambda: self.client.stop_instances(InstanceIds=[instance_id]))
         refusal = _refusal(
@@ -156,30 +184,36 @@ class Ec2:
                 InstanceId=instance_id, ShouldDecrementDesiredCapacity=False
             ),
         )
-        # Asked again, a group that has let the machine go says that it does not know it.
+        # If the call is repeated after the group has released the instance, the group does not know the instance.
         return None if refusal is not None and self._is_gone(instance_id) else refusal
 
     def _is_gone(self, instance_id: str) -> bool:
-        machine = self.describe((instance_id,)).get(instance_id)
-        return machine is None or machine.state in GONE
+        instance = self.describe((instance_id,)).get(instance_id)
+        return instance is None or instance.state in GONE
 
     def start(self, instance_id: str) -> Refusal | None:
+        """Start the stopped instance. Return a Refusal if EC2 definitely refuses. Repeatable."""
         return _refusal("start", lambda: self.client.start_instances(InstanceIds=[instance_id]), NOT_NOW)
 
 
-def _refusal(verb: str, ask: Callable[[], Any], passing: Collection[str] = ()) -> Refusal | None:
-    """None if `ask` is heard, else EC2's definite no, lasting unless its code is in `passing`.
+def _refusal(verb: str, call: Callable[[], Any], temporary: Collection[str] = ()) -> Refusal | None:
+    """Make the call. Return None if it succeeds, or EC2's definite refusal.
 
-    What says nothing about the instance is raised.
+    Errors that are no refusal (IN_TROUBLE, HTTP 5xx) are raised.
+
+    Args:
+        verb: what the call does, for the reason of the refusal.
+        call: the call.
+        temporary: error codes of refusals that do not last.
     """
     try:
-        ask()
+        call()
     except ClientError as error:
         code, message = error.response["Error"]["Code"], error.response["Error"].get("Message", "")
-        # What passes comes first: EC2 says that it has no host to spare with HTTP 500.
-        if code not in passing and (code in IN_TROUBLE or _http_status(error) >= SERVER_ERROR):
+        # The temporary codes are tested first, because EC2 reports missing capacity with HTTP 500.
+        if code not in temporary and (code in IN_TROUBLE or _http_status(error) >= SERVER_ERROR):
             raise
-        return Refusal(f"EC2 will not {verb} it: {code}: {message}", lasting=code not in passing)
+        return Refusal(f"EC2 will not {verb} it: {code}: {message}", lasting=code not in temporary)
     return None
 
 
@@ -192,41 +226,55 @@ def _chunks(instance_ids: Sequence[str], most: int) -> Iterator[list[str]]:
         yield list(instance_ids[start : start + most])
 
 
-def _state(shown: Mapping[str, Any]) -> Ec2InstanceState:
+def _state(state: Mapping[str, Any]) -> Ec2InstanceState:
     try:
-        return Ec2InstanceState(shown["Name"])
+        return Ec2InstanceState(state["Name"])
     except ValueError as error:
-        raise EventUnreadable("State.Name", f"must be a state of an EC2 instance, not {shown['Name']!r}") from error
+        raise EventUnreadable("State.Name", f"must be a state of an EC2 instance, not {state['Name']!r}") from error
 
 
-def status_of(shown: Mapping[str, Any], now: datetime) -> Ec2InstanceStatus:
-    """Both status checks and the scheduled events of an item of DescribeInstanceStatus, as seen `now`."""
-    health = [_health(kind, shown.get(key, {}), now) for key, kind in CHECKS.items()]
-    departures = [_interruption(one, now) for one in shown.get("Events", []) if one.get("Code") in SCHEDULED]
-    return Ec2InstanceStatus(_state(shown["InstanceState"]), tuple(one for one in health if one), tuple(departures))
+def status_of(entry: Mapping[str, Any], now: datetime) -> Ec2InstanceStatus:
+    """Parse one entry of DescribeInstanceStatus: the state, both status checks and the scheduled events.
+
+    Args:
+        entry: the entry.
+        now: when EC2 was asked.
+
+    Raises:
+        EventUnreadable: EC2 named a state that does not exist.
+    """
+    health = [_health(kind, entry.get(key, {}), now) for key, kind in CHECKS.items()]
+    interruptions = [_interruption(event, now) for event in entry.get("Events", []) if event.get("Code") in SCHEDULED]
+    return Ec2InstanceStatus(
+        _state(entry["InstanceState"]), tuple(report for report in health if report), tuple(interruptions)
+    )
 
 
-def _health(kind: HealthKind, shown: Mapping[str, Any], now: datetime) -> HealthReported | None:
-    status = HEALTH.get(shown.get("Status", ""))
+def _health(kind: HealthKind, check: Mapping[str, Any], now: datetime) -> HealthReported | None:
+    """Return the result of a status check; None if the check does not apply or has failed for too short a time."""
+    status = HEALTH.get(check.get("Status", ""))
     if status is None:
         return None
-    failed = [detail for detail in shown.get("Details", []) if "ImpairedSince" in detail]
+    failed = [detail for detail in check.get("Details", []) if "ImpairedSince" in detail]
     since = min((detail["ImpairedSince"] for detail in failed), default=None)
     if status is HealthStatus.IMPAIRED and since is not None and now - since < IMPAIRED_AT_LEAST:
         return None
-    sentence = ", ".join(f"{one.get('Name', 'status')} since {_minute(one['ImpairedSince'])}" for one in failed)
-    # Not since it was impaired: that may be before a look that still found it well, and would lose against it.
+    sentence = ", ".join(
+        f"{detail.get('Name', 'status')} since {_minute(detail['ImpairedSince'])}" for detail in failed
+    )
+    # `since` is the present time and not ImpairedSince. ImpairedSince may be before an earlier poll that found the
+    # instance healthy, and that poll would then count as newer.
     return HealthReported(at=now, kind=kind, status=status, since=now, sentence=sentence)
 
 
-def _interruption(shown: Mapping[str, Any], now: datetime) -> DepartureAnnounced:
-    code, description = shown["Code"], shown.get("Description", "")
-    leaves_at = shown.get("NotBefore") or now
+def _interruption(scheduled: Mapping[str, Any], now: datetime) -> DepartureAnnounced:
+    code, description = scheduled["Code"], scheduled.get("Description", "")
+    leaves_at = scheduled.get("NotBefore") or now
     sentence = f"EC2 has scheduled {code} for {_minute(leaves_at)}"
     return DepartureAnnounced(
         at=now,
         kind=SCHEDULED[code],
-        source=shown.get("InstanceEventId") or code,
+        source=scheduled.get("InstanceEventId") or code,
         leaves_at=leaves_at,
         sentence=f"{sentence}: {description}" if description else sentence,
         called_off=description.startswith(OVER),

@@ -1,4 +1,7 @@
-"""Orders to ECS and questions to it. `failures[]` is read every time: ECS refuses with HTTP 200."""
+"""Calls to ECS: start, stop and describe tasks, and container instances of the cluster.
+
+ECS reports some refusals with HTTP 200 and a `failures[]` list. So every answer is checked for `failures[]`.
+"""
 
 from __future__ import annotations
 
@@ -23,49 +26,62 @@ from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery.ports.values import Refusal
 
 PARALLEL = 8
-"""Calls at once: with 30 to 100 ms a call this stays under the 100 burst that ECS grants to writes."""
+"""Parallel calls. At 30 to 100 ms for a call this stays below the burst of 100 that ECS grants to writes."""
 DESCRIBED_AT_ONCE = 100
+"""Upper bound of tasks or container instances in one Describe call."""
 
 
 def in_parallel(work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-    """`work` for each of `items`, several at a time, answers in order; the first failure is raised at the end."""
+    """Call `work` for each item, PARALLEL at a time. Return the results in the order of the items.
+
+    Every item is processed even if others fail. Then the first failure, in the order of the items, is raised.
+    """
     listed = list(items)
     if len(listed) < 2:
         return [work(item) for item in listed]
     with ThreadPoolExecutor(PARALLEL) as pool:
-        # Not `map`, which cancels the rest at the first failure: a rank whose stop fails must not spare the others.
-        made = [pool.submit(work, item) for item in listed]
-    return [one.result() for one in made]
+        # `map` would cancel the rest at the first failure. If the stop of one rank fails, the others must still stop.
+        futures = [pool.submit(work, item) for item in listed]
+    return [future.result() for future in futures]
 
 
 class EcsPages(Protocol):
     """A boto3 paginator of one ECS operation."""
 
-    def paginate(self, **params: Any) -> Iterable[Mapping[str, Any]]: ...
+    def paginate(self, **params: Any) -> Iterable[Mapping[str, Any]]:
+        """Return the pages of the operation with these parameters."""
 
 
 class EcsClient(Protocol):
-    """The calls to ECS that `Ecs` makes: those of a boto3 ECS client, with its parameters, answers and errors."""
+    """The calls of a boto3 ECS client that `Ecs` makes, with boto3's parameters, answers and errors."""
 
-    def run_task(self, **params: Any) -> dict[str, Any]: ...
+    def run_task(self, **params: Any) -> dict[str, Any]:
+        """Start a task (RunTask)."""
 
-    def stop_task(self, **params: Any) -> dict[str, Any]: ...
+    def stop_task(self, **params: Any) -> dict[str, Any]:
+        """Stop a task (StopTask)."""
 
-    def describe_tasks(self, **params: Any) -> dict[str, Any]: ...
+    def describe_tasks(self, **params: Any) -> dict[str, Any]:
+        """Describe up to 100 tasks (DescribeTasks)."""
 
-    def describe_container_instances(self, **params: Any) -> dict[str, Any]: ...
+    def describe_container_instances(self, **params: Any) -> dict[str, Any]:
+        """Describe up to 100 container instances (DescribeContainerInstances)."""
 
-    def update_container_instances_state(self, **params: Any) -> dict[str, Any]: ...
+    def update_container_instances_state(self, **params: Any) -> dict[str, Any]:
+        """Set container instances to ACTIVE or DRAINING (UpdateContainerInstancesState)."""
 
-    def deregister_container_instance(self, **params: Any) -> dict[str, Any]: ...
+    def deregister_container_instance(self, **params: Any) -> dict[str, Any]:
+        """Remove a container instance from the cluster (DeregisterContainerInstance)."""
 
-    def get_paginator(self, operation: str, /) -> EcsPages: ...
+    def get_paginator(self, operation: str, /) -> EcsPages:
+        """Return the paginator of an operation, by boto3's name of the operation."""
 
 
 class Ecs:
-    """The cluster's ECS. The client is made when it is first needed.
+    """ECS of one cluster. The client is created at its first use.
 
-    clock: the time that stands in for times that ECS leaves out.
+    cluster: the cluster's name.
+    clock:   gives the present time, which replaces times that ECS leaves out.
     """
 
     def __init__(self, cluster: str, clock: Callable[[], datetime]) -> None:
@@ -73,76 +89,108 @@ class Ecs:
 
     @cached_property
     def client(self) -> EcsClient:
-        made: EcsClient = client("ecs")
-        return made
+        """The ECS client."""
+        ecs_client: EcsClient = client("ecs")
+        return ecs_client
 
     def run(self, request: dict[str, Any]) -> str | Refusal:
-        """The id of the task that `request` starts or, by its client token, has started before; or why not."""
+        """Call RunTask for one task.
+
+        Args:
+            request: the parameters, with a client token. A repeated request returns the task that it started before.
+
+        Returns:
+            The task id, or a Refusal.
+        """
         try:
             answer = self.client.run_task(**request)
         except ClientError as error:
             return _refused_or_raised(error)
         if answer["tasks"]:
             return str(answer["tasks"][0]["taskArn"]).rsplit("/", 1)[-1]
-        # One failure for each instance looked at: there may be a thousand, and one that passes is enough to ask again.
+        # ECS reports one failure for each instance that it considered, up to a thousand. The refusal is lasting only if
+        # all reasons are: a single temporary reason is enough to try again.
         reasons = list(dict.fromkeys(failure.get("reason", "no reason") for failure in answer["failures"]))
         lasting = bool(reasons) and all(reason.startswith(ecs_requests.LASTING_FAILURES) for reason in reasons)
         return Refusal(", ".join(reasons) or "no reason", lasting)
 
     def run_ranks(self, job: Job, plan: Plan, master_ip: str) -> tuple[str | Refusal, ...]:
+        """Start the tasks of all ranks in parallel. Return a task id or a Refusal for each, in rank order."""
+
         def launch(rank: int) -> str | Refusal:
             return self.run(ecs_requests.rank_request(self.cluster, job, plan, rank, master_ip))
 
         return tuple(in_parallel(launch, range(len(plan.instances))))
 
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
+        """Stop these tasks in parallel."""
         in_parallel(lambda task_id: self.stop_task(task_id, reason), task_ids)
 
     def stop_task(self, task_id: str, reason: str) -> bool:
+        """Stop a task. Return False if ECS does not know it. The reason is cut to 1,024 characters."""
         try:
             self.client.stop_task(cluster=self.cluster, task=task_id, reason=reason[:1024])
         except ClientError as error:
-            # ECS forgets a stopped task after about an hour: then there is nothing left to stop.
+            # ECS forgets a stopped task after about an hour. Then no task is left to stop.
             if error.response["Error"]["Code"] != "InvalidParameterException":
                 raise
             return False
         return True
 
     def tasks_started_by(self, started_by: str) -> tuple[str, ...]:
-        found: list[str] = []
+        """Return the ids of the tasks with this `startedBy`, running tasks first, then recently stopped tasks."""
+        arns: list[str] = []
         for desired in ("RUNNING", "STOPPED"):
-            found += self._list("list_tasks", "taskArns", startedBy=started_by, desiredStatus=desired)
-        return tuple(arn.rsplit("/", 1)[-1] for arn in found)
+            arns += self._list("list_tasks", "taskArns", startedBy=started_by, desiredStatus=desired)
+        return tuple(arn.rsplit("/", 1)[-1] for arn in arns)
 
     def describe_tasks(
         self, task_ids: Sequence[str], unreadable: list[Exception] | None = None
     ) -> tuple[TaskFact, ...]:
+        """Return ECS's description of these tasks. Tasks that ECS no longer knows are left out.
+
+        Args:
+            task_ids: the ids of the tasks.
+            unreadable: collects the errors of tasks that cannot be parsed. Without it the first such error is raised.
+        """
         facts: list[TaskFact] = []
         for start in range(0, len(task_ids), DESCRIBED_AT_ONCE):
-            some = list(task_ids[start : start + DESCRIBED_AT_ONCE])
-            answer = self.client.describe_tasks(cluster=self.cluster, tasks=some)
+            ids = list(task_ids[start : start + DESCRIBED_AT_ONCE])
+            answer = self.client.describe_tasks(cluster=self.cluster, tasks=ids)
             facts += self._readable(task_fact, answer["tasks"], unreadable)
         return tuple(facts)
 
     def running_tasks(
         self, unreadable: list[Exception] | None = None, known: Collection[str] = ()
     ) -> Iterator[TaskFact]:
+        """Yield the cluster's tasks with desired status RUNNING, except those with an id in `known`."""
         arns = self._list("list_tasks", "taskArns", desiredStatus="RUNNING")
         listed = (arn.rsplit("/", 1)[-1] for arn in arns)
         yield from self.describe_tasks([task_id for task_id in listed if task_id not in known], unreadable)
 
     def tasks_on(self, instance: Instance) -> tuple[TaskFact, ...]:
+        """Return the tasks on the instance with desired status RUNNING.
+
+        Raises:
+            EventUnreadable: a task cannot be parsed.
+            TryAgainSoon: ECS lists a task that it does not describe.
+        """
         arns = self._list(
             "list_tasks", "taskArns", containerInstance=instance.container_instance_id, desiredStatus="RUNNING"
         )
-        # Strict: a task that nobody can read may hold the GPUs that a reboot would take from it.
+        # An unreadable task is an error here: it may use the GPUs of the instance that is about to be rebooted.
         facts = self.describe_tasks([arn.rsplit("/", 1)[-1] for arn in arns])
         if len(facts) < len(arns):
-            # Whoever asks is about to reboot it. A task that has just ended leaves the listing within seconds.
+            # The caller is about to reboot the instance. A task that has just ended leaves the list within seconds.
             raise TryAgainSoon(f"ECS lists {len(arns)} tasks on {instance.instance_id} and describes {len(facts)}")
         return facts
 
     def container_instances(self, unreadable: list[Exception] | None = None) -> Iterator[tuple[str, InstanceObserved]]:
+        """Yield each container instance of the cluster as (EC2 instance id, observation).
+
+        Args:
+            unreadable: collects the errors of entries that cannot be parsed. Without it the first such error is raised.
+        """
         arns: list[str] = []
         for status in EcsStatus:
             arns += self._list("list_container_instances", "containerInstanceArns", status=status.value)
@@ -150,6 +198,7 @@ class Ecs:
             yield from self._describe_instances(arns[start : start + DESCRIBED_AT_ONCE], unreadable)
 
     def describe_instance(self, container_instance_id: str) -> tuple[str, InstanceObserved] | None:
+        """Return a container instance as (EC2 instance id, observation); None if ECS does not know it."""
         return next(iter(self._describe_instances([container_instance_id])), None)
 
     def _describe_instances(
@@ -159,25 +208,28 @@ class Ecs:
         return list(self._readable(instance_fact, answer["containerInstances"], unreadable))
 
     def _readable(
-        self, read: Callable[[Any, datetime], Any], shown: Iterable[Any], unreadable: list[Exception] | None
+        self, read: Callable[[Any, datetime], Any], entries: Iterable[Any], unreadable: list[Exception] | None
     ) -> Iterator[Any]:
-        """The facts of what can be read of `shown`; why the rest cannot goes to `unreadable`, or is raised."""
-        for one in shown:
+        """Yield the parsed entries. Errors of entries that cannot be parsed go to `unreadable`, or are raised."""
+        for entry in entries:
             try:
-                yield read(one, self.clock())
+                yield read(entry, self.clock())
             except EventUnreadable as error:
                 if unreadable is None:
                     raise
                 unreadable.append(error)
 
     def deregister(self, container_instance_id: str) -> None:
-        """By force: a registration whose agent is dead would keep its tasks RUNNING for ever."""
+        """Deregister a container instance by force. An id that ECS does not know is ignored.
+
+        Without force, a registration with a dead ECS agent would keep its tasks RUNNING for ever.
+        """
         try:
             self.client.deregister_container_instance(
                 cluster=self.cluster, containerInstance=container_instance_id, force=True
             )
         except ClientError as error:
-            # ECS does not know it, or has deregistered it before.
+            # ECS does not know the container instance, or has deregistered it before.
             if error.response["Error"]["Code"] != "InvalidParameterException":
                 raise
 
@@ -186,7 +238,11 @@ class Ecs:
         return [arn for page in pages for arn in page[key]]
 
     def set_status(self, instance: Instance, status: EcsStatus) -> None:
-        """ACTIVE or DRAINING; an instance that has left the cluster has no status to set."""
+        """Set the container instance to ACTIVE or DRAINING. An instance that has left the cluster is ignored.
+
+        Raises:
+            InstanceStatusRefused: ECS refused for another reason.
+        """
         answer = self.client.update_container_instances_state(
             cluster=self.cluster, containerInstances=[instance.container_instance_id], status=status.value
         )
@@ -196,18 +252,20 @@ class Ecs:
 
 
 class InstanceStatusRefused(Exception):
-    """ECS would not set an instance's status."""
+    """ECS refused to set the status of a container instance."""
 
 
 def _refused_or_raised(error: ClientError) -> str | Refusal:
+    """Return the task id or the Refusal that an error of RunTask stands for. Other errors are raised."""
     code, message = error.response["Error"]["Code"], error.response["Error"].get("Message", "")
     if code == "ConflictException":
-        # The token was used for a request that differs (a policy changed meanwhile): that task is the one we want.
+        # The client token was used before for a different request (a policy has changed since). The task of that
+        # request is the wanted task.
         ids: Any = error.response.get("resourceIds")
         if ids:
             return str(ids[0]).rsplit("/", 1)[-1]
     if code == "InvalidParameterException":
-        # Among others what ECS says, instead of failures[], while every instance of the cluster is draining.
+        # ECS also answers so, instead of with failures[], while every instance of the cluster is DRAINING.
         return Refusal(f"{code}: {message}")
     if code in ("ClientException", "ClusterNotFoundException", "AccessDeniedException"):
         return Refusal(f"{code}: {message}", lasting=True)
@@ -220,11 +278,11 @@ def _ecs() -> Any:
 
 
 def task_definition(name: str) -> Mapping[str, Any] | None:
-    """The ECS task definition `name` (family or family:revision); None if there is no active one."""
+    """Return the active ECS task definition `name` (family or family:revision); None if there is none."""
     try:
         definition: Mapping[str, Any] = _ecs().describe_task_definition(taskDefinition=name)["taskDefinition"]
     except ClientError as error:
         if error.response["Error"]["Code"] in ("ClientException", "InvalidParameterException"):
-            return None  # no such family, or a revision that no number of ECS can be
+            return None  # no such family, or an impossible revision number
         raise
     return definition

@@ -1,7 +1,8 @@
-"""The ECS requests we make, built apart from making them: the same builders serve the functions and the simulator.
+"""Builders of RunTask requests, with the client token that makes a repeated launch idempotent.
 
-RunTask with `memberOf(ec2InstanceId == ...)` and a client token, never StartTask, which has neither: the same rank of
-the same attempt is the same token, so a repeated launch finds the task it started the first time.
+The functions and the simulator use the same builders. Each request is a RunTask with the placement constraint
+`memberOf(ec2InstanceId == ...)` and a client token. StartTask is not used, because it has neither. The same rank of the
+same attempt has the same client token, so a repeated launch returns the task of the first launch.
 """
 
 from __future__ import annotations
@@ -19,23 +20,34 @@ from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.policy import CHECK_MARGIN_S
 
 MASTER_PORT = 2222
+"""TCP port of the master process (seed 003), to which the plan's `port_offset` is added."""
 CHECK_CONTAINER = "health-check"
-"""The container's name in the task definition of the health check."""
+"""Name of the container in the task definition of the health check."""
 CHECK_S_MAX, FOCUS_MAX = 86_400, 64
-"""Limits of the health check: the longest timeout in seconds, and the most GPUs that FOCUS may name."""
+"""Limits of the health check: the longest timeout in seconds, and the largest number of GPUs in FOCUS."""
 PASSIVE_LEVEL = 0
-"""The level at which the check only reads the kernel's log and asks the driver."""
+"""Check level at which the health check only reads the kernel log and queries the driver."""
 LASTING_FAILURES = ("ATTRIBUTE", "MISSING", "INACTIVE")
-"""Failure reasons of RunTask that asking again does not mend."""
+"""Failure reasons of RunTask that a repeated request cannot cure."""
 
 
 def token(*parts: object) -> str:
-    """A client token (64 characters at most) that is the same for the same parts."""
+    """Return a client token of 64 characters. The same parts give the same token."""
     return hashlib.sha256("/".join(map(str, parts)).encode()).hexdigest()[:64]
 
 
 def rank_environment(job: Job, plan: Plan, rank: int, master_ip: str) -> dict[str, str]:
-    """What every rank is told. WORLD_SIZE and RANK count instances, as seed 003 has them."""
+    """Return the environment variables of a rank's container.
+
+    WORLD_SIZE and RANK count instances, as in seed 003. The job's own variables may replace only
+    GPU_RECOVERY_STOP_TIMEOUT_S; all other variables of the system replace the job's.
+
+    Args:
+        job: the job.
+        plan: the plan of the attempt.
+        rank: the rank.
+        master_ip: the private IPv4 address of rank 0's instance.
+    """
     world = str(len(plan.instances))
     stops_s = job.spec.stop_timeout_s
     return {
@@ -60,7 +72,7 @@ def rank_environment(job: Job, plan: Plan, rank: int, master_ip: str) -> dict[st
 
 
 def rank_request(cluster: str, job: Job, plan: Plan, rank: int, master_ip: str) -> dict[str, Any]:
-    """RunTask for one rank on its instance."""
+    """Build the RunTask request of one rank on its instance. The client token names job, attempt and rank."""
     override: dict[str, Any] = {
         "name": job.spec.container,
         "environment": _pairs(rank_environment(job, plan, rank, master_ip)),
@@ -80,9 +92,13 @@ def rank_request(cluster: str, job: Job, plan: Plan, rank: int, master_ip: str) 
 
 @dataclass(frozen=True, slots=True)
 class CheckTask:
-    """How health checks are run: the ECS task definition, where verdicts go, the DCGM run level, and for how long.
+    """Parameters of health checks.
 
-    timeout_s: when the control plane gives the check up; the check itself gives up `CHECK_MARGIN_S` before that.
+    task_definition: the ECS task definition (family, family:revision or ARN).
+    bucket:          the S3 bucket of the verdict documents.
+    level:           the DCGM run level, 1 to 4.
+    reserve_gpus:    whether the task reserves the GPUs of the instance in ECS.
+    timeout_s:       seconds after which the system gives the check up. The check itself stops CHECK_MARGIN_S earlier.
     """
 
     task_definition: str
@@ -93,11 +109,19 @@ class CheckTask:
 
 
 def check_request(cluster: str, check: CheckTask, instance: Instance, check_id: str, refusals: int) -> dict[str, Any]:
-    """RunTask for one health check.
+    """Build the RunTask request of one health check. The client token names the check and the number of refusals.
 
-    Reserving the GPUs makes ECS give the container the driver's libraries. Their number is asked for, not `ALL`: that
-    means all *available* GPUs, and while a rank still holds some the check would run on the rest and miss them. Where
-    others work a passive check takes none: it waits for no GPU, and runs no diagnostic.
+    A reservation of GPUs makes ECS mount the driver's libraries into the container. The request names the number of
+    GPUs and not `ALL`, because `ALL` means all *available* GPUs: while a rank still holds some GPUs, the check would
+    run on the rest and miss them. A passive check reserves no GPU, because jobs use the instance. It waits for no GPU
+    and runs no diagnostic.
+
+    Args:
+        cluster: the cluster's name.
+        check: the parameters of health checks.
+        instance: the instance to check.
+        check_id: the id of the check.
+        refusals: number of definite refusals so far.
     """
     passive = instance.check is not None and instance.check.passive
     environment = {
@@ -111,8 +135,8 @@ def check_request(cluster: str, check: CheckTask, instance: Instance, check_id: 
     }
     if instance.check is not None and instance.check.since is not None:
         environment["SINCE"] = instance.check.since.isoformat()
-    named = [gpu_name(one) for one in instance.check.focus] if instance.check is not None else []
-    if focus := list(dict.fromkeys(filter(None, named)))[:FOCUS_MAX]:
+    names = [gpu_name(gpu) for gpu in instance.check.focus] if instance.check is not None else []
+    if focus := list(dict.fromkeys(filter(None, names)))[:FOCUS_MAX]:
         environment["FOCUS"] = ",".join(focus)
     override: dict[str, Any] = {"name": CHECK_CONTAINER, "environment": _pairs(environment)}
     if check.reserve_gpus and not passive:
@@ -128,7 +152,7 @@ def check_request(cluster: str, check: CheckTask, instance: Instance, check_id: 
 
 
 def verdict_key(check_id: str) -> str:
-    """Where in the bucket a check leaves its document."""
+    """Return the S3 key of a check's verdict document."""
     return f"verdicts/{check_id}.json"
 
 

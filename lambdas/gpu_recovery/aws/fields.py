@@ -1,8 +1,8 @@
-"""The fields of an AWS document, read by name: absent is empty, and of the wrong kind is an error that says where.
+"""Typed access to the fields of an AWS document. A malformed field is an error that names the field's path.
 
-AWS leaves fields out and adds new ones, so nothing is required that is not asked for and nothing unknown is looked at.
-What is there must be what its name promises: a version that is a text, or half a character in an id, would fail
-somewhere in the depths, after something else has been written.
+AWS leaves fields out and adds new fields. So a missing field is empty unless the caller requires it, and unknown fields
+are ignored. A field that is present must have the expected type. A version that is a text, or an id with half a
+character in it, would otherwise fail later, after other data has been written.
 """
 
 from __future__ import annotations
@@ -16,17 +16,25 @@ from typing import Any, TypeGuard
 from gpu_recovery.core.errors import RecoveryError
 
 TEXT_CHARACTERS_MAX = 8_192
-"""ECS allows so many in all overrides of a task together; no single text of ours is longer."""
+"""Upper bound of characters in a text. ECS allows so many in all overrides of a task together."""
 PROSE_CHARACTERS_MAX = 1_024
-"""What a record keeps of a reason, which AWS writes for people."""
+"""Characters of a reason that a record holds. AWS writes reasons for human readers."""
 WHOLE_MAX = 2**63 - 1
+"""Upper bound of a whole number that a table can hold."""
 ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.:-]{0,254}(:\d{1,10})?")
-"""The last part of an ARN: a task's, a container instance's, a task definition's with its revision. A family has up to
-255 characters and may begin with any of its own: other people's tasks must be readable too."""
+"""Last part of the ARN of a task, a container instance, or a task definition with its revision.
+
+A family has up to 255 characters and may begin with any character that it may contain. Tasks of other users must be
+readable, too.
+"""
 
 
 class EventUnreadable(RecoveryError):
-    """A document of AWS that cannot be understood. `field` is the path of the culprit, `problem` what is wrong."""
+    """An AWS document with a missing or malformed field.
+
+    field:   the path of the field.
+    problem: what is wrong with it.
+    """
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")
@@ -36,48 +44,61 @@ class EventUnreadable(RecoveryError):
 
 @dataclass(slots=True)
 class Fields:
-    """One object of a document; `path` is where it is, as errors name it. Dozens are made of each event: not frozen,
-    they take half the time to make."""
+    """One object of a document.
+
+    values: the fields of the object by name.
+    path:   the path of the object in the document, for errors; "" for the document itself.
+
+    The class is not frozen: each event creates dozens of objects, and a frozen object takes twice as long to create.
+    """
 
     values: Mapping[str, Any]
     path: str = ""
 
     def at(self, name: str) -> str:
-        """The path of the field `name`."""
+        """Return the path of the field `name`."""
         return f"{self.path}.{name}" if self.path else name
 
     def required(self, name: str) -> Fields:
-        """These fields, once `name` is there and not blank."""
+        """Return this object.
+
+        Raises:
+            EventUnreadable: the field `name` is missing or blank.
+        """
         value = self.values.get(name)
         if value is None or (isinstance(value, str) and not value.strip()):
             raise EventUnreadable(self.at(name), "is missing")
         return self
 
     def text(self, name: str, most: int = TEXT_CHARACTERS_MAX) -> str:
-        """A text of at most `most` characters."""
+        """Return a text of at most `most` characters; "" if it is missing.
+
+        Raises:
+            EventUnreadable: the value is no text, is too long, or holds a lone surrogate.
+        """
         value = self.values.get(name)
         return value if _is_plain(value, most) else _text(value, self.at(name), most)
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """A list of texts."""
+        """Return a list of texts; empty if it is missing."""
         listed = self._list(name)
         if _are_plain(listed):
             return tuple(listed)
-        return tuple(_text(one, f"{self.at(name)}[{n}]") for n, one in enumerate(listed))
+        return tuple(_text(value, f"{self.at(name)}[{n}]") for n, value in enumerate(listed))
 
     def pairs(self, name: str, key: str = "name", value: str = "value") -> dict[str, str]:
-        """A list of objects of two texts each, `key` and `value`, as a mapping; the later of two keys counts."""
+        """Return a list of objects with the texts `key` and `value` as a mapping. The last of equal keys counts."""
         try:
             listed = self._list(name)
-            found = {one.get(key, ""): one.get(value, "") for one in listed}
-            if len(found) == len(listed) and _are_plain(found) and _are_plain(found.values()):
-                return found
+            pairs = {pair.get(key, ""): pair.get(value, "") for pair in listed}
+            if len(pairs) == len(listed) and _are_plain(pairs) and _are_plain(pairs.values()):
+                return pairs
         except (AttributeError, TypeError):
-            pass  # something else than objects and texts is there: said below, with its path
-        return {one.text(key): one.text(value) for one in self.each(name)}
+            pass  # the list holds something other than objects of texts: the line below raises with its path
+        return {pair.text(key): pair.text(value) for pair in self.each(name)}
 
     def prose(self, name: str) -> str:
-        """Words for people: cut to what a record can hold, with half characters replaced."""
+        """Return a text for human readers, cut to PROSE_CHARACTERS_MAX, with lone surrogates replaced."""
         value = self.values.get(name)
         if value is not None and not isinstance(value, str):
             raise EventUnreadable(self.at(name), f"must be a text, not {_kind(value)}")
@@ -86,15 +107,15 @@ class Fields:
         return value[:PROSE_CHARACTERS_MAX].encode("utf-8", "replace").decode()
 
     def last_id(self, name: str) -> str:
-        """The id at the end of a long or short ARN, or an id that stands by itself; blanks around it are no part."""
-        told = self.text(name).strip()
-        found = told[told.rfind("/") + 1 :]
-        if told and not ID.fullmatch(found):
-            raise EventUnreadable(self.at(name), f"must be an id or an ARN that ends in one, not {told[:80]!r}")
-        return found
+        """Return the id of a field that holds an id or a long or short ARN, without blanks around it; "" if missing."""
+        text = self.text(name).strip()
+        last = text[text.rfind("/") + 1 :]
+        if text and not ID.fullmatch(last):
+            raise EventUnreadable(self.at(name), f"must be an id or an ARN that ends in one, not {text[:80]!r}")
+        return last
 
     def whole(self, name: str, least: int = 0) -> int | None:
-        """A whole number that a table can hold."""
+        """Return a whole number from `least` to WHOLE_MAX; None if it is missing."""
         value = self.values.get(name)
         if value is None:
             return None
@@ -105,36 +126,36 @@ class Fields:
         return value
 
     def flag(self, name: str) -> bool:
-        """True or false; False where it is absent."""
+        """Return a boolean; False if it is missing."""
         value = self.values.get(name)
         if value is not None and not isinstance(value, bool):
             raise EventUnreadable(self.at(name), f"must be true or false, not {_kind(value)}")
         return bool(value)
 
     def time(self, name: str) -> datetime | None:
-        """The aware UTC time; None for a placeholder, which documented events have in its place."""
+        """Return an aware UTC time; None if it is missing or a placeholder, as in documented events."""
         return time_of(self.values.get(name))
 
     def fields(self, name: str) -> Fields:
-        """An object inside this one."""
+        """Return the object in the field `name`; without fields if it is missing."""
         value = self.values.get(name)
         return fields_of({} if value is None else value, self.at(name))
 
     def each(self, name: str) -> list[Fields]:
-        """A list of objects; one that is null counts as empty."""
+        """Return a list of objects. A null in the list counts as an object without fields."""
         path = self.at(name)
-        return [fields_of({} if one is None else one, f"{path}[{n}]") for n, one in enumerate(self._list(name))]
+        return [fields_of({} if entry is None else entry, f"{path}[{n}]") for n, entry in enumerate(self._list(name))]
 
     def first(self, name: str, key: str, value: str) -> Fields | None:
-        """The first of a list of objects whose text `key` is `value`."""
-        listed, found = self._list(name), -1
-        for n, one in enumerate(listed):
-            told = one.get(key) if type(one) is dict else None
-            if not _is_plain(told):
-                return next((one for one in self.each(name) if one.text(key) == value), None)
-            if told == value and found < 0:
-                found = n
-        return Fields(listed[found], f"{self.at(name)}[{found}]") if found >= 0 else None
+        """Return the first object of a list in which the text `key` is `value`; None if there is none."""
+        listed, position = self._list(name), -1
+        for n, entry in enumerate(listed):
+            text = entry.get(key) if type(entry) is dict else None
+            if not _is_plain(text):
+                return next((fields for fields in self.each(name) if fields.text(key) == value), None)
+            if text == value and position < 0:
+                position = n
+        return Fields(listed[position], f"{self.at(name)}[{position}]") if position >= 0 else None
 
     def _list(self, name: str) -> list[Any]:
         value = self.values.get(name)
@@ -144,14 +165,26 @@ class Fields:
 
 
 def fields_of(value: Any, path: str = "") -> Fields:
-    """The fields of `value`, which is at `path` ("" for a whole document). EventUnreadable if it is no object."""
+    """Return the fields of an object.
+
+    Args:
+        value: the object.
+        path: the path of the object, for errors; "" for a whole document.
+
+    Raises:
+        EventUnreadable: `value` is no object.
+    """
     if type(value) is not dict and not isinstance(value, Mapping):
         raise EventUnreadable(path or "the document", f"must be an object, not {_kind(value)}")
     return Fields(value, path)
 
 
 def time_of(value: Any) -> datetime | None:
-    """The aware UTC time of an ISO text or a datetime; None for anything else, such as a placeholder."""
+    """Return the aware UTC time of an ISO 8601 text or a datetime. A time without a zone counts as UTC.
+
+    Returns:
+        None for any other value, such as a placeholder.
+    """
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value)
@@ -163,17 +196,17 @@ def time_of(value: Any) -> datetime | None:
         return value
     try:
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-    except OverflowError:  # the year 1 or 9999, in a zone on the wrong side of it
+    except OverflowError:  # the conversion to UTC leaves the range of years 1 to 9999
         return None
 
 
 def _is_plain(value: Any, most: int = TEXT_CHARACTERS_MAX) -> TypeGuard[str]:
-    """Whether `value` is a text with which nothing can be wrong: almost every one is, and needs no path."""
+    """Return whether `value` is a short ASCII text, as almost every text is. Such a text needs no further checks."""
     return type(value) is str and len(value) <= most and value.isascii()
 
 
 def _are_plain(values: Iterable[Any]) -> bool:
-    """Whether each of `values` is plain, asked of all at once."""
+    """Return whether all values together are a short ASCII text. One test of all is faster than a test of each."""
     try:
         together = "".join(values)
     except TypeError:
@@ -194,7 +227,7 @@ def _text(value: Any, path: str, most: int = TEXT_CHARACTERS_MAX) -> str:
 
 
 def _kind(value: Any) -> str:
-    """What JSON calls the kind of `value`."""
+    """Return the JSON type of `value`, for errors."""
     if isinstance(value, bool):
         return "true or false"
     kinds = {str: "a text", int: "a number", float: "a number", list: "a list", type(None): "null"}

@@ -1,9 +1,9 @@
-"""What those who watch machines from outside say: ECS's health checks, EC2, AWS Health and CloudWatch.
+"""Parser of events of health sources: ECS container instance health, EC2, AWS Health and CloudWatch alarms.
 
-Published events lack times and versions, have placeholders and blanks in them, and speak of load balancers and capacity
-reservations as well. What is not about an instance, or says nothing that we act upon, is passed over with a sentence;
-only an event that should name its instance and does not is unreadable. None has a version: each word carries the time
-by which the core orders what one watcher says.
+Published events lack times and versions and contain placeholders and blanks. Some are about load balancers or capacity
+reservations. An event that is not about an instance, or that has no consequence, is skipped with a sentence. An event
+that must name its instance and does not is unreadable. No event has a version, so each report carries the time by which
+the core orders the reports of one health source.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ from gpu_recovery.ecs_events.health import Ec2StateChanged, HealthNotification, 
 INSTANCE_ID = re.compile(r"i-[0-9a-f]{8,17}")
 XID = re.compile(r"XID_(\d{1,4})\b")
 NOTICE = timedelta(seconds=120)
-"""How long before an interruption EC2 warns of it."""
+"""Time between EC2's interruption warning and the interruption."""
 AGES = timedelta(days=36_500)
-"""A plan for another time than this far away is a placeholder; reckoning with it could leave the calendar."""
+"""Upper bound of the distance between now and a planned time. A time further away is a placeholder.
+
+Arithmetic with such a time could leave the range of `datetime`.
+"""
 METRICS = {
     "StatusCheckFailed_System": HealthKind.SYSTEM_STATUS,
     "StatusCheckFailed_Instance": HealthKind.INSTANCE_STATUS,
-    # Either of the two: the milder one, until a look at the machine tells which.
+    # The metric combines both checks. It counts as the less severe check until EC2 is polled.
     "StatusCheckFailed": HealthKind.INSTANCE_STATUS,
 }
 ALARMS = {
@@ -43,7 +46,7 @@ PLANS = {
     "TERMINATION_SCHEDULED": DepartureKind.RETIREMENT,
     "MAINTENANCE_SCHEDULED": DepartureKind.MAINTENANCE,
 }
-"""How the codes of AWS Health end that plan something with a machine. A stop or a termination takes its host away."""
+"""Endings of the AWS Health codes that announce a plan for an instance. A stop or a termination removes its host."""
 PLAN_PHRASES = {
     DepartureKind.RETIREMENT: "EC2 takes its host away",
     DepartureKind.MAINTENANCE: "EC2 maintains it or its host",
@@ -51,32 +54,41 @@ PLAN_PHRASES = {
 
 
 def is_health_event(event: Mapping[str, Any]) -> bool:
-    """Whether the EventBridge event is one that this module reads. EventUnreadable if it is no object."""
+    """Return whether this module parses the EventBridge event.
+
+    Raises:
+        EventUnreadable: the event is no object.
+    """
     kind = fields_of(event).values.get("detail-type")
     return isinstance(kind, str) and kind in _READERS
 
 
 def notifications_of(event: Mapping[str, Any], now: datetime) -> tuple[HealthNotification, ...]:
-    """What the event says; `now` stands in for a time that it does not give.
+    """Parse the event of a health source.
 
-    Raises EventUnreadable, which names the field that is missing or not what it must be.
+    Args:
+        event: the EventBridge event, for which `is_health_event` holds.
+        now: the present time, which replaces a missing time.
+
+    Raises:
+        EventUnreadable: a field is missing or malformed. The error names the field.
     """
-    told = fields_of(event).required("detail")
-    at = _happened(told, "time", now) or now
-    return tuple(_READERS[event["detail-type"]](told, at, now))
+    fields = fields_of(event).required("detail")
+    at = _happened_at(fields, "time", now) or now
+    return tuple(_READERS[event["detail-type"]](fields, at, now))
 
 
-def _happened(told: Fields, name: str, now: datetime) -> datetime | None:
-    """When something happened: not later than `now`, or nothing that is said afterwards would ever be newer."""
-    time = told.time(name)
+def _happened_at(fields: Fields, name: str, now: datetime) -> datetime | None:
+    """Return when something happened, at most `now`: later reports would never be newer than a time in the future."""
+    time = fields.time(name)
     return None if time is None else min(time, now)
 
 
 # -- ECS ---------------------------------------------------------------------------------------------------------------
 
 
-def _health_change(told: Fields, at: datetime, now: datetime) -> Iterator[HealthNotification]:
-    detail = told.fields("detail").required("ec2InstanceId")
+def _health_change(event: Fields, at: datetime, now: datetime) -> Iterator[HealthNotification]:
+    detail = event.fields("detail").required("ec2InstanceId")
     instance_id = detail.last_id("ec2InstanceId")
     for check in detail.each("healthChecks"):
         kind, status = check.text("type"), check.text("status")
@@ -87,7 +99,7 @@ def _health_change(told: Fields, at: datetime, now: datetime) -> Iterator[Health
             continue
         sentence = check.prose("statusReason")
         xid = XID.search(sentence)
-        since = _happened(check, "lastStatusChange", now) or _happened(check, "lastUpdated", now) or at
+        since = _happened_at(check, "lastStatusChange", now) or _happened_at(check, "lastUpdated", now) or at
         yield InstanceHealthEvent(
             instance_id,
             HealthReported(
@@ -104,38 +116,42 @@ def _health_change(told: Fields, at: datetime, now: datetime) -> Iterator[Health
 # -- EC2 ---------------------------------------------------------------------------------------------------------------
 
 
-def _instance_of(told: Fields) -> str:
-    """The instance of an EC2 event. The ARN may have a zone for its region, but it ends in the id."""
-    detail = told.fields("detail")
-    found = detail.last_id("instance-id")
-    for resource in told.texts("resources") if not found else ():
-        found = resource.rsplit("/", 1)[-1].strip()
-    if not INSTANCE_ID.fullmatch(found):
-        raise EventUnreadable(detail.at("instance-id"), f"must be the id of an EC2 instance, not {found[:80]!r}")
-    return found
+def _instance_of(event: Fields) -> str:
+    """Return the instance id of an EC2 event.
+
+    If `detail` has no id, the last resource ARN gives the id. Such an ARN may have a zone in place of its region, but
+    it ends in the id.
+    """
+    detail = event.fields("detail")
+    instance_id = detail.last_id("instance-id")
+    for resource in event.texts("resources") if not instance_id else ():
+        instance_id = resource.rsplit("/", 1)[-1].strip()
+    if not INSTANCE_ID.fullmatch(instance_id):
+        raise EventUnreadable(detail.at("instance-id"), f"must be the id of an EC2 instance, not {instance_id[:80]!r}")
+    return instance_id
 
 
-def _state_change(told: Fields, at: datetime, now: datetime) -> Iterator[HealthNotification]:
-    instance_id = _instance_of(told)
-    state = told.fields("detail").required("state").text("state").strip().lower()
+def _state_change(event: Fields, at: datetime, now: datetime) -> Iterator[HealthNotification]:
+    instance_id = _instance_of(event)
+    state = event.fields("detail").required("state").text("state").strip().lower()
     if state == Ec2InstanceState.PENDING:
         yield SkippedNotification(f"{instance_id} is pending: what becomes of it will be said")
     else:
         yield Ec2StateChanged(instance_id, state)
 
 
-def _interruption(told: Fields, at: datetime, now: datetime) -> Iterator[HealthNotification]:
-    instance_id, leaves_at = _instance_of(told), at + NOTICE
-    reserved = told.text("detail-type").startswith("EC2 Capacity Reservation")
-    whose = "its capacity reservation" if reserved else "the Spot instance"
+def _interruption(event: Fields, at: datetime, now: datetime) -> Iterator[HealthNotification]:
+    instance_id, leaves_at = _instance_of(event), at + NOTICE
+    reserved = event.text("detail-type").startswith("EC2 Capacity Reservation")
+    subject = "its capacity reservation" if reserved else "the Spot instance"
     yield _announced(
-        instance_id, at, DepartureKind.INTERRUPTION, leaves_at, f"EC2 interrupts {whose} at {leaves_at:%H:%M:%S} UTC"
+        instance_id, at, DepartureKind.INTERRUPTION, leaves_at, f"EC2 interrupts {subject} at {leaves_at:%H:%M:%S} UTC"
     )
 
 
-def _rebalance(told: Fields, at: datetime, now: datetime) -> Iterator[HealthNotification]:
+def _rebalance(event: Fields, at: datetime, now: datetime) -> Iterator[HealthNotification]:
     sentence = "EC2 says that it is more likely than usual to be interrupted"
-    yield _announced(_instance_of(told), at, DepartureKind.REBALANCE, at, sentence)
+    yield _announced(_instance_of(event), at, DepartureKind.REBALANCE, at, sentence)
 
 
 def _announced(
@@ -156,9 +172,9 @@ def _announced(
 # -- AWS Health --------------------------------------------------------------------------------------------------------
 
 
-def _health_event(told: Fields, at: datetime, now: datetime) -> Iterator[HealthNotification]:
-    """One word for each affected instance; a long event comes in pages, each with instances of its own."""
-    detail = told.fields("detail")
+def _health_event(event: Fields, at: datetime, now: datetime) -> Iterator[HealthNotification]:
+    """Yield a notification for each affected instance. A long event comes in pages, each with other instances."""
+    detail = event.fields("detail")
     service, code = detail.text("service"), detail.text("eventTypeCode")
     kind = next((kind for ending, kind in PLANS.items() if code.endswith(ending)), None)
     if service != "EC2" or kind is None:
@@ -179,12 +195,16 @@ def _health_event(told: Fields, at: datetime, now: datetime) -> Iterator[HealthN
             yield SkippedNotification(f"{code} is about {name!r}, which is no instance")
 
 
-def _planned(told: Fields, name: str, now: datetime) -> datetime | None:
-    """The aware UTC time of an ISO text, or of one as in e-mail (RFC 1123); None for anything else, or ages away."""
-    time = told.time(name)
+def _planned(fields: Fields, name: str, now: datetime) -> datetime | None:
+    """Return the aware UTC time of an ISO 8601 or RFC 1123 text.
+
+    Returns:
+        None if the text is neither, or if the time is at least AGES away.
+    """
+    time = fields.time(name)
     if time is None:
         try:
-            parsed = parsedate_to_datetime(told.text(name))
+            parsed = parsedate_to_datetime(fields.text(name))
             time = (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).astimezone(UTC)
         except (ValueError, OverflowError):
             return None
@@ -194,31 +214,34 @@ def _planned(told: Fields, name: str, now: datetime) -> datetime | None:
 # -- CloudWatch --------------------------------------------------------------------------------------------------------
 
 
-def _alarm(told: Fields, at: datetime, now: datetime) -> Iterator[HealthNotification]:
-    """A status check of an instance. An alarm on other metrics, or on a sum of several, names no one machine."""
-    detail = told.fields("detail")
+def _alarm(event: Fields, at: datetime, now: datetime) -> Iterator[HealthNotification]:
+    """Yield a notification for each status check of an instance that the alarm is on.
+
+    An alarm on other metrics, or on the sum of several instances, names no single instance and is skipped.
+    """
+    detail = event.fields("detail")
     state = detail.fields("state")
     name, value = detail.prose("alarmName"), state.text("value")
     metrics = detail.fields("configuration").each("metrics")
-    found = [_metric(one) for one in metrics if one.values.get("returnData") is not False]
-    about = [(metric, instance_id) for metric, instance_id in found if metric in METRICS and instance_id]
-    if not about or value not in ALARMS:
+    named = [_metric(metric) for metric in metrics if metric.values.get("returnData") is not False]
+    checks = [(metric, instance_id) for metric, instance_id in named if metric in METRICS and instance_id]
+    if not checks or value not in ALARMS:
         yield SkippedNotification(
             f"the alarm {name!r} is {value or 'in no state'} and about no status check of an instance"
         )
         return
-    for metric, instance_id in about:
+    for metric, instance_id in checks:
         sentence = f"the alarm {name!r} on {metric} is {value}"
-        since = _happened(state, "timestamp", now) or at
+        since = _happened_at(state, "timestamp", now) or at
         yield InstanceHealthEvent(
             instance_id,
             HealthReported(at=at, kind=METRICS[metric], status=ALARMS[value], since=since, sentence=sentence),
         )
 
 
-def _metric(told: Fields) -> tuple[str, str]:
-    """The metric's name, and the instance whose it is; "" for any other subject."""
-    metric = told.fields("metricStat").fields("metric")
+def _metric(entry: Fields) -> tuple[str, str]:
+    """Return the name of a metric and the instance that it measures; "" for any other subject."""
+    metric = entry.fields("metricStat").fields("metric")
     instance_id = metric.fields("dimensions").text("InstanceId").strip()
     is_ec2 = metric.text("namespace") == "AWS/EC2" and INSTANCE_ID.fullmatch(instance_id)
     return metric.text("name"), instance_id if is_ec2 else ""

@@ -1,7 +1,7 @@
-"""The UpdateItem of one agent report: what it sets, how a rank is written, and when the report counts.
+"""Builder of the UpdateItem request of one agent report: changes, conditions and rate limit.
 
-Reports are counted by token, in the even and the odd windows apart, and each write clears the other's counts: so the
-next window begins anew without a read.
+Reports are counted by token for the rate limit. Even and odd windows count in separate attributes, and each write
+clears the counts of the other attribute. So the count of the next window starts at zero without a read.
 """
 
 from __future__ import annotations
@@ -14,37 +14,38 @@ from gpu_recovery.core.heartbeat import BOOT_JITTER, REPORTS_MAX, Heartbeat, Ran
 
 
 class _Update:
-    """An UpdateItem under construction: what it sets and removes, and on which conditions."""
+    """An UpdateItem request under construction: its changes, conditions and placeholders."""
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}
         self.values: dict[str, Any] = {}
         self.sets: list[str] = []
-        self.gone: list[str] = []
-        self.taken_out: list[str] = []
+        self.removed: list[str] = []
+        self.deleted: list[str] = []
         self.conditions: list[str] = []
 
     def name(self, path: str) -> str:
-        """The placeholder of an attribute's path, such as `ranks.123`."""
+        """Return the placeholder of an attribute's path, such as `ranks.123`."""
         parts = path.split(".")
         for part in parts:
             self.names[f"#{part}"] = part
         return ".".join(f"#{part}" for part in parts)
 
     def value(self, value: Any) -> str:
-        """The placeholder of a value."""
+        """Return the placeholder of a value."""
         self.values[f":v{len(self.values)}"] = encode(value)
         return f":v{len(self.values) - 1}"
 
     def set(self, path: str, value: Any) -> None:
+        """Add a change that sets the attribute to the value."""
         self.sets.append(f"{self.name(path)} = {self.value(value)}")
 
     def request(self) -> dict[str, Any]:
-        """The parameters of the call."""
-        gone = f" REMOVE {', '.join(self.gone)}" if self.gone else ""
-        taken_out = f" DELETE {', '.join(self.taken_out)}" if self.taken_out else ""
+        """Return the parameters of the call."""
+        removed = f" REMOVE {', '.join(self.removed)}" if self.removed else ""
+        deleted = f" DELETE {', '.join(self.deleted)}" if self.deleted else ""
         return {
-            "UpdateExpression": f"SET {', '.join(self.sets)}{gone}{taken_out}",
+            "UpdateExpression": f"SET {', '.join(self.sets)}{removed}{deleted}",
             "ConditionExpression": " AND ".join(self.conditions),
             "ExpressionAttributeNames": self.names,
             "ExpressionAttributeValues": typed(self.values),
@@ -52,43 +53,54 @@ class _Update:
 
 
 def report_request(beat: Heartbeat, present: bool, known: Heartbeat | None, by: str) -> dict[str, Any]:
-    """The write of a report, on the item as it was found; where it is not `known`, on any that may be there."""
+    """Build the write of a report.
+
+    Args:
+        beat: the heartbeat made of the report.
+        present: False for a late report, which changes only the sequence of its boot and the count.
+        known: the stored heartbeat if it was read, else None. A write that starts a new count, or that replaces the
+            agent, needs it. Such a write fails if the stored window or run has changed since.
+        by: the id of the token that the report came with, or BY_ROLE.
+    """
     update, window = _Update(), window_of(beat.seen_at)
     _count(update, window, known, by)
     if beat.boot_id:
         _fence(update, beat, present)
     if present:
-        _presence(update, beat)
-        _run(update, beat, known)
+        _set_presence(update, beat)
+        _set_run(update, beat, known)
     return update.request()
 
 
 def counts_key(window: int) -> str:
-    """The attribute that counts the reports of this window, by token."""
+    """Return the attribute that counts the reports of this window by token."""
     return "heard_odd" if window % 2 else "heard_even"
 
 
 def _count(update: _Update, window: int, known: Heartbeat | None, by: str) -> None:
-    """Not more than REPORTS_MAX in the window. Counts that another window than the last left there say nothing: they
-    are found only after a window without a report, and then the second write, which knows, begins anew."""
-    counts, number, nobody = update.name(counts_key(window)), update.name("window"), update.value({})
+    """Count the report, and allow at most REPORTS_MAX reports of one token in a window.
+
+    After a window without a report, the attribute still holds the counts of an older window. The first write then
+    fails. The second write knows the stored window and starts the count at 1.
+    """
+    counts, number, empty = update.name(counts_key(window)), update.name("window"), update.value({})
     if known is None or (known.window == window and known.heard):
         own, limit = update.name(f"{counts_key(window)}.{by}"), update.value(REPORTS_MAX)
-        open_now = f"{number} = {update.value(window)} AND attribute_exists({counts})"
-        open_now += f" AND (attribute_not_exists({own}) OR {own} < {limit})"
-        update.conditions += ["attribute_exists(container_inst_id)", f"({counts} = {nobody} OR ({open_now}))"]
+        below_limit = f"{number} = {update.value(window)} AND attribute_exists({counts})"
+        below_limit += f" AND (attribute_not_exists({own}) OR {own} < {limit})"
+        update.conditions += ["attribute_exists(container_inst_id)", f"({counts} = {empty} OR ({below_limit}))"]
         update.sets.append(f"{own} = if_not_exists({own}, {update.value(0)}) + {update.value(1)}")
     else:
         update.conditions.append(f"{number} = {update.value(known.window)}")
-        if known.window == window:  # an item of a release that counted otherwise
-            update.conditions.append(f"(attribute_not_exists({counts}) OR {counts} = {nobody})")
+        if known.window == window:  # an item of an older release that counted in another attribute
+            update.conditions.append(f"(attribute_not_exists({counts}) OR {counts} = {empty})")
         update.sets.append(f"{counts} = {update.value({by: 1})}")
     update.set("window", window)
-    update.sets.append(f"{update.name(counts_key(window + 1))} = {nobody}")
+    update.sets.append(f"{update.name(counts_key(window + 1))} = {empty}")
 
 
 def _fence(update: _Update, beat: Heartbeat, present: bool) -> None:
-    """A report counts unless a newer one of its boot, or one of a newer boot, was heard."""
+    """Refuse the write if a newer report of the same boot, or a report of a later boot, was received."""
     boot, sequence = update.name("boot_id"), update.name("sequence")
     same, newer = f"{boot} = {update.value(beat.boot_id)}", f"{sequence} <= {update.value(beat.sequence)}"
     if not present:
@@ -105,9 +117,10 @@ def _fence(update: _Update, beat: Heartbeat, present: bool) -> None:
     update.set("sequence", beat.sequence)
 
 
-def _presence(update: _Update, beat: Heartbeat) -> None:
+def _set_presence(update: _Update, beat: Heartbeat) -> None:
+    """Record that the instance and the reported ranks were seen."""
     update.set("seen_at", beat.seen_at)
-    update.gone.append(update.name("silent_since"))
+    update.removed.append(update.name("silent_since"))
     if beat.interval_s:
         update.set("interval_s", beat.interval_s)
     if beat.health is not None:
@@ -117,11 +130,11 @@ def _presence(update: _Update, beat: Heartbeat) -> None:
         update.set(f"ranks.{log}", rank_text(rank))
     if beat.ranks:
         update.values[":logs"] = set(beat.ranks)
-        update.taken_out.append("silent_ranks :logs")
+        update.deleted.append("silent_ranks :logs")
 
 
-def _run(update: _Update, beat: Heartbeat, known: Heartbeat | None) -> None:
-    """The agent that is heard is the one before; another one only where the item was read and it may take its place."""
+def _set_run(update: _Update, beat: Heartbeat, known: Heartbeat | None) -> None:
+    """Record the run of the agent. Another agent replaces the stored agent only if the item was read before."""
     if not beat.run:
         return
     run = update.name("run")
@@ -134,12 +147,15 @@ def _run(update: _Update, beat: Heartbeat, known: Heartbeat | None) -> None:
 
 
 def rank_text(rank: RankHeartbeat) -> str:
-    """A rank as one text, which begins with the time it was seen: encoding eight maps would take most of the time."""
+    """Encode a rank as one text that begins with the time at which it was seen.
+
+    A map for each of eight ranks would take most of the time of the call to encode.
+    """
     epoch = "" if rank.epoch is None else rank.epoch
     return f"{to_iso(rank.seen_at)} {rank.attempt} {rank.rank} {epoch} {rank.job_id}"
 
 
 def rank_from(text: str) -> RankHeartbeat:
-    """The rank that `rank_text` wrote as `text`."""
+    """Return the rank that `rank_text` encoded as `text`."""
     seen_at, attempt, rank, epoch, job_id = text.split(" ", 4)
     return RankHeartbeat(job_id, int(attempt), int(rank), from_iso(seen_at), int(epoch) if epoch else None)

@@ -1,4 +1,4 @@
-"""The routes behind Powertools' resolver: events of API Gateway in, answers out."""
+"""HTTP resolver: connects the routes of the API to events of API Gateway through Powertools."""
 
 from __future__ import annotations
 
@@ -15,37 +15,50 @@ from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.job_api.router import serve
 
 SHOWN_MAX = 200
+"""Characters of an unknown path that the answer repeats."""
 
 
-def resolver(routes: Iterable[Route], desk: Callable[[], Dependencies]) -> APIGatewayHttpResolver:
-    """A resolver that knows `routes`; `desk` is asked for at each request."""
+def resolver(routes: Iterable[Route], dependencies: Callable[[], Dependencies]) -> APIGatewayHttpResolver:
+    """Create a resolver for `routes`.
+
+    Args:
+        routes: the routes of the API.
+        dependencies: returns the dependencies of the routes. It is called at each request.
+
+    Returns:
+        A resolver that also answers unknown routes (404) and unreadable records (500).
+    """
     app = APIGatewayHttpResolver()
 
-    def served(route: Route) -> Callable[..., Response[str]]:
-        def respond(**named: str) -> Response[str]:
-            asked = app.current_event
-            query, headers = asked.query_string_parameters or {}, asked.headers or {}
-            return _sent(serve(desk(), route, asked.path, named, query, headers, lambda: asked.decoded_body or ""))
+    def handler_of(route: Route) -> Callable[..., Response[str]]:
+        def respond(**parameters: str) -> Response[str]:
+            request = app.current_event
+            query, headers = request.query_string_parameters or {}, request.headers or {}
+            return _response(
+                serve(
+                    dependencies(), route, request.path, parameters, query, headers, lambda: request.decoded_body or ""
+                )
+            )
 
         return respond
 
     for route in routes:
-        app.route(route.path, method=route.method)(served(route))
+        app.route(route.path, method=route.method)(handler_of(route))
 
     def unreadable(error: ItemUnreadable) -> Response[str]:
-        desk().log.error("unreadable", exc_info=error)
-        return _sent(ApiError(500, "unreadable", "A record cannot be read", str(error)).response())
+        dependencies().log.error("unreadable", exc_info=error)
+        return _response(ApiError(500, "unreadable", "A record cannot be read", str(error)).response())
 
     def no_route(error: NotFoundError) -> Response[str]:
-        asked = app.current_event
-        detail = f"there is no {asked.http_method[:16]} {asked.path[:SHOWN_MAX]}"
-        return _sent(ApiError(404, "no_such_route", "Not found", detail).response())
+        request = app.current_event
+        detail = f"there is no {request.http_method[:16]} {request.path[:SHOWN_MAX]}"
+        return _response(ApiError(404, "no_such_route", "Not found", detail).response())
 
     app.exception_handler(ItemUnreadable)(unreadable)
     app.not_found(no_route)
     return app
 
 
-def _sent(answer: ApiResponse) -> Response[str]:
+def _response(answer: ApiResponse) -> Response[str]:
     headers: dict[str, Any] = dict(answer.headers)
     return Response(answer.status, answer.kind, answer.text, headers=headers)

@@ -1,7 +1,7 @@
 """Instance records in the table of seed 001 (`ecs_container_instance`), keyed by EC2 instance id.
 
-Container instance ids are aliases: small items of their own that point at the instance. The fleet's brakes are one more
-item, because an instance joins and leaves them in the transaction that begins or ends its repair.
+An ECS container instance id is an alias: a small item of its own that holds the EC2 instance id. The fleet record is an
+item of the same table, because the transaction that begins or ends a repair writes both the instance and the fleet.
 """
 
 from __future__ import annotations
@@ -21,38 +21,53 @@ from gpu_recovery.core.instance.record import Claim, EcsStatus, Instance, Instan
 from gpu_recovery.ports.errors import StaleRecord
 
 FLEET = "fleet"
-"""The key of the fleet's brakes: EC2 and ECS never give such an id."""
+"""Key of the fleet record. EC2 and ECS never issue such an id."""
 CLAIM_ATTEMPTS_MAX = 5
+"""Tries to add the claim of an adopted rank."""
 LEFT = "gpus_left"
-"""How many GPUs no claim holds: kept beside the claims, because a condition can compare but not add up."""
+"""Attribute with the number of unclaimed GPUs. A DynamoDB condition can compare numbers, but cannot add up claims."""
 
 
 def instance_in(item: Mapping[str, Any] | None) -> Instance | None:
-    """The instance that an item holds; None if it holds none. Raises ItemUnreadable."""
+    """Return the instance that an item holds; None if there is no item, or if it holds no instance.
+
+    Raises:
+        ItemUnreadable: the item is malformed, or a newer release wrote it.
+    """
     return _instance(item) if item is not None and "status" in item else None
 
 
 class DynamoInstanceStore:
-    """The part of the store that keeps instances; see `ports.Store` for what each function promises."""
+    """The instances and the fleet record of the store.
+
+    See `ports.store.InstanceStore` and `FleetStore` for the contract of each method.
+    """
 
     def __init__(self, client: Any, table_name: str) -> None:
         self.table = RecordTable(client, table_name, "container_inst_id")
 
     def load_instance(self, instance_id: str) -> Instance | None:
+        """Return the record of an instance, consistently read; None if there is none."""
         return instance_in(self.table.get(instance_id))
 
     def save_instance(self, instance: Instance, fleet: Fleet | None = None) -> Instance:
+        """Save the instance, and a changed fleet record in the same transaction. Return the instance as it is stored.
+
+        Raises:
+            StaleRecord: another writer saved the instance, or the fleet record, since it was read.
+        """
         saved = replace(instance, revision=instance.revision + 1)
         puts = [_put(_item(saved), instance.revision)]
-        read = f"instance {instance.instance_id} was written since revision {instance.revision}"
+        reason = f"instance {instance.instance_id} was written since revision {instance.revision}"
         if fleet is not None:
             puts.append(_put(_fleet_item(fleet), fleet.revision))
-            read = f"{read}, or the fleet since revision {fleet.revision}"
+            reason = f"{reason}, or the fleet since revision {fleet.revision}"
         if not self.table.put_all(puts):
-            raise StaleRecord(read)
+            raise StaleRecord(reason)
         return saved
 
     def load_fleet(self) -> Fleet:
+        """Return the fleet record, consistently read; an empty record if none is stored."""
         item = self.table.get(FLEET)
         if item is None:
             return Fleet()
@@ -61,27 +76,45 @@ class DynamoInstanceStore:
             return fleet
 
     def save_fleet(self, fleet: Fleet) -> Fleet:
+        """Save the fleet record and return it as it is stored. Raises StaleRecord."""
         if not self.table.put_all([_put(_fleet_item(fleet), fleet.revision)]):
             raise StaleRecord(f"the fleet's brakes were written since revision {fleet.revision}")
         return replace(fleet, revision=fleet.revision + 1)
 
     def remember_registration(self, instance: Instance) -> None:
+        """Store the alias from the container instance id to the EC2 instance id, unless it exists."""
         alias = {"container_inst_id": instance.container_instance_id, "instance_id": instance.instance_id}
         self.table.put(alias, "attribute_not_exists(container_inst_id)")
 
     def remove_finished_instance_commands(
         self, instance: Instance, done: Sequence[str], deferred: Mapping[str, datetime]
     ) -> None:
+        """Remove finished commands from the stored instance and put deferred commands off."""
         self.table.remove_finished(instance.instance_id, instance, done, deferred)
 
     def load_instances(self, instance_ids: Sequence[str]) -> Mapping[str, Instance]:
-        found = self.table.get_all(list(dict.fromkeys(instance_ids)))
-        read = readable(_instance, (item for item in found.values() if "status" in item), [])
-        return {instance.instance_id: instance for instance in read}
+        """Return these instances by id, consistently read. Missing and unreadable records are left out."""
+        items = self.table.get_all(list(dict.fromkeys(instance_ids)))
+        instances = readable(_instance, (item for item in items.values() if "status" in item), [])
+        return {instance.instance_id: instance for instance in instances}
 
     def claim_instance(self, instance_id: str, job_id: str, claim: Claim, epoch: int | None) -> bool:
+        """Add the claim of an attempt to an instance. Repeating the same claim succeeds and changes nothing.
+
+        Args:
+            instance_id: the instance.
+            job_id: the job that claims GPUs.
+            claim: the claim.
+            epoch: the epoch at which the instance was placed; None for an adopted rank, which holds its GPUs already.
+
+        Returns:
+            False if the claim was refused.
+
+        Raises:
+            StaleRecord: only without `epoch`, if other writers saved the instance at every try.
+        """
         if epoch is None:
-            return self._claim_for_operator(instance_id, job_id, claim)
+            return self._claim_adopted(instance_id, job_id, claim)
         names = {"#c": "claims", "#j": job_id, "#rev": "revision", "#left": LEFT, "#s": "status"}
         values: dict[str, Any] = {
             ":c": encode(claim),
@@ -104,8 +137,8 @@ class DynamoInstanceStore:
             return True
         return self._has_claim(instance_id, job_id, claim, epoch)
 
-    def _claim_for_operator(self, instance_id: str, job_id: str, claim: Claim) -> bool:
-        """Whatever is left: they hold the GPUs already. Their next claim takes the place of the last."""
+    def _claim_adopted(self, instance_id: str, job_id: str, claim: Claim) -> bool:
+        """Add the claim of an adopted rank in place of an earlier claim of the job, even without unclaimed GPUs."""
         for _ in range(CLAIM_ATTEMPTS_MAX):
             instance = self.load_instances([instance_id]).get(instance_id)
             if instance is None:
@@ -126,7 +159,7 @@ class DynamoInstanceStore:
         raise StaleRecord(f"instance {instance_id} was written {CLAIM_ATTEMPTS_MAX} times while it was to be claimed")
 
     def _has_claim(self, instance_id: str, job_id: str, claim: Claim, epoch: int) -> bool:
-        """Whether an earlier try of the same claim was heard, and the instance is still as it must be for it."""
+        """Return whether an earlier try added the same claim, and the instance still meets its conditions."""
         instance = self.load_instances([instance_id]).get(instance_id)
         return (
             instance is not None
@@ -145,6 +178,15 @@ class DynamoInstanceStore:
         attempt: int | None = None,
         left_out_at: datetime | None = None,
     ) -> None:
+        """Remove the job's reservation from the instance and, unless `keep_claim`, its claim.
+
+        Args:
+            instance_id: the instance.
+            job_id: the job.
+            keep_claim: whether the claim stays.
+            attempt: the attempt that ends. The claim of a later attempt stays.
+            left_out_at: when the job left the instance out of its next launch. The time is added to the fault history.
+        """
         names = {"#rev": "revision", "#c": "claims", "#j": job_id}
         values: dict[str, Any] = {":one": 1}
         if not keep_claim:
@@ -153,15 +195,15 @@ class DynamoInstanceStore:
             if attempt is not None:
                 names["#a"], values[":a"] = "attempt", attempt
                 claimed += " AND #c.#j.#a <= :a"
-            noted = ""
+            history = ""
             if left_out_at is not None:
                 values[":seen"] = [encode(signal_at(left_out_at, LemonSignal.LEFT_OUT))]
                 names["#past"], values[":nothing"] = "past", []
-                noted = ", #past = list_append(if_not_exists(#past, :nothing), :seen)"
-            change = f"SET #rev = #rev + :one, #left = #left + #c.#j.gpus{noted} REMOVE #c.#j"
+                history = ", #past = list_append(if_not_exists(#past, :nothing), :seen)"
+            change = f"SET #rev = #rev + :one, #left = #left + #c.#j.gpus{history} REMOVE #c.#j"
             counted = self.table.update(instance_id, change, f"{claimed} AND attribute_exists(#left)", names, values)
-            if counted is None:  # nothing to give back, or an item of a release that did not count
-                change, uncounted = f"SET #rev = #rev + :one{noted} REMOVE #c.#j", "attribute_not_exists(#left)"
+            if counted is None:  # no claim to release, or an item of an older release without the attribute LEFT
+                change, uncounted = f"SET #rev = #rev + :one{history} REMOVE #c.#j", "attribute_not_exists(#left)"
                 self.table.update(instance_id, change, f"{claimed} AND {uncounted}", names, values)
         names = {"#rev": "revision"}
         values = {":one": 1, ":nobody": "", ":job": job_id}
@@ -171,28 +213,31 @@ class DynamoInstanceStore:
     def instances_in(
         self, statuses: Sequence[InstanceStatus], unreadable: list[Exception] | None = None
     ) -> tuple[Instance, ...]:
+        """Return every instance in one of `statuses`. The index may lag behind the latest writes."""
         names = {"#s": "status"}
         items = (
             item
             for status in statuses
             for item in self.table.query("by_status", "#s = :s", names, {":s": status.value})
         )
-        found = readable(_instance, items, unreadable)
-        return tuple({instance.instance_id: instance for instance in found}.values())
+        instances = readable(_instance, items, unreadable)
+        return tuple({instance.instance_id: instance for instance in instances}.values())
 
     def instance_of(self, container_instance_id: str) -> str | None:
+        """Return the EC2 instance id behind a container instance id; None if no alias is stored."""
         item = self.table.get(container_instance_id)
         return item.get("instance_id") if item else None
 
     def due_instances(self, now: datetime) -> Iterable[str]:
+        """Return the ids of instances with a deadline, a poll time or an end of a command lease at or before `now`."""
         return self.table.due(now)
 
 
-def _put(item: Mapping[str, Any], read: int) -> Put:
-    """The write of a whole record that was read at revision `read`; 0 says that it did not exist."""
-    if read == 0:
+def _put(item: Mapping[str, Any], revision: int) -> Put:
+    """Return the write of a whole record that was read at `revision`; 0 means that no record may exist."""
+    if revision == 0:
         return Put(item, "attribute_not_exists(container_inst_id)")
-    return Put(item, "revision = :read", {":read": read})
+    return Put(item, "revision = :read", {":read": revision})
 
 
 def _fleet_item(fleet: Fleet) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Records to DynamoDB items and back: dataclasses become maps, times ISO-8601 UTC, numbers numbers, sets sets.
+"""Codec between records and DynamoDB items: dataclasses become maps, times ISO 8601 texts in UTC, sets sorted lists.
 
-An event or a command inside a record carries its type's name, so that a saved order can be carried out by anybody.
-A key that an older release did not write takes the field's default; one that a newer release added is passed over.
-What cannot be passed over raises the schema version, and an older release leaves such an item alone.
+An event or a command in a record is stored with the name of its type, so that any function can execute a saved command.
+A key that an older release did not write takes the field's default. A key that a newer release added is ignored. A
+change that older releases must not ignore raises the schema version, and older releases then do not read the item.
 """
 
 from __future__ import annotations
@@ -27,33 +27,39 @@ NAMED: dict[str, type] = {
 }
 _BASES = (events.JobEvent, events.InstanceEvent)
 SCHEMA = 4
-"""The version that every item is written with; one without it is of version 1.
+"""Schema version of every written item. An item without a version has version 1.
 
-Raise it when a release that does not know the new form would do harm by reading it: a new command, event or status, or
-a field that means something else now. A new field that older code may pass over is no reason.
+Raise the version if an older release would do harm with the new form: for a new command, event or status, or a field
+with a changed meaning. A new field that older code may ignore needs no new version.
 """
 TTL = "expires_s"
-"""The attribute by which DynamoDB deletes what is kept no longer: seconds since 1970."""
+"""Attribute with the time (seconds since 1970) after which DynamoDB deletes the item."""
 
 
 MISREADINGS = (ValueError, TypeError, AttributeError, KeyError, ArithmeticError)
-"""What comes of reading a value that is not what its field needs."""
+"""Errors of decoding a value that does not fit its field."""
 
 
 class ItemUnreadable(RecoveryError):
-    """An item that does not hold what its record needs, or that a newer release wrote."""
+    """A malformed item, or an item that a newer release wrote."""
 
 
 def item_of(record: Any) -> dict[str, Any]:
-    """The item of a whole record, with the schema version it is written in."""
+    """Return the item of a whole record, with its schema version."""
     return {"schema": SCHEMA, **encode(record)}
 
 
 @contextmanager
 def reading(name: str, item: Mapping[str, Any], *needed: str) -> Iterator[None]:
-    """Read the `item` of the record `name` in the block. ItemUnreadable names the record and what is wrong with it.
+    """Context in which an item is decoded. Errors of decoding become ItemUnreadable.
 
-    That is: a newer release wrote it, one of the keys `needed` is missing, or what is there is not what it must be.
+    Args:
+        name: the record, for errors.
+        item: the item as plain values.
+        needed: the keys that the item must have.
+
+    Raises:
+        ItemUnreadable: a newer release wrote the item, a needed key is missing, or a value is malformed.
     """
     schema = item.get("schema", 1)
     if not isinstance(schema, int | Decimal):
@@ -72,7 +78,13 @@ def reading(name: str, item: Mapping[str, Any], *needed: str) -> Iterator[None]:
 def readable(
     read: Callable[[Mapping[str, Any]], Any], items: Iterable[Mapping[str, Any]], unreadable: list[Exception] | None
 ) -> Iterator[Any]:
-    """The records of those `items` that can be read; why the others cannot is added to `unreadable`, or raised."""
+    """Yield the decoded records of `items`.
+
+    Args:
+        read: decodes one item. Raises ItemUnreadable.
+        items: the items as plain values.
+        unreadable: collects the errors of items that cannot be read. Without it the first such error is raised.
+    """
     for item in items:
         try:
             yield read(item)
@@ -83,24 +95,24 @@ def readable(
 
 
 def to_iso(time: datetime) -> str:
-    """ISO-8601 UTC with microseconds and a Z: such texts sort as the times do."""
+    """Return an ISO 8601 text in UTC with microseconds and a Z. Such texts sort in the order of their times."""
     return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def from_iso(text: str) -> datetime:
-    """The aware UTC time of an ISO-8601 text."""
+    """Return the aware UTC time of an ISO 8601 text."""
     return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
 
 
 def encode(value: Any) -> Any:
-    """`value` in the types that the boto3 serialiser knows."""
+    """Return `value` in types that the boto3 serialiser accepts."""
     if isinstance(value, StrEnum | IntEnum):
         return value.value
     if isinstance(value, datetime):
         return to_iso(value)
     if is_dataclass(value) and not isinstance(value, type):
-        written = {field.name: encode(getattr(value, field.name)) for field in fields(value)}
-        return {"type": type(value).__name__, **written} if type(value).__name__ in NAMED else written
+        encoded = {field.name: encode(getattr(value, field.name)) for field in fields(value)}
+        return {"type": type(value).__name__, **encoded} if type(value).__name__ in NAMED else encoded
     if isinstance(value, Mapping):
         return {str(key): encode(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
@@ -111,7 +123,12 @@ def encode(value: Any) -> Any:
 
 
 def decode(kind: Any, data: Any) -> Any:
-    """The value of type `kind` that `encode` wrote as `data`."""
+    """Return the value of type `kind` that `encode` wrote as `data`.
+
+    Raises:
+        ItemUnreadable: a dataclass in `data` is malformed.
+        ValueError, TypeError, AttributeError, KeyError, ArithmeticError: another value is malformed.
+    """
     origin = get_origin(kind)
     if origin in (types.UnionType, typing.Union):
         if data is None:
@@ -140,7 +157,7 @@ def decode(kind: Any, data: Any) -> Any:
 
 
 def _a(kind: Any, data: Any) -> Any:
-    """`data`, which must be of `kind`: a text is iterable too, and would be read letter by letter."""
+    """Return `data` if it is of type `kind`, else raise TypeError. A text is iterable too, but is no list."""
     if not isinstance(data, kind):
         raise TypeError(f"holds a {type(data).__name__}")
     return data
@@ -170,7 +187,7 @@ def _decode_record(kind: Any, data: Mapping[str, Any]) -> Any:
 
 
 def _plain(data: Any) -> Any:
-    """Numbers come back from DynamoDB as Decimal; ours are whole."""
+    """Return `data` with each Decimal as int: DynamoDB returns Decimals, and all stored numbers are whole."""
     if isinstance(data, Decimal):
         return int(data)
     if isinstance(data, Mapping):

@@ -1,4 +1,4 @@
-"""Puts together what the job side of the API reaches, once per cold start."""
+"""Dependencies of the job API on AWS, created once per cold start."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from gpu_recovery.job_api.dependencies import Dependencies
 
 @cache
 def dependencies() -> Dependencies:
-    """Everything that routes may use, on DynamoDB and AWS."""
-    told, loop, client = settings(), recovery(), dynamodb()
-    users = DynamoUserTokenStore(client, told.job_table)
-    submissions = DynamoSubmissions(client, told.job_table, told.instance_table)
-    known = UserTokensWithSubmission(users, submissions, loop.clock)
+    """Return the dependencies of the routes, on DynamoDB and AWS."""
+    environment, loop, client = settings(), recovery(), dynamodb()
+    users = DynamoUserTokenStore(client, environment.job_table)
+    submissions = DynamoSubmissions(client, environment.job_table, environment.instance_table)
+    lookup = UserTokensWithSubmission(users, submissions, loop.clock)
     return Dependencies(
         recovery=loop,
         submissions=submissions,
-        attempts=DynamoAttemptHistory(client, told.job_table),
+        attempts=DynamoAttemptHistory(client, environment.job_table),
         capacity=Capacity(lambda statuses: loop.store.instances_in(statuses, [])),
         logs=AwsJobLogs(),
         node_tokens=tokens(),
         user_tokens=users,
-        users=TokenAuthenticator(known, loop.clock, TokenKind.USER),
-        dead_letters=lambda: AwsDeadLetters(told),
-        operator_token=lambda: operator_token(told.operator_token_secret),
+        users=TokenAuthenticator(lookup, loop.clock, TokenKind.USER),
+        dead_letters=lambda: AwsDeadLetters(environment),
+        operator_token=lambda: operator_token(environment.operator_token_secret),
         describe=task_definition,
         random=lambda: secrets.token_hex(2),
-        job_id_prefix=told.job_id_prefix,
+        job_id_prefix=environment.job_id_prefix,
         log=logger,
-        check_family=told.check_task_definition.rpartition("/")[2].partition(":")[0],
-        ray_logs=AwsRayLogs(told.ray_function) if told.ray_function else None,
-        records=f"s3://{told.verdict_bucket}" if told.policy.record_attempts else "",
+        check_family=environment.check_task_definition.rpartition("/")[2].partition(":")[0],
+        ray_logs=AwsRayLogs(environment.ray_function) if environment.ray_function else None,
+        records=f"s3://{environment.verdict_bucket}" if environment.policy.record_attempts else "",
     )

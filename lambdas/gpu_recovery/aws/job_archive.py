@@ -1,6 +1,6 @@
-"""The records of jobs in S3: `jobs/<job>/spec.json` or `spec.yaml`, and `jobs/<job>/a01/attempt.json` for each attempt.
+"""Job archive in S3: `jobs/<job>/spec.json` or `spec.yaml`, and `jobs/<job>/a01/attempt.json` for each attempt.
 
-They are for people and their tools, long after the tables have moved on: nothing here is ever read again by us.
+The archive serves users and their tools long after the tables have changed. The system itself never reads it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,21 @@ YAML, JSON = "application/yaml", "application/json"
 
 
 def submitted_request(bucket: str, job_id: str, text: str) -> dict[str, Any]:
-    """PutObject for the text as it was submitted."""
+    """Build the PutObject request for the submitted text of a job."""
     kind, name = (JSON, "spec.json") if _is_json(text) else (YAML, "spec.yaml")
     return {"Bucket": bucket, "Key": f"{records_of(job_id)}{name}", "Body": text.encode(), "ContentType": kind}
 
 
 def attempt_request(bucket: str, cluster: str, job: Job, plan: Plan, view: Mapping[str, Any]) -> dict[str, Any]:
-    """PutObject for what is known of an attempt: `view` as clients see it, and what the backend was sent."""
+    """Build the PutObject request for an attempt.
+
+    Args:
+        bucket: the S3 bucket.
+        cluster: the ECS cluster's name.
+        job: the job.
+        plan: the plan of the attempt.
+        view: the attempt as API clients see it. The request adds what was sent to the backend.
+    """
     document = {
         "job_id": job.job_id,
         **view,
@@ -44,14 +52,18 @@ def attempt_request(bucket: str, cluster: str, job: Job, plan: Plan, view: Mappi
 
 
 def sent(cluster: str, job: Job, plan: Plan) -> dict[str, Any] | None:
-    """What the backend was sent for the attempt; None if that is not known, as of a person's own tasks.
+    """Return the request that was sent to the backend for the attempt.
 
-    Of a gang on ECS the request of rank 0: the others differ in what names the rank and its instance. The address of
-    rank 0's instance is asked of EC2 at each launch and not kept: in its place stands the instance's id.
+    For a gang on ECS this is the request of rank 0. The requests of other ranks differ only in the rank and its
+    instance. The address of rank 0's instance is read from EC2 at each launch and is not stored, so the instance id
+    stands in its place.
+
+    Returns:
+        None if the request is unknown, for example for tasks that a user started.
     """
     if job.spec.backend is Backend.RAY:
-        order: dict[str, Any] = encode(submission_of(replace(job, attempt=plan.attempt)))
-        return order
+        submission: dict[str, Any] = encode(submission_of(replace(job, attempt=plan.attempt)))
+        return submission
     if job.started_by_person or not plan.instances or not plan.instances[0]:
         return None
     return ecs_requests.rank_request(cluster, job, plan, 0, f"(private address of {plan.instances[0]})")

@@ -1,4 +1,4 @@
-"""Job records in the table of seed 001 (`ecs-job-sub`): one item a job, one for the text it was submitted with."""
+"""Job records in the table of seed 001 (`ecs-job-sub`): an item for each job, and an item for its submitted text."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from gpu_recovery.ports.errors import CursorInvalid
 from gpu_recovery.ports.values import LISTED_STATUSES, JobPage
 
 KEY_BYTES_MAX = 2_048
-"""The longest partition key that DynamoDB takes."""
+"""Upper bound in bytes of a partition key in DynamoDB."""
 
 
 class DynamoJobStore(DynamoQueueStore):
-    """The part of the store that keeps jobs; see `ports.Store` for what each function promises."""
+    """The jobs of the store; see `ports.store.JobStore` for the contract of each method."""
 
     jobs: RecordTable
 
@@ -32,6 +32,7 @@ class DynamoJobStore(DynamoQueueStore):
         self.jobs = RecordTable(client, table_name, "job_id_rank")
 
     def create_job(self, job: Job, submitted: str) -> bool:
+        """Save a new job and its submitted text. Return False, and change nothing, if the job id is taken."""
         if not self.jobs.put(_item(replace(job, revision=1)), "attribute_not_exists(job_id_rank)"):
             return False
         if submitted:
@@ -41,39 +42,62 @@ class DynamoJobStore(DynamoQueueStore):
         return True
 
     def load_job(self, job_id: str) -> Job | None:
+        """Return the record of a job, consistently read; None if there is none."""
         item = self.jobs.get(job_id)
         return _job(item) if item is not None and "status" in item else None
 
     def load_submitted(self, job_id: str) -> str | None:
+        """Return the text that the job was submitted with; None if none is stored."""
         item = self.jobs.get(f"{job_id}#spec")
         return None if item is None else str(item["submitted"])
 
     def save_job(self, job: Job, quota: QuotaChange | None = None) -> Job:
+        """Save the job, and a change of its user's quota count in the same transaction. Return the job as it is stored.
+
+        Raises:
+            StaleRecord: another writer saved the job since its revision.
+            TermOver: `quota` was decided in a term of the scheduler that is over.
+        """
         saved = replace(job, revision=job.revision + 1)
-        # `revision` counts every write: this refuses an older reader, and one who would bring a settled command back.
+        # Every write increases `revision`, also the removal of finished commands. So a writer with an older record is
+        # refused and cannot restore a removed command.
         self.put_job(Put(_item(saved), "revision = :read", {":read": job.revision}), job.job_id, quota)
         return saved
 
     def remove_finished_job_commands(self, job: Job, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
+        """Remove finished commands from the stored job and put deferred commands off."""
         self.jobs.remove_finished(job.job_id, job, done, deferred)
 
     def jobs_in(
         self, statuses: Sequence[JobStatus], limit: int, unreadable: list[Exception] | None = None
     ) -> tuple[Job, ...]:
-        # A job that moves between two queries is found by both, and DynamoDB refuses to be asked for one item twice.
+        """Return at most `limit` jobs of each status, the longest queued first, consistently read."""
+        # A job that changes its status between two queries is in both results, and DynamoDB refuses a repeated key.
         ids = list(dict.fromkeys(item["job_id_rank"] for status in statuses for item in self._queued(status, limit)))
-        found = self.jobs.get_all(ids)
-        jobs = readable(_job, (found[job_id] for job_id in ids if job_id in found), unreadable)
+        items = self.jobs.get_all(ids)
+        jobs = readable(_job, (items[job_id] for job_id in ids if job_id in items), unreadable)
         return tuple(job for job in jobs if job.status in statuses)
 
     def jobs_on_ray(self, unreadable: list[Exception] | None = None) -> tuple[Job, ...]:
-        items = self.jobs.query("line", "#l = :l", {"#l": "line"}, {":l": ON_RAY})
-        found = self.jobs.get_all(list(dict.fromkeys(item["job_id_rank"] for item in items)))
-        return tuple(job for job in readable(_job, found.values(), unreadable) if is_in_the_pool(job))
+        """Return every job on Ray that waits for GPUs or holds some, consistently read."""
+        entries = self.jobs.query("line", "#l = :l", {"#l": "line"}, {":l": ON_RAY})
+        items = self.jobs.get_all(list(dict.fromkeys(entry["job_id_rank"] for entry in entries)))
+        return tuple(job for job in readable(_job, items.values(), unreadable) if is_in_the_pool(job))
 
     def list_jobs(
         self, status: JobStatus | None, limit: int, cursor: str | None, unreadable: list[Exception] | None = None
     ) -> JobPage:
+        """Return a page of at most `limit` jobs.
+
+        Args:
+            status: the status of the jobs; None for all jobs, in the order of LISTED_STATUSES.
+            limit: upper bound of jobs in the page.
+            cursor: the `cursor` of the page before; None for the first page.
+            unreadable: collects the errors of records that cannot be read.
+
+        Raises:
+            CursorInvalid: the cursor does not come from this store, or belongs to another listing.
+        """
         statuses = (status,) if status else LISTED_STATUSES
         at, start = _read_cursor(cursor) if cursor else (statuses[0], None)
         if at not in statuses:
@@ -88,11 +112,12 @@ class DynamoJobStore(DynamoQueueStore):
             if len(ids) >= limit:
                 break
         unique = list(dict.fromkeys(ids))
-        found = self.jobs.get_all(unique)
-        jobs = tuple(readable(_job, (found[job_id] for job_id in unique if job_id in found), unreadable))
+        items = self.jobs.get_all(unique)
+        jobs = tuple(readable(_job, (items[job_id] for job_id in unique if job_id in items), unreadable))
         return JobPage(jobs, _cursor(last) if last and len(ids) >= limit else None)
 
     def due_jobs(self, now: datetime) -> Iterable[str]:
+        """Return the ids of jobs with a deadline, a poll time or an end of a command lease at or before `now`."""
         return self.jobs.due(now)
 
     def _queued(

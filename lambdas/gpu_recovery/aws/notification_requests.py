@@ -1,8 +1,8 @@
-"""How what we say becomes calls to AWS: a message to operators a Publish for mail or for a chat, an event a PutEvents.
+"""Builders of notification requests: SNS Publish for e-mail and chat, EventBridge PutEvents for events.
 
-Three ids make one story findable. The *correlation id* is the incident's id where there is one, else that of the
-decision; the *causation id* is the decision's (`<record>/<version>`), as the log and the history have it. AWS's own
-event ids are good for looking something up in its logs and for nothing else: the same event may come twice under two.
+Two ids connect the messages of one incident. The *correlation id* is the id of the incident, or of the decision if
+there is no incident. The *causation id* is the id of the decision (`<record>/<version>`), as in the log and history.
+AWS's own event ids only help to search AWS's logs: the same event may arrive twice with different ids.
 """
 
 from __future__ import annotations
@@ -18,13 +18,20 @@ from gpu_recovery.core.notifications.template import Part, parts_of
 
 SOURCE = "gpu.recovery"
 SCHEMA_VERSION = 1
-"""Of the events on the bus; raised when a consumer that knows the old form would misread the new one."""
+"""Schema version of the events on the bus. Raise it if a consumer of the old form would misread the new form."""
 CHAT_TITLE_CHARACTERS_MAX = 250
+"""Upper bound of characters in the title of a chat message."""
 _MARKUP = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
 def event_entry(event: PublishEvent, causation_id: str, bus_name: str) -> dict[str, Any]:
-    """The entry of PutEvents for an event of ours, which the decision `causation_id` has ordered."""
+    """Build the PutEvents entry of an event.
+
+    Args:
+        event: the event.
+        causation_id: the decision that ordered the event, as `<record>/<version>`.
+        bus_name: the event bus.
+    """
     correlation_id = event.data.get("incident_id") or causation_id
     metadata = {"schema_version": SCHEMA_VERSION, "correlation_id": correlation_id, "causation_id": causation_id}
     detail = {"metadata": metadata, "data": encode(event.data)}
@@ -37,7 +44,7 @@ def event_entry(event: PublishEvent, causation_id: str, bus_name: str) -> dict[s
 
 
 def mail_request(message: NotifyOperator, topic_arn: str, cluster: str) -> dict[str, Any]:
-    """Publish for people's mailboxes: plain text."""
+    """Build the Publish request of an e-mail in plain text."""
     return {
         "TopicArn": topic_arn,
         "Subject": message.subject,
@@ -47,7 +54,9 @@ def mail_request(message: NotifyOperator, topic_arn: str, cluster: str) -> dict[
 
 
 def chat_request(message: NotifyOperator, topic_arn: str, cluster: str) -> dict[str, Any]:
-    """Publish for Amazon Q Developer in chat applications, which drops everything but its own schema without a word.
+    """Build the Publish request for Amazon Q Developer in chat applications.
+
+    The service drops messages that do not follow its own schema, and reports no error.
 
     Source: Amazon Q Developer in chat applications, custom notifications (schema version 1.0).
     """
@@ -59,18 +68,21 @@ def chat_request(message: NotifyOperator, topic_arn: str, cluster: str) -> dict[
 
 
 def chat_document(message: NotifyOperator, topic_arn: str, cluster: str) -> dict[str, Any]:
-    """The message in that schema. What programs wrote can neither call people by name there nor make links."""
+    """Return the message in the schema of custom notifications (version 1.0).
+
+    Markup in the texts is escaped, so output of programs can neither mention users of the chat nor create links.
+    """
     parts = parts_of(message.body)
     title = _plain(message.subject)[:CHAT_TITLE_CHARACTERS_MAX]
-    told = [_paragraph(part, parts.get(part, [])) for part in (Part.WHAT, Part.EVIDENCE, Part.DONE, Part.NEXT)]
+    paragraphs = [_paragraph(part, parts.get(part, [])) for part in (Part.WHAT, Part.EVIDENCE, Part.DONE, Part.NEXT)]
     context = {"severity": message.severity, "cluster": cluster, "correlation_id": message.incident_id}
     context |= {key: value for key, value in _about(message).items() if value}
     content = {
         "textType": "client-markdown",
         "title": title,
-        "description": "\n\n".join(told),
+        "description": "\n\n".join(paragraphs),
         "nextSteps": [_step(line) for line in parts.get(Part.YOU, [])],
-        "keywords": [word for word in (message.severity, message.phase, *_about(message).values()) if word],
+        "keywords": [keyword for keyword in (message.severity, message.phase, *_about(message).values()) if keyword],
     }
     metadata = {
         "threadId": message.incident_id,
@@ -84,7 +96,7 @@ def chat_document(message: NotifyOperator, topic_arn: str, cluster: str) -> dict
 
 
 def _attributes(message: NotifyOperator, cluster: str) -> dict[str, dict[str, str]]:
-    """What subscriptions may filter by. SNS refuses an attribute that is empty."""
+    """Return the attributes by which subscriptions may filter. SNS refuses an empty attribute."""
     values = {
         "severity": message.severity,
         "event_type": message.phase,
@@ -101,12 +113,12 @@ def _about(message: NotifyOperator) -> dict[str, str]:
 
 
 def _resources(message: NotifyOperator, topic_arn: str, cluster: str) -> list[str]:
-    """ARNs in the account and region that the topic is in."""
+    """Return the ARNs of the cluster and the instance. Account and region are those of the topic."""
     _, partition, _, region, account, _ = topic_arn.split(":", 5)
-    found = [f"arn:{partition}:ecs:{region}:{account}:cluster/{cluster}"]
+    arns = [f"arn:{partition}:ecs:{region}:{account}:cluster/{cluster}"]
     if message.instance_id:
-        found.append(f"arn:{partition}:ec2:{region}:{account}:instance/{message.instance_id}")
-    return found
+        arns.append(f"arn:{partition}:ec2:{region}:{account}:instance/{message.instance_id}")
+    return arns
 
 
 def _paragraph(heading: str, lines: Iterable[str]) -> str:
@@ -114,11 +126,11 @@ def _paragraph(heading: str, lines: Iterable[str]) -> str:
 
 
 def _step(line: str) -> str:
-    """A command is shown as code, its comment after it."""
+    """Return a line of the next steps as markdown. An indented line is a command: code, then its comment."""
     if not line.startswith("  "):
         return _plain(line)
-    command, _, what_for = line.strip().partition(" # ")
-    return f"`{command}`" + (f" {_plain(what_for)}" if what_for else "")
+    command, _, comment = line.strip().partition(" # ")
+    return f"`{command}`" + (f" {_plain(comment)}" if comment else "")
 
 
 def _plain(text: str) -> str:

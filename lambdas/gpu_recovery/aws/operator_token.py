@@ -1,4 +1,4 @@
-"""The operator's token, read from Secrets Manager."""
+"""Operator token, read from Secrets Manager."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from typing import Any
 from gpu_recovery.aws.clients import client
 
 TOKEN_CACHE_S = 300
-"""How long a token read from Secrets Manager is believed: a rotation takes effect within this time."""
+"""Seconds that a token from Secrets Manager is cached. A rotation takes effect within this time."""
 
 
 def operator_token(secret: str) -> str:
-    """The operator's token, from Secrets Manager; never logged."""
+    """Return the operator token from Secrets Manager. It must never be logged.
+
+    Args:
+        secret: name or ARN of the secret.
+    """
     return _token(secret, int(time.monotonic() // TOKEN_CACHE_S))
 
 

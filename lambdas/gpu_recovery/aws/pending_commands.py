@@ -1,4 +1,4 @@
-"""Pending commands of a record: how they are stored, when they fall due, and how finished commands are taken out."""
+"""Pending commands in DynamoDB: storage, due index, and removal of finished commands."""
 
 from __future__ import annotations
 
@@ -15,33 +15,40 @@ from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.state_machine import PendingCommand, due_at
 
 SHARDS = 4
-"""Over how many keys the `due` index is spread: each is one query a minute."""
+"""Partition keys over which the index `due` is spread. Each of them costs one query a minute."""
 
 
 def commands_map(commands: Sequence[PendingCommand]) -> dict[str, Any]:
-    """Pending commands as a map by id, so that one can be taken out whatever else changed."""
-    return {one.command_id: encode(one) for one in commands}
+    """Return pending commands as a map by id. A write can then remove one command and leave the others unchanged."""
+    return {command.command_id: encode(command) for command in commands}
 
 
 def commands_list(stored: Mapping[str, Any]) -> tuple[PendingCommand, ...]:
-    """Pending commands in the order they were given: by record version, then number."""
-    pending = [decode(PendingCommand, one) for one in stored.values()]
-    return tuple(sorted(pending, key=lambda one: tuple(int(n) for n in one.command_id.split("/")[-2:])))
+    """Return the pending commands of a stored map in their original order: by record version, then by number."""
+    pending = [decode(PendingCommand, command) for command in stored.values()]
+    return tuple(sorted(pending, key=lambda command: tuple(int(n) for n in command.command_id.split("/")[-2:])))
 
 
 def due_keys(
     name: str, deadline: datetime | None, poll_at: datetime | None, commands: Sequence[PendingCommand]
 ) -> dict[str, Any]:
-    """The attributes that put a record into the sparse index `due`; none for a record that waits for nothing."""
+    """Return the attributes of a record in the sparse index `due`; none if the record has no due time.
+
+    Args:
+        name: the key of the record, which chooses the shard.
+        deadline: the deadline of the record's status, if it has one.
+        poll_at: the time of the next poll, if there is one.
+        commands: the pending commands.
+    """
     at = due_at(deadline, poll_at, tuple(commands))
     return {} if at is None else {"shard": zlib.crc32(name.encode()) % SHARDS, "due_at": to_iso(at)}
 
 
 class RecordTable(Table):
-    """A table whose records have pending commands and a sparse index `due`."""
+    """A table of records with pending commands and a sparse index `due`."""
 
     def due(self, now: datetime) -> Iterator[str]:
-        """The keys of records whose time has come, the longest overdue first within a shard."""
+        """Yield the keys of records that are due at `now`. Within a shard the longest overdue record comes first."""
         for shard in range(SHARDS):
             names, values = {"#s": "shard", "#d": "due_at"}, {":s": shard, ":now": to_iso(now)}
             for item in self.query("due", "#s = :s AND #d <= :now", names, values):
@@ -50,20 +57,21 @@ class RecordTable(Table):
     def remove_finished(
         self, key: str, record: Job | Instance, done: Sequence[str], deferred: Mapping[str, datetime]
     ) -> None:
-        """Take `done` out of the record under `key` and put `deferred` off.
+        """Remove the commands `done` from the stored record and put the commands `deferred` off.
 
-        If another function has written the record meanwhile, its due time is left to the reconciler, and the commands
-        that the other took out stay out.
+        If another function has written the record since, the due time is not changed: the reconciler corrects it.
+        Commands that the other function removed stay removed.
 
         Args:
+            key: the key of the record.
             record: the record as it was saved last.
-            done: the ids of commands that are finished.
-            deferred: the time until which each of the other commands waits, by its id.
+            done: the ids of finished commands.
+            deferred: for each command that stays, by its id, the time before which it is not tried again.
         """
         left = [
-            replace(one, acting_until=deferred.get(one.command_id, one.acting_until))
-            for one in record.commands
-            if one.command_id not in done
+            replace(command, acting_until=deferred.get(command.command_id, command.acting_until))
+            for command in record.commands
+            if command.command_id not in done
         ]
         due = due_keys(key, record.deadline_at, record.look_at, left)
         if self._remove_finished(key, done, deferred, due, "#rev = :rev", {":rev": record.revision}):
@@ -80,13 +88,13 @@ class RecordTable(Table):
         deferred: Mapping[str, datetime],
         due: Mapping[str, Any] | None,
         condition: str,
-        read: Mapping[str, Any],
+        condition_values: Mapping[str, Any],
     ) -> bool:
-        """One write, if `condition` holds; whether it did. `due` None leaves the due time as it is."""
+        """Make one write if `condition` holds. Return whether it held. With `due` None the due time stays."""
         names = {"#rev": "revision"} | {f"#o{n}": command_id for n, command_id in enumerate((*done, *deferred))}
-        names |= {"#c": "commands"} if done or deferred else {}  # DynamoDB refuses a name that is not used
-        sets, gone = ["#rev = #rev + :one"], [f"#c.#o{n}" for n in range(len(done))]
-        values: dict[str, Any] = {":one": 1, **read}
+        names |= {"#c": "commands"} if done or deferred else {}  # DynamoDB refuses an unused name
+        sets, removed = ["#rev = #rev + :one"], [f"#c.#o{n}" for n in range(len(done))]
+        values: dict[str, Any] = {":one": 1, **condition_values}
         for n, until in enumerate(deferred.values(), len(done)):
             sets += [f"#c.#o{n}.acting_until = :t{n}", f"#c.#o{n}.refusals = #c.#o{n}.refusals + :one"]
             values[f":t{n}"] = encode(until)
@@ -96,6 +104,6 @@ class RecordTable(Table):
                 sets += ["#s = :s", "#d = :d"]
                 values |= {":s": due["shard"], ":d": due["due_at"]}
             else:
-                gone += ["#s", "#d"]
-        change = f"SET {', '.join(sets)}" + (f" REMOVE {', '.join(gone)}" if gone else "")
+                removed += ["#s", "#d"]
+        change = f"SET {', '.join(sets)}" + (f" REMOVE {', '.join(removed)}" if removed else "")
         return self.update(key, change, condition, names, values) is not None

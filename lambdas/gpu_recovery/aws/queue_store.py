@@ -1,8 +1,8 @@
-"""The line beside the job records: what a pass of the scheduler reads, its term, the quotas and their limits.
+"""Queue in the job table: queue entries, the scheduler's term and last pass, quota counts and limits, run times.
 
-Each job that waits or has its place carries its entry as JSON text in a sparse index, so that a pass over ten thousand
-jobs is a few queries and no record is opened. What an index shows may be old: every decision made of it is fenced by
-the version of the record. The counts of quotas are not read from it; they change in the jobs' own writes.
+Each queued or placed job has its queue entry as JSON text in a sparse index. So a pass over ten thousand jobs needs a
+few queries and reads no record. An entry in the index may be outdated, therefore the version of the record fences every
+decision that is based on it. Quota counts are not derived from the index; they change in the same writes as the jobs.
 """
 
 from __future__ import annotations
@@ -24,58 +24,69 @@ from gpu_recovery.core.state_machine import QuotaChange
 from gpu_recovery.ports.errors import StaleRecord, TermOver
 
 SCHEDULER, LIMITS, QUOTA, RUN_TIMES = "#scheduler", "#limits", "#quota/", "#run-times/"
-"""Keys of the job table that no job can have: the id of a job never begins so."""
+"""Keys, and prefixes of keys, of the job table that are no jobs: a job id never begins with `#`."""
 SLOT = "ran_"
-"""What the attributes begin with that hold the run times of a kind."""
+"""Prefix of the attributes that hold the run times of a job kind."""
 WAITING, PLACED, ON_RAY = "waiting", "placed", "ray"
-_USUAL: dict[str, Any] = {field.name: field.default for field in fields(Entry)} | {"suspects": {}}
-"""What is not written of an entry, because it is so where nothing is said; MISSING where it is always said."""
+"""Partition keys of the sparse index `line`: queued jobs, placed jobs, and jobs on Ray."""
+_DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Entry)} | {"suspects": {}}
+"""Default of each field of an entry. A field with its default is not written; MISSING fields are always written."""
 _TIMES = ("queued_at", "placed_at", "not_before", "suspended_at", "running_at")
 
 
 def queue_keys(job: Job) -> dict[str, Any]:
-    """The attributes that put a job into the sparse index `line`; none for one that neither waits nor has a place."""
+    """Return the attributes of a job in the sparse index `line`; none if the job is neither queued nor placed."""
     if is_in_the_pool(job):
         return {"line": ON_RAY, "line_at": encode(job.queued_at)}
     entry = entry_of(job)
     if entry is None:
         return {}
-    told = encode(entry)
-    written = {name: told[name] for name, usual in _USUAL.items() if usual is MISSING or getattr(entry, name) != usual}
+    encoded = encode(entry)
+    changed = {
+        name: encoded[name]
+        for name, default in _DEFAULTS.items()
+        if default is MISSING or getattr(entry, name) != default
+    }
     return {
         "line": WAITING if entry.waits else PLACED,
         "line_at": encode(job.queued_at),
-        "line_entry": json.dumps(written, separators=(",", ":")),
+        "line_entry": json.dumps(changed, separators=(",", ":")),
     }
 
 
 def entry_from(text: str) -> Entry:
-    """The entry that was written as `text`. Raises KeyError, TypeError and ValueError for what is none."""
-    written = json.loads(text)
-    values: dict[str, Any] = {**written}
-    values |= {key: from_iso(written[key]) for key in _TIMES if key in written}
+    """Return the queue entry that was written as `text`.
+
+    Raises:
+        KeyError, TypeError, ValueError: the text is no queue entry.
+    """
+    document = json.loads(text)
+    values: dict[str, Any] = {**document}
+    values |= {key: from_iso(document[key]) for key in _TIMES if key in document}
     values["asked"] = Priority(values["asked"])
-    values["instances"] = tuple(written.get("instances", ()))
-    values["suspensions"] = tuple(from_iso(at) for at in written.get("suspensions", ()))
-    # What a newer release has added is passed over, as it is in every record.
-    return Entry(**{name: value for name, value in values.items() if name in _USUAL})
+    values["instances"] = tuple(document.get("instances", ()))
+    values["suspensions"] = tuple(from_iso(at) for at in document.get("suspensions", ()))
+    # Fields that a newer release has added are ignored, as in every record.
+    return Entry(**{name: value for name, value in values.items() if name in _DEFAULTS})
 
 
 class DynamoQueueStore:
-    """The part of the store that the scheduler reads; see `ports.Store` for what each function promises."""
+    """The queue data of the store; see `ports.store.QueueStore` for the contract of each method."""
 
     jobs: Table
 
     def load_queue(self, unreadable: list[Exception] | None = None) -> tuple[Entry, ...]:
+        """Return the queue entries of all queued and placed jobs. An entry may be outdated."""
         items = (
             item
-            for part in (WAITING, PLACED)
-            for item in self.jobs.query("line", "#l = :l", {"#l": "line"}, {":l": part})
+            for partition in (WAITING, PLACED)
+            for item in self.jobs.query("line", "#l = :l", {"#l": "line"}, {":l": partition})
         )
-        found = readable(_entry, items, unreadable)
-        return tuple({entry.job_id: entry for entry in found}.values())
+        entries = readable(_entry, items, unreadable)
+        return tuple({entry.job_id: entry for entry in entries}.values())
 
     def load_last_pass(self) -> LastPass:
+        """Return the record of the scheduler's last pass, consistently read."""
         item = self.jobs.get(SCHEDULER)
         if item is None:
             return LastPass()
@@ -88,7 +99,11 @@ class DynamoQueueStore:
         )
 
     def begin_term(self) -> int:
-        # Until a pass comes to its end nothing is known: whoever dies on the way leaves the next tick something to do.
+        """Begin a new term of the scheduler and return its number.
+
+        The time of the last pass is removed until this pass is saved. If the function dies before, the next tick finds
+        no time and begins another pass.
+        """
         change = "SET term = if_not_exists(term, :none) + :one REMOVE #at"
         item = self.jobs.update(
             SCHEDULER,
@@ -101,28 +116,33 @@ class DynamoQueueStore:
         return int(item["term"])
 
     def save_pass(self, ended: LastPass) -> None:
+        """Save the pass that has ended, unless another term has begun since."""
         values = {":at": encode(ended.at), ":next": encode(ended.next_at), ":left": ended.waiting, ":term": ended.term}
         change = "SET #at = :at, next_at = :next, waiting = :left"
         self.jobs.update(SCHEDULER, change, "term = :term", {"#at": "at"}, values)
 
     def quota_used(self, keys: Iterable[str]) -> Mapping[str, int]:
+        """Return the number of instances in use by quota key, consistently read; 0 if none is stored."""
         wanted = {QUOTA + key: key for key in keys}
-        found = self.jobs.get_all(list(wanted))
-        return {key: int(found[name]["used"]) if name in found else 0 for name, key in wanted.items()}
+        items = self.jobs.get_all(list(wanted))
+        return {key: int(items[name]["used"]) if name in items else 0 for name, key in wanted.items()}
 
     def load_run_times(self, kinds: Iterable[str]) -> Mapping[str, tuple[int, ...]]:
+        """Return the run times, in seconds, of the latest jobs of each kind."""
         wanted = {RUN_TIMES + kind: kind for kind in kinds}
-        found = self.jobs.get_all(list(wanted))
+        items = self.jobs.get_all(list(wanted))
         return {
-            kind: tuple(int(value) for slot, value in sorted(found.get(name, {}).items()) if slot.startswith(SLOT))
+            kind: tuple(int(value) for slot, value in sorted(items.get(name, {}).items()) if slot.startswith(SLOT))
             for name, kind in wanted.items()
         }
 
     def load_limits(self) -> tuple[Mapping[str, Any], int]:
+        """Return the document of quota limits and its revision; ({}, 0) if there is none."""
         item = self.jobs.get(LIMITS)
         return (json.loads(item["document"]), int(item["revision"])) if item else ({}, 0)
 
     def save_limits(self, document: Mapping[str, Any], revision: int) -> int:
+        """Save the document of quota limits and return its new revision. Raises StaleRecord."""
         item = {"job_id_rank": LIMITS, "document": json.dumps(document), "revision": revision + 1}
         condition = "revision = :read" if revision else "attribute_not_exists(job_id_rank)"
         if not self.jobs.put(item, condition, {":read": revision} if revision else {}):
@@ -130,7 +150,17 @@ class DynamoQueueStore:
         return revision + 1
 
     def put_job(self, put: Put, job_id: str, quota: QuotaChange | None) -> None:
-        """Write a job's item and what it changes in its user's count, both or neither. Raises StaleRecord, TermOver."""
+        """Write a job's item and the change of its user's quota count, both or neither.
+
+        Args:
+            put: the conditional write of the item.
+            job_id: the job.
+            quota: the change of the quota count; None if there is none.
+
+        Raises:
+            StaleRecord: the condition of `put` failed, or another write conflicted.
+            TermOver: the term of `quota` is over.
+        """
         if quota is None:
             if not self.jobs.put(put.item, put.condition, put.values):
                 raise StaleRecord(f"job {job_id} was written since")

@@ -1,4 +1,7 @@
-"""What a function is told by its environment, read once per cold start. A missing variable is an error, never None."""
+"""Settings of a Lambda function, read from its environment variables once per cold start.
+
+A missing required variable is an error, never None.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,12 @@ from gpu_recovery.core.policy import RecoveryPolicy, policy_from
 
 
 class LambdaSettingsMissing(RecoveryError):
-    """A variable that a function cannot do without, or one with a value it cannot have."""
+    """A required environment variable is missing, or a variable has an invalid value."""
 
 
 @dataclass(frozen=True, slots=True)
 class LambdaSettings:
-    """The environment of every function; the names of the first five are fixed by seed 001."""
+    """Settings from the environment of every function. Seed 001 fixes the variable names of the first five."""
 
     job_table: str
     instance_table: str
@@ -42,13 +45,17 @@ class LambdaSettings:
     operator_token_secret: str
     node_roles: tuple[str, ...] = ()
     ray_queue_url: str = ""
-    """The queue of the function that reaches the Ray cluster; "" where there is none."""
+    """Queue of the function that reaches the Ray cluster; "" if there is no Ray cluster."""
     ray_function: str = ""
-    """Its name."""
+    """Name of the function that reaches the Ray cluster; "" if there is no Ray cluster."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> LambdaSettings:
-        """The settings of `environment`; SettingsMissing names the first variable that is not right."""
+        """Return the settings of `environment`.
+
+        Raises:
+            LambdaSettingsMissing: a variable is missing or invalid. The error names the first such variable.
+        """
 
         def need(name: str) -> str:
             value = environment.get(name, "")
@@ -104,9 +111,13 @@ def _policy(text: str) -> RecoveryPolicy:
 
 
 def _with_stale_s(policy: RecoveryPolicy, text: str) -> RecoveryPolicy:
-    """The policy with seed 000's own variable for how long silence lasts until an instance is lost.
+    """Return the policy with the heartbeat timeout of seed 000's own variable.
 
-    Suspicion and doubt come before that: where they would not, they come with it.
+    `suspect_s` and `unreachable_s` are reduced to the heartbeat timeout if they would exceed it.
+
+    Args:
+        policy: the policy.
+        text: the value of the variable, whole seconds; "" to leave the policy unchanged.
     """
     if not text:
         return policy

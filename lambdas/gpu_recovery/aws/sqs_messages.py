@@ -1,4 +1,4 @@
-"""What the messages of a queue say. Whoever reads them works each one: what says nothing is gone, and blocks nobody."""
+"""Parser of SQS events. A message without a document counts as an empty document, so it never blocks its queue."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpu_recovery.aws.wiring import logger
 
 
 def bodies(event: Any) -> Iterator[Mapping[str, Any]]:
-    """The document in each message of an SQS event; an empty one for a message without any."""
+    """Yield the JSON document of each message in an SQS event; an empty document if a message has none."""
     records = event.get("Records") if isinstance(event, dict) else None
     for record in records if isinstance(records, list) else ():
         try:

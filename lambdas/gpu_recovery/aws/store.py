@@ -1,4 +1,4 @@
-"""The store on DynamoDB: jobs, their attempts and what is told of them in one table, instances in the other."""
+"""Store on two DynamoDB tables: one for jobs, attempts, observations and locks, the other for instances."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from gpu_recovery.aws.observation_store import DynamoObservationStore
 
 
 class DynamoStore(DynamoObservationStore, LockStore, DynamoHeartbeatStore):
-    """`ports.Store` on two DynamoDB tables; `client` is a low-level boto3 DynamoDB client."""
+    """`ports.Store` on two DynamoDB tables.
+
+    client:         a low-level boto3 DynamoDB client.
+    job_table:      name of the job table.
+    instance_table: name of the instance table.
+    """
 
     def __init__(self, client: Any, job_table: str, instance_table: str) -> None:
         DynamoObservationStore.__init__(self, client, job_table)

@@ -1,4 +1,4 @@
-"""Submissions in the table of jobs: the record, its text and the key it came with, written in one transaction."""
+"""Submissions in the job table: a job's record, its submitted text and its Idempotency-Key in one transaction."""
 
 from __future__ import annotations
 
@@ -24,57 +24,79 @@ NEW = "attribute_not_exists(job_id_rank)"
 
 _Items = Mapping[str, Mapping[str, Any]]
 KNOWN_FOR = timedelta(seconds=5)
-"""For so long what was read along with a caller's token is at hand: for the request that it was read in."""
+"""Time for which facts that were read together with a caller's token stay valid: they serve that caller's request."""
 
 
 class DynamoSubmissions:
     """`job_api.submission.Submissions` on DynamoDB; `client` is a low-level boto3 DynamoDB client.
 
-    What every submission has to know, the limits and whether the cluster is empty, is read in one call with the key, or
-    along with the token of a caller who is not known yet; then the key is left to the write.
+    Every submission needs the quota limits and whether the cluster is empty. Both are read in one call with the
+    Idempotency-Key, or earlier, together with the token of a caller that is not cached. In the second case the key is
+    not read, and the write detects a used key.
     """
 
     def __init__(self, client: Any, job_table: str, instance_table: str) -> None:
         self.jobs = Table(client, job_table, "job_id_rank")
         self.instances = Table(client, instance_table, "container_inst_id")
-        self._at_hand: tuple[datetime, _Items] | None = None
+        self._prefetched: tuple[datetime, _Items] | None = None
 
     def read(self, name: str, now: datetime, must_read_key: bool = False) -> SubmissionFacts:
-        at_hand, self._at_hand = self._at_hand, None
-        if at_hand is not None and not must_read_key and now - at_hand[0] < KNOWN_FOR:
-            return _known(at_hand[1])
-        found = self._read([_key(name)] if name else [])
-        kept = _submission(name, found[_key(name)]) if name and _key(name) in found else None
-        return replace(_known(found), before=kept if kept is not None and now < kept.kept_until else None)
+        """Return the facts that a submission needs, with at most one call.
+
+        Args:
+            name: the name of the Idempotency-Key; "" if the caller sent none.
+            now: the present time.
+            must_read_key: whether the key must be read even if the other facts are cached.
+        """
+        prefetched, self._prefetched = self._prefetched, None
+        if prefetched is not None and not must_read_key and now - prefetched[0] < KNOWN_FOR:
+            return _facts(prefetched[1])
+        items = self._read([_key(name)] if name else [])
+        before = _submission(name, items[_key(name)]) if name and _key(name) in items else None
+        return replace(_facts(items), before=before if before is not None and now < before.kept_until else None)
 
     def along_with(self, key: str, now: datetime) -> Mapping[str, Any] | None:
-        """The item of jobs under `key`, and what the next submission has to know in the same call."""
-        found = self._read([key])
-        self._at_hand = (now, found)
-        return found.get(key)
+        """Return the item of the job table under `key`, and cache the facts for the next submission.
+
+        Both are read in the same call. None if there is no such item.
+        """
+        items = self._read([key])
+        self._prefetched = (now, items)
+        return items.get(key)
 
     def _read(self, keys: Sequence[str]) -> _Items:
-        both = get_together({self.jobs: [LIMITS, *keys], self.instances: [FLEET]})
-        return {**both[self.jobs], **both[self.instances]}
+        by_table = get_together({self.jobs: [LIMITS, *keys], self.instances: [FLEET]})
+        return {**by_table[self.jobs], **by_table[self.instances]}
 
     def save(self, record: Job, submitted: str, submission: Submission | None, now: datetime) -> bool:
+        """Save a new job, its submitted text and its Idempotency-Key: all or none.
+
+        Args:
+            record: the job.
+            submitted: the submitted text.
+            submission: the key with the digest of its specification; None if the caller sent no key.
+            now: the present time. A key that has expired before it may be used again.
+
+        Returns:
+            False, without a write, if the job id or the key is taken.
+        """
         puts = [
             Put(job_item(replace(record, revision=1)), NEW),
             Put({"job_id_rank": f"{record.job_id}#spec", "submitted": submitted}, NEW),
         ]
         if submission is not None:
-            forgotten = f"{NEW} OR {TTL} <= :now"  # DynamoDB takes days to delete what is over
-            puts.append(Put(_submission_item(submission), forgotten, {":now": _seconds(now)}))
+            free = f"{NEW} OR {TTL} <= :now"  # DynamoDB may delete an expired item days late
+            puts.append(Put(_submission_item(submission), free, {":now": _seconds(now)}))
         return self.jobs.put_all(puts)
 
 
-def _known(items: _Items) -> SubmissionFacts:
+def _facts(items: _Items) -> SubmissionFacts:
     limits = parse_limits(json.loads(items[LIMITS]["document"])) if LIMITS in items else QuotaLimits()
     return SubmissionFacts(limits, is_empty=not items.get(FLEET, {}).get("gpu_instances"))
 
 
 class UserTokensWithSubmission:
-    """`tokens.TokenLookup` of users: reads an unknown token together with what a submission has to know."""
+    """`auth.tokens.TokenLookup` of users: reads a token together with the facts that a submission needs."""
 
     def __init__(
         self, users: DynamoUserTokenStore, submissions: DynamoSubmissions, clock: Callable[[], datetime]
@@ -82,7 +104,7 @@ class UserTokensWithSubmission:
         self._users, self._submissions, self._clock = users, submissions, clock
 
     def load_token(self, token_id: str) -> Token | None:
-        """As the store of tokens."""
+        """Return the token with this id; None if there is none. Raises ItemUnreadable."""
         item = self._submissions.along_with(self._users.key_of(token_id), self._clock())
         return None if item is None else self._users.token_of(token_id, item)
 

@@ -1,7 +1,7 @@
-"""Tokens in a table: an item for each, found by its id, and a list for each holder.
+"""Tokens of nodes and users in DynamoDB: an item for each token, and a list for each holder.
 
-A token is in both, written in one transaction: a call reads one item, and so does a listing. Nothing is deleted: a
-token ends by its date, and what is left of it are some hundred bytes.
+One transaction writes a token to its item and to the list of its holder. So a token check reads one item, and a listing
+reads one item. Tokens are never deleted: a token expires by its date, and an expired token takes some hundred bytes.
 """
 
 from __future__ import annotations
@@ -19,13 +19,17 @@ from gpu_recovery.ports.errors import StaleRecord
 
 
 class _DynamoTokens:
-    """`tokens.TokenStore` on DynamoDB. `word` is what the keys of its items begin with.
+    """`auth.tokens.TokenStore` on DynamoDB.
 
-    An item names the holder `instance_id` or `user`. The item of a user's token has a role besides.
+    An item holds the holder under the name `instance_id` or `user`. The item of a user's token also holds a role.
+
+    items:  the table.
+    kind:   the kind of the tokens.
+    prefix: the beginning of the keys of the items.
     """
 
-    def __init__(self, items: Table, kind: TokenKind, word: str) -> None:
-        self.items, self.kind, self._word = items, kind, word
+    def __init__(self, items: Table, kind: TokenKind, prefix: str) -> None:
+        self.items, self.kind, self._prefix = items, kind, prefix
 
     def load_token(self, token_id: str) -> Token | None:
         """Return the token with this id; None if there is none. Raises ItemUnreadable."""
@@ -37,13 +41,13 @@ class _DynamoTokens:
         is_user = self.kind is TokenKind.USER
         with reading(f"token {token_id}", item, self.kind.holder_field, *(("role",) if is_user else ())):
             role = Role(item["role"]) if is_user else None
-            named = {**item, "kind": self.kind, "holder": item[self.kind.holder_field], "role": role}
-            found: Token = decode(Token, named)
-            return found
+            values = {**item, "kind": self.kind, "holder": item[self.kind.holder_field], "role": role}
+            token: Token = decode(Token, values)
+            return token
 
     def key_of(self, token_id: str) -> str:
         """Return the key of a token's item."""
-        return f"{self._word}#{token_id}"
+        return f"{self._prefix}#{token_id}"
 
     def load_tokens(self, holder: str) -> TokenList:
         """Return the tokens of `holder`; an empty list if there are none. Raises ItemUnreadable."""
@@ -51,56 +55,67 @@ class _DynamoTokens:
         if item is None:
             return TokenList(self.kind, holder)
         with reading(f"the tokens of {holder}", item, self.kind.holder_field):
-            tokens = tuple(self.token_of(one["token_id"], one) for one in item.get("tokens", ()))
+            tokens = tuple(self.token_of(entry["token_id"], entry) for entry in item.get("tokens", ()))
             return TokenList(self.kind, item[self.kind.holder_field], tokens, int(item.get("revision", 0)))
 
     def save_token(self, listed: TokenList, changed: Token) -> None:
-        """Save a list and the one token in it that is new or changed: both or neither. Raises StaleRecord."""
+        """Save a list of tokens, and the item of its new or changed token: both or neither.
+
+        Args:
+            listed: the list, with the changed token in it.
+            changed: the new or changed token.
+
+        Raises:
+            StaleRecord: another writer saved the list since its revision.
+        """
         saved = {
             self.kind.holder_field: listed.holder,
-            "tokens": [self._written(one) for one in listed.tokens],
+            "tokens": [self._encoded(token) for token in listed.tokens],
             "revision": listed.revision + 1,
         }
-        # Nothing but a token is written over, and the list's condition is that of both: a token is in one list only.
-        anything = f"attribute_not_exists({self.items.key}) OR attribute_exists(digest)"
+        # A token is in a single list, so the revision of the list protects both items. The condition of the token's
+        # item only prevents that an item of another kind is overwritten.
+        is_token = f"attribute_not_exists({self.items.key}) OR attribute_exists(digest)"
         puts = (
             self._put(item_of(saved), self._list_key(listed.holder), listed.revision),
-            Put(self.item_of_token(changed), anything),
+            Put(self.item_of_token(changed), is_token),
         )
         if not self.items.put_all(puts):
             raise StaleRecord(f"the tokens of {listed.holder} were written since revision {listed.revision}")
 
     def item_of_token(self, token: Token) -> dict[str, Any]:
         """Return the whole item of a token, with its key."""
-        return item_of(self._written(token)) | {self.items.key: self.key_of(token.token_id)}
+        return item_of(self._encoded(token)) | {self.items.key: self.key_of(token.token_id)}
 
-    def _written(self, token: Token) -> dict[str, Any]:
-        """Return what an item and a list hold of a token."""
+    def _encoded(self, token: Token) -> dict[str, Any]:
+        """Return the fields of a token as its item and its list hold them."""
         fields = encode(token)
         holder, role = fields.pop("holder"), fields.pop("role")
         del fields["kind"]
         of_user = {"role": role} if self.kind is TokenKind.USER else {}
         return {"token_id": fields.pop("token_id"), self.kind.holder_field: holder, **of_user, **fields}
 
-    def _put(self, item: Mapping[str, Any], key: str, read: int) -> Put:
-        condition = "revision = :read" if read else f"attribute_not_exists({self.items.key})"
-        return Put({**item, self.items.key: key}, condition, {":read": read} if read else {})
+    def _put(self, item: Mapping[str, Any], key: str, revision: int) -> Put:
+        condition = "revision = :read" if revision else f"attribute_not_exists({self.items.key})"
+        return Put({**item, self.items.key: key}, condition, {":read": revision} if revision else {})
 
     def _list_key(self, holder: str) -> str:
-        return f"{self._word}s#{holder}"
+        return f"{self._prefix}s#{holder}"
 
 
 class DynamoTokenStore(_DynamoTokens):
-    """The tokens of instances, in the table of instances; `client` is a low-level boto3 DynamoDB client."""
+    """Store of the node tokens, in the instance table; `client` is a low-level boto3 DynamoDB client."""
 
     def __init__(self, client: Any, table_name: str) -> None:
         super().__init__(Table(client, table_name, "container_inst_id"), TokenKind.NODE, "token")
 
 
 class NodeTokensWithInstance:
-    """`tokens.TokenLookup` of instances: reads a token together with its instance's record where that is wanted.
+    """`auth.tokens.TokenLookup` of instances: reads a token together with the record of its instance, if wanted.
 
-    wanted: whether the record of an instance is wanted. seen: receives the record, None if there is none.
+    tokens: the store of the node tokens.
+    wanted: returns whether the record of an instance is wanted.
+    seen:   receives the instance id and the record; None if there is no record.
     """
 
     def __init__(
@@ -110,22 +125,25 @@ class NodeTokensWithInstance:
         self._instance_of: dict[str, str] = {}
 
     def load_token(self, token_id: str) -> Token | None:
-        """As the store of tokens."""
+        """Return the token with this id; None if there is none. Raises ItemUnreadable.
+
+        The record of the instance is read in the same call if an earlier call has found the token's instance.
+        """
         instance_id = self._instance_of.get(token_id)
         if instance_id is None or not self._wanted(instance_id):
-            found = self._tokens.load_token(token_id)
+            token = self._tokens.load_token(token_id)
         else:
             key = self._tokens.key_of(token_id)
             items = self._tokens.items.get_all([key, instance_id])
             self._seen(instance_id, instance_in(items.get(instance_id)))
-            found = self._tokens.token_of(token_id, items[key]) if key in items else None
-        if found is not None:
-            self._instance_of[token_id] = found.holder
-        return found
+            token = self._tokens.token_of(token_id, items[key]) if key in items else None
+        if token is not None:
+            self._instance_of[token_id] = token.holder
+        return token
 
 
 class DynamoUserTokenStore(_DynamoTokens):
-    """The tokens of users, in the table of jobs; `client` is a low-level boto3 DynamoDB client."""
+    """Store of the user tokens, in the job table; `client` is a low-level boto3 DynamoDB client."""
 
     def __init__(self, client: Any, table_name: str) -> None:
         super().__init__(Table(client, table_name, "job_id_rank"), TokenKind.USER, "user-token")

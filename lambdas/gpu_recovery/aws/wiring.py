@@ -1,4 +1,4 @@
-"""Puts the loop together for a function, once per cold start."""
+"""Objects that the Lambda functions share, created once per cold start: settings, clients, stores, `Recovery`."""
 
 from __future__ import annotations
 
@@ -21,54 +21,54 @@ from gpu_recovery.core.commands import Channel
 from gpu_recovery.execution.ray import QueuedRayCommands
 from gpu_recovery.recovery import Recovery
 
-# Most invocations change no status and so count nothing; that is no reason for a warning each time.
+# Most invocations change no status and emit no metric. Powertools would warn at each of them.
 warnings.filterwarnings("ignore", message="No application metrics to publish")
 logger = Logger()
 metrics = Metrics()
 
 
 def utc_now() -> datetime:
-    """The function's clock: the one place where time comes in."""
+    """Return the present time in UTC. The functions take the time of events and decisions only from here."""
     return datetime.now(UTC)
 
 
 @cache
 def settings() -> LambdaSettings:
-    """The function's environment, read once."""
+    """Return the settings of the function's environment, read once."""
     return LambdaSettings.from_environment()
 
 
 @cache
 def dynamodb() -> Any:
-    """The client of every store."""
+    """Return the DynamoDB client of all stores."""
     return client("dynamodb")
 
 
 @cache
 def tokens() -> DynamoTokenStore:
-    """The tokens of nodes, for the functions that issue or ask for them."""
+    """Return the store of the node tokens, for the functions that issue or check them."""
     return DynamoTokenStore(dynamodb(), settings().instance_table)
 
 
 @cache
 def ray_queue() -> RayQueue:
-    """The way to the function that reaches the Ray cluster."""
+    """Return the queue of the function that reaches the Ray cluster."""
     return RayQueue(client("sqs"), settings().ray_queue_url)
 
 
 @cache
 def recovery() -> Recovery:
-    """The loop on DynamoDB and AWS."""
-    told = settings()
-    store = DynamoStore(dynamodb(), told.job_table, told.instance_table)
+    """Return the loop that handles events, on DynamoDB and AWS."""
+    environment = settings()
+    store = DynamoStore(dynamodb(), environment.job_table, environment.instance_table)
     return Recovery(
         store=store,
-        actions=AwsActions(told, utc_now),
-        policy=told.policy,
+        actions=AwsActions(environment, utc_now),
+        policy=environment.policy,
         clock=utc_now,
         decision_log=PowertoolsDecisionLog(logger, metrics),
-        adoption=told.adoption,
+        adoption=environment.adoption,
         for_each=in_parallel,
-        channels=(Channel.MAIL, Channel.CHAT) if told.chat_topic_arn else (Channel.MAIL,),
-        ray=QueuedRayCommands(ray_queue()) if told.ray_queue_url else None,
+        channels=(Channel.MAIL, Channel.CHAT) if environment.chat_topic_arn else (Channel.MAIL,),
+        ray=QueuedRayCommands(ray_queue()) if environment.ray_queue_url else None,
     )

@@ -94,7 +94,7 @@ class ReleaseInstances:
     keep_claims_of: tuple[str, ...] = ()
     """Instances that keep the claim because the end of their rank was never confirmed: their GPUs are not free."""
     attempt: int | None = None
-    """Last attempt whose claims are removed, so that a late command keeps later claims. None stands for any attempt."""
+    """Last attempt of the claims that are removed, so that a late command keeps later claims. None: any attempt."""
     left_out: tuple[str, ...] = ()
     """Instances of `instances` that the job avoids from now on. The instance records remember it."""
 

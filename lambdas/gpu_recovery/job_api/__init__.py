@@ -1,5 +1,6 @@
-"""The job side of the HTTP API: one file for each resource, with its routes in a table at its end.
+"""The job API over HTTP: routes, requests, responses, submission of jobs and dead letters.
 
-A route is a function of what it reaches (`desk.Desk`) and what was asked (`exchange.Request`); what it needs of a
-caller, and what openapi.json says of it, stand beside it. Nothing here knows Lambda or API Gateway.
+Each file of `routes/` holds one resource, with a table of its routes at the end. A route is a function of
+`dependencies.Dependencies` and `request.Request`. The table also says which role a route needs and how openapi.json
+describes the route. This package does not depend on Lambda or API Gateway.
 """

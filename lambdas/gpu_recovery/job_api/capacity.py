@@ -1,4 +1,4 @@
-"""Whether a job could ever run: what the cluster has in all, whoever uses it now."""
+"""Capacity check: whether the whole cluster, used or free, could ever run a job."""
 
 from __future__ import annotations
 
@@ -12,13 +12,19 @@ from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.job.spec import Backend, JobSpec
 
 CAPACITY_CACHE_TTL = timedelta(seconds=60)
-OUT_OF_SERVICE = tuple(one for one in InstanceStatus if one not in (InstanceStatus.AVAILABLE, InstanceStatus.GONE))
+"""Time for which instances that were read can accept a job. They are read again before a job is rejected."""
+OUT_OF_SERVICE = tuple(
+    status for status in InstanceStatus if status not in (InstanceStatus.AVAILABLE, InstanceStatus.GONE)
+)
 
 
 class Capacity:
-    """Lives as long as its function. What was read is believed for a minute if it says yes, and never if it says no.
+    """Check of jobs against the instances of the cluster, with a cache that lives as long as the function's process.
 
-    read: every instance in these statuses.
+    The cache only accepts jobs. A job that does not fit the cached instances is checked against a fresh read.
+
+    Args:
+        read: returns every instance in the given statuses.
     """
 
     def __init__(self, read: Callable[[Sequence[InstanceStatus]], Iterable[Instance]]) -> None:
@@ -26,10 +32,18 @@ class Capacity:
         self._cached: tuple[datetime, Mapping[str, Sequence[int]]] | None = None
 
     def check(self, spec: JobSpec, now: datetime, is_empty: bool = False) -> None:
-        """SpecInvalid if no number of free instances would be enough for the job.
+        """Check that the instances of the cluster could run the job if all of them were free.
 
-        A cluster without any instance says nothing: it may be about to get some. Where it `is_empty`, as the
-        reconciler last counted it, and none is free, nobody looks for those that are out of use.
+        A cluster without instances accepts every job, because instances may join soon. Jobs on Ray are not checked.
+
+        Args:
+            spec: specification of the job.
+            now: time of the check.
+            is_empty: whether the reconciler last counted no instance with GPUs. If no instance is AVAILABLE either,
+                the instances in other statuses are not read.
+
+        Raises:
+            SpecInvalid: the job can never run on this cluster.
         """
         if spec.backend is not Backend.ECS:
             return
@@ -39,45 +53,51 @@ class Capacity:
             and why_never(spec, self._cached[1]) is None
         ):
             return
-        found = list(self._read((InstanceStatus.AVAILABLE,)))
-        if not found and is_empty:
+        instances = list(self._read((InstanceStatus.AVAILABLE,)))
+        if not instances and is_empty:
             return
-        if why_never(spec, _sizes(found)) is not None or not found:
-            found += self._read(OUT_OF_SERVICE)
-        sizes = _sizes(found)
-        why = why_never(spec, sizes)
-        if why is not None:
-            raise SpecInvalid(*why)
-        self._cached = (now, sizes)
+        if why_never(spec, _gpus_by_group(instances)) is not None or not instances:
+            instances += self._read(OUT_OF_SERVICE)
+        gpus_by_group = _gpus_by_group(instances)
+        problem = why_never(spec, gpus_by_group)
+        if problem is not None:
+            raise SpecInvalid(*problem)
+        self._cached = (now, gpus_by_group)
 
 
-def why_never(spec: JobSpec, sizes: Mapping[str, Sequence[int]]) -> tuple[str, str] | None:
-    """(field, sentence) why a job can never run on instances of `sizes` GPUs by group; None if it can."""
-    if not sizes:
+def why_never(spec: JobSpec, gpus_by_group: Mapping[str, Sequence[int]]) -> tuple[str, str] | None:
+    """Return why a job can never run in the cluster, as (field, sentence); None if the job can run.
+
+    Args:
+        spec: specification of the job.
+        gpus_by_group: number of GPUs of each instance, by group. An empty mapping accepts every job.
+    """
+    if not gpus_by_group:
         return None
-    ours = sizes.get(spec.group, ())
-    where = _named((spec.group,))[0]
-    if not ours:
-        return "group", f"no instance belongs to {where}; there are some in {listed(_named(sizes))}"
-    most = max(ours)
+    gpus_of_group = gpus_by_group.get(spec.group, ())
+    group_name = _group_names((spec.group,))[0]
+    if not gpus_of_group:
+        return "group", f"no instance belongs to {group_name}; there are some in {listed(_group_names(gpus_by_group))}"
+    most = max(gpus_of_group)
     if spec.gpus_per_node > most:
-        return "n_gpus_per_node", f"must be at most {most}: no instance of {where} has {spec.gpus_per_node} GPUs"
-    fitting = sum(gpus >= spec.gpus_per_node for gpus in ours)
+        return "n_gpus_per_node", f"must be at most {most}: no instance of {group_name} has {spec.gpus_per_node} GPUs"
+    fitting = sum(gpus >= spec.gpus_per_node for gpus in gpus_of_group)
     if spec.nnodes > fitting:
-        having = f"with {spec.gpus_per_node} GPUs or more"
+        condition = f"with {spec.gpus_per_node} GPUs or more"
         return (
             "nnodes",
-            f"must be at most {fitting}: so many instances of {where} are there {having}, not {spec.nnodes}",
+            f"must be at most {fitting}: so many instances of {group_name} are there {condition}, not {spec.nnodes}",
         )
     return None
 
 
-def _named(groups: Iterable[str]) -> list[str]:
+def _group_names(groups: Iterable[str]) -> list[str]:
     return [f"group {group}" if group else "no group" for group in sorted(groups)]
 
 
-def _sizes(instances: Iterable[Instance]) -> Mapping[str, Sequence[int]]:
-    sizes: defaultdict[str, list[int]] = defaultdict(list)
-    for one in {each.instance_id: each for each in instances}.values():
-        sizes[one.group].append(max(one.gpus, one.gpus_most))
-    return sizes
+def _gpus_by_group(instances: Iterable[Instance]) -> Mapping[str, Sequence[int]]:
+    gpus_by_group: defaultdict[str, list[int]] = defaultdict(list)
+    # An instance that changes its status between the two reads is in both.
+    for instance in {instance.instance_id: instance for instance in instances}.values():
+        gpus_by_group[instance.group].append(max(instance.gpus, instance.gpus_most))
+    return gpus_by_group

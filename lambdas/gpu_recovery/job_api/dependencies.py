@@ -1,4 +1,4 @@
-"""What routes reach: the loop, the stores beside it, ECS and logs."""
+"""Dependencies of the routes: the recovery loop, stores, ECS task definitions and logs."""
 
 from __future__ import annotations
 
@@ -19,47 +19,70 @@ from gpu_recovery.recovery import Recovery
 class Log(Protocol):
     """A structured log."""
 
-    def info(self, msg: object, /, *, extra: Mapping[str, object]) -> None: ...
+    def info(self, msg: object, /, *, extra: Mapping[str, object]) -> None:
+        """Log a message with the fields of `extra`."""
 
-    def warning(self, msg: object, /, *, exc_info: BaseException) -> None: ...
+    def warning(self, msg: object, /, *, exc_info: BaseException) -> None:
+        """Log a warning with the traceback of `exc_info`."""
 
-    def error(self, msg: object, /, *, exc_info: BaseException) -> None: ...
+    def error(self, msg: object, /, *, exc_info: BaseException) -> None:
+        """Log an error with the traceback of `exc_info`."""
 
-    def exception(self, msg: object, /) -> None: ...
+    def exception(self, msg: object, /) -> None:
+        """Log an error with the traceback of the exception that is being handled."""
 
 
 class AttemptHistory(Protocol):
-    """What is kept of the attempts of a job."""
+    """Stored plans and progress of the attempts of a job."""
 
     def of(self, job_id: str, attempts: Sequence[int]) -> Mapping[int, tuple[Plan | None, AttemptProgress | None]]:
-        """The plan and the progress of each of `attempts`, as far as they are kept."""
+        """Return the plan and the progress of each attempt of `attempts`; None for a part that is not stored."""
 
 
 class JobLogs(Protocol):
-    """The logs of containers."""
+    """Logs of containers."""
 
     def read(self, group: str, stream: str, region: str, most: int, place: str | None) -> LogPage | str:
-        """The newest `most` lines, or those from `place` on; or why there are none, in a sentence."""
+        """Return a page of a log, or a sentence that says why no log can be read.
+
+        Args:
+            group: log group.
+            stream: log stream.
+            region: AWS region of the log, "" for the region of the deployment.
+            most: upper bound of the lines.
+            place: position from which lines are read; None for the newest lines.
+        """
 
 
 class RayLogs(Protocol):
-    """The logs of drivers on Ray."""
+    """Logs of drivers on Ray."""
 
     def read(self, submission_id: str, most: int, place: str | None, *, grows: bool) -> LogPage:
-        """The newest `most` lines, or those from `place` on; `grows`: the driver lives. Raises RayUnreachable."""
+        """Return a page of a driver's log.
+
+        Args:
+            submission_id: id of the driver in Ray.
+            most: upper bound of the lines.
+            place: position from which lines are read; None for the newest lines.
+            grows: whether the driver is alive. An unfinished last line is then left for the next page.
+
+        Raises:
+            RayUnreachable: the Ray cluster, or the function that reaches the cluster, did not answer.
+        """
 
 
 @dataclass(frozen=True)
 class Dependencies:
-    """What a route may use.
+    """Everything that a route may use.
 
-    operator_token: the operator's secret, which is also what cursors are signed with.
-    describe:       an ECS task definition by its name, None if there is none.
-    check_family:   the ECS family of the health check, which no job may run.
-    random:         four hexadecimal digits.
-    ray_logs:       None where there is no Ray cluster.
-    records:        where jobs are recorded, `s3://<bucket>`; "" where they are not.
-    letters:        the dead-letter queues, reached only by those who ask for them.
+    dead_letters:   returns the dead-letter queues. Only the routes of dead letters call it.
+    operator_token: returns the operator token, which is also the key that signs cursors.
+    describe:       returns an ECS task definition by its name, None if there is none.
+    random:         returns four hexadecimal digits.
+    check_family:   ECS family of the health check, which no job may run.
+    job_id_prefix:  first characters of each new job id.
+    records:        location of the job archive, `s3://<bucket>`; "" if jobs are not archived.
+    ray_logs:       None if the deployment has no Ray cluster.
     """
 
     recovery: Recovery

@@ -1,4 +1,4 @@
-"""The answer to what goes wrong behind a route: errors that a client can do something about."""
+"""Problem documents for errors of routes: the errors that a client can act on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from gpu_recovery.ports.errors import CursorInvalid, TooManyConflicts, TooManyRe
 from gpu_recovery.recovery import NotificationFailed
 
 RETRY_AFTER_S = 5
+"""Seconds after which a client may repeat a request that was answered with 503."""
 BUSY = (TryAgainSoon, TooManyConflicts)
+"""Errors that pass by themselves: AWS or a record is too busy."""
 KINDS: tuple[type[Exception], ...] = (
     ApiError,
     SpecInvalid,
@@ -22,15 +24,15 @@ KINDS: tuple[type[Exception], ...] = (
     RayUnreachable,
     *BUSY,
 )
-"""Every other error is a defect, or an AWS that refuses us: it is raised."""
+"""Errors that become a problem document. Any other error is a defect or a refusal of AWS, and is raised."""
 
 
 def response_to(error: Exception) -> ApiResponse:
-    """The problem document for an error of one of `KINDS`."""
-    return _refusal(error).response()
+    """Return the problem document for an error of one of the types in `KINDS`."""
+    return _api_error(error).response()
 
 
-def _refusal(error: Exception) -> ApiError:
+def _api_error(error: Exception) -> ApiError:
     match error:
         case ApiError():
             return error
@@ -64,10 +66,10 @@ def _refusal(error: Exception) -> ApiError:
         case RayUnreachable():
             return ApiError(502, "ray_away", "The Ray cluster does not answer", str(error))
         case TooManyReports():
-            return _later(429, "too_many", "Too many tries", str(error), error.retry_after_s)
-    return _later(503, "busy", "Busy", f"{error}; ask again in {RETRY_AFTER_S} s", RETRY_AFTER_S)
+            return _retry_later(429, "too_many", "Too many tries", str(error), error.retry_after_s)
+    return _retry_later(503, "busy", "Busy", f"{error}; ask again in {RETRY_AFTER_S} s", RETRY_AFTER_S)
 
 
-def _later(status: int, code: str, title: str, detail: str, retry_after_s: int) -> ApiError:
+def _retry_later(status: int, code: str, title: str, detail: str, retry_after_s: int) -> ApiError:
     headers = {"Retry-After": str(retry_after_s)}
     return ApiError(status, code, title, detail, headers=headers, retry_after_s=retry_after_s)

@@ -1,4 +1,7 @@
-"""openapi.json, made of the table of routes: what is served, what is committed and what is routed is one thing."""
+"""OpenAPI description of the job API, generated from the table of routes.
+
+The API serves the same document that docs/openapi.json holds.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,25 @@ from http import HTTPStatus
 from typing import Any
 
 from gpu_recovery.job_api.request import Parameter, Route
+from gpu_recovery.job_api.request_schemas import REQUEST_SCHEMAS
 from gpu_recovery.job_api.response import JSON, PROBLEM
-from gpu_recovery.job_api.schemas import SCHEMAS, TEXT, ref
+from gpu_recovery.job_api.response_schemas import RESPONSE_SCHEMAS
+from gpu_recovery.job_api.schema_types import TEXT, ref
 
 VERSION = "2.0.0"
-_NAMED = re.compile(r"<(\w+)>")
+"""Version of the job API in openapi.json."""
+_PATH_NAME = re.compile(r"<(\w+)>")
 PROBLEMS = (400, 401, 403, 404, 409, 412, 413, 422, 428, 429, 500, 502, 503)
+"""Statuses of all problem documents."""
 _ALWAYS = (503,)
-"""What any route may answer besides: AWS, or a record, is too busy."""
+"""Statuses of problem documents that every route may answer with: AWS or a record is too busy."""
 
 
 def document(routes: Iterable[Route]) -> dict[str, Any]:
-    """The whole of openapi.json."""
+    """Return the whole OpenAPI document of `routes`."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        paths.setdefault(_NAMED.sub(r"{\1}", route.path), {})[route.method.lower()] = _operation(route)
+        paths.setdefault(_PATH_NAME.sub(r"{\1}", route.path), {})[route.method.lower()] = _operation(route)
     return {
         "openapi": "3.0.3",
         "info": {
@@ -33,7 +40,7 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
         },
         "paths": paths,
         "components": {
-            "schemas": SCHEMAS,
+            "schemas": REQUEST_SCHEMAS | RESPONSE_SCHEMAS,
             "responses": {f"Problem{status}": _problem(status) for status in PROBLEMS},
             "securitySchemes": {
                 "token": {
@@ -48,44 +55,45 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
 
 
 def _operation(route: Route) -> dict[str, Any]:
-    named = _NAMED.findall(route.path)
-    parameters = [_path_parameter(name) for name in named] + [_parameter(one) for one in route.query]
-    made: dict[str, Any] = {"operationId": route.serve.__name__, "summary": route.summary}
+    path_names = _PATH_NAME.findall(route.path)
+    parameters = [_path_parameter(name) for name in path_names] + [_parameter(parameter) for parameter in route.query]
+    operation: dict[str, Any] = {"operationId": route.serve.__name__, "summary": route.summary}
     if route.path.startswith("/api/v2/users/"):
-        made["operationId"] = route.serve.__name__.replace("token", "user_token")
+        operation["operationId"] = route.serve.__name__.replace("token", "user_token")
     if parameters:
-        made["parameters"] = parameters
+        operation["parameters"] = parameters
     if route.takes:
-        kinds = (JSON, "application/yaml") if route.also_yaml else (JSON,)
-        content = {kind: {"schema": ref(route.takes)} for kind in kinds}
-        made["requestBody"] = {"required": route.needs_body, "content": content}
-    answers = {str(status): _answer(status, name) for status, name in route.answers.items()}
-    made["responses"] = answers | {
-        str(status): {"$ref": f"#/components/responses/Problem{status}"} for status in _refusals(route, named)
+        media_types = (JSON, "application/yaml") if route.also_yaml else (JSON,)
+        content = {media_type: {"schema": ref(route.takes)} for media_type in media_types}
+        operation["requestBody"] = {"required": route.needs_body, "content": content}
+    responses = {str(status): _response(status, name) for status, name in route.answers.items()}
+    operation["responses"] = responses | {
+        str(status): {"$ref": f"#/components/responses/Problem{status}"}
+        for status in _problem_statuses(route, path_names)
     }
     if route.needs is None:
-        made["security"] = []
+        operation["security"] = []
     else:
-        made["x-role"] = route.needs.value
-    return made
+        operation["x-role"] = route.needs.value
+    return operation
 
 
-def _refusals(route: Route, named: list[str]) -> list[int]:
-    found = {*_ALWAYS, *route.refuses}
+def _problem_statuses(route: Route, path_names: list[str]) -> list[int]:
+    statuses = {*_ALWAYS, *route.refuses}
     if route.needs is not None:
-        found |= {401, 403, 429}
-    if named:
-        found |= {404}
+        statuses |= {401, 403, 429}
+    if path_names:
+        statuses |= {404}
     if route.query or route.takes:
-        found |= {400}
+        statuses |= {400}
     if route.method != "GET" and route.needs is not None:
-        found |= {502}
+        statuses |= {502}
     if route.path != "/api/v2/openapi.json":
-        found |= {500}
-    return sorted(found)
+        statuses |= {500}
+    return sorted(statuses)
 
 
-def _answer(status: int, name: str) -> dict[str, Any]:
+def _response(status: int, name: str) -> dict[str, Any]:
     return {"description": HTTPStatus(status).phrase, "content": {JSON: {"schema": ref(name)}}}
 
 
@@ -98,6 +106,11 @@ def _path_parameter(name: str) -> dict[str, Any]:
     return {"name": name, "in": "path", "required": True, "schema": schema}
 
 
-def _parameter(one: Parameter) -> dict[str, Any]:
-    made = {"name": one.name, "in": one.where, "description": one.description, "schema": dict(one.kind)}
-    return {**made, "required": True} if one.required else made
+def _parameter(parameter: Parameter) -> dict[str, Any]:
+    description = {
+        "name": parameter.name,
+        "in": parameter.where,
+        "description": parameter.description,
+        "schema": dict(parameter.kind),
+    }
+    return {**description, "required": True} if parameter.required else description

@@ -1,11 +1,12 @@
-"""Pages of a list, and the cursors between them.
+"""Pagination: pages of a list, and the signed cursors between them.
 
-An answer of a Lambda function may have six megabytes at most, so a long list is served page by page. A cursor is
-signed: a client can only present a place that an earlier answer has named.
+The response of a Lambda function has at most six megabytes, so a long list is served page by page. A cursor is signed:
+a client can only send a position that an earlier response contained.
 
-A page begins after the last item of the page before. The waiting jobs of a queue move up when a job leaves, so a cursor
-names the last few items of its page. The next page begins after the last of them that is still in the list, wherever it
-stands by then. If all of them have left, the page begins where the last one stood.
+A page begins after the last item of the page before. Waiting jobs move up in the queue when another job leaves, so a
+cursor names the last few items of its page. The next page begins after the last of these items that is still in the
+list, at the item's present position. If all of them have left the list, the page begins at the former position of the
+last item.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from gpu_recovery.ports.errors import CursorInvalid
 
 Item = TypeVar("Item")
 MAC_BYTES = 16
+"""Bytes of a cursor's signature: a truncated HMAC-SHA256."""
 PAGE_MAX = 1_000
-"""The most items of a page. An item has some 600 bytes at most."""
+"""Upper bound of the items of a page. An item has at most about 600 bytes."""
 NAMED = 5
-"""How many items of its page a cursor names."""
+"""Number of items of its page that a cursor names."""
 PAGING = (
     Parameter("limit", "how many a page has", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
     Parameter("cursor", "where the page before this one said to go on", TEXT),
@@ -34,7 +36,7 @@ PAGING = (
 
 
 def page_of(
-    desk: Dependencies,
+    dependencies: Dependencies,
     request: Request,
     purpose: str,
     items: Iterable[Item],
@@ -44,44 +46,51 @@ def page_of(
     """Return the requested page, and the cursor of the next page; None if this page is the last.
 
     Args:
-        purpose: the name of the list. A cursor of another list is refused.
-        name: the name of an item, which a cursor carries.
-        order: what the list is sorted by: plain values, different for every item.
+        dependencies: gives the key that signs cursors.
+        request: its query may hold `limit` and `cursor`.
+        purpose: name of the list. A cursor of another list is rejected.
+        items: all items of the list, in any order.
+        name: returns the name of an item, which cursors contain.
+        order: returns the sort key of an item: JSON values, different for every item.
 
     Raises:
-        Refused: the limit is malformed.
-        CursorInvalid: the cursor was not handed out for this list, or by another release.
+        ApiError: 400, the limit is malformed.
+        CursorInvalid: the cursor was issued for another list or by another release, or was not issued at all.
     """
     limit = request.number("limit", PAGE_MAX, 1, PAGE_MAX) or PAGE_MAX
-    given = request.query.get("cursor")
-    line = sorted(items, key=order)
-    if given is not None:
-        names, stood = _place(opened_cursor(desk.operator_token(), purpose, given))
-        standing = {name(one): order(one) for one in line}
-        after = next((standing[one] for one in names if one in standing), stood)
-        line = [one for one in line if order(one) > after]
-    page = line[:limit]
-    if len(line) <= limit:
+    cursor = request.query.get("cursor")
+    ordered = sorted(items, key=order)
+    if cursor is not None:
+        last_names, last_order = _read_place(opened_cursor(dependencies.operator_token(), purpose, cursor))
+        orders = {name(item): order(item) for item in ordered}
+        after = next((orders[item] for item in last_names if item in orders), last_order)
+        ordered = [item for item in ordered if order(item) > after]
+    page = ordered[:limit]
+    if len(ordered) <= limit:
         return page, None
-    place = json.dumps([[name(one) for one in reversed(page[-NAMED:])], order(page[-1])])
-    return page, sealed_cursor(desk.operator_token(), purpose, place)
+    place = json.dumps([[name(item) for item in reversed(page[-NAMED:])], order(page[-1])])
+    return page, sealed_cursor(dependencies.operator_token(), purpose, place)
 
 
-def _place(place: str) -> tuple[list[str], tuple[Any, ...]]:
+def _read_place(place: str) -> tuple[list[str], tuple[Any, ...]]:
     try:
-        names, stood = json.loads(place)
-        return names, tuple(stood)
+        names, last_order = json.loads(place)
+        return names, tuple(last_order)
     except (ValueError, TypeError) as error:
         raise CursorInvalid("the cursor is of another release: begin without one") from error
 
 
 def sealed_cursor(key: str, purpose: str, place: str) -> str:
-    """Return the cursor for `place` in the list `purpose`."""
+    """Return the signed cursor for the position `place` in the list `purpose`."""
     return base64.urlsafe_b64encode(_mac(key, purpose, place) + place.encode()).decode()
 
 
 def opened_cursor(key: str, purpose: str, cursor: str) -> str:
-    """Return the place of a cursor that was sealed for `purpose`. Raises CursorInvalid."""
+    """Return the position in a cursor of the list `purpose`.
+
+    Raises:
+        CursorInvalid: the cursor is malformed, or its signature is not for this key and list.
+    """
     try:
         raw = base64.b64decode(cursor.encode("ascii"), altchars=b"-_", validate=True)
         place = raw[MAC_BYTES:].decode()
@@ -93,5 +102,5 @@ def opened_cursor(key: str, purpose: str, cursor: str) -> str:
 
 
 def _mac(key: str, purpose: str, place: str) -> bytes:
-    said = f"cursor\n{purpose}\n{place}".encode(errors="replace")
-    return hmac.new(key.encode(), said, hashlib.sha256).digest()[:MAC_BYTES]
+    message = f"cursor\n{purpose}\n{place}".encode(errors="replace")
+    return hmac.new(key.encode(), message, hashlib.sha256).digest()[:MAC_BYTES]

@@ -1,4 +1,7 @@
-"""What a pass of the scheduler would say now: of everyone in line, or of a job that is not submitted yet."""
+"""Placement preview (dry run): what a pass of the scheduler would decide now.
+
+The preview covers every queued job, and optionally a job that is not submitted yet. It changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,17 @@ from gpu_recovery.scheduler.schedule import PRESENT, limits_of, usual_run_times
 
 @dataclass(frozen=True, slots=True)
 class PlacementPreview:
-    """The answer about one job. `instances` are those it would get; `position` is None if it has no place in line."""
+    """What a pass of the scheduler would decide about one job.
+
+    would_start:   whether the job would start at once.
+    sentence:      the decision in words, for users.
+    instances:     instances that the job would get, in rank order; empty if it would not start.
+    short_of:      what the job lacks; None if it would start or is not considered.
+    position:      position in the queue; None if the job has none.
+    blockers:      ids of the jobs that this job waits for.
+    earliest_at:   estimated earliest start; None if there is no estimate.
+    would_suspend: ids of the jobs that would be suspended for this job.
+    """
 
     would_start: bool
     sentence: str
@@ -33,7 +46,14 @@ class PlacementPreview:
 
 @dataclass(frozen=True, slots=True)
 class QueueView:
-    """The cluster and its line at one moment, and what a pass would answer; `failures` say what could not be read."""
+    """The cluster and the queue at one moment, with the placement that a pass would decide.
+
+    at:        time of the view.
+    entries:   queue entries by job id: waiting and running jobs.
+    snapshot:  input of the placement.
+    placement: result of the placement.
+    failures:  errors of the records that could not be read.
+    """
 
     at: datetime
     entries: Mapping[str, Entry]
@@ -42,57 +62,67 @@ class QueueView:
     failures: list[Exception] = field(default_factory=list)
 
     def of(self, job_id: str) -> PlacementPreview | None:
-        """What is to become of one job; None if it is not in line."""
-        for chosen in self.placement.assignments:
-            if chosen.job_id == job_id:
-                sentence = f"would start at once on {listed(chosen.instances)}"
-                return PlacementPreview(True, sentence + self._run_time_source(job_id), chosen.instances)
-        suspended = tuple(one.job_id for one in self.placement.suspensions if one.for_job == job_id)
-        for short in self.placement.rejected:
-            if short.job_id == job_id:
+        """Return the preview of a job; None if the job does not wait in the queue."""
+        for assignment in self.placement.assignments:
+            if assignment.job_id == job_id:
+                sentence = f"would start at once on {listed(assignment.instances)}"
+                return PlacementPreview(True, sentence + self._run_time_source(job_id), assignment.instances)
+        would_suspend = tuple(
+            suspension.job_id for suspension in self.placement.suspensions if suspension.for_job == job_id
+        )
+        for rejection in self.placement.rejected:
+            if rejection.job_id == job_id:
                 return PlacementPreview(
                     False,
-                    short.sentence + self._run_time_source(job_id),
+                    rejection.sentence + self._run_time_source(job_id),
                     (),
-                    short.short_of,
-                    short.position,
-                    short.blockers,
-                    short.earliest_at,
-                    suspended,
+                    rejection.short_of,
+                    rejection.position,
+                    rejection.blockers,
+                    rejection.earliest_at,
+                    would_suspend,
                 )
         entry = self.entries.get(job_id)
-        return PlacementPreview(False, _why_not_asked(entry)) if entry is not None and entry.waits else None
+        return PlacementPreview(False, _why_not_considered(entry)) if entry is not None and entry.waits else None
 
     def _run_time_source(self, job_id: str) -> str:
-        """Where the estimate of its run time comes from, unless it is the limit that its user has named."""
+        """Return the source of the job's estimated run time, as a suffix of its sentence.
+
+        The suffix is "" if the user set a limit of the run time, because this limit is then the estimate.
+        """
         entry = self.entries.get(job_id)
         if entry is None or entry.max_runtime_s is not None:
             return ""
-        lasts_s = next((one.runs_for_s for one in self.snapshot.waiting if one.job_id == job_id), None)
-        if lasts_s is None:
+        run_time_s = next((waiting.runs_for_s for waiting in self.snapshot.waiting if waiting.job_id == job_id), None)
+        if run_time_s is None:
             return "; nobody knows how long it runs"
-        return f"; taken to run for {lasts_s} s, by the jobs of its kind before it"
+        return f"; taken to run for {run_time_s} s, by the jobs of its kind before it"
 
 
-def read_queue_view(recovery: Recovery, more: Job | None = None) -> QueueView:
-    """The view of now, with a job `more` in line that is not kept."""
+def read_queue_view(recovery: Recovery, extra: Job | None = None) -> QueueView:
+    """Return the present view of the queue.
+
+    Args:
+        recovery: gives the store, the policy and the clock.
+        extra: a job that is not stored, which is treated as queued.
+    """
     now, policy, store = recovery.clock(), recovery.policy, recovery.store
     failures: list[Exception] = []
     entries = {entry.job_id: entry for entry in store.load_queue(failures)}
-    entry = entry_of(more) if more is not None else None
+    entry = entry_of(extra) if extra is not None else None
     if entry is not None:
         entries[entry.job_id] = entry
-    keys = {each.quota_key for each in entries.values()}
+    keys = {queued.quota_key for queued in entries.values()}
     used = store.quota_used(sorted(key.text for key in keys))
     instances = store.instances_in(PRESENT, failures)
-    counts = {key: used[key.text] for key in keys}
+    used_by_key = {key: used[key.text] for key in keys}
     usual = usual_run_times(store, entries.values(), now)
-    snapshot = snapshot_of(entries.values(), instances, policy, now, counts, limits_of(recovery), usual)
+    snapshot = snapshot_of(entries.values(), instances, policy, now, used_by_key, limits_of(recovery), usual)
     return QueueView(now, entries, snapshot, place(snapshot, policy, now), failures)
 
 
-def _why_not_asked(entry: Entry) -> str:
-    """Why a job that waits is not even considered."""
+def _why_not_considered(entry: Entry) -> str:
+    """Return why the scheduler does not consider a waiting job."""
     if entry.held or entry.not_before is None:
         return "is held by a person until it is resumed"
     return f"cools down until {entry.not_before:%H:%M:%S} UTC before it is tried again"

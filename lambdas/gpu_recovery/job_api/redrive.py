@@ -1,9 +1,12 @@
-"""Dead letters: messages that nobody could handle, given again to whom they were meant for.
+"""Dead-letter redrive: sends dead letters to their original target again.
 
-There are three queues of them, and each knows another way who that was: Lambda's on-failure destination names the
-function beside the event, EventBridge names the target in an attribute, and a call for the scheduler is only ever for
-the scheduler. Every handler takes the same event twice without harm, so a letter is deleted only after it was accepted
-again; one that nobody can read, or whose function refuses it, stays where it is and is listed with the reason.
+There are three dead-letter queues, and each names the target of a message in its own way. Lambda's on-failure
+destination names the function beside the event. EventBridge names the target in a message attribute. The scheduler's
+queue has only one target, the scheduler.
+
+Every handler processes the same event twice without harm. So a dead letter is deleted only after its target accepted
+it again. A dead letter that cannot be read, or that its function rejects, stays in the queue and is listed with the
+reason.
 """
 
 from __future__ import annotations
@@ -20,30 +23,30 @@ from gpu_recovery.core.errors import RecoveryError
 FUNCTION = re.compile(r"(?P<arn>arn:[a-z-]+:lambda:[a-z0-9-]+:\d{12}:function:(?P<name>[\w-]{1,140}))(:[\w$-]+)?")
 QUEUE = re.compile(r"arn:[a-z-]+:sqs:[a-z0-9-]+:\d{12}:(?P<name>[\w.-]{1,80})")
 BATCH_MAX = 10
-"""As many as SQS gives at once."""
+"""Messages that one call of SQS returns at most."""
 HELD_S = 60
-"""How long a letter that was received belongs to whoever redrives it; one that stays is seen again after that."""
+"""Seconds for which SQS hides a received dead letter. A dead letter that is not deleted is then visible again."""
 
 
 class DeadLetterQueue(StrEnum):
-    """The queues where messages end that nobody could handle."""
+    """A dead-letter queue."""
 
-    FAILED = "failed"  # a function took the event and failed on it, retries included
+    FAILED = "failed"  # the function failed on the event, also at the retries
     UNDELIVERED = "undelivered"  # EventBridge could not reach the target
-    SCHEDULER = "scheduler"  # the scheduler failed on the call again and again
+    SCHEDULER = "scheduler"  # the scheduler failed on the message at every try
 
 
 class DeadLetterUnreadable(RecoveryError):
-    """A dead letter from which nobody can tell what it was and for whom."""
+    """A dead letter without a readable event or target."""
 
 
 class DeadLetterRefused(RecoveryError):
-    """Whom the letter was for does definitely not take it."""
+    """The target of a dead letter rejects it for good."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One message of a dead-letter queue; `receipt` is what deletes it."""
+    """One message of a dead-letter queue. `receipt` is the SQS receipt handle, with which it is deleted."""
 
     queue: DeadLetterQueue
     message_id: str
@@ -54,7 +57,12 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class RedriveTarget:
-    """Whom a letter is for: a function's ARN, or "" for the scheduler's queue; and what to give."""
+    """The target of a dead letter.
+
+    function_arn: ARN of the function, "" for the scheduler's queue.
+    payload:      event to send, as JSON text.
+    name:         name of the target for operators.
+    """
 
     function_arn: str
     payload: str
@@ -63,7 +71,11 @@ class RedriveTarget:
 
 @dataclass(frozen=True, slots=True)
 class RedriveResult:
-    """What became of a letter, or would: whom it is for, "" if nobody can tell, and why it stays, "" if it does not."""
+    """Result of the redrive of a dead letter, or of its preview.
+
+    target: name of the target, "" if the target cannot be read.
+    why:    why the dead letter stays in its queue, "" if it leaves.
+    """
 
     letter: DeadLetter
     target: str
@@ -71,66 +83,90 @@ class RedriveResult:
 
 
 class DeadLetters(Protocol):
-    """The queues, and those to whom letters go."""
+    """The dead-letter queues and the targets of dead letters."""
 
     def depth(self, queue: DeadLetterQueue) -> int:
-        """About how many letters lie there."""
+        """Return the approximate number of dead letters in the queue."""
 
     def receive(self, queue: DeadLetterQueue, most: int, held_s: int) -> Sequence[DeadLetter]:
-        """Up to `most` letters, hidden from others for `held_s` seconds; none if it finds none now."""
+        """Return at most `most` dead letters, and hide them from other receivers for `held_s` seconds.
+
+        The result may be empty although the queue is not.
+        """
 
     def invoke(self, function_arn: str, payload: str) -> None:
-        """Have Lambda take the event to call the function with it. Raises DeadLetterRefused."""
+        """Queue the event `payload` for an asynchronous invocation of the function.
+
+        Raises:
+            DeadLetterRefused: Lambda rejects the event for good.
+        """
 
     def call_scheduler(self, letter: DeadLetter) -> None:
-        """Put the letter on the scheduler's queue."""
+        """Send the message of the dead letter to the scheduler's queue."""
 
-    def delete(self, letter: DeadLetter) -> None: ...
+    def delete(self, letter: DeadLetter) -> None:
+        """Delete the dead letter from its queue."""
 
 
 def preview_redrive(
-    letters: DeadLetters, graves: Sequence[DeadLetterQueue]
+    letters: DeadLetters, queues: Sequence[DeadLetterQueue]
 ) -> dict[DeadLetterQueue, tuple[int, list[RedriveResult]]]:
-    """About how many letters each queue holds, and what a redrive would do with the first of them. Takes nothing."""
-    found: dict[DeadLetterQueue, tuple[int, list[RedriveResult]]] = {}
-    for grave in graves:
-        depth = letters.depth(grave)
-        shown = letters.receive(grave, BATCH_MAX, 0) if depth else ()
-        found[grave] = (depth, [_preview(letter) for letter in shown])
-    return found
+    """Return the depth of each queue, and what a redrive would do with its first dead letters.
 
+    The dead letters stay visible to other receivers.
 
-def redrive(letters: DeadLetters, graves: Sequence[DeadLetterQueue], limit: int) -> Iterator[RedriveResult]:
-    """Give up to `limit` letters of the queues to whom they are for; what became of each, as soon as it is known.
+    Args:
+        letters: the dead-letter queues.
+        queues: the queues to preview.
 
-    To be followed to its end: a letter is deleted after its fate was taken, so that no failure of SQS can hide it.
+    Returns:
+        For each queue the approximate number of its dead letters, and the results for at most `BATCH_MAX` of them.
     """
-    done = 0
-    for grave in graves:
-        while done < limit:
-            received = letters.receive(grave, min(BATCH_MAX, limit - done), HELD_S)
+    previews: dict[DeadLetterQueue, tuple[int, list[RedriveResult]]] = {}
+    for queue in queues:
+        depth = letters.depth(queue)
+        first = letters.receive(queue, BATCH_MAX, 0) if depth else ()
+        previews[queue] = (depth, [_preview(letter) for letter in first])
+    return previews
+
+
+def redrive(letters: DeadLetters, queues: Sequence[DeadLetterQueue], limit: int) -> Iterator[RedriveResult]:
+    """Send at most `limit` dead letters of the queues to their targets, and yield the result of each.
+
+    The caller must exhaust the iterator. A dead letter is deleted only after the caller has taken its result, so that
+    a failure of SQS cannot hide the result.
+
+    Args:
+        letters: the dead-letter queues.
+        queues: the queues to redrive, in order.
+        limit: upper bound of the dead letters of all queues together.
+    """
+    redriven = 0
+    for queue in queues:
+        while redriven < limit:
+            received = letters.receive(queue, min(BATCH_MAX, limit - redriven), HELD_S)
             if not received:
                 break
             for letter in received:
-                done += 1
-                fate = _redrive_one(letters, letter)
-                yield fate
-                if not fate.why:
+                redriven += 1
+                result = _redrive_letter(letters, letter)
+                yield result
+                if not result.why:
                     letters.delete(letter)
 
 
-def _redrive_one(letters: DeadLetters, letter: DeadLetter) -> RedriveResult:
+def _redrive_letter(letters: DeadLetters, letter: DeadLetter) -> RedriveResult:
     try:
-        errand = redrive_target_of(letter)
-        if errand.function_arn:
-            letters.invoke(errand.function_arn, errand.payload)
+        target = redrive_target_of(letter)
+        if target.function_arn:
+            letters.invoke(target.function_arn, target.payload)
         else:
             letters.call_scheduler(letter)
     except DeadLetterUnreadable as unreadable:
         return RedriveResult(letter, "", str(unreadable))
     except DeadLetterRefused as refused:
-        return RedriveResult(letter, errand.name, str(refused))
-    return RedriveResult(letter, errand.name)
+        return RedriveResult(letter, target.name, str(refused))
+    return RedriveResult(letter, target.name)
 
 
 def _preview(letter: DeadLetter) -> RedriveResult:
@@ -141,7 +177,11 @@ def _preview(letter: DeadLetter) -> RedriveResult:
 
 
 def redrive_target_of(letter: DeadLetter) -> RedriveTarget:
-    """Whom `letter` is for. DeadLetterUnreadable says what is missing."""
+    """Return the target of a dead letter.
+
+    Raises:
+        DeadLetterUnreadable: the event or the target is missing or malformed.
+    """
     match letter.queue:
         case DeadLetterQueue.FAILED:
             document = _document(letter)

@@ -1,4 +1,4 @@
-"""What comes in, and what a route is."""
+"""HTTP request of the job API, and the description of a route."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ if TYPE_CHECKING:
     from gpu_recovery.job_api.dependencies import Dependencies
 
 BODY_BYTES_MAX = 262_144
+"""Upper bound of a request body in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was asked. `named` are the parts of the path that a route names, `headers` have small letters.
+    """A request of a caller.
 
-    read: the body as text; ValueError if it is none.
+    named:   parts of the path that the route names, without percent-encoding.
+    headers: headers by their names in lower case.
+    read:    returns the body as text, or raises ValueError if the body is not text.
     """
 
     method: str
@@ -32,7 +35,11 @@ class Request:
     caller: Caller
 
     def text(self) -> str:
-        """The body. Refused if it is too large or no text."""
+        """Return the body.
+
+        Raises:
+            ApiError: 400, the body is not text; 413, the body is too large.
+        """
         try:
             text = self.read()
             size = len(text.encode())
@@ -43,21 +50,33 @@ class Request:
         return text
 
     def choice(self, name: str, default: str, *allowed: str) -> str:
-        """A parameter of the query that is one of `allowed`."""
+        """Return a query parameter that must have one of the values `allowed`; `default` if it is missing.
+
+        Raises:
+            ApiError: 400, the parameter has another value.
+        """
         value = self.query.get(name, default)
         if value not in allowed:
             raise ApiError(400, "bad_query", f"Bad {name}", f"must be one of {', '.join(allowed)}", name)
         return value
 
     def flag(self, name: str) -> bool:
-        """Whether a parameter of the query is 1; 0 or nothing is no."""
+        """Return whether a query parameter is 1. The parameter may also be 0 or missing.
+
+        Raises:
+            ApiError: 400, the parameter has another value.
+        """
         value = self.query.get(name, "0")
         if value not in ("0", "1"):
             raise ApiError(400, "bad_query", f"Bad {name}", "must be 0 or 1", name)
         return value == "1"
 
     def number(self, name: str, default: int | None, least: int, most: int) -> int | None:
-        """A whole number in the query."""
+        """Return a query parameter as an integer; `default` if it is missing.
+
+        Raises:
+            ApiError: 400, the parameter is not an integer from `least` to `most`.
+        """
         value = self.query.get(name)
         if value is None:
             return default
@@ -73,7 +92,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of the query or of the headers, as openapi.json describes it; `kind` is its schema."""
+    """A parameter of the query or the headers, as openapi.json describes it.
+
+    kind:  schema of the value.
+    where: `query` or `header`.
+    """
 
     name: str
     description: str
@@ -84,13 +107,18 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One thing that can be asked.
+    """A route: method, path and function, and its description in openapi.json.
 
-    path:    with the parts that differ in angle brackets.
-    needs:   the least role of a caller; None: anybody, without a token.
-    answers: by status, the name of a schema of openapi.json.
-    takes:   the name of the body's schema, "" for none; `needs_body`: there must be one.
-    refuses: the statuses of its problem documents besides those that every route may answer with.
+    path:       path with its variable parts in angle brackets.
+    serve:      function that answers the request.
+    summary:    summary in openapi.json.
+    answers:    name of the response schema by status.
+    needs:      lowest role of a caller; None for a route without a token.
+    query:      parameters of the query and the headers.
+    takes:      name of the body's schema, "" if the route has no body.
+    needs_body: whether the body is required.
+    also_yaml:  whether the body may be YAML.
+    refuses:    statuses of problem documents, in addition to those that `openapi` derives.
     """
 
     method: str

@@ -1,4 +1,4 @@
-"""What goes out: an answer, or a refusal with its reason."""
+"""HTTP responses of the job API: an answer, or an error as a problem document."""
 
 from __future__ import annotations
 
@@ -14,7 +14,17 @@ JSON, PROBLEM = "application/json", "application/problem+json"
 
 
 class ApiError(RecoveryError):
-    """An answer that is none of 2xx. `code` is a word that stays, `more` goes into the body, `headers` beside it."""
+    """A response with a status other than 2xx.
+
+    Args:
+        status: HTTP status.
+        code: stable word for programs. It does not change between releases.
+        title: short title of the problem.
+        detail: what is wrong, in a sentence.
+        field: name of the field, parameter or header that is wrong.
+        headers: headers of the response.
+        more: further fields of the body.
+    """
 
     def __init__(
         self,
@@ -31,14 +41,14 @@ class ApiError(RecoveryError):
         self.headers, self.more = dict(headers or {}), more
 
     def response(self) -> ApiResponse:
-        """The problem document."""
+        """Return the problem document."""
         body = {**problem(self.status, self.title, self.detail, self.field), "code": self.code, **self.more}
         return ApiResponse(self.status, body, self.headers, PROBLEM)
 
 
 @dataclass(frozen=True, slots=True)
 class ApiResponse:
-    """What goes out; `body` is written as JSON."""
+    """A response. `body` is a value that is sent as JSON, `kind` is the media type."""
 
     status: int
     body: Any
@@ -47,5 +57,5 @@ class ApiResponse:
 
     @property
     def text(self) -> str:
-        """The body as it is sent."""
+        """The body as JSON text."""
         return json.dumps(self.body)

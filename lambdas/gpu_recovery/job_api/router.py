@@ -1,4 +1,4 @@
-"""Every route there is, and how a request is served by one."""
+"""Router of the job API: the table of all routes, and the processing of a request."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ from gpu_recovery.job_api.routes import (
 )
 
 ID_CHARACTERS_MAX = 255
+"""Upper bound of the characters of an id in the path."""
 OPENAPI = "/api/v2/openapi.json"
-_PARTS = (
+_RESOURCE_ROUTES = (
     *jobs.ROUTES,
     *job_actions.ROUTES,
     *logs.ROUTES,
@@ -42,13 +43,13 @@ _PARTS = (
 )
 
 
-def read_openapi(desk: Dependencies, request: Request) -> ApiResponse:
-    """What can be asked, as OpenAPI describes it."""
+def read_openapi(dependencies: Dependencies, request: Request) -> ApiResponse:
+    """Return the OpenAPI document of all routes."""
     return ApiResponse(200, openapi.document(ROUTES))
 
 
 ROUTES = (
-    *_PARTS,
+    *_RESOURCE_ROUTES,
     Route("GET", OPENAPI, read_openapi, "What can be asked", {200: "OpenApi"}, needs=None),
 )
 
@@ -62,9 +63,19 @@ def serve(
     headers: Mapping[str, str],
     read: Callable[[], str],
 ) -> ApiResponse:
-    """The answer of `route`, or the problem document that says why there is none.
+    """Return the response of `route`, or a problem document.
 
-    Who calls is known before anything else is looked at. What is no fault of the request's is raised.
+    The caller is authenticated before any other part of the request is read. An error that is not caused by the
+    request is raised.
+
+    Args:
+        dependencies: what the route may use.
+        route: the route that the path matched.
+        path: path of the request.
+        named: variable parts of the path, percent-encoded.
+        query: parameters of the query.
+        headers: headers; upper and lower case of their names make no difference.
+        read: returns the body as text, or raises ValueError if the body is not text.
     """
     try:
         lower = {name.lower(): value for name, value in headers.items()}
@@ -72,9 +83,9 @@ def serve(
         if not caller.may(route.needs):
             detail = f"this takes the role {route.needs}, and {caller.name} has the role {caller.role}"
             raise ApiError(403, "role_too_low", "Not allowed", detail)
-        # The job ids of people may hold a slash, which a path carries as %2F.
+        # A job id that a user chose may contain a slash, which is %2F in a path.
         parts = {name: unquote(value) for name, value in named.items()}
-        if not all(one.isascii() and one.isprintable() and len(one) <= ID_CHARACTERS_MAX for one in parts.values()):
+        if not all(part.isascii() and part.isprintable() and len(part) <= ID_CHARACTERS_MAX for part in parts.values()):
             detail = f"an id has at most {ID_CHARACTERS_MAX} printable ASCII characters"
             raise ApiError(404, "no_such_thing", "Not found", detail)
         return route.serve(dependencies, Request(route.method, path, parts, query, lower, read, caller))

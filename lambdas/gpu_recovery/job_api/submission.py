@@ -1,6 +1,6 @@
-"""Taking a job in: its specification checked, its task definition looked up, its record made.
+"""Submission of jobs, with an idempotency key: check the specification, create the record.
 
-Whoever submits with a key may do so again and again: the same key and the same specification are the same job.
+A submission with an idempotency key may be repeated. The same key and the same specification give the same job.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from gpu_recovery.recovery import Recovery
 from gpu_recovery.wire import jobs
 
 JOB_ID_ATTEMPTS_MAX = 5
+"""Job ids that are tried for a new job. Each has other random digits."""
 ACTIVE = "ACTIVE"
-"""ECS still describes a revision that was deregistered, but runs no task of it."""
+"""Status of a usable task definition. ECS also describes a deregistered revision, but runs no new task of it."""
 STOP_TIMEOUT_S = 30
-"""The `stopTimeout` of a container that names none, on instances that say nothing else."""
+"""Seconds of a container's `stopTimeout` if neither the container nor the instance's ECS agent sets another value."""
 IDEMPOTENCY_KEY_TTL = timedelta(hours=48)
-"""How long a key is remembered: a day is promised."""
+"""Time for which an idempotency key is stored. The API promises one day."""
 
 
 class KeyReused(RecoveryError):
-    """The key was used for another specification. `job_id` is the job that it belongs to."""
+    """The idempotency key was used for another specification. `job_id` is the job of that specification."""
 
     def __init__(self, job_id: str) -> None:
         super().__init__(f"this Idempotency-Key was used for {job_id}, which has another specification")
@@ -42,7 +43,13 @@ class KeyReused(RecoveryError):
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What is kept of a submission with a key: `name` is the key's, `digest` that of the specification."""
+    """A stored submission with an idempotency key.
+
+    name:       name under which the key is stored, see `key_name`.
+    digest:     digest of the specification, see `digest_of`.
+    job_id:     the job that was created.
+    kept_until: time until which the key is valid.
+    """
 
     name: str
     digest: str
@@ -52,10 +59,11 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class SubmissionFacts:
-    """What is read before a job is taken in.
+    """Stored facts that a submission is checked against.
 
-    before:   what was submitted with the key and is remembered.
-    is_empty: the reconciler has counted no instance with GPUs.
+    limits:   quotas.
+    before:   earlier submission with the same key; None if there is none or the key was not read.
+    is_empty: whether the reconciler last counted no instance with GPUs.
     """
 
     limits: QuotaLimits = field(default_factory=QuotaLimits)
@@ -64,36 +72,53 @@ class SubmissionFacts:
 
 
 class Submissions(Protocol):
-    """Where submitted jobs are kept, and the keys they came with."""
+    """Store of submitted jobs and their idempotency keys."""
 
     def read(self, name: str, now: datetime, must_read_key: bool = False) -> SubmissionFacts:
-        """Read the facts with at most one call; the key only if `must_read_key` or if that needs no more calls.
+        """Read the facts with at most one call of the database.
 
-        A key that was not read is not lost: `keep` finds it taken.
+        A key that was not read is still safe: `save` finds that the key is used.
+
+        Args:
+            name: name of the key, "" for a submission without a key.
+            now: time of the submission. A key that expired before this time is ignored.
+            must_read_key: whether the key must be read. Otherwise it is read only if this needs no further call.
         """
 
     def save(self, record: Job, submitted: str, submission: Submission | None, now: datetime) -> bool:
-        """Keep the job, its text and its key, or none of them: False if the id or the key is taken."""
+        """Store the job, its submitted text and its key, or nothing if the job id or the key is in use.
+
+        Args:
+            record: the new job.
+            submitted: the submitted text.
+            submission: the key and its job; None for a submission without a key.
+            now: time of the submission.
+
+        Returns:
+            Whether the job was stored.
+        """
 
 
-def key_name(who: str, key: str) -> str:
-    """Under which name a caller's key is kept: two callers may choose the same one."""
-    return hashlib.sha256(json.dumps([who, key]).encode()).hexdigest()
+def key_name(caller: str, key: str) -> str:
+    """Return the name under which a caller's key is stored. Two callers may choose the same key."""
+    return hashlib.sha256(json.dumps([caller, key]).encode()).hexdigest()
 
 
 def digest_of(document: Any) -> str:
-    """What makes two specifications the same, however they are written."""
+    """Return the digest of a specification. The order of fields and the notation make no difference."""
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class SubmissionHandler:
-    """Takes jobs in.
+    """Checks specifications and creates jobs.
 
-    describe: an ECS task definition by its name, None if there is none.
-    check:    raises SpecInvalid for a job that the cluster can never run; it is told if that is thought to be empty.
-    random:   four hexadecimal digits.
-    reserved: the ECS family of the health check: its role and its rights are nobody else's.
+    describe: returns an ECS task definition by its name, None if there is none.
+    check:    raises SpecInvalid for a job that the cluster can never run. The last argument says whether the
+              reconciler last counted no instance with GPUs.
+    random:   returns four hexadecimal digits.
+    prefix:   first characters of each job id.
+    reserved: ECS family of the health check. No job may run with the IAM role of this family.
     """
 
     recovery: Recovery
@@ -105,26 +130,35 @@ class SubmissionHandler:
     reserved: str = ""
 
     def submit(self, document: Any, submitted: str, user: str | None, name: str = "") -> tuple[Job, bool]:
-        """(the job of a decoded `document`, whether it is new); its text was `submitted`.
+        """Submit a job and return it, and whether it is new.
 
-        user: whose job it must be; None if the specification may name anybody.
-        name: that of the key it came with, "" for none.
-        Raises SpecInvalid, ForeignUser and KeyReused; then nothing is kept.
+        A submission that raises an error leaves no record.
+
+        Args:
+            document: the decoded specification.
+            submitted: the text of the specification.
+            user: the user that the job must have; None if the specification may name any user.
+            name: name of the idempotency key, "" for a submission without a key.
+
+        Raises:
+            SpecInvalid: the specification is malformed, or the job can never run.
+            ForeignUser: the specification names another user than `user`.
+            KeyReused: the key was used for another specification.
         """
         spec = parsed(document, user)
         now = self.recovery.clock()
-        known = self.submissions.read(name, now)
-        if known.before is not None:
-            return self._again(known.before, document), False
+        facts = self.submissions.read(name, now)
+        if facts.before is not None:
+            return self._submitted_before(facts.before, document), False
         try:
-            spec = self._acceptable(spec, known, now)
+            spec = self._checked_spec(spec, facts, now)
         except SpecInvalid:
             before = self.submissions.read(name, now, must_read_key=True).before if name else None
             if before is None:
                 raise
-            return self._again(before, document), False  # it was acceptable the first time
+            return self._submitted_before(before, document), False  # the specification was valid the first time
         for _ in range(JOB_ID_ATTEMPTS_MAX):
-            decision = self._new(spec)
+            decision = self._created(spec)
             key = (
                 Submission(name, digest_of(document), decision.record.job_id, now + IDEMPOTENCY_KEY_TTL)
                 if name
@@ -134,24 +168,29 @@ class SubmissionHandler:
                 self.recovery.begin_job(decision, submitted)
                 return decision.record, True
             before = self.submissions.read(name, now, must_read_key=True).before if name else None
-            if before is not None:  # somebody else came first with the same key
-                return self._again(before, document), False
+            if before is not None:  # another request with the same key was faster
+                return self._submitted_before(before, document), False
         raise SpecInvalid("workload", "every name tried for this job is taken; submit it again")
 
     def dry_run(self, document: Any, user: str | None) -> Job:
-        """The job as it would be submitted; nothing is kept. Raises as `submit`."""
+        """Return the job that `submit` would create, without storing the job.
+
+        Raises:
+            SpecInvalid: the specification is malformed, or the job can never run.
+            ForeignUser: the specification names another user than `user`.
+        """
         spec = parsed(document, user)
         now = self.recovery.clock()
-        return self._new(self._acceptable(spec, self.submissions.read("", now), now)).record
+        return self._created(self._checked_spec(spec, self.submissions.read("", now), now)).record
 
-    def _acceptable(self, spec: JobSpec, known: SubmissionFacts, now: datetime) -> JobSpec:
-        """`spec` as it is kept, once it is known that it can run some day."""
+    def _checked_spec(self, spec: JobSpec, facts: SubmissionFacts, now: datetime) -> JobSpec:
+        """Return `spec` as it is stored, after the checks that its job can run on this deployment."""
         if spec.backend is Backend.RAY:
             if self.recovery.ray is None:
                 raise SpecInvalid("backend", "this deployment has no Ray cluster")
-            if (where := local_path_field(json.loads(spec.runtime_env or "{}"))) != "":
-                raise SpecInvalid(f"runtime_env.{where}", "must name what the cluster itself can fetch, by its URI")
-            self.check(spec, now, known.is_empty)
+            if (path := local_path_field(json.loads(spec.runtime_env or "{}"))) != "":
+                raise SpecInvalid(f"runtime_env.{path}", "must name what the cluster itself can fetch, by its URI")
+            self.check(spec, now, facts.is_empty)
             return spec
         definition = self.describe(spec.task_definition)
         family = str((definition or {}).get("family", "")) or spec.task_definition.partition(":")[0]
@@ -160,36 +199,36 @@ class SubmissionHandler:
                 "task_definition", f"{self.reserved} is the health check's: no job may run with its rights"
             )
         spec = with_container(spec, definition)
-        never = never_runs(known.limits, QuotaKey(spec.user, spec.priority, spec.group), spec.nnodes)
+        never = never_runs(facts.limits, QuotaKey(spec.user, spec.priority, spec.group), spec.nnodes)
         if never is not None:
             raise SpecInvalid("nnodes", never)
-        self.check(spec, now, known.is_empty)
+        self.check(spec, now, facts.is_empty)
         return spec
 
-    def _new(self, spec: JobSpec) -> Decision[Job]:
+    def _created(self, spec: JobSpec) -> Decision[Job]:
         now = self.recovery.clock()
         job_id = jobs.job_id(spec.workload, self.prefix, now, self.random())
         return state_machine.created(job_id, spec, self.recovery.policy, now)
 
-    def _again(self, before: Submission, document: Any) -> Job:
-        found = self.recovery.store.load_job(before.job_id) if before.digest == digest_of(document) else None
-        if found is None:
+    def _submitted_before(self, before: Submission, document: Any) -> Job:
+        job = self.recovery.store.load_job(before.job_id) if before.digest == digest_of(document) else None
+        if job is None:
             raise KeyReused(before.job_id)
-        return found
+        return job
 
 
 @dataclass(frozen=True, slots=True)
 class WithoutKeys:
-    """`Submissions` in the store of the loop, for a world in which nobody sends keys and nobody is limited."""
+    """`Submissions` in the store of the loop, without idempotency keys and quotas. For simulations and tests."""
 
     store: Store
 
     def read(self, name: str, now: datetime, must_read_key: bool = False) -> SubmissionFacts:
-        """Nothing is remembered."""
+        """Return facts without limits and without an earlier submission."""
         return SubmissionFacts()
 
     def save(self, record: Job, submitted: str, submission: Submission | None, now: datetime) -> bool:
-        """As `Store.create_job`."""
+        """Store the job with `Store.create_job`."""
         return self.store.create_job(record, submitted)
 
 
@@ -201,19 +240,36 @@ def submit(
     describe: Callable[[str], Mapping[str, Any] | None],
     random: Callable[[], str],
 ) -> Job:
-    """Create the job of a decoded `document` without an idempotency key; raises as `SubmissionHandler.submit`."""
-    intake = SubmissionHandler(
+    """Create a job without an idempotency key, quotas and capacity check.
+
+    Args:
+        recovery: the loop.
+        document: the decoded specification.
+        submitted: the text of the specification.
+        prefix: first characters of the job id.
+        describe: returns an ECS task definition by its name, None if there is none.
+        random: returns four hexadecimal digits.
+
+    Raises:
+        SpecInvalid: the specification is malformed, or its task definition does not suit a gang.
+    """
+    handler = SubmissionHandler(
         recovery, WithoutKeys(recovery.store), describe, lambda spec, now, is_empty: None, random, prefix
     )
-    return intake.submit(document, submitted, None)[0]
+    return handler.submit(document, submitted, None)[0]
 
 
 class ForeignUser(SpecInvalid):
-    """A user submits in the name of another."""
+    """A user submits a job of another user."""
 
 
 def parsed(document: Any, user: str | None) -> JobSpec:
-    """The specification of a decoded `document`, as a job of `user` if that is not None."""
+    """Return the specification of a decoded `document`, with `user` as its user if `user` is not None.
+
+    Raises:
+        SpecInvalid: the specification is malformed.
+        ForeignUser: the specification names another user than `user`.
+    """
     spec = parse_spec(document)
     if user is None or spec.user == user:
         return spec
@@ -223,16 +279,25 @@ def parsed(document: Any, user: str | None) -> JobSpec:
 
 
 def with_container(spec: JobSpec, definition: Mapping[str, Any] | None) -> JobSpec:
-    """`spec` with its container, once the task definition is known to suit a gang. SpecInvalid says what does not."""
+    """Return `spec` with its container and stop timeout, after the checks that the task definition suits a gang.
+
+    Args:
+        spec: the specification. Without a container it gets the first essential container.
+        definition: the task definition as ECS describes it; None if there is none.
+
+    Raises:
+        SpecInvalid: the task definition is not active, or its network mode, container, stop timeout or image does not
+            suit the job.
+    """
     if definition is None or definition.get("status", ACTIVE) != ACTIVE:
         raise SpecInvalid("task_definition", f"ECS knows no active task definition {spec.task_definition}")
     if definition.get("networkMode") != "host":
         raise SpecInvalid("task_definition", "its network mode must be host: ranks find each other by instance address")
-    containers = [one for one in definition["containerDefinitions"] if one.get("essential", True)]
-    names = [one["name"] for one in containers]
+    containers = [container for container in definition["containerDefinitions"] if container.get("essential", True)]
+    names = [container["name"] for container in containers]
     if spec.container and spec.container not in names:
         raise SpecInvalid("container", f"the essential containers of the task definition are {', '.join(names)}")
-    chosen = next(one for one in containers if spec.container in ("", one["name"]))
+    chosen = next(container for container in containers if spec.container in ("", container["name"]))
     stops_within = chosen.get("stopTimeout", STOP_TIMEOUT_S)
     if spec.suspend_grace_s > stops_within:
         detail = f"must be at most {stops_within}: the stopTimeout of container {chosen['name']} ends it after that"
@@ -242,12 +307,23 @@ def with_container(spec: JobSpec, definition: Mapping[str, Any] | None) -> JobSp
 
 
 def with_image(spec: JobSpec, definition: Mapping[str, Any], image: str) -> JobSpec:
-    """`spec`, if the image it names is its container's; then of this revision for good: the next may have another."""
+    """Return `spec` with the revision of its task definition fixed, if the specification names an image.
+
+    A later revision may have another image. A specification without an image is returned as it is.
+
+    Args:
+        spec: the specification.
+        definition: the task definition as ECS describes it.
+        image: image of the job's container in this task definition.
+
+    Raises:
+        SpecInvalid: the specification names another image.
+    """
     if not spec.image:
         return spec
     family, revision = definition.get("family", spec.task_definition.partition(":")[0]), definition.get("revision")
     if spec.image != image:
-        named = f"{family}:{revision}" if revision else family
-        detail = f"is {image} in {named}: register a revision of {family} with this image, and submit again"
+        present = f"{family}:{revision}" if revision else family
+        detail = f"is {image} in {present}: register a revision of {family} with this image, and submit again"
         raise SpecInvalid("image", detail)
     return replace(spec, task_definition=f"{family}:{revision}") if revision else spec

@@ -1,4 +1,4 @@
-"""Tokens and dead letters as clients of the API see them."""
+"""Tokens and dead letters in the form that API clients receive."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gpu_recovery.wire.json_body import time_text
 
 def token_view(token: Token, now: datetime) -> dict[str, Any]:
     """Return a token as operators see it: by its id, without the secret and its digest."""
-    named: dict[str, Any] = {"token_id": token.token_id, "instance_id": token.holder}
+    identity: dict[str, Any] = {"token_id": token.token_id, "instance_id": token.holder}
     if token.kind is TokenKind.USER:
-        named = {"id": token.token_id, "user": token.holder, "role": token.role.value if token.role else None}
+        identity = {"id": token.token_id, "user": token.holder, "role": token.role.value if token.role else None}
     return {
-        **named,
+        **identity,
         "live": token.is_valid(now),
         "issued_at": time_text(token.issued_at),
         "expires_at": time_text(token.expires_at),
@@ -27,16 +27,16 @@ def token_view(token: Token, now: datetime) -> dict[str, Any]:
     }
 
 
-def dead_letter_queue_view(grave: DeadLetterQueue, depth: int, shown: Iterable[RedriveResult]) -> dict[str, Any]:
-    """A dead-letter queue: about how many letters it holds, and the first of them."""
-    return {"queue": grave.value, "letters": depth, "shown": [redrive_result_view(fate) for fate in shown]}
+def dead_letter_queue_view(queue: DeadLetterQueue, depth: int, first: Iterable[RedriveResult]) -> dict[str, Any]:
+    """Return a dead-letter queue: its approximate number of dead letters, and the first of them."""
+    return {"queue": queue.value, "letters": depth, "shown": [redrive_result_view(result) for result in first]}
 
 
-def redrive_result_view(fate: RedriveResult) -> dict[str, Any]:
-    """A dead letter: whom it is for, and why it stays, None if it goes."""
+def redrive_result_view(result: RedriveResult) -> dict[str, Any]:
+    """Return a dead letter: its target, and why it stays in its queue (None if it leaves)."""
     return {
-        "queue": fate.letter.queue.value,
-        "message_id": fate.letter.message_id,
-        "for": fate.target or None,
-        "kept_because": fate.why or None,
+        "queue": result.letter.queue.value,
+        "message_id": result.letter.message_id,
+        "for": result.target or None,
+        "kept_because": result.why or None,
     }

@@ -295,7 +295,7 @@ def _decided(*orders: Any) -> Decision[Any]:
 
 def test_a_message_has_a_command_of_its_own_for_each_channel() -> None:
     """One that fails is repeated alone: neither mailbox nor chat hears twice because the other was not reached."""
-    message = messages_about("sft-1", "why")["opened"]
+    message = messages_about("sft-1", "why")["recovery_started"]
     told = for_every_channel((Channel.MAIL, Channel.CHAT), _decided(message, PokeScheduler("x")))
     assert [(one.command_id, getattr(one.command, "channel", None)) for one in told.commands] == [
         ("sft-1/2/1", Channel.MAIL),
@@ -308,5 +308,5 @@ def test_a_message_has_a_command_of_its_own_for_each_channel() -> None:
 
 def test_without_a_second_channel_nothing_is_added() -> None:
     """The decision is the very one."""
-    decision = _decided(messages_about("sft-1", "why")["opened"])
+    decision = _decided(messages_about("sft-1", "why")["recovery_started"])
     assert for_every_channel((Channel.MAIL,), decision) is decision

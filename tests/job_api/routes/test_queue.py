@@ -180,7 +180,7 @@ def test_a_job_that_lost_the_race_for_its_gpus_is_tried_again_after_a_minute(api
     store.create_job(job(), "")
     store.claim_instance(B, "faster", Claim(1, 8, 0), None)
     at = api.functions.now
-    recovery.tell(JOB, events.JobPlaced(at=at, attempt=0, version=1, instances=(A, B), epochs=(0, 0)))
+    recovery.handle(JOB, events.JobPlaced(at=at, attempt=0, version=1, instances=(A, B), epochs=(0, 0)))
     assert api.functions.job().status is JobStatus.PENDING_RESOURCES
     (listed,) = api.get("/jobs").body["jobs"]
     assert listed["next_run_at"] == api.get(f"/jobs/{JOB}").body["next_run_at"] == "2026-11-21T10:01:00.000Z"

@@ -57,7 +57,7 @@ def test_a_reboot_cures_the_share_that_the_table_says() -> None:
     """The split is an assumption; sweeping it must change the split."""
     for share in (0.3, 0.6, 0.9):
         failures = failure_trace(LLAMA3, replace(CONDITIONS, reboot_share=share), 1).failures
-        of_nodes = [one for one in failures if one.of_machine and one.shows is not Shows.GONE]
+        of_nodes = [one for one in failures if one.is_instance_fault and one.shows is not Shows.GONE]
         assert mean(one.cure is Cure.REBOOT for one in of_nodes) == pytest.approx(share, abs=0.08)
 
 
@@ -83,7 +83,7 @@ def test_lemons_have_more_than_their_share_and_stay_few() -> None:
     failures = failure_trace(LLAMA3, CONDITIONS, 1).failures
     theirs = [one for one in failures if one.of_lemon]
     assert len({one.place for one in theirs}) <= round(0.0145 * 2_048)
-    of_nodes = sum(one.of_machine and one.shows is not Shows.GONE for one in failures)
+    of_nodes = sum(one.is_instance_fault and one.shows is not Shows.GONE for one in failures)
     assert len(theirs) / of_nodes == pytest.approx(0.128, abs=0.05)
 
 
@@ -99,7 +99,7 @@ def test_checks_accuse_healthy_machines_as_often_as_the_table_says() -> None:
 def test_as_many_ranks_say_what_their_machine_has_as_the_table_says() -> None:
     """Of those that end at once, of something that can be seen at all; a hang and a silent corruption say nothing."""
     failures = failure_trace(LLAMA3, CONDITIONS, 1).failures
-    could = [one for one in failures if one.of_machine and one.shows is Shows.EXIT and one.depth < 1]
+    could = [one for one in failures if one.is_instance_fault and one.shows is Shows.EXIT and one.depth < 1]
     assert mean(one.is_named_in_log(CONDITIONS) for one in could) == pytest.approx(CONDITIONS.told_share, abs=0.05)
     told = {one.number for one in failures if one.is_named_in_log(CONDITIONS)}
     assert told <= {one.number for one in could}

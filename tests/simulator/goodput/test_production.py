@@ -56,7 +56,7 @@ def test_no_recovery_is_faster_than_its_floor_or_much_slower() -> None:
         for one in run.episodes:
             if one.training_at is not None and not one.is_relapse:
                 assert least_s(one, given, 2) - 1.5 <= one.training_at - one.fault_at, one
-            assert one.was_short is (spares == 0 and given.failures[one.failure or 0].of_machine), one
+            assert one.was_short is (spares == 0 and given.failures[one.failure or 0].is_instance_fault), one
 
 
 def test_a_gang_that_may_call_ecs_more_often_is_back_sooner() -> None:
@@ -75,7 +75,7 @@ def test_a_log_that_names_its_machine_spares_the_others_their_check() -> None:
     """The gang trains again on the spare before the check of the one that is named has ended; which is then mended."""
     course_s = {}
     for told in (0.0, 1.0):
-        given = _small(failure(told=told))
+        given = _small(failure(named_draw=told))
         run = adaptive(2, 1).run(given)
         (one,) = run.episodes
         assert [reboot.needed for reboot in run.reboots] == [True]

@@ -23,7 +23,7 @@ OK = 200
 
 @dataclass(frozen=True)
 class Failed:
-    """Last call of each registered worker, and the workers whose last call failed.
+    """Last call of each registered worker, and the workers with a failed last call.
 
     raised: the call raised, for any reason.
     unanswered: nothing came back from the worker.
@@ -127,7 +127,7 @@ class Place:
 class Pattern:
     """Failed workers, grouped by the place that they share.
 
-    everybody: all workers, if every registered worker failed; the other fields are then empty.
+    all_failed: all workers, if every registered worker failed; the other fields are then empty.
     racks: racks where most workers failed, on two nodes or more.
     nodes: nodes outside these racks where all workers failed.
     partly: other nodes with several failed workers and odds that matter.
@@ -181,8 +181,8 @@ def instance_count(topology: Topology, names: tuple[str, ...]) -> int:
     return len({topology.workers[name].instance_id for name in names})
 
 
-def unheard_pattern(case: Case) -> Pattern:
-    """Pattern of the workers whose last call had no answer, computed once for a case."""
+def unanswered_pattern(case: Case) -> Pattern:
+    """Pattern of the workers with an unanswered last call, computed once for a case."""
     known = case.computed.get("pattern")
     if not isinstance(known, Pattern):
         known = pattern(failed(case).unanswered, case.topology, case.thresholds.rack_most_ratio)
@@ -197,7 +197,7 @@ def common_place(case: Case) -> Mapping[str, Scope]:
     """
     places = case.computed.get("places")
     if not isinstance(places, dict):
-        groups = unheard_pattern(case)
+        groups = unanswered_pattern(case)
         places = dict.fromkeys(groups.all_failed, JOB)
         for place in (*groups.nodes, *groups.racks):
             places |= {name: place.scope for name in place.names if len(place.names) > 1}

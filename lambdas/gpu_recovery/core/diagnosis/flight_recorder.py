@@ -4,7 +4,7 @@ The rule is that of NVRx's attribution (reference, part 3). A rank is missing in
 last enqueued collective is behind that of the others.
 
 The groups form a wavefront. A rank that is missing in one group because it waits in another is not the cause. The cause
-is at the head: the groups whose missing ranks do not wait in any group.
+is at the head: the groups with missing ranks that do not wait in any group.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class ProcessGroup:
 
     missing: ranks that the group waits for.
     waiting: ranks that wait in the group.
-    silent: ranks of the group without any entry on it.
+    unreported: ranks of the group without any entry on it.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Culprits:
     """Result of the analysis.
 
     ranks: ranks that all others wait for.
-    silent: those of the ranks that appear in no group at all.
+    unreported: those of the ranks that appear in no group at all.
     groups: names of the groups at the head of the wavefront.
     circular: each group waits for another, as when ranks call collectives in different orders. No rank is then named.
     """
@@ -74,7 +74,7 @@ def _group(name: str, by_rank: Mapping[int, FlightReport]) -> ProcessGroup:
 
 
 def culprits(reports: Iterable[FlightReport]) -> Culprits:
-    """Ranks that the run waits for. A group whose last collective is complete on every rank waits for none."""
+    """Ranks that the run waits for. A group waits for no rank if its last collective is complete on every rank."""
     entries = list(reports)
     stuck = groups(entries)
     if not stuck:

@@ -1,4 +1,4 @@
-"""GPU memory holders: processes on a GPU and the role whose turn it is, for the event and lock rules."""
+"""GPU memory holders: processes on a GPU and the role that may use it, for event and lock rules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROLES = ("rollout", "train")
 class HeldMemory:
     """GPU memory that processes hold although it is the turn of another role, by one observation of a stage.
 
-    turn: the role whose turn it is.
+    role: the role that may use the GPU now.
     occupants: the processes of other roles.
     """
 
@@ -57,7 +57,7 @@ def role_of_name(case: Case, name: str) -> str:
 
 
 def role_of(case: Case, report: Observation) -> str:
-    """Role whose turn the observation is about, or "" if it is unknown.
+    """Role that may use the GPU by this observation, or "" if it is unknown.
 
     The order is: the name of the stage, the role of the worker, the name of the worker.
     """

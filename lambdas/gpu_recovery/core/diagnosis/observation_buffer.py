@@ -31,7 +31,7 @@ class ObservationBuffer:
 def added(before: ObservationBuffer, received: Iterable[Observation], lost: int) -> ObservationBuffer | None:
     """Buffer with the new observations, or None if none of them is new.
 
-    An observation whose report id is in the buffer is skipped, so a repeated heartbeat changes nothing.
+    An observation is skipped if its report id is in the buffer, so a repeated heartbeat changes nothing.
 
     Args:
         received: observations of the newest heartbeat.

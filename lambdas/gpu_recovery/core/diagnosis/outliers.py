@@ -49,7 +49,7 @@ def sigma_decides(count: int, sigma: float) -> bool:
 
 
 def beyond_sigma(values: Mapping[str, float], sigma: float) -> list[str]:
-    """Names whose value exceeds the mean by more than `sigma` deviations: the rule as specified."""
+    """Names of values that exceed the mean by more than `sigma` deviations: the rule as specified."""
     if not values:
         return []
     numbers = list(values.values())
@@ -58,7 +58,7 @@ def beyond_sigma(values: Mapping[str, float], sigma: float) -> list[str]:
 
 
 def beyond_guard(values: Mapping[str, float], by: Thresholds) -> list[str]:
-    """Names whose value is an outlier and slower by a ratio that matters. Empty for fewer than 3 values."""
+    """Names of outliers that are slower by a ratio that matters. Empty for fewer than 3 values."""
     if len(values) < GUARD_MIN:
         return []
     limit = guard_limit(list(values.values()), by)

@@ -1,7 +1,7 @@
 """Faults that health sources report and only a repair cures, for checks without a result.
 
 The health check decides about the hardware. An inconclusive check, or a check that found the host misconfigured, says
-nothing about the GPUs. Then an error of the same incident whose number asks for a repair still stands: a weaker verdict
+nothing about the GPUs. An error of the same incident still stands if its number asks for a repair: a weaker verdict
 does not revoke a stronger report.
 """
 

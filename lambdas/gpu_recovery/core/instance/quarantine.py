@@ -19,7 +19,7 @@ def quarantine(
     changes: dict[str, Any] | None = None,
     orders: tuple[Any, ...] = (),
 ) -> Step:
-    """Quarantine the instance: nothing is placed on it, and operators are notified and reminded until they act."""
+    """Quarantine the instance: no task is placed on it, and operators are notified and reminded until they act."""
     drain_changes, draining = drain(instance)
     settled = {
         "check": None,

@@ -27,7 +27,7 @@ class BackfillWindow:
             pool.leaving.pop(host_id, None)
             free = pool.open.discard(host_id)
             if free and at is not None:
-                pool.reserved_hosts.add(host_id, free)
+                pool.backfill_hosts.add(host_id, free)
 
     def admits(self, job: WaitingJob) -> bool:
         """Return whether the job ends before the head starts, so that it may use the promised hosts."""

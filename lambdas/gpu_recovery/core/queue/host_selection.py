@@ -13,7 +13,7 @@ class HostPool:
     """The hosts of one group during a pass.
 
     open:      hosts that every job may use, with their free GPUs.
-    kept:      the free part of what the head of the queue is promised: for jobs that end before the head starts.
+    backfill_hosts: hosts promised to the head of the queue, with their free GPUs: for jobs that end before it starts.
     reserved:  job id to the hosts that only this job may use, from the snapshot.
     leaving:   hosts that will leave the cluster, with their free GPUs: used last by jobs that outlast them.
     held:      hosts that this pass keeps for a queued job, with their present and future free GPUs.
@@ -25,7 +25,7 @@ class HostPool:
         self.at = now
         self.hosts: Mapping[str, Host] = {host.host_id: host for host in ordered}
         most = max((host.gpus for host in ordered), default=0)
-        self.open, self.reserved_hosts = OpenHosts(self.hosts, most), OpenHosts(self.hosts, most)
+        self.open, self.backfill_hosts = OpenHosts(self.hosts, most), OpenHosts(self.hosts, most)
         self.reserved: dict[str, dict[str, int]] = {}
         self.leaving: dict[str, int] = {}
         self.held: set[str] = set()
@@ -90,13 +90,13 @@ class HostPool:
             may_use_kept: whether the job may use hosts that are promised to the head of the queue.
         """
         if job.recovering or job.suspects or self.leaving or job.job_id in self.reserved:
-            return self._choose_with_care(job, (self.reserved_hosts, self.open) if may_use_kept else (self.open,))
+            return self._choose_with_care(job, (self.backfill_hosts, self.open) if may_use_kept else (self.open,))
         fitting = self.open.counts[job.gpus]
         if may_use_kept:
-            fitting += self.reserved_hosts.counts[job.gpus]
+            fitting += self.backfill_hosts.counts[job.gpus]
         if fitting < job.nodes:
             return None
-        return _pick((self.reserved_hosts, self.open) if may_use_kept else (self.open,), job.nodes, job.gpus)
+        return _pick((self.backfill_hosts, self.open) if may_use_kept else (self.open,), job.nodes, job.gpus)
 
     def assign(self, job: WaitingJob, chosen: Sequence[str]) -> Assignment:
         """Take GPUs of the chosen hosts for the job."""
@@ -107,7 +107,7 @@ class HostPool:
             elif host_id in self.leaving:
                 self.leaving[host_id] -= job.gpus
             else:
-                (self.open if host_id in self.open.free else self.reserved_hosts).take(host_id, job.gpus)
+                (self.open if host_id in self.open.free else self.backfill_hosts).take(host_id, job.gpus)
         self.started.update(chosen)
         epochs = tuple(self.hosts[host_id].epoch for host_id in chosen)
         return Assignment(job.job_id, job.version, job.attempt, tuple(chosen), epochs, self._port_offset(chosen))

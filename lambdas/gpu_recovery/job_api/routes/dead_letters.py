@@ -1,4 +1,4 @@
-"""Dead letters: what nobody could handle, looked at and given again."""
+"""Routes of dead letters: list them, and redrive them."""
 
 from __future__ import annotations
 
@@ -13,41 +13,44 @@ from gpu_recovery.job_api.response import ApiResponse
 from gpu_recovery.job_api.views import dead_letter_queue_view, redrive_result_view
 
 REDRIVE_MAX = 100
-"""Letters of one request: each takes a call or two, and API Gateway waits for 29 seconds."""
+"""Dead letters of one request. Each takes one or two AWS calls, and API Gateway waits for 29 seconds."""
 
 
-def read_dead_letters(desk: Dependencies, request: Request) -> ApiResponse:
-    """How many letters each queue holds, and what the first of them are."""
-    found = redrive.preview_redrive(desk.dead_letters(), tuple(DeadLetterQueue))
+def read_dead_letters(dependencies: Dependencies, request: Request) -> ApiResponse:
+    """Return the approximate depth of each dead-letter queue, and its first dead letters."""
+    previews = redrive.preview_redrive(dependencies.dead_letters(), tuple(DeadLetterQueue))
     return ApiResponse(
-        200, {"queues": [dead_letter_queue_view(grave, depth, fates) for grave, (depth, fates) in found.items()]}
+        200, {"queues": [dead_letter_queue_view(queue, depth, results) for queue, (depth, results) in previews.items()]}
     )
 
 
-def redrive_dead_letters(desk: Dependencies, request: Request) -> ApiResponse:
-    """What became of the letters, how many are left, and why it stopped half-way if it did."""
-    queue = request.choice("queue", "", *DeadLetterQueue) if "queue" in request.query else ""
+def redrive_dead_letters(dependencies: Dependencies, request: Request) -> ApiResponse:
+    """Redrive dead letters, and return the result of each and the number of dead letters that are left.
+
+    If an error stops the redrive after the first result, the answer contains the results until then and the error.
+    """
+    name = request.choice("queue", "", *DeadLetterQueue) if "queue" in request.query else ""
     limit = request.number("limit", REDRIVE_MAX, 1, REDRIVE_MAX) or REDRIVE_MAX
-    letters = desk.dead_letters()
-    graves = (DeadLetterQueue(queue),) if queue else tuple(DeadLetterQueue)
-    done: list[dict[str, Any]] = []
-    left: dict[str, int] = {}
+    letters = dependencies.dead_letters()
+    queues = (DeadLetterQueue(name),) if name else tuple(DeadLetterQueue)
+    results: list[dict[str, Any]] = []
+    depths: dict[str, int] = {}
     stopped = None
     try:
-        for fate in redrive.redrive(letters, graves, limit):
-            done.append(redrive_result_view(fate))
-            desk.log.info("redriven", extra=done[-1])
-        left |= {grave.value: letters.depth(grave) for grave in graves}
+        for result in redrive.redrive(letters, queues, limit):
+            results.append(redrive_result_view(result))
+            dependencies.log.info("redriven", extra=results[-1])
+        depths |= {queue.value: letters.depth(queue) for queue in queues}
     except Exception as error:
-        if not done:
+        if not results:
             raise
-        desk.log.exception("the redrive has stopped half-way")
+        dependencies.log.exception("the redrive has stopped half-way")
         stopped = f"{type(error).__name__}: {error}"
-    return ApiResponse(200, {"letters": done, "left": left, "stopped_because": stopped})
+    return ApiResponse(200, {"letters": results, "left": depths, "stopped_because": stopped})
 
 
 _QUERY = (
-    Parameter("queue", "only this queue", {"type": "string", "enum": [one.value for one in DeadLetterQueue]}),
+    Parameter("queue", "only this queue", {"type": "string", "enum": [queue.value for queue in DeadLetterQueue]}),
     Parameter("limit", "how many letters at most", {"type": "integer", "minimum": 1, "maximum": REDRIVE_MAX}),
 )
 ROUTES = (

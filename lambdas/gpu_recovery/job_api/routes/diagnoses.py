@@ -1,4 +1,7 @@
-"""What failed, where and how sure that is: of an attempt of a job, or of a case that the caller brings along."""
+"""Route of diagnoses: diagnose an attempt of a job, or a case in the request.
+
+A diagnosis says what failed, where, and with which confidence.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +23,22 @@ from gpu_recovery.job_api.request import Request, Route
 from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.wire.json_body import read_json
 
-_OF_A_JOB, _BROUGHT = frozenset({"job_id", "attempt"}), frozenset({"reports", "workers", "at_s"})
+_ATTEMPT_FIELDS, _CASE_FIELDS = frozenset({"job_id", "attempt"}), frozenset({"reports", "workers", "at_s"})
 
 
-def make_diagnosis(desk: Dependencies, request: Request) -> ApiResponse:
-    """The diagnosis of the attempt that the body names, made anew from what is kept; or of the case in the body."""
+def make_diagnosis(dependencies: Dependencies, request: Request) -> ApiResponse:
+    """Return a new diagnosis of the attempt that the body names, from stored evidence, or of the case in the body."""
     document = _document(request)
     if "job_id" in document:
-        return _of_job(desk, document)
+        return _diagnose_attempt(dependencies, document)
     try:
         case = read_case(document)
     except CaseInvalid as error:
         raise ApiError(400, "bad_case", "Not a case", error.detail, error.field) from error
-    found = diagnose(case.observations, case.topology, History(), case.at_s, thresholds_of(desk.recovery.policy))
-    return ApiResponse(200, _view(found, None, None, {}))
+    diagnosis = diagnose(
+        case.observations, case.topology, History(), case.at_s, thresholds_of(dependencies.recovery.policy)
+    )
+    return ApiResponse(200, _view(diagnosis, None, None, {}))
 
 
 def _document(request: Request) -> dict[str, Any]:
@@ -43,7 +48,7 @@ def _document(request: Request) -> dict[str, Any]:
         raise ApiError(400, "unreadable_body", "Not JSON", str(error)[:500], "body") from error
     if not isinstance(document, dict):
         raise ApiError(400, "bad_case", "Not a case", "must be an object", "body")
-    allowed = _OF_A_JOB if "job_id" in document else _BROUGHT
+    allowed = _ATTEMPT_FIELDS if "job_id" in document else _CASE_FIELDS
     for name in document:
         if name not in allowed:
             detail = f"is not known here; there may be {', '.join(sorted(allowed))}"
@@ -51,55 +56,59 @@ def _document(request: Request) -> dict[str, Any]:
     return document
 
 
-def _of_job(desk: Dependencies, document: dict[str, Any]) -> ApiResponse:
+def _diagnose_attempt(dependencies: Dependencies, document: dict[str, Any]) -> ApiResponse:
     job_id = document["job_id"]
-    job = desk.recovery.store.load_job(job_id) if isinstance(job_id, str) and job_id else None
+    job = dependencies.recovery.store.load_job(job_id) if isinstance(job_id, str) and job_id else None
     if job is None:
         raise ApiError(404, "no_such_job", "No such job", f"there is no job {job_id}"[:300], "job_id")
     attempt = document.get("attempt", job.attempt)
     if type(attempt) is not int or not 1 <= attempt <= job.attempt:
         detail = f"must be from 1 to {job.attempt}" if job.attempt else "the job has not had any yet"
         raise ApiError(404, "no_such_attempt", "No such attempt", detail, "attempt", job_id=job.job_id)
-    plan = desk.recovery.store.load_plan(job.job_id, attempt)
+    plan = dependencies.recovery.store.load_plan(job.job_id, attempt)
     if plan is None:
         detail = f"nothing is kept of attempt {attempt}"
         raise ApiError(404, "no_such_attempt", "No such attempt", detail, "attempt", job_id=job.job_id)
-    recovery, now = desk.recovery, desk.recovery.clock()
-    log_tail = _of_driver(desk) if job.spec.backend is Backend.RAY else recovery.actions.log_tail
-    known = collect_evidence(recovery.store, log_tail, recovery.policy, job, plan, now)
+    recovery, now = dependencies.recovery, dependencies.recovery.clock()
+    log_tail = _driver_log_tail(dependencies) if job.spec.backend is Backend.RAY else recovery.actions.log_tail
+    evidence = collect_evidence(recovery.store, log_tail, recovery.policy, job, plan, now)
     outcome = outcome_of(job, attempt)
     return ApiResponse(
-        200, _view(known.diagnosis(recovery.policy, now), job.job_id, attempt, known.unread_logs, outcome)
+        200, _view(evidence.diagnosis(recovery.policy, now), job.job_id, attempt, evidence.unread_logs, outcome)
     )
 
 
-def _of_driver(desk: Dependencies) -> LogTail:
-    """The end of what a driver wrote, which only the function that reaches the Ray cluster can read."""
+def _driver_log_tail(dependencies: Dependencies) -> LogTail:
+    """Return the reader of a driver's log. Only the function that reaches the Ray cluster can read the log."""
 
     def log_tail(job: Job, submission_id: str, most: int) -> Sequence[str] | str:
-        if desk.ray_logs is None:
+        if dependencies.ray_logs is None:
             return "this deployment has no Ray cluster"
         try:
-            found = desk.ray_logs.read(submission_id, most, None, grows=False)
-        except RayUnreachable as away:
-            return str(away)
-        return [text for _, text in found.lines]
+            page = dependencies.ray_logs.read(submission_id, most, None, grows=False)
+        except RayUnreachable as error:
+            return str(error)
+        return [text for _, text in page.lines]
 
     return log_tail
 
 
 def _view(
-    found: Diagnosis, job_id: str | None, attempt: int | None, unread: Any, outcome: PastDiagnosis | None = None
+    diagnosis: Diagnosis,
+    job_id: str | None,
+    attempt: int | None,
+    unread_logs: Any,
+    outcome: PastDiagnosis | None = None,
 ) -> dict[str, Any]:
     lines = dict.fromkeys(Language, "")
     if outcome is not None:
-        lines = {one: outcome_line(outcome.cause, outcome.where, outcome.held, one) for one in Language}
+        lines = {language: outcome_line(outcome.cause, outcome.where, outcome.held, language) for language in Language}
     return {
-        **as_document(found),
+        **as_document(diagnosis),
         "job_id": job_id,
         "attempt": attempt,
-        "page": {language.value: report_text(found, language) + lines[language] for language in Language},
-        "unread_logs": {str(rank): why for rank, why in unread.items()},
+        "page": {language.value: report_text(diagnosis, language) + lines[language] for language in Language},
+        "unread_logs": {str(rank): reason for rank, reason in unread_logs.items()},
         "outcome": None
         if outcome is None
         else {

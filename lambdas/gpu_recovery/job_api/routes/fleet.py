@@ -1,4 +1,4 @@
-"""The fleet's brakes: budget, breaker, pause."""
+"""Routes of the fleet limits: read them, pause repairs, close the circuit breaker."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from gpu_recovery.wire.fleet import fleet_view
 from gpu_recovery.wire.json_body import because_of
 
 
-def read_fleet(desk: Dependencies, request: Request) -> ApiResponse:
-    """The brakes, and whom they hold."""
-    store = desk.recovery.store
-    bad: list[Exception] = []
-    out_of_use = store.instances_in([InstanceStatus.QUARANTINED], bad)
-    return ApiResponse(200, fleet_view(store.load_fleet(), desk.recovery.policy, out_of_use, bad))
+def read_fleet(dependencies: Dependencies, request: Request) -> ApiResponse:
+    """Return the fleet limits, and the quarantined instances with the reason why each waits."""
+    store = dependencies.recovery.store
+    failures: list[Exception] = []
+    quarantined = store.instances_in([InstanceStatus.QUARANTINED], failures)
+    return ApiResponse(200, fleet_view(store.load_fleet(), dependencies.recovery.policy, quarantined, failures))
 
 
-def pause_fleet(desk: Dependencies, request: Request) -> ApiResponse:
-    """The brakes, with recovery paused."""
+def pause_fleet(dependencies: Dependencies, request: Request) -> ApiResponse:
+    """Pause all repairs and return the fleet limits."""
     because = because_of(request.text(), required=True)
-    fleet_controls.pause(desk.recovery, request.caller.name, because)
-    return read_fleet(desk, request)
+    fleet_controls.pause(dependencies.recovery, request.caller.name, because)
+    return read_fleet(dependencies, request)
 
 
-def unpause_fleet(desk: Dependencies, request: Request) -> ApiResponse:
-    """The brakes, with recovery going on."""
-    fleet_controls.unpause(desk.recovery)
-    return read_fleet(desk, request)
+def unpause_fleet(dependencies: Dependencies, request: Request) -> ApiResponse:
+    """Permit repairs again and return the fleet limits."""
+    fleet_controls.unpause(dependencies.recovery)
+    return read_fleet(dependencies, request)
 
 
-def reset_breaker(desk: Dependencies, request: Request) -> ApiResponse:
-    """The brakes, with the breaker closed."""
-    fleet_controls.reset_breaker(desk.recovery, request.caller.name)
-    return read_fleet(desk, request)
+def reset_breaker(dependencies: Dependencies, request: Request) -> ApiResponse:
+    """Close the circuit breaker and return the fleet limits."""
+    fleet_controls.reset_breaker(dependencies.recovery, request.caller.name)
+    return read_fleet(dependencies, request)
 
 
 _FLEET = {200: "Fleet"}

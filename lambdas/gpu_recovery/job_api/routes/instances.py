@@ -1,4 +1,4 @@
-"""Instances: listed, read, taken out of use, given back; and the tokens of their agents."""
+"""Routes of instances: list, read, quarantine and release them, and their agents' tokens."""
 
 from __future__ import annotations
 
@@ -15,72 +15,86 @@ from gpu_recovery.wire.instances import heartbeat_view, instance_summary, instan
 from gpu_recovery.wire.json_body import because_of
 
 
-def list_instances(desk: Dependencies, request: Request) -> ApiResponse:
-    """Every instance that has not left the cluster, by id, without its history."""
-    bad: list[Exception] = []
+def list_instances(dependencies: Dependencies, request: Request) -> ApiResponse:
+    """Return a page of the instances that have not left the cluster, sorted by id, without their history."""
+    failures: list[Exception] = []
     present = [status for status in InstanceStatus if status is not InstanceStatus.GONE]
-    found = desk.recovery.store.instances_in(present, bad)
-    page, cursor = page_of(desk, request, "instances", found, _id, lambda one: (one.instance_id,))
-    now = desk.recovery.clock()
+    instances = dependencies.recovery.store.instances_in(present, failures)
+    page, cursor = page_of(dependencies, request, "instances", instances, _id, lambda instance: (instance.instance_id,))
+    now = dependencies.recovery.clock()
     views = [instance_summary(instance, now) for instance in page]
-    return ApiResponse(200, {"instances": views, "next_cursor": cursor, "unreadable": [str(error) for error in bad]})
+    return ApiResponse(
+        200, {"instances": views, "next_cursor": cursor, "unreadable": [str(error) for error in failures]}
+    )
 
 
 def _id(instance: Instance) -> str:
     return instance.instance_id
 
 
-def read_instance(desk: Dependencies, request: Request) -> ApiResponse:
-    """One instance with its history, its latest heartbeat, what it says of its GPUs, and what speaks against it."""
-    instance_id, store = request.named["instance_id"], desk.recovery.store
+def read_instance(dependencies: Dependencies, request: Request) -> ApiResponse:
+    """Return one instance with its history, its latest heartbeat, its GPU inventory and its health reports."""
+    instance_id, store = request.named["instance_id"], dependencies.recovery.store
     instance = store.load_instance(instance_id)
     if instance is None:
         raise _no_instance(instance_id)
-    beat = next(iter(store.load_heartbeats([instance_id]).values()), None)
+    heartbeat = next(iter(store.load_heartbeats([instance_id]).values()), None)
     inventory = store.load_inventory(instance_id)
-    now = desk.recovery.clock()
-    told = heartbeat_view(beat, inventory, desk.recovery.policy, now)
-    return ApiResponse(200, {**instance_view(instance, now), "heartbeat": told})
+    now = dependencies.recovery.clock()
+    heartbeat_answer = heartbeat_view(heartbeat, inventory, dependencies.recovery.policy, now)
+    return ApiResponse(200, {**instance_view(instance, now), "heartbeat": heartbeat_answer})
 
 
-def release_instance(desk: Dependencies, request: Request) -> ApiResponse:
-    """A quarantined instance, on its way back through a health check."""
-    order = ReleaseRequested(at=desk.recovery.clock(), by=request.caller.name)
-    return _ordered(desk, request, order, "Not released")
+def release_instance(dependencies: Dependencies, request: Request) -> ApiResponse:
+    """Release a quarantined instance. A health check must pass before the instance works again."""
+    event = ReleaseRequested(at=dependencies.recovery.clock(), by=request.caller.name)
+    return _handle_request(dependencies, request, event, "Not released")
 
 
-def quarantine_instance(desk: Dependencies, request: Request) -> ApiResponse:
-    """An instance, out of use until it is released."""
+def quarantine_instance(dependencies: Dependencies, request: Request) -> ApiResponse:
+    """Quarantine an instance until an operator releases it."""
     because = because_of(request.text())
-    order = QuarantineRequested(at=desk.recovery.clock(), by=request.caller.name, because=because)
-    return _ordered(desk, request, order, "Not quarantined")
+    event = QuarantineRequested(at=dependencies.recovery.clock(), by=request.caller.name, because=because)
+    return _handle_request(dependencies, request, event, "Not quarantined")
 
 
-def _ordered(desk: Dependencies, request: Request, order: InstanceEvent, otherwise: str) -> ApiResponse:
-    """The instance after a person's order; `otherwise` is the title if it cannot be followed."""
+def _handle_request(
+    dependencies: Dependencies, request: Request, event: InstanceEvent, refusal_title: str
+) -> ApiResponse:
+    """Handle an operator's request and return the instance.
+
+    Args:
+        dependencies: gives the recovery loop.
+        request: names the instance.
+        event: the operator's request.
+        refusal_title: title of the problem document if the request is not possible.
+
+    Raises:
+        ApiError: 404, there is no such instance; 409, the request is not possible in the status of the instance.
+    """
     instance_id = request.named["instance_id"]
-    decision = desk.recovery.handle(instance_id, order)
+    decision = dependencies.recovery.handle(instance_id, event)
     if decision is None:
         raise _no_instance(instance_id)
     if decision.outcome is not EventOutcome.APPLIED:
         detail = f"{instance_id} is {decision.record.status}: {decision.reason}"
-        raise ApiError(409, "not_possible", otherwise, detail)
-    return ApiResponse(200, instance_view(decision.record, desk.recovery.clock()))
+        raise ApiError(409, "not_possible", refusal_title, detail)
+    return ApiResponse(200, instance_view(decision.record, dependencies.recovery.clock()))
 
 
 def _no_instance(instance_id: str) -> ApiError:
     return ApiError(404, "no_such_instance", "No such instance", f"there is no instance {instance_id}")
 
 
-TOKENS = TokenRoutes(lambda desk: desk.node_tokens, issued="token_issued", revoked="token_revoked")
+TOKENS = TokenRoutes(lambda dependencies: dependencies.node_tokens, issued="token_issued", revoked="token_revoked")
 _BASE = "/api/v2/instances"
-_ONE = f"{_BASE}/<instance_id>"
+_INSTANCE = f"{_BASE}/<instance_id>"
 ROUTES = (
     Route("GET", _BASE, list_instances, "List the instances", {200: "Instances"}, query=PAGING),
-    Route("GET", _ONE, read_instance, "One instance, its history and its latest heartbeat", {200: "Instance"}),
+    Route("GET", _INSTANCE, read_instance, "One instance, its history and its latest heartbeat", {200: "Instance"}),
     Route(
         "POST",
-        f"{_ONE}/release",
+        f"{_INSTANCE}/release",
         release_instance,
         "Give a quarantined instance back",
         {200: "Instance"},
@@ -89,7 +103,7 @@ ROUTES = (
     ),
     Route(
         "POST",
-        f"{_ONE}/quarantine",
+        f"{_INSTANCE}/quarantine",
         quarantine_instance,
         "Take an instance out of use",
         {200: "Instance"},
@@ -99,7 +113,7 @@ ROUTES = (
     ),
     Route(
         "POST",
-        f"{_ONE}/tokens",
+        f"{_INSTANCE}/tokens",
         TOKENS.issue_token,
         "Issue a token for an instance's agent",
         {201: "NewNodeToken"},
@@ -109,7 +123,7 @@ ROUTES = (
     ),
     Route(
         "GET",
-        f"{_ONE}/tokens",
+        f"{_INSTANCE}/tokens",
         TOKENS.list_tokens,
         "The tokens of an instance",
         {200: "NodeTokens"},
@@ -118,7 +132,7 @@ ROUTES = (
     ),
     Route(
         "DELETE",
-        f"{_ONE}/tokens/<token_id>",
+        f"{_INSTANCE}/tokens/<token_id>",
         TOKENS.revoke_token,
         "Revoke a token of an instance",
         {200: "NodeToken"},

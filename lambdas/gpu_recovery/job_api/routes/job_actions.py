@@ -1,4 +1,4 @@
-"""What people want of a job: its end, its suspension, its going on."""
+"""Routes of job actions: cancel, suspend and resume a job."""
 
 from __future__ import annotations
 
@@ -15,65 +15,86 @@ from gpu_recovery.job_api.routes.jobs import job_of_path, view_of
 from gpu_recovery.wire.json_body import because_of
 
 ACTION_ATTEMPTS_MAX = 5
-"""The scheduler may launch a job between our look at it and our order, which is then about an attempt that is over."""
+"""Tries to handle an action. The scheduler may launch the job after it was read; the action is then outdated."""
 
 
-def cancel_job(desk: Dependencies, request: Request) -> ApiResponse:
-    """202 and the job, being stopped; by force, through the agents of its instances, too. 200 if it was canceled."""
+def cancel_job(dependencies: Dependencies, request: Request) -> ApiResponse:
+    """Cancel a job: 202 and the job, 200 if the job is canceled already.
+
+    With the parameter `force`, the agents of the job's instances end its ranks too.
+    """
     force = request.flag("force")
 
-    def order(job: Job) -> JobEvent:
-        at = desk.recovery.clock()
+    def event_of(job: Job) -> JobEvent:
+        at = dependencies.recovery.clock()
         return CancelRequested(at=at, attempt=job.attempt, by=request.caller.name, force=force)
 
-    def is_so(job: Job) -> bool:
-        ending = job.status is JobStatus.STOPPING and job.stop_purpose is StopPurpose.CANCEL
-        return ending or job.status is JobStatus.CANCELED
+    def is_done(job: Job) -> bool:
+        is_ending = job.status is JobStatus.STOPPING and job.stop_purpose is StopPurpose.CANCEL
+        return is_ending or job.status is JobStatus.CANCELED
 
-    return _ordered(desk, request, order, is_so, "Not canceled")
+    return _handle_action(dependencies, request, event_of, is_done, "Not canceled")
 
 
-def suspend_job(desk: Dependencies, request: Request) -> ApiResponse:
-    """202 and the job, on its way out of its instances; 200 if a person has suspended it already."""
+def suspend_job(dependencies: Dependencies, request: Request) -> ApiResponse:
+    """Suspend a job until it is resumed: 202 and the job, 200 if a user or an operator has suspended it already."""
     because = because_of(request.text())
 
-    def order(job: Job) -> JobEvent:
-        at = desk.recovery.clock()
+    def event_of(job: Job) -> JobEvent:
+        at = dependencies.recovery.clock()
         return SuspendRequested(at=at, attempt=job.attempt, by=request.caller.name, because=because)
 
-    def is_so(job: Job) -> bool:
+    def is_done(job: Job) -> bool:
         return job.held and job.status not in TERMINAL
 
-    return _ordered(desk, request, order, is_so, "Not suspended")
+    return _handle_action(dependencies, request, event_of, is_done, "Not suspended")
 
 
-def resume_job(desk: Dependencies, request: Request) -> ApiResponse:
-    """202 and the job, in line again where it stood; 200 if nobody had suspended it."""
+def resume_job(dependencies: Dependencies, request: Request) -> ApiResponse:
+    """Resume a suspended job: 202 and the job, 200 if no user or operator has suspended it.
 
-    def order(job: Job) -> JobEvent:
-        return ResumeRequested(at=desk.recovery.clock(), attempt=job.attempt, by=request.caller.name)
+    The job returns to its former position in the queue.
+    """
 
-    def is_so(job: Job) -> bool:
+    def event_of(job: Job) -> JobEvent:
+        return ResumeRequested(at=dependencies.recovery.clock(), attempt=job.attempt, by=request.caller.name)
+
+    def is_done(job: Job) -> bool:
         return not job.held and job.status not in TERMINAL
 
-    return _ordered(desk, request, order, is_so, "Not resumed")
+    return _handle_action(dependencies, request, event_of, is_done, "Not resumed")
 
 
-def _ordered(
-    desk: Dependencies, request: Request, order: Callable[[Job], JobEvent], is_so: Callable[[Job], bool], otherwise: str
+def _handle_action(
+    dependencies: Dependencies,
+    request: Request,
+    event_of: Callable[[Job], JobEvent],
+    is_done: Callable[[Job], bool],
+    refusal_title: str,
 ) -> ApiResponse:
-    """The job after the order. `is_so`: what was wanted is the case already; `otherwise`: the title of a refusal."""
+    """Handle an action on the job that the path names, and return the job.
+
+    Args:
+        dependencies: gives the recovery loop.
+        request: names the job.
+        event_of: returns the event of the action for a job.
+        is_done: returns whether a job is already as the action wants it.
+        refusal_title: title of the problem document if the action is not possible.
+
+    Raises:
+        ApiError: 403, the job belongs to another user; 404, there is no such job; 409, the action is not possible.
+    """
     for _ in range(ACTION_ATTEMPTS_MAX):
-        job = job_of_path(desk, request)
+        job = job_of_path(dependencies, request)
         request.caller.must_own(job)
-        decision = desk.recovery.handle(job.job_id, order(job))
-        after = job_of_path(desk, request)
-        if decision is None or (decision.outcome is EventOutcome.OUTDATED and not is_so(after)):
+        decision = dependencies.recovery.handle(job.job_id, event_of(job))
+        after = job_of_path(dependencies, request)
+        if decision is None or (decision.outcome is EventOutcome.OUTDATED and not is_done(after)):
             continue
-        if decision.outcome is not EventOutcome.APPLIED and not is_so(after):
+        if decision.outcome is not EventOutcome.APPLIED and not is_done(after):
             detail = f"job {job.job_id} is {after.status}: {decision.reason}"
-            raise ApiError(409, "not_possible", otherwise, detail, job_id=job.job_id)
-        return ApiResponse(202 if decision.outcome is EventOutcome.APPLIED else 200, view_of(desk, after))
+            raise ApiError(409, "not_possible", refusal_title, detail, job_id=job.job_id)
+        return ApiResponse(202 if decision.outcome is EventOutcome.APPLIED else 200, view_of(dependencies, after))
     detail = f"job {request.named['job_id']} was launched anew each time; ask again"
     raise ApiError(409, "moving", "The job is moving", detail, job_id=request.named["job_id"])
 

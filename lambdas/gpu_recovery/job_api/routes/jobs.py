@@ -1,4 +1,4 @@
-"""Jobs: submitted, listed, read with their attempts, explained."""
+"""Routes of jobs: submit, list, read and explain them."""
 
 from __future__ import annotations
 
@@ -22,58 +22,68 @@ from gpu_recovery.wire.jobs import job_summary, job_view, records_of
 from gpu_recovery.wire.json_body import history_view, read_json, time_text
 
 PAGE_MAX, PAGE_DEFAULT = 200, 50
+"""Jobs of a page: upper bound and default."""
 PAGES_READ_MAX = 10
-"""How much of a long list one request reads to fill a page of what was asked for."""
+"""Pages of the store that one request reads at most, to fill its page with jobs that match the query."""
 KEY_CHARACTERS_MAX = 255
+"""Upper bound of the characters of an idempotency key."""
 YAML = ("application/yaml", "text/yaml", "application/x-yaml", "text/x-yaml")
-STATUSES = [one.value for one in JobStatus]
+"""Media types of a YAML body. A body of any other type is read as JSON."""
+STATUSES = [status.value for status in JobStatus]
 
 
-def submit_job(desk: Dependencies, request: Request) -> ApiResponse:
-    """201 and the new job, 200 and the same job for a repeated key; for a dry run, what would become of it."""
+def submit_job(dependencies: Dependencies, request: Request) -> ApiResponse:
+    """Submit a job: 201 and the new job, 200 and the same job for a repeated idempotency key.
+
+    With the parameter `dry_run` the job is not stored, and the answer is its placement preview.
+    """
     text, document = _document(request)
     if request.flag("dry_run"):
-        job = _submission_handler(desk).dry_run(document, _user(request))
-        return ApiResponse(200, preview_view(preview_new(desk, job)))
-    key = _key(request)
+        job = _submission_handler(dependencies).dry_run(document, _job_user(request))
+        return ApiResponse(200, preview_view(preview_new(dependencies, job)))
+    key = _idempotency_key(request)
     name = key_name(request.caller.name, key) if key else ""
-    job, is_new = _submission_handler(desk).submit(document, text, _user(request), name)
+    job, is_new = _submission_handler(dependencies).submit(document, text, _job_user(request), name)
     location = {"Location": f"/api/v2/jobs/{job.job_id}"}
-    return ApiResponse(201 if is_new else 200, view_of(desk, job), location)
+    return ApiResponse(201 if is_new else 200, view_of(dependencies, job), location)
 
 
-def _submission_handler(desk: Dependencies) -> SubmissionHandler:
+def _submission_handler(dependencies: Dependencies) -> SubmissionHandler:
     return SubmissionHandler(
-        desk.recovery,
-        desk.submissions,
-        desk.describe,
-        desk.capacity.check,
-        desk.random,
-        desk.job_id_prefix,
-        desk.check_family,
+        dependencies.recovery,
+        dependencies.submissions,
+        dependencies.describe,
+        dependencies.capacity.check,
+        dependencies.random,
+        dependencies.job_id_prefix,
+        dependencies.check_family,
     )
 
 
-def _user(request: Request) -> str | None:
-    """Whose jobs the caller submits; None for anybody's."""
+def _job_user(request: Request) -> str | None:
+    """Return the user that every job of the caller must have; None for an operator, who may name any user."""
     return None if request.caller.role is Role.OPERATOR else request.caller.user
 
 
 def _document(request: Request) -> tuple[str, Any]:
-    """(text, value) of a body in JSON or YAML. Refused if it is neither."""
+    """Return a body in JSON or YAML as (text, value).
+
+    Raises:
+        ApiError: 400, the body is not JSON or YAML as its media type says.
+    """
     text = request.text()
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    is_yaml = kind in YAML
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    is_yaml = media_type in YAML
     try:
         document = read_yaml(text) if is_yaml else read_json(text)
         json.dumps(document, allow_nan=False)
-    except (ValueError, RecursionError) as error:  # no text, no JSON, a number too long, lists too deep
-        spelling = "YAML" if is_yaml else "JSON"
-        raise ApiError(400, "unreadable_body", f"Not {spelling}", str(error)[:500], "body") from error
+    except (ValueError, RecursionError) as error:  # not JSON or YAML, a number too long, lists nested too deep
+        language = "YAML" if is_yaml else "JSON"
+        raise ApiError(400, "unreadable_body", f"Not {language}", str(error)[:500], "body") from error
     return text, document
 
 
-def _key(request: Request) -> str:
+def _idempotency_key(request: Request) -> str:
     key = request.headers.get("idempotency-key", "")
     if "idempotency-key" in request.headers and not (
         1 <= len(key) <= KEY_CHARACTERS_MAX and key.isascii() and key.isprintable()
@@ -83,50 +93,54 @@ def _key(request: Request) -> str:
     return key
 
 
-# -- what is to come ---------------------------------------------------------------------------------------------------
+# -- placement preview -------------------------------------------------------------------------------------------------
 
 
-def preview_new(desk: Dependencies, job: Job) -> PlacementPreview:
-    """What would become of a job that is not kept, were it submitted now."""
-    found = read_queue_view(desk.recovery, job).of(job.job_id)
-    return found or PlacementPreview(
+def preview_new(dependencies: Dependencies, job: Job) -> PlacementPreview:
+    """Return the placement preview of a job that is not stored, as if the job was submitted now."""
+    found_preview = read_queue_view(dependencies.recovery, job).of(job.job_id)
+    return found_preview or PlacementPreview(
         False, "would wait for GPUs of the Ray cluster, which only its own function can count"
     )
 
 
-def preview(desk: Dependencies, job: Job) -> PlacementPreview | None:
-    """What a job in line waits for; None for one that is not in line."""
+def preview(dependencies: Dependencies, job: Job) -> PlacementPreview | None:
+    """Return the placement preview of a job; None if the job does not wait in the queue."""
     if job.status not in WAITING:
         return None
-    found = read_queue_view(desk.recovery).of(job.job_id) if job.spec.backend is Backend.ECS and not job.held else None
-    return found or PlacementPreview(False, job.reason)
+    found_preview = (
+        read_queue_view(dependencies.recovery).of(job.job_id)
+        if job.spec.backend is Backend.ECS and not job.held
+        else None
+    )
+    return found_preview or PlacementPreview(False, job.reason)
 
 
-def preview_view(foresight: PlacementPreview) -> dict[str, Any]:
-    """A foresight as clients see it."""
+def preview_view(job_preview: PlacementPreview) -> dict[str, Any]:
+    """Return a placement preview in the form that clients receive."""
     return {
-        "would_start": foresight.would_start,
-        "instances": list(foresight.instances),
-        "short_of": foresight.short_of.value if foresight.short_of else None,
-        "sentence": foresight.sentence,
-        "position": foresight.position,
-        "blockers": list(foresight.blockers),
-        "earliest_at": time_text(foresight.earliest_at),
-        "would_suspend": list(foresight.would_suspend),
+        "would_start": job_preview.would_start,
+        "instances": list(job_preview.instances),
+        "short_of": job_preview.short_of.value if job_preview.short_of else None,
+        "sentence": job_preview.sentence,
+        "position": job_preview.position,
+        "blockers": list(job_preview.blockers),
+        "earliest_at": time_text(job_preview.earliest_at),
+        "would_suspend": list(job_preview.would_suspend),
     }
 
 
-def explain_job(desk: Dependencies, request: Request) -> ApiResponse:
-    """Every decision about a job with its reason, the oldest first, and what it waits for now."""
-    job = job_of_path(desk, request)
-    foresight = preview(desk, job)
+def explain_job(dependencies: Dependencies, request: Request) -> ApiResponse:
+    """Return every decision about a job with its reason, the oldest first, and what the job waits for now."""
+    job = job_of_path(dependencies, request)
+    job_preview = preview(dependencies, job)
     return ApiResponse(
         200,
         {
             "job_id": job.job_id,
             "status": job.status.value,
             "reason": job.reason,
-            "pending": None if foresight is None else preview_view(foresight),
+            "pending": None if job_preview is None else preview_view(job_preview),
             "decisions": [history_view(entry) for entry in job.history],
         },
     )
@@ -135,29 +149,36 @@ def explain_job(desk: Dependencies, request: Request) -> ApiResponse:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def job_of_path(desk: Dependencies, request: Request) -> Job:
-    """The job that the path names. Refused if there is none."""
+def job_of_path(dependencies: Dependencies, request: Request) -> Job:
+    """Return the job that the path names.
+
+    Raises:
+        ApiError: 404, there is no such job.
+    """
     job_id = request.named["job_id"]
-    job = desk.recovery.store.load_job(job_id)
+    job = dependencies.recovery.store.load_job(job_id)
     if job is None:
         raise ApiError(404, "no_such_job", "No such job", f"there is no job {job_id}", job_id=job_id)
     return job
 
 
-def view_of(desk: Dependencies, job: Job) -> dict[str, Any]:
-    """A job by itself, with its attempts, and where it is recorded."""
-    records = f"{desk.records}/{records_of(job.job_id)}" if desk.records else None
-    view = job_view(job, desk.recovery.policy)
-    return {**view, "attempts": attempt_views(job, desk.attempts.of), "records": records}
+def view_of(dependencies: Dependencies, job: Job) -> dict[str, Any]:
+    """Return one job with its attempts and the location of its archive (None if jobs are not archived)."""
+    records = f"{dependencies.records}/{records_of(job.job_id)}" if dependencies.records else None
+    view = job_view(job, dependencies.recovery.policy)
+    return {**view, "attempts": attempt_views(job, dependencies.attempts.of), "records": records}
 
 
-def read_job(desk: Dependencies, request: Request) -> ApiResponse:
-    """One job with its history and its attempts."""
-    return ApiResponse(200, view_of(desk, job_of_path(desk, request)))
+def read_job(dependencies: Dependencies, request: Request) -> ApiResponse:
+    """Return one job with its history and its attempts."""
+    return ApiResponse(200, view_of(dependencies, job_of_path(dependencies, request)))
 
 
-def list_jobs(desk: Dependencies, request: Request) -> ApiResponse:
-    """A page of jobs, what is under way first."""
+def list_jobs(dependencies: Dependencies, request: Request) -> ApiResponse:
+    """Return a page of the jobs that match the query, live jobs first.
+
+    A page may be short, or even empty, although more jobs follow. Only `next_cursor` shows the end of the list.
+    """
     status = request.query.get("status")
     if status is not None and status not in STATUSES:
         raise ApiError(400, "bad_query", "Bad status", f"must be one of {', '.join(STATUSES)}", "status")
@@ -168,29 +189,29 @@ def list_jobs(desk: Dependencies, request: Request) -> ApiResponse:
     since, user = _since(request), request.query.get("user")
     limit = request.number("limit", PAGE_DEFAULT, 1, PAGE_MAX) or PAGE_DEFAULT
 
-    def is_meant(job: Job) -> bool:
+    def matches(job: Job) -> bool:
         return (
             (user is None or job.spec.user == user)
             and (group is None or job.spec.group == group)
             and (since is None or job.queued_at >= since)
         )
 
-    key = desk.operator_token()
-    given = request.query.get("cursor")
-    place = None if given is None else opened_cursor(key, "jobs", given)
-    bad: list[Exception] = []
+    key = dependencies.operator_token()
+    cursor_text = request.query.get("cursor")
+    place = None if cursor_text is None else opened_cursor(key, "jobs", cursor_text)
+    failures: list[Exception] = []
     jobs: list[Job] = []
     for _ in range(PAGES_READ_MAX):
-        page: JobPage = desk.recovery.store.list_jobs(
-            JobStatus(status) if status else None, limit - len(jobs), place, bad
+        page: JobPage = dependencies.recovery.store.list_jobs(
+            JobStatus(status) if status else None, limit - len(jobs), place, failures
         )
-        jobs += [job for job in page.jobs if is_meant(job)]
+        jobs += [job for job in page.jobs if matches(job)]
         place = page.cursor
         if place is None or len(jobs) >= limit:
             break
-    views = [job_summary(job, desk.recovery.policy) for job in jobs]
+    views = [job_summary(job, dependencies.recovery.policy) for job in jobs]
     cursor = None if place is None else sealed_cursor(key, "jobs", place)
-    return ApiResponse(200, {"jobs": views, "next_cursor": cursor, "unreadable": [str(error) for error in bad]})
+    return ApiResponse(200, {"jobs": views, "next_cursor": cursor, "unreadable": [str(error) for error in failures]})
 
 
 def _since(request: Request) -> datetime | None:
@@ -198,13 +219,13 @@ def _since(request: Request) -> datetime | None:
     if text is None:
         return None
     try:
-        return datetime.fromisoformat(text.replace(" ", "+")).astimezone(UTC)  # a + of a query is a space
+        return datetime.fromisoformat(text.replace(" ", "+")).astimezone(UTC)  # a + in a query is decoded as a space
     except (ValueError, OverflowError) as error:
         detail = "must be a time such as 2026-11-21T09:00:00Z"
         raise ApiError(400, "bad_query", "Bad since", detail, "since") from error
 
 
-_LISTING = (
+_LIST_QUERY = (
     Parameter("status", "only jobs in this status", {"type": "string", "enum": STATUSES}),
     Parameter("user", "only jobs of this user", TEXT),
     Parameter("group", "only jobs of this group", {"type": "string", "pattern": f"^({GROUP.pattern})?$"}),
@@ -212,7 +233,7 @@ _LISTING = (
     Parameter("limit", "how many jobs a page has", {"type": "integer", "minimum": 1, "maximum": PAGE_MAX}),
     Parameter("cursor", "where the page before this one said to go on", TEXT),
 )
-_SUBMITTING = (
+_SUBMIT_QUERY = (
     Parameter("dry_run", "1: keep nothing, and say what would become of the job", FLAG),
     Parameter(
         "Idempotency-Key",
@@ -229,13 +250,13 @@ ROUTES = (
         "Submit a job",
         {201: "Job", 200: "JobOrForesight"},
         Role.USER,
-        _SUBMITTING,
+        _SUBMIT_QUERY,
         "JobSpec",
         needs_body=True,
         also_yaml=True,
         refuses=(413, 422),
     ),
-    Route("GET", "/api/v2/jobs", list_jobs, "List jobs, what is under way first", {200: "Jobs"}, query=_LISTING),
+    Route("GET", "/api/v2/jobs", list_jobs, "List jobs, what is under way first", {200: "Jobs"}, query=_LIST_QUERY),
     Route("GET", "/api/v2/jobs/<job_id>", read_job, "One job, its history and its attempts", {200: "Job"}),
     Route(
         "GET",

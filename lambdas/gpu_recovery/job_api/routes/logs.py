@@ -1,4 +1,4 @@
-"""What the ranks of a job wrote."""
+"""Route of logs: lines that a rank of a job, or a driver on Ray, wrote."""
 
 from __future__ import annotations
 
@@ -15,67 +15,81 @@ from gpu_recovery.ports.errors import CursorInvalid
 from gpu_recovery.wire.json_body import time_text
 
 TAIL, TAIL_MAX = 200, 10_000
+"""Lines of an answer: default and upper bound."""
 ATTEMPT_MAX = 9_999_999
+"""Largest attempt number that a request may name."""
 RANK_MAX = 2_999
+"""Largest rank that a request may name."""
 
 
-def read_logs(desk: Dependencies, request: Request) -> ApiResponse:
-    """The newest lines of one rank, or those after a cursor."""
-    job = job_of_path(desk, request)
+def read_logs(dependencies: Dependencies, request: Request) -> ApiResponse:
+    """Return the newest lines of one rank, or the lines after a cursor.
+
+    Raises:
+        ApiError: 404, there is no log to read.
+        CursorInvalid: the position of the cursor cannot be read any more.
+    """
+    job = job_of_path(dependencies, request)
     rank = request.number("rank", 0, 0, RANK_MAX) or 0
     attempt = request.number("attempt", job.attempt, 1, ATTEMPT_MAX) or 0
     tail = request.number("tail", TAIL, 1, TAIL_MAX) or TAIL
-    given = request.query.get("cursor")
+    cursor = request.query.get("cursor")
     purpose = f"logs {job.job_id} {attempt} {rank}"
-    place = None if given is None else opened_cursor(desk.operator_token(), purpose, given)
+    place = None if cursor is None else opened_cursor(dependencies.operator_token(), purpose, cursor)
     is_over = job.status not in LIVE or attempt < job.attempt
-    found = _read(desk, job, attempt, rank, tail, place, grows=not is_over)
-    if isinstance(found, str):
-        if given is not None:
-            raise CursorInvalid(found)
-        raise _nothing(job, found)
-    at_end = found.next_place is None or (is_over and found.next_place == place)
+    page = _read_page(dependencies, job, attempt, rank, tail, place, grows=not is_over)
+    if isinstance(page, str):
+        if cursor is not None:
+            raise CursorInvalid(page)
+        raise _no_log(job, page)
+    at_end = page.next_place is None or (is_over and page.next_place == place)
     return ApiResponse(
         200,
         {
             "job_id": job.job_id,
             "attempt": attempt,
             "rank": rank,
-            "lines": [{"at": time_text(at), "text": text} for at, text in found.lines],
-            "next_cursor": None if at_end else sealed_cursor(desk.operator_token(), purpose, found.next_place or ""),
+            "lines": [{"at": time_text(at), "text": text} for at, text in page.lines],
+            "next_cursor": None
+            if at_end
+            else sealed_cursor(dependencies.operator_token(), purpose, page.next_place or ""),
         },
     )
 
 
-def _read(
-    desk: Dependencies, job: Job, attempt: int, rank: int, tail: int, place: str | None, *, grows: bool
+def _read_page(
+    dependencies: Dependencies, job: Job, attempt: int, rank: int, tail: int, place: str | None, *, grows: bool
 ) -> LogPage | str:
-    """A page of the log of a rank, or of the driver; or why there is none."""
+    """Return a page of the log of a rank or of the driver, or a sentence that says why no log can be read."""
     if not 1 <= attempt <= job.attempt:
-        raise _nothing(job, f"it has had {job.attempt} attempt(s)")
+        raise _no_log(job, f"it has had {job.attempt} attempt(s)")
     if job.spec.backend is Backend.ECS:
-        return desk.logs.read(*_stream(desk, job, attempt, rank), tail, place)
-    if desk.ray_logs is None:
-        raise _nothing(job, "it ran on Ray, and this deployment has no Ray cluster")
+        return dependencies.logs.read(*_log_stream(dependencies, job, attempt, rank), tail, place)
+    if dependencies.ray_logs is None:
+        raise _no_log(job, "it ran on Ray, and this deployment has no Ray cluster")
     if rank:
-        raise _nothing(job, "it runs on Ray, which keeps the log of its driver alone, as rank 0")
-    return desk.ray_logs.read(attempt_id(job.job_id, attempt), tail, place, grows=grows)
+        raise _no_log(job, "it runs on Ray, which keeps the log of its driver alone, as rank 0")
+    return dependencies.ray_logs.read(attempt_id(job.job_id, attempt), tail, place, grows=grows)
 
 
-def _stream(desk: Dependencies, job: Job, attempt: int, rank: int) -> tuple[str, str, str]:
-    """(group, stream, region) of a rank's log, as the awslogs driver names them. Refused if it is not there."""
-    plan = desk.recovery.store.load_plan(job.job_id, attempt)
+def _log_stream(dependencies: Dependencies, job: Job, attempt: int, rank: int) -> tuple[str, str, str]:
+    """Return the CloudWatch location (group, stream, region) of a rank's log, as the awslogs driver names it.
+
+    Raises:
+        ApiError: 404, the rank has no task, or its container does not log by awslogs.
+    """
+    plan = dependencies.recovery.store.load_plan(job.job_id, attempt)
     task_id = plan.task_ids[rank] if plan is not None and rank < len(plan.task_ids) else ""
     if not task_id:
-        raise _nothing(job, f"rank {rank} of attempt {attempt} has no task that is known")
-    place = place_of(desk.describe(job.spec.task_definition) or {}, job.spec.container, task_id)
+        raise _no_log(job, f"rank {rank} of attempt {attempt} has no task that is known")
+    place = place_of(dependencies.describe(job.spec.task_definition) or {}, job.spec.container, task_id)
     if isinstance(place, str):
-        raise _nothing(job, place)
+        raise _no_log(job, place)
     return place.group, place.stream, place.region
 
 
-def _nothing(job: Job, why: str) -> ApiError:
-    return ApiError(404, "no_log", "No log", f"job {job.job_id}: {why}", job_id=job.job_id)
+def _no_log(job: Job, reason: str) -> ApiError:
+    return ApiError(404, "no_log", "No log", f"job {job.job_id}: {reason}", job_id=job.job_id)
 
 
 _QUERY = (

@@ -1,4 +1,4 @@
-"""The queue: who waits for what, who runs where, what users take up of their quotas."""
+"""Route of the queue: waiting jobs, running jobs, quota use and reservations."""
 
 from __future__ import annotations
 
@@ -17,33 +17,37 @@ from gpu_recovery.job_api.response import ApiResponse
 from gpu_recovery.wire.json_body import time_text
 
 
-def read_queue(desk: Dependencies, request: Request) -> ApiResponse:
-    """The line with each job's place in it, what runs, quotas and reservations, as the next pass would see them.
+def read_queue(dependencies: Dependencies, request: Request) -> ApiResponse:
+    """Return waiting jobs with their positions, running jobs, quotas and reservations, as the next pass sees them.
 
-    A page is one of the line; all else is on the first.
+    Only the waiting jobs are paged. The first page also contains everything else.
     """
-    view = read_queue_view(desk.recovery)
+    view = read_queue_view(dependencies.recovery)
     waiting = [
-        _waiting(entry, view.of(entry.job_id), effective(entry.asked, entry.ran_s, desk.recovery.policy))
+        _waiting(entry, view.of(entry.job_id), effective(entry.asked, entry.ran_s, dependencies.recovery.policy))
         for entry in view.entries.values()
         if entry.waits
     ]
-    page, cursor = page_of(desk, request, "queue", waiting, lambda one: str(one["job_id"]), _order)
-    told: dict[str, Any] = {"waiting": page, "running": [], "quotas": [], "reservations": [], "unreadable": []}
+    page, cursor = page_of(dependencies, request, "queue", waiting, lambda job: str(job["job_id"]), _order)
+    answer: dict[str, Any] = {"waiting": page, "running": [], "quotas": [], "reservations": [], "unreadable": []}
     if "cursor" not in request.query:
-        running = sorted(view.snapshot.running, key=lambda one: (one.since, one.job_id))
-        told |= {"running": [_running(one) for one in running], "quotas": _quotas(view)}
-        told |= {"reservations": _reservations(view.placement), "unreadable": [str(error) for error in view.failures]}
-    return ApiResponse(200, {**told, "next_cursor": cursor})
+        running = sorted(view.snapshot.running, key=lambda job: (job.since, job.job_id))
+        answer |= {"running": [_running(job) for job in running], "quotas": _quotas(view)}
+        answer |= {"reservations": _reservations(view.placement), "unreadable": [str(error) for error in view.failures]}
+    return ApiResponse(200, {**answer, "next_cursor": cursor})
 
 
 def _order(job: dict[str, Any]) -> tuple[Any, ...]:
-    """Who starts at once, then who waits by place, then who is not considered; group by group."""
+    """Return the sort key of a waiting job.
+
+    Jobs are sorted by group. In a group the jobs that would start at once are first, then the other jobs by position,
+    then the jobs that the scheduler does not consider.
+    """
     is_considered = job["position"] is not None or job["sentence"].startswith("would")
     return job["group"], not is_considered, job["position"] or 0, job["queued_at"], job["job_id"]
 
 
-def _waiting(entry: Entry, told: PlacementPreview | None, priority: Priority) -> dict[str, Any]:
+def _waiting(entry: Entry, preview: PlacementPreview | None, priority: Priority) -> dict[str, Any]:
     return {
         "job_id": entry.job_id,
         "user": entry.user,
@@ -54,20 +58,21 @@ def _waiting(entry: Entry, told: PlacementPreview | None, priority: Priority) ->
         "gpus": entry.gpus,
         "status": _status(entry).value,
         "queued_at": time_text(entry.queued_at),
-        "position": told.position if told else None,
-        "short_of": told.short_of.value if told and told.short_of else None,
-        "sentence": told.sentence if told else "",
-        "earliest_at": time_text(told.earliest_at if told else None),
+        "position": preview.position if preview else None,
+        "short_of": preview.short_of.value if preview and preview.short_of else None,
+        "sentence": preview.sentence if preview else "",
+        "earliest_at": time_text(preview.earliest_at if preview else None),
     }
 
 
 def _status(entry: Entry) -> JobStatus:
-    """The status that the entry was made in, as far as it tells."""
+    """Return the status of the job when the entry was made, as far as the entry shows the status."""
     if entry.recovering:
         return JobStatus.RECOVERING
     if entry.fresh:
         return JobStatus.QUEUED
-    has_left = entry.held or entry.suspended_at == entry.placed_at  # that is since when it has its status
+    # `placed_at` is the time since which the job has its status.
+    has_left = entry.held or entry.suspended_at == entry.placed_at
     return JobStatus.SUSPENDED if has_left else JobStatus.PENDING_RESOURCES
 
 
@@ -86,15 +91,18 @@ def _running(job: RunningJob) -> dict[str, Any]:
 
 
 def _quotas(view: QueueView) -> list[dict[str, Any]]:
-    """Used and limit of whoever uses instances, wants some, or has a limit of its own; then the limits with a `*` that
-    nobody falls under yet, each with nothing used."""
+    """Return use and limit of quotas.
+
+    The list begins with each user, priority and group that uses instances, waits for some, or has its own limit. Then
+    follow limits with a `*` that apply to no entry of the list so far, each with a use of 0.
+    """
     limits, used = view.snapshot.limits, view.snapshot.used
-    named = {
+    limited_keys = {
         QuotaKey(user, Priority[priority], group)
         for user, priority, group in limits.instances
         if ANY not in (user, priority, group)
     }
-    keys = named | {key for key, number in used.items() if number}
+    keys = limited_keys | {key for key, instances in used.items() if instances}
     keys |= {entry.quota_key for entry in view.entries.values() if entry.waits}
     unused = set(limits.instances) - {limits.entry_of(key) for key in keys}
     ordered = sorted(keys, key=lambda key: (key.user, -key.priority, key.group))
@@ -113,8 +121,13 @@ def _quota(user: str, priority: str, group: str, used: int, limit: int | None) -
 
 def _reservations(placement: Placement) -> list[dict[str, Any]]:
     return [
-        {"job_id": one.job_id, "group": one.group, "hosts": list(one.hosts), "at": time_text(one.at)}
-        for one in placement.reservations
+        {
+            "job_id": reservation.job_id,
+            "group": reservation.group,
+            "hosts": list(reservation.hosts),
+            "at": time_text(reservation.at),
+        }
+        for reservation in placement.reservations
     ]
 
 

@@ -1,4 +1,4 @@
-"""The limits of users: how many instances each may use at once."""
+"""Routes of quotas: read and replace the limits of instances and running jobs of users."""
 
 from __future__ import annotations
 
@@ -13,29 +13,33 @@ from gpu_recovery.ports.errors import StaleRecord
 from gpu_recovery.wire.json_body import object_of
 
 
-def read_quotas(desk: Dependencies, request: Request) -> ApiResponse:
-    """The limits, and the revision that whoever changes them must name."""
-    document, revision = desk.recovery.store.load_limits()
+def read_quotas(dependencies: Dependencies, request: Request) -> ApiResponse:
+    """Return the limits and their revision. A request that changes the limits must name this revision."""
+    document, revision = dependencies.recovery.store.load_limits()
     return _answer(parse_limits(document), revision)
 
 
-def write_quotas(desk: Dependencies, request: Request) -> ApiResponse:
-    """The limits as they were given, if nobody has changed them since the revision that the caller has read."""
-    read = _revision(request)
-    asked = object_of(request.text())
-    if set(asked) - {"limits", "revision"} or "limits" not in asked:
+def write_quotas(dependencies: Dependencies, request: Request) -> ApiResponse:
+    """Replace the limits if they were not changed since the revision in `If-Match`, and return them.
+
+    Raises:
+        ApiError: 400 or 428, `If-Match` is malformed or missing; 412, the limits were changed; 422, they are malformed.
+    """
+    read_revision = _revision(request)
+    fields = object_of(request.text())
+    if set(fields) - {"limits", "revision"} or "limits" not in fields:
         raise ApiError(422, "bad_limits", "Not limits", "must be an object with the one field limits", "body")
     try:
-        limits = parse_limits(asked["limits"])
+        limits = parse_limits(fields["limits"])
     except LimitsInvalid as error:
         raise ApiError(422, "bad_limits", "Not limits", error.detail, error.field) from error
     try:
-        revision = desk.recovery.store.save_limits(limits.document(), read)
+        revision = dependencies.recovery.store.save_limits(limits.document(), read_revision)
     except StaleRecord as error:
         detail = f"{error}; read them again, and change what you find"
         raise ApiError(412, "changed_meanwhile", "Changed meanwhile", detail, "If-Match") from error
-    desk.recovery.actions.poke_scheduler(f"#limits/{revision}")
-    desk.log.info("limits_changed", extra={"by": request.caller.name, "revision": revision})
+    dependencies.recovery.actions.poke_scheduler(f"#limits/{revision}")
+    dependencies.log.info("limits_changed", extra={"by": request.caller.name, "revision": revision})
     return _answer(limits, revision)
 
 
@@ -49,10 +53,10 @@ def _revision(request: Request) -> int:
     if text is None:
         detail = "send the revision that you have read as If-Match, so that nobody's change is lost"
         raise ApiError(428, "if_match_needed", "If-Match is needed", detail, "If-Match")
-    bare = text.strip().removeprefix('"').removesuffix('"')
-    if not (bare.isascii() and bare.isdecimal()) or len(bare) > 9:
+    digits = text.strip().removeprefix('"').removesuffix('"')
+    if not (digits.isascii() and digits.isdecimal()) or len(digits) > 9:
         raise ApiError(400, "bad_if_match", "Bad If-Match", "must be the revision that you have read", "If-Match")
-    return int(bare)
+    return int(digits)
 
 
 _IF_MATCH = (Parameter("If-Match", "the revision that was read", TEXT, where="header", required=True),)

@@ -1,4 +1,4 @@
-"""The tokens of users: issued in a role, listed, revoked."""
+"""Routes of user tokens: issue, list and revoke a token of a user in a role."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from gpu_recovery.auth.roles import Role
 from gpu_recovery.job_api.request import Route
 from gpu_recovery.job_api.routes.tokens import TokenRoutes
 
-TOKENS = TokenRoutes(lambda desk: desk.user_tokens, issued="user_token_issued", revoked="user_token_revoked")
-_ALL = "/api/v2/users/<user>/tokens"
+TOKENS = TokenRoutes(
+    lambda dependencies: dependencies.user_tokens, issued="user_token_issued", revoked="user_token_revoked"
+)
+_TOKENS_OF_USER = "/api/v2/users/<user>/tokens"
 ROUTES = (
     Route(
         "POST",
-        _ALL,
+        _TOKENS_OF_USER,
         TOKENS.issue_token,
         "Issue a token for a user",
         {201: "NewUserToken"},
@@ -19,10 +21,18 @@ ROUTES = (
         takes="UserTokenWish",
         refuses=(409, 413, 422),
     ),
-    Route("GET", _ALL, TOKENS.list_tokens, "The tokens of a user", {200: "UserTokens"}, Role.OPERATOR, refuses=(422,)),
+    Route(
+        "GET",
+        _TOKENS_OF_USER,
+        TOKENS.list_tokens,
+        "The tokens of a user",
+        {200: "UserTokens"},
+        Role.OPERATOR,
+        refuses=(422,),
+    ),
     Route(
         "DELETE",
-        f"{_ALL}/<token_id>",
+        f"{_TOKENS_OF_USER}/<token_id>",
         TOKENS.revoke_token,
         "Revoke a token of a user",
         {200: "UserToken"},

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from gpu_recovery.core.diagnosis.case import Case, Topology
-from gpu_recovery.core.diagnosis.failure_pattern import Failed, Place, failed, instance_count, unheard_pattern
+from gpu_recovery.core.diagnosis.failure_pattern import Failed, Place, failed, instance_count, unanswered_pattern
 from gpu_recovery.core.diagnosis.observations import RpcReport, RpcStage
 from gpu_recovery.core.diagnosis.rule import Match, Rule
 from gpu_recovery.core.diagnosis.scopes import worker_scope
@@ -113,7 +113,7 @@ def _everywhere(case: Case) -> Iterator[Match]:
 
     If all workers are on one node or in one rack, the network of that place is possible as well.
     """
-    failures, names = failed(case), unheard_pattern(case).all_failed
+    failures, names = failed(case), unanswered_pattern(case).all_failed
     if not names:
         return
     instances, racks = case.topology.instances, case.topology.racks
@@ -134,20 +134,20 @@ def _everywhere(case: Case) -> Iterator[Match]:
 
 def _rack(case: Case) -> Iterator[Match]:
     failures = failed(case)
-    for place in unheard_pattern(case).racks:
+    for place in unanswered_pattern(case).racks:
         values = {"rack": place.scope.names[0], "count": len(place.names), "of": place.of}
         yield from _at_place(failures, place, Weight.STRONG, values)
 
 
 def _node(case: Case) -> Iterator[Match]:
     failures = failed(case)
-    for place in unheard_pattern(case).nodes:
+    for place in unanswered_pattern(case).nodes:
         yield from _at_place(failures, place, Weight.STRONG, {"node": place.scope.names[0], "count": len(place.names)})
 
 
 def _part_of_a_node(case: Case) -> Iterator[Match]:
     failures = failed(case)
-    for place in unheard_pattern(case).partly:
+    for place in unanswered_pattern(case).partly:
         values = {"node": place.scope.names[0], "count": len(place.names), "of": place.of}
         yield from _at_place(failures, place, Weight.WEAK, values)
 
@@ -167,7 +167,7 @@ def _at_place(failures: Failed, place: Place, most: float, values: Mapping[str, 
 
 
 def _unplaced(case: Case, sporadic: bool) -> Iterator[Match]:
-    rest = unheard_pattern(case).rest
+    rest = unanswered_pattern(case).rest
     few = len(rest) < case.thresholds.sporadic_ratio * len(case.topology.workers)
     if rest and few is sporadic:
         values = {"count": len(rest), "nodes": instance_count(case.topology, rest)}

@@ -84,7 +84,7 @@ def _regressed(case: Case) -> Iterator[Match]:
 
 @dataclass(frozen=True, slots=True)
 class _Stall:
-    """A worker whose last heartbeats all had the same value. Times are Unix seconds."""
+    """A worker with the same value in all of its last heartbeats. Times are Unix seconds."""
 
     name: str
     value: float

@@ -3,8 +3,8 @@
 Row 38 is `observations.WorkerHealth`: posted every 10 s with a time-out of 5 s, in gigabytes and percent. The
 sentences of row 40 are those of the first match, for each worker with a call that timed out.
 
-"Never reported" means a failed start only if other workers report and nothing else came from this worker. If no
-worker reports, the program has no reporter.
+"Never reported" means a failed start only if other workers report and no other observation came from this worker. If
+no worker reports, the program has no reporter.
 
 A worker that reports good health may still hang: another thread sends the report.
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
+
 from gpu_recovery_client.cli.options import InstanceId, instances_like
 from gpu_recovery_client.cli.output import FAILED, AsJson, is_complete, now, print_view, terminal_width
 from gpu_recovery_client.render import instances as render_instances

@@ -13,6 +13,8 @@ from typing import Annotated, Any
 
 import httpx
 import typer
+from typer.core import TyperGroup
+
 from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.cli import diagnose, fleet, instances, jobs, logs, queue, sandbox, simulate, submit
 from gpu_recovery_client.cli import token as cli_token
@@ -22,7 +24,6 @@ from gpu_recovery_client.cli.output import FAILED, USAGE, pause
 from gpu_recovery_client.errors import ClientError, RequestRefused, SettingsMissing
 from gpu_recovery_client.render.table import printable
 from gpu_recovery_client.settings import TOKEN_VARIABLE, URL_VARIABLE, find_settings
-from typer.core import TyperGroup
 
 SECTIONS = {
     "Jobs": ("submit", "status", "list", "logs", "explain", "diagnose", "queue", "cancel", "suspend", "resume"),

@@ -7,6 +7,8 @@ from typing import Any
 
 import typer
 from gpu_recovery.core.job.record import JobStatus
+from typer.core import TyperCommand
+
 from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.cli import submit_options as options
 from gpu_recovery_client.cli.job_spec import job_document, job_spec, usage_error
@@ -14,7 +16,6 @@ from gpu_recovery_client.cli.output import FAILED, AsJson, now, pause, print_vie
 from gpu_recovery_client.cli.wait import progress_display, until_ended
 from gpu_recovery_client.errors import ServiceUnreachable
 from gpu_recovery_client.render import jobs, queue
-from typer.core import TyperCommand
 
 COMMAND = "gpu_recovery.command"
 """Key of click's context under which the command of the ranks is stored."""

@@ -1,94 +1,36 @@
-"""The shapes of what is sent and answered, as openapi.json describes them (OpenAPI 3.0.3)."""
+"""Schemas of response bodies, as openapi.json describes them."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from gpu_recovery.auth.roles import Role
-from gpu_recovery.auth.tokens import LIFETIME_S_MAX, LIFETIME_S_MIN, NOTE_MAX
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Probe, Remedy, ScopeKind
-from gpu_recovery.core.gpu_lock import HOLDER, LEASE_S, LEASE_S_MAX, LEASE_S_MIN, OWNER
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus, Origin
-from gpu_recovery.core.job.spec import (
-    FAMILY,
-    GROUP,
-    IMAGE,
-    NAME,
-    NNODES_MAX,
-    RESOURCE_MAX,
-    SUSPEND_GRACE_S,
-    SUSPEND_GRACE_S_MAX,
-    Backend,
-)
-from gpu_recovery.core.queue.priority import Priority
+from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.queue.quota import ANY
 from gpu_recovery.core.queue.snapshot import RejectionKind
 from gpu_recovery.core.task import FailureKind
 from gpu_recovery.job_api.redrive import DeadLetterQueue
+from gpu_recovery.job_api.schema_types import (
+    ANYTHING,
+    BOOLEAN,
+    INTEGER,
+    LIMITS,
+    PRIORITY,
+    TEXT,
+    TIME,
+    Schema,
+    between,
+    by_name,
+    list_of,
+    none_or,
+    one_of,
+    ref,
+    response_object,
+)
 from gpu_recovery.wire.attempts import AttemptStatus
-from gpu_recovery.wire.json_body import BECAUSE_CHARACTERS_MAX
 
-Schema = dict[str, Any]
-TEXT: Schema = {"type": "string"}
-INTEGER: Schema = {"type": "integer"}
-BOOLEAN: Schema = {"type": "boolean"}
-TIME: Schema = {"type": "string", "format": "date-time"}
-ANYTHING: Schema = {"type": "object"}
-
-
-def ref(name: str) -> Schema:
-    """The schema of this name."""
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-def none_or(schema: Schema) -> Schema:
-    """The schema, or null."""
-    return {"nullable": True, "allOf": [schema]} if "$ref" in schema else {**schema, "nullable": True}
-
-
-def list_of(schema: Schema) -> Schema:
-    """A list."""
-    return {"type": "array", "items": schema}
-
-
-def by_name(schema: Schema) -> Schema:
-    """An object with names of its own."""
-    return {"type": "object", "additionalProperties": schema}
-
-
-def one_of(words: Any) -> Schema:
-    """A word of an enum."""
-    return {"type": "string", "enum": [one.value for one in words]}
-
-
-def between(least: int, most: int, **more: Any) -> Schema:
-    """A whole number."""
-    return {"type": "integer", "minimum": least, "maximum": most, **more}
-
-
-def text_like(pattern: str) -> Schema:
-    """A text of a form."""
-    return {"type": "string", "pattern": f"^({pattern})$"}
-
-
-def response_object(**properties: Schema) -> Schema:
-    """An answer's object: every property is always there, and later releases may add some."""
-    return {"type": "object", "properties": properties, "required": sorted(properties)}
-
-
-def request_object(needed: tuple[str, ...] = (), /, **properties: Schema) -> Schema:
-    """A request's object: nothing else may be in it."""
-    made: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
-    return {**made, "required": list(needed)} if needed else made
-
-
-PRIORITY: Schema = {"type": "string", "enum": [one.name for one in Priority]}
-_ANY_PRIORITY: Schema = {
-    "oneOf": [PRIORITY, {"type": "integer", "enum": [one.value for one in Priority]}],
-    "default": Priority.NORMAL.name,
-}
-_CONCLUSION = response_object(
+_DIAGNOSIS_RESULT = response_object(
     attempt=INTEGER,
     cause=one_of(Cause),
     where=TEXT,
@@ -99,32 +41,7 @@ _CONCLUSION = response_object(
     sentence=TEXT,
 )
 _SCOPE = response_object(kind=one_of(ScopeKind), names=list_of(TEXT))
-_EACH_PRIORITY: Schema = {"type": "string", "enum": [*PRIORITY["enum"], ANY]}
-_LINE: Schema = {"type": "string", "maxLength": BECAUSE_CHARACTERS_MAX}
-_TEXT_255: Schema = {"type": "string", "maxLength": 255}
-_LIFE = {"expires_in_s": between(LIFETIME_S_MIN, LIFETIME_S_MAX), "note": {"type": "string", "maxLength": NOTE_MAX}}
-_JOB_SPEC = request_object(
-    ("workload", "nnodes", "n_gpus_per_node"),
-    workload=text_like(NAME.pattern),
-    nnodes=between(1, NNODES_MAX),
-    n_gpus_per_node=between(1, 16),
-    task_definition=none_or(text_like(FAMILY.pattern)),
-    container=none_or(_TEXT_255),
-    command=none_or(list_of(TEXT)),
-    env=none_or(by_name(TEXT)),
-    user=none_or(_TEXT_255),
-    attempts_max=none_or(between(1, 20)),
-    max_runtime_s=none_or(between(60, 7_776_000)),
-    priority=_ANY_PRIORITY,
-    group=none_or(text_like(GROUP.pattern)),
-    suspend_grace_s=none_or(between(1, SUSPEND_GRACE_S_MAX, default=SUSPEND_GRACE_S)),
-    checkpoint_dir=none_or({"type": "string", "maxLength": 255}),
-    backend=one_of(Backend),
-    entrypoint=none_or(TEXT),
-    runtime_env=none_or(ANYTHING),
-    entrypoint_resources=none_or(by_name(between(1, RESOURCE_MAX))),
-    image=none_or(text_like(IMAGE.pattern)),
-)
+_QUOTA_PRIORITY: Schema = {"type": "string", "enum": [*PRIORITY["enum"], ANY]}
 _SUMMARY: dict[str, Schema] = {
     "job_id": TEXT,
     "status": one_of(JobStatus),
@@ -152,19 +69,18 @@ _SUMMARY: dict[str, Schema] = {
     "short_of": none_or(TEXT),
     "next_run_at": none_or(TIME),
 }
-_ATTEMPT = {
-    **response_object(
-        attempt=INTEGER,
-        attempt_id=TEXT,
-        status=one_of(AttemptStatus),
-        started_at=none_or(TIME),
-        ended_at=none_or(TIME),
-        exit_code=none_or(INTEGER),
-        failure_kind=none_or(one_of(FailureKind)),
-        message=none_or(TEXT),
-        counted=none_or(BOOLEAN),
-    ),
-}
+_ATTEMPT = response_object(
+    attempt=INTEGER,
+    attempt_id=TEXT,
+    status=one_of(AttemptStatus),
+    started_at=none_or(TIME),
+    ended_at=none_or(TIME),
+    exit_code=none_or(INTEGER),
+    failure_kind=none_or(one_of(FailureKind)),
+    message=none_or(TEXT),
+    counted=none_or(BOOLEAN),
+)
+# An attempt on ECS has instances and an attempt on Ray has a submission id, so neither property is required.
 _ATTEMPT["properties"] |= {"instances": list_of(TEXT), "submission_id": TEXT}
 _FAILURE = response_object(
     rank=INTEGER,
@@ -174,7 +90,7 @@ _FAILURE = response_object(
     exit_code=none_or(INTEGER),
     sentence=TEXT,
 )
-_FORESIGHT = response_object(
+_PLACEMENT_PREVIEW = response_object(
     would_start=BOOLEAN,
     instances=list_of(TEXT),
     short_of=none_or(one_of(RejectionKind)),
@@ -216,7 +132,7 @@ _QUEUE = response_object(
         )
     ),
     quotas=list_of(
-        response_object(user=TEXT, priority=_EACH_PRIORITY, group=TEXT, used=INTEGER, limit=none_or(INTEGER))
+        response_object(user=TEXT, priority=_QUOTA_PRIORITY, group=TEXT, used=INTEGER, limit=none_or(INTEGER))
     ),
     reservations=list_of(response_object(job_id=TEXT, group=TEXT, hosts=list_of(TEXT), at=none_or(TIME))),
     next_cursor=none_or(TEXT),
@@ -259,20 +175,11 @@ _TOKEN: dict[str, Schema] = {
 }
 _NODE_TOKEN: dict[str, Schema] = {"token_id": TEXT, "instance_id": TEXT, **_TOKEN}
 _USER_TOKEN: dict[str, Schema] = {"id": TEXT, "user": TEXT, "role": one_of(Role), **_TOKEN}
-_LIMIT = none_or({"type": "integer", "minimum": 1})
-_LIMITS: dict[str, Schema] = {
-    "instances": none_or(by_name({"type": "integer", "minimum": 0})),
-    "max_running_jobs": _LIMIT,
-    "max_running_jobs_per_user": _LIMIT,
-}
-_LOCK_OF: dict[str, Schema] = {"job_id": _TEXT_255, "owner": text_like(OWNER.pattern)}
-_LEASE: Schema = none_or(between(LEASE_S_MIN, LEASE_S_MAX, default=LEASE_S))
-_FENCE: Schema = between(1, 2**53 - 1)
-_LETTER = response_object(
+_DEAD_LETTER = response_object(
     queue=one_of(DeadLetterQueue), message_id=TEXT, **{"for": none_or(TEXT)}, kept_because=none_or(TEXT)
 )
 
-SCHEMAS: dict[str, Schema] = {
+RESPONSE_SCHEMAS: dict[str, Schema] = {
     "Problem": {
         "type": "object",
         "required": ["type", "title", "status", "detail", "code"],
@@ -289,7 +196,6 @@ SCHEMAS: dict[str, Schema] = {
             "errors": list_of(response_object(field=TEXT, detail=TEXT)),
         },
     },
-    "JobSpec": _JOB_SPEC,
     "JobSummary": response_object(**_SUMMARY),
     "Jobs": response_object(jobs=list_of(ref("JobSummary")), next_cursor=none_or(TEXT), unreadable=list_of(TEXT)),
     "Job": response_object(
@@ -305,7 +211,7 @@ SCHEMAS: dict[str, Schema] = {
         suspended_at=none_or(TIME),
         ran_s=INTEGER,
         attempts_uncounted=by_name(INTEGER),
-        diagnosis=none_or(_CONCLUSION),
+        diagnosis=none_or(_DIAGNOSIS_RESULT),
         failure=none_or(_FAILURE),
         history=list_of(ref("Decision")),
         attempts=list_of(ref("Attempt")),
@@ -320,7 +226,7 @@ SCHEMAS: dict[str, Schema] = {
         reason=TEXT,
     ),
     "Attempt": _ATTEMPT,
-    "Foresight": _FORESIGHT,
+    "Foresight": _PLACEMENT_PREVIEW,
     "JobOrForesight": {"anyOf": [ref("Job"), ref("Foresight")]},
     "Explanation": response_object(
         job_id=TEXT,
@@ -335,13 +241,6 @@ SCHEMAS: dict[str, Schema] = {
         rank=INTEGER,
         lines=list_of(response_object(at=none_or(TIME), text=TEXT)),
         next_cursor=none_or(TEXT),
-    ),
-    "CaseWanted": request_object(
-        job_id=TEXT,
-        attempt=INTEGER,
-        reports=list_of(ANYTHING),
-        workers=list_of(ANYTHING),
-        at_s={"type": "number"},
     ),
     "Finding": response_object(
         row=TEXT,
@@ -380,8 +279,7 @@ SCHEMAS: dict[str, Schema] = {
         outcome=none_or(_OUTCOME),
     ),
     "Queue": _QUEUE,
-    "Quotas": response_object(limits=response_object(**_LIMITS), revision=INTEGER),
-    "LimitsWanted": request_object(("limits",), limits=request_object(**_LIMITS)),
+    "Quotas": response_object(limits=response_object(**LIMITS), revision=INTEGER),
     "InstanceSummary": response_object(**_INSTANCE),
     "Instances": response_object(
         instances=list_of(ref("InstanceSummary")), next_cursor=none_or(TEXT), unreadable=list_of(TEXT)
@@ -390,13 +288,9 @@ SCHEMAS: dict[str, Schema] = {
         **response_object(**_INSTANCE, history=list_of(ref("Decision"))),
         "description": "heartbeat is there when one instance is read",
     },
-    "Because": request_object(because=none_or(_LINE)),
-    "Why": request_object(("because",), because=_LINE),
-    "TokenWish": request_object(**_LIFE),
     "NodeToken": response_object(**_NODE_TOKEN),
     "NewNodeToken": response_object(token=TEXT, **_NODE_TOKEN),
     "NodeTokens": response_object(instance_id=TEXT, tokens=list_of(ref("NodeToken"))),
-    "UserTokenWish": request_object(role=one_of(Role), **_LIFE),
     "UserToken": response_object(**_USER_TOKEN),
     "NewUserToken": response_object(token=TEXT, **_USER_TOKEN),
     "UserTokens": response_object(user=TEXT, tokens=list_of(ref("UserToken"))),
@@ -414,9 +308,9 @@ SCHEMAS: dict[str, Schema] = {
         unreadable=list_of(TEXT),
     ),
     "DeadLetters": response_object(
-        queues=list_of(response_object(queue=one_of(DeadLetterQueue), letters=INTEGER, shown=list_of(_LETTER)))
+        queues=list_of(response_object(queue=one_of(DeadLetterQueue), letters=INTEGER, shown=list_of(_DEAD_LETTER)))
     ),
-    "Redriven": response_object(letters=list_of(_LETTER), left=by_name(INTEGER), stopped_because=none_or(TEXT)),
+    "Redriven": response_object(letters=list_of(_DEAD_LETTER), left=by_name(INTEGER), stopped_because=none_or(TEXT)),
     "Lock": response_object(
         job_id=TEXT,
         name=TEXT,
@@ -427,14 +321,6 @@ SCHEMAS: dict[str, Schema] = {
         expires_at=none_or(TIME),
         has_ended=BOOLEAN,
     ),
-    "LockWish": request_object(
-        ("job_id", "owner"),
-        **_LOCK_OF,
-        holder=none_or(text_like(HOLDER.pattern)),
-        rank=none_or(between(0, 1_000_000)),
-        lease_s=_LEASE,
-    ),
-    "LockRenewal": request_object(("job_id", "owner", "token"), **_LOCK_OF, token=_FENCE, lease_s=_LEASE),
-    "LockReturn": request_object(("job_id", "owner", "token"), **_LOCK_OF, token=_FENCE),
     "OpenApi": ANYTHING,
 }
+"""Schemas of responses by their names in openapi.json."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
 from gpu_recovery_client.cli.options import examples
 from gpu_recovery_client.cli.output import AsJson, print_json, print_view
 from gpu_recovery_client.errors import ClientError

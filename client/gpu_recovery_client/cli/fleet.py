@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
+
 from gpu_recovery_client.cli.options import examples
 from gpu_recovery_client.cli.output import FAILED, AsJson, is_complete, now, print_view, terminal_width
 from gpu_recovery_client.render import fleet

@@ -14,6 +14,7 @@ import httpx
 import typer
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.queue.priority import Priority
+
 from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.errors import ClientError
 from gpu_recovery_client.settings import find_settings

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+
 from gpu_recovery_client.cli.options import priorities_like
 
 Documents = Annotated[

@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import Any
 
 from gpu_recovery.core.job.record import TERMINAL, WAITING
+
 from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.errors import RequestRefused
 from gpu_recovery_client.render.formats import clock, duration, moment, moved

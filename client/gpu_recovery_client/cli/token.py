@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Annotated, Any, NoReturn
 
 import typer
+
 from gpu_recovery_client.cli.options import examples, instances_like, seconds
 from gpu_recovery_client.cli.output import AsJson, now, print_json, print_view, terminal_width
 from gpu_recovery_client.render import tokens

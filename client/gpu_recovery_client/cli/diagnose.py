@@ -19,6 +19,7 @@ from gpu_recovery.core.diagnosis.diagnose import diagnose as judge
 from gpu_recovery.core.diagnosis.report_text import Language, as_document, report_text
 from gpu_recovery.core.logs.classify import Classified, ClassifiedLine, classify
 from gpu_recovery.core.logs.kinds import CLASSES, policy_of
+
 from gpu_recovery_client.cli.options import jobs_like
 from gpu_recovery_client.cli.output import AsJson, print_json, print_view, terminal_width
 from gpu_recovery_client.errors import ClientError

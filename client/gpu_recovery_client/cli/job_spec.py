@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
+
 from gpu_recovery_client.job_document import Document, read_document
 
 REQUIRED = {"workload": "--workload", "nnodes": "--nnodes", "n_gpus_per_node": "--gpus-per-node"}

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from gpu_recovery.core.identifiers import attempt_id
+
 from gpu_recovery_client.render.formats import clock, count, moved, since, standing, until
 from gpu_recovery_client.render.table import table
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from gpu_recovery.core.queue.priority import Priority
+
 from gpu_recovery_client.cli.options import Group, User, examples
 from gpu_recovery_client.cli.output import FAILED, AsJson, is_complete, now, print_view, terminal_width
 from gpu_recovery_client.job_document import read_document

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 import typer
+
 from gpu_recovery_client.errors import ClientError
 
 PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from gpu_recovery.core.job.record import JobStatus
+
 from gpu_recovery_client.render.formats import clock, count, duration, moment, since, until
 from gpu_recovery_client.render.table import line, table
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
+
 from gpu_recovery_client.render.table import cleaned, printable
 
 FAILED, USAGE = 1, 2

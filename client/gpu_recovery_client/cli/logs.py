@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from gpu_recovery.core.job.record import TERMINAL
+
 from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.cli.options import JobId
 from gpu_recovery_client.cli.output import AsJson, pause, print_json, say

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
+
 from gpu_recovery_client.cli.options import Group, JobId, User, instances_like, jobs_like, moment_of, statuses_like
 from gpu_recovery_client.cli.output import FAILED, AsJson, is_complete, now, print_view, terminal_width
 from gpu_recovery_client.render import instances as render_instances

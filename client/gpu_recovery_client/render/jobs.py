@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from gpu_recovery.core.job.record import TERMINAL, JobStatus
+
 from gpu_recovery_client.render.formats import clock, count, duration, moment, since, standing, until
 from gpu_recovery_client.render.table import cleaned, line, table
 

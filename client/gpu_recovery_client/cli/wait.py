@@ -8,14 +8,15 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from gpu_recovery.core.job.record import TERMINAL, WAITING
+from rich.console import Console
+from rich.text import Text
+
 from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.cli.output import say
 from gpu_recovery_client.errors import RequestRefused, ServiceUnreachable
 from gpu_recovery_client.render.formats import clock, since
 from gpu_recovery_client.render.queue import queue_status
 from gpu_recovery_client.render.table import cleaned
-from rich.console import Console
-from rich.text import Text
 
 View = Mapping[str, Any]
 POLL_S = 5.0

@@ -1,0 +1,70 @@
+"""Faults of instances that a failure trace injects into the virtual world, until a repair cures them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sandbox.cluster.model import instances
+from sandbox.cluster.model.records import GpuFault, ModelInstance
+from sandbox.cluster.model.statuses import CuredBy, Ec2State
+from simulator.cloud.fleet import VirtualFleet
+from simulator.goodput.assumptions import Conditions, Cure
+from simulator.goodput.failure_trace import Failure
+
+
+@dataclass(frozen=True)
+class FaultyInstance:
+    """Fault of an instance: its failure, and the boot in which the fault began."""
+
+    failure: Failure
+    boot_id: str
+
+
+class InstanceFaults:
+    """The uncured faults of the instances of one run, at most one fault per instance."""
+
+    def __init__(self, fleet: VirtualFleet, conditions: Conditions, level: int) -> None:
+        self.fleet, self.conditions, self.level = fleet, conditions, level
+        self._faulty: dict[str, FaultyInstance] = {}
+
+    def add(self, failure: Failure, instance_id: str) -> None:
+        """Make the instance faulty. If checks of the run's level find the fault, a GPU of the instance breaks."""
+        instance = self.fleet.cluster.instances[instance_id]
+        self._faulty[instance_id] = FaultyInstance(failure, instance.boot_id)
+        if failure.is_seen(self.conditions, self.level):
+            kind = "ecc" if failure.verdict is Cure.REPLACE else "xid79"
+            cured_by = CuredBy.REPLACE if failure.cure is Cure.REPLACE else CuredBy.REBOOT
+            instances.break_gpu(instance, instance.gpus[0], GpuFault(kind, cured_by))
+            self.fleet.changes += 1
+
+    def is_running(self, instance_id: str) -> bool:
+        """Whether EC2 has the instance in the state `running`."""
+        instance = self.fleet.cluster.instances.get(instance_id)
+        return instance is not None and instance.ec2_state is Ec2State.RUNNING
+
+    def uncured(self, instance_id: str) -> FaultyInstance | None:
+        """Return the fault of the instance; None if there is none, or if a reboot or a replacement cured it."""
+        fault = self._faulty.get(instance_id)
+        if fault is None:
+            return None
+        rebooted = self.is_running(instance_id) and self.fleet.cluster.instances[instance_id].boot_id != fault.boot_id
+        if not self.is_running(instance_id) or (fault.failure.cure is Cure.REBOOT and rebooted):
+            del self._faulty[instance_id]
+            return None
+        return fault
+
+    def needs_reboot(self, instance_id: str) -> bool:
+        """Whether the instance has a fault that a reboot cures."""
+        fault = self.uncured(instance_id)
+        return fault is not None and fault.failure.cure is Cure.REBOOT
+
+    def mend_failure(self, failure: Failure) -> None:
+        """Cure the instances that have this fault. An operator did the repair."""
+        for instance_id in [instance_id for instance_id, fault in self._faulty.items() if fault.failure is failure]:
+            self.mend_instance(self.fleet.cluster.instances[instance_id])
+
+    def mend_instance(self, instance: ModelInstance) -> None:
+        """Cure the instance of every fault. An operator did the repair."""
+        self._faulty.pop(instance.instance_id, None)
+        instance.faults.clear()
+        self.fleet.changes += 1
