@@ -1,7 +1,7 @@
-"""The production stacks, synthesised once per version of the code and deployed by the real CDK into the sandbox.
+"""Deployment of the production stacks: synthesised once per version of the code, deployed by the real CDK.
 
-Synthesis takes most of the time and depends on nothing but files and context, so its result is kept under the hash of
-both. What the sandbox needs of the deployment is read from the stacks' outputs.
+Synthesis takes most of the time and depends only on files and context, so its result is saved under the hash of both.
+The sandbox reads the names and ids of the deployment from the stacks' outputs.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def _files() -> Iterator[Path]:
     for name in SOURCES:
         path = ROOT / name
         if path.is_dir():
-            found = (p for p in path.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
-            yield from sorted(found)
+            files = (p for p in path.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
+            yield from sorted(files)
         else:
             yield path
 
 
 def fingerprint(context: Mapping[str, Any]) -> str:
-    """A name for what a synthesis would give: the hash of sources, context and library versions."""
+    """Return the name of a synthesis: the hash of sources, context and library versions, 16 hexadecimal digits."""
     digest = hashlib.sha256(json.dumps([sorted(context.items()), [version(name) for name in LIBRARIES]]).encode())
     for path in _files():
         digest.update(f"{path.relative_to(ROOT)}\0{path.stat().st_size}\0".encode())
@@ -53,7 +53,7 @@ def fingerprint(context: Mapping[str, Any]) -> str:
 def _environment(run: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return processes.clean_environment(
         {
-            **processes.own_folders(run),  # so the CDK reads no ~/.aws and no ~/.cdk.json
+            **processes.own_folders(run),  # so that the CDK reads no ~/.aws and no ~/.cdk.json
             "JSII_RUNTIME_PACKAGE_CACHE_ROOT": str(_jsii_cache()),
             "CDK_DISABLE_CLI_TELEMETRY": "true",  # with --no-notices: no network
             "NODE_NO_WARNINGS": "1",
@@ -64,9 +64,9 @@ def _environment(run: Path, extra: Mapping[str, str] | None = None) -> dict[str,
 
 
 def _jsii_cache() -> Path:
-    """Where jsii unpacks the CDK's libraries: the user's own cache, although HOME is not the user's own."""
-    own = {"darwin": "Library/Caches/com.amazonaws.jsii/package-cache"}
-    return Path.home() / own.get(sys.platform, ".cache/aws/jsii/package-cache")
+    """Return the user's own cache of jsii, into which it unpacks the CDK's libraries. HOME of the CDK is another."""
+    folders = {"darwin": "Library/Caches/com.amazonaws.jsii/package-cache"}
+    return Path.home() / folders.get(sys.platform, ".cache/aws/jsii/package-cache")
 
 
 def is_synthesised(context: Mapping[str, Any]) -> bool:
@@ -76,10 +76,10 @@ def is_synthesised(context: Mapping[str, Any]) -> bool:
 
 @contextmanager
 def synthesis(context: Mapping[str, Any], run: Path) -> Iterator[Callable[[], Path]]:
-    """Synthesise the stacks under `context` beside the block, unless that was done before.
+    """Synthesise the stacks with `context` in parallel to the block, unless the result is already saved.
 
-    Yields a function that waits for the cloud assembly and returns its folder; it raises SandboxError with the CDK's
-    own words. `run` is this sandbox's own folder.
+    `run` is the folder of this sandbox. Yields a function that waits for the cloud assembly and returns its folder.
+    The function raises SandboxError with the CDK's message if the synthesis fails.
     """
     assembly = ASSEMBLIES / fingerprint(context)
     if assembly.exists():
@@ -105,7 +105,7 @@ def _store(draft: Path, assembly: Path) -> None:
     try:
         shutil.move(draft, assembly)
     except OSError:
-        if not assembly.exists():  # another sandbox may have made the same one meanwhile
+        if not assembly.exists():  # another sandbox may have stored the same assembly meanwhile
             raise
     newest_first = sorted(ASSEMBLIES.iterdir(), key=lambda folder: folder.stat().st_mtime, reverse=True)
     for old in newest_first[ASSEMBLIES_MAX:]:
@@ -117,7 +117,7 @@ def _context_value(value: Any) -> str:
 
 
 def bootstrap(clients: Mapping[str, Any]) -> None:
-    """What `cdk bootstrap` would leave and a deployment asks for: a version and a bucket for assets."""
+    """Create the results of `cdk bootstrap` that a deployment needs: the version and the bucket for assets."""
     clients["ssm"].put_parameter(
         Name="/cdk-bootstrap/hnb659fds/version", Value=BOOTSTRAP_VERSION, Type="String", Overwrite=True
     )
@@ -125,9 +125,10 @@ def bootstrap(clients: Mapping[str, Any]) -> None:
 
 
 def deploy(assembly: Path, endpoint_url: str, run: Path) -> dict[str, str]:
-    """Deploy every stack of the assembly; returns the outputs of all of them by name.
+    """Deploy every stack of the assembly. Returns the outputs of all stacks by name.
 
-    Raises SandboxError with the CDK's own words when a stack fails.
+    Raises:
+        SandboxError: A stack failed; the text has the CDK's message.
     """
     outputs = run / "outputs.json"
     command = [

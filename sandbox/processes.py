@@ -1,8 +1,8 @@
-"""The servers of a sandbox as operating-system processes: started clean, and ended without a trace.
+"""Processes of a sandbox: start in a clean environment, identify, stop, and find the processes that remain.
 
-Two facts identify a process: its pid and the moment it started. A pid is used again sooner or later, so nothing is
-ever signalled by its number alone. All of them, tasks and Lambda workers too, have a HOME inside the sandbox's own
-folder; by it we find what a server that was killed left behind. That search needs /proc, so it is for Linux only.
+Two facts identify a process: its pid and its start time. The system reuses pids, so no process is signalled by its pid
+alone. Every process, tasks and Lambda workers included, has a HOME inside the sandbox's folder. By this HOME the
+sandbox finds the processes that a killed server has left. The search needs /proc, so it works on Linux only.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "SYSTEMROOT")
 
 
 class SandboxError(RuntimeError):
-    """The sandbox could not do what was asked; the message says what and shows the end of the log concerned."""
+    """An operation of the sandbox failed. The message names the operation and shows the end of its log."""
 
 
 @dataclass(frozen=True)
 class ServerProcess:
-    """A process we started: `pid`, `started` (the operating system's own words for when), and where it logs."""
+    """A server process of the sandbox: `pid`, `started` (start time as the system prints it), and its log file."""
 
     name: str
     pid: int
@@ -42,11 +42,12 @@ class ServerProcess:
 
     @property
     def is_running(self) -> bool:
+        """Whether the process still runs. False if another process has the pid now."""
         return started_at(self.pid) == self.started
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nothing listens on at this moment."""
+    """Return a TCP port of the loopback interface that is free at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -54,21 +55,21 @@ def free_port() -> int:
 
 
 def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """What a child may inherit: how to find programs and speak text, never credentials, profiles or proxies."""
+    """Return the environment of a child: `extra` and `KEPT_VARIABLES`, without credentials, profiles and proxies."""
     return {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ} | dict(extra)
 
 
 def own_folders(run: Path) -> dict[str, str]:
-    """The variables that keep a child's files in `run`, and by which `sweep` knows it."""
+    """Return the variables that put a child's files into `run`, and by which `sweep` finds the child."""
     return {"HOME": str(run / "home"), "TMPDIR": str(run / "tmp")}
 
 
 def started_at(pid: int) -> str | None:
-    """When the process started, as the operating system tells it; None if there is none (or only its zombie)."""
+    """Return the start time of a process as the system prints it; None if the process is gone or a zombie."""
     _reap(pid)
     if sys.platform == "linux":
         try:
-            # The second field, the program's name, may hold spaces and brackets; the others may not.
+            # The second field, the program's name, may hold spaces and brackets. No other field may.
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
             return None
@@ -85,7 +86,11 @@ def _reap(pid: int) -> None:
 
 
 def start(name: str, command: Sequence[str], environment: Mapping[str, str], cwd: Path, log: Path) -> ServerProcess:
-    """Start a server in a session of its own, so that Ctrl-C at the terminal reaches only whoever started it."""
+    """Start a server in its own session, so that Ctrl-C at the terminal does not reach the server.
+
+    Raises:
+        SandboxError: The server ended at once.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as out:
         child = subprocess.Popen(
@@ -97,15 +102,19 @@ def start(name: str, command: Sequence[str], environment: Mapping[str, str], cwd
             stderr=out,
             start_new_session=True,
         )
-    child.returncode = 0  # it outlives this object: silences the warning about a child still running
-    moment = started_at(child.pid)
-    if moment is None:
+    child.returncode = 0  # the server outlives this object: this prevents the warning about a running child
+    started = started_at(child.pid)
+    if started is None:
         raise SandboxError(f"{name} ended as soon as it started\n{log_tail(log)}")
-    return ServerProcess(name, child.pid, moment, str(log))
+    return ServerProcess(name, child.pid, started, str(log))
 
 
 def wait_until(ready: Callable[[], bool], server: ServerProcess, within_s: float = READY_WITHIN_S) -> None:
-    """Wait for `ready()`; raises SandboxError with the end of the log if the server dies or stays silent."""
+    """Wait until `ready()` is true.
+
+    Raises:
+        SandboxError: The server ended, or was not ready within `within_s` seconds; with the end of its log.
+    """
     deadline = time.monotonic() + within_s
     while not ready():
         if not server.is_running:
@@ -116,7 +125,10 @@ def wait_until(ready: Callable[[], bool], server: ServerProcess, within_s: float
 
 
 def stop(servers: Iterable[ServerProcess], grace_s: float = GRACE_S) -> None:
-    """SIGTERM, then SIGKILL to the whole session of what is still there; returns when all of them have ended."""
+    """Send SIGTERM to each server, then SIGKILL to its process group. Returns when all servers have ended.
+
+    `grace_s` is the time, in seconds, that all servers together have between SIGTERM and SIGKILL.
+    """
     running = [server for server in servers if server.is_running]
     for server in running:
         os.kill(server.pid, signal.SIGTERM)
@@ -131,18 +143,18 @@ def stop(servers: Iterable[ServerProcess], grace_s: float = GRACE_S) -> None:
 
 
 def processes_in(folder: Path) -> list[int]:
-    """The processes whose HOME lies in `folder` (Linux; elsewhere none are found)."""
-    needle = f"HOME={folder.resolve()}/".encode()
-    found = []
+    """Return the pids of the processes with a HOME in `folder`. Empty on systems other than Linux."""
+    prefix = f"HOME={folder.resolve()}/".encode()
+    pids = []
     for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # ended meanwhile, or somebody else's
-            if any(variable.startswith(needle) for variable in (entry / "environ").read_bytes().split(b"\0")):
-                found.append(int(entry.name))
-    return found
+        with contextlib.suppress(OSError):  # the process ended meanwhile, or belongs to another user
+            if any(variable.startswith(prefix) for variable in (entry / "environ").read_bytes().split(b"\0")):
+                pids.append(int(entry.name))
+    return pids
 
 
 def sweep(folder: Path) -> None:
-    """End every process whose HOME lies in `folder`, until none is found: a dying parent may still fork."""
+    """Kill every process with a HOME in `folder`, and repeat until none is left: a dying parent may still fork."""
     while pids := [pid for pid in processes_in(folder) if started_at(pid)]:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
@@ -154,9 +166,9 @@ def sweep(folder: Path) -> None:
 def running(
     command: Sequence[str], environment: Mapping[str, str], cwd: Path, log: Path
 ) -> Iterator[Callable[[], None]]:
-    """Run a command beside the block, its output to `log`; what it started ends with the block, however that ends.
+    """Run a command in parallel to the block, with its output in `log`. The end of the block kills its process group.
 
-    Yields a function that waits for the command and raises SandboxError with the end of the log if it failed.
+    Yields a function that waits for the command. It raises SandboxError with the end of the log if the command failed.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as out:
@@ -183,12 +195,12 @@ def running(
 
 
 def log_tail(log: Path) -> str:
-    """The last lines of a log, for a message about what went wrong."""
+    """Return the last `LOG_TAIL_LINES` lines of a log, for an error message."""
     return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]) if log.exists() else ""
 
 
 def write_private(path: Path, value: object) -> None:
-    """Write JSON that only its owner can read, in one step: a reader sees the old file or the new one."""
+    """Write a JSON file that only its owner can read, in one step: a reader sees the whole old or new file."""
     draft = path.with_suffix(".new")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as out:
@@ -197,10 +209,10 @@ def write_private(path: Path, value: object) -> None:
 
 
 def remember(path: Path, servers: Sequence[ServerProcess]) -> None:
-    """Record what runs, so that another process can end it."""
+    """Save the running servers in `path`, so that another process can stop them."""
     write_private(path, [asdict(server) for server in servers])
 
 
 def recall(path: Path) -> list[ServerProcess]:
-    """The servers recorded in `path`; none when there is no such file."""
+    """Return the servers saved in `path`; an empty list if there is no such file."""
     return [ServerProcess(**server) for server in json.loads(path.read_text())] if path.exists() else []

@@ -1,13 +1,13 @@
-"""A whole deployment on one machine: MiniStack for AWS, our own GPU cluster, and the production stacks between them.
+"""The sandbox: a whole deployment on one host, with MiniStack for AWS, our own GPU cluster, and the production stacks.
 
-`up` starts the servers, deploys, and returns how to reach everything; the servers then run on their own until `down`,
-which any process may call. Everything that belongs to a sandbox lies in its directory (default `.sandbox` in the
+`up` starts the servers, deploys the stacks, and returns the addresses and tokens. The servers then run on their own
+until `down`, which any process may call. The files of a sandbox are in its directory (default `.sandbox` in the
 repository):
 
-    state.json       how to reach it; holds tokens, so only its owner can read it
-    processes.json   what runs, so that it can be ended
+    state.json       addresses and tokens; readable for its owner only
+    processes.json   the running servers, for `down`
     run/             logs, temporary files, the cluster's instances
-    cdk.out/         synthesised stacks, kept from one sandbox to the next (always in the repository's `.sandbox`)
+    cdk.out/         synthesised stacks, saved for the next sandbox (always in the repository's `.sandbox`)
 
 All servers listen on the loopback interface only.
 """
@@ -18,12 +18,8 @@ import json
 import secrets
 import shutil
 import signal
-import sys
 import threading
-import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,23 +28,18 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
-from gpu_recovery_client.api import RecoveryClient
-from gpu_recovery_client.errors import ClientError
 
-from sandbox import deployment, processes
+from sandbox import account_setup, deployment, processes, servers
 from sandbox.ministack import command as ministack
-from sandbox.processes import SandboxError, ServerProcess
+from sandbox.processes import SandboxError
 
 DEFAULT_DIRECTORY = deployment.ROOT / ".sandbox"
 CLUSTER_NAME = "nwcd-gpu-testing"
 EVENT_SOURCE = "aws.ecs"
 TRAINING_FAMILY = "gpu-training"
 TRAINING_LOG_GROUP = "/ecs/gpu-training"
-TRAINER_COMMAND = ["python", "-m", "sandbox.trainers.plain_python"]
 SERVICES = ("ssm", "s3", "sqs", "sns", "lambda", "secretsmanager")
 SCHEDULE_SPEED = 12.0
-ATTEMPTS_TO_START = 3
-HTTP_TIMEOUT_S = 30.0
 
 Progress = Callable[[str], None]
 
@@ -66,13 +57,25 @@ def up(
     agents: bool = False,
     progress: Progress = lambda line: None,
 ) -> dict[str, Any]:
-    """Start a sandbox and leave it running; one that already runs in `directory` is ended first.
+    """Start a sandbox and leave it running. A sandbox that already runs in `directory` is ended first.
 
-    `instances` machines of `gpus` GPUs each; `rate(...)` schedules run `speed` times as often as they say. `preset`
-    and `policy` (thresholds by field name) choose the recovery policy; `context` holds further deployment settings,
-    by full key; `cluster_options` go to `python -m sandbox.cluster`; with `agents` a node agent runs on each instance.
-    `progress` gets one line per step. Returns what state.json says under `sandbox`. Raises SandboxError; whatever ends
-    it early leaves nothing running.
+    Args:
+        directory: Folder of the sandbox's files.
+        instances: Number of instances.
+        gpus: Number of GPUs of each instance.
+        speed: Factor by which `rate(...)` schedules run more often than stated.
+        preset: Preset of the recovery policy.
+        policy: Thresholds that replace those of the preset, by field name.
+        context: Further deployment settings, by full key.
+        cluster_options: Further arguments of `python -m sandbox.cluster`.
+        agents: Whether a node agent runs on each instance.
+        progress: Function that receives one line for each step.
+
+    Returns:
+        The member `sandbox` of state.json: addresses, tokens and names.
+
+    Raises:
+        SandboxError: A step failed. After an error or an interruption no process of the sandbox runs.
     """
     directory = directory.resolve()
     down(directory)
@@ -83,37 +86,35 @@ def up(
         run = directory / "run"
         for folder in processes.own_folders(run).values():
             Path(folder).mkdir(parents=True)
-        is_kept = deployment.is_synthesised(settings)
+        is_synthesised = deployment.is_synthesised(settings)
         with deployment.synthesis(settings, run) as assembly:
             progress(f"Starting MiniStack and a cluster of {instances} instances with {gpus} GPUs each")
             options = ["--instances", str(instances), "--gpus", str(gpus), *cluster_options]
-            endpoint_url, cluster_url = _start_servers(directory, speed, options)
+            endpoint_url, cluster_url = servers.start_servers(directory, CLUSTER_NAME, speed, options)
             clients = {service: client(service, endpoint_url) for service in SERVICES}
             deployment.bootstrap(clients)
             client("logs", endpoint_url).create_log_group(logGroupName=TRAINING_LOG_GROUP)
-            _register_trainer(client("ecs", cluster_url))
-            if not is_kept:
+            account_setup.register_trainer(client("ecs", cluster_url), TRAINING_FAMILY, TRAINING_LOG_GROUP)
+            if not is_synthesised:
                 progress("Synthesising the stacks with the CDK (kept for the next time)")
             stacks = assembly()
         progress("Deploying the stacks with the CDK")
         outputs = deployment.deploy(stacks, endpoint_url, run)
         progress("Setting the operator token, opening the mailbox, announcing the instances, issuing their tokens")
         state = _describe(endpoint_url, cluster_url, outputs)
-        _finish(clients, outputs, state)
-        _post(f"{cluster_url}/_sandbox/announce", {})
-        state["sandbox"] |= _node_tokens(state["sandbox"])
+        _complete(clients, outputs, state)
         processes.write_private(directory / "state.json", state)
         if agents:
             progress("Starting a node agent on each instance")
-            reach = {"api_url": state["sandbox"]["api_url"], "tokens": state["sandbox"]["node_tokens"]}
-            _post(f"{cluster_url}/_sandbox/agents", reach)
+            settings_of_agents = {"api_url": state["sandbox"]["api_url"], "tokens": state["sandbox"]["node_tokens"]}
+            servers.post(f"{cluster_url}/_sandbox/agents", settings_of_agents)
         progress("The sandbox is ready")
-        found: dict[str, Any] = state["sandbox"]
-        return found
+        reach: dict[str, Any] = state["sandbox"]
+        return reach
 
 
 def down(directory: Path = DEFAULT_DIRECTORY) -> bool:
-    """End the sandbox and remove what it left, except the synthesised stacks; False when there was none."""
+    """End the sandbox and remove its files, except the synthesised stacks. Returns False if there was no sandbox."""
     directory = directory.resolve()
     run = directory / "run"
     existed = run.exists()
@@ -127,7 +128,7 @@ def down(directory: Path = DEFAULT_DIRECTORY) -> bool:
 
 
 def status(directory: Path = DEFAULT_DIRECTORY) -> dict[str, Any]:
-    """Whether the sandbox is up, and which of its servers run: {running, servers: {name: bool}, sandbox}."""
+    """Return whether the sandbox is up, and which servers run: {running, servers: {name: bool}, sandbox}."""
     alive = {server.name: server.is_running for server in processes.recall(directory / "processes.json")}
     ready = (directory / "state.json").exists()
     return {
@@ -140,22 +141,29 @@ def status(directory: Path = DEFAULT_DIRECTORY) -> dict[str, Any]:
 def fault(
     directory: Path, instance: str, kind: str, cured_by: str | None = None, reboot: str | None = None
 ) -> dict[str, Any]:
-    """Make an instance fail (`kind`: xid79, ecc, hang, agent_lost, spot or kill); returns the cluster's answer.
+    """Inject a fault into an instance; returns the cluster's response.
 
-    `cured_by` and `reboot` say what ends the fault and how the machine takes a reboot; None leaves it to the cluster.
-    Raises SandboxError when the cluster refuses.
+    Args:
+        directory: Folder of the sandbox.
+        instance: Id of the instance.
+        kind: xid79, ecc, hang, agent_lost, spot or kill.
+        cured_by: Repair that ends the fault; None takes the cluster's default.
+        reboot: Reaction of the instance to reboot requests; None takes the cluster's default.
+
+    Raises:
+        SandboxError: The cluster refuses the request, or no sandbox is up.
     """
-    wish = {"instance": instance, "kind": kind, "cured_by": cured_by, "reboot": reboot}
+    request = {"instance": instance, "kind": kind, "cured_by": cured_by, "reboot": reboot}
     url = _state(directory)["sandbox"]["ecs_endpoint_url"]
-    return _post(f"{url}/_sandbox/fault", {name: value for name, value in wish.items() if value is not None})
+    return servers.post(f"{url}/_sandbox/fault", {name: value for name, value in request.items() if value is not None})
 
 
 def read_mailbox(directory: Path = DEFAULT_DIRECTORY) -> list[dict[str, str]]:
-    """Every mail the operators were sent so far, oldest first: [{subject, body, at}], `at` in ISO 8601."""
+    """Return every e-mail sent to the operators so far, oldest first: [{subject, body, at}], `at` in ISO 8601."""
     state = _state(directory)
-    # MiniStack shows a queue without taking from it, so everybody may read, as often as they like.
+    # MiniStack shows a queue's messages without removing them, so any process may read them any number of times.
     query = urllib.parse.urlencode({"QueueUrl": state["mailbox_url"]})
-    shown = _get(f"{state['sandbox']['endpoint_url']}/_ministack/sqs/messages?{query}")
+    shown = servers.get(f"{state['sandbox']['endpoint_url']}/_ministack/sqs/messages?{query}")
     ((message_lists,),) = [[*regions.values()] for regions in shown["messages"].values()]
     mails = [json.loads(message["Body"]) for messages in message_lists.values() for message in messages]
     return sorted(
@@ -165,13 +173,13 @@ def read_mailbox(directory: Path = DEFAULT_DIRECTORY) -> list[dict[str, str]]:
 
 
 def cluster_state(directory: Path = DEFAULT_DIRECTORY) -> dict[str, Any]:
-    """What the cluster knows of its machines and tasks: {cluster, instances: [...], tasks: [...]}, logs included."""
-    return _get(f"{_state(directory)['sandbox']['ecs_endpoint_url']}/_sandbox/state")
+    """Return the cluster's instances and tasks, with the paths of logs: {cluster, instances: [...], tasks: [...]}."""
+    return servers.get(f"{_state(directory)['sandbox']['ecs_endpoint_url']}/_sandbox/state")
 
 
 def client(service: str, endpoint_url: str) -> Any:
-    """A boto3 client of the sandbox, with its root credentials."""
-    return boto3.client(  # type: ignore[call-overload]  # the stubs know no service by a variable
+    """Return a boto3 client of the sandbox, with MiniStack's root credentials."""
+    return boto3.client(  # type: ignore[call-overload]  # the stubs accept only literal service names
         service,
         endpoint_url=endpoint_url,
         region_name=ministack.REGION,
@@ -183,7 +191,7 @@ def client(service: str, endpoint_url: str) -> Any:
 
 @contextmanager
 def _ended_when_interrupted(directory: Path) -> Iterator[None]:
-    """Whatever ends the block early, be it Ctrl-C or SIGTERM, also ends the servers."""
+    """End the servers if an error, Ctrl-C or SIGTERM ends the block early."""
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -198,99 +206,6 @@ def _ended_when_interrupted(directory: Path) -> Iterator[None]:
     finally:
         if on_main_thread:
             signal.signal(signal.SIGTERM, before)
-
-
-def _start_servers(directory: Path, speed: float, options: Sequence[str]) -> tuple[str, str]:
-    """Start both servers; returns their URLs. Each must know the other's port before either listens, so the ports are
-    chosen first, and chosen again if somebody took one meanwhile."""
-    for _ in range(ATTEMPTS_TO_START - 1):
-        try:
-            return _start_servers_once(directory, speed, options)
-        except SandboxError as error:
-            if "in use" not in str(error):
-                raise
-            processes.stop(processes.recall(directory / "processes.json"))
-    return _start_servers_once(directory, speed, options)
-
-
-def _start_servers_once(directory: Path, speed: float, options: Sequence[str]) -> tuple[str, str]:
-    run = directory / "run"
-    port, cluster_port = processes.free_port(), processes.free_port()
-    endpoint_url, cluster_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{cluster_port}"
-    servers: list[ServerProcess] = []
-
-    def start(name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        env = processes.clean_environment(processes.own_folders(run) | dict(environment))
-        servers.append(processes.start(name, command, env, deployment.ROOT, run / f"{name}.log"))
-        processes.remember(directory / "processes.json", servers)
-
-    ours = {"ECS": cluster_url, "EC2": cluster_url, "AUTO_SCALING": cluster_url}
-    start("ministack", ministack.COMMAND, ministack.environment(port, speed, ours))
-    cluster = [
-        sys.executable,
-        "-m",
-        "sandbox.cluster",
-        "--port",
-        str(cluster_port),
-        "--state",
-        str(run / "cluster"),
-        "--cluster",
-        CLUSTER_NAME,
-        "--account",
-        ministack.ACCOUNT,
-        "--region",
-        ministack.REGION,
-        # Ids of its own: a cluster ends strays by the id of their task, which must be no other sandbox's too.
-        "--endpoint-url",
-        endpoint_url,
-        "--seed",
-        secrets.token_hex(8),
-        *options,
-    ]
-    processes.wait_until(lambda: _answers(f"{endpoint_url}/_ministack/ready"), servers[0])
-    start("cluster", cluster, {"PYTHONUNBUFFERED": "1"})
-    processes.wait_until(lambda: _has_announced_itself(run / "cluster.log"), servers[1])
-    return endpoint_url, cluster_url
-
-
-def _has_announced_itself(log: Path) -> bool:
-    """The cluster prints one JSON line with its address when it listens."""
-    return '"endpoint_url"' in log.read_text()
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=HTTP_TIMEOUT_S) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, ConnectionError):
-        return False
-
-
-def _register_trainer(ecs: Any) -> None:
-    """The user's task definition: what a team that trains on the cluster would have registered itself."""
-    ecs.register_task_definition(
-        family=TRAINING_FAMILY,
-        networkMode="host",
-        requiresCompatibilities=["EC2"],
-        containerDefinitions=[
-            {
-                "name": "trainer",
-                "image": "trainer:latest",
-                "memory": 1024,
-                "essential": True,
-                "command": TRAINER_COMMAND,
-                "resourceRequirements": [{"type": "GPU", "value": "8"}],
-                "logConfiguration": {
-                    "logDriver": "awslogs",
-                    "options": {
-                        "awslogs-group": TRAINING_LOG_GROUP,
-                        "awslogs-region": ministack.REGION,
-                        "awslogs-stream-prefix": "train",
-                    },
-                },
-            }
-        ],
-    )
 
 
 def _describe(endpoint_url: str, cluster_url: str, outputs: Mapping[str, str]) -> dict[str, Any]:
@@ -311,72 +226,21 @@ def _describe(endpoint_url: str, cluster_url: str, outputs: Mapping[str, str]) -
     }
 
 
-def _finish(clients: Mapping[str, Any], outputs: Mapping[str, str], state: dict[str, Any]) -> None:
-    """What a deployment to AWS has and this one lacks: a token we know, a mailbox we can read, functions that wait."""
-    clients["secretsmanager"].put_secret_value(
-        SecretId=outputs["OperatorTokenSecretArn"], SecretString=state["sandbox"]["operator_token"]
-    )
-    state["mailbox_url"] = _open_mailbox(clients["sqs"], clients["sns"], outputs["TopicArn"])
-    deadline = time.monotonic() + processes.READY_WITHIN_S
-    while waiting := [f["FunctionName"] for f in _functions(clients["lambda"]) if f["State"] != "Active"]:
-        if time.monotonic() > deadline:
-            raise SandboxError(f"functions not active after {processes.READY_WITHIN_S:g} s: {', '.join(waiting)}")
-        time.sleep(processes.POLL_S)
-
-
-def _node_tokens(reach: Mapping[str, Any]) -> dict[str, Any]:
-    """A token for the agent of each instance, as an operator issues it; `node_token` is that of the first."""
-    machines = _get(f"{reach['ecs_endpoint_url']}/_sandbox/state")["instances"]
-    names = [one["instance_id"] for one in machines]
-    try:
-        with RecoveryClient(reach["api_url"], reach["operator_token"]) as api:
-            issued = {name: api.issue_token(name, note="sandbox")["token"] for name in names}
-    except ClientError as refusal:
-        raise SandboxError(f"no token for an instance: {refusal}") from refusal
-    return {"node_token": next(iter(issued.values())), "node_tokens": issued}
-
-
-def _open_mailbox(sqs: Any, sns: Any, topic_arn: str) -> str:
-    """A queue that gets what the operators' e-mail addresses get, because MiniStack throws mail away; its URL."""
-    url: str = sqs.create_queue(QueueName="sandbox-mailbox")["QueueUrl"]
-    arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-    allowed = {
-        "Effect": "Allow",
-        "Principal": {"Service": "sns.amazonaws.com"},
-        "Action": "sqs:SendMessage",
-        "Resource": arn,
-        "Condition": {"ArnEquals": {"aws:SourceArn": topic_arn}},
-    }
-    policy = json.dumps({"Version": "2012-10-17", "Statement": [allowed]})
-    sqs.set_queue_attributes(QueueUrl=url, Attributes={"Policy": policy})
-    sns.subscribe(TopicArn=topic_arn, Protocol="sqs", Endpoint=arn)
-    return url
-
-
-def _functions(awslambda: Any) -> Iterator[dict[str, Any]]:
-    for page in awslambda.get_paginator("list_functions").paginate():
-        yield from page["Functions"]
+def _complete(clients: Mapping[str, Any], outputs: Mapping[str, str], state: dict[str, Any]) -> None:
+    """Set the operator token, open the mailbox, announce the instances, and issue their tokens, all into `state`."""
+    reach = state["sandbox"]
+    secret_arn, control_url = outputs["OperatorTokenSecretArn"], f"{reach['ecs_endpoint_url']}/_sandbox"
+    account_setup.set_operator_token(clients["secretsmanager"], secret_arn, reach["operator_token"])
+    state["mailbox_url"] = account_setup.open_mailbox(clients["sqs"], clients["sns"], outputs["TopicArn"])
+    account_setup.wait_for_functions(clients["lambda"])
+    servers.post(f"{control_url}/announce", {})
+    instance_ids = [instance["instance_id"] for instance in servers.get(f"{control_url}/state")["instances"]]
+    reach |= account_setup.issue_node_tokens(reach["api_url"], reach["operator_token"], instance_ids)
 
 
 def _state(directory: Path) -> dict[str, Any]:
     path = directory / "state.json"
     if not path.exists():
         raise SandboxError(f"no sandbox is up in {directory}")
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
-
-
-def _get(url: str) -> dict[str, Any]:
-    with urllib.request.urlopen(url, timeout=HTTP_TIMEOUT_S) as answer:
-        return dict(json.load(answer))
-
-
-def _post(url: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    request = urllib.request.Request(
-        url, json.dumps(body).encode(), {"Content-Type": "application/json"}, method="POST"
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=HTTP_TIMEOUT_S) as answer:
-            return dict(json.loads(answer.read() or b"{}"))
-    except urllib.error.HTTPError as refusal:
-        raise SandboxError(f"{url} answered {refusal.code}: {refusal.read().decode(errors='replace')}") from refusal
+    state: dict[str, Any] = json.loads(path.read_text())
+    return state

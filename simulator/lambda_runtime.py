@@ -18,7 +18,8 @@ from gpu_recovery.core.identifiers import TICK, attempt_of
 from gpu_recovery.ecs_events import tasks
 from gpu_recovery.ecs_events.health import deliver
 
-from sandbox.cluster.model.cluster import Task, TaskStatus
+from sandbox.cluster.model.records import Task
+from sandbox.cluster.model.statuses import TaskStatus
 from simulator.cloud.workloads import environment
 from simulator.invariants.records import InvariantBroken
 from simulator.world_view import WorldView

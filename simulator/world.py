@@ -31,8 +31,10 @@ from gpu_recovery.reconciler.reconcile import reconcile
 from gpu_recovery.reconciler.resync import RESYNCS
 from gpu_recovery.scheduler.schedule import schedule
 
-from sandbox.cluster.model import cluster, tasks
-from sandbox.cluster.model.cluster import CuredBy, Task
+from sandbox.cluster.model import records as cluster
+from sandbox.cluster.model import tasks
+from sandbox.cluster.model.records import Task
+from sandbox.cluster.model.statuses import CuredBy
 from simulator.cloud.agents import Agents
 from simulator.cloud.fleet import FleetTimings, Program
 from simulator.cloud.rate_limits import Costs

@@ -30,6 +30,7 @@ PASSED_ON = (
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
 )
+"""Variables of the server's environment that every container gets."""
 
 
 def _arguments(argv: list[str]) -> argparse.Namespace:
@@ -49,7 +50,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
 
 
 def _environment(arguments: argparse.Namespace) -> dict[str, str]:
-    """The containers' AWS settings: the server's own, completed."""
+    """Return the containers' AWS settings: those of the server, with defaults for keys, region and endpoint."""
     passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     keys = {
         "AWS_ACCESS_KEY_ID": "test",
@@ -61,6 +62,7 @@ def _environment(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def main(argv: list[str]) -> int:
+    """Serve the cluster until a signal arrives. Returns 0, or 1 if a thread of the server crashed."""
     arguments = _arguments(argv)
     cluster = ClusterModel(arguments.cluster, arguments.account, arguments.region, arguments.seed)
     send = event_bridge(arguments.endpoint_url, arguments.region) if arguments.endpoint_url else None
@@ -86,7 +88,7 @@ def main(argv: list[str]) -> int:
     crashed: list[threading.ExceptHookArgs] = []
 
     def crash(failure: threading.ExceptHookArgs) -> None:
-        """A cluster that has lost a thread would lie to its callers: end instead."""
+        """End the server: without one of its threads a cluster would give wrong answers."""
         crashed.append(failure)
         threading.__excepthook__(failure)
         ended.set()

@@ -1,6 +1,6 @@
-"""The node agents of the instances, each a process of its own: it begins with its machine's boot and ends with it.
+"""Node agents of the instances: one process each, which starts with the boot of its instance and ends with it.
 
-None runs until somebody has tokens: they are issued by a deployment, which comes after the cluster.
+No agent runs before the tokens exist. The deployment issues the tokens, and the cluster starts before the deployment.
 """
 
 from __future__ import annotations
@@ -18,18 +18,24 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 COMMAND = (sys.executable, "-m", "sandbox.cluster.run_on_instance", "agent")
 
 
-def environment(machine: Path, home: Path, api_url: str, token_file: Path) -> dict[str, str]:
-    """What the agent of the instance begins with whose folder is `machine`. What it keeps is in `home`.
+def environment(folder: Path, home: Path, api_url: str, token_file: Path) -> dict[str, str]:
+    """Return the environment of the node agent of one instance.
 
-    It sees the ranks and the kernel's log of that instance, and no NVML: this machine has no such GPUs.
+    The agent sees the ranks and the kernel log of its instance. It uses no NVML, because this host has no such GPUs.
+
+    Args:
+        folder: Folder of the instance.
+        home: Folder of the agent's own files.
+        api_url: URL of the API that receives the reports.
+        token_file: File that holds the token of the instance.
     """
     return {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": str(home),
-        INSTANCE: str(machine),
+        INSTANCE: str(folder),
         "PYTHONPATH": os.pathsep.join(str(REPOSITORY / part) for part in ("", "agent")),
-        "HOST_KMSG": str(machine / "dev/kmsg"),
-        "GPUTASKER_RUNNING_TASKS_DIR": str(machine / "ranks"),
+        "HOST_KMSG": str(folder / "dev/kmsg"),
+        "GPUTASKER_RUNNING_TASKS_DIR": str(folder / "ranks"),
         "GPU_RECOVERY_STATE_DIR": str(home / "state"),
         "GPU_RECOVERY_API_URL": api_url,
         "GPU_RECOVERY_TOKEN_FILE": str(token_file),
@@ -39,7 +45,7 @@ def environment(machine: Path, home: Path, api_url: str, token_file: Path) -> di
 
 
 class NodeAgents:
-    """Those of one cluster. An instance without a token has none."""
+    """The node agents of one cluster. An instance without a token has no agent."""
 
     def __init__(self) -> None:
         self._api_url = ""
@@ -47,15 +53,15 @@ class NodeAgents:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def enable(self, api_url: str, tokens: Mapping[str, str]) -> None:
-        """From now on an instance of `tokens` has an agent that reports to `api_url`."""
+        """Set the tokens by instance id, and the API that the agents report to. `begin` then starts an agent."""
         self._api_url, self._tokens = api_url, dict(tokens)
 
-    def begin(self, instance_id: str, machine: Path) -> None:
-        """Start the instance's agent, in place of the one that runs."""
+    def begin(self, instance_id: str, folder: Path) -> None:
+        """End the instance's agent if it runs, and start a new agent if the instance has a token."""
         self.end(instance_id)
         if instance_id not in self._tokens:
             return
-        home = machine / "agent"
+        home = folder / "agent"
         home.mkdir(exist_ok=True)
         token_file = home / "token"
         token_file.touch(mode=0o600)
@@ -63,7 +69,7 @@ class NodeAgents:
         with (home / "agent.log").open("ab") as log:
             self._running[instance_id] = subprocess.Popen(
                 COMMAND,
-                env=environment(machine, home, self._api_url, token_file),
+                env=environment(folder, home, self._api_url, token_file),
                 cwd=home,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -72,21 +78,22 @@ class NodeAgents:
             )
 
     def suspend(self, instance_id: str) -> None:
-        """It says nothing more, and is not gone: until the machine boots again."""
+        """Stop the agent's process with SIGSTOP: it exists and sends no report until the instance boots again."""
         if instance_id in self._running:
             self._running[instance_id].send_signal(signal.SIGSTOP)
 
     def end(self, instance_id: str) -> None:
-        """As a machine without power ends it."""
+        """Kill the agent, as a power loss of its instance does."""
         if process := self._running.pop(instance_id, None):
             process.kill()
             process.wait()
 
     def end_all(self) -> None:
+        """Kill the agents of all instances."""
         for instance_id in list(self._running):
             self.end(instance_id)
 
     def pid(self, instance_id: str) -> int | None:
-        """The process of the instance's agent; None where none runs."""
+        """Return the process id of the instance's agent; None if no agent runs."""
         process = self._running.get(instance_id)
         return process.pid if process is not None and process.poll() is None else None

@@ -1,4 +1,7 @@
-"""The ECS, EC2 and Auto Scaling operations: methods named, and taking and answering shapes, as botocore has them."""
+"""ECS, EC2 and Auto Scaling operations of the cluster, with the names and shapes of botocore's clients.
+
+Each method takes the parameters of its AWS call and returns the response. An AwsApiError is an AWS error response.
+"""
 
 from collections.abc import Callable
 from fnmatch import fnmatchcase
@@ -6,7 +9,9 @@ from typing import Any
 
 from sandbox.cluster.driver import Driver
 from sandbox.cluster.model import describe, health, instances, tasks
-from sandbox.cluster.model.cluster import AwsApiError, Ec2State, ModelInstance, ScheduledEvent, StatusCheck
+from sandbox.cluster.model.cluster import AwsApiError
+from sandbox.cluster.model.records import ModelInstance, ScheduledEvent
+from sandbox.cluster.model.statuses import Ec2State, StatusCheck
 from sandbox.cluster.power import PowerControl
 from sandbox.cluster.task_definitions import Definitions
 
@@ -14,6 +19,8 @@ Answer = dict[str, Any]
 
 
 class EcsApi:
+    """The ECS operations. Those on task definitions go to `definitions`."""
+
     def __init__(self, driver: Driver, definitions: Definitions) -> None:
         self._driver, self._cluster, self._definitions = driver, driver.cluster, definitions
         self.register_task_definition = definitions.register_task_definition
@@ -21,57 +28,69 @@ class EcsApi:
         self.list_task_definitions = definitions.list_task_definitions
         self.deregister_task_definition = definitions.deregister_task_definition
 
-    def _read(self, question: Callable[[], Answer], params: Answer) -> Answer:
+    def _read(self, query: Callable[[], Answer], params: Answer) -> Answer:
         with self._driver.lock:
             self._cluster.check_cluster(params.get("cluster"))
-            return question()
+            return query()
 
     def run_task(self, **params: Any) -> Answer:
+        """RunTask (see `model.tasks.run_task`)."""
         described = self._definitions.describe_task_definition(taskDefinition=params["taskDefinition"])
         definition = described["taskDefinition"]
         return self._driver.change(lambda now: tasks.run_task(self._cluster, params, definition, now))
 
     def stop_task(self, **params: Any) -> Answer:
+        """StopTask (see `model.tasks.stop_task`)."""
         self._cluster.check_cluster(params.get("cluster"))
         return self._driver.change(
             lambda now: tasks.stop_task(self._cluster, params["task"], params.get("reason"), now)
         )
 
     def describe_tasks(self, **params: Any) -> Answer:
+        """DescribeTasks."""
         return self._read(lambda: describe.describe_tasks(self._cluster, params, self._driver.now()), params)
 
     def list_tasks(self, **params: Any) -> Answer:
+        """ListTasks."""
         return self._read(lambda: describe.list_tasks(self._cluster, params, self._driver.now()), params)
 
     def describe_container_instances(self, **params: Any) -> Answer:
+        """DescribeContainerInstances."""
         return self._read(lambda: describe.describe_container_instances(self._cluster, params), params)
 
     def list_container_instances(self, **params: Any) -> Answer:
+        """ListContainerInstances."""
         return self._read(lambda: describe.list_container_instances(self._cluster, params), params)
 
     def update_container_instances_state(self, **params: Any) -> Answer:
+        """UpdateContainerInstancesState: ACTIVE or DRAINING."""
         self._cluster.check_cluster(params.get("cluster"))
         return self._driver.change(lambda now: instances.update_container_instances_state(self._cluster, params, now))
 
     def deregister_container_instance(self, **params: Any) -> Answer:
+        """DeregisterContainerInstance."""
         self._cluster.check_cluster(params.get("cluster"))
         reference, force = params["containerInstance"], params.get("force", False)
         return self._driver.change(lambda now: instances.deregister(self._cluster, reference, force=force, now=now))
 
     def describe_clusters(self, **params: Any) -> Answer:
+        """DescribeClusters."""
         with self._driver.lock:
             return describe.describe_clusters(self._cluster, params)
 
 
 class Ec2Api:
+    """The EC2 operations."""
+
     def __init__(self, driver: Driver, power: PowerControl) -> None:
         self._driver, self._cluster, self._power = driver, driver.cluster, power
 
     def describe_instances(self, **params: Any) -> Answer:
+        """DescribeInstances, with one reservation for each instance."""
         with self._driver.lock:
             views = [self._view(instance) for instance in self._select(params)]
         paged = describe.page(views, {"MaxResults": 1000} | params, "Instances", "MaxResults", "NextToken")
-        one_each = [
+        reservations = [
             {
                 "ReservationId": f"r-{view['InstanceId'][2:]}",
                 "OwnerId": self._cluster.account,
@@ -79,10 +98,10 @@ class Ec2Api:
             }
             for view in paged.pop("Instances")
         ]
-        return {"Reservations": one_each} | paged
+        return {"Reservations": reservations} | paged
 
     def describe_instance_status(self, **params: Any) -> Answer:
-        """Only running instances unless IncludeAllInstances, as on EC2. A reboot is not visible here either."""
+        """DescribeInstanceStatus: only running instances unless IncludeAllInstances. As on EC2, reboots do not show."""
         everything = params.get("IncludeAllInstances", False)
         with self._driver.lock:
             statuses = [
@@ -100,6 +119,7 @@ class Ec2Api:
         return describe.page(statuses, {"MaxResults": 1000} | params, "InstanceStatuses", "MaxResults", "NextToken")
 
     def describe_tags(self, **params: Any) -> Answer:
+        """DescribeTags of instances."""
         with self._driver.lock:
             rows = [
                 {"ResourceId": i.instance_id, "ResourceType": "instance", "Key": key, "Value": value}
@@ -119,19 +139,23 @@ class Ec2Api:
         return describe.page(rows, {"MaxResults": 1000} | params, "Tags", "MaxResults", "NextToken")
 
     def reboot_instances(self, **params: Any) -> Answer:
+        """RebootInstances."""
         self._refuse_dry_run(params)
         self._power.reboot(params["InstanceIds"])
         return {}
 
     def stop_instances(self, **params: Any) -> Answer:
+        """StopInstances."""
         self._refuse_dry_run(params)
         return {"StoppingInstances": self._power.stop(params["InstanceIds"])}
 
     def start_instances(self, **params: Any) -> Answer:
+        """StartInstances."""
         self._refuse_dry_run(params)
         return {"StartingInstances": self._power.start(params["InstanceIds"])}
 
     def terminate_instances(self, **params: Any) -> Answer:
+        """TerminateInstances."""
         self._refuse_dry_run(params)
         return {"TerminatingInstances": self._power.terminate(params["InstanceIds"])}
 
@@ -140,17 +164,17 @@ class Ec2Api:
             raise AwsApiError("DryRunOperation", "Request would have succeeded, but DryRun flag is set.", 412)
 
     def _select(self, params: Answer) -> list[ModelInstance]:
-        found = self._cluster.known_to_ec2(self._driver.now())
+        selected = self._cluster.known_to_ec2(self._driver.now())
         if wanted := params.get("InstanceIds"):
-            known = {i.instance_id for i in found}
-            if strangers := [instance_id for instance_id in wanted if instance_id not in known]:
-                raise AwsApiError("InvalidInstanceID.NotFound", f"The instance ID '{strangers[0]}' does not exist")
-            asked = set(wanted)
-            found = [i for i in found if i.instance_id in asked]
+            known = {i.instance_id for i in selected}
+            if unknown := [instance_id for instance_id in wanted if instance_id not in known]:
+                raise AwsApiError("InvalidInstanceID.NotFound", f"The instance ID '{unknown[0]}' does not exist")
+            wanted_ids = set(wanted)
+            selected = [i for i in selected if i.instance_id in wanted_ids]
         for condition in params.get("Filters", []):
             matches, facts = _matcher(condition["Values"]), _facts(condition["Name"])
-            found = [i for i in found if any(map(matches, facts(i)))]
-        return found
+            selected = [i for i in selected if any(map(matches, facts(i)))]
+        return selected
 
     def _view(self, instance: ModelInstance) -> Answer:
         address = {} if instance.ec2_state is Ec2State.TERMINATED else {"PrivateIpAddress": instance.private_ip}
@@ -174,11 +198,13 @@ class Ec2Api:
 
 
 class AutoScalingApi:
+    """The Auto Scaling operations."""
+
     def __init__(self, driver: Driver, power: PowerControl) -> None:
         self._driver, self._cluster, self._power = driver, driver.cluster, power
 
     def terminate_instance_in_auto_scaling_group(self, **params: Any) -> Answer:
-        """The group keeps its size, and so launches another machine, unless its capacity is decremented."""
+        """TerminateInstanceInAutoScalingGroup. The group launches a replacement unless its capacity is decremented."""
         with self._driver.lock:
             instance = health.member(self._cluster, params["InstanceId"])
             self._power.terminate([instance.instance_id], replaced=not params["ShouldDecrementDesiredCapacity"])
@@ -221,20 +247,23 @@ def _known(members: dict[str, Any], name: str) -> Any:
 
 
 def _matcher(patterns: list[str]) -> Callable[[str], bool]:
-    """Whether a value is one of `patterns`, which may hold wildcards: a filter may name thousands of instances."""
-    plain = {one for one in patterns if not any(wild in one for wild in "*?[")}
-    wild = [one for one in patterns if one not in plain]
+    """Return a test for values that match one of `patterns`, which may hold wildcards.
+
+    A filter may name thousands of instances, so patterns without wildcards are looked up in a set.
+    """
+    plain = {pattern for pattern in patterns if not any(character in pattern for character in "*?[")}
+    wild = [pattern for pattern in patterns if pattern not in plain]
     if not wild:
         return plain.__contains__
-    return lambda value: value in plain or any(fnmatchcase(value, one) for one in wild)
+    return lambda value: value in plain or any(fnmatchcase(value, pattern) for pattern in wild)
 
 
 def _facts(name: str) -> Callable[[ModelInstance], list[str]]:
-    """What a filter called `name` looks at."""
+    """Return the function that reads the values of an instance for the filter `name`."""
     if name.startswith("tag:"):
         return lambda instance: [instance.tags[name[4:]]] if name[4:] in instance.tags else []
-    found: Callable[[ModelInstance], list[str]] = _known(_FACTS, name)
-    return found
+    read: Callable[[ModelInstance], list[str]] = _known(_FACTS, name)
+    return read
 
 
 _FACTS: dict[str, Callable[[ModelInstance], list[str]]] = {

@@ -1,8 +1,8 @@
-"""The AWS wire from botocore's own models: HTTP bytes -> operation and parameters -> answer -> HTTP bytes.
+"""AWS protocol server from botocore's models: HTTP request -> operation and parameters -> response -> HTTP response.
 
-ECS speaks JSON 1.1, EC2 and Auto Scaling their dialects of the query protocol with XML answers. What comes in and what
-goes out are both checked against the service model, so a misspelt member is an error the first time it is sent, whoever
-misspelt it.
+ECS uses JSON 1.1. EC2 and Auto Scaling use their variants of the query protocol with XML responses. The server checks
+requests and responses against the service model. So a misspelt member, of the caller or of the sandbox, is an error
+at its first use.
 """
 
 import json
@@ -38,7 +38,7 @@ def _check(shape: Shape | None, value: Any, what: str, error: Callable[[str], Aw
 
 
 def to_json(shape: Any, value: Any) -> Any:
-    """An answer as JSON 1.1 has it: timestamps are epoch seconds, absent members are left out."""
+    """Return a response in JSON 1.1: timestamps are epoch seconds, and members with None are left out."""
     if shape.type_name == "structure":
         return {k: to_json(shape.members[k], v) for k, v in value.items() if v is not None}
     if shape.type_name == "list":
@@ -54,7 +54,7 @@ def _query_name(name: str, shape: Shape) -> str:
 
 
 def from_query(shape: Any, fields: dict[str, str], prefix: str = "") -> Any:
-    """Flat EC2 fields (`Filter.1.Value.2`) as nested parameters; None where there is nothing."""
+    """Return the flat fields of a query (`Filter.1.Value.2`) as nested parameters; None if `prefix` has no field."""
     if shape.type_name == "structure":
         dot = f"{prefix}." if prefix else ""
         members = {
@@ -62,10 +62,10 @@ def from_query(shape: Any, fields: dict[str, str], prefix: str = "") -> Any:
         }
         return {name: value for name, value in members.items() if value is not None} or None
     if shape.type_name == "list":
-        found: list[Any] = []
-        while (item := from_query(shape.member, fields, f"{prefix}.{len(found) + 1}")) is not None:
-            found.append(item)
-        return found or None
+        items: list[Any] = []
+        while (item := from_query(shape.member, fields, f"{prefix}.{len(items) + 1}")) is not None:
+            items.append(item)
+        return items or None
     text = fields.get(prefix)
     if text is None:
         return None
@@ -75,6 +75,7 @@ def from_query(shape: Any, fields: dict[str, str], prefix: str = "") -> Any:
 
 
 def to_xml(shape: Any, value: Any, name: str) -> str:
+    """Return `value` as an XML element called `name`; members with None are left out."""
     if shape.type_name == "structure":
         inner = "".join(
             to_xml(shape.members[k], v, shape.members[k].serialization.get("name", k))
@@ -93,9 +94,10 @@ def to_xml(shape: Any, value: Any, name: str) -> str:
 
 
 class AwsProtocol:
-    """`apis`: for `ecs`, `ec2` and `autoscaling` an object with a method per operation.
+    """Translates between HTTP bodies and the operations.
 
-    `control` answers the /_sandbox paths.
+    `apis` has an object with a method per operation for each of `ecs`, `ec2` and `autoscaling`. `control` handles the
+    /_sandbox paths.
     """
 
     def __init__(self, apis: dict[str, Any], control: Callable[[str, str, dict[str, Any]], Any]) -> None:
@@ -103,8 +105,8 @@ class AwsProtocol:
 
     def _call(self, service: str, model: OperationModel, params: dict[str, Any]) -> Any:
         codes = {"ecs": "InvalidParameterException", "ec2": "InvalidParameterValue", "autoscaling": "ValidationError"}
-        refused = codes[service]
-        _check(model.input_shape, params, model.name, lambda text: AwsApiError(refused, text))
+        code = codes[service]
+        _check(model.input_shape, params, model.name, lambda text: AwsApiError(code, text))
         method = getattr(self._apis[service], xform_name(model.name), None)
         if method is None:
             message = f"The sandbox does not implement {service}:{model.name}."
@@ -119,6 +121,7 @@ class AwsProtocol:
         return answer
 
     def ecs(self, target: str, body: bytes) -> bytes:
+        """Run the ECS operation of the header X-Amz-Target; returns the response's body. Raises AwsApiError."""
         prefix, _, operation = target.partition(".")
         if prefix != _target_prefix or operation not in _models["ecs"].operation_names:
             raise AwsApiError("UnknownOperationException", f"no such target: {target}", 501)
@@ -127,19 +130,23 @@ class AwsProtocol:
         return json.dumps(to_json(model.output_shape, answer)).encode()
 
     def ec2(self, body: bytes) -> bytes:
+        """Run the EC2 operation of a query; returns the response's body. Raises AwsApiError."""
         operation, inner = self._query("ec2", body, "<return>true</return>")
         head = f'<{operation}Response xmlns="{EC2_NAMESPACE}"><requestId>sandbox</requestId>'
         return f"{head}{inner}</{operation}Response>".encode()
 
     def autoscaling(self, body: bytes) -> bytes:
-        """Only operations without lists: Auto Scaling names their members otherwise than EC2."""
+        """Run the Auto Scaling operation of a query; returns the response's body. Raises AwsApiError.
+
+        Operations with lists are not supported, because Auto Scaling names the members of lists otherwise than EC2.
+        """
         operation, inner = self._query("autoscaling", body, "")
         head = f'<{operation}Response xmlns="{AUTO_SCALING_NAMESPACE}"><{operation}Result>'
         tail = f"</{operation}Result><ResponseMetadata><RequestId>sandbox</RequestId></ResponseMetadata>"
         return f"{head}{inner}{tail}</{operation}Response>".encode()
 
-    def _query(self, service: str, body: bytes, nothing: str) -> tuple[str, str]:
-        """The operation and its answer as XML; `nothing` for an operation that has no answer."""
+    def _query(self, service: str, body: bytes, no_output: str) -> tuple[str, str]:
+        """Return the operation's name and its response as XML: `no_output` for an operation without output."""
         fields = dict(parse_qsl(body.decode(), keep_blank_values=True))
         operation = fields.get("Action", "")
         if operation not in _models[service].operation_names:
@@ -147,7 +154,7 @@ class AwsProtocol:
         model = _models[service].operation_model(operation)
         answer = self._call(service, model, from_query(model.input_shape, fields) or {})
         if model.output_shape is None:
-            return operation, nothing
+            return operation, no_output
         return operation, to_xml(model.output_shape, answer, "x").removeprefix("<x>").removesuffix("</x>")
 
 
@@ -165,7 +172,7 @@ def _auto_scaling_error(error: AwsApiError) -> bytes:
     return f"<ErrorResponse><Error>{text}</Error><RequestId>sandbox</RequestId></ErrorResponse>".encode()
 
 
-def _handler(wire: AwsProtocol) -> type[BaseHTTPRequestHandler]:
+def _handler(protocol: AwsProtocol) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
@@ -180,15 +187,15 @@ def _handler(wire: AwsProtocol) -> type[BaseHTTPRequestHandler]:
             if self.path.startswith("/_sandbox/"):
                 self._control("POST", body)
             elif target is not None:
-                self._answer(JSON_1_1, lambda: wire.ecs(target, body), _ecs_error)
+                self._answer(JSON_1_1, lambda: protocol.ecs(target, body), _ecs_error)
             elif f"Version={_models['autoscaling'].api_version}".encode() in body.split(b"&"):
-                self._answer("text/xml", lambda: wire.autoscaling(body), _auto_scaling_error)
+                self._answer("text/xml", lambda: protocol.autoscaling(body), _auto_scaling_error)
             else:
-                self._answer("text/xml", lambda: wire.ec2(body), _ec2_error)
+                self._answer("text/xml", lambda: protocol.ec2(body), _ec2_error)
 
         def _control(self, method: str, body: bytes) -> None:
             def answer() -> bytes:
-                return json.dumps(wire.control(method, self.path, json.loads(body or b"{}"))).encode()
+                return json.dumps(protocol.control(method, self.path, json.loads(body or b"{}"))).encode()
 
             self._answer("application/json", answer, _ecs_error)
 
@@ -197,7 +204,7 @@ def _handler(wire: AwsProtocol) -> type[BaseHTTPRequestHandler]:
                 status, data = 200, work()
             except AwsApiError as error:
                 status, data = error.status, refusal(error)
-            except Exception as error:  # answered, so that the caller is not left waiting, and raised
+            except Exception as error:  # the caller gets a response and does not wait; then the error is raised
                 traceback.print_exc()
                 self._send(500, kind, refusal(AwsApiError("ServerException", repr(error))))
                 raise
@@ -211,16 +218,18 @@ def _handler(wire: AwsProtocol) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(data)
 
         def log_message(self, *args: Any) -> None:
-            """No access log: stdout carries one line, the address."""
+            """Write no access log, because stdout must hold only the line with the address."""
 
     return Handler
 
 
 class ProtocolServer(ThreadingHTTPServer):
+    """HTTP server of the cluster, with one thread for each connection."""
+
     request_queue_size = 512  # the default of 5 makes parallel callers wait for SYN retries
     daemon_threads = True
 
 
-def server(wire: AwsProtocol, port: int) -> ProtocolServer:
-    """Bound to loopback only. Port 0 takes a free one: see `server_address`."""
-    return ProtocolServer(("127.0.0.1", port), _handler(wire))
+def server(protocol: AwsProtocol, port: int) -> ProtocolServer:
+    """Return a server on the loopback interface. Port 0 takes a free port: see `server_address`."""
+    return ProtocolServer(("127.0.0.1", port), _handler(protocol))

@@ -1,7 +1,7 @@
-"""ECS's awslogs driver: what containers print goes to CloudWatch Logs, line by line, as their task definition says.
+"""awslogs driver of ECS: it sends the output of containers to CloudWatch Logs, as their task definition says.
 
-Of its options those that name a place: group, stream prefix, `awslogs-create-group`. On ECS a task whose group is not
-there does not start; here it runs, and its output is in the task's own file alone.
+Supported options: group, stream prefix and `awslogs-create-group`. On ECS a task does not start if its log group does
+not exist. Here such a task runs, and its output is only in the task's own file.
 """
 
 import sys
@@ -18,13 +18,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 POLL_S = 0.2
 BATCH_LINES_MAX = 5_000
 LINE_BYTES_MAX = 200_000
-"""CloudWatch Logs takes 10,000 events and 1 MiB in one call, and 256 KiB in one event."""
 BATCH_BYTES_MAX = 800_000
+"""Upper bounds of a call, below those of CloudWatch Logs: 10,000 events and 1 MiB in a call, 256 KiB in an event."""
 
 
 def place_of(definition: dict[str, Any], container: str, task_id: str) -> tuple[str, str, bool] | None:
-    """(group, stream, whether the group is to be made) of a task's main container; None if it logs elsewhere."""
-    spec = next(one for one in definition["containerDefinitions"] if one["name"] == container)
+    """Return (group, stream, whether to create the group) of a task's main container; None without awslogs."""
+    spec = next(entry for entry in definition["containerDefinitions"] if entry["name"] == container)
     logging = spec.get("logConfiguration") or {}
     options = logging.get("options") or {}
     group, prefix = options.get("awslogs-group"), options.get("awslogs-stream-prefix")
@@ -34,7 +34,7 @@ def place_of(definition: dict[str, Any], container: str, task_id: str) -> tuple[
 
 
 class Stream:
-    """One task's file on its way to one stream."""
+    """Sends the output file of one task to one log stream."""
 
     def __init__(self, logs: Any, path: Path, group: str, stream: str) -> None:
         self._logs, self._group, self._stream = logs, group, stream
@@ -43,7 +43,7 @@ class Stream:
         self._turn = threading.Lock()
 
     def send(self, *, is_last: bool = False) -> None:
-        """What was written since; of a line that is not ended yet nothing, unless nothing more will come."""
+        """Send the lines written since the last call. An unfinished line is sent only with `is_last`."""
         with self._turn:
             if self._file.closed:
                 return
@@ -58,20 +58,20 @@ class Stream:
 
 
 def batches(lines: list[bytes]) -> list[list[bytes]]:
-    """The lines in calls of a size that CloudWatch Logs takes."""
-    made: list[list[bytes]] = []
+    """Split the lines into batches that one call of CloudWatch Logs accepts."""
+    filled: list[list[bytes]] = []
     size = 0
     for line in lines:
-        if not made or len(made[-1]) >= BATCH_LINES_MAX or size + len(line) > BATCH_BYTES_MAX:
-            made.append([])
+        if not filled or len(filled[-1]) >= BATCH_LINES_MAX or size + len(line) > BATCH_BYTES_MAX:
+            filled.append([])
             size = 0
-        made[-1].append(line)
+        filled[-1].append(line)
         size += len(line)
-    return made
+    return filled
 
 
 class AwsLogs:
-    """Follows the files of running tasks, by a thread of its own."""
+    """Follows the output files of running tasks in its own thread."""
 
     def __init__(self, logs: Any) -> None:
         self._logs = logs
@@ -81,7 +81,7 @@ class AwsLogs:
         self._thread.start()
 
     def follow(self, definition: dict[str, Any], container: str, task_id: str, path: Path) -> None:
-        """Begin to send what the task's main container prints into the file at `path`."""
+        """Start to send the output of the task's main container, which is in the file `path`."""
         place = place_of(definition, container, task_id)
         if place is None:
             return
@@ -89,26 +89,26 @@ class AwsLogs:
 
         def begin() -> None:
             if make_group:
-                self._made("create_log_group", logGroupName=group)
-            self._made("create_log_stream", logGroupName=group, logStreamName=stream)
+                self._create("create_log_group", logGroupName=group)
+            self._create("create_log_stream", logGroupName=group, logStreamName=stream)
             self._streams[task_id] = Stream(self._logs, path, group, stream)
 
         _log_errors(begin)
 
     def finish(self, task_id: str) -> None:
-        """Send the rest of an ended task's output; when this returns it can be read."""
+        """Send the rest of an ended task's output. When the call returns, the output can be read."""
         stream = self._streams.pop(task_id, None)
         if stream is not None:
             _log_errors(lambda: stream.send(is_last=True))
 
     def close(self) -> None:
-        """Send nothing more."""
+        """Stop sending."""
         self._closing.set()
         self._thread.join(timeout=5)
 
-    def _made(self, operation: str, **what: str) -> None:
+    def _create(self, operation: str, **names: str) -> None:
         try:
-            getattr(self._logs, operation)(**what)
+            getattr(self._logs, operation)(**names)
         except ClientError as error:
             if error.response["Error"]["Code"] != "ResourceAlreadyExistsException":
                 raise
@@ -120,7 +120,7 @@ class AwsLogs:
 
 
 def _log_errors(work: Callable[[], None]) -> None:
-    """Do it; what goes wrong is told and ends no task: the files themselves stay."""
+    """Run `work`, and only print an AWS error: the task continues, and its output file stays."""
     try:
         work()
     except (BotoCoreError, ClientError) as error:
@@ -128,7 +128,7 @@ def _log_errors(work: Callable[[], None]) -> None:
 
 
 def cloudwatch(endpoint_url: str, region: str) -> Any:
-    """The client of CloudWatch Logs, with MiniStack's root key, which is no secret."""
+    """Return a client of CloudWatch Logs with MiniStack's root key, which is no secret."""
     return boto3.client(
         "logs",
         endpoint_url=endpoint_url,

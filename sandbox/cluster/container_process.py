@@ -1,4 +1,4 @@
-"""One container as a real process: its own session and process group, its own log, its real exit code."""
+"""A container as a real process, with its own session, process group and log, and a real exit code."""
 
 import contextlib
 import os
@@ -8,12 +8,14 @@ import threading
 from pathlib import Path
 
 MARK = "SANDBOX_TASK"
-"""In the environment of everything a task starts, so that its strays can be found. Its value is the task's log path,
-which no other sandbox shares, whatever ids both make of the same seed."""
+"""Environment variable of every process that a task starts, by which the sandbox finds stray processes.
+
+The value is the path of the task's log, which is unique even if two sandboxes make the same ids from the same seed.
+"""
 
 
 class TaskProcess:
-    """A running command. Raises OSError when it cannot be started."""
+    """A running command. The constructor raises OSError if the command cannot be started."""
 
     def __init__(self, command: list[str], environment: dict[str, str], folder: Path, log: Path) -> None:
         self._mark = f"{MARK}={log}"
@@ -32,17 +34,21 @@ class TaskProcess:
 
     @property
     def pid(self) -> int:
+        """Process id of the main process, which is also the id of its group and session."""
         return self._popen.pid
 
     def signal(self, number: int) -> None:
-        """To the whole group. The leader's id cannot be reused before `wait` has reaped it."""
+        """Send a signal to the whole process group. The id cannot be reused before `wait` has reaped the leader."""
         with self._reaping:
             if not self._reaped:
                 os.killpg(self.pid, number)
 
     def signal_program(self, number: int) -> None:
-        """To the program of the task. The wrapper of a rank runs it in a group of its own, and is spared for that: what
-        befalls a GPU ends who uses it, and the wrapper says how. Without /proc, and without a wrapper, to the group."""
+        """Send a signal to the program of the task, but not to the wrapper of a rank.
+
+        The wrapper runs the program in another process group. A GPU fault ends the program that uses the GPU, and the
+        wrapper reports how the program ended. Without a wrapper, or without /proc, the whole group gets the signal.
+        """
         with self._reaping:
             if not self._reaped:
                 for group in self._groups() - {self.pid} or {self.pid}:
@@ -50,18 +56,21 @@ class TaskProcess:
                         os.killpg(group, number)
 
     def _groups(self) -> set[int]:
-        """The process groups of the task's session."""
-        found = set()
+        """Return the process groups of the task's session."""
+        groups = set()
         for entry in Path("/proc").glob("[0-9]*/stat"):
-            with contextlib.suppress(OSError):  # it ended meanwhile
+            with contextlib.suppress(OSError):  # the process ended meanwhile
                 group, session = entry.read_text().rpartition(")")[2].split()[2:4]
-                found |= {int(group)} if int(session) == self.pid else set()
-        return found
+                groups |= {int(group)} if int(session) == self.pid else set()
+        return groups
 
     def wait(self) -> int:
-        """Block until the main process ends, end what it leaves behind, and return the shell's exit code."""
+        """Wait until the main process ends, kill the processes that it leaves, and return its exit code.
+
+        The code follows the shell: 128 plus the signal's number if a signal ended the process.
+        """
         os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
-        os.killpg(self.pid, signal.SIGKILL)  # a container ends with its first process
+        os.killpg(self.pid, signal.SIGKILL)  # all processes of a container end with its first process
         self._kill_strays()
         with self._reaping:
             self._reaped = True
@@ -69,11 +78,11 @@ class TaskProcess:
         return 128 - code if code < 0 else code
 
     def _kill_strays(self) -> None:
-        """Processes that left the group (a launcher's own sessions) still carry our mark; Linux only."""
+        """Kill the processes that left the group (a launcher's own sessions) but have the mark. Linux only."""
         for entry in Path("/proc").glob("[0-9]*/environ"):
             try:
                 is_ours = self._mark.encode() in entry.read_bytes().split(b"\0")
                 if is_ours and int(entry.parent.name) != self.pid:
                     os.kill(int(entry.parent.name), signal.SIGKILL)
             except (FileNotFoundError, ProcessLookupError, PermissionError):
-                continue  # it ended meanwhile, or belongs to somebody else
+                continue  # the process ended meanwhile, or belongs to another user

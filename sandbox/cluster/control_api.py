@@ -1,4 +1,4 @@
-"""What is not AWS: the /_sandbox paths, by which people and tests break things and look behind it."""
+"""Control API of the cluster: the /_sandbox paths for fault injection and inspection, which AWS does not have."""
 
 import inspect
 from collections.abc import Callable
@@ -9,28 +9,27 @@ from urllib.parse import parse_qsl, urlsplit
 from sandbox.cluster.driver import Driver
 from sandbox.cluster.model import health as model_health
 from sandbox.cluster.model import instances
-from sandbox.cluster.model.cluster import (
-    AwsApiError,
-    CuredBy,
-    ModelInstance,
-    OperationResult,
-    ProcessState,
-    RebootBehaviour,
-    StatusCheck,
-    Task,
-)
+from sandbox.cluster.model.cluster import AwsApiError, OperationResult
+from sandbox.cluster.model.records import ModelInstance, Task
+from sandbox.cluster.model.statuses import CuredBy, ProcessState, RebootBehaviour, StatusCheck
 from sandbox.cluster.model.views import iso
 from sandbox.cluster.power import PowerControl
 
 
 class Control:
+    """Handler of the /_sandbox paths. Each public method is one path; its parameters are the JSON keys."""
+
     def __init__(self, driver: Driver, power: PowerControl) -> None:
         self._driver, self._cluster, self._power = driver, driver.cluster, power
 
     def __call__(self, method: str, url: str, body: dict[str, Any]) -> Any:
-        """`POST fault | launch | impair | schedule | health | forget | announce | agents`,
+        """Call the method of a path, with the body and the query as its arguments.
 
-        `GET state | events?after=N`. Raises AwsApiError 404 for others.
+        Paths: `POST fault | launch | impair | schedule | health | forget | announce | agents`,
+        `GET state | events?after=N`.
+
+        Raises:
+            AwsApiError: The path is unknown (404), or the arguments do not fit.
         """
         parts = urlsplit(url)
         actions: dict[tuple[str, str], Callable[..., dict[str, Any]]] = {
@@ -47,12 +46,12 @@ class Control:
         }
         if (method, parts.path) not in actions:
             raise AwsApiError("NotFound", f"{method} {parts.path}", 404)
-        action, given = actions[method, parts.path], body | dict(parse_qsl(parts.query))
+        action, arguments = actions[method, parts.path], body | dict(parse_qsl(parts.query))
         try:
-            inspect.signature(action).bind(**given)
+            inspect.signature(action).bind(**arguments)
         except TypeError as error:
             raise AwsApiError("InvalidParameterException", str(error)) from error
-        return action(**given)
+        return action(**arguments)
 
     def fault(
         self,
@@ -62,6 +61,7 @@ class Control:
         reboot: str = "normal",
         gpu: int | None = None,
     ) -> dict[str, Any]:
+        """Inject a fault now (see `PowerControl.inject`). `gpu` is the index of the GPU that a GPU fault breaks."""
         try:
             cure, behaviour = CuredBy(cured_by), RebootBehaviour(reboot)
         except ValueError as error:
@@ -69,78 +69,82 @@ class Control:
         return self._power.inject(instance, kind, cure, behaviour, gpu)
 
     def launch(self, count: int = 1, gpus: int = 8, group: str = "", lifecycle: str = "") -> dict[str, Any]:
-        """New machines, in an Auto Scaling group if it is named, on demand if no other lifecycle is."""
-        made = [
+        """Launch `count` instances, in the Auto Scaling group `group` if it is set. `lifecycle` "" is on demand."""
+        instance_ids = [
             self._driver.change(lambda now: instances.launch(self._cluster, gpus, now))["instance_id"]
             for _ in range(count)
         ]
         with self._driver.lock:
-            for instance in (self._cluster.instances[instance_id] for instance_id in made):
+            for instance in (self._cluster.instances[instance_id] for instance_id in instance_ids):
                 instance.lifecycle = lifecycle
                 instance.tags |= {model_health.GROUP_TAG: group} if group else {}
-        return {"instances": made}
+        return {"instances": instance_ids}
 
     def impair(self, instance: str, check: str = "system") -> dict[str, Any]:
-        """One of EC2's status checks of the machine fails from now on."""
+        """Let one of EC2's status checks of the instance fail from now on."""
         try:
             failing = StatusCheck(check)
         except ValueError as error:
             raise AwsApiError("InvalidParameterException", str(error)) from error
-        return self._about(instance, lambda found, now: model_health.impair(self._cluster, found, failing, now))
+        return self._change_instance(
+            instance, lambda target, now: model_health.impair(self._cluster, target, failing, now)
+        )
 
     def schedule(self, instance: str, code: str, in_s: float = 3600) -> dict[str, Any]:
-        """EC2 plans something with the machine (`code` of a scheduled event), `in_s` seconds from now."""
+        """Schedule an EC2 event of the type `code` for the instance, `in_s` seconds from now."""
 
-        def plan(found: ModelInstance, now: datetime) -> OperationResult:
-            return model_health.schedule(self._cluster, found, code, now + timedelta(seconds=in_s), now)
+        def plan(target: ModelInstance, now: datetime) -> OperationResult:
+            return model_health.schedule(self._cluster, target, code, now + timedelta(seconds=in_s), now)
 
-        return self._about(instance, plan)
+        return self._change_instance(instance, plan)
 
     def health(self, instance: str, kind: str, status: str, reason: str | None = None) -> dict[str, Any]:
-        """ECS says how one of its health checks of the instance is."""
-        return self._about(
-            instance, lambda found, now: model_health.report_health(self._cluster, found, kind, status, reason, now)
+        """Send the state of one of ECS's health checks of the instance (see `model.health.report_health`)."""
+        return self._change_instance(
+            instance, lambda target, now: model_health.report_health(self._cluster, target, kind, status, reason, now)
         )
 
     def forget(self, task: str) -> dict[str, Any]:
-        """ECS knows nothing of the task from now on, and tells nothing of it; its process lives on."""
+        """Let ECS forget a live task and send no further event about it. The task's process runs on."""
         with self._driver.lock:
-            found = self._cluster.find_task(task, self._driver.now())
-            if found is None or not found.is_live:
+            forgotten = self._cluster.find_task(task, self._driver.now())
+            if forgotten is None or not forgotten.is_live:
                 raise AwsApiError("InvalidParameterException", f"{task} is no task that lives")
-            self._cluster.instance_of(found).live.remove(found.task_id)
-            del self._cluster.tasks[found.task_id]
-            found.process = ProcessState.ENDED
-            return {"forgotten": found.task_id}
+            self._cluster.instance_of(forgotten).live.remove(forgotten.task_id)
+            del self._cluster.tasks[forgotten.task_id]
+            forgotten.process = ProcessState.ENDED
+            return {"forgotten": forgotten.task_id}
 
-    def _about(
+    def _change_instance(
         self, instance_id: str, operation: Callable[[ModelInstance, datetime], OperationResult]
     ) -> dict[str, Any]:
         with self._driver.lock:
-            (found,) = instances.find_instances(self._cluster, [instance_id])
-            return self._driver.change(lambda now: operation(found, now))
+            (instance,) = instances.find_instances(self._cluster, [instance_id])
+            return self._driver.change(lambda now: operation(instance, now))
 
     def announce(self) -> dict[str, Any]:
+        """Register every connected ECS agent again, with one event each."""
         return self._driver.change(lambda now: instances.announce(self._cluster, now))
 
     def agents(self, api_url: str, tokens: dict[str, str]) -> dict[str, Any]:
-        """From now on each instance of `tokens` has a node agent, which reports to `api_url`."""
+        """Start a node agent on each instance of `tokens` (tokens by instance id). The agents report to `api_url`."""
         with self._driver.lock:
-            found = instances.find_instances(self._cluster, list(tokens))
+            with_token = instances.find_instances(self._cluster, list(tokens))
             self._driver.node_agents.enable(api_url, tokens)
-            for instance in found:
+            for instance in with_token:
                 self._driver.node_agents.begin(instance.instance_id, self._driver.hosts[instance.instance_id].folder)
             return {"agents": sorted(tokens)}
 
     def events(self, after: str = "0") -> dict[str, Any]:
-        """Events emitted since the first `after`, as full envelopes; `next` is what to ask for then."""
+        """Return the events after the first `after`, as full envelopes; `next` is `after` of the next call."""
         with self._driver.lock:
             publisher = self._driver.publisher
-            first_kept = publisher.emitted_count - len(publisher.emitted)
-            kept = list(publisher.emitted)[max(int(after) - first_kept, 0) :]
-            return {"events": kept, "next": publisher.emitted_count}
+            first_saved = publisher.emitted_count - len(publisher.emitted)
+            events = list(publisher.emitted)[max(int(after) - first_saved, 0) :]
+            return {"events": events, "next": publisher.emitted_count}
 
     def state(self) -> dict[str, Any]:
+        """Return the cluster's instances and tasks: both ECS's view and the truth about processes and faults."""
         with self._driver.lock:
             return {
                 "cluster": self._cluster.name,

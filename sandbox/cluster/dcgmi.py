@@ -1,7 +1,7 @@
-"""A stand-in for NVIDIA's `dcgmi`: the JSON and the exit codes of DCGM 4, from the instance's own GPU facts.
+"""Stand-in for NVIDIA's `dcgmi`: the JSON and the exit codes of DCGM 4, from the GPU facts of an instance.
 
-Run as a script with the instance's folder as first argument; standard library only, to start at once.
-Only `diag -r N [-j] [-i 0,2]`, `discovery -l` and `--version` are there.
+The sandbox runs this file as a script, with the instance's folder as the first argument. The file imports only the
+standard library, so it starts fast. It supports `diag -r N [-j] [-i 0,2]`, `discovery -l` and `--version`.
 """
 
 import json
@@ -51,16 +51,16 @@ FAULTS: dict[str, dict[str, list[dict[str, Any]]]] = {
 
 
 def visible(gpus: list[str], variable: str | None) -> list[int]:
-    """Indices of the GPUs that NVIDIA_VISIBLE_DEVICES lets a container see."""
+    """Return the indices of the GPUs that a container sees with this value of NVIDIA_VISIBLE_DEVICES."""
     if variable in {None, "all"}:
         return list(range(len(gpus)))
     wanted = (variable or "").split(",")
     return [index for index, gpu in enumerate(gpus) if gpu in wanted or str(index) in wanted]
 
 
-def named(words: list[str], seen: list[int]) -> list[int]:
-    """Those of the visible GPUs that `-i` names; all of them without it."""
-    for option, value in pairwise(words):
+def named(arguments: list[str], seen: list[int]) -> list[int]:
+    """Return the visible GPUs that the option `-i` names; all visible GPUs without the option."""
+    for option, value in pairwise(arguments):
         if option in {"-i", "--entity-id", "--gpuList"}:
             return [index for index in seen if str(index) in value.split(",")]
     return seen
@@ -76,7 +76,14 @@ def _result(test: str, index: int, fault: str | None) -> dict[str, Any]:
 
 
 def diagnose(level: int, gpus: list[str], seen: list[int], faults: dict[str, str]) -> tuple[dict[str, Any], int]:
-    """The document `dcgmi diag -r LEVEL -j` prints, and its exit code."""
+    """Return the document that `dcgmi diag -r LEVEL -j` prints, and its exit code.
+
+    Args:
+        level: Run level, 1 to 4.
+        gpus: UUIDs of the instance's GPUs, in index order.
+        seen: Indices of the GPUs to test.
+        faults: Kind of fault by GPU UUID.
+    """
     metadata = {"Driver Version Detected": DRIVER, "version": VERSION}
     if not seen:
         return {
@@ -103,23 +110,24 @@ def diagnose(level: int, gpus: list[str], seen: list[int], faults: dict[str, str
 
 
 def main(argv: list[str]) -> int:
-    folder, *words = argv
+    """Run one `dcgmi` command (`argv`: the instance's folder, then dcgmi's arguments). Returns the exit code."""
+    folder, *arguments = argv
     facts = json.loads((Path(folder) / "gpus.json").read_text())
     gpus = facts["gpus"]
     seen = visible(gpus, os.environ.get("NVIDIA_VISIBLE_DEVICES"))
-    if words[:1] == ["--version"] or words[:1] == ["-v"]:
+    if arguments[:1] == ["--version"] or arguments[:1] == ["-v"]:
         print(f"dcgmi  version: {VERSION}")
         return 0
-    if words[:1] == ["discovery"]:
+    if arguments[:1] == ["discovery"]:
         print(f"{len(seen)} GPUs found.")
         for index in seen:
             print(f"| {index} | Name: NVIDIA A100-SXM4-40GB | Device UUID: {gpus[index]} |")
         return 0
-    if words[:1] != ["diag"]:
-        print(f"dcgmi: unknown subsystem {' '.join(words)}", file=sys.stderr)
+    if arguments[:1] != ["diag"]:
+        print(f"dcgmi: unknown subsystem {' '.join(arguments)}", file=sys.stderr)
         return 1
-    level = next((int(words[i + 1]) for i, word in enumerate(words[:-1]) if word in {"-r", "--run"}), 1)
-    document, code = diagnose(level, gpus, named(words, seen), facts["faults"])
+    level = next((int(arguments[i + 1]) for i, name in enumerate(arguments[:-1]) if name in {"-r", "--run"}), 1)
+    document, code = diagnose(level, gpus, named(arguments, seen), facts["faults"])
     print(json.dumps(document))
     return code
 

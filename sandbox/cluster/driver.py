@@ -1,9 +1,10 @@
-"""The part of the cluster with processes and time: it carries out on this machine what the model says.
+"""Driver of the cluster model: real processes and real time for the model's tasks and instances.
 
-Every change goes through `Driver.change`: one lock, one model operation, its events queued in order, and then
-the agents look at what ECS wants of them (level-triggered, as the ECS agent is). Limit: of a task's containers
-only the main one runs; the others are shown as running and stopped beside it. There are no images: a command,
-and a program on this machine, must be given.
+Every change goes through `Driver.change`: it takes one lock, runs one model operation and queues its events in order.
+Then each ECS agent compares its tasks with the state that ECS wants (level-triggered, as the real ECS agent is).
+
+Limits: only the main container of a task runs. The other containers are shown as running and stopped beside it. There
+are no images, so a task needs a command, and its program must exist on this host.
 """
 
 import os
@@ -22,7 +23,9 @@ from sandbox.cluster.container_process import TaskProcess
 from sandbox.cluster.event_publisher import Publisher
 from sandbox.cluster.instance_folder import InstanceFolder
 from sandbox.cluster.model import tasks
-from sandbox.cluster.model.cluster import ClusterModel, ModelInstance, OperationResult, ProcessState, Task
+from sandbox.cluster.model.cluster import ClusterModel, OperationResult
+from sandbox.cluster.model.records import ModelInstance, Task
+from sandbox.cluster.model.statuses import ProcessState
 from sandbox.cluster.timers import Timers
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -31,20 +34,23 @@ STOP_TIMEOUT_S = 30  # ECS_CONTAINER_STOP_TIMEOUT
 
 @dataclass(frozen=True)
 class ClusterTimings:
-    """Seconds; a real cluster takes minutes where the sandbox takes these."""
+    """Durations of the cluster's steps, in seconds. A real cluster takes minutes for most of these steps."""
 
-    start_s: float = 0.1  # placement to process
-    down_s: float = 1.0  # reboot, stop or terminate requested, to the machine being off
-    boot_s: float = 3.0  # off, to the agent being back
+    start_s: float = 0.1  # from the placement to the process
+    down_s: float = 1.0  # from the request of a reboot, stop or terminate until the instance is off
+    boot_s: float = 3.0  # from off until the agent has reconnected
     spot_notice_s: float = 5.0  # two minutes on AWS
-    stop_timeout_max_s: float = STOP_TIMEOUT_S  # a ceiling on every container's stopTimeout
+    stop_timeout_max_s: float = STOP_TIMEOUT_S  # upper bound of every container's stopTimeout
 
 
 def utc_now() -> datetime:
+    """Return the current time, aware, in UTC."""
     return datetime.now(UTC)
 
 
 class Driver:
+    """Runs the processes of one cluster model, and applies every change to the model under one lock."""
+
     def __init__(
         self,
         cluster: ClusterModel,
@@ -57,21 +63,21 @@ class Driver:
         logs: AwsLogs | None = None,
     ) -> None:
         self.cluster, self.folder, self.publisher = cluster, folder.resolve(), publisher
-        self.timings, self._given = timings or ClusterTimings(), environment or {}
+        self.timings, self._base_environment = timings or ClusterTimings(), environment or {}
         self.now, self._logs = clock, logs
         self.lock = threading.RLock()
         self.timers = Timers()
         self.hosts: dict[str, InstanceFolder] = {}
         self.node_agents = NodeAgents()
         self.processes: dict[str, TaskProcess] = {}
-        self._runs_on: dict[str, str] = {}  # the instance of each process, also of those that the cluster forgot
-        self._taken: set[str] = set()  # tasks an agent has begun to start or to stop
+        self._runs_on: dict[str, str] = {}  # instance of each process, also of tasks that the cluster forgot
+        self._taken: set[str] = set()  # tasks that an agent has begun to start or to stop
         self._waiters: list[threading.Thread] = []
         self.closing = False
         (self.folder / "tasks").mkdir(parents=True, exist_ok=True)
 
     def change(self, operation: Callable[[datetime], OperationResult]) -> dict[str, Any]:
-        """Run one model operation now, publish its events, let the agents react; answer its result."""
+        """Run one model operation now, publish its events, and let the agents react. Returns the operation's result."""
         with self.lock:
             outcome = operation(self.now())
             self._add_hosts()
@@ -80,10 +86,11 @@ class Driver:
             return outcome.result
 
     def log_path(self, task_id: str) -> Path:
+        """Return the file that holds the output of the task."""
         return self.folder / "tasks" / f"{task_id}.log"
 
     def close(self) -> None:
-        """End every process this driver started, and its threads."""
+        """End every process that this driver has started, and its threads."""
         with self.lock:
             self.closing = True
             self.node_agents.end_all()
@@ -120,7 +127,7 @@ class Driver:
             instance = self.cluster.instance_of(task)
             self._taken.discard(f"start {task.task_id}")
             if self.closing or task not in tasks.agent_work(self.cluster, instance)[0]:
-                return  # stopped, or the agent left, before the container was created
+                return  # the task was stopped, or the agent disconnected, before the container was created
             try:
                 process = self._spawn(task, instance)
             except OSError as error:
@@ -165,11 +172,11 @@ class Driver:
             "LANG": "C.UTF-8",
             "PYTHONUNBUFFERED": "1",
             "PYTHONPATH": os.pathsep.join(str(REPOSITORY / part) for part in ("", "lambdas", "agent")),
-            "NVIDIA_VISIBLE_DEVICES": "void",  # the driver is not there without a GPU requirement
+            "NVIDIA_VISIBLE_DEVICES": "void",  # a task without a GPU requirement sees no driver
         }
-        given = {e["name"]: e["value"] for part in (spec, override) for e in part.get("environment", [])}
+        from_task = {e["name"]: e["value"] for part in (spec, override) for e in part.get("environment", [])}
         pinned = {"NVIDIA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
-        environment = base | self._given | host.environment() | given | pinned
+        environment = base | self._base_environment | host.environment() | from_task | pinned
         return environment | {"PATH": os.pathsep.join(path)}
 
     def _wait(self, task: Task, process: TaskProcess) -> None:
@@ -180,11 +187,12 @@ class Driver:
             self.processes.pop(task.task_id, None)
             self._runs_on.pop(task.task_id, None)
             self._taken.discard(f"stop {task.task_id}")
-            if not self.closing and task.process is ProcessState.RUNNING:  # a dead machine's processes end untold
+            # When an instance goes down, the model has already recorded the end of its processes.
+            if not self.closing and task.process is ProcessState.RUNNING:
                 self.change(lambda now: tasks.process_ended(self.cluster, task, code, now))
 
     def _stop(self, task: Task) -> None:
-        """SIGTERM, the container's stopTimeout, SIGKILL."""
+        """Stop a task's process: SIGTERM, then SIGKILL after the container's stopTimeout."""
         spec = next(s for s in task.definition["containerDefinitions"] if s["name"] == task.main)
         grace_s = min(spec.get("stopTimeout", STOP_TIMEOUT_S), self.timings.stop_timeout_max_s)
         process = self.processes[task.task_id]
@@ -193,7 +201,10 @@ class Driver:
         self.change(lambda now: tasks.stopping(self.cluster, task, now))
 
     def kill_all_on(self, instance: ModelInstance) -> None:
-        """The machine loses power. The model must know first (`went_down`), or exits would be reported."""
+        """Kill every process of an instance that goes down.
+
+        The model must record the loss first (`went_down`). Otherwise the driver would report the exits to ECS.
+        """
         self.node_agents.end(instance.instance_id)
         for task_id, process in list(self.processes.items()):
             if self._runs_on[task_id] == instance.instance_id:
@@ -201,9 +212,9 @@ class Driver:
 
 
 def _which(program: str, path: str) -> str:
-    """The program as the task's own PATH finds it. Raises FileNotFoundError in docker's words."""
-    places = [Path(program)] if "/" in program else [Path(part) / program for part in path.split(os.pathsep)]
-    for place in places:
-        if place.is_file() and os.access(place, os.X_OK):
-            return str(place)
+    """Return the program as the task's own PATH finds it. Raises FileNotFoundError with docker's message."""
+    candidates = [Path(program)] if "/" in program else [Path(part) / program for part in path.split(os.pathsep)]
+    for candidate in candidates:
+        if candidate.is_file() and os.access(candidate, os.X_OK):
+            return str(candidate)
     raise FileNotFoundError(f'exec: "{program}": executable file not found in $PATH')

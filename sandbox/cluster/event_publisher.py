@@ -1,4 +1,4 @@
-"""Events from the cluster to EventBridge, in order, by a thread of its own; and knobs to disturb the order."""
+"""Event publisher: sends the cluster's events to EventBridge in order, or disturbed (duplicate, reorder, drop)."""
 
 import json
 import queue
@@ -14,7 +14,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-USER_AGENT = "gpu-recovery-sandbox"  # by which the sandbox's MiniStack admits `aws.*` sources
+USER_AGENT = "gpu-recovery-sandbox"  # the sandbox's MiniStack accepts `aws.*` sources from this user agent
 ENTRIES_MAX = 10
 EVENTS_MAX = 5000
 RETRY_AFTER_S = 1.0
@@ -23,7 +23,10 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True)
 class Chaos:
-    """Shares (0..1) of the events that are sent twice, overtaken by the next, or lost. Same seed, same fate."""
+    """Shares (0 to 1) of the events that are sent twice, sent after the next event, or lost.
+
+    The same seed selects the same events.
+    """
 
     seed: int = 0
     duplicate: float = 0.0
@@ -32,13 +35,14 @@ class Chaos:
 
 
 class Disturbance:
-    """Applies `Chaos` to a stream: what to send now for each event that arrives."""
+    """Applies `Chaos` to a stream of events."""
 
     def __init__(self, chaos: Chaos) -> None:
         self._chaos, self._random = chaos, random.Random(chaos.seed)
         self._held: Event | None = None
 
     def admit(self, event: Event) -> list[Event]:
+        """Return the events to send now that `event` has arrived."""
         if self._random.random() < self._chaos.drop:
             return []
         copies = [event, event] if self._random.random() < self._chaos.duplicate else [event]
@@ -48,12 +52,13 @@ class Disturbance:
         return copies + self.release()
 
     def release(self) -> list[Event]:
+        """Return the event that `admit` has held back, if there is such an event."""
         held, self._held = self._held, None
         return [] if held is None else [held]
 
 
 def entry_of(event: Event) -> dict[str, Any]:
-    """A PutEvents entry; id, account and region are the bus's to set."""
+    """Return the PutEvents entry of an event. The bus sets id, account and region."""
     return {
         "Source": event["source"],
         "DetailType": event["detail-type"],
@@ -64,7 +69,7 @@ def entry_of(event: Event) -> dict[str, Any]:
 
 
 def event_bridge(endpoint_url: str, region: str) -> Callable[[list[dict[str, Any]]], None]:
-    """A `send` for the publisher. Raises RuntimeError when the bus refuses an entry."""
+    """Return a `send` function for the publisher. The function raises RuntimeError if the bus refuses an entry."""
     client = boto3.client(
         "events",
         endpoint_url=endpoint_url,
@@ -83,7 +88,10 @@ def event_bridge(endpoint_url: str, region: str) -> Callable[[list[dict[str, Any
 
 
 class Publisher:
-    """ECS's delivery is guaranteed, so a batch is repeated until the bus takes it or the sandbox ends."""
+    """Sends events in batches from its own thread, and saves the last `EVENTS_MAX` events for the control API.
+
+    The delivery of ECS is guaranteed, so the publisher repeats a batch until the bus accepts it or the sandbox ends.
+    """
 
     def __init__(self, send: Callable[[list[dict[str, Any]]], None] | None, chaos: Chaos | None = None) -> None:
         self._send, self._disturbance = send, Disturbance(chaos or Chaos())
@@ -95,21 +103,21 @@ class Publisher:
         self._thread.start()
 
     def publish(self, events: list[Event]) -> None:
-        """Called under the driver's lock, so that the queue has the order of the changes."""
+        """Queue events. The caller holds the driver's lock, so the queue has the order of the changes."""
         for event in events:
             self.emitted.append(event)
             self.emitted_count += 1
             self._queue.put(event)
 
     def close(self) -> None:
-        """Send what is queued, once, and stop."""
+        """Send the queued events, try each batch once, and stop."""
         self._closing.set()
         self._queue.put(None)
         self._thread.join(timeout=5)
 
     def _next_batch(self) -> tuple[list[Event], bool]:
         batch: list[Event] = []
-        while len(batch) < ENTRIES_MAX - 2:  # one event may become three: itself, its copy and the one held back
+        while len(batch) < ENTRIES_MAX - 2:  # an event may become three: itself, its copy and the event held back
             try:
                 event = self._queue.get(timeout=0.2) if not batch else self._queue.get_nowait()
             except queue.Empty:

@@ -1,12 +1,12 @@
-"""An instance's folder: what a container with host access sees of the machine it runs on.
+"""Folder of an instance: the files that a container with host access sees of its host.
 
-bin/dcgmi, bin/python, bin/python3, bin/gpu-recovery-run       first on the tasks' PATH
-proc/stat, proc/sys/kernel/random/boot_id      HOST_PROC
-dev/kmsg                               kernel messages of this boot, HOST_KMSG
-boot.json                              this boot, for the agent and its wrapper (`aboard`)
-ranks/                                 the files of the ranks, GPUTASKER_RUNNING_TASKS_DIR
-memory/                                what is a container's /dev/shm: notices of suspension, XDG_RUNTIME_DIR
-gpus.json                              read by the fake dcgmi: {"gpus": [uuid…], "faults": {uuid: kind}}
+- `bin/` is first on the tasks' PATH: dcgmi, python, python3, gpu-recovery-run.
+- `proc/` is HOST_PROC: stat, sys/kernel/random/boot_id.
+- `dev/kmsg` is HOST_KMSG: the kernel messages of this boot.
+- `boot.json` describes this boot for the agent and its wrapper (see `run_on_instance`).
+- `ranks/` is GPUTASKER_RUNNING_TASKS_DIR: the files of the ranks.
+- `memory/` is XDG_RUNTIME_DIR: the suspension notices, which a real container has in /dev/shm.
+- `gpus.json` is input of the stand-in for dcgmi: {"gpus": [uuid…], "faults": {uuid: kind}}.
 """
 
 import json
@@ -17,14 +17,14 @@ import time
 from datetime import datetime
 from pathlib import Path
 
-from sandbox.cluster.model.cluster import ModelInstance
+from sandbox.cluster.model.records import ModelInstance
 
 DCGMI = Path(__file__).with_name("dcgmi.py")
 INSTANCE = "SANDBOX_INSTANCE"
-"""The variable that names the folder, for `aboard`."""
+"""Environment variable with the path of the instance's folder, for `run_on_instance`."""
 BOOT_FILE = "boot.json"
 BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""The node agent's own, and on systems without it (where the cluster runs and the agent does not) the nearest."""
+"""Clock of the node agent. Systems without this clock run the cluster but no agent, and use the nearest clock."""
 _PCI = "0000:{:02x}:00"
 _XID_LINES = {
     "xid79": (
@@ -37,15 +37,18 @@ _XID_LINES = {
 
 
 def pci_address(gpu_index: int) -> str:
+    """Return the PCI address of a GPU, as the kernel log writes it."""
     return _PCI.format(0x10 + 0x0B * gpu_index)
 
 
 class InstanceFolder:
+    """Writes the folder of one instance, at `folder`."""
+
     def __init__(self, folder: Path, instance: ModelInstance) -> None:
         self.folder = folder
         for part in ("bin", "proc/sys/kernel/random", "dev", "ranks", "memory"):
             (folder / part).mkdir(parents=True, exist_ok=True)
-        python = shlex.quote(sys.executable)  # a script, because a link would lose the virtual environment
+        python = shlex.quote(sys.executable)  # in scripts, because a link would lose the virtual environment
         self._script("dcgmi", f'exec {python} -I -S {shlex.quote(str(DCGMI))} {shlex.quote(str(folder))} "$@"')
         for name in ("python", "python3"):
             self._script(name, f'exec {python} "$@"')
@@ -58,7 +61,7 @@ class InstanceFolder:
         path.chmod(0o755)
 
     def boot(self, instance: ModelInstance, now: datetime) -> None:
-        """Write what changes with a boot: its id, its time, an empty kernel log, and the GPUs' health."""
+        """Write the files that a boot changes: boot id, boot time, an empty kernel log, and the GPUs' faults."""
         proc = self.folder / "proc"
         (proc / "sys/kernel/random/boot_id").write_text(f"{instance.boot_id}\n")
         (proc / "stat").write_text(f"cpu  0 0 0 0 0 0 0 0 0 0\nbtime {int(instance.booted_at.timestamp())}\n")
@@ -69,14 +72,14 @@ class InstanceFolder:
         self.kernel_message(instance, now, "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.82.09", 6)
 
     def note_gpus(self, instance: ModelInstance) -> None:
-        """Replace the file whole: a dcgmi may be reading it."""
+        """Write `gpus.json` in one step, because a dcgmi may be reading the file."""
         facts = {"gpus": list(instance.gpus), "faults": {gpu: f.kind for gpu, f in instance.faults.items()}}
         temporary = self.folder / "gpus.json.new"
         temporary.write_text(json.dumps(facts))
         os.replace(temporary, self.folder / "gpus.json")
 
     def kernel_message(self, instance: ModelInstance, now: datetime, text: str, priority: int = 4) -> None:
-        """Append one record as /dev/kmsg prints it: priority,sequence,microseconds since boot,flags;text."""
+        """Append one record in the format of /dev/kmsg: priority,sequence,microseconds since boot,flags;text."""
         path = self.folder / "dev/kmsg"
         sequence = len(path.read_text().splitlines())
         since_boot_us = int((now - instance.booted_at).total_seconds() * 1e6)
@@ -84,11 +87,13 @@ class InstanceFolder:
             log.write(f"{priority},{sequence},{since_boot_us},-;{text}\n")
 
     def log_fault(self, instance: ModelInstance, gpu: str, kind: str, now: datetime) -> None:
+        """Append the kernel messages of a GPU fault of `kind` (xid79 or ecc)."""
         pci = pci_address(instance.gpus.index(gpu))
         for line in _XID_LINES[kind]:
             self.kernel_message(instance, now, line.format(pci=pci))
 
     def environment(self) -> dict[str, str]:
+        """Return the variables by which tasks find the files of this folder."""
         return {
             "HOST_PROC": str(self.folder / "proc"),
             "HOST_KMSG": str(self.folder / "dev/kmsg"),

@@ -1,28 +1,20 @@
-"""Timelines of a machine: reboot, stop, start, terminate, Spot interruption; and the faults people inject."""
+"""Power timelines of an instance (reboot, stop, start, terminate, Spot interruption), and fault injection."""
 
 import signal
 from typing import Any
 
 from sandbox.cluster.driver import Driver
 from sandbox.cluster.model import health, instances
-from sandbox.cluster.model.cluster import (
-    AwsApiError,
-    CuredBy,
-    Ec2State,
-    GpuFault,
-    ModelInstance,
-    OperationResult,
-    ProcessState,
-    RebootBehaviour,
-    Task,
-)
+from sandbox.cluster.model.cluster import AwsApiError, OperationResult
+from sandbox.cluster.model.records import GpuFault, ModelInstance, Task
+from sandbox.cluster.model.statuses import CuredBy, Ec2State, ProcessState, RebootBehaviour
 
 FAULT_KINDS = ("xid79", "ecc", "hang", "agent_lost", "spot", "kill")
 GPU_FAULTS = ("xid79", "ecc")
 
 
 class PowerControl:
-    """Each timeline's later steps hold only while no other timeline has begun for the instance."""
+    """Runs the timelines of the instances. A new timeline of an instance cancels the later steps of the former."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver, self._cluster = driver, driver.cluster
@@ -44,7 +36,7 @@ class PowerControl:
         self._driver.timers.after(delay_s, call)
 
     def reboot(self, instance_ids: list[str]) -> None:
-        """RebootInstances: answers at once; a second request during the reboot changes nothing."""
+        """RebootInstances: return at once, and reboot later. A second request during the reboot has no effect."""
         with self._driver.lock:
             for instance in instances.request_reboot(self._cluster, instance_ids):
                 if instance.instance_id in self._booting:
@@ -66,7 +58,7 @@ class PowerControl:
         )
 
     def _boot(self, instance: ModelInstance, outcome: OperationResult) -> OperationResult:
-        """The folder follows the model before anybody can look at it, and the node agent the folder."""
+        """Update the instance's folder, then start its node agent. The caller holds the driver's lock."""
         host = self._driver.hosts[instance.instance_id]
         host.boot(instance, self._driver.now())
         if not self._driver.closing:
@@ -74,9 +66,9 @@ class PowerControl:
         return outcome
 
     def stop(self, instance_ids: list[str]) -> list[dict[str, Any]]:
+        """StopInstances: return the state changes at once, and stop the instances later."""
         with self._driver.lock:
-            found = instances.find_instances(self._cluster, instance_ids)
-            return [self._stop(instance) for instance in found]
+            return [self._stop(instance) for instance in instances.find_instances(self._cluster, instance_ids)]
 
     def _stop(self, instance: ModelInstance) -> dict[str, Any]:
         answer = self._driver.change(lambda now: instances.begin_stop(self._cluster, instance, now))
@@ -89,9 +81,9 @@ class PowerControl:
         self._driver.kill_all_on(instance)
 
     def start(self, instance_ids: list[str]) -> list[dict[str, Any]]:
+        """StartInstances: return the state changes at once, and boot the instances later."""
         with self._driver.lock:
-            found = instances.find_instances(self._cluster, instance_ids)
-            return [self._start(instance) for instance in found]
+            return [self._start(instance) for instance in instances.find_instances(self._cluster, instance_ids)]
 
     def _start(self, instance: ModelInstance) -> dict[str, Any]:
         answer = self._driver.change(lambda now: instances.begin_start(self._cluster, instance, now))
@@ -103,10 +95,13 @@ class PowerControl:
         self._driver.change(lambda now: self._boot(instance, instances.started(self._cluster, instance, now)))
 
     def terminate(self, instance_ids: list[str], *, replaced: bool = True) -> list[dict[str, Any]]:
-        """A machine of an Auto Scaling group is followed by another, unless the group shrinks (`replaced` False)."""
+        """TerminateInstances: return the state changes at once, and terminate the instances later.
+
+        An Auto Scaling group launches a replacement, unless the group shrinks (`replaced` False).
+        """
         with self._driver.lock:
-            found = instances.find_instances(self._cluster, instance_ids)
-            return [self._terminate(instance, replaced) for instance in found]
+            terminated = instances.find_instances(self._cluster, instance_ids)
+            return [self._terminate(instance, replaced) for instance in terminated]
 
     def _terminate(self, instance: ModelInstance, replaced: bool) -> dict[str, Any]:
         answer = self._driver.change(lambda now: instances.begin_terminate(self._cluster, instance, now))
@@ -114,10 +109,10 @@ class PowerControl:
             timings = self._driver.timings
             self._later(timings.down_s, instance, self._begin(instance), self._terminated)
             if replaced and health.group_of(instance):
-                self._driver.timers.after(timings.down_s + timings.boot_s, lambda: self._succeed(instance))
+                self._driver.timers.after(timings.down_s + timings.boot_s, lambda: self._replace(instance))
         return answer
 
-    def _succeed(self, gone: ModelInstance) -> None:
+    def _replace(self, gone: ModelInstance) -> None:
         self._driver.change(lambda now: health.launch_in_place_of(self._cluster, gone, now))
 
     def _terminated(self, instance: ModelInstance, epoch: int) -> None:
@@ -132,7 +127,21 @@ class PowerControl:
         reboot: RebootBehaviour,
         gpu_index: int | None = None,
     ) -> dict[str, Any]:
-        """Break something now; `reboot` says how this instance will answer reboots from here on."""
+        """Inject a fault now.
+
+        Args:
+            instance_id: The instance, which must be running.
+            kind: One of `FAULT_KINDS`.
+            cured_by: Repair that cures a GPU fault.
+            reboot: Reaction of this instance to reboot requests from now on.
+            gpu_index: GPU that a GPU fault breaks; None breaks a GPU that a rank holds, else the first GPU.
+
+        Returns:
+            The fault and the ARNs of the tasks that it affects.
+
+        Raises:
+            AwsApiError: The instance, the kind or the GPU is unknown, or the instance does not run.
+        """
         with self._driver.lock:
             instance = instances.find_instances(self._cluster, [instance_id])[0]
             if kind not in FAULT_KINDS:
@@ -163,7 +172,7 @@ class PowerControl:
     def _break_gpu(
         self, instance: ModelInstance, fault: GpuFault, ranks: list[Task], gpu_index: int | None
     ) -> dict[str, Any]:
-        """The GPU fails, the kernel says so, and the ranks that use it abort as CUDA makes them."""
+        """Break a GPU, write the kernel log, and abort the ranks that use the GPU, as CUDA does."""
         held = [gpu for task in ranks for gpu in task.gpu_ids]
         if gpu_index is not None and not 0 <= gpu_index < len(instance.gpus):
             raise AwsApiError("InvalidParameterException", f"{instance.instance_id} has no GPU {gpu_index}")
@@ -183,7 +192,7 @@ class PowerControl:
         }
 
     def _ranks(self, instance: ModelInstance) -> list[Task]:
-        """Running tasks, the health checks apart: those look at the fault, they do not die of it."""
+        """Return the running tasks without the health checks, which report a fault and do not end by it."""
         live = self._cluster.live_tasks(instance)
         return [t for t in live if t.process is ProcessState.RUNNING and not (t.started_by or "").startswith("check/")]
 

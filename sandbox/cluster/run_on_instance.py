@@ -1,9 +1,9 @@
 """`python -m sandbox.cluster.run_on_instance agent|run [argument...]`: run a program of `agent/` on an instance.
 
-All instances share this machine's kernel, which has booted once and for all of them. So the two things that a boot
-changes, its id and the clocks that count from it, are taken from the folder of the instance ($SANDBOX_INSTANCE);
-everything else, processes above all, is this machine's own. The program itself is the one that is installed, and found
-by its name: the sandbox starts it and needs nothing of it.
+All instances share the kernel of this host, which has booted once for all of them. A boot changes two things: the boot
+id and the clocks that count from the boot. Both come from the folder of the instance ($SANDBOX_INSTANCE). All other
+facts, such as the processes, are those of this host. The program is the installed program, imported by its name: the
+sandbox starts it and uses no other part of it.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ PROGRAMS = {"agent": f"{AGENT}.__main__", "run": f"{AGENT}.wrapper"}
 
 
 def enter_instance(folder: Path) -> None:
-    """From here on this process sees the boot that the instance of `folder` has now."""
+    """Make this process see the present boot of the instance with the folder `folder`."""
     facts = json.loads((folder / BOOT_FILE).read_text())
     boot, clock = import_module(f"{AGENT}.sensors.boot"), import_module(f"{AGENT}.clock")
-    machine_uptime_s, machine_log_s = clock.uptime_s, clock.kernel_log_s
+    host_uptime_s, host_log_s = clock.uptime_s, clock.kernel_log_s
     boot.boot_id = lambda host_proc: str(facts["boot_id"])  # type: ignore[attr-defined]
-    clock.uptime_s = lambda: machine_uptime_s() - facts["uptime_s"]  # type: ignore[attr-defined]
-    clock.kernel_log_s = lambda: machine_log_s() - facts["log_s"]  # type: ignore[attr-defined]
+    clock.uptime_s = lambda: host_uptime_s() - facts["uptime_s"]  # type: ignore[attr-defined]
+    clock.kernel_log_s = lambda: host_log_s() - facts["log_s"]  # type: ignore[attr-defined]
 
 
 def main() -> None:
-    """Runs the program to its end, with the arguments that follow its name."""
+    """Run the program to its end, with the arguments that follow its name."""
     program = PROGRAMS[sys.argv.pop(1)]
     enter_instance(Path(os.environ[INSTANCE]))
     import_module(program).main()

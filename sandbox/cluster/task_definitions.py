@@ -1,4 +1,4 @@
-"""Where task definitions live: in MiniStack's ECS, so that CloudFormation's are found, or in memory."""
+"""Stores of task definitions: MiniStack's ECS, which also has those of CloudFormation, or memory."""
 
 from typing import Any, Protocol
 
@@ -10,16 +10,23 @@ from sandbox.cluster.model.cluster import AwsApiError
 
 
 class Definitions(Protocol):
-    """The four calls, each from its botocore parameters to its botocore answer."""
+    """The four calls on task definitions, with the parameters and responses of botocore."""
 
-    def register_task_definition(self, **params: Any) -> dict[str, Any]: ...
-    def describe_task_definition(self, **params: Any) -> dict[str, Any]: ...
-    def list_task_definitions(self, **params: Any) -> dict[str, Any]: ...
-    def deregister_task_definition(self, **params: Any) -> dict[str, Any]: ...
+    def register_task_definition(self, **params: Any) -> dict[str, Any]:
+        """RegisterTaskDefinition: store a new revision of a family."""
+
+    def describe_task_definition(self, **params: Any) -> dict[str, Any]:
+        """DescribeTaskDefinition. Raises AwsApiError if there is no such definition."""
+
+    def list_task_definitions(self, **params: Any) -> dict[str, Any]:
+        """ListTaskDefinitions: return ARNs."""
+
+    def deregister_task_definition(self, **params: Any) -> dict[str, Any]:
+        """DeregisterTaskDefinition: make a revision INACTIVE."""
 
 
 class MemoryDefinitions:
-    """Families and revisions in a dict, for tests and the simulator."""
+    """Task definitions in a dict of families and revisions, for tests and the simulator."""
 
     def __init__(self, account: str, region: str) -> None:
         partition = "aws-cn" if region.startswith("cn-") else "aws"
@@ -28,16 +35,17 @@ class MemoryDefinitions:
 
     def _find(self, reference: str) -> dict[str, Any]:
         family, _, revision = reference.rsplit("/", 1)[-1].partition(":")
-        found = [
+        matching = [
             d
             for d in self._families.get(family, [])
             if (str(d["revision"]) == revision if revision else d["status"] == "ACTIVE")
         ]
-        if not found:
+        if not matching:
             raise AwsApiError("ClientException", "Unable to describe task definition.")
-        return found[-1]
+        return matching[-1]
 
     def register_task_definition(self, **params: Any) -> dict[str, Any]:
+        """Store a new revision, ACTIVE."""
         tags = params.pop("tags", [])
         revisions = self._families.setdefault(params["family"], [])
         number = len(revisions) + 1
@@ -47,22 +55,25 @@ class MemoryDefinitions:
         return {"taskDefinition": definition, "tags": tags}
 
     def describe_task_definition(self, **params: Any) -> dict[str, Any]:
+        """Return the named revision, or the newest ACTIVE revision of the named family."""
         return {"taskDefinition": self._find(params["taskDefinition"])}
 
     def list_task_definitions(self, **params: Any) -> dict[str, Any]:
+        """Return the ARNs of the family `familyPrefix`, or of all families, that have `status`."""
         prefix, status = params.get("familyPrefix"), params.get("status", "ACTIVE")
         families = [d for family, d in sorted(self._families.items()) if prefix in {None, family}]
-        found = [d["taskDefinitionArn"] for revisions in families for d in revisions if d["status"] == status]
-        return {"taskDefinitionArns": found[::-1] if params.get("sort") == "DESC" else found}
+        arns = [d["taskDefinitionArn"] for revisions in families for d in revisions if d["status"] == status]
+        return {"taskDefinitionArns": arns[::-1] if params.get("sort") == "DESC" else arns}
 
     def deregister_task_definition(self, **params: Any) -> dict[str, Any]:
+        """Make the revision INACTIVE."""
         definition = self._find(params["taskDefinition"])
         definition["status"] = "INACTIVE"
         return {"taskDefinition": definition}
 
 
 class ForwardedDefinitions:
-    """The same calls, asked of another ECS endpoint."""
+    """Forwards the four calls to another ECS endpoint."""
 
     def __init__(self, endpoint_url: str, region: str) -> None:
         self._ecs = boto3.client(
@@ -74,7 +85,7 @@ class ForwardedDefinitions:
             config=Config(retries={"mode": "standard", "total_max_attempts": 3}, max_pool_connections=50),
         )
 
-    def _ask(self, operation: str, params: dict[str, Any]) -> dict[str, Any]:
+    def _forward(self, operation: str, params: dict[str, Any]) -> dict[str, Any]:
         try:
             answer: dict[str, Any] = getattr(self._ecs, operation)(**params)
         except ClientError as error:
@@ -85,13 +96,17 @@ class ForwardedDefinitions:
         return answer
 
     def register_task_definition(self, **params: Any) -> dict[str, Any]:
-        return self._ask("register_task_definition", params)
+        """Forward RegisterTaskDefinition."""
+        return self._forward("register_task_definition", params)
 
     def describe_task_definition(self, **params: Any) -> dict[str, Any]:
-        return self._ask("describe_task_definition", params)
+        """Forward DescribeTaskDefinition."""
+        return self._forward("describe_task_definition", params)
 
     def list_task_definitions(self, **params: Any) -> dict[str, Any]:
-        return self._ask("list_task_definitions", params)
+        """Forward ListTaskDefinitions."""
+        return self._forward("list_task_definitions", params)
 
     def deregister_task_definition(self, **params: Any) -> dict[str, Any]:
-        return self._ask("deregister_task_definition", params)
+        """Forward DeregisterTaskDefinition."""
+        return self._forward("deregister_task_definition", params)

@@ -1,4 +1,4 @@
-"""One thread that calls things later. Only the sandbox uses it; the model has no time of its own."""
+"""Timers: one thread that runs functions after a delay. The driver uses timers; the model has no clock."""
 
 import heapq
 import itertools
@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 
 class Timers:
+    """Queue of functions to call later, all from one daemon thread."""
+
     def __init__(self) -> None:
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
@@ -17,12 +19,13 @@ class Timers:
         self._thread.start()
 
     def after(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Call `call` after `delay_s` seconds, unless the timers are closed before."""
         with self._changed:
             heapq.heappush(self._due, (time.monotonic() + delay_s, next(self._order), call))
             self._changed.notify()
 
     def close(self) -> None:
-        """Nothing that is still due will be called."""
+        """Stop the thread. It does not make the calls that are still due."""
         with self._changed:
             self._closed = True
             self._changed.notify()

@@ -1,1 +1,1 @@
-"""The demo: a GPU fault heals itself on this machine."""
+"""The demo: the recovery from a GPU fault, in a sandbox on one host."""

@@ -1,8 +1,8 @@
-"""`make demo`: a GPU falls off the bus at 3 a.m., and nobody gets up.
+"""`make demo`: a training job recovers from a GPU that falls off the bus, without an operator.
 
-Starts a sandbox, deploys the production stacks into it, submits a training job of two instances through the API, breaks
-a GPU under it and shows what the system decides, when and why, until the job has succeeded on its second attempt.
-Exits 0 only if it did, having resumed from a checkpoint; whatever happens, nothing is left running.
+The demo starts a sandbox, deploys the production stacks into it, and submits a training job of two instances through
+the API. Then it breaks a GPU of the job, and prints each decision with its time and reason until the job ends. The exit
+code is 0 only if the job succeeded on its second attempt from a checkpoint. In every case the demo ends the sandbox.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ TRAINERS = {"python": "sandbox.trainers.plain_python", "torch": "sandbox.trainer
 
 
 class DemoFailed(Exception):
-    """The demo did not show what it promises."""
+    """The job did not recover as the demo expects. The message says why."""
 
 
 def main() -> int:
-    """The exit code of `make demo`."""
+    """Run the demo. Returns the exit code: 0 recovered, 1 failed, 2 wrong TRAINER, 130 interrupted."""
     trainer = os.environ.get("TRAINER", "python")
     if trainer not in TRAINERS:
         print(f"TRAINER must be one of {', '.join(TRAINERS)}, not {trainer!r}", file=sys.stderr)
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def show(directory: Path, trainer: str) -> None:
-    """The whole demo; raises DemoFailed when the job does not heal."""
+    """Run the whole demo with the module `trainer`. Raises DemoFailed if the job does not recover."""
     story = Narration()
     story.chapter("A deployment on this machine: MiniStack for AWS, real processes for GPU tasks")
     state = sandbox.up(directory, instances=INSTANCES, gpus=GPUS, progress=lambda line: story.line("sandbox", line))
@@ -74,13 +74,13 @@ def show(directory: Path, trainer: str) -> None:
         wait_for(story, lambda: story.job["status"] == "RUNNING", "the job to run")
         wait_for(story, lambda: story.steps(attempt=1) >= STEPS_BEFORE_THE_FAULT, "the training to get going")
 
-        sick = story.job["instances"][1]
-        story.chapter(f"XID 79: a GPU of {sick} falls off the bus")
+        faulty = story.job["instances"][1]
+        story.chapter(f"XID 79: a GPU of {faulty} falls off the bus")
         broken_at = time.monotonic()
-        told = sandbox.fault(directory, sick, "xid79")
-        for line in story.kernel_lines(sick):
+        fault = sandbox.fault(directory, faulty, "xid79")
+        for line in story.kernel_lines(faulty):
             story.line("kernel", line)
-        story.line("fault", f"GPU {told['gpu_index']} is gone; the rank on it aborts, its peer would wait for ever")
+        story.line("fault", f"GPU {fault['gpu_index']} is gone; the rank on it aborts, its peer would wait for ever")
         wait_for(story, lambda: story.job["attempt"] == 2 and story.job["status"] == "RUNNING", "attempt 2 to run")
         healed_s = time.monotonic() - broken_at
         wait_for(story, lambda: story.job["status"] in ("SUCCEEDED", "FAILED", "CANCELED"), "the job to end")
@@ -105,7 +105,7 @@ def show(directory: Path, trainer: str) -> None:
 
 
 def specification(checkpoints: Path, trainer: str) -> dict[str, Any]:
-    """The job: the body of POST /api/v2/jobs."""
+    """Return the job specification, which is the body of POST /api/v2/jobs."""
     environment = {
         "CHECKPOINT_DIR": str(checkpoints),
         "TOTAL_STEPS": str(TOTAL_STEPS),
@@ -124,7 +124,7 @@ def specification(checkpoints: Path, trainer: str) -> dict[str, Any]:
 
 
 def wait_for(story: Narration, condition: Callable[[], bool], what: str) -> None:
-    """Tell the story until `condition` holds."""
+    """Narrate until `condition` holds. Raises DemoFailed if the job ends before, or after `GIVE_UP_AFTER_S`."""
     deadline = time.monotonic() + GIVE_UP_AFTER_S
     while True:
         story.narrate_news()
@@ -138,9 +138,9 @@ def wait_for(story: Narration, condition: Callable[[], bool], what: str) -> None
 
 
 def resumed_from(log: str) -> int:
-    """The step that the trainer says it resumed from, 0 if it began at the beginning."""
-    found = re.search(r"resumed from step (\d+)", log)
-    return int(found[1]) if found else 0
+    """Return the step that the trainer resumed from, as its log says; 0 without a checkpoint."""
+    match = re.search(r"resumed from step (\d+)", log)
+    return int(match[1]) if match else 0
 
 
 def check_result(story: Narration, resumed: int) -> None:

@@ -1,1 +1,1 @@
-"""MiniStack with what it lacks: retries, dead letters, ECS events of our cluster."""
+"""MiniStack with patches for missing AWS behaviour: retries, dead letters, ECS events of our cluster."""

@@ -1,4 +1,4 @@
-"""How the sandbox starts MiniStack: its command line and its environment."""
+"""Command line and environment by which the sandbox starts MiniStack."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ REGION = "us-east-1"
 
 
 def environment(port: int, speed: float, endpoints: dict[str, str] | None = None) -> dict[str, str]:
-    """What MiniStack's own process needs, beside a clean environment with folders of its own.
+    """Return the variables of MiniStack's process, in addition to a clean environment with its own folders.
 
-    `endpoints` maps a service to where its calls go instead (`ECS`, `EC2`: our cluster). Functions inherit these from
-    the process, so the deployed stack holds no setting of the sandbox.
+    Args:
+        port: TCP port that MiniStack listens on.
+        speed: Factor by which `rate(...)` schedules run more often than stated.
+        endpoints: URL that replaces the endpoint of a service (`ECS`, `EC2`: our cluster). Functions inherit these
+            URLs from the process, so the deployed stack holds no setting of the sandbox.
     """
     return {
         "GATEWAY_PORT": str(port),
         "BIND_HOST": "127.0.0.1",
         "AUTH": "true",  # the deployed roles are enforced, as on AWS
-        "IOT_MTLS_ENABLED": "0",  # both would listen beyond loopback or load what nobody uses
+        "IOT_MTLS_ENABLED": "0",  # IoT and SFTP would listen beyond loopback, or load unused libraries
         "SFTP_ENABLED": "0",
         "MINISTACK_ACCOUNT_ID": ACCOUNT,
         "MINISTACK_REGION": REGION,

@@ -1,15 +1,15 @@
-"""MiniStack in a process of our own, made whole in the places where the product leans on what it lacks.
+"""Runner of MiniStack: starts it with patches for the AWS behaviour that the product needs and MiniStack lacks.
 
-Theory of operation. MiniStack is the AWS of the sandbox. `PATCHES` names each thing it does differently from AWS
-that would hide a mistake of ours or stop an honest deployment from working. Each patch is one function, installed
-before the server starts; `tests/sandbox/ministack/test_runner.py` shows, per patch, that plain MiniStack still needs
-it and that the patched one behaves as AWS does. The patches reach into private names, so the release is pinned.
+MiniStack is the AWS of the sandbox. `PATCHES` lists each difference from AWS that would hide a defect of the product,
+or would make a correct deployment fail. Each patch is one function, which runs before the server starts. For each patch
+`tests/sandbox/ministack/test_runner.py` shows that plain MiniStack still needs it, and that the patched MiniStack
+behaves as AWS does. The patches change private names, so the release is pinned.
 
-Run as `python -m sandbox.ministack.runner`; settings come from the environment, like MiniStack's own (GATEWAY_PORT,
-BIND_HOST, AUTH, …):
+Run as `python -m sandbox.ministack.runner`. Settings come from the environment, as those of MiniStack itself do
+(GATEWAY_PORT, BIND_HOST, AUTH, …):
 
 - `SANDBOX_LAMBDA_WIDTH`: processes per function for asynchronous events (default 2, about 35 MB each).
-- `SANDBOX_SCHEDULE_SPEED`: how much faster `rate(...)` schedules run than they say (default 1).
+- `SANDBOX_SCHEDULE_SPEED`: factor by which `rate(...)` schedules run more often than stated (default 1).
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ SCHEDULE_SWEEP_S = 0.5
 WORKER_POLL_S = 0.05
 ON_STREAMS = ("GetLogEvents", "PutLogEvents")
 
-# Why the target of the delivery in hand could not be reached: (error code, message); None when it was.
+# Reason why the present delivery did not reach its target: (error code, message). None after a delivery.
 _undelivered: contextvars.ContextVar[tuple[str, str] | None] = contextvars.ContextVar("undelivered", default=None)
 
 
 class AsyncInvocationQueue:
-    """The queue in front of one function, as Lambda keeps for asynchronous invocations.
+    """Queue of asynchronous invocations of one function, as Lambda has it.
 
-    A failed event is tried again after 1 s, 2 s, … (MiniStack's own spacing) and ends in the on-failure destination;
-    a throttled one waits without using up a try. The threads are daemons: a stopping sandbox does not wait for them.
+    A failed event is retried after 1 s, 2 s, … (MiniStack's own delays), and then goes to the on-failure destination.
+    A throttled event waits, and the wait is not counted as a try. The threads are daemons, so a sandbox that stops does
+    not wait for them.
     """
 
     def __init__(self, name: str, width: int) -> None:
@@ -59,7 +60,7 @@ class AsyncInvocationQueue:
             self._waiting.get()()
 
     def submit(self, record: dict[str, Any], event: Any, tries: int = 0, delay_s: float = 0.0) -> None:
-        """Queue one invocation in the caller's context (account and region), now or `delay_s` from now."""
+        """Queue one invocation in the caller's context (account and region), now or after `delay_s` seconds."""
         context = contextvars.copy_context()
 
         def put() -> None:
@@ -86,36 +87,36 @@ class AsyncInvocationQueue:
 
 
 def invoke_settings(record: dict[str, Any]) -> dict[str, Any]:
-    """The function's EventInvokeConfig, however it was set: unqualified by the API, `$LATEST` by CloudFormation."""
+    """Return the function's EventInvokeConfig: the API sets it unqualified, CloudFormation for `$LATEST`."""
     return lambda_svc._event_invoke_config(record, None) or lambda_svc._event_invoke_config(record, "$LATEST") or {}
 
 
 def asynchronous_events() -> None:
-    """Rules and schedules invoke Lambda asynchronously: retries, then the on-failure destination.
+    """Make rules and schedules invoke Lambda asynchronously: retries, then the on-failure destination.
 
-    Plain MiniStack calls the function once and forgets an exception, so a handler that raises would look healthy;
-    it also starts one process per event in hand, 37 MB each.
+    Plain MiniStack calls the function once and ignores an exception, so a handler that raises would look healthy. It
+    also starts one process for each event in progress, 37 MB each.
     """
     width = int(os.environ.get("SANDBOX_LAMBDA_WIDTH", "2"))
-    lines: dict[str, AsyncInvocationQueue] = {}
+    queues: dict[str, AsyncInvocationQueue] = {}
 
     def dispatch_to_lambda(arn: str, payload: str) -> None:
         func, config, name = lambda_svc._get_func_record_for_ref(arn)
         if not func or not config:
             _undelivered.set(("NO_RESOURCE", f"function {name} does not exist"))
             return
-        if name not in lines:
-            lines[name] = AsyncInvocationQueue(name, width)
-        lines[name].submit(lambda_svc._execution_record_for_config(func, config), json.loads(payload))
+        if name not in queues:
+            queues[name] = AsyncInvocationQueue(name, width)
+        queues[name].submit(lambda_svc._execution_record_for_config(func, config), json.loads(payload))
 
     eventbridge._dispatch_to_lambda = dispatch_to_lambda
 
 
 def queues_by_their_own_rules() -> None:
-    """A rule puts a message on a queue through SendMessage, so a FIFO queue deduplicates.
+    """Make a rule put a message on a queue through SendMessage, so that a FIFO queue deduplicates.
 
-    Plain MiniStack appends to the queue's list: a constant message would arrive at every tick, while AWS drops its
-    repetitions for five minutes, and a queue without content-based deduplication would take it.
+    Plain MiniStack appends to the queue's list. There a constant message arrives at every tick, while AWS drops its
+    repetitions for five minutes. And there a queue without content-based deduplication accepts the message.
     """
 
     def dispatch_to_sqs(spec: Any, payload: str, sqs_parameters: dict[str, str] | None = None) -> None:
@@ -133,19 +134,21 @@ def queues_by_their_own_rules() -> None:
 
 
 def rule_dead_letters() -> None:
-    """An event whose target cannot be reached goes to the target's dead-letter queue, with the reason as attributes.
+    """Send an event that cannot reach its target to the target's dead-letter queue, with the reason as attributes.
 
     Plain MiniStack stores the DeadLetterConfig and never uses it.
     """
     invoke_target = eventbridge._invoke_target
 
-    def invoke_or_bury(target: dict[str, Any], event: dict[str, Any], rule: dict[str, Any], view: Any = None) -> None:
+    def invoke_or_dead_letter(
+        target: dict[str, Any], event: dict[str, Any], rule: dict[str, Any], view: Any = None
+    ) -> None:
         _undelivered.set(None)
         view = view or eventbridge._pattern_event_view(event)
         invoke_target(target, event, rule, view)
         reason = _undelivered.get()
-        grave = (target.get("DeadLetterConfig") or {}).get("Arn")
-        if reason is None or not grave:
+        dead_letter_arn = (target.get("DeadLetterConfig") or {}).get("Arn")
+        if reason is None or not dead_letter_arn:
             return
         facts = {
             "RULE_ARN": rule.get("Arn", ""),
@@ -153,7 +156,7 @@ def rule_dead_letters() -> None:
             "ERROR_CODE": reason[0],
             "ERROR_MESSAGE": reason[1],
         }
-        name = parse_arn(grave).resource
+        name = parse_arn(dead_letter_arn).resource
         sqs._act_send_message(
             {
                 "QueueUrl": name,
@@ -163,13 +166,14 @@ def rule_dead_letters() -> None:
             name,
         )
 
-    eventbridge._invoke_target = invoke_or_bury
+    eventbridge._invoke_target = invoke_or_dead_letter
 
 
 def cluster_speaks_for_ecs() -> None:
-    """`aws.*` events come from AWS services only; our cluster is the ECS of the sandbox and says so in its user agent.
+    """Accept `aws.*` events from our cluster, which is the ECS of the sandbox. Its user agent identifies it.
 
-    With it the rules of the deployed template stay the production ones: no source made up for tests.
+    AWS accepts `aws.*` sources from its own services only. With this patch the deployed template has the production
+    rules, without a source that exists only for tests.
     """
     from_cluster: contextvars.ContextVar[bool] = contextvars.ContextVar("from_cluster", default=False)
     handle_request, put_events = eventbridge.handle_request, eventbridge._put_events
@@ -186,9 +190,10 @@ def cluster_speaks_for_ecs() -> None:
 
 
 def end_of_log() -> None:
-    """The worker of a Python function says where the log of an invocation ends.
+    """Let the worker of a Python function mark the end of an invocation's log.
 
-    Plain MiniStack guesses by waiting: 54 ms for a silent handler, and a late line lands in the next invocation.
+    Plain MiniStack waits for a pause instead: 54 ms for a handler without output, and a late line is added to the next
+    invocation.
     """
     before, flush, after = lambda_runtime._PYTHON_WORKER_SCRIPT.rpartition("        _real_stdout.flush()")
     if not flush:
@@ -204,7 +209,7 @@ def end_of_log() -> None:
                 line = self._stderr_queue.get(timeout=WORKER_POLL_S)
             except queue.Empty:
                 if not self._stderr_thread.is_alive() and self._stderr_queue.empty():
-                    break  # the worker died in the handler: there is no mark to come
+                    break  # the worker died in the handler, so no mark will come
                 continue
             if line == END_OF_LOG:
                 break
@@ -215,9 +220,9 @@ def end_of_log() -> None:
 
 
 def loopback_is_tls() -> None:
-    """With AUTH=true a policy that enforces TLS denies plain HTTP; on loopback there is nobody to listen in.
+    """Treat loopback requests as TLS. With AUTH=true a policy that enforces TLS would deny plain HTTP.
 
-    The default is for work that no request started, such as a schedule's message to a queue.
+    The default origin is for work without a request, such as a schedule's message to a queue.
     """
     iam_evaluator._request_origin = contextvars.ContextVar("origin", default=("127.0.0.1", True))
     pin = iam_evaluator.pin_request_origin
@@ -225,7 +230,11 @@ def loopback_is_tls() -> None:
 
 
 def schedule_speed() -> None:
-    """`rate(...)` schedules run `SANDBOX_SCHEDULE_SPEED` times as often, and the sweep that fires them keeps up."""
+    """Run `rate(...)` schedules `SANDBOX_SCHEDULE_SPEED` times as often, and sweep often enough to fire them.
+
+    Raises:
+        ValueError: The speed is not positive.
+    """
     speed = float(os.environ.get("SANDBOX_SCHEDULE_SPEED", "1"))
     if speed <= 0:
         raise ValueError(f"SANDBOX_SCHEDULE_SPEED must be positive, not {speed}")
@@ -241,11 +250,11 @@ def schedule_speed() -> None:
 
 
 def streams_are_resources() -> None:
-    """What reads or writes a log stream is allowed by the stream's own ARN, not by that of its group."""
-    of_any_request = iam_actions.extract_resource_arn
+    """Authorise reads and writes of a log stream by the stream's ARN, instead of the ARN of its group."""
+    extract_resource_arn = iam_actions.extract_resource_arn
 
     def resource(service: str, method: str, path: str, headers: dict[str, str], body: bytes, *rest: Any) -> str:
-        arn: str = of_any_request(service, method, path, headers, body, *rest)
+        arn: str = extract_resource_arn(service, method, path, headers, body, *rest)
         action = headers.get("x-amz-target", "").rsplit(".", 1)[-1]
         if service != "logs" or action not in ON_STREAMS:
             return arn
@@ -267,10 +276,10 @@ PATCHES: tuple[Callable[[], None], ...] = (
 
 
 def main() -> None:
-    """Install every patch and serve until SIGTERM."""
-    found = version("ministack")
-    if found != MINISTACK_VERSION:
-        raise RuntimeError(f"the sandbox is written against ministack {MINISTACK_VERSION}, not {found}")
+    """Install every patch and serve until SIGTERM. Raises RuntimeError for another release of MiniStack."""
+    installed = version("ministack")
+    if installed != MINISTACK_VERSION:
+        raise RuntimeError(f"the sandbox is written against ministack {MINISTACK_VERSION}, not {installed}")
     for patch in PATCHES:
         patch()
     app.main()

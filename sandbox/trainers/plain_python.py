@@ -1,15 +1,15 @@
-"""A real, small distributed trainer in plain Python: what the sandbox's jobs run when no GPU library is there.
+"""Distributed trainer in plain Python, which the sandbox's jobs run without a GPU library.
 
 One process per instance fits a logistic regression by synchronous SGD. Each rank computes the gradient of its own
-shard; the mean over all ranks is taken by an all-reduce over TCP that rank 0 serves on MASTER_ADDR:MASTER_PORT.
-Rank 0 writes checkpoints, atomically, and every rank starts from the last one. Sample `s` of a rank is a function of
-(rank, step), so a run that was killed and resumed ends with exactly the weights of one that never stopped.
+shard. An all-reduce over TCP, which rank 0 serves on MASTER_ADDR:MASTER_PORT, takes the mean over all ranks. Rank 0
+writes atomic checkpoints, and every rank starts from the last checkpoint. The samples of a rank are a function of
+(rank, step), so a run that was killed and resumed ends with exactly the weights of an uninterrupted run.
 
-A notice of suspension reaches every rank with the all-reduce of the step in which rank 0 hears of it: rank 0 saves that
-step, all wait until it has, and leave. Nothing is lost, and the next attempt goes on with the step that follows.
+A suspension notice reaches every rank with the all-reduce of the step in which rank 0 receives it. Rank 0 saves that
+step, all ranks wait for the save, and then all ranks exit. So the next attempt continues with the following step.
 
-A lost peer does to the others what it does under NCCL: the collective hangs, and after COLLECTIVE_TIMEOUT_S the
-rank gives up with the exit code of an abort.
+A lost peer has the same effect as under NCCL: the collective hangs, and after COLLECTIVE_TIMEOUT_S the rank gives up
+with the exit code of an abort.
 
 Environment: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, JOB_ID, ATTEMPT (set by the launcher); CHECKPOINT_DIR (the
 job's own folder), TOTAL_STEPS, STEP_SECONDS, CHECKPOINT_EVERY, COLLECTIVE_TIMEOUT_S, RENDEZVOUS_TIMEOUT_S.
@@ -36,7 +36,7 @@ from gpu_recovery_client import training
 
 FEATURES = 8
 VECTOR = FEATURES + 2
-"""What travels: weights or a gradient, the loss or the step, and whether the job is to be suspended."""
+"""Length of every exchanged vector: weights or a gradient, then the loss or the step, then the suspend flag."""
 SHARD = 32
 LEARNING_RATE = 0.5
 TRUE_WEIGHTS = [(-1) ** i * (1 + i / 4) for i in range(FEATURES)]
@@ -46,12 +46,12 @@ RETRY_S = 0.05
 
 
 class CollectiveTimeout(RuntimeError):
-    """A peer did not answer within COLLECTIVE_TIMEOUT_S."""
+    """A peer sent no data within COLLECTIVE_TIMEOUT_S."""
 
 
 @dataclass(frozen=True)
 class TrainerSettings:
-    """What the environment says about this rank; times in seconds."""
+    """Settings of this rank from the environment; times in seconds."""
 
     rank: int
     world_size: int
@@ -67,7 +67,7 @@ class TrainerSettings:
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> TrainerSettings:
-        """Raises KeyError when the launcher's variables or CHECKPOINT_DIR are missing."""
+        """Read the settings. Raises KeyError if a variable of the launcher or CHECKPOINT_DIR is missing."""
         return cls(
             rank=int(env["RANK"]),
             world_size=int(env["WORLD_SIZE"]),
@@ -91,7 +91,7 @@ class Checkpoint:
     weights: list[float]
 
     def save(self, path: Path) -> None:
-        """Replace the checkpoint in one step: a kill leaves the old one or the new one, never half of one."""
+        """Replace the checkpoint in one step, so that a kill leaves the old or the new checkpoint whole."""
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_suffix(".new")
         with draft.open("w") as out:
@@ -102,15 +102,18 @@ class Checkpoint:
 
     @classmethod
     def load(cls, path: Path) -> Checkpoint:
-        """The last checkpoint, or the untrained model when there is none."""
+        """Return the last checkpoint, or the untrained model if there is no checkpoint."""
         if not path.exists():
             return cls(0, [0.0] * FEATURES)
-        found = json.loads(path.read_text())
-        return cls(found["step"], found["weights"])
+        state = json.loads(path.read_text())
+        return cls(state["step"], state["weights"])
 
 
 def shard_gradient(weights: list[float], rank: int, step: int) -> tuple[list[float], float]:
-    """The mean gradient and loss of one shard of logistic regression; the labels come from `TRUE_WEIGHTS`."""
+    """Return the mean gradient (FEATURES floats) and the mean loss of one shard of logistic regression.
+
+    The labels come from `TRUE_WEIGHTS`.
+    """
     source = random.Random(rank * 1_000_003 + step)
     gradient, loss = [0.0] * FEATURES, 0.0
     for _ in range(SHARD):
@@ -135,7 +138,7 @@ class RankGroup:
             self._peers = [self._join_master()]
 
     def mean(self, vector: list[float]) -> list[float]:
-        """All-reduce: the mean of every rank's vector, summed in rank order so that it is the same each time."""
+        """All-reduce: return the mean of all ranks' vectors. The sum is in rank order, so it is reproducible."""
         if self._settings.rank != 0:
             self._send(self._peers[0], vector)
             return self._receive(self._peers[0])
@@ -145,7 +148,7 @@ class RankGroup:
         return self._to_all([value / self._settings.world_size for value in total])
 
     def broadcast(self, vector: list[float]) -> list[float]:
-        """Rank 0's vector, on every rank."""
+        """Return rank 0's vector on every rank."""
         return self._to_all(vector) if self._settings.rank == 0 else self._receive(self._peers[0])
 
     def _to_all(self, vector: list[float]) -> list[float]:
@@ -162,7 +165,7 @@ class RankGroup:
                 connection, _ = server.accept()
                 connection.settimeout(settings.collective_timeout_s)
                 attempt_id, _, rank = self._read(connection, 64).decode().strip().partition(" ")
-                if attempt_id == settings.attempt_id:  # a straggler of an earlier attempt is not one of us
+                if attempt_id == settings.attempt_id:  # a process of an earlier attempt is no member of this group
                     peers[int(rank)] = connection
                 else:
                     connection.close()
@@ -206,7 +209,7 @@ class RankGroup:
         return data
 
     def _hang(self) -> None:
-        """A closed connection tells NCCL nothing: the collective waits for its timeout, and so do we."""
+        """Wait for the timeout, as NCCL does: its collective does not notice a closed connection."""
         wait_s = self._settings.collective_timeout_s
         say(f"rank {self._settings.rank} waits in all-reduce: a peer is gone, timeout in {wait_s:g} s")
         time.sleep(wait_s)
@@ -214,11 +217,12 @@ class RankGroup:
 
 
 def say(line: str) -> None:
+    """Print one line at once, without a buffer."""
     print(line, flush=True)
 
 
 def train(settings: TrainerSettings, group: RankGroup, pause: Callable[[float], None] = time.sleep) -> Checkpoint:
-    """Train from the last checkpoint to `total_steps`; returns the final model, the same on every rank."""
+    """Train from the last checkpoint to `total_steps`. Returns the final model, which is the same on every rank."""
     start = Checkpoint.load(settings.checkpoint)
     *weights, began_with, _ = group.broadcast([*start.weights, float(start.step), 0.0])
     first = int(began_with)
@@ -227,8 +231,8 @@ def train(settings: TrainerSettings, group: RankGroup, pause: Callable[[float], 
     for step in range(first + 1, settings.total_steps + 1):
         began = time.monotonic()
         gradient, loss = shard_gradient(weights, settings.rank, step)
-        told = settings.rank == 0 and training.receive_suspend_command()
-        *gradient, loss, suspend = group.mean([*gradient, loss, float(told)])
+        is_notified = settings.rank == 0 and training.receive_suspend_command()
+        *gradient, loss, suspend = group.mean([*gradient, loss, float(is_notified)])
         weights = [w - LEARNING_RATE * g for w, g in zip(weights, gradient, strict=True)]
         say(f"step {step} loss {loss:.6f}")
         is_due = step % settings.checkpoint_every == 0 or step == settings.total_steps or suspend > 0
@@ -241,14 +245,14 @@ def train(settings: TrainerSettings, group: RankGroup, pause: Callable[[float], 
 
 
 def leave_suspended(group: RankGroup, step: int) -> None:
-    """Ends the rank when rank 0 has saved: whoever leaves first may have the others ended."""
+    """End the rank after rank 0 has saved. The wait is needed because the first exit may end the other ranks."""
     group.mean([0.0] * VECTOR)
     say(f"suspended after step {step}")
     training.go_suspend()
 
 
 def stop_on_sigterm() -> None:
-    """SIGTERM ends the rank at once: the last checkpoint is what a relaunch starts from."""
+    """Make SIGTERM end the rank at once. A relaunch then starts from the last checkpoint."""
 
     def leave(_signal: int, _frame: FrameType | None) -> None:
         say("stopped by SIGTERM")
@@ -258,6 +262,7 @@ def stop_on_sigterm() -> None:
 
 
 def main() -> int:
+    """Train with the settings of the environment. Returns the exit code (see the module's docstring)."""
     stop_on_sigterm()
     settings = TrainerSettings.from_env(os.environ)
     say(f"rank {settings.rank} of {settings.world_size}, {settings.attempt_id}")

@@ -1,8 +1,8 @@
-"""The trainer of the sandbox on PyTorch: DistributedDataParallel over gloo, on the CPU (`TRAINER=torch`).
+"""Distributed trainer on PyTorch: DistributedDataParallel over gloo, on the CPU (`TRAINER=torch`).
 
-The environment, output, checkpoints and exit codes are those of `sandbox.trainers.plain_python`. Only this module
-imports torch. The checkpoint is rank 0's. DistributedDataParallel hands its weights to the other ranks; the step
-travels by broadcast.
+The environment, output, checkpoints and exit codes are those of `sandbox.trainers.plain_python`. Only this module and
+`suspendable` import torch. The checkpoint of rank 0 is the valid copy. DistributedDataParallel copies its weights to
+the other ranks, and a broadcast copies its step.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from sandbox.trainers.suspendable import suspended
 
 
 def batch(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The shard of a rank at a step: inputs (SHARD, FEATURES) and labels (SHARD, 1), the same at every call."""
+    """Return the shard of a rank at a step: inputs (SHARD, FEATURES) and labels (SHARD, 1), the same at every call."""
     source = torch.Generator().manual_seed(rank * 1_000_003 + step)
     x = torch.randn(SHARD, FEATURES, generator=source)
     labels = (x @ torch.tensor(TRUE_WEIGHTS) > 0).float().unsqueeze(1)
@@ -40,7 +40,7 @@ def batch(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def save(path: Path, step: int, model: torch.nn.Module) -> None:
-    """Replace the checkpoint in one step. Plain SGD has no state of its own to save."""
+    """Replace the checkpoint in one step. Plain SGD has no optimizer state to save."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".new")
     torch.save({"step": step, "model": model.state_dict()}, draft)
@@ -55,9 +55,9 @@ def train(settings: TrainerSettings) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     first = torch.zeros(1, dtype=torch.int64)
     if path.exists():
-        found = torch.load(path, weights_only=True)
-        model.load_state_dict(found["model"])
-        first[0] = found["step"]
+        state = torch.load(path, weights_only=True)
+        model.load_state_dict(state["model"])
+        first[0] = state["step"]
     dist.broadcast(first, src=0)
     parallel = DistributedDataParallel(model)
     if first.item():
@@ -77,13 +77,14 @@ def train(settings: TrainerSettings) -> None:
         if settings.rank == 0 and is_due:
             save(path, step, model)
         if leave:
-            dist.barrier()  # until rank 0 has saved
+            dist.barrier()  # wait until rank 0 has saved
             say(f"suspended after step {step}")
             training.go_suspend()
         time.sleep(max(0.0, settings.step_s - (time.monotonic() - began)))
 
 
 def main() -> int:
+    """Train with the settings of the environment. Returns the exit code, as `plain_python.main` does."""
     stop_on_sigterm()
     settings = TrainerSettings.from_env(os.environ)
     say(f"rank {settings.rank} of {settings.world_size}, {settings.attempt_id}, torch {torch.__version__}")
@@ -97,7 +98,7 @@ def main() -> int:
     )
     try:
         train(settings)
-    except RuntimeError as failure:  # gloo reports a lost or silent peer as a plain RuntimeError
+    except RuntimeError as failure:  # gloo reports a lost peer or a timeout as a plain RuntimeError
         say(f"rank {settings.rank} aborts: {failure}")
         return EXIT_ABORTED
     dist.destroy_process_group()

@@ -21,7 +21,8 @@ from gpu_recovery.ports.errors import (
 )
 
 from sandbox.cluster.instance_folder import pci_address
-from sandbox.cluster.model.cluster import Ec2State, ModelInstance, Task
+from sandbox.cluster.model.records import ModelInstance, Task
+from sandbox.cluster.model.statuses import Ec2State
 from simulator.cloud.fleet import SIGKILL_EXIT
 from simulator.cloud.workloads import environment
 from simulator.world_view import WorldView

@@ -12,15 +12,9 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from sandbox.cluster.model import health, instances, tasks
-from sandbox.cluster.model.cluster import (
-    ClusterModel,
-    Ec2State,
-    ModelInstance,
-    OperationResult,
-    ProcessState,
-    RebootBehaviour,
-    Task,
-)
+from sandbox.cluster.model.cluster import ClusterModel, OperationResult
+from sandbox.cluster.model.records import ModelInstance, Task
+from sandbox.cluster.model.statuses import Ec2State, ProcessState, RebootBehaviour
 from simulator.virtual_clock import VirtualClock
 
 SIGTERM_EXIT, SIGKILL_EXIT = 143, 137

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from sandbox.cluster.model.cluster import Task
+from sandbox.cluster.model.records import Task
 from simulator.cloud.workloads import HIDDEN, environment
 
 if TYPE_CHECKING:

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from sandbox.cluster.model import instances
-from sandbox.cluster.model.cluster import Ec2State, ModelInstance, OperationResult
+from sandbox.cluster.model.cluster import OperationResult
+from sandbox.cluster.model.records import ModelInstance
+from sandbox.cluster.model.statuses import Ec2State
 from simulator.cloud.fleet import VirtualFleet
 
 

@@ -21,7 +21,8 @@ from gpu_recovery.core.health_check import EXIT_CODES, CheckOutcome, Verdict
 from health_check.remedies import OUTCOME_OF, HealthOutcome
 from health_check.settings import CheckSettings, CheckSettingsError
 from sandbox.cluster.model import instances
-from sandbox.cluster.model.cluster import CuredBy, GpuFault, ModelInstance, ProcessState, Task
+from sandbox.cluster.model.records import GpuFault, ModelInstance, Task
+from sandbox.cluster.model.statuses import CuredBy, ProcessState
 from simulator.cloud.fleet import SIGKILL_EXIT, SIGTERM_EXIT, VirtualFleet
 
 ABORT_EXIT, SUSPENDED_EXIT = 134, 75

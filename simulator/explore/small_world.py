@@ -20,8 +20,9 @@ from gpu_recovery.core.policy import PRESETS, Preset
 from gpu_recovery.ports.actions import Actions
 from gpu_recovery.ports.store import Store
 
-from sandbox.cluster.model.cluster import CuredBy, Ids, RebootBehaviour
-from sandbox.cluster.model.cluster import ModelInstance as Machine
+from sandbox.cluster.model.cluster import Ids
+from sandbox.cluster.model.records import ModelInstance as Machine
+from sandbox.cluster.model.statuses import CuredBy, RebootBehaviour
 from simulator.cloud.fleet import FleetTimings
 from simulator.explore.read_tracking import Reads, ReadTrackingActions, ReadTrackingStore
 from simulator.invocations import Effect

@@ -12,7 +12,8 @@ from copy import copy
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
-from sandbox.cluster.model.cluster import ClusterModel, ModelInstance, Task
+from sandbox.cluster.model.cluster import ClusterModel
+from sandbox.cluster.model.records import ModelInstance, Task
 from simulator.explore.interning import NAMELESS, InternedValues, RowTable
 from simulator.explore.state_equivalence import (
     form,

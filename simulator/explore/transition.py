@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from gpu_recovery.core.job.record import WAITING
 
-from sandbox.cluster.model.cluster import ProcessState
+from sandbox.cluster.model.statuses import ProcessState
 from simulator.explore.compact_store import Cores, Numbered, PackedRows
 from simulator.explore.in_flight_events import EventTable
 from simulator.explore.interning import WorkStep

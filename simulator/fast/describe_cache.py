@@ -22,7 +22,8 @@ from gpu_recovery.core.task import LastStatus, TaskFact
 from gpu_recovery.ports.values import Ec2Instance, Ec2InstanceStatus
 from gpu_recovery.reconciler.resync import is_newer
 
-from sandbox.cluster.model.cluster import Ec2State, ModelInstance, Task, TaskStatus
+from sandbox.cluster.model.records import ModelInstance, Task
+from sandbox.cluster.model.statuses import Ec2State, TaskStatus
 from simulator.cloud.fleet import VirtualFleet
 
 Shown = tuple[str, InstanceObserved]

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sandbox.cluster.model import health
-from sandbox.cluster.model.cluster import ModelInstance, StatusCheck
+from sandbox.cluster.model.records import ModelInstance
+from sandbox.cluster.model.statuses import StatusCheck
 from simulator.faults.schedule import InstanceFault
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from gpu_recovery.core.health_check import CheckOutcome
 
-from sandbox.cluster.model.cluster import CuredBy, Ec2State, ModelInstance, RebootBehaviour
+from sandbox.cluster.model.records import ModelInstance
+from sandbox.cluster.model.statuses import CuredBy, Ec2State, RebootBehaviour
 from simulator.cloud.workloads import ScriptedCheck, environment
 from simulator.faults.schedule import InstanceFault
 

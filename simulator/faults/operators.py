@@ -10,8 +10,9 @@ from gpu_recovery import fleet_controls
 from gpu_recovery.core.events import QuarantineRequested
 from gpu_recovery.core.job.record import TERMINAL, JobStatus, Origin
 
-from sandbox.cluster.model.cluster import ContainerInstanceStatus, ModelInstance
 from sandbox.cluster.model.instances import MANAGED_TAG
+from sandbox.cluster.model.records import ModelInstance
+from sandbox.cluster.model.statuses import ContainerInstanceStatus
 from simulator.faults.schedule import InstanceFault, TimedFault
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar
 
-from sandbox.cluster.model.cluster import Ec2State, ModelInstance
+from sandbox.cluster.model.records import ModelInstance
+from sandbox.cluster.model.statuses import Ec2State
 
 if TYPE_CHECKING:
     from simulator.world import World

@@ -14,7 +14,8 @@ from gpu_recovery.core.diagnosis.observations import (
     StageReport,
 )
 
-from sandbox.cluster.model.cluster import ModelInstance, ProcessState, Task
+from sandbox.cluster.model.records import ModelInstance, Task
+from sandbox.cluster.model.statuses import ProcessState
 from simulator.cloud.log_output import LogStory
 from simulator.cloud.workloads import environment
 from simulator.faults.schedule import InstanceFault

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sandbox.cluster.model import instances
-from sandbox.cluster.model.cluster import CuredBy, Ec2State, GpuFault, ModelInstance
+from sandbox.cluster.model.records import GpuFault, ModelInstance
+from sandbox.cluster.model.statuses import CuredBy, Ec2State
 from simulator.cloud.fleet import VirtualFleet
 from simulator.goodput.assumptions import Conditions, Cure
 from simulator.goodput.failure_trace import Failure

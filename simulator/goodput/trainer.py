@@ -13,7 +13,7 @@ from datetime import datetime
 
 from gpu_recovery.core.health_check import CheckOutcome
 
-from sandbox.cluster.model.cluster import Task
+from sandbox.cluster.model.records import Task
 from simulator.cloud.workloads import Checks, ScriptedCheck, Training, environment
 from simulator.goodput.assumptions import Cure, Shows
 from simulator.goodput.failure_trace import Failure, FailureTrace

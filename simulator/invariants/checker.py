@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Origin
 
-from sandbox.cluster.model.cluster import Task
+from sandbox.cluster.model.records import Task
 from simulator.fast.fidelity import Checking
 from simulator.invariants import quotas, records
 from simulator.memory_store.store import MemoryStore

@@ -15,7 +15,8 @@ from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus, Origin
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.state_machine import due_at
 
-from sandbox.cluster.model.cluster import ProcessState, Task
+from sandbox.cluster.model.records import Task
+from sandbox.cluster.model.statuses import ProcessState
 from simulator.cloud.workloads import environment
 from simulator.invariants import quotas
 from simulator.world_view import WorldView

@@ -12,7 +12,8 @@ from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
 from gpu_recovery.ports.errors import OutcomeUnknown, StaleRecord, TooManyConflicts, TryAgainSoon
 
 from sandbox.cluster.model import health
-from sandbox.cluster.model.cluster import Ec2State, ModelInstance, RebootBehaviour
+from sandbox.cluster.model.records import ModelInstance
+from sandbox.cluster.model.statuses import Ec2State, RebootBehaviour
 from simulator.faults.injector import FaultInjector, ScriptedFaults, Source
 from simulator.faults.schedule import TimedFault
 from simulator.faults.transient import CallFault, EventFault

@@ -31,7 +31,7 @@ from gpu_recovery.ecs_events import tasks
 from gpu_recovery.ecs_events.health import deliver
 from gpu_recovery.node_api.heartbeats import HeartbeatReceiver
 
-from sandbox.cluster.model.cluster import ModelInstance
+from sandbox.cluster.model.records import ModelInstance
 from simulator.faults.delivery import Delivery, prompt
 from tests.aws.ecs_events import instance_event, rank_event, task_event
 from tests.aws.environment import CREDENTIALS

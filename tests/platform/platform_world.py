@@ -33,7 +33,7 @@ from gpu_recovery.core.job.record import Job
 from gpu_recovery.job_api.submission import submit
 from gpu_recovery.recovery import Recovery
 
-from sandbox.cluster.model import cluster
+from sandbox.cluster.model.records import ModelInstance
 from simulator.invocations import Effect
 from simulator.lambda_runtime import RETRIES_S
 from simulator.world import World
@@ -199,6 +199,6 @@ class PlatformWorld(World):
                 return self.jobs()[0].job_id
         raise AssertionError("no submission was taken")
 
-    def machine_of(self, job_id: str, rank: int) -> cluster.ModelInstance:
+    def machine_of(self, job_id: str, rank: int) -> ModelInstance:
         """Where a rank runs."""
         return self.cluster.instances[self.rank(job_id, rank).instance_id]

@@ -10,7 +10,7 @@ from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset
 
-from sandbox.cluster.model.cluster import RebootBehaviour
+from sandbox.cluster.model.statuses import RebootBehaviour
 from simulator.cloud.workloads import ScriptedCheck
 from simulator.fast.fidelity import Checking, Fidelity
 from simulator.faults.injector import FaultInjector, RandomFaults

@@ -20,11 +20,12 @@ from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.ports.values import Ec2Instance
 
-from sandbox.cluster.model import cluster as model
 from sandbox.cluster.model import health, instances
 from sandbox.cluster.model import tasks as model_tasks
-from sandbox.cluster.model.cluster import CuredBy, GpuFault, StatusCheck
+from sandbox.cluster.model.cluster import ClusterModel, OperationResult
 from sandbox.cluster.model.events import alarm_changed, health_changed, spot_warned
+from sandbox.cluster.model.records import GpuFault, ModelInstance, Task
+from sandbox.cluster.model.statuses import CuredBy, StatusCheck
 from simulator.cloud.fleet import FleetTimings
 from simulator.cloud.workloads import ScriptedCheck
 from simulator.invocations import Effect, KillAt
@@ -56,14 +57,14 @@ class Once:
         """Let the caller hear of it."""
 
 
-def idle(number: int = 2, **given: Any) -> tuple[World, model.ModelInstance]:
+def idle(number: int = 2, **given: Any) -> tuple[World, ModelInstance]:
     """Machines that wait for work, and the first of them."""
     world = World(**{"instances": number, "policy": REPLACING, **given})
     world.let_pass(5)
     return world, world.model_instance(0)
 
 
-def working(**given: Any) -> tuple[World, str, model.ModelInstance]:
+def working(**given: Any) -> tuple[World, str, ModelInstance]:
     """A job on one of two machines that trains for ever, and that machine."""
     world, job_id = incidents.running(1, **{"instances": 2, "train_s": None, **given})
     return world, job_id, world.cluster.instances[world.job(job_id).instances[0]]
@@ -74,7 +75,7 @@ def touched(world: World) -> Counter[str]:
     return Counter(step.name for step in world.invocations.done if step.name in DESTRUCTIVE)
 
 
-def status(world: World, machine: model.ModelInstance) -> InstanceStatus:
+def status(world: World, machine: ModelInstance) -> InstanceStatus:
     return world.instance(machine).status
 
 
@@ -110,7 +111,7 @@ def test_a_retirement_called_off_while_its_replacement_waits_for_a_task_ends_no_
     nemesis = Once(DRAIN)
     world, machine = idle(nemesis=nemesis)
     machine.tags[health.GROUP_TAG] = "gpus"
-    tasks: list[model.Task] = []
+    tasks: list[Task] = []
     nemesis.do = lambda: tasks.append(world.start_by_hand("theirs", 0, 1, machine))
     world.fleet.plan(machine, "instance-retirement", HOUR_S + 100)
     world.let_pass(160)
@@ -127,7 +128,7 @@ def test_a_reboot_that_was_never_asked_for_is_no_reason_to_terminate_the_machine
     nemesis = Once(DRAIN)
     world, machine = idle(nemesis=nemesis)
     machine.tags[health.GROUP_TAG] = "gpus"
-    tasks: list[model.Task] = []
+    tasks: list[Task] = []
     nemesis.do = lambda: tasks.append(world.start_by_hand("theirs", 0, 1, machine))
     world.fleet.announce(health.impair, machine, StatusCheck.INSTANCE)
     world.let_pass(600)
@@ -213,7 +214,7 @@ def test_a_job_leaves_a_host_that_is_retired_whatever_the_brakes_say() -> None:
 # -- words that come late, twice, or not -------------------------------------------------------------------------------
 
 
-def _words_of_yesterday(world: World, machine: model.ModelInstance) -> Iterator[dict[str, Any]]:
+def _words_of_yesterday(world: World, machine: ModelInstance) -> Iterator[dict[str, Any]]:
     now = world.timeline.now
     yield spot_warned(world.cluster, machine, now)
     yield health_changed(world.cluster, machine, "ACCELERATED_COMPUTE", "IMPAIRED", "XID_79", now)
@@ -333,7 +334,7 @@ def test_a_group_whose_new_machines_are_bad_too_is_not_replaced_all_night(monkey
     """A bad image: each successor is blamed in its turn, one at a time, so the breaker sees nothing. Operators do."""
     launched = health.launch_in_place_of
 
-    def bad(cluster: model.ClusterModel, gone: model.ModelInstance, now: Any) -> model.OperationResult:
+    def bad(cluster: ClusterModel, gone: ModelInstance, now: Any) -> OperationResult:
         outcome = launched(cluster, gone, now)
         machine = cluster.instances[outcome.result["instance_id"]]
         instances.break_gpu(machine, machine.gpus[0], GpuFault("ecc", CuredBy.REPLACE))

@@ -7,7 +7,7 @@ from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import RecoveryPolicy
 
-from sandbox.cluster.model.cluster import CuredBy, RebootBehaviour
+from sandbox.cluster.model.statuses import CuredBy, RebootBehaviour
 from simulator.world import World
 from tests.simulator import incidents
 

@@ -18,7 +18,7 @@ from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import CloseCause, JobStatus
 from gpu_recovery.ports.values import Ec2Instance
 
-from sandbox.cluster.model.cluster import RebootBehaviour
+from sandbox.cluster.model.statuses import RebootBehaviour
 from simulator.cloud.workloads import ScriptedCheck
 from simulator.world import World
 from tests.simulator import incidents

@@ -9,7 +9,7 @@ from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.node_api.heartbeats import HeartbeatReceiver
 
-from sandbox.cluster.model import cluster
+from sandbox.cluster.model.records import ModelInstance
 from simulator.world import World
 
 
@@ -20,18 +20,18 @@ def reporting(instances: int) -> World:
     return world
 
 
-def host_of(world: World, job_id: str, rank: int) -> cluster.ModelInstance:
+def host_of(world: World, job_id: str, rank: int) -> ModelInstance:
     """The machine on which the rank runs."""
     return world.cluster.instances[world.rank(job_id, rank).instance_id]
 
 
-def hang(world: World, machine: cluster.ModelInstance) -> None:
+def hang(world: World, machine: ModelInstance) -> None:
     """Nothing on the machine answers any more."""
     world.fleet.disconnect(machine)
     world.fleet.hang(machine)
 
 
-def report(world: World, machine: cluster.ModelInstance, sequence: int, **said: object) -> AgentReport:
+def report(world: World, machine: ModelInstance, sequence: int, **said: object) -> AgentReport:
     """What an agent of the machine reports."""
     uptime_s = (world.timeline.now - machine.booted_at).total_seconds()
     given: dict[str, object] = {"running": (), "health": GpuHealth.OK, **said}

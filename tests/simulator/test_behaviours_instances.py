@@ -9,7 +9,7 @@ from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import JobStatus
 
-from sandbox.cluster.model.cluster import Task
+from sandbox.cluster.model.records import Task
 from simulator.actions import SimulatedActions
 from simulator.world import World
 from tests.simulator import incidents

@@ -29,7 +29,8 @@ from health_check import driver
 from health_check.run import ProcessRun
 from sandbox.cluster import dcgmi
 from sandbox.cluster.instance_folder import InstanceFolder, pci_address
-from sandbox.cluster.model.cluster import Ec2State, ModelInstance, Task
+from sandbox.cluster.model.records import ModelInstance, Task
+from sandbox.cluster.model.statuses import Ec2State
 from simulator.cloud.workloads import Checks, ScriptedCheck, environment
 from simulator.world import World
 from tests.health_check.examinations import smi

@@ -10,9 +10,10 @@ import pytest
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 
-from sandbox.cluster.model import cluster, health
-from sandbox.cluster.model.cluster import CuredBy, Ec2State, StatusCheck, TaskStatus
+from sandbox.cluster.model import health
 from sandbox.cluster.model.instances import MANAGED_TAG
+from sandbox.cluster.model.records import ModelInstance
+from sandbox.cluster.model.statuses import ContainerInstanceStatus, CuredBy, Ec2State, StatusCheck, TaskStatus
 from simulator.faults.delivery import PROMPT_S, Delivery, Unruly, losing, prompt
 from simulator.world import World
 from tests.simulator import incidents
@@ -40,18 +41,18 @@ class OnlyEc2Unruly:
         return (PROMPT_S,) if of_ecs(envelope) else self.unruly(envelope)
 
 
-def idle(**given: Any) -> tuple[World, cluster.ModelInstance]:
+def idle(**given: Any) -> tuple[World, ModelInstance]:
     """Machines that wait for work, and the first of them."""
     world = World(**{"instances": 2, "policy": REPLACING, **given})
     world.let_pass(5)
     return world, world.model_instance(0)
 
 
-def status(world: World, machine: cluster.ModelInstance) -> InstanceStatus:
+def status(world: World, machine: ModelInstance) -> InstanceStatus:
     return world.instance(machine).status
 
 
-def until(world: World, machine: cluster.ModelInstance, wanted: InstanceStatus) -> None:
+def until(world: World, machine: ModelInstance, wanted: InstanceStatus) -> None:
     """Let time pass until the machine's record is in this status."""
     world.until(lambda: status(world, machine) is wanted, f"{machine.tags['Name']} never was {wanted}", HOUR_S)
 
@@ -242,7 +243,7 @@ def test_a_terminated_machine_behind_a_dead_agent_leaves_no_zombies(delivery: De
     incidents.ended(world, job_id)
     world.let_pass(600)
     assert (world.job(job_id).status, status(world, dead)) == (JobStatus.SUCCEEDED, InstanceStatus.GONE)
-    assert dead.status is cluster.ContainerInstanceStatus.INACTIVE
+    assert dead.status is ContainerInstanceStatus.INACTIVE
     zombies = [task for task in world.cluster.tasks.values() if task.instance_id == dead.instance_id]
     assert {task.last_status for task in zombies} == {TaskStatus.STOPPED}
 

@@ -15,7 +15,7 @@ from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
 from gpu_recovery.scheduler.schedule import schedule
 
-from sandbox.cluster.model.cluster import RebootBehaviour
+from sandbox.cluster.model.statuses import RebootBehaviour
 from simulator.cloud.workloads import ScriptedCheck
 from simulator.faults.delivery import PROMPT_S, Envelope
 from simulator.invocations import KillAt

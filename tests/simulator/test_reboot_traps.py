@@ -11,7 +11,8 @@ from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import RecoveryPolicy
 
 from sandbox.cluster.model import tasks
-from sandbox.cluster.model.cluster import Ec2State, Task
+from sandbox.cluster.model.records import Task
+from sandbox.cluster.model.statuses import Ec2State
 from simulator.cloud.fleet import VirtualFleet
 from simulator.world import World
 from tests.simulator import incidents

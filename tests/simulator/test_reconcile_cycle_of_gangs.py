@@ -16,7 +16,7 @@ from gpu_recovery.reconciler import resync
 from gpu_recovery.reconciler.reconcile import process_due_instance, reconcile
 from gpu_recovery.recovery import Recovery
 
-from sandbox.cluster.model.cluster import TaskStatus
+from sandbox.cluster.model.statuses import TaskStatus
 from simulator.faults.delivery import nothing
 from simulator.world import World
 from tests.simulator.test_reconcile_cycle import Half

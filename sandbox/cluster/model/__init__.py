@@ -1,1 +1,1 @@
-"""State of the simulated ECS and EC2: instances, tasks, placement and events."""
+"""State of the modelled ECS and EC2: instances, tasks, placement and events."""

@@ -1,27 +1,22 @@
-"""Questions ECS answers about the model: Describe and List of tasks, container instances and the cluster."""
+"""Describe and List calls of ECS on the model: tasks, container instances and the cluster."""
 
 from collections.abc import Iterable
 from datetime import datetime
 from itertools import chain
 from typing import Any
 
-from sandbox.cluster.model.cluster import (
-    AwsApiError,
-    ClusterModel,
-    ContainerInstanceStatus,
-    ModelInstance,
-    Task,
-    TaskStatus,
-)
+from sandbox.cluster.model.cluster import AwsApiError, ClusterModel
 from sandbox.cluster.model.placement import predicate
+from sandbox.cluster.model.records import ModelInstance, Task
+from sandbox.cluster.model.statuses import ContainerInstanceStatus, TaskStatus
 from sandbox.cluster.model.views import container_instance_view, task_view
 
 
 def describe_tasks(cluster: ClusterModel, request: dict[str, Any], now: datetime) -> dict[str, Any]:
-    """DescribeTasks; an unknown or forgotten id is a MISSING failure."""
+    """DescribeTasks. An unknown or forgotten id is a MISSING failure."""
     if len(request["tasks"]) > 100:
         raise AwsApiError("InvalidParameterException", "Tasks cannot have more than 100 elements")
-    found, failures = [], []
+    views, failures = [], []
     for reference in request["tasks"]:
         task = cluster.find_task(reference, now)
         if task is None:
@@ -29,18 +24,18 @@ def describe_tasks(cluster: ClusterModel, request: dict[str, Any], now: datetime
             failures.append({"arn": arn, "reason": "MISSING"})
             continue
         tags = {"tags": task.tags} if "TAGS" in request.get("include", []) else {}
-        found.append(task_view(cluster, task) | tags)
-    return {"tasks": found, "failures": failures}
+        views.append(task_view(cluster, task) | tags)
+    return {"tasks": views, "failures": failures}
 
 
 def list_tasks(cluster: ClusterModel, request: dict[str, Any], now: datetime) -> dict[str, Any]:
-    """ListTasks: RUNNING unless `desiredStatus` says otherwise; `startedBy` excludes the other filters."""
+    """ListTasks. `desiredStatus` is RUNNING by default; `startedBy` excludes the other filters."""
     if "startedBy" in request and {"family", "containerInstance", "serviceName"} & set(request):
         raise AwsApiError("InvalidParameterException", "startedBy must be the only filter that you use.")
-    where = None
+    host = None
     if "containerInstance" in request:
-        where = cluster.find_container_instance(request["containerInstance"])
-        if where is None:
+        host = cluster.find_container_instance(request["containerInstance"])
+        if host is None:
             raise AwsApiError("InvalidParameterException", "The referenced container instance was not found.")
     desired = request.get("desiredStatus", "RUNNING")
     if request.get("launchType", "EC2") != "EC2" or "serviceName" in request:
@@ -48,30 +43,41 @@ def list_tasks(cluster: ClusterModel, request: dict[str, Any], now: datetime) ->
     family = request.get("family")
     arns = [
         task.arn
-        for task in _candidates(cluster, request, desired, where)
+        for task in _candidates(cluster, request, desired, host)
         if task.desired_status == desired
         and (task.stopped_at is None or cluster.find_task(task.task_id, now) is not None)
         and (family is None or task.definition["family"] == family)
-        and (where is None or task.instance_id == where.instance_id)
+        and (host is None or task.instance_id == host.instance_id)
     ]
     return page(arns, request, "taskArns", "maxResults", "nextToken")
 
 
 def _candidates(
-    cluster: ClusterModel, request: dict[str, Any], desired: str, where: ModelInstance | None
+    cluster: ClusterModel, request: dict[str, Any], desired: str, host: ModelInstance | None
 ) -> Iterable[Task]:
-    """Where to look for the tasks of a list: what is to run on an instance holds its resources."""
+    """Return the tasks that ListTasks must check. A task that shall run holds resources of its instance."""
     if request.get("startedBy") is not None:
         return cluster.tasks.started_by(request["startedBy"])
     if desired != TaskStatus.RUNNING:
         return cluster.tasks.values()
-    if where is not None:
-        return cluster.live_tasks(where)
-    return cluster.tasks.of(chain.from_iterable(host.live for host in cluster.instances.values()))
+    if host is not None:
+        return cluster.live_tasks(host)
+    return cluster.tasks.of(chain.from_iterable(instance.live for instance in cluster.instances.values()))
 
 
 def page(items: list[Any], request: dict[str, Any], member: str, size: str, token: str) -> dict[str, Any]:
-    """One page of a list answer; the token is the position."""
+    """Return one page of a list response.
+
+    Args:
+        items: The whole list.
+        request: Parameters of the call.
+        member: Name of the response's member for the items.
+        size: Name of the request's member for the page size (default 100 items).
+        token: Name of the member for the next token, which is a position in `items`.
+
+    Raises:
+        AwsApiError: The request's token is no position.
+    """
     text = request.get(token) or "0"
     if not text.isdigit():
         raise AwsApiError("InvalidParameterException", "Invalid token.")
@@ -81,9 +87,10 @@ def page(items: list[Any], request: dict[str, Any], member: str, size: str, toke
 
 
 def describe_container_instances(cluster: ClusterModel, request: dict[str, Any]) -> dict[str, Any]:
+    """DescribeContainerInstances. An unknown id is a MISSING failure."""
     if len(request["containerInstances"]) > 100:
         raise AwsApiError("InvalidParameterException", "instanceIds can have at most 100 items.")
-    found, failures = [], []
+    views, failures = [], []
     for reference in request["containerInstances"]:
         instance = cluster.find_container_instance(reference)
         if instance is None:
@@ -91,12 +98,12 @@ def describe_container_instances(cluster: ClusterModel, request: dict[str, Any])
             failures.append({"arn": arn, "reason": "MISSING"})
         else:
             with_tags = "TAGS" in request.get("include", [])
-            found.append(container_instance_view(cluster, instance, with_tags=with_tags))
-    return {"containerInstances": found, "failures": failures}
+            views.append(container_instance_view(cluster, instance, with_tags=with_tags))
+    return {"containerInstances": views, "failures": failures}
 
 
 def list_container_instances(cluster: ClusterModel, request: dict[str, Any]) -> dict[str, Any]:
-    """ListContainerInstances; without `status` everything but INACTIVE."""
+    """ListContainerInstances. Without `status`, ACTIVE and DRAINING instances."""
     holds = predicate(request["filter"]) if request.get("filter") else (lambda instance: True)
     wanted = (
         {request["status"]}
@@ -108,6 +115,7 @@ def list_container_instances(cluster: ClusterModel, request: dict[str, Any]) -> 
 
 
 def describe_clusters(cluster: ClusterModel, request: dict[str, Any]) -> dict[str, Any]:
+    """DescribeClusters. Any name but that of this cluster is a MISSING failure."""
     names = request.get("clusters") or ["default"]
     known = {cluster.name, cluster.cluster_arn}
     live = [task for instance in cluster.instances.values() for task in cluster.live_tasks(instance)]

@@ -1,9 +1,11 @@
-"""EventBridge envelopes as AWS documents them. Building an ECS one is what raises the record's version."""
+"""EventBridge envelopes as AWS documents them. Building a versioned ECS event increments the record's version."""
 
 from datetime import UTC, datetime
 from typing import Any
 
-from sandbox.cluster.model.cluster import ClusterModel, ModelInstance, ScheduledEvent, StatusCheck, Task
+from sandbox.cluster.model.cluster import ClusterModel
+from sandbox.cluster.model.records import ModelInstance, ScheduledEvent, Task
+from sandbox.cluster.model.statuses import StatusCheck
 from sandbox.cluster.model.views import container_instance_detail, iso, task_detail
 
 TASK = "ECS Task State Change"
@@ -51,6 +53,10 @@ def _envelope(
 
 
 def task_changed(cluster: ClusterModel, task: Task, now: datetime, *, is_new: bool = False) -> dict[str, Any]:
+    """Return an ECS Task State Change, and increment the task's version unless the task `is_new`.
+
+    If `cluster.mute` matches the task, the event is only a sketch: its type, status and task definition.
+    """
     if not is_new:
         task.version += 1
     task.updated_at = now
@@ -64,6 +70,7 @@ def task_changed(cluster: ClusterModel, task: Task, now: datetime, *, is_new: bo
 def container_instance_changed(
     cluster: ClusterModel, instance: ModelInstance, now: datetime, *, is_new: bool = False
 ) -> dict[str, Any]:
+    """Return an ECS Container Instance State Change, and increment the version unless the instance `is_new`."""
     if not is_new:
         instance.version += 1
     instance.updated_at = now
@@ -77,17 +84,20 @@ def _ec2_arn(cluster: ClusterModel, instance: ModelInstance) -> str:
 
 
 def ec2_state_changed(cluster: ClusterModel, instance: ModelInstance, now: datetime) -> dict[str, Any]:
+    """Return an EC2 Instance State-change Notification."""
     detail = {"instance-id": instance.instance_id, "state": str(instance.ec2_state)}
     return _envelope(cluster, EC2_STATE, _ec2_arn(cluster, instance), detail, now)
 
 
 def spot_warned(cluster: ClusterModel, instance: ModelInstance, now: datetime) -> dict[str, Any]:
+    """Return an EC2 Spot Instance Interruption Warning. Its ARN has a zone and no account, as AWS publishes it."""
     detail = {"instance-id": instance.instance_id, "instance-action": "terminate"}
     arn = f"arn:{cluster.partition}:ec2:{instance.availability_zone}:instance/{instance.instance_id}"
-    return _envelope(cluster, SPOT_WARNING, arn, detail, now)  # an AZ and no account, as published
+    return _envelope(cluster, SPOT_WARNING, arn, detail, now)
 
 
 def rebalance_recommended(cluster: ClusterModel, instance: ModelInstance, now: datetime) -> dict[str, Any]:
+    """Return an EC2 Instance Rebalance Recommendation."""
     arn = f"arn:{cluster.partition}:ec2:{instance.availability_zone}:instance/{instance.instance_id}"
     return _envelope(cluster, REBALANCE, arn, {"instance-id": instance.instance_id}, now)
 
@@ -95,7 +105,7 @@ def rebalance_recommended(cluster: ClusterModel, instance: ModelInstance, now: d
 def health_changed(
     cluster: ClusterModel, instance: ModelInstance, kind: str, status: str, reason: str | None, now: datetime
 ) -> dict[str, Any]:
-    """An event without a version, as ECS sends it."""
+    """Return an ECS Container Instance Health Change, which has no version, as ECS sends it."""
     check = {
         "type": kind,
         "status": status,
@@ -117,6 +127,7 @@ def health_changed(
 def health_event(
     cluster: ClusterModel, instance: ModelInstance, event: ScheduledEvent, status: str, now: datetime
 ) -> dict[str, Any]:
+    """Return an AWS Health Event about a scheduled event. `status` is its `statusCode`: upcoming or closed."""
     code = _HEALTH_CODES[event.code]
     starts_at = event.not_before.astimezone(UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")
     detail = {
@@ -140,7 +151,10 @@ def health_event(
 def alarm_changed(
     cluster: ClusterModel, instance: ModelInstance, check: StatusCheck, value: str, now: datetime
 ) -> dict[str, Any]:
-    """An alarm on a status check of the machine; only its values are ours, the shape is that of every alarm."""
+    """Return a CloudWatch Alarm State Change for a status check of the instance. `value`: ALARM or OK.
+
+    The alarm's name and values are invented; the shape is that of every alarm.
+    """
     name = f"{_METRICS[check]} {instance.instance_id}"
     metric = {
         "namespace": "AWS/EC2",

@@ -1,24 +1,21 @@
-"""Operations on instances: ECS state, the agent's connection, reboot, stop, start, terminate, faults."""
+"""Operations on instances: ECS state, the agent's connection, reboot, stop, start, terminate, GPU faults."""
 
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sandbox.cluster.model.cluster import (
-    AwsApiError,
-    ClusterModel,
+from sandbox.cluster.model.cluster import AwsApiError, ClusterModel, OperationResult
+from sandbox.cluster.model.events import container_instance_changed, ec2_state_changed
+from sandbox.cluster.model.records import GpuFault, ModelInstance
+from sandbox.cluster.model.statuses import (
     ContainerInstanceStatus,
     CuredBy,
     Ec2State,
     EcsStopCode,
-    GpuFault,
-    ModelInstance,
-    OperationResult,
     ProcessState,
     RebootBehaviour,
     StatusCheck,
 )
-from sandbox.cluster.model.events import container_instance_changed, ec2_state_changed
 from sandbox.cluster.model.tasks import Events, finish, report
 from sandbox.cluster.model.views import container_instance_view
 
@@ -29,7 +26,17 @@ FIRST_ADDRESS = 11  # 127.0.0.11 and up: loopback addresses that Linux lets a pr
 
 
 def launch(cluster: ClusterModel, gpus: int, now: datetime, tags: dict[str, str] | None = None) -> OperationResult:
-    """A new machine whose agent has just registered. The result is `{"instance_id": …}`."""
+    """Launch an instance with `gpus` GPUs; its agent has just registered.
+
+    Args:
+        cluster: The cluster; its state changes.
+        gpus: Number of GPUs, which also sets CPU units, memory and instance type.
+        now: Time of the launch.
+        tags: Tags of the instance; None sets the managed tag and a name.
+
+    Returns:
+        The result `{"instance_id": …}`.
+    """
     index = len(cluster.instances)
     instance_id = f"i-{cluster.ids.hex('instance', 17)}"
     instance = ModelInstance(
@@ -54,12 +61,13 @@ def launch(cluster: ClusterModel, gpus: int, now: datetime, tags: dict[str, str]
 
 
 def announce(cluster: ClusterModel, now: datetime) -> OperationResult:
-    """Every connected agent registers again: an ACTIVE event each, for rules deployed after the first one."""
+    """Register every connected agent again: one event each, for rules that were deployed after the first event."""
     connected = [i for i in cluster.instances.values() if i.agent_connected]
     return OperationResult({}, [container_instance_changed(cluster, instance, now) for instance in connected])
 
 
 def find_instances(cluster: ClusterModel, instance_ids: list[str]) -> list[ModelInstance]:
+    """Return the instances with these ids. Raises AwsApiError if an id is unknown."""
     missing = [instance_id for instance_id in instance_ids if instance_id not in cluster.instances]
     if missing:
         raise AwsApiError("InvalidInstanceID.NotFound", f"The instance ID '{missing[0]}' does not exist")
@@ -67,12 +75,12 @@ def find_instances(cluster: ClusterModel, instance_ids: list[str]) -> list[Model
 
 
 def update_container_instances_state(cluster: ClusterModel, request: dict[str, Any], now: datetime) -> OperationResult:
-    """UpdateContainerInstancesState to ACTIVE or DRAINING. The tasks on it are untouched."""
+    """UpdateContainerInstancesState: set ACTIVE or DRAINING. The instances' tasks do not change."""
     if len(request["containerInstances"]) > 10:
         raise AwsApiError("InvalidParameterException", "instanceIds can have at most 10 items.")
     if request["status"] not in {ContainerInstanceStatus.ACTIVE, ContainerInstanceStatus.DRAINING}:
         raise AwsApiError("InvalidParameterException", "Container instances status should be one of [ACTIVE, DRAINING]")
-    found, failures, events = [], [], []
+    views, failures, events = [], [], []
     for reference in request["containerInstances"]:
         instance = cluster.find_container_instance(reference)
         if instance is None or instance.status is ContainerInstanceStatus.INACTIVE:
@@ -82,12 +90,16 @@ def update_container_instances_state(cluster: ClusterModel, request: dict[str, A
         if instance.status != request["status"]:
             instance.status = ContainerInstanceStatus(request["status"])
             events.append(container_instance_changed(cluster, instance, now))
-        found.append(container_instance_view(cluster, instance))
-    return OperationResult({"containerInstances": found, "failures": failures}, events)
+        views.append(container_instance_view(cluster, instance))
+    return OperationResult({"containerInstances": views, "failures": failures}, events)
 
 
 def deregister(cluster: ClusterModel, reference: str, *, force: bool, now: datetime) -> OperationResult:
-    """DeregisterContainerInstance. Forced, ECS gives its tasks up; their processes go on (orphans)."""
+    """DeregisterContainerInstance. With `force`, ECS ends the instance's tasks; their processes run on as orphans.
+
+    Raises:
+        AwsApiError: The instance is unknown or INACTIVE, or holds tasks without `force`.
+    """
     instance = cluster.find_container_instance(reference)
     if instance is None or instance.status is ContainerInstanceStatus.INACTIVE:
         raise AwsApiError("InvalidParameterException", "The referenced container instance was not found.")
@@ -101,7 +113,7 @@ def deregister(cluster: ClusterModel, reference: str, *, force: bool, now: datet
 
 
 def _give_up(cluster: ClusterModel, instance: ModelInstance, code: EcsStopCode, reason: str, now: datetime) -> Events:
-    """ECS stops the tasks of an instance by decree: nobody saw their exit codes."""
+    """End the instance's tasks in ECS without exit codes, because no agent reports them."""
     events: Events = []
     for task in cluster.live_tasks(instance):
         task.stop_code, task.stopped_reason = code, reason
@@ -110,7 +122,7 @@ def _give_up(cluster: ClusterModel, instance: ModelInstance, code: EcsStopCode, 
 
 
 def agent_disconnected(cluster: ClusterModel, instance: ModelInstance, now: datetime) -> OperationResult:
-    """The processes go on; what happens to them is reported when the agent is back."""
+    """Disconnect the agent. The processes run on; the agent reports their changes after it has reconnected."""
     if not instance.agent_connected:
         return OperationResult({}, [])
     instance.agent_connected = False
@@ -118,6 +130,7 @@ def agent_disconnected(cluster: ClusterModel, instance: ModelInstance, now: date
 
 
 def agent_reconnected(cluster: ClusterModel, instance: ModelInstance, now: datetime) -> OperationResult:
+    """Connect the agent, which reports every change of its tasks. An INACTIVE instance does not change."""
     if instance.agent_connected or instance.status is ContainerInstanceStatus.INACTIVE:
         return OperationResult({}, [])
     instance.agent_connected = True
@@ -130,9 +143,9 @@ def agent_reconnected(cluster: ClusterModel, instance: ModelInstance, now: datet
 def went_down(
     cluster: ClusterModel, instance: ModelInstance, now: datetime, exit_code: int | None = 137
 ) -> OperationResult:
-    """The machine is off: every process on it is dead, and nobody is told yet.
+    """Switch the instance off: every process on it ends, and ECS does not know of the ends yet.
 
-    `exit_code` is what docker will say of the containers afterwards; None when it has lost them.
+    `exit_code` is the code that docker reports for the containers afterwards; None if docker has lost them.
     """
     outcome = agent_disconnected(cluster, instance, now)
     for task in cluster.live_tasks(instance):
@@ -146,7 +159,7 @@ def went_down(
 def came_back(
     cluster: ClusterModel, instance: ModelInstance, now: datetime, *, agent_connects: bool = True
 ) -> OperationResult:
-    """The machine has booted: a new boot id, faults that a reboot cures are gone, the ARN is the same."""
+    """Boot the instance: it gets a new boot id and keeps its ARN. Faults that a reboot cures are gone."""
     instance.boot_id, instance.booted_at = cluster.ids.uuid("boot"), now
     _cure(instance, {CuredBy.REBOOT})
     instance.impaired.pop(StatusCheck.INSTANCE, None)
@@ -158,9 +171,15 @@ def _cure(instance: ModelInstance, by: set[CuredBy]) -> None:
 
 
 def request_reboot(cluster: ClusterModel, instance_ids: list[str]) -> list[ModelInstance]:
-    """RebootInstances only queues. Answers the instances that will really reboot: EC2 ignores a terminated one."""
-    found = find_instances(cluster, instance_ids)
-    return [i for i in found if i.ec2_state is Ec2State.RUNNING and i.reboot_behaviour is not RebootBehaviour.IGNORED]
+    """RebootInstances: return the instances that will really reboot.
+
+    The call only queues the reboots. EC2 ignores an instance that does not run, such as a terminated instance.
+    """
+    return [
+        instance
+        for instance in find_instances(cluster, instance_ids)
+        if instance.ec2_state is Ec2State.RUNNING and instance.reboot_behaviour is not RebootBehaviour.IGNORED
+    ]
 
 
 def _move(cluster: ClusterModel, instance: ModelInstance, state: Ec2State, now: datetime) -> OperationResult:
@@ -174,7 +193,11 @@ def _move(cluster: ClusterModel, instance: ModelInstance, state: Ec2State, now: 
 
 
 def begin_stop(cluster: ClusterModel, instance: ModelInstance, now: datetime) -> OperationResult:
-    """StopInstances: `stopping`. `stopped` follows once the processes are dead."""
+    """StopInstances: the state becomes `stopping`. `stopped` follows when the processes are dead.
+
+    Raises:
+        AwsApiError: The instance does not run.
+    """
     if instance.ec2_state in {Ec2State.STOPPED, Ec2State.STOPPING}:
         return _move(cluster, instance, instance.ec2_state, now)
     if instance.ec2_state is not Ec2State.RUNNING:
@@ -183,7 +206,10 @@ def begin_stop(cluster: ClusterModel, instance: ModelInstance, now: datetime) ->
 
 
 def stopped(cluster: ClusterModel, instance: ModelInstance, now: datetime) -> OperationResult:
-    """The registration stays. Behind an agent that was cut off the tasks stay, too, until it is back."""
+    """The state becomes `stopped`. ECS keeps the registration.
+
+    If the agent was connected, ECS ends the instance's tasks. Otherwise the tasks stay until the agent reconnects.
+    """
     was_connected = instance.agent_connected
     down = went_down(cluster, instance, now)
     moved = _move(cluster, instance, Ec2State.STOPPED, now)
@@ -193,7 +219,11 @@ def stopped(cluster: ClusterModel, instance: ModelInstance, now: datetime) -> Op
 
 
 def begin_start(cluster: ClusterModel, instance: ModelInstance, now: datetime) -> OperationResult:
-    """StartInstances: `pending`. The host is another one, so what was wrong with the old one is gone."""
+    """StartInstances: the state becomes `pending`. The instance gets another host, without the old host's faults.
+
+    Raises:
+        AwsApiError: The instance is not stopped.
+    """
     if instance.ec2_state in {Ec2State.RUNNING, Ec2State.PENDING}:
         return _move(cluster, instance, instance.ec2_state, now)
     if instance.ec2_state is not Ec2State.STOPPED:
@@ -202,25 +232,30 @@ def begin_start(cluster: ClusterModel, instance: ModelInstance, now: datetime) -
     _cure(instance, {CuredBy.REPLACE})
     instance.impaired.clear()
     instance.scheduled = [
-        one if one.description.startswith("[") else replace(one, description=f"[Completed] {one.description}")
-        for one in instance.scheduled
+        event if event.description.startswith("[") else replace(event, description=f"[Completed] {event.description}")
+        for event in instance.scheduled
     ]
     return _move(cluster, instance, Ec2State.PENDING, now)
 
 
 def started(cluster: ClusterModel, instance: ModelInstance, now: datetime) -> OperationResult:
+    """The state becomes `running`, and the instance boots (see `came_back`)."""
     moved = _move(cluster, instance, Ec2State.RUNNING, now)
     return OperationResult(moved.result, moved.events + came_back(cluster, instance, now).events)
 
 
 def begin_terminate(cluster: ClusterModel, instance: ModelInstance, now: datetime) -> OperationResult:
+    """TerminateInstances: the state becomes `shutting-down`. `terminated` follows when the processes are dead."""
     if instance.ec2_state in {Ec2State.TERMINATED, Ec2State.SHUTTING_DOWN}:
         return _move(cluster, instance, instance.ec2_state, now)
     return _move(cluster, instance, Ec2State.SHUTTING_DOWN, now)
 
 
 def terminated(cluster: ClusterModel, instance: ModelInstance, now: datetime) -> OperationResult:
-    """A connected agent deregisters its instance; one that was cut off leaves a registration and zombie tasks."""
+    """The state becomes `terminated`, and a connected agent deregisters its instance.
+
+    If the agent was disconnected, the registration and its tasks stay in ECS as zombies.
+    """
     was_connected = instance.agent_connected
     down = went_down(cluster, instance, now)
     moved = _move(cluster, instance, Ec2State.TERMINATED, now)
@@ -235,7 +270,7 @@ def terminated(cluster: ClusterModel, instance: ModelInstance, now: datetime) ->
 
 
 def break_gpu(instance: ModelInstance, gpu: str, fault: GpuFault) -> None:
-    """The GPU stays broken until `fault.cured_by` happens."""
+    """Break the GPU with this UUID until `fault.cured_by` happens. Raises AwsApiError if there is no such GPU."""
     if gpu not in instance.gpus:
         raise AwsApiError("InvalidParameterException", f"{instance.instance_id} has no GPU {gpu}")
     instance.faults[gpu] = fault
@@ -252,4 +287,5 @@ _EC2_CODES = {
 
 
 def ec2_code(state: Ec2State) -> dict[str, Any]:
+    """Return the state as the EC2 API writes it: its number (`Code`) and its name (`Name`)."""
     return {"Code": _EC2_CODES[state], "Name": str(state)}

@@ -1,28 +1,34 @@
-"""Where a task fits: what it needs, the placement expression, and ECS's reasons why not."""
+"""Placement of a task: its resource need, the placement constraints, and ECS's rejection reasons."""
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sandbox.cluster.model.cluster import AwsApiError, ClusterModel, ContainerInstanceStatus, ModelInstance
+from sandbox.cluster.model.cluster import AwsApiError, ClusterModel
+from sandbox.cluster.model.records import ModelInstance
+from sandbox.cluster.model.statuses import ContainerInstanceStatus
 from sandbox.cluster.model.views import attributes_of
 
 ONE_INSTANCE = re.compile(r"\s*ec2InstanceId\s*==\s*(i-[0-9a-f]+)\s*")
-"""The constraint of whoever wants one machine and no other."""
+"""Constraint expression that allows exactly one instance."""
 UNSATISFIED = "MemberOf placement constraint unsatisfied."
 _CLAUSE = re.compile(r"^(?P<subject>[\w:.\-/]+)\s*(?P<operator>==|!=|in\b|exists\b)\s*(?P<value>.*)$", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class ResourceNeed:
-    """Of one task. GPU counts by container; None means every GPU of the instance (`"ALL"`)."""
+    """Resources that one task needs: CPU units, MiB of memory, and the number of GPUs by container.
+
+    A number of None means every GPU of the instance (`"ALL"`).
+    """
 
     cpu: int
     memory: int
     gpus: dict[str, int | None]
 
     def gpu_count(self, instance: ModelInstance) -> int:
+        """Return the number of GPUs that the task needs on this instance. `"ALL"` means at least one GPU."""
         return sum(max(len(instance.gpus), 1) if n is None else n for n in self.gpus.values())
 
 
@@ -36,7 +42,10 @@ def _gpu_value(requirements: list[dict[str, str]]) -> int | None:
 
 
 def need_of(definition: dict[str, Any], overrides: dict[str, Any]) -> ResourceNeed:
-    """Task-level sizes where given, else the containers' sums; an override replaces its container's part."""
+    """Return the resource need of a task.
+
+    A size of the whole task replaces the sum over its containers. An override replaces its container's values.
+    """
     by_name = {entry["name"]: entry for entry in overrides.get("containerOverrides", [])}
     gpus: dict[str, int | None] = {}
     cpu = memory = 0
@@ -70,7 +79,10 @@ def _clause(text: str) -> Callable[[dict[str, str]], bool]:
 
 
 def predicate(expression: str) -> Callable[[ModelInstance], bool]:
-    """The cluster query language without parentheses: `==`, `!=`, `in`, `exists`, joined by `and`, `or`."""
+    """Return a test for the instances that match an expression of the cluster query language.
+
+    Supported are `==`, `!=`, `in` and `exists`, joined by `and` and `or`, without parentheses.
+    """
     alternatives = [
         [_clause(part) for part in re.split(r"\s+and\s+|&&", side)] for side in re.split(r"\s+or\s+|\|\|", expression)
     ]
@@ -87,7 +99,7 @@ def predicate(expression: str) -> Callable[[ModelInstance], bool]:
 
 
 def misfit(cluster: ClusterModel, instance: ModelInstance, need: ResourceNeed) -> str | None:
-    """ECS's reason why the task cannot go there, or None."""
+    """Return ECS's rejection reason if the task does not fit on the instance, else None."""
     if not instance.agent_connected:
         return "AGENT"
     cpu, memory, gpus = cluster.remaining(instance)
@@ -101,7 +113,11 @@ def misfit(cluster: ClusterModel, instance: ModelInstance, need: ResourceNeed) -
 def choose(
     cluster: ClusterModel, constraints: list[dict[str, str]], need: ResourceNeed
 ) -> tuple[ModelInstance | None, list[dict[str, str]]]:
-    """The instance with the fewest tasks among those that fit, or the failures ECS would answer."""
+    """Return the fitting instance with the fewest tasks, or None and the failures that ECS would return.
+
+    Raises:
+        AwsApiError: A constraint is not supported, or the cluster has no ACTIVE instance.
+    """
     predicates: list[Callable[[ModelInstance], bool]] = []
     pool: dict[str, ModelInstance] = cluster.instances
     for constraint in constraints:
@@ -125,4 +141,5 @@ def choose(
     fitting = [instance for instance, reason in zip(candidates, reasons, strict=True) if reason is None]
     if fitting:
         return min(fitting, key=lambda instance: len(instance.live)), []
-    return None, [{"arn": one.arn, "reason": reason} for one, reason in zip(candidates, reasons, strict=True) if reason]
+    rejected = zip(candidates, reasons, strict=True)
+    return None, [{"arn": instance.arn, "reason": reason} for instance, reason in rejected if reason]

@@ -1,25 +1,15 @@
-"""Operations on tasks: placing them, stopping them, and the facts an agent reports about their processes."""
+"""Operations on tasks: RunTask, StopTask, and the facts that an agent reports about a task's process."""
 
 import json
 import re
 from datetime import datetime
 from typing import Any
 
-from sandbox.cluster.model.cluster import (
-    AwsApiError,
-    ClusterModel,
-    Container,
-    ContainerInstanceStatus,
-    EcsStopCode,
-    ModelInstance,
-    OperationResult,
-    ProcessState,
-    StoredToken,
-    Task,
-    TaskStatus,
-)
+from sandbox.cluster.model.cluster import AwsApiError, ClusterModel, OperationResult
 from sandbox.cluster.model.events import container_instance_changed, task_changed
 from sandbox.cluster.model.placement import ResourceNeed, choose, need_of
+from sandbox.cluster.model.records import Container, ModelInstance, StoredToken, Task
+from sandbox.cluster.model.statuses import ContainerInstanceStatus, EcsStopCode, ProcessState, TaskStatus
 from sandbox.cluster.model.views import task_answered
 
 OVERRIDES_CHARS_MAX = 8192
@@ -27,12 +17,16 @@ REASON_CHARS_MAX = 1024
 _STARTED_BY = re.compile(r"^[A-Za-z0-9_/\-]{0,128}$")
 _TOKEN = re.compile(r"[!-~]{1,64}")
 EXITED = "Essential container in task exited"
-SIDECAR_EXIT = 143  # the agent stops the other containers with SIGTERM when the main one ends
+SIDECAR_EXIT = 143  # the agent stops the other containers with SIGTERM when the main container ends
 Events = list[dict[str, Any]]
 
 
 def main_container(definition: dict[str, Any], overrides: dict[str, Any]) -> str:
-    """The container whose process the task is: the first essential one that has a command, else the first."""
+    """Return the name of the main container, which runs the task's process.
+
+    The main container is the first essential container with a command, else the first essential container, else the
+    first container.
+    """
     containers = [c for c in definition["containerDefinitions"] if c.get("essential", True)]
     overridden = {o["name"] for o in overrides.get("containerOverrides", []) if o.get("command")}
     runnable = [c for c in containers if c.get("command") or c.get("entryPoint") or c["name"] in overridden]
@@ -61,7 +55,7 @@ def _check_request(request: dict[str, Any], definition: dict[str, Any]) -> None:
 
 
 def _is_too_long(overrides: dict[str, Any]) -> bool:
-    text = repr(overrides)  # JSON may have a character more for one of these, and is written out only near the limit
+    text = repr(overrides)  # the JSON has at most twice the characters, so it is written only near the limit
     if text.isascii() and 2 * len(text) <= OVERRIDES_CHARS_MAX:
         return False
     return len(json.dumps(overrides)) > OVERRIDES_CHARS_MAX
@@ -70,9 +64,19 @@ def _is_too_long(overrides: dict[str, Any]) -> bool:
 def run_task(
     cluster: ClusterModel, request: dict[str, Any], definition: dict[str, Any], now: datetime
 ) -> OperationResult:
-    """RunTask. `request` as botocore takes it, `definition` as DescribeTaskDefinition gives it.
+    """RunTask: place `count` copies of a task. Each copy is placed or fails on its own.
 
-    Each of `count` copies is placed or fails on its own. Raises AwsApiError where ECS refuses the request whole.
+    Args:
+        cluster: The cluster; its state changes.
+        request: Parameters of RunTask, as botocore takes them.
+        definition: The task definition, as DescribeTaskDefinition returns it.
+        now: Time of the call.
+
+    Returns:
+        The response with the members `tasks` and `failures`.
+
+    Raises:
+        AwsApiError: ECS refuses the whole request.
     """
     cluster.check_cluster(request.get("cluster"))
     _check_request(request, definition)
@@ -120,7 +124,7 @@ def _place(
     task_id = cluster.ids.hex("task")
     free = cluster.free_gpus(instance)
     overrides = request.get("overrides", {})
-    given = {entry["name"]: entry for entry in overrides.get("containerOverrides", [])}
+    overrides_by_name = {entry["name"]: entry for entry in overrides.get("containerOverrides", [])}
     containers = []
     for spec in definition["containerDefinitions"]:
         count = need.gpus.get(spec["name"], 0)
@@ -146,7 +150,7 @@ def _place(
         instance_id=instance.instance_id,
         group=request.get("group") or f"family:{family}",
         overrides={k: v for k, v in overrides.items() if k != "containerOverrides"}
-        | {"containerOverrides": [given.get(c.name, {"name": c.name}) for c in containers]},
+        | {"containerOverrides": [overrides_by_name.get(c.name, {"name": c.name}) for c in containers]},
         cpu=need.cpu,
         memory=need.memory,
         containers=containers,
@@ -162,7 +166,11 @@ def _place(
 
 
 def stop_task(cluster: ClusterModel, reference: str, reason: str | None, now: datetime) -> OperationResult:
-    """StopTask: the wish. The process ends when a connected agent has carried it out (see `agent_work`)."""
+    """StopTask: set the desired status to STOPPED. A connected agent then stops the process (see `agent_work`).
+
+    Raises:
+        AwsApiError: The task is unknown, or `reason` is longer than `REASON_CHARS_MAX`.
+    """
     task = cluster.find_task(reference, now)
     if task is None:
         raise AwsApiError("InvalidParameterException", "The referenced task was not found.")
@@ -173,7 +181,7 @@ def stop_task(cluster: ClusterModel, reference: str, reason: str | None, now: da
         task.desired_status = TaskStatus.STOPPED
         task.stop_code, task.stopped_reason = EcsStopCode.USER, reason or "Task stopped by user"
         task.stopping_at = now
-        task.tags = []  # documented: StopTask deletes a task's tags
+        task.tags = []  # as AWS documents it, StopTask deletes the task's tags
         events.append(task_changed(cluster, task, now))
         if task.process is ProcessState.NONE and cluster.instance_of(task).agent_connected:
             events += finish(cluster, task, None, None, now)
@@ -181,12 +189,15 @@ def stop_task(cluster: ClusterModel, reference: str, reason: str | None, now: da
 
 
 def is_to_start(task: Task) -> bool:
-    """Whether ECS wants the task's process, and there was none yet."""
+    """Whether ECS wants the task to run, and no process was started yet."""
     return task.process is ProcessState.NONE and task.desired_status is TaskStatus.RUNNING
 
 
 def agent_work(cluster: ClusterModel, instance: ModelInstance) -> tuple[list[Task], list[Task]]:
-    """What ECS wants of a connected agent: (tasks to start, tasks to stop)."""
+    """Return the work that ECS has for the instance's agent: (tasks to start, tasks to stop).
+
+    Both lists are empty while the agent is disconnected.
+    """
     wanted: list[Task] = []
     unwanted: list[Task] = []
     if instance.agent_connected:
@@ -199,14 +210,14 @@ def agent_work(cluster: ClusterModel, instance: ModelInstance) -> tuple[list[Tas
 
 
 def process_started(cluster: ClusterModel, task: Task, now: datetime) -> OperationResult:
-    """Fact from the driver."""
+    """Record a fact from the driver: the task's process runs."""
     cluster.processed(task, ProcessState.RUNNING)
     task.process_started_at = now
     return OperationResult({}, report(cluster, task, now))
 
 
 def process_ended(cluster: ClusterModel, task: Task, exit_code: int | None, now: datetime) -> OperationResult:
-    """Fact from the driver; `exit_code` None when the container vanished and nobody saw its end."""
+    """Record a fact from the driver: the process ended. `exit_code` is None if the container vanished."""
     cluster.processed(task, ProcessState.ENDED)
     task.process_exit, task.process_ended_at = exit_code, now
     task.process_reason = None if exit_code is not None else "ContainerVanishedError: container not found"
@@ -214,7 +225,7 @@ def process_ended(cluster: ClusterModel, task: Task, exit_code: int | None, now:
 
 
 def process_failed(cluster: ClusterModel, task: Task, reason: str, now: datetime) -> OperationResult:
-    """Fact from the driver: the container could not be started."""
+    """Record a fact from the driver: the container could not be started, for `reason`."""
     cluster.processed(task, ProcessState.FAILED_TO_START)
     task.process_ended_at = now
     task.process_reason = f"CannotStartContainerError: {reason}"
@@ -222,7 +233,7 @@ def process_failed(cluster: ClusterModel, task: Task, reason: str, now: datetime
 
 
 def stopping(cluster: ClusterModel, task: Task, now: datetime) -> OperationResult:
-    """Fact from the driver: the agent has sent the stop signal."""
+    """Record a fact from the driver: the agent has sent the stop signal."""
     if task.last_status is not TaskStatus.RUNNING:
         return OperationResult({}, [])
     task.last_status = TaskStatus.STOPPING
@@ -230,7 +241,7 @@ def stopping(cluster: ClusterModel, task: Task, now: datetime) -> OperationResul
 
 
 def report(cluster: ClusterModel, task: Task, now: datetime) -> Events:
-    """Tell ECS the truth about a task's process, if its agent can: RUNNING, or the end."""
+    """Report the true state of a task's process to ECS, if the agent is connected: RUNNING, or the end."""
     instance = cluster.instance_of(task)
     if not instance.agent_connected or not task.is_live:
         return []
@@ -254,7 +265,7 @@ def report(cluster: ClusterModel, task: Task, now: datetime) -> Events:
 def finish(
     cluster: ClusterModel, task: Task, exit_code: int | None, container_reason: str | None, now: datetime
 ) -> Events:
-    """ECS learns of the end: DEPROVISIONING, STOPPED, and the instance's resources come back."""
+    """End the task in ECS: DEPROVISIONING, then STOPPED. The instance's resources become free."""
     task.desired_status = TaskStatus.STOPPED
     if task.stop_code is None:
         task.stop_code, task.stopped_reason = EcsStopCode.ESSENTIAL_EXITED, EXITED

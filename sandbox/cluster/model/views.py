@@ -1,27 +1,29 @@
-"""Tasks and container instances in the words of the ECS API, and the same facts as event details."""
+"""Tasks and container instances in the shapes of the ECS API, and the same facts as event details."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from sandbox.cluster.model.cluster import ClusterModel, Container, ModelInstance, Task, TaskStatus
+from sandbox.cluster.model.cluster import ClusterModel
+from sandbox.cluster.model.records import Container, ModelInstance, Task
+from sandbox.cluster.model.statuses import TaskStatus
 
 AGENT = {"agentHash": "b6c04a3e", "agentVersion": "1.98.0", "dockerVersion": "DockerVersion: 25.0.8"}
-PORTS_IN_USE = ("22", "2375", "2376", "51678", "51679")  # the ones every ECS instance reserves
+PORTS_IN_USE = ("22", "2375", "2376", "51678", "51679")  # ports that every ECS instance reserves
 
 
-_SPELT: dict[datetime, str] = {}
-_SPELT_MAX = 10_000
+_ISO_TEXTS: dict[datetime, str] = {}
+_ISO_TEXTS_MAX = 10_000
 
 
 def iso(value: datetime) -> str:
-    """A timestamp as ECS events print it: milliseconds, Z."""
-    # One moment is spelt many times: in every event that it brings about, and in every later one of the same task.
-    text = _SPELT.get(value)
+    """Return a timestamp as ECS events print it: milliseconds, Z."""
+    # Cached, because the same time is in every event of its moment and in every later event of the same task.
+    text = _ISO_TEXTS.get(value)
     if text is None:
-        if len(_SPELT) >= _SPELT_MAX:
-            _SPELT.clear()
-        text = _SPELT[value] = _iso(value)
+        if len(_ISO_TEXTS) >= _ISO_TEXTS_MAX:
+            _ISO_TEXTS.clear()
+        text = _ISO_TEXTS[value] = _iso(value)
     return text
 
 
@@ -56,7 +58,7 @@ def _container(task: Task, container: Container) -> dict[str, Any]:
 
 
 def _task(cluster: ClusterModel, task: Task, shown: Callable[[datetime], Any]) -> dict[str, Any]:
-    """All that is known of a task, its times as they are to be `shown`."""
+    """Return every known member of a task; `shown` converts its times."""
     instance = cluster.instance_of(task)
     view: dict[str, Any] = {
         "attachments": [],
@@ -99,22 +101,25 @@ def _task(cluster: ClusterModel, task: Task, shown: Callable[[datetime], Any]) -
     return view
 
 
-def _as_it_is(at: datetime) -> datetime:
+def _unchanged(at: datetime) -> datetime:
     return at
 
 
 def task_view(cluster: ClusterModel, task: Task) -> dict[str, Any]:
-    """A `Task` of the ECS API, without tags (DescribeTasks adds them on request, events never have them)."""
-    return _task(cluster, task, _as_it_is)
+    """Return a `Task` of the ECS API, without tags: DescribeTasks adds them on request, events never have them."""
+    return _task(cluster, task, _unchanged)
 
 
 def task_answered(cluster: ClusterModel, task: Task) -> dict[str, Any]:
-    """The task in the answer to an order about it; where few listen (`ClusterArns.mute`), nobody reads but its name."""
+    """Return the task in the response of RunTask or StopTask.
+
+    With `ClusterModel.mute` set, the response holds only the ARN, because its readers need no more.
+    """
     return task_view(cluster, task) if cluster.mute is None else {"taskArn": task.arn}
 
 
 def task_detail(cluster: ClusterModel, task: Task) -> dict[str, Any]:
-    """`detail` of an ECS Task State Change. The overrides are the task's own, which never change."""
+    """Return `detail` of an ECS Task State Change. `overrides` is the task's own object, which never changes."""
     detail = _task(cluster, task, iso)
     detail["updatedAt"] = iso(task.updated_at)
     return detail
@@ -136,14 +141,14 @@ _ATTRIBUTES: dict[tuple[str, str], list[dict[str, str]]] = {}
 
 
 def _attributes(instance: ModelInstance) -> list[dict[str, str]]:
-    """Of every instance of one type in one zone the same, and so one list."""
+    """Return the instance's attributes. Instances of the same type and zone share one list."""
     key = instance.availability_zone, instance.instance_type
     if key not in _ATTRIBUTES:
-        _ATTRIBUTES[key] = _spelt_attributes(instance)
+        _ATTRIBUTES[key] = _build_attributes(instance)
     return _ATTRIBUTES[key]
 
 
-def _spelt_attributes(instance: ModelInstance) -> list[dict[str, str]]:
+def _build_attributes(instance: ModelInstance) -> list[dict[str, str]]:
     bare = (
         "privileged-container",
         "docker-remote-api.1.44",
@@ -162,7 +167,7 @@ def _spelt_attributes(instance: ModelInstance) -> list[dict[str, str]]:
 
 
 def container_instance_detail(cluster: ClusterModel, instance: ModelInstance) -> dict[str, Any]:
-    """`detail` of an ECS Container Instance State Change."""
+    """Return `detail` of an ECS Container Instance State Change."""
     return {
         "agentConnected": instance.agent_connected,
         "attributes": _attributes(instance),
@@ -181,11 +186,11 @@ def container_instance_detail(cluster: ClusterModel, instance: ModelInstance) ->
 def container_instance_view(
     cluster: ClusterModel, instance: ModelInstance, *, with_tags: bool = False
 ) -> dict[str, Any]:
-    """A `ContainerInstance` of the ECS API."""
+    """Return a `ContainerInstance` of the ECS API."""
     detail = container_instance_detail(cluster, instance)
     running = sum(t.last_status is TaskStatus.RUNNING for t in cluster.live_tasks(instance))
     pending = sum(t.last_status in {TaskStatus.PROVISIONING, TaskStatus.PENDING} for t in cluster.live_tasks(instance))
-    zeros = {"doubleValue": 0.0, "longValue": 0, "integerValue": 0}  # the API prints them, events do not
+    zeros = {"doubleValue": 0.0, "longValue": 0, "integerValue": 0}  # the API has these members, events do not
     view = {key: value for key, value in detail.items() if key not in {"updatedAt", "clusterArn"}} | {
         "registeredResources": [zeros | resource for resource in detail["registeredResources"]],
         "remainingResources": [zeros | resource for resource in detail["remainingResources"]],
@@ -200,5 +205,5 @@ def container_instance_view(
 
 
 def attributes_of(instance: ModelInstance) -> dict[str, str]:
-    """What a placement expression can ask about an instance."""
+    """Return the attributes of an instance that a placement expression may name, by name."""
     return {entry["name"]: entry.get("value", "") for entry in _attributes(instance)}

@@ -18,7 +18,8 @@ import pytest
 from botocore.config import Config
 
 from sandbox.cluster.model import instances, tasks
-from sandbox.cluster.model.cluster import ClusterModel, ModelInstance, OperationResult, Task
+from sandbox.cluster.model.cluster import ClusterModel, OperationResult
+from sandbox.cluster.model.records import ModelInstance, Task
 from sandbox.cluster.task_definitions import MemoryDefinitions
 
 REPOSITORY = Path(__file__).resolve().parents[3]

@@ -16,7 +16,7 @@ from typing import Any
 
 from gpu_recovery.core.attempt import AttemptProgress
 
-from sandbox.cluster.model.cluster import Task
+from sandbox.cluster.model.records import Task
 from simulator.explore import state_equivalence
 from simulator.explore.in_flight_events import EventTable
 from simulator.explore.model import Bounds, ExploredFault, ModelState, Move

@@ -13,7 +13,7 @@ from gpu_recovery.core.task import TaskFact
 from gpu_recovery.ports.values import Ec2Instance
 from gpu_recovery.reconciler.resync import is_newer
 
-from sandbox.cluster.model.cluster import ModelInstance
+from sandbox.cluster.model.records import ModelInstance
 from simulator.fast import describe_cache
 from simulator.fast.describe_cache import Ec2DescribeCache, EcsDescribeCache, Shown
 from simulator.faults.delivery import nothing

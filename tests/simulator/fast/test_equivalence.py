@@ -13,7 +13,8 @@ import pytest
 from gpu_recovery.core.job.record import JobStatus
 
 from sandbox.cluster.model import health
-from sandbox.cluster.model.cluster import ModelInstance, StatusCheck
+from sandbox.cluster.model.records import ModelInstance
+from sandbox.cluster.model.statuses import StatusCheck
 from simulator.fast import describe_cache
 from simulator.fast.fidelity import LARGE, THOROUGH, Fidelity
 from simulator.faults.delivery import Envelope, Unruly, nothing

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from sandbox.cluster.model import describe, health, instances
-from sandbox.cluster.model.cluster import AwsApiError, ContainerInstanceStatus, Ec2State, StatusCheck, TaskStatus
+from sandbox.cluster.model.cluster import AwsApiError
+from sandbox.cluster.model.statuses import ContainerInstanceStatus, Ec2State, StatusCheck, TaskStatus
 from tests.sandbox.cluster.model.test_events import sample, shape
 
 RESTART = (instances.begin_stop, instances.stopped, instances.begin_start, instances.started)

@@ -3,12 +3,12 @@
 import pytest
 
 from sandbox.cluster.model import describe, instances, tasks
-from sandbox.cluster.model.cluster import (
-    AwsApiError,
+from sandbox.cluster.model.cluster import AwsApiError
+from sandbox.cluster.model.records import GpuFault
+from sandbox.cluster.model.statuses import (
     ContainerInstanceStatus,
     CuredBy,
     Ec2State,
-    GpuFault,
     ProcessState,
     RebootBehaviour,
     TaskStatus,

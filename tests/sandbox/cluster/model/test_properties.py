@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from sandbox.cluster.model import describe, instances, tasks
-from sandbox.cluster.model.cluster import AwsApiError, ClusterModel, ProcessState, TaskStatus
+from sandbox.cluster.model.cluster import AwsApiError, ClusterModel
+from sandbox.cluster.model.statuses import ProcessState, TaskStatus
 
 GPUS = 3
 PICK = st.integers(min_value=0, max_value=30)

@@ -6,7 +6,8 @@ from dataclasses import fields
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.cluster.model.cluster import ProcessState, Task
+from sandbox.cluster.model.records import Task
+from sandbox.cluster.model.statuses import ProcessState
 from sandbox.cluster.model.task_index import TaskIndex
 
 NAMES = (None, "alice", "job--a01", "job--a02")

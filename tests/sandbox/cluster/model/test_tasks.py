@@ -5,7 +5,8 @@ from datetime import timedelta
 import pytest
 
 from sandbox.cluster.model import describe, instances, tasks
-from sandbox.cluster.model.cluster import AwsApiError, ContainerInstanceStatus, ProcessState, TaskStatus
+from sandbox.cluster.model.cluster import AwsApiError
+from sandbox.cluster.model.statuses import ContainerInstanceStatus, ProcessState, TaskStatus
 
 TASK = "ECS Task State Change"
 CONTAINER_INSTANCE = "ECS Container Instance State Change"

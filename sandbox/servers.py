@@ -1,0 +1,122 @@
+"""The two servers of a sandbox, MiniStack and the GPU cluster: start them, and send them HTTP requests.
+
+Both servers listen on the loopback interface only. They are recorded in `processes.json` of the sandbox's directory as
+soon as they run, so that `sandbox.down` can end them at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sandbox import deployment, processes
+from sandbox.ministack import command as ministack
+from sandbox.processes import SandboxError, ServerProcess
+
+ATTEMPTS_TO_START = 3
+HTTP_TIMEOUT_S = 30.0
+
+
+def start_servers(directory: Path, cluster_name: str, speed: float, options: Sequence[str]) -> tuple[str, str]:
+    """Start both servers.
+
+    Each server must know the other's port before it listens. So the ports are chosen first, and chosen again if another
+    process has taken a port meanwhile.
+
+    Args:
+        directory: Folder of the sandbox's files.
+        cluster_name: Name of the ECS cluster.
+        speed: Factor by which `rate(...)` schedules of MiniStack run more often than stated.
+        options: Further arguments of `python -m sandbox.cluster`.
+
+    Returns:
+        The URLs of MiniStack and of the cluster.
+
+    Raises:
+        SandboxError: A server ended, or was not ready in time.
+    """
+    for _ in range(ATTEMPTS_TO_START - 1):
+        try:
+            return _start_servers_once(directory, cluster_name, speed, options)
+        except SandboxError as error:
+            if "in use" not in str(error):
+                raise
+            processes.stop(processes.recall(directory / "processes.json"))
+    return _start_servers_once(directory, cluster_name, speed, options)
+
+
+def _start_servers_once(directory: Path, cluster_name: str, speed: float, options: Sequence[str]) -> tuple[str, str]:
+    run = directory / "run"
+    port, cluster_port = processes.free_port(), processes.free_port()
+    endpoint_url, cluster_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{cluster_port}"
+    servers: list[ServerProcess] = []
+
+    def start(name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        env = processes.clean_environment(processes.own_folders(run) | dict(environment))
+        servers.append(processes.start(name, command, env, deployment.ROOT, run / f"{name}.log"))
+        processes.remember(directory / "processes.json", servers)
+
+    endpoints = {"ECS": cluster_url, "EC2": cluster_url, "AUTO_SCALING": cluster_url}
+    start("ministack", ministack.COMMAND, ministack.environment(port, speed, endpoints))
+    cluster = [
+        sys.executable,
+        "-m",
+        "sandbox.cluster",
+        "--port",
+        str(cluster_port),
+        "--state",
+        str(run / "cluster"),
+        "--cluster",
+        cluster_name,
+        "--account",
+        ministack.ACCOUNT,
+        "--region",
+        ministack.REGION,
+        "--endpoint-url",
+        endpoint_url,
+        # A random seed, so that the ids of instances and tasks differ from those of every other sandbox.
+        "--seed",
+        secrets.token_hex(8),
+        *options,
+    ]
+    processes.wait_until(lambda: _answers(f"{endpoint_url}/_ministack/ready"), servers[0])
+    start("cluster", cluster, {"PYTHONUNBUFFERED": "1"})
+    processes.wait_until(lambda: _has_announced_itself(run / "cluster.log"), servers[1])
+    return endpoint_url, cluster_url
+
+
+def _has_announced_itself(log: Path) -> bool:
+    """Whether the cluster listens: it then prints one JSON line with its address."""
+    return '"endpoint_url"' in log.read_text()
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=HTTP_TIMEOUT_S) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, ConnectionError):
+        return False
+
+
+def get(url: str) -> dict[str, Any]:
+    """Return the JSON document at `url`."""
+    with urllib.request.urlopen(url, timeout=HTTP_TIMEOUT_S) as answer:
+        return dict(json.load(answer))
+
+
+def post(url: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Post `body` as JSON, and return the JSON response. Raises SandboxError if the server refuses the request."""
+    request = urllib.request.Request(
+        url, json.dumps(body).encode(), {"Content-Type": "application/json"}, method="POST"
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=HTTP_TIMEOUT_S) as answer:
+            return dict(json.loads(answer.read() or b"{}"))
+    except urllib.error.HTTPError as refusal:
+        raise SandboxError(f"{url} answered {refusal.code}: {refusal.read().decode(errors='replace')}") from refusal
