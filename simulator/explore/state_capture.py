@@ -27,7 +27,7 @@ _ELSEWHERE = {"instances", "tasks", "_tasks", "_registrations", "touched", "ids"
 _OF_SHELVES = {"plans", "progress", "records", "due"}
 _COUNTED = {"changes", "boots", "_forgot_at"}
 """What only counts, or only spares work: the same in every state as far as anybody asks."""
-_WIRES = {"cluster", "timeline", "timings", "_tell", "goes_down", "about_to_end", "program", "limits", "scheduler"}
+_WIRES = {"cluster", "timeline", "timings", "_emit", "goes_down", "about_to_end", "program", "limits", "scheduler"}
 """What holds the world together, and what nobody changes: the limits; what the scheduler's last pass has left, of which
 only its ticks take notice, and every pass here is one that somebody asked for."""
 

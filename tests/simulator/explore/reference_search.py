@@ -29,7 +29,7 @@ WIRES = {
     "cluster",
     "timeline",
     "timings",
-    "_tell",
+    "_emit",
     "goes_down",
     "about_to_end",
     "program",
