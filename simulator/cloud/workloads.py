@@ -276,7 +276,7 @@ class Checks:
         self.fleet.end(task, EXIT_OF[outcome] if exit_code is None else exit_code)
 
     def _forget(self, check_id: str) -> None:
-        """Remove the verdict of the check before the previous check. The product may still read the previous verdict."""
+        """Remove the verdict of the check before the previous check. The previous verdict may still be read."""
         name, _, number = check_id.rpartition("/")
         self.bucket.pop(f"{name}/{int(number) - 2}", None)
 
