@@ -34,7 +34,7 @@ _OF_ORDERS: dict[str, tuple[Place, ...]] = {
     "publish": (),
     "poke_scheduler": (),
     "notify": (("field", "announced"),),
-    "verdict": (("field", "bucket"),),
+    "load_verdict": (("field", "bucket"),),
 }
 
 
