@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from simulator.explore.action import Action
 from simulator.explore.interning import WorkStep
 from simulator.explore.small_world import Incident
-from simulator.explore.transition import Action, Transitions
+from simulator.explore.transition import Transitions
 
 
 class ExploredFault(StrEnum):

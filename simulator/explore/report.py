@@ -7,10 +7,11 @@ from typing import Any
 
 from gpu_recovery.core.policy import PRESETS, Preset
 
+from simulator.explore.action import DELIVER, RECONCILER, SCHEDULER, STEP, TIME, Action
 from simulator.explore.model import DeliveryPace, ExploredFault, Move, Violation, Walk, step_in_words
 from simulator.explore.properties import PropertyViolated
 from simulator.explore.small_world import GPUS, IN_WORDS, INSTANCES, RANKS, STRUCK
-from simulator.explore.transition import DELIVER, RECONCILER, SCHEDULER, STEP, TIME, Action, Transitions
+from simulator.explore.transition import Transitions
 
 FAULTS = {
     ExploredFault.DROP: "an event is lost",

@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Iterator
 from typing import Any
 
+from simulator.explore.action import DELIVER, INVOCATIONS, RECONCILER, STEP, TIME, Action, NextState
 from simulator.explore.compact_store import Edge, Edges, Numbered, packed, unpacked
 from simulator.explore.model import (
     NOTHING,
@@ -26,7 +27,7 @@ from simulator.explore.model import (
 from simulator.explore.properties import PropertyViolated
 from simulator.explore.reachability import backwards
 from simulator.explore.small_world import Incident, SmallWorld
-from simulator.explore.transition import DELIVER, INVOCATIONS, RECONCILER, STEP, TIME, Action, NextState, Transitions
+from simulator.explore.transition import Transitions
 
 
 class Search:

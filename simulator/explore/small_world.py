@@ -107,7 +107,7 @@ class NamedIds(Ids):
         return str(uuid.UUID(hex=self.hex(kind)))
 
 
-def look_away(step: Effect) -> None:
+def do_nothing(step: Effect) -> None:
     """Nothing comes in between."""
 
 
@@ -116,7 +116,7 @@ class EffectHook:
     """The nemesis of the world explored: it asks `act` before each effect."""
 
     ids: NamedIds
-    act: Callable[[Effect], None] = look_away
+    act: Callable[[Effect], None] = do_nothing
 
     def before(self, step: Effect) -> None:
         self.act(step)

@@ -18,12 +18,14 @@ from gpu_recovery.core.attempt import AttemptProgress
 
 from sandbox.cluster.model.cluster import Task
 from simulator.explore import state_equivalence
+from simulator.explore.action import DELIVER, STEP, Action, Death, Done, NextState
+from simulator.explore.action_runner import dies_before
 from simulator.explore.in_flight_events import EventTable
 from simulator.explore.model import Bounds, ExploredFault, ModelState, Move
 from simulator.explore.properties import PropertyChecker
 from simulator.explore.search import Search
 from simulator.explore.small_world import SmallWorld
-from simulator.explore.transition import DELIVER, STEP, Action, Death, Done, NextState, Transitions, dies_before
+from simulator.explore.transition import Transitions
 
 WIRES = {
     "cluster",
