@@ -60,10 +60,8 @@ class EffectMemory:
         changed = tuple((place, part(after, place)) for place in places if part(before, place) != part(after, place))
         if self.copier.changed(before, changed) != after:
             return None
-        instances_before, instances_after = (
-            self.copier.records(before, "machines"),
-            self.copier.records(after, "machines"),
-        )
+        instances_before = self.copier.records(before, "machines")
+        instances_after = self.copier.records(after, "machines")
         available = InstanceStatus.AVAILABLE
         if any(
             instances_after[name].status is available and instances_before[name].status is not available

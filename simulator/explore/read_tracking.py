@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from gpu_recovery.core.state_machine import QuotaChange
+
 Place = tuple[str, str]
 """A shelf or "field", and the name of a record or field in it; "" for the whole shelf."""
 JOBS: Place = ("jobs", "")
@@ -95,11 +97,7 @@ class ReadTrackingStore:
         def tracked(*arguments: Any, **keywords: Any) -> Any:
             if name in _OF_JOBS:
                 reads.note(JOBS)
-            elif (
-                name == "save_job"
-                and not keywords
-                and all(quota is None or quota.term is None for quota in arguments[1:])
-            ):
+            elif name == "save_job" and not keywords and all(map(_has_no_term, arguments[1:])):
                 reads.note(JOBS, *(COUNTS if any(arguments[1:]) else ()))
             elif name in _OF_ONE:
                 reads.note(("machines", arguments[0] if isinstance(arguments[0], str) else arguments[0].instance_id))
@@ -117,6 +115,11 @@ class ReadTrackingStore:
             return method(*arguments, **keywords)
 
         return tracked
+
+
+def _has_no_term(quota: QuotaChange | None) -> bool:
+    """Whether the quota change does not depend on a term of the scheduler."""
+    return quota is None or quota.term is None
 
 
 class ReadTrackingActions:

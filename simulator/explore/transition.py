@@ -86,7 +86,7 @@ class Transitions(ActionRunner):
             done = self._carried_out(number, action, with_deaths)
             if not self.world.reads.is_everything and not self.world.reads.places:
                 after = self._took[-1]
-                assert (after.now, after.jobs, after.machines) == (core.now, core.jobs, core.machines)
+                assert (after.now, after.jobs, after.instances) == (core.now, core.jobs, core.instances)
                 self._moves[key_without_records] = after, done.after.emitted
             return done
         after, emitted = follows

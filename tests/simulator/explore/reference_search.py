@@ -150,7 +150,7 @@ def written(core: SlowCore, world: SmallWorld) -> str:
             value = {key: kept for key, kept in whole.items() if key == (job.job_id, job.attempt)}
         if name not in state_equivalence.NOT_NAMED | {"changes", "boots", "_forgot_at", "scheduler", "limits"}:
             said.append(f"{type(one).__name__}.{name}={text(value, now)}")
-    said += ["|".join(text(machine[name], now) for name in state_equivalence._OF_MACHINE) for machine in core.machines]
+    said += ["|".join(text(machine[name], now) for name in state_equivalence._OF_INSTANCE) for machine in core.machines]
     for task in sorted(core.tasks, key=lambda one: str(one["task_id"])):
         ends = [(one.exit_code, one.reason) for one in task["containers"]]
         said.append("|".join([*(text(task[name], now) for name in state_equivalence._OF_TASK), text(ends, now)]))
