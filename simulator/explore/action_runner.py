@@ -53,7 +53,7 @@ class ActionRunner:
         self._numbers: dict[bytes, int] = {}
         """Number of each state, by its name (`StateCapture.name`)."""
         self._took: list[Core] = []
-        """States that the present transition has taken out."""
+        """States that the present transition has taken out, in order."""
         self._begun: Core
         """State in which the present transition began."""
 

@@ -12,7 +12,7 @@ Value = TypeVar("Value", bound=Hashable)
 _WIDTH = len(Core._fields)
 """Numbers per core."""
 _BITS = 24
-"""Bits for the number of the rest of a state, beside its core: the upper bound of different rests is 2^24."""
+"""Bits for the number of the other fields of a state, beside its core. So 2^24 combinations of them are possible."""
 
 
 class Numbered(Generic[Value]):
@@ -101,7 +101,7 @@ class Edges:
 
 
 def packed(core: int, beside: int) -> int:
-    """Return a number for the pair of a core and the rest of the state.
+    """Return a number for the pair of a core and the number of the other fields (`beside`).
 
     Raises:
         OverflowError: `beside` has more than `_BITS` bits.
@@ -112,5 +112,5 @@ def packed(core: int, beside: int) -> int:
 
 
 def unpacked(state: int) -> tuple[int, int]:
-    """Return the numbers of the core and of the rest of the state, the reverse of `packed`."""
+    """Return the numbers of the core and of the other fields, the reverse of `packed`."""
     return state >> _BITS, state & ((1 << _BITS) - 1)

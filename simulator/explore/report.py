@@ -201,9 +201,9 @@ def _carried_out_again(stage: Transitions, core: int, move: Move) -> list[str]:
 def _short(stage: Transitions, violation: Violation, text: str) -> str:
     """Return `text` with the short names of jobs, instances and tasks in the last state of the path."""
     stage.copier.put(stage.cores[violation.path[-1][0]], anew=True)  # the order of the tasks gives their numbers
-    journal = stage.world.transcript
-    lines, journal.lines = journal.lines, [text]
+    transcript_of_world = stage.world.transcript
+    lines, transcript_of_world.lines = transcript_of_world.lines, [text]
     try:
-        return journal.text().rstrip("\n")
+        return transcript_of_world.text().rstrip("\n")
     finally:
-        journal.lines = lines
+        transcript_of_world.lines = lines

@@ -40,8 +40,9 @@ class Search:
         self._lines = {instance.instance_id: n for n, instance in enumerate(self.stage.world.model_instances())}
         """Index of the queue of each instance."""
         self._beside: Numbered[tuple[Any, ...]] = Numbered()
-        """Rests of the states, beside their worlds."""
+        """Fields of the states other than `core`, by number."""
         self._moves_taken: Numbered[Move | None] = Numbered()
+        """The moves by number; None for the first state."""
         self._numbers: dict[int, int] = {}
         """Number of each state, by its packed form."""
         self._reached = Edges()
@@ -61,9 +62,9 @@ class Search:
             self._explore()
             self._check_all_can_end()
             self.walk.is_whole = True
-        except PropertyViolated as found:
+        except PropertyViolated as violated:
             number, core, move = self._at
-            self.walk.violation = Violation(found.sentences, [*self._path(number), (core, move)])
+            self.walk.violation = Violation(violated.sentences, [*self._path(number), (core, move)])
         return self.walk
 
     def _explore(self) -> None:
