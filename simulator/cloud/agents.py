@@ -1,7 +1,7 @@
-"""The node agents under virtual time: each machine that runs reports every 15 s what is so on it, through the product.
+"""Node agents under virtual time: each running instance sends an agent report every 15 s.
 
-A report that does not arrive, and one whose answer is lost, are tried again with the next; exits and faults are told
-until an answer has come. What cuts an agent off, or ends it, is a fault like any other.
+The reports go through the product's own `HeartbeatReceiver`. If a report or its answer is lost, the next report repeats
+the exits and the faults, until an answer has arrived. Cutting an agent off or ending it is a fault of its own.
 """
 
 from __future__ import annotations
@@ -28,31 +28,39 @@ from simulator.cloud.workloads import environment
 from simulator.world_view import WorldView
 
 INTERVAL_S = 15
+"""Virtual seconds between two reports of an agent."""
 NODE_API = "node_api"
+"""Name of the function that receives the reports."""
 XIDS = {"xid79": 79, "ecc": 48}
-"""What the kernel logs of a fault; one that is hidden is logged nowhere."""
+"""XID that the kernel logs, by kind of fault. The kernel logs no hidden fault."""
 REFUSED = (TryAgainSoon, ReadTimeoutError, OutcomeUnknown, StaleRecord, TooManyConflicts, SequenceStale, TooManyReports)
-"""What the node API answers with an error that the agent survives."""
+"""Errors for which the node API sends an error response. The agent continues and reports again after `INTERVAL_S`."""
 
 
 @dataclass
 class _Agent:
-    """What one agent remembers of one boot."""
+    """State of an agent during a boot of its instance."""
 
     boot_id: str
     sequence: int = 0
     ranks: dict[str, RunningRank] = field(default_factory=dict)
-    """By task."""
+    """Ranks that the agent has seen running, by task id."""
     exits: list[RankExit] = field(default_factory=list)
+    """Exits of ranks that no answer has confirmed yet."""
     logged: set[str] = field(default_factory=set)
-    """GPUs whose fault was told."""
+    """GPUs with a fault that was delivered in a report."""
     executed: set[str] = field(default_factory=set)
+    """Ids of the stop commands that the agent has executed."""
 
 
 class Agents:
-    """The agents of one world.
+    """Node agents of a world.
 
-    cut_off: instances of which nothing arrives. ended: their agent does not run. unable: it sees none of its ranks.
+    Attributes:
+        cut_off: instances with an agent that runs but delivers no report.
+        ended: instances with an agent that does not run.
+        unable: instances with an agent that sees no rank.
+        answered: number of reports that were answered.
     """
 
     def __init__(self, world: WorldView) -> None:
@@ -61,87 +69,91 @@ class Agents:
         self.cut_off: set[str] = set()
         self.ended: set[str] = set()
         self.unable: set[str] = set()
-        self.heard = 0
+        self.answered = 0
         self._agents: dict[str, _Agent] = {}
         world.timeline.after(INTERVAL_S, self._report_all)
 
     def _report_all(self) -> None:
         self.world.timeline.after(INTERVAL_S, self._report_all)
-        for machine in list(self.world.cluster.instances.values()):
+        for instance in list(self.world.cluster.instances.values()):
             fleet = self.world.fleet
-            runs = machine.ec2_state is Ec2State.RUNNING and not fleet.is_down(machine)
-            runs = runs and machine.instance_id not in fleet.hung
-            if runs and machine.instance_id not in self.ended:
-                self._report(machine)
+            runs = instance.ec2_state is Ec2State.RUNNING and not fleet.is_down(instance)
+            runs = runs and instance.instance_id not in fleet.hung
+            if runs and instance.instance_id not in self.ended:
+                self._report(instance)
 
-    def _report(self, machine: ModelInstance) -> None:
-        agent = self._agents.get(machine.instance_id)
-        if agent is None or agent.boot_id != machine.boot_id:
-            agent = self._agents[machine.instance_id] = _Agent(machine.boot_id)
-        self._collect(machine, agent)
-        if machine.instance_id in self.cut_off:
+    def _report(self, instance: ModelInstance) -> None:
+        agent = self._agents.get(instance.instance_id)
+        if agent is None or agent.boot_id != instance.boot_id:
+            agent = self._agents[instance.instance_id] = _Agent(instance.boot_id)
+        self._collect(instance, agent)
+        if instance.instance_id in self.cut_off:
             return
         agent.sequence += 1
-        report = self._made(machine, agent)
+        report = self._compose_report(instance, agent)
         answers: list[ReportResponse] = []
         try:
             self.world.invocations.run(NODE_API, lambda: answers.append(self.receiver.receive(report)))
         except REFUSED:
             return
         for answer in answers:
-            self.heard += 1
+            self.answered += 1
             agent.exits.clear()
-            agent.logged |= set(machine.faults)
-            self._execute(machine, agent, answer)
+            agent.logged |= set(instance.faults)
+            self._execute(instance, agent, answer)
 
-    def _collect(self, machine: ModelInstance, agent: _Agent) -> None:
-        """What began and what ended since the last look."""
-        running = {task.task_id: task for task in self.world.fleet.running() if task.instance_id == machine.instance_id}
+    def _collect(self, instance: ModelInstance, agent: _Agent) -> None:
+        """Update `agent` with the ranks that began and ended since its last report."""
+        running = {
+            task.task_id: task for task in self.world.fleet.running() if task.instance_id == instance.instance_id
+        }
         for task_id in agent.ranks.keys() - running.keys():
-            over = agent.ranks.pop(task_id)
-            agent.exits.append(RankExit(over.job_id, over.attempt, over.rank, over.epoch, code=1))
+            ended = agent.ranks.pop(task_id)
+            agent.exits.append(RankExit(ended.job_id, ended.attempt, ended.rank, ended.epoch, code=1))
         for task_id, task in running.items():
             rank = _rank(task)
             if rank is not None:
                 agent.ranks[task_id] = rank
 
-    def _made(self, machine: ModelInstance, agent: _Agent) -> AgentReport:
-        uptime_s = (self.world.timeline.now - machine.booted_at).total_seconds()
-        new = {gpu: fault for gpu, fault in machine.faults.items() if gpu not in agent.logged and fault.kind in XIDS}
-        bad = any(fault.kind in XIDS for fault in machine.faults.values())
+    def _compose_report(self, instance: ModelInstance, agent: _Agent) -> AgentReport:
+        uptime_s = (self.world.timeline.now - instance.booted_at).total_seconds()
+        unreported = {
+            gpu: fault for gpu, fault in instance.faults.items() if gpu not in agent.logged and fault.kind in XIDS
+        }
+        impaired = any(fault.kind in XIDS for fault in instance.faults.values())
         return AgentReport(
-            machine.instance_id,
-            machine.boot_id,
+            instance.instance_id,
+            instance.boot_id,
             max(0.0, uptime_s),
             agent.sequence,
             interval_s=INTERVAL_S,
-            running=() if machine.instance_id in self.unable else tuple(agent.ranks.values()),
+            running=() if instance.instance_id in self.unable else tuple(agent.ranks.values()),
             exits=tuple(agent.exits),
-            health=GpuHealth.IMPAIRED if bad else GpuHealth.OK,
-            # By the address that the kernel's log has: this agent reads no NVML, which would tell it the UUID.
+            health=GpuHealth.IMPAIRED if impaired else GpuHealth.OK,
+            # The kernel log gives the PCI address. This agent reads no NVML, which gives the UUID.
             xids=tuple(
-                ReportedXid(XIDS[fault.kind], pci_address(machine.gpus.index(gpu)))
-                for gpu, fault in sorted(new.items())
+                ReportedXid(XIDS[fault.kind], pci_address(instance.gpus.index(gpu)))
+                for gpu, fault in sorted(unreported.items())
             ),
         )
 
-    def _execute(self, machine: ModelInstance, agent: _Agent, answer: ReportResponse) -> None:
-        for order in answer.commands:
-            if order.kind is not AgentCommandKind.STOP or order.order_id in agent.executed:
+    def _execute(self, instance: ModelInstance, agent: _Agent, answer: ReportResponse) -> None:
+        for command in answer.commands:
+            if command.kind is not AgentCommandKind.STOP or command.order_id in agent.executed:
                 continue
-            agent.executed.add(order.order_id)
+            agent.executed.add(command.order_id)
             for task_id, rank in list(agent.ranks.items()):
-                if (rank.job_id, rank.attempt) == (order.job_id, order.attempt):
+                if (rank.job_id, rank.attempt) == (command.job_id, command.attempt):
                     self.world.transcript.happened(
-                        f"the agent of {machine.instance_id} ends rank {rank.rank} of {rank.job_id}"
+                        f"the agent of {instance.instance_id} ends rank {rank.rank} of {rank.job_id}"
                     )
                     self.world.fleet.end(self.world.cluster.tasks[task_id], SIGKILL_EXIT)
 
 
 def _rank(task: Task) -> RunningRank | None:
-    """The rank that the task is by its environment; None where that does not say."""
-    env = environment(task)
-    if not {"JOB_ID", "RANK"} <= env.keys():
+    """Return the rank that the environment of the task names, or None if the environment names no rank."""
+    variables = environment(task)
+    if not {"JOB_ID", "RANK"} <= variables.keys():
         return None
-    epoch = int(env["EPOCH"]) if "EPOCH" in env else None
-    return RunningRank(env["JOB_ID"], int(env.get("ATTEMPT", "0")), int(env["RANK"]), epoch)
+    epoch = int(variables["EPOCH"]) if "EPOCH" in variables else None
+    return RunningRank(variables["JOB_ID"], int(variables.get("ATTEMPT", "0")), int(variables["RANK"]), epoch)

@@ -1,4 +1,4 @@
-"""EC2 and Auto Scaling as the production wrapper calls them, answered by the sandbox's API over the cluster model."""
+"""EC2 and Auto Scaling clients for the production wrapper, answered by the sandbox's API over the cluster model."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from simulator.cloud.power import VirtualPower
 from simulator.invocations import Invocations
 
 MANAGED = (MANAGED_TAG, "true")
+"""Opt-in tag, as name and value: the product may change only instances with this tag."""
 
 
 class VirtualDriver:
-    """What the sandbox's API needs of a driver, on a fleet in virtual time."""
+    """Driver that the sandbox's API needs, over a fleet in virtual time."""
 
     def __init__(self, fleet: VirtualFleet) -> None:
         self.cluster, self.change, self.lock = fleet.cluster, fleet.change, RLock()
@@ -28,45 +29,57 @@ class VirtualDriver:
 
 
 class Ec2ModelClient:
-    """A boto3 EC2 or Auto Scaling client, as far as the product calls one.
+    """The operations of a boto3 EC2 or Auto Scaling client that the product calls.
 
-    Every call that changes something is a step of a life, and is refused, as the product's role has it, on a machine
-    that nobody handed over.
+    Every changing operation is an effect of the present invocation. It is refused for an instance without the opt-in
+    tag, as the IAM permissions of the product refuse it.
+
+    All operations take the parameters of boto3 and return its response.
+
+    Raises:
+        ClientError: the model refuses the request.
     """
 
-    def __init__(self, api: Any, fleet: VirtualFleet, lives: Invocations) -> None:
-        self.api, self.fleet, self.invocations = api, fleet, lives
+    def __init__(self, api: Any, fleet: VirtualFleet, invocations: Invocations) -> None:
+        self.api, self.fleet, self.invocations = api, fleet, invocations
 
     def describe_instances(self, **params: Any) -> dict[str, Any]:
+        """Answer DescribeInstances."""
         self.invocations.call()
         return self._answer("DescribeInstances", self.api.describe_instances, params)
 
     def describe_instance_status(self, **params: Any) -> dict[str, Any]:
+        """Answer DescribeInstanceStatus."""
         self.invocations.call()
         return self._answer("DescribeInstanceStatus", self.api.describe_instance_status, params)
 
     def reboot_instances(self, **params: Any) -> dict[str, Any]:
+        """Answer RebootInstances. Only the opt-in tag of the first instance is checked, here and in the two below."""
         return self._request("RebootInstances", self.api.reboot_instances, params["InstanceIds"][0], params)
 
     def stop_instances(self, **params: Any) -> dict[str, Any]:
+        """Answer StopInstances."""
         return self._request("StopInstances", self.api.stop_instances, params["InstanceIds"][0], params)
 
     def start_instances(self, **params: Any) -> dict[str, Any]:
+        """Answer StartInstances."""
         return self._request("StartInstances", self.api.start_instances, params["InstanceIds"][0], params)
 
     def terminate_instance_in_auto_scaling_group(self, **params: Any) -> dict[str, Any]:
+        """Answer TerminateInstanceInAutoScalingGroup."""
         terminate = self.api.terminate_instance_in_auto_scaling_group
         return self._request("TerminateInstanceInAutoScalingGroup", terminate, params["InstanceId"], params)
 
     def get_paginator(self, operation: str) -> Ec2ModelPages:
+        """Return the paginator of `operation`, a method name of this class."""
         return Ec2ModelPages(getattr(self, operation))
 
     def _request(
         self, name: str, operation: Callable[..., Any], instance_id: str, params: dict[str, Any]
     ) -> dict[str, Any]:
         def call() -> dict[str, Any]:
-            machine = self.fleet.cluster.instances.get(instance_id)
-            if machine is not None and machine.tags.get(MANAGED[0]) != MANAGED[1]:
+            instance = self.fleet.cluster.instances.get(instance_id)
+            if instance is not None and instance.tags.get(MANAGED[0]) != MANAGED[1]:
                 raise AwsApiError("UnauthorizedOperation", "You are not authorized to perform this operation.", 403)
             answer: dict[str, Any] = operation(**params)
             return answer
@@ -84,12 +97,13 @@ class Ec2ModelClient:
 
 
 class Ec2ModelPages:
-    """A boto3 paginator over an operation that answers with a `NextToken` while there is more."""
+    """A boto3 paginator over an operation that answers with a `NextToken` while more pages follow."""
 
     def __init__(self, operation: Callable[..., dict[str, Any]]) -> None:
         self.operation = operation
 
     def paginate(self, **params: Any) -> Iterator[dict[str, Any]]:
+        """Yield the pages, each from a call of the operation."""
         while True:
             page = self.operation(**params)
             yield page
@@ -99,17 +113,17 @@ class Ec2ModelPages:
 
 
 class ModelEc2(Ec2):
-    """The production wrapper on clients of the model."""
+    """The production wrapper `Ec2` with clients of the model."""
 
-    def __init__(self, fleet: VirtualFleet, lives: Invocations) -> None:
+    def __init__(self, fleet: VirtualFleet, invocations: Invocations) -> None:
         super().__init__(MANAGED, fleet.timeline.clock)
         driver: Any = VirtualDriver(fleet)
         power: Any = VirtualPower(fleet)
-        self.client = self.once = Ec2ModelClient(Ec2Api(driver, power), fleet, lives)
-        self.groups = Ec2ModelClient(AutoScalingApi(driver, power), fleet, lives)
-        self._fleet, self._invocations = fleet, lives
+        self.client = self.once = Ec2ModelClient(Ec2Api(driver, power), fleet, invocations)
+        self.groups = Ec2ModelClient(AutoScalingApi(driver, power), fleet, invocations)
+        self._fleet, self._invocations = fleet, invocations
 
     def private_ip(self, instance_id: str) -> str:
-        """The address in the model. The question is free: it costs no call and no time."""
+        """Return the private IP address in the model. The lookup costs no call and no virtual time."""
         self._invocations.check_alive()
         return self._fleet.cluster.instances[instance_id].private_ip

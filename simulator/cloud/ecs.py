@@ -1,4 +1,4 @@
-"""ECS as the production wrapper calls it, answered by the cluster model; and that wrapper without its threads."""
+"""ECS client for the production wrapper, answered by the cluster model; and the wrapper without threads."""
 
 from __future__ import annotations
 
@@ -26,15 +26,25 @@ from simulator.cloud.fleet import VirtualFleet
 from simulator.invocations import Invocations
 
 LISTED_INSTANCES = ("list_container_instances", "containerInstanceArns")
+"""Operation that lists container instances, and the member of its response that holds the ARNs."""
 
 
 class EcsModelClient:
-    """A boto3 ECS client, as far as the product calls one. Every call that changes something is a step of a life."""
+    """The operations of a boto3 ECS client that the product calls.
 
-    def __init__(self, fleet: VirtualFleet, definitions: MemoryDefinitions, lives: Invocations) -> None:
-        self.fleet, self.definitions, self.invocations = fleet, definitions, lives
+    Every changing operation is an effect of the present invocation. All operations take the parameters of boto3 and
+    return its response.
+
+    Raises:
+        ClientError: the model refuses the request.
+    """
+
+    def __init__(self, fleet: VirtualFleet, definitions: MemoryDefinitions, invocations: Invocations) -> None:
+        self.fleet, self.definitions, self.invocations = fleet, definitions, invocations
 
     def run_task(self, **params: Any) -> dict[str, Any]:
+        """Answer RunTask."""
+
         def run(now: datetime) -> OperationResult:
             definition = self.definitions.describe_task_definition(taskDefinition=params["taskDefinition"])
             return tasks.run_task(self.fleet.cluster, params, definition["taskDefinition"], now)
@@ -42,18 +52,24 @@ class EcsModelClient:
         return self._effect("RunTask", params, run)
 
     def stop_task(self, **params: Any) -> dict[str, Any]:
+        """Answer StopTask."""
+
         def stop(now: datetime) -> OperationResult:
             return tasks.stop_task(self.fleet.cluster, params["task"], params["reason"], now)
 
         return self._effect("StopTask", params, stop)
 
     def update_container_instances_state(self, **params: Any) -> dict[str, Any]:
+        """Answer UpdateContainerInstancesState."""
+
         def update(now: datetime) -> OperationResult:
             return instances.update_container_instances_state(self.fleet.cluster, params, now)
 
         return self._effect("UpdateContainerInstancesState", params, update)
 
     def deregister_container_instance(self, **params: Any) -> dict[str, Any]:
+        """Answer DeregisterContainerInstance."""
+
         def deregister(now: datetime) -> OperationResult:
             reference, force = params["containerInstance"], params["force"]
             return instances.deregister(self.fleet.cluster, reference, force=force, now=now)
@@ -61,14 +77,17 @@ class EcsModelClient:
         return self._effect("DeregisterContainerInstance", params, deregister)
 
     def describe_tasks(self, **params: Any) -> dict[str, Any]:
+        """Answer DescribeTasks."""
         self.invocations.call()
         return describe.describe_tasks(self.fleet.cluster, params, self.fleet.timeline.now)
 
     def describe_container_instances(self, **params: Any) -> dict[str, Any]:
+        """Answer DescribeContainerInstances."""
         self.invocations.call()
         return describe.describe_container_instances(self.fleet.cluster, params)
 
     def get_paginator(self, operation: str) -> EcsModelPages:
+        """Return the paginator of `operation`: "list_tasks", or "list_container_instances" for every other name."""
         return EcsModelPages(self, operation)
 
     def _effect(
@@ -86,33 +105,34 @@ class EcsModelClient:
 
 
 class EcsModelPages:
-    """A boto3 paginator over the model's lists."""
+    """A boto3 paginator over the lists of tasks and container instances."""
 
     def __init__(self, client: EcsModelClient, operation: str) -> None:
         self.client, self.operation = client, operation
 
     def paginate(self, **params: Any) -> Iterator[dict[str, Any]]:
-        """The answer is looked up once and cut into pages: all of them show the cluster at one instant."""
+        """Yield the pages. The list is read once, so that all pages show the cluster at the same instant."""
         cluster, now = self.client.fleet.cluster, self.client.fleet.timeline.now
         if self.operation == "list_tasks":
             member, everything = "taskArns", describe.list_tasks(cluster, {**params, "maxResults": sys.maxsize}, now)
         else:
             member = "containerInstanceArns"
             everything = describe.list_container_instances(cluster, {**params, "maxResults": sys.maxsize})
-        asked: dict[str, Any] = {}
+        request: dict[str, Any] = {}
         while True:
             self.client.invocations.call()
-            page = describe.page(everything[member], asked, member, "maxResults", "nextToken")
+            page = describe.page(everything[member], request, member, "maxResults", "nextToken")
             yield page
             if "nextToken" not in page:
                 return
-            asked = {"nextToken": page["nextToken"]}
+            request = {"nextToken": page["nextToken"]}
 
 
 class SequentialEcs(Ecs):
-    """The production wrapper with its calls made one after another: threads have no place in virtual time.
+    """The production wrapper `Ecs` with sequential calls, because virtual time has no threads.
 
-    for_each: makes the calls that production makes from several threads.
+    Attributes:
+        for_each: applies a function to each item, where production uses several threads.
     """
 
     def __init__(self, client: EcsModelClient, cluster: str, clock: Callable[[], datetime]) -> None:
@@ -123,6 +143,7 @@ class SequentialEcs(Ecs):
     client: EcsModelClient
 
     def run_ranks(self, job: Job, plan: Plan, master_ip: str) -> tuple[str | Refusal, ...]:
+        """Start all ranks of the plan. Return the task id or the refusal of each rank, in rank order."""
         answers: dict[int, str | Refusal] = {}
 
         def launch(rank: int) -> None:
@@ -132,14 +153,15 @@ class SequentialEcs(Ecs):
         return tuple(answers.values())
 
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
+        """Stop the tasks. `reason` becomes their stopped reason."""
         self.for_each(lambda task_id: self.stop_task(task_id, reason), task_ids)
 
-    def overrides(self, told: Fields) -> Overrides:
-        """Read what a task was given, from the detail of an event about it."""
-        return overrides_of(told)
+    def overrides(self, task: Fields) -> Overrides:
+        """Return the overrides of a task. `task` is the task as an event shows it."""
+        return overrides_of(task)
 
     def instance_reported(self, instance_id: str, shown: InstanceObserved) -> None:
-        """Called with each event about a container instance. `CachedEcs` stores it; this class does not."""
+        """Called with each event about a container instance. `CachedEcs` saves the event; this class does not."""
 
     def task_reported(self, fact: TaskFact) -> None:
-        """Called with each event about a task. `CachedEcs` stores it; this class does not."""
+        """Called with each event about a task. `CachedEcs` saves the event; this class does not."""

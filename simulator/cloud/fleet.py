@@ -1,6 +1,7 @@
-"""The cluster model under virtual time: agents that start and stop containers, machines that reboot and vanish.
+"""Virtual fleet: the cluster model under virtual time, with ECS agents, containers, reboots and terminations.
 
-What a container does once it runs is a `Program`; the fleet only starts it, asks it to stop, and reports its end.
+A `Program` decides how a running container behaves. The fleet starts the container, requests its stop, and reports its
+end.
 """
 
 from __future__ import annotations
@@ -18,71 +19,80 @@ from sandbox.cluster.model.statuses import Ec2State, ProcessState, RebootBehavio
 from simulator.virtual_clock import VirtualClock
 
 SIGTERM_EXIT, SIGKILL_EXIT = 143, 137
+"""Exit codes of a process that a signal ended: 128 plus the number of the signal."""
 
 
 @dataclass(frozen=True)
 class FleetTimings:
-    """Virtual seconds of what machines do; none of them is ours to change."""
+    """Durations of what instances and containers do, in virtual seconds. The product can change none of them."""
 
     start_s: float = 10  # placement to process
-    leave_s: float = 2  # SIGTERM to the end of a process that heeds it
+    leave_s: float = 2  # SIGTERM to the end of a process that obeys it
     stop_timeout_s: float = 30  # SIGTERM to SIGKILL
-    down_s: float = 15  # reboot requested to the machine being off
-    boot_s: float = 165  # off, to the agent being back
-    launch_s: float = 300  # a machine of a group terminated, to the agent of its successor
-    spot_notice_s: float = 120
-    check_s: float = 60
-    abort_s: float = 3  # a GPU breaks, to the rank that uses it dying
+    down_s: float = 15  # reboot request to the instance being down
+    boot_s: float = 165  # instance down to the ECS agent being connected again
+    launch_s: float = 300  # an instance of a group terminated, to the ECS agent of its replacement
+    spot_notice_s: float = 120  # notice of a Spot interruption to the termination
+    check_s: float = 60  # a whole health check
+    abort_s: float = 3  # a GPU breaks, to the end of the rank that uses it
 
 
 class Program(Protocol):
-    """What runs in the containers of a task definition."""
+    """Behaviour of the containers of a task definition."""
 
     def started(self, task: Task) -> None:
-        """The process has begun."""
+        """Called when the process of `task` has begun."""
 
     def leaves_in(self, task: Task) -> float:
-        """Seconds from SIGTERM to its end, which SIGKILL brings at the latest."""
+        """Return the seconds from SIGTERM to the end of the process. `stop_timeout_s` is the upper bound (SIGKILL)."""
 
     def leaves(self, task: Task) -> int:
-        """It ends after SIGTERM, now: its exit code."""
+        """Called when the process ends after SIGTERM. Return its exit code."""
 
 
 class VirtualFleet:
-    """The machines of one cluster. `tell` gets every batch of EventBridge envelopes."""
+    """The instances of a cluster.
+
+    Args:
+        cluster: the model of the cluster.
+        timeline: the virtual clock.
+        timings: durations of what instances and containers do.
+        emit: receives every batch of EventBridge envelopes.
+    """
 
     def __init__(
         self,
         cluster: ClusterModel,
         timeline: VirtualClock,
         timings: FleetTimings,
-        tell: Callable[[list[dict[str, Any]]], None],
+        emit: Callable[[list[dict[str, Any]]], None],
     ) -> None:
-        self.cluster, self.timeline, self.timings, self._emit = cluster, timeline, timings, tell
+        self.cluster, self.timeline, self.timings, self._emit = cluster, timeline, timings, emit
         self.program: Callable[[Task], Program]
         self._taken: set[str] = set()
         self._down: set[str] = set()
         self._off: set[str] = set()
         self.changes = 0
+        """Number of changes of the cluster so far."""
         self.boots: Counter[str] = Counter()
-        """How often each instance has really rebooted."""
+        """Completed reboots, by instance."""
         self.stuck: set[str] = set()
-        """Instances whose processes no signal ends: only a reboot does."""
+        """Instances with processes that ignore all signals. Only a reboot ends these processes."""
         self.hung: set[str] = set()
-        """Instances on which nothing moves: no process ends, no agent speaks."""
+        """Instances that hang: no process ends and no node agent reports."""
         self.ordered: dict[str, datetime] = {}
-        """Instances that the product has ordered to reboot and that have not gone down yet, and since when."""
+        """Time of the product's latest reboot request, by instance, until the instance goes down."""
         self.goes_down: Callable[[str, datetime], object] = lambda instance_id, ordered_at: None
-        """Told when one of those goes down."""
+        """Called when an instance of `ordered` goes down, with its id and the time of the request."""
         self.about_to_end: Callable[[Task, int | None], object] = lambda task, code: None
-        """Told just before a process ends by itself or by a signal."""
+        """Called just before a process ends by itself or by a signal, with its task and its exit code."""
         self.late: dict[str, float] = {}
-        """Instances whose next reboot begins only after so many seconds."""
+        """Delay in seconds between the request and the begin of the next reboot, by instance. Replaces `down_s`."""
         self.slow: dict[str, float] = {}
-        """Instances whose next boot takes this many times as long."""
+        """Factor for the duration of the next boot, by instance."""
 
     def change(self, operation: Callable[[datetime], OperationResult]) -> dict[str, Any]:
-        """Run one model operation now, publish its events, let the agents react; its result."""
+        """Run a model operation now, emit its events and let the ECS agents react. Return its result."""
         self.changes += 1
         outcome = operation(self.timeline.now)
         self._emit(outcome.events)
@@ -91,22 +101,26 @@ class VirtualFleet:
         return outcome.result
 
     def _touched(self) -> list[ModelInstance]:
-        """The instances whose agents may have something new to do, in the order in which they were launched."""
-        touched, every = self.cluster.touched, self.cluster.instances
-        order = [one for one in every if one in touched] if len(touched) > 1 else list(touched)
+        """Return the instances with possible new work for their ECS agents, in launch order."""
+        touched, instances_by_id = self.cluster.touched, self.cluster.instances
+        order = (
+            [instance_id for instance_id in instances_by_id if instance_id in touched]
+            if len(touched) > 1
+            else list(touched)
+        )
         touched.clear()
-        return [every[one] for one in order]
+        return [instances_by_id[instance_id] for instance_id in order]
 
     def launch(self, gpus: int) -> ModelInstance:
-        """A new machine, registered."""
+        """Launch an instance with `gpus` GPUs and register it with the cluster."""
         answer = self.change(lambda now: instances.launch(self.cluster, gpus, now))
         return self.cluster.instances[answer["instance_id"]]
 
     def _serve(self, instance: ModelInstance) -> None:
-        wanted, unwanted = tasks.agent_work(self.cluster, instance)
-        for task in wanted:
+        to_start, to_stop = tasks.agent_work(self.cluster, instance)
+        for task in to_start:
             self._once(f"start {task.task_id}", task, self.timings.start_s, self._start)
-        for task in unwanted:
+        for task in to_stop:
             seconds = min(self.program(task).leaves_in(task), self.timings.stop_timeout_s)
             self._once(f"stop {task.task_id}", task, seconds, self._stop)
 
@@ -129,26 +143,26 @@ class VirtualFleet:
             self.end(task, self.program(task).leaves(task))
 
     def end(self, task: Task, code: int | None) -> None:
-        """The process ends by itself or by a signal; nothing happens to one that has ended."""
+        """End the process by itself or by a signal. Do nothing if the process has ended, or its instance hangs."""
         if task.process is ProcessState.RUNNING and task.instance_id not in self.hung:
             self.about_to_end(task, code)
             self.change(lambda now: tasks.process_ended(self.cluster, task, code, now))
             self._taken.discard(f"stop {task.task_id}")
 
     def running(self) -> list[Task]:
-        """The tasks whose process really runs, whatever ECS knows."""
+        """Return the tasks with a process that runs in fact, even if ECS shows another status."""
         return self.cluster.tasks.running()
 
-    # -- machines ------------------------------------------------------------------------------------------------------
+    # -- instances -----------------------------------------------------------------------------------------------------
 
     def reboot(self, instance_id: str) -> None:
-        """RebootInstances: answers at once; a second request during the reboot changes nothing."""
+        """Request a reboot, as RebootInstances does. A second request before the end of the reboot has no effect."""
         if instances.request_reboot(self.cluster, [instance_id]) and instance_id not in self._down:
             self._down.add(instance_id)
             self.timeline.after(self.late.pop(instance_id, self.timings.down_s), self._goes_off, instance_id)
 
     def is_down(self, instance: ModelInstance) -> bool:
-        """Whether the machine is rebooting, and nothing runs on it."""
+        """Whether the instance is down for a reboot, so that nothing runs on it."""
         return instance.instance_id in self._off
 
     def _goes_off(self, instance_id: str) -> None:
@@ -172,23 +186,35 @@ class VirtualFleet:
             connects = instance.reboot_behaviour is not RebootBehaviour.SILENT
             self.change(lambda now: instances.came_back(self.cluster, instance, now, agent_connects=connects))
 
-    def announce(self, operation: Callable[..., OperationResult], instance: ModelInstance, *given: Any) -> None:
-        """Let a watcher of the machine speak: `operation` is one of `model_watchers`."""
-        self.change(lambda now: operation(self.cluster, instance, *given, now))
+    def announce(self, operation: Callable[..., OperationResult], instance: ModelInstance, *details: Any) -> None:
+        """Emit the health report of a health source about the instance.
+
+        Args:
+            operation: a function of `sandbox.cluster.model.health`.
+            instance: the instance of the report.
+            details: further arguments of the operation.
+        """
+        self.change(lambda now: operation(self.cluster, instance, *details, now))
 
     def plan(self, instance: ModelInstance, code: str, in_s: float) -> None:
-        """EC2 plans something with the machine and, unless it was stopped and started before, does it."""
+        """Schedule an EC2 event for the instance, and carry the event out unless it was completed before.
+
+        Args:
+            instance: the instance, which a stop and start saves from the event.
+            code: EC2's code of the event.
+            in_s: seconds from now to the event.
+        """
         self.announce(health.schedule, instance, code, self.timeline.now + timedelta(seconds=in_s))
         event_id = instance.scheduled[-1].event_id
         self.timeline.after(in_s, self._carry_out, instance.instance_id, event_id)
 
     def _carry_out(self, instance_id: str, event_id: str) -> None:
         instance = self.cluster.instances[instance_id]
-        event = next(one for one in instance.scheduled if one.event_id == event_id)
+        event = next(event for event in instance.scheduled if event.event_id == event_id)
         if event.description.startswith("[") or instance.ec2_state is not Ec2State.RUNNING:
             return
         health.complete(instance, event)
-        self.changes += 1  # a look at the machine shows it
+        self.changes += 1  # DescribeInstanceStatus shows the completion
         if event.code in health.RETIREMENTS:
             self.change(lambda now: instances.begin_stop(self.cluster, instance, now))
             self.shut_down(instance, instances.stopped)
@@ -196,7 +222,7 @@ class VirtualFleet:
             self.reboot(instance.instance_id)
 
     def interrupt(self, instance: ModelInstance) -> None:
-        """A Spot interruption: two minutes' notice, then the machine is terminated."""
+        """Interrupt a Spot instance: a notice of `spot_notice_s`, then the termination."""
         self.change(lambda now: health.warn_of_spot_interruption(self.cluster, instance, now))
         self.timeline.after(self.timings.spot_notice_s, self._reclaim, instance.instance_id)
 
@@ -204,13 +230,18 @@ class VirtualFleet:
         self.terminate(self.cluster.instances[instance_id])
 
     def terminate(self, instance: ModelInstance) -> None:
-        """The machine is gone for good."""
+        """Terminate the instance now. If it belongs to a group, the group launches a replacement."""
         self.change(lambda now: instances.begin_terminate(self.cluster, instance, now))
         self.shut_down(instance, instances.terminated)
         self.succeed(instance)
 
     def shut_down(self, instance: ModelInstance, operation: Callable[..., OperationResult]) -> None:
-        """The machine is off, `stopped` or `terminated`; whatever its processes were deaf to, they are dead."""
+        """Turn the instance off. Its processes end, also those that ignore all signals.
+
+        Args:
+            instance: the instance.
+            operation: the model operation, `stopped` or `terminated`.
+        """
         self.change(lambda now: operation(self.cluster, instance, now))
         self.stuck.discard(instance.instance_id)
         self.hung.discard(instance.instance_id)
@@ -218,7 +249,7 @@ class VirtualFleet:
         self._off.discard(instance.instance_id)
 
     def succeed(self, gone: ModelInstance) -> None:
-        """An Auto Scaling group launches another machine in the place of one that it loses."""
+        """Let the Auto Scaling group of the lost instance `gone`, if there is a group, launch a replacement."""
         if health.group_of(gone):
             self.timeline.after(self.timings.launch_s, self._launch_in_place_of, gone.instance_id)
 
@@ -227,15 +258,15 @@ class VirtualFleet:
         self.change(lambda now: health.launch_in_place_of(self.cluster, gone, now))
 
     def hang(self, instance: ModelInstance) -> None:
-        """Nothing on the machine moves any more, until it boots."""
+        """Let the instance hang until its next boot."""
         self.hung.add(instance.instance_id)
         self.stuck.add(instance.instance_id)
         self.changes += 1
 
     def disconnect(self, instance: ModelInstance) -> None:
-        """The agent is cut off; the processes go on."""
+        """Disconnect the ECS agent. The processes continue."""
         self.change(lambda now: instances.agent_disconnected(self.cluster, instance, now))
 
     def reconnect(self, instance: ModelInstance) -> None:
-        """The agent is back and reports what has ended meanwhile."""
+        """Connect the ECS agent again. The agent reports the processes that ended meanwhile."""
         self.change(lambda now: instances.agent_reconnected(self.cluster, instance, now))

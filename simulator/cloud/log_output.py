@@ -1,7 +1,7 @@
-"""What programs write last, and what is made of it: the truth, nothing, what nobody may read, or what is not so.
+"""Log output of programs: the last lines that a rank writes, which may be true, empty, unreadable or false.
 
-Each rank of a job that writes has a log once its process has ended by itself or by a signal. The log of one that was
-cut off with its machine holds nothing to go by.
+A rank of a job with a log story has a log after its process ended by itself or by a signal. A rank that ended with its
+instance has no such log.
 """
 
 from __future__ import annotations
@@ -17,23 +17,24 @@ if TYPE_CHECKING:
     from simulator.cloud.workloads import Training
 
 TRUTH = "truth"
-"""What a job writes that always says what is so."""
+"""Log story of a job with logs that always name the true cause."""
 UNREADABLE_BECAUSE = "nobody may read its log"
+"""Sentence that stands for the lines of an unreadable log."""
 
 
 class LogStory(StrEnum):
-    """What the end of a log speaks of."""
+    """Cause that the last lines of a log name."""
 
-    GPU = "gpu"  # a GPU that is lost
-    ECC = "ecc"  # its memory
-    CUDA = "cuda"  # an error of CUDA, which may be anybody's
+    GPU = "gpu"  # a lost GPU
+    ECC = "ecc"  # the memory of a GPU
+    CUDA = "cuda"  # a CUDA error, which program or GPU may have caused
     PROGRAM = "program"  # the program's own mistake
     CRASH = "crash"
     KILLED = "killed"
-    NETWORK = "network"  # another rank that is gone
+    NETWORK = "network"  # another rank has ended
     RDMA = "rdma"  # the network itself
     STORAGE = "storage"
-    SERVICE = "service"  # somebody else's, which is away
+    SERVICE = "service"  # an external service is unavailable
     NOTHING = "nothing"
     UNREADABLE = "unreadable"
 
@@ -55,37 +56,43 @@ LINES: Mapping[LogStory, tuple[str, ...]] = {
     LogStory.SERVICE: ("requests.exceptions.HTTPError: 503 Server Error: Service Unavailable for url: https://models",),
     LogStory.NOTHING: (),
 }
+"""Last lines of a log, by story. An unreadable log has no lines."""
 STEPS = ("step 1: loss 11.02", "step 2: loss 10.87")
+"""First lines of every readable log."""
 _OF_FAULT = {"ecc": LogStory.ECC, HIDDEN: LogStory.CUDA}
 _OF_EXIT = {1: LogStory.PROGRAM, 134: LogStory.CRASH, 137: LogStory.KILLED, 139: LogStory.CRASH}
 
 
 class LogOutput:
-    """The logs of one world. `habits`: what each job writes that writes at all, `TRUTH` or a `LogStory`."""
+    """Log output of the ranks of a world.
+
+    Attributes:
+        habits: `TRUTH` or a `LogStory`, by job id. A job without a habit writes no log.
+        next: story of the next rank that ends on an instance, by instance id. It overrides the habit of the job.
+    """
 
     def __init__(self, training: Training) -> None:
         self.training = training
         self.habits: dict[str, str] = {}
         self.next: dict[str, LogStory] = {}
-        """What the next rank that ends on an instance writes, whatever its job's habit."""
 
     def ends(self, task: Task, code: int | None) -> None:
-        """The process is about to end with `code`: it writes."""
-        given = environment(task)
-        habit = self.habits.get(given.get("JOB_ID", ""), "")
-        if "CHECK_ID" in given or not (habit or task.instance_id in self.next):
+        """Write the log of the task. Called just before its process ends with `code`."""
+        variables = environment(task)
+        habit = self.habits.get(variables.get("JOB_ID", ""), "")
+        if "CHECK_ID" in variables or not (habit or task.instance_id in self.next):
             return
-        says = LogStory.NOTHING if code == 0 else self._said(task, code, habit)
-        lines = (*STEPS, *LINES[says]) if says in LINES else UNREADABLE_BECAUSE
+        story = LogStory.NOTHING if code == 0 else self._story(task, code, habit)
+        lines = (*STEPS, *LINES[story]) if story in LINES else UNREADABLE_BECAUSE
         self.training.written[task.task_id] = lines
 
-    def _said(self, task: Task, code: int | None, habit: str) -> LogStory:
+    def _story(self, task: Task, code: int | None, habit: str) -> LogStory:
         scripted = self.next.pop(task.instance_id, None)
         if scripted is not None:
             return scripted
-        return self._truth(task, code) if habit == TRUTH else LogStory(habit)
+        return self._true_story(task, code) if habit == TRUTH else LogStory(habit)
 
-    def _truth(self, task: Task, code: int | None) -> LogStory:
+    def _true_story(self, task: Task, code: int | None) -> LogStory:
         faults = self.training.fleet.cluster.instance_of(task).faults
         for gpu in task.gpu_ids:
             if gpu in faults:

@@ -1,4 +1,7 @@
-"""What EC2's API orders of machines, under virtual time: the counterpart of the sandbox's `PowerControl`."""
+"""Power control of instances under virtual time: reboot, stop, start and terminate.
+
+The sandbox's API calls this class in the place of its own `PowerControl`.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +16,25 @@ from simulator.cloud.fleet import VirtualFleet
 
 
 class VirtualPower:
-    """Each order answers at once with the change of state; what it asks for takes its time. Asked again, it changes
-    nothing."""
+    """Power operations of EC2. Each operation answers at once with the state change and completes later.
+
+    A repeated operation has no effect.
+    """
 
     def __init__(self, fleet: VirtualFleet) -> None:
         self.fleet = fleet
 
     def reboot(self, instance_ids: list[str]) -> None:
-        """RebootInstances."""
+        """Request reboots, as RebootInstances does."""
         for instance_id in instance_ids:
             self.fleet.ordered[instance_id] = self.fleet.timeline.now
             self.fleet.reboot(instance_id)
 
     def stop(self, instance_ids: list[str]) -> list[dict[str, Any]]:
-        """StopInstances."""
-        return [self._order(one, instances.begin_stop, self._stopped) for one in self._found(instance_ids)]
+        """Stop the instances, as StopInstances does. Return the state change of each instance."""
+        return [
+            self._request(instance, instances.begin_stop, self._stopped) for instance in self._instances(instance_ids)
+        ]
 
     def _stopped(self, instance_id: str) -> None:
         instance = self.fleet.cluster.instances[instance_id]
@@ -35,8 +42,14 @@ class VirtualPower:
             self.fleet.shut_down(instance, instances.stopped)
 
     def start(self, instance_ids: list[str]) -> list[dict[str, Any]]:
-        """StartInstances: another host, another boot, the same registration."""
-        return [self._order(one, instances.begin_start, self._started) for one in self._found(instance_ids)]
+        """Start the instances, as StartInstances does: another host, a new boot, the same registration with ECS.
+
+        Returns:
+            The state change of each instance.
+        """
+        return [
+            self._request(instance, instances.begin_start, self._started) for instance in self._instances(instance_ids)
+        ]
 
     def _started(self, instance_id: str) -> None:
         instance = self.fleet.cluster.instances[instance_id]
@@ -44,9 +57,14 @@ class VirtualPower:
             self.fleet.change(lambda now: instances.started(self.fleet.cluster, instance, now))
 
     def terminate(self, instance_ids: list[str], *, replaced: bool = True) -> list[dict[str, Any]]:
-        """TerminateInstances. A machine of a group is followed by another, unless the group shrinks."""
+        """Terminate the instances, as TerminateInstances does. Return the state change of each instance.
+
+        Args:
+            instance_ids: the instances.
+            replaced: whether the Auto Scaling group of an instance launches a replacement. False if the group shrinks.
+        """
         end = self._replaced if replaced else self._terminated
-        return [self._order(one, instances.begin_terminate, end) for one in self._found(instance_ids)]
+        return [self._request(instance, instances.begin_terminate, end) for instance in self._instances(instance_ids)]
 
     def _terminated(self, instance_id: str) -> bool:
         instance = self.fleet.cluster.instances[instance_id]
@@ -59,10 +77,10 @@ class VirtualPower:
         if self._terminated(instance_id):
             self.fleet.succeed(self.fleet.cluster.instances[instance_id])
 
-    def _found(self, instance_ids: list[str]) -> list[ModelInstance]:
+    def _instances(self, instance_ids: list[str]) -> list[ModelInstance]:
         return instances.find_instances(self.fleet.cluster, instance_ids)
 
-    def _order(
+    def _request(
         self, instance: ModelInstance, begin: Callable[..., OperationResult], end: Callable[[str], object]
     ) -> dict[str, Any]:
         change = self.fleet.change(lambda now: begin(self.fleet.cluster, instance, now))

@@ -1,16 +1,19 @@
-"""What AWS's limits cost: the time that an invocation spends waiting for them and for every call's answer.
+"""Rate limits of AWS: the virtual time that an invocation spends on throttling and on waiting for answers.
 
-An invocation still happens at one instant of virtual time. What it spends is counted while it goes, and whatever it
-has started by then becomes real that much later (`VirtualClock.lag`): tasks start and stop, events arrive and machines
-reboot after the calls that ordered them were let through. One that spends more than its function has is killed there.
+An invocation happens at one instant of virtual time. The meter adds up the seconds that the invocation spends. Every
+effect of the invocation takes place later by the seconds spent up to its call (`VirtualClock.lag`): tasks start and
+stop, events arrive and instances reboot. An invocation that exceeds the timeout of its function is killed there.
 
 Token buckets of ECS and EC2, per account and Region, as burst and refill per second: ECS API Reference, "Request
 throttling for the Amazon ECS API" (cluster resource modify actions share one bucket); EC2 API Reference, "Request
 throttling for the Amazon EC2 API" (mutating actions, StartInstances, TerminateInstances).
 
-What is simplified: a place in the queue of a bucket is given in the order in which invocations begin; the waits between
-botocore's retries are taken as long as the bucket asks for, up to the mean of all of them together, not drawn; a query
-of DynamoDB counts as one call however many pages it has; calls that only read are not limited, only slow.
+Simplifications:
+
+- invocations queue at a bucket in the order in which they begin;
+- a wait between botocore's retries is not drawn: it is as long as the bucket needs, up to the mean sum of all waits;
+- a query of DynamoDB counts as one call for any number of pages;
+- read-only calls take time but have no rate limit.
 """
 
 from __future__ import annotations
@@ -27,7 +30,10 @@ from gpu_recovery.ports.errors import TryAgainSoon
 from simulator.virtual_clock import VirtualClock
 
 RETRY_FOR_S = 7.5
-"""Five tries in botocore's standard mode wait r, 2r, 4r and 8r seconds in between, r drawn from 0 to 1: on average."""
+"""Seconds that the five tries of botocore's standard mode wait on average.
+
+Between the tries botocore waits r, 2r, 4r and 8r seconds, with r drawn from 0 to 1.
+"""
 TIMEOUT_S = {
     "ecs_task_handler": 110,
     "dcgm_task_monitor": 110,
@@ -37,12 +43,12 @@ TIMEOUT_S = {
     "job_api": 29,
     "node_api": 29,
 }
-"""How long each function may take: `infra/functions.py`."""
+"""Timeout of each function in seconds, as `infra/functions.py` sets it."""
 
 
 @dataclass(frozen=True)
 class Limit:
-    """A token bucket: it holds `burst` tokens, and `per_s` flow in each second."""
+    """Size of a token bucket: `burst` tokens at most, refilled with `per_s` tokens per second."""
 
     burst: int
     per_s: float
@@ -50,6 +56,7 @@ class Limit:
 
 ECS_MODIFY, EC2_MUTATE = Limit(100, 40), Limit(50, 5)
 EC2_START, EC2_TERMINATE = Limit(5, 2), Limit(100, 5)
+"""Limits of the buckets of ECS and EC2. The module docstring names the sources."""
 LIMITS: Mapping[str, tuple[str, Limit]] = {
     "RunTask": ("ECS cluster resources", ECS_MODIFY),
     "StopTask": ("ECS cluster resources", ECS_MODIFY),
@@ -60,54 +67,58 @@ LIMITS: Mapping[str, tuple[str, Limit]] = {
     "StartInstances": ("EC2 StartInstances", EC2_START),
     "TerminateInstanceInAutoScalingGroup": ("EC2 TerminateInstances", EC2_TERMINATE),
 }
-"""Which bucket each call that changes something takes its token from."""
+"""Name and limit of the bucket of each changing call."""
 STORE = "DynamoDB"
+"""Operation name that stands for every call to DynamoDB."""
 ASKED_ONCE = ("RebootInstances",)
-"""Calls that the product never repeats by itself (`aws/clients.py`): they find a token or fail."""
+"""Calls that the product never retries by itself (`aws/clients.py`). Such a call fails if the bucket has no token."""
 
 
 @dataclass
 class Bucket:
-    """The tokens of one limit. Times are seconds since the world began."""
+    """A token bucket. Times are seconds since the world began."""
 
     limit: Limit
     full_at: float = float("-inf")
-    """When it would be full again if nobody took any more."""
+    """Time at which the bucket is full again if no further token is taken."""
 
     def wait(self, at: float) -> float:
-        """How long after `at` the next token is there."""
+        """Return the seconds from the time `at` to the next token; 0 if there is a token."""
         return max(0.0, self.full_at - (self.limit.burst - 1) / self.limit.per_s - at)
 
     def take(self, at: float) -> None:
-        """Take one at the time `at`, when there is one."""
+        """Take a token at the time `at`, at which the caller knows that there is a token."""
         self.full_at = max(self.full_at, at) + 1 / self.limit.per_s
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What a call takes, in seconds, and whether AWS limits calls.
+    """Duration of calls in seconds, and whether AWS limits calls.
 
-    call_s:  until the answer of ECS, EC2 or another service; `store_s`: of DynamoDB, None for as long. Up to eight
-             answers are waited for at once, where the product has threads for that.
-    cpu_s:   of that what the function's own processor does: one call after the other, however many threads wait.
+    Attributes:
+        throttled: whether changing calls need a token of their bucket.
+        ecs: limit of the changing calls of ECS. AWS Support raises this limit on request.
+        call_s: seconds until the answer of ECS, EC2 or another service. The product waits for up to eight answers at
+            once where it uses threads.
+        store_s: the same for DynamoDB. None: as long as `call_s`.
+        cpu_s: processor time of the function per call. Threads do not share this time: the calls take it in sequence.
     """
 
     throttled: bool = True
     ecs: Limit = ECS_MODIFY
-    """Of the calls of ECS that change something: AWS Support raises it."""
     call_s: float = 0.0
     store_s: float | None = None
     cpu_s: float = 0.0
 
 
 class _CollectedFailures:
-    """Keeps the failure of each piece of work that is done within it."""
+    """Context manager that collects exceptions instead of raising them. It may be entered several times."""
 
     def __init__(self) -> None:
         self.failures: list[Exception] = []
 
     def __enter__(self) -> None:
-        """Work begins."""
+        """Enter without any action."""
 
     def __exit__(self, kind: object, failure: BaseException | None, trace: object) -> bool:
         if not isinstance(failure, Exception):
@@ -118,7 +129,7 @@ class _CollectedFailures:
 
 @dataclass
 class InvocationCost:
-    """What one invocation has spent."""
+    """Seconds that an invocation has spent, of at most `limit_s`. It now waits for `at_once` answers in parallel."""
 
     name: str
     limit_s: float
@@ -128,28 +139,28 @@ class InvocationCost:
 
 @dataclass
 class Meter:
-    """Counts what the invocations spend. `kill` ends the one that goes on."""
+    """Adds up the virtual seconds that invocations spend. `kill` ends the present invocation."""
 
     timeline: VirtualClock
     costs: Costs
     kill: Callable[[], None]
     buckets: dict[str, Bucket] = field(default_factory=dict)
     longest: dict[str, float] = field(default_factory=dict)
-    """The most that an invocation of each function has spent, in seconds; of the reconciler without the comparisons
-    that were passed over (`idling`)."""
+    """Longest invocation of each function, in seconds. For the reconciler the skipped resyncs (`fast.idle_skip`) are
+    not included."""
     last_s: float = 0.0
-    """What the invocation that ended last has spent."""
+    """Seconds that the latest invocation spent."""
     refused: int = 0
-    """Calls that AWS still refused after the last retry."""
+    """Calls that AWS refused even after the last retry."""
     _open: list[InvocationCost] = field(default_factory=list)
 
     def begins(self, name: str) -> None:
-        """An invocation of a function begins; every one that begins has its `ends`."""
+        """Begin an invocation of the function `name`. The caller must call `ends` for every begin."""
         self._open.append(InvocationCost(name, TIMEOUT_S.get(name, math.inf)))
         self.timeline.lag = 0.0
 
     def ends(self) -> None:
-        """The one that began last has come to its end."""
+        """End the invocation that began last."""
         ended = self._open.pop()
         self.last_s = ended.spent_s
         if ended.spent_s > self.longest.get(ended.name, -1.0):
@@ -158,7 +169,7 @@ class Meter:
 
     @contextmanager
     def invocation(self, name: str) -> Iterator[InvocationCost]:
-        """One invocation of a function, from its beginning to its end."""
+        """Context of an invocation of the function `name`: begin and end it, and give its cost."""
         self.begins(name)
         try:
             yield self._open[-1]
@@ -166,63 +177,68 @@ class Meter:
             self.ends()
 
     def each(self, work: Callable[[Any], object], items: Iterable[Any]) -> None:
-        """As `aws.ecs.in_parallel`: every item is tried, the first failure is raised at the end.
+        """Apply `work` to every item, as `aws.ecs.in_parallel` does, with parallel waiting for up to `PARALLEL` items.
 
-        Several answers are waited for at once only where there are several items.
+        Raises:
+            Exception: the first exception of `work`, after all items were tried.
         """
-        kept, listed = _CollectedFailures(), list(items)
+        collected, listed = _CollectedFailures(), list(items)
         with self.at_once(min(PARALLEL, len(listed))):
             for item in listed:
-                with kept:
+                with collected:
                     work(item)
-        if kept.failures:
-            raise kept.failures[0]
+        if collected.failures:
+            raise collected.failures[0]
 
     @contextmanager
     def at_once(self, threads: int = PARALLEL) -> Iterator[None]:
-        """What is called in here is called by several threads; those that one of them starts in turn have no more."""
+        """Context in which calls share their waiting time among `threads`. Nested contexts do not add threads."""
         if not self._open:
             yield
             return
-        mine = self._open[-1]
-        before, mine.at_once = mine.at_once, max(mine.at_once, threads)
+        cost = self._open[-1]
+        former, cost.at_once = cost.at_once, max(cost.at_once, threads)
         try:
             yield
         finally:
-            mine.at_once = before
+            cost.at_once = former
 
     def call(self, operation: str = "") -> None:
-        """One call to AWS. Raises TryAgainSoon as the product's clients do when no token came in time."""
+        """Spend the time of a call to AWS.
+
+        Raises:
+            TryAgainSoon: no token came within the retries, as the product's clients raise it.
+        """
         if not self._open:
             return
-        mine, costs = self._open[-1], self.costs
+        cost, costs = self._open[-1], self.costs
         answer_s = costs.store_s if operation == STORE and costs.store_s is not None else costs.call_s
-        self._spend(mine, max(answer_s / mine.at_once, costs.cpu_s))
+        self._spend(cost, max(answer_s / cost.at_once, costs.cpu_s))
         if operation == STORE:
             return
         if costs.throttled and operation in LIMITS:
             name, limit = LIMITS[operation]
             limit = costs.ecs if limit is ECS_MODIFY else limit
             bucket = self.buckets.setdefault(name, Bucket(limit))
-            self._queue(mine, bucket, operation)
+            self._queue(cost, bucket, operation)
 
-    def _queue(self, mine: InvocationCost, bucket: Bucket, operation: str) -> None:
-        begun = (self.timeline.now - self.timeline.start).total_seconds()
-        wait = bucket.wait(begun + mine.spent_s)
-        patience = 0.0 if operation in ASKED_ONCE else RETRY_FOR_S
-        self._spend(mine, min(wait, patience))
-        if wait > patience:
+    def _queue(self, cost: InvocationCost, bucket: Bucket, operation: str) -> None:
+        begun_s = (self.timeline.now - self.timeline.start).total_seconds()
+        wait_s = bucket.wait(begun_s + cost.spent_s)
+        patience_s = 0.0 if operation in ASKED_ONCE else RETRY_FOR_S
+        self._spend(cost, min(wait_s, patience_s))
+        if wait_s > patience_s:
             self.refused += 1
             raise TryAgainSoon(f"{operation}: asked too often")
-        bucket.take(begun + mine.spent_s)
+        bucket.take(begun_s + cost.spent_s)
 
-    def _spend(self, mine: InvocationCost, seconds: float) -> None:
-        mine.spent_s += seconds
-        if mine.spent_s > mine.limit_s:
-            mine.spent_s = mine.limit_s
-            self.timeline.lag = mine.spent_s
+    def _spend(self, cost: InvocationCost, seconds: float) -> None:
+        cost.spent_s += seconds
+        if cost.spent_s > cost.limit_s:
+            cost.spent_s = cost.limit_s
+            self.timeline.lag = cost.spent_s
             self.kill()
-        self.timeline.lag = mine.spent_s
+        self.timeline.lag = cost.spent_s
 
     def _set_lag(self) -> None:
         self.timeline.lag = self._open[-1].spent_s if self._open else 0.0

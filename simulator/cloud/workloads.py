@@ -1,10 +1,10 @@
-"""What runs on the machines: training gangs that live and die together, and health checks that tell the truth.
+"""Workloads of the instances: training gangs that start and end as a whole, and health checks.
 
-Rank 0 of a gang hears SIGTERM through `gpu-recovery-run`, which gives it `SUSPEND_GRACE_S` to save and to leave; the
-other ranks leave at once. What a program makes of that notice is its habit.
+Rank 0 of a gang receives SIGTERM through `gpu-recovery-run`, which gives rank 0 `SUSPEND_GRACE_S` seconds to save and
+to exit. The other ranks exit at once. The behaviour of rank 0 under this notice is a `NoticeBehaviour`.
 
-A check says what is so on its instance, unless it was scripted to say something else, or never to end. It reads what
-it is told as the real check does: what that one cannot read, it cannot.
+The verdict of a check is the true state of its instance, unless the check was scripted to report another outcome or to
+run forever. A check reads its settings with the code of the real check, so both reject the same settings.
 """
 
 from __future__ import annotations
@@ -26,75 +26,91 @@ from sandbox.cluster.model.statuses import CuredBy, ProcessState
 from simulator.cloud.fleet import SIGKILL_EXIT, SIGTERM_EXIT, VirtualFleet
 
 ABORT_EXIT, SUSPENDED_EXIT = 134, 75
+"""Exit codes of a rank that aborts (SIGABRT) and of a rank 0 that saved a checkpoint for a suspension."""
 NO_LOG = "its program writes no log"
+"""Sentence that stands for the lines of a log that does not exist."""
 SAVING_S = 3.0
-"""From the notice to the end of a rank 0 that saves its state and calls `go_suspend()`."""
+"""Seconds from the notice to the exit of a rank 0 that saves its state and calls `go_suspend()`."""
 EXIT_OF = {outcome: code for code, outcome in EXIT_CODES.items()}
+"""Exit code of a health check, by outcome."""
 
 
 _READ: dict[str, tuple[Mapping[str, Any], Mapping[str, str]]] = {}
 _READ_MAX = 50_000
-"""Environments by task, with the overrides that they were read of: two worlds may have tasks of one id."""
+"""Upper bound of the environments in `_READ`, which are keyed by task id.
+
+Each entry has the overrides that it was read from, because two worlds may have tasks with the same id.
+"""
 
 
 def environment(task: Task) -> Mapping[str, str]:
-    """What the overrides of the task give its containers. They never change, so they are read once."""
-    known = _READ.get(task.task_id)
-    if known is not None and known[0] is task.overrides:
-        return known[1]
-    given = task.overrides.get("containerOverrides", [])
-    found = {pair["name"]: pair["value"] for one in given for pair in one.get("environment", [])}
+    """Return the environment variables in the container overrides of the task. Overrides never change: read once."""
+    read = _READ.get(task.task_id)
+    if read is not None and read[0] is task.overrides:
+        return read[1]
+    container_overrides = task.overrides.get("containerOverrides", [])
+    variables = {
+        variable["name"]: variable["value"]
+        for container in container_overrides
+        for variable in container.get("environment", [])
+    }
     if len(_READ) >= _READ_MAX:
         _READ.clear()
-    _READ[task.task_id] = task.overrides, found
-    return found
+    _READ[task.task_id] = task.overrides, variables
+    return variables
 
 
 class NoticeBehaviour(StrEnum):
-    """What rank 0 of a program does under notice."""
+    """Behaviour of rank 0 after the notice (SIGTERM) of a suspension."""
 
-    LEAVES = "leaves"  # at once, without saving anything
-    SAVES = "saves"  # a checkpoint, and then it calls `go_suspend()`
-    STAYS = "stays"  # until its wrapper ends it after the grace
-    HANGS = "hangs"  # until ECS kills it
+    LEAVES = "leaves"  # exits at once, without saving
+    SAVES = "saves"  # saves a checkpoint, then calls `go_suspend()`
+    STAYS = "stays"  # runs until its wrapper ends it after the suspend grace
+    HANGS = "hangs"  # runs until ECS kills it
 
 
 @dataclass(frozen=True)
 class JobBehaviour:
-    """How one job trains. `train_s`: for how long, all attempts that were saved taken together; None as all do."""
+    """How a job trains. `train_s`: seconds of training over all attempts; None: the default of `Training`."""
 
     under_notice: NoticeBehaviour = NoticeBehaviour.LEAVES
     train_s: float | None = None
 
 
 class Training:
-    """Ranks that train for `length_s` once their whole gang runs, and exit 0; None: until they are told."""
+    """Program of training ranks: the gang trains for `length_s` seconds once all its ranks run, then all exit 0.
+
+    With `length_s` None the gang trains until `complete` is called.
+    """
 
     def __init__(self, fleet: VirtualFleet, length_s: float | None) -> None:
         self.fleet, self.length_s = fleet, length_s
         self.abort_code: int | None = ABORT_EXIT
+        """Exit code of a rank on a broken GPU."""
         self.ignores_signals = False
-        """Whether ranks ignore SIGTERM, as one that hangs in a kernel call does."""
+        """Whether ranks ignore SIGTERM, as a rank that hangs in a kernel call does."""
         self.habits: dict[str, JobBehaviour] = {}
-        """Of those jobs that have their own."""
+        """Behaviour by job id, for the jobs that differ from the default."""
         self.saved_s: dict[str, float] = {}
-        """How much of its training each job has in its checkpoint."""
+        """Seconds of training in the checkpoint of each job."""
         self.stalled: set[str] = set()
-        """Tasks that do nothing any more and do not end by themselves."""
+        """Ids of the tasks that hang: they make no progress and do not end by themselves."""
         self.written: dict[str, tuple[str, ...] | str] = {}
-        """The log of each task that has one; or in a sentence why it cannot be read."""
+        """Log lines by task id, or a sentence why the log cannot be read."""
         self._whole_since: dict[str, datetime] = {}
+        """Time since which all ranks of a gang run, by the attempt (`started_by`)."""
 
-    def log(self, task_id: str, most: int) -> tuple[str, ...] | str:
-        """The last lines, `most` at most, of what a rank wrote; or in a sentence why there are none to be read."""
-        found = self.written.get(task_id, NO_LOG)
-        return found if isinstance(found, str) else found[-most:]
+    def log(self, task_id: str, lines_max: int) -> tuple[str, ...] | str:
+        """Return at most `lines_max` last log lines of a rank, or a sentence why there are no lines."""
+        log = self.written.get(task_id, NO_LOG)
+        return log if isinstance(log, str) else log[-lines_max:]
 
     def leaves_in(self, task: Task) -> float:
+        """Return the seconds from SIGTERM to the exit of the rank."""
         if self.ignores_signals:
             return self.fleet.timings.stop_timeout_s
-        given = environment(task)
-        grace_s = float(given.get("SUSPEND_GRACE_S", 0))
+        variables = environment(task)
+        grace_s = float(variables.get("SUSPEND_GRACE_S", 0))
         match self._notice(task):
             case NoticeBehaviour.SAVES:
                 return min(SAVING_S, grace_s)
@@ -106,6 +122,7 @@ class Training:
                 return self.fleet.timings.leave_s
 
     def leaves(self, task: Task) -> int:
+        """Return the exit code of the rank after SIGTERM. A rank 0 that saves adds to `saved_s`."""
         notice = self._notice(task)
         if self.ignores_signals or notice is NoticeBehaviour.HANGS:
             return SIGKILL_EXIT
@@ -118,49 +135,52 @@ class Training:
         return SUSPENDED_EXIT
 
     def _notice(self, task: Task) -> NoticeBehaviour:
-        given = environment(task)
-        habit = self.habits.get(given.get("JOB_ID", ""))
-        return habit.under_notice if habit is not None and given.get("RANK") == "0" else NoticeBehaviour.LEAVES
+        variables = environment(task)
+        behaviour = self.habits.get(variables.get("JOB_ID", ""))
+        if behaviour is None or variables.get("RANK") != "0":
+            return NoticeBehaviour.LEAVES
+        return behaviour.under_notice
 
     def _length_s(self, task: Task) -> float | None:
-        """How long the task's gang has still to train; None: until it is told."""
+        """Return the remaining seconds of training of the task's gang. None: until `complete` is called."""
         job_id = environment(task).get("JOB_ID", "")
-        habit = self.habits.get(job_id)
-        whole_s = self.length_s if habit is None or habit.train_s is None else habit.train_s
-        return None if whole_s is None else max(0.0, whole_s - self.saved_s.get(job_id, 0))
+        behaviour = self.habits.get(job_id)
+        length_s = self.length_s if behaviour is None or behaviour.train_s is None else behaviour.train_s
+        return None if length_s is None else max(0.0, length_s - self.saved_s.get(job_id, 0))
 
     def started(self, task: Task) -> None:
+        """Abort the rank if its GPU is broken. Schedule the end of the gang if this rank is the last to start."""
         if self._is_hurt(task):
             self._abort(task)
         length_s = self._length_s(task)
         if length_s is None:
             return
-        world = int(environment(task).get("WORLD_SIZE", "1"))
-        if self.fleet.cluster.tasks.count_running_of(task.started_by) < world:
-            return  # too few to look who they are
+        world_size = int(environment(task).get("WORLD_SIZE", "1"))
+        if self.fleet.cluster.tasks.count_running_of(task.started_by) < world_size:
+            return  # too few ranks: the gang need not be read
         gang = self.gang(task)
-        if len(gang) == world:
+        if len(gang) == world_size:
             self._whole_since[task.started_by or ""] = self.fleet.timeline.now
-            self.fleet.timeline.after(length_s, self.complete, tuple(one.task_id for one in gang))
+            self.fleet.timeline.after(length_s, self.complete, tuple(rank.task_id for rank in gang))
 
     def gang(self, task: Task) -> list[Task]:
-        """The running ranks of the task's attempt, itself included, in the order they were started."""
-        mine = self._name(task)
+        """Return the running ranks of the task's attempt, the task included, in launch order."""
+        name = self._name(task)
         launched = self.fleet.cluster.tasks.running_of(task.started_by)
-        return [other for other in launched if self._name(other) == mine]
+        return [other for other in launched if self._name(other) == name]
 
     def is_whole(self, task: Task) -> bool:
-        """Whether every rank of the task's gang runs on GPUs that work."""
+        """Whether every rank of the task's gang runs and neither hangs nor has a broken GPU."""
         gang = self.gang(task)
-        world = int(environment(task).get("WORLD_SIZE", "1"))
-        return len(gang) == world and not any(map(self._is_hurt, gang))
+        world_size = int(environment(task).get("WORLD_SIZE", "1"))
+        return len(gang) == world_size and not any(map(self._is_hurt, gang))
 
     @staticmethod
     def _name(task: Task) -> tuple[str | None, str | None]:
         return task.started_by, environment(task).get("JOB_ID")
 
     def complete(self, task_ids: tuple[str, ...]) -> None:
-        """The last step is done: every rank exits 0, unless one was lost, for then the others hang."""
+        """End the training: every rank exits 0. If a rank has ended or hangs, do nothing: the gang hangs."""
         gang = [self.fleet.cluster.tasks[task_id] for task_id in task_ids]
         if all(task.process is ProcessState.RUNNING for task in gang) and not any(map(self._is_hurt, gang)):
             for task in gang:
@@ -177,7 +197,7 @@ class Training:
         self.fleet.end(self.fleet.cluster.tasks[task_id], self.abort_code)
 
     def break_gpu(self, instance: ModelInstance, kind: str, cured_by: CuredBy) -> None:
-        """A GPU fails: the rank that uses it aborts, and the rest of its gang hangs."""
+        """Break the first GPU of the instance. The rank on this GPU aborts, and the rest of its gang hangs."""
         instances.break_gpu(instance, instance.gpus[0], GpuFault(kind, cured_by))
         for task in self.fleet.running():
             if task.instance_id == instance.instance_id and "CHECK_ID" not in environment(task) and self._is_hurt(task):
@@ -186,7 +206,14 @@ class Training:
 
 @dataclass(frozen=True)
 class ScriptedCheck:
-    """What one check is to do instead of telling the truth; `outcome` None: it never ends."""
+    """Script of a health check that does not report the truth.
+
+    Attributes:
+        outcome: outcome of the verdict and of the exit code. None: the check never ends.
+        exit_code: exit code; None: the exit code of the outcome.
+        document: whether the check writes its verdict document.
+        seconds: duration; None: `FleetTimings.check_s`.
+    """
 
     outcome: CheckOutcome | None
     exit_code: int | None = None
@@ -195,30 +222,35 @@ class ScriptedCheck:
 
 
 class Checks:
-    """Health checks, and the bucket in which they leave their verdicts."""
+    """Program of health checks, and the bucket with their verdicts."""
 
     def __init__(self, fleet: VirtualFleet) -> None:
         self.fleet = fleet
         self.bucket: dict[str, Verdict] = {}
+        """Verdicts by check id."""
         self.skew: dict[str, timedelta] = {}
-        """Instances whose own clock is wrong, and by how much."""
+        """Clock skew by instance, for the instances with a wrong clock."""
         self.scripts: dict[str, deque[ScriptedCheck]] = {}
+        """Scripts of the next checks, by instance."""
         self.remembers = True
-        """Whether a verdict is kept after its instance has had others."""
+        """Whether old verdicts of an instance stay in the bucket."""
 
     def leaves_in(self, task: Task) -> float:
+        """Return the seconds from SIGTERM to the exit of a check."""
         return self.fleet.timings.leave_s
 
     def leaves(self, task: Task) -> int:
+        """Return the exit code of a check after SIGTERM."""
         return SIGTERM_EXIT
 
     def script(self, instance: ModelInstance, *scripted: ScriptedCheck) -> None:
-        """The next checks of the instance do this; those after them tell the truth."""
+        """Script the next checks of the instance. The checks after these report the truth."""
         self.scripts.setdefault(instance.instance_id, deque()).extend(scripted)
 
     def started(self, task: Task) -> None:
-        waiting = self.scripts.get(task.instance_id)
-        scripted = waiting.popleft() if waiting else None
+        """Schedule the end of the check, by the next script of its instance if there is a script."""
+        scripts = self.scripts.get(task.instance_id)
+        scripted = scripts.popleft() if scripts else None
         if scripted is not None and scripted.outcome is None:
             return
         seconds = scripted.seconds if scripted is not None else None
@@ -241,11 +273,11 @@ class Checks:
             self.bucket[check_id] = verdict
             if not self.remembers:
                 self._forget(check_id)
-        given = scripted.exit_code if scripted is not None else None
-        self.fleet.end(task, EXIT_OF[outcome] if given is None else given)
+        exit_code = scripted.exit_code if scripted is not None else None
+        self.fleet.end(task, EXIT_OF[outcome] if exit_code is None else exit_code)
 
     def _forget(self, check_id: str) -> None:
-        """The verdict before the last one: that of the last may be asked for yet."""
+        """Remove the verdict of the check before the previous check. The previous verdict may still be read."""
         name, _, number = check_id.rpartition("/")
         self.bucket.pop(f"{name}/{int(number) - 2}", None)
 
@@ -259,24 +291,29 @@ _SUMMARIES: dict[Any, str] = {
 }
 
 
-def as_far_as_read(outcome: CheckOutcome, given: Mapping[str, str]) -> CheckOutcome:
-    """What a check that finds `outcome` says, with what it cannot read of the environment `given` by the control plane.
+def as_far_as_read(outcome: CheckOutcome, variables: Mapping[str, str]) -> CheckOutcome:
+    """Return the outcome that a check reports if it cannot read some of its settings.
 
-    The worst of both, as in the health check's own verdict.
+    Args:
+        outcome: the outcome of the tests of the check.
+        variables: the environment variables of the check, which the control plane set.
+
+    Returns:
+        The worst of `outcome` and the outcomes of the unreadable settings, as in the verdict of the real check.
     """
     try:
-        unread = [OUTCOME_OF[one.remedy] for one in CheckSettings.from_environment(given).unread]
+        unread = [OUTCOME_OF[field.remedy] for field in CheckSettings.from_environment(variables).unread]
     except CheckSettingsError:
         return CheckOutcome.INCONCLUSIVE
-    return CheckOutcome(max([HealthOutcome(outcome), *unread], key=lambda one: one.gravity))
+    return CheckOutcome(max([HealthOutcome(outcome), *unread], key=lambda reported: reported.gravity))
 
 
 HIDDEN = "hidden"
-"""A fault that fails whoever trains on the GPU and that no check sees."""
+"""Kind of a fault that fails every rank on the GPU and that no check finds."""
 
 
 def truth(instance: ModelInstance) -> CheckOutcome:
-    """What an honest check says: a GPU off the bus wants a reboot, faulty memory a replacement."""
+    """Return the true outcome of a check: REPLACE for faulty memory, REBOOT for another visible fault, else HEALTHY."""
     kinds = {fault.kind for fault in instance.faults.values()} - {HIDDEN}
     if "ecc" in kinds:
         return CheckOutcome.REPLACE

@@ -1,4 +1,4 @@
-"""`python -m simulator explore`: every interleaving of a small world, with every fault at every place."""
+"""CLI of the explorer, `python -m simulator explore`: all interleavings of a small world, with faults everywhere."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ from simulator.explore.search import Search
 from simulator.explore.small_world import Incident
 
 COMBINED = frozenset({ExploredFault.DROP, ExploredFault.DUPLICATE, ExploredFault.REORDER, ExploredFault.CRASH})
-"""The kinds of which as many as `--faults` are combined."""
+"""Kinds of faults of which a default walk combines up to `--faults`."""
 
 
 def walks(faults: int) -> Iterator[Bounds]:
-    """What is explored where nothing else is asked for: the incident of a GPU with up to `faults` faults, and
-    everything else that is known to go wrong with fewer."""
+    """Yield the default walks.
+
+    The walk of the GPU incident combines up to `faults` faults. The walks of the other incidents and kinds combine
+    fewer faults.
+    """
     yield Bounds(Incident.GPU, faults, COMBINED, DeliveryPace.ALL, crashes=faults)
     yield Bounds(Incident.GPU, 0, frozenset(), DeliveryPace.FREE)
     yield Bounds(Incident.GPU, min(faults, 1), frozenset(ExploredFault), DeliveryPace.MACHINES)
@@ -33,7 +36,7 @@ def walks(faults: int) -> Iterator[Bounds]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What can be asked for."""
+    """Add the options of the command."""
     parser.add_argument("--faults", type=_count, default=3, metavar="N", help="faults in one run at most; default 3")
     parser.add_argument("--incident", type=Incident, choices=list(Incident), help="one walk, of this incident alone")
     parser.add_argument("--kinds", type=_kinds, metavar="KIND,...", help=f"of that walk: {', '.join(ExploredFault)}")
@@ -52,48 +55,48 @@ def _count(text: str) -> int:
 
 def _kinds(text: str) -> frozenset[ExploredFault]:
     try:
-        return frozenset(ExploredFault(one) for one in text.split(",") if one)
+        return frozenset(ExploredFault(kind) for kind in text.split(",") if kind)
     except ValueError:
         raise argparse.ArgumentTypeError(f"must be some of {', '.join(ExploredFault)}, not {text!r}") from None
 
 
-def asked_for(given: argparse.Namespace) -> list[Bounds]:
-    """The walks that the command line asks for."""
-    if given.incident is None and given.kinds is None and given.pace is None and given.crashes is None:
-        return list(walks(given.faults))
-    crashes = given.faults if given.crashes is None else given.crashes
-    incident, pace = given.incident or Incident.GPU, given.pace or DeliveryPace.ALL
-    return [Bounds(incident, given.faults, COMBINED if given.kinds is None else given.kinds, pace, crashes)]
+def asked_for(arguments: argparse.Namespace) -> list[Bounds]:
+    """Return the walks that the command line selects: all default walks if only `--faults` is given."""
+    if arguments.incident is None and arguments.kinds is None and arguments.pace is None and arguments.crashes is None:
+        return list(walks(arguments.faults))
+    crashes = arguments.faults if arguments.crashes is None else arguments.crashes
+    incident, pace = arguments.incident or Incident.GPU, arguments.pace or DeliveryPace.ALL
+    return [Bounds(incident, arguments.faults, COMBINED if arguments.kinds is None else arguments.kinds, pace, crashes)]
 
 
-def run(given: argparse.Namespace) -> int:
-    """Explore, and say what was found; 1 if something broke."""
-    told: list[dict[str, Any]] = []
-    for bounds in asked_for(given):
+def run(arguments: argparse.Namespace) -> int:
+    """Explore and print the results. Return the exit status: 1 if a property was violated, else 0."""
+    reports: list[dict[str, Any]] = []
+    for bounds in asked_for(arguments):
         began = time.process_time()
-        one = report.report(Search(bounds).run())
-        one["seconds"] = round(time.process_time() - began, 1)
-        told.append(one)
-        if not given.json:
-            print(report.in_words(one), end="\n\n")
+        walk_report = report.report(Search(bounds).run())
+        walk_report["seconds"] = round(time.process_time() - began, 1)
+        reports.append(walk_report)
+        if not arguments.json:
+            print(report.in_words(walk_report), end="\n\n")
             sys.stdout.flush()
-    found = summary(told)
-    print(json.dumps(found, indent=2) if given.json else report.summary_in_words(found))
-    return 1 if found["violations"] else 0
+    total = summary(reports)
+    print(json.dumps(total, indent=2) if arguments.json else report.summary_in_words(total))
+    return 1 if total["violations"] else 0
 
 
-def summary(told: list[dict[str, Any]]) -> dict[str, Any]:
-    """All walks together; seconds are those of the processor, memory is the most that there was."""
-    rows = {row for one in told for row in one["rows"]}
+def summary(reports: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the totals of all walks: `seconds` of processor time, and `memory_mib`, the peak memory in MiB."""
+    transitions = {row for walk in reports for row in walk["rows"]}
     return {
-        "walks": told,
+        "walks": reports,
         "bounds": list(report.ALWAYS),
-        "states": sum(one["states"] for one in told),
-        "transitions": sum(one["transitions"] for one in told),
-        "depth": max(one["depth"] for one in told),
-        "rows": sorted(rows),
-        "every_state_can_end": all(one["every_state_can_end"] for one in told),
-        "violations": [sentence for one in told if one["violation"] for sentence in one["violation"]["told"]],
-        "seconds": round(sum(one["seconds"] for one in told), 1),
+        "states": sum(walk["states"] for walk in reports),
+        "transitions": sum(walk["transitions"] for walk in reports),
+        "depth": max(walk["depth"] for walk in reports),
+        "rows": sorted(transitions),
+        "every_state_can_end": all(walk["every_state_can_end"] for walk in reports),
+        "violations": [sentence for walk in reports if walk["violation"] for sentence in walk["violation"]["told"]],
+        "seconds": round(sum(walk["seconds"] for walk in reports), 1),
         "memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }

@@ -1,4 +1,4 @@
-"""Keeping millions of states in few bytes each: as numbers in arrays, and by number what very many of them share."""
+"""Compact store of millions of states: numbers in arrays, and shared values saved once under a number."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ from simulator.explore.state_capture import Core
 
 Value = TypeVar("Value", bound=Hashable)
 _WIDTH = len(Core._fields)
+"""Numbers per core."""
 _BITS = 24
-"""Of what a state has beside its core: so many that are different can be numbered."""
+"""Bits for the number of the other fields of a state, beside its core. So 2^24 combinations of them are possible."""
 
 
 class Numbered(Generic[Value]):
-    """Values by number, each once."""
+    """Table that gives each different value a number, counted from 0."""
 
     def __init__(self) -> None:
         self.values: list[Value] = []
         self._numbers: dict[Value, int] = {}
 
     def number(self, value: Value) -> int:
-        """The number of `value`."""
-        known = self._numbers.get(value)
-        if known is None:
-            known = self._numbers[value] = len(self.values)
+        """Return the number of `value`, a new number for a new value."""
+        number = self._numbers.get(value)
+        if number is None:
+            number = self._numbers[value] = len(self.values)
             self.values.append(value)
-        return known
+        return number
 
 
 class Cores:
-    """A list of cores."""
+    """List of cores in an array."""
 
     def __init__(self) -> None:
         self._kept = array("i")
@@ -46,31 +47,31 @@ class Cores:
         return (self[number] for number in range(len(self)))
 
     def append(self, core: Core) -> None:
-        """Put one more at its end."""
+        """Append a core."""
         self._kept.extend(core)
 
 
 class PackedRows:
-    """Rows of numbers of any length by key; a row that is kept again takes the place of the one before."""
+    """Rows of numbers by key, each of any length."""
 
     def __init__(self) -> None:
         self._kept = array("i")
         self._at: dict[int, int] = {}
 
     def get(self, key: int) -> array[int] | None:
-        """The row that is kept under `key`."""
+        """Return the row of `key`, or None."""
         at = self._at.get(key)
         return None if at is None else self._kept[at + 1 : at + 1 + self._kept[at]]
 
     def put(self, key: int, row: list[int]) -> None:
-        """Keep it."""
+        """Save `row` under `key`, in the place of a former row."""
         self._at[key] = len(self._kept)
         self._kept.append(len(row))
         self._kept.extend(row)
 
 
 class Edge(NamedTuple):
-    """A state that is reached, from which, and by which move."""
+    """Edge of the graph of states: a packed state, the number of its parent state, and the number of the move."""
 
     state: int
     parent: int
@@ -78,7 +79,7 @@ class Edge(NamedTuple):
 
 
 class Edges:
-    """A list of edges."""
+    """List of edges in arrays."""
 
     def __init__(self) -> None:
         self._states, self._parents, self._moves = array("Q"), array("i"), array("i")
@@ -93,19 +94,23 @@ class Edges:
         return Edge(self._states[number], self._parents[number], self._moves[number])
 
     def append(self, edge: Edge) -> None:
-        """Put one more at its end."""
+        """Append an edge."""
         self._states.append(edge.state)
         self._parents.append(edge.parent)
         self._moves.append(edge.move)
 
 
 def packed(core: int, beside: int) -> int:
-    """One number for both. OverflowError for more than there is room for."""
+    """Return a number for the pair of a core and the number of the other fields (`beside`).
+
+    Raises:
+        OverflowError: `beside` has more than `_BITS` bits.
+    """
     if beside >> _BITS:
         raise OverflowError("too many different states of what is on its way")
     return core << _BITS | beside
 
 
 def unpacked(state: int) -> tuple[int, int]:
-    """The core, and what is beside it."""
+    """Return the numbers of the core and of the other fields, the reverse of `packed`."""
     return state >> _BITS, state & ((1 << _BITS) - 1)

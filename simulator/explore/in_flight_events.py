@@ -1,4 +1,4 @@
-"""The events that EventBridge carries: which there are, in whose line each waits, and whether it is still news."""
+"""In-flight events: the events that EventBridge has not delivered yet, their queues, and whether they are news."""
 
 from __future__ import annotations
 
@@ -17,21 +17,31 @@ from simulator.virtual_clock import START
 
 Envelope = Mapping[str, Any]
 TASK, CONTAINER_INSTANCE = "ECS Task State Change", "ECS Container Instance State Change"
+"""Detail types of the events of ECS."""
 
 
 @dataclass(frozen=True)
 class InFlightEvent:
-    """One event. `about` is what the product's own parser makes of it, None for the watchers' events."""
+    """An event in flight.
+
+    Attributes:
+        envelope: the EventBridge envelope.
+        line: id of the event's instance. The events of an instance wait in a queue of their own.
+        words: text of the event in reports.
+        about: the event as the product's parser reads it. None for an event of a health source.
+    """
 
     envelope: Envelope
     line: str
-    """The instance it is about: events of one instance wait in one line."""
     words: str
     about: TaskFact | InstanceObserved | None = None
 
     def is_held(self, instances: Mapping[str, Instance], progress: Mapping[tuple[str, int], AttemptProgress]) -> bool:
-        """Whether the records hold what it says. What they hold then stays: ECS's versions rise, the sets of an
-        attempt's progress never shrink, and a check that is over never begins again."""
+        """Whether the records already contain the content of the event.
+
+        The records then contain the content for ever: versions of ECS rise, the sets of `AttemptProgress` never shrink,
+        and a check that has ended never begins again.
+        """
         about = self.about
         if isinstance(about, InstanceObserved):
             record = instances[self.line]
@@ -39,60 +49,61 @@ class InFlightEvent:
             return is_same and record.ecs_version >= about.ecs_version
         if about is None:
             return False
-        if (checked := instance_of_check(about.started_by)) is not None:
-            run = instances[checked].check
-            return run is None or run.check_id != about.started_by
-        named = attempt_of(about.started_by)
-        known = progress.get(named) if named is not None else None
-        if known is None:
+        if (checked_instance := instance_of_check(about.started_by)) is not None:
+            check = instances[checked_instance].check
+            return check is None or check.check_id != about.started_by
+        attempt = attempt_of(about.started_by)
+        held = progress.get(attempt) if attempt is not None else None
+        if held is None:
             return False
-        return about.rank in (
-            known.stopped if about.last_status == LastStatus.STOPPED else known.running | known.stopped
-        )
+        return about.rank in (held.stopped if about.last_status == LastStatus.STOPPED else held.running | held.stopped)
 
 
 class EventTable:
-    """Every event that was ever emitted, each by a number: what says the same has the same."""
+    """Table of all emitted events. Events with the same content have the same number."""
 
     def __init__(self, instances: Mapping[str, str]) -> None:
         self._instances = instances
-        """The instance of each container instance, by the last part of its ARN."""
+        """Instance id by id of the container instance, the last part of its ARN."""
         self.known: list[InFlightEvent] = []
         self._numbers: dict[tuple[str, ...], int] = {}
 
     def number(self, envelope: Envelope) -> int:
-        """The number of the event. When it was emitted is not part of what it says: nothing is decided by that."""
+        """Return the number of the event. The time of emission is not part of the content: no decision reads it."""
         detail, kind = envelope["detail"], envelope["detail-type"]
-        says: tuple[str, ...]
+        content: tuple[str, ...]
         if kind == CONTAINER_INSTANCE:
-            free = [one.get("stringSetValue") for one in detail["remainingResources"] if one["name"] == "GPU"]
-            told = [str(detail[name]) for name in ("containerInstanceArn", "version", "status", "agentConnected")]
-            says = (*told, str(free))
+            free = [item.get("stringSetValue") for item in detail["remainingResources"] if item["name"] == "GPU"]
+            values = [str(detail[name]) for name in ("containerInstanceArn", "version", "status", "agentConnected")]
+            content = (*values, str(free))
         elif kind == TASK:
-            ends = [(one.get("exitCode"), one.get("reason")) for one in detail["containers"]]
-            told = [str(detail.get(name)) for name in ("lastStatus", "version", "stopCode", "stoppedReason")]
-            says = (detail["taskArn"], *told, str(ends))
+            ends = [(item.get("exitCode"), item.get("reason")) for item in detail["containers"]]
+            values = [str(detail.get(name)) for name in ("lastStatus", "version", "stopCode", "stoppedReason")]
+            content = (detail["taskArn"], *values, str(ends))
         else:
-            says = (kind, str(envelope["resources"]), str(detail))
-        known = self._numbers.get(says)
+            content = (kind, str(envelope["resources"]), str(detail))
+        known = self._numbers.get(content)
         if known is None:
-            known = self._numbers[says] = len(self.known)
+            known = self._numbers[content] = len(self.known)
             self.known.append(self._read(envelope))
         return known
 
     def _read(self, envelope: Envelope) -> InFlightEvent:
         detail, kind = envelope["detail"], envelope["detail-type"]
         if kind == CONTAINER_INSTANCE:
-            instance_id, seen = instance_fact(detail, START)
-            agent = "" if seen.agent_connected else ", its agent cut off"
+            instance_id, observed = instance_fact(detail, START)
+            agent = "" if observed.agent_connected else ", its agent cut off"
             return InFlightEvent(
-                envelope, instance_id, f"{instance_id} is {seen.ecs_status}{agent} (v{seen.ecs_version})", seen
+                envelope,
+                instance_id,
+                f"{instance_id} is {observed.ecs_status}{agent} (v{observed.ecs_version})",
+                observed,
             )
         if kind == TASK:
             fact = task_fact(detail, START)
-            who = f"rank {fact.rank} of {fact.started_by}" if fact.rank is not None else fact.started_by
+            subject = f"rank {fact.rank} of {fact.started_by}" if fact.rank is not None else fact.started_by
             return InFlightEvent(
-                envelope, self._instances[fact.container_instance_id], f"{who} is {fact.last_status}", fact
+                envelope, self._instances[fact.container_instance_id], f"{subject} is {fact.last_status}", fact
             )
         instance_id = str(envelope["resources"][0]).rsplit("/", 1)[-1]
         return InFlightEvent(envelope, instance_id, f"{kind} of {instance_id}")

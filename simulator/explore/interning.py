@@ -1,8 +1,8 @@
-"""What states are made of, each kept once and known by its number.
+"""Interning of the parts of states: each different value is saved once and has a number.
 
-A part is one value that a state has in one place: a record, a field of the cluster, a machine, a task. A row is what a
-group of places holds in one state. Millions of states are rows of some thousands of parts, and what a part is called is
-worked out once for all of them.
+A part is the value of a state in one place: a record, a field of the cluster, an instance, a task. A row has the parts
+of a group of places in one state. Millions of states consist of some thousands of parts, so the form of a part is
+computed once for all states.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import Any, NamedTuple
 
 
 class Form(NamedTuple):
-    """What a value is, in words without its times; and its times in the order of the words, in seconds since START."""
+    """Form of a value: its text without times, and its times in the order of the text, in seconds since START."""
 
     text: str
     times: tuple[int, ...] = ()
 
 
 NAMELESS = Form("")
-"""What is no part of a name."""
+"""Form of a value that is not part of the name of a state."""
 WorkStep = tuple[Callable[..., object], tuple[Any, ...]]
-"""Something that a machine is about to do."""
+"""A pending step of an instance: a function and its arguments."""
 Called = tuple[int, tuple[int, ...]]
-"""A form by number, and its times."""
+"""Number of a form's text, and the times of the form."""
 
 
 class InternedValues:
-    """The values, each under the number that `number` has given it."""
+    """Table of parts: values and forms by number."""
 
     def __init__(self) -> None:
         self.values: list[Any] = []
@@ -38,20 +38,26 @@ class InternedValues:
         self._forms: dict[bytes, int] = {}
 
     def number(self, place: str, value: Any, exactly: Form, called: Form) -> int:
-        """The number of `value` in `place`. Values that are `exactly` the same are one: the first one is kept, and must
-        not be changed by anybody. `called`: what of it makes the name of a state."""
+        """Return the number of `value` in `place`.
+
+        Args:
+            place: the place. Equal values in different places have different numbers.
+            value: the value. The first value with the same form is saved, and the caller must not change it afterwards.
+            exactly: the complete form of the value.
+            called: the form that is part of the name of a state.
+        """
         key = _digest(f"{place}|{exactly.times}|{exactly.text}")
-        known = self._numbers.get(key)
-        if known is None:
-            known = self._numbers[key] = len(self.values)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.values)
             self.values.append(value)
             form = self._forms.setdefault(_digest(called.text), len(self._forms))
             self.called.append((form, called.times))
-        return known
+        return number
 
 
 class RowTable:
-    """What one group of places holds, by number; a row has the number of the part in each of them."""
+    """Table of the rows of a group of places. A row has the number of the part in each place."""
 
     def __init__(self, parts: InternedValues) -> None:
         self.parts = parts
@@ -61,19 +67,19 @@ class RowTable:
         self._forms: dict[tuple[int, ...], int] = {}
 
     def number(self, row: tuple[int, ...]) -> int:
-        """The number of a row."""
-        known = self._numbers.get(row)
-        if known is None:
-            known = self._numbers[row] = len(self.rows)
+        """Return the number of `row`, a new number for a new row."""
+        number = self._numbers.get(row)
+        if number is None:
+            number = self._numbers[row] = len(self.rows)
             self.rows.append(row)
             called = [self.parts.called[part] for part in row]
             form = self._forms.setdefault(tuple([form for form, _ in called]), len(self._forms))
             self.called.append((form, tuple(chain.from_iterable(times for _, times in called))))
-        return known
+        return number
 
 
 class StepTable:
-    """What machines are about to do, in the order it was asked for, by number; `called` does not care for the order."""
+    """Table of pending steps, in the order in which they were scheduled. `called` ignores the order."""
 
     def __init__(self) -> None:
         self.values: list[tuple[WorkStep, ...]] = []
@@ -82,14 +88,14 @@ class StepTable:
         self._sorted: dict[tuple[str, ...], int] = {}
 
     def number(self, steps: tuple[WorkStep, ...]) -> int:
-        """The number of these steps."""
-        words = tuple([f"{happen.__qualname__}{about}" for happen, about in steps])
-        known = self._numbers.get(words)
-        if known is None:
-            known = self._numbers[words] = len(self.values)
+        """Return the number of `steps`, a new number for new steps."""
+        words = tuple([f"{function.__qualname__}{arguments}" for function, arguments in steps])
+        number = self._numbers.get(words)
+        if number is None:
+            number = self._numbers[words] = len(self.values)
             self.values.append(steps)
             self.called.append(self._sorted.setdefault(tuple(sorted(words)), len(self._sorted)))
-        return known
+        return number
 
 
 def _digest(text: str) -> bytes:

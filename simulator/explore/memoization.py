@@ -1,8 +1,8 @@
-"""What follows from an action depends on what it reads: where it would read the same, it is not carried out again.
+"""Memoization of effects: an action that reads the same values has the same effects and is not carried out again.
 
-Most events concern one record. In very many states that record is the same and something else is not; what the event
-does there is known from the first of them. What is read first is always the same, what is read next depends on what
-that was: so the readings of one action are a tree.
+Most events concern one record. Very many states have the same record and differ in other places. The effects of the
+event in these states are known from the first of them. The first place that an action reads is always the same. Every
+further place depends on the values read before. So the reads of an action form a tree.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from simulator.explore.read_tracking import Place
 from simulator.explore.state_capture import Core, StateCapture
 
 Changes = tuple[tuple[Place, int], ...]
-"""What is in some places afterwards."""
+"""Places that an action changed, each with the number of its new part."""
 
 
 class RememberedEffects(NamedTuple):
-    """How many effects it has, what it changes, and what it has changed where it died, by the number of the effect."""
+    """Number of effects of an action, its changes, and its changes up to each kill, by number of the effect."""
 
     effects: int
     changes: Changes
@@ -28,7 +28,7 @@ class RememberedEffects(NamedTuple):
 
 
 class Fork:
-    """What is read next, and what comes after each thing that may be there."""
+    """Inner node of the tree: the place that is read next, and the child for each part in this place."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -36,39 +36,57 @@ class Fork:
 
 
 class EffectMemory:
-    """The trees, by the action and the time."""
+    """Trees of reads and effects, by action and time."""
 
     def __init__(self, copier: StateCapture) -> None:
         self.copier = copier
         self._roots: dict[tuple[object, ...], Fork | RememberedEffects] = {}
 
     def recall(self, key: tuple[object, ...], core: Core) -> RememberedEffects | None:
-        """What is known of it in this state, if anything."""
+        """Return the effects of the action `key` in the state `core`, or None if they are unknown."""
         node, part = self._roots.get(key), self.copier.part
         while node is not None and not isinstance(node, RememberedEffects):
             node = node.after.get(part(core, node.place))
         return node
 
     def changes(self, places: Iterable[Place], before: Core, after: Core) -> Changes | None:
-        """What has become of `before` in `places`; None if more has changed than that, or an instance works again:
-        whether it may is asked of the machines."""
-        part = self.copier.part
-        found = tuple((one, part(after, one)) for one in places if part(before, one) != part(after, one))
-        if self.copier.changed(before, found) != after:
-            return None
-        known, now = self.copier.records(before, "machines"), self.copier.records(after, "machines")
-        works = InstanceStatus.AVAILABLE
-        if any(now[name].status is works and known[name].status is not works for name in now):
-            return None
-        return found
+        """Return the changes from `before` to `after` in `places`.
 
-    def put(self, key: tuple[object, ...], core: Core, places: Iterable[Place], what: RememberedEffects) -> None:
-        """Remember what was carried out in this state, where `places` were read in this order."""
-        into: dict[object, Fork | RememberedEffects] = self._roots  # type: ignore[assignment]
-        at: object = key
+        Returns:
+            The changes. None if another place changed, or if an instance became available: the check of this return to
+            work reads the state of the instance.
+        """
+        part = self.copier.part
+        changed = tuple((place, part(after, place)) for place in places if part(before, place) != part(after, place))
+        if self.copier.changed(before, changed) != after:
+            return None
+        instances_before = self.copier.records(before, "machines")
+        instances_after = self.copier.records(after, "machines")
+        available = InstanceStatus.AVAILABLE
+        if any(
+            instances_after[name].status is available and instances_before[name].status is not available
+            for name in instances_after
+        ):
+            return None
+        return changed
+
+    def put(self, key: tuple[object, ...], core: Core, places: Iterable[Place], effects: RememberedEffects) -> None:
+        """Save the effects of the action `key` in the state `core`.
+
+        Args:
+            key: action and time.
+            core: the state before the action.
+            places: the places that the action read, in this order.
+            effects: the effects.
+
+        Raises:
+            LookupError: the action read the same values before, but then another place.
+        """
+        children: dict[object, Fork | RememberedEffects] = self._roots  # type: ignore[assignment]
+        branch: object = key
         for place in places:
-            node = into.setdefault(at, Fork(place))
+            node = children.setdefault(branch, Fork(place))
             if not isinstance(node, Fork) or node.place != place:
                 raise LookupError(f"having read the same, it reads {place}, and before something else")
-            into, at = node.after, self.copier.part(core, place)  # type: ignore[assignment]
-        into[at] = what
+            children, branch = node.after, self.copier.part(core, place)  # type: ignore[assignment]
+        children[branch] = effects

@@ -1,4 +1,4 @@
-"""What is to be walked, what a state and a move are, and what was found on the way."""
+"""Model of the exploration: bounds, states, moves, violations and the result of a walk."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from simulator.explore.action import Action
 from simulator.explore.interning import WorkStep
 from simulator.explore.small_world import Incident
-from simulator.explore.transition import Action, Transitions
+from simulator.explore.transition import Transitions
 
 
 class ExploredFault(StrEnum):
-    """What can go wrong, once for each fault."""
+    """Kind of a fault that the explorer injects."""
 
     DROP = "drop"
     DUPLICATE = "duplicate"
@@ -24,7 +25,7 @@ class ExploredFault(StrEnum):
 
 
 class DeliveryPace(StrEnum):
-    """Who waits for the events that are on their way, but for those that are late."""
+    """Actors that wait until no event is in flight, late events excepted."""
 
     FREE = "free"
     MACHINES = "machines"
@@ -33,19 +34,33 @@ class DeliveryPace(StrEnum):
 
 @dataclass(frozen=True)
 class Bounds:
-    """What is explored: which incident, how many faults, of which kinds, and who waits for events."""
+    """Bounds of a walk.
+
+    Attributes:
+        incident: the incident that may happen to the gang.
+        faults: upper bound of the faults in a run.
+        kinds: kinds of faults that are injected.
+        pace: actors that wait for events in flight.
+        crashes: upper bound of the crashes among the faults.
+    """
 
     incident: Incident = Incident.GPU
     faults: int = 1
     kinds: frozenset[ExploredFault] = frozenset(ExploredFault)
     pace: DeliveryPace = DeliveryPace.MACHINES
     crashes: int = 3
-    """How many of the faults may be crashes."""
 
 
 class ModelState(NamedTuple):
-    """The world by its number; the events of each instance, in order; the late ones; the slow steps, in words; and how
-    many crashes there were, where that bounds how many may follow."""
+    """State of the model.
+
+    Attributes:
+        core: number of the state of the world.
+        lines: numbers of the in-flight events of each instance, in order of emission.
+        late: numbers of the late events, which may be delivered at any time.
+        slow: texts of the slow steps.
+        crashes: number of crashes so far, if the bounds limit the crashes below the faults; else 0.
+    """
 
     core: int
     lines: tuple[tuple[int, ...], ...]
@@ -55,7 +70,14 @@ class ModelState(NamedTuple):
 
 
 class Move(NamedTuple):
-    """One edge: what happened, what went wrong if anything, before which effect, and what came in between."""
+    """Move from a state to the next.
+
+    Attributes:
+        action: the action.
+        fault: the injected fault, or None.
+        effect: number of the effect before which a crash or an overlap happens.
+        inner: the overlapping action.
+    """
 
     action: Action
     fault: ExploredFault | None = None
@@ -64,11 +86,12 @@ class Move(NamedTuple):
 
 
 NOTHING = Move(Action(""))
+"""Move without an action: the end of the path to a violation in a final state."""
 
 
 @dataclass
 class Violation:
-    """What never may be: the sentences, and the moves that lead to it, each from its state of the world."""
+    """A violated property: its sentences, and the path of moves to it, each with the state of the world before."""
 
     told: list[str]
     path: list[tuple[int, Move]]
@@ -76,7 +99,19 @@ class Violation:
 
 @dataclass
 class Walk:
-    """What was walked."""
+    """Result of a walk.
+
+    Attributes:
+        bounds: bounds of the walk.
+        stage: the transitions, with the states of the world.
+        transitions: number of transitions.
+        depth: largest number of moves to a state by the path found first.
+        states_by_faults: number of states, by the fewest faults with which they are reached.
+        faults_taken: number of transitions with a fault, by kind.
+        ends: number of final states, by status of the job and of the instances.
+        violation: the first violation, or None.
+        is_whole: whether everything within the bounds was walked.
+    """
 
     bounds: Bounds
     stage: Transitions
@@ -87,14 +122,13 @@ class Walk:
     ends: Counter[str] = field(default_factory=Counter)
     violation: Violation | None = None
     is_whole: bool = False
-    """Whether everything within the bounds was walked."""
 
     @property
     def states(self) -> int:
-        """How many states were reached."""
+        """Number of states that were reached."""
         return sum(self.states_by_faults)
 
 
 def step_in_words(step: WorkStep) -> str:
-    """A step of a machine, by what it does and to what."""
+    """Return the text of a pending step: the name of its function and its arguments."""
     return f"{step[0].__qualname__} {' '.join(map(str, step[1]))}"

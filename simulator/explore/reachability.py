@@ -1,4 +1,4 @@
-"""Which nodes of a graph lead to some of its nodes: the graph of all states has millions of edges."""
+"""Reachability in a graph with millions of edges: the nodes from which a final node can be reached."""
 
 from __future__ import annotations
 
@@ -7,22 +7,29 @@ from collections.abc import Iterable
 
 
 def backwards(count: int, sources: array[int], targets: array[int], finals: Iterable[int]) -> bytearray:
-    """For each of `count` nodes 1 if it leads to one of `finals`; edge n goes from `sources[n]` to `targets[n]`."""
-    first = array("q", bytes(8 * (count + 1)))
+    """Return for each node 1 if a node of `finals` can be reached from it, else 0.
+
+    Args:
+        count: number of nodes.
+        sources: start node of each edge.
+        targets: end node of each edge.
+        finals: the final nodes.
+    """
+    starts = array("q", bytes(8 * (count + 1)))
     for target in targets:
-        first[target + 1] += 1
+        starts[target + 1] += 1
     for n in range(count):
-        first[n + 1] += first[n]
-    into, filled = array("q", bytes(8 * len(targets))), array("q", first)
+        starts[n + 1] += starts[n]
+    predecessors, next_free = array("q", bytes(8 * len(targets))), array("q", starts)
     for source, target in zip(sources, targets, strict=True):
-        into[filled[target]] = source
-        filled[target] += 1
+        predecessors[next_free[target]] = source
+        next_free[target] += 1
     reached, stack = bytearray(count), list(finals)
     for final in finals:
         reached[final] = 1
     while stack:
-        number = stack.pop()
-        for source in into[first[number] : first[number + 1]]:
+        node = stack.pop()
+        for source in predecessors[starts[node] : starts[node + 1]]:
             if not reached[source]:
                 reached[source] = 1
                 stack.append(source)

@@ -1,6 +1,6 @@
-"""What an invocation reads of the state of the world: noted at the store's door and at that of AWS.
+"""Read tracking: records the places of the state that an invocation reads through the store and the AWS actions.
 
-Whoever goes through a door that is not in `_OF_JOBS`, `_OF_ONE` or `_OF_NOTHING` may have read everything.
+A call of a method that is not listed here counts as a read of everything.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from gpu_recovery.core.state_machine import QuotaChange
+
 Place = tuple[str, str]
-"""A shelf or "field", and the name of one of its records or fields; "" for all of a shelf."""
+"""A shelf or "field", and the name of a record or field in it; "" for the whole shelf."""
 JOBS: Place = ("jobs", "")
 FLEET: Place = ("field", "fleet")
 COUNTS: tuple[Place, ...] = (("field", "used"), ("field", "run_times"))
+"""Places that a change of the used quota writes."""
 _OF_JOBS = {
     "load_job",
     "remove_finished_job_commands",
@@ -25,90 +28,102 @@ _OF_JOBS = {
     "record_task",
     "record_tasks",
 }
+"""Methods of the store that read and write only the shelf of jobs."""
 _OF_ONE = {"load_instance", "remove_finished_instance_commands", "claim_instance", "release_instance"}
-"""Those that read and write the record of the instance that they are given, by id or as a record."""
+"""Methods of the store that read and write only the record of their first argument: an instance or its id."""
 _OF_NOTHING = {"load_last_pass"}
-"""The scheduler alone heeds what its last pass has left, and that is no part of a state: its passes are told apart by
-terms, and each is over before the next action."""
+"""Methods of the store that read no part of a state.
+
+Only the scheduler reads the result of its latest pass. The result is no part of a state: each pass has a term of its
+own and ends before the next action.
+"""
 _OF_ORDERS: dict[str, tuple[Place, ...]] = {
     "publish": (),
     "poke_scheduler": (),
     "notify": (("field", "announced"),),
     "load_verdict": (("field", "bucket"),),
 }
+"""Places that the listed AWS actions read or write."""
 
 
 class Reads:
-    """The places read since `begin`, in the order of the first time."""
+    """Places read since `begin`, in the order of their first read. `is_everything`: every place may have been read."""
 
     def __init__(self) -> None:
         self.places: dict[Place, None] = {}
         self.is_everything = True
 
     def begin(self) -> None:
-        """Nothing has been read yet."""
+        """Begin with no place read."""
         self.places, self.is_everything = {}, False
 
     @contextmanager
     def looking_away(self) -> Iterator[None]:
-        """What is read in here is read by others than the invocation."""
-        before = self.places, self.is_everything
+        """Context in which reads do not count, because the invocation does not cause them."""
+        saved = self.places, self.is_everything
         self.begin()
         try:
             yield
         finally:
-            self.places, self.is_everything = before
+            self.places, self.is_everything = saved
 
     def note(self, *places: Place) -> None:
-        """These are read, or written: who writes a record says which one was read."""
+        """Record a read or write of `places`. A write counts as a read, because it compares the revision."""
         if not self.is_everything:
             for place in places:
                 self.places[place] = None
 
     def note_everything(self) -> None:
-        """Anything may have been read."""
+        """Record that every place may have been read."""
         self.is_everything = True
 
 
 class ReadTrackingStore:
-    """A store that notes in `reads` what is asked of it."""
+    """Store that records in `reads` the places that its methods read."""
 
     def __init__(self, store: Any, reads: Reads) -> None:
         self._store, self._reads = store, reads
 
     def __getattr__(self, name: str) -> Any:
-        made = self._noting(name)
-        setattr(self, name, made)
-        return made
+        method = self._tracked(name)
+        setattr(self, name, method)
+        return method
 
-    def _noting(self, name: str) -> Callable[..., Any]:
-        do, reads = getattr(self._store, name), self._reads
+    def _tracked(self, name: str) -> Callable[..., Any]:
+        method, reads = getattr(self._store, name), self._reads
         if name in _OF_NOTHING:
-            return do  # type: ignore[no-any-return]
+            return method  # type: ignore[no-any-return]
 
-        def noted(*given: Any, **named: Any) -> Any:
+        def tracked(*arguments: Any, **keywords: Any) -> Any:
             if name in _OF_JOBS:
                 reads.note(JOBS)
-            elif name == "save_job" and not named and all(quota is None or quota.term is None for quota in given[1:]):
-                reads.note(JOBS, *(COUNTS if any(given[1:]) else ()))
+            elif name == "save_job" and not keywords and all(map(_has_no_term, arguments[1:])):
+                reads.note(JOBS, *(COUNTS if any(arguments[1:]) else ()))
             elif name in _OF_ONE:
-                reads.note(("machines", given[0] if isinstance(given[0], str) else given[0].instance_id))
+                reads.note(("machines", arguments[0] if isinstance(arguments[0], str) else arguments[0].instance_id))
             elif name == "load_instances":
-                given = (tuple(given[0]), *given[1:])
-                reads.note(*(("machines", one) for one in given[0]))
+                arguments = (tuple(arguments[0]), *arguments[1:])
+                reads.note(*(("machines", instance_id) for instance_id in arguments[0]))
             elif name == "save_instance":
-                reads.note(("machines", given[0].instance_id), *((FLEET,) if any(given[1:]) or named else ()))
+                reads.note(
+                    ("machines", arguments[0].instance_id), *((FLEET,) if any(arguments[1:]) or keywords else ())
+                )
             elif name == "load_fleet":
                 reads.note(FLEET)
             else:
                 reads.note_everything()
-            return do(*given, **named)
+            return method(*arguments, **keywords)
 
-        return noted
+        return tracked
+
+
+def _has_no_term(quota: QuotaChange | None) -> bool:
+    """Whether the quota change does not depend on a term of the scheduler."""
+    return quota is None or quota.term is None
 
 
 class ReadTrackingActions:
-    """The same of orders to AWS: whatever they answer depends on machines and tasks."""
+    """AWS actions that record their reads. Most answers depend on instances and tasks, so they read everything."""
 
     def __init__(self, actions: Any, reads: Reads) -> None:
         self._actions, self._reads = actions, reads

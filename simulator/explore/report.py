@@ -1,4 +1,4 @@
-"""What was walked, in words: the numbers, every bound, and for a violation the moves that lead to it."""
+"""Report of a walk: counts, bounds and, for a violation, the moves that lead to the violation."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 from gpu_recovery.core.policy import PRESETS, Preset
 
+from simulator.explore.action import DELIVER, RECONCILER, SCHEDULER, STEP, TIME, Action
 from simulator.explore.model import DeliveryPace, ExploredFault, Move, Violation, Walk, step_in_words
 from simulator.explore.properties import PropertyViolated
 from simulator.explore.small_world import GPUS, IN_WORDS, INSTANCES, RANKS, STRUCK
-from simulator.explore.transition import DELIVER, RECONCILER, SCHEDULER, STEP, TIME, Action, Transitions
+from simulator.explore.transition import Transitions
 
 FAULTS = {
     ExploredFault.DROP: "an event is lost",
@@ -22,6 +23,7 @@ FAULTS = {
     ),
     ExploredFault.SLOW: "a step of a machine takes so long that deadlines pass before it",
 }
+"""Text of each kind of fault."""
 PACES = {
     DeliveryPace.FREE: "machines, scheduler and reconciler may come before any event that is on its way",
     DeliveryPace.MACHINES: "machines move, and incidents happen, when no event is on its way but the late ones; "
@@ -29,6 +31,7 @@ PACES = {
     DeliveryPace.ALL: "machines move, incidents happen, and the clock wakes the scheduler and the reconciler, "
     "when no event is on its way but the late ones",
 }
+"""Text of each delivery pace."""
 ALWAYS = (
     f"{INSTANCES} instances with {GPUS} GPU each, one job of {RANKS} ranks, submitted and in line; its ranks exit 0 "
     "together, at any time while both run",
@@ -42,30 +45,30 @@ ALWAYS = (
     "ECS and EC2 forget nothing; a boot is a second later than its request, by the machine's clock",
     "an event that the records hold is taken off its way once its delivery is seen to change nothing",
 )
-"""Bounds of every walk."""
+"""Texts of the bounds that all walks have in common."""
 
 
 def bounds(walk: Walk) -> list[str]:
-    """The bounds of this walk, beyond those of every one."""
-    given = walk.bounds
-    kinds = [f"{kind}: {FAULTS[kind]}" for kind in ExploredFault if kind in given.kinds]
-    crashes = f", at most {given.crashes} of them a crash" if given.crashes < given.faults else ""
-    faults = f"at most {given.faults} fault(s){crashes}: {'; '.join(kinds)}" if given.faults else "no fault"
+    """Return the texts of the bounds of this walk, without the bounds of all walks."""
+    limits = walk.bounds
+    kinds = [f"{kind}: {FAULTS[kind]}" for kind in ExploredFault if kind in limits.kinds]
+    crashes = f", at most {limits.crashes} of them a crash" if limits.crashes < limits.faults else ""
+    faults = f"at most {limits.faults} fault(s){crashes}: {'; '.join(kinds)}" if limits.faults else "no fault"
     delivered, policy = PRESETS[Preset.ADAPTIVE], walk.stage.world.policy
-    values = {one.name: getattr(policy, one.name) for one in fields(policy)}
+    values = {field.name: getattr(policy, field.name) for field in fields(policy)}
     changed = [f"{name} {value}" for name, value in values.items() if value != getattr(delivered, name)]
     return [
-        f"incident {given.incident}: {IN_WORDS[given.incident]}",
+        f"incident {limits.incident}: {IN_WORDS[limits.incident]}",
         faults,
-        PACES[given.pace],
+        PACES[limits.pace],
         f"the policy is adaptive but for {', '.join(changed)}",
     ]
 
 
 def report(walk: Walk) -> dict[str, Any]:
-    """The numbers of one walk, for machines."""
-    rows = walk.stage.world.transcript.rows
-    found = walk.violation
+    """Return the report of a walk as a JSON object."""
+    transitions = walk.stage.world.transcript.rows
+    violation = walk.violation
     return {
         "incident": str(walk.bounds.incident),
         "faults": walk.bounds.faults,
@@ -80,65 +83,73 @@ def report(walk: Walk) -> dict[str, Any]:
         "worlds": len(walk.stage.cores),
         "carried_out": walk.stage.carried_out,
         "ends": dict(walk.ends.most_common()),
-        "rows": sorted(f"{kind} {status} {event}" for kind, status, event, outcome in rows if outcome == "APPLIED"),
-        "every_state_can_end": walk.is_whole and found is None,
+        "rows": sorted(
+            f"{kind} {status} {event}" for kind, status, event, outcome in transitions if outcome == "APPLIED"
+        ),
+        "every_state_can_end": walk.is_whole and violation is None,
         "whole": walk.is_whole,
         "violation": None
-        if found is None
-        else {"told": found.told, "actions": actions(walk.stage, found), "transcript": transcript(walk.stage, found)},
+        if violation is None
+        else {
+            "told": violation.told,
+            "actions": actions(walk.stage, violation),
+            "transcript": transcript(walk.stage, violation),
+        },
     }
 
 
-def in_words(told: dict[str, Any]) -> str:
-    """The same, for people."""
-    states = ", ".join(f"{n} with {faults}" for faults, n in enumerate(told["states_by_faults"]))
+def in_words(walk: dict[str, Any]) -> str:
+    """Return the report of a walk as text. `walk`: the result of `report`, with `seconds` of processor time added."""
+    states = ", ".join(f"{n} with {faults}" for faults, n in enumerate(walk["states_by_faults"]))
     lines = [
-        f"incident {told['incident']}, {told['faults']} fault(s) among {', '.join(told['kinds']) or 'none'}"
-        f" ({told['seconds']} s of processor)",
-        *(f"  bound: {sentence}" for sentence in told["bounds"]),
-        f"  states {told['states']} (by fewest faults: {states}), transitions {told['transitions']}, "
-        f"depth {told['depth']}",
-        f"  faults: {', '.join(f'{kind} {count}' for kind, count in told['faults_taken'].items()) or 'none'}",
-        f"  (status, event) rows taken: {len(told['rows'])}",
-        *(f"  ends: {count} x {end}" for end, count in told["ends"].items()),
+        f"incident {walk['incident']}, {walk['faults']} fault(s) among {', '.join(walk['kinds']) or 'none'}"
+        f" ({walk['seconds']} s of processor)",
+        *(f"  bound: {sentence}" for sentence in walk["bounds"]),
+        f"  states {walk['states']} (by fewest faults: {states}), transitions {walk['transitions']}, "
+        f"depth {walk['depth']}",
+        f"  faults: {', '.join(f'{kind} {count}' for kind, count in walk['faults_taken'].items()) or 'none'}",
+        f"  (status, event) rows taken: {len(walk['rows'])}",
+        *(f"  ends: {count} x {end}" for end, count in walk["ends"].items()),
     ]
-    if told["violation"] is None:
+    if walk["violation"] is None:
         end = "and from every state a final one can be reached without another fault"
         lines.append(
-            f"  no invariant broke, {end}" if told["whole"] else "  no invariant broke; not everything was walked"
+            f"  no invariant broke, {end}" if walk["whole"] else "  no invariant broke; not everything was walked"
         )
         return "\n".join(lines)
-    found = told["violation"]
-    lines += [f"  BROKEN  {sentence}" for sentence in found["told"]]
-    lines += [f"  {number:>3}. {words}" for number, words in enumerate(found["actions"], 1)]
-    return "\n".join([*lines, "", found["transcript"]])
+    violation = walk["violation"]
+    lines += [f"  BROKEN  {sentence}" for sentence in violation["told"]]
+    lines += [f"  {number:>3}. {words}" for number, words in enumerate(violation["actions"], 1)]
+    return "\n".join([*lines, "", violation["transcript"]])
 
 
-def summary_in_words(found: dict[str, Any]) -> str:
-    """All walks together, and the bounds that they have in common."""
-    end = "from every state a final one can be reached" if found["every_state_can_end"] else "not all was walked"
-    broken = f"{len(found['violations'])} violation(s)" if found["violations"] else "no invariant broke"
-    every = "\n".join(f"  bound: {sentence}" for sentence in found["bounds"])
+def summary_in_words(total: dict[str, Any]) -> str:
+    """Return the totals of all walks and their common bounds as text. `total`: the result of `cli.summary`."""
+    end = "from every state a final one can be reached" if total["every_state_can_end"] else "not all was walked"
+    broken = f"{len(total['violations'])} violation(s)" if total["violations"] else "no invariant broke"
+    every = "\n".join(f"  bound: {sentence}" for sentence in total["bounds"])
     return (
-        f"of every walk\n{every}\n\n{len(found['walks'])} walks, {found['states']} states, {found['transitions']} "
-        f"transitions, depth at most {found['depth']}, {len(found['rows'])} (status, event) rows, "
-        f"{found['seconds']} s of processor, {found['memory_mib']} MiB\n{broken}; {end}"
+        f"of every walk\n{every}\n\n{len(total['walks'])} walks, {total['states']} states, {total['transitions']} "
+        f"transitions, depth at most {total['depth']}, {len(total['rows'])} (status, event) rows, "
+        f"{total['seconds']} s of processor, {total['memory_mib']} MiB\n{broken}; {end}"
     )
 
 
-def actions(stage: Transitions, found: Violation) -> list[str]:
-    """The moves that lead to the violation, one line each."""
-    return [_short(stage, found, _move(stage, core, move)) for core, move in found.path]
+def actions(stage: Transitions, violation: Violation) -> list[str]:
+    """Return the moves that lead to the violation, a line for each."""
+    return [_short(stage, violation, _move(stage, core, move)) for core, move in violation.path]
 
 
-def transcript(stage: Transitions, found: Violation) -> str:
-    """The same with what the journal has to say of each. Its clock is that of the first way by which the world came to
-    the state, so it may jump."""
+def transcript(stage: Transitions, violation: Violation) -> str:
+    """Return the moves that lead to the violation, each with its lines of the transcript.
+
+    The times are those of the first path on which the walk reached the state, so the clock may jump.
+    """
     lines: list[str] = []
-    for core, move in found.path:
+    for core, move in violation.path:
         lines.append(f"-- {_move(stage, core, move)}")
         lines += _carried_out_again(stage, core, move)
-    return _short(stage, found, "\n".join([*lines, *(f"BROKEN  {sentence}" for sentence in found.told)]))
+    return _short(stage, violation, "\n".join([*lines, *(f"BROKEN  {sentence}" for sentence in violation.told)]))
 
 
 def _move(stage: Transitions, core: int, move: Move) -> str:
@@ -154,7 +165,7 @@ def _move(stage: Transitions, core: int, move: Move) -> str:
 
 
 def _action(stage: Transitions, core: int, action: Action) -> str:
-    known = {
+    texts = {
         SCHEDULER: "the scheduler passes",
         RECONCILER: "the reconciler makes its round",
         TIME: "time passes",
@@ -169,7 +180,7 @@ def _action(stage: Transitions, core: int, action: Action) -> str:
         return f"event: {stage.events.known[action.number].words}"
     if action.name == STEP:
         return f"machine: {step_in_words(stage.steps(core)[action.number])}"
-    return known.get(action.name, action.name)
+    return texts.get(action.name, action.name)
 
 
 def _carried_out_again(stage: Transitions, core: int, move: Move) -> list[str]:
@@ -183,16 +194,16 @@ def _carried_out_again(stage: Transitions, core: int, move: Move) -> list[str]:
         else:
             return []
     except PropertyViolated:
-        pass  # that is what the transcript is about: it says so at its end
+        pass  # the transcript ends with the sentences of this violation
     return list(stage.world.transcript.lines)
 
 
-def _short(stage: Transitions, found: Violation, text: str) -> str:
-    """With the short names of what there is where it breaks."""
-    stage.copier.put(stage.cores[found.path[-1][0]], anew=True)  # tasks have their numbers by their order
-    journal = stage.world.transcript
-    lines, journal.lines = journal.lines, [text]
+def _short(stage: Transitions, violation: Violation, text: str) -> str:
+    """Return `text` with the short names of jobs, instances and tasks in the last state of the path."""
+    stage.copier.put(stage.cores[violation.path[-1][0]], anew=True)  # the order of the tasks gives their numbers
+    transcript_of_world = stage.world.transcript
+    lines, transcript_of_world.lines = transcript_of_world.lines, [text]
     try:
-        return journal.text().rstrip("\n")
+        return transcript_of_world.text().rstrip("\n")
     finally:
-        journal.lines = lines
+        transcript_of_world.lines = lines

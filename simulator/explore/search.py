@@ -1,8 +1,8 @@
-"""Every state that can be reached, breadth first: as few faults as possible, and then as few actions.
+"""Breadth-first search of all reachable states: by fewest faults first, then by fewest actions.
 
-A state is the world, the events that wait in the line of their instance, those that were set aside as late, and the
-steps of machines that are slow. A fault is paid for once; what can be reached with fewer is not looked at again, since
-whatever more faults could do from there, fewer can.
+A state has the world, the queued events of each instance, the late events, and the slow steps of instances. A state
+that was reached with fewer faults is not explored again with more faults. From this state, the smaller number of used
+faults allows everything that the larger number allows.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Iterator
 from typing import Any
 
+from simulator.explore.action import DELIVER, INVOCATIONS, RECONCILER, STEP, TIME, Action, NextState
 from simulator.explore.compact_store import Edge, Edges, Numbered, packed, unpacked
 from simulator.explore.model import (
     NOTHING,
@@ -26,43 +27,50 @@ from simulator.explore.model import (
 from simulator.explore.properties import PropertyViolated
 from simulator.explore.reachability import backwards
 from simulator.explore.small_world import Incident, SmallWorld
-from simulator.explore.transition import DELIVER, INVOCATIONS, RECONCILER, STEP, TIME, Action, NextState, Transitions
+from simulator.explore.transition import Transitions
 
 
 class Search:
-    """Explores one small world within its bounds."""
+    """Search of the states of a small world within bounds."""
 
     def __init__(self, bounds: Bounds) -> None:
         self.bounds = bounds
         self.stage = Transitions(SmallWorld(bounds.incident))
         self.walk = Walk(bounds, self.stage)
-        self._lines = {one.instance_id: n for n, one in enumerate(self.stage.world.model_instances())}
+        self._lines = {instance.instance_id: n for n, instance in enumerate(self.stage.world.model_instances())}
+        """Index of the queue of each instance."""
         self._beside: Numbered[tuple[Any, ...]] = Numbered()
-        self._movings: Numbered[Move | None] = Numbered()
+        """Fields of the states other than `core`, by number."""
+        self._moves_taken: Numbered[Move | None] = Numbered()
+        """The moves by number; None for the first state."""
         self._numbers: dict[int, int] = {}
+        """Number of each state, by its packed form."""
         self._reached = Edges()
-        """Each state by its number, and how it was reached first."""
+        """The states by number, each with the edge by which it was reached first."""
         self._depths = array("i")
+        """Number of moves to each state."""
         self._from, self._to = array("i"), array("i")
-        """The edges without faults."""
+        """Start and end states of the transitions without a fault, by number."""
         self._finals = array("i")
+        """Numbers of the final states."""
         self._at: tuple[int, int, Move] = (0, 0, Move(Action(RECONCILER)))
+        """Present state and move: number of the state, number of its world, and the move."""
 
     def run(self) -> Walk:
-        """Everything within the bounds, or up to the first violation."""
+        """Explore everything within the bounds, or up to the first violation. Return the walk."""
         try:
             self._explore()
-            self._ask_for_the_end()
+            self._check_all_can_end()
             self.walk.is_whole = True
-        except PropertyViolated as found:
+        except PropertyViolated as violated:
             number, core, move = self._at
-            self.walk.violation = Violation(found.sentences, [*self._path(number), (core, move)])
+            self.walk.violation = Violation(violated.sentences, [*self._path(number), (core, move)])
         return self.walk
 
     def _explore(self) -> None:
         first = ModelState(self.stage.begin(), ((),) * len(self._lines))
         level = Edges()
-        level.append(Edge(self._packed(first), -1, self._movings.number(None)))
+        level.append(Edge(self._packed(first), -1, self._moves_taken.number(None)))
         for faults in range(self.bounds.faults + 1):
             before, after = len(self._reached), Edges()
             for edge in level:
@@ -95,7 +103,7 @@ class Search:
         return number
 
     def _expand(self, number: int, state: ModelState, faulty: Edges | None) -> None:
-        moves = self._movings
+        moves = self._moves_taken
         for move, after in self._following(number, state):
             self.walk.transitions += 1
             self._from.append(number)
@@ -109,10 +117,10 @@ class Search:
             if edge.state not in self._numbers:
                 faulty.append(edge)
 
-    # -- what can happen -----------------------------------------------------------------------------------------------
+    # -- moves ---------------------------------------------------------------------------------------------------------
 
     def _enabled(self, state: ModelState) -> Iterator[Action]:
-        """What can happen now without a fault, but for time."""
+        """Yield the actions that are possible in `state` without a fault, TIME excepted."""
         yield from (Action(DELIVER, line[0]) for line in state.lines if line)
         yield from (Action(DELIVER, event) for event in dict.fromkeys(state.late))
         waits = any(state.lines) and self.bounds.pace is not DeliveryPace.FREE
@@ -123,6 +131,7 @@ class Search:
             yield from self.stage.befalling(state.core)
 
     def _following(self, number: int, state: ModelState) -> Iterator[tuple[Move, ModelState]]:
+        """Yield the moves from `state` without a fault, each with the next state."""
         with_deaths = ExploredFault.CRASH in self.bounds.kinds and self._depth_of_faults < self.bounds.faults
         for action in self._enabled(state):
             move = Move(action)
@@ -143,10 +152,11 @@ class Search:
         return len(self.walk.states_by_faults)
 
     def _going_wrong(self, number: int, state: ModelState) -> Iterator[tuple[Move, ModelState]]:
+        """Yield the moves from `state` with a fault, each with the next state."""
         kinds = self.bounds.kinds
         for n, line in enumerate(state.lines):
             if line:
-                yield from self._of_event(number, state, n, line[0])
+                yield from self._event_faults(number, state, n, line[0])
         for action in self._enabled(state):
             if action.name not in INVOCATIONS:
                 continue
@@ -167,7 +177,8 @@ class Search:
                         state._replace(slow=tuple(sorted((*state.slow, words)))),
                     )
 
-    def _of_event(self, number: int, state: ModelState, n: int, event: int) -> Iterator[tuple[Move, ModelState]]:
+    def _event_faults(self, number: int, state: ModelState, n: int, event: int) -> Iterator[tuple[Move, ModelState]]:
+        """Yield the moves in which the first event of queue `n` is lost, late or duplicated."""
         kinds, action = self.bounds.kinds, Action(DELIVER, event)
         rest = state._replace(lines=(*state.lines[:n], state.lines[n][1:], *state.lines[n + 1 :]))
         late = tuple(sorted((*state.late, event)))
@@ -184,15 +195,23 @@ class Search:
     def _overlaps(
         self, number: int, state: ModelState, outer: Action, effects: int
     ) -> Iterator[tuple[Move, ModelState]]:
-        inner = [one for one in self._enabled(state) if one != outer or one.name not in (DELIVER, STEP)]
+        inners = [inner for inner in self._enabled(state) if inner != outer or inner.name not in (DELIVER, STEP)]
         for effect in range(effects):
-            for one in inner:
-                move = Move(outer, ExploredFault.OVERLAP, effect, one)
+            for inner in inners:
+                move = Move(outer, ExploredFault.OVERLAP, effect, inner)
                 self._at = number, state.core, move
-                yield move, self._after(state, (outer, one), self.stage.overlapped(state.core, outer, effect, one))
+                yield move, self._after(state, (outer, inner), self.stage.overlapped(state.core, outer, effect, inner))
 
     def _after(self, state: ModelState, happened: tuple[Action, ...], follows: NextState) -> ModelState:
-        """The state once these have happened: what was delivered has left its line, what was emitted has joined it."""
+        """Return the state after an outcome.
+
+        Delivered events leave their queue, and emitted events join the queue of their instance.
+
+        Args:
+            state: the state before.
+            happened: the actions of the move.
+            follows: the next state of the world, and the emitted events.
+        """
         lines, late = [list(line) for line in state.lines], list(state.late)
         for action in happened:
             if action.name == DELIVER:
@@ -211,19 +230,20 @@ class Search:
         return self._without_old_news(after)
 
     def _without_old_news(self, state: ModelState) -> ModelState:
+        """Return `state` without the events that are no longer news."""
         core, lines, late, slow, crashes = state
         is_news = self.stage.is_news
         if any(lines):
             lines = tuple([tuple([event for event in line if is_news(core, event)]) for line in lines])
         return ModelState(core, lines, tuple([event for event in late if is_news(core, event)]), slow, crashes)
 
-    # -- the end -------------------------------------------------------------------------------------------------------
+    # -- final states --------------------------------------------------------------------------------------------------
 
     def _is_final(self, state: ModelState) -> bool:
         return bool(self.stage.finals[state.core]) and not any(state.lines) and not state.late
 
     def _must_succeed(self, core: int) -> bool:
-        """Whether the job succeeds whatever else has happened within the bounds."""
+        """Whether the job must have succeeded in the final state `core`, after all faults within the bounds."""
         if ExploredFault.SLOW in self.bounds.kinds:
             return False
         return self.bounds.incident is not Incident.EXIT or not self.stage.has_struck(core)
@@ -231,25 +251,30 @@ class Search:
     def _end(self, number: int, state: ModelState) -> None:
         self._finals.append(number)
         self.walk.ends[self.stage.ending(state.core)] += 1
-        found = self.stage.unsettled(state.core, must_succeed=self._must_succeed(state.core))
-        if found:
+        sentences = self.stage.unsettled(state.core, must_succeed=self._must_succeed(state.core))
+        if sentences:
             self._at = number, state.core, NOTHING
-            raise PropertyViolated(found)
+            raise PropertyViolated(sentences)
 
-    def _ask_for_the_end(self) -> None:
-        """Whether a final state can be reached from every state without any further fault."""
+    def _check_all_can_end(self) -> None:
+        """Check that from every state a final state can be reached without a further fault.
+
+        Raises:
+            PropertyViolated: there is a state without a path to a final state.
+        """
         reached = backwards(len(self._reached), self._from, self._to, self._finals)
-        lost = next((n for n, is_reached in enumerate(reached) if not is_reached), None)
-        if lost is not None:
-            state = self._state(lost)
-            self._at = lost, state.core, NOTHING
+        stuck = next((n for n, is_reached in enumerate(reached) if not is_reached), None)
+        if stuck is not None:
+            state = self._state(stuck)
+            self._at = stuck, state.core, NOTHING
             raise PropertyViolated([f"I2: no final state can be reached from here: {self.stage.ending(state.core)}"])
 
     def _path(self, number: int) -> list[tuple[int, Move]]:
+        """Return the moves of the first path to state `number`, each with the number of the world before the move."""
         path: list[tuple[int, Move]] = []
         while number > 0:
             edge = self._reached[number]
-            move = self._movings.values[edge.move]
+            move = self._moves_taken.values[edge.move]
             if move is not None:
                 path.append((self._state(edge.parent).core, move))
             number = edge.parent

@@ -1,7 +1,7 @@
-"""The small world that is explored: three machines, one job of two ranks, and one thing that befalls them.
+"""Small world of the explorer: three instances, a job of two ranks, and an incident.
 
-Nothing in it takes time: what machines do and what EventBridge carries is pending until the explorer lets it happen,
-in whatever order it likes. Scheduler and reconciler have no ticks; the explorer runs them when it likes, too.
+Everything takes no time. Steps of instances and deliveries of events stay pending until the explorer lets them happen,
+in any order. The scheduler and the reconciler have no ticks: the explorer also decides when they run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gpu_recovery.ports.actions import Actions
 from gpu_recovery.ports.store import Store
 
 from sandbox.cluster.model.cluster import Ids
-from sandbox.cluster.model.records import ModelInstance as Machine
+from sandbox.cluster.model.records import ModelInstance
 from sandbox.cluster.model.statuses import CuredBy, RebootBehaviour
 from simulator.cloud.fleet import FleetTimings
 from simulator.explore.read_tracking import Reads, ReadTrackingActions, ReadTrackingStore
@@ -30,11 +30,13 @@ from simulator.memory_store.store import MemoryStore
 from simulator.world import World
 
 INSTANCES, RANKS, GPUS = 3, 2, 1
+"""Instances of the world, ranks of the job, and GPUs of an instance."""
 STRUCK = 1
-"""The rank whose machine the incident befalls."""
+"""Rank on the instance of the incident."""
 NO_TIME = FleetTimings(
     start_s=0, leave_s=0, stop_timeout_s=0, down_s=0, boot_s=0, launch_s=0, spot_notice_s=0, check_s=0, abort_s=0
 )
+"""Timings of a fleet in which every step is possible at once."""
 POLICY = replace(
     PRESETS[Preset.ADAPTIVE],
     command_lease_s=240,
@@ -57,12 +59,14 @@ POLICY = replace(
     fleet_window_s=1_200,
     breaker_probe_s=600,
 )
-"""`adaptive` with its long waits shortened: each is still several looks long and longer than a claim, but days of
-looks that find nothing would be as many states."""
+"""Policy `adaptive` with shorter waits, because days of polls without a change would be as many states.
+
+Each wait is still several polls long and longer than a command lease.
+"""
 
 
 class Incident(StrEnum):
-    """What befalls the machine of one rank, at any time while the gang runs."""
+    """Incident on the instance of rank `STRUCK`, at any time while the gang runs."""
 
     GPU = "gpu"
     FLAKY = "flaky"
@@ -86,18 +90,21 @@ IN_WORDS = {
 
 
 class NamedIds(Ids):
-    """Ids that say what they are of, so that two ways to one state give it the same ids: a task is called after its
-    client token, and only boots are counted."""
+    """Ids that do not depend on the path to a state: two paths to the same state give the same ids.
+
+    The id of a task is a hash of its client token. Only boots are counted.
+    """
 
     def __init__(self, seed: str) -> None:
         super().__init__(seed)
         self.token = ""
 
     def continue_from(self, ids: Ids) -> None:
-        """No id that `ids` has given is given again."""
+        """Continue the counters of `ids`, so that no id is used again."""
         self._counts = dict(ids._counts)
 
     def hex(self, kind: str, digits: int = 32) -> str:
+        """Return an id of `digits` hexadecimal digits for an object of the kind `kind`."""
         if kind == "task":
             return hashlib.sha256(self.token.encode()).hexdigest()[:digits]
         if kind in ("event", "container", "runtime"):
@@ -105,34 +112,39 @@ class NamedIds(Ids):
         return super().hex(kind, digits)
 
     def uuid(self, kind: str) -> str:
+        """Return an id in the format of a UUID for an object of the kind `kind`."""
         return str(uuid.UUID(hex=self.hex(kind)))
 
 
-def look_away(step: Effect) -> None:
-    """Nothing comes in between."""
+def do_nothing(step: Effect) -> None:
+    """Hook without an action."""
 
 
 @dataclass
 class EffectHook:
-    """The nemesis of the world explored: it asks `act` before each effect."""
+    """Fault injection of the explored world: calls `act` before each effect."""
 
     ids: NamedIds
-    act: Callable[[Effect], None] = look_away
+    act: Callable[[Effect], None] = do_nothing
 
     def before(self, step: Effect) -> None:
+        """Call `act`. Then save the client token of a RunTask call, from which the task id is made."""
         self.act(step)
         if step.name == "RunTask":
             self.ids.token = step.given["clientToken"]
 
     def after(self, step: Effect) -> None:
-        """Dying after one effect and before the next leaves the same behind."""
+        """Do nothing: a kill after an effect leaves the same state as a kill before the next effect."""
 
 
 class SmallWorld(World):
-    """See above. `job_id` is the one job, QUEUED.
+    """The small world, with a QUEUED job.
 
-    incidents: how often the incident may still happen; mishaps: how often what belongs to it may.
-    announced: how often operators were told that the job has failed.
+    Attributes:
+        job_id: id of the job.
+        incidents: how often the incident may still happen.
+        mishaps: how often a further mishap of the incident (`cut_off`) may still happen.
+        announced: how often operators were notified that the job failed.
     """
 
     def __init__(self, incident: Incident = Incident.GPU) -> None:
@@ -155,27 +167,27 @@ class SmallWorld(World):
         self.named.continue_from(self.cluster.ids)
         self.cluster.ids = self.named
         self.actions.on_message = self._tell
-        # A boot takes no time here: by its machine's clock, which is a little ahead, it is later than what it answers.
-        self.checks.skew = {one.instance_id: timedelta(seconds=1) for one in self.model_instances()}
-        self.run_reconciler()  # it has counted the machines long before there is a job
+        # A boot takes no time here. The clock of the instance is a second ahead, so the boot is later than its request.
+        self.checks.skew = {instance.instance_id: timedelta(seconds=1) for instance in self.model_instances()}
+        self.run_reconciler()  # counts the instances before the job is submitted
         self.job_id = self.submit(nnodes=RANKS, gpus=GPUS)
-        self.timeline.due.clear()  # the first ticks, each of which would make the next
+        self.timeline.due.clear()  # removes the first ticks, each of which schedules the next tick
 
     def _tell(self, message: NotifyOperator) -> None:
         self.announced += "FAILED" in message.subject
         self.transcript.message_sent(message)
 
     def is_selected(self, envelope: Mapping[str, Any]) -> bool:
-        """Whether any rule selects the event."""
+        """Whether an EventBridge rule selects the event."""
         return self.functions.of(envelope) is not None
 
     def _poked(self, key: str) -> None:
-        """The explorer lets the scheduler pass at any time in any case."""
+        """Do nothing: the explorer runs the scheduler at any time."""
 
-    # -- what may befall the gang --------------------------------------------------------------------------------------
+    # -- incidents -----------------------------------------------------------------------------------------------------
 
     def befalling(self) -> Iterator[str]:
-        """What may happen by itself: the names of methods of this world."""
+        """Yield the names of the methods of this world that may happen now: the end, the incident, or a consequence."""
         if self._is_whole():
             yield "end_well"
             if self.incidents:
@@ -191,66 +203,66 @@ class SmallWorld(World):
             yield "cut_off"
 
     def trains_in_peace(self) -> bool:
-        """Whether the gang trains and nothing is left to be done: only looks would follow one another for ever."""
+        """Whether the gang trains and no work is pending. Then polls would follow each other for ever."""
         return self._is_whole() and self.job(self.job_id).status is JobStatus.RUNNING and self.is_quiet()
 
     def _is_whole(self) -> bool:
         gang = self.ranks(self.job_id)
         return len(gang) == RANKS and self.training.is_whole(gang[0])
 
-    def _struck(self) -> Machine | None:
-        return next((one for one in self.cluster.instances.values() if "struck" in one.tags), None)
+    def _struck(self) -> ModelInstance | None:
+        return next((instance for instance in self.cluster.instances.values() if "struck" in instance.tags), None)
 
-    def _is_rebooting(self, machine: Machine) -> bool:
-        return self.instance(machine).under_repair
+    def _is_rebooting(self, instance: ModelInstance) -> bool:
+        return self.instance(instance).under_repair
 
     def end_well(self) -> None:
-        """The last step is done: every rank exits 0."""
+        """End the training: every rank exits 0."""
         self.finish(self.job_id)
 
     def strike(self) -> None:
-        """The incident."""
+        """Let the incident happen to the instance of rank `STRUCK`."""
         self.incidents -= 1
         rank = self.rank(self.job_id, STRUCK)
-        machine = self.cluster.instance_of(rank)
-        machine.tags = {**machine.tags, "struck": "true"}
+        instance = self.cluster.instance_of(rank)
+        instance.tags = {**instance.tags, "struck": "true"}
         match self.incident:
             case Incident.CRASH:
                 self.exit(self.job_id, STRUCK, 139)
             case Incident.EXIT:
                 self.exit(self.job_id, STRUCK, 1)
             case Incident.AGENT:
-                self._cut(machine)
+                self._cut(instance)
             case Incident.SPOT:
-                self.transcript.happened(f"{machine.instance_id} is taken away")
-                self.fleet.interrupt(machine)
+                self.transcript.happened(f"{instance.instance_id} is taken away")
+                self.fleet.interrupt(instance)
             case Incident.DEAF:
-                machine.reboot_behaviour = RebootBehaviour.IGNORED
-                self.break_gpu(machine, cured_by=CuredBy.NEVER)
+                instance.reboot_behaviour = RebootBehaviour.IGNORED
+                self.break_gpu(instance, cured_by=CuredBy.NEVER)
             case _:
-                self.break_gpu(machine)
+                self.break_gpu(instance)
 
     def heal(self) -> None:
-        """The GPU answers again, for no reason that anybody knows."""
-        machine = self._struck()
-        if machine is not None:
-            self.transcript.happened(f"the GPU of {machine.instance_id} is back by itself")
-            machine.faults = {}
+        """Let the GPU work again, without a repair."""
+        instance = self._struck()
+        if instance is not None:
+            self.transcript.happened(f"the GPU of {instance.instance_id} is back by itself")
+            instance.faults = {}
 
     def cut_off(self) -> None:
-        """The agent of the struck machine is cut off, once."""
-        machine = self._struck()
-        if machine is not None:
+        """Disconnect the ECS agent of the instance of the incident. This happens once."""
+        instance = self._struck()
+        if instance is not None:
             self.mishaps -= 1
-            self._cut(machine)
+            self._cut(instance)
 
-    def _cut(self, machine: Machine) -> None:
-        self.transcript.happened(f"the agent of {machine.instance_id} is cut off")
-        self.fleet.disconnect(machine)
+    def _cut(self, instance: ModelInstance) -> None:
+        self.transcript.happened(f"the agent of {instance.instance_id} is cut off")
+        self.fleet.disconnect(instance)
 
     def come_back(self) -> None:
-        """The agent of the struck machine is back."""
-        machine = self._struck()
-        if machine is not None:
-            self.transcript.happened(f"the agent of {machine.instance_id} is back")
-            self.fleet.reconnect(machine)
+        """Connect the ECS agent of the instance of the incident again."""
+        instance = self._struck()
+        if instance is not None:
+            self.transcript.happened(f"the agent of {instance.instance_id} is back")
+            self.fleet.reconnect(instance)

@@ -1,7 +1,7 @@
-"""Taking the state out of the one world there is, and putting another in.
+"""State capture: takes the state out of the world, and puts another state in.
 
-Everything that the store, the cluster, the machines and the checks keep is found by looking, so that a field added
-there is copied, too; what is of a kind that nobody has thought of is refused.
+The fields of the store, the cluster, the fleet and the checks are found by introspection, so that a new field is
+captured, too. A field of an unknown type is rejected.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from gpu_recovery.core.fleet import Fleet as Brakes
+from gpu_recovery.core.fleet import Fleet
 
 from simulator.cloud.fleet import VirtualFleet
 from simulator.explore.interning import InternedValues, StepTable, WorkStep
@@ -23,133 +23,161 @@ from simulator.explore.state_groups import CONTAINERS, InstanceGroup, ObjectFiel
 from simulator.virtual_clock import START
 
 _ELSEWHERE = {"instances", "tasks", "_tasks", "_registrations", "touched", "ids", "jobs", "machines"}
-"""What is copied by itself, or can be found again."""
+"""Fields that a group of their own captures, or that are computed from other fields."""
 _OF_SHELVES = {"plans", "progress", "records", "due"}
+"""Fields that `RecordGroup` captures."""
 _COUNTED = {"changes", "boots", "_forgot_at"}
-"""What only counts, or only spares work: the same in every state as far as anybody asks."""
+"""Counters and caches. No decision reads them, so they may differ between equal states."""
 _WIRES = {"cluster", "timeline", "timings", "_emit", "goes_down", "about_to_end", "program", "limits", "scheduler"}
-"""What holds the world together, and what nobody changes: the limits; what the scheduler's last pass has left, of which
-only its ticks take notice, and every pass here is one that somebody asked for."""
+"""References between the objects of the world, and fields that never matter here.
+
+Nothing changes the limits. `scheduler` holds the result of the latest pass, which only the ticks of the scheduler read;
+here every pass was requested.
+"""
 
 
 class Core(NamedTuple):
-    """One state of the world, but for the events that are on their way: the second since START, and for each group the
-    number of the row that it holds. `steps` is what machines are about to do, in the order it was asked for."""
+    """State of the world without the events in flight: a time, and the number of the row of each group.
+
+    Attributes:
+        now: seconds since START.
+        fields: row of the fields of objects.
+        jobs: row of the records of jobs, with their progress and plans.
+        instances: row of the records of instances.
+        hardware: row of the instances in the cluster model.
+        tasks: row of the tasks in the cluster model.
+        steps: number of the pending steps of instances, in the order in which they were scheduled.
+    """
 
     now: int
     fields: int
     jobs: int
-    machines: int
+    instances: int
     hardware: int
     tasks: int
     steps: int
 
 
 class StateCapture:
-    """Copies states out of and into `world`."""
+    """Copies states out of `world` and into `world`."""
 
     def __init__(self, world: SmallWorld) -> None:
         self.world, self.parts = world, InternedValues()
         store: Any = world.memory
         owners = {"store": store, "cluster": world.cluster, "fleet": world.fleet, "checks": world.checks}
-        places = [(one, name) for one in owners.values() for name in sorted(vars(one)) if _is_state(one, name)]
+        places = [(owner, name) for owner in owners.values() for name in sorted(vars(owner)) if _is_state(owner, name)]
         places += [(world, name) for name in ("announced", "incidents", "mishaps")]
         self.fields = ObjectFields(self.parts, [*places, (world.named, "_counts")], NOT_NAMED)
         self.jobs = RecordGroup(self.parts, store.jobs, store, ("progress", "plans"))
-        self.machines = RecordGroup(self.parts, store.machines, store)
-        self.shelves = {"jobs": self.jobs, "machines": self.machines}
+        self.instances = RecordGroup(self.parts, store.machines, store)
+        self.shelves = {"jobs": self.jobs, "machines": self.instances}
         self._hardware = InstanceGroup(self.parts, list(world.cluster.instances.values()))
         self._tasks = TaskGroup(self.parts, world.cluster)
-        self._groups: tuple[StateGroup, ...] = (self.fields, self.jobs, self.machines, self._hardware, self._tasks)
+        self._groups: tuple[StateGroup, ...] = (self.fields, self.jobs, self.instances, self._hardware, self._tasks)
         self._fields = {name: n for n, (_, name) in enumerate(self.fields.places)}
         self._steps = StepTable()
 
     def take(self, steps: tuple[WorkStep, ...]) -> Core:
-        """The state of the world, `steps` being what machines are about to do."""
+        """Return the state of the world, with the pending steps `steps`."""
         groups = [group.take() for group in self._groups]
         return Core._make((seconds(self.world.timeline.now), *groups, self._steps.number(steps)))
 
     def put(self, core: Core, *, anew: bool = False) -> None:
-        """Make it the state of the world, with its tasks in the order of their ids if it is put `anew`. What the run
-        before has left in the lists of what happened is thrown away."""
+        """Make `core` the state of the world, and clear the recorded effects, transcript and messages.
+
+        Args:
+            core: the state.
+            anew: whether all groups are put, also the groups with unchanged rows. The tasks are then in id order.
+        """
         world = self.world
         world.timeline.now = START + timedelta(seconds=core.now)
         world.timeline.due = []
         for group, number in zip(self._groups, core[1:6], strict=True):
             if anew or number != group.inside:
                 group.put(number)
-        lives, journal = world.invocations, world.transcript
-        for told in (lives.steps, lives.done, lives.killed, journal.lines, journal.broken, journal.placed):
-            told.clear()
+        invocations, transcript = world.invocations, world.transcript
+        for record_list in (
+            invocations.steps,
+            invocations.done,
+            invocations.killed,
+            transcript.lines,
+            transcript.broken,
+            transcript.placed,
+        ):
+            record_list.clear()
         world.actions.published.clear()
         world.actions.notified.clear()
-        lives.interrupted = 0
+        invocations.interrupted = 0
 
     def name(self, core: Core) -> bytes:
-        """The same 16 bytes for what is the same."""
+        """Return the name of the state: 16 bytes, the same for equivalent states (see `state_equivalence`)."""
         now = core.now
-        said = [self._steps.called[core.steps]]
+        numbers = [self._steps.called[core.steps]]
         for group, number in zip(self._groups, core[1:6], strict=True):
             form, times = group.rows.called[number]
-            said.append(form)
-            said += [max(at - now, -HORIZON_S) for at in times]
-        return blake2b(array("q", said).tobytes(), digest_size=16).digest()
+            numbers.append(form)
+            numbers += [max(time - now, -HORIZON_S) for time in times]
+        return blake2b(array("q", numbers).tobytes(), digest_size=16).digest()
 
     def steps_of(self, core: Core) -> tuple[WorkStep, ...]:
-        """What machines are about to do in a state."""
+        """Return the pending steps of instances in a state."""
         return self._steps.values[core.steps]
 
     def records(self, core: Core, shelf: str) -> dict[str, Any]:
-        """The records of a shelf (`jobs`, `machines`) by name."""
-        return self.shelves[shelf].records(core.jobs if shelf == "jobs" else core.machines)
+        """Return the records of a shelf by id. `shelf`: name of the shelf in the store."""
+        return self.shelves[shelf].records(core.jobs if shelf == "jobs" else core.instances)
 
     def due(self, core: Core, shelf: str) -> dict[str, datetime | None]:
-        """When the index of a shelf has each of its records due."""
-        return self.shelves[shelf].due(core.jobs if shelf == "jobs" else core.machines)
+        """Return the due time of each record in the index of a shelf, by id."""
+        return self.shelves[shelf].due(core.jobs if shelf == "jobs" else core.instances)
 
     def progress(self, core: Core) -> Mapping[tuple[str, int], Any]:
-        """The progress of attempts, by job and number."""
+        """Return the progress of attempts, by job id and attempt number."""
         progress: Mapping[tuple[str, int], Any] = self.jobs.of_attempts(core.jobs, 0)
         return progress
 
     def altered(self, core: Core, shelf: str, changes: Mapping[str, tuple[Any, datetime | None]]) -> Core:
-        """The state with other records on a shelf, each due at its time."""
-        number = self.shelves[shelf].altered(core.jobs if shelf == "jobs" else core.machines, changes)
-        return core._replace(jobs=number) if shelf == "jobs" else core._replace(machines=number)
+        """Return the state with changed records of a shelf. `changes`: new record and due time, by id."""
+        number = self.shelves[shelf].altered(core.jobs if shelf == "jobs" else core.instances, changes)
+        return core._replace(jobs=number) if shelf == "jobs" else core._replace(instances=number)
 
     def part(self, core: Core, place: Place) -> int:
-        """The number of what a state has in a place."""
+        """Return the number of the part that a state has in a place; for "jobs" the number of the whole row."""
         shelf, name = place
         if shelf == "jobs":
             return core.jobs
         if shelf == "machines":
-            return self.machines.rows.rows[core.machines][self.machines.places[name]]
+            return self.instances.rows.rows[core.instances][self.instances.places[name]]
         return self.fields.rows.rows[core.fields][self._fields[name]]
 
     def changed(self, core: Core, changes: Iterable[tuple[Place, int]]) -> Core:
-        """The state with something else in some places."""
-        fields, jobs, machines = None, core.jobs, None
+        """Return the state with other parts in some places. `changes`: pairs of a place and the number of its part."""
+        fields, jobs, instances = None, core.jobs, None
         for (shelf, name), part in changes:
             if shelf == "jobs":
                 jobs = part
             elif shelf == "machines":
-                machines = machines or list(self.machines.rows.rows[core.machines])
-                machines[self.machines.places[name]] = part
+                instances = instances or list(self.instances.rows.rows[core.instances])
+                instances[self.instances.places[name]] = part
             else:
                 fields = fields or list(self.fields.rows.rows[core.fields])
                 fields[self._fields[name]] = part
         return core._replace(
             fields=core.fields if fields is None else self.fields.rows.number(tuple(fields)),
             jobs=jobs,
-            machines=core.machines if machines is None else self.machines.rows.number(tuple(machines)),
+            instances=core.instances if instances is None else self.instances.rows.number(tuple(instances)),
         )
 
 
-def _is_state(one: Any, name: str) -> bool:
-    """Whether it is a field of the state that is copied by itself. TypeError for what might be, and is not known."""
-    value = vars(one)[name]
+def _is_state(owner: Any, name: str) -> bool:
+    """Whether the field `name` of `owner` is part of the state and captured by `ObjectFields`.
+
+    Raises:
+        TypeError: the type of the field is unknown, so that the field may or may not be part of the state.
+    """
+    value = vars(owner)[name]
     if name in _ELSEWHERE | _OF_SHELVES | _COUNTED | _WIRES or isinstance(value, VirtualFleet):
         return False
-    if value is None or isinstance(value, (*CONTAINERS, bool, int, str, datetime, Brakes)):
+    if value is None or isinstance(value, (*CONTAINERS, bool, int, str, datetime, Fleet)):
         return True
-    raise TypeError(f"nobody has said whether {type(one).__name__}.{name} is part of a state: {type(value).__name__}")
+    raise TypeError(f"nobody has said whether {type(owner).__name__}.{name} is part of a state: {type(value).__name__}")

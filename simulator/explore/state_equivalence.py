@@ -1,29 +1,30 @@
-"""When two states are one: they are, if nothing that can still happen tells them apart.
+"""State equivalence: two states are equivalent if no later event can have a different effect in them.
 
-Times are counted from now, and what is older than `HORIZON_S` is just old: no threshold of the policy explored is
-longer. Left out is what no decision reads:
+Times count relative to the present. Times older than `HORIZON_S` are equal, because no threshold of the explored policy
+is longer. The name of a state leaves out everything that no decision reads:
 
-- texts: reasons, sentences, summaries, the bodies of messages and what our own events carry; only `ResourcesShort`
-  compares a reason, to spare itself a write;
-- history;
-- `version` and `revision`: both are compared only with a copy of the same record that one invocation has read, and no
-  invocation is under way between two states; command ids and incident ids are made of them and compared in one record;
-- when something was seen or placed (`at` of a failure and the like), which is shown to people;
-- since when the gang runs and its incident lasts: no attempt lasts `stable_run_s`, and of the rest only whether;
-- how long the job has run, and jobs of its kind do: that is worked out from the times just named, and only the order of
-  the line and those who may go before others read it, where there is one job;
-- what is remembered of an instance: it is read by the order of placement and by `lemon_replace`, both off here;
-- how many repairs a job has had: their cap is far away with one incident;
-- plans and progress of past attempts: whatever is added to them leads to an event about a past attempt, which the fence
-  refuses, and that it does is asked of each decision;
-- what ECS and EC2 forget after an hour or a day: nothing, here;
-- when the index has a record due: never later than the record says, which is asked of each state, and sooner is only
-  one look more;
-- which machine the incident has befallen: its fault or its agent shows it as long as anything comes of it, and with it
-  in the names every walk of an incident that comes back has the same states;
-- the order in which ECS lists tasks: it promises none, and every state has them in the order of their ids.
+- Texts: reasons, sentences, summaries, bodies of messages and the content of published events. Only `ResourcesShort`
+  compares a reason, to avoid a write.
+- History.
+- `version` and `revision`. Both are compared only with a copy of the same record that the same invocation has read. No
+  invocation is active between two states. Ids of commands and incidents contain them and are compared within a record.
+- Times at which something was seen or placed (`at` of a failure, for example). They are only shown to operators.
+- The times since which the gang runs and its incident lasts: no attempt lasts `stable_run_s`. Only their presence
+  counts.
+- The run time of the job and of jobs of its kind. The run time follows from the times above. Only the order of the
+  queue and backfill read it, and here the queue has a single job.
+- The fault history of an instance. Only the order of placement and `lemon_replace` read it, and both are off here.
+- The number of repairs of a job. A single incident does not come near its upper bound.
+- Plans and progress of former attempts. A change of them causes an event about a former attempt, which the fence
+  rejects. The explorer checks this fence at every decision.
+- The forgetting by ECS and EC2 after an hour or a day, which does not happen here.
+- Due times in the index. An index time is never later than the due time of the record, which every state is checked
+  for. An earlier index time causes only an additional poll.
+- The instance of the incident. Its fault or its agent shows the incident as long as the incident has an effect. With
+  the instance in the name, every walk of a recurring incident has the same states.
+- The order in which ECS lists tasks. ECS promises no order, and every state has the tasks in id order.
 
-A test explores with what is left out turned into something else, and finds the same.
+A test explores with other values in everything that is left out, and finds the same states.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from simulator.explore.interning import Form
 from simulator.virtual_clock import START
 
 HORIZON_S = 1_200
+"""Seconds after which all older times are equal."""
 LEFT_OUT: dict[type, set[str]] = {
     Job: {"history", "revision", "version", "reason", "stop_reason", "spec", "status_at", "repairs", "ran_s"},
     Instance: {"history", "revision", "version", "reason", "availability_zone", "past"},
@@ -72,10 +74,10 @@ LEFT_OUT: dict[type, set[str]] = {
     Ending: {"sentence"},
     Fleet: {"revision", "opened_because", "incident_id"},
 }
-"""What of each record, order, event and word is left out."""
-_WHETHER = ("incident_id", "incident_at", "running_at")
-"""Of these only whether they are there."""
-_OF_MACHINE = (
+"""Fields that are left out, by type of record, command, event or value."""
+_PRESENCE_ONLY = ("incident_id", "incident_at", "running_at")
+"""Fields of which only the presence counts."""
+_OF_INSTANCE = (
     "status",
     "ec2_state",
     "agent_connected",
@@ -87,6 +89,7 @@ _OF_MACHINE = (
     "impaired",
     "booted_at",
 )
+"""Fields of an instance of the cluster model that count."""
 _OF_TASK = (
     "task_id",
     "last_status",
@@ -98,47 +101,62 @@ _OF_TASK = (
     "process_exit",
     "process_reason",
 )
+"""Fields of a task of the cluster model that count."""
 NOT_NAMED = {"tokens", "submitted", "skew", "run_times"}
-"""Client tokens are those of the tasks there are; the rest is counted, or is the same in every state."""
+"""Fields of objects that are left out.
+
+The client tokens are those of the present tasks. The others are counters, or are the same in every state.
+"""
 
 
 def form(value: Any) -> Form:
-    """`value` in words that are the same for what is the same."""
-    said: list[str] = [type(value).__name__]
+    """Return the form of `value`. Equivalent values have the same form.
+
+    Raises:
+        TypeError: the type of the value, or of a value in it, is unknown.
+    """
+    texts: list[str] = [type(value).__name__]
     times: list[int] = []
-    _write(value, said, times)
-    return Form("".join(said), tuple(times))
+    _write(value, texts, times)
+    return Form("".join(texts), tuple(times))
 
 
-def form_of_attempts(kept: Mapping[tuple[str, int], Any], attempts: Mapping[str, int]) -> Form:
-    """Of progress and plans, those of the attempt that each job is at."""
-    return form({key: value for key, value in kept.items() if attempts[key[0]] == key[1]})
+def form_of_attempts(by_attempt: Mapping[tuple[str, int], Any], attempts: Mapping[str, int]) -> Form:
+    """Return the form of progress or plans, with the present attempt of each job only.
+
+    Args:
+        by_attempt: progress or plans by job id and attempt number.
+        attempts: present attempt number by job id.
+    """
+    return form({key: value for key, value in by_attempt.items() if attempts[key[0]] == key[1]})
 
 
-def form_of_machine(machine: Mapping[str, Any]) -> Form:
-    """A machine, from its fields."""
-    return form([machine[name] for name in _OF_MACHINE])
+def form_of_instance(instance: Mapping[str, Any]) -> Form:
+    """Return the form of an instance of the cluster model. `instance`: its fields by name."""
+    return form([instance[name] for name in _OF_INSTANCE])
 
 
 def form_of_task(task: Mapping[str, Any], containers: Any) -> Form:
-    """A task, from its fields and those of its containers."""
-    return form([[task[name] for name in _OF_TASK], [(one["exit_code"], one["reason"]) for one in containers]])
+    """Return the form of a task of the cluster model, from its fields and the fields of its containers."""
+    return form(
+        [[task[name] for name in _OF_TASK], [(container["exit_code"], container["reason"]) for container in containers]]
+    )
 
 
 def whole_form(fields: Mapping[str, Any], containers: Sequence[Mapping[str, Any]] = ()) -> Form:
-    """A machine, or a task with its containers, and every field that it has."""
-    told, times = [], []
-    for one in (fields, *containers):
-        for name, value in one.items():
+    """Return the form of an instance, or of a task with its containers, with all fields."""
+    values, times = [], []
+    for item in (fields, *containers):
+        for name, value in item.items():
             if isinstance(value, datetime):
                 times.append(seconds(value))
             elif name != "containers":
-                told.append(value)
-    return Form(repr(told), tuple(times))
+                values.append(value)
+    return Form(repr(values), tuple(times))
 
 
 def seconds(at: datetime) -> int:
-    """Since START."""
+    """Return the seconds from START to `at`, rounded."""
     return round((at - START).total_seconds())
 
 
@@ -146,22 +164,22 @@ _Writer = Callable[[Any, list[str], list[int]], None]
 _WRITERS: dict[type, _Writer] = {}
 
 
-def _write(value: Any, said: list[str], times: list[int]) -> None:
+def _write(value: Any, texts: list[str], times: list[int]) -> None:
     kind = type(value)
     if kind is str:
-        said.append(value)
+        texts.append(value)
         return
     if value is None or kind is bool or kind is int:
-        said.append(repr(value))
+        texts.append(repr(value))
         return
     writer = _WRITERS.get(kind)
     if writer is None:
         writer = _WRITERS[kind] = _writer(kind)
-    writer(value, said, times)
+    writer(value, texts, times)
 
 
 def _writer(kind: type) -> _Writer:
-    """What writes values of that kind."""
+    """Return the function that writes values of the type `kind`."""
     if issubclass(kind, Enum):
         return _write_enum
     if issubclass(kind, datetime):
@@ -173,65 +191,65 @@ def _writer(kind: type) -> _Writer:
     if issubclass(kind, list | tuple | deque):
         return _write_row
     if is_dataclass(kind):
-        return _of_fields(kind)
+        return _dataclass_writer(kind)
     if issubclass(kind, bool | int | str | timedelta):
         return _write_plain
     raise TypeError(f"nobody has said when two of {kind.__name__} are the same")
 
 
-def _write_plain(value: Any, said: list[str], times: list[int]) -> None:
-    said.append(str(value))
+def _write_plain(value: Any, texts: list[str], times: list[int]) -> None:
+    texts.append(str(value))
 
 
-def _write_enum(value: Any, said: list[str], times: list[int]) -> None:
-    said.append(str(value.value))
+def _write_enum(value: Any, texts: list[str], times: list[int]) -> None:
+    texts.append(str(value.value))
 
 
-def _write_time(value: datetime, said: list[str], times: list[int]) -> None:
-    said.append("@")
+def _write_time(value: datetime, texts: list[str], times: list[int]) -> None:
+    texts.append("@")
     times.append(seconds(value))
 
 
-def _write_mapping(value: Mapping[Any, Any], said: list[str], times: list[int]) -> None:
-    said.append("{")
+def _write_mapping(value: Mapping[Any, Any], texts: list[str], times: list[int]) -> None:
+    texts.append("{")
     for key in sorted(value):
-        said.append(f"{key}:")
-        _write(value[key], said, times)
-        said.append(",")
-    said.append("}")
+        texts.append(f"{key}:")
+        _write(value[key], texts, times)
+        texts.append(",")
+    texts.append("}")
 
 
-def _write_set(value: frozenset[Any] | set[Any], said: list[str], times: list[int]) -> None:
-    said.append("{")
-    for told in sorted([form(one) for one in value]):
-        said.append(f"{told.text},")
-        times.extend(told.times)
-    said.append("}")
+def _write_set(value: frozenset[Any] | set[Any], texts: list[str], times: list[int]) -> None:
+    texts.append("{")
+    for item_form in sorted([form(item) for item in value]):
+        texts.append(f"{item_form.text},")
+        times.extend(item_form.times)
+    texts.append("}")
 
 
-def _write_row(value: Any, said: list[str], times: list[int]) -> None:
-    said.append("(")
-    for one in value:
-        _write(one, said, times)
-        said.append(",")
-    said.append(")")
+def _write_row(value: Any, texts: list[str], times: list[int]) -> None:
+    texts.append("(")
+    for item in value:
+        _write(item, texts, times)
+        texts.append(",")
+    texts.append(")")
 
 
-def _of_fields(kind: Any) -> _Writer:
+def _dataclass_writer(kind: Any) -> _Writer:
     left_out = LEFT_OUT.get(kind, set())
     names = [field.name for field in fields(kind) if field.name not in left_out]
-    whether = [name in _WHETHER for name in names]
-    title, asked = f"{kind.__name__}(", tuple(zip(names, whether, strict=True))
+    presence_only = [name in _PRESENCE_ONLY for name in names]
+    title, columns = f"{kind.__name__}(", tuple(zip(names, presence_only, strict=True))
 
-    def write(value: Any, said: list[str], times: list[int]) -> None:
-        said.append(title)
-        for name, is_whether in asked:
-            one = getattr(value, name)
-            _write(bool(one) if is_whether else one, said, times)
-            said.append(",")
-        said.append(")")
+    def write(value: Any, texts: list[str], times: list[int]) -> None:
+        texts.append(title)
+        for name, is_presence_only in columns:
+            field_value = getattr(value, name)
+            _write(bool(field_value) if is_presence_only else field_value, texts, times)
+            texts.append(",")
+        texts.append(")")
 
-    def write_progress(value: AttemptProgress, said: list[str], times: list[int]) -> None:
-        write(replace(value, running=value.running - value.stopped), said, times)  # who has ended has run
+    def write_progress(value: AttemptProgress, texts: list[str], times: list[int]) -> None:
+        write(replace(value, running=value.running - value.stopped), texts, times)  # a stopped rank has also run
 
     return write_progress if kind is AttemptProgress else write

@@ -1,7 +1,7 @@
-"""The places of the world that make up its state, in groups: each takes out what they hold, and puts it in.
+"""Groups of the places that make up a state of the world: each group takes its parts out and puts other parts in.
 
-What a group has taken or put last is what the world holds, so only what has changed since is looked at closely. What is
-changed in place (dicts, machines, tasks) is compared with a copy of its own; records are never changed in place.
+A group remembers the row that it took or put last, so only later changes need work. Objects that are changed in place
+(dicts, instances, tasks) are compared with a copy. Records are never changed in place.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from simulator.explore.interning import NAMELESS, InternedValues, RowTable
 from simulator.explore.state_equivalence import (
     form,
     form_of_attempts,
-    form_of_machine,
+    form_of_instance,
     form_of_task,
     seconds,
     whole_form,
@@ -26,28 +26,29 @@ from simulator.explore.state_equivalence import (
 
 Value = TypeVar("Value")
 TaskFields = tuple[dict[str, Any], tuple[dict[str, Any], ...]]
-"""The fields of a task, and those of its containers."""
+"""Fields of a task, and fields of each of its containers."""
 CONTAINERS = (dict, set, list, deque, Counter)
-_OF_MACHINES_KEPT = ("live", "faults", "impaired", "scheduled")
-"""The fields of a machine that the model changes in place."""
+"""Types of values that are changed in place."""
+_CHANGED_IN_PLACE = ("live", "faults", "impaired", "scheduled")
+"""Fields of an instance that the cluster model changes in place."""
 _UNSEEN = object()
 
 
 class StateGroup(Protocol):
-    """Some places: `inside` is the number of the row that the world holds there, one of `rows`."""
+    """A group of places. `inside` is the number of the row, in the table `rows`, that the world has now."""
 
     rows: RowTable
     inside: int
 
     def take(self) -> int:
-        """The number of the row that the world holds."""
+        """Take the present state of the places out of the world. Return the number of its row."""
 
     def put(self, number: int) -> None:
-        """Make the world hold that row."""
+        """Put row `number` into the world."""
 
 
 class ObjectFields:
-    """Attributes of objects. `nameless`: those that are no part of a state's name."""
+    """Group of attributes of objects. `nameless`: names of the attributes that are not part of the name of a state."""
 
     def __init__(self, parts: InternedValues, places: list[tuple[Any, str]], nameless: set[str]) -> None:
         self.parts, self.rows, self.places = parts, RowTable(parts), places
@@ -57,10 +58,10 @@ class ObjectFields:
         self.inside = -1
 
     def take(self) -> int:
-        """The number of the row that the world holds."""
+        """Take the present state of the places out of the world. Return the number of its row."""
         changed = False
-        for n, (one, name) in enumerate(self.places):
-            value, seen = getattr(one, name), self._seen[n]
+        for n, (owner, name) in enumerate(self.places):
+            value, seen = getattr(owner, name), self._seen[n]
             if value is seen or (value == seen and type(value) is type(seen)):
                 continue
             self._seen[n], changed = copied(value), True
@@ -73,7 +74,7 @@ class ObjectFields:
         return self.inside
 
     def put(self, number: int) -> None:
-        """Make the world hold that row."""
+        """Put row `number` into the world."""
         self.inside, values = number, self.parts.values
         for n, part in enumerate(self.rows.rows[number]):
             if part != self._row[n]:
@@ -83,132 +84,143 @@ class ObjectFields:
 
 
 class RecordGroup:
-    """The records of one shelf, each with when it is due, and what is kept of `attempts` by job and number."""
+    """Group of the records of a shelf, each with its due time in the index, and of values by attempt.
+
+    Args:
+        parts: the table of parts.
+        shelf: the shelf of the store.
+        store: the store, which has the values by attempt.
+        attempts: attributes of the store with values by job id and attempt number.
+    """
 
     def __init__(self, parts: InternedValues, shelf: Any, store: Any, attempts: tuple[str, ...] = ()) -> None:
         self.parts, self.rows, self.shelf = parts, RowTable(parts), shelf
         self._store, self._attempts = store, attempts
         self.names = tuple(shelf.records)
         self.places = {name: n for n, name in enumerate(self.names)}
-        self._kept: list[tuple[Any, datetime | None]] = [(None, None)] * len(self.names)
-        self._others: list[Any] = [None] * len(attempts)
+        self._entries: list[tuple[Any, datetime | None]] = [(None, None)] * len(self.names)
+        self._attempt_values: list[Any] = [None] * len(attempts)
         self._row = [0] * (len(self.names) + len(attempts))
         self._at: tuple[int, ...] = ()
-        """Which attempt each job is at, if that matters."""
+        """Present attempt number of each job, if the group has values by attempt."""
         self.inside = -1
 
     def take(self) -> int:
-        """The number of the row that the world holds. LookupError for a record that nobody has thought of."""
+        """Take the present state of the places out of the world. Return the number of its row.
+
+        Raises:
+            LookupError: a record was added to the shelf or removed from it.
+        """
         records, due, row, changed = self.shelf.records, self.shelf.due, self._row, False
         if len(records) != len(self.names):
             raise LookupError(f"the small world has {len(self.names)} records here, and now {len(records)}")
         for n, name in enumerate(self.names):
-            record, at = self._kept[n]
-            if records[name] is not record or due.get(name) != at:
-                self._kept[n], changed = (records[name], due.get(name)), True
-                row[n] = self._number(*self._kept[n])
+            record, due_at = self._entries[n]
+            if records[name] is not record or due.get(name) != due_at:
+                self._entries[n], changed = (records[name], due.get(name)), True
+                row[n] = self._number(*self._entries[n])
         if not self._attempts:
             at_attempts: tuple[int, ...] = ()
         else:
             at_attempts = tuple([records[name].attempt for name in self.names])
         for n, attribute in enumerate(self._attempts):
             value = getattr(self._store, attribute)
-            if value != self._others[n] or at_attempts != self._at:
-                self._others[n], changed = dict(value), True
+            if value != self._attempt_values[n] or at_attempts != self._at:
+                self._attempt_values[n], changed = dict(value), True
                 called = form_of_attempts(value, dict(zip(self.names, at_attempts, strict=True)))
                 place = f"{attribute}{at_attempts}"
-                row[len(self.names) + n] = self.parts.number(place, self._others[n], form(value), called)
+                row[len(self.names) + n] = self.parts.number(place, self._attempt_values[n], form(value), called)
         self._at = at_attempts
         if changed:
             self.inside = self.rows.number(tuple(row))
         return self.inside
 
-    def _number(self, record: Any, at: datetime | None) -> int:
+    def _number(self, record: Any, due_at: datetime | None) -> int:
         called = form(record)
-        due = -1 if at is None else seconds(at)
-        return self.parts.number("record", (record, at), called._replace(times=(*called.times, due)), called)
+        due = -1 if due_at is None else seconds(due_at)
+        return self.parts.number("record", (record, due_at), called._replace(times=(*called.times, due)), called)
 
     def put(self, number: int) -> None:
-        """Make the world hold that row."""
+        """Put row `number` into the world."""
         self.inside, values, row = number, self.parts.values, self.rows.rows[number]
         count = len(self.names)
-        self._kept = [values[part] for part in row[:count]]
-        self.shelf.records = {name: kept[0] for name, kept in zip(self.names, self._kept, strict=True)}
-        self.shelf.due = {name: kept[1] for name, kept in zip(self.names, self._kept, strict=True) if kept[1]}
+        self._entries = [values[part] for part in row[:count]]
+        self.shelf.records = {name: entry[0] for name, entry in zip(self.names, self._entries, strict=True)}
+        self.shelf.due = {name: entry[1] for name, entry in zip(self.names, self._entries, strict=True) if entry[1]}
         for n, part in enumerate(row[count:]):
             if part != self._row[count + n]:
-                self._others[n] = values[part]
+                self._attempt_values[n] = values[part]
                 setattr(self._store, self._attempts[n], dict(values[part]))
         self._row = list(row)
-        self._at = tuple([kept[0].attempt for kept in self._kept]) if self._attempts else ()
+        self._at = tuple([entry[0].attempt for entry in self._entries]) if self._attempts else ()
 
     def altered(self, number: int, changes: Mapping[str, tuple[Any, datetime | None]]) -> int:
-        """The number of a row that has other records, each due at its time, and else what row `number` has."""
+        """Return the number of row `number` with changed records. `changes`: new record and due time, by id."""
         row = list(self.rows.rows[number])
-        for name, kept in changes.items():
-            row[self.places[name]] = self._number(*kept)
+        for name, entry in changes.items():
+            row[self.places[name]] = self._number(*entry)
         return self.rows.number(tuple(row))
 
     def records(self, number: int) -> dict[str, Any]:
-        """The records of a row, by name."""
+        """Return the records of a row by id."""
         values = self.parts.values
         return {name: values[part][0] for name, part in zip(self.names, self.rows.rows[number], strict=False)}
 
     def due(self, number: int) -> dict[str, datetime | None]:
-        """When each record of a row is due, as the index has it."""
+        """Return the due time of each record of a row in the index, by id."""
         values = self.parts.values
         return {name: values[part][1] for name, part in zip(self.names, self.rows.rows[number], strict=False)}
 
     def of_attempts(self, number: int, n: int) -> Any:
-        """Of a row what is kept of attempts: the first, second and so on of these."""
+        """Return the values by attempt of a row. `n`: index of the attribute in `attempts`."""
         return self.parts.values[self.rows.rows[number][len(self.names) + n]]
 
 
 class InstanceGroup:
-    """The machines, of which there are always the same ones."""
+    """Group of the instances of the cluster model. The set of instances never changes."""
 
-    def __init__(self, parts: InternedValues, machines: list[ModelInstance]) -> None:
-        self.parts, self.rows, self._machines = parts, RowTable(parts), machines
-        self._row = [0] * len(machines)
-        self._seen: list[Any] = [_UNSEEN] * len(machines)
+    def __init__(self, parts: InternedValues, instances: list[ModelInstance]) -> None:
+        self.parts, self.rows, self._instances = parts, RowTable(parts), instances
+        self._row = [0] * len(instances)
+        self._seen: list[Any] = [_UNSEEN] * len(instances)
         self.inside = -1
 
     def take(self) -> int:
-        """The number of the row that the world holds."""
+        """Take the present state of the places out of the world. Return the number of its row."""
         changed = False
-        for n, machine in enumerate(self._machines):
-            if vars(machine) != self._seen[n]:
-                fields = {name: copied(value) for name, value in vars(machine).items()}
+        for n, instance in enumerate(self._instances):
+            if vars(instance) != self._seen[n]:
+                fields = {name: copied(value) for name, value in vars(instance).items()}
                 self._seen[n], changed = fields, True
-                self._row[n] = self.parts.number("machine", fields, whole_form(fields), form_of_machine(fields))
+                self._row[n] = self.parts.number("instance", fields, whole_form(fields), form_of_instance(fields))
         if changed:
             self.inside = self.rows.number(tuple(self._row))
         return self.inside
 
     def put(self, number: int) -> None:
-        """Make the world hold that row."""
+        """Put row `number` into the world."""
         self.inside = number
         for n, part in enumerate(self.rows.rows[number]):
             if part != self._row[n]:
                 fields = self.parts.values[part]
                 self._row[n], self._seen[n] = part, fields
-                vars(self._machines[n]).update(fields)
-                for name in _OF_MACHINES_KEPT:
-                    setattr(self._machines[n], name, copy(fields[name]))
+                vars(self._instances[n]).update(fields)
+                for name in _CHANGED_IN_PLACE:
+                    setattr(self._instances[n], name, copy(fields[name]))
 
 
 class TaskGroup:
-    """The tasks that the cluster knows, in the order of their ids."""
+    """Group of the tasks that the cluster model knows, in id order."""
 
     def __init__(self, parts: InternedValues, cluster: ClusterModel) -> None:
         self.parts, self.rows, self._cluster = parts, RowTable(parts), cluster
         self._pool: dict[str, Task] = {}
-        """Every task that there ever was, by its id, to be filled with what it is in one state."""
+        """Every task object ever seen, by id. `put` fills the objects with the fields of a state."""
         self._seen: dict[str, tuple[int, TaskFields]] = {}
         self.inside = self.rows.number(())
 
     def take(self) -> int:
-        """The number of the row that the world holds."""
+        """Take the present state of the places out of the world. Return the number of its row."""
         tasks, seen = self._cluster.tasks, self._seen
         changed = len(tasks) != len(seen)
         for task_id, task in tasks.items():
@@ -218,8 +230,11 @@ class TaskGroup:
                 continue
             changed = True
             self._pool[task_id] = task
-            kept = {**vars(task)}, tuple([{**vars(container)} for container in containers])
-            seen[task_id] = self.parts.number("task", kept, whole_form(*kept), form_of_task(*kept)), kept
+            captured = {**vars(task)}, tuple([{**vars(container)} for container in containers])
+            seen[task_id] = (
+                self.parts.number("task", captured, whole_form(*captured), form_of_task(*captured)),
+                captured,
+            )
         if changed:
             if len(seen) > len(tasks):
                 self._seen = seen = {task_id: seen[task_id] for task_id in tasks}
@@ -227,10 +242,10 @@ class TaskGroup:
         return self.inside
 
     def put(self, number: int) -> None:
-        """Make the world hold that row."""
+        """Put row `number` into the world."""
         self.inside = number
-        kept = [(part, self.parts.values[part]) for part in self.rows.rows[number]]
-        self._seen = {fields["task_id"]: (part, (fields, containers)) for part, (fields, containers) in kept}
+        parts = [(part, self.parts.values[part]) for part in self.rows.rows[number]]
+        self._seen = {fields["task_id"]: (part, (fields, containers)) for part, (fields, containers) in parts}
         tasks: Any = {task_id: self._filled(task_id, *fields) for task_id, (_, fields) in self._seen.items()}
         self._cluster.tasks = tasks
 
@@ -243,5 +258,5 @@ class TaskGroup:
 
 
 def copied(value: Value) -> Value:
-    """`value`, or a copy of its own if it is changed in place."""
+    """Return `value`, or a copy of `value` if its type is changed in place."""
     return copy(value) if isinstance(value, CONTAINERS) else value

@@ -1,1 +1,1 @@
-"""What makes long simulations faster without changing their outcome."""
+"""Speed-ups of long simulations that do not change the outcome."""

@@ -1,6 +1,6 @@
-"""ECS and EC2 as `simulator.cloud` has them, with descriptions answered from `describe_cache`.
+"""ECS and EC2 clients of `simulator.cloud` that answer descriptions from `describe_cache`.
 
-An answer from the cache costs as many calls, and as much virtual time, as the calls that it stands for.
+An answer from the cache costs as many calls, and as much virtual time, as the calls that it replaces.
 """
 
 from __future__ import annotations
@@ -25,54 +25,63 @@ from simulator.invocations import Invocations
 
 
 class CachedEcs(SequentialEcs):
-    """`SequentialEcs` with what is known of tasks and container instances in `looks`."""
+    """`SequentialEcs` with descriptions of tasks and container instances from `cache`."""
 
-    def __init__(self, client: EcsModelClient, cluster: str, looks: EcsDescribeCache) -> None:
+    def __init__(self, client: EcsModelClient, cluster: str, cache: EcsDescribeCache) -> None:
         super().__init__(client, cluster, client.fleet.timeline.clock)
-        self.looks, self.lives = looks, client.invocations
+        self.cache, self.invocations = cache, client.invocations
 
-    def overrides(self, told: Fields) -> Overrides:
-        return self.looks.overrides(told)
+    def overrides(self, task: Fields) -> Overrides:
+        """Return the overrides of a task, from the cache if the task was read before."""
+        return self.cache.overrides(task)
 
     def instance_reported(self, instance_id: str, shown: InstanceObserved) -> None:
-        self.looks.instance_reported((instance_id, shown))
+        """Save the container instance that an event shows."""
+        self.cache.instance_reported((instance_id, shown))
 
     def task_reported(self, fact: TaskFact) -> None:
-        self.looks.task_reported(fact)
+        """Save the task that an event shows."""
+        self.cache.task_reported(fact)
 
     def describe_tasks(
         self, task_ids: Sequence[str], unreadable: list[Exception] | None = None
     ) -> tuple[TaskFact, ...]:
-        self.lives.call(times=ceil(len(task_ids) / DESCRIBED_AT_ONCE))
-        with self.lives.free_of_charge():
-            return self.looks.tasks(task_ids, self.clock(), super().describe_tasks)
+        """Return the facts of the tasks that ECS still knows, in the order of `task_ids`."""
+        self.invocations.call(times=ceil(len(task_ids) / DESCRIBED_AT_ONCE))
+        with self.invocations.free_of_charge():
+            return self.cache.tasks(task_ids, self.clock(), super().describe_tasks)
 
     def container_instances(self, unreadable: list[Exception] | None = None) -> Iterator[tuple[str, InstanceObserved]]:
+        """Yield the id and the state of every container instance of the cluster, in all ECS statuses."""
         arns = [arn for status in EcsStatus for arn in self._list(*LISTED_INSTANCES, status=status.value)]
-        found = [one for one in map(self.looks.cluster.find_container_instance, arns) if one is not None]
-        self.lives.call(times=ceil(len(found) / DESCRIBED_AT_ONCE))
-        with self.lives.free_of_charge():
-            shown = self.looks.instances(found, self.clock(), self._described)
+        listed = [
+            instance for instance in map(self.cache.cluster.find_container_instance, arns) if instance is not None
+        ]
+        self.invocations.call(times=ceil(len(listed) / DESCRIBED_AT_ONCE))
+        with self.invocations.free_of_charge():
+            shown = self.cache.instances(listed, self.clock(), self._described)
         yield from shown
 
     def _described(self, arns: Sequence[str]) -> list[tuple[str, InstanceObserved]]:
-        parts = (arns[start : start + DESCRIBED_AT_ONCE] for start in range(0, len(arns), DESCRIBED_AT_ONCE))
-        return [shown for some in parts for shown in self._describe_instances(some)]
+        batches = (arns[start : start + DESCRIBED_AT_ONCE] for start in range(0, len(arns), DESCRIBED_AT_ONCE))
+        return [shown for batch in batches for shown in self._describe_instances(batch)]
 
 
 class CachedEc2(ModelEc2):
-    """`ModelEc2` with what is known of machines in `looks`."""
+    """`ModelEc2` with descriptions of instances from `cache`."""
 
-    def __init__(self, fleet: VirtualFleet, lives: Invocations) -> None:
-        super().__init__(fleet, lives)
-        self.looks, self.lives = Ec2DescribeCache(fleet), lives
+    def __init__(self, fleet: VirtualFleet, invocations: Invocations) -> None:
+        super().__init__(fleet, invocations)
+        self.cache, self.invocations = Ec2DescribeCache(fleet), invocations
 
     def describe(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2Instance]:
-        self.lives.call(times=ceil(len(instance_ids) / FILTER_VALUES_MAX))
-        with self.lives.free_of_charge():
-            return self.looks.machines(instance_ids, super().describe)
+        """Return the state of each instance that EC2 knows, by id."""
+        self.invocations.call(times=ceil(len(instance_ids) / FILTER_VALUES_MAX))
+        with self.invocations.free_of_charge():
+            return self.cache.instances(instance_ids, super().describe)
 
     def describe_status(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2InstanceStatus]:
-        self.lives.call(times=ceil(len(instance_ids) / STATUS_IDS_MAX))
-        with self.lives.free_of_charge():
-            return self.looks.statuses(instance_ids, STATUS_IDS_MAX, super().describe_status)
+        """Return the status checks and the scheduled events of each running instance, by id."""
+        self.invocations.call(times=ceil(len(instance_ids) / STATUS_IDS_MAX))
+        with self.invocations.free_of_charge():
+            return self.cache.statuses(instance_ids, STATUS_IDS_MAX, super().describe_status)

@@ -1,10 +1,12 @@
-"""What looks at ECS and EC2 show, read once by the production parsers and kept for as long as nothing has changed.
+"""Cache of ECS and EC2 descriptions: an answer is parsed once and reused until the described state changes.
 
-The reconciler looks at everything each minute, and almost nothing has changed since. ECS counts every change of a task
-or a container instance in its `version`, so what was read of a version holds for it; of an instance only the time of
-the look is another, which is told of nobody whom the tables know as they are. EC2 counts nothing, but all machines that
-run with nothing wrong and nothing planned look the same, and a question about many of them has the same answer until
-`VirtualFleet.changes` says that something has moved.
+The reconciler describes the whole cluster each minute, and almost nothing changes in between. The cache relies on
+these facts:
+
+- ECS counts every change of a task or a container instance in its `version`. A parsed answer stays valid for its
+  version. Only the time of observation differs, and the cache renews the time where the tables lack that version.
+- EC2 has no version. But all running instances without impairment and scheduled events have the same status. A
+  description of many running instances stays valid at least until `VirtualFleet.changes` counts a change.
 """
 
 from __future__ import annotations
@@ -27,50 +29,59 @@ from sandbox.cluster.model.statuses import Ec2State, TaskStatus
 from simulator.cloud.fleet import VirtualFleet
 
 Shown = tuple[str, InstanceObserved]
+"""Instance id, and the container instance as ECS shows it."""
 TASKS_KEPT_MAX = 50_000
+"""Upper bound of cached tasks. The cache is emptied when it is exceeded."""
 MANY = 50
-"""Machines in one question, from which on its answer is worth keeping."""
+"""Smallest number of instances in a description for which the answer is saved."""
 
 
 class EcsDescribeCache:
-    """The facts of tasks and container instances by their versions. `read` is the production's own reading.
+    """Facts of tasks and container instances by version.
 
-    record_of: what the tables know of an instance at this moment.
+    The argument `read` of the methods is the description by the production wrapper.
+
+    Args:
+        fleet: the fleet that ECS describes.
+        record_of: returns the present record of an instance in the tables, or None.
     """
 
     def __init__(self, fleet: VirtualFleet, record_of: Callable[[str], Record | None]) -> None:
         self.fleet, self.cluster, self.record_of = fleet, fleet.cluster, record_of
         self._tasks: dict[str, TaskFact] = {}
         self._last: tuple[Sequence[str], int, tuple[TaskFact, ...]] | None = None
-        """The last question about tasks that all live, when it was asked, and its answer."""
+        """Latest answer without a stopped task: task ids, `VirtualFleet.changes` at that time, and facts."""
         self._instances: dict[str, Shown] = {}
         self._overrides: dict[str, Overrides] = {}
 
-    def overrides(self, told: Fields) -> Overrides:
-        """What the task was given: it is read once, for it never changes."""
-        arn = told.text("taskArn")
+    def overrides(self, task: Fields) -> Overrides:
+        """Return the overrides of a task. They never change, so they are read once."""
+        arn = task.text("taskArn")
         known = self._overrides.get(arn)
         if known is None:
             if len(self._overrides) > TASKS_KEPT_MAX:
                 self._overrides.clear()
-            known = self._overrides[arn] = overrides_of(told)
+            known = self._overrides[arn] = overrides_of(task)
         return known
 
     def instance_reported(self, shown: Shown) -> None:
-        """An event has said how an instance is: if that is still so, a look would show it."""
+        """Save the container instance that an event shows, if the event shows its present version."""
         instance = self.cluster.find_container_instance(shown[1].container_instance_id)
         if instance is not None and instance.version == shown[1].ecs_version:
             self._instances[instance.instance_id] = shown
 
     def task_reported(self, fact: TaskFact) -> None:
-        """An event has said how a task is: if it is that still and runs, a look would show it, to the microsecond."""
+        """Save the task that an event shows, if it runs and the event shows its present version.
+
+        The times come from the model, because a description has microseconds and an event has not.
+        """
         task = self.cluster.tasks.get(fact.task_id)
         if task is not None and task.version == fact.version and task.last_status is TaskStatus.RUNNING:
             changes = {"at": task.started_at or task.created_at, "created_at": task.created_at}
             self._tasks[task.task_id] = replace_fields(fact, changes)
 
-    def _gone_on(self, task: Task) -> bool:
-        """Whether all that a look would show of the task is known: of one that lives hardly anything ever changes."""
+    def _update_task(self, task: Task) -> bool:
+        """Update the cached fact of a live task from the model. Return False if the task must be described instead."""
         known, reason = self._tasks.get(task.task_id), task.stopped_reason or ""
         if known is None or not task.is_live or not reason.isascii() or len(reason) > PROSE_CHARACTERS_MAX:
             return False
@@ -87,18 +98,20 @@ class EcsDescribeCache:
     def tasks(
         self, task_ids: Sequence[str], now: datetime, read: Callable[[Sequence[str]], Sequence[TaskFact]]
     ) -> tuple[TaskFact, ...]:
-        """What DescribeTasks shows of the tasks that ECS has not forgotten, in the order asked for."""
+        """Return what DescribeTasks shows of the tasks that ECS still knows, in the order of `task_ids`."""
         if self._last is not None and self._last[1] == self.fleet.changes and self._last[0] == task_ids:
             return self._last[2]
         if len(self._tasks) > TASKS_KEPT_MAX:
             self._tasks.clear()
-        kept, find = self._tasks, self.cluster.find_task
-        known = [task for one in task_ids if (task := find(one, now)) is not None]
-        others = [task for task in known if (fact := kept.get(task.task_id)) is None or fact.version != task.version]
-        news = [task for task in others if not self._gone_on(task)]
-        for task, fact in zip(news, read([task.task_id for task in news]), strict=True):
-            kept[task.task_id] = fact
-        answer = tuple([kept[task.task_id] for task in known])
+        cached, find = self._tasks, self.cluster.find_task
+        known = [task for task_id in task_ids if (task := find(task_id, now)) is not None]
+        outdated = [
+            task for task in known if (fact := cached.get(task.task_id)) is None or fact.version != task.version
+        ]
+        unread = [task for task in outdated if not self._update_task(task)]
+        for task, fact in zip(unread, read([task.task_id for task in unread]), strict=True):
+            cached[task.task_id] = fact
+        answer = tuple([cached[task.task_id] for task in known])
         if len(answer) == len(task_ids) and LastStatus.STOPPED not in {fact.last_status for fact in answer}:
             self._last = (task_ids, self.fleet.changes, answer)
         return answer
@@ -106,23 +119,34 @@ class EcsDescribeCache:
     def instances(
         self, shown: Sequence[ModelInstance], now: datetime, read: Callable[[Sequence[str]], Sequence[Shown]]
     ) -> list[Shown]:
-        """What DescribeContainerInstances shows of each of `shown`, seen now where it is news to the tables."""
-        kept, record_of = self._instances, self.record_of
-        others = [
-            one for one in shown if (was := kept.get(one.instance_id)) is None or was[1].ecs_version != one.version
+        """Return what DescribeContainerInstances shows of each of `shown`.
+
+        The time of observation is `now` where the tables lack the version. Elsewhere an older time may stand: there the
+        tables ignore the observation.
+        """
+        cached, record_of = self._instances, self.record_of
+        outdated = [
+            instance
+            for instance in shown
+            if (known := cached.get(instance.instance_id)) is None or known[1].ecs_version != instance.version
         ]
-        unread = [one for one in others if not self._changed(one, now)]
-        for one, fact in zip(unread, read([one.arn for one in unread]), strict=True):
-            kept[one.instance_id] = fact
-        seen = [kept[one.instance_id] for one in shown]
+        unread = [instance for instance in outdated if not self._update_instance(instance, now)]
+        for instance, observed in zip(unread, read([instance.arn for instance in unread]), strict=True):
+            cached[instance.instance_id] = observed
+        seen = [cached[instance.instance_id] for instance in shown]
         return [
-            one if (record := record_of(one[0])) is not None and not is_newer(one[1], record) else _seen_at(now, one)
-            for one in seen
+            entry
+            if (record := record_of(entry[0])) is not None and not is_newer(entry[1], record)
+            else _seen_at(now, entry)
+            for entry in seen
         ]
 
-    def _changed(self, instance: ModelInstance, now: datetime) -> bool:
-        """Whether all that a look would show of the instance is known: its machine and its registration stay."""
-        name, known = self._instances.get(instance.instance_id, ("", None))
+    def _update_instance(self, instance: ModelInstance, now: datetime) -> bool:
+        """Update the cached state of a container instance from the model.
+
+        Return False if the container instance must be described instead, because it has another registration.
+        """
+        instance_id, known = self._instances.get(instance.instance_id, ("", None))
         if known is None or known.container_instance_id != instance.arn.rsplit("/", 1)[-1]:
             return False
         changes = {
@@ -132,43 +156,49 @@ class EcsDescribeCache:
             "agent_connected": instance.agent_connected,
             "gpus_free": len(self.cluster.free_gpus(instance)),
         }
-        self._instances[name] = (name, replace_fields(known, changes))
+        self._instances[instance_id] = (instance_id, replace_fields(known, changes))
         return True
 
 
-def _seen_at(now: datetime, one: Shown) -> Shown:
-    return one if one[1].at == now else (one[0], replace_fields(one[1], {"at": now}))
+def _seen_at(now: datetime, shown: Shown) -> Shown:
+    return shown if shown[1].at == now else (shown[0], replace_fields(shown[1], {"at": now}))
 
 
 class Ec2DescribeCache:
-    """What EC2 shows of machines. `read` is the production's own reading."""
+    """Descriptions of instances by EC2. The argument `read` of the methods is the description by the wrapper."""
 
     def __init__(self, fleet: VirtualFleet) -> None:
         self.fleet, self.cluster = fleet, fleet.cluster
         self._last: tuple[Sequence[str], tuple[Any, ...], Mapping[str, Ec2Instance]] | None = None
+        """Latest saved description: instance ids, details of the instances at that time, and answer."""
         self._at = -1
-        """The count of changes at which the last answer was as good as new."""
+        """Value of `VirtualFleet.changes` at which `_last` was valid most recently."""
 
-    def _shown(self, instance_ids: Sequence[str]) -> tuple[Any, ...]:
-        """All of the machines that an answer is made of and that can change."""
-        every = map(self.cluster.instances.__getitem__, instance_ids)
-        return tuple([(one.ec2_state, one.lifecycle, one.root_device, *one.tags.items()) for one in every])
+    def _details(self, instance_ids: Sequence[str]) -> tuple[Any, ...]:
+        """Return every changeable detail of the instances that DescribeInstances shows."""
+        instances = map(self.cluster.instances.__getitem__, instance_ids)
+        return tuple(
+            [
+                (instance.ec2_state, instance.lifecycle, instance.root_device, *instance.tags.items())
+                for instance in instances
+            ]
+        )
 
-    def machines(
+    def instances(
         self, instance_ids: Sequence[str], read: Callable[[Sequence[str]], Mapping[str, Ec2Instance]]
     ) -> Mapping[str, Ec2Instance]:
-        """What DescribeInstances shows, each in the order in which EC2 gives them."""
+        """Return what DescribeInstances shows of the instances, by id, in the order of EC2."""
         if len(instance_ids) < MANY:
             return read(instance_ids)
-        same = self._last is not None and self._last[0] == instance_ids
-        if same and self._last is not None and self._at == self.fleet.changes:
+        is_same_request = self._last is not None and self._last[0] == instance_ids
+        if is_same_request and self._last is not None and self._at == self.fleet.changes:
             return self._last[2]
-        shown = self._shown(instance_ids)
-        if not (same and self._last is not None and self._last[1] == shown):
-            found = read(instance_ids)
-            if not all(one[0] is Ec2State.RUNNING for one in shown):
-                return found  # EC2 forgets those that are gone
-            self._last = (instance_ids, shown, found)
+        details = self._details(instance_ids)
+        if not (is_same_request and self._last is not None and self._last[1] == details):
+            answer = read(instance_ids)
+            if not all(detail[0] is Ec2State.RUNNING for detail in details):
+                return answer  # not saved: EC2 forgets terminated instances
+            self._last = (instance_ids, details, answer)
         self._at = self.fleet.changes
         return self._last[2]
 
@@ -178,23 +208,26 @@ class Ec2DescribeCache:
         at_once: int,
         read: Callable[[Sequence[str]], Mapping[str, Ec2InstanceStatus]],
     ) -> Mapping[str, Ec2InstanceStatus]:
-        """What DescribeInstanceStatus shows, asked of `at_once` machines at a time: in each answer they come in the
-        order in which they were launched."""
-        machines = {one.instance_id: one for one in self.cluster.known_to_ec2(self.fleet.timeline.now)}
-        if not machines.keys() >= set(instance_ids):
-            return read(instance_ids)  # EC2 refuses such a question whole, and then it is put in parts
-        others = read([one for one in instance_ids if not _is_plain(machines[one])])
-        plain = next((one for one in instance_ids if _is_plain(machines[one])), None)
-        same = read([plain])[plain] if plain is not None else None
-        order = {one: number for number, one in enumerate(machines)}
-        found: dict[str, Ec2InstanceStatus] = {}
+        """Return what DescribeInstanceStatus shows, requested for `at_once` instances at a time.
+
+        Each part of the answer is in launch order, as in the answers of EC2.
+        """
+        known = self.cluster.known_to_ec2(self.fleet.timeline.now)
+        instances = {instance.instance_id: instance for instance in known}
+        if not instances.keys() >= set(instance_ids):
+            return read(instance_ids)  # EC2 refuses the whole request, and the wrapper repeats it in parts
+        unusual = read([instance_id for instance_id in instance_ids if not _is_plain(instances[instance_id])])
+        plain = next((instance_id for instance_id in instance_ids if _is_plain(instances[instance_id])), None)
+        shared = read([plain])[plain] if plain is not None else None
+        order = {instance_id: number for number, instance_id in enumerate(instances)}
+        statuses: dict[str, Ec2InstanceStatus] = {}
         for start in range(0, len(instance_ids), at_once):
-            for one in sorted(instance_ids[start : start + at_once], key=order.__getitem__):
-                status = others.get(one, same)
+            for instance_id in sorted(instance_ids[start : start + at_once], key=order.__getitem__):
+                status = unusual.get(instance_id, shared)
                 assert status is not None
-                found[one] = status
-        return found
+                statuses[instance_id] = status
+        return statuses
 
 
-def _is_plain(machine: ModelInstance) -> bool:
-    return machine.ec2_state is Ec2State.RUNNING and not machine.impaired and not machine.scheduled
+def _is_plain(instance: ModelInstance) -> bool:
+    return instance.ec2_state is Ec2State.RUNNING and not instance.impaired and not instance.scheduled

@@ -1,6 +1,7 @@
-"""What a large world leaves out, so that weeks of thousands of machines are simulated in minutes.
+"""Fidelity of a simulation: records and checks that a large world omits to run faster.
 
-Nothing here changes what happens: a test compares whole transcripts with and without.
+With reduced fidelity, weeks of thousands of instances are simulated in minutes. The outcome is the same:
+`tests/simulator/fast/test_equivalence.py` compares whole transcripts with full and with reduced fidelity.
 """
 
 from __future__ import annotations
@@ -10,22 +11,23 @@ from enum import StrEnum
 
 
 class Checking(StrEnum):
-    """When the invariants are asked."""
+    """When the invariants are checked, and against which records."""
 
-    EVERYTHING = "everything"  # of all there is, after each step
-    CHANGES = "changes"  # of what has changed since, after each step
-    RECORDS = "records"  # of the records that have changed, after each step; of everything, now and then
-    NEVER = "never"  # nobody looks, neither at the state of the world nor over the shoulder of those who write
+    EVERYTHING = "everything"  # all of them, after each step
+    CHANGES = "changes"  # those of changed objects, after each step
+    RECORDS = "records"  # those of changed records, after each step; all of them at intervals
+    NEVER = "never"  # neither the state of the world nor the writes are checked
 
 
 @dataclass(frozen=True)
 class Fidelity:
-    """How much is remembered, checked and repeated.
+    """How much a world records, checks and repeats.
 
-    remembers: a transcript, every step, every message to other systems, every old attempt and verdict.
-    checking:  when the invariants are asked. Other than by EVERYTHING they are asked of a `MemoryStore` only.
-    skips:     ticks of the clock on which a function would certainly find nothing to do are passed over, see `idling`.
-    everything_every: with RECORDS, after how many steps that changed something everything is asked.
+    Attributes:
+        remembers: whether transcript, steps, messages to other systems, old attempts and old verdicts are saved.
+        checking: when the invariants are checked. All values but EVERYTHING need a `MemoryStore`.
+        skips: whether a tick is skipped if its function has certainly no work (`idle_skip`).
+        everything_every: number of changing steps between two checks of everything, for `Checking.RECORDS`.
     """
 
     remembers: bool = True
@@ -35,5 +37,8 @@ class Fidelity:
 
 
 THOROUGH = Fidelity()
+"""Full fidelity, without omissions."""
 LARGE = Fidelity(remembers=False, checking=Checking.RECORDS, skips=True, everything_every=100_000)
+"""Fidelity of large worlds: skipped ticks, changed records checked."""
 FASTEST = Fidelity(remembers=False, checking=Checking.NEVER, skips=True)
+"""Fidelity of speed measurements: skipped ticks, no checks."""

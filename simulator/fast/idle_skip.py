@@ -1,23 +1,24 @@
-"""Passing over looks that would certainly find nothing: weeks of training are mostly minutes in which nothing is new.
+"""Idle skip: skips ticks of the clock on which a function has certainly no work.
 
-A tick of the clock on which the reconciler or the scheduler is woken is passed over, if the last one that was not did
-nothing, and nothing that it has looked at can be otherwise since:
+Most minutes of a long training run bring no change. A tick of the reconciler is skipped if its latest tick that was not
+skipped did nothing, and if since then these conditions hold:
 
-- nothing was written to the store and no machine or task has moved (`Invocations`, `VirtualFleet.changes`);
-- no record is due: deadlines, looks and claims of the dead are all in the store's due times;
-- time alone changes nothing of what it sees. That is so of everything but these, each of which is waited for: EC2 shows
-  a failing status check only as a word about the machine after five minutes (so nothing is passed over while one
-  fails), EC2 forgets a terminated machine after an hour, and the scheduler places a job when its cool-down is over.
+- Store, instances and tasks are unchanged (`Invocations`, `VirtualFleet.changes`).
+- No record is due. Deadlines, polls and command leases of killed invocations are all in the due times of the store.
+- The passing of time has not changed what the function reads.
 
-While a job runs its look is due every other minute and writes the time of the next. Such a round is made, but without
-comparing the whole cluster with the tables, if that found nothing the last time and no instance's record, no brake, no
-job's status or attempt and no machine or task has changed since: the comparisons read nothing else.
+Time alone changes three things. A failing EC2 status check becomes a health report only after five minutes, so no tick
+is skipped while a check fails. EC2 forgets a terminated instance after an hour. The scheduler places a job when its
+cool-down is over. For the last two the skip ends at that time.
 
-A tick of the scheduler reads what the last pass has left, and nothing else unless something waits for time, or has
-changed.
+While a job runs, its poll is due every other minute and writes the time of the next poll. Such a reconcile cycle runs,
+but without the resyncs, if the latest resyncs found no difference and their inputs are unchanged. The inputs are the
+records of instances, the fleet record, status and attempt of the jobs, and the state of instances and tasks.
 
-After an hour everything is looked at in any case. What alters a machine behind the fleet's back must count it in
-`VirtualFleet.changes`.
+A tick of the scheduler is skipped if its queue is empty and if the latest pass left no job that waits for a time.
+
+At least once an hour a tick of the reconciler runs in any case. Code that changes an instance without the methods of
+`VirtualFleet` must count the change in `VirtualFleet.changes`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ from simulator.memory_store.store import MemoryStore
 from simulator.world_view import WorldView
 
 LONGEST = timedelta(hours=1)
+"""Longest time for which ticks of the reconciler, or resyncs, are skipped."""
 State = tuple[Any, ...]
+"""Counters and values that are equal as long as a function reads the same."""
 
 
 class IdlingWorld(WorldView, Protocol):
@@ -46,105 +49,121 @@ class IdlingWorld(WorldView, Protocol):
 
 
 class IdleSkip:
-    """Says of each tick of a function whether it may be passed over, and of each round what it may leave out."""
+    """Filter of ticks and resyncs: decides which ticks of a function and which resyncs of a cycle are skipped."""
 
     def __init__(self, world: IdlingWorld, store: MemoryStore) -> None:
         self.world, self.store = world, store
         self.skipped = self.resyncs_skipped = 0
-        """How many ticks were passed over, and how many further rounds were made without a comparison."""
+        """Number of skipped ticks, and number of further reconcile cycles without resyncs."""
         self._began: dict[str, State] = {}
+        """State at the begin of the present tick, by function."""
         self._idle: dict[str, tuple[State, datetime]] = {}
-        """The state in which a function found nothing to do, and until when that stands."""
+        """State in which a function had no work, and the time until which the state is valid, by function."""
         self._written: dict[str, None] = {}
+        """Ids of the instances with a record written since the latest resyncs."""
         store.machines.listeners += (self._written,)
-        self._same: tuple[State, datetime] | None = None
-        """What the comparisons read when they last found nothing, and until when that stands."""
-        self._compared = 0
-        self._machines: tuple[int, bool, tuple[datetime, ...]] | None = None
+        self._clean_resync: tuple[State, datetime] | None = None
+        """Inputs of the latest resyncs without a difference, and the time until which they are valid."""
+        self._completed = 0
+        """Number of resyncs that the present cycle has completed."""
+        self._conditions: tuple[int, bool, tuple[datetime, ...]] | None = None
+        """Result of `_instance_conditions`, after the value of `VirtualFleet.changes` at which it was computed."""
 
     # -- whole ticks ---------------------------------------------------------------------------------------------------
 
     def may_skip(self, name: str) -> bool:
-        """Whether the function would find nothing to do now, as when it was last woken."""
+        """Whether the tick of the function `name` is skipped, because the function has certainly no work now."""
         state, until = self._idle.get(name, (None, None))
         skips = state == self._state() and until is not None and self.world.timeline.now < until
         if name == SCHEDULER:
-            skips = self._reads_no_more_than_the_last_pass()
+            skips = self._is_scheduler_idle()
         self.skipped += skips
         return skips
 
-    def _reads_no_more_than_the_last_pass(self) -> bool:
-        """Whether a tick of the scheduler is alone in its queue and the last pass saw nothing that waits for time."""
+    def _is_scheduler_idle(self) -> bool:
+        """Whether the scheduler's queue is empty and its latest pass left no job that waits for a time."""
         last = self.store.load_last_pass()
         return last.at is not None and not last.waiting and last.next_at is None and not self.world.functions.asked
 
     def begins(self, name: str) -> None:
-        """The function is woken."""
+        """Called when a tick wakes the function `name`."""
         self._began[name] = self._state()
 
     def ended(self, name: str) -> None:
-        """The function has come to its end, or died."""
+        """Called when the function `name` has returned or was killed."""
         self._idle.pop(name, None)
-        if self._began.pop(name) == self._state() and not self._something_fails():
-            self._idle[name] = (self._state(), self._until())
+        if self._began.pop(name) == self._state() and not self._is_any_impaired():
+            self._idle[name] = (self._state(), self._idle_until())
 
     def _state(self) -> State:
-        lives, world = self.world.invocations, self.world
-        return lives.taken + lives.asked, world.fleet.changes, len(world.failures) + len(lives.killed)
+        invocations, world = self.world.invocations, self.world
+        return invocations.taken + invocations.asked, world.fleet.changes, len(world.failures) + len(invocations.killed)
 
-    def _something_fails(self) -> bool:
-        return self._of_machines()[0]
+    def _is_any_impaired(self) -> bool:
+        return self._instance_conditions()[0]
 
-    def _of_machines(self) -> tuple[bool, tuple[datetime, ...]]:
-        """Whether EC2 finds something wrong with a machine, and when it forgets those that are gone: read once for each
-        change of the fleet."""
+    def _instance_conditions(self) -> tuple[bool, tuple[datetime, ...]]:
+        """Return whether an instance is impaired, and the times at which EC2 forgets terminated instances.
+
+        The result is computed once for each change of the fleet.
+        """
         changes = self.world.fleet.changes
-        if self._machines is None or self._machines[0] != changes:
-            every = self.world.cluster.instances.values()
-            gone = [one.terminated_at + TERMINATED_INSTANCES_MAX for one in every if one.terminated_at is not None]
-            self._machines = changes, any(one.impaired for one in every), tuple(gone)
-        return self._machines[1:]
+        if self._conditions is None or self._conditions[0] != changes:
+            instances = self.world.cluster.instances.values()
+            forgotten_at = [
+                instance.terminated_at + TERMINATED_INSTANCES_MAX
+                for instance in instances
+                if instance.terminated_at is not None
+            ]
+            self._conditions = changes, any(instance.impaired for instance in instances), tuple(forgotten_at)
+        return self._conditions[1:]
 
-    def _until(self) -> datetime:
-        """When time alone may give the function something to do."""
+    def _idle_until(self) -> datetime:
+        """Return the next time at which a function may have work without any change. `now` if a record is due."""
         now = self.world.timeline.now
         due = self.store.next_due()
         if due is not None and due <= now:
             return now
-        times: list[datetime] = [self._until_forgotten(), *([due] if due is not None else ())]
+        times: list[datetime] = [self._next_forgetting(), *([due] if due is not None else ())]
         times += [job.not_before for job in self.store.jobs_in(WAITING, len(self.store.jobs.records)) if job.not_before]
         return min(at for at in times if at > now)
 
-    def _until_forgotten(self) -> datetime:
+    def _next_forgetting(self) -> datetime:
         now = self.world.timeline.now
-        times = [now + LONGEST, *self._of_machines()[1]]
+        times = [now + LONGEST, *self._instance_conditions()[1]]
         return min(at for at in times if at > now)
 
-    # -- comparisons ---------------------------------------------------------------------------------------------------
+    # -- resyncs -------------------------------------------------------------------------------------------------------
 
     def resyncs(self) -> Iterator[Callable[[Cycle], object]]:
-        """What the reconciler's round is to compare: nothing, if that would find nothing. Asked for when its turn has
-        come, for what the round has done by then may have changed the world."""
-        if self._same is not None and self._same[0] == self._read() and self.world.timeline.now < self._same[1]:
+        """Yield the resyncs of the present reconcile cycle, or none if they would certainly find no difference.
+
+        The inputs are read when the cycle takes the first resync, because its earlier steps may change the world.
+        """
+        if (
+            self._clean_resync is not None
+            and self._clean_resync[0] == self._resync_inputs()
+            and self.world.timeline.now < self._clean_resync[1]
+        ):
             self.resyncs_skipped += 1
             return
-        self._same, self._compared = None, 0
+        self._clean_resync, self._completed = None, 0
         self._written.clear()
         before = self._state()
-        for compare in RESYNCS:
-            yield self._counted(compare)
-        if before == self._state() and self._compared == len(RESYNCS) and not self._something_fails():
-            self._same = (self._read(), self._until_forgotten())
+        for resync in RESYNCS:
+            yield self._counting(resync)
+        if before == self._state() and self._completed == len(RESYNCS) and not self._is_any_impaired():
+            self._clean_resync = (self._resync_inputs(), self._next_forgetting())
 
-    def _counted(self, compare: Callable[[Cycle], object]) -> Callable[[Cycle], object]:
-        def counting(this: Cycle) -> None:
-            compare(this)
-            self._compared += 1
+    def _counting(self, resync: Callable[[Cycle], object]) -> Callable[[Cycle], object]:
+        def run(cycle: Cycle) -> None:
+            resync(cycle)
+            self._completed += 1
 
-        return counting
+        return run
 
-    def _read(self) -> State:
-        """What the comparisons read, as far as it tells whether they would find the same."""
+    def _resync_inputs(self) -> State:
+        """Return the inputs of the resyncs. Equal inputs give equal results."""
         jobs = tuple(
             (job.job_id, job.status, job.attempt, job.origin, job.started_by_person)
             for job in self.store.jobs.records.values()

@@ -18,12 +18,14 @@ from gpu_recovery.core.attempt import AttemptProgress
 
 from sandbox.cluster.model.records import Task
 from simulator.explore import state_equivalence
+from simulator.explore.action import DELIVER, STEP, Action, Death, Done, NextState
+from simulator.explore.action_runner import dies_before
 from simulator.explore.in_flight_events import EventTable
 from simulator.explore.model import Bounds, ExploredFault, ModelState, Move
 from simulator.explore.properties import PropertyChecker
 from simulator.explore.search import Search
 from simulator.explore.small_world import SmallWorld
-from simulator.explore.transition import DELIVER, STEP, Action, Death, Done, NextState, Transitions, dies_before
+from simulator.explore.transition import Transitions
 
 WIRES = {
     "cluster",
@@ -148,7 +150,7 @@ def written(core: SlowCore, world: SmallWorld) -> str:
             value = {key: kept for key, kept in whole.items() if key == (job.job_id, job.attempt)}
         if name not in state_equivalence.NOT_NAMED | {"changes", "boots", "_forgot_at", "scheduler", "limits"}:
             said.append(f"{type(one).__name__}.{name}={text(value, now)}")
-    said += ["|".join(text(machine[name], now) for name in state_equivalence._OF_MACHINE) for machine in core.machines]
+    said += ["|".join(text(machine[name], now) for name in state_equivalence._OF_INSTANCE) for machine in core.machines]
     for task in sorted(core.tasks, key=lambda one: str(one["task_id"])):
         ends = [(one.exit_code, one.reason) for one in task["containers"]]
         said.append("|".join([*(text(task[name], now) for name in state_equivalence._OF_TASK), text(ends, now)]))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from simulator.explore import read_tracking
+from simulator.explore.action import SCHEDULER, Action
 from simulator.explore.memoization import EffectMemory, RememberedEffects
 from simulator.explore.read_tracking import JOBS, ReadTrackingStore
 from simulator.explore.small_world import SmallWorld
 from simulator.explore.state_capture import StateCapture
-from simulator.explore.transition import SCHEDULER, Action, Transitions
+from simulator.explore.transition import Transitions
 
 
 def test_whoever_asks_for_one_instance_has_read_that_one() -> None:

@@ -6,6 +6,7 @@ import pytest
 from gpu_recovery.core.instance.record import InstanceStatus
 
 from simulator.explore import report
+from simulator.explore.action import Done
 from simulator.explore.cli import COMBINED, walks
 from simulator.explore.memoization import RememberedEffects
 from simulator.explore.model import Bounds, DeliveryPace, ExploredFault, Walk
@@ -13,7 +14,7 @@ from simulator.explore.properties import PropertyChecker
 from simulator.explore.search import Search
 from simulator.explore.small_world import Incident
 from simulator.explore.state_capture import Core
-from simulator.explore.transition import Done, Transitions
+from simulator.explore.transition import Transitions
 
 WELL = "SUCCEEDED in attempt 2, machines AVAILABLE, AVAILABLE, AVAILABLE"
 PEACE = "SUCCEEDED in attempt 1, machines AVAILABLE, AVAILABLE, AVAILABLE"

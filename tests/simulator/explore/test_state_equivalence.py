@@ -11,12 +11,13 @@ import pytest
 from gpu_recovery.ecs_events import rank_progress
 from gpu_recovery.reconciler import reconcile
 
+from simulator.explore.action import DELIVER, RECONCILER, SCHEDULER, STEP, TIME, Action, NextState
 from simulator.explore.model import Bounds, DeliveryPace, ExploredFault
 from simulator.explore.search import Search
 from simulator.explore.small_world import Incident, SmallWorld
 from simulator.explore.state_capture import Core, StateCapture
 from simulator.explore.state_equivalence import LEFT_OUT
-from simulator.explore.transition import DELIVER, RECONCILER, SCHEDULER, STEP, TIME, Action, NextState, Transitions
+from simulator.explore.transition import Transitions
 from tests.simulator.explore.reference_search import SlowCore, written
 
 LEAST, MOST = 30, 1_000

@@ -27,7 +27,7 @@ Read = Callable[[Sequence[str]], Sequence[TaskFact]]
 def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The statuses of the tasks that were looked at; each look is compared with the production's own reading."""
     seen: list[str] = []
-    tasks, instances, machines = EcsDescribeCache.tasks, EcsDescribeCache.instances, Ec2DescribeCache.machines
+    tasks, instances, machines = EcsDescribeCache.tasks, EcsDescribeCache.instances, Ec2DescribeCache.instances
 
     def looked_at(self: EcsDescribeCache, task_ids: Sequence[str], now: datetime, read: Read) -> tuple[TaskFact, ...]:
         shown = tasks(self, task_ids, now, read)
@@ -54,7 +54,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(describe_cache, "MANY", 2)
     monkeypatch.setattr(EcsDescribeCache, "tasks", looked_at)
     monkeypatch.setattr(EcsDescribeCache, "instances", instances_looked_at)
-    monkeypatch.setattr(Ec2DescribeCache, "machines", machines_looked_at)
+    monkeypatch.setattr(Ec2DescribeCache, "instances", machines_looked_at)
     return seen
 
 
@@ -104,7 +104,7 @@ def test_machines_are_looked_at_again_when_one_of_them_has_changed(monkeypatch: 
         return read(world.actions.ec2, ids)
 
     def look() -> Mapping[str, Ec2Instance]:
-        shown = ec2_looks.machines(names, counted)
+        shown = ec2_looks.instances(names, counted)
         assert dict(shown) == dict(read(world.actions.ec2, names))
         return shown
 
