@@ -1,7 +1,4 @@
-"""HTTP handler of the node API: reports of agents.
-
-A token is issued for one instance, and every report with this token is for that instance.
-"""
+"""HTTP handler of the node API: agent reports, each about the instance of its token."""
 
 from __future__ import annotations
 

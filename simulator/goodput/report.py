@@ -92,20 +92,25 @@ def report(
         },
         "by_size": by_sizes(trace, policies, runs, sizes, workers),
         "sensitivity": sensitivity(trace, facts, bound, runs),
-        "assumptions": [
-            {
-                "name": fact.name,
-                "value": fact.value,
-                "unit": fact.unit,
-                "low": fact.low,
-                "high": fact.high,
-                "why": fact.source,
-            }
-            for fact in facts.facts.values()
-            if fact.mark is Mark.ASSUMPTION
-        ],
+        "assumptions": _unpublished(facts),
         "bounds": [*BOUNDS, *((IN_SEGMENTS,) if segments > 1 else ())],
     }
+
+
+def _unpublished(facts: Assumptions) -> list[dict[str, Any]]:
+    """Return the assumptions for which no source exists, as they stand in the report."""
+    return [
+        {
+            "name": fact.name,
+            "value": fact.value,
+            "unit": fact.unit,
+            "low": fact.low,
+            "high": fact.high,
+            "why": fact.source,
+        }
+        for fact in facts.facts.values()
+        if fact.mark is Mark.ASSUMPTION
+    ]
 
 
 def policy_figures(trace: FailureTrace, policy: Policy, run: PolicyRun) -> dict[str, Any]:
