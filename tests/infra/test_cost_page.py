@@ -32,4 +32,4 @@ def test_a_table_forgets_nothing_by_itself_but_keys_of_submissions_and_reports(d
     assert jobs["TimeToLiveSpecification"] == {"AttributeName": TTL, "Enabled": True}
     name = re.compile(rf'"{TTL}"|\bTTL\b')
     known = {path.name for path in PACKAGE.rglob("*.py") if name.search(path.read_text(encoding="utf-8"))}
-    assert known == {"items.py", "submission_store.py", "report_store.py"}
+    assert known == {"item_codec.py", "submission_store.py", "observation_store.py"}
