@@ -125,9 +125,12 @@ GERUNDS = {
 """Modules whose name ends in -ing although they are named after a thing: why."""
 METAPHORS = re.compile(
     r"(?:^|_)(desk|kit|door|graves?|errands?|vigil|referee|witness(?:es)?|brakes?|ladder|rung|deaf|unheard|untold"
-    r"|telling|hearing|silence|standstill|people|lives|theatre|court)(?:_|$)"
+    r"|tell|telling|told|hear|hearing|heard|silence|standstill|people|lives|theatre|court|whose|whoever|somebody|nobody)"
+    r"(?:_|$)"
 )
 """Words of former names, which are no words of the field. `docs/glossary.md` has today's."""
+STORED_METAPHORS = {"InstanceHeard", "RankHeard", "SilenceReport", "TellInstance", "TellJob"}
+"""Classes whose names stand in stored records."""
 STORED_MACHINES = {"machine_seen"}
 """Names that pending commands or events are stored under."""
 NAMELESS = {"utils", "util", "common", "helpers", "helper", "manager", "service", "processor", "misc"}
@@ -340,6 +343,20 @@ def test_files_are_named_after_things(place: str) -> None:
     stems = {path.stem: _name(path) for path in _below(place)}
     assert not [name for stem, name in stems.items() if stem.endswith("ing") and stem not in GERUNDS]
     assert not [name for stem, name in stems.items() if METAPHORS.search(stem)]
+
+
+@pytest.mark.parametrize("place", PRODUCT)
+def test_functions_and_parameters_have_names_of_the_field(place: str) -> None:
+    """Who greps for a term finds the function; a metaphor must be learnt first."""
+    found = []
+    for path in _below(place):
+        for node in ast.walk(_tree(path)):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.arg):
+                name = node.arg if isinstance(node, ast.arg) else node.name
+                words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+                if METAPHORS.search(words) and name not in STORED_METAPHORS:
+                    found.append(f"{_name(path)}:{node.lineno} {name}")
+    assert not found
 
 
 def test_machine_means_state_machine() -> None:

@@ -166,14 +166,14 @@ class SmallWorld(World):
         self.incident, self.incidents, self.mishaps, self.announced = incident, 1, 1, 0
         self.named.continue_from(self.cluster.ids)
         self.cluster.ids = self.named
-        self.actions.on_message = self._tell
+        self.actions.on_message = self._on_message
         # A boot takes no time here. The clock of the instance is a second ahead, so the boot is later than its request.
         self.checks.skew = {instance.instance_id: timedelta(seconds=1) for instance in self.model_instances()}
         self.run_reconciler()  # counts the instances before the job is submitted
         self.job_id = self.submit(nnodes=RANKS, gpus=GPUS)
         self.timeline.due.clear()  # removes the first ticks, each of which schedules the next tick
 
-    def _tell(self, message: NotifyOperator) -> None:
+    def _on_message(self, message: NotifyOperator) -> None:
         self.announced += "FAILED" in message.subject
         self.transcript.message_sent(message)
 

@@ -49,7 +49,9 @@ AGAIN = (
 Draw = random.Random
 
 
-def of_somebody(draw: Draw, users: Sequence[str] = USERS, priorities: Sequence[str] = PRIORITIES) -> dict[str, Any]:
+def user_and_priority(
+    draw: Draw, users: Sequence[str] = USERS, priorities: Sequence[str] = PRIORITIES
+) -> dict[str, Any]:
     """Draw the user and the priority of a job."""
     return {"user": draw.choice(users), "priority": draw.choice(priorities)}
 
@@ -83,7 +85,7 @@ def drawn(draw: Draw, cluster: ClusterOf, jobs: tuple[JobOf, ...]) -> tuple[Clus
                 max_runtime_s=draw.choice((None, None, 3 * int(train_s))),
                 under_notice=draw.choice(NOTICES),
                 train_s=round(train_s * draw.choice((0.5, 1, 1, 1.5)), 1),
-                **of_somebody(draw, users, priorities),
+                **user_and_priority(draw, users, priorities),
             )
         )
     policy = {**cluster.policy, **waits}

@@ -64,7 +64,7 @@ def scenario_of(seed: int) -> Scenario:
         undisturbed = queue_draw.random() < contention.UNDISTURBED
         faults = () if undisturbed else (*faults, *contention.operator_actions(queue_draw, jobs, FAULTS_UNTIL_S))
     else:
-        jobs = tuple(job if job.by_hand else replace(job, **contention.of_somebody(queue_draw)) for job in jobs)
+        jobs = tuple(job if job.by_hand else replace(job, **contention.user_and_priority(queue_draw)) for job in jobs)
     if seed % diagnosis.EVERY == diagnosis.AT:
         evidence_draw = Draw(f"diagnosing {seed}")
         cluster, jobs = diagnosis.with_evidence(evidence_draw, cluster, jobs)

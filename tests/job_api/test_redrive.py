@@ -134,7 +134,7 @@ def test_what_nobody_can_read_stays_and_is_listed(what: str) -> None:
     """Deleted it would be lost; kept in silence nobody would know."""
     yard = Graveyard([UNREADABLE[what], failed(99)])
     fates = list(redrive(yard, ALL, 10))
-    assert [bool(fate.why) for fate in sorted(fates, key=lambda fate: fate.letter.message_id == "m-99")] == [
+    assert [bool(fate.why) for fate in sorted(fates, key=lambda fate: fate.dead_letter.message_id == "m-99")] == [
         True,
         False,
     ]

@@ -55,11 +55,11 @@ def _breaker(breaker: View, now: datetime) -> str:
     return f"{words}; one instance may try {until(breaker['probe_at'], now)}"
 
 
-def _reporting_outage(deaf: View | None, now: datetime) -> str:
+def _reporting_outage(outage: View | None, now: datetime) -> str:
     """Return the reporting outage in a sentence; "" if there is none."""
-    if deaf is None:
+    if outage is None:
         return ""
-    return f"since {clock(deaf['since'])} ({since(deaf['since'], now)}): {deaf['because']}"
+    return f"since {clock(outage['since'])} ({since(outage['since'], now)}): {outage['because']}"
 
 
 def _pause(pause: View | None, now: datetime) -> str:

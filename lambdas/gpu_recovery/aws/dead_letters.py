@@ -86,21 +86,21 @@ class AwsDeadLetters:
                 raise DeadLetterRefused(f"Lambda does not take it ({code})") from error
             raise
 
-    def call_scheduler(self, letter: DeadLetter) -> None:
+    def call_scheduler(self, dead_letter: DeadLetter) -> None:
         """Send the body of the dead letter to the scheduler's FIFO queue again.
 
         The deduplication id is derived from the message id, so a repeated call adds no second message.
         """
         _sqs().send_message(
             QueueUrl=self._scheduler_url,
-            MessageBody=letter.body,
+            MessageBody=dead_letter.body,
             MessageGroupId="scheduler",
-            MessageDeduplicationId=ecs_requests.token("redrive", letter.message_id),
+            MessageDeduplicationId=ecs_requests.token("redrive", dead_letter.message_id),
         )
 
-    def delete(self, letter: DeadLetter) -> None:
+    def delete(self, dead_letter: DeadLetter) -> None:
         """Delete the dead letter from its queue."""
-        _sqs().delete_message(QueueUrl=self._url(letter.queue), ReceiptHandle=letter.receipt)
+        _sqs().delete_message(QueueUrl=self._url(dead_letter.queue), ReceiptHandle=dead_letter.receipt)
 
     def _url(self, queue: DeadLetterQueue) -> str:
         if not self._urls[queue]:

@@ -77,7 +77,7 @@ class RedriveResult:
     why:    why the dead letter stays in its queue, "" if it leaves.
     """
 
-    letter: DeadLetter
+    dead_letter: DeadLetter
     target: str
     why: str = ""
 
@@ -101,22 +101,22 @@ class DeadLetters(Protocol):
             DeadLetterRefused: Lambda rejects the event for good.
         """
 
-    def call_scheduler(self, letter: DeadLetter) -> None:
+    def call_scheduler(self, dead_letter: DeadLetter) -> None:
         """Send the message of the dead letter to the scheduler's queue."""
 
-    def delete(self, letter: DeadLetter) -> None:
+    def delete(self, dead_letter: DeadLetter) -> None:
         """Delete the dead letter from its queue."""
 
 
 def preview_redrive(
-    letters: DeadLetters, queues: Sequence[DeadLetterQueue]
+    dead_letters: DeadLetters, queues: Sequence[DeadLetterQueue]
 ) -> dict[DeadLetterQueue, tuple[int, list[RedriveResult]]]:
     """Return the depth of each queue, and what a redrive would do with its first dead letters.
 
     The dead letters stay visible to other receivers.
 
     Args:
-        letters: the dead-letter queues.
+        dead_letters: the dead-letter queues.
         queues: the queues to preview.
 
     Returns:
@@ -124,85 +124,85 @@ def preview_redrive(
     """
     previews: dict[DeadLetterQueue, tuple[int, list[RedriveResult]]] = {}
     for queue in queues:
-        depth = letters.depth(queue)
-        first = letters.receive(queue, BATCH_MAX, 0) if depth else ()
-        previews[queue] = (depth, [_preview(letter) for letter in first])
+        depth = dead_letters.depth(queue)
+        first = dead_letters.receive(queue, BATCH_MAX, 0) if depth else ()
+        previews[queue] = (depth, [_preview(dead_letter) for dead_letter in first])
     return previews
 
 
-def redrive(letters: DeadLetters, queues: Sequence[DeadLetterQueue], limit: int) -> Iterator[RedriveResult]:
+def redrive(dead_letters: DeadLetters, queues: Sequence[DeadLetterQueue], limit: int) -> Iterator[RedriveResult]:
     """Send at most `limit` dead letters of the queues to their targets, and yield the result of each.
 
     The caller must exhaust the iterator. A dead letter is deleted only after the caller has taken its result, so that
     a failure of SQS cannot hide the result.
 
     Args:
-        letters: the dead-letter queues.
+        dead_letters: the dead-letter queues.
         queues: the queues to redrive, in order.
         limit: upper bound of the dead letters of all queues together.
     """
     redriven = 0
     for queue in queues:
         while redriven < limit:
-            received = letters.receive(queue, min(BATCH_MAX, limit - redriven), HELD_S)
+            received = dead_letters.receive(queue, min(BATCH_MAX, limit - redriven), HELD_S)
             if not received:
                 break
-            for letter in received:
+            for dead_letter in received:
                 redriven += 1
-                result = _redrive_letter(letters, letter)
+                result = _redrive_message(dead_letters, dead_letter)
                 yield result
                 if not result.why:
-                    letters.delete(letter)
+                    dead_letters.delete(dead_letter)
 
 
-def _redrive_letter(letters: DeadLetters, letter: DeadLetter) -> RedriveResult:
+def _redrive_message(dead_letters: DeadLetters, dead_letter: DeadLetter) -> RedriveResult:
     try:
-        target = redrive_target_of(letter)
+        target = redrive_target_of(dead_letter)
         if target.function_arn:
-            letters.invoke(target.function_arn, target.payload)
+            dead_letters.invoke(target.function_arn, target.payload)
         else:
-            letters.call_scheduler(letter)
+            dead_letters.call_scheduler(dead_letter)
     except DeadLetterUnreadable as unreadable:
-        return RedriveResult(letter, "", str(unreadable))
+        return RedriveResult(dead_letter, "", str(unreadable))
     except DeadLetterRefused as refused:
-        return RedriveResult(letter, target.name, str(refused))
-    return RedriveResult(letter, target.name)
+        return RedriveResult(dead_letter, target.name, str(refused))
+    return RedriveResult(dead_letter, target.name)
 
 
-def _preview(letter: DeadLetter) -> RedriveResult:
+def _preview(dead_letter: DeadLetter) -> RedriveResult:
     try:
-        return RedriveResult(letter, redrive_target_of(letter).name)
+        return RedriveResult(dead_letter, redrive_target_of(dead_letter).name)
     except DeadLetterUnreadable as unreadable:
-        return RedriveResult(letter, "", str(unreadable))
+        return RedriveResult(dead_letter, "", str(unreadable))
 
 
-def redrive_target_of(letter: DeadLetter) -> RedriveTarget:
+def redrive_target_of(dead_letter: DeadLetter) -> RedriveTarget:
     """Return the target of a dead letter.
 
     Raises:
         DeadLetterUnreadable: the event or the target is missing or malformed.
     """
-    match letter.queue:
+    match dead_letter.queue:
         case DeadLetterQueue.FAILED:
-            document = _document(letter)
+            document = _document(dead_letter)
             context = document.get("requestContext")
             arn = context.get("functionArn") if isinstance(context, dict) else None
             if not isinstance(document.get("requestPayload"), dict):
                 raise DeadLetterUnreadable("it holds no event (requestPayload)")
             return _function(arn, "requestContext.functionArn", json.dumps(document["requestPayload"]))
         case DeadLetterQueue.UNDELIVERED:
-            _document(letter)
-            target = letter.attributes.get("TARGET_ARN", "")
+            _document(dead_letter)
+            target = dead_letter.attributes.get("TARGET_ARN", "")
             if QUEUE.fullmatch(target):
-                return RedriveTarget("", letter.body, "scheduler")
-            return _function(target, "attribute TARGET_ARN", letter.body)
+                return RedriveTarget("", dead_letter.body, "scheduler")
+            return _function(target, "attribute TARGET_ARN", dead_letter.body)
         case DeadLetterQueue.SCHEDULER:
-            return RedriveTarget("", letter.body, "scheduler")
+            return RedriveTarget("", dead_letter.body, "scheduler")
 
 
-def _document(letter: DeadLetter) -> dict[str, Any]:
+def _document(dead_letter: DeadLetter) -> dict[str, Any]:
     try:
-        document = json.loads(letter.body)
+        document = json.loads(dead_letter.body)
     except (ValueError, RecursionError) as error:
         raise DeadLetterUnreadable("its body is not JSON") from error
     if not isinstance(document, dict):

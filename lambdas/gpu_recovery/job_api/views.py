@@ -35,8 +35,8 @@ def dead_letter_queue_view(queue: DeadLetterQueue, depth: int, first: Iterable[R
 def redrive_result_view(result: RedriveResult) -> dict[str, Any]:
     """Return a dead letter: its target, and why it stays in its queue (None if it leaves)."""
     return {
-        "queue": result.letter.queue.value,
-        "message_id": result.letter.message_id,
+        "queue": result.dead_letter.queue.value,
+        "message_id": result.dead_letter.message_id,
         "for": result.target or None,
         "kept_because": result.why or None,
     }

@@ -31,16 +31,16 @@ def redrive_dead_letters(dependencies: Dependencies, request: Request) -> ApiRes
     """
     name = request.choice("queue", "", *DeadLetterQueue) if "queue" in request.query else ""
     limit = request.number("limit", REDRIVE_MAX, 1, REDRIVE_MAX) or REDRIVE_MAX
-    letters = dependencies.dead_letters()
+    dead_letters = dependencies.dead_letters()
     queues = (DeadLetterQueue(name),) if name else tuple(DeadLetterQueue)
     results: list[dict[str, Any]] = []
     depths: dict[str, int] = {}
     stopped = None
     try:
-        for result in redrive.redrive(letters, queues, limit):
+        for result in redrive.redrive(dead_letters, queues, limit):
             results.append(redrive_result_view(result))
             dependencies.log.info("redriven", extra=results[-1])
-        depths |= {queue.value: letters.depth(queue) for queue in queues}
+        depths |= {queue.value: dead_letters.depth(queue) for queue in queues}
     except Exception as error:
         if not results:
             raise
