@@ -240,8 +240,8 @@ def report_freshness(beat: Heartbeat, known: Heartbeat, present: bool) -> Report
     """Return the freshness of a report against the saved heartbeat.
 
     Within one boot the sequence number decides. Between two boots the boot times decide, both by the server's clock.
-    A report without a boot id is always the newest. A run that another agent replaced is ANOTHER; a report without a
-    run is never ANOTHER.
+    A report without a boot id is the newest, unless another agent has replaced its run. A run that another agent
+    replaced is ANOTHER; a report without a run is never ANOTHER.
 
     Args:
         beat: the heartbeat made of the report.

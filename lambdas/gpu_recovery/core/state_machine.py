@@ -39,7 +39,9 @@ class PendingCommand:
     acting_until: end of the lease of the function that executes the command. No other function may execute the
         command before. Afterwards that function is certainly dead, because no function runs that long.
     tries: executions begun. The reconciler adds 1 when it reclaims an expired command.
-    refusals: definite refusals by AWS. Only a refusal makes the next try another request (another client token).
+    refusals: number of deferrals: AWS refused or throttled the command, re-validation delayed it, or the function had
+        no time left. The number is part of the client token of a health check. So each deferral makes the next try a
+        new request.
     """
 
     command_id: str
@@ -208,7 +210,7 @@ def bounded_history(history: tuple[HistoryEntry, ...], entry: HistoryEntry, most
 
 
 def unless_pending(record: Any, command: Any) -> tuple[Any, ...]:
-    """Return `command`, or an empty tuple if a command of its type is pending.
+    """Return `(command,)`; () if a command of its type is pending.
 
     A command that every poll repeats must not pile up.
     """

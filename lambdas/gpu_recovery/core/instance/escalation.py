@@ -294,7 +294,7 @@ def repair(
 ) -> Step:
     """Drain the instance, then reboot or replace it.
 
-    The epoch rises, so that claims from before the repair are outdated.
+    The epoch rises, so that a placement or a command from before the repair is refused. The stored claims stay.
     """
     policy, epoch = context.policy, instance.epoch + 1
     replacing = need.rung is RepairLevel.REPLACE

@@ -29,7 +29,11 @@ _GRAVITY = (RepairLevel.REBOOT, RepairLevel.REPLACE)
 
 
 def fault_after(event: events.HealthReported, before: HealthReport | None, context: DecisionContext) -> Fault | None:
-    """Return the gravest fault that the health source has named, after `event`. Only its report OK clears the fault."""
+    """Return the gravest fault that the health source has named, after `event`; None if the event is not IMPAIRED.
+
+    `health_reports` keeps the earlier report with its fault through reports without a result. The report OK clears the
+    fault, and so does a proved repair.
+    """
     if event.status is not HealthStatus.IMPAIRED:
         return None
     known = before.fault if before is not None and before.status is HealthStatus.IMPAIRED else None

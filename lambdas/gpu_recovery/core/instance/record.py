@@ -74,7 +74,8 @@ class CheckRun:
     repeats: int = 0
     passive: bool = False
     since: datetime | None = None
-    """Start of the failed attempt: what the instance logged earlier is about another job's work."""
+    """Start of the period whose log lines the check reads: the start of the failed attempt, or the time of the release.
+    None: the boot."""
     because: str = ""
     """Reason to repair the instance even if the check finds nothing; "" if there is none."""
     again: bool = False
@@ -180,7 +181,7 @@ class HealthReport:
     answered: bool = True
     """Whether the report was handled; False if it arrived while the instance was busy and was not acted on."""
     fault: Fault | None = None
-    """The gravest fault that the health source has named since its last report OK."""
+    """The gravest fault that the health source has named since its last report OK, or since the last proved repair."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,8 +257,8 @@ class Instance:
     drained: bool = False
     """Whether the system drained the instance in ECS. An instance that a user drained is activated by the user."""
     withdrawn: bool = False
-    """Whether an operator took the instance out of use without evidence against it. If released, it works without a
-    check."""
+    """Whether an operator took the instance out of use without evidence against it. If it is released while a job works
+    on it, no check is run."""
     need: RepairNeed | None = None
     """The repair that the instance needs, while that is held back or under way."""
     held: RepairHold | None = None

@@ -43,8 +43,8 @@ def ecs_facts(instance: Instance, event: events.InstanceObserved) -> dict[str, A
 def observed(instance: Instance, event: events.InstanceObserved, context: DecisionContext) -> Step | Ignore:
     """Record the facts of ECS. Wake the scheduler if more of the instance can be used now.
 
-    While the instance is verified, the return of its ECS agent is recorded. A check that ended before that return is
-    about an earlier boot.
+    While the instance is verified, the return of its ECS agent is recorded. A check that ended before that return may
+    be about an earlier boot (`repair_proof.is_outlived`).
     """
     if _is_over(event) and event.container_instance_id == instance.container_instance_id:
         return gone(instance, f"its registration is {event.ecs_status}", ecs_facts(instance, event), context.now)

@@ -63,7 +63,7 @@ BEGINS_NO_REPAIR = (
 def registered(
     instance_id: str, event: events.InstanceObserved, policy: RecoveryPolicy, now: datetime
 ) -> Decision[Instance]:
-    """Return the first record of an instance that ECS has reported."""
+    """Return the decision that creates the record of an instance that ECS has reported, and wakes the scheduler."""
     blank = Instance(instance_id=instance_id, status_at=now, version=0)
     status = InstanceStatus.AVAILABLE if event.ecs_status == EcsStatus.ACTIVE else InstanceStatus.GONE
     step = Step(
@@ -87,7 +87,8 @@ def decide(
             record to save with it.
 
     Raises:
-        IllegalTransition: neither table has a row for the status and the event, or `fleet` is missing.
+        IllegalTransition: neither table has a row for the status and the event, the row does not declare the returned
+            status, or `fleet` is missing.
     """
     outdated = _outdated_reason(instance, event)
     if outdated:

@@ -174,8 +174,8 @@ class Job:
     running_at: datetime | None = None
     """Start of the run of the current attempt."""
     quick_ends: int = 0
-    """Number of attempts in a row that ended before a stable run. Each lengthens the cool-down before the next
-    attempt."""
+    """Number of attempts in a row that ended before a stable run. From the second on, each lengthens the cool-down
+    before the next attempt."""
     not_before: datetime | None = None
     """End of the cool-down: the next attempt is not placed before this time."""
     silent: tuple[str, ...] = ()
@@ -191,7 +191,8 @@ class Job:
     to_leave: tuple[str, ...] = ()
     """Instances that the current attempt was asked to leave, if it is only observed."""
     repairs: int = 0
-    """Number of instances that were repaired for this job."""
+    """Number of instances that were repaired, or checked in the background, for this job. A stable run resets the
+    number if the policy says `stable_run_resets_attempts`."""
     first_ends: tuple[FirstEnd, ...] = ()
     """The first rank to end in each of the last attempts, unless a cause is known; the latest last."""
     suspicions: tuple[Suspicion, ...] = ()
@@ -216,7 +217,7 @@ class Job:
     suspensions: tuple[datetime, ...] = ()
     """Times at which the job was preempted, as far as they still protect it."""
     short_of: str = ""
-    """The last rejection reason of the scheduler (`queue.snapshot.Shortage`)."""
+    """The last rejection reason of the scheduler (`queue.snapshot.RejectionKind`)."""
     ran_s: int = 0
     """Seconds that the earlier attempts ran, in total."""
     quota_nodes: int = 0
@@ -224,7 +225,8 @@ class Job:
     deadline_at: datetime | None = None
     look_at: datetime | None = None
     in_line_at: datetime | None = None
-    """Time at which the job was queued again after an attempt; None while it has its place from submission."""
+    """Start of the present wait in the queue, from which `queue_timeout_s` counts. None: the wait began at `queued_at`.
+    The queue order always follows `queued_at`."""
     commands: tuple[PendingCommand, ...] = ()
     history: tuple[HistoryEntry, ...] = ()
 

@@ -5,10 +5,10 @@ If a single rank ended an attempt, the job remembers this rank and its instance.
 `Job.first_ends` and `Job.suspicions` reach `suspect_window` attempts back. Entries are fenced by attempt, so a repeated
 event counts once.
 
-A program that always ends the same rank looks alike until that rank runs elsewhere. So the rank is given to another
-instance (`placement`). The next first end decides: if the same rank ends first again, the program is the cause. If the
-same instance is first again under another rank, the instance is the cause, and its reboot has not cured it. Until a
-stable run, no other instance is suspected.
+A program that always ends the same rank looks like a bad instance until that rank runs elsewhere. So the scheduler
+gives the rank to another instance (`core/queue/host_selection.py`). The next first end decides. If the same rank ends
+first again, the program is the cause. If the same instance is first again under another rank, the instance is the
+cause, and its reboot has not cured it. Until a stable run, no other instance is suspected.
 """
 
 from __future__ import annotations

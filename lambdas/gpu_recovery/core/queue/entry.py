@@ -20,14 +20,14 @@ NOTHING: Mapping[JobKind, int] = {}
 class Entry:
     """A queued or placed job. Times without a meaning in the status of the job are None.
 
-    waits:       the job is queued; otherwise it is placed.
+    waits:       the job is QUEUED, PENDING_RESOURCES, SUSPENDED or RECOVERING; otherwise it is placed.
     recovering:  the gang continues with its remaining instances; `repairing`: some of its instances are under repair.
     held:        a user suspended the job: it neither delays other jobs nor starts.
     works:       its ranks run, so it may be suspended for another job; `leaves`: it is ending.
     observed:    observe-only: the job is never stopped.
     asked:       the priority at submission.
-    placed_at:   since when the job is placed, while its ranks do not run yet.
-    known_short: the wait reason in the record of the job.
+    placed_at:   time at which the present status began.
+    known_short: kind of the last rejection (`RejectionKind`), "" if none.
     fresh:       the job is QUEUED, so its record needs a first wait reason.
     suspects:    instances that the job uses last, each with the rank under which it was suspected.
     ran_s:       seconds that the job ran in all earlier runs.

@@ -16,8 +16,8 @@ class Host:
     """An instance as the queue sees it.
 
     free:           GPUs that are confirmed free of claims.
-    usable:         healthy, connected, with a recent heartbeat, ACTIVE in ECS and not suspected. Only such hosts get
-                    jobs.
+    usable:         AVAILABLE, agent connected, ACTIVE in ECS, without an impaired health report, a missing heartbeat or
+                    an announced interruption. Only such hosts get jobs.
     counts:         will be usable again without an operator: neither gone nor quarantined.
     reserved_for:   the only job that may use the host, "" for none. The reservation ends at `reserved_until`, or never
                     if that is None.
@@ -55,7 +55,7 @@ class WaitingJob:
     own_only:     the job returns only to its own instances, and not while it is `repairing`.
     runs_for_s:   the expected remaining run time in seconds; None if unknown.
     holds_quota:  the job is already counted in `Snapshot.used`, as a recovering gang is.
-    suspensions:  how often the job was suspended for others.
+    suspensions:  preemptions of the job within `policy.suspensions_window_s`.
     """
 
     job_id: str
