@@ -79,7 +79,7 @@ def _reserved_for(entries: Iterable[Entry], policy: RecoveryPolicy, now: datetim
 
 
 def _promised(entries: Iterable[Entry]) -> dict[str, dict[str, int]]:
-    """Return the assigned GPUs by instance and job. The claims follow later, after a retry if a function died."""
+    """Return the assigned GPUs of placed jobs by instance and job. Their claims may not be written yet."""
     promised: dict[str, dict[str, int]] = {}
     for entry in entries:
         if not (entry.waits or entry.works or entry.leaves):

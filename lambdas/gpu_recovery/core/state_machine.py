@@ -34,7 +34,7 @@ class EventOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PendingCommand:
-    """A saved command that is not known to be done (pending command).
+    """A saved command that is not known to be done.
 
     acting_until: end of the lease of the function that executes the command. No other function may execute the
         command before. Afterwards that function is certainly dead, because no function runs that long.
@@ -75,7 +75,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class DecisionContext:
-    """Decision context of a transition: the policy, the time and, for decisions about repairs, the fleet record."""
+    """What a transition function may use: the policy, the time, and the fleet record for decisions about repairs."""
 
     policy: RecoveryPolicy
     now: datetime
@@ -102,7 +102,7 @@ class Transition:
 
     @classmethod
     def to(cls, decide: Callable[..., Step | Ignore], *targets: Any) -> Transition:
-        """Return a row for `decide`, which may only return `targets`."""
+        """Return the transition for `decide`, which may only return `targets`."""
         return cls(decide, frozenset(targets))
 
 

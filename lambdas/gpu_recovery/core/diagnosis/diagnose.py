@@ -39,7 +39,7 @@ UNKNOWN_CAUSE_WEIGHT = 2.2
 With this value a single hint stays undecided (0.43), and so does a weak match that has a hint as its rival (0.44).
 """
 CERTAIN = 0.99
-"""Upper bound of a confidence (row 35): another cause is always possible."""
+"""Upper bound of a confidence (row 35 of the fault catalogue, docs/diagnosis.md): another cause is always possible."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,10 +40,11 @@ _NOT_RECORDED = (commands.NotifyOperator, commands.PublishEvent, *_TO_OTHERS)
 
 
 def withheld(instance: Instance, event: events.InstanceEvent, step: Step, context: DecisionContext) -> Step:
-    """Return `step`, or a record of it in place of a step that takes the instance out of use.
+    """Return the step that is carried out in observe-only mode in place of `step`.
 
-    The requests of an operator are carried out in any case. An instance that was out of use before, by an operator or
-    by another policy, stays out of use.
+    A step that would repair or quarantine a working instance is only recorded and reported. So is a check that no job
+    asked for. Any other step loses the commands that drain, reboot, replace, start or deregister the instance. The
+    requests of an operator are carried out in full. An instance that was out of use before stays out of use.
     """
     if isinstance(event, events.QuarantineRequested | events.ReleaseRequested):
         return step

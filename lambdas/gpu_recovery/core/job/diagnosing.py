@@ -87,7 +87,10 @@ def diagnosed(job: Job, event: events.Diagnosed, context: DecisionContext) -> St
 def _checks_of(
     job: Job, diagnosis: DiagnosisResult, in_background: tuple[str, ...]
 ) -> tuple[commands.TellInstance, ...]:
-    """Return the commands that check each blamed instance. The check takes the job's claim off it before it begins."""
+    """Return the commands that check each blamed instance.
+
+    The instance record drops the job's claim before the check starts.
+    """
     order = _check_to_come(job)
     if order is None:
         return ()

@@ -132,8 +132,8 @@ def launch_overdue(job: Job, event: events.JobDeadlineReached, context: Decision
 def start_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step | Ignore:
     """Diagnose a gang that did not start in time; cancel an adopted job of which some ranks were never seen.
 
-    Unseen ranks of an adopted gang are taken for a misunderstanding of ours. A launched gang that does not start is
-    taken for broken.
+    If a rank of an adopted gang was never seen, the system assumes that it misread the user's tasks, and stops watching
+    the job. A launched gang that does not start is stopped for a diagnosis.
     """
     reason = f"not every rank was running within {context.policy.start_timeout_s} s"
     unseen = sum(not instance for instance in job.instances)

@@ -93,7 +93,7 @@ UNCOUNTED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FirstEnd:
-    """The first rank that ended in an attempt, where a single rank ended and the others were stopped because of it."""
+    """The first rank that ended in an attempt in which at most half of the ranks ended by themselves."""
 
     attempt: int
     rank: int
@@ -156,12 +156,18 @@ class Job:
     attempts_uncounted: Mapping[str, int] = field(default_factory=dict)
     instances: tuple[str, ...] = ()
     repairing: tuple[str, ...] = ()
+    """Instances under repair that the job waits for."""
     repaired: Mapping[str, bool] = field(default_factory=dict)
+    """Whether each repair that ended during the checks healed the instance, by instance id."""
     stop_purpose: StopPurpose | None = None
+    """What follows after every rank has ended; None while no stop is ordered."""
     stop_cause: CloseCause | None = None
+    """The uncounted cause of the stop; None if there is none."""
     stop_tries: int = 0
+    """Number of times that the present stop, or the suspend grace, has exceeded its timeout."""
     claims_kept: bool = False
-    """Whether the job ended before the end of every rank was confirmed. These instances stay claimed until it is."""
+    """Whether the job ended while the end of some ranks was not confirmed. The instances of these ranks stay claimed
+    until their end is confirmed."""
     adopted_after: datetime | None = None
     """Time of the job's end before its user started it anew. Tasks created earlier belong to a run that is over."""
     stop_reason: str = ""
@@ -223,7 +229,9 @@ class Job:
     quota_nodes: int = 0
     """Number of instances that the job uses of its user's quota. The store counts them in the same write."""
     deadline_at: datetime | None = None
+    """Time at which the present status times out; None: never."""
     look_at: datetime | None = None
+    """Time of the next poll; None: never."""
     in_line_at: datetime | None = None
     """Start of the present wait in the queue, from which `queue_timeout_s` counts. None: the wait began at `queued_at`.
     The queue order always follows `queued_at`."""

@@ -1,7 +1,8 @@
 """Repeat offender: an instance where a job's attempts end first, though every check passes.
 
-If a single rank ended an attempt, the job remembers this rank and its instance. When the same instance was first
-`suspect_after` times, the next check is informed, and the instance is repaired even if it passes the check.
+If at most half of the gang ended by itself, the job saves the rank that ended first, and its instance. When the same
+instance was first `suspect_after` times, the next check request names it as suspect. Such an instance is repaired even
+if it passes the check.
 `Job.first_ends` and `Job.suspicions` reach `suspect_window` attempts back. Entries are fenced by attempt, so a repeated
 event counts once.
 
@@ -108,9 +109,10 @@ def _listed(*ends: FirstEnd) -> str:
 
 
 def _contradicts(end: FirstEnd, known: Suspicion, policy: RecoveryPolicy) -> bool:
-    """Return whether the rank behind the suspicion `known` has ended first on another instance.
+    """Return whether the first end `end` contradicts the suspicion `known`: the same rank, on another instance.
 
-    Long after the suspicion that is chance, because the other instance may be bad too.
+    If a stable run has followed the suspicion, an end `suspect_window` or more attempts later does not contradict it:
+    the other instance may be faulty too.
     """
     counts = not known.lasted or known.attempt > end.attempt - policy.suspect_window
     return counts and end.rank == known.rank and end.instance_id != known.instance_id
@@ -172,7 +174,10 @@ def after_stable_run(job: Job) -> dict[str, Any]:
 
 
 def _recent_suspicions(job: Job, policy: RecoveryPolicy) -> tuple[Suspicion, ...]:
-    """Return the suspicions that count: recent, or before a stable run, or not refuted."""
+    """Return the suspicions that count.
+
+    A suspicion counts for `suspect_window` attempts, and longer while no stable run has followed it or while it stands.
+    """
     since = job.attempt - policy.suspect_window
     return tuple(
         suspicion

@@ -58,7 +58,7 @@ def record_only(job: Job, step: Step, changes: Mapping[str, Any]) -> Step:
 
 
 def stalled(job: Job, event: events.ProgressStopped, context: DecisionContext) -> Step | Ignore:
-    """Stop a gang that hangs as if a rank had failed: every rank runs and none makes progress."""
+    """Stop a gang whose ranks all run without progress. The next steps are those of a failed rank."""
     step = stop(job, StopPurpose.DIAGNOSE, event.sentence, context)
     if not job.is_observed(context.policy):
         return step

@@ -163,7 +163,8 @@ class LastPass:
 
     term:     the number of passes that began. Decisions of an earlier term are refused once the next term has begun.
     at:       start time of the last pass that completed; None before the first.
-    next_at:  when the clock alone may change the answer; None if only an event does.
+    next_at:  next time at which a pass may decide otherwise without any event; None if only an event can change the
+        decision.
     waiting:  the number of jobs that were left in the queue.
     """
 

@@ -197,10 +197,10 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The answer for a snapshot. Every queued job is in exactly one of `assignments` and `rejected`.
+    """The decision about a snapshot. Every queued job is in exactly one of `assignments` and `rejected`.
 
-    next_at:  the earliest time at which the clock alone may change the answer to the same snapshot. Before that, only
-              an event changes the answer; None if only an event ever does.
+    next_at:  next time at which a pass may decide otherwise without any event; None if only an event can change the
+              decision.
     """
 
     assignments: tuple[Assignment, ...]

@@ -1,12 +1,13 @@
 """Failure pattern rules (rows 14 and 18-21): the place that failed workers share.
 
 Row 18: every worker registers in `case.Topology`. Rows 19 and 20 are published as specified, the first match of each.
-They call a node failed for a single worker of eight, and a cluster of a single node always global.
+A "node" in their sentences is an instance. Row 19 calls an instance failed even if only one of its workers failed. In a
+cluster with a single instance, the failure of all its workers counts as global.
 
 The rows with a "+" decide. They ask for coverage and use binomial odds (`failure_pattern`). The remaining failed
 workers are reported apart, and no place is blamed for them.
 
-The last sentence of row 20 is never the first match if few workers fail on one node: an earlier sentence matches
+The last sentence of row 20 is never the first match if few workers fail on one instance: an earlier sentence matches
 first.
 """
 
@@ -24,7 +25,7 @@ from gpu_recovery.core.diagnosis.scopes import worker_scope
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, ScopeKind, Weight
 
 AGGREGATOR = "aggregator"
-"""Role of the worker of a node that passes calls on to the node's other workers (row 14)."""
+"""Role of the worker of an instance that passes calls on to the other workers of that instance (row 14)."""
 # -- rows as specified -------------------------------------------------------------------------------------------------
 
 
@@ -111,7 +112,7 @@ def _cause(failures: Failed, names: tuple[str, ...], network: Cause) -> Cause:
 def _everywhere(case: Case) -> Iterator[Match]:
     """All workers failed: the cause is their caller, or all of them.
 
-    If all workers are on one node or in one rack, the network of that place is possible as well.
+    If all workers are on one instance or in one rack, the network of that place is a possible cause as well.
     """
     failures, names = failed(case), unanswered_pattern(case).all_failed
     if not names:
@@ -183,9 +184,9 @@ def _complex(case: Case) -> Iterator[Match]:
 
 
 def _tree(case: Case) -> Iterator[Match]:
-    """Row 14. An aggregator without an answer points to the path between the controller and its node.
+    """Row 14. An aggregator that did not answer points to the path between the controller and its instance.
 
-    If the aggregator answers, the fault is between the node and the worker.
+    If the aggregator answered, the fault is between the instance and the worker.
     """
     failures = failed(case)
     roles = Counter(worker.instance_id for worker in case.topology.workers.values() if worker.role == AGGREGATOR)

@@ -38,7 +38,7 @@ UNDECIDED_WEIGHT = 0.3
 CONTAINED = 94
 """XID of an uncorrectable ECC error that affects a single program.
 
-The class of this XID is a restart of the program, but its cause is the GPU.
+The XID table classes it as an error of the application (`XidClass.APP`), but its cause is the GPU.
 """
 SIGNAL_BASE, WRAPPED = 128, frozenset({241, 245, 247, 250})
 """Exit codes that stand for signals.
