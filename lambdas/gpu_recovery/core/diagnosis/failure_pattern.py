@@ -22,7 +22,7 @@ OK = 200
 
 
 @dataclass(frozen=True)
-class Failed:
+class LastCalls:
     """Last calls of all registered workers, and the names of the workers with a failed last call.
 
     calls: last call of each worker, by the name of the worker.
@@ -51,12 +51,12 @@ def has_no_answer(call: RpcReport) -> bool:
     return call.timed_out or call.connection_error or (call.failed_at is not None and call.status is None)
 
 
-def failed(case: Case) -> Failed:
-    """Last call of each registered worker, computed once for a case."""
-    last_calls = case.computed.get("failed")
-    if not isinstance(last_calls, Failed):
-        last_calls = case.computed["failed"] = _failed(case)
-    return last_calls
+def last_calls(case: Case) -> LastCalls:
+    """Last calls of all registered workers, computed once for a case."""
+    known = case.computed.get("last_calls")
+    if not isinstance(known, LastCalls):
+        known = case.computed["last_calls"] = _last_calls(case)
+    return known
 
 
 def _name(case: Case, report: Observation) -> str:
@@ -66,12 +66,12 @@ def _name(case: Case, report: Observation) -> str:
     return known.name if known else ""
 
 
-def _failed(case: Case) -> Failed:
+def _last_calls(case: Case) -> LastCalls:
     """Sort the last calls. Calls to unregistered workers are skipped: their place is unknown."""
     known = case.topology.workers
     named = ((_name(case, call), call) for call in case.all(RpcReport))
     calls = {name: call for name, call in named if name in known}
-    return Failed(
+    return LastCalls(
         calls,
         tuple(sorted(name for name, call in calls.items() if has_failed(call))),
         tuple(sorted(name for name, call in calls.items() if has_no_answer(call) and not call.server_phase)),
@@ -186,7 +186,7 @@ def unanswered_pattern(case: Case) -> Pattern:
     """Pattern of the workers with an unanswered last call, computed once for a case."""
     known = case.computed.get("pattern")
     if not isinstance(known, Pattern):
-        known = pattern(failed(case).unanswered, case.topology, case.thresholds.rack_most_ratio)
+        known = pattern(last_calls(case).unanswered, case.topology, case.thresholds.rack_most_ratio)
         case.computed["pattern"] = known
     return known
 

@@ -20,8 +20,8 @@ from gpu_recovery.core.instance.record import Instance, InstanceStatus, Interrup
 from gpu_recovery.core.policy import within
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, replace_fields
 
-MOVED_LITTLE = 3_600
-"""Seconds within which two announcements of the same kind count as one announcement that arrived by two ways."""
+SAME_INTERRUPTION_S = 3_600
+"""Seconds by which the times of two announcements of one kind may differ if both are about the same interruption."""
 
 ANNOUNCED_MAX = 8
 """Number of announcement sources for which the time of the last message is saved."""
@@ -86,7 +86,7 @@ def is_called_off(known: Interruption, event: events.DepartureAnnounced) -> bool
 
 def _is_same_interruption(known: Interruption, event: events.DepartureAnnounced) -> bool:
     """Return whether the event has the same kind as the known interruption and about the same time."""
-    moved = abs((known.leaves_at - event.leaves_at).total_seconds()) >= MOVED_LITTLE
+    moved = abs((known.leaves_at - event.leaves_at).total_seconds()) >= SAME_INTERRUPTION_S
     return event.kind is known.kind and not moved
 
 

@@ -46,7 +46,10 @@ def suspended(job: Job, context: DecisionContext, failure: RankFailure | None = 
     what_next = "held until it is resumed" if job.held else "it runs again as soon as there is room"
     changes: dict[str, Any] = {"suspended_at": context.now, "in_line_at": context.now, "failure": None}
     if job.stop_cause is CloseCause.SUSPENDED:
-        changes |= {"attempts_uncounted": counted(job, CloseCause.SUSPENDED), **with_cool_down(job, context)}
+        changes |= {
+            "attempts_uncounted": with_uncounted_relaunch(job, CloseCause.SUSPENDED),
+            **with_cool_down(job, context),
+        }
     return Step(JobStatus.SUSPENDED, f"suspended: {job.stop_reason}; {what_next}", changes, orders)
 
 
@@ -74,7 +77,7 @@ def unless_suspended(job: Job, step: Step) -> Step:
     return Step(JobStatus.SUSPENDED, f"{step.reason}; held until it is resumed", changes, orders)
 
 
-def counted(job: Job, cause: CloseCause) -> dict[str, int]:
+def with_uncounted_relaunch(job: Job, cause: CloseCause) -> dict[str, int]:
     """Return the number of relaunches by uncounted cause, increased by one for `cause`."""
     return {**job.attempts_uncounted, cause: job.attempts_uncounted.get(cause, 0) + 1}
 

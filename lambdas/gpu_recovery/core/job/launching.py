@@ -69,7 +69,7 @@ def resources_short(job: Job, event: events.ResourcesShort, context: DecisionCon
     return Step(status, event.sentence, {"short_of": event.short_of})
 
 
-def retry_due(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step | Ignore:
+def pending_deadline_reached(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step | Ignore:
     """Fail the job after its queue timeout. An earlier deadline comes from an older release and is corrected.
 
     In the older release the deadline of this status was the time of the next try.

@@ -202,7 +202,7 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Transition] = {
     (_S.PENDING_RESOURCES, events.CancelRequested): Transition.to(stopping.cancel_idle, _S.CANCELED),
     (_S.PENDING_RESOURCES, events.ResourcesShort): Transition.to(launching.resources_short, _S.PENDING_RESOURCES),
     (_S.PENDING_RESOURCES, events.JobDeadlineReached): Transition.to(
-        launching.retry_due, _S.PENDING_RESOURCES, _S.FAILED
+        launching.pending_deadline_reached, _S.PENDING_RESOURCES, _S.FAILED
     ),
     **{(status, events.SuspendRequested): Transition.to(suspension.suspend_queued, _S.SUSPENDED) for status in _QUEUED},
     # Transitions that all statuses of a gang under way share.

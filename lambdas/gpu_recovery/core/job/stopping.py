@@ -11,7 +11,6 @@ from gpu_recovery.core.identifiers import attempt_id, listed
 from gpu_recovery.core.job import remedy_outcomes, repeat_offender
 from gpu_recovery.core.job.assessment import purpose_of
 from gpu_recovery.core.job.completion import (
-    counted,
     failed,
     finished,
     is_stable,
@@ -19,6 +18,7 @@ from gpu_recovery.core.job.completion import (
     suspended,
     unless_suspended,
     with_cool_down,
+    with_uncounted_relaunch,
 )
 from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, StopPurpose
 from gpu_recovery.core.notifications import jobs
@@ -202,7 +202,7 @@ def relaunch(job: Job, context: DecisionContext) -> Step:
     """Queue the job again for an uncounted cause, with a cool-down that grows while its runs stay short."""
     cause = job.stop_cause or CloseCause.INTERRUPTED
     orders = (commands.ReleaseInstances(job.instances, attempt=job.attempt), poke_scheduler(job))
-    changes: dict[str, Any] = {"attempts_uncounted": counted(job, cause)}
+    changes: dict[str, Any] = {"attempts_uncounted": with_uncounted_relaunch(job, cause)}
     if cause is CloseCause.INSUFFICIENT_RESOURCES:
         changes |= {"in_line_at": context.now, "not_before": context.now + within(context.policy.pending_retry_s)}
         return Step(JobStatus.PENDING_RESOURCES, "short of resources; looking again soon", changes, orders)

@@ -122,7 +122,7 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Transition] = {
     **{(status, events.CancelRequested): Transition.to(stopping.cancel_idle, _S.CANCELED) for status in _IN_QUEUE},
     (_S.QUEUED, events.JobDeadlineReached): Transition.to(launching.queued_too_long, _S.FAILED),
     (_S.PENDING_RESOURCES, events.JobDeadlineReached): Transition.to(
-        launching.retry_due, _S.PENDING_RESOURCES, _S.FAILED
+        launching.pending_deadline_reached, _S.PENDING_RESOURCES, _S.FAILED
     ),
     (_S.SUBMITTING, events.AttemptLaunched): Transition.to(submission_accepted, _S.SUBMITTED),
     (_S.SUBMITTING, events.LaunchRefused): Transition.to(refused, _S.FAILED),

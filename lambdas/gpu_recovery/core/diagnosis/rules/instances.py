@@ -186,7 +186,7 @@ def _xid_matches(case: Case) -> Iterator[Match]:
         place, evidence = case.scope_of(report), (report.report_id,)
         values = {"xid": report.xid, "gpu": report.gpu or "?", "asks": report.asks}
         xid_class = XidClass(report.asks) if report.asks in tuple(XidClass) else XidClass.DIAG
-        again = count[place, report.gpu, report.xid] >= rules.sooner.get(report.xid, rules.most)
+        again = count[place, report.gpu, report.xid] >= rules.repeats_by_xid.get(report.xid, rules.repeats_min)
         if xid_class is XidClass.REPLACE:
             yield Match(Cause.GPU_FAULT, place, Weight.PROOF, evidence, values)
         elif xid_class is XidClass.REBOOT:
