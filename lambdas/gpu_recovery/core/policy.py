@@ -241,7 +241,7 @@ class RecoveryPolicy:
 
 
 @lru_cache(maxsize=256)
-def within(seconds: int) -> timedelta:
+def duration(seconds: int) -> timedelta:
     """Return `seconds` as a timedelta.
 
     The results are cached: a policy has few values, and each decision uses several of them.

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from gpu_recovery.core.errors import IllegalTransition
 from gpu_recovery.core.fleet import Fleet
-from gpu_recovery.core.policy import RecoveryPolicy, within
+from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.queue.run_time_estimates import RunTime
 
 Record = TypeVar("Record")
@@ -261,8 +261,10 @@ def apply_step(
         changes = {"deadline_at": deadline, "look_at": next_poll_at, **changes, "status_at": now}
     elif poll_at is not None and poll_at <= now:
         next_at = deadlines(replace_fields(record, changes))[1]
-        changes["look_at"] = next_at if next_at is not None and next_at > now else now + within(policy.poll_interval_s)
-    lease_end = now + within(policy.command_lease_s)
+        changes["look_at"] = (
+            next_at if next_at is not None and next_at > now else now + duration(policy.poll_interval_s)
+        )
+    lease_end = now + duration(policy.command_lease_s)
     new = tuple(
         PendingCommand(f"{name}/{version}/{n}", command, lease_end) for n, command in enumerate(step.commands, 1)
     )

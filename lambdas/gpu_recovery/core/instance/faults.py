@@ -13,7 +13,7 @@ from gpu_recovery.core import events
 from gpu_recovery.core.health_check import CheckOutcome, Verdict
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus
 from gpu_recovery.core.instance.record import CheckRun, Fault, HealthReport, Instance, RepairLevel
-from gpu_recovery.core.policy import within
+from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext
 from gpu_recovery.core.xid import XidClass, class_of
 
@@ -63,7 +63,7 @@ def standing_fault(instance: Instance, run: CheckRun, context: DecisionContext) 
     """
     if run.passive:
         return None
-    began = run.since or instance.status_at - within(context.policy.evidence_stale_s)
+    began = run.since or instance.status_at - duration(context.policy.evidence_stale_s)
     booted = instance.boot_heard_at
     standing = [
         report.fault

@@ -10,7 +10,7 @@ from gpu_recovery.core.instance.effects import repair_ended
 from gpu_recovery.core.instance.interruptions import next_wake_after_now
 from gpu_recovery.core.instance.record import IN_USE, Instance, InstanceStatus
 from gpu_recovery.core.notifications import instances
-from gpu_recovery.core.policy import within
+from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Step
 
 _OUT_OF_USE = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.QUARANTINED)
@@ -82,7 +82,7 @@ def _untouched(instance: Instance, step: Step) -> Step:
 def _with_next_wake(instance: Instance, context: DecisionContext) -> dict[str, Any]:
     """Return the changes for the next deadline of a working instance; everything due by now was withheld."""
     reserved = (
-        not instance.reserved_for or instance.status_at + within(context.policy.repaired_reservation_s) > context.now
+        not instance.reserved_for or instance.status_at + duration(context.policy.repaired_reservation_s) > context.now
     )
     return {
         "reserved_for": instance.reserved_for if reserved else "",

@@ -16,7 +16,7 @@ from gpu_recovery.core.instance.effects import check_report, poke_scheduler, rep
 from gpu_recovery.core.instance.health_check import REMEMBERED_MAX
 from gpu_recovery.core.instance.record import EcsStatus, Instance, InstanceStatus, free_gpus
 from gpu_recovery.core.instance.repair_proof import without_health_of
-from gpu_recovery.core.policy import within
+from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 
 
@@ -88,7 +88,7 @@ def observed_under_repair(
     if instance.status is InstanceStatus.REPLACING and not reboot.started:
         return step
     new_registration = _is_new_registration(instance, event)
-    settled = context.now - (reboot.looked_at or reboot.asked_at) >= within(context.policy.reboot_settle_s)
+    settled = context.now - (reboot.looked_at or reboot.asked_at) >= duration(context.policy.reboot_settle_s)
     if not (reboot.disconnected or new_registration or settled):
         return step
     why = "its agent is back" if reboot.disconnected or new_registration else "its agent was never seen to leave"

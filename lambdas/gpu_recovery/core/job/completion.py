@@ -10,7 +10,7 @@ from gpu_recovery.core.events import Checked, CheckRequested
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.job.record import CloseCause, Job, JobStatus
 from gpu_recovery.core.notifications import jobs
-from gpu_recovery.core.policy import within
+from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Step
 from gpu_recovery.core.task import EndingKind, RankFailure
 
@@ -125,7 +125,7 @@ def is_stable(job: Job, context: DecisionContext) -> bool:
     The run is measured to the start of its incident, so that the checks after it do not count.
     """
     until = job.incident_at or context.now
-    return job.running_at is not None and until - job.running_at >= within(context.policy.stable_run_s)
+    return job.running_at is not None and until - job.running_at >= duration(context.policy.stable_run_s)
 
 
 def with_cool_down(job: Job, context: DecisionContext) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def with_cool_down(job: Job, context: DecisionContext) -> dict[str, Any]:
     if ends == 1:
         return {"quick_ends": ends, "not_before": None}
     pause = min(policy.relaunch_cooldown_s * 2 ** min(ends - 2, PAUSE_DOUBLINGS_MAX), policy.relaunch_cooldown_max_s)
-    return {"quick_ends": ends, "not_before": context.now + within(pause)}
+    return {"quick_ends": ends, "not_before": context.now + duration(pause)}
 
 
 def poke_scheduler(job: Job) -> commands.PokeScheduler:

@@ -11,7 +11,7 @@ from gpu_recovery.core.job.completion import failed, finished, poke_scheduler
 from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, StopPurpose
 from gpu_recovery.core.job.stopping import record_only, relaunch_or_fail, stop
 from gpu_recovery.core.notifications import jobs
-from gpu_recovery.core.policy import within
+from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, unless_pending
 
 
@@ -74,7 +74,7 @@ def pending_deadline_reached(job: Job, event: events.JobDeadlineReached, context
 
     In the older release the deadline of this status was the time of the next try.
     """
-    until = (job.in_line_at or job.queued_at) + within(context.policy.queue_timeout_s)
+    until = (job.in_line_at or job.queued_at) + duration(context.policy.queue_timeout_s)
     if context.now >= until:
         return queued_too_long(job, event, context)
     if job.deadline_at == until:
@@ -144,7 +144,7 @@ def start_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionC
     step = stop(job, StopPurpose.DIAGNOSE, reason, context)
     if not job.is_observed(context.policy):
         return step
-    recorded = record_only(job, step, {"deadline_at": context.now + within(context.policy.start_timeout_s)})
+    recorded = record_only(job, step, {"deadline_at": context.now + duration(context.policy.start_timeout_s)})
     return replace(recorded, commands=()) if recorded.reason == job.reason else recorded
 
 

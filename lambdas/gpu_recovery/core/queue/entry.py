@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from gpu_recovery.core.policy import RecoveryPolicy, within
+from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.queue.priority import Priority, demotes_at, effective
 from gpu_recovery.core.queue.quota import QuotaKey
 from gpu_recovery.core.queue.run_time_estimates import JobKind
@@ -94,7 +94,7 @@ class Entry:
 
     def recent_preemptions(self, policy: RecoveryPolicy, now: datetime) -> int:
         """Return how often the job was suspended for others within `policy.suspensions_window_s`."""
-        since = now - within(policy.suspensions_window_s)
+        since = now - duration(policy.suspensions_window_s)
         return sum(at > since for at in self.suspensions)
 
 
@@ -134,7 +134,7 @@ def running_job(
     lasts_s = entry.lasts_s(usual)
     ends_at = since + timedelta(seconds=lasts_s) if lasts_s else None
     if entry.leaves:
-        ends_at = max(now, entry.placed_at + within(policy.suspend_margin_s))
+        ends_at = max(now, entry.placed_at + duration(policy.suspend_margin_s))
     return RunningJob(
         job_id=entry.job_id,
         version=entry.version,
