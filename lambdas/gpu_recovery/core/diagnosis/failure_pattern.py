@@ -53,9 +53,9 @@ def has_no_answer(call: RpcReport) -> bool:
 
 def last_calls(case: Case) -> LastCalls:
     """Last calls of all registered workers, computed once for a case."""
-    known = case.computed.get("last_calls")
+    known = case.computed.get("failed")
     if not isinstance(known, LastCalls):
-        known = case.computed["last_calls"] = _last_calls(case)
+        known = case.computed["failed"] = _last_calls(case)
     return known
 
 
