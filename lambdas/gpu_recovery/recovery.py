@@ -28,7 +28,7 @@ from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.notifications.channels import for_every_channel
-from gpu_recovery.core.policy import RecoveryPolicy, within
+from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.ray import state_machine as ray_state_machine
 from gpu_recovery.core.state_machine import Decision, EventOutcome, PendingCommand
 from gpu_recovery.execution.context import ExecutionContext, FollowUp, ForEach, RayCommandHandler, previous_try_died
@@ -380,7 +380,7 @@ class Recovery:
         expired = {pending.command_id for pending in record.commands if pending.acting_until <= now}
         if not expired:
             return False
-        lease_end = now + within(self.policy.command_lease_s)
+        lease_end = now + duration(self.policy.command_lease_s)
         leased = tuple(
             replace(pending, acting_until=lease_end, tries=pending.tries + 1)
             if pending.command_id in expired

@@ -18,7 +18,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from gpu_recovery.core.job.record import WAITING, Job, JobStatus
-from gpu_recovery.core.policy import RecoveryPolicy, within
+from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.queue import place
 from gpu_recovery.core.queue.ordering import queue_position_key
 from gpu_recovery.core.queue.priority import effective
@@ -72,7 +72,7 @@ def _is_ahead_of(first: Job, other: Job, policy: RecoveryPolicy, now: datetime) 
 
 
 def _queue_position(job: Job, policy: RecoveryPolicy, now: datetime) -> tuple[int, bool, datetime, str]:
-    since = now - within(policy.suspensions_window_s)
+    since = now - duration(policy.suspensions_window_s)
     gave_way = any(at > since for at in job.suspensions)
     return -effective(job.spec.priority, job.ran_s, policy), not gave_way, job.queued_at, job.job_id
 

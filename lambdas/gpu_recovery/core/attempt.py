@@ -108,18 +108,24 @@ def stopped_event(after: AttemptProgress, first_failure: bool, at: datetime) -> 
 
 
 def missed_event(
-    status: JobStatus, progress: AttemptProgress, plan: Plan, at: datetime, contact_restored: bool = False
+    status: JobStatus, progress: AttemptProgress, plan: Plan, at: datetime, evidence_recollected: bool = False
 ) -> JobEvent | None:
     """Return the event that the progress holds and a job in `status` has not received. None if there is none.
 
     The event is missing if a function died after it wrote the progress and before it delivered the event.
-    contact_restored: whether the evidence of the attempt was to be collected a second time.
+
+    Args:
+        status: the status of the job.
+        progress: the progress of the attempt.
+        plan: the plan of the attempt.
+        at: time of the event.
+        evidence_recollected: whether the evidence of the attempt is collected a second time.
     """
     if status is JobStatus.DIAGNOSING:
         if not progress.all_checked:
             return None
         results = progress.results(plan)
-        return InstancesChecked(at=at, attempt=plan.attempt, results=results, heard_again=contact_restored)
+        return InstancesChecked(at=at, attempt=plan.attempt, results=results, heard_again=evidence_recollected)
     if status is JobStatus.STOPPING:
         return stopped_event(progress, False, at)
     if status in (JobStatus.SUBMITTING, JobStatus.SUBMITTED, JobStatus.RUNNING, JobStatus.LOST):
@@ -141,7 +147,7 @@ def undelivered_event(
     collecting = any(isinstance(pending.command, commands.GatherEvidence) for pending in job.commands)
     if collecting and job.heard_again == job.attempt:
         return None
-    event = missed_event(job.status, progress, plan, now, contact_restored=job.heard_again == job.attempt)
+    event = missed_event(job.status, progress, plan, now, evidence_recollected=job.heard_again == job.attempt)
     received = job.is_observed(policy) and job.failure is not None and isinstance(event, events.RankFailed)
     return None if received else event
 

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from gpu_recovery.core.instance.fault_history import grade
 from gpu_recovery.core.instance.record import EcsStatus, Instance, InstanceStatus
-from gpu_recovery.core.policy import RecoveryPolicy, within
+from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.queue.entry import NOTHING, Entry, running_job, waiting_job
 from gpu_recovery.core.queue.quota import QuotaKey, QuotaLimits
 from gpu_recovery.core.queue.run_time_estimates import JobKind
@@ -72,14 +72,14 @@ def _reserved_for(entries: Iterable[Entry], policy: RecoveryPolicy, now: datetim
     reserved: dict[str, tuple[str, datetime]] = {}
     for entry in entries:
         if entry.waits and entry.suspended_at is not None and entry.suspended_for in queued:
-            until = entry.suspended_at + within(policy.vacated_reservation_s)
+            until = entry.suspended_at + duration(policy.vacated_reservation_s)
             if until > now:
                 reserved |= dict.fromkeys(entry.instances, (entry.suspended_for, until))
     return reserved
 
 
 def _promised(entries: Iterable[Entry]) -> dict[str, dict[str, int]]:
-    """Return the assigned GPUs by instance and job. The claims follow later, after a retry if a function died."""
+    """Return the assigned GPUs of placed jobs by instance and job. Their claims may not be written yet."""
     promised: dict[str, dict[str, int]] = {}
     for entry in entries:
         if not (entry.waits or entry.works or entry.leaves):

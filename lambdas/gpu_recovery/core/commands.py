@@ -72,7 +72,7 @@ class GatherEvidence:
 
 @dataclass(frozen=True, slots=True)
 class CheckInstances:
-    """Request a health check of every instance of the ended attempt. Each instance answers by TellJob."""
+    """Request a health check of every instance of the ended attempt. Each instance answers by ReportCheck."""
 
     attempt: int
     request: CheckRequested
@@ -139,7 +139,7 @@ class ObserveCheck:
 
 @dataclass(frozen=True, slots=True)
 class ObserveInstance:
-    """Poll ECS for the container instance, and report the answer."""
+    """Poll ECS for the container instance, and EC2 while the instance is REPLACING. Report the answers."""
 
 
 @dataclass(frozen=True, slots=True)

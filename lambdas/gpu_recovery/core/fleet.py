@@ -17,7 +17,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from gpu_recovery.core.identifiers import listed
-from gpu_recovery.core.policy import RecoveryPolicy, within
+from gpu_recovery.core.policy import RecoveryPolicy, duration
 
 
 class Breaker(StrEnum):
@@ -134,15 +134,15 @@ def repair_blocked_reason(
 
 
 def _may_probe(fleet: Fleet, policy: RecoveryPolicy, now: datetime) -> bool:
-    return fleet.opened_at is not None and not fleet.probe and now >= fleet.opened_at + within(policy.breaker_probe_s)
+    return fleet.opened_at is not None and not fleet.probe and now >= fleet.opened_at + duration(policy.breaker_probe_s)
 
 
 def _recent_repairs(fleet: Fleet, policy: RecoveryPolicy, now: datetime) -> tuple[datetime, ...]:
-    return tuple(at for at in fleet.repairs if now - at < within(policy.fleet_window_s))
+    return tuple(at for at in fleet.repairs if now - at < duration(policy.fleet_window_s))
 
 
 def _recent_replacements(fleet: Fleet, policy: RecoveryPolicy, now: datetime) -> tuple[datetime, ...]:
-    return tuple(at for at in fleet.replacements if now - at < within(policy.replacement_window_s))
+    return tuple(at for at in fleet.replacements if now - at < duration(policy.replacement_window_s))
 
 
 def with_reporting(fleet: Fleet, silent: int, reporting: int, policy: RecoveryPolicy, now: datetime) -> Fleet:
@@ -175,7 +175,7 @@ def with_blame(fleet: Fleet, instance_id: str, gpus: int, policy: RecoveryPolicy
     """
     if not gpus or fleet.opened_at is not None:
         return fleet
-    window = within(policy.breaker_window_s)
+    window = duration(policy.breaker_window_s)
     blamed = {blamed_id: at for blamed_id, at in fleet.blamed.items() if now - at < window} | {instance_id: now}
     fleet = replace(fleet, blamed=blamed)
     if len(blamed) < breaker_limit(fleet, policy):

@@ -29,7 +29,7 @@ BY_ROLE = "role"
 RETRY_AFTER_MAX_S = 60
 """Upper bound in seconds of the pause that a refused agent is asked for."""
 PAST_RUNS_MAX = 8
-"""Replaced agents of one instance that its heartbeat remembers."""
+"""Largest number of replaced agents that a heartbeat saves."""
 DUPLICATE_AGENT_REMINDER = timedelta(days=1)
 """Time between two notifications about two agents that keep restarting on one instance."""
 BOOT_JITTER = timedelta(seconds=60)
@@ -152,11 +152,19 @@ class ReceivedObservation:
 class AgentReport:
     """One agent report of one instance, of any protocol. A value that the protocol lacks is None or empty.
 
+    boot_id:      boot id of the kernel, None from an agent that gives none.
+    uptime_s:     seconds since the boot, when the report was made.
+    sequence:     number of the report within its boot. It rises with every report.
     age_s:        seconds between the report and its delivery.
     interval_s:   seconds between two reports of this agent.
     running:      running ranks, None if the report says nothing about ranks.
     running_logs: running log ids of ranks, as agents of GPUTasker report them.
     run:          id of this start of the agent, "" if the agent gives none.
+    exits:        ranks that ended, each with its exit code or signal.
+    health:       GPU health, None if the report says nothing about it; `sentence` is its reason.
+    digest:       digest of the GPU inventory, "" if the agent gives none.
+    xids, sxids:  errors in the kernel log since the last answered report.
+    inventory:    GPU inventory, None if the report has none: it is sent on a change and at intervals.
     observations: observations of training processes, for a diagnosis.
     unread:       number of observations that could not be parsed.
     lost:         number of observations that were dropped before this report.
@@ -199,9 +207,15 @@ class RankHeartbeat:
 class Heartbeat:
     """Heartbeat of one instance: the only item that an agent report writes.
 
+    seen_at:      time at which the agent was last seen.
+    boot_id:      boot id of the last report, "" if it gave none; `booted_at` is the time of that boot.
+    sequence:     number of the newest report within that boot.
+    interval_s:   seconds between two reports of the agent.
     ranks:        the latest ranks by running log id as text, at most HEARTBEAT_RANKS_MAX.
     orders:       commands to the agent by id.
     silent_since: last report before the heartbeat timed out. None while reports arrive.
+    health:       GPU health that the agent last reported, None if it reported none.
+    digest:       digest of the GPU inventory that the agent last reported.
     window:       number of the window of the report limit (`window_of`).
     run:          id of the start of the present agent.
     past_runs:    runs of the agents that were replaced, the latest last.
@@ -240,8 +254,8 @@ def report_freshness(beat: Heartbeat, known: Heartbeat, present: bool) -> Report
     """Return the freshness of a report against the saved heartbeat.
 
     Within one boot the sequence number decides. Between two boots the boot times decide, both by the server's clock.
-    A report without a boot id is always the newest. A run that another agent replaced is ANOTHER; a report without a
-    run is never ANOTHER.
+    A report without a boot id is the newest, unless another agent has replaced its run. A run that another agent
+    replaced is ANOTHER; a report without a run is never ANOTHER.
 
     Args:
         beat: the heartbeat made of the report.

@@ -13,7 +13,7 @@ _GPU_NAME = re.compile(r"[0-9]{1,3}|(GPU|MIG)-[0-9a-zA-Z-]{1,60}")
 _PCI_ADDRESS = re.compile(r"(?:PCI:)?(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.[0-7])?")
 
 LISTED_MAX = 8
-"""Names that a sentence lists."""
+"""Largest number of names that a sentence lists."""
 TICK = "#tick"
 """Name of the scheduled messages to the scheduler. All other messages name the record that changed."""
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from gpu_recovery.core.events import InstanceBooted
 from gpu_recovery.core.heartbeat import Heartbeat, RankHeartbeat
-from gpu_recovery.core.policy import RecoveryPolicy, within
+from gpu_recovery.core.policy import RecoveryPolicy, duration
 
 
 class Liveness(StrEnum):
@@ -25,11 +25,11 @@ class Liveness(StrEnum):
 
 def liveness(unseen_for: timedelta, policy: RecoveryPolicy) -> Liveness:
     """Return the liveness of an instance without a heartbeat for `unseen_for`."""
-    if unseen_for > within(policy.heartbeat_stale_s):
+    if unseen_for > duration(policy.heartbeat_stale_s):
         return Liveness.LOST
-    if unseen_for > within(policy.unreachable_s):
+    if unseen_for > duration(policy.unreachable_s):
         return Liveness.UNREACHABLE
-    return Liveness.SUSPECT if unseen_for > within(policy.suspect_s) else Liveness.HEARD
+    return Liveness.SUSPECT if unseen_for > duration(policy.suspect_s) else Liveness.HEARD
 
 
 def latest_attempts(ranks: Mapping[str, RankHeartbeat]) -> dict[str, int]:
@@ -49,4 +49,4 @@ def boot_event(beat: Heartbeat, now: datetime, sentence: str = "") -> InstanceBo
 
 def is_fresh(seen_at: datetime, now: datetime, policy: RecoveryPolicy) -> bool:
     """Return whether a rank or instance last seen at `seen_at` is within the heartbeat timeout."""
-    return now - seen_at <= within(policy.heartbeat_stale_s)
+    return now - seen_at <= duration(policy.heartbeat_stale_s)

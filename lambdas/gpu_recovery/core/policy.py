@@ -100,7 +100,7 @@ class RecoveryPolicy:
     observe_only: bool = False
     """Whether decisions are only recorded and notified. No task is stopped; no instance is drained or repaired."""
     replace: bool = False
-    """Whether instances may be terminated or stopped. If not, an operator replaces what a reboot does not cure."""
+    """Whether instances may be terminated or stopped. If not, an operator replaces what reboots do not cure."""
     repair_budget_percent: int = 20
     """Percent of the instances with GPUs that may be under repair at a time (repair budget), at least one instance."""
     fleet_repairs_max: int = 20
@@ -201,10 +201,7 @@ class RecoveryPolicy:
     silence_alert_after_s: int = 900
     """Seconds without a heartbeat after which operators are notified of an idle instance. No job reports it."""
     silence_clear_after_s: int = 900
-    """Seconds of heartbeats before operators are notified that an idle instance is back.
-
-    An agent that comes and goes is not back.
-    """
+    """Seconds without another heartbeat timeout after which operators are notified that an idle instance is back."""
     lost_timeout_s: int = 600
     """Seconds that a job stays LOST before the state in ECS and EC2 decides about its missing heartbeats."""
     xid_profile: XidProfile = XidProfile.NVIDIA
@@ -245,7 +242,7 @@ class RecoveryPolicy:
 
 
 @lru_cache(maxsize=256)
-def within(seconds: int) -> timedelta:
+def duration(seconds: int) -> timedelta:
     """Return `seconds` as a timedelta.
 
     The results are cached: a policy has few values, and each decision uses several of them.

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from gpu_recovery.core.errors import IllegalTransition
 from gpu_recovery.core.fleet import Fleet
-from gpu_recovery.core.policy import RecoveryPolicy, within
+from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.queue.run_time_estimates import RunTime
 
 Record = TypeVar("Record")
@@ -34,12 +34,14 @@ class EventOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PendingCommand:
-    """A saved command that is not known to be done (pending command).
+    """A saved command that is not known to be done.
 
     acting_until: end of the lease of the function that executes the command. No other function may execute the
         command before. Afterwards that function is certainly dead, because no function runs that long.
     tries: executions begun. The reconciler adds 1 when it reclaims an expired command.
-    refusals: definite refusals by AWS. Only a refusal makes the next try another request (another client token).
+    refusals: number of deferrals: AWS refused or throttled the command, re-validation delayed it, or the function had
+        no time left. The number is part of the client token of a health check. So each deferral makes the next try a
+        new request.
     """
 
     command_id: str
@@ -73,7 +75,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class DecisionContext:
-    """Decision context of a transition: the policy, the time and, for decisions about repairs, the fleet record."""
+    """What a transition function may use: the policy, the time, and the fleet record for decisions about repairs."""
 
     policy: RecoveryPolicy
     now: datetime
@@ -100,7 +102,7 @@ class Transition:
 
     @classmethod
     def to(cls, decide: Callable[..., Step | Ignore], *targets: Any) -> Transition:
-        """Return a row for `decide`, which may only return `targets`."""
+        """Return the transition for `decide`, which may only return `targets`."""
         return cls(decide, frozenset(targets))
 
 
@@ -208,7 +210,7 @@ def bounded_history(history: tuple[HistoryEntry, ...], entry: HistoryEntry, most
 
 
 def unless_pending(record: Any, command: Any) -> tuple[Any, ...]:
-    """Return `command`, or an empty tuple if a command of its type is pending.
+    """Return `(command,)`; () if a command of its type is pending.
 
     A command that every poll repeats must not pile up.
     """
@@ -259,8 +261,10 @@ def apply_step(
         changes = {"deadline_at": deadline, "look_at": next_poll_at, **changes, "status_at": now}
     elif poll_at is not None and poll_at <= now:
         next_at = deadlines(replace_fields(record, changes))[1]
-        changes["look_at"] = next_at if next_at is not None and next_at > now else now + within(policy.poll_interval_s)
-    lease_end = now + within(policy.command_lease_s)
+        changes["look_at"] = (
+            next_at if next_at is not None and next_at > now else now + duration(policy.poll_interval_s)
+        )
+    lease_end = now + duration(policy.command_lease_s)
     new = tuple(
         PendingCommand(f"{name}/{version}/{n}", command, lease_end) for n, command in enumerate(step.commands, 1)
     )

@@ -71,20 +71,20 @@ _CLASSES = {code: xid_class for xid_class, codes in _CODES.items() for code in _
 class RepeatRules:
     """Rules by which repeated errors on one GPU need a health check, although a single error does not.
 
-    version:     version of the rules.
-    burst_gap_s: seconds between two errors of one number on one GPU up to which both belong to ONE occurrence. A
+    version:        version of the rules.
+    burst_gap_s:    seconds between two errors of one number on one GPU up to which both belong to ONE occurrence. A
         single cause writes a line for each of its channels.
-    within_s:    seconds for which an occurrence counts. The agent applies `burst_gap_s` and `within_s`.
-    sooner:      XIDs with a limit of their own, and that number of occurrences.
-    most:        number of occurrences for every other XID of `classes`.
-    classes:     classes of XIDs to which `most` applies.
+    within_s:       seconds for which an occurrence counts. The agent applies `burst_gap_s` and `within_s`.
+    repeats_by_xid: number of occurrences that need a check, for XIDs with a number of their own.
+    repeats_min:    number of occurrences that need a check, for every other XID of `classes`.
+    classes:        classes of XIDs to which `repeats_min` applies.
     """
 
     version: str
     burst_gap_s: int
     within_s: int
-    sooner: Mapping[int, int]
-    most: int
+    repeats_by_xid: Mapping[int, int]
+    repeats_min: int
     classes: frozenset[XidClass]
 
 
@@ -92,8 +92,8 @@ _REPEAT_RULES = RepeatRules(
     version="2026-11",
     burst_gap_s=180,
     within_s=86_400,
-    sooner={13: 2, 31: 2, 94: 2},
-    most=5,
+    repeats_by_xid={13: 2, 31: 2, 94: 2},
+    repeats_min=5,
     classes=frozenset({XidClass.APP, XidClass.WATCH}),
 )
 """The repeat rules of both profiles.
@@ -132,9 +132,9 @@ def needs_check(code: int, count: int, action: int | None, profile: XidProfile =
     if code == RECOVERY_ACTION:
         return False
     xid_class, rules = class_of(code, profile), REPEATS[profile]
-    if code in rules.sooner and count >= rules.sooner[code]:
+    if code in rules.repeats_by_xid and count >= rules.repeats_by_xid[code]:
         return True
-    if xid_class in rules.classes and count >= rules.most:
+    if xid_class in rules.classes and count >= rules.repeats_min:
         return True
     return xid_class in (XidClass.CONFIG, XidClass.DIAG, XidClass.REBOOT, XidClass.REPLACE)
 
@@ -144,4 +144,4 @@ def switch_needs_check(fatal: bool, count: int, profile: XidProfile = XidProfile
 
     A fatal SXid needs a reset of the fabric. The other SXids have no public list, so only their repetition counts.
     """
-    return fatal or count >= REPEATS[profile].most
+    return fatal or count >= REPEATS[profile].repeats_min

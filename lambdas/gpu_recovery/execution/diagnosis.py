@@ -37,7 +37,7 @@ def _checks_event(context: ExecutionContext, job: Job, attempt: int) -> tuple[ev
     plan, progress = context.store.load_plan(job.job_id, attempt), context.store.load_progress(job.job_id, attempt)
     if plan is None or progress is None:
         return ()
-    event = missed_event(job.status, progress, plan, context.now, contact_restored=True)
+    event = missed_event(job.status, progress, plan, context.now, evidence_recollected=True)
     return () if event is None else (event,)
 
 

@@ -15,7 +15,7 @@ from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.heartbeat import Heartbeat
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.notifications import agents
-from gpu_recovery.core.policy import within
+from gpu_recovery.core.policy import duration
 from gpu_recovery.fleet_controls import change_fleet
 from gpu_recovery.recovery import Recovery
 
@@ -54,7 +54,7 @@ def _due(recovery: Recovery, records: Mapping[str, Instance], now: datetime) -> 
 
     Empty while more instances are about to join the alert.
     """
-    alert_after = within(recovery.policy.silence_alert_after_s)
+    alert_after = duration(recovery.policy.silence_alert_after_s)
     silent = {
         name: record.silent_since
         for name, record in records.items()
@@ -76,7 +76,7 @@ def _back(
         return "it has left the cluster"
     if record.silent_since is not None or record.heard_at is None:
         return ""
-    if now - record.heard_at < within(recovery.policy.silence_clear_after_s):
+    if now - record.heard_at < duration(recovery.policy.silence_clear_after_s):
         return ""
     if instance_id in beats:
         return "its agent is heard of again"

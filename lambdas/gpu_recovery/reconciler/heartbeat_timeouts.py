@@ -15,7 +15,7 @@ from gpu_recovery.core.heartbeat import GpuHealth, Heartbeat, RankHeartbeat, ran
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.liveness import Liveness, boot_event, is_fresh, latest_attempts, liveness
 from gpu_recovery.core.notifications import fleet as fleet_notifications
-from gpu_recovery.core.policy import within
+from gpu_recovery.core.policy import duration
 from gpu_recovery.fleet_controls import change_fleet
 from gpu_recovery.partial_failures import raise_all, run_each
 from gpu_recovery.ports.errors import TooManyConflicts
@@ -48,7 +48,7 @@ def check_heartbeats(cycle: Cycle) -> None:
     beats = recovery.store.load_heartbeats(tuple(records), failures)
     now = recovery.clock()
     forgotten = {
-        name for name, beat in beats.items() if now - beat.seen_at >= within(recovery.policy.heartbeat_forget_s)
+        name for name, beat in beats.items() if now - beat.seen_at >= duration(recovery.policy.heartbeat_forget_s)
     }
     failures += run_each(lambda name: _forget(recovery, records[name]), sorted(forgotten))
     beats = {name: beat for name, beat in beats.items() if name not in forgotten}

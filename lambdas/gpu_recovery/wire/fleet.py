@@ -7,7 +7,7 @@ from typing import Any
 
 from gpu_recovery.core.fleet import Fleet, breaker_limit, budget
 from gpu_recovery.core.instance.record import Instance
-from gpu_recovery.core.policy import RecoveryPolicy, within
+from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.wire.json_body import time_text
 
 
@@ -19,7 +19,7 @@ def fleet_view(
     Args:
         unreadable: errors of records that could not be read and may be quarantined too.
     """
-    probe_at = fleet.opened_at + within(policy.breaker_probe_s) if fleet.opened_at and not fleet.probe else None
+    probe_at = fleet.opened_at + duration(policy.breaker_probe_s) if fleet.opened_at and not fleet.probe else None
     waiting = sorted(quarantined, key=lambda instance: instance.instance_id)
     return {
         "gpu_instances": fleet.gpu_instances,

@@ -60,8 +60,8 @@ def test_the_window_names_the_rank_that_is_lost() -> None:
 def test_the_failed_calls_are_sorted_out_once_for_a_case(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many rules and workers ask for their place."""
     asked: list[Case] = []
-    sort_out = failure_pattern._failed
-    monkeypatch.setattr(failure_pattern, "_failed", lambda case: (asked.append(case), sort_out(case))[1])
+    sort_out = failure_pattern._last_calls
+    monkeypatch.setattr(failure_pattern, "_last_calls", lambda case: (asked.append(case), sort_out(case))[1])
     reports, topology = window(64)
     diagnose(reports, topology, History(), AT_S)
     assert len(asked) == 1

@@ -273,7 +273,7 @@ def test_the_rules_of_repetition_are_data_with_a_version_for_each_profile() -> N
     assert set(REPEATS) == set(XidProfile)
     for rules in REPEATS.values():
         assert re.fullmatch(r"\d{4}-\d{2}", rules.version)
-        assert 1 < min(rules.sooner.values()) <= max(rules.sooner.values()) < rules.most
+        assert 1 < min(rules.repeats_by_xid.values()) <= max(rules.repeats_by_xid.values()) < rules.repeats_min
         assert rules.classes <= {XidClass.APP, XidClass.WATCH}, "what is ignored, or follows another, never asks"
 
 

@@ -14,7 +14,7 @@ from gpu_recovery.core.job.diagnosis_result import DiagnosisResult, PastDiagnosi
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.job.remedy_outcomes import DIAGNOSES_MAX, outcome_of
 from gpu_recovery.core.metrics import of_decision
-from gpu_recovery.core.policy import within
+from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import Decision
 from gpu_recovery.core.task import EndingKind
 
@@ -25,7 +25,7 @@ A, B = build.IDS
 HANG = DiagnosisResult(1, Cause.WORKER_HANG, f"instance {A}", (A,), Remedy.LEAVE_OUT, 80, True, "no answer")
 NETWORK = DiagnosisResult(1, Cause.NETWORK, "job", (), Remedy.RESTART, 80, True, "connection timed out")
 GPU = DiagnosisResult(1, Cause.GPU_FAULT, f"gpu {B}/3", (B,), Remedy.CHECK, 90, True, "ECC errors increased")
-STEADY = within(build.ADAPTIVE.stable_run_s)
+STEADY = duration(build.ADAPTIVE.stable_run_s)
 AGAIN = build.NOW + timedelta(hours=1)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.job.record import Job, JobStatus
-from gpu_recovery.core.policy import within
+from gpu_recovery.core.policy import duration
 from gpu_recovery.core.ray import state_machine
 from gpu_recovery.core.state_machine import Decision, EventOutcome
 from gpu_recovery.core.task import EndingKind
@@ -163,7 +163,7 @@ def test_a_driver_that_was_taken_after_the_end_is_stopped(ended_as: JobStatus) -
 def test_a_job_that_does_not_come_to_run_is_stopped_and_fails(made: Callable[[], Job], limit: int) -> None:
     """Nothing waits for ever; there is no instance to be checked for it."""
     record = made()
-    assert record.deadline_at == NOW + within(limit)
+    assert record.deadline_at == NOW + duration(limit)
     stopping = applied(tell(record, overdue(record)))
     assert stopping.status is JobStatus.STOPPING
     after = tell(stopping, ended(1, EndingKind.STOPPED_BY_PERSON))

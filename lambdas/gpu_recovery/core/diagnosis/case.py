@@ -18,7 +18,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Worker:
-    """Place of a worker (row 18). `role` is "train", "rollout" or a name that the program chose."""
+    """Place of a worker (row 18 of the fault catalogue, docs/diagnosis.md).
+
+    role: "train", "rollout" or a name that the program chose.
+    """
 
     name: str
     instance_id: str

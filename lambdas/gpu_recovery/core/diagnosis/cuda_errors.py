@@ -21,7 +21,10 @@ class CudaError(StrEnum):
 
 
 STICKY = frozenset({CudaError.HARDWARE, CudaError.ASSERTION, CudaError.CONTEXT})
-"""Kinds after which every later call of the same CUDA context fails as well (row 2)."""
+"""Kinds after which every later call of the same CUDA context fails as well.
+
+Row 2 of the fault catalogue, docs/diagnosis.md.
+"""
 
 _PATTERNS: tuple[tuple[CudaError, re.Pattern[str]], ...] = tuple(
     (kind, re.compile(pattern, re.IGNORECASE))

@@ -33,13 +33,13 @@ BLAMES_INSTANCES = frozenset({Cause.GPU_FAULT, Cause.NODE_FAULT, Cause.DRIVER, C
 """Causes that are more probable on an instance with a lemon score."""
 LEMON_WEIGHT = Weight.WEAK
 """Weight, in log-odds, of a lemon score of 1."""
-UNKNOWN_CAUSE_WEIGHT = 2.2
+UNKNOWN_CAUSE_ODDS = 2.2
 """Odds of a cause that no rule knows, in every share.
 
 With this value a single hint stays undecided (0.43), and so does a weak match that has a hint as its rival (0.44).
 """
 CERTAIN = 0.99
-"""Upper bound of a confidence (row 35): another cause is always possible."""
+"""Upper bound of a confidence (row 35 of the fault catalogue, docs/diagnosis.md): another cause is always possible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def _shares(scores: Mapping[tuple[Cause, Scope], float]) -> dict[tuple[Cause, Sc
     places: dict[Cause, list[float]] = {}
     for (cause, _), score in scores.items():
         places.setdefault(cause, []).append(score)
-    whole = UNKNOWN_CAUSE_WEIGHT + math.fsum(math.exp(max(of_scopes)) for of_scopes in places.values())
+    whole = UNKNOWN_CAUSE_ODDS + math.fsum(math.exp(max(of_scopes)) for of_scopes in places.values())
     of_cause = {cause: math.exp(max(of_scopes)) / whole for cause, of_scopes in places.items()}
     within = {cause: math.fsum(math.exp(score) for score in of_scopes) for cause, of_scopes in places.items()}
     return {key: of_cause[key[0]] * math.exp(score) / within[key[0]] for key, score in scores.items()}

@@ -1,8 +1,8 @@
 """Failure pattern: the workers that failed and the place that they share, by coverage and binomial odds.
 
-The rules are rows 18-21, repaired. A place is a node where all workers failed, or a rack where most workers failed, on
-two nodes or more. The binomial odds of a place compare two models: the place has its own rate of failures,
-or all workers share one rate. The number of places is taken into account.
+The rules are rows 18-21 of the fault catalogue (docs/diagnosis.md), corrected. A place is an instance where all workers
+failed, or a rack where most workers failed, on two instances or more. The binomial odds of a place compare two models:
+the place has its own rate of failures, or all workers share one rate. More places lower the odds of each.
 
 A call that the worker answered, even with an error, is no failure of the network.
 """
@@ -22,12 +22,13 @@ OK = 200
 
 
 @dataclass(frozen=True)
-class Failed:
-    """Last call of each registered worker, and the workers with a failed last call.
+class LastCalls:
+    """Last calls of all registered workers, and the names of the workers with a failed last call.
 
-    raised: the call raised, for any reason.
-    unanswered: nothing came back from the worker.
-    timed_out: the caller's time-out ended the call.
+    calls: last call of each worker, by the name of the worker.
+    raised: workers whose last call raised an exception in its caller, for any reason.
+    unanswered: workers whose last call got no answer.
+    timed_out: workers whose last call was ended by the caller's time-out.
     """
 
     calls: Mapping[str, RpcReport]
@@ -50,12 +51,12 @@ def has_no_answer(call: RpcReport) -> bool:
     return call.timed_out or call.connection_error or (call.failed_at is not None and call.status is None)
 
 
-def failed(case: Case) -> Failed:
-    """Last call of each registered worker, computed once for a case."""
-    last_calls = case.computed.get("failed")
-    if not isinstance(last_calls, Failed):
-        last_calls = case.computed["failed"] = _failed(case)
-    return last_calls
+def last_calls(case: Case) -> LastCalls:
+    """Last calls of all registered workers, computed once for a case."""
+    known = case.computed.get("failed")
+    if not isinstance(known, LastCalls):
+        known = case.computed["failed"] = _last_calls(case)
+    return known
 
 
 def _name(case: Case, report: Observation) -> str:
@@ -65,12 +66,12 @@ def _name(case: Case, report: Observation) -> str:
     return known.name if known else ""
 
 
-def _failed(case: Case) -> Failed:
+def _last_calls(case: Case) -> LastCalls:
     """Sort the last calls. Calls to unregistered workers are skipped: their place is unknown."""
     known = case.topology.workers
     named = ((_name(case, call), call) for call in case.all(RpcReport))
     calls = {name: call for name, call in named if name in known}
-    return Failed(
+    return LastCalls(
         calls,
         tuple(sorted(name for name, call in calls.items() if has_failed(call))),
         tuple(sorted(name for name, call in calls.items() if has_no_answer(call) and not call.server_phase)),
@@ -105,7 +106,7 @@ def _likelihood(count: int, of: int) -> float:
 
 @dataclass(frozen=True)
 class Place:
-    """A node or a rack with failed workers.
+    """An instance or a rack with failed workers.
 
     names: its workers that failed.
     of: number of all its workers.
@@ -128,9 +129,9 @@ class Pattern:
     """Failed workers, grouped by the place that they share.
 
     all_failed: all workers, if every registered worker failed; the other fields are then empty.
-    racks: racks where most workers failed, on two nodes or more.
-    nodes: nodes outside these racks where all workers failed.
-    partly: other nodes with several failed workers and odds that matter.
+    racks: racks where most workers failed, on two instances or more.
+    nodes: instances where all workers failed, apart from the workers of these racks.
+    partly: other instances with several failed workers, and with odds of at least `Weight.HINT`.
     rest: failed workers that share no place.
     """
 
@@ -185,7 +186,7 @@ def unanswered_pattern(case: Case) -> Pattern:
     """Pattern of the workers with an unanswered last call, computed once for a case."""
     known = case.computed.get("pattern")
     if not isinstance(known, Pattern):
-        known = pattern(failed(case).unanswered, case.topology, case.thresholds.rack_most_ratio)
+        known = pattern(last_calls(case).unanswered, case.topology, case.thresholds.rack_most_ratio)
         case.computed["pattern"] = known
     return known
 

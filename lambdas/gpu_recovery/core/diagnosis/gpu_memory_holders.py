@@ -10,7 +10,10 @@ from gpu_recovery.core.diagnosis.observations import Observation, Occupant, Stag
 from gpu_recovery.core.diagnosis.taxonomy import Scope
 
 ROLES = ("rollout", "train")
-"""The two roles that share a GPU (row 47), if the topology names no others."""
+"""The two roles that share a GPU if the topology names no others.
+
+Row 47 of the fault catalogue, docs/diagnosis.md.
+"""
 
 
 @dataclass(frozen=True)
@@ -67,10 +70,17 @@ def role_of(case: Case, report: Observation) -> str:
 
 
 def memory_held_by_others(case: Case, report: StageReport, turn: str) -> HeldMemory | None:
-    """Memory that processes of other roles hold, at least `leak_mb` each (row 52, repaired).
+    """Memory that processes of other roles hold, at least `leak_mb` each (row 52, corrected).
 
-    Returns None without such a process. A process that is resident by design holds less, or belongs to the role
-    itself. A process of unknown owner is skipped.
+    A process that is resident by design holds less, or belongs to the role itself. A process of unknown owner is
+    skipped.
+
+    Args:
+        report: an observation of a stage that lists the processes of the GPU.
+        turn: role that may use the GPU now; "" if it is unknown.
+
+    Returns:
+        The processes and their memory. None without such a process, or if `turn` is unknown.
     """
     limit = case.thresholds.leak_mb
     others = [

@@ -30,12 +30,13 @@ OOM = "cuda_oom"
 OK, OUT_OF_MEMORY = 200, 520
 """HTTP status of success, and the status for a GPU out of memory that row 32 proposes."""
 ACK_SLACK_S = 1.0
-"""Seconds before an acknowledgement in which an OOM counts as later than it.
+"""Tolerance, in seconds, between the times of two reporters.
 
-The two times come from the ages of two reporters and are not exact to the second.
+An OOM that is at most this much older than the next observation of an event counts as later than that observation. Both
+times are computed from ages, so they are not exact to the second.
 """
 FOR_EVER_S = float("inf")
-"""End of a time without an end."""
+"""End of the period of an event that is still open, in Unix seconds."""
 NO_EVIDENCE = frozenset({"advice", "conditional"})
 """Roles of log lines that describe a possibility and no fact."""
 _ASKED = re.compile(r"[Tt]ried to allocate ([\d.]{1,12}) ([GM])iB")

@@ -52,14 +52,22 @@ class Occupant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageReport(Observation):
-    """State of a GPU at a stage of the program (rows 1-6, 51, 52).
+    """State of a GPU at a stage of the program (rows 1-6, 51 and 52 of the fault catalogue, docs/diagnosis.md).
 
+    stage: name of the stage.
     moment: "before", "after" or "during" the stage.
+    step: step of the training; None if it is unknown.
+    gpu: UUID of the GPU; "" if it is unknown.
+    boot_id: boot of the instance, within which ECC errors are counted; "" if it is unknown.
     corrected, uncorrected: ECC errors since the driver was loaded; None if the GPU does not report them.
+    probe: result of a probe of the GPU; None if none ran.
     synchronised: the probe waited for the GPU. Without that a passed probe shows nothing.
     matches: the probe's result was the known result; None if the results were not compared.
     error: exception of the stage or of the probe, in one line.
     is_synchronising: the exception came out of a call that waits for the GPU.
+    operation: name of an operation within the stage (row 6); "" for the stage itself.
+    allocated_gb, reserved_gb: gigabytes (10^9 bytes) that the reporting process has allocated, or reserved, on the GPU.
+    occupants: processes that hold memory of the GPU; None if the observation does not list them.
     """
 
     stage: str
@@ -193,7 +201,11 @@ class Delivery(StrEnum):
 class EventReport(Observation):
     """One event between train and rollout (rows 41-44).
 
+    event: name of the event, such as "train_start".
     last_state: furthest state before the failure.
+    gpu_state: "ready", "busy", "processing" or "error", with or without the prefix "gpu_"; "" if it is unknown.
+    step: step of the training; None if it is unknown.
+    error: error of the delivery, in one line; "" for none.
     """
 
     request_id: str

@@ -1,4 +1,4 @@
-"""Remedy for each diagnosed cause: a table. No remedy reboots; a failed health check leads to that."""
+"""Remedy table: the remedy for each diagnosed cause. No remedy reboots an instance; a failed health check may."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ _REMEDIES: Mapping[Cause, Remedy] = {
 def remedy_for(cause: Cause, scope: Scope) -> Remedy:
     """Remedy for `cause` at `scope`.
 
-    A bad network of one instance or rack is left out. A cause with the scope of the whole job cannot be left out, so
-    the job is restarted.
+    If the network of an instance or a rack is bad, the next attempt leaves these instances out. If the scope is the
+    whole job, no instance can be left out, so the job is restarted.
     """
     if _REMEDIES[cause] is Remedy.LEAVE_OUT and scope.kind is ScopeKind.JOB:
         return Remedy.RESTART

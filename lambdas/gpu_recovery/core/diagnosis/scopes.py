@@ -23,7 +23,7 @@ def worker_of(case: Case, report: Observation) -> str:
 
 
 def name_of(case: Case, report: Observation) -> str:
-    """Name of the observation's worker for a sentence; `NO_OWNER` if it is unknown."""
+    """Name of the observation's worker for a sentence; `NO_WORKER` if it is unknown."""
     return worker_of(case, report) or NO_WORKER
 
 

@@ -45,7 +45,7 @@ class Thresholds:
     pair_slow_ratio: float = 2.0
     """Ratio to the median above which an instance's best pairwise test is slow (DLRover's network check)."""
     stalled_s: float = 600.0
-    """Seconds without progress of any rank, while heartbeats arrive, after which a job is stalled."""
+    """Seconds without progress of one worker from which the stall is strong evidence of a hang."""
     decided: float = 0.55
     """Confidence below which a hypothesis is undecided."""
     margin: float = 0.2

@@ -2,7 +2,8 @@
 
 Every event carries a fence, so that an event that arrives late or twice changes nothing. The fence of a job event is
 the attempt. Where the attempt is not enough, the fence is the record version, the deadline or the poll time that led
-to the event. The fence of an instance event is the ECS version, the check id or the deadline.
+to the event. The fence of an instance event is the ECS version, the check id, the epoch, the deadline, the poll time,
+or the time of the last message from the same source.
 """
 
 from gpu_recovery.core.events.instance import (

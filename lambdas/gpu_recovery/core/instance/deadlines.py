@@ -6,32 +6,32 @@ from datetime import datetime
 
 from gpu_recovery.core.instance.interruptions import next_wake_at
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
-from gpu_recovery.core.policy import within
+from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext
 
 
 def deadlines(instance: Instance, context: DecisionContext) -> tuple[datetime | None, datetime | None]:
     """Return when the instance's status gives up and when ECS is polled next; None stands for never."""
-    policy, poll_at = context.policy, context.now + within(context.policy.poll_interval_s)
-    check_poll_at = context.now + within(policy.check_poll_interval_s)
+    policy, poll_at = context.policy, context.now + duration(context.policy.poll_interval_s)
+    check_poll_at = context.now + duration(policy.check_poll_interval_s)
     match instance.status:
         case InstanceStatus.AVAILABLE:
             return next_wake_at(instance, context.now, context), None
         case InstanceStatus.CHECKING:
-            return context.now + within(policy.check_timeout_s), check_poll_at
+            return context.now + duration(policy.check_timeout_s), check_poll_at
         case InstanceStatus.REBOOTING:
-            limit = context.now + within(policy.reboot_timeout_s)
+            limit = context.now + duration(policy.reboot_timeout_s)
             return (instance.reboot.deadline_at or limit if instance.reboot else limit), poll_at
         case InstanceStatus.REPLACING:
-            limit = context.now + within(policy.replace_timeout_s)
+            limit = context.now + duration(policy.replace_timeout_s)
             return (instance.reboot.deadline_at or limit if instance.reboot else limit), poll_at
         case InstanceStatus.VERIFYING:
-            return context.now + within(policy.verify_timeout_s), check_poll_at
+            return context.now + duration(policy.verify_timeout_s), check_poll_at
         case InstanceStatus.QUARANTINED if instance.held is not None:
-            return instance.held.since + within(policy.repair_hold_timeout_s), context.now + within(
+            return instance.held.since + duration(policy.repair_hold_timeout_s), context.now + duration(
                 policy.hold_retry_interval_s
             )
         case InstanceStatus.QUARANTINED:
-            return context.now + within(policy.quarantine_reminder_s), None
+            return context.now + duration(policy.quarantine_reminder_s), None
         case _:
             return None, None

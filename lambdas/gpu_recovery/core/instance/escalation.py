@@ -29,7 +29,7 @@ from gpu_recovery.core.instance.record import (
     RepairLevel,
     RepairNeed,
 )
-from gpu_recovery.core.policy import within
+from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 
 EVIDENCE_CHARACTERS_MAX = 500
@@ -82,12 +82,12 @@ def is_on_a_new_host(instance: Instance, context: DecisionContext) -> bool:
     Another stop and start would cure nothing then.
     """
     replaced_at = instance.replaced_at
-    return replaced_at is not None and context.now - replaced_at < within(context.policy.relapse_window_s)
+    return replaced_at is not None and context.now - replaced_at < duration(context.policy.relapse_window_s)
 
 
 def _recent(instance: Instance, context: DecisionContext) -> tuple[datetime, ...]:
     """Return the times of reboots and replacements within `reboot_window_s`."""
-    return tuple(at for at in instance.reboots if context.now - at < within(context.policy.reboot_window_s))
+    return tuple(at for at in instance.reboots if context.now - at < duration(context.policy.reboot_window_s))
 
 
 def escalated(instance: Instance, need: RepairNeed, context: DecisionContext) -> RepairNeed:
@@ -103,7 +103,7 @@ def escalated(instance: Instance, need: RepairNeed, context: DecisionContext) ->
         why = "its host is to be retired, which no reboot cures"
     elif len(recent) >= policy.reboots_max:
         why = f"it was rebooted {len(recent)} time(s) within {policy.reboot_window_s} s"
-    elif instance.healed_at is not None and context.now - instance.healed_at < within(policy.relapse_window_s):
+    elif instance.healed_at is not None and context.now - instance.healed_at < duration(policy.relapse_window_s):
         why = f"its last repair held for less than {policy.relapse_window_s} s"
     elif (lemon := percent(instance.past, context.now)) >= policy.lemon_replace:
         why = f"its lemon score is {lemon} %: {score_sentence(instance.past, context.now)}"
@@ -189,8 +189,8 @@ def hold(
         "held": held,
         "check": None,
         "reboot": None,
-        "deadline_at": held.since + within(context.policy.repair_hold_timeout_s),
-        "look_at": context.now + within(poll_s or context.policy.hold_retry_interval_s),
+        "deadline_at": held.since + duration(context.policy.repair_hold_timeout_s),
+        "look_at": context.now + duration(poll_s or context.policy.hold_retry_interval_s),
     }
     return Step(
         InstanceStatus.QUARANTINED,
@@ -219,7 +219,7 @@ def retry_held(instance: Instance, need: RepairNeed, context: DecisionContext) -
             return _stay_held(instance, context)
         return check_instead(instance, f"{need.source} says that it is well again", {})
     # A check of the GPUs cannot re-validate a report of EC2; EC2 itself is polled every minute.
-    stale = not need.source and context.now - need.seen_at >= within(context.policy.evidence_stale_s)
+    stale = not need.source and context.now - need.seen_at >= duration(context.policy.evidence_stale_s)
     if stale and need.rung is not RepairLevel.CHECK and need.ends is None and instance.agent_connected:
         fresh = replace(need, rung=RepairLevel.CHECK, evidence=f"{need.evidence} (some time ago)")
         return (
@@ -233,7 +233,7 @@ def retry_held(instance: Instance, need: RepairNeed, context: DecisionContext) -
 def _stay_held(instance: Instance, context: DecisionContext) -> Step:
     """Return the step that leaves the repair held until the next try."""
     return Step(
-        instance.status, instance.reason, {"look_at": context.now + within(context.policy.hold_retry_interval_s)}
+        instance.status, instance.reason, {"look_at": context.now + duration(context.policy.hold_retry_interval_s)}
     )
 
 
@@ -294,12 +294,12 @@ def repair(
 ) -> Step:
     """Drain the instance, then reboot or replace it.
 
-    The epoch rises, so that claims from before the repair are outdated.
+    The epoch rises, so that a placement or a command from before the repair is refused. The stored claims stay.
     """
     policy, epoch = context.policy, instance.epoch + 1
     replacing = need.rung is RepairLevel.REPLACE
     limit = policy.replace_timeout_s if replacing else policy.reboot_timeout_s
-    timed = replace(reboot, deadline_at=reboot.deadline_at or context.now + within(limit))
+    timed = replace(reboot, deadline_at=reboot.deadline_at or context.now + duration(limit))
     drain_changes, draining = drain(instance)
     all_changes = {
         **drain_changes,

@@ -13,7 +13,7 @@ from gpu_recovery.core import events
 from gpu_recovery.core.health_check import CheckOutcome, Verdict
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus
 from gpu_recovery.core.instance.record import CheckRun, Fault, HealthReport, Instance, RepairLevel
-from gpu_recovery.core.policy import within
+from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext
 from gpu_recovery.core.xid import XidClass, class_of
 
@@ -29,7 +29,11 @@ _GRAVITY = (RepairLevel.REBOOT, RepairLevel.REPLACE)
 
 
 def fault_after(event: events.HealthReported, before: HealthReport | None, context: DecisionContext) -> Fault | None:
-    """Return the gravest fault that the health source has named, after `event`. Only its report OK clears the fault."""
+    """Return the gravest fault that the health source has named, after `event`; None if the event is not IMPAIRED.
+
+    `health_reports` keeps the earlier report with its fault through reports without a result. The report OK clears the
+    fault, and so does a proved repair.
+    """
     if event.status is not HealthStatus.IMPAIRED:
         return None
     known = before.fault if before is not None and before.status is HealthStatus.IMPAIRED else None
@@ -59,7 +63,7 @@ def standing_fault(instance: Instance, run: CheckRun, context: DecisionContext) 
     """
     if run.passive:
         return None
-    began = run.since or instance.status_at - within(context.policy.evidence_stale_s)
+    began = run.since or instance.status_at - duration(context.policy.evidence_stale_s)
     booted = instance.boot_heard_at
     standing = [
         report.fault

@@ -34,7 +34,7 @@ from gpu_recovery.core.notifications import instances
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, unless_pending
 
 REMEMBERED_MAX = 8
-"""Number of past registrations, and of attempts that had the instance checked, that a record saves."""
+"""Upper bound of the entries of `past_registrations`, `checked_for` and `ended_for` in an instance record."""
 NO_CHECK = Ignore("no check is under way")
 """The answer to an event about a check while no check is under way."""
 _ASKED_BEFORE = Ignore("it was checked for this attempt, or a later one has it")
@@ -148,9 +148,10 @@ def is_awaited(instance: Instance, event: events.CheckEnded) -> bool:
 
 
 def check_ended(instance: Instance, event: events.CheckEnded, context: DecisionContext) -> Step | Ignore:
-    """Handle the verdict: evidence against the hardware escalates; otherwise the instance stays in use.
+    """Handle the verdict: evidence against the hardware escalates, and so does the suspicion of a repeat offender.
 
-    An inconclusive check does not revoke a fault that a health source reported in the same incident.
+    Otherwise the instance is AVAILABLE again, or quarantined if evidence behind a held repair still stands. An
+    inconclusive check does not revoke a fault that a health source reported in the same incident.
     """
     run, verdict = instance.check, event.verdict
     if run is None:

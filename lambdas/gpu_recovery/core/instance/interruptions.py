@@ -17,11 +17,11 @@ from gpu_recovery.core.instance.effects import poke_scheduler
 from gpu_recovery.core.instance.escalation import EVIDENCE_CHARACTERS_MAX, check_instead, escalate, is_on_a_new_host
 from gpu_recovery.core.instance.health_reports import answer_report, unhandled_report
 from gpu_recovery.core.instance.record import Instance, InstanceStatus, Interruption, RepairLevel, RepairNeed
-from gpu_recovery.core.policy import within
+from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, replace_fields
 
-MOVED_LITTLE = 3_600
-"""Seconds within which two announcements of the same kind count as one announcement that arrived by two ways."""
+SAME_INTERRUPTION_S = 3_600
+"""Seconds by which the times of two announcements of one kind may differ if both are about the same interruption."""
 
 ANNOUNCED_MAX = 8
 """Number of announcement sources for which the time of the last message is saved."""
@@ -86,7 +86,7 @@ def is_called_off(known: Interruption, event: events.DepartureAnnounced) -> bool
 
 def _is_same_interruption(known: Interruption, event: events.DepartureAnnounced) -> bool:
     """Return whether the event has the same kind as the known interruption and about the same time."""
-    moved = abs((known.leaves_at - event.leaves_at).total_seconds()) >= MOVED_LITTLE
+    moved = abs((known.leaves_at - event.leaves_at).total_seconds()) >= SAME_INTERRUPTION_S
     return event.kind is known.kind and not moved
 
 
@@ -115,11 +115,11 @@ def next_wake_after_now(instance: Instance, context: DecisionContext) -> datetim
 def _times(instance: Instance, since: datetime, context: DecisionContext) -> Iterator[datetime]:
     """Yield the deadlines: end of the reservation, time to act on the interruption, time to act on a health report."""
     if instance.reserved_for:
-        yield since + within(context.policy.repaired_reservation_s)
+        yield since + duration(context.policy.repaired_reservation_s)
     if instance.departure is not None:
         yield evacuation_at(instance.departure, context)
     if unhandled_report(instance) is not None:
-        yield since + within(context.policy.reboot_settle_s)
+        yield since + duration(context.policy.reboot_settle_s)
 
 
 def evacuation_at(departure: Interruption, context: DecisionContext) -> datetime:
@@ -129,10 +129,10 @@ def evacuation_at(departure: Interruption, context: DecisionContext) -> datetime
     recommendation is dropped after `rebalance_avoid_s`.
     """
     if departure.kind is DepartureKind.REBALANCE:
-        return departure.leaves_at + within(context.policy.rebalance_avoid_s)
+        return departure.leaves_at + duration(context.policy.rebalance_avoid_s)
     if departure.kind is DepartureKind.INTERRUPTION:
         return context.now
-    return departure.leaves_at - within(context.policy.departure_lead_s)
+    return departure.leaves_at - duration(context.policy.departure_lead_s)
 
 
 def evacuate(instance: Instance, departure: Interruption, changes: dict[str, Any], context: DecisionContext) -> Step:
@@ -146,7 +146,7 @@ def evacuate(instance: Instance, departure: Interruption, changes: dict[str, Any
         timeless = {key: value for key, value in changes.items() if key != "deadline_at"}
         return escalate(instance, need, context, timeless)
     retired = departure.kind is DepartureKind.RETIREMENT
-    over_at = None if retired else max(departure.leaves_at, context.now) + within(context.policy.rebalance_avoid_s)
+    over_at = None if retired else max(departure.leaves_at, context.now) + duration(context.policy.rebalance_avoid_s)
     left = {**changes, "reserved_for": "", "deadline_at": over_at}
     return Step(instance.status, departure.sentence, left, _ask_jobs_to_leave(instance, departure, context))
 
@@ -169,7 +169,7 @@ def deadline_of_available(
 ) -> Step | Ignore:
     """Act on an unhandled health report, on a due interruption, or on the end of a reservation."""
     departure, kind = instance.departure, unhandled_report(instance)
-    if kind is not None and instance.status_at + within(context.policy.reboot_settle_s) <= context.now:
+    if kind is not None and instance.status_at + duration(context.policy.reboot_settle_s) <= context.now:
         return answer_report(instance, kind, context)
     if departure is not None and _is_over(departure, context):
         return Step(
@@ -188,5 +188,5 @@ def deadline_of_available(
 
 def _is_over(departure: Interruption | events.DepartureAnnounced, context: DecisionContext) -> bool:
     """Return whether the interruption should have happened by now although the instance still works."""
-    over_at = departure.leaves_at + within(context.policy.rebalance_avoid_s)
+    over_at = departure.leaves_at + duration(context.policy.rebalance_avoid_s)
     return departure.kind is not DepartureKind.RETIREMENT and over_at <= context.now

@@ -10,7 +10,7 @@ from gpu_recovery.core.instance.effects import repair_ended
 from gpu_recovery.core.instance.interruptions import next_wake_after_now
 from gpu_recovery.core.instance.record import IN_USE, Instance, InstanceStatus
 from gpu_recovery.core.notifications import instances
-from gpu_recovery.core.policy import within
+from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Step
 
 _OUT_OF_USE = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.QUARANTINED)
@@ -40,10 +40,11 @@ _NOT_RECORDED = (commands.NotifyOperator, commands.PublishEvent, *_TO_OTHERS)
 
 
 def withheld(instance: Instance, event: events.InstanceEvent, step: Step, context: DecisionContext) -> Step:
-    """Return `step`, or a record of it in place of a step that takes the instance out of use.
+    """Return the step that is carried out in observe-only mode in place of `step`.
 
-    The requests of an operator are carried out in any case. An instance that was out of use before, by an operator or
-    by another policy, stays out of use.
+    A step that would repair or quarantine a working instance is only recorded and reported. So is a check that no job
+    asked for. Any other step loses the commands that drain, reboot, replace, start or deregister the instance. The
+    requests of an operator are carried out in full. An instance that was out of use before stays out of use.
     """
     if isinstance(event, events.QuarantineRequested | events.ReleaseRequested):
         return step
@@ -81,7 +82,7 @@ def _untouched(instance: Instance, step: Step) -> Step:
 def _with_next_wake(instance: Instance, context: DecisionContext) -> dict[str, Any]:
     """Return the changes for the next deadline of a working instance; everything due by now was withheld."""
     reserved = (
-        not instance.reserved_for or instance.status_at + within(context.policy.repaired_reservation_s) > context.now
+        not instance.reserved_for or instance.status_at + duration(context.policy.repaired_reservation_s) > context.now
     )
     return {
         "reserved_for": instance.reserved_for if reserved else "",

@@ -8,7 +8,7 @@ from gpu_recovery.core import commands, events
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.instance.effects import activate, check_report, drain, poke_scheduler, repair_ended, verify
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
-from gpu_recovery.core.policy import within
+from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 
 
@@ -30,7 +30,7 @@ def quarantine(
         "reserved_for": "",
         "also_waiting": (),
         "look_at": None,
-        "deadline_at": context.now + within(context.policy.quarantine_reminder_s),
+        "deadline_at": context.now + duration(context.policy.quarantine_reminder_s),
     }
     return Step(
         InstanceStatus.QUARANTINED, reason, {**settled, **drain_changes, **(changes or {})}, (*orders, *draining)
@@ -90,5 +90,5 @@ def released(instance: Instance, event: events.ReleaseRequested, context: Decisi
 
 def remind_operators(instance: Instance, context: DecisionContext) -> Step:
     """Set the next reminder, because no operator has acted yet. The notification follows from the change."""
-    changes = {"deadline_at": context.now + within(context.policy.quarantine_reminder_s)}
+    changes = {"deadline_at": context.now + duration(context.policy.quarantine_reminder_s)}
     return Step(instance.status, instance.reason, changes)

@@ -63,6 +63,9 @@ class CheckRun:
     """A health check under way. `job_id` is the job that waits for its result, "" for none.
 
     Attributes:
+        may_reboot: a reboot may follow. False: the job may have no more repairs, so an operator gets a blamed instance.
+        proof_needed: the check must also prove a reboot or a replacement.
+        repeats: number of inconclusive checks before this check.
         passive: other jobs work on the instance, so the check takes no GPU from them and only reads logs.
     """
 
@@ -74,7 +77,8 @@ class CheckRun:
     repeats: int = 0
     passive: bool = False
     since: datetime | None = None
-    """Start of the failed attempt: what the instance logged earlier is about another job's work."""
+    """Start of the period whose log lines the check reads: the start of the failed attempt, or the time of the release.
+    None: the boot."""
     because: str = ""
     """Reason to repair the instance even if the check finds nothing; "" if there is none."""
     again: bool = False
@@ -180,12 +184,17 @@ class HealthReport:
     answered: bool = True
     """Whether the report was handled; False if it arrived while the instance was busy and was not acted on."""
     fault: Fault | None = None
-    """The gravest fault that the health source has named since its last report OK."""
+    """The gravest fault that the health source has named since its last report OK, or since the last proved repair."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interruption:
-    """An announcement that the instance will, or may, be taken away."""
+    """An announcement that the instance will, or may, be taken away.
+
+    Attributes:
+        source: identity of the announcement: ARN of a Health event, id of a scheduled event, or the kind itself.
+        leaves_at: time of the interruption.
+    """
 
     kind: DepartureKind
     source: str
@@ -231,7 +240,7 @@ class Instance:
     group: str = ""
     """The group of the instance, by its ECS attribute; "" for none. Jobs name the group that they run in."""
     rack: str = ""
-    """What the instance shares with its neighbours (a rack, a placement group, a spine), by its ECS attribute."""
+    """Name of the rack, placement group or spine switch that the instance shares with others, by its ECS attribute."""
     epoch: int = 0
     claims: Mapping[str, Claim] = field(default_factory=dict)
     reserved_for: str = ""
@@ -256,8 +265,8 @@ class Instance:
     drained: bool = False
     """Whether the system drained the instance in ECS. An instance that a user drained is activated by the user."""
     withdrawn: bool = False
-    """Whether an operator took the instance out of use without evidence against it. If released, it works without a
-    check."""
+    """Whether an operator took the instance out of use without evidence against it. If it is released while a job works
+    on it, no check is run."""
     need: RepairNeed | None = None
     """The repair that the instance needs, while that is held back or under way."""
     held: RepairHold | None = None
@@ -270,8 +279,8 @@ class Instance:
     healed_at: datetime | None = None
     """Time at which the instance last came back from a repair with proof and a passed check."""
     replaced_at: datetime | None = None
-    """Time at which the instance last came back from a proved stop and start: on another host, with any check
-    result."""
+    """Time at which the instance last came back from a proved stop and start, which moved it to another host. The check
+    result does not matter."""
     past: tuple[Signal, ...] = ()
     """The fault history of the last 28 days, from which the lemon score is computed."""
     boot_id: str | None = None
@@ -279,7 +288,9 @@ class Instance:
     incident_id: str = ""
     """The open incident that operators were notified of, until they are notified of its end."""
     deadline_at: datetime | None = None
+    """Time at which the present status times out; None: never."""
     look_at: datetime | None = None
+    """Time of the next poll; None: never."""
     commands: tuple[PendingCommand, ...] = ()
     history: tuple[HistoryEntry, ...] = ()
 

@@ -16,7 +16,7 @@ from gpu_recovery.core.instance.effects import check_report, poke_scheduler, rep
 from gpu_recovery.core.instance.health_check import REMEMBERED_MAX
 from gpu_recovery.core.instance.record import EcsStatus, Instance, InstanceStatus, free_gpus
 from gpu_recovery.core.instance.repair_proof import without_health_of
-from gpu_recovery.core.policy import within
+from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 
 
@@ -43,8 +43,8 @@ def ecs_facts(instance: Instance, event: events.InstanceObserved) -> dict[str, A
 def observed(instance: Instance, event: events.InstanceObserved, context: DecisionContext) -> Step | Ignore:
     """Record the facts of ECS. Wake the scheduler if more of the instance can be used now.
 
-    While the instance is verified, the return of its ECS agent is recorded. A check that ended before that return is
-    about an earlier boot.
+    While the instance is verified, the return of its ECS agent is recorded. A check that ended before that return may
+    be about an earlier boot (`repair_proof.is_outlived`).
     """
     if _is_over(event) and event.container_instance_id == instance.container_instance_id:
         return gone(instance, f"its registration is {event.ecs_status}", ecs_facts(instance, event), context.now)
@@ -88,7 +88,7 @@ def observed_under_repair(
     if instance.status is InstanceStatus.REPLACING and not reboot.started:
         return step
     new_registration = _is_new_registration(instance, event)
-    settled = context.now - (reboot.looked_at or reboot.asked_at) >= within(context.policy.reboot_settle_s)
+    settled = context.now - (reboot.looked_at or reboot.asked_at) >= duration(context.policy.reboot_settle_s)
     if not (reboot.disconnected or new_registration or settled):
         return step
     why = "its agent is back" if reboot.disconnected or new_registration else "its agent was never seen to leave"

@@ -104,7 +104,7 @@ def repair_of_quarantined(instance: Instance, event: events.RepairRequested, con
 # -- waiting for the instance ------------------------------------------------------------------------------------------
 
 
-def poll_ec2(instance: Instance, event: events.InstanceLookDue, context: DecisionContext) -> Step | Ignore:
+def poll_repair(instance: Instance, event: events.InstanceLookDue, context: DecisionContext) -> Step | Ignore:
     """Poll the instance, because a report of its state may have been lost."""
     return Step(instance.status, instance.reason, {}, unless_pending(instance, commands.ObserveInstance()))
 
@@ -140,7 +140,7 @@ def reboot_uncertain(instance: Instance, event: events.RebootUncertain, context:
     return verify(instance, "nobody knows whether the reboot was heard: looking at the boot", True, changes)
 
 
-def reboot_uncertain_while_polling(
+def reboot_uncertain_while_verifying(
     instance: Instance, event: events.RebootUncertain, context: DecisionContext
 ) -> Step | Ignore:
     """Record that the reboot is uncertain. The check under way decides whether the request is repeated."""

@@ -18,10 +18,10 @@ CLOCK_SKEW = timedelta(seconds=60)
 def proves_reboot(reboot: Reboot, verdict: Verdict) -> bool:
     """Return whether the check on the instance proves a boot after the request.
 
-    The boot time must not be before the request, and the boot id must differ from the earlier id. If time or id is
-    unknown, the other is enough. A changed id alone could be months old, because others reboot instances too. Then our
-    reboot would still be pending and would hit the next job on the instance. An instance with a clock that is slow by
-    more than a minute proves nothing and goes to an operator.
+    The boot time must be later than the request, and the boot id must differ from the earlier id. If time or id is
+    unknown, the other is enough. A changed id is no proof beside an earlier boot time, because others reboot instances
+    too. Our reboot would then be still to come, and would hit the next job on the instance. An instance with a clock
+    that is slow by more than a minute proves nothing and goes to an operator.
     """
     ids_known = reboot.boot_id is not None and verdict.boot_id is not None
     if ids_known and verdict.boot_id == reboot.boot_id:

@@ -63,7 +63,7 @@ BEGINS_NO_REPAIR = (
 def registered(
     instance_id: str, event: events.InstanceObserved, policy: RecoveryPolicy, now: datetime
 ) -> Decision[Instance]:
-    """Return the first record of an instance that ECS has reported."""
+    """Return the decision that creates the record of an instance that ECS has reported, and wakes the scheduler."""
     blank = Instance(instance_id=instance_id, status_at=now, version=0)
     status = InstanceStatus.AVAILABLE if event.ecs_status == EcsStatus.ACTIVE else InstanceStatus.GONE
     step = Step(
@@ -87,7 +87,8 @@ def decide(
             record to save with it.
 
     Raises:
-        IllegalTransition: neither table has a row for the status and the event, or `fleet` is missing.
+        IllegalTransition: neither table has a row for the status and the event, the row does not declare the returned
+            status, or `fleet` is missing.
     """
     outdated = _outdated_reason(instance, event)
     if outdated:
@@ -253,7 +254,7 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Transition]
     (_S.REBOOTING, events.RepairRefused): Transition.to(repair.repair_refused, _S.QUARANTINED),
     (_S.REBOOTING, events.RepairHeld): Transition.to(repair.repair_held, _S.QUARANTINED),
     (_S.REBOOTING, events.QuarantineRequested): Transition.to(quarantine.quarantine_requested, _S.QUARANTINED),
-    (_S.REBOOTING, events.InstanceLookDue): Transition.to(repair.poll_ec2, _S.REBOOTING),
+    (_S.REBOOTING, events.InstanceLookDue): Transition.to(repair.poll_repair, _S.REBOOTING),
     (_S.REBOOTING, events.InstanceDeadlineReached): Transition.to(repair.repair_overdue, _S.QUARANTINED, _S.REPLACING),
     (_S.REPLACING, events.InstanceObserved): Transition.to(
         registration.observed_under_repair, _S.REPLACING, _S.VERIFYING, _S.GONE
@@ -265,7 +266,7 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Transition]
     (_S.REPLACING, events.RepairRefused): Transition.to(repair.repair_refused, _S.QUARANTINED),
     (_S.REPLACING, events.RepairHeld): Transition.to(repair.repair_held, _S.QUARANTINED),
     (_S.REPLACING, events.QuarantineRequested): Transition.to(quarantine.quarantine_requested, _S.QUARANTINED),
-    (_S.REPLACING, events.InstanceLookDue): Transition.to(repair.poll_ec2, _S.REPLACING),
+    (_S.REPLACING, events.InstanceLookDue): Transition.to(repair.poll_repair, _S.REPLACING),
     (_S.REPLACING, events.InstanceDeadlineReached): Transition.to(repair.repair_overdue, _S.QUARANTINED),
     (_S.VERIFYING, events.InstanceObserved): Transition.to(registration.observed, _S.VERIFYING, _S.GONE),
     (_S.VERIFYING, events.MachineSeen): Transition.to(registration.ec2_state_seen, _S.GONE),
@@ -273,7 +274,7 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Transition]
     (_S.VERIFYING, events.DepartureAnnounced): Transition.to(interruptions.departure_announced, _S.VERIFYING),
     (_S.VERIFYING, events.CheckRequested): Transition.to(health_check.check_impossible, _S.VERIFYING),
     (_S.VERIFYING, events.CheckEnded): Transition.to(repair.verified, _S.AVAILABLE, _S.VERIFYING, *_REPAIR),
-    (_S.VERIFYING, events.RebootUncertain): Transition.to(repair.reboot_uncertain_while_polling, _S.VERIFYING),
+    (_S.VERIFYING, events.RebootUncertain): Transition.to(repair.reboot_uncertain_while_verifying, _S.VERIFYING),
     (_S.VERIFYING, events.QuarantineRequested): Transition.to(quarantine.quarantine_requested, _S.QUARANTINED),
     (_S.VERIFYING, events.InstanceLookDue): Transition.to(health_check.poll_check, _S.VERIFYING),
     (_S.VERIFYING, events.InstanceDeadlineReached): Transition.to(repair.verify_overdue, _S.QUARANTINED),

@@ -1,8 +1,8 @@
 """Assessment of a failure and of the health checks that follow it.
 
-`purpose_of` answers at the first failed rank: what is the gang stopped for? `assess` answers when every check has its
-result: does the job continue, and which of its instances are repaired? The functions only decide; the transitions are
-in `stopping.py` and `recovering.py`.
+`purpose_of` decides at the first failed rank for which purpose the gang is stopped. `assess` decides when every check
+has its result whether the job continues, and which of its instances it waits for. The transitions are in `stopping.py`
+and `recovering.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Assessment:
     """Whether the job continues, why, and which of its instances are under repair meanwhile.
 
     Attributes:
-        in_doubt: the job would end only because no reason to continue is known.
+        in_doubt: the job would end without a decided diagnosis. The evidence is then collected a second time.
     """
 
     continues: bool

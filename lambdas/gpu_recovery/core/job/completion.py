@@ -10,7 +10,7 @@ from gpu_recovery.core.events import Checked, CheckRequested
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.job.record import CloseCause, Job, JobStatus
 from gpu_recovery.core.notifications import jobs
-from gpu_recovery.core.policy import within
+from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Step
 from gpu_recovery.core.task import EndingKind, RankFailure
 
@@ -46,7 +46,10 @@ def suspended(job: Job, context: DecisionContext, failure: RankFailure | None = 
     what_next = "held until it is resumed" if job.held else "it runs again as soon as there is room"
     changes: dict[str, Any] = {"suspended_at": context.now, "in_line_at": context.now, "failure": None}
     if job.stop_cause is CloseCause.SUSPENDED:
-        changes |= {"attempts_uncounted": counted(job, CloseCause.SUSPENDED), **with_cool_down(job, context)}
+        changes |= {
+            "attempts_uncounted": with_uncounted_relaunch(job, CloseCause.SUSPENDED),
+            **with_cool_down(job, context),
+        }
     return Step(JobStatus.SUSPENDED, f"suspended: {job.stop_reason}; {what_next}", changes, orders)
 
 
@@ -74,7 +77,7 @@ def unless_suspended(job: Job, step: Step) -> Step:
     return Step(JobStatus.SUSPENDED, f"{step.reason}; held until it is resumed", changes, orders)
 
 
-def counted(job: Job, cause: CloseCause) -> dict[str, int]:
+def with_uncounted_relaunch(job: Job, cause: CloseCause) -> dict[str, int]:
     """Return the number of relaunches by uncounted cause, increased by one for `cause`."""
     return {**job.attempts_uncounted, cause: job.attempts_uncounted.get(cause, 0) + 1}
 
@@ -122,7 +125,7 @@ def is_stable(job: Job, context: DecisionContext) -> bool:
     The run is measured to the start of its incident, so that the checks after it do not count.
     """
     until = job.incident_at or context.now
-    return job.running_at is not None and until - job.running_at >= within(context.policy.stable_run_s)
+    return job.running_at is not None and until - job.running_at >= duration(context.policy.stable_run_s)
 
 
 def with_cool_down(job: Job, context: DecisionContext) -> dict[str, Any]:
@@ -137,7 +140,7 @@ def with_cool_down(job: Job, context: DecisionContext) -> dict[str, Any]:
     if ends == 1:
         return {"quick_ends": ends, "not_before": None}
     pause = min(policy.relaunch_cooldown_s * 2 ** min(ends - 2, PAUSE_DOUBLINGS_MAX), policy.relaunch_cooldown_max_s)
-    return {"quick_ends": ends, "not_before": context.now + within(pause)}
+    return {"quick_ends": ends, "not_before": context.now + duration(pause)}
 
 
 def poke_scheduler(job: Job) -> commands.PokeScheduler:

@@ -8,38 +8,38 @@ from __future__ import annotations
 from datetime import datetime
 
 from gpu_recovery.core.job.record import Job, JobStatus
-from gpu_recovery.core.policy import within
+from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext
 
 
 def deadlines(job: Job, context: DecisionContext) -> tuple[datetime | None, datetime | None]:
     """Return when the job's status gives up and when ECS is polled next; None stands for never."""
-    poll_at = context.now + within(context.policy.poll_interval_s)
+    poll_at = context.now + duration(context.policy.poll_interval_s)
     match job.status:
         case JobStatus.QUEUED:
-            return (job.in_line_at or job.queued_at) + within(context.policy.queue_timeout_s), None
+            return (job.in_line_at or job.queued_at) + duration(context.policy.queue_timeout_s), None
         case JobStatus.PENDING_RESOURCES:
-            return (job.in_line_at or job.queued_at) + within(context.policy.queue_timeout_s), None
+            return (job.in_line_at or job.queued_at) + duration(context.policy.queue_timeout_s), None
         case JobStatus.SUSPENDED:
-            return context.now + within(
+            return context.now + duration(
                 context.policy.user_hold_timeout_s if job.held else context.policy.queue_timeout_s
             ), None
         case JobStatus.SUSPENDING:
-            return context.now + within(job.spec.suspend_grace_s + context.policy.suspend_margin_s), poll_at
+            return context.now + duration(job.spec.suspend_grace_s + context.policy.suspend_margin_s), poll_at
         case JobStatus.SUBMITTING:
-            return context.now + within(context.policy.launch_timeout_s), poll_at
+            return context.now + duration(context.policy.launch_timeout_s), poll_at
         case JobStatus.SUBMITTED:
-            return context.now + within(context.policy.start_timeout_s), poll_at
+            return context.now + duration(context.policy.start_timeout_s), poll_at
         case JobStatus.RUNNING:
             limit = job.spec.max_runtime_s
-            return ((job.running_at or context.now) + within(limit) if limit else None), poll_at
+            return ((job.running_at or context.now) + duration(limit) if limit else None), poll_at
         case JobStatus.LOST:
-            return context.now + within(context.policy.lost_timeout_s), poll_at
+            return context.now + duration(context.policy.lost_timeout_s), poll_at
         case JobStatus.STOPPING:
-            return context.now + within(context.policy.stop_timeout_s), poll_at
+            return context.now + duration(context.policy.stop_timeout_s), poll_at
         case JobStatus.DIAGNOSING:
-            return context.now + within(context.policy.check_timeout_s + context.policy.poll_interval_s), poll_at
+            return context.now + duration(context.policy.check_timeout_s + context.policy.poll_interval_s), poll_at
         case JobStatus.RECOVERING:
-            return context.now + within(context.policy.recover_timeout_s), None
+            return context.now + duration(context.policy.recover_timeout_s), None
         case _:
             return None, None

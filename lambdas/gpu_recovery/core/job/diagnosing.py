@@ -26,7 +26,7 @@ from gpu_recovery.core.job import remedy_outcomes
 from gpu_recovery.core.job.completion import failed, is_stable, poke_scheduler, unless_suspended, with_cool_down
 from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
 from gpu_recovery.core.job.record import Job, JobStatus
-from gpu_recovery.core.policy import within
+from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 
 ENDS = (Cause.APPLICATION, Cause.CONFIGURATION)
@@ -87,7 +87,10 @@ def diagnosed(job: Job, event: events.Diagnosed, context: DecisionContext) -> St
 def _checks_of(
     job: Job, diagnosis: DiagnosisResult, in_background: tuple[str, ...]
 ) -> tuple[commands.TellInstance, ...]:
-    """Return the commands that check each blamed instance. The check takes the job's claim off it before it begins."""
+    """Return the commands that check each blamed instance.
+
+    The instance record drops the job's claim before the check starts.
+    """
     order = _check_to_come(job)
     if order is None:
         return ()
@@ -113,7 +116,7 @@ def restart_changes(job: Job, diagnosis: DiagnosisResult | None, context: Decisi
             if instance in job.instances
         }
     if diagnosis.allows_restart and diagnosis.remedy is Remedy.WAIT:
-        pause = context.now + within(context.policy.pending_retry_s)
+        pause = context.now + duration(context.policy.pending_retry_s)
         changes["not_before"] = max(pause, changes["not_before"] or pause)
     return changes
 

@@ -10,14 +10,15 @@ INSTANCES_MAX = 64
 """Upper bound of the instances that a diagnosis result blames. A rack has fewer; a result that would blame more blames
 none."""
 RESTART_REMEDIES = (Remedy.RESTART, Remedy.LEAVE_OUT, Remedy.WAIT, Remedy.RELEASE)
-"""Remedies after which the job is started again."""
+"""Remedies that start the job again."""
 INSTANCE_CAUSES = (Cause.GPU_FAULT, Cause.DRIVER, Cause.NODE_FAULT)
-"""Causes that a program cannot have. Even if the instance passes its check, the job does not end for them."""
+"""Causes that lie in an instance and never in the program. The job does not end for such a cause, even if the instance
+passes its check."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiagnosisResult:
-    """The cause of a failure, the instances it is on, the remedy, and the confidence in percent.
+    """The cause of a failure with its instances and its remedy, and the confidence in percent.
 
     Attributes:
         where: the scope in words.

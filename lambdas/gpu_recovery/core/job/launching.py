@@ -11,7 +11,7 @@ from gpu_recovery.core.job.completion import failed, finished, poke_scheduler
 from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, StopPurpose
 from gpu_recovery.core.job.stopping import record_only, relaunch_or_fail, stop
 from gpu_recovery.core.notifications import jobs
-from gpu_recovery.core.policy import within
+from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, unless_pending
 
 
@@ -69,12 +69,12 @@ def resources_short(job: Job, event: events.ResourcesShort, context: DecisionCon
     return Step(status, event.sentence, {"short_of": event.short_of})
 
 
-def retry_due(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step | Ignore:
+def pending_deadline_reached(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step | Ignore:
     """Fail the job after its queue timeout. An earlier deadline comes from an older release and is corrected.
 
     In the older release the deadline of this status was the time of the next try.
     """
-    until = (job.in_line_at or job.queued_at) + within(context.policy.queue_timeout_s)
+    until = (job.in_line_at or job.queued_at) + duration(context.policy.queue_timeout_s)
     if context.now >= until:
         return queued_too_long(job, event, context)
     if job.deadline_at == until:
@@ -132,8 +132,8 @@ def launch_overdue(job: Job, event: events.JobDeadlineReached, context: Decision
 def start_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step | Ignore:
     """Diagnose a gang that did not start in time; cancel an adopted job of which some ranks were never seen.
 
-    Unseen ranks of an adopted gang are taken for a misunderstanding of ours. A launched gang that does not start is
-    taken for broken.
+    If a rank of an adopted gang was never seen, the system assumes that it misread the user's tasks, and stops watching
+    the job. A launched gang that does not start is stopped for a diagnosis.
     """
     reason = f"not every rank was running within {context.policy.start_timeout_s} s"
     unseen = sum(not instance for instance in job.instances)
@@ -144,7 +144,7 @@ def start_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionC
     step = stop(job, StopPurpose.DIAGNOSE, reason, context)
     if not job.is_observed(context.policy):
         return step
-    recorded = record_only(job, step, {"deadline_at": context.now + within(context.policy.start_timeout_s)})
+    recorded = record_only(job, step, {"deadline_at": context.now + duration(context.policy.start_timeout_s)})
     return replace(recorded, commands=()) if recorded.reason == job.reason else recorded
 
 

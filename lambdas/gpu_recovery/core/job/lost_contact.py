@@ -18,7 +18,7 @@ from gpu_recovery.core.job import stopping
 from gpu_recovery.core.job.record import Job, JobStatus, StopPurpose
 from gpu_recovery.core.job.stopping import record_only, stop
 from gpu_recovery.core.notifications import jobs
-from gpu_recovery.core.policy import within
+from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 
 EXIT_REPORT_WITHIN = timedelta(seconds=15)
@@ -35,7 +35,7 @@ def heartbeat_timed_out(job: Job, event: events.RankSilent, context: DecisionCon
     changes: dict[str, Any] = {"silent": silent, "heard": {**job.heard, event.instance_id: event.seen_at}}
     if job.status is JobStatus.LOST:
         return Step(JobStatus.LOST, _lost(silent, event.sentence), changes)
-    decided_at = context.now + within(context.policy.lost_timeout_s)
+    decided_at = context.now + duration(context.policy.lost_timeout_s)
     incident = job.incident_id or f"{attempt_id(job.job_id, job.attempt)}/lost/{job.version + 1}"
     note = jobs.contact_lost(job, incident, event.instance_id, event.sentence, decided_at)
     return Step(JobStatus.LOST, _lost(silent, event.sentence), {**changes, "incident_id": incident}, (note,))
@@ -88,7 +88,7 @@ def ended(job: Job, event: events.AllRanksStopped, context: DecisionContext) -> 
 
 def lost_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step | Ignore:
     """Decide by what ECS and EC2 say about the instances, unless a reporting outage is the likely cause."""
-    later = {"deadline_at": context.now + within(context.policy.lost_timeout_s)}
+    later = {"deadline_at": context.now + duration(context.policy.lost_timeout_s)}
     if event.deaf:
         return Step(JobStatus.LOST, f"nothing is decided about {listed(job.silent)}: {event.deaf}", later)
     dead = {instance: event.dead[instance] for instance in job.silent if instance in event.dead}
@@ -101,7 +101,7 @@ def lost_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionCo
     certain = {instance: sentence for instance, sentence in dead.items() if instance not in doubted}
     if not certain:
         first = next(iter(dead))
-        again = {"found_dead": tuple(dead), "deadline_at": context.now + within(context.policy.poll_interval_s)}
+        again = {"found_dead": tuple(dead), "deadline_at": context.now + duration(context.policy.poll_interval_s)}
         return Step(JobStatus.LOST, f"nothing is heard of {first}, and {dead[first]}; asked once more", again)
     dead, first = certain, next(iter(certain))
     reason = f"nothing is heard of {listed(tuple(dead))}, and {dead[first]}"

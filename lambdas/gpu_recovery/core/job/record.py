@@ -93,7 +93,7 @@ UNCOUNTED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FirstEnd:
-    """The first rank that ended in an attempt, where a single rank ended and the others were stopped because of it."""
+    """The first rank that ended in an attempt in which at most half of the ranks ended by themselves."""
 
     attempt: int
     rank: int
@@ -156,12 +156,18 @@ class Job:
     attempts_uncounted: Mapping[str, int] = field(default_factory=dict)
     instances: tuple[str, ...] = ()
     repairing: tuple[str, ...] = ()
+    """Instances under repair that the job waits for."""
     repaired: Mapping[str, bool] = field(default_factory=dict)
+    """Whether each repair that ended during the checks healed the instance, by instance id."""
     stop_purpose: StopPurpose | None = None
+    """What follows after every rank has ended; None while no stop is ordered."""
     stop_cause: CloseCause | None = None
+    """The uncounted cause of the stop; None if there is none."""
     stop_tries: int = 0
+    """Number of times that the present stop, or the suspend grace, has exceeded its timeout."""
     claims_kept: bool = False
-    """Whether the job ended before the end of every rank was confirmed. These instances stay claimed until it is."""
+    """Whether the job ended while the end of some ranks was not confirmed. The instances of these ranks stay claimed
+    until their end is confirmed."""
     adopted_after: datetime | None = None
     """Time of the job's end before its user started it anew. Tasks created earlier belong to a run that is over."""
     stop_reason: str = ""
@@ -174,8 +180,8 @@ class Job:
     running_at: datetime | None = None
     """Start of the run of the current attempt."""
     quick_ends: int = 0
-    """Number of attempts in a row that ended before a stable run. Each lengthens the cool-down before the next
-    attempt."""
+    """Number of attempts in a row that ended before a stable run. From the second on, each lengthens the cool-down
+    before the next attempt."""
     not_before: datetime | None = None
     """End of the cool-down: the next attempt is not placed before this time."""
     silent: tuple[str, ...] = ()
@@ -191,7 +197,8 @@ class Job:
     to_leave: tuple[str, ...] = ()
     """Instances that the current attempt was asked to leave, if it is only observed."""
     repairs: int = 0
-    """Number of instances that were repaired for this job."""
+    """Number of instances that were repaired, or checked in the background, for this job. A stable run resets the
+    number if the policy says `stable_run_resets_attempts`."""
     first_ends: tuple[FirstEnd, ...] = ()
     """The first rank to end in each of the last attempts, unless a cause is known; the latest last."""
     suspicions: tuple[Suspicion, ...] = ()
@@ -222,9 +229,12 @@ class Job:
     quota_nodes: int = 0
     """Number of instances that the job uses of its user's quota. The store counts them in the same write."""
     deadline_at: datetime | None = None
+    """Time at which the present status times out; None: never."""
     look_at: datetime | None = None
+    """Time of the next poll; None: never."""
     in_line_at: datetime | None = None
-    """Time at which the job was queued again after an attempt; None while it has its place from submission."""
+    """Start of the present wait in the queue, from which `queue_timeout_s` counts. None: the wait began at `queued_at`.
+    The queue order always follows `queued_at`."""
     commands: tuple[PendingCommand, ...] = ()
     history: tuple[HistoryEntry, ...] = ()
 

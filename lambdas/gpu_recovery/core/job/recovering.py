@@ -60,7 +60,7 @@ def repair_ended_early(job: Job, event: events.RepairEnded, context: DecisionCon
 
 
 def repair_ended(job: Job, event: events.RepairEnded, context: DecisionContext) -> Step | Ignore:
-    """Remove the repaired instance from those the job waits for; fail a job that needs it if it is not healed."""
+    """Wait no longer for the instance. If it is not healed and the job may use no other instance, fail the job."""
     if event.instance_id not in job.repairing:
         return Ignore("the job does not wait for this instance")
     rest = tuple(i for i in job.repairing if i != event.instance_id)

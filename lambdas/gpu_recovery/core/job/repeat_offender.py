@@ -2,15 +2,16 @@
 
 The attempts of the job end there first again and again. `core/instance/lemons.py` scores the failures of all jobs.
 
-If a single rank ended an attempt, the job remembers this rank and its instance. When the same instance was first
-`suspect_after` times, the next check is informed, and the instance is repaired even if it passes the check.
+If at most half of the gang ended by itself, the job saves the rank that ended first, and its instance. When the same
+instance was first `suspect_after` times, the next check request names it as suspect. Such an instance is repaired even
+if it passes the check.
 `Job.first_ends` and `Job.suspicions` reach `suspect_window` attempts back. Entries are fenced by attempt, so a repeated
 event counts once.
 
-A program that always ends the same rank looks alike until that rank runs elsewhere. So the rank is given to another
-instance (`placement`). The next first end decides: if the same rank ends first again, the program is the cause. If the
-same instance is first again under another rank, the instance is the cause, and its reboot has not cured it. Until a
-stable run, no other instance is suspected.
+A program that always ends the same rank looks like a bad instance until that rank runs elsewhere. So the scheduler
+gives the rank to another instance (`core/queue/host_selection.py`). The next first end decides. If the same rank ends
+first again, the program is the cause. If the same instance is first again under another rank, the instance is the
+cause, and its reboot has not cured it. Until a stable run, no other instance is suspected.
 """
 
 from __future__ import annotations
@@ -110,9 +111,10 @@ def _listed(*ends: FirstEnd) -> str:
 
 
 def _contradicts(end: FirstEnd, known: Suspicion, policy: RecoveryPolicy) -> bool:
-    """Return whether the rank behind the suspicion `known` has ended first on another instance.
+    """Return whether the first end `end` contradicts the suspicion `known`: the same rank, on another instance.
 
-    Long after the suspicion that is chance, because the other instance may be bad too.
+    If a stable run has followed the suspicion, an end `suspect_window` or more attempts later does not contradict it:
+    the other instance may be faulty too.
     """
     counts = not known.lasted or known.attempt > end.attempt - policy.suspect_window
     return counts and end.rank == known.rank and end.instance_id != known.instance_id
@@ -174,7 +176,10 @@ def after_stable_run(job: Job) -> dict[str, Any]:
 
 
 def _recent_suspicions(job: Job, policy: RecoveryPolicy) -> tuple[Suspicion, ...]:
-    """Return the suspicions that count: recent, or before a stable run, or not refuted."""
+    """Return the suspicions that count.
+
+    A suspicion counts for `suspect_window` attempts, and longer while no stable run has followed it or while it stands.
+    """
     since = job.attempt - policy.suspect_window
     return tuple(
         suspicion

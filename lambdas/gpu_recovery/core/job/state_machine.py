@@ -1,9 +1,9 @@
-"""The state machine of a job: its transition table, its fence, and the first records.
+"""The state machine of a job: its transition table, its fence, and the decisions that create a record.
 
 A job is launched in attempts. An attempt is a gang: one rank on each of its instances, all or nothing. When a rank
-fails, the whole gang is stopped and the end of every rank is confirmed. Then every instance is checked behind one
-barrier. Only after the barrier the job either continues or ends. To continue, it is RECOVERING until the scheduler
-places the next attempt.
+fails, the whole gang is stopped and the end of every rank is confirmed. If the stop is for a diagnosis, the evidence is
+then collected, and every instance is checked behind one barrier. After the barrier the job continues or ends. A decided
+diagnosis result may skip the barrier. A job that continues is RECOVERING until the scheduler places the next attempt.
 
 The attempt is the fence: an event about another attempt changes nothing, so a repeated event has no second effect. Each
 status waits for one thing until a deadline, and ECS is polled in between.
@@ -42,7 +42,7 @@ SUBMITTED = "JobSubmitted"
 
 
 def created(job_id: str, spec: JobSpec, policy: RecoveryPolicy, now: datetime) -> Decision[Job]:
-    """Return the first record of a submitted job, with the command that wakes the scheduler."""
+    """Return the decision that creates the record of a submitted job and wakes the scheduler."""
     job = Job(job_id=job_id, spec=spec, queued_at=now, status_at=now, version=0)
     step = Step(
         JobStatus.QUEUED, f"submitted by {spec.user or 'an unnamed user'}", {}, (commands.PokeScheduler(f"{job_id}/1"),)
@@ -51,7 +51,9 @@ def created(job_id: str, spec: JobSpec, policy: RecoveryPolicy, now: datetime) -
 
 
 def adopted(job_id: str, spec: JobSpec, hands_off: bool, policy: RecoveryPolicy, now: datetime) -> Decision[Job]:
-    """Return the first record of an adopted job, which a user started. Its ranks are added as they are seen.
+    """Return the decision that creates the record of an adopted job, which a user started.
+
+    The ranks are added as they are seen.
 
     Args:
         hands_off: the job is only observed, never stopped or relaunched.
@@ -76,7 +78,8 @@ def decide(job: Job, event: events.JobEvent, policy: RecoveryPolicy, now: dateti
     """Return the decision about `event` for `job`. Pure: equal arguments give an equal decision.
 
     Raises:
-        IllegalTransition: neither table has a row for the status and the event.
+        IllegalTransition: neither table has a row for the status and the event, or the row does not declare the
+            returned status.
     """
     return decide_by(TRANSITIONS, IGNORED, job, event, policy, now)
 
@@ -92,7 +95,8 @@ def decide_by(
     """Return the decision about `event` by two given tables: those of this module, or those of jobs on Ray.
 
     Raises:
-        IllegalTransition: neither table has a row for the status and the event.
+        IllegalTransition: neither table has a row for the status and the event, or the row does not declare the
+            returned status.
     """
     outdated = outdated_reason(job, event)
     if outdated:
@@ -198,7 +202,7 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Transition] = {
     (_S.PENDING_RESOURCES, events.CancelRequested): Transition.to(stopping.cancel_idle, _S.CANCELED),
     (_S.PENDING_RESOURCES, events.ResourcesShort): Transition.to(launching.resources_short, _S.PENDING_RESOURCES),
     (_S.PENDING_RESOURCES, events.JobDeadlineReached): Transition.to(
-        launching.retry_due, _S.PENDING_RESOURCES, _S.FAILED
+        launching.pending_deadline_reached, _S.PENDING_RESOURCES, _S.FAILED
     ),
     **{(status, events.SuspendRequested): Transition.to(suspension.suspend_queued, _S.SUSPENDED) for status in _QUEUED},
     # Transitions that all statuses of a gang under way share.

@@ -11,7 +11,6 @@ from gpu_recovery.core.identifiers import attempt_id, listed
 from gpu_recovery.core.job import remedy_outcomes, repeat_offender
 from gpu_recovery.core.job.assessment import purpose_of
 from gpu_recovery.core.job.completion import (
-    counted,
     failed,
     finished,
     is_stable,
@@ -19,10 +18,11 @@ from gpu_recovery.core.job.completion import (
     suspended,
     unless_suspended,
     with_cool_down,
+    with_uncounted_relaunch,
 )
 from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, StopPurpose
 from gpu_recovery.core.notifications import jobs
-from gpu_recovery.core.policy import within
+from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, unless_pending
 from gpu_recovery.core.task import EndingKind, RankFailure
 
@@ -58,7 +58,7 @@ def record_only(job: Job, step: Step, changes: Mapping[str, Any]) -> Step:
 
 
 def stalled(job: Job, event: events.ProgressStopped, context: DecisionContext) -> Step | Ignore:
-    """Stop a gang that hangs as if a rank had failed: every rank runs and none makes progress."""
+    """Stop a gang whose ranks all run without progress. The next steps are those of a failed rank."""
     step = stop(job, StopPurpose.DIAGNOSE, event.sentence, context)
     if not job.is_observed(context.policy):
         return step
@@ -131,8 +131,8 @@ def stop(
         incident = job.incident_id or attempt_id(job.job_id, job.attempt)
         changes["incident_id"] = incident
         data = {"job_id": job.job_id, "attempt": job.attempt, "incident_id": incident, "reason": reason}
-        stopped_by = context.now + within(context.policy.stop_timeout_s)
-        checked_by = stopped_by + within(context.policy.check_timeout_s + context.policy.poll_interval_s)
+        stopped_by = context.now + duration(context.policy.stop_timeout_s)
+        checked_by = stopped_by + duration(context.policy.check_timeout_s + context.policy.poll_interval_s)
         notice = jobs.recovery_started(job, incident, reason, failure or job.failure, stopped_by, checked_by)
         orders = (*orders, notice, commands.PublishEvent("Recovery Started", data))
     return Step(JobStatus.STOPPING, f"stopping the gang: {reason}", changes, orders)
@@ -174,7 +174,7 @@ def all_stopped(job: Job, event: events.AllRanksStopped, context: DecisionContex
             may_reboot = not context.policy.diagnose_exit_code_1_only or job.attempts_left(context.policy)
             may_reboot = may_reboot and job.repairs < context.policy.job_repairs_max
             policy = context.policy
-            since = job.running_at or context.now - within(policy.launch_timeout_s + policy.start_timeout_s)
+            since = job.running_at or context.now - duration(policy.launch_timeout_s + policy.start_timeout_s)
             ends = repeat_offender.with_first_end(job, event.own_ends, policy)
             suspect = repeat_offender.find_suspect(job, ends, policy)
             request = events.CheckRequested(
@@ -202,9 +202,9 @@ def relaunch(job: Job, context: DecisionContext) -> Step:
     """Queue the job again for an uncounted cause, with a cool-down that grows while its runs stay short."""
     cause = job.stop_cause or CloseCause.INTERRUPTED
     orders = (commands.ReleaseInstances(job.instances, attempt=job.attempt), poke_scheduler(job))
-    changes: dict[str, Any] = {"attempts_uncounted": counted(job, cause)}
+    changes: dict[str, Any] = {"attempts_uncounted": with_uncounted_relaunch(job, cause)}
     if cause is CloseCause.INSUFFICIENT_RESOURCES:
-        changes |= {"in_line_at": context.now, "not_before": context.now + within(context.policy.pending_retry_s)}
+        changes |= {"in_line_at": context.now, "not_before": context.now + duration(context.policy.pending_retry_s)}
         return Step(JobStatus.PENDING_RESOURCES, "short of resources; looking again soon", changes, orders)
     why = "an instance needed repair" if cause is CloseCause.REPAIR else "capacity was taken away"
     changes |= with_cool_down(job, context)
@@ -218,7 +218,7 @@ def stop_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionCo
     """
     tries = job.stop_tries + 1
     unconfirmed = listed(event.unconfirmed)
-    changes = {"stop_tries": tries, "deadline_at": context.now + within(context.policy.stop_timeout_s)}
+    changes = {"stop_tries": tries, "deadline_at": context.now + duration(context.policy.stop_timeout_s)}
     if tries == 1:
         reason = f"ranks on {unconfirmed} have not ended in time: asking ECS and stopping them again"
         return Step(
@@ -228,7 +228,9 @@ def stop_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionCo
             (commands.StopAttempt(job.attempt), commands.ObserveAttempt(job.attempt)),
         )
     if tries == 2:
-        changes["deadline_at"] = context.now + within(context.policy.reboot_timeout_s + context.policy.verify_timeout_s)
+        changes["deadline_at"] = context.now + duration(
+            context.policy.reboot_timeout_s + context.policy.verify_timeout_s
+        )
         sentence = f"a rank of {attempt_id(job.job_id, job.attempt)} cannot be stopped"
         repair = events.RepairRequested(at=context.now, job_id=job.job_id, attempt=job.attempt, sentence=sentence)
         orders = tuple(commands.TellInstance(instance, repair) for instance in event.unconfirmed)

@@ -18,7 +18,7 @@ from gpu_recovery.core import commands, events
 from gpu_recovery.core.job.completion import failed, poke_scheduler, suspended
 from gpu_recovery.core.job.record import Job, JobStatus, StopPurpose
 from gpu_recovery.core.job.stopping import ended, stop
-from gpu_recovery.core.policy import within
+from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 
 
@@ -52,7 +52,7 @@ def suspend_queued(job: Job, event: events.SuspendRequested, context: DecisionCo
     changes = {
         "held": True,
         "wished_at": event.at,
-        "deadline_at": context.now + within(context.policy.user_hold_timeout_s),
+        "deadline_at": context.now + duration(context.policy.user_hold_timeout_s),
     }
     return Step(
         JobStatus.SUSPENDED, f"{_suspension_reason(event)}; held until it is resumed", changes, (poke_scheduler(job),)
@@ -85,7 +85,7 @@ def resume(job: Job, event: events.ResumeRequested, context: DecisionContext) ->
     changes: dict[str, Any] = {"held": False, "wished_at": event.at}
     if job.status is not JobStatus.SUSPENDED:
         return Step(job.status, f"{job.reason}; not to be held: resumed by {event.by}", changes)
-    changes |= {"in_line_at": context.now, "deadline_at": context.now + within(context.policy.queue_timeout_s)}
+    changes |= {"in_line_at": context.now, "deadline_at": context.now + duration(context.policy.queue_timeout_s)}
     return Step(job.status, f"resumed by {event.by}; in line again", changes, (poke_scheduler(job),))
 
 
@@ -102,7 +102,7 @@ def grace_over(job: Job, event: events.JobDeadlineReached, context: DecisionCont
     """
     notice_pending = any(isinstance(pending.command, commands.SuspendAttempt) for pending in job.commands)
     if notice_pending and job.stop_tries == 0:
-        notified_by = context.now + within(
+        notified_by = context.now + duration(
             context.policy.command_lease_s + context.policy.suspend_margin_s + job.spec.suspend_grace_s
         )
         reason = f"{job.stop_reason}: rank 0 has not been told yet"
@@ -132,6 +132,6 @@ def _changes(job: Job, event: events.SuspendRequested, context: DecisionContext)
     """Return the changes that record the suspension: a hold by a user, or a preemption."""
     if not event.for_job:
         return {"held": True, "wished_at": event.at, "suspended_for": ""}
-    since = context.now - within(context.policy.suspensions_window_s)
+    since = context.now - duration(context.policy.suspensions_window_s)
     lately = tuple(at for at in job.suspensions if at > since)
     return {"suspended_for": event.for_job, "suspensions": (*lately, context.now)}

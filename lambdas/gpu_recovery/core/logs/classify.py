@@ -112,10 +112,10 @@ def classify(lines: Iterable[str | bytes]) -> Classified:
             continue
         if finding is not None:
             findings.append(finding)
-    return Classified(tuple(findings), verdict_of(findings), counter.searches)
+    return Classified(tuple(findings), cause_line_of(findings), counter.searches)
 
 
-def verdict_of(findings: Iterable[ClassifiedLine]) -> ClassifiedLine | None:
+def cause_line_of(findings: Iterable[ClassifiedLine]) -> ClassifiedLine | None:
     """Return the first root, else the first confirmation, else the first cascade. Advice is never the cause."""
     order = (LineRole.ROOT, LineRole.CONFIRMATION, LineRole.CASCADE)
     firsts: dict[LineRole, ClassifiedLine] = {}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.identifiers import listed
 from gpu_recovery.core.notifications.template import Part, Phase, Severity, clock, message, typed
-from gpu_recovery.core.policy import within
+from gpu_recovery.core.policy import duration
 
 if TYPE_CHECKING:
     from gpu_recovery.core.commands import NotifyOperator
@@ -120,5 +120,5 @@ def reporting_restored(before: Fleet) -> NotifyOperator:
 
 
 def _next_try(fleet: Fleet, policy: RecoveryPolicy) -> list[str]:
-    try_at = fleet.opened_at + within(policy.breaker_probe_s) if fleet.opened_at is not None else None
+    try_at = fleet.opened_at + duration(policy.breaker_probe_s) if fleet.opened_at is not None else None
     return [f"From {clock(try_at)} on one instance may try; if it comes back healthy the breaker closes by itself."]

@@ -16,7 +16,11 @@ from gpu_recovery.core.queue.snapshot import Host, Reservation, WaitingJob
 
 
 class BackfillWindow:
-    """The hosts that are promised to a waiting head, and the test for jobs that may use them before it."""
+    """The hosts that are promised to a waiting head, and the test for jobs that may use them before it.
+
+    A new window removes its hosts from the open and the leaving hosts of `pool`. If the start of the head can be
+    estimated, the free hosts among them become backfill hosts of `pool`.
+    """
 
     def __init__(self, job: WaitingJob, pool: HostPool, forecast: ReleaseForecast) -> None:
         self.job = job

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from gpu_recovery.core.policy import RecoveryPolicy, within
+from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.queue.priority import Priority, demotes_at, effective
 from gpu_recovery.core.queue.quota import QuotaKey
 from gpu_recovery.core.queue.run_time_estimates import JobKind
@@ -20,14 +20,14 @@ NOTHING: Mapping[JobKind, int] = {}
 class Entry:
     """A queued or placed job. Times without a meaning in the status of the job are None.
 
-    waits:       the job is queued; otherwise it is placed.
+    waits:       the job is QUEUED, PENDING_RESOURCES, SUSPENDED or RECOVERING; otherwise it is placed.
     recovering:  the gang continues with its remaining instances; `repairing`: some of its instances are under repair.
     held:        a user suspended the job: it neither delays other jobs nor starts.
     works:       its ranks run, so it may be suspended for another job; `leaves`: it is ending.
     observed:    observe-only: the job is never stopped.
     asked:       the priority at submission.
-    placed_at:   since when the job is placed, while its ranks do not run yet.
-    known_short: the wait reason in the record of the job.
+    placed_at:   time at which the present status began.
+    known_short: kind of the last rejection (`RejectionKind`), "" if none.
     fresh:       the job is QUEUED, so its record needs a first wait reason.
     suspects:    instances that the job uses last, each with the rank under which it was suspected.
     ran_s:       seconds that the job ran in all earlier runs.
@@ -94,7 +94,7 @@ class Entry:
 
     def recent_preemptions(self, policy: RecoveryPolicy, now: datetime) -> int:
         """Return how often the job was suspended for others within `policy.suspensions_window_s`."""
-        since = now - within(policy.suspensions_window_s)
+        since = now - duration(policy.suspensions_window_s)
         return sum(at > since for at in self.suspensions)
 
 
@@ -134,7 +134,7 @@ def running_job(
     lasts_s = entry.lasts_s(usual)
     ends_at = since + timedelta(seconds=lasts_s) if lasts_s else None
     if entry.leaves:
-        ends_at = max(now, entry.placed_at + within(policy.suspend_margin_s))
+        ends_at = max(now, entry.placed_at + duration(policy.suspend_margin_s))
     return RunningJob(
         job_id=entry.job_id,
         version=entry.version,
@@ -163,7 +163,8 @@ class LastPass:
 
     term:     the number of passes that began. Decisions of an earlier term are refused once the next term has begun.
     at:       start time of the last pass that completed; None before the first.
-    next_at:  when the clock alone may change the answer; None if only an event does.
+    next_at:  next time at which a pass may decide otherwise without any event; None if only an event can change the
+        decision.
     waiting:  the number of jobs that were left in the queue.
     """
 

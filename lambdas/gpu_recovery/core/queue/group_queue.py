@@ -62,7 +62,7 @@ class GroupQueue:
             return self._preempt_for_job_limit(job) or self._wait_reasons.of_quota(job, self._position, refused)
         # 3. Packing; 5. behind a waiting head, only into what the head leaves over.
         window = self.backfill_window
-        chosen = self.hosts.choose(job, may_use_kept=window is not None and window.admits(job))
+        chosen = self.hosts.choose(job, may_backfill=window is not None and window.admits(job))
         if chosen is None:
             return self._wait(job)
         self.shared.quota.charge(job)
@@ -133,8 +133,8 @@ class GroupQueue:
             orders, freed = self.preemption.suspend(job, victims, need, coming)
             self.suspensions += orders
             self.shared.suspensions_left -= len(orders)
-            self.forecast.vacated(victims)
-            self.shared.quota.vacated(victims)
+            self.forecast.record_leaving(victims)
+            self.shared.quota.count_leaving(victims)
             coming += freed
         self.forecast.promised(coming)
         self._reserve(job, coming)
@@ -164,5 +164,5 @@ class GroupQueue:
                 continue
             if pool.free_for(host_id, job) < job.gpus <= pool.free_for(host_id, job) + gpus:
                 fitting.append((pool.owner(host) != job.job_id, host_id))
-        shown_late = (host_id for host_id in pool.vacated(job, self.forecast.held) if host_id not in pool.held)
+        shown_late = (host_id for host_id in pool.vacated_hosts(job, self.forecast.held) if host_id not in pool.held)
         return list(dict.fromkeys([*shown_late, *(host_id for _, host_id in sorted(fitting))]))

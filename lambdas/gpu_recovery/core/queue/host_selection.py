@@ -61,7 +61,7 @@ class HostPool:
         own = self.reserved.get(job.job_id, {}).get(host_id, 0)
         return own or self.open.free.get(host_id, 0) or self.leaving.get(host_id, 0)
 
-    def vacated(self, job: WaitingJob, held: Callable[[str], int]) -> list[str]:
+    def vacated_hosts(self, job: WaitingJob, held: Callable[[str], int]) -> list[str]:
         """Return hosts that were vacated for the job, but are not shown as free by ECS yet.
 
         Args:
@@ -83,20 +83,20 @@ class HostPool:
             free >= job.gpus for hosts in (own, self.leaving) for free in hosts.values()
         )
 
-    def choose(self, job: WaitingJob, *, may_use_kept: bool = False) -> list[str] | None:
+    def choose(self, job: WaitingJob, *, may_backfill: bool = False) -> list[str] | None:
         """Return hosts for the ranks of a job that could fit, in rank order; None if it does not fit now.
 
         Args:
-            may_use_kept: whether the job may use hosts that are promised to the head of the queue.
+            may_backfill: whether the job may use hosts that are promised to the head of the queue.
         """
         if job.recovering or job.suspects or self.leaving or job.job_id in self.reserved:
-            return self._choose_with_care(job, (self.backfill_hosts, self.open) if may_use_kept else (self.open,))
+            return self._choose_with_care(job, (self.backfill_hosts, self.open) if may_backfill else (self.open,))
         fitting = self.open.counts[job.gpus]
-        if may_use_kept:
+        if may_backfill:
             fitting += self.backfill_hosts.counts[job.gpus]
         if fitting < job.nodes:
             return None
-        return _pick((self.backfill_hosts, self.open) if may_use_kept else (self.open,), job.nodes, job.gpus)
+        return _pick((self.backfill_hosts, self.open) if may_backfill else (self.open,), job.nodes, job.gpus)
 
     def assign(self, job: WaitingJob, chosen: Sequence[str]) -> Assignment:
         """Take GPUs of the chosen hosts for the job."""

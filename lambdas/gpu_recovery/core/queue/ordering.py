@@ -1,6 +1,7 @@
 """Phase 1, queue order.
 
-No event during the wait can worsen the sort key of a job.
+While a job waits, its sort key worsens only with time, when a preemption leaves `policy.suspensions_window_s`. The
+exception is a recovering gang that its user suspends: it is no longer a recovering gang when the user resumes it.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ The phases, each in a module of its own:
 1. `ordering`                   effective priority, recovering gangs, earlier suspensions, first submission
 2. `quota_admission`            quotas by user, priority and group, and the number of running jobs
 3. `packing`, `host_selection`  a whole gang or none; small jobs onto hosts in use; one rack or zone for a gang
-4. `group_queue`                a job that does not fit waits and keeps what is its own
+4. `group_queue`                a job that does not fit waits; its reserved hosts stay reserved
 5. `backfill`                   the first waiting job is promised hosts; others may use the rest
 6. `preemption`                 jobs of lower priority are suspended, as few and as cheap as possible
 7. `wait_reasons`               every other job gets the reason why it waits

@@ -33,7 +33,7 @@ class QuotaAdmission:
             self._jobs_of[holder.user] = self._jobs_of.get(holder.user, 0) + 1
         self._leave = 0
         self._leave_of: dict[str, int] = {}
-        self.vacated(job for job in snapshot.running if job.leaving and job.for_job)
+        self.count_leaving(job for job in snapshot.running if job.leaving and job.for_job)
         self._counts_jobs = (self._limits.max_running_jobs, self._limits.max_running_jobs_per_user) != (None, None)
 
     def left(self, key: tuple[str, Priority, str]) -> int:
@@ -59,7 +59,7 @@ class QuotaAdmission:
             return RejectionKind.QUOTA, self._over(job, left)
         return self._too_many(job) if self._counts_jobs else None
 
-    def vacated(self, leaving: Iterable[RunningJob]) -> None:
+    def count_leaving(self, leaving: Iterable[RunningJob]) -> None:
         """Count jobs that leave for others, or are ordered to. A job that stops after a failure keeps its place."""
         for running in leaving:
             self._leave += 1

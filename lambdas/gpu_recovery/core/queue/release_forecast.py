@@ -43,7 +43,7 @@ class ReleaseForecast:
         self._assigned: dict[str, list[tuple[float, int]]] = {}
         self._vacating: dict[str, int] = {}
         self._leavers: dict[str, list[str]] = {}
-        self.vacated(job for job in self.running if job.leaving and job.for_job)
+        self.record_leaving(job for job in self.running if job.leaving and job.for_job)
 
     def on(self, host_id: str) -> list[RunningJob]:
         """Return the jobs that hold GPUs of a host."""
@@ -58,7 +58,7 @@ class ReleaseForecast:
         """Return how many GPUs of a host are held by running jobs."""
         return sum(job.gpus for job in self.on(host_id))
 
-    def vacated(self, jobs: Iterable[RunningJob]) -> None:
+    def record_leaving(self, jobs: Iterable[RunningJob]) -> None:
         """Record jobs that are suspended for others, before this pass or by it. Their GPUs will come free."""
         for job in jobs:
             for host_id in job.hosts:

@@ -16,8 +16,8 @@ class Host:
     """An instance as the queue sees it.
 
     free:           GPUs that are confirmed free of claims.
-    usable:         healthy, connected, with a recent heartbeat, ACTIVE in ECS and not suspected. Only such hosts get
-                    jobs.
+    usable:         AVAILABLE, agent connected, ACTIVE in ECS, without an impaired health report, a missing heartbeat or
+                    an announced interruption. Only such hosts get jobs.
     counts:         will be usable again without an operator: neither gone nor quarantined.
     reserved_for:   the only job that may use the host, "" for none. The reservation ends at `reserved_until`, or never
                     if that is None.
@@ -55,7 +55,7 @@ class WaitingJob:
     own_only:     the job returns only to its own instances, and not while it is `repairing`.
     runs_for_s:   the expected remaining run time in seconds; None if unknown.
     holds_quota:  the job is already counted in `Snapshot.used`, as a recovering gang is.
-    suspensions:  how often the job was suspended for others.
+    suspensions:  preemptions of the job within `policy.suspensions_window_s`.
     """
 
     job_id: str
@@ -197,10 +197,10 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The answer for a snapshot. Every queued job is in exactly one of `assignments` and `rejected`.
+    """The decision about a snapshot. Every queued job is in exactly one of `assignments` and `rejected`.
 
-    next_at:  the earliest time at which the clock alone may change the answer to the same snapshot. Before that, only
-              an event changes the answer; None if only an event ever does.
+    next_at:  next time at which a pass may decide otherwise without any event; None if only an event can change the
+              decision.
     """
 
     assignments: tuple[Assignment, ...]

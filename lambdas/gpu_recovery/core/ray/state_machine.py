@@ -16,7 +16,7 @@ from gpu_recovery.core.job import launching, stopping
 from gpu_recovery.core.job.completion import failed, finished
 from gpu_recovery.core.job.record import Job, JobStatus, StopPurpose
 from gpu_recovery.core.job.state_machine import decide_by
-from gpu_recovery.core.policy import RecoveryPolicy, within
+from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.state_machine import Decision, DecisionContext, Ignore, Step, Transition, ignored
 from gpu_recovery.core.task import EndingKind
 
@@ -102,7 +102,7 @@ def stop_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionCo
     name, tries = attempt_id(job.job_id, job.attempt), job.stop_tries + 1
     if tries >= STOPS_MAX:
         return failed(job, f"the Ray cluster never confirmed that {name} has ended: look for it there", ())
-    changes = {"stop_tries": tries, "deadline_at": context.now + within(context.policy.stop_timeout_s)}
+    changes = {"stop_tries": tries, "deadline_at": context.now + duration(context.policy.stop_timeout_s)}
     reason = f"{name} has not ended in time: telling the Ray cluster again"
     return Step(JobStatus.STOPPING, reason, changes, (commands.StopAttempt(job.attempt),))
 
@@ -122,7 +122,7 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Transition] = {
     **{(status, events.CancelRequested): Transition.to(stopping.cancel_idle, _S.CANCELED) for status in _IN_QUEUE},
     (_S.QUEUED, events.JobDeadlineReached): Transition.to(launching.queued_too_long, _S.FAILED),
     (_S.PENDING_RESOURCES, events.JobDeadlineReached): Transition.to(
-        launching.retry_due, _S.PENDING_RESOURCES, _S.FAILED
+        launching.pending_deadline_reached, _S.PENDING_RESOURCES, _S.FAILED
     ),
     (_S.SUBMITTING, events.AttemptLaunched): Transition.to(submission_accepted, _S.SUBMITTED),
     (_S.SUBMITTING, events.LaunchRefused): Transition.to(refused, _S.FAILED),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from gpu_recovery.core.diagnosis.case import Topology, Worker
-from gpu_recovery.core.diagnosis.failure_pattern import failed, odds, pattern
+from gpu_recovery.core.diagnosis.failure_pattern import last_calls, odds, pattern
 from gpu_recovery.core.diagnosis.observations import RpcReport, RpcStage
 from gpu_recovery.core.diagnosis.rules.failure_patterns import RULES, specified, specified_before
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, ScopeKind, Weight
@@ -167,13 +167,13 @@ def test_row_19_sporadic_and_complex_blame_nobody() -> None:
 def test_row_19_a_worker_that_answered_since_has_not_failed() -> None:
     """The last call counts."""
     reports = [late("w0", at_s=1.0), returned("w0", at_s=2.0)]
-    assert not failed(case_of(reports, SMALL)).raised
-    assert failed(case_of([*reports, late("w0", at_s=3.0)], SMALL)).unanswered == ("w0",)
+    assert not last_calls(case_of(reports, SMALL)).raised
+    assert last_calls(case_of([*reports, late("w0", at_s=3.0)], SMALL)).unanswered == ("w0",)
 
 
 def test_row_18_a_worker_that_never_registered_is_in_no_pattern() -> None:
     """As specified its name would be looked up in vain."""
-    assert not failed(case_of([late("stranger")], SMALL)).raised
+    assert not last_calls(case_of([late("stranger")], SMALL)).raised
     assert not found_by(RULES, [late("stranger")], SMALL)
 
 

@@ -3,12 +3,13 @@
 Rows 14 and 18-21 of the fault catalogue, docs/diagnosis.md.
 
 Row 18: every worker registers in `case.Topology`. Rows 19 and 20 are published as specified, the first match of each.
-They call a node failed for a single worker of eight, and a cluster of a single node always global.
+A "node" in their sentences is an instance. Row 19 calls an instance failed even if only one of its workers failed. In a
+cluster with a single instance, the failure of all its workers counts as global.
 
 The rows with a "+" decide. They ask for coverage and use binomial odds (`failure_pattern`). The remaining failed
 workers are reported apart, and no place is blamed for them.
 
-The last sentence of row 20 is never the first match if few workers fail on one node: an earlier sentence matches
+The last sentence of row 20 is never the first match if few workers fail on one instance: an earlier sentence matches
 first.
 """
 
@@ -19,14 +20,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from gpu_recovery.core.diagnosis.case import Case, Topology
-from gpu_recovery.core.diagnosis.failure_pattern import Failed, Place, failed, instance_count, unanswered_pattern
+from gpu_recovery.core.diagnosis.failure_pattern import LastCalls, Place, instance_count, last_calls, unanswered_pattern
 from gpu_recovery.core.diagnosis.observations import RpcReport, RpcStage
 from gpu_recovery.core.diagnosis.rule import Match, Rule
 from gpu_recovery.core.diagnosis.scopes import worker_scope
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, ScopeKind, Weight
 
 AGGREGATOR = "aggregator"
-"""Role of the worker of a node that passes calls on to the node's other workers (row 14)."""
+"""Role of the worker of an instance that passes calls on to the other workers of that instance (row 14)."""
 # -- rows as specified -------------------------------------------------------------------------------------------------
 
 
@@ -54,10 +55,10 @@ def specified(names: tuple[str, ...], topology: Topology, sporadic: float) -> tu
 
 def _row_19(letter: str) -> Callable[[Case], Iterator[Match]]:
     def find(case: Case) -> Iterator[Match]:
-        failures = failed(case)
-        match = specified(failures.raised, case.topology, case.thresholds.sporadic_ratio)
+        last = last_calls(case)
+        match = specified(last.raised, case.topology, case.thresholds.sporadic_ratio)
         if match is not None and match[0] == letter:
-            yield Match(None, evidence=failures.evidence(failures.raised), values=match[1])
+            yield Match(None, evidence=last.evidence(last.raised), values=match[1])
 
     return find
 
@@ -83,45 +84,45 @@ def specified_before(names: tuple[str, ...], topology: Topology, some: float) ->
 
 def _row_20(letter: str) -> Callable[[Case], Iterator[Match]]:
     def find(case: Case) -> Iterator[Match]:
-        failures = failed(case)
-        match = specified_before(failures.timed_out, case.topology, case.thresholds.some_ratio)
+        last = last_calls(case)
+        match = specified_before(last.timed_out, case.topology, case.thresholds.some_ratio)
         if match is not None and match[0] == letter:
-            yield Match(None, evidence=failures.evidence(failures.timed_out), values=match[1])
+            yield Match(None, evidence=last.evidence(last.timed_out), values=match[1])
 
     return find
 
 
 def _row_21(case: Case) -> Iterator[Match]:
-    failures = failed(case)
-    match = specified(failures.raised, case.topology, case.thresholds.sporadic_ratio)
+    last = last_calls(case)
+    match = specified(last.raised, case.topology, case.thresholds.sporadic_ratio)
     if match is not None:
         letter, values = match
         english, chinese = SENTENCES[letter]
         sentences = {"english": english.format(**values), "chinese": chinese.format(**values)}
-        yield Match(None, evidence=failures.evidence(failures.raised), values=sentences)
+        yield Match(None, evidence=last.evidence(last.raised), values=sentences)
 
 
 # -- rows that decide --------------------------------------------------------------------------------------------------
 
 
-def _cause(failures: Failed, names: tuple[str, ...], network: Cause) -> Cause:
+def _cause(last: LastCalls, names: tuple[str, ...], network: Cause) -> Cause:
     """WORKER_HANG if most of the calls were connected and got no answer; else the network cause."""
-    hangs = sum(failures.calls[name].failed_at is RpcStage.HEADER and failures.calls[name].timed_out for name in names)
+    hangs = sum(last.calls[name].failed_at is RpcStage.HEADER and last.calls[name].timed_out for name in names)
     return Cause.WORKER_HANG if 2 * hangs > len(names) else network
 
 
 def _everywhere(case: Case) -> Iterator[Match]:
     """All workers failed: the cause is their caller, or all of them.
 
-    If all workers are on one node or in one rack, the network of that place is possible as well.
+    If all workers are on one instance or in one rack, the network of that place is a possible cause as well.
     """
-    failures, names = failed(case), unanswered_pattern(case).all_failed
+    last, names = last_calls(case), unanswered_pattern(case).all_failed
     if not names:
         return
     instances, racks = case.topology.instances, case.topology.racks
     values = {"count": len(names), "instances": len(instances)}
-    evidence = failures.evidence(names)
-    if _cause(failures, names, Cause.CALLER) is Cause.WORKER_HANG:
+    evidence = last.evidence(names)
+    if _cause(last, names, Cause.CALLER) is Cause.WORKER_HANG:
         yield Match(Cause.WORKER_HANG, JOB, Weight.FAIR, evidence, values)
         yield Match(Cause.CALLER, JOB, Weight.HINT, evidence, values)
         return
@@ -135,34 +136,34 @@ def _everywhere(case: Case) -> Iterator[Match]:
 
 
 def _rack(case: Case) -> Iterator[Match]:
-    failures = failed(case)
+    last = last_calls(case)
     for place in unanswered_pattern(case).racks:
         values = {"rack": place.scope.names[0], "count": len(place.names), "of": place.of}
-        yield from _at_place(failures, place, Weight.STRONG, values)
+        yield from _at_place(last, place, Weight.STRONG, values)
 
 
 def _node(case: Case) -> Iterator[Match]:
-    failures = failed(case)
+    last = last_calls(case)
     for place in unanswered_pattern(case).nodes:
-        yield from _at_place(failures, place, Weight.STRONG, {"node": place.scope.names[0], "count": len(place.names)})
+        yield from _at_place(last, place, Weight.STRONG, {"node": place.scope.names[0], "count": len(place.names)})
 
 
 def _part_of_a_node(case: Case) -> Iterator[Match]:
-    failures = failed(case)
+    last = last_calls(case)
     for place in unanswered_pattern(case).partly:
         values = {"node": place.scope.names[0], "count": len(place.names), "of": place.of}
-        yield from _at_place(failures, place, Weight.WEAK, values)
+        yield from _at_place(last, place, Weight.WEAK, values)
 
 
-def _at_place(failures: Failed, place: Place, most: float, values: Mapping[str, object]) -> Iterator[Match]:
+def _at_place(last: LastCalls, place: Place, most: float, values: Mapping[str, object]) -> Iterator[Match]:
     """Cause at a place, with the odds of the place as its weight.
 
     A hang at a place has little weight, so that a finding with a reason outweighs it.
     """
     if place.odds < Weight.HINT:
         return
-    evidence = failures.evidence(place.names)
-    cause = _cause(failures, place.names, Cause.NETWORK)
+    evidence = last.evidence(place.names)
+    cause = _cause(last, place.names, Cause.NETWORK)
     weight = min(place.odds, Weight.WEAK if cause is Cause.WORKER_HANG else most)
     yield Match(cause, place.scope, weight, evidence, values)
     yield Match(Cause.NODE_FAULT, place.scope, min(weight, Weight.HINT), evidence, values)
@@ -173,7 +174,7 @@ def _unplaced(case: Case, sporadic: bool) -> Iterator[Match]:
     few = len(rest) < case.thresholds.sporadic_ratio * len(case.topology.workers)
     if rest and few is sporadic:
         values = {"count": len(rest), "nodes": instance_count(case.topology, rest)}
-        yield Match(None, evidence=failed(case).evidence(rest), values=values)
+        yield Match(None, evidence=last_calls(case).evidence(rest), values=values)
 
 
 def _sporadic(case: Case) -> Iterator[Match]:
@@ -185,32 +186,32 @@ def _complex(case: Case) -> Iterator[Match]:
 
 
 def _tree(case: Case) -> Iterator[Match]:
-    """Row 14. An aggregator without an answer points to the path between the controller and its node.
+    """Row 14. An aggregator that did not answer points to the path between the controller and its instance.
 
-    If the aggregator answers, the fault is between the node and the worker.
+    If the aggregator answered, the fault is between the instance and the worker.
     """
-    failures = failed(case)
+    last = last_calls(case)
     roles = Counter(worker.instance_id for worker in case.topology.workers.values() if worker.role == AGGREGATOR)
-    for name in failures.unanswered:
+    for name in last.unanswered:
         worker = case.topology.workers[name]
         if not roles[worker.instance_id]:
             continue
         values = {"who": name, "node": worker.instance_id, "between": "controller ↔ node", "chinese": "controller↔节点"}
         if worker.role == AGGREGATOR:
             at = Scope.of(ScopeKind.INSTANCE, worker.instance_id)
-            yield Match(Cause.NETWORK, at, Weight.FAIR, failures.evidence((name,)), values)
-            yield Match(Cause.WORKER_CRASH, worker_scope(name), Weight.WEAK, failures.evidence((name,)), values)
-        elif _aggregator_answers(case, failures, worker.instance_id):
+            yield Match(Cause.NETWORK, at, Weight.FAIR, last.evidence((name,)), values)
+            yield Match(Cause.WORKER_CRASH, worker_scope(name), Weight.WEAK, last.evidence((name,)), values)
+        elif _aggregator_answers(case, last, worker.instance_id):
             values |= {"between": "node ↔ worker", "chinese": "节点↔worker"}
-            yield Match(Cause.WORKER_HANG, worker_scope(name), Weight.WEAK, failures.evidence((name,)), values)
+            yield Match(Cause.WORKER_HANG, worker_scope(name), Weight.WEAK, last.evidence((name,)), values)
 
 
-def _aggregator_answers(case: Case, failures: Failed, instance_id: str) -> bool:
+def _aggregator_answers(case: Case, last: LastCalls, instance_id: str) -> bool:
     return any(
         worker.role == AGGREGATOR
         and worker.instance_id == instance_id
-        and name in failures.calls
-        and name not in failures.unanswered
+        and name in last.calls
+        and name not in last.unanswered
         for name, worker in case.topology.workers.items()
     )
 

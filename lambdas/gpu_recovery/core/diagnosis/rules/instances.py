@@ -38,7 +38,7 @@ UNDECIDED_WEIGHT = 0.3
 CONTAINED = 94
 """XID of an uncorrectable ECC error that affects a single program.
 
-The class of this XID is a restart of the program, but its cause is the GPU.
+The XID table classes it as an error of the application (`XidClass.APP`), but its cause is the GPU.
 """
 SIGNAL_BASE, WRAPPED = 128, frozenset({241, 245, 247, 250})
 """Exit codes that stand for signals.
@@ -186,7 +186,7 @@ def _xid_matches(case: Case) -> Iterator[Match]:
         place, evidence = case.scope_of(report), (report.report_id,)
         values = {"xid": report.xid, "gpu": report.gpu or "?", "asks": report.asks}
         xid_class = XidClass(report.asks) if report.asks in tuple(XidClass) else XidClass.DIAG
-        again = count[place, report.gpu, report.xid] >= rules.sooner.get(report.xid, rules.most)
+        again = count[place, report.gpu, report.xid] >= rules.repeats_by_xid.get(report.xid, rules.repeats_min)
         if xid_class is XidClass.REPLACE:
             yield Match(Cause.GPU_FAULT, place, Weight.PROOF, evidence, values)
         elif xid_class is XidClass.REBOOT:

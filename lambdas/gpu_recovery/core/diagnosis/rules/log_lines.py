@@ -3,7 +3,8 @@
 A cascade is only a consequence. A confirmation adds weight to the cause that it confirms. Advice supports no cause.
 The first root in time has a little more weight than later roots, because the first fault often causes the others.
 
-A GPU out of memory is an error of the program only if no other observation explains it (row 46).
+A GPU out of memory is an error of the program only if no other observation explains it (row 46 of the fault
+catalogue, docs/diagnosis.md).
 """
 
 from __future__ import annotations

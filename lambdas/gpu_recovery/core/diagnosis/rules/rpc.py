@@ -18,7 +18,7 @@ replaced by rows 22-28.
 Row 34: TCP keepalive may end a long call first, so a broken connection does not prove that the worker hangs. Row 35:
 only the sum of sending, working and receiving is visible.
 
-Every match of a cause has a rival: a second match with less weight.
+Every match of a cause has a rival: a second match with at most the same weight.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ REQUEST_TIMEOUT, INTERNAL_ERROR = 408, 500
 CUDA_ERROR, NETWORK_SLOW, WORKER_TIMEOUT = 521, 522, 523
 """HTTP status codes that row 32 proposes."""
 RETRIES_MAX = 3
-"""Upper bound of the times that a call is sent again (row 32)."""
+"""Upper bound of the times that a call is sent again (row 32).
+
+Published rule only: gpu-recovery sends no call again.
+"""
 
 Find = Callable[[Case], Iterator[Match]]
 """Function of a rule: the matches in a case."""
@@ -47,7 +50,10 @@ Asks = Callable[[RpcReport, Case], bool]
 
 
 def is_retryable(status: int) -> bool:
-    """Whether a call that ended with this HTTP status may be sent again, up to 3 times (row 32)."""
+    """Whether a call that ended with this HTTP status may be sent again, up to RETRIES_MAX times (row 32).
+
+    Published rule only: gpu-recovery sends no call again.
+    """
     return status == REQUEST_TIMEOUT
 
 
