@@ -20,7 +20,10 @@ from gpu_recovery_agent.state import AlreadyRunning
 
 
 def main() -> None:
-    """Run the agent until SIGTERM or SIGINT, then exit with 0. Exit with 77 or 78 where a restart would not help."""
+    """Run the agent until SIGTERM or SIGINT, then exit with 0.
+
+    Exit with 1 if the boot is unknown, and with 77 or 78 where a restart would not help.
+    """
     if sys.argv[1:] == ["--version"]:
         sys.stdout.write(f"gpu-recovery-agent {VERSION}\n")
         return

@@ -130,7 +130,7 @@ class Outbox:
     def without_inventory(self, report: ReportContent, now: float) -> ReportContent:
         """Return the same report without its inventory, which makes it large.
 
-        The inventory is sent again once it changes.
+        The inventory is sent again when it changes, when the server asks for it, or after `inventory_s`.
         """
         self._inventory_sent, self._inventory_wanted = (report.digest, now), False
         return replace(report, inventory=None)

@@ -55,6 +55,7 @@ class LambdaSettings:
 
         Raises:
             LambdaSettingsMissing: a variable is missing or invalid. The error names the first such variable.
+            PolicyInvalid: RECOVERY_POLICY names an unknown setting, or a setting has a value that is not allowed.
         """
 
         def need(name: str) -> str:

@@ -71,8 +71,9 @@ DONE = CommandResult()
 
 
 def previous_try_died(pending: PendingCommand) -> bool:
-    """Return whether an earlier try was cut off without an answer.
+    """Return whether an earlier try ended without an answer.
 
-    Each later try raises `tries`. A definite refusal raises `refusals` as well.
+    `tries` begins at 1, and rises by 1 when an expired lease is reclaimed. `refusals` rises by 1 with each deferral. So
+    more tries than deferrals plus one mean that a try was cut off.
     """
     return pending.tries > pending.refusals + 1
