@@ -63,7 +63,7 @@ class Examination:
 
 
 def examine(settings: CheckSettings) -> Examination:
-    """Examine the instance. If the task is stopped meanwhile, the result has a diagnostic that a signal ended."""
+    """Examine the instance. If the task is stopped meanwhile, the last of `diagnoses` has exit code STOPPED."""
     begun = time.monotonic()
     boot = read_boot(settings.host_proc)
     examination = Examination(boot, KernelLog(), DriverReport(), CheckEvidence())

@@ -1,7 +1,7 @@
 """The main loop of the agent: poll the sensors, send a report, run the server's commands.
 
-One thread does all of it, and no step blocks for long. The API responds within seconds or counts as unreachable. What
-may block for ever is read by child processes with a deadline.
+One thread does all of this, and no step blocks for long. The API responds within seconds, or it counts as unreachable.
+Child processes with a deadline read every source that may block forever.
 """
 
 from __future__ import annotations

@@ -48,9 +48,13 @@ class ServerCommand:
 class Response:
     """A parsed response. `why` is for the log.
 
-    `last` is the last sequence number that the server received; only STALE has it. HEARD may have `refused`, log lines
-    about ranks that the server does not know here, and `left_out`, the number of observations it did not store.
-    BAD_REPORT has `field`, the wrong field, and `rank`, the entry of `running` that holds the field.
+    `ts` is the server's time in Unix seconds. `next_s` is the time until the next report in seconds. `inventory` says
+    that the server asks for the GPU inventory. `retry_after_s` is the time in seconds before which the agent does not
+    report again. `last` is the last sequence number that the server received; only STALE has it.
+
+    HEARD may have `refused`, log lines about ranks that the server does not know here, and `left_out`, the number of
+    observations that the server did not store. BAD_REPORT has `field`, the wrong field, and `rank`, the entry of
+    `running` that holds the field.
     """
 
     kind: ResponseKind

@@ -3,8 +3,8 @@
 The first three count GPUs. `Ours` runs the production phases on a cluster of hosts with one GPU each. The production
 `OpenHosts` finds the hosts of a job, and the production `promise` reserves hosts for the head of the queue.
 
-Only the driver differs: an event is processed with the changes that it made, instead of a whole `place()` over all
-queued jobs. The decisions are the same.
+Only the driver differs. It processes each event with the changes that the event made, and never calls `place()` for
+all queued jobs. The decisions are the same.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ class RankFiles:
                     output_tail.send(lines, self._rank, path)
 
     def remove(self) -> None:
-        """Remove the running file. A file that stays is the trap of seed 000."""
+        """Remove the running file. A file that stays names a process that has ended (the trap of seed 000)."""
         if self._stem is None:
             return
         try:

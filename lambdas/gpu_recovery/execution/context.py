@@ -51,8 +51,8 @@ class ExecutionContext:
     """What the execution of commands needs.
 
     now:       the time of the execution.
-    for_each:  runs independent writes, of which a gang needs one for each instance: for a gang of 2,048 instances,
-               writes in sequence take longer than a function may run.
+    for_each:  executes the writes of a gang, one for each instance, in parallel. For a gang of 2,048 instances,
+               sequential writes take longer than a function may run.
     ray:       executes the commands of jobs on Ray; None without a Ray cluster.
     submitted: the text that the job was submitted with, if the caller has it; None: it is loaded from the store.
     """

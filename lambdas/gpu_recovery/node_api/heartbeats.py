@@ -1,10 +1,10 @@
-"""Handle one agent report: write the heartbeat once, and emit an event only if it changes what we know.
+"""Handle one agent report: write the heartbeat once, and emit an event only for a change.
 
-The write of the heartbeat returns the heartbeat before it. So an instance that reports again, or that has booted, is
-found without another read. Which ranks run on the instance is found by `rank_lookup`.
+The write of the heartbeat returns the previous heartbeat. So a boot, and the return of an instance, are found without
+another read. `rank_lookup` finds the ranks that run on the instance.
 
-A report without news makes at most one call beside its write, and no such call if a token was read for it: an inventory
-can wait for the next report.
+A report without a change makes at most one call beside its write. If a token was read for the report, it makes no
+further call that can wait: an inventory then waits for the next report.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class HeartbeatReceiver:
         """Save the heartbeat of `report` and deliver the events that follow from it.
 
         Args:
-            spare: whether the report may cause one more call that could wait; False if the token was read for this
-                report.
+            spare: whether the report may make one more call that could wait for the next report. False if the token was
+                read for this report.
             by: the id of the token that the report came with, or BY_ROLE.
 
         Raises:
