@@ -20,10 +20,7 @@ time_budget = TimeBudget(seconds=3.0)
 
 @cache
 def api() -> NodeApi:
-    """Return the API, which lives as long as the function's process, with its caches of tokens and ranks.
-
-    A read of an instance's token also reads the claims of the instance, if ranks wait for them.
-    """
+    """Return the API, which lives as long as the function's process, with its caches of tokens and ranks."""
     receiver = HeartbeatReceiver(replace(recovery(), has_time=time_budget.has_time_left))
     token_store = NodeTokensWithInstance(tokens(), receiver.lookup.needs_claims_of, receiver.lookup.use_record)
     authenticator = TokenAuthenticator(token_store, receiver.recovery.clock, TokenKind.NODE)

@@ -27,7 +27,7 @@ from gpu_recovery.core.heartbeat import (
 )
 from gpu_recovery.core.liveness import boot_event, is_fresh, latest_attempts
 from gpu_recovery.core.notifications import agents
-from gpu_recovery.node_api.gpu_health import health_news, logged_before
+from gpu_recovery.node_api.gpu_health import health_event, logged_before
 from gpu_recovery.node_api.rank_lookup import ExtraCall, RankLookup
 from gpu_recovery.node_api.training_reports import save_observations
 from gpu_recovery.ports.errors import AnotherAgent
@@ -113,7 +113,7 @@ class HeartbeatReceiver:
             recovery.store.save_inventory(report.instance_id, report.digest, text, now)
         revived = self._deliver_returns(before, beat, report) if present and before is not None else 0
         self._handle_exits(report)
-        health = health_news(before, report, present, self.recovery.clock(), recovery.policy.xid_profile)
+        health = health_event(before, report, present, self.recovery.clock(), recovery.policy.xid_profile)
         if health is not None:
             self._handle_event(report.instance_id, health)
         left_out = save_observations(recovery.store, report, before, ranks, self.lookup.read_claims, now)
