@@ -1,4 +1,4 @@
-"""EventBridge handler: a health check task ended (seed 001, part 2)."""
+"""EventBridge handler: a DCGM health check task ended. The rule selects STOPPED tasks only."""
 
 from typing import Any
 

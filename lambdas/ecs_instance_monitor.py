@@ -1,6 +1,7 @@
-"""EventBridge handler: events about a container instance and its EC2 instance.
+"""EventBridge handler: container instance events, EC2 state, status checks, Spot, AWS Health.
 
-Container instance events are part 3 of seed 001. Health reports come from EC2, AWS Health, CloudWatch and ECS.
+A container instance event is an observation of ECS. Every other event is a report of a health source: EC2, AWS Health,
+CloudWatch (alarms on status checks) and ECS.
 """
 
 from typing import Any

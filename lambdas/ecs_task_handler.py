@@ -1,4 +1,4 @@
-"""EventBridge handler: a training task started or ended (seed 001, part 1)."""
+"""EventBridge handler: a training task started or ended (RUNNING or STOPPED)."""
 
 from typing import Any
 

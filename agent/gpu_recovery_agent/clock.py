@@ -1,6 +1,6 @@
-"""Clocks that cannot be set.
+"""Monotonic clocks: no change of the wall clock affects them.
 
-The agent never reads the wall clock, so a jump of the wall clock changes nothing here.
+The agent never reads the wall clock, so a jump of the wall clock changes nothing.
 """
 
 from __future__ import annotations

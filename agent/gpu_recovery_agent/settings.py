@@ -86,7 +86,7 @@ class AgentSettings:
 
 
 def running_folder(environment: Mapping[str, str]) -> Path:
-    """Return the folder of the rank files, which agent and wrapper share, by the variable of seed 000.
+    """Return the folder of the rank files, which agent and wrapper share, by GPUTasker's variable.
 
     Raises AgentSettingsError.
     """

@@ -158,7 +158,7 @@ def get_whole_life_state() -> int:
 
 
 def rank() -> int:
-    """Return the number of this instance in the gang, from 0: seed 003's rank.
+    """Return the number of this instance in the gang, from 0: the node rank.
 
     It is the same under torchrun, although torchrun's RANK counts GPUs.
     """

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from gpu_recovery_agent.settings import AgentSettingsError
 
 GRACE_S, STOP_TIMEOUT_S = 5, 30
-"""Default grace of seed 003, and the default stopTimeout of a container, in seconds."""
+"""Default suspend grace, and the default stopTimeout of a container, in seconds."""
 REST_S = 5.0
 """Seconds from SIGTERM to SIGKILL after the grace.
 

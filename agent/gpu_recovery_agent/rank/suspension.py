@@ -1,4 +1,4 @@
-"""When a rank is ended: after a notice, after `go_suspend`, or without progress.
+"""When a rank is ended: after SIGTERM (suspension notice), after `go_suspend`, or without progress.
 
 This module only decides which signal the command's group gets next; `process` sends it. SIGTERM to rank 0 is a notice:
 the command has its grace to save and to leave. Then it gets SIGTERM, and after a rest SIGKILL. The other ranks of a

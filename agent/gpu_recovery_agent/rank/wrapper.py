@@ -1,4 +1,7 @@
-"""`gpu-recovery-run [--simulate SECONDS] [--] command...`: the first process of a rank.
+"""`gpu-recovery-run [--simulate SECONDS] [--] command...`: PID 1 of the training container.
+
+The wrapper is no part of the agent daemon. It starts the user's command, forwards signals, suspends the command, and
+records its exit in a file that the agent reads.
 
 Before the command starts, a file names the process. After the command has ended, a second file says how, and the first
 file is removed. The exit is on the disk before it is reported, so it survives the agent. If the files cannot be
@@ -192,7 +195,7 @@ class RankFiles:
                     output_tail.send(lines, self._rank, path)
 
     def remove(self) -> None:
-        """Remove the running file. A file that stays names a process that has ended (the trap of seed 000)."""
+        """Remove the running file. A file that stays would show an ended rank as running (the trap of seed 000)."""
         if self._stem is None:
             return
         try:

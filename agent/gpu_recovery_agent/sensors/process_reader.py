@@ -1,4 +1,4 @@
-"""Reads through a child process what may block in /proc, within a deadline.
+"""Isolates reads of /proc that may block in a child process, with a deadline.
 
 So a blocked read does not stop the heartbeat. The child is started for a question and ended when there is none, so it
 uses memory only for moments. An environment that was read is stored, because the environment at the start of a process

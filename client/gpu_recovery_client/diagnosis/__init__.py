@@ -1,4 +1,6 @@
-"""Observations of a training for a diagnosis: stages, calls, events, locks, health.
+"""Instrumentation of a training process: sends observations to the node agent, for a diagnosis after a failure.
+
+The observations are stages, calls, weight synchronisations, events, locks, progress and health.
 
     from gpu_recovery_client import diagnosis
 

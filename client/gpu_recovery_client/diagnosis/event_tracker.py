@@ -1,4 +1,6 @@
-"""Sends events between train and rollout, and tracks what became of each (rows 41-45).
+"""Sends events between the train and the rollout phase of a training, and tracks the delivery of each event.
+
+Rows 41-45 of the fault catalogue, docs/diagnosis.md.
 
 An event is not done when it was sent. `send` returns when the worker has acknowledged it, `send_and_wait` when the GPU
 is ready. Each step is reported, so that an event without acknowledgement explains the "out of memory" that follows.

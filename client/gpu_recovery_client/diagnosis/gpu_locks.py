@@ -1,4 +1,6 @@
-"""GPU locks between the processes of one instance, or of a job (rows 47-50).
+"""GPU locks between the processes of one instance, or of a job.
+
+Rows 47-50 of the fault catalogue, docs/diagnosis.md.
 
 On one instance it is a lock of the kernel (flock), so the crash of its holder releases the lock. A holder that hangs
 keeps the lock; `holder` returns its name. An owner is a role, such as "train": on one instance, processes of one role

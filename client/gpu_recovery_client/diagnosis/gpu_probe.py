@@ -1,9 +1,9 @@
 """Checks that the GPU computes correctly: one matrix product with a known result.
 
-The probe of seed 002 multiplies random numbers and does not wait, so it passes on a dead context. Here the factors are
-integers from -8 to 7. Every product and sum is exact in float32, with or without TF32 and in any order of addition. So
-the sum over the result is known beforehand and the same on every GPU. It takes about 0.1 ms on a current GPU (2 GFLOP)
-and 12 MB of its memory.
+The probe that the fault catalogue specifies multiplies random numbers and does not wait, so it passes on a dead
+context. Here the factors are integers from -8 to 7. Every product and sum is exact in float32, with or without TF32 and
+in any order of addition. So the sum over the result is known beforehand and the same on every GPU. It takes about
+0.1 ms on a current GPU (2 GFLOP) and 12 MB of its memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""GPU locks across the instances of a job: a lease of the API, with a fencing token.
+"""Distributed GPU lock with a lease (TTL) and a fencing token, for processes on several instances of a job.
+
+The lock is stored by the job API, which this module calls.
 
 The lease expires unless a thread renews it. So a crashed holder releases it without an action: when the heartbeat of
 its instance times out, or after some time. A holder that was only paused finds that it has lost the lease. The fencing

@@ -52,7 +52,7 @@ class NcclLog:
 
     @staticmethod
     def _report(line: str) -> None:
-        """Log the three findings that seed 002 specifies."""
+        """Log the three findings that the fault catalogue (docs/diagnosis.md) specifies."""
         small = line.lower()
         if "timeout" in small:
             log.error("NCCL timeout detected: %s", line)

@@ -1,4 +1,6 @@
-"""Stages of a training: the GPU before and after each stage (rows 1-6, 51).
+"""Stages of a training: the GPU before and after each stage.
+
+Rows 1-6 and 51 of the fault catalogue, docs/diagnosis.md.
 
 Only the probe runs on the training's own thread, and only while all probes together take less than a hundredth of the
 time. The background thread calls NVML.

@@ -1,4 +1,7 @@
-"""Reports the health of a worker and the state of its requests (rows 36 and 38)."""
+"""Reports the health of a worker and the state of its requests.
+
+Rows 36 and 38 of the fault catalogue, docs/diagnosis.md.
+"""
 
 from __future__ import annotations
 

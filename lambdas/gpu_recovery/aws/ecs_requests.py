@@ -20,7 +20,7 @@ from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.policy import CHECK_MARGIN_S
 
 MASTER_PORT = 2222
-"""TCP port of the master process (seed 003), to which the plan's `port_offset` is added."""
+"""TCP port of the master process, to which the plan's `port_offset` is added."""
 CHECK_CONTAINER = "health-check"
 """Name of the container in the task definition of the health check."""
 CHECK_S_MAX, FOCUS_MAX = 86_400, 64
@@ -39,7 +39,7 @@ def token(*parts: object) -> str:
 def rank_environment(job: Job, plan: Plan, rank: int, master_ip: str) -> dict[str, str]:
     """Return the environment variables of a rank's container.
 
-    WORLD_SIZE and RANK count instances, as in seed 003. The job's own variables may replace only
+    WORLD_SIZE and RANK count instances, not processes. The job's own variables may replace only
     GPU_RECOVERY_STOP_TIMEOUT_S; all other variables of the system replace the job's.
 
     Args:

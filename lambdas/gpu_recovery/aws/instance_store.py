@@ -1,4 +1,4 @@
-"""Instance records in the table of seed 001 (`ecs_container_instance`), keyed by EC2 instance id.
+"""Instance records in the instance table (`ecs_container_instance`), keyed by EC2 instance id.
 
 An ECS container instance id is an alias: a small item of its own that holds the EC2 instance id. The fleet record is an
 item of the same table, because the transaction that begins or ends a repair writes both the instance and the fleet.

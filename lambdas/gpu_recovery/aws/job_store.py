@@ -1,4 +1,4 @@
-"""Job records in the table of seed 001 (`ecs-job-sub`): an item for each job, and an item for its submitted text."""
+"""Job records in the job table (`ecs-job-sub`): an item for each job, and an item for its submitted text."""
 
 from __future__ import annotations
 

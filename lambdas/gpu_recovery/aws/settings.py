@@ -22,7 +22,7 @@ class LambdaSettingsInvalid(RecoveryError):
 
 @dataclass(frozen=True, slots=True)
 class LambdaSettings:
-    """Settings from the environment of every function. Seed 001 fixes the variable names of the first five."""
+    """Settings from the environment of every function. The variables of the first five fields keep their names."""
 
     job_table: str
     instance_table: str
@@ -112,7 +112,7 @@ def _policy(text: str) -> RecoveryPolicy:
 
 
 def _with_stale_s(policy: RecoveryPolicy, text: str) -> RecoveryPolicy:
-    """Return the policy with the heartbeat timeout of seed 000's own variable.
+    """Return the policy with the heartbeat timeout of GPUTasker's variable.
 
     `suspect_s` and `unreachable_s` are reduced to the heartbeat timeout if they would exceed it.
 

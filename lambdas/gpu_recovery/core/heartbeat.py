@@ -1,7 +1,7 @@
 """Heartbeat of an instance: the agent's report, the saved item, and which report is newer.
 
 All times are the server's. An agent sends ages and an uptime, so its clock is never compared with the server's clock.
-A missing heartbeat is not an end: a rank keeps its GPUs until its end is confirmed (seed 000, part 3).
+A missing heartbeat is not an end: a rank keeps its GPUs until its end is confirmed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class RunningRank:
 
     @property
     def log_id(self) -> int:
-        """The running log id, by which agents of seed 000 identify this rank."""
+        """The running log id, by which agents of GPUTasker identify this rank."""
         return running_log_id(self.job_id, self.attempt, self.rank)
 
 
@@ -155,7 +155,7 @@ class AgentReport:
     age_s:        seconds between the report and its delivery.
     interval_s:   seconds between two reports of this agent.
     running:      running ranks, None if the report says nothing about ranks.
-    running_logs: running log ids of ranks, as agents of seed 000 report them.
+    running_logs: running log ids of ranks, as agents of GPUTasker report them.
     run:          id of this start of the agent, "" if the agent gives none.
     observations: observations of training processes, for a diagnosis.
     unread:       number of observations that could not be parsed.
@@ -295,6 +295,6 @@ def retry_after_s(at: datetime) -> int:
 
 
 def running_log_id(job_id: str, attempt: int, rank: int) -> int:
-    """Return the id of a rank's running log, different for each attempt (`running_log_id` of seed 000)."""
+    """Return the id of a rank's running log, different for each attempt (`running_log_id` in docs/protocol.md)."""
     name = f"{attempt_id(job_id, attempt)}/{rank}".encode()
     return int.from_bytes(hashlib.sha256(name).digest()[:8], "big") >> (64 - RUNNING_LOG_BITS)

@@ -1,4 +1,7 @@
-"""Liveness of instances and ranks, computed from the time since they were last seen."""
+"""Liveness thresholds: what the time since an instance or rank was last seen means.
+
+`core/instance/liveness.py` and `core/job/lost_contact.py` hold the transitions that follow.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Recovery policy: retry limits, timeouts and thresholds, each with its unit, and two presets.
 
-The preset `classic` follows seed 001. It deviates only where the seed's rules would hang or give a wrong result.
+The preset `classic` is the basic procedure: exit code 1 leads to health checks, a faulty instance is rebooted, and the
+job runs once more. Further rules apply only where this procedure would hang or give a wrong result.
 The preset `adaptive` has the same structure and also uses evidence: it retries a failure that a restart cures, and
 it fails a job at once where a restart does not help.
 """
@@ -50,7 +51,7 @@ class RecoveryPolicy:
     uncounted_relaunches_max: int = 5
     """Relaunches of one job for one cause that is not counted (lack of resources, capacity taken away)."""
     diagnose_exit_code_1_only: bool = False
-    """Whether only exit code 1 leads to health checks (seed 001). Other failures stop the gang and fail the job."""
+    """Whether only exit code 1 leads to health checks. Other failures stop the gang and fail the job."""
     retry_crashes: bool = True
     """Whether a job is relaunched after a signal ended a rank and the rank's GPUs passed their check."""
     retry_exits: bool = False
@@ -59,7 +60,7 @@ class RecoveryPolicy:
     The setting is for launchers such as torchrun, which exit with code 1 after every failure.
     """
     relaunch_on_same_instances: bool = False
-    """Whether a job waits for its own instances (seed 001). Otherwise the job takes any healthy capacity."""
+    """Whether a job waits for its own instances. Otherwise the job takes any healthy capacity."""
     reboots_max: int = 2
     """Reboots and stops of one instance within `reboot_window_s`.
 
@@ -144,7 +145,7 @@ class RecoveryPolicy:
     user_hold_timeout_s: int = 2_592_000
     """Seconds that a job stays SUSPENDED by its user or an operator before it FAILS."""
     pending_retry_s: int = 60
-    """Seconds to the next try after a launch was refused for lack of resources (seed 004)."""
+    """Seconds to the next try after a launch was refused for lack of resources."""
     vacated_reservation_s: int = 900
     """Seconds for which instances that were vacated for a job are reserved for that job."""
     suspend_margin_s: int = 30
@@ -191,7 +192,7 @@ class RecoveryPolicy:
     The state changes no decision: ECS and EC2 are polled for every instance each minute in any case.
     """
     heartbeat_stale_s: int = 180
-    """Seconds of the heartbeat timeout (seed 000). Then the instance's jobs are LOST and keep their GPUs."""
+    """Seconds of the heartbeat timeout. Then the instance's jobs are LOST and keep their GPUs."""
     heartbeat_forget_s: int = 86_400
     """Seconds without a heartbeat after which the instance is taken to have no agent.
 
@@ -209,7 +210,7 @@ class RecoveryPolicy:
     xid_profile: XidProfile = XidProfile.NVIDIA
     """Classification of XIDs where the driver reports no recovery action: `nvidia` or `aws`."""
     demote_after_s: int = 1_800
-    """Seconds of run time, over all attempts, after which an ABOVE_NORMAL job counts as NORMAL (seed 003)."""
+    """Seconds of run time, over all attempts, after which an ABOVE_NORMAL job counts as NORMAL."""
     preemption_protect_s: int = 900
     """Seconds that a job must have run before it may be suspended for another job."""
     suspensions_max: int = 3
@@ -219,7 +220,7 @@ class RecoveryPolicy:
     suspensions_window_s: int = 3_600
     """Seconds within which `suspensions_max` and `fleet_suspensions_max` count."""
     record_attempts: bool = False
-    """Whether the submitted text, and each attempt that has ended, are also written as job records (seed 004)."""
+    """Whether the submitted text, and each attempt that has ended, are also written as job records."""
     history_max: int = 60
     """History entries of a record: the first entry and the newest entries."""
 

@@ -52,7 +52,7 @@ class EndingKind(StrEnum):
 
 
 class FailureKind(StrEnum):
-    """Why an attempt failed: `failure_kind` of seed 004, and further kinds for faulty instances."""
+    """Why an attempt failed: `failure_kind` of the job API, and further kinds for faulty instances."""
 
     INSUFFICIENT_RESOURCES = "INSUFFICIENT_RESOURCES"  # fewer GPUs than the job needs: tried again
     USER_ERROR = "USER_ERROR"  # the specification cannot start

@@ -1,6 +1,7 @@
-"""Hang detection: finds a running job without progress, by the progress that its ranks report.
+"""Hang detection, only if `policy.diagnose`: finds a running job without progress, by its ranks' reports.
 
-A hang is found while the job runs, so that the attempt can be stopped.
+A hang is found at a poll while the job runs, so that the attempt can be stopped. `observe.py` asks only for jobs in
+RUNNING. The preset `classic` switches hang detection off.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Job archive: writes the submitted text and each attempt to S3 (seed 004: a folder for each task).
+"""Job archive: writes the submitted text and each attempt to S3, a folder for each job.
 
 Each write replaces the whole document, so it can be repeated. An attempt is written when it has ended, and again when
 its checks have shown the cause.

@@ -127,7 +127,7 @@ def _reloaded(context: ExecutionContext, instance: Instance) -> Instance:
 def _revalidate(
     context: ExecutionContext, instance: Instance, epoch: int, pending: PendingCommand
 ) -> CommandResult | None:
-    """Re-validate a destructive command against fresh state of EC2, ECS and the fleet.
+    """Re-validate a destructive command against fresh state of EC2, ECS and the fleet, and against the opt-in tag.
 
     Returns:
         The result that ends, holds or delays the repair; None if the command may be executed.

@@ -13,7 +13,7 @@ from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext
 from gpu_recovery.execution.unregistered_tasks import instance_of, unregistered_ranks
 
 STOP_GRACE_S = 5
-"""Seconds between SIGTERM and SIGKILL when an agent ends a rank (seed 003: five seconds)."""
+"""Seconds between SIGTERM and SIGKILL when an agent ends a rank."""
 
 
 def stop(context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:

@@ -1,4 +1,4 @@
-"""Parses request bodies (docs/protocol.md) into `AgentReport`s. Untrusted fields are checked here.
+"""Parser of agent reports: request bodies (docs/protocol.md) to `AgentReport`s. Checks untrusted fields.
 
 A body does not name its instance. The instance is the holder of the token.
 """

@@ -1,7 +1,7 @@
 """Calls of node agents (docs/protocol.md): parses an API Gateway event and returns a response.
 
-`HeartbeatReceiver` processes the report. Errors of the older calls have the form of seed 000, `{"ok": false, "error":
-code}`; errors of the other calls are problem documents.
+`HeartbeatReceiver` processes the report. Errors of the older calls have the form of GPUTasker, `{"ok": false,
+"error": code}`; errors of the other calls are problem documents.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class NodeApi:
         return {"ok": True, "updated": response.updated, "revived": response.revived, "ts": self._ts()}
 
     def _legacy_call(self, event: Mapping[str, Any]) -> tuple[Token, bool, Mapping[str, Any]]:
-        """Return (token, spare, body) of a call of seed 000, which carries its token in the body."""
+        """Return (token, spare, body) of a call of a GPUTasker agent, which carries its token in the body."""
         document = _json(_body(event))
         if not isinstance(document, dict):
             raise NodeApiError(400, "invalid_json", "the body must be a JSON object")

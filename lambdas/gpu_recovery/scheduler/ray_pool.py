@@ -1,4 +1,4 @@
-"""One pass over the Ray pool: count free GPUs, place waiting jobs, deliver the answers.
+"""Runs in `ray_runner` only: one pass over the Ray pool, which places waiting jobs on free GPUs.
 
 The pass runs only where the Ray cluster can be reached. The pool has no records in the instance table, so each pass
 asks Ray for the free GPUs.

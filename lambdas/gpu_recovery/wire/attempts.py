@@ -1,4 +1,4 @@
-"""Attempts of a job as API clients see them (seed 004 §4.2), from plans, progress and history.
+"""Attempts of a job as API clients see them, from plans, progress and history.
 
 Plan and progress are the record of an attempt. Its begin and end are in the job's history, which drops the middle of a
 long life: unknown times are None.

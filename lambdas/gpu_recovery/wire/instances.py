@@ -1,4 +1,4 @@
-"""Instances as API clients see them. Field names follow seeds 003 and 004 where those name a field."""
+"""Instances as API clients see them. Field names are public and do not change."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""A child process that answers line by line: a call that never returns blocks only it.
+"""Isolates blocking driver calls in a child process, which answers line by line.
 
-The parent starts the child and may kill it at any time. A process that sleeps in the driver does not end by that. It
-is left behind, and the parent starts no other child until `poll` says that the kernel has removed it.
+A call that never returns blocks only the child. The parent starts the child and may kill it at any time. A process that
+sleeps in the driver does not end by that. It is left behind, and the parent starts no other child until `poll` says
+that the kernel has removed it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Event delivery between train and rollout: the progress of each event, by its observations (rows 41-43, 45)."""
+"""Delivery of events between the train and the rollout phase of a training: the progress of each event.
+
+These events are no AWS events. Rows 41-43 and 45 of the fault catalogue, docs/diagnosis.md.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from gpu_recovery.core.diagnosis.taxonomy import Scope, ScopeKind
 EVENTS = frozenset({"train_start", "train_end", "rollout_start", "rollout_end"})
 """Events that hand a GPU over.
 
-The system of seed 002 has no train_end: no event asks train to release the GPU (row 41).
+The system that the catalogue describes has no train_end: no event asks train to release the GPU (row 41).
 """
 ORDER: Mapping[Delivery, int] = {Delivery.SENT: 0, Delivery.DELIVERED: 1, Delivery.ACKNOWLEDGED: 2}
 """Order of the delivery states."""

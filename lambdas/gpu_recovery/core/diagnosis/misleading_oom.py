@@ -1,4 +1,7 @@
-"""Misleading GPU out-of-memory errors (row 46): a missing hand-over, or memory that another role holds."""
+"""Misleading GPU out-of-memory errors: a missing hand-over, or memory that another role holds.
+
+Row 46 of the fault catalogue, docs/diagnosis.md.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Outliers among numbers: the 2σ rule as specified, and the guard that decides (reference: row 16).
+"""Outliers among numbers: the 2σ rule as specified, and the guard that decides.
+
+Row 16 of the fault catalogue, docs/diagnosis.md.
 
 A z-score of a population is at most the root of n - 1, so "more than 2σ" is never true for five workers or fewer.
 Among 64 equal workers with ordinary noise, a worker exceeds 2σ in nine windows of ten.

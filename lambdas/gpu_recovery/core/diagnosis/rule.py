@@ -34,7 +34,8 @@ class Match:
 class Rule:
     """One row of the catalogue.
 
-    row: number of the mechanism in the catalogue of seed 002, with a letter if the mechanism has several rules.
+    row: number of the mechanism in the fault catalogue (docs/diagnosis.md), with a letter if the mechanism has several
+        rules.
     english, chinese: format strings over the values of a match.
     needs: types of observations that the rule reads.
     source: origin of the rule.

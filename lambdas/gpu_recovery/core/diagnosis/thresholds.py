@@ -1,4 +1,7 @@
-"""Thresholds of the diagnosis rules, each with its unit. The values are those of seed 002 unless noted."""
+"""Thresholds of the diagnosis rules, each with its unit.
+
+The values are those of the fault catalogue (docs/diagnosis.md) unless noted.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ class Thresholds:
     download_slow_s: float = 60.0
     heartbeat_s: float = 5.0
     stalled_heartbeats: int = 3
-    """Heartbeats with the same progress that count as a stall. Seed 002 only knows progress that falls."""
+    """Heartbeats with the same progress that count as a stall. The catalogue only knows progress that falls."""
     calls_done_ratio: float = 0.8
     sporadic_ratio: float = 0.2
     some_ratio: float = 0.5

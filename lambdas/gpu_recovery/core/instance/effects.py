@@ -1,4 +1,4 @@
-"""Changes and commands that many transitions share: checks, reports to jobs, draining."""
+"""Parts of a step that many instance transitions share: start a check, report to jobs, drain, activate."""
 
 from __future__ import annotations
 

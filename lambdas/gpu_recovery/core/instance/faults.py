@@ -1,4 +1,4 @@
-"""Faults that health sources report and only a repair cures, for checks without a result.
+"""Reported faults that only a repair cures: they decide if the health check of the instance had no result.
 
 The health check decides about the hardware. An inconclusive check, or a check that found the host misconfigured, says
 nothing about the GPUs. An error of the same incident still stands if its number asks for a repair: a weaker verdict

@@ -1,4 +1,4 @@
-"""Lemon score: how often an instance fails although its checks pass, over 28 days.
+"""Lemon score of a chronically faulty instance that passes its checks: its failures over 28 days, of all jobs.
 
 The seven signals are those by which Meta finds lemon nodes ("Revisiting Reliability in Large-Scale Machine Learning
 Research Clusters", arXiv 2410.21680): jobs that left the node out, XIDs, tickets, times out of service, failures of

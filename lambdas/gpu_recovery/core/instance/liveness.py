@@ -1,4 +1,6 @@
-"""Liveness of an instance's node agent: missing heartbeat, heartbeat, boot.
+"""Transitions of an instance on a heartbeat timeout, a heartbeat after it, and a new boot.
+
+`core/liveness.py` computes when a heartbeat counts as missing.
 
 A missing heartbeat takes nothing away: nothing new is placed on the instance, and its jobs are notified. Another boot
 that is reported after a reboot was requested proves the reboot; the health check must still pass.

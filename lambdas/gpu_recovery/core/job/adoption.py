@@ -1,8 +1,7 @@
 """Adoption: recovery of training tasks that a user started without the queue.
 
 The module holds the identity of such a task, the job template made from it, and the transitions of adopted jobs.
-Adoption is the only way to start a job in seed 001: a user runs an ECS task for each rank and sets JOB_ID, RANK and
-WORLD_SIZE in its environment.
+Such a user runs an ECS task for each rank and sets JOB_ID, RANK and WORLD_SIZE in its environment.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def is_retried(kind: EndingKind | None, policy: RecoveryPolicy) -> bool:
 
 
 def assess(job: Job, results: Mapping[str, Checked], policy: RecoveryPolicy) -> Assessment:
-    """Assess the whole gang from its health checks.
+    """Assess the whole gang from its health checks, within the limit of counted attempts.
 
     Args:
         results: check results by instance id. An instance that gave no answer is missing.

@@ -88,7 +88,7 @@ class CloseCause(StrEnum):
 UNCOUNTED = frozenset(
     {CloseCause.INSUFFICIENT_RESOURCES, CloseCause.INTERRUPTED, CloseCause.REPAIR, CloseCause.SUSPENDED}
 )
-"""Causes for which an attempt does not count towards `attempts_max`."""
+"""Causes of an uncounted relaunch: the attempt does not count towards `attempts_max`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ class Job:
     suspensions: tuple[datetime, ...] = ()
     """Times at which the job was preempted, as far as they still protect it."""
     short_of: str = ""
-    """The last rejection reason of the scheduler (`queue.snapshot.Shortage`)."""
+    """The last rejection reason of the scheduler (`queue.snapshot.RejectionKind`)."""
     ran_s: int = 0
     """Seconds that the earlier attempts ran, in total."""
     quota_nodes: int = 0

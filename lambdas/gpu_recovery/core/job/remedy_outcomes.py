@@ -1,4 +1,4 @@
-"""Outcome feedback: whether the remedy of a diagnosis result held, saved with the job.
+"""Outcome feedback: whether the remedy of a diagnosis result worked, saved with the job.
 
 A remedy held if a later attempt had a stable run, or if the job succeeded. It did not hold if the job failed earlier
 for the same cause or at the same place; a diagnosis of the job as a whole covers every place. After a failure of

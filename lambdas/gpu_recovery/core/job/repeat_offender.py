@@ -1,4 +1,6 @@
-"""Repeat offender: an instance where a job's attempts end first, though every check passes.
+"""Repeat offender: a chronically faulty instance that passes its checks, found by the failures of one job.
+
+The attempts of the job end there first again and again. `core/instance/lemons.py` scores the failures of all jobs.
 
 If a single rank ended an attempt, the job remembers this rank and its instance. When the same instance was first
 `suspect_after` times, the next check is informed, and the instance is repaired even if it passes the check.

@@ -49,8 +49,8 @@ COMMAND_AND_ENV_CHARACTERS_MAX = 6_000
 """Upper bound of the characters of `command` and `env` as JSON. ECS allows 8,192 characters of overrides as JSON; the
 rest is for the variables that we add."""
 SUSPEND_GRACE_S, SUSPEND_GRACE_S_MAX = 5, 110
-"""Default and upper bound of the suspend grace, in seconds. The default is that of seed 003. ECS gives a container at
-most two minutes between SIGTERM and SIGKILL."""
+"""Default and upper bound of the suspend grace, in seconds. ECS gives a container at most two minutes between SIGTERM
+and SIGKILL."""
 RUNTIME_ENV_CHARACTERS_MAX = 16_000
 """Upper bound of the characters of a `runtime_env` as JSON."""
 RESOURCE_MAX, RESOURCES_MAX = 1_000_000, 16
@@ -81,7 +81,7 @@ class JobSpec:
         env: environment variables of the ranks.
         max_runtime_s: time limit in seconds, None for no limit. Placement takes it as the job's expected run time.
         group: the instances the job may run on, by their attribute `gpu-recovery.group`; "" for those without a group.
-        suspend_grace_s: seconds that rank 0 has after the suspension notice to save its state and leave (seed 003).
+        suspend_grace_s: seconds that rank 0 has after the suspension notice to save its state and leave.
         checkpoint_dir: the directory of the ranks' checkpoints, as the ranks see it; "" if not stated.
         entrypoint: on Ray, the shell command of the driver.
         entrypoint_resources: on Ray, the resources that the driver itself takes.
@@ -203,7 +203,7 @@ def _env(key: str, value: Any) -> dict[str, str]:
 
 
 def _priority(key: str, value: Any) -> Priority:
-    """Read a priority by name or by number: seed 003 has both."""
+    """Read a priority by name or by number: clients send both."""
     if value is None:
         return Priority.NORMAL
     if isinstance(value, str) and value in Priority.__members__:

@@ -1,4 +1,4 @@
-"""Usage of a job: instances against its user's quota, and run time for the estimates."""
+"""Usage of a job: instances against its user's quota, and run time for the run time estimates of backfill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue of one group in a pass: each job starts, preempts other jobs, or waits."""
+"""Phase 4, group queue: each job of one node group starts, preempts other jobs, or waits."""
 
 from __future__ import annotations
 

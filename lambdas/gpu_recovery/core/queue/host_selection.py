@@ -1,4 +1,4 @@
-"""Host pool of one group: which hosts a job may use, and the choice among them."""
+"""Phase 3, host selection: which hosts of one node group a job may use, and the choice among them."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ class Preemption:
         """Return whether the bundle may be suspended for `job`.
 
         Its jobs must have a lower priority and must not already leave for another job. Jobs of the same user and the
-        same submitted priority do not interrupt each other (seed 003).
+        same submitted priority do not interrupt each other.
         """
         return (
             bundle.highest < job.priority

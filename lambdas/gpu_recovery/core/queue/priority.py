@@ -1,4 +1,4 @@
-"""Priorities of jobs (seed 003), and the demotion of a job after enough run time."""
+"""Priorities of jobs, and the demotion of a job after enough run time."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A Ray job is a single process for this system, its driver. Ray alone manages what the driver starts in the cluster. The
 states and error types are those of `ray.job_submission` of Ray 2.60. Ray has no queue for GPUs, and verl does not wait
-for them either: it counts the free GPUs at its start and gives up at once if they are too few (seed 004, section 1).
+for them either: it counts the free GPUs at its start and gives up at once if they are too few.
 That single failure puts the job back into the queue and is no error.
 """
 

@@ -1,9 +1,9 @@
 """Placement on the Ray cluster: which queued jobs may start next.
 
-`place` reads a single count of the GPUs and answers for every queued job. It counts as verl counts (seed 004, section
-6.1): the free GPUs of all nodes together. The order is by priority, then first in, first out, all or nothing. The first
-job that does not fit blocks the jobs behind it, because otherwise small jobs would pass a large job for ever. A job
-that exceeds the whole cluster is skipped, because it would block the others in vain.
+`place` reads a single count of the GPUs and answers for every queued job. It counts as verl counts: the free
+GPUs of all nodes together. The order is by priority, then first in, first out, all or nothing. The first job that does
+not fit blocks the jobs behind it, because otherwise small jobs would pass a large job for ever. A job that exceeds the
+whole cluster is skipped, because it would block the others in vain.
 """
 
 from __future__ import annotations

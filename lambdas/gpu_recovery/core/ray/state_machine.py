@@ -1,7 +1,7 @@
 """The state machine of a job on Ray: the record of every job, with fewer transitions.
 
 A job on Ray is a gang of a single rank, the driver, on no instance of ours. So it is not checked, repaired or
-suspended. A diagnosis result is only reported, and a single failure is retried: too few GPUs (seed 004, section 6.3).
+suspended. A diagnosis result is only reported, and a single failure is retried: too few GPUs.
 This module holds only the transitions that differ. Fence, deadlines and quota are those of every job.
 """
 

@@ -12,7 +12,7 @@ from gpu_recovery.core.job.record import Job
 
 ON_A_WORKER = {"worker_node": 1}
 """Default resources of a driver. The head has no GPUs and runs no training, so a driver takes this resource, which only
-workers have (seed 004)."""
+workers have."""
 PATHS = ("working_dir", "py_modules")
 """Fields of a `runtime_env` that name directories or modules."""
 FILES = ("pip", "uv", "conda")

@@ -1,4 +1,6 @@
-"""Event delivery rules (rows 41-46): undelivered events between train and rollout, and the OOMs that follow.
+"""Event delivery rules: undelivered events between the train and the rollout phase of a training, and OOMs after them.
+
+Rows 41-46 of the fault catalogue, docs/diagnosis.md.
 
 The progress of an event is the furthest of its states. A failure hides that state, so `last_state` is stored and read
 (row 43). The POST may take 600 s, an acknowledgement 10 s, a query of the state 5 s, and the whole

@@ -1,4 +1,6 @@
-"""Failure pattern rules (rows 14 and 18-21): the place that failed workers share.
+"""Failure pattern rules: the place that failed workers share.
+
+Rows 14 and 18-21 of the fault catalogue, docs/diagnosis.md.
 
 Row 18: every worker registers in `case.Topology`. Rows 19 and 20 are published as specified, the first match of each.
 They call a node failed for a single worker of eight, and a cluster of a single node always global.

@@ -1,4 +1,6 @@
-"""GPU lock rules (rows 47-52): the holder of a GPU's lock, and the processes that hold its memory.
+"""GPU lock rules: the holder of a GPU's lock, and the processes that hold its memory.
+
+Rows 47-52 of the fault catalogue, docs/diagnosis.md.
 
 Two roles share a GPU, `train` and `rollout`. The lock has one holder or none, and its holder may take it again. A
 wait for it ends after 60 s (row 47; `Thresholds.lock_s`). A semaphore works within a single instance only (row 49).

@@ -1,4 +1,6 @@
-"""GPU stage rules (rows 1-6): the state of a GPU from stage to stage, and the origin of a late CUDA error.
+"""GPU stage rules: the state of a GPU from stage to stage, and the origin of a late CUDA error.
+
+Rows 1-6 of the fault catalogue, docs/diagnosis.md.
 
 CUDA is asynchronous: an error appears at the next call that waits for the GPU. So it may come from any stage since the
 last clean check that waited (row 1). After the first such error every call of that context fails (row 2).

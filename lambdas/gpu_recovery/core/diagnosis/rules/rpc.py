@@ -1,4 +1,6 @@
-"""Remote call rules (rows 22-35): each stage of a call, its status and its connection.
+"""Remote call rules: each stage of a call, its status and its connection.
+
+Rows 22-35 of the fault catalogue, docs/diagnosis.md.
 
 Row 29's object is published for the last call of each worker. Row 30's two actions are published for each failed
 call; the real action is in `remedies`.

@@ -1,4 +1,7 @@
-"""Straggler rules (rows 11-13 and 15-17): slow workers, stalled workers, and the wait for a part of the calls.
+"""Straggler rules: slow workers, stalled workers, and the wait for a part of the calls.
+
+The rules run after a failure (a detected hang included) or on request (`gpu-recovery diagnose`). No function looks for
+stragglers while a job runs. Rows 11-13 and 15-17 of the fault catalogue, docs/diagnosis.md.
 
 Terms of row 11. A *straggler* answers health checks and returns in the end. *Network delay* is a connection that is
 up while no data moves. A *hang* is a connection that is up without an answer and without progress.

@@ -1,4 +1,6 @@
-"""Worker telemetry rules (rows 36-40): each request of a worker, and the worker's health every ten seconds.
+"""Worker telemetry rules: each request of a worker, and the worker's health every ten seconds.
+
+Rows 36-40 of the fault catalogue, docs/diagnosis.md.
 
 Row 38 is `observations.WorkerHealth`: posted every 10 s with a time-out of 5 s, in gigabytes and percent. The
 sentences of row 40 are those of the first match, for each worker with a call that timed out.

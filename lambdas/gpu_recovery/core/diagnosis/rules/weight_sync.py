@@ -1,7 +1,8 @@
-"""Weight synchronisation rules (rows 7-10): the seconds of each part, and lines of NCCL's own log.
+"""Weight synchronisation rules: the seconds of each part, and lines of NCCL's own log.
 
-In the seed's program "nccl" means HTTP to and from a single server that holds the weights in memory. If both the
-uploads and the downloads are slow, that server is the common part (row 9).
+Rows 7-10 of the fault catalogue, docs/diagnosis.md. In the program that the catalogue describes, "nccl" means HTTP
+to and from a single server that holds the weights in memory. If both the uploads and the downloads are slow, that
+server is the common part (row 9).
 
 The word match of row 10 is published as specified. It takes `lib…` and `distributed` for InfiniBand and misses most
 real lines of InfiniBand. The rules beside it decide, by the lines that NCCL, libfabric and the kernel really write.
