@@ -97,8 +97,8 @@ def _xid(seen: XidSummary) -> dict[str, Any]:
 def _driver(driver: DriverReport) -> dict[str, Any]:
     """Return the facts of the driver.
 
-    `recovery_action` is the first action that asks for something; otherwise UNKNOWN if any GPU's action is unknown, or
-    NONE.
+    `recovery_action` is the first action that asks for something. Without such an action it is UNKNOWN if the action of
+    any GPU is unknown or no GPU answered, and NONE in every other case.
     """
     actions = [gpu.action for gpu in driver.gpus]
     asked = next((action for action in actions if action.asks), None)

@@ -55,7 +55,8 @@ class LostGpu:
 class DriverReport:
     """The driver's answer.
 
-    `no_answer` is the reason for a missing answer. `gpus` is empty then, but `lost` may have entries.
+    `no_answer` is the reason for a missing answer. `gpus` is empty then, but `lost` may have entries. `hung` says that
+    nvidia-smi did not answer before its deadline.
     """
 
     version: str | None = None

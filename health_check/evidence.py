@@ -95,7 +95,8 @@ def weigh(
 def plan(level: int, timeout_s: float, evidence: CheckEvidence) -> tuple[DiagnosticStep, ...]:
     """Return the diagnostics to run, in order. All of them together may take `timeout_s` seconds.
 
-    A level is raised only if its own time fits: a deep test that is cut short looks like a GPU that hangs.
+    A level is raised only if its own time fits: a deep test that is cut short looks like a GPU that hangs. For suspects
+    the time of both levels must fit, because the requested level follows on all GPUs.
     """
     if level == PASSIVE or evidence.decides:
         return ()
@@ -168,7 +169,8 @@ def _of_a_gpu(gpu: DriverGpu, level: int) -> Iterator[CheckFinding]:
 def _of_what_is_missing(log: KernelLog, driver: DriverReport, level: int) -> Iterator[CheckFinding]:
     """Yield findings about sources without data.
 
-    They are notes beside a diagnostic; a passive check has no other source.
+    They are notes beside a diagnostic, and make a passive check inconclusive, because it has no other source. Two
+    findings are the same at every level: a driver that hangs is a suspicion, and overwritten log records are a note.
     """
     remedy = FindingRemedy.CONTACT_SUPPORT if level == PASSIVE else FindingRemedy.IGNORE
     if log.unread:

@@ -44,7 +44,11 @@ class DiagnosticRun:
 
 @dataclass(frozen=True)
 class Examination:
-    """Everything that was examined. `diagnoses` is empty for a passive check, and if the evidence decided."""
+    """Everything that was examined.
+
+    `diagnoses` is empty for a passive check, and if the evidence decided. A stop of the task adds an entry with exit
+    code STOPPED, also to a passive check.
+    """
 
     boot: Boot
     log: KernelLog
@@ -59,7 +63,7 @@ class Examination:
 
 
 def examine(settings: CheckSettings) -> Examination:
-    """Examine the instance. If the task is stopped meanwhile, the result has a diagnostic that a signal ended."""
+    """Examine the instance. If the task is stopped meanwhile, the last of `diagnoses` has exit code STOPPED."""
     begun = time.monotonic()
     boot = read_boot(settings.host_proc)
     examination = Examination(boot, KernelLog(), DriverReport(), CheckEvidence())
@@ -108,8 +112,8 @@ def judge(examination: Examination, *, level: int, expected_gpus: int | None) ->
     """Return the verdict on all findings. Pure; never raises."""
     evidence, diagnoses = examination.evidence, examination.diagnoses
     findings = list(evidence.findings)
-    # A diagnostic of the hardware settles every suspicion: it has findings itself, or the hardware is sound.
-    # If it was inconclusive, its own findings say so.
+    # A diagnostic above level 1 replaces every suspicion: it has findings itself, or the hardware is sound.
+    # If it was inconclusive or stopped, its own findings say so.
     if any(diagnosis.step.level > 1 for diagnosis in diagnoses):
         findings = [_answered(finding) for finding in findings]
     for diagnosis in diagnoses:

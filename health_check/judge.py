@@ -113,7 +113,7 @@ def _missing_gpus(report: DiagnosticReport, expected_gpus: int | None) -> Iterat
 
 
 def _not_examined(report: DiagnosticReport, level: int, wanted: frozenset[int]) -> Iterator[CheckFinding]:
-    """Yield what keeps a diagnostic without complaints from being a pass."""
+    """Yield a finding for each reason for which a diagnostic without failures counts as not passed."""
     ran = [result for result in report.results if result.ran and result.gpus != ()]
     hardware = [result for result in ran if result.touches_hardware]
     if report.unreadable or report.runtime_error:

@@ -23,9 +23,9 @@ from health_check.xid import LoggedErrors, XidEvent
 from health_check.xid_table import RECOVERY_ACTION_CHANGED, KnownXid, XidClass, XidPolicy, known
 
 XIDS_MAX = 64
-"""Largest number of entries."""
+"""Largest number of XID entries in a verdict document, the worst first."""
 APART = timedelta(seconds=60)
-"""Two errors with at least this gap are two incidents: one crash writes a line for each of its channels."""
+"""Shortest time between two errors that count as two incidents. One crash writes a line for each of its channels."""
 CLOCKS_DIFFER_BY = timedelta(seconds=5)
 """Largest difference of clocks: the boot time has whole seconds, and the kernel's clock is not corrected like the wall
 clock.

@@ -36,7 +36,11 @@ class KernelMessage:
 
 @dataclass(frozen=True)
 class KernelLog:
-    """The log. `unread` says why it could not be read. `begins_at` is set if older records were overwritten."""
+    """The log. `unread` says why it could not be read.
+
+    `begins_at` is the time of the first record if that is at least BEGINNING after the boot; None otherwise. Older
+    records are then taken to be overwritten.
+    """
 
     messages: tuple[KernelMessage, ...] = ()
     unread: str | None = None

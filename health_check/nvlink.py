@@ -85,9 +85,16 @@ def link_of(event: XidEvent) -> int | None:
 
 
 def decode(event: XidEvent, times_on_link: int, driver_version: str | None) -> XidClass | None:
-    """Return the class that the message itself gives; None if it contains no registers.
+    """Return the class that the message itself gives; None: the class of the table applies.
 
-    Without a matching rule, an error that calls itself fatal asks for a reboot, any other error for a diagnosis.
+    XID 74 without registers or without a matching rule: REBOOT if the message says fatal, otherwise None. XIDs 144 to
+    150: None without registers; without a matching rule REBOOT if the message says fatal, otherwise DIAG. Every other
+    code: None.
+
+    Args:
+        event: the XID.
+        times_on_link: how many XIDs of the same code name this link.
+        driver_version: the driver's release; None if it is unknown, so that the patterns of every release apply.
     """
     if event.code == NVLINK_ERROR:
         return _of_registers(event, times_on_link)

@@ -2,7 +2,8 @@
 
 A finding has a remedy, a remedy has an outcome, and the worst outcome decides. Remedies per error are data, in
 `dcgm_errors.csv` (ids, names, severities and categories of DCGM 4.6.0, 133 rows). A row without a remedy has the
-remedy of its severity. The control plane, which knows the history, decides whether a second reboot is useful.
+remedy of its severity. Exception: severity TRIAGE with a category in `TRIAGE_WORTH_A_REBOOT` gives REBOOT_INSTANCE. The
+control plane, which knows the history, decides whether a second reboot is useful.
 """
 
 from __future__ import annotations
@@ -142,7 +143,10 @@ def severity_of(error_id: int | None, number: int | None) -> ErrorSeverity:
 
 
 def remedy_of(error_id: int | None, severity: ErrorSeverity) -> FindingRemedy:
-    """Return the remedy of the error's row, otherwise that of its severity."""
+    """Return the remedy of the error's row, otherwise that of its severity.
+
+    Severity TRIAGE with a category in `TRIAGE_WORTH_A_REBOOT` gives REBOOT_INSTANCE.
+    """
     known = ERRORS.get(error_id) if error_id is not None else None
     if known and known.remedy:
         return known.remedy

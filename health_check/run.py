@@ -42,10 +42,11 @@ class StopRequested(Exception):
 
 @dataclass(frozen=True)
 class ProcessRun:
-    """A process that has ended.
+    """The result of one run of a process.
 
-    `exit_code` is as in a shell: 128+n for signal n, 124 after the deadline, 126 or 127 if dcgmi cannot be executed or
-    is missing.
+    `exit_code` is as in a shell: 128+n for signal n, 124 after the deadline, 126 or 127 if the program cannot be
+    executed or is missing. `diagnose` gives 235 if the host engine of the check has died, and 143 if the task was
+    stopped. A process that sleeps in the driver may survive its kill.
     """
 
     output: str

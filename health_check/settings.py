@@ -3,8 +3,13 @@
 The control plane sends the overrides: CHECK_ID, INSTANCE_ID, VERDICT_BUCKET, VERDICT_KEY, CHECK_LEVEL, EXPECTED_GPUS,
 CHECK_TIMEOUT_S, SINCE and FOCUS. An invalid override is a defect of gpu-recovery, so it never ends in CONFIGURATION:
 the check continues without the value, and the verdict says so. Without the first four there is no place for a verdict,
-and the check is inconclusive. The task definition belongs to the deployment: XID_POLICY, HOST_PROC, HOST_KMSG and
-AWS_REGION. An error there is a configuration error, unless the hardware is to blame.
+and the check is inconclusive.
+
+The task definition belongs to the deployment and sets XID_POLICY, HOST_PROC, HOST_KMSG and AWS_REGION:
+- An invalid XID_POLICY is a configuration error, unless a worse finding decides.
+- An unreadable HOST_KMSG is a note beside a diagnostic. It makes a passive check inconclusive.
+- An unreadable HOST_PROC leaves the boot unknown.
+- With a wrong AWS_REGION the document cannot be written. The outcome is then INCONCLUSIVE, unless it is CONFIGURATION.
 """
 
 from __future__ import annotations

@@ -63,7 +63,9 @@ class InstanceVerdict:
 
 
 def conclude(findings: Iterable[CheckFinding], healthy: str, suspects: Set[int] = frozenset()) -> InstanceVerdict:
-    """Return the verdict. Its summary is `healthy` if no repair is needed, otherwise the worst finding.
+    """Return the verdict.
+
+    Its summary is "healthy: " and the text `healthy` if the outcome is HEALTHY, otherwise the worst finding.
 
     Among equally bad findings, those on suspects come first. DCGM may report every GPU of a group because of one bad
     GPU, and a second source blames the suspect.

@@ -18,7 +18,7 @@ FALLEN_OFF_THE_BUS = 79
 """The XID of a GPU that has fallen off the bus."""
 TEXT_MAX = 300
 MESSAGES_OF_ONE_LOSS = 5
-"""Largest distance of the two messages that report one lost GPU."""
+"""Largest distance of the two messages that report one lost GPU, counted in NVIDIA messages of the log."""
 _XID = re.compile(r"NVRM:\s{0,4}Xid\s{0,4}\(([^)\n]{1,64})\)[^:\n]{0,40}:\s{0,4}(\d{1,4})(?!\d)(.*)", re.DOTALL)
 _ADDRESS = r"((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2})"
 _LOST = re.compile(rf"NVRM:\s{{1,4}}GPU {_ADDRESS}\.0:\s{{1,4}}GPU has fallen off the bus")

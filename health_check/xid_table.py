@@ -29,7 +29,7 @@ class XidClass(StrEnum):
     IGNORE = "IGNORE"
     FOLLOW_OTHER = "FOLLOW_OTHER"  # it follows another XID, which is the cause
     APP = "APP"  # caused by the application
-    WATCH = "WATCH"  # worth a note
+    WATCH = "WATCH"  # recorded, without a consequence
     CONFIG = "CONFIG"
     DIAG = "DIAG"  # needs a diagnostic
     REBOOT = "REBOOT"

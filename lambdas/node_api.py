@@ -15,12 +15,12 @@ from gpu_recovery.node_api.router import NodeApi
 from gpu_recovery.node_api.time_budget import TimeBudget
 
 time_budget = TimeBudget(seconds=3.0)
-"""Time budget of one call. The agent waits 5 s, and a boot that ends a whole gang can cause hundreds of calls."""
+"""Time budget of one call. The agent waits 5 s, and a boot that ends a whole gang can cause hundreds of AWS calls."""
 
 
 @cache
 def api() -> NodeApi:
-    """Return the API. It and its caches of tokens and ranks live as long as the function's process."""
+    """Return the API, which lives as long as the function's process, with its caches of tokens and ranks."""
     receiver = HeartbeatReceiver(replace(recovery(), has_time=time_budget.has_time_left))
     token_store = NodeTokensWithInstance(tokens(), receiver.lookup.needs_claims_of, receiver.lookup.use_record)
     authenticator = TokenAuthenticator(token_store, receiver.recovery.clock, TokenKind.NODE)

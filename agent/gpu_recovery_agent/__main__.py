@@ -13,21 +13,24 @@ from types import FrameType
 from gpu_recovery_agent import VERSION
 from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.loop import Agent
-from gpu_recovery_agent.reporter import NOT_ALONE, AgentEnds
+from gpu_recovery_agent.reporter import DO_NOT_RESTART, AgentEnds
 from gpu_recovery_agent.sensors.boot import BootUnknown
 from gpu_recovery_agent.settings import AgentSettings, AgentSettingsError
 from gpu_recovery_agent.state import AlreadyRunning
 
 
 def main() -> None:
-    """Run the agent until SIGTERM or SIGINT, then exit with 0. Exit with 77 or 78 where a restart would not help."""
+    """Run the agent until SIGTERM or SIGINT, then exit with 0.
+
+    Exit with 1 if the boot is unknown, and with 77 or 78 where a restart would not help.
+    """
     if sys.argv[1:] == ["--version"]:
         sys.stdout.write(f"gpu-recovery-agent {VERSION}\n")
         return
     log = AgentLog()
     if sys.argv[1:]:
         log.write("gpu-recovery-agent takes no arguments: its settings are in the environment")
-        sys.exit(NOT_ALONE)
+        sys.exit(DO_NOT_RESTART)
     sys.exit(run(log))
 
 
@@ -46,7 +49,7 @@ def run(log: AgentLog) -> int:
         agent.run()
     except (AgentSettingsError, AlreadyRunning) as error:
         log.write(f"the agent ends: {error}")
-        return NOT_ALONE
+        return DO_NOT_RESTART
     except AgentEnds as error:
         log.write(f"the agent ends: {error}")
         return error.status

@@ -1,6 +1,6 @@
 """Writes log lines to standard error. systemd adds the time.
 
-A repeated line is written once, and again after it cleared.
+`AgentLog.once` writes a repeated line only once, until `over` clears its topic.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The main loop of the agent: poll the sensors, send a report, run the server's commands.
 
-One thread does all of it, and no step blocks for long. The API responds within seconds or counts as unreachable. What
-may block for ever is read by child processes with a deadline.
+One thread does all of this, and no step blocks for long. The API responds within seconds, or it counts as unreachable.
+Child processes with a deadline read every source that may block forever.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Agent:
         self._notify.notify(systemd.READY)
         try:
             while not self.stop.is_set():
-                self._notify.notify(systemd.TURNING)
+                self._notify.notify(systemd.WATCHDOG)
                 self._cycle()
                 left = self._schedule.due_at - clock.monotonic_s()
                 self.stop.wait(min(max(left, 0.0), self._settings.poll_s))
@@ -120,11 +120,11 @@ class Agent:
         self._handle_response(facts, answer, clock.monotonic_s())
 
     def _handle_response(self, facts: ReportContent, answer: Response, now: float) -> None:
-        if answer.kind in (ResponseKind.AWAY, ResponseKind.TOO_MANY):
+        if answer.kind in (ResponseKind.UNREACHABLE, ResponseKind.TOO_MANY):
             self._log.once("api", answer.why)
             self._schedule.failed(now, answer.retry_after_s)
             return
-        if answer.kind is ResponseKind.HEARD:
+        if answer.kind is ResponseKind.ACCEPTED:
             self._log.over("api", "the API answers again")
             self._log.over("report")
             self._log.once("heard", "the API hears this agent")

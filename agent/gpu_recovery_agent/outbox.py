@@ -112,7 +112,7 @@ class Outbox:
         An exit that was already sent alone is renamed, so that an operator finds it and the agent does not retry it.
         """
         is_alone = report.health is None
-        # Otherwise the XIDs did not cause the refusal, and are sent again.
+        # A wrong field of `running` or `exits` is no fault of the XIDs, so they stay and are sent again.
         if not field.startswith(("running", "exits")):
             self._forget_xids(report)
         if is_alone:
@@ -130,7 +130,7 @@ class Outbox:
     def without_inventory(self, report: ReportContent, now: float) -> ReportContent:
         """Return the same report without its inventory, which makes it large.
 
-        The inventory is sent again once it changes.
+        The inventory is sent again when it changes, when the server asks for it, or after `inventory_s`.
         """
         self._inventory_sent, self._inventory_wanted = (report.digest, now), False
         return replace(report, inventory=None)

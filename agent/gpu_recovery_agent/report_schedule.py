@@ -1,8 +1,8 @@
 """Decides when the next report is due. Pure: time and random numbers are arguments.
 
 The interval varies by ten percent, so that a thousand agents that started together do not report together. An urgent
-report is sent at once, but never a stream of them. After a failure the pause doubles, and the report is sent at a
-random moment of it.
+report is sent at once, but not sooner than URGENT_GAP_S after the report before it. After each failure the pause
+doubles, and the next report is sent at a random moment of the pause.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ PAUSE_FIRST_S, PAUSE_MAX_S = 1.0, 30.0
 minutes reports again within 180 s, after which the server treats the instance as lost.
 """
 URGENT_GAP_S = 3.0
-"""Seconds between two reports, at least, even if they are urgent: 100 in five minutes; the API admits 120."""
+"""Shortest time in seconds between a report and an urgent report after it; the interval, if that is shorter.
+
+Three seconds give at most 100 reports in five minutes; the API accepts 120.
+"""
 
 
 @dataclass

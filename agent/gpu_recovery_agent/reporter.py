@@ -19,7 +19,7 @@ from gpu_recovery_agent.sensors.boot import uptime_s
 from gpu_recovery_agent.settings import AgentSettingsError
 from gpu_recovery_agent.state import AgentState
 
-DENIED, NOT_ALONE = 77, 78
+DENIED, DO_NOT_RESTART = 77, 78
 """Exit statuses that the systemd unit does not restart: bad credentials, and another agent or a wrong setting."""
 
 
@@ -55,8 +55,8 @@ class Reporter:
                 answer = self._retry_from_last_sequence(facts, interval_s, answer)
         except AgentSettingsError as error:
             return no_response(str(error))  # the token file may be replaced at this moment
-        if answer.kind is ResponseKind.NOT_ALONE:
-            raise AgentEnds(NOT_ALONE, f"{answer.why}: an agent that started later speaks for this instance")
+        if answer.kind is ResponseKind.REPLACED:
+            raise AgentEnds(DO_NOT_RESTART, f"{answer.why}: an agent that started later speaks for this instance")
         return answer
 
     def _post(self, facts: ReportContent, interval_s: float) -> Response:
@@ -73,7 +73,7 @@ class Reporter:
         )
         content = encoded(report)
         answer = self._endpoint.post(content, self._credentials.headers(content))
-        self._unanswered = (mark, sequence) if answer.kind is ResponseKind.AWAY else None
+        self._unanswered = (mark, sequence) if answer.kind is ResponseKind.UNREACHABLE else None
         return answer
 
     def _retry_with_new_credentials(
@@ -101,5 +101,5 @@ class Reporter:
             self._state.sequence = answer.last
             answer = self._post(facts, interval_s)
         if answer.kind is ResponseKind.STALE:
-            raise AgentEnds(NOT_ALONE, f"{answer.why}: another agent speaks for this instance")
+            raise AgentEnds(DO_NOT_RESTART, f"{answer.why}: another agent speaks for this instance")
         return answer

@@ -23,14 +23,14 @@ NEXT_S = (1.0, 300.0)
 class ResponseKind(StrEnum):
     """How the agent handles a response."""
 
-    HEARD = "HEARD"
-    BAD_REPORT = "BAD_REPORT"
-    DENIED = "DENIED"
-    STALE = "STALE"
-    NOT_ALONE = "NOT_ALONE"
+    ACCEPTED = "ACCEPTED"  # the API received the report
+    BAD_REPORT = "BAD_REPORT"  # the report is malformed and is dropped
+    DENIED = "DENIED"  # the API itself refused the credentials
+    STALE = "STALE"  # the API received a newer sequence number
+    REPLACED = "REPLACED"  # an agent that started later reports for this instance
     TOO_LARGE = "TOO_LARGE"
-    TOO_MANY = "TOO_MANY"
-    AWAY = "AWAY"
+    TOO_MANY = "TOO_MANY"  # the rate limit is reached; the report is sent again
+    UNREACHABLE = "UNREACHABLE"  # no response of the API: none at all, an error of the server, or a proxy
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,13 @@ class ServerCommand:
 class Response:
     """A parsed response. `why` is for the log.
 
-    `last` is the last sequence number that the server received; only STALE has it. HEARD may have `refused`, log lines
-    about ranks that the server does not know here, and `left_out`, the number of observations it did not store.
-    BAD_REPORT has `field`, the wrong field, and `rank`, the entry of `running` that holds the field.
+    `ts` is the server's time in Unix seconds. `next_s` is the time until the next report in seconds. `inventory` says
+    that the server asks for the GPU inventory. `retry_after_s` is the time in seconds before which the agent does not
+    report again. `last` is the last sequence number that the server received; only STALE has it.
+
+    ACCEPTED may have `refused`, log lines about ranks that the server does not know here, and `left_out`, the number of
+    observations that the server did not store. BAD_REPORT has `field`, the wrong field, and `rank`, the entry of
+    `running` that holds the field.
     """
 
     kind: ResponseKind
@@ -69,7 +73,7 @@ class Response:
 
 def no_response(why: str) -> Response:
     """Return the response that stands for a missing response."""
-    return Response(ResponseKind.AWAY, why)
+    return Response(ResponseKind.UNREACHABLE, why)
 
 
 def read(status: int, raw: bytes, retry_after: str | None) -> Response:
@@ -85,7 +89,7 @@ def read(status: int, raw: bytes, retry_after: str | None) -> Response:
         return (
             _accepted(body)
             if body.get("ok") is True
-            else Response(ResponseKind.AWAY, f"{why}, in words of nobody we know")
+            else Response(ResponseKind.UNREACHABLE, f"{why}, in words of nobody we know")
         )
     if status == 400:
         field = _text(body.get("field"))
@@ -94,16 +98,16 @@ def read(status: int, raw: bytes, retry_after: str | None) -> Response:
         return Response(ResponseKind.BAD_REPORT, f"{why} in {field}" if field else why, rank=wrong, field=field)
     if status in (401, 403):
         # Only a refusal by the API itself ends the agent: a firewall, a proxy or a gateway may admit it again later.
-        return Response(ResponseKind.DENIED if code in DENIALS else ResponseKind.AWAY, why, retry_after_s=wait)
+        return Response(ResponseKind.DENIED if code in DENIALS else ResponseKind.UNREACHABLE, why, retry_after_s=wait)
     if status == 409 and code == ANOTHER_AGENT:
-        return Response(ResponseKind.NOT_ALONE, why)
+        return Response(ResponseKind.REPLACED, why)
     if status == 409:
         return Response(ResponseKind.STALE, why, last=whole(body.get("last"), most=NUMBER_MAX - 1))
     if status == 413:
         return Response(ResponseKind.TOO_LARGE, why)
     if status == 429:
         return Response(ResponseKind.TOO_MANY, why, retry_after_s=wait)
-    return Response(ResponseKind.AWAY, why, retry_after_s=wait)
+    return Response(ResponseKind.UNREACHABLE, why, retry_after_s=wait)
 
 
 def _accepted(body: dict[str, Any]) -> Response:
@@ -112,7 +116,7 @@ def _accepted(body: dict[str, Any]) -> Response:
     read_commands = (_command(entry) for entry in (commands if isinstance(commands, list) else [])[:COMMANDS_MAX])
     read_refusals = (_refusal(entry) for entry in (refused if isinstance(refused, list) else [])[:COMMANDS_MAX])
     return Response(
-        ResponseKind.HEARD,
+        ResponseKind.ACCEPTED,
         ts=whole(body.get("ts")),
         next_s=_seconds(body.get("next_s"), *NEXT_S),
         inventory=body.get("inventory") is True,

@@ -46,7 +46,13 @@ class AgentState:
         self.unreported: list[Xid] = []
 
     def open(self) -> None:
-        """Take the lock and read the stored state. Raises AlreadyRunning."""
+        """Take the lock and read the stored state.
+
+        If the folder cannot be used, the agent continues without lock and stored state.
+
+        Raises:
+            AlreadyRunning: another agent holds the lock.
+        """
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

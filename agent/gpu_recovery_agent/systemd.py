@@ -10,7 +10,7 @@ import os
 import socket
 from collections.abc import Mapping
 
-READY, TURNING, STOPPING = "READY=1", "WATCHDOG=1", "STOPPING=1"
+READY, WATCHDOG, STOPPING = "READY=1", "WATCHDOG=1", "STOPPING=1"
 
 
 class SystemdNotifier:

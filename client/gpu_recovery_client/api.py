@@ -144,7 +144,10 @@ class RecoveryClient(HttpClient):
         return self._record("instance_id", "GET", f"/instances/{segment('instance id', instance_id)}")
 
     def release(self, instance_id: str) -> View:
-        """Release a quarantined instance, which then gets a health check; return its view."""
+        """Release a quarantined instance; return its view.
+
+        A health check must pass first, unless a job works on the instance and it was quarantined without evidence.
+        """
         return self._record("instance_id", "POST", f"/instances/{segment('instance id', instance_id)}/release")
 
     def quarantine(self, instance_id: str, because: str = "") -> View:

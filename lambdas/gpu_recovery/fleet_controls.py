@@ -45,8 +45,8 @@ def reset_breaker(recovery: Recovery, by: str) -> Fleet:
     return change_fleet(recovery, with_breaker_closed)
 
 
-def count(recovery: Recovery, gpu_instances: int) -> None:
-    """Log the fleet limits, and save the number of GPU instances if it has changed.
+def save_gpu_instance_count(recovery: Recovery, gpu_instances: int) -> None:
+    """Save the number of GPU instances if it has changed, and log the fleet limits.
 
     The repair budget and the limit of the circuit breaker are shares of this number.
     """

@@ -75,7 +75,7 @@ class _CommandResults:
     failed: list[Exception] = field(default_factory=list)
     """Failures of best-effort commands."""
     scheduler_retry_at: datetime | None = None
-    """Time until which a command is deferred that the scheduler must see the effect of; None if there is none."""
+    """Earliest retry of a deferred command whose effect the scheduler must see. None: no such command."""
 
 
 @dataclass(frozen=True)
@@ -112,13 +112,15 @@ class Recovery:
             TooManyConflicts: other writers saved the record at every try.
             NotificationFailed: a notification was not sent. Everything else was done.
             ExceptionGroup: a best-effort command failed. Everything else was done.
+            IllegalTransition: neither table of the state machine has a row for the status and the event.
+            Exception: an ordinary command failed. Later commands were not executed; the reconciler executes them.
         """
         if isinstance(event, events.JobEvent):
             return self._handle_job(record_id, event)
         return self._handle_instance(record_id, event)
 
     def notify(self, message: NotifyOperator) -> None:
-        """Send a notification that no record has a command for to operators, on every channel.
+        """Notify operators on every channel about a problem that belongs to no record.
 
         Raises:
             ExceptionGroup: channels that failed. All channels were tried.
@@ -223,6 +225,8 @@ class Recovery:
         Raises:
             NotificationFailed: a notification was not sent.
             ExceptionGroup: a best-effort command failed.
+            IllegalTransition: a state machine has no row for an event that followed from a command.
+            Exception: an ordinary command failed. Later commands were not executed; the reconciler executes them.
         """
         if not pending:
             return

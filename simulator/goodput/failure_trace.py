@@ -28,12 +28,14 @@ class Failure:
     cure:       what removes the fault
     shows:      how the fault becomes visible
     of_lemon:   whether the failure belongs to the instance that was at `place` at the beginning, and to no other
-    depth:      a check level that finds the share p of all faults finds this fault if depth < p; from 1 on, no check
+    depth:      a check level finds this fault if depth is less than the share of faults that the level finds; with a
+                depth of 1 or more, no level finds the fault
     verdict:    verdict of a check that finds the fault: REBOOT, or REPLACE at once
     relapse_s:  seconds that a gang with this instance, uncured, trains before it fails again
     human_s:    seconds that an operator needs to find the cause
     accused:    places of healthy instances that the check of the whole gang blames
-    named_draw: the rank's log names the instance if named_draw < `told_share`; from 1 on, no log does
+    named_draw: the rank's log names the instance if named_draw is less than `told_share`; with 1 or more, no log names
+                the instance
     """
 
     number: int

@@ -191,6 +191,10 @@ class LowerBoundRules:
         """Send the blamed instances to repair, take the spares that are ready first, and return when the last is ready.
 
         Args:
+            noticed: the failure, its time, and how often it has stopped the training.
+            trace: the failure trace, which holds the durations of repairs and checks.
+            checked: time at which the check of the whole gang ends, or would end, in seconds since the run began.
+            counts: the counts of actions, which reboots and replacements increase.
             is_left_out: whether the faulty instance is left out.
             in_background: whether only the instance that is left out is checked, from `checked` on.
         """

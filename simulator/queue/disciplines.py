@@ -1,10 +1,10 @@
 """Queue disciplines of the replay: strict FIFO, best effort, textbook EASY backfill, and the production rules.
 
-The first three count GPUs. `Ours` runs the production phases on a cluster of hosts with one GPU each. The production
-`OpenHosts` finds the hosts of a job, and the production `promise` reserves hosts for the head of the queue.
+The first three count GPUs. `ProductionRules` runs the production phases on a cluster of hosts with one GPU each. There
+`OpenHosts` finds the hosts of a job, and `promise` reserves hosts for the head of the queue, as in production.
 
-Only the driver differs: an event is processed with the changes that it made, instead of a whole `place()` over all
-queued jobs. The decisions are the same.
+Only the driver differs. It processes each event with the changes that the event made, and never calls `place()` for
+all queued jobs. The decisions are the same.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Easy(Flat):
         return first
 
 
-class Ours:
+class ProductionRules:
     """The production rules. A job of n GPUs is a gang on n hosts. A trace has neither priorities nor quotas."""
 
     name = "ours"

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from simulator.queue.disciplines import BestEffort, Easy, Ours, StrictFifo
+from simulator.queue.disciplines import BestEffort, Easy, ProductionRules, StrictFifo
 from simulator.queue.job_trace import TraceJob
 from simulator.queue.replay import Discipline, RunTimeHistory, waits_of
 
@@ -47,9 +47,9 @@ def compared(jobs: Sequence[TraceJob], gpus: int) -> dict[str, Any]:
         "policies": [
             *(
                 _figures(jobs, discipline)
-                for discipline in (StrictFifo(gpus), BestEffort(gpus), Easy(gpus), Ours(gpus))
+                for discipline in (StrictFifo(gpus), BestEffort(gpus), Easy(gpus), ProductionRules(gpus))
             ),
-            _figures(jobs, Ours(gpus), RunTimeHistory()) | {"name": BY_HISTORY},
+            _figures(jobs, ProductionRules(gpus), RunTimeHistory()) | {"name": BY_HISTORY},
         ],
     }
 

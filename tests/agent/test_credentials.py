@@ -107,12 +107,12 @@ def test_a_signature_is_good_for_its_own_body_at_its_own_address_and_for_nothing
     def answered(body: bytes, url: str = url, **changed: str) -> ResponseKind:
         return ReportsEndpoint(url).post(body, {**headers, **changed}).kind
 
-    assert answered(body) is ResponseKind.HEARD
-    assert answered(b'{"sequence": 8}') is ResponseKind.AWAY
-    assert answered(body, f"{gateway.url}/api/v1/reports") is ResponseKind.AWAY
-    assert answered(body, **{"X-Amz-Date": "20260101T000000Z"}) is ResponseKind.AWAY
-    assert answered(body, **{"X-Amz-Security-Token": "another-session"}) is ResponseKind.AWAY
-    assert answered(body, **{"Content-Type": "text/plain"}) is ResponseKind.AWAY
+    assert answered(body) is ResponseKind.ACCEPTED
+    assert answered(b'{"sequence": 8}') is ResponseKind.UNREACHABLE
+    assert answered(body, f"{gateway.url}/api/v1/reports") is ResponseKind.UNREACHABLE
+    assert answered(body, **{"X-Amz-Date": "20260101T000000Z"}) is ResponseKind.UNREACHABLE
+    assert answered(body, **{"X-Amz-Security-Token": "another-session"}) is ResponseKind.UNREACHABLE
+    assert answered(body, **{"Content-Type": "text/plain"}) is ResponseKind.UNREACHABLE
     assert [is_signed(one) for one in gateway.heard] == [True] + 5 * [False]
 
 

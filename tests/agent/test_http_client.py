@@ -20,7 +20,7 @@ def test_a_proxy_of_the_environment_is_used(api: Api, monkeypatch: pytest.Monkey
     monkeypatch.setenv("http_proxy", api.url)
     monkeypatch.delenv("no_proxy", raising=False)
     answer = ReportsEndpoint("http://api.localhost/api/v1/reports").post(b"{}", "grn_x")
-    assert answer.kind is ResponseKind.HEARD
+    assert answer.kind is ResponseKind.ACCEPTED
     assert [one.path for one in api.heard] == ["http://api.localhost/api/v1/reports"]
 
 
@@ -37,7 +37,7 @@ def test_a_certificate_that_is_not_the_apis_is_refused() -> None:
 def test_an_api_that_speaks_no_tls_is_away(api: Api) -> None:
     """There is no falling back to what everybody on the way can read."""
     answer = ReportsEndpoint(api.url.replace("http:", "https:")).post(b"{}", "grn_x")
-    assert answer.kind is ResponseKind.AWAY and "SSL" in answer.why and "grn_x" not in answer.why
+    assert answer.kind is ResponseKind.UNREACHABLE and "SSL" in answer.why and "grn_x" not in answer.why
     assert api.heard == []
 
 
@@ -65,11 +65,11 @@ def test_a_server_that_gives_a_byte_now_and_then_keeps_nobody(monkeypatch: pytes
     done.set()
     thread.join()
     listener.close()
-    assert answer.kind is ResponseKind.AWAY and "did not end in time" in answer.why
+    assert answer.kind is ResponseKind.UNREACHABLE and "did not end in time" in answer.why
     assert len(asked) < 10
 
 
 def test_an_answer_that_is_too_long_is_none(api: Api) -> None:
     """Memory is the node's."""
     api.lasting = ok(filler="x" * (http_client.ANSWER_BYTES_MAX + 1))
-    assert ReportsEndpoint(api.url).post(b"{}", "grn_x").kind is ResponseKind.AWAY
+    assert ReportsEndpoint(api.url).post(b"{}", "grn_x").kind is ResponseKind.UNREACHABLE

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import gpu_recovery_agent
 import pytest
-from gpu_recovery_agent.reporter import DENIED, NOT_ALONE
+from gpu_recovery_agent.reporter import DENIED, DO_NOT_RESTART
 from gpu_recovery_agent.settings import AgentSettings
 
 ROOT = Path(__file__).parents[2]
@@ -82,7 +82,7 @@ def test_the_unit_restarts_what_a_restart_mends_and_nothing_else() -> None:
     """A revoked token would be knocked with every five seconds, for ever."""
     found = unit()
     assert found["Restart"] == "always"
-    assert found["RestartPreventExitStatus"].split() == [str(DENIED), str(NOT_ALONE)]
+    assert found["RestartPreventExitStatus"].split() == [str(DENIED), str(DO_NOT_RESTART)]
 
 
 def test_the_unit_has_the_rights_it_needs_and_no_others() -> None:
@@ -138,5 +138,5 @@ def test_the_page_says_every_variable_and_status() -> None:
         assert f"`{name}`" in PAGE, name
     documented = set(re.findall(r"^\| `([A-Z_]+)`", PAGE, re.MULTILINE))
     assert documented == read
-    for status in (0, 1, DENIED, NOT_ALONE):
+    for status in (0, 1, DENIED, DO_NOT_RESTART):
         assert re.search(rf"^\| {status} \|", PAGE, re.MULTILINE), status

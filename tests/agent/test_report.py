@@ -152,21 +152,21 @@ def test_the_digest_changes_when_something_has_happened_and_not_with_the_tempera
 @pytest.mark.parametrize(
     ("status", "raw", "kind"),
     [
-        (200, b'{"ok": true}', ResponseKind.HEARD),
-        (200, b'{"ok": false}', ResponseKind.AWAY),
-        (200, b"<html>", ResponseKind.AWAY),
-        (200, b"[]", ResponseKind.AWAY),
-        (204, b"", ResponseKind.AWAY),
-        (301, b"", ResponseKind.AWAY),
+        (200, b'{"ok": true}', ResponseKind.ACCEPTED),
+        (200, b'{"ok": false}', ResponseKind.UNREACHABLE),
+        (200, b"<html>", ResponseKind.UNREACHABLE),
+        (200, b"[]", ResponseKind.UNREACHABLE),
+        (204, b"", ResponseKind.UNREACHABLE),
+        (301, b"", ResponseKind.UNREACHABLE),
         (400, b"{}", ResponseKind.BAD_REPORT),
-        (401, b"", ResponseKind.AWAY),
-        (403, b"\xff", ResponseKind.AWAY),
-        (404, b"{}", ResponseKind.AWAY),
+        (401, b"", ResponseKind.UNREACHABLE),
+        (403, b"\xff", ResponseKind.UNREACHABLE),
+        (404, b"{}", ResponseKind.UNREACHABLE),
         (409, b"{}", ResponseKind.STALE),
         (413, b"", ResponseKind.TOO_LARGE),
         (429, b"", ResponseKind.TOO_MANY),
-        (500, b"", ResponseKind.AWAY),
-        (503, b"[" * 99_999, ResponseKind.AWAY),
+        (500, b"", ResponseKind.UNREACHABLE),
+        (503, b"[" * 99_999, ResponseKind.UNREACHABLE),
     ],
 )
 def test_every_answer_is_something(status: int, raw: bytes, kind: ResponseKind) -> None:
@@ -179,7 +179,7 @@ def test_only_the_apis_own_word_ends_an_agent(said: str) -> None:
     """A firewall or a gateway that forbids something once must not need a hand on every node."""
     own = json.dumps({"error": said}).encode()
     assert {read(status, own, None).kind for status in (401, 403)} == {ResponseKind.DENIED}
-    assert read(403, b'{"message": "Forbidden"}', None).kind is ResponseKind.AWAY
+    assert read(403, b'{"message": "Forbidden"}', None).kind is ResponseKind.UNREACHABLE
 
 
 def test_orders_are_taken_as_far_as_they_can_be_read() -> None:

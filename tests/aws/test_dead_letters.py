@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 from botocore.stub import ANY, Stubber
 from gpu_recovery.aws import dead_letters
 from gpu_recovery.aws.dead_letters import AwsDeadLetters
-from gpu_recovery.aws.settings import LambdaSettings, LambdaSettingsMissing
+from gpu_recovery.aws.settings import LambdaSettings, LambdaSettingsInvalid
 from gpu_recovery.job_api.redrive import DeadLetterQueue, DeadLetterRefused, redrive
 from moto import mock_aws
 
@@ -131,5 +131,5 @@ def test_a_no_for_good_is_told_apart_from_trouble(letters: AwsDeadLetters, code:
 def test_a_queue_that_the_function_is_not_told_of_is_an_error(queues: dict[str, str]) -> None:
     """Only the API's environment names them."""
     without = {name: value for name, value in (FUNCTION | queues).items() if name != "FAILED_QUEUE_URL"}
-    with pytest.raises(LambdaSettingsMissing, match="failed"):
+    with pytest.raises(LambdaSettingsInvalid, match="failed"):
         AwsDeadLetters(LambdaSettings.from_environment(without)).depth(DeadLetterQueue.FAILED)

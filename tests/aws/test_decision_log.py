@@ -20,7 +20,7 @@ from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.metrics import METRICS, NAMESPACE, SERVICE
 from gpu_recovery.core.state_machine import QuotaChange
 from gpu_recovery.core.task import EndingKind
-from gpu_recovery.fleet_controls import count
+from gpu_recovery.fleet_controls import save_gpu_instance_count
 from gpu_recovery.ports.errors import StaleRecord
 from gpu_recovery.reconciler.reconcile import process_due_job
 from gpu_recovery.recovery import NotificationFailed, Recovery
@@ -127,7 +127,7 @@ def test_the_brakes_are_shown_at_each_round(journal: PowertoolsDecisionLog) -> N
     assert not journal.metrics.metric_set
     store = MemoryStore()
     store.save_fleet(Fleet(opened_at=later(-60), opened_because="3 of 4 instances looked bad"))
-    count(loop(journal, store), 4)
+    save_gpu_instance_count(loop(journal, store), 4)
     assert blob(journal)["BreakerOpenSeconds"] == [60.0]
 
 

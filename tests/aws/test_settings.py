@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gpu_recovery.aws.settings import LambdaSettings, LambdaSettingsMissing
+from gpu_recovery.aws.settings import LambdaSettings, LambdaSettingsInvalid
 from gpu_recovery.core.errors import PolicyInvalid
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.policy import PRESETS, Preset
@@ -25,7 +25,7 @@ def test_the_deployed_environment_is_read_whole() -> None:
 def test_a_missing_variable_is_named(name: str, value: str | None) -> None:
     """Absent or empty."""
     environment = {k: v for k, v in FUNCTION.items() if k != name} | ({} if value is None else {name: value})
-    with pytest.raises(LambdaSettingsMissing, match=name):
+    with pytest.raises(LambdaSettingsInvalid, match=name):
         LambdaSettings.from_environment(environment)
 
 
@@ -42,7 +42,7 @@ def test_a_missing_variable_is_named(name: str, value: str | None) -> None:
 )
 def test_an_impossible_value_is_named(name: str, value: str) -> None:
     """With its variable."""
-    with pytest.raises(LambdaSettingsMissing, match=name):
+    with pytest.raises(LambdaSettingsInvalid, match=name):
         LambdaSettings.from_environment(FUNCTION | {name: value})
 
 
@@ -67,7 +67,7 @@ def test_seed_000s_own_variable_says_when_an_instance_is_lost(
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "3 minutes", "\u0663", "9" * 12, " 180"])
 def test_a_time_of_seed_000_that_is_none_is_named(text: str) -> None:
     """A function that guessed would call machines lost that are not."""
-    with pytest.raises(LambdaSettingsMissing, match=STALE_S):
+    with pytest.raises(LambdaSettingsInvalid, match=STALE_S):
         LambdaSettings.from_environment(FUNCTION | {STALE_S: text})
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from gpu_recovery.job_api.pagination import sealed_cursor
+from gpu_recovery.job_api.pagination import signed_cursor
 
 from tests.lambdas.conftest import Functions
 
@@ -78,7 +78,7 @@ def encoded(text: str) -> str:
 
 def signed(place: str) -> str:
     """A cursor of the listing of jobs with the right signature, whatever it leads to."""
-    return sealed_cursor(TOKEN, "jobs", place)
+    return signed_cursor(TOKEN, "jobs", place)
 
 
 def forged(status: str, queued_at: str, job_id: str) -> str:

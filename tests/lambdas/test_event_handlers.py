@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 from gpu_recovery.aws.ecs_events import EventUnreadable
-from gpu_recovery.aws.settings import LambdaSettingsMissing
+from gpu_recovery.aws.settings import LambdaSettingsInvalid
 from gpu_recovery.core import commands
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.identifiers import attempt_id
@@ -72,7 +72,7 @@ def test_a_function_without_its_settings_fails_before_it_does_anything(
             "requestContext": {"http": {"method": "POST", "path": "/api/v1/reports"}, "stage": "$default"},
         },
     }
-    with pytest.raises(LambdaSettingsMissing, match="ECS_CLUSTER_NAME"):
+    with pytest.raises(LambdaSettingsInvalid, match="ECS_CLUSTER_NAME"):
         functions.call(name, events[name])
     assert functions.aws.calls == []
 

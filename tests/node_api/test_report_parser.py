@@ -23,9 +23,9 @@ from gpu_recovery.node_api.report_parser import (
     SAFE_MAX,
     SECONDS_MAX,
     ReportInvalid,
-    report,
-    report_of_gpus,
-    report_of_tasks,
+    parse_gpu_report,
+    parse_report,
+    parse_task_report,
 )
 from gpu_recovery.wire.json_body import read_json
 from hypothesis import example, given, settings
@@ -54,13 +54,13 @@ MISSING = object()
 def invalid(body: Any) -> tuple[str, str]:
     """(error code, field) of a body that is no report."""
     with pytest.raises(ReportInvalid) as error:
-        report(A, body)
+        parse_report(A, body)
     return error.value.error_code, error.value.field
 
 
 def test_every_field_of_a_report_is_read() -> None:
     """In its type and with its meaning."""
-    assert report(A, WHOLE) == AgentReport(
+    assert parse_report(A, WHOLE) == AgentReport(
         instance_id=A,
         boot_id=BOOT.lower(),
         uptime_s=12.0,
@@ -81,15 +81,15 @@ def test_every_field_of_a_report_is_read() -> None:
 
 def test_a_report_of_nothing_new_needs_three_fields() -> None:
     """A quiet machine says little; what it does not speak of is not said to be empty."""
-    assert report(A, BEAT) == AgentReport(A, boot_id=BOOT.lower(), uptime_s=12.0, sequence=1, interval_s=15)
-    assert report(A, BEAT | {"running": []}).running == ()
-    assert report(A, BEAT | {"running": None, "health": None}).running is None
+    assert parse_report(A, BEAT) == AgentReport(A, boot_id=BOOT.lower(), uptime_s=12.0, sequence=1, interval_s=15)
+    assert parse_report(A, BEAT | {"running": []}).running == ()
+    assert parse_report(A, BEAT | {"running": None, "health": None}).running is None
 
 
 def test_a_rank_of_which_only_the_log_is_known_is_known_by_its_log() -> None:
     """Its file was written by a wrapper of seed 000."""
     log = running_log_id(JOB, 2, 1)
-    said = report(A, BEAT | {"running": [{"log": log, "pid": 4242}, RANK | {"pid": 1, "ticks": 1}]})
+    said = parse_report(A, BEAT | {"running": [{"log": log, "pid": 4242}, RANK | {"pid": 1, "ticks": 1}]})
     assert said.running_logs == (log,) and said.running == (RunningRank(JOB, 2, 1, None, 1, 1),)
 
 
@@ -185,13 +185,13 @@ def test_what_is_no_object_is_no_report(body: Any) -> None:
 
 def test_a_sentence_is_one_line() -> None:
     """It ends up in the subject of a mail and in logs."""
-    said = report(A, BEAT | {"health": {"status": "ok", "sentence": "all\r\nBcc: x\u2028 \x1b[31mwell\t "}})
+    said = parse_report(A, BEAT | {"health": {"status": "ok", "sentence": "all\r\nBcc: x\u2028 \x1b[31mwell\t "}})
     assert said.sentence == "all Bcc: x [31mwell"
 
 
 def test_an_inventory_keeps_what_the_protocol_names() -> None:
     """What a newer agent adds beside it is passed over."""
-    said = report(A, BEAT | {"inventory": {"gpus": [{"uuid": "GPU-1"}], "secret": "x", "driver": "580"}})
+    said = parse_report(A, BEAT | {"inventory": {"gpus": [{"uuid": "GPU-1"}], "secret": "x", "driver": "580"}})
     assert said.inventory == {"agent": "", "driver": "580", "gpus": [{"uuid": "GPU-1"}]}
 
 
@@ -230,15 +230,15 @@ def test_an_inventory_keeps_what_the_protocol_names() -> None:
 )
 def test_a_running_log_may_be_a_number_or_a_text(value: Any, read: int | None) -> None:
     """Seed 000's files hold either; an entry that cannot be read is passed over and the others count."""
-    said = report_of_tasks(A, {"tasks": [{"running_log_id": value}, {"running_log_id": 5}, "nonsense", None, {}]})
+    said = parse_task_report(A, {"tasks": [{"running_log_id": value}, {"running_log_id": 5}, "nonsense", None, {}]})
     assert said == AgentReport(A, running_logs=(5,) if read is None else (read, 5))
 
 
 def test_no_older_list_is_read_without_end() -> None:
     """A rank counts once, and no instance has hundreds."""
     many = [{"running_log_id": number // 2} for number in range(1_000)]
-    assert report_of_tasks(A, {"tasks": many}).running_logs == tuple(range(LOGS_MAX))
-    gpus = report_of_gpus(A, {"gpus": [{"uuid": f"GPU-{number}"} for number in range(1_000)]}).inventory
+    assert parse_task_report(A, {"tasks": many}).running_logs == tuple(range(LOGS_MAX))
+    gpus = parse_gpu_report(A, {"gpus": [{"uuid": f"GPU-{number}"} for number in range(1_000)]}).inventory
     assert gpus is not None and len(json.loads(json.dumps(gpus))["gpus"]) == GPUS_MAX
 
 
@@ -259,7 +259,7 @@ def test_no_older_list_is_read_without_end() -> None:
 )
 def test_of_a_gpu_is_kept_what_can_be_read(gpu: Any, kept: dict[str, Any] | None) -> None:
     """A value that the driver does not give (`[N/A]`) spoils no other; a GPU without a name is none."""
-    said = report_of_gpus(A, {"gpus": [gpu]}).inventory
+    said = parse_gpu_report(A, {"gpus": [gpu]}).inventory
     assert said == {"gpus": [] if kept is None else [{"uuid": "GPU-1"} | kept]}
 
 
@@ -306,7 +306,7 @@ def read_or_refused(read: Callable[[str, Any], AgentReport], body: Any) -> None:
 @example(BEAT | {"sequence": 10**4_000})
 def test_any_json_is_a_report_or_is_refused(body: Any) -> None:
     """Never another error, and never a report that cannot be kept."""
-    read_or_refused(report, body)
+    read_or_refused(parse_report, body)
 
 
 @thorough
@@ -314,5 +314,5 @@ def test_any_json_is_a_report_or_is_refused(body: Any) -> None:
 def test_any_older_body_is_read_or_is_refused(body: Any) -> None:
     """The same for the calls of seed 000, once the body is an object."""
     if isinstance(body, dict):
-        read_or_refused(report_of_tasks, body)
-        read_or_refused(report_of_gpus, body)
+        read_or_refused(parse_task_report, body)
+        read_or_refused(parse_gpu_report, body)

@@ -36,7 +36,7 @@ QUICK = {
 STUBBORN = "gpu-training-stubborn"
 WAITS = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.1)"
 IGNORES_SIGTERM = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('deaf')\ntime.sleep(600)"
-DENIED, NOT_ALONE = 77, 78
+DENIED, DO_NOT_RESTART = 77, 78
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def test_a_stale_writer_is_refused_and_an_agent_that_is_twice_refused_ends(fleet
     assert "409 stale_sequence: going on from 1000" in node.said() and agent.poll() is None
     assert fleet.report(fleet.at, 2_000)[0] == 200
     wait_until(lambda: agent.poll() is not None, node.said)
-    assert agent.returncode == NOT_ALONE, node.said()
+    assert agent.returncode == DO_NOT_RESTART, node.said()
     node.start()
     wait_until(lambda: road.told[-1][0]["sequence"] > 2_000, node.said)
 

@@ -18,7 +18,7 @@ from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.node_api.heartbeats import HeartbeatReceiver
-from gpu_recovery.node_api.report_parser import report as parsed
+from gpu_recovery.node_api.report_parser import parse_report as parsed
 from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.report import ReportContent, body, encoded
 from gpu_recovery_agent.sensors.gpu_health import GpuHealthStatus

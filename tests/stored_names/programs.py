@@ -17,7 +17,7 @@ from gpu_recovery.core.health_check import EXIT_CODES as READ_OF_CHECKS
 from gpu_recovery_agent.nvml_recorder import NO_NVML
 from gpu_recovery_agent.rank.suspension import SUSPENDED, TIMED_OUT
 from gpu_recovery_agent.rank.wrapper import MISUSED
-from gpu_recovery_agent.reporter import DENIED, NOT_ALONE
+from gpu_recovery_agent.reporter import DENIED, DO_NOT_RESTART
 from gpu_recovery_client import diagnosis, training
 from gpu_recovery_client.cli import app as cli_app
 from gpu_recovery_client.cli import output
@@ -47,7 +47,7 @@ def exit_statuses() -> dict[str, Any]:
     """What the programs exit with, and what the exit codes of a health check mean to each side."""
     return {
         "gpu-recovery": {"failed": output.FAILED, "usage": output.USAGE},
-        "gpu-recovery-agent": {"denied": DENIED, "not alone": NOT_ALONE},
+        "gpu-recovery-agent": {"denied": DENIED, "not alone": DO_NOT_RESTART},
         "gpu-recovery-run": {"suspended": SUSPENDED, "no progress": TIMED_OUT, "misused": MISUSED},
         "gpu-recovery-record": {"no NVML": NO_NVML},
         "go_suspend": training.SUSPENDED,

@@ -15,7 +15,7 @@ from gpu_recovery.core.metrics import METRICS, NAMESPACE, SERVICE
 from gpu_recovery.core.policy import PRESETS, RecoveryPolicy
 from gpu_recovery.job_api.openapi import document
 from gpu_recovery.job_api.router import ROUTES
-from gpu_recovery.node_api.report_parser import report, report_of_gpus, report_of_tasks
+from gpu_recovery.node_api.report_parser import parse_gpu_report, parse_report, parse_task_report
 
 from infra import settings as deployment
 from tests.aws.environment import CLUSTER, TOPIC
@@ -88,7 +88,11 @@ def events() -> dict[str, Any]:
 
 def node_api() -> dict[str, Any]:
     """The fields that each call of an agent is read for; `[]` marks an entry of a list."""
-    calls = {"/api/v1/reports": report, "/api/v1/report_tasks": report_of_tasks, "/api/v1/report_gpu": report_of_gpus}
+    calls = {
+        "/api/v1/reports": parse_report,
+        "/api/v1/report_tasks": parse_task_report,
+        "/api/v1/report_gpu": parse_gpu_report,
+    }
     read = {}
     for path, call in calls.items():
         asked = set[str]()

@@ -14,7 +14,11 @@ from gpu_recovery_agent.settings import AgentSettingsError
 GRACE_S, STOP_TIMEOUT_S = 5, 30
 """Default suspend grace, and the default stopTimeout of a container, in seconds."""
 REST_S = 5.0
-"""Seconds from SIGTERM to SIGKILL. HAI gives the same: five seconds until the training notices, five to save."""
+"""Seconds from SIGTERM to SIGKILL after the grace.
+
+With the default grace a rank has ten seconds, as in the system of seed 003 (HAI): five seconds until the training
+notices, five seconds to save.
+"""
 REST_LEAST_S, MARGIN_S = 1.0, 2.0
 """Seconds that remain for SIGTERM, and for writing the exit, if the grace almost fills the container's stopTimeout."""
 SECONDS_MAX = 86_400

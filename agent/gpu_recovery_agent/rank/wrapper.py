@@ -14,7 +14,7 @@ The output of the command goes to its usual place. If the command fails, the age
 Environment: JOB_ID, ATTEMPT, RANK, and if present EPOCH, RUNNING_LOG_ID and SUSPEND_GRACE_S.
 
 Exit status: the command's status, 128+n for signal n; 75 if it asked to be suspended, 124 if it made no progress; 127
-or 126 if it cannot be started, 125 if there is no command.
+or 126 if it cannot be started, 125 if the command line is wrong.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from gpu_recovery_agent.sensors.boot import BootUnknown, boot_id
 from gpu_recovery_agent.settings import AgentSettingsError, running_folder, socket_path
 
 MISUSED = 125
-"""Exit status without a command."""
+"""Exit status of a wrong command line: without a command, or with invalid seconds of a rehearsal."""
 PROC = Path("/proc")
 USAGE = "usage: gpu-recovery-run [--simulate SECONDS] [--] command [argument...]"
 
@@ -62,7 +62,10 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run the command to its end and return its status as a shell reports it, or the status of its suspension."""
+    """Run the command to its end and return its status as a shell reports it.
+
+    The status is 75 if the rank was suspended, 124 if it made no progress.
+    """
     return _once(arguments, environment, RankFiles(environment)).status
 
 
@@ -192,7 +195,7 @@ class RankFiles:
                     output_tail.send(lines, self._rank, path)
 
     def remove(self) -> None:
-        """Remove the running file. A file that stays would show an ended rank as running."""
+        """Remove the running file. A file that stays would show an ended rank as running (the trap of seed 000)."""
         if self._stem is None:
             return
         try:

@@ -79,7 +79,7 @@ class NvmlSensor:
         return False
 
     def close(self) -> None:
-        """End the child without waiting for it."""
+        """End the child. Waits at most 0.2 s for its end."""
         if self._child is not None:
             self._child.close()
 

@@ -68,7 +68,10 @@ class ProcessReader:
         return f"{', '.join(sorted(self._stuck))} cannot be read: no answer of the kernel" if self._stuck else ""
 
     def environment(self, pid: int) -> dict[str, str] | None:
-        """Return the rank variables that the process began with; None if they cannot be read, or cannot be read now."""
+        """Return the rank variables that the process began with; {} for a process that is no rank.
+
+        None if the process has ended, or if the variables cannot be read now.
+        """
         process = processes.read(self._proc, pid)
         if process is None or not process.is_alive:
             return None
@@ -95,7 +98,7 @@ class ProcessReader:
         return answer if answered and isinstance(answer, dict) else {}
 
     def rest(self) -> None:
-        """End the child when no question came for a while. Call often: it never waits."""
+        """End the child after RESTS_AFTER_S without a question. Call often: it waits at most 0.2 s, for that end."""
         if self._gone() or self._child is None or self._killed:
             return
         if self._now() - self._asked_at >= RESTS_AFTER_S:
@@ -103,7 +106,7 @@ class ProcessReader:
             self._killed = not self._gone()
 
     def close(self) -> None:
-        """End the child without waiting for it."""
+        """End the child. Waits at most 0.2 s for its end."""
         if self._child is not None:
             self._child.close()
 

@@ -1,6 +1,7 @@
 """Reads processes from /proc.
 
-The result is None for a process that is gone or that /proc says nothing about.
+For a process that is gone or that cannot be read, the functions return None, and `namespace_pids` returns ().
+`pids` does not read the processes: it yields nothing if the folder itself cannot be read.
 """
 
 from __future__ import annotations

@@ -48,7 +48,8 @@ def diagnose(
 
     Reports in a file and logs are judged here, without a deployment.
 
-    Of a log the first root is the cause; a cascade, which follows from something else, is it only without any root.
+    Of a log the first root is the cause; a cascade (a consequence of another error) counts as the cause only if the log
+    has no root.
     """
     if sum(source is not None for source in (job, file, log)) != 1:
         raise typer.BadParameter("one of a job, --file and --log is needed", param_hint="JOB")

@@ -14,7 +14,8 @@ from gpu_recovery_client.render import fleet
 app = typer.Typer(
     invoke_without_command=True,
     rich_markup_mode=None,
-    help="Show the brakes of recovery: budget, breaker, pause.",
+    help="Show the fleet limits: repair budget, circuit breaker, pause. Shows the instances under repair, and the held "
+    "repairs with their reasons.",
     epilog=examples("gpu-recovery fleet", "gpu-recovery fleet --json"),
 )
 
@@ -29,7 +30,7 @@ class Queue(StrEnum):
 
 @app.callback()
 def show(context: typer.Context, as_json: AsJson = False) -> None:
-    """Show the brakes of recovery: who is under repair, what is held back and why, the breaker, a pause."""
+    """Show the fleet limits: instances under repair, held repairs with their reasons, circuit breaker, pause."""
     if context.invoked_subcommand is not None:
         return
     with context.obj.client() as client:
@@ -43,7 +44,7 @@ def pause(
     because: Annotated[str, typer.Option(help="Why, for whoever finds it so.")],
     as_json: AsJson = False,
 ) -> None:
-    """Let no repair begin until `unpause`. What EC2 was asked for already takes its course."""
+    """Let no repair begin until `unpause`. Repairs that EC2 has begun continue."""
     with context.obj.client() as client:
         _print_fleet(context, client.pause(because), as_json)
 
@@ -57,7 +58,7 @@ def unpause(context: typer.Context, as_json: AsJson = False) -> None:
 
 @app.command("reset-breaker", epilog=examples("gpu-recovery fleet reset-breaker"))
 def reset_breaker(context: typer.Context, as_json: AsJson = False) -> None:
-    """Close the breaker. What is held goes on, and old evidence is looked at afresh first."""
+    """Close the circuit breaker. Held repairs may begin. Old evidence is checked again first."""
     with context.obj.client() as client:
         _print_fleet(context, client.reset_breaker(), as_json)
 
@@ -69,7 +70,7 @@ def redrive(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what the queues hold.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give messages that failed to their functions again. Mend the cause first.
+    """Send dead letters to their functions again. Remove the cause first.
 
     Exit code 1 if any of them stayed for a reason, or if not all could be tried.
     """

@@ -46,7 +46,9 @@ def quarantine(
     because: Annotated[str, typer.Option(help="Why, for whoever finds it so.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Take an instance out of use until it is released. What runs on it goes on; nothing new is placed on it."""
+    """Take an instance out of use until it is released. Running jobs continue; no new job is placed on the
+    instance.
+    """
     with context.obj.client() as client:
         _print_instance(client.quarantine(instance, because), as_json)
 

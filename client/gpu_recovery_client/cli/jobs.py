@@ -68,8 +68,8 @@ def explain_one(
 ) -> None:
     """Tell why a job or an instance is where it is.
 
-    For a job in line: what it is short of, its place, the jobs before it, the earliest start. For every job: each
-    decision on it and on its instances, with its reason. For an instance: its own story.
+    For a queued job: the wait reason, the position, the jobs before it, the earliest start. For every job: each
+    decision on it and on its instances, with its reason. For an instance: its decisions, with their reasons.
     """
     with context.obj.client() as client:
         if timeline.INSTANCE_ID.fullmatch(name):
@@ -100,13 +100,16 @@ def suspend(
     because: Annotated[str, typer.Option(help="Why, for whoever finds it so.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Have a job save its state and make room until it is resumed. Its place in line is kept."""
+    """Have a job save its state and release its instances.
+
+    The job waits until it is resumed, and keeps its place in the queue.
+    """
     with context.obj.client() as client:
         _print_job(client.suspend(job, because), as_json)
 
 
 def resume(context: typer.Context, job: JobId, as_json: AsJson = False) -> None:
-    """Put a suspended job in line again, where it stood. Its command runs from the start, on its last checkpoint."""
+    """Queue a suspended job again at its former place. Its command runs from the start, on its last checkpoint."""
     with context.obj.client() as client:
         _print_job(client.resume(job), as_json)
 

@@ -24,9 +24,10 @@ EachUsersJobs = Annotated[str | None, typer.Option(metavar="NUMBER", help=f"At o
 
 
 def queue(context: typer.Context, user: User = None, group: Group = None, as_json: AsJson = False) -> None:
-    """Show who waits for what, and who runs.
+    """Show waiting jobs with their wait reasons, and running jobs.
 
-    In the order of the line: the place, what is short, the earliest start; then who runs, and quotas as used/total.
+    In the order of the queue: the position, the wait reason, the earliest start; then running jobs, and quotas as
+    used/total.
     """
     with context.obj.client() as client:
         view = client.queue()

@@ -48,7 +48,9 @@ def up(
     directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start a sandbox, deploy into it and leave it running. One that runs there already is ended first."""
+    """Start a sandbox, deploy into it and leave it running. A sandbox that already
+    runs there is ended first.
+    """
     with _sandbox() as sandbox:
         place = directory or sandbox.DEFAULT_DIRECTORY
         state = sandbox.up(place, instances=instances, gpus=gpus, preset=preset, agents=agents, progress=_progress)

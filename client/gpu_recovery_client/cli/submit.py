@@ -61,7 +61,7 @@ def submit(
     wait: options.Wait = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put a training job in line. An option wins over the same field of FILE."""
+    """Submit a training job. An option wins over the same field of FILE."""
     if wait and dry_run:
         usage_error("a dry run makes no job to wait for", "--wait")
     document = job_document(documents or [], file)

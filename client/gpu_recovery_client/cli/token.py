@@ -71,7 +71,7 @@ def issue(
 
 @app.command("list", epilog=examples(f"gpu-recovery token list {NODE}", "gpu-recovery token list --user ana"))
 def list_tokens(context: typer.Context, instance: Instance = None, user: User = None, as_json: AsJson = False) -> None:
-    """List the tokens of an instance or of a user, without what opens."""
+    """List the tokens of an instance or of a user, without the secrets."""
     _require_one(instance, user)
     with context.obj.client() as client:
         view = client.tokens(instance) if user is None else client.user_tokens(user)
@@ -92,7 +92,7 @@ def revoke(
     user: User = None,
     as_json: AsJson = False,
 ) -> None:
-    """Revoke a token: within a minute it opens nothing."""
+    """Revoke a token: within a minute every API rejects it."""
     *instances, token_id = names
     if len(instances) != (1 if user is None else 0):
         _usage("give an instance and the token's id, or --user and the token's id")

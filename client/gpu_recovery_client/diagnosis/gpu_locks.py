@@ -2,9 +2,9 @@
 
 Rows 47-50 of the fault catalogue, docs/diagnosis.md.
 
-On one instance it is a lock of the kernel (flock), so the crash of its holder releases it. A holder that hangs keeps
-it, and its name can be read. An owner is a role, such as "train": on one instance, processes of one role hold the lock
-together. Between instances the lock is a lease of the API (`leases`).
+On one instance it is a lock of the kernel (flock), so the crash of its holder releases the lock. A holder that hangs
+keeps the lock; `holder` returns its name. An owner is a role, such as "train": on one instance, processes of one role
+hold the lock together. Between instances the lock is a lease of the API (`leases`).
 """
 
 from __future__ import annotations

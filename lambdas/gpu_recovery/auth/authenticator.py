@@ -16,10 +16,13 @@ from gpu_recovery.core.errors import RecoveryError
 from gpu_recovery.ports.errors import TooManyReports
 
 TOKEN_CACHE_TTL = timedelta(seconds=60)
-"""How long a cached token is used. A revoked token stays valid for as long."""
+"""Time for which a cached token is used. A revoked token stays valid for at most this time."""
 CACHED_TOKENS_MAX = 20_000
 CACHED_UNKNOWN_TOKENS_MAX = 60
-"""Unknown token ids that are looked up within `TOKEN_CACHE_TTL`. A later caller waits and is not refused for good."""
+"""Largest number of unknown token ids that are looked up within `TOKEN_CACHE_TTL`.
+
+After that, a token id that is not cached is rejected with TooManyReports, and the caller may try again later.
+"""
 
 
 class TokenMissing(RecoveryError):

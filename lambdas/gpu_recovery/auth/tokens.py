@@ -140,7 +140,7 @@ def issue(store: TokenStore, holder: str, now: datetime, by: str, asked: Mapping
         TokensFull: the holder has `VALID_TOKENS_MAX` valid tokens.
         TooManyConflicts: others wrote the list at every attempt.
     """
-    checked_instance_id(store.kind, holder)
+    checked_holder(store.kind, holder)
     role, life, note = parse_token_request(store.kind, asked)
     token_id = secrets.token_hex(6)
     token = f"{store.kind.prefix}{token_id}_{secrets.token_urlsafe(32)}"
@@ -166,7 +166,7 @@ def revoke(store: TokenStore, holder: str, token_id: str, now: datetime) -> Toke
         SpecInvalid: the holder is malformed.
         TooManyConflicts: others wrote the list at every attempt.
     """
-    checked_instance_id(store.kind, holder)
+    checked_holder(store.kind, holder)
 
     def with_revoked(listed: TokenList) -> tuple[TokenList, Token] | None:
         listed_token = next((token for token in listed.tokens if token.token_id == token_id), None)
@@ -181,7 +181,7 @@ def revoke(store: TokenStore, holder: str, token_id: str, now: datetime) -> Toke
     return next((token for token in changed.tokens if token.token_id == token_id), None)
 
 
-def checked_instance_id(kind: TokenKind, holder: str) -> str:
+def checked_holder(kind: TokenKind, holder: str) -> str:
     """Return `holder` if a token of this kind can be issued for it.
 
     Raises:

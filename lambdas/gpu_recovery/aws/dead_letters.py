@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 
 from gpu_recovery.aws import ecs_requests
 from gpu_recovery.aws.clients import client
-from gpu_recovery.aws.settings import LambdaSettings, LambdaSettingsMissing
+from gpu_recovery.aws.settings import LambdaSettings, LambdaSettingsInvalid
 from gpu_recovery.job_api.redrive import DeadLetter, DeadLetterQueue, DeadLetterRefused
 
 WAIT_S = 1
@@ -44,7 +44,7 @@ def _lambda() -> Any:
 class AwsDeadLetters:
     """The dead-letter queues that the function's environment names.
 
-    Calls for a queue without a URL in the environment raise LambdaSettingsMissing.
+    Calls for a queue without a URL in the environment raise LambdaSettingsInvalid.
     """
 
     def __init__(self, settings: LambdaSettings) -> None:
@@ -104,7 +104,7 @@ class AwsDeadLetters:
 
     def _url(self, queue: DeadLetterQueue) -> str:
         if not self._urls[queue]:
-            raise LambdaSettingsMissing(f"this function is not told where the queue {queue} is")
+            raise LambdaSettingsInvalid(f"this function is not told where the queue {queue} is")
         return self._urls[queue]
 
 

@@ -31,7 +31,7 @@ GONE = (Ec2InstanceState.SHUTTING_DOWN, Ec2InstanceState.TERMINATED)
 
 IMPAIRED_AT_LEAST = timedelta(minutes=5)
 """Time that a failed status check must last to count as impaired. Under load a check of EC2 may fail for a minute."""
-IN_TROUBLE = (
+NO_ANSWER_CODES = (
     "Unavailable",
     "InternalError",
     "InternalFailure",
@@ -45,7 +45,7 @@ IN_TROUBLE = (
 They say nothing about the instance, and they leave open whether AWS carried out the call.
 """
 SERVER_ERROR = 500
-NOT_NOW = (
+TEMPORARY_REFUSALS = (
     "InsufficientInstanceCapacity",
     "InsufficientHostCapacity",
     "InsufficientReservedInstanceCapacity",
@@ -193,13 +193,13 @@ class Ec2:
 
     def start(self, instance_id: str) -> Refusal | None:
         """Start the stopped instance. Return a Refusal if EC2 definitely refuses. Repeatable."""
-        return _refusal("start", lambda: self.client.start_instances(InstanceIds=[instance_id]), NOT_NOW)
+        return _refusal("start", lambda: self.client.start_instances(InstanceIds=[instance_id]), TEMPORARY_REFUSALS)
 
 
 def _refusal(verb: str, call: Callable[[], Any], temporary: Collection[str] = ()) -> Refusal | None:
     """Make the call. Return None if it succeeds, or EC2's definite refusal.
 
-    Errors that are no refusal (IN_TROUBLE, HTTP 5xx) are raised.
+    Errors that are no refusal (NO_ANSWER_CODES, HTTP 5xx) are raised.
 
     Args:
         verb: what the call does, for the reason of the refusal.
@@ -211,7 +211,7 @@ def _refusal(verb: str, call: Callable[[], Any], temporary: Collection[str] = ()
     except ClientError as error:
         code, message = error.response["Error"]["Code"], error.response["Error"].get("Message", "")
         # The temporary codes are tested first, because EC2 reports missing capacity with HTTP 500.
-        if code not in temporary and (code in IN_TROUBLE or _http_status(error) >= SERVER_ERROR):
+        if code not in temporary and (code in NO_ANSWER_CODES or _http_status(error) >= SERVER_ERROR):
             raise
         return Refusal(f"EC2 will not {verb} it: {code}: {message}", lasting=code not in temporary)
     return None

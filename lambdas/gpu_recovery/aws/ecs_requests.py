@@ -109,7 +109,7 @@ class CheckTask:
 
 
 def check_request(cluster: str, check: CheckTask, instance: Instance, check_id: str, refusals: int) -> dict[str, Any]:
-    """Build the RunTask request of one health check. The client token names the check and the number of refusals.
+    """Build the RunTask request of one health check. The client token names the check and the number of deferrals.
 
     A reservation of GPUs makes ECS mount the driver's libraries into the container. The request names the number of
     GPUs and not `ALL`, because `ALL` means all *available* GPUs: while a rank still holds some GPUs, the check would
@@ -121,7 +121,7 @@ def check_request(cluster: str, check: CheckTask, instance: Instance, check_id: 
         check: the parameters of health checks.
         instance: the instance to check.
         check_id: the id of the check.
-        refusals: number of definite refusals so far.
+        refusals: how often the command was deferred so far (`PendingCommand.refusals`); part of the client token.
     """
     passive = instance.check is not None and instance.check.passive
     environment = {

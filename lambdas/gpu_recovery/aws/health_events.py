@@ -23,7 +23,7 @@ INSTANCE_ID = re.compile(r"i-[0-9a-f]{8,17}")
 XID = re.compile(r"XID_(\d{1,4})\b")
 NOTICE = timedelta(seconds=120)
 """Time between EC2's interruption warning and the interruption."""
-AGES = timedelta(days=36_500)
+PLANNED_DISTANCE_MAX = timedelta(days=36_500)
 """Upper bound of the distance between now and a planned time. A time further away is a placeholder.
 
 Arithmetic with such a time could leave the range of `datetime`.
@@ -199,7 +199,7 @@ def _planned(fields: Fields, name: str, now: datetime) -> datetime | None:
     """Return the aware UTC time of an ISO 8601 or RFC 1123 text.
 
     Returns:
-        None if the text is neither, or if the time is at least AGES away.
+        None if the text is neither, or if the time is at least PLANNED_DISTANCE_MAX away.
     """
     time = fields.time(name)
     if time is None:
@@ -208,7 +208,7 @@ def _planned(fields: Fields, name: str, now: datetime) -> datetime | None:
             time = (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).astimezone(UTC)
         except (ValueError, OverflowError):
             return None
-    return time if abs(time - now) < AGES else None
+    return time if abs(time - now) < PLANNED_DISTANCE_MAX else None
 
 
 # -- CloudWatch --------------------------------------------------------------------------------------------------------

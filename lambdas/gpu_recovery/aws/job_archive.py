@@ -42,7 +42,7 @@ def attempt_request(bucket: str, cluster: str, job: Job, plan: Plan, view: Mappi
         "job_id": job.job_id,
         **view,
         "config": encode(job.spec),
-        "sent": sent(cluster, job, plan),
+        "sent": sent_request(cluster, job, plan),
         "backend": job.spec.backend.value,
         "backend_ids": list(plan.task_ids) or [attempt_id(job.job_id, plan.attempt)],
     }
@@ -51,7 +51,7 @@ def attempt_request(bucket: str, cluster: str, job: Job, plan: Plan, view: Mappi
     return {"Bucket": bucket, "Key": key, "Body": body, "ContentType": JSON}
 
 
-def sent(cluster: str, job: Job, plan: Plan) -> dict[str, Any] | None:
+def sent_request(cluster: str, job: Job, plan: Plan) -> dict[str, Any] | None:
     """Return the request that was sent to the backend for the attempt.
 
     For a gang on ECS this is the request of rank 0. The requests of other ranks differ only in the rank and its

@@ -16,7 +16,7 @@ from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.policy import RecoveryPolicy, policy_from
 
 
-class LambdaSettingsMissing(RecoveryError):
+class LambdaSettingsInvalid(RecoveryError):
     """A required environment variable is missing, or a variable has an invalid value."""
 
 
@@ -54,19 +54,20 @@ class LambdaSettings:
         """Return the settings of `environment`.
 
         Raises:
-            LambdaSettingsMissing: a variable is missing or invalid. The error names the first such variable.
+            LambdaSettingsInvalid: a variable is missing or invalid. The error names the first such variable.
+            PolicyInvalid: RECOVERY_POLICY names an unknown setting, or a setting has a value that is not allowed.
         """
 
         def need(name: str) -> str:
             value = environment.get(name, "")
             if not value:
-                raise LambdaSettingsMissing(f"environment variable {name} is not set")
+                raise LambdaSettingsInvalid(f"environment variable {name} is not set")
             return value
 
         def one_of(name: str, default: str, allowed: tuple[str, ...]) -> str:
             value = environment.get(name, default)
             if value not in allowed:
-                raise LambdaSettingsMissing(
+                raise LambdaSettingsInvalid(
                     f"environment variable {name} must be one of {', '.join(allowed)}, not {value!r}"
                 )
             return value
@@ -104,9 +105,9 @@ def _policy(text: str) -> RecoveryPolicy:
     try:
         settings = json.loads(text)
     except json.JSONDecodeError as error:
-        raise LambdaSettingsMissing(f"environment variable RECOVERY_POLICY is not JSON: {error}") from error
+        raise LambdaSettingsInvalid(f"environment variable RECOVERY_POLICY is not JSON: {error}") from error
     if not isinstance(settings, dict):
-        raise LambdaSettingsMissing("environment variable RECOVERY_POLICY must be a JSON object")
+        raise LambdaSettingsInvalid("environment variable RECOVERY_POLICY must be a JSON object")
     return policy_from(settings)
 
 
@@ -122,7 +123,7 @@ def _with_stale_s(policy: RecoveryPolicy, text: str) -> RecoveryPolicy:
     if not text:
         return policy
     if not re.fullmatch(r"[1-9][0-9]{0,8}", text):
-        raise LambdaSettingsMissing(
+        raise LambdaSettingsInvalid(
             f"environment variable GPUTASKER_TASK_HEARTBEAT_STALE_SECONDS must be whole seconds, not {text[:40]!r}"
         )
     stale_s = int(text)

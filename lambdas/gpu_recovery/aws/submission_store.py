@@ -55,7 +55,7 @@ class DynamoSubmissions:
         before = _submission(name, items[_key(name)]) if name and _key(name) in items else None
         return replace(_facts(items), before=before if before is not None and now < before.kept_until else None)
 
-    def along_with(self, key: str, now: datetime) -> Mapping[str, Any] | None:
+    def read_with_facts(self, key: str, now: datetime) -> Mapping[str, Any] | None:
         """Return the item of the job table under `key`, and cache the facts for the next submission.
 
         Both are read in the same call. None if there is no such item.
@@ -105,7 +105,7 @@ class UserTokensWithSubmission:
 
     def load_token(self, token_id: str) -> Token | None:
         """Return the token with this id; None if there is none. Raises ItemUnreadable."""
-        item = self._submissions.along_with(self._users.key_of(token_id), self._clock())
+        item = self._submissions.read_with_facts(self._users.key_of(token_id), self._clock())
         return None if item is None else self._users.token_of(token_id, item)
 
 

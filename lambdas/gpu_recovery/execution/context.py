@@ -51,8 +51,8 @@ class ExecutionContext:
     """What the execution of commands needs.
 
     now:       the time of the execution.
-    for_each:  runs independent writes, of which a gang needs one for each instance: for a gang of 2,048 instances,
-               writes in sequence take longer than a function may run.
+    for_each:  executes the writes of a gang, one for each instance, in parallel. For a gang of 2,048 instances,
+               sequential writes take longer than a function may run.
     ray:       executes the commands of jobs on Ray; None without a Ray cluster.
     submitted: the text that the job was submitted with, if the caller has it; None: it is loaded from the store.
     """
@@ -71,8 +71,9 @@ DONE = CommandResult()
 
 
 def previous_try_died(pending: PendingCommand) -> bool:
-    """Return whether an earlier try was cut off without an answer.
+    """Return whether an earlier try ended without an answer.
 
-    Each later try raises `tries`. A definite refusal raises `refusals` as well.
+    `tries` begins at 1, and rises by 1 when an expired lease is reclaimed. `refusals` rises by 1 with each deferral. So
+    more tries than deferrals plus one mean that a try was cut off.
     """
     return pending.tries > pending.refusals + 1

@@ -41,9 +41,9 @@ LOG_LINES_PER_RANK = 400
 LOGS_MAX = 4
 """Ranks with logs that are read: the rank that failed first, then rank 0 and the ranks after it."""
 PARTS_MAX = 4
-"""Parts in which a wrapper reports the last output of its rank (docs/protocol.md)."""
+"""Largest number of parts in which a wrapper reports the output tail of its rank (docs/protocol.md)."""
 OUTPUT_TAILS_MAX = 64
-"""Ranks without a readable log, from which the output tail is used instead."""
+"""Largest number of ranks for which the output tail replaces an unreadable log."""
 REPORTS_MAX = 20_000
 """Observations that are used: as many as fit into the memory of the smallest function that reads them."""
 SIGNAL_BASE = 128
@@ -52,7 +52,10 @@ WORKER_OF_RANK = re.compile(r"(?P<rank>\d{1,6})\.\d{1,6}")
 """The default name of a worker: its rank, and its number within the rank."""
 
 LogTail = Callable[[Job, str, int], Sequence[str] | str]
-"""Reads at most so many of the last lines that a task of a job wrote. Returns a sentence if there is no log."""
+"""Reads the end of a task's log. Arguments: the job, the task id, and the largest number of lines.
+
+Returns the last lines. If there is no log, returns the reason as a sentence.
+"""
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ from gpu_recovery.ports.store import ObservationStore
 def describe_hang(store: ObservationStore, policy: RecoveryPolicy, job: Job, plan: Plan, now: datetime) -> str | None:
     """Return a sentence that says how long no rank of a running attempt has made progress.
 
-    If the first rank's instance reported no progress, only its item is read. This is so for programs that never report
-    it.
+    The first rank's instance is read first, so that a program that never reports progress costs one read.
 
     Returns:
-        None if a rank makes progress, or if no rank has reported progress of late.
+        None if a rank makes progress, if the first rank's instance has no progress report, or if the newest progress
+        report is older than `heartbeat_stale_s`.
     """
     if not _progress_reports(store, job, plan.attempt, plan.instances[:1]):
         return None

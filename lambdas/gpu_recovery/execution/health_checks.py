@@ -36,7 +36,10 @@ def run_check(context: ExecutionContext, instance: Instance, pending: PendingCom
 
 
 def stop_check(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
-    """Stop the task of a check that took too long."""
+    """Stop the tasks of a health check.
+
+    The check took too long or was superseded, an operator quarantined the instance, or a repair replaces the check.
+    """
     command: commands.StopCheck = pending.command
     tasks = context.actions.tasks_started_by(command.check_id)
     context.actions.stop_tasks(tasks, f"{OUR_STOP}{command.check_id} took too long")

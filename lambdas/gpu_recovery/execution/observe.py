@@ -33,12 +33,12 @@ def observe(context: ExecutionContext, job: Job, pending: PendingCommand) -> Com
         progress = context.store.load_progress(job.job_id, command.attempt) or progress
         powered_off = _powered_off_events(context, list(filter(None, progress.unconfirmed(plan))))
     event = undelivered_event(job, progress, plan, context.policy, context.now) or (
-        None if powered_off else _hang_events(context, job, plan)
+        None if powered_off else _hang_event(context, job, plan)
     )
     return CommandResult((*powered_off, FollowUp(job.job_id, event))) if event else CommandResult(powered_off)
 
 
-def _hang_events(context: ExecutionContext, job: Job, plan: Plan) -> events.JobEvent | None:
+def _hang_event(context: ExecutionContext, job: Job, plan: Plan) -> events.JobEvent | None:
     """Return the event of a running job without progress; None if it makes progress or reports none."""
     if not context.policy.diagnose or job.status is not JobStatus.RUNNING:
         return None

@@ -127,10 +127,10 @@ class DirectRayCommands:
             return CommandResult(
                 tuple(FollowUp(job.job_id, event) for event in self._end(context, job, status, pending))
             )
-        news_event = self._status_events(context, job, status)
-        return CommandResult((FollowUp(job.job_id, news_event),)) if news_event is not None else DONE
+        status_event = self._status_event(context, job, status)
+        return CommandResult((FollowUp(job.job_id, status_event),)) if status_event is not None else DONE
 
-    def _status_events(self, context: ExecutionContext, job: Job, status: DriverStatus) -> events.JobEvent | None:
+    def _status_event(self, context: ExecutionContext, job: Job, status: DriverStatus) -> events.JobEvent | None:
         """Return the event of a live driver that the job did not receive; None if there is none."""
         if status.state is DriverState.RUNNING and job.status in (JobStatus.SUBMITTING, JobStatus.SUBMITTED):
             context.store.add_running(job.job_id, job.attempt, 0)

@@ -20,9 +20,10 @@ from gpu_recovery.ports.values import Ec2Instance
 RETRY = timedelta(seconds=30)
 """Time before a delayed repair is tried again."""
 REPAIR_DELAYS_MAX = 3
-"""How often a repair is delayed for a task that may be about to end; then it is held and others can begin.
+"""Largest number of delays of a repair for a task that may end soon.
 
-Three delays end before the missing heartbeat of the instance (`reboot_settle_s`) could be mistaken for a reboot.
+After these delays the repair is held, and other repairs may begin. Three delays end before `reboot_settle_s`. After
+`reboot_settle_s` a check would look for proof of a reboot that was never requested.
 """
 OUT_OF_USE = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.QUARANTINED)
 """The statuses in which ECS places no task on an instance."""

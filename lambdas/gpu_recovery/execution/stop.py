@@ -75,8 +75,8 @@ def _record_never_started(context: ExecutionContext, job: Job, task_ids: tuple[s
 def suspend(context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
     """Send the suspend notice to rank 0: ECS sends SIGTERM, which `gpu-recovery-run` takes as the notice.
 
-    If ECS knows no task of the rank, the agent of its instance gets the same command. Only then: a second SIGTERM ends
-    the suspend grace.
+    If ECS knows no task of the rank, the agent of its instance receives the same command. In every other case the agent
+    receives no command, because a second SIGTERM ends the suspend grace.
     """
     command: commands.SuspendAttempt = pending.command
     if command.attempt != job.attempt or job.status is not JobStatus.SUSPENDING:

@@ -56,6 +56,7 @@ def caller_of(dependencies: Dependencies, authorization: str) -> Caller:
 
     Raises:
         ApiError: 401, the token is missing, unknown, revoked or expired.
+        TooManyReports: too many unknown token ids were looked up; the response is 429.
     """
     scheme, _, token = authorization.partition(" ")
     if scheme == "Bearer" and token.startswith(TokenKind.USER.prefix):

@@ -61,7 +61,7 @@ def page_of(
     cursor = request.query.get("cursor")
     ordered = sorted(items, key=order)
     if cursor is not None:
-        last_names, last_order = _read_place(opened_cursor(dependencies.operator_token(), purpose, cursor))
+        last_names, last_order = _read_place(verified_position(dependencies.operator_token(), purpose, cursor))
         orders = {name(item): order(item) for item in ordered}
         after = next((orders[item] for item in last_names if item in orders), last_order)
         ordered = [item for item in ordered if order(item) > after]
@@ -69,7 +69,7 @@ def page_of(
     if len(ordered) <= limit:
         return page, None
     place = json.dumps([[name(item) for item in reversed(page[-NAMED:])], order(page[-1])])
-    return page, sealed_cursor(dependencies.operator_token(), purpose, place)
+    return page, signed_cursor(dependencies.operator_token(), purpose, place)
 
 
 def _read_place(place: str) -> tuple[list[str], tuple[Any, ...]]:
@@ -80,12 +80,12 @@ def _read_place(place: str) -> tuple[list[str], tuple[Any, ...]]:
         raise CursorInvalid("the cursor is of another release: begin without one") from error
 
 
-def sealed_cursor(key: str, purpose: str, place: str) -> str:
+def signed_cursor(key: str, purpose: str, place: str) -> str:
     """Return the signed cursor for the position `place` in the list `purpose`."""
     return base64.urlsafe_b64encode(_mac(key, purpose, place) + place.encode()).decode()
 
 
-def opened_cursor(key: str, purpose: str, cursor: str) -> str:
+def verified_position(key: str, purpose: str, cursor: str) -> str:
     """Return the position in a cursor of the list `purpose`.
 
     Raises:

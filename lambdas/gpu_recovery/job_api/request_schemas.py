@@ -18,7 +18,7 @@ from gpu_recovery.core.job.spec import (
 )
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.job_api.schema_types import (
-    ANYTHING,
+    ANY_OBJECT,
     INTEGER,
     LIMITS,
     PRIORITY,
@@ -62,7 +62,7 @@ _JOB_SPEC = request_object(
     checkpoint_dir=none_or({"type": "string", "maxLength": 255}),
     backend=one_of(Backend),
     entrypoint=none_or(TEXT),
-    runtime_env=none_or(ANYTHING),
+    runtime_env=none_or(ANY_OBJECT),
     entrypoint_resources=none_or(by_name(between(1, RESOURCE_MAX))),
     image=none_or(text_like(IMAGE.pattern)),
 )
@@ -75,8 +75,8 @@ REQUEST_SCHEMAS: dict[str, Schema] = {
     "CaseWanted": request_object(
         job_id=TEXT,
         attempt=INTEGER,
-        reports=list_of(ANYTHING),
-        workers=list_of(ANYTHING),
+        reports=list_of(ANY_OBJECT),
+        workers=list_of(ANY_OBJECT),
         at_s={"type": "number"},
     ),
     "LimitsWanted": request_object(("limits",), limits=request_object(**LIMITS)),

@@ -12,7 +12,7 @@ from gpu_recovery.core.queue.snapshot import RejectionKind
 from gpu_recovery.core.task import FailureKind
 from gpu_recovery.job_api.redrive import DeadLetterQueue
 from gpu_recovery.job_api.schema_types import (
-    ANYTHING,
+    ANY_OBJECT,
     BOOLEAN,
     INTEGER,
     LIMITS,
@@ -159,10 +159,10 @@ _INSTANCE: dict[str, Schema] = {
     "availability_zone": TEXT,
     "silent_since": none_or(TIME),
     "suspicion": none_or(TEXT),
-    "health": by_name(ANYTHING),
-    "departure": none_or(ANYTHING),
-    "need": none_or(ANYTHING),
-    "held": none_or(ANYTHING),
+    "health": by_name(ANY_OBJECT),
+    "departure": none_or(ANY_OBJECT),
+    "need": none_or(ANY_OBJECT),
+    "held": none_or(ANY_OBJECT),
     "lemon": response_object(score=INTEGER, made_of=none_or(TEXT), signals=by_name(INTEGER)),
 }
 _TOKEN: dict[str, Schema] = {
@@ -192,7 +192,7 @@ RESPONSE_SCHEMAS: dict[str, Schema] = {
             "field": TEXT,
             "job_id": TEXT,
             "retry_after_s": INTEGER,
-            "lock": ANYTHING,
+            "lock": ANY_OBJECT,
             "errors": list_of(response_object(field=TEXT, detail=TEXT)),
         },
     },
@@ -300,11 +300,11 @@ RESPONSE_SCHEMAS: dict[str, Schema] = {
         replace=BOOLEAN,
         repairing=list_of(TEXT),
         repairs_at_once_max=INTEGER,
-        breaker=ANYTHING,
-        deaf=none_or(ANYTHING),
-        pause=none_or(ANYTHING),
-        held=list_of(ANYTHING),
-        for_a_person=list_of(ANYTHING),
+        breaker=ANY_OBJECT,
+        deaf=none_or(ANY_OBJECT),
+        pause=none_or(ANY_OBJECT),
+        held=list_of(ANY_OBJECT),
+        for_a_person=list_of(ANY_OBJECT),
         unreadable=list_of(TEXT),
     ),
     "DeadLetters": response_object(
@@ -321,6 +321,6 @@ RESPONSE_SCHEMAS: dict[str, Schema] = {
         expires_at=none_or(TIME),
         has_ended=BOOLEAN,
     ),
-    "OpenApi": ANYTHING,
+    "OpenApi": ANY_OBJECT,
 }
 """Schemas of responses by their names in openapi.json."""

@@ -65,8 +65,8 @@ def serve(
 ) -> ApiResponse:
     """Return the response of `route`, or a problem document.
 
-    The caller is authenticated before any other part of the request is read. An error that is not caused by the
-    request is raised.
+    The caller is authenticated before any other part of the request is read. Errors of the types in `errors.KINDS`
+    become problem documents. Every other error is raised.
 
     Args:
         dependencies: what the route may use.

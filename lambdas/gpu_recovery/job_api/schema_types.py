@@ -13,7 +13,7 @@ TEXT: Schema = {"type": "string"}
 INTEGER: Schema = {"type": "integer"}
 BOOLEAN: Schema = {"type": "boolean"}
 TIME: Schema = {"type": "string", "format": "date-time"}
-ANYTHING: Schema = {"type": "object"}
+ANY_OBJECT: Schema = {"type": "object"}
 
 
 def ref(name: str) -> Schema:

@@ -141,7 +141,8 @@ class SubmissionHandler:
             name: name of the idempotency key, "" for a submission without a key.
 
         Raises:
-            SpecInvalid: the specification is malformed, or the job can never run.
+            SpecInvalid: the specification is malformed, the job can never run, or each of the JOB_ID_ATTEMPTS_MAX job
+                ids that were tried is taken.
             ForeignUser: the specification names another user than `user`.
             KeyReused: the key was used for another specification.
         """
@@ -184,7 +185,11 @@ class SubmissionHandler:
         return self._created(self._checked_spec(spec, self.submissions.read("", now), now)).record
 
     def _checked_spec(self, spec: JobSpec, facts: SubmissionFacts, now: datetime) -> JobSpec:
-        """Return `spec` as it is stored, after the checks that its job can run on this deployment."""
+        """Return `spec` as it is stored, after the checks that its job can run on this deployment.
+
+        Raises:
+            SpecInvalid: the job can never run on this deployment.
+        """
         if spec.backend is Backend.RAY:
             if self.recovery.ray is None:
                 raise SpecInvalid("backend", "this deployment has no Ray cluster")

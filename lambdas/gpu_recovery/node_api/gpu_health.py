@@ -13,7 +13,7 @@ XIDS_NAMED_MAX = 4
 """XIDs that a sentence names at most."""
 
 
-def health_news(
+def health_event(
     before: Heartbeat | None, report: AgentReport, present: bool, now: datetime, profile: XidProfile
 ) -> events.HealthReported | None:
     """Return the health event of a report if the health changed or an XID needs a check; None otherwise.

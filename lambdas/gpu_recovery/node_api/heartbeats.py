@@ -1,10 +1,10 @@
-"""Handle one agent report: write the heartbeat once, and emit an event only if it changes what we know.
+"""Handle one agent report: write the heartbeat once, and emit an event only for a change.
 
-The write of the heartbeat returns the heartbeat before it. So an instance that reports again, or that has booted, is
-found without another read. Which ranks run on the instance is found by `rank_lookup`.
+The write of the heartbeat returns the previous heartbeat. So a boot, and the return of an instance, are found without
+another read. `rank_lookup` finds the ranks that run on the instance.
 
-A report without news makes at most one call beside its write, and no such call if a token was read for it: an inventory
-can wait for the next report.
+A report without a change makes at most one call beside its write. If a token was read for the report, it makes no
+further call that can wait: an inventory then waits for the next report.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gpu_recovery.core.heartbeat import (
 )
 from gpu_recovery.core.liveness import boot_event, is_fresh, latest_attempts
 from gpu_recovery.core.notifications import agents
-from gpu_recovery.node_api.gpu_health import health_news, logged_before
+from gpu_recovery.node_api.gpu_health import health_event, logged_before
 from gpu_recovery.node_api.rank_lookup import ExtraCall, RankLookup
 from gpu_recovery.node_api.training_reports import save_observations
 from gpu_recovery.ports.errors import AnotherAgent
@@ -69,8 +69,8 @@ class HeartbeatReceiver:
         """Save the heartbeat of `report` and deliver the events that follow from it.
 
         Args:
-            spare: whether the report may cause one more call that could wait; False if the token was read for this
-                report.
+            spare: whether the report may make one more call that could wait for the next report. False if the token was
+                read for this report.
             by: the id of the token that the report came with, or BY_ROLE.
 
         Raises:
@@ -113,7 +113,7 @@ class HeartbeatReceiver:
             recovery.store.save_inventory(report.instance_id, report.digest, text, now)
         revived = self._deliver_returns(before, beat, report) if present and before is not None else 0
         self._handle_exits(report)
-        health = health_news(before, report, present, self.recovery.clock(), recovery.policy.xid_profile)
+        health = health_event(before, report, present, self.recovery.clock(), recovery.policy.xid_profile)
         if health is not None:
             self._handle_event(report.instance_id, health)
         left_out = save_observations(recovery.store, report, before, ranks, self.lookup.read_claims, now)

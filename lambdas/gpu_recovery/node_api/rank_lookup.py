@@ -74,7 +74,12 @@ class RankLookup:
         return latest is not None and bool(latest.before or latest.since)
 
     def use_record(self, instance_id: str, record: Instance | None) -> _ClaimsRead:
-        """Use a record that was read just now, for the ranks of the next report; None if there is no record."""
+        """Save the claims of a record that was just read, for the ranks of the next report.
+
+        Args:
+            instance_id: the instance.
+            record: its record; None: the instance has no record.
+        """
         if len(self._claims_read) > KNOWN_MAX:
             self._claims_read.clear()
         previous = self._claims_read.get(instance_id)

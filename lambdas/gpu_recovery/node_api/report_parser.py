@@ -56,7 +56,7 @@ class ReportInvalid(RecoveryError):
         self.detail = detail
 
 
-def report(instance_id: str, body: Any) -> AgentReport:
+def parse_report(instance_id: str, body: Any) -> AgentReport:
     """Parse the body of POST /api/v1/reports.
 
     Raises:
@@ -91,7 +91,7 @@ def report(instance_id: str, body: Any) -> AgentReport:
     )
 
 
-def report_of_tasks(instance_id: str, body: Mapping[str, Any]) -> AgentReport:
+def parse_task_report(instance_id: str, body: Mapping[str, Any]) -> AgentReport:
     """Parse the body of POST /api/v1/report_tasks/: the ranks by their running logs.
 
     Raises:
@@ -103,7 +103,7 @@ def report_of_tasks(instance_id: str, body: Mapping[str, Any]) -> AgentReport:
     return AgentReport(instance_id=instance_id, running_logs=tuple(known)[:LOGS_MAX])
 
 
-def report_of_gpus(instance_id: str, body: Mapping[str, Any]) -> AgentReport:
+def parse_gpu_report(instance_id: str, body: Mapping[str, Any]) -> AgentReport:
     """Parse the body of POST /api/v1/report_gpu/: the GPU inventory.
 
     Processes on the GPUs are left out: command lines and user names must not be stored.

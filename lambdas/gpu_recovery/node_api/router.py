@@ -17,7 +17,7 @@ from gpu_recovery.auth.authenticator import TokenAuthenticator, TokenInvalid, To
 from gpu_recovery.auth.tokens import Token
 from gpu_recovery.core.heartbeat import BY_ROLE, AgentReport
 from gpu_recovery.node_api.heartbeats import HeartbeatReceiver
-from gpu_recovery.node_api.report_parser import ReportInvalid, report, report_of_gpus, report_of_tasks
+from gpu_recovery.node_api.report_parser import ReportInvalid, parse_gpu_report, parse_report, parse_task_report
 from gpu_recovery.ports.errors import AnotherAgent, SequenceStale, TooManyConflicts, TooManyReports, TryAgainSoon
 from gpu_recovery.wire import json_body
 from gpu_recovery.wire.json_body import read_json
@@ -115,7 +115,7 @@ class NodeApi:
         body = _body(event)
         scheme, _, token = _headers(event).get("authorization", "").partition(" ")
         by, spare = self._authenticate(token if scheme.lower() == "bearer" else "")
-        return self._receive(report(by.holder, _json(body)), spare, by.token_id)
+        return self._receive(parse_report(by.holder, _json(body)), spare, by.token_id)
 
     def _signed(self, event: Mapping[str, Any]) -> dict[str, Any]:
         body = _body(event)
@@ -125,16 +125,16 @@ class NodeApi:
             raise NodeApiError(
                 403, "invalid_signer", "only the instances of the roles in node_role_arns may sign reports"
             )
-        return self._receive(report(session["instance"], _json(body)), spare=True, by=BY_ROLE)
+        return self._receive(parse_report(session["instance"], _json(body)), spare=True, by=BY_ROLE)
 
     def _gpus(self, event: Mapping[str, Any]) -> dict[str, Any]:
         by, spare, document = self._legacy_call(event)
-        self._receiver.receive(report_of_gpus(by.holder, document), spare, by.token_id)
+        self._receiver.receive(parse_gpu_report(by.holder, document), spare, by.token_id)
         return {"ok": True, "ts": self._ts()}
 
     def _tasks(self, event: Mapping[str, Any]) -> dict[str, Any]:
         by, spare, document = self._legacy_call(event)
-        response = self._receiver.receive(report_of_tasks(by.holder, document), spare, by.token_id)
+        response = self._receiver.receive(parse_task_report(by.holder, document), spare, by.token_id)
         return {"ok": True, "updated": response.updated, "revived": response.revived, "ts": self._ts()}
 
     def _legacy_call(self, event: Mapping[str, Any]) -> tuple[Token, bool, Mapping[str, Any]]:

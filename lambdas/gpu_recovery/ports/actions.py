@@ -33,8 +33,8 @@ class Actions(Protocol):
         A passive check (`instance.check`) reserves no GPU, because jobs use the instance.
 
         Args:
-            refusals: number of definite refusals so far. It is part of the client token, so a retry after a refusal is
-                a new request.
+            refusals: how often the command was deferred so far (`PendingCommand.refusals`). It is part of the client
+                token, so a retry after a deferral is a new request.
         """
 
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:

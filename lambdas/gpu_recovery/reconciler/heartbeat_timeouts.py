@@ -30,7 +30,7 @@ MONITORED_STATUSES = (
     InstanceStatus.QUARANTINED,
 )
 """Statuses in which a heartbeat is expected. During a repair it is expected to be missing."""
-LISTENS_MAX = 2
+FLEET_SAVE_ATTEMPTS_MAX = 2
 """Upper bound of attempts to save the fleet limits in one cycle. Operators are notified before each attempt."""
 
 
@@ -91,7 +91,7 @@ def _update_reporting(recovery: Recovery, silent: int, reporting: int, now: date
         return after
 
     try:
-        return change_fleet(recovery, updated, LISTENS_MAX)
+        return change_fleet(recovery, updated, FLEET_SAVE_ATTEMPTS_MAX)
     except TooManyConflicts:
         return None
 

@@ -15,7 +15,7 @@ from gpu_recovery.ports.values import Ec2InstanceStatus
 from gpu_recovery.recovery import Recovery
 
 
-def contact_restored_events(recovery: Recovery, job: Job, progress: AttemptProgress | None) -> events.RankHeard | None:
+def contact_restored_event(recovery: Recovery, job: Job, progress: AttemptProgress | None) -> events.RankHeard | None:
     """Return the event that restores contact with a LOST job, or None.
 
     The event is due if a rank on a lost instance was last seen after the loss, or has ended.

@@ -61,7 +61,7 @@ def _due_event(recovery: Recovery, job: Job) -> events.JobEvent | None:
             return lost_event
     if (
         job.status is JobStatus.LOST
-        and (restored := lost_jobs.contact_restored_events(recovery, job, progress)) is not None
+        and (restored := lost_jobs.contact_restored_event(recovery, job, progress)) is not None
     ):
         return restored
     if job.deadline_at is not None and job.deadline_at <= now:

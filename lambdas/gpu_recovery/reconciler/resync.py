@@ -18,7 +18,7 @@ from gpu_recovery.core.job.record import TERMINAL, Job
 from gpu_recovery.core.queue.entry import Entry
 from gpu_recovery.core.task import OUR_STOP, TaskFact
 from gpu_recovery.ecs_events import tasks
-from gpu_recovery.fleet_controls import count
+from gpu_recovery.fleet_controls import save_gpu_instance_count
 from gpu_recovery.partial_failures import raise_all, run_each
 from gpu_recovery.ports.values import Ec2InstanceStatus, ec2_state_of
 from gpu_recovery.reconciler.cycle import PRESENT, Cycle
@@ -74,7 +74,7 @@ def resync_ec2(cycle: Cycle) -> None:
     failures: list[Exception] = []
     recovery = cycle.recovery
     known = {record.instance_id: record for record in cycle.instances_in(PRESENT, failures)}
-    count(recovery, sum(record.gpus_most > 0 for record in known.values()))
+    save_gpu_instance_count(recovery, sum(record.gpus_most > 0 for record in known.values()))
     now = recovery.clock()  # taken before the call: changes while EC2 answers are not part of the answer
     statuses = recovery.actions.describe_ec2_status(tuple(known)) if known else {}
     unknown = tuple(instance_id for instance_id in known if instance_id not in statuses)

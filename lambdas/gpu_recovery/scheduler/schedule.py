@@ -52,7 +52,9 @@ def schedule(recovery: Recovery, asked: Sequence[str] = ()) -> int:
     """Place the jobs that fit.
 
     Args:
-        asked: keys of the messages that ask for the pass: `<id of the changed record>/<number>`, or `tick/...`.
+        asked: keys of the messages that ask for the pass: `<id of the changed record>/<number>`, `#tick/<event id>`,
+            `#pass/<term>` from a pass that left work, `#limits/<revision>` after a change of the quotas, or `/` from a
+            message without a key. Empty: a whole pass.
 
     Returns:
         The number of jobs that were placed.
@@ -154,7 +156,7 @@ def _no_job_waits(store: QueueStore, now: datetime) -> bool:
 class QueueReading:
     """A snapshot, and what a pass reads beside it.
 
-    first_cool_down: the time at which the first job that must still wait before its start may start.
+    first_cool_down: earliest end of a cool-down among the waiting jobs; None if there is none.
     unreadable:      why some entries and instances are missing from the snapshot. The reconciler raises these errors
                      each minute. Raised here, they would block every job that can be placed.
     """

@@ -16,7 +16,7 @@ from gpu_recovery_agent.sensors.child.client import ChildProcess
 from gpu_recovery_agent.sensors.ecs import RanksWithoutFile
 from gpu_recovery_agent.sensors.process_reader import ProcessReader
 from gpu_recovery_agent.settings import AgentSettings
-from gpu_recovery_agent.systemd import READY, TURNING, SystemdNotifier
+from gpu_recovery_agent.systemd import READY, WATCHDOG, SystemdNotifier
 
 from tests.agent.api import WITHIN_S, Api
 from tests.agent.fake_proc import Proc, environment
@@ -180,7 +180,7 @@ def test_the_agent_says_that_it_is_ready_and_at_each_turn_that_it_turns(
         listening.bind("\0" + name[1:] if kind == "abstract" else name)
         listening.settimeout(WITHIN_S)
         node.agent(NOTIFY_SOCKET=name)
-        assert [listening.recv(100) for _ in range(4)] == [READY.encode(), *[TURNING.encode()] * 3]
+        assert [listening.recv(100) for _ in range(4)] == [READY.encode(), *[WATCHDOG.encode()] * 3]
     api.count(len(api.heard) + 2)  # and goes on when nobody listens any more
 
 

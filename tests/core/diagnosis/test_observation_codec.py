@@ -28,7 +28,7 @@ from gpu_recovery.core.diagnosis.observation_codec import (
 )
 from gpu_recovery.core.diagnosis.observations import Occupant
 from gpu_recovery.core.heartbeat import ReceivedObservation
-from gpu_recovery.node_api.report_parser import report
+from gpu_recovery.node_api.report_parser import parse_report
 from gpu_recovery.wire.json_body import read_json
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -241,7 +241,7 @@ def test_what_cannot_be_read_is_left_out_and_counted_alone(entry: Any) -> None:
 @pytest.mark.parametrize("value", ["text", 7, {}, {"type": "progress"}, True])
 def test_what_is_no_list_is_one_thing_left_out(value: Any) -> None:
     """The heartbeat counts all the same: it is never refused for what a training says."""
-    said = report(A, BEAT | {"diagnosis": value})
+    said = parse_report(A, BEAT | {"diagnosis": value})
     assert (said.observations, said.unread, said.sequence) == ((), 1, 1)
 
 
@@ -266,7 +266,7 @@ def test_a_heartbeat_brings_the_newest_of_too_much() -> None:
 @pytest.mark.parametrize(("value", "lost"), [(3, 3), (0, 0), (None, 0), (-1, 0), ("3", 0), (1.5, 0), (True, 0)])
 def test_how_many_were_lost_on_the_way_is_read_or_passed_over(value: Any, lost: int) -> None:
     """It is no reason to refuse anything."""
-    assert report(A, BEAT | {"diagnosis": [], "diagnosis_lost": value}).lost == lost
+    assert parse_report(A, BEAT | {"diagnosis": [], "diagnosis_lost": value}).lost == lost
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
@@ -277,7 +277,7 @@ def test_whatever_a_training_says_is_kept_or_left_out(value: Any) -> None:
         document = read_json(json.dumps(value))
     except ValueError:
         return
-    said = report(A, BEAT | {"diagnosis": document})
+    said = parse_report(A, BEAT | {"diagnosis": document})
     assert len(said.observations) <= REPORTS_MAX
     for one in said.observations:
         text = json.dumps(to_json(one.report), allow_nan=False, ensure_ascii=False)
@@ -302,7 +302,7 @@ def test_what_a_newer_release_keeps_is_passed_over(kept: Any) -> None:
 def test_the_page_of_the_protocol_says_every_type_and_field() -> None:
     """Whoever writes an agent, or a training in another language, has only that page."""
     page = (ROOT / "docs" / "protocol.md").read_text()
-    rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", page.partition("## What a training tells")[2], re.MULTILINE))
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", page.partition("## Reports of a training")[2], re.MULTILINE))
     for name, kind in KINDS.items():
         known: Any = kind
         said = set(re.findall(r"`(\w+)`", rows[name]))

@@ -15,7 +15,7 @@ from gpu_recovery.auth.tokens import (
     TokenKind,
     TokenList,
     TokensFull,
-    checked_instance_id,
+    checked_holder,
     digest_of,
     issue,
     revoke,
@@ -249,7 +249,7 @@ def test_a_list_that_is_written_all_the_time_is_an_error(store: DynamoTokenStore
 def test_an_id_that_no_instance_has_is_refused(name: str) -> None:
     """Before anything is read."""
     with pytest.raises(SpecInvalid, match="instance_id"):
-        checked_instance_id(TokenKind.NODE, name)
+        checked_holder(TokenKind.NODE, name)
 
 
 def test_the_form_of_a_token_is_fixed() -> None:

@@ -12,7 +12,7 @@ from gpu_recovery.core.job.record import LIVE, PLACED, JobStatus, StopPurpose
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.state_machine import HistoryEntry
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
-from gpu_recovery.job_api.pagination import opened_cursor, sealed_cursor
+from gpu_recovery.job_api.pagination import signed_cursor, verified_position
 from gpu_recovery.job_api.routes.jobs import PAGES_READ_MAX
 
 from tests.aws.ecs_events import rank_event
@@ -89,11 +89,11 @@ def test_a_cursor_leads_only_where_a_list_has_led(api: Api) -> None:
         api.functions.store.create_job(job(f"job-{number}", queued_at=later(number)), "")
     cursor = api.get("/jobs", limit="1").body["next_cursor"]
     assert ids(api.get("/jobs", limit="1", cursor=cursor).body) == ["job-1"]
-    place = opened_cursor(TOKEN, "jobs", cursor)
+    place = verified_position(TOKEN, "jobs", cursor)
     for bad in (
         encoded(place),
-        sealed_cursor("another key", "jobs", place),
-        sealed_cursor(TOKEN, "logs", place),
+        signed_cursor("another key", "jobs", place),
+        signed_cursor(TOKEN, "logs", place),
         cursor[4:],
         f"{cursor}AAAA",
         "",

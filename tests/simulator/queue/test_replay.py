@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.__main__ import main
-from simulator.queue.disciplines import BestEffort, Easy, Ours, StrictFifo
+from simulator.queue.disciplines import BestEffort, Easy, ProductionRules, StrictFifo
 from simulator.queue.job_index import SizeQueue, TraceQueue
 from simulator.queue.job_trace import Selection, TraceInvalid, TraceJob, read
 from simulator.queue.replay import Discipline, RunTimeHistory, waits_of
@@ -43,7 +43,7 @@ LINE = _jobs((0, 100, 100, 3), (1, 100, 100, 4), (2, 50, 50, 1), (3, 500, 500, 1
         (StrictFifo(4), [0, 99, 198, 197]),
         (BestEffort(4), [0, 551, 0, 49]),
         (Easy(4), [0, 99, 0, 197]),
-        (Ours(4), [0, 99, 0, 197]),
+        (ProductionRules(4), [0, 99, 0, 197]),
     ],
     ids=lambda one: getattr(one, "name", ""),
 )
@@ -55,16 +55,16 @@ def test_what_each_discipline_is(discipline: Discipline, waits: list[float]) -> 
 def test_without_estimates_nobody_passes_the_head() -> None:
     """Nobody knows who ends in time: on one pool of GPUs that is strict order."""
     jobs = [replace(job, estimate_s=None) for job in LINE]
-    for discipline in (Easy(4), Ours(4)):
+    for discipline in (Easy(4), ProductionRules(4)):
         assert waits_of(jobs, discipline) == waits_of(jobs, StrictFifo(4))
 
 
 def test_the_textbook_lends_out_what_ours_keeps() -> None:
     """The first ends after 10 s and not after 100: the head could start then, had the free GPU not been lent out."""
     jobs = _jobs((0, 10, 100, 2), (0, 200, 200, 1), (1, 5, 5, 3), (2, 300, 300, 1), (3, 1, 1, 1))
-    assert waits_of(jobs, Ours(4))[2] == 9
+    assert waits_of(jobs, ProductionRules(4))[2] == 9
     late = _jobs((0, 10, 100, 1), (0, 200, 90, 2), (1, 5, 5, 2), (2, 300, 300, 1))
-    assert waits_of(late, Easy(4))[2] > waits_of(late, Ours(4))[2] == 9
+    assert waits_of(late, Easy(4))[2] > waits_of(late, ProductionRules(4))[2] == 9
 
 
 class WholePasses:
@@ -125,7 +125,7 @@ def test_ours_decides_as_place_does(rows: list[tuple[int, int, float | None, int
     jobs = _jobs(
         *((at, runs_s, factor and runs_s * factor, size) for at, runs_s, factor, size in sorted(rows, key=_at))
     )
-    assert waits_of(jobs, Ours(5)) == waits_of(jobs, WholePasses(jobs, 5))
+    assert waits_of(jobs, ProductionRules(5)) == waits_of(jobs, WholePasses(jobs, 5))
 
 
 def _at(row: tuple[int, int, float | None, int]) -> int:
@@ -136,7 +136,7 @@ def _at(row: tuple[int, int, float | None, int]) -> int:
 def test_ours_decides_as_place_does_on_a_real_trace(estimates: bool) -> None:
     """The excerpt, on so few GPUs that there is a line."""
     jobs = read(EXCERPT, Selection(estimates=estimates))
-    ours = waits_of(jobs, Ours(128))
+    ours = waits_of(jobs, ProductionRules(128))
     assert max(ours) > 0
     assert ours == waits_of(jobs, WholePasses(jobs, 128))
 
@@ -150,9 +150,9 @@ def test_by_history_the_jobs_of_a_kind_tell_how_long_the_next_one_runs() -> None
     past = RunTimeHistory()
     for number, job in enumerate(known):
         past.ended(replace(job, number=number))
-    waits = waits_of(others, Ours(4), past)
+    waits = waits_of(others, ProductionRules(4), past)
     assert waits[-2:] == [0, 197]
-    assert waits_of(others, Ours(4))[-2:] != [0, 197]
+    assert waits_of(others, ProductionRules(4))[-2:] != [0, 197]
     assert past.estimated(jobs[0]).estimate_s == 10 and RunTimeHistory().estimated(jobs[0]).estimate_s is None
 
 

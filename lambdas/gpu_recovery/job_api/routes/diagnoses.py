@@ -27,7 +27,12 @@ _ATTEMPT_FIELDS, _CASE_FIELDS = frozenset({"job_id", "attempt"}), frozenset({"re
 
 
 def make_diagnosis(dependencies: Dependencies, request: Request) -> ApiResponse:
-    """Return a new diagnosis of the attempt that the body names, from stored evidence, or of the case in the body."""
+    """Return a new diagnosis of the attempt that the body names, from stored evidence, or of the case in the body.
+
+    Raises:
+        ApiError: 400, the body is not JSON, has an unknown field, or is no case; 404, there is no such job, no such
+            attempt, or no stored plan of the attempt.
+    """
     document = _document(request)
     if "job_id" in document:
         return _diagnose_attempt(dependencies, document)

@@ -46,7 +46,10 @@ def read_instance(dependencies: Dependencies, request: Request) -> ApiResponse:
 
 
 def release_instance(dependencies: Dependencies, request: Request) -> ApiResponse:
-    """Release a quarantined instance. A health check must pass before the instance works again."""
+    """Release a quarantined instance.
+
+    A health check must pass first, unless a job works on the instance and it was quarantined without evidence.
+    """
     event = ReleaseRequested(at=dependencies.recovery.clock(), by=request.caller.name)
     return _handle_request(dependencies, request, event, "Not released")
 

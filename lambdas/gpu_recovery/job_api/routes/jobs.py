@@ -10,7 +10,7 @@ from gpu_recovery.auth.roles import Role
 from gpu_recovery.core.job.record import WAITING, Job, JobStatus
 from gpu_recovery.core.job.spec import GROUP, Backend
 from gpu_recovery.job_api.dependencies import Dependencies
-from gpu_recovery.job_api.pagination import opened_cursor, sealed_cursor
+from gpu_recovery.job_api.pagination import signed_cursor, verified_position
 from gpu_recovery.job_api.placement_preview import PlacementPreview, read_queue_view
 from gpu_recovery.job_api.request import FLAG, TEXT, Parameter, Request, Route
 from gpu_recovery.job_api.response import ApiError, ApiResponse
@@ -198,7 +198,7 @@ def list_jobs(dependencies: Dependencies, request: Request) -> ApiResponse:
 
     key = dependencies.operator_token()
     cursor_text = request.query.get("cursor")
-    place = None if cursor_text is None else opened_cursor(key, "jobs", cursor_text)
+    place = None if cursor_text is None else verified_position(key, "jobs", cursor_text)
     failures: list[Exception] = []
     jobs: list[Job] = []
     for _ in range(PAGES_READ_MAX):
@@ -210,7 +210,7 @@ def list_jobs(dependencies: Dependencies, request: Request) -> ApiResponse:
         if place is None or len(jobs) >= limit:
             break
     views = [job_summary(job, dependencies.recovery.policy) for job in jobs]
-    cursor = None if place is None else sealed_cursor(key, "jobs", place)
+    cursor = None if place is None else signed_cursor(key, "jobs", place)
     return ApiResponse(200, {"jobs": views, "next_cursor": cursor, "unreadable": [str(error) for error in failures]})
 
 

@@ -7,7 +7,7 @@ from gpu_recovery.core.job.record import LIVE, Job
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.log_location import LogPage, place_of
 from gpu_recovery.job_api.dependencies import Dependencies
-from gpu_recovery.job_api.pagination import opened_cursor, sealed_cursor
+from gpu_recovery.job_api.pagination import signed_cursor, verified_position
 from gpu_recovery.job_api.request import TEXT, Parameter, Request, Route
 from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.job_api.routes.jobs import job_of_path
@@ -35,7 +35,7 @@ def read_logs(dependencies: Dependencies, request: Request) -> ApiResponse:
     tail = request.number("tail", TAIL, 1, TAIL_MAX) or TAIL
     cursor = request.query.get("cursor")
     purpose = f"logs {job.job_id} {attempt} {rank}"
-    place = None if cursor is None else opened_cursor(dependencies.operator_token(), purpose, cursor)
+    place = None if cursor is None else verified_position(dependencies.operator_token(), purpose, cursor)
     is_over = job.status not in LIVE or attempt < job.attempt
     page = _read_page(dependencies, job, attempt, rank, tail, place, grows=not is_over)
     if isinstance(page, str):
@@ -52,7 +52,7 @@ def read_logs(dependencies: Dependencies, request: Request) -> ApiResponse:
             "lines": [{"at": time_text(at), "text": text} for at, text in page.lines],
             "next_cursor": None
             if at_end
-            else sealed_cursor(dependencies.operator_token(), purpose, page.next_place or ""),
+            else signed_cursor(dependencies.operator_token(), purpose, page.next_place or ""),
         },
     )
 

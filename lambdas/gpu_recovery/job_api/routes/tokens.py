@@ -39,7 +39,7 @@ class TokenRoutes:
         """List the tokens of the holder, the newest last, without their secrets."""
         store = self.store(dependencies)
         name = store.kind.holder_field
-        holder = tokens.checked_instance_id(store.kind, request.named[name])
+        holder = tokens.checked_holder(store.kind, request.named[name])
         views = [token_view(token, dependencies.recovery.clock()) for token in store.load_tokens(holder).tokens]
         return ApiResponse(200, {name: holder, "tokens": views})
 
