@@ -17,7 +17,7 @@ from pathlib import Path
 from sandbox.cluster.instance_folder import BOOT_FILE, INSTANCE
 
 AGENT = "gpu_recovery_agent"
-PROGRAMS = {"agent": f"{AGENT}.__main__", "run": f"{AGENT}.wrapper"}
+PROGRAMS = {"agent": f"{AGENT}.__main__", "run": f"{AGENT}.rank.wrapper"}
 
 
 def enter_instance(folder: Path) -> None:

@@ -285,9 +285,9 @@ def test_a_training_that_crashes_has_told_why(ear: Ear) -> None:
 def test_a_fork_is_another_process_with_a_thread_of_its_own(ear: Ear) -> None:
     """As the workers of a data loader are."""
     text = (
-        "diagnosis.telling.voice().tell('progress', value=1.0)\n"
+        "diagnosis.reporter.reporter().send('progress', value=1.0)\n"
         "child = os.fork()\n"
-        "diagnosis.telling.voice().tell('progress', value=2.0 if child else 3.0)\n"
+        "diagnosis.reporter.reporter().send('progress', value=2.0 if child else 3.0)\n"
         "os.wait() if child else None\n"
     )
     assert program(ear, text).returncode == 0
@@ -301,8 +301,8 @@ def test_the_thread_sends_by_itself_and_keeps_no_process_alive(ear: Ear) -> None
     """One thread, however much is told."""
     text = (
         "import threading\n"
-        "for n in range(100): diagnosis.telling.voice().tell('progress', value=float(n))\n"
-        "while diagnosis.telling.voice().sender._queue: time.sleep(0.01)\n"
+        "for n in range(100): diagnosis.reporter.reporter().send('progress', value=float(n))\n"
+        "while diagnosis.reporter.reporter().sender._queue: time.sleep(0.01)\n"
         "print(threading.active_count())\n"
     )
     assert program(ear, text).stdout == "2\n"
