@@ -36,36 +36,41 @@ from simulator.world import World
 from simulator.world_builder import CLUSTER
 
 GANG, DAYS, CRASHES = 64, 2.0, 4
-"""Size of the gang that is simulated, days that it trains, and how often it crashes."""
+"""Default size of the gang that is simulated, days that it trains, and how often it crashes."""
 STATES_COPIED = 500
 """Number of states whose values are copied one by one, to weigh a state that shares no value with others."""
 
 
-def speed_figures(faults: int) -> dict[str, Any]:
+def speed_figures(faults: int, gang: int = GANG, days: float = DAYS) -> dict[str, dict[str, float]]:
     """Return the factors of every module, by its name.
 
     Args:
         faults: upper bound of the faults in the explorer's search.
+        gang: size of the gang that is simulated.
+        days: days that the gang trains.
     """
-    return {"fast": _fast_factors(), "explore": _explore_factors(faults)}
+    return _fast_factors(gang, days) | _explore_factors(faults)
 
 
 # -- simulator.fast ----------------------------------------------------------------------------------------------------
 
 
-def _fast_factors() -> dict[str, Any]:
-    _simulate(LARGE)  # imports modules and fills caches
-    usual_s, _ = _timed(lambda: _simulate(LARGE))
+def _fast_factors(gang: int, days: float) -> dict[str, dict[str, float]]:
+    def simulate(fidelity: Fidelity, change: Callable[[World], None] = lambda world: None) -> None:
+        _simulate(fidelity, gang, days, change)
+
+    simulate(LARGE)  # imports modules and fills caches
+    usual_s, _ = _timed(lambda: simulate(LARGE))
     without: dict[str, Callable[[], None]] = {
-        "idle_skip": lambda: _simulate(LARGE, _without_idle_skip),
-        "describe_cache": lambda: _simulate(LARGE, _without_describe_cache),
-        "fidelity.checking": lambda: _simulate(replace(LARGE, checking=Checking.EVERYTHING)),
+        "idle_skip": lambda: simulate(LARGE, _without_idle_skip),
+        "describe_cache": lambda: simulate(LARGE, _without_describe_cache),
+        "fidelity.checking": lambda: simulate(replace(LARGE, checking=Checking.EVERYTHING)),
     }
     factors = {name: {"cpu": round(_timed(run)[0] / usual_s, 2)} for name, run in without.items()}
     remembering = replace(LARGE, remembers=True)
     factors["fidelity.remembers"] = {
-        "cpu": round(_timed(lambda: _simulate(remembering))[0] / usual_s, 2),
-        "memory": round(_peak(lambda: _simulate(remembering)) / _peak(lambda: _simulate(LARGE)), 2),
+        "cpu": round(_timed(lambda: simulate(remembering))[0] / usual_s, 2),
+        "memory": round(_peak(lambda: simulate(remembering)) / _peak(lambda: simulate(LARGE)), 2),
     }
     return factors
 
@@ -80,14 +85,14 @@ def _without_describe_cache(world: World) -> None:
     world.actions.ec2 = ModelEc2(world.fleet, world.invocations)
 
 
-def _simulate(fidelity: Fidelity, change: Callable[[World], None] = lambda world: None) -> None:
+def _simulate(fidelity: Fidelity, gang: int, days: float, change: Callable[[World], None]) -> None:
     """Simulate a gang that trains for days and crashes now and then."""
-    world = World(instances=GANG, fidelity=fidelity)
+    world = World(instances=gang, fidelity=fidelity)
     change(world)
-    job_id = world.submit(GANG, attempts_max=CRASHES + 2)
+    job_id = world.submit(gang, attempts_max=CRASHES + 2)
     world.until_status(job_id, JobStatus.RUNNING)
     for _ in range(CRASHES):
-        world.let_pass(DAYS * 86_400 / CRASHES)
+        world.let_pass(days * 86_400 / CRASHES)
         world.exit(job_id, 1, 139)
         world.until_status(job_id, JobStatus.STOPPING)
         world.until_status(job_id, JobStatus.RUNNING)
@@ -96,10 +101,12 @@ def _simulate(fidelity: Fidelity, change: Callable[[World], None] = lambda world
 # -- simulator.explore -------------------------------------------------------------------------------------------------
 
 
-def _explore_factors(faults: int) -> dict[str, Any]:
+def _explore_factors(faults: int) -> dict[str, dict[str, float]]:
     bounds = Bounds(Incident.GPU, faults, COMBINED, DeliveryPace.ALL, crashes=faults)
     usual_s, usual = _timed(lambda: _searched(bounds))
-    factors: dict[str, Any] = {"states": usual.walk.states, "transitions": usual.walk.transitions}
+    factors: dict[str, dict[str, float]] = {
+        "search": {"states": usual.walk.states, "transitions": usual.walk.transitions}
+    }
     for name, switched_off in (("memoization", _without_memory), ("read_tracking", _without_reads)):
         with switched_off():
             seconds, search = _timed(lambda: _searched(bounds))

@@ -9,7 +9,23 @@ from typing import Any
 
 import pytest
 
-from benchmarks import agent, decisions, diagnosis, heartbeats, log_kinds, observation_overhead, placement, simulation
+from benchmarks import (
+    agent,
+    decisions,
+    diagnosis,
+    heartbeats,
+    log_kinds,
+    observation_overhead,
+    placement,
+    simulation,
+    simulator_speed,
+)
+
+
+def _flat(figures: dict[str, dict[str, float]]) -> dict[str, float]:
+    """The figures of all modules in one dictionary."""
+    return {f"{name}.{what}": figure for name, row in figures.items() for what, figure in row.items()}
+
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 SMALL: dict[str, Callable[[], dict[str, Any]]] = {
@@ -21,6 +37,7 @@ SMALL: dict[str, Callable[[], dict[str, Any]]] = {
     "placement": lambda: placement.placement_figures(((4, 8), (8, 32)), rounds=1),
     "observation_overhead": lambda: observation_overhead.observation_figures(3),
     "simulation": lambda: simulation.simulation_figures(seeds=2, gang=2, recoveries=1),
+    "simulator_speed": lambda: _flat(simulator_speed.speed_figures(faults=0, gang=2, days=0.1)),
 }
 
 ELSEWHERE = {"submission"}

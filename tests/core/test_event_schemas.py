@@ -157,16 +157,17 @@ def test_every_message_fits_the_schema_of_the_chat(kind: str, reason: str) -> No
 def test_a_chat_thread_is_an_incident() -> None:
     """Later messages are answers to the first."""
     about = messages_about("sft-1", "why")
-    threads = {_chat(about[kind])["metadata"]["threadId"] for kind in ("opened", "failed", "recovered")}
+    threads = {_chat(about[kind])["metadata"]["threadId"] for kind in ("recovery_started", "failed", "recovered")}
     assert threads == {"sft-1--a01"}
-    types = [_chat(about[kind])["metadata"]["eventType"] for kind in ("opened", "failed", "recovered")]
+    types = [_chat(about[kind])["metadata"]["eventType"] for kind in ("recovery_started", "failed", "recovered")]
     assert types == ["opened", "escalated", "resolved"]
 
 
 def test_a_chat_message_repeated_is_the_same_message() -> None:
     """Its id is made of what it says."""
-    message = messages_about("sft-1", "why")["opened"]
-    assert _chat(message)["id"] == _chat(message)["id"] != _chat(messages_about("sft-1", "how")["opened"])["id"]
+    message = messages_about("sft-1", "why")["recovery_started"]
+    other = messages_about("sft-1", "how")["recovery_started"]
+    assert _chat(message)["id"] == _chat(message)["id"] != _chat(other)["id"]
 
 
 def test_the_resources_are_those_of_the_topics_partition_region_and_account() -> None:
