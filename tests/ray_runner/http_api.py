@@ -45,7 +45,7 @@ class Api:
         nobody: Any = None  # only the operator calls
         return Dependencies(
             recovery=self.scene.afar,
-            submissions=DynamoSubmissions(store.jobs.client, store.jobs.name, store.machines.name),
+            submissions=DynamoSubmissions(store.jobs.client, store.jobs.name, store.table.name),
             attempts=DynamoAttemptHistory(store.jobs.client, store.jobs.name),
             capacity=Capacity(lambda statuses: store.instances_in(statuses, [])),
             logs=nobody,
