@@ -1,10 +1,9 @@
-"""Savings of the simulator's modules that exist for speed: processor time, memory and work, with and without each one.
+"""Savings of the simulator's modules that exist for speed: processor time and memory, with and without each module.
 
     python -m benchmarks.simulator_speed [--faults N]
 
 A factor is the value without the module, divided by the value with the module. Processor time is of this process and of
-one run each. Memory is of Python objects, from `tracemalloc`. `carried_out` counts how often the explorer carried an
-action out in its world. docs/simulator.md has the figures.
+one run each. Memory is of Python objects, from `tracemalloc`. docs/simulator.md has the figures.
 """
 
 from __future__ import annotations
@@ -13,22 +12,18 @@ import argparse
 import json
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
-from unittest import mock
 
 from gpu_recovery.core.job.record import JobStatus
 
 from simulator.cloud.ec2 import ModelEc2
 from simulator.cloud.ecs import SequentialEcs
 from simulator.explore.cli import COMBINED
-from simulator.explore.memoization import EffectMemory
 from simulator.explore.model import Bounds, DeliveryPace
 from simulator.explore.reachability import backwards
-from simulator.explore.read_tracking import Reads
 from simulator.explore.search import Search
 from simulator.explore.small_world import Incident
 from simulator.fast.fidelity import LARGE, Checking, Fidelity
@@ -103,47 +98,19 @@ def _simulate(fidelity: Fidelity, gang: int, days: float, change: Callable[[Worl
 
 def _explore_factors(faults: int) -> dict[str, dict[str, float]]:
     bounds = Bounds(Incident.GPU, faults, COMBINED, DeliveryPace.ALL, crashes=faults)
-    usual_s, usual = _timed(lambda: _searched(bounds))
-    factors: dict[str, dict[str, float]] = {
-        "search": {"states": usual.walk.states, "transitions": usual.walk.transitions}
+    usual = _searched(bounds)
+    return {
+        "search": {"states": usual.walk.states, "transitions": usual.walk.transitions},
+        "compact_store": {"memory": round(_compact_store(usual), 2)},
+        "interning": {"memory": round(_interning(usual), 2)},
+        "reachability": _reachability(usual),
     }
-    for name, switched_off in (("memoization", _without_memory), ("read_tracking", _without_reads)):
-        with switched_off():
-            seconds, search = _timed(lambda: _searched(bounds))
-        assert search.walk.states == usual.walk.states
-        carried_out = search.stage.carried_out / usual.stage.carried_out
-        factors[name] = {"cpu": round(seconds / usual_s, 2), "carried_out": round(carried_out, 2)}
-    factors["compact_store"] = {"memory": round(_compact_store(usual), 2)}
-    factors["interning"] = {"memory": round(_interning(usual), 2)}
-    factors["reachability"] = _reachability(usual)
-    return factors
 
 
 def _searched(bounds: Bounds) -> Search:
     search = Search(bounds)
     search.run()
     return search
-
-
-@contextmanager
-def _without_memory() -> Iterator[None]:
-    """Context in which every delivery is carried out in every state."""
-
-    def nothing(*_: object) -> None: ...
-
-    with mock.patch.object(EffectMemory, "recall", nothing), mock.patch.object(EffectMemory, "put", nothing):
-        yield
-
-
-@contextmanager
-def _without_reads() -> Iterator[None]:
-    """Context in which every action counts as one that reads everything."""
-
-    def begin(self: Reads) -> None:
-        self.places, self.is_everything = {}, True
-
-    with mock.patch.object(Reads, "begin", begin):
-        yield
 
 
 def _compact_store(search: Search) -> float:

@@ -114,11 +114,9 @@ GERUNDS = {
     "training": "what users import: gpu_recovery_client.training",
     "accounting": "a noun of its own",
     "interning": "a noun of its own",
-    "memoization": "a noun of its own",
     "ordering": "Kueue's word for the order of a queue",
     "packing": "bin packing",
     "wiring": "a noun of its own",
-    "read_tracking": "a noun of its own",
     "nvml_reading": "a noun: what NVML read",
     "job_api_wiring": "a noun of its own",
 }

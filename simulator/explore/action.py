@@ -15,8 +15,6 @@ DELIVER, STEP, SCHEDULER, RECONCILER, TIME = "deliver", "step", "scheduler", "re
 """Names of actions. Every other name is a method of `SmallWorld`: an incident, a recovery from it, or the end."""
 INVOCATIONS = (DELIVER, SCHEDULER, RECONCILER)
 """Actions that are an invocation of a Lambda function, so that a kill or an overlap is possible."""
-BY_TIME_OR_CLOCK = (SCHEDULER, RECONCILER, TIME)
-"""Actions with an outcome that is never derived from another state."""
 _BITS = 16
 """Bits for the number of an action in a key of `OutcomeTable`."""
 

@@ -39,7 +39,7 @@ class ActionRunner:
     Attributes:
         cores: the states of the world that were reached. Elsewhere a state of the world is its number in this list.
         finals: 1 for each final state, else 0.
-        carried_out: how often an action was carried out in the world. Remembered outcomes do not count.
+        carried_out: how often an action was carried out in the world.
     """
 
     def __init__(self, world: SmallWorld) -> None:
@@ -52,8 +52,6 @@ class ActionRunner:
         self.carried_out = 0
         self._numbers: dict[bytes, int] = {}
         """Number of each state, by its name (`StateCapture.name`)."""
-        self._took: list[Core] = []
-        """States that the present transition has taken out, in order."""
         self._begun: Core
         """State in which the present transition began."""
 
@@ -95,8 +93,6 @@ class ActionRunner:
         self.carried_out += 1
         core = self._begun = self.cores[number]
         self.copier.put(core)
-        self._took.clear()
-        self.world.reads.begin()
         return self.copier.steps_of(core)
 
     def _watched(
@@ -164,22 +160,17 @@ class ActionRunner:
             else:
                 more.append((due.happen, due.about))
         core = self.copier.take(tuple(step for step in (*steps, *more) if not self._is_over(step)))
-        with self.world.reads.looking_away():
-            self.checker.check_step(self._begun, core)
+        self.checker.check_step(self._begun, core)
         if of_the_dead:
             core = without_notifications(core, self.copier)
-        self._took.append(core)
-        return NextState(self._numbered(core, is_in_the_world=True), tuple(emitted))
+        return NextState(self._numbered(core), tuple(emitted))
 
-    def _numbered(self, core: Core, *, is_in_the_world: bool) -> int:
+    def _numbered(self, core: Core) -> int:
         """Return the number of a state of the world. The invariants of a new state are checked."""
         name = self.copier.name(core)
         number = self._numbers.get(name)
         if number is None:
-            if not is_in_the_world:
-                self.copier.put(core)
-            with self.world.reads.looking_away():
-                self.checker.check(core)
+            self.checker.check(core)
             number = self._numbers[name] = len(self.cores)
             self.cores.append(core)
             self.finals.append(self.checker.is_final(core))

@@ -17,14 +17,12 @@ from typing import Any, cast
 from gpu_recovery.core.commands import NotifyOperator
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset
-from gpu_recovery.ports.actions import Actions
 from gpu_recovery.ports.store import Store
 
 from sandbox.cluster.model.cluster import Ids
 from sandbox.cluster.model.records import ModelInstance
 from sandbox.cluster.model.statuses import CuredBy, RebootBehaviour
 from simulator.cloud.fleet import FleetTimings
-from simulator.explore.read_tracking import Reads, ReadTrackingActions, ReadTrackingStore
 from simulator.invocations import Effect
 from simulator.memory_store.store import MemoryStore
 from simulator.world import World
@@ -150,7 +148,7 @@ class SmallWorld(World):
     def __init__(self, incident: Incident = Incident.GPU) -> None:
         self.named = NamedIds("world")
         self.hook = EffectHook(self.named)
-        self.memory, self.reads = MemoryStore(), Reads()
+        self.memory = MemoryStore()
         super().__init__(
             instances=INSTANCES,
             gpus=GPUS,
@@ -159,10 +157,9 @@ class SmallWorld(World):
             retries=False,
             delivery=lambda _: (0.0,),
             nemesis=self.hook,
-            store=cast(Store, ReadTrackingStore(self.memory, self.reads)),
+            store=cast(Store, self.memory),
             diagnose=incident is Incident.EXIT,
         )
-        self.recovery = replace(self.recovery, actions=cast(Actions, ReadTrackingActions(self.actions, self.reads)))
         self.incident, self.incidents, self.mishaps, self.announced = incident, 1, 1, 0
         self.named.continue_from(self.cluster.ids)
         self.cluster.ids = self.named

@@ -7,7 +7,7 @@ captured, too. A field of an unknown type is rejected.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -16,7 +16,6 @@ from gpu_recovery.core.fleet import Fleet
 
 from simulator.cloud.fleet import VirtualFleet
 from simulator.explore.interning import InternedValues, StepTable, WorkStep
-from simulator.explore.read_tracking import Place
 from simulator.explore.small_world import SmallWorld
 from simulator.explore.state_equivalence import HORIZON_S, NOT_NAMED, seconds
 from simulator.explore.state_groups import CONTAINERS, InstanceGroup, ObjectFields, RecordGroup, StateGroup, TaskGroup
@@ -74,7 +73,6 @@ class StateCapture:
         self._hardware = InstanceGroup(self.parts, list(world.cluster.instances.values()))
         self._tasks = TaskGroup(self.parts, world.cluster)
         self._groups: tuple[StateGroup, ...] = (self.fields, self.jobs, self.instances, self._hardware, self._tasks)
-        self._fields = {name: n for n, (_, name) in enumerate(self.fields.places)}
         self._steps = StepTable()
 
     def take(self, steps: tuple[WorkStep, ...]) -> Core:
@@ -140,33 +138,6 @@ class StateCapture:
         """Return the state with changed records of a shelf. `changes`: new record and due time, by id."""
         number = self.shelves[shelf].altered(core.jobs if shelf == "jobs" else core.instances, changes)
         return core._replace(jobs=number) if shelf == "jobs" else core._replace(instances=number)
-
-    def part(self, core: Core, place: Place) -> int:
-        """Return the number of the part that a state has in a place; for "jobs" the number of the whole row."""
-        shelf, name = place
-        if shelf == "jobs":
-            return core.jobs
-        if shelf == "machines":
-            return self.instances.rows.rows[core.instances][self.instances.places[name]]
-        return self.fields.rows.rows[core.fields][self._fields[name]]
-
-    def changed(self, core: Core, changes: Iterable[tuple[Place, int]]) -> Core:
-        """Return the state with other parts in some places. `changes`: pairs of a place and the number of its part."""
-        fields, jobs, instances = None, core.jobs, None
-        for (shelf, name), part in changes:
-            if shelf == "jobs":
-                jobs = part
-            elif shelf == "machines":
-                instances = instances or list(self.instances.rows.rows[core.instances])
-                instances[self.instances.places[name]] = part
-            else:
-                fields = fields or list(self.fields.rows.rows[core.fields])
-                fields[self._fields[name]] = part
-        return core._replace(
-            fields=core.fields if fields is None else self.fields.rows.number(tuple(fields)),
-            jobs=jobs,
-            instances=core.instances if instances is None else self.instances.rows.number(tuple(instances)),
-        )
 
 
 def _is_state(owner: Any, name: str) -> bool:

@@ -65,6 +65,6 @@ def test_an_idle_tick_costs_three_calls_at_most_with_ten_thousand_in_line(world:
     said = (calls.total(), calls["Query"], calls["UpdateItem"])
     page = " ".join(PAGE.read_text().split())
     assert (
-        "{} calls with 10,000 jobs in line, {} of them pages and statuses of queries and {} of them".format(*said)
+        "{} calls with 10,000 queued jobs, {} of them pages and statuses of queries and {} of them".format(*said)
         in page
     )

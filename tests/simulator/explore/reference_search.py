@@ -194,7 +194,6 @@ class SlowStage(Transitions):
         self.finals = bytearray()
         self.carried_out = 0
         self.names: dict[str, int] = {}
-        self._took = []
         self.asks_for_deaths = False
         """Whether it also matters what follows if an invocation dies on its way."""
 
@@ -228,7 +227,7 @@ class SlowStage(Transitions):
         self._begun = self.copier.take(())
         return self._taken(()).core
 
-    def _numbered(self, core: Any, *, is_in_the_world: bool) -> int:
+    def _numbered(self, core: Any) -> int:
         name = written(core, self.world)
         number = self.names.get(name)
         if number is None:
