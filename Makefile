@@ -6,12 +6,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := .make/ready
 SEEDS ?= 0..10000
+TIER ?= default
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 export NODE_NO_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-ray check simulate synth bench deploy docs clean
+.PHONY: help setup demo test test-fast test-full test-ray check simulate synth bench deploy docs clean
 
 help: ## Say what each verb does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,19 +35,24 @@ $(READY): requirements.txt pyproject.toml package.json package-lock.json
 demo: setup ## Watch a GPU fault heal itself, on this machine (TRAINER=torch for a real gloo run)
 	@$(BIN)/python -m sandbox.demo
 
-test: setup ## Every test, offline
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --ignore=tests/ray_runner
-	@$(MAKE) --no-print-directory test-ray
+test: setup ## Every test but the longest, offline
+	@status=0; \
+	$(BIN)/python -m pytest -n 2 --tier $(TIER) --ignore=tests/ray_runner $(BUDGET) || status=$$?; \
+	$(MAKE) --no-print-directory test-ray || status=$$?; \
+	test $$status = 0 && echo "make test: both parts passed" || echo "make test: a part failed"; exit $$status
 
-test-fast: setup ## The tests that start no server
-	@$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/ray_runner -m "not slow"
+test-fast: setup ## The tests that start no server and take no time
+	@$(BIN)/python -m pytest -n 2 --tier fast --ignore=tests/ray_runner
+
+test-full: ## Every test, with every lost call, many seeds and examples; before a release
+	@$(MAKE) --no-print-directory test TIER=full
 
 test-ray: setup ## The tests that need a Ray head, which they start on loopback
-	@$(BIN)/python -m pytest -m ray tests/ray_runner
+	@$(BIN)/python -m pytest -m ray --tier $(TIER) tests/ray_runner
 
 check: setup ## Format, lint and types, then every test
 	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy
-	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory test BUDGET="--cpu-budget 2"
 
 simulate: setup ## Ten thousand seeds of faults against the product's own code (SEEDS=A..B for others)
 	@$(BIN)/python -m simulator run --seeds $(SEEDS)

@@ -1,0 +1,75 @@
+"""Tiers of the suite: how much of it a run includes. One dial for cost marks, Hypothesis, seeds and incidents.
+
+| Tier | Command | Includes |
+|---|---|---|
+| fast | `make test-fast` | tests without the marks `slow` and `full`, few examples |
+| default | `make test` | tests without the mark `full` |
+| full | `make test-full` | every test, many examples |
+
+`pytest --tier TIER` selects the tier; without the option it is `default`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+
+class Tier(StrEnum):
+    """How much of the suite a run includes."""
+
+    FAST = "fast"
+    DEFAULT = "default"
+    FULL = "full"
+
+
+EXAMPLES = {Tier.FAST: 10, Tier.DEFAULT: 40, Tier.FULL: 400}
+"""Examples of each property."""
+EXCLUDED_MARKS = {Tier.FAST: {"slow", "full"}, Tier.DEFAULT: {"full"}, Tier.FULL: set[str]()}
+"""Marks of tests that a tier leaves out."""
+_selected = [Tier.DEFAULT]
+
+
+def select(tier: Tier) -> None:
+    """Select the tier of this run and its Hypothesis profile. Examples have no deadline."""
+    _selected[:] = [tier]
+    settings.register_profile(
+        tier,
+        max_examples=EXAMPLES[tier],
+        deadline=None,
+        derandomize=tier is not Tier.FULL,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile(tier)
+
+
+def selected() -> Tier:
+    """Return the tier of this run."""
+    return _selected[0]
+
+
+def scaled(*, fast: int, default: int, full: int) -> int:
+    """Return the number for the tier of this run, such as a number of seeds."""
+    return {Tier.FAST: fast, Tier.DEFAULT: default, Tier.FULL: full}[selected()]
+
+
+def sampled(values: Iterable[Any], default: int, ids: Any = None) -> list[Any]:
+    """Return `values` as parameters. About `default` of them, spread evenly, stay unmarked; the others are `full`.
+
+    Raises:
+        ValueError: `default` is not positive.
+    """
+    if default < 1:
+        raise ValueError(f"at least one value must stay in the default tier, not {default}")
+    every = list(values)
+    step = max(len(every) // default, 1)
+    return [
+        pytest.param(value, marks=() if n % step == 0 else pytest.mark.full)
+        if ids is None
+        else pytest.param(value, marks=() if n % step == 0 else pytest.mark.full, id=ids(value))
+        for n, value in enumerate(every)
+    ]
