@@ -1,7 +1,7 @@
 """Distribution of the tests to the workers of pytest-xdist, in units that share what is expensive to make.
 
-A unit is the tests of one file, unless a table here says otherwise. One worker runs all tests of a unit, and makes a shared
-fixture once.
+A unit is the tests of one file, unless a table here says otherwise. One worker runs all tests of a unit, and
+makes a shared fixture once.
 """
 
 from __future__ import annotations
