@@ -17,7 +17,7 @@ from moto import mock_aws
 from simulator.dynamodb.service import DynamoDb
 from simulator.memory_store.store import MemoryStore
 from tests.aws.deployed_tables import create_tables
-from tests.aws.dynamodb_client import dynamodb_client
+from tests.aws.dynamodb_client import DoubleClient
 from tests.aws.environment import CREDENTIALS
 from tests.aws.records import NOW
 from tests.sandbox.ministack_server import PLAIN, serve
@@ -50,7 +50,7 @@ def moto_store(moto_client: Any) -> Iterator[DynamoStore]:
 @pytest.fixture
 def double_store() -> DynamoStore:
     """The production store on the DynamoDB double."""
-    return dynamo_store(dynamodb_client(DynamoDb()))
+    return dynamo_store(DoubleClient(DynamoDb()))
 
 
 @pytest.fixture(scope="session")
