@@ -12,7 +12,7 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 
 GROUPS: dict[str, str] = {}
 """Beginnings of paths whose tests are one unit, and the name of the unit."""
-INDEPENDENT: tuple[str, ...] = ()
+INDEPENDENT: tuple[str, ...] = ("tests/platform/",)
 """Beginnings of paths where each test is a unit: the tests are long and share nothing that is expensive."""
 FIRST: tuple[str, ...] = ("tests/sandbox", "tests/infra")
 """Beginnings of paths that run first: their tests take long and mostly wait."""

@@ -57,19 +57,28 @@ def scaled(*, fast: int, default: int, full: int) -> int:
     return {Tier.FAST: fast, Tier.DEFAULT: default, Tier.FULL: full}[selected()]
 
 
-def sampled(values: Iterable[Any], default: int, ids: Any = None) -> list[Any]:
-    """Return `values` as parameters. About `default` of them, spread evenly, stay unmarked; the others are `full`.
+def seeds(full: int, *, fast: int = 1, default: int = 4) -> list[Any]:
+    """Return the numbers below `full` as parameters: the first `fast` unmarked, the others below `default` as slow."""
+    marks = [() if n < fast else pytest.mark.slow if n < default else pytest.mark.full for n in range(full)]
+    return [pytest.param(n, marks=mark) for n, mark in enumerate(marks)]
 
-    Raises:
-        ValueError: `default` is not positive.
+
+def sampled(values: Iterable[Any], *, fast: int = 0, default: int) -> list[Any]:
+    """Return `values` as parameters, spread evenly over the tiers.
+
+    Args:
+        values: the parameters of the full tier.
+        fast: number of values without a mark.
+        default: number of values without the mark `full`, those of `fast` included.
     """
-    if default < 1:
-        raise ValueError(f"at least one value must stay in the default tier, not {default}")
     every = list(values)
-    step = max(len(every) // default, 1)
+    plain, slow = _spread(len(every), fast), _spread(len(every), default)
     return [
-        pytest.param(value, marks=() if n % step == 0 else pytest.mark.full)
-        if ids is None
-        else pytest.param(value, marks=() if n % step == 0 else pytest.mark.full, id=ids(value))
+        pytest.param(value, marks=() if n in plain else pytest.mark.slow if n in slow else pytest.mark.full)
         for n, value in enumerate(every)
     ]
+
+
+def _spread(length: int, number: int) -> set[int]:
+    """Return `number` positions of a sequence, evenly spread."""
+    return {n * length // number for n in range(number)}

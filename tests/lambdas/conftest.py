@@ -1,4 +1,4 @@
-"""The functions as Lambda runs them: the deployed environment, moto's DynamoDB, every other call counted."""
+"""The functions as Lambda runs them: the deployed environment, a double of DynamoDB, every call counted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ import pytest
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
-from moto import mock_aws
 
 from tests.aws.counted_aws import CountedAws
 from tests.aws.deployed_tables import create_tables
@@ -134,13 +133,12 @@ def functions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Functions]:
     handler = logging.StreamHandler(log)
     handler.setFormatter(wiring.logger.registered_formatter)
     wiring.logger.addHandler(handler)
-    with mock_aws():
-        client = aws.client("dynamodb")
-        jobs, instances = FUNCTION["TRAINING_JOB_TABLE_NAME"], FUNCTION["CONTAINER_INSTANCE_TABLE_NAME"]
-        create_tables(client, jobs, instances)
-        made = Functions(aws, DynamoStore(client, jobs, instances), log)
-        monkeypatch.setattr(wiring, "utc_now", lambda: made.now)
-        yield made
+    client = aws.client("dynamodb")
+    jobs, instances = FUNCTION["TRAINING_JOB_TABLE_NAME"], FUNCTION["CONTAINER_INSTANCE_TABLE_NAME"]
+    create_tables(client, jobs, instances)
+    made = Functions(aws, DynamoStore(client, jobs, instances), log)
+    monkeypatch.setattr(wiring, "utc_now", lambda: made.now)
+    yield made
     logging.getLogger(wiring.logger.name).removeHandler(handler)
     for name in WARM:
         sys.modules.pop(name, None)

@@ -10,6 +10,7 @@ from tests.platform.cloud import Answer, Carry, Request
 from tests.platform.faults import At, Sometimes, lose_answer, of, refuse
 from tests.platform.incident import Heal, Incident, assert_same_end
 from tests.platform.platform_world import PlatformWorld
+from tests.tiers import seeds
 
 
 class Overtaken:
@@ -36,7 +37,7 @@ class Overtaken:
         return carry_out()
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 10))])
+@pytest.mark.parametrize("seed", seeds(10, default=3))
 def test_writers_who_are_overtaken_half_the_time_decide_again(heal: Heal, undisturbed: Incident, seed: int) -> None:
     """A refused write is neither lost nor acted upon."""
     made: list[Overtaken] = []
@@ -49,7 +50,7 @@ def test_writers_who_are_overtaken_half_the_time_decide_again(heal: Heal, undist
     assert made[0].met > 10
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 10))])
+@pytest.mark.parametrize("seed", seeds(10, default=3))
 def test_items_that_transactions_hold_change_no_end(heal: Heal, undisturbed: Incident, seed: int) -> None:
     """Every other write meets a conflict; some meet it until they give up."""
     fault = Sometimes(seed, 0.5, refuse("TransactionConflictException"), only=of("PutItem", "UpdateItem"))

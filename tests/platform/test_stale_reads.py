@@ -11,6 +11,7 @@ import sandbox.cluster.model.cluster as cluster_model
 from tests.platform.cloud import Request
 from tests.platform.incident import Heal, Incident, assert_same_end
 from tests.platform.platform_world import PlatformWorld
+from tests.tiers import seeds
 
 LAGS_S = (0, 2, 10, 30)
 
@@ -26,7 +27,7 @@ def lagging(seed: int) -> object:
     return prepare
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20))])
+@pytest.mark.parametrize("seed", seeds(20, default=3))
 @pytest.mark.parametrize("runs_s", [20, pytest.param(250, marks=pytest.mark.slow)])
 def test_reads_of_different_pasts_change_no_end(heal: Heal, undisturbed: Incident, seed: int, runs_s: int) -> None:
     """Events are newer than answers, and an answer never undoes what an event said."""

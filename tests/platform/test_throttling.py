@@ -12,11 +12,10 @@ from tests.platform.cloud import Request
 from tests.platform.faults import THROTTLES, AllAtOnce, At, Throttling, lose_answer, runs
 from tests.platform.incident import QUICK, Heal, Incident, assert_same_end
 from tests.platform.platform_world import PlatformWorld
+from tests.tiers import seeds
 
-SEEDS, MORE_SEEDS = range(2), range(2, 40)
 
-
-@pytest.mark.parametrize("seed", [*SEEDS, *(pytest.param(seed, marks=pytest.mark.slow) for seed in MORE_SEEDS)])
+@pytest.mark.parametrize("seed", seeds(40, default=5))
 def test_a_third_of_all_requests_refused_changes_no_end(heal: Heal, undisturbed: Incident, seed: int) -> None:
     """A throttle is a definite no, so that not even a message is sent twice."""
     fault = Throttling(seed)
@@ -24,9 +23,8 @@ def test_a_third_of_all_requests_refused_changes_no_end(heal: Heal, undisturbed:
     assert fault.met > 50
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("service", THROTTLES)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2, fast=0, default=1))
 def test_a_service_that_refuses_half_of_what_it_is_asked_changes_no_end(
     heal: Heal, undisturbed: Incident, service: str, seed: int
 ) -> None:
