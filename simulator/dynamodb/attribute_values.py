@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
 from simulator.dynamodb.errors import invalid, invalid_parameter
@@ -15,6 +15,7 @@ Item = Mapping[str, Value]
 """Typed values by attribute name. Items are never changed in place."""
 SCALARS = ("S", "N", "B")
 """Types that have an order, and that a key may have."""
+_EXACT = Context(prec=DIGITS_MAX)
 _SETS = {"SS": "S", "NS": "N", "BS": "B"}
 
 
@@ -55,7 +56,7 @@ def check_value(value: Value, depth: int = 0) -> None:
 
 def _check_number(text: str) -> None:
     value = number(text)
-    if len(value.normalize().as_tuple().digits) > DIGITS_MAX:
+    if len("".join(map(str, value.as_tuple().digits)).strip("0")) > DIGITS_MAX:
         raise invalid("Attempting to store more than 38 significant digits in a Number")
     if value and not EXPONENT_MIN <= value.adjusted() <= EXPONENT_MAX:
         raise invalid("Number overflow. Attempting to store a number with magnitude out of the supported range")
@@ -78,7 +79,12 @@ def number(text: str) -> Decimal:
 
 def number_value(value: Decimal) -> Value:
     """Return a number as a typed value, without an exponent and without trailing zeros."""
-    return {"N": format(value.normalize(), "f")}
+    return {"N": format(_EXACT.normalize(value), "f")}
+
+
+def added(one: str, other: str, sign: int = 1) -> Value:
+    """Return the sum of two numbers as a typed value; their difference if `sign` is -1."""
+    return number_value(_EXACT.add(number(one), sign * number(other)))
 
 
 def size_of(item: Item) -> int:
@@ -172,7 +178,7 @@ def united(one: Value | None, other: Value) -> Value:
     if kind not in one:
         raise invalid("An operand in the update expression has an incorrect data type")
     if kind == "N":
-        return number_value(number(one["N"]) + number(content))
+        return added(one["N"], content)
     return {kind: [*one[kind], *(entry for entry in content if not contains(one, {_SETS[kind]: entry}))]}
 
 

@@ -91,8 +91,6 @@ class DynamoTable:
 
     def check(self, item: Item, *, updated: bool = False) -> None:
         """Raise DynamoError if the table cannot hold the item."""
-        if self.key not in item:
-            raise invalid_parameter(f"Missing the key {self.key} in the item")
         check_item(item)
         self.key_of({self.key: item[self.key]})
         if size_of(item) > ITEM_BYTES_MAX:

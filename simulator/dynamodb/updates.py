@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from simulator.dynamodb.attribute_values import Item, Value, number, number_value, subtracted, united
+from simulator.dynamodb.attribute_values import Item, Value, added, subtracted, united
 from simulator.dynamodb.conditions import PARSED_MAX
 from simulator.dynamodb.errors import invalid
 from simulator.dynamodb.expression_parser import DocumentPath, Operand, Parser, Values, value_at
@@ -110,8 +110,7 @@ def _sum(parser: Parser) -> Operand:
         one, other = _required(left)(item, values), _required(right)(item, values)
         if one is None or other is None or "N" not in one or "N" not in other:
             raise invalid("An operand in the update expression has an incorrect data type")
-        change = number(other["N"])
-        return number_value(number(one["N"]) + (change if sign == "+" else -change))
+        return added(one["N"], other["N"], 1 if sign == "+" else -1)
 
     return total
 

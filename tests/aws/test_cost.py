@@ -26,7 +26,6 @@ from gpu_recovery.ecs_events import tasks
 from gpu_recovery.reconciler.reconcile import reconcile
 from gpu_recovery.recovery import Recovery
 from gpu_recovery.scheduler.schedule import schedule
-from moto import mock_aws
 from moto.dynamodb.parsing.reserved_keywords import ReservedKeywords
 
 from tests.aws.counted_aws import CountedAws
@@ -104,13 +103,12 @@ def counted_world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     aws = CountedAws()
     monkeypatch.setattr(boto3, "client", aws.client)
     told = LambdaSettings.from_environment(FUNCTION)
-    with mock_aws():
-        client = aws.client("dynamodb")
-        create_tables(client, told.job_table, told.instance_table)
-        store = DynamoStore(client, told.job_table, told.instance_table)
-        loop = Recovery(store, AwsActions(told, lambda: NOW), told.policy, lambda: made.now, Silent())
-        made = World(aws, loop, store)
-        yield made
+    client = aws.client("dynamodb")
+    create_tables(client, told.job_table, told.instance_table)
+    store = DynamoStore(client, told.job_table, told.instance_table)
+    loop = Recovery(store, AwsActions(told, lambda: NOW), told.policy, lambda: made.now, Silent())
+    made = World(aws, loop, store)
+    yield made
 
 
 @pytest.fixture

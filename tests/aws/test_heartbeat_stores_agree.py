@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from moto import mock_aws
 
+from simulator.dynamodb.service import DynamoDb
 from simulator.memory_store import heartbeats
 from simulator.memory_store.store import MemoryStore
 from tests.aws.conftest import dynamo_store
+from tests.aws.dynamodb_client import DoubleClient
 from tests.aws.heartbeats import log, order, ranks
 from tests.aws.records import A, B, later
 from tests.aws.test_stores_agree import CLIENT
@@ -38,12 +40,15 @@ class BothStores(RuleBasedStateMachine):
     def begin(self) -> None:
         """Two stores in which nobody was heard of."""
         self.leaving = ExitStack()
-        self.leaving.enter_context(mock_aws())
         # A window that is full after a few reports: 120 of them would say nothing more.
         for module in (heartbeat_store, heartbeat_update, heartbeats):
             self.leaving.enter_context(patch.object(module, "REPORTS_MAX", 5))
-        self.stores: tuple[Store, Store] = (MemoryStore(), dynamo_store(CLIENT))
+        self.stores: tuple[Store, Store] = (MemoryStore(), self.production_store())
         self.seconds = 0
+
+    def production_store(self) -> Store:
+        """The production store on the DynamoDB double."""
+        return dynamo_store(DoubleClient(DynamoDb()))
 
     def teardown(self) -> None:
         self.leaving.close()
@@ -144,6 +149,14 @@ class BothStores(RuleBasedStateMachine):
         self.both("load_heartbeats", INSTANCES)
 
 
+class OnMoto(BothStores):
+    """The same with the production store on moto."""
+
+    def production_store(self) -> Store:
+        self.leaving.enter_context(mock_aws())
+        return dynamo_store(CLIENT)
+
+
 BRIEFLY = settings(
     max_examples=10, stateful_step_count=30, deadline=None, derandomize=True, database=None, phases=[Phase.generate]
 )
@@ -155,7 +168,13 @@ def test_both_stores_keep_the_same_heartbeats() -> None:
     run_state_machine_as_test(BothStores, settings=BRIEFLY)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_both_stores_keep_the_same_heartbeats_at_length() -> None:
     """A few thousand operations, others every time."""
     run_state_machine_as_test(BothStores, settings=AT_LENGTH)
+
+
+@pytest.mark.slow
+def test_the_store_answers_the_same_on_moto() -> None:
+    """The double is not alone in what it answers."""
+    run_state_machine_as_test(OnMoto, settings=BRIEFLY)

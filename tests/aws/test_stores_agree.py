@@ -20,8 +20,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from moto import mock_aws
 
+from simulator.dynamodb.service import DynamoDb
 from simulator.memory_store.store import MemoryStore
 from tests.aws.conftest import dynamo_store
+from tests.aws.dynamodb_client import DoubleClient
 from tests.aws.records import NOW, A, checked, claim, failure, instance, job, later, pending, plan
 
 JOBS, MACHINES = ("job-a", "job-b"), (A,)
@@ -59,13 +61,16 @@ class BothStores(RuleBasedStateMachine):
     def begin(self) -> None:
         """Two stores with a job and an instance in them."""
         self.leaving = ExitStack()
-        self.leaving.enter_context(mock_aws())
-        self.stores: tuple[Store, Store] = (MemoryStore(), dynamo_store(CLIENT))
+        self.stores: tuple[Store, Store] = (MemoryStore(), self.production_store())
         self.copies: dict[str, list[tuple[Any, Any]]] = {name: [] for name in (*JOBS, *MACHINES)}
         self.both("create_job", job(JOBS[0], commands=(pending(JOBS[0], 1, until=4), pending(JOBS[0], 2, until=8))), "")
         self.both("save_instance", instance(A, epoch=1, commands=(pending(A, 1, until=6),)))
         for name in (JOBS[0], A):
             self.read(name)
+
+    def production_store(self) -> Store:
+        """The production store on the DynamoDB double."""
+        return dynamo_store(DoubleClient(DynamoDb()))
 
     def teardown(self) -> None:
         """Whatever was done, the records are the same."""
@@ -228,6 +233,14 @@ class BothStores(RuleBasedStateMachine):
         self.both("load_fleet")
 
 
+class OnMoto(BothStores):
+    """The same with the production store on moto."""
+
+    def production_store(self) -> Store:
+        self.leaving.enter_context(mock_aws())
+        return dynamo_store(CLIENT)
+
+
 BRIEFLY = settings(
     max_examples=8, stateful_step_count=24, deadline=None, derandomize=True, database=None, phases=[Phase.generate]
 )
@@ -239,7 +252,13 @@ def test_both_stores_answer_the_same() -> None:
     run_state_machine_as_test(BothStores, settings=BRIEFLY)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_both_stores_answer_the_same_at_length() -> None:
     """A few thousand operations, others every time."""
     run_state_machine_as_test(BothStores, settings=AT_LENGTH)
+
+
+@pytest.mark.slow
+def test_the_store_answers_the_same_on_moto() -> None:
+    """The double is not alone in what it answers."""
+    run_state_machine_as_test(OnMoto, settings=BRIEFLY)
