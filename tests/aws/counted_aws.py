@@ -20,6 +20,11 @@ from tests.aws.environment import CREDENTIALS
 
 REAL_CLIENT = boto3.client
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
+THROTTLED: dict[str, Any] = {
+    "Error": {"Code": "ProvisionedThroughputExceededException", "Message": "slow down"},
+    "ResponseMetadata": {"HTTPStatusCode": 400},
+}
+"""Refusal of DynamoDB at the last of botocore's tries."""
 
 
 _latest: list[CountedAws] = []
@@ -50,14 +55,16 @@ class CountedAws:
     tasks:     the ids of running tasks by their `startedBy`; RunTask adds to them.
     documents: the objects of S3 by their key.
     answers:   an answer, or an error to raise, in place of the usual one, by operation.
-    dynamodb:  the tables.
+    tables:    the tables of DynamoDB.
+    dynamodb:  what happens before an operation of DynamoDB, which is not carried out if it returns a refusal.
     """
 
     calls: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
     tasks: dict[str, list[str]] = field(default_factory=dict)
     documents: dict[str, dict[str, Any]] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
-    dynamodb: DynamoDb = field(default_factory=DynamoDb)
+    tables: DynamoDb = field(default_factory=DynamoDb)
+    dynamodb: dict[str, Callable[[dict[str, Any]], dict[str, Any] | None]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _latest[:] = [self]
@@ -70,7 +77,8 @@ class CountedAws:
         service, operation, asked = model.service_model.service_name, model.name, context["asked"]
         self.calls.append((service, operation, asked))
         if service == "dynamodb":
-            return answer(self.dynamodb, model, asked)
+            refusal = self.dynamodb[operation](asked) if operation in self.dynamodb else None
+            return answer(self.tables, model, asked) if refusal is None else (AWSResponse("", 400, {}, None), refusal)
         return AWSResponse("", 200, {}, None), (self.answers.get(operation) or self.usual(operation))(asked)
 
     def usual(self, operation: str) -> Answer:

@@ -61,6 +61,22 @@ def test_a_job_that_moves_between_two_queries_is_found_once(double_store: Dynamo
     assert [one.job_id for one in moving.list_jobs(None, 10, None).jobs] == [JOB]
 
 
+def test_a_job_is_not_found_in_a_status_that_it_has_left(double_store: DynamoStore) -> None:
+    """Another function changes the job between the query of the index and the read of the record."""
+    double_store.create_job(job(), "")
+
+    def start(call: Any, request: dict[str, Any]) -> Any:
+        found = double_store.load_job(JOB)
+        if found is not None and found.status is JobStatus.QUEUED:
+            double_store.save_job(replace(found, status=JobStatus.RUNNING))
+        return call(**request)
+
+    moving = meddled(double_store, "batch_get_item", start)
+    assert moving.jobs_in((JobStatus.QUEUED,), 10) == ()
+    assert [one.job_id for one in moving.jobs_in((JobStatus.RUNNING,), 10)] == [JOB]
+    assert [one.status for one in moving.list_jobs(None, 10, None).jobs] == [JobStatus.RUNNING]
+
+
 def test_every_page_of_an_index_is_read(double_store: DynamoStore) -> None:
     """However small the pages are."""
     for n in range(5):
