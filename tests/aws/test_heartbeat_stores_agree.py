@@ -7,12 +7,10 @@ from datetime import timedelta
 from typing import Any
 from unittest.mock import patch
 
-import pytest
 from gpu_recovery.aws import heartbeat_store, heartbeat_update
 from gpu_recovery.core.heartbeat import BY_ROLE, REPORTS_WINDOW_S, GpuHealth, Heartbeat
 from gpu_recovery.ports.errors import AnotherAgent, SequenceStale, TooManyReports
 from gpu_recovery.ports.store import Store
-from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from moto import mock_aws
@@ -22,7 +20,8 @@ from simulator.memory_store.store import MemoryStore
 from tests.aws.conftest import dynamo_store
 from tests.aws.heartbeats import log, order, ranks
 from tests.aws.records import A, B, later
-from tests.aws.test_stores_agree import CLIENT
+from tests.aws.test_stores_agree import CLIENT, MOTO_WEIGHT
+from tests.tiers import examples
 
 INSTANCES = (A, B)
 BOOTS = {"": None, "boot-1": later(-7_200), "boot-2": later(-30), "boot-3": later(400)}
@@ -144,18 +143,6 @@ class BothStores(RuleBasedStateMachine):
         self.both("load_heartbeats", INSTANCES)
 
 
-BRIEFLY = settings(
-    max_examples=10, stateful_step_count=30, deadline=None, derandomize=True, database=None, phases=[Phase.generate]
-)
-AT_LENGTH = settings(max_examples=25, stateful_step_count=40, deadline=None)
-
-
 def test_both_stores_keep_the_same_heartbeats() -> None:
-    """A few hundred operations, the same every time."""
-    run_state_machine_as_test(BothStores, settings=BRIEFLY)
-
-
-@pytest.mark.slow
-def test_both_stores_keep_the_same_heartbeats_at_length() -> None:
-    """A few thousand operations, others every time."""
-    run_state_machine_as_test(BothStores, settings=AT_LENGTH)
+    """A few hundred operations, the same every time; in the tier `full` several thousand, others every time."""
+    run_state_machine_as_test(BothStores, settings=examples(MOTO_WEIGHT))
