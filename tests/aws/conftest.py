@@ -12,11 +12,11 @@ from botocore.stub import Stubber
 from gpu_recovery.aws.ec2 import Ec2
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.ports.store import Store
-from moto import mock_aws
 
 from simulator.memory_store.store import MemoryStore
 from tests.aws.deployed_tables import create_tables
 from tests.aws.environment import CREDENTIALS
+from tests.aws.quick_moto import quick_moto
 from tests.aws.records import NOW
 from tests.sandbox.ministack_server import PLAIN, serve
 
@@ -41,7 +41,7 @@ def moto_client() -> Any:
 @pytest.fixture
 def moto_store(moto_client: Any) -> Iterator[DynamoStore]:
     """The production store on moto."""
-    with mock_aws():
+    with quick_moto():
         yield dynamo_store(moto_client)
 
 

@@ -13,12 +13,12 @@ from gpu_recovery.ports.errors import AnotherAgent, SequenceStale, TooManyReport
 from gpu_recovery.ports.store import Store
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
-from moto import mock_aws
 
 from simulator.memory_store import heartbeats
 from simulator.memory_store.store import MemoryStore
 from tests.aws.conftest import dynamo_store
 from tests.aws.heartbeats import log, order, ranks
+from tests.aws.quick_moto import quick_moto
 from tests.aws.records import A, B, later
 from tests.aws.test_stores_agree import CLIENT, MOTO_WEIGHT
 from tests.tiers import examples
@@ -37,7 +37,7 @@ class BothStores(RuleBasedStateMachine):
     def begin(self) -> None:
         """Two stores in which nobody was heard of."""
         self.leaving = ExitStack()
-        self.leaving.enter_context(mock_aws())
+        self.leaving.enter_context(quick_moto())
         # A window that is full after a few reports: 120 of them would say nothing more.
         for module in (heartbeat_store, heartbeat_update, heartbeats):
             self.leaving.enter_context(patch.object(module, "REPORTS_MAX", 5))

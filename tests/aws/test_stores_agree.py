@@ -17,10 +17,10 @@ from gpu_recovery.ports.errors import StaleRecord
 from gpu_recovery.ports.store import Store
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
-from moto import mock_aws
 
 from simulator.memory_store.store import MemoryStore
 from tests.aws.conftest import dynamo_store
+from tests.aws.quick_moto import quick_moto
 from tests.aws.records import NOW, A, checked, claim, failure, instance, job, later, pending, plan
 from tests.tiers import examples
 
@@ -61,7 +61,7 @@ class BothStores(RuleBasedStateMachine):
     def begin(self) -> None:
         """Two stores with a job and an instance in them."""
         self.leaving = ExitStack()
-        self.leaving.enter_context(mock_aws())
+        self.leaving.enter_context(quick_moto())
         self.stores: tuple[Store, Store] = (MemoryStore(), dynamo_store(CLIENT))
         self.copies: dict[str, list[tuple[Any, Any]]] = {name: [] for name in (*JOBS, *MACHINES)}
         self.both("create_job", job(JOBS[0], commands=(pending(JOBS[0], 1, until=4), pending(JOBS[0], 2, until=8))), "")

@@ -18,11 +18,11 @@ import pytest
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
-from moto import mock_aws
 
 from tests.aws.counted_aws import CountedAws
 from tests.aws.deployed_tables import create_tables
 from tests.aws.environment import ACCOUNT, CREDENTIALS, FUNCTION, REGION
+from tests.aws.quick_moto import quick_moto
 from tests.aws.records import JOB, NOW, A
 
 HANDLERS = (
@@ -134,7 +134,7 @@ def functions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Functions]:
     handler = logging.StreamHandler(log)
     handler.setFormatter(wiring.logger.registered_formatter)
     wiring.logger.addHandler(handler)
-    with mock_aws():
+    with quick_moto():
         client = aws.client("dynamodb")
         jobs, instances = FUNCTION["TRAINING_JOB_TABLE_NAME"], FUNCTION["CONTAINER_INSTANCE_TABLE_NAME"]
         create_tables(client, jobs, instances)

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from threading import RLock
 from typing import Any, Protocol
-from unittest.mock import patch
 from urllib.parse import parse_qsl
 
 import boto3
@@ -25,7 +24,6 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.config import Config
 from moto.core.botocore_stubber import MockRawResponse
 from moto.core.request import normalize_request
-from moto.core.serialize import JSONSerializer
 
 from sandbox.cluster.api import Ec2Api, EcsApi
 from sandbox.cluster.aws_protocol import JSON_1_1, AwsProtocol, _ec2_error, _ecs_error
@@ -33,6 +31,7 @@ from sandbox.cluster.model.cluster import AwsApiError, ClusterModel
 from sandbox.cluster.task_definitions import MemoryDefinitions
 from simulator.cloud.fleet import VirtualFleet
 from tests.aws.environment import ACCOUNT, REGION
+from tests.aws.quick_moto import items_as_they_are
 
 MUTATING = {
     "RunTask",
@@ -225,20 +224,9 @@ class Cloud:
         url = prepared.url.split("?")[0]
         work = next(work for pattern, work in self._moto[service] if pattern.match(url))
         normalized = normalize_request(prepared)
-        with patch.object(JSONSerializer, "_serialize_type_structure", _as_it_is):
+        with items_as_they_are():
             status, headers, body = work(normalized, normalized.raw_url, normalized.headers)
         return Answer(status, body if isinstance(body, bytes) else body.encode(), headers)
-
-
-_by_shape = JSONSerializer._serialize_type_structure
-
-
-def _as_it_is(self: Any, serialized: Any, value: Any, shape: Any, key: str) -> None:
-    """moto looks for each of the ten kinds of a DynamoDB value in every value; a dict has the right one already."""
-    if shape.name == "AttributeValue" and isinstance(value, dict):
-        serialized[key] = value
-    else:
-        _by_shape(self, serialized, value, shape, key)
 
 
 def _backend(service: str) -> list[tuple[re.Pattern[str], Any]]:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import boto3
 import pytest
 from gpu_recovery.ports.store import Store
-from moto import mock_aws
 
 from simulator.memory_store.store import MemoryStore
 from tests.aws.conftest import dynamo_store
+from tests.aws.quick_moto import quick_moto
 from tests.recovery.heartbeat_world import IDS, Scene
 
 KEYS = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
@@ -23,7 +23,7 @@ def store(request: pytest.FixtureRequest) -> Iterator[Store]:
     if request.param == "memory":
         yield MemoryStore()
         return
-    with mock_aws():
+    with quick_moto():
         yield dynamo_store(CLIENT)
 
 
