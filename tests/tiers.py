@@ -28,20 +28,28 @@ class Tier(StrEnum):
 
 
 EXAMPLES = {Tier.FAST: 10, Tier.DEFAULT: 40, Tier.FULL: 400}
-"""Examples of each property."""
+"""Examples of each property that has no weight."""
+STEPS = {Tier.FAST: 20, Tier.DEFAULT: 30, Tier.FULL: 50}
+"""Steps of each example of a state machine, at most."""
 EXCLUDED_MARKS = {Tier.FAST: {"slow", "full"}, Tier.DEFAULT: {"full"}, Tier.FULL: set[str]()}
 """Marks of tests that a tier leaves out."""
 _selected = [Tier.DEFAULT]
 
 
 def select(tier: Tier) -> None:
-    """Select the tier of this run and its Hypothesis profile. Examples have no deadline."""
+    """Select the tier of this run and its Hypothesis profile.
+
+    Examples have no deadline. They are the same in every run, except in the tier `full`, which prints how to repeat
+    a failure.
+    """
     _selected[:] = [tier]
     settings.register_profile(
         tier,
         max_examples=EXAMPLES[tier],
+        stateful_step_count=STEPS[tier],
         deadline=None,
         derandomize=tier is not Tier.FULL,
+        print_blob=tier is Tier.FULL,
         suppress_health_check=[HealthCheck.too_slow],
     )
     settings.load_profile(tier)
@@ -55,6 +63,21 @@ def selected() -> Tier:
 def scaled(*, fast: int, default: int, full: int) -> int:
     """Return the number for the tier of this run, such as a number of seeds."""
     return {Tier.FAST: fast, Tier.DEFAULT: default, Tier.FULL: full}[selected()]
+
+
+def examples(weight: float) -> settings:
+    """Return the profile of this run with its number of examples times `weight`, at least one.
+
+    Most properties need no weight. A weight under 1 is for a property whose example costs 50 ms and more: an example
+    that starts a server or sends requests to moto. A weight over 1 is for a property whose example costs less than
+    1 ms and whose inputs rarely reach the code behind the first checks.
+
+    Raises:
+        ValueError: `weight` is not positive.
+    """
+    if weight <= 0:
+        raise ValueError(f"the weight of a property must be positive, not {weight}")
+    return settings(max_examples=max(1, round(EXAMPLES[selected()] * weight)))
 
 
 def seeds(full: int, *, fast: int = 1, default: int = 4) -> list[Any]:

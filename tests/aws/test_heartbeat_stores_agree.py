@@ -12,7 +12,6 @@ from gpu_recovery.aws import heartbeat_store, heartbeat_update
 from gpu_recovery.core.heartbeat import BY_ROLE, REPORTS_WINDOW_S, GpuHealth, Heartbeat
 from gpu_recovery.ports.errors import AnotherAgent, SequenceStale, TooManyReports
 from gpu_recovery.ports.store import Store
-from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from moto import mock_aws
@@ -24,7 +23,8 @@ from tests.aws.conftest import dynamo_store
 from tests.aws.dynamodb_client import DoubleClient
 from tests.aws.heartbeats import log, order, ranks
 from tests.aws.records import A, B, later
-from tests.aws.test_stores_agree import CLIENT
+from tests.aws.test_stores_agree import CLIENT, WEIGHT
+from tests.tiers import examples
 
 INSTANCES = (A, B)
 BOOTS = {"": None, "boot-1": later(-7_200), "boot-2": later(-30), "boot-3": later(400)}
@@ -157,24 +157,12 @@ class OnMoto(BothStores):
         return dynamo_store(CLIENT)
 
 
-BRIEFLY = settings(
-    max_examples=10, stateful_step_count=30, deadline=None, derandomize=True, database=None, phases=[Phase.generate]
-)
-AT_LENGTH = settings(max_examples=25, stateful_step_count=40, deadline=None)
-
-
 def test_both_stores_keep_the_same_heartbeats() -> None:
-    """A few hundred operations, the same every time."""
-    run_state_machine_as_test(BothStores, settings=BRIEFLY)
-
-
-@pytest.mark.full
-def test_both_stores_keep_the_same_heartbeats_at_length() -> None:
-    """A few thousand operations, others every time."""
-    run_state_machine_as_test(BothStores, settings=AT_LENGTH)
+    """A few hundred operations, the same every time; in the tier `full` several thousand, others every time."""
+    run_state_machine_as_test(BothStores, settings=examples(WEIGHT))
 
 
 @pytest.mark.slow
 def test_the_store_answers_the_same_on_moto() -> None:
     """The double is not alone in what it answers."""
-    run_state_machine_as_test(OnMoto, settings=BRIEFLY)
+    run_state_machine_as_test(OnMoto, settings=examples(WEIGHT))

@@ -12,7 +12,6 @@ from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.instance.repair_proof import proves_reboot
 from gpu_recovery.core.job import state_machine as job_state_machine
 from gpu_recovery.core.policy import RecoveryPolicy, policy_from
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from tests.core import all_events
@@ -25,7 +24,6 @@ TIGHT = policy_from(
 OBSERVED = policy_from({"observe_only": True, "replace": True})
 POLICY = st.sampled_from((*POLICIES, TIGHT, OBSERVED))
 FIRST = st.integers(0, 99)
-many = settings(max_examples=60, deadline=None)
 
 
 def job_run(policy: RecoveryPolicy, first: int, steps: list[Step]) -> Run:

@@ -12,18 +12,16 @@ from gpu_recovery.core.job import state_machine as job_state_machine
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.state_machine import EventOutcome
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.core.build import tell
-from tests.core.property_runs import FIRST, POLICY, instance_run, job_run, many
+from tests.core.property_runs import FIRST, POLICY, instance_run, job_run
 from tests.core.random_walks import AGAIN, STEPS, Step
 
-most = settings(max_examples=200, deadline=None)
 RUNS = pytest.mark.parametrize("run", [job_run, instance_run], ids=["job", "instance"])
 
 
 @RUNS
-@most
 @given(policy=POLICY, first=FIRST, steps=STEPS)
 def test_an_event_that_moved_a_record_never_moves_it_again(
     run: Any, policy: RecoveryPolicy, first: int, steps: list[Step]
@@ -48,7 +46,6 @@ def test_no_event_on_the_way_to_any_record_moves_it_again(machine: Any, request:
 
 
 @RUNS
-@many
 @given(policy=POLICY, first=FIRST, steps=STEPS)
 def test_what_is_not_applied_changes_nothing(run: Any, policy: RecoveryPolicy, first: int, steps: list[Step]) -> None:
     """A decision that is not applied holds the very record it was given, and orders nothing."""
@@ -59,7 +56,6 @@ def test_what_is_not_applied_changes_nothing(run: Any, policy: RecoveryPolicy, f
 
 
 @RUNS
-@many
 @given(policy=POLICY, first=FIRST, steps=STEPS)
 def test_a_decision_is_a_function_of_its_arguments(
     run: Any, policy: RecoveryPolicy, first: int, steps: list[Step]
@@ -74,7 +70,6 @@ def test_a_decision_is_a_function_of_its_arguments(
 
 
 @RUNS
-@many
 @given(policy=POLICY, first=FIRST, steps=STEPS)
 def test_each_applied_decision_is_one_version_with_commands_of_its_own(
     run: Any, policy: RecoveryPolicy, first: int, steps: list[Step]
@@ -96,7 +91,6 @@ def test_each_applied_decision_is_one_version_with_commands_of_its_own(
 
 
 @RUNS
-@many
 @given(policy=POLICY, first=FIRST, steps=STEPS)
 def test_history_is_bounded_and_keeps_its_beginning(
     run: Any, policy: RecoveryPolicy, first: int, steps: list[Step]
@@ -117,7 +111,6 @@ def test_history_is_bounded_and_keeps_its_beginning(
 
 
 @RUNS
-@many
 @given(policy=POLICY, first=FIRST, steps=STEPS)
 def test_every_decision_says_why_in_one_line(run: Any, policy: RecoveryPolicy, first: int, steps: list[Step]) -> None:
     """People read the reason, wherever the decision shows."""

@@ -10,7 +10,7 @@ import pytest
 import schemathesis
 from gpu_recovery.job_api.openapi import document
 from gpu_recovery.job_api.router import ROUTES
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from schemathesis.checks import CheckFunction
 from schemathesis.specs.openapi.checks import (
@@ -23,9 +23,11 @@ from tests.aws.records import JOB, A
 from tests.fuzz.conftest import World
 from tests.fuzz.wsgi_gateway import gateway
 from tests.lambdas.api_gateway import TOKEN
+from tests.tiers import examples
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning")
-EXAMPLES = 12
+OPERATION_WEIGHT = 0.3
+"""There are many operations, and each request sends several of its own to moto."""
 SCHEMA = schemathesis.openapi.from_dict(document(ROUTES))
 OPERATIONS = {f"{one.ok().method.upper()} {one.ok().path}": one.ok() for one in SCHEMA.get_all_operations()}
 KNOWN = {"job_id": JOB, "instance_id": A, "user": "ana", "token_id": "0123456789ab", "name": "gpu-0"}
@@ -53,8 +55,9 @@ def test_an_operation_answers_as_it_is_described(world: World, name: str) -> Non
         "Attributes": {"ApproximateNumberOfMessages": "0"}
     }
     seen: Counter[int] = Counter()
+    profile = examples(OPERATION_WEIGHT)
 
-    @settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @profile
     @given(operation.as_strategy(), st.booleans())
     def each(case: Any, known: bool) -> None:
         if known and case.path_parameters:
@@ -65,7 +68,7 @@ def test_an_operation_answers_as_it_is_described(world: World, name: str) -> Non
             world.begin_again()
 
     each()
-    assert sum(seen.values()) >= EXAMPLES or len(operation.body) == 0
+    assert seen.total() >= profile.max_examples or len(operation.body) == 0
 
 
 def test_the_description_is_served_to_everybody(world: World) -> None:

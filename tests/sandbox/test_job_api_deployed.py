@@ -12,7 +12,7 @@ import httpx
 import pytest
 import schemathesis
 from gpu_recovery.aws.queue_store import SCHEDULER
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from schemathesis.checks import CheckFunction
 from schemathesis.specs.openapi.checks import (
@@ -22,6 +22,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from sandbox import sandbox
+from tests.tiers import examples
 
 from .ministack_server import wait_for
 
@@ -202,9 +203,9 @@ def test_what_is_no_submission_is_refused_and_leaves_no_trace(
     assert before and tables(state) == before
 
 
-@pytest.mark.parametrize(("role", "examples"), [("viewer", 5), ("user", 5), ("operator", 10)])
+@pytest.mark.parametrize(("role", "weight"), [("viewer", 0.125), ("user", 0.125), ("operator", 0.25)])
 def test_the_deployed_api_answers_as_it_describes_itself(
-    state: dict[str, Any], tokens: dict[str, str], known: dict[str, str], role: str, examples: int
+    state: dict[str, Any], tokens: dict[str, str], known: dict[str, str], role: str, weight: float
 ) -> None:
     """Requests made of the description that it serves, to every operation, half of them about what there is.
 
@@ -215,7 +216,7 @@ def test_the_deployed_api_answers_as_it_describes_itself(
     for found in schemathesis.openapi.from_dict(described).get_all_operations():
         operation: Any = found.ok()
 
-        @settings(max_examples=examples, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+        @examples(weight)
         @given(operation.as_strategy(), st.booleans())
         def each(case: Any, is_known: bool) -> None:
             if is_known and case.path_parameters:

@@ -13,7 +13,7 @@ from gpu_recovery.core.policy import RecoveryPolicy
 from hypothesis import given
 
 from tests.core.all_events import Edge
-from tests.core.property_runs import FIRST, POLICY, instance_run, many, works_only_after_proof
+from tests.core.property_runs import FIRST, POLICY, instance_run, works_only_after_proof
 from tests.core.random_walks import STEPS, Step
 
 IN_MOTION = tuple(set(InstanceStatus) - {InstanceStatus.AVAILABLE, InstanceStatus.GONE})
@@ -22,7 +22,6 @@ IN_MOTION = tuple(set(InstanceStatus) - {InstanceStatus.AVAILABLE, InstanceStatu
 # -- of instances ------------------------------------------------------------------------------------------------------
 
 
-@many
 @given(policy=POLICY, first=FIRST, steps=STEPS)
 def test_an_instance_in_motion_never_waits_without_end(policy: RecoveryPolicy, first: int, steps: list[Step]) -> None:
     """What is checked, rebooted or quarantined has a deadline; what is kept for a job is kept for a while."""
@@ -40,7 +39,6 @@ def test_no_move_that_exploring_finds_leaves_an_instance_waiting_without_end(
         assert after.deadline_at is not None or not (after.status in IN_MOTION or after.reserved_for), after.status
 
 
-@many
 @given(policy=POLICY, first=FIRST, steps=STEPS)
 def test_the_epoch_rises_with_each_repair_and_never_falls(
     policy: RecoveryPolicy, first: int, steps: list[Step]
@@ -53,7 +51,6 @@ def test_the_epoch_rises_with_each_repair_and_never_falls(
         assert all(order.epoch == step.decision.record.epoch for order in given)
 
 
-@many
 @given(policy=POLICY, first=FIRST, steps=STEPS)
 def test_a_repaired_instance_works_again_only_after_proof_and_a_passing_check(
     policy: RecoveryPolicy, first: int, steps: list[Step]
@@ -71,7 +68,6 @@ def test_no_move_that_exploring_finds_lets_an_unproved_instance_work(
         works_only_after_proof(edge.before, edge.event, edge.after, edge.policy)
 
 
-@many
 @given(policy=POLICY, first=FIRST, steps=STEPS)
 def test_a_quarantined_instance_waits_for_a_person(policy: RecoveryPolicy, first: int, steps: list[Step]) -> None:
     """Only a release, or its leaving the cluster, ends a quarantine in which no repair is held back."""
@@ -98,7 +94,6 @@ def _claims_go_only_when_sure(before: Instance, event: Any, after: Instance) -> 
             assert after.status is InstanceStatus.GONE
 
 
-@many
 @given(policy=POLICY, first=FIRST, steps=STEPS)
 def test_claims_go_only_when_the_end_of_their_rank_is_sure(
     policy: RecoveryPolicy, first: int, steps: list[Step]

@@ -13,13 +13,12 @@ from hypothesis import given
 
 from tests.core import all_events
 from tests.core.all_events import Edge
-from tests.core.property_runs import FIRST, POLICY, job_run, many
+from tests.core.property_runs import FIRST, POLICY, job_run
 from tests.core.random_walks import STEPS, Step, run_of
 
 # -- of jobs -----------------------------------------------------------------------------------------------------------
 
 
-@many
 @given(policy=POLICY, first=FIRST, steps=STEPS)
 def test_an_event_of_another_attempt_never_changes_a_job(policy: RecoveryPolicy, first: int, steps: list[Step]) -> None:
     """The attempt is the fence, whatever the event and whatever the status."""
@@ -37,7 +36,6 @@ def test_no_event_of_another_attempt_moves_a_job_that_exploring_finds(job_edges:
             assert job_state_machine.decide(edge.before, other, edge.policy, edge.at).record is edge.before
 
 
-@many
 @given(policy=POLICY, first=FIRST, steps=STEPS)
 def test_no_job_waits_without_end(policy: RecoveryPolicy, first: int, steps: list[Step]) -> None:
     """While a job goes on, its deadline or its look brings the reconciler back, even when no command is pending."""
@@ -53,7 +51,6 @@ def test_no_move_that_exploring_finds_leaves_a_job_waiting_without_end(job_edges
         assert (due_at(after.deadline_at, after.look_at, ()) is None) == (after.status in TERMINAL), after.status
 
 
-@many
 @given(policy=POLICY, first=FIRST, steps=STEPS)
 def test_attempts_are_numbered_upwards_and_counted_ones_are_bounded(
     policy: RecoveryPolicy, first: int, steps: list[Step]
@@ -75,7 +72,6 @@ def test_no_move_that_exploring_finds_passes_the_limit_of_attempts(job_edges: li
     assert (max(counted), max(uncounted)) == (2, 1)
 
 
-@many
 @given(policy=POLICY, first=FIRST, steps=STEPS)
 def test_an_ended_job_stays_ended(policy: RecoveryPolicy, first: int, steps: list[Step]) -> None:
     """Only a person who starts an adopted job's tasks anew moves it from its end."""
@@ -85,7 +81,6 @@ def test_an_ended_job_stays_ended(policy: RecoveryPolicy, first: int, steps: lis
             assert step.before.origin is Origin.ADOPTED
 
 
-@many
 @given(policy=POLICY, first=FIRST, steps=STEPS)
 def test_a_failed_job_is_always_told_to_operators(policy: RecoveryPolicy, first: int, steps: list[Step]) -> None:
     """The decision that fails a job notifies under the incident that the record keeps."""
@@ -96,7 +91,6 @@ def test_a_failed_job_is_always_told_to_operators(policy: RecoveryPolicy, first:
             assert after.incident_id in [one.incident_id for one in told]
 
 
-@many
 @given(policy=POLICY, first=FIRST, steps=STEPS)
 def test_an_observed_job_is_left_alone_unless_a_person_cancels_it(
     policy: RecoveryPolicy, first: int, steps: list[Step]

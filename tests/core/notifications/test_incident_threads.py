@@ -20,7 +20,7 @@ from gpu_recovery.core.notifications.template import Phase
 from gpu_recovery.core.policy import RecoveryPolicy, policy_from
 from gpu_recovery.core.state_machine import EventOutcome
 from gpu_recovery.core.task import EndingKind
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core import all_events
@@ -48,7 +48,6 @@ REPLACING = policy_from({"replace": True})
 OBSERVING = policy_from({"observe_only": True})
 TIGHT = policy_from({"attempts_max": 2, "uncounted_relaunches_max": 2, "reboots_max": 1, "breaker_instances_min": 1})
 STEPS = st.lists(st.tuples(st.integers(0, 9_999), st.integers(1, 9_000)), min_size=1, max_size=40)
-many = settings(max_examples=60, deadline=None)
 
 
 @dataclass
@@ -116,7 +115,6 @@ def anything(record: Instance, now: datetime) -> list[tuple[datetime, Any]]:
 
 
 @pytest.mark.parametrize("policy", [ADAPTIVE, CLASSIC, REPLACING, OBSERVING, TIGHT])
-@many
 @given(steps=STEPS)
 def test_an_instance_is_one_thread_per_incident(policy: RecoveryPolicy, steps: list[tuple[int, int]]) -> None:
     """Whatever happens to it, and whatever the brakes do meanwhile: what is open is what the record says is open."""
@@ -144,7 +142,6 @@ def test_an_instance_is_one_thread_per_incident(policy: RecoveryPolicy, steps: l
 
 
 @pytest.mark.parametrize("policy", [ADAPTIVE, CLASSIC, TIGHT])
-@many
 @given(first=st.integers(0, 2), steps=STEPS)
 def test_a_job_is_one_thread_per_incident(policy: RecoveryPolicy, first: int, steps: list[tuple[int, int]]) -> None:
     """From the failure to the end; a job that has failed leaves its incident open, for somebody must act."""
