@@ -54,7 +54,7 @@ def _environment(run: Path, extra: Mapping[str, str] | None = None) -> dict[str,
     return processes.clean_environment(
         {
             **processes.own_folders(run),  # so that the CDK reads no ~/.aws and no ~/.cdk.json
-            "JSII_RUNTIME_PACKAGE_CACHE_ROOT": str(_jsii_cache()),
+            "JSII_RUNTIME_PACKAGE_CACHE_ROOT": str(jsii_cache()),
             "CDK_DISABLE_CLI_TELEMETRY": "true",  # with --no-notices: no network
             "NODE_NO_WARNINGS": "1",
             "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20",
@@ -63,7 +63,7 @@ def _environment(run: Path, extra: Mapping[str, str] | None = None) -> dict[str,
     )
 
 
-def _jsii_cache() -> Path:
+def jsii_cache() -> Path:
     """Return the user's own cache of jsii, into which it unpacks the CDK's libraries. HOME of the CDK is another."""
     folders = {"darwin": "Library/Caches/com.amazonaws.jsii/package-cache"}
     return Path.home() / folders.get(sys.platform, ".cache/aws/jsii/package-cache")

@@ -10,7 +10,7 @@ from typing import Any
 
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
-GROUPS: dict[str, str] = {}
+GROUPS: dict[str, str] = {"tests/infra": "infra"}
 """Beginnings of paths whose tests are one unit, and the name of the unit."""
 INDEPENDENT: tuple[str, ...] = ("tests/platform/",)
 """Beginnings of paths where each test is a unit: the tests are long and share nothing that is expensive."""
