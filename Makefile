@@ -12,7 +12,7 @@ export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 export NODE_NO_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-full test-ray check simulate synth bench deploy docs clean
+.PHONY: help setup demo test test-fast test-full test-ray check simulate synth mutants bench deploy docs clean
 
 help: ## Say what each verb does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,7 +36,7 @@ demo: setup ## Watch a GPU fault heal itself, on this machine (TRAINER=torch for
 	@$(BIN)/python -m sandbox.demo
 
 test: setup ## Every test but the longest, offline
-	@$(BIN)/python -m pytest -n 2 --tier $(TIER) --ignore=tests/ray_runner $(BUDGET); main=$$?; \
+	@$(BIN)/python -m pytest -n 2 --tier $(TIER) --ignore=tests/ray_runner $(BUDGET) $(COVERAGE); main=$$?; \
 	$(MAKE) --no-print-directory test-ray; ray=$$?; \
 	echo "tests: $$(test $$main = 0 && echo passed || echo FAILED); tests with Ray: $$(test $$ray = 0 && echo passed || echo FAILED)"; \
 	test $$main = 0 -a $$ray = 0
@@ -44,11 +44,13 @@ test: setup ## Every test but the longest, offline
 test-fast: setup ## The tests that start no server and take no time
 	@$(BIN)/python -m pytest -n 2 --tier fast --ignore=tests/ray_runner
 
-test-full: ## Every test, with every lost call, many seeds and examples; before a release
-	@$(MAKE) --no-print-directory test TIER=full
+test-full: setup ## Every test, with every lost call, many seeds and examples, and branch coverage; before a release
+	@rm -f .coverage; status=0; \
+	$(MAKE) --no-print-directory test TIER=full COVERAGE="--cov --cov-branch --cov-append --cov-report=" || status=$$?; \
+	$(BIN)/python -m benchmarks.branch_coverage && exit $$status
 
 test-ray: setup ## The tests that need a Ray head, which they start on loopback
-	@$(BIN)/python -m pytest -m ray --tier $(TIER) tests/ray_runner
+	@$(BIN)/python -m pytest -m ray --tier $(TIER) $(COVERAGE) tests/ray_runner
 
 check: setup ## Format, lint and types, then every test
 	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy
@@ -59,6 +61,9 @@ simulate: setup ## Ten thousand seeds of faults against the product's own code (
 
 synth: setup ## The CloudFormation templates, into cdk.out (no credentials needed)
 	@npx --no-install cdk synth --quiet --no-notices $(CONTEXT)
+
+mutants: setup ## Small defects in the product, one at a time: how many do the tests find? Half an hour (SAMPLE="--core 20")
+	@$(BIN)/python -m benchmarks.mutation $(SAMPLE)
 
 bench: setup ## Measure, into benchmarks/results.json
 	@$(BIN)/python -m benchmarks
@@ -74,4 +79,4 @@ docs: setup ## Write again what is generated from tables and counted calls
 
 clean: ## Remove everything that was installed or generated
 	@if [ -x $(BIN)/gpu-recovery ]; then $(BIN)/gpu-recovery sandbox down; fi
-	@rm -rf $(VENV) node_modules cdk.out .make .sandbox build *.egg-info .pytest_cache .hypothesis .ruff_cache .mypy_cache
+	@rm -rf $(VENV) node_modules cdk.out .make .sandbox build *.egg-info .pytest_cache .coverage .hypothesis .ruff_cache .mypy_cache

@@ -6,7 +6,6 @@ with them in the same run.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import statistics
@@ -19,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks import results
 from benchmarks.agent import agent_figures
 from benchmarks.decisions import decision_figures
 from benchmarks.diagnosis import diagnosis_figures
@@ -101,7 +101,7 @@ def package() -> dict[str, int]:
 
 def main() -> None:
     """Run all benchmarks, print the results and write them to results.json."""
-    results = {
+    figures = {
         "python": platform.python_version(),
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
@@ -118,9 +118,7 @@ def main() -> None:
         "log_kinds": log_kind_figures(),
         "telling": observation_figures(),
     }
-    text = json.dumps(results, indent=2)
-    (Path(__file__).parent / "results.json").write_text(text + "\n")
-    print(text)
+    print(results.write(figures | results.kept()))
 
 
 if __name__ == "__main__":

@@ -40,8 +40,8 @@ SMALL: dict[str, Callable[[], dict[str, Any]]] = {
     "simulator_speed": lambda: _flat(simulator_speed.speed_figures(faults=0, gang=2, days=0.1)),
 }
 
-ELSEWHERE = {"submission"}
-"""What needs a deployment of its own. The cases of `fault_cases/` are no benchmark: `diagnosis` measures them."""
+ELSEWHERE = {"submission", "results", "branch_coverage"}
+"""What needs a deployment of its own, and what is no benchmark. `diagnosis` measures the cases of `fault_cases/`."""
 
 
 @pytest.mark.parametrize("name", [pytest.param(one, marks=pytest.mark.slow if one == "agent" else ()) for one in SMALL])

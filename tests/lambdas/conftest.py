@@ -13,7 +13,6 @@ from importlib import import_module
 from typing import Any
 
 import boto3
-import moto.backends
 import pytest
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.core.instance.record import Instance
@@ -21,7 +20,7 @@ from gpu_recovery.core.job.record import Job
 
 from tests.aws.counted_aws import CountedAws
 from tests.aws.deployed_tables import create_tables
-from tests.aws.environment import ACCOUNT, CREDENTIALS, FUNCTION, REGION
+from tests.aws.environment import CREDENTIALS, FUNCTION
 from tests.aws.records import JOB, NOW, A
 
 HANDLERS = (
@@ -83,25 +82,18 @@ class Functions:
         return found
 
     def kept(self) -> dict[str, dict[str, Any]]:
-        """Every item of both tables by its key, as DynamoDB answers it. No call: moto's tables are read directly."""
-        tables = moto.backends.get_backend("dynamodb")[ACCOUNT][REGION].tables
-        items: dict[str, dict[str, Any]] = {}
-        for table in (self.store.jobs, self.store.table):
-            answered = [item.to_json()["Attributes"] for item in tables[table.name].all_items()]
-            items |= {item[table.key]["S"]: item for item in answered}
-        return items
+        """Every item of both tables by its key, without a call."""
+        tables = self.aws.tables.tables.values()
+        return {name: dict(item) for table in tables for name, item in table.items.items()}
 
     def restore(self, kept: dict[str, dict[str, Any]]) -> None:
-        """Both tables as they were when `kept` was taken; calls that are not counted."""
-        counted, present = len(self.aws.calls), self.kept()
-        for table in (self.store.jobs, self.store.table):
-            for name, item in present.items():
-                if table.key in item and name not in kept:
-                    table.client.delete_item(TableName=table.name, Key={table.key: {"S": name}})
+        """Make both tables as they were when `kept` was taken, without a call."""
+        for table in self.aws.tables.tables.values():
+            for name in [name for name, item in table.items.items() if kept.get(name) != item]:
+                table.delete(name)
             for name, item in kept.items():
-                if table.key in item and present.get(name) != item:
-                    table.client.put_item(TableName=table.name, Item=item)
-        del self.aws.calls[counted:]
+                if table.key in item and name not in table.items:
+                    table.put(item)
 
     def chill(self) -> None:
         """Make every function cold again, so that it reads its environment anew."""
