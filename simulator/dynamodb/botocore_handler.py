@@ -11,8 +11,8 @@ from typing import Any
 from botocore.awsrequest import AWSResponse
 from botocore.compat import HTTPHeaders
 
+from simulator.dynamodb.double import DynamoDb
 from simulator.dynamodb.errors import DynamoError
-from simulator.dynamodb.service import DynamoDb
 
 _CONTENT_TYPE = "application/x-amz-json-1.0"
 

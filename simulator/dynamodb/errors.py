@@ -20,6 +20,10 @@ class DynamoError(Exception):
         self.code, self.message, self.details = code, message, dict(details or {})
 
 
+class UnsupportedRequest(Exception):
+    """The double does not have an operation, a parameter or a form of a table. DynamoDB may have it."""
+
+
 def invalid(message: str) -> DynamoError:
     """Return the error for a request that DynamoDB refuses as malformed."""
     return DynamoError("ValidationException", message)

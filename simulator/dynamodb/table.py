@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simulator.dynamodb.attribute_values import Item, Value, check_item, size_of, sort_key, value_bytes
-from simulator.dynamodb.errors import DynamoError, invalid, invalid_parameter
+from simulator.dynamodb.errors import DynamoError, UnsupportedRequest, invalid, invalid_parameter
 from simulator.dynamodb.limits import ITEM_BYTES_MAX, PARTITION_KEY_BYTES_MAX, SORT_KEY_BYTES_MAX
 
 
@@ -44,7 +44,7 @@ class DynamoTable:
         """Create an empty table from the parameters of CreateTable.
 
         Raises:
-            NotImplementedError: the key has another form.
+            UnsupportedRequest: the key has another form.
         """
         self.description = dict(description)
         self.name = str(description["TableName"])
@@ -52,7 +52,7 @@ class DynamoTable:
         keys = description["KeySchema"]
         self.key = str(keys[0]["AttributeName"])
         if len(keys) > 1 or self._types[self.key] != "S":
-            raise NotImplementedError("the double has tables with a single key of type S")
+            raise UnsupportedRequest("the double has tables with a single key of type S")
         self.items: dict[str, Item] = {}
         self.indexes = {entry["IndexName"]: self._index(entry) for entry in description["GlobalSecondaryIndexes"]}
 

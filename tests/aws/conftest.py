@@ -14,7 +14,7 @@ from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.ports.store import Store
 from moto import mock_aws
 
-from simulator.dynamodb.service import DynamoDb
+from simulator.dynamodb.double import DynamoDb
 from simulator.memory_store.store import MemoryStore
 from tests.aws.deployed_tables import create_tables
 from tests.aws.dynamodb_client import DoubleClient

@@ -14,7 +14,7 @@ from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 
 from simulator.dynamodb.botocore_handler import answer
-from simulator.dynamodb.service import DynamoDb
+from simulator.dynamodb.double import DynamoDb
 from tests.aws.ecs_events import ARN, task_arn
 from tests.aws.environment import CREDENTIALS
 

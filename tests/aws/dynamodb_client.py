@@ -9,7 +9,7 @@ from typing import Any
 import boto3
 
 from simulator.dynamodb.botocore_handler import answer
-from simulator.dynamodb.service import DynamoDb
+from simulator.dynamodb.double import DynamoDb
 from tests.aws.environment import REGION
 
 _REAL_CLIENT = boto3.client

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from moto import mock_aws
 
-from simulator.dynamodb.service import DynamoDb
+from simulator.dynamodb.double import DynamoDb
 from simulator.memory_store import heartbeats
 from simulator.memory_store.store import MemoryStore
 from tests.aws.conftest import dynamo_store

@@ -34,7 +34,7 @@ from sandbox.cluster.model.cluster import AwsApiError, ClusterModel
 from sandbox.cluster.task_definitions import MemoryDefinitions
 from simulator.cloud.fleet import VirtualFleet
 from simulator.dynamodb.botocore_handler import respond
-from simulator.dynamodb.service import DynamoDb
+from simulator.dynamodb.double import DynamoDb
 from tests.aws.dynamodb_client import DoubleClient
 from tests.aws.environment import ACCOUNT, REGION
 

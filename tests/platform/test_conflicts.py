@@ -50,6 +50,7 @@ def test_writers_who_are_overtaken_half_the_time_decide_again(heal: Heal, undist
     assert made[0].met > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(10, default=3))
 def test_items_that_transactions_hold_change_no_end(heal: Heal, undisturbed: Incident, seed: int) -> None:
     """Every other write meets a conflict; some meet it until they give up."""
@@ -68,6 +69,7 @@ CANCELED = {
 SLOW = [pytest.param(why, marks=pytest.mark.slow) for why in ("conflict", "in-progress")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("why", ["throttling", *SLOW])
 def test_a_transaction_that_is_canceled_changes_no_end(heal: Heal, undisturbed: Incident, why: str) -> None:
     """For whatever reason: the instance joins the fleet's budget a little later."""
@@ -76,6 +78,7 @@ def test_a_transaction_that_is_canceled_changes_no_end(heal: Heal, undisturbed: 
     assert fault.met
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tries", [1, 99])
 def test_a_job_whose_creation_was_not_answered_is_one_job(heal: Heal, undisturbed: Incident, tries: int) -> None:
     """Heard and not answered, it is known again: it does not go by another name, and runs once."""

@@ -61,6 +61,7 @@ def test_everything_at_once_changes_no_end(heal: Heal, undisturbed: Incident, se
     assert_same_end(heal(fault, delivery=Unruly(seed, late_max_s=60)), undisturbed, repeats=1)
 
 
+@pytest.mark.slow
 def test_an_order_that_the_one_before_it_made_void_is_not_obeyed(heal: Heal) -> None:
     """Of two orders left by the dead, the first has the record move on: the second is judged by what it is then.
 

@@ -67,7 +67,7 @@ def assert_survives(heal: Heal, undisturbed: Incident, fault: At) -> None:
     assert fault.met
 
 
-@pytest.mark.parametrize("kind", sampled(KINDS, fast=2, default=len(KINDS)), ids="-".join)
+@pytest.mark.parametrize("kind", sampled(KINDS, fast=1, default=len(KINDS)), ids="-".join)
 def test_a_call_whose_answers_are_all_lost_changes_no_end(
     heal: Heal, undisturbed: Incident, kind: tuple[str, ...]
 ) -> None:
@@ -101,6 +101,7 @@ def made(number: int, undisturbed: Incident) -> int:
     return number
 
 
+@pytest.mark.slow
 def test_a_reboot_whose_answer_is_lost_is_not_asked_for_again(heal: Heal, undisturbed: Incident) -> None:
     """One request reaches EC2: the machine is asked for its boot instead."""
     (number,) = numbers(undisturbed)[("RebootInstances", "")]

@@ -34,6 +34,7 @@ def test_reads_of_different_pasts_change_no_end(heal: Heal, undisturbed: Inciden
     assert_same_end(heal(prepare=lagging(seed), runs_s=runs_s), undisturbed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lag_s", [5, pytest.param(60, marks=pytest.mark.slow)])
 def test_reads_that_always_lag_change_no_end(heal: Heal, undisturbed: Incident, lag_s: float) -> None:
     """No call sees what the call before it did."""
@@ -45,6 +46,7 @@ def test_reads_that_always_lag_change_no_end(heal: Heal, undisturbed: Incident, 
     assert_same_end(heal(prepare=prepare), undisturbed)
 
 
+@pytest.mark.slow
 def test_the_past_is_what_reads_see(heal: Heal) -> None:
     """The lag is real: right after RunTask no listing shows the task."""
     found: list[int] = []
@@ -66,6 +68,7 @@ def test_the_past_is_what_reads_see(heal: Heal) -> None:
     assert found[0] == found[1] == 0
 
 
+@pytest.mark.slow
 def test_stopped_tasks_that_vanish_at_once_change_no_end(
     heal: Heal, undisturbed: Incident, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,6 +34,7 @@ def test_a_service_that_refuses_half_of_what_it_is_asked_changes_no_end(
     assert fault.met
 
 
+@pytest.mark.slow
 def test_a_reboot_that_was_throttled_is_asked_for_again_within_two_minutes(heal: Heal, undisturbed: Incident) -> None:
     """It was not heard, so the machine need not be looked at; and nobody waits for a claim to end."""
     only_first = Throttling(0, 1.0, only=lambda request: request.operation == "RebootInstances" and not only_first.met)
@@ -47,6 +48,7 @@ def test_a_reboot_that_was_throttled_is_asked_for_again_within_two_minutes(heal:
     assert incident.world.failures == []
 
 
+@pytest.mark.slow
 def test_what_is_put_off_stays_in_the_record_as_refused(heal: Heal, undisturbed: Incident) -> None:
     """Its claim is short, so that it is due again soon, and it is not the invocation that failed."""
     put_off: list[PendingCommand] = []
@@ -67,6 +69,7 @@ def test_what_is_put_off_stays_in_the_record_as_refused(heal: Heal, undisturbed:
     assert incident.world.failures == []
 
 
+@pytest.mark.slow
 def test_a_check_that_may_run_already_is_not_started_again(heal: Heal, undisturbed: Incident) -> None:
     """Its start was heard and not answered, and the next try throttled: a throttle makes the request another one only
     if it is certain that nothing was started before."""

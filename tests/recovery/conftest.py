@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from gpu_recovery.ports.store import Store
 
-from simulator.dynamodb.service import DynamoDb
+from simulator.dynamodb.double import DynamoDb
 from simulator.memory_store.store import MemoryStore
 from tests.aws.conftest import dynamo_store
 from tests.aws.dynamodb_client import DoubleClient

@@ -14,7 +14,7 @@ import pytest
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
-from simulator.dynamodb.service import DynamoDb
+from simulator.dynamodb.double import DynamoDb
 from tests.aws.deployed_tables import create_tables
 from tests.aws.dynamodb_client import DoubleClient
 from tests.aws.environment import REGION

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from simulator.dynamodb.double import DynamoDb
+from simulator.dynamodb.errors import UnsupportedRequest
 from simulator.dynamodb.limits import (
     BATCH_GET_KEYS_MAX,
     BATCH_WRITE_ITEMS_MAX,
@@ -16,7 +18,6 @@ from simulator.dynamodb.limits import (
     PAGE_BYTES_MAX,
     TRANSACTION_ACTIONS_MAX,
 )
-from simulator.dynamodb.service import DynamoDb
 from tests.aws.deployed_tables import create_tables
 from tests.aws.dynamodb_client import DoubleClient
 
@@ -168,7 +169,7 @@ def test_a_malformed_expression(client: Any, given: dict[str, Any], message: str
 
 def test_what_the_double_does_not_have_is_no_answer(client: Any) -> None:
     """A parameter that it would have to ignore stops the test."""
-    with pytest.raises(NotImplementedError, match="ProjectionExpression"):
+    with pytest.raises(UnsupportedRequest, match="ProjectionExpression"):
         client.get_item(TableName="jobs", Key=KEY, ProjectionExpression="n")
 
 

@@ -1,6 +1,6 @@
 """DynamoDB in this process: a double that refuses what DynamoDB refuses, for tests and simulations.
 
-It has the operations and parameters that the product and its tests use. It raises NotImplementedError for any other
+It has the operations and parameters that the product and its tests use. It raises UnsupportedRequest for any other
 parameter. A write takes effect at once, also in the indexes.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from simulator.dynamodb.attribute_values import Item, size_of
 from simulator.dynamodb.conditions import parse_condition, parse_key_condition
-from simulator.dynamodb.errors import DynamoError, invalid
+from simulator.dynamodb.errors import DynamoError, UnsupportedRequest, invalid
 from simulator.dynamodb.limits import (
     BATCH_GET_BYTES_MAX,
     BATCH_GET_KEYS_MAX,
@@ -91,7 +91,7 @@ class DynamoDb:
 
         Raises:
             DynamoError: DynamoDB refuses the request.
-            NotImplementedError: the double does not have the operation or a parameter.
+            UnsupportedRequest: the double does not have the operation or a parameter.
         """
         _check_supported(operation, request, SUPPORTED.get(operation, set()))
         return self._operations[operation](request)
@@ -151,7 +151,7 @@ class DynamoDb:
     def _query(self, request: Request) -> Response:
         table, placeholders = self._table(request), Placeholders(request)
         if "IndexName" not in request:
-            raise NotImplementedError("the double has queries of indexes")
+            raise UnsupportedRequest("the double has queries of indexes")
         index = table.index(request["IndexName"])
         key = parse_key_condition(request["KeyConditionExpression"], placeholders.names)
         placeholders.use("KeyConditionExpression", key.condition.used_names, key.condition.used_values)
@@ -260,7 +260,7 @@ class DynamoDb:
 def _check_supported(operation: str, given: Request, supported: set[str]) -> None:
     unknown = set(given) - supported
     if unknown or not supported:
-        raise NotImplementedError(f"the double does not have {operation} with {sorted(unknown)}")
+        raise UnsupportedRequest(f"the double does not have {operation} with {sorted(unknown)}")
 
 
 def _check_distinct(writes: Sequence[Write], message: str) -> None:
