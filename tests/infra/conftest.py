@@ -58,13 +58,8 @@ def _run(folder: Path, arguments: list[str], **variables: str) -> None:
     assert result.returncode == 0, result.stderr
 
 
-@pytest.fixture(scope="session")
-def assembly(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The cloud assembly of the default settings, made by app.py as the CDK runs it.
-
-    The templates of the default settings are validated in the set PLANTED.
-    """
-    folder = tmp_path_factory.mktemp("default")
+def synthesised(folder: Path) -> Path:
+    """Return the cloud assembly of the default settings, made in `folder` by app.py as the CDK runs it."""
     assembly = folder / "cdk.out"
     _run(
         folder,
@@ -74,6 +69,12 @@ def assembly(tmp_path_factory: pytest.TempPathFactory) -> Path:
         CDK_VALIDATION="false",
     )
     return assembly
+
+
+@pytest.fixture(scope="session")
+def assembly(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cloud assembly of the default settings. Its templates are validated in the set PLANTED."""
+    return synthesised(tmp_path_factory.mktemp("default"))
 
 
 @pytest.fixture(scope="session")
