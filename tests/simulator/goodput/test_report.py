@@ -22,6 +22,8 @@ from simulator.goodput.report import overhead
 from simulator.goodput.report_text import text
 from simulator.goodput.runner import play
 
+pytestmark = pytest.mark.slow
+
 FACTS = read()
 FIGURES = {
     "name",
