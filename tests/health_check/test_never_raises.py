@@ -64,8 +64,15 @@ VALUES = st.recursive(
     max_leaves=25,
 )
 
+
+@st.composite
+def odd_values(draw: st.DrawFn) -> Any:
+    """Any value. As a function of its own it has a short representation: the strategies below contain it often."""
+    return draw(VALUES)
+
+
 # Values in the places where they belong, any of which may be nonsense: random JSON alone rarely gets that deep.
-ODD = st.deferred(lambda: VALUES)
+ODD = odd_values()
 WARNINGS = st.lists(
     st.fixed_dictionaries(
         {},
