@@ -9,6 +9,14 @@ from __future__ import annotations
 import pytest
 
 from tests.stored_names.golden import FILE, SECTIONS, TEMPLATES, difference, pinned, text
+from tests.stored_names.spellings import PLACES, trees
+
+
+@pytest.fixture(scope="module", autouse=True)
+def parsed() -> None:
+    """Every module is parsed once, which takes seconds."""
+    for place in PLACES:
+        trees(place)
 
 
 @pytest.mark.parametrize("section", SECTIONS)

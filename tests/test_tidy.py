@@ -254,6 +254,13 @@ def test_each_place_imports_only_what_it_has_where_it_runs(place: str) -> None:
 # -- how long things are -----------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module", autouse=True)
+def parsed() -> None:
+    """Every module is parsed once, which takes seconds."""
+    for path in MODULES:
+        _tree(path)
+
+
 def test_modules_and_functions_are_short() -> None:
     """What is longer cannot be held in mind at once."""
     long: list[str] = []
