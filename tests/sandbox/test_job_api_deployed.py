@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from gpu_recovery.aws.queue_store import SCHEDULER
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sandbox import sandbox
@@ -209,6 +209,8 @@ def test_the_deployed_api_answers_as_it_describes_itself(
         def each(case: Any, is_known: bool) -> None:
             if is_known and case.path_parameters:
                 case.path_parameters |= {key: known[key] for key in case.path_parameters}
+            # MiniStack's gateway answers a path with a line break itself; tests/fuzz/test_openapi.py has no gateway.
+            assume(not any("\n" in str(value) for value in case.path_parameters.values()))
             headers = {"authorization": f"Bearer {tokens[role]}"}
             case.call_and_validate(base_url=state["api_url"], headers=headers, checks=CHECKS)
             sent[case.operation.label] += 1
