@@ -93,7 +93,7 @@ def _imports(root: Path) -> dict[str, set[str]]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.level:
                 base = ".".join([*package[: len(package) - node.level + 1], *([node.module] if node.module else [])])
-                names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+                names |= {base, *(f"{base}.{alias.name}".lstrip(".") for alias in node.names)}
     return found
 
 
