@@ -36,10 +36,10 @@ demo: setup ## Watch a GPU fault heal itself, on this machine (TRAINER=torch for
 	@$(BIN)/python -m sandbox.demo
 
 test: setup ## Every test but the longest, offline
-	@status=0; \
-	$(BIN)/python -m pytest -n 2 --tier $(TIER) --ignore=tests/ray_runner $(BUDGET) $(COVERAGE) || status=$$?; \
-	$(MAKE) --no-print-directory test-ray || status=$$?; \
-	test $$status = 0 && echo "make test: both parts passed" || echo "make test: a part failed"; exit $$status
+	@$(BIN)/python -m pytest -n 2 --tier $(TIER) --ignore=tests/ray_runner $(BUDGET) $(COVERAGE); main=$$?; \
+	$(MAKE) --no-print-directory test-ray; ray=$$?; \
+	echo "tests: $$(test $$main = 0 && echo passed || echo FAILED); tests with Ray: $$(test $$ray = 0 && echo passed || echo FAILED)"; \
+	test $$main = 0 -a $$ray = 0
 
 test-fast: setup ## The tests that start no server and take no time
 	@$(BIN)/python -m pytest -n 2 --tier fast --ignore=tests/ray_runner

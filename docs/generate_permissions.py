@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "permissions.md"
@@ -187,11 +186,10 @@ def _rows(permission: Permission) -> list[tuple[str, list[str], str, str]]:
     """Return name, actions, resources and condition of each statement of a permission."""
     rows = []
     for number, statement in enumerate(statements(permission, WORDS)):
-        document: dict[str, Any] = statement.to_statement_json()
-        actions = _listed(document["Action"])
-        resources = [arn for arn in _listed(document["Resource"]) if not arn.endswith("/index/*")]
+        actions = statement.actions
+        resources = [arn for arn in statement.resources if not arn.endswith("/index/*")]
         where = "; ".join(f"`*`: {WITHOUT_RESOURCE_LEVEL[actions[0]]}" if arn == "*" else arn for arn in resources)
-        rows.append((permission.value if not number else "", actions, where, _condition(document.get("Condition", {}))))
+        rows.append((permission.value if not number else "", actions, where, _condition(statement.conditions)))
     return rows
 
 
@@ -208,10 +206,6 @@ def _beside() -> Iterable[str]:
     for entry in BESIDE:
         yield f"| {entry.who} | {', '.join(f'`{action}`' for action in entry.actions)} | {entry.on} | {entry.why} |"
     yield ""
-
-
-def _listed(value: Any) -> list[str]:
-    return value if isinstance(value, list) else [value]
 
 
 def main(arguments: list[str]) -> int:

@@ -19,7 +19,8 @@ from aws_cdk import aws_events_targets as targets
 from constructs import Construct
 
 from infra.cluster import ClusterArns
-from infra.functions import LambdaFunctions, Trigger
+from infra.functions import Trigger
+from infra.lambda_functions import LambdaFunctions
 from infra.queues import Queues
 from infra.settings import DeploymentSettings
 

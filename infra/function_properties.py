@@ -60,7 +60,11 @@ def function_properties(
     logs.grant_write(role)
     for permission in sorted(permissions):
         for statement in statements(permission, reach):
-            role.add_to_policy(statement)
+            role.add_to_policy(
+                iam.PolicyStatement(
+                    actions=statement.actions, resources=statement.resources, conditions=statement.conditions or None
+                )
+            )
     return {
         "function_name": function_name(settings, name),
         "role": role,

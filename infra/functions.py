@@ -1,26 +1,14 @@
-"""Table of the Lambda functions, and the construct that creates them.
+"""Table of the Lambda functions. `infra/lambda_functions.py` creates them.
 
 A row states the trigger, timeout, memory, permissions and variables of a function. Rules, queues, API, alarms and
 tests read the table, so a new function needs only a new row.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from aws_cdk import Aws, CfnCondition, Duration, Fn, IgnoreMode
-from aws_cdk import aws_lambda as lambda_
-from aws_cdk import aws_lambda_destinations as destinations
-from aws_cdk import aws_lambda_event_sources as event_sources
-from constructs import Construct
-
-from infra.function_properties import function_name, function_properties
 from infra.permissions import Permission as P
-from infra.permissions import Reach
-from infra.powertools import powertools_layer
-from infra.queues import Queues
-from infra.settings import DeploymentSettings
 
 PACKAGE = Path(__file__).parent.parent / "lambdas"
 """Folder of the deployment package."""
@@ -139,105 +127,3 @@ FUNCTIONS = (
     FunctionRow("node_api", Trigger.NODE_HTTP, 29, 256, _FOLLOW | _ADOPT | _READMIT, _NODE_ENVIRONMENT, often=True),
 )
 """The functions of every deployment. `infra/ray_runner.py` adds another if there is a Ray cluster."""
-
-
-def event_function_arns(settings: DeploymentSettings) -> list[str]:
-    """Return the ARNs of the functions that Lambda invokes asynchronously with events."""
-    names = [row.name for row in FUNCTIONS if row.trigger.is_asynchronous]
-    return [function_arn(function_name(settings, name)) for name in names]
-
-
-def function_arn(name: str) -> str:
-    """Return the ARN of the function with this name in the account.
-
-    The ARN is built from the name, because the role that refers to a function is created before the function.
-    """
-    return f"arn:{Aws.PARTITION}:lambda:{Aws.REGION}:{Aws.ACCOUNT_ID}:function:{name}"
-
-
-class LambdaFunctions(Construct):
-    """The Lambda functions of `FUNCTIONS`, each with a role of its own. `by_name` holds them by name."""
-
-    def __init__(
-        self,
-        scope: Construct,
-        construct_id: str,
-        settings: DeploymentSettings,
-        *,
-        reach: Reach,
-        environment: Mapping[str, str],
-        extra_environment: Mapping[str, str],
-        queues: Queues,
-    ) -> None:
-        """Create the functions.
-
-        Args:
-            reach: the ARNs that the permissions apply to.
-            environment: variables that every function gets.
-            extra_environment: variables that a function gets only if its row names them.
-            queues: the scheduler's queue, and the queue of failed events.
-        """
-        super().__init__(scope, construct_id)
-        self._settings = settings
-        self._reach = reach
-        self._failed = queues.failed
-        self._layer = powertools_layer(self, settings)
-        self._is_traced = CfnCondition(
-            self, "Traced", expression=Fn.condition_not(Fn.condition_equals(Aws.PARTITION, "aws-cn"))
-        )
-        # One asset for all functions, so that two versions of a state machine never run at the same time.
-        self._code = lambda_.Code.from_asset(
-            str(PACKAGE), exclude=["**/__pycache__/**", "**/*.pyc", "**/.*"], ignore_mode=IgnoreMode.GLOB
-        )
-        self.by_name = {
-            row.name: self._function(
-                row, {**environment, **{k: extra_environment[k] for k in sorted(row.extra_environment)}}
-            )
-            for row in FUNCTIONS
-        }
-        self.of(Trigger.SCHEDULER_QUEUE).add_event_source(
-            event_sources.SqsEventSource(queues.scheduler, batch_size=SCHEDULER_BATCH)
-        )
-
-    @property
-    def names(self) -> dict[str, str]:
-        """Names of the functions in the account, by the name of the stack output."""
-        return {f"{row.construct_id}FunctionName": self.by_name[row.name].function_name for row in FUNCTIONS}
-
-    def of(self, trigger: Trigger) -> lambda_.Function:
-        """Return the function that this trigger invokes. Each trigger has exactly one function."""
-        (row,) = (row for row in FUNCTIONS if row.trigger is trigger)
-        return self.by_name[row.name]
-
-    def _function(self, row: FunctionRow, environment: Mapping[str, str]) -> lambda_.Function:
-        scope = Construct(self, row.construct_id)
-        properties = function_properties(
-            scope,
-            self._settings,
-            name=row.name,
-            permissions=row.permissions,
-            reach=self._reach,
-            timeout_s=row.timeout_s,
-            memory_mib=row.memory_mib,
-            environment=environment,
-        )
-        function = lambda_.Function(
-            scope,
-            "Function",
-            **properties,
-            handler=row.handler,
-            code=self._code,
-            runtime=lambda_.Runtime.PYTHON_3_13,
-            layers=[self._layer] if self._layer else None,
-            system_log_level_v2=lambda_.SystemLogLevel.WARN if row.often else None,
-            tracing=lambda_.Tracing.ACTIVE,
-            retry_attempts=2 if row.trigger.is_asynchronous else None,
-            max_event_age=Duration.hours(1) if row.trigger.is_asynchronous else None,
-            on_failure=destinations.SqsDestination(self._failed) if row.trigger.is_asynchronous else None,
-        )
-        # In China Lambda does not support X-Ray. PassThrough is the default of a function without a tracing mode.
-        mode = {"Fn::If": [self._is_traced.logical_id, "Active", "PassThrough"]}
-        resource = function.node.default_child
-        assert isinstance(resource, lambda_.CfnFunction)
-        resource.add_property_override("TracingConfig.Mode", mode)
-        return function

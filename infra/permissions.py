@@ -5,10 +5,8 @@ permission are as narrow as IAM allows. `Reach` holds the ARNs that the statemen
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-
-from aws_cdk import aws_iam as iam
 
 
 class Permission(StrEnum):
@@ -92,31 +90,47 @@ WITHOUT_RESOURCE_LEVEL = {
 }
 """Actions that are allowed on the resource `*`, each with the reason. The tests accept `*` for no other action."""
 
+
+@dataclass(frozen=True)
+class Statement:
+    """A policy statement that allows actions.
+
+    Args:
+        actions: the actions.
+        resources: ARNs or ARN patterns.
+        conditions: operands of each condition operator, by operator.
+    """
+
+    actions: list[str]
+    resources: list[str]
+    conditions: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
 # These actions allow a transaction of puts and updates. A ConditionCheck in a transaction needs an action of its own.
 _READ_ITEMS = ["dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"]  # without Scan: no table is scanned
 _WRITE_ITEMS = [*_READ_ITEMS, "dynamodb:PutItem", "dynamodb:UpdateItem"]
 
 
-def statements(permission: Permission, reach: Reach) -> list[iam.PolicyStatement]:
+def statements(permission: Permission, reach: Reach) -> list[Statement]:
     """Return the policy statements of a permission. The list is empty if the deployment lacks what it applies to."""
     return _STATEMENTS[permission](reach)
 
 
 def _allow(
     actions: str | list[str], resources: str | list[str], conditions: dict[str, dict[str, str]] | None = None
-) -> iam.PolicyStatement:
-    return iam.PolicyStatement(
+) -> Statement:
+    return Statement(
         actions=[actions] if isinstance(actions, str) else actions,
         resources=[resources] if isinstance(resources, str) else resources,
-        conditions=conditions,
+        conditions=conditions or {},
     )
 
 
-def _table(arn: str, actions: list[str]) -> list[iam.PolicyStatement]:
+def _table(arn: str, actions: list[str]) -> list[Statement]:
     return [_allow(actions, [arn, f"{arn}/index/*"])]
 
 
-def _run_tasks(reach: Reach, task_definitions: str | list[str], roles: list[str]) -> list[iam.PolicyStatement]:
+def _run_tasks(reach: Reach, task_definitions: str | list[str], roles: list[str]) -> list[Statement]:
     run = _allow("ecs:RunTask", task_definitions, _in_cluster(reach))
     to_tasks_only = {"StringEquals": {"iam:PassedToService": "ecs-tasks.amazonaws.com"}}
     return [run, _allow("iam:PassRole", roles, to_tasks_only)] if roles else [run]
@@ -131,11 +145,11 @@ def _has_opt_in_tag(reach: Reach) -> dict[str, dict[str, str]]:
     return {"StringEquals": {f"aws:ResourceTag/{key}": value}}
 
 
-def _reboot(reach: Reach) -> list[iam.PolicyStatement]:
+def _reboot(reach: Reach) -> list[Statement]:
     return [_allow("ec2:RebootInstances", reach.ec2_instances, _has_opt_in_tag(reach))]
 
 
-def _replace(reach: Reach) -> list[iam.PolicyStatement]:
+def _replace(reach: Reach) -> list[Statement]:
     """Return the statements for replacements, or none if the settings do not allow replacements.
 
     For a termination IAM tests the tag of the Auto Scaling group, not the tag of the instance.
@@ -148,7 +162,7 @@ def _replace(reach: Reach) -> list[iam.PolicyStatement]:
     ]
 
 
-def _redrive(reach: Reach) -> list[iam.PolicyStatement]:
+def _redrive(reach: Reach) -> list[Statement]:
     # StartMessageMoveTask does not help: it only moves messages between queues, and these came from no queue.
     return [
         _allow(["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"], reach.dead_letter_queues),
@@ -156,21 +170,21 @@ def _redrive(reach: Reach) -> list[iam.PolicyStatement]:
     ]
 
 
-def _read_verdicts(reach: Reach) -> list[iam.PolicyStatement]:
+def _read_verdicts(reach: Reach) -> list[Statement]:
     # Without ListBucket, S3 answers 403 instead of 404 for a verdict that does not exist.
     return [_allow("s3:GetObject", reach.verdicts), _allow("s3:ListBucket", reach.verdict_bucket)]
 
 
-def _notify(reach: Reach) -> list[iam.PolicyStatement]:
+def _notify(reach: Reach) -> list[Statement]:
     topics = [reach.topic, *([reach.chat_topic] if reach.chat_topic else [])]
     return [_allow("sns:Publish", topics), _allow(["kms:GenerateDataKey", "kms:Decrypt"], reach.topic_key)]
 
 
-def _read_logs(reach: Reach) -> list[iam.PolicyStatement]:
+def _read_logs(reach: Reach) -> list[Statement]:
     return [_allow("logs:GetLogEvents", reach.training_log_streams)] if reach.training_log_streams else []
 
 
-_STATEMENTS: dict[Permission, Callable[[Reach], list[iam.PolicyStatement]]] = {
+_STATEMENTS: dict[Permission, Callable[[Reach], list[Statement]]] = {
     Permission.WRITE_JOBS: lambda reach: _table(reach.job_table, _WRITE_ITEMS),
     Permission.PLACE_JOBS: lambda reach: [_allow("dynamodb:ConditionCheckItem", reach.job_table)],
     Permission.WRITE_INSTANCES: lambda reach: _table(reach.instance_table, _WRITE_ITEMS),

@@ -12,8 +12,9 @@ from infra.cluster import ClusterArns
 from infra.dashboard import Dashboard
 from infra.environment import api_environment, function_environment
 from infra.event_rules import EventRules
-from infra.functions import FUNCTIONS, LambdaFunctions, Trigger, event_function_arns, function_arn
+from infra.functions import FUNCTIONS, Trigger
 from infra.health_check_task import HealthCheckTask
+from infra.lambda_functions import LambdaFunctions, event_function_arns, function_arn
 from infra.metrics import MonitoredResources
 from infra.outputs import Outputs
 from infra.permissions import Reach

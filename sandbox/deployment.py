@@ -6,9 +6,11 @@ The sandbox reads the names and ids of the deployment from the stacks' outputs.
 
 from __future__ import annotations
 
+import compileall
 import hashlib
 import json
 import os
+import py_compile
 import shlex
 import shutil
 import sys
@@ -54,7 +56,7 @@ def _environment(run: Path, extra: Mapping[str, str] | None = None) -> dict[str,
     return processes.clean_environment(
         {
             **processes.own_folders(run),  # so that the CDK reads no ~/.aws and no ~/.cdk.json
-            "JSII_RUNTIME_PACKAGE_CACHE_ROOT": str(_jsii_cache()),
+            "JSII_RUNTIME_PACKAGE_CACHE_ROOT": str(jsii_cache()),
             "CDK_DISABLE_CLI_TELEMETRY": "true",  # with --no-notices: no network
             "NODE_NO_WARNINGS": "1",
             "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20",
@@ -63,7 +65,7 @@ def _environment(run: Path, extra: Mapping[str, str] | None = None) -> dict[str,
     )
 
 
-def _jsii_cache() -> Path:
+def jsii_cache() -> Path:
     """Return the user's own cache of jsii, into which it unpacks the CDK's libraries. HOME of the CDK is another."""
     folders = {"darwin": "Library/Caches/com.amazonaws.jsii/package-cache"}
     return Path.home() / folders.get(sys.platform, ".cache/aws/jsii/package-cache")
@@ -89,7 +91,9 @@ def synthesis(context: Mapping[str, Any], run: Path) -> Iterator[Callable[[], Pa
     draft = run / "cdk.out"
     options = [part for key, value in context.items() for part in ("-c", f"{key}={_context_value(value)}")]
     app = f"{shlex.quote(sys.executable)} app.py"
-    command = [str(CDK), "synth", "--quiet", "--no-notices", "--app", app, "--output", str(draft), *options]
+    # Without the CDK's rules for templates, which take as long again as the rest: the tests of infra apply them.
+    flags = ["--quiet", "--no-notices", "--no-validation"]
+    command = [str(CDK), "synth", *flags, "--app", app, "--output", str(draft), *options]
     with processes.running(command, _environment(run), ROOT, run / "synth.log") as wait:
 
         def finish() -> Path:
@@ -100,7 +104,17 @@ def synthesis(context: Mapping[str, Any], run: Path) -> Iterator[Callable[[], Pa
         yield finish
 
 
+def _compile(assembly: Path) -> None:
+    """Add compiled files to the functions' packages: each function of the sandbox is several processes that import one.
+
+    The files are valid without regard to the time of the sources, which unpacking changes.
+    """
+    for package in assembly.glob("asset.*"):
+        compileall.compile_dir(package, quiet=2, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+
+
 def _store(draft: Path, assembly: Path) -> None:
+    _compile(draft)
     ASSEMBLIES.mkdir(parents=True, exist_ok=True)
     try:
         shutil.move(draft, assembly)

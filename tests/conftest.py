@@ -8,6 +8,7 @@ import pytest
 
 from tests import tiers
 from tests.distribution import UnitScheduling, rank_of
+from tests.heavy_imports import HeavyImports
 from tests.processor_time import ProcessorTime
 from tests.tiers import EXCLUDED_MARKS, Tier
 
@@ -26,6 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     tiers.select(Tier(config.getoption("tier")))
     config.pluginmanager.register(ProcessorTime(config))
+    config.pluginmanager.register(HeavyImports())
 
 
 @pytest.hookimpl(tryfirst=True)

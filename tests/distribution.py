@@ -10,9 +10,16 @@ from typing import Any
 
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
-GROUPS: dict[str, str] = {}
+GROUPS: dict[str, str] = {"tests/infra": "infra"}
 """Beginnings of paths whose tests are one unit, and the name of the unit."""
-INDEPENDENT: tuple[str, ...] = ()
+INDEPENDENT: tuple[str, ...] = (
+    "tests/platform/",
+    "tests/simulator/explore/",
+    "tests/simulator/goodput/",
+    "tests/simulator/test_behaviours_crashes.py",
+    "tests/simulator/test_planted",
+    "tests/simulator/trials/",
+)
 """Beginnings of paths where each test is a unit: the tests are long and share nothing that is expensive."""
 FIRST: tuple[str, ...] = ("tests/sandbox", "tests/infra")
 """Beginnings of paths that run first: their tests take long and mostly wait."""

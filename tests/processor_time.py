@@ -87,6 +87,7 @@ class ProcessorTime:
             if name == PROPERTY:
                 self.spent[report.nodeid] = tuple(value)  # type: ignore[arg-type]
 
+    @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         self.peaks[node.gateway.id] = node.workeroutput.get(PEAK, 0)
 

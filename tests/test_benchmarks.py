@@ -44,7 +44,8 @@ ELSEWHERE = {"submission", "results", "branch_coverage"}
 """What needs a deployment of its own, and what is no benchmark. `diagnosis` measures the cases of `fault_cases/`."""
 
 
-@pytest.mark.parametrize("name", [pytest.param(one, marks=pytest.mark.slow if one == "agent" else ()) for one in SMALL])
+@pytest.mark.full
+@pytest.mark.parametrize("name", SMALL)
 @pytest.mark.skipif(sys.platform != "linux", reason="the agent reads /proc")
 def test_a_benchmark_runs_and_every_figure_is_a_number(name: str) -> None:
     """None has rotted since it was last measured."""

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.heavy_imports import COLLECTED
+
 ROOT = Path(__file__).parents[1]
 PLACES = {
     "gpu_recovery": "lambdas/gpu_recovery",
@@ -157,3 +159,8 @@ def test_the_table_names_everything_at_the_top() -> None:
 def test_the_top_of_the_package_is_small() -> None:
     """What is seen first is a map, and a map of forty entries shows nothing."""
     assert len(_entries()) <= ENTRIES_MAX, sorted(_entries())
+
+
+def test_no_test_module_imports_what_takes_seconds(request: pytest.FixtureRequest) -> None:
+    """The collection of this run has imported none of the heavy libraries."""
+    assert request.config.stash[COLLECTED] == frozenset()

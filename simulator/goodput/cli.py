@@ -13,7 +13,6 @@ from gpu_recovery.core.errors import SpecInvalid
 from simulator.goodput.assumptions import AssumptionsInvalid
 from simulator.goodput.assumptions_file import TABLE, read
 from simulator.goodput.baselines import HUMAN_ONLY, REBOOT_ONLY, REPLACE_ONLY
-from simulator.goodput.charts import draw
 from simulator.goodput.failure_trace import failure_trace
 from simulator.goodput.lower_bound import LowerBound
 from simulator.goodput.policy import Policy
@@ -106,5 +105,8 @@ def run(args: argparse.Namespace) -> int:
         return FAILED
     print(json.dumps(comparison, indent=2) if args.json else text(comparison))
     if args.charts is not None:
+        # Imported here and not at the top: every other command would load matplotlib in vain.
+        from simulator.goodput.charts import draw  # noqa: PLC0415
+
         draw(comparison, args.charts)
     return OK

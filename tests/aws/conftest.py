@@ -1,4 +1,4 @@
-"""The stores under test: in memory, on moto's DynamoDB and, in the slow part, on MiniStack's. And EC2 with stubs."""
+"""The stores under test: in memory, on the DynamoDB double and, if slow, on moto and MiniStack. And EC2 with stubs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.ports.store import Store
 from moto import mock_aws
 
+from simulator.dynamodb.double import DynamoDb
 from simulator.memory_store.store import MemoryStore
 from tests.aws.deployed_tables import create_tables
+from tests.aws.dynamodb_client import DoubleClient
 from tests.aws.environment import CREDENTIALS
 from tests.aws.records import NOW
 from tests.sandbox.ministack_server import PLAIN, serve
@@ -45,6 +47,12 @@ def moto_store(moto_client: Any) -> Iterator[DynamoStore]:
         yield dynamo_store(moto_client)
 
 
+@pytest.fixture
+def double_store() -> DynamoStore:
+    """The production store on the DynamoDB double."""
+    return dynamo_store(DoubleClient(DynamoDb()))
+
+
 @pytest.fixture(scope="session")
 def ministack_client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A DynamoDB client of a MiniStack that lives as long as the tests."""
@@ -52,11 +60,20 @@ def ministack_client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield cloud.client("dynamodb")
 
 
-@pytest.fixture(params=["memory", "moto", pytest.param("ministack", marks=pytest.mark.slow)])
+@pytest.fixture(
+    params=[
+        "memory",
+        "double",
+        pytest.param("moto", marks=pytest.mark.slow),
+        pytest.param("ministack", marks=pytest.mark.slow),
+    ]
+)
 def store(request: pytest.FixtureRequest) -> Store:
     """One implementation of `ports.Store`, empty."""
     if request.param == "memory":
         return MemoryStore()
+    if request.param == "double":
+        return request.getfixturevalue("double_store")
     if request.param == "moto":
         return request.getfixturevalue("moto_store")
     return dynamo_store(request.getfixturevalue("ministack_client"))

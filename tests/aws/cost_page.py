@@ -273,16 +273,30 @@ def heartbeats() -> Counter[str]:
         return world.spent(lambda: [beat(number) for number in range(20)])
 
 
-def measured() -> dict[str, Counter[str]]:
-    """Every row of the page's first table."""
+def measured(*, whole: bool = True) -> dict[str, Counter[str]]:
+    """Every row of the page's first table; without `whole`, no job, and of the incidents the small one."""
     rows = dict(single_events())
     rows[FIVE_MINUTES] = heartbeats()
     idle = {instances: minute(instances) for instances in (2, 8, 20)}
     rows |= {f"a minute in which nothing happens, {number} instances": each for number, each in idle.items()}
     for ranks in (2, 8):
-        rows[f"a job of {ranks} ranks that trains for half an hour and succeeds"] = good_job(ranks, idle[ranks])
-        rows[f"an incident of {ranks} ranks, from the fault until the job runs again"] = incident(ranks, idle[ranks])
+        if whole:
+            rows[f"a job of {ranks} ranks that trains for half an hour and succeeds"] = good_job(ranks, idle[ranks])
+        if whole or ranks == 2:
+            row = f"an incident of {ranks} ranks, from the fault until the job runs again"
+            rows[row] = incident(ranks, idle[ranks])
     return rows
+
+
+def shown() -> dict[str, Counter[str]]:
+    """Every row of the page's first table, as the page has it."""
+    begin, end = marks_of("calls")
+    _, _, *rows = PAGE.read_text(encoding="utf-8").partition(begin)[2].partition(end)[0].strip().splitlines()
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    return {
+        name: Counter({column: float(cell) for column, cell in zip(COLUMNS, counted, strict=True)})  # type: ignore[misc]
+        for name, *counted in cells
+    }
 
 
 FIVE_MINUTES = "five minutes of heartbeats of one instance"
@@ -379,6 +393,11 @@ def table_of_heartbeats(rows: dict[str, Counter[str]]) -> str:
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
+def marks_of(table: str) -> tuple[str, str]:
+    """The comments between which the page has a table."""
+    return f"<!-- {table} -->", f"<!-- end of {table} -->"
+
+
 def table_of_calls(rows: dict[str, Counter[str]]) -> str:
     """The first table, as Markdown."""
     lines = [f"| What happens | {' | '.join(COLUMNS)} |", "|---|" + "--:|" * len(COLUMNS)]
@@ -405,7 +424,7 @@ def written(text: str, rows: dict[str, Counter[str]]) -> str:
     """The page with both tables made anew."""
     tables = {"calls": table_of_calls, "month": table_of_a_month, "heartbeats": table_of_heartbeats}
     for name, table in ((name, made(rows)) for name, made in tables.items()):
-        marks = f"<!-- {name} -->", f"<!-- end of {name} -->"
+        marks = marks_of(name)
         text = re.sub(f"{marks[0]}.*?{marks[1]}", f"{marks[0]}\n\n{table}\n\n{marks[1]}", text, flags=re.DOTALL)
     return text
 
@@ -414,7 +433,7 @@ def summarised(text: str, rows: dict[str, Counter[str]]) -> str:
     """A README, in either language, with its few rows and its sum made anew."""
     for name, chinese in IN_READMES.items():
         one = rows[name]
-        cells = f"{one['Lambda']} | {one['reads']} | {one['writes']} | {one['ECS'] + one['EC2']}"
+        cells = f"{one['Lambda']:g} | {one['reads']:g} | {one['writes']:g} | {one['ECS'] + one['EC2']:g}"
         for label in (name, chinese):
             text = re.sub(rf"^\| {re.escape(label)} \| .*\|$", f"| {label} | {cells} |", text, flags=re.MULTILINE)
     total = round(sum(volume * PRICES[name] for name, volume in volumes(rows).items()))

@@ -1,4 +1,4 @@
-"""AWS with its calls counted where botocore makes them: DynamoDB is moto's, everything else answers from here."""
+"""AWS with its calls counted where botocore makes them: DynamoDB is the double, everything else answers from here."""
 
 from __future__ import annotations
 
@@ -13,11 +13,18 @@ import boto3
 from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 
+from simulator.dynamodb.botocore_handler import answer
+from simulator.dynamodb.double import DynamoDb
 from tests.aws.ecs_events import ARN, task_arn
 from tests.aws.environment import CREDENTIALS
 
 REAL_CLIENT = boto3.client
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
+THROTTLED: dict[str, Any] = {
+    "Error": {"Code": "ProvisionedThroughputExceededException", "Message": "slow down"},
+    "ResponseMetadata": {"HTTPStatusCode": 400},
+}
+"""Refusal of DynamoDB at the last of botocore's tries."""
 
 
 _latest: list[CountedAws] = []
@@ -48,25 +55,30 @@ class CountedAws:
     tasks:     the ids of running tasks by their `startedBy`; RunTask adds to them.
     documents: the objects of S3 by their key.
     answers:   an answer, or an error to raise, in place of the usual one, by operation.
+    tables:    the tables of DynamoDB.
+    dynamodb:  what happens before an operation of DynamoDB, which is not carried out if it returns a refusal.
     """
 
     calls: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
     tasks: dict[str, list[str]] = field(default_factory=dict)
     documents: dict[str, dict[str, Any]] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
+    tables: DynamoDb = field(default_factory=DynamoDb)
+    dynamodb: dict[str, Callable[[dict[str, Any]], dict[str, Any] | None]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _latest[:] = [self]
 
     def client(self, service: str, config: Config | None = None) -> Any:
-        """A client whose calls are counted by the latest of these, and answered by it unless they are DynamoDB's."""
+        """A client whose calls are counted by the latest of these, and answered by it."""
         return _client(service, config)
 
-    def answer(self, model: Any, context: dict[str, Any], **_: Any) -> tuple[AWSResponse, dict[str, Any]] | None:
+    def answer(self, model: Any, context: dict[str, Any], **_: Any) -> tuple[AWSResponse, dict[str, Any]]:
         service, operation, asked = model.service_model.service_name, model.name, context["asked"]
         self.calls.append((service, operation, asked))
         if service == "dynamodb":
-            return None
+            refusal = self.dynamodb[operation](asked) if operation in self.dynamodb else None
+            return answer(self.tables, model, asked) if refusal is None else (AWSResponse("", 400, {}, None), refusal)
         return AWSResponse("", 200, {}, None), (self.answers.get(operation) or self.usual(operation))(asked)
 
     def usual(self, operation: str) -> Answer:

@@ -26,7 +26,6 @@ from gpu_recovery.ecs_events import tasks
 from gpu_recovery.reconciler.reconcile import reconcile
 from gpu_recovery.recovery import Recovery
 from gpu_recovery.scheduler.schedule import schedule
-from moto import mock_aws
 from moto.dynamodb.parsing.reserved_keywords import ReservedKeywords
 
 from tests.aws.counted_aws import CountedAws
@@ -104,13 +103,12 @@ def counted_world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     aws = CountedAws()
     monkeypatch.setattr(boto3, "client", aws.client)
     told = LambdaSettings.from_environment(FUNCTION)
-    with mock_aws():
-        client = aws.client("dynamodb")
-        create_tables(client, told.job_table, told.instance_table)
-        store = DynamoStore(client, told.job_table, told.instance_table)
-        loop = Recovery(store, AwsActions(told, lambda: NOW), told.policy, lambda: made.now, Silent())
-        made = World(aws, loop, store)
-        yield made
+    client = aws.client("dynamodb")
+    create_tables(client, told.job_table, told.instance_table)
+    store = DynamoStore(client, told.job_table, told.instance_table)
+    loop = Recovery(store, AwsActions(told, lambda: NOW), told.policy, lambda: made.now, Silent())
+    made = World(aws, loop, store)
+    yield made
 
 
 @pytest.fixture
@@ -244,22 +242,28 @@ def incident(world: World) -> CountedAws:
     return world.aws
 
 
-def test_a_whole_incident_scans_no_table(world: World) -> None:
+@pytest.fixture(scope="module")
+def whole_incident() -> CountedAws:
+    """The calls of an incident."""
+    with pytest.MonkeyPatch.context() as patch, counted_world(patch) as world:
+        return incident(world)
+
+
+def test_a_whole_incident_scans_no_table(whole_incident: CountedAws) -> None:
     """Only reads and writes by key, and queries of an index by its own key."""
-    aws = incident(world)
     keyed = {"GetItem", "PutItem", "UpdateItem", "Query", "BatchGetItem", "TransactWriteItems"}
-    assert set(aws.operations("dynamodb")) == keyed
-    assert all(asked.get("KeyConditionExpression") for asked in aws.asked("Query"))
+    assert set(whole_incident.operations("dynamodb")) == keyed
+    assert all(asked.get("KeyConditionExpression") for asked in whole_incident.asked("Query"))
 
 
-def test_no_expression_uses_a_word_that_dynamodb_reserves(world: World) -> None:
+def test_no_expression_uses_a_word_that_dynamodb_reserves(whole_incident: CountedAws) -> None:
     """DynamoDB refuses such an expression; the servers of the tests let many of them pass."""
     reserved = {word.upper() for word in ReservedKeywords.get_reserved_keywords()}
     grammar = {"SET", "REMOVE", "ADD", "AND", "OR", "NOT", "EXISTS", "CONTAINS"}
     functions = {"attribute_exists", "attribute_not_exists", "if_not_exists", "contains"}
     expressions = {
         text
-        for service, _, asked in incident(world).calls
+        for service, _, asked in whole_incident.calls
         for name, text in asked.items()
         if service == "dynamodb" and name.endswith("Expression")
     }

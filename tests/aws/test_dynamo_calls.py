@@ -41,42 +41,58 @@ def one_at_a_time(call: Any, request: dict[str, Any]) -> Any:
     return call(**{**request, "Limit": 1})
 
 
-def test_a_job_that_moves_between_two_queries_is_found_once(moto_store: DynamoStore) -> None:
+def test_a_job_that_moves_between_two_queries_is_found_once(double_store: DynamoStore) -> None:
     """Both queries find it; DynamoDB refuses to be asked for one key twice."""
-    moto_store.create_job(job(), "")
+    double_store.create_job(job(), "")
 
     def move(call: Any, request: dict[str, Any]) -> Any:
         answer = call(**request)
-        found = moto_store.load_job(JOB)
+        found = double_store.load_job(JOB)
         if answer["Items"] and found is not None and found.status is JobStatus.QUEUED:
-            moto_store.save_job(replace(found, status=JobStatus.PENDING_RESOURCES))
+            double_store.save_job(replace(found, status=JobStatus.PENDING_RESOURCES))
         return answer
 
-    moving = meddled(moto_store, "query", move)
+    moving = meddled(double_store, "query", move)
     waiting = (JobStatus.QUEUED, JobStatus.PENDING_RESOURCES)
     assert [one.status for one in moving.jobs_in(waiting, 10)] == [JobStatus.PENDING_RESOURCES]
-    found = moto_store.load_job(JOB)
+    found = double_store.load_job(JOB)
     assert found is not None
-    moto_store.save_job(replace(found, status=JobStatus.QUEUED))
+    double_store.save_job(replace(found, status=JobStatus.QUEUED))
     assert [one.job_id for one in moving.list_jobs(None, 10, None).jobs] == [JOB]
 
 
-def test_every_page_of_an_index_is_read(moto_store: DynamoStore) -> None:
+def test_a_job_is_not_found_in_a_status_that_it_has_left(double_store: DynamoStore) -> None:
+    """Another function changes the job between the query of the index and the read of the record."""
+    double_store.create_job(job(), "")
+
+    def start(call: Any, request: dict[str, Any]) -> Any:
+        found = double_store.load_job(JOB)
+        if found is not None and found.status is JobStatus.QUEUED:
+            double_store.save_job(replace(found, status=JobStatus.RUNNING))
+        return call(**request)
+
+    moving = meddled(double_store, "batch_get_item", start)
+    assert moving.jobs_in((JobStatus.QUEUED,), 10) == ()
+    assert [one.job_id for one in moving.jobs_in((JobStatus.RUNNING,), 10)] == [JOB]
+    assert [one.status for one in moving.list_jobs(None, 10, None).jobs] == [JobStatus.RUNNING]
+
+
+def test_every_page_of_an_index_is_read(double_store: DynamoStore) -> None:
     """However small the pages are."""
     for n in range(5):
-        moto_store.create_job(job(f"job-{n}", queued_at=later(n), deadline_at=later(n)), "")
-        moto_store.save_instance(instance(f"i-{n}", look_at=later(n)))
-    paged = meddled(moto_store, "query", one_at_a_time)
+        double_store.create_job(job(f"job-{n}", queued_at=later(n), deadline_at=later(n)), "")
+        double_store.save_instance(instance(f"i-{n}", look_at=later(n)))
+    paged = meddled(double_store, "query", one_at_a_time)
     assert [one.job_id for one in paged.jobs_in((JobStatus.QUEUED,), 4)] == [f"job-{n}" for n in range(4)]
     assert len(paged.instances_in([InstanceStatus.AVAILABLE])) == 5
     assert set(paged.due_jobs(later(3))) == {f"job-{n}" for n in range(4)}
     assert set(paged.due_instances(later(9))) == {f"i-{n}" for n in range(5)}
 
 
-def test_keys_that_dynamodb_leaves_over_are_asked_for_again(moto_store: DynamoStore) -> None:
+def test_keys_that_dynamodb_leaves_over_are_asked_for_again(double_store: DynamoStore) -> None:
     """A throttled batch answers in part; over a hundred keys are several batches."""
     for n in range(103):
-        moto_store.create_job(job(f"job-{n:03d}", queued_at=later(n)), "")
+        double_store.create_job(job(f"job-{n:03d}", queued_at=later(n)), "")
 
     def in_part(call: Any, request: dict[str, Any]) -> Any:
         (name, wanted), *_ = request["RequestItems"].items()
@@ -86,16 +102,16 @@ def test_keys_that_dynamodb_leaves_over_are_asked_for_again(moto_store: DynamoSt
         rest = {name: {**wanted, "Keys": keys[60:]}} if keys[60:] else {}
         return {**answer, "UnprocessedKeys": rest}
 
-    partial = meddled(moto_store, "batch_get_item", in_part)
+    partial = meddled(double_store, "batch_get_item", in_part)
     assert [one.job_id for one in partial.jobs_in((JobStatus.QUEUED,), 200)] == [f"job-{n:03d}" for n in range(103)]
 
 
 @pytest.mark.parametrize(("queued_at", "name"), [("", JOB), ("yesterday", JOB), ("2026-11-21T09:00:00Z", "")])
-def test_a_forged_place_in_a_listing_is_refused(moto_store: DynamoStore, queued_at: str, name: str) -> None:
+def test_a_forged_place_in_a_listing_is_refused(double_store: DynamoStore, queued_at: str, name: str) -> None:
     """DynamoDB would call it a mistake of ours."""
     place = {"status": "QUEUED", "queued_at": queued_at, "job_id_rank": name}
     with pytest.raises(CursorInvalid):
-        moto_store.list_jobs(None, 10, base64.urlsafe_b64encode(json.dumps(place).encode()).decode())
+        double_store.list_jobs(None, 10, base64.urlsafe_b64encode(json.dumps(place).encode()).decode())
 
 
 @pytest.mark.parametrize(
@@ -108,14 +124,14 @@ def test_a_forged_place_in_a_listing_is_refused(moto_store: DynamoStore, queued_
         ("get_item", lambda store: store.load_job(JOB)),
     ],
 )
-def test_only_a_failed_condition_is_an_answer(moto_store: DynamoStore, operation: str, act: Any) -> None:
+def test_only_a_failed_condition_is_an_answer(double_store: DynamoStore, operation: str, act: Any) -> None:
     """Any other error of DynamoDB is raised: it says nothing about the record."""
 
     def refuse(call: Any, request: dict[str, Any]) -> Any:
         raise ClientError({"Error": {"Code": "ProvisionedThroughputExceededException"}}, operation)
 
     with pytest.raises(ClientError, match="ProvisionedThroughput"):
-        act(meddled(moto_store, operation, refuse))
+        act(meddled(double_store, operation, refuse))
 
 
 def test_calls_are_made_several_at_a_time_but_not_more() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from gpu_recovery.aws.ecs_events import EventUnreadable, detail_of, instance_fact, task_fact, time_of
 from gpu_recovery.core.task import ContainerFact, EndingKind, ending
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.aws.records import NOW
@@ -319,7 +319,6 @@ def thinned(data: st.DataObject, document: Any) -> Any:
     return document
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.data(), st.sampled_from([*TASKS, *INSTANCES]))
 def test_whatever_is_left_out_an_event_is_understood_or_unreadable(data: st.DataObject, name: str) -> None:
     """No missing, empty or unknown field raises anything but EventUnreadable, and what is understood is judged."""

@@ -12,17 +12,19 @@ from gpu_recovery.aws import heartbeat_store, heartbeat_update
 from gpu_recovery.core.heartbeat import BY_ROLE, REPORTS_WINDOW_S, GpuHealth, Heartbeat
 from gpu_recovery.ports.errors import AnotherAgent, SequenceStale, TooManyReports
 from gpu_recovery.ports.store import Store
-from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from moto import mock_aws
 
+from simulator.dynamodb.double import DynamoDb
 from simulator.memory_store import heartbeats
 from simulator.memory_store.store import MemoryStore
 from tests.aws.conftest import dynamo_store
+from tests.aws.dynamodb_client import DoubleClient
 from tests.aws.heartbeats import log, order, ranks
 from tests.aws.records import A, B, later
-from tests.aws.test_stores_agree import CLIENT
+from tests.aws.test_stores_agree import CLIENT, WEIGHT
+from tests.tiers import examples
 
 INSTANCES = (A, B)
 BOOTS = {"": None, "boot-1": later(-7_200), "boot-2": later(-30), "boot-3": later(400)}
@@ -38,12 +40,15 @@ class BothStores(RuleBasedStateMachine):
     def begin(self) -> None:
         """Two stores in which nobody was heard of."""
         self.leaving = ExitStack()
-        self.leaving.enter_context(mock_aws())
         # A window that is full after a few reports: 120 of them would say nothing more.
         for module in (heartbeat_store, heartbeat_update, heartbeats):
             self.leaving.enter_context(patch.object(module, "REPORTS_MAX", 5))
-        self.stores: tuple[Store, Store] = (MemoryStore(), dynamo_store(CLIENT))
+        self.stores: tuple[Store, Store] = (MemoryStore(), self.production_store())
         self.seconds = 0
+
+    def production_store(self) -> Store:
+        """The production store on the DynamoDB double."""
+        return dynamo_store(DoubleClient(DynamoDb()))
 
     def teardown(self) -> None:
         self.leaving.close()
@@ -144,18 +149,20 @@ class BothStores(RuleBasedStateMachine):
         self.both("load_heartbeats", INSTANCES)
 
 
-BRIEFLY = settings(
-    max_examples=10, stateful_step_count=30, deadline=None, derandomize=True, database=None, phases=[Phase.generate]
-)
-AT_LENGTH = settings(max_examples=25, stateful_step_count=40, deadline=None)
+class OnMoto(BothStores):
+    """The same with the production store on moto."""
+
+    def production_store(self) -> Store:
+        self.leaving.enter_context(mock_aws())
+        return dynamo_store(CLIENT)
 
 
 def test_both_stores_keep_the_same_heartbeats() -> None:
-    """A few hundred operations, the same every time."""
-    run_state_machine_as_test(BothStores, settings=BRIEFLY)
+    """A few hundred operations, the same every time; in the tier `full` several thousand, others every time."""
+    run_state_machine_as_test(BothStores, settings=examples(WEIGHT))
 
 
 @pytest.mark.slow
-def test_both_stores_keep_the_same_heartbeats_at_length() -> None:
-    """A few thousand operations, others every time."""
-    run_state_machine_as_test(BothStores, settings=AT_LENGTH)
+def test_the_store_answers_the_same_on_moto() -> None:
+    """The double is not alone in what it answers."""
+    run_state_machine_as_test(OnMoto, settings=examples(WEIGHT))

@@ -22,10 +22,11 @@ from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.state_machine import PendingCommand
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.aws.records import JOB, NOW, instance, job, later, pending
+from tests.tiers import examples
 
 moments = st.datetimes(datetime(2020, 1, 1), datetime(2060, 1, 1), timezones=st.just(UTC))
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -78,7 +79,7 @@ def through_dynamodb(record: Any) -> Any:
 def test_every_command_and_event_survives_in_a_pending_command(kind: type) -> None:
     """Whoever takes a command over carries out exactly what was saved."""
 
-    @settings(max_examples=15, deadline=None, derandomize=True, database=None)
+    @examples(0.4)
     @given(records(kind))
     def survives(order: Any) -> None:
         one = PendingCommand(f"{JOB}/1/1", order, NOW)
@@ -92,7 +93,6 @@ def test_every_command_and_event_survives_in_a_pending_command(kind: type) -> No
 def test_every_record_survives(kind: type) -> None:
     """Every field, whatever its value. (Commands have a map of their own.)"""
 
-    @settings(max_examples=60, deadline=None, derandomize=True, database=None)
     @given(records(kind))
     def survives(record: Any) -> None:
         bare = replace(record, commands=()) if hasattr(record, "commands") else record

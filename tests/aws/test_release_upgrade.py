@@ -43,10 +43,10 @@ def _within(old: Any, new: Any, where: str) -> None:
 
 @pytest.mark.parametrize("kind", KEYS)
 def test_a_command_that_the_old_release_saved_is_carried_out_as_it_was_meant(
-    moto_store: DynamoStore, kind: str
+    double_store: DynamoStore, kind: str
 ) -> None:
     """Every command of the old schema is found again, in order, with each of its fields."""
-    record = _load(moto_store, kind, _put(moto_store, kind, ITEMS[kind]))
+    record = _load(double_store, kind, _put(double_store, kind, ITEMS[kind]))
     stored = ITEMS[kind]["commands"]
     assert len(stored) >= 8
     assert [one.command_id for one in record.commands] == list(stored)
@@ -55,28 +55,28 @@ def test_a_command_that_the_old_release_saved_is_carried_out_as_it_was_meant(
 
 
 @pytest.mark.parametrize("kind", KEYS)
-def test_a_record_of_the_old_release_means_the_same(moto_store: DynamoStore, kind: str) -> None:
+def test_a_record_of_the_old_release_means_the_same(double_store: DynamoStore, kind: str) -> None:
     """Status, attempt, claims, the reboot under way: whatever the old release knew."""
-    record = _load(moto_store, kind, _put(moto_store, kind, ITEMS[kind]))
+    record = _load(double_store, kind, _put(double_store, kind, ITEMS[kind]))
     known = {key: value for key, value in ITEMS[kind].items() if key in encode(record) and key != "commands"}
     assert {"status", "version", "revision"} <= known.keys()
     _within(known, encode(record), kind)
 
 
 @pytest.mark.parametrize("kind", KEYS)
-def test_a_record_moves_to_the_new_schema_when_it_is_next_written(moto_store: DynamoStore, kind: str) -> None:
+def test_a_record_moves_to_the_new_schema_when_it_is_next_written(double_store: DynamoStore, kind: str) -> None:
     """The old revision is what the write is conditional on, so neither release overwrites the other."""
-    record = _load(moto_store, kind, _put(moto_store, kind, ITEMS[kind]))
-    saved = moto_store.save_job(record) if kind == "job" else moto_store.save_instance(record)
-    table = moto_store.jobs if kind == "job" else moto_store.table
+    record = _load(double_store, kind, _put(double_store, kind, ITEMS[kind]))
+    saved = double_store.save_job(record) if kind == "job" else double_store.save_instance(record)
+    table = double_store.jobs if kind == "job" else double_store.table
     item = table.get(ITEMS[kind][KEYS[kind][0]])
     assert item is not None
     assert (item["schema"], saved.revision) == (SCHEMA, ITEMS[kind]["revision"] + 1)
 
 
 @pytest.mark.parametrize("kind", KEYS)
-def test_a_record_of_a_newer_schema_is_left_alone(moto_store: DynamoStore, kind: str) -> None:
+def test_a_record_of_a_newer_schema_is_left_alone(double_store: DynamoStore, kind: str) -> None:
     """A function of the release before refuses it by name, and so cannot write over it."""
-    key = _put(moto_store, kind, {**ITEMS[kind], "schema": SCHEMA + 1})
+    key = _put(double_store, kind, {**ITEMS[kind], "schema": SCHEMA + 1})
     with pytest.raises(ItemUnreadable, match="newer release"):
-        _load(moto_store, kind, key)
+        _load(double_store, kind, key)

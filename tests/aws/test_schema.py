@@ -28,12 +28,12 @@ LOADS: dict[str, tuple[str, Callable[[DynamoStore], Any]]] = {
 
 
 @pytest.fixture
-def store(moto_store: DynamoStore) -> DynamoStore:
+def store(double_store: DynamoStore) -> DynamoStore:
     """One record of each kind."""
-    moto_store.create_job(job(look_at=later(1), commands=(pending(JOB, 1),)), "text")
-    moto_store.begin_attempt(plan())
-    moto_store.save_instance(instance(look_at=later(1), commands=(pending(A, 1),)), Fleet(gpu_instances=3))
-    return moto_store
+    double_store.create_job(job(look_at=later(1), commands=(pending(JOB, 1),)), "text")
+    double_store.begin_attempt(plan())
+    double_store.save_instance(instance(look_at=later(1), commands=(pending(A, 1),)), Fleet(gpu_instances=3))
+    return double_store
 
 
 def table_of(store: DynamoStore, key: str) -> Table:

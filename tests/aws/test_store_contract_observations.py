@@ -119,50 +119,51 @@ def calls_of(store: DynamoStore, *found: Observation) -> list[str]:
     return client.made
 
 
-def test_a_batch_is_one_read_and_one_write_and_a_repeated_one_is_no_write(moto_store: DynamoStore) -> None:
+def test_a_batch_is_one_read_and_one_write_and_a_repeated_one_is_no_write(double_store: DynamoStore) -> None:
     """However many reports it brings."""
-    assert calls_of(moto_store, progress(1)) == ["get_item", "put_item"]
-    assert calls_of(moto_store, *map(progress, range(2, 66))) == ["get_item", "put_item"]
-    assert calls_of(moto_store, *map(progress, range(2, 66))) == ["get_item"]
+    assert calls_of(double_store, progress(1)) == ["get_item", "put_item"]
+    assert calls_of(double_store, *map(progress, range(2, 66))) == ["get_item", "put_item"]
+    assert calls_of(double_store, *map(progress, range(2, 66))) == ["get_item"]
 
 
-def test_what_is_kept_is_small(moto_store: DynamoStore) -> None:
+def test_what_is_kept_is_small(double_store: DynamoStore) -> None:
     """A full ring of what trainings usually say is below 8 KB: eight write units instead of thirty."""
-    moto_store.add_observations(JOB, 1, A, [progress(n) for n in range(BUFFER_MAX)])
-    item = moto_store.jobs.get(observations_key(JOB, 1, A))
+    double_store.add_observations(JOB, 1, A, [progress(n) for n in range(BUFFER_MAX)])
+    item = double_store.jobs.get(observations_key(JOB, 1, A))
     assert item is not None and len(bytes(item["reports"])) < 8_000 and item["schema"] == SCHEMA
 
 
-def test_two_batches_at_once_are_both_kept(moto_store: DynamoStore) -> None:
+def test_two_batches_at_once_are_both_kept(double_store: DynamoStore) -> None:
     """The second writer finds that its revision is old, and begins again."""
-    between = {2: lambda: moto_store.add_observations(JOB, 1, A, [progress(1)])}
-    racing, client = counted(moto_store, before=between)
+    between = {2: lambda: double_store.add_observations(JOB, 1, A, [progress(1)])}
+    racing, client = counted(double_store, before=between)
     racing.add_observations(JOB, 1, A, [progress(2)])
     assert client.made == ["get_item", "put_item"] * 2
-    assert kept(moto_store).reports == (progress(1), progress(2))
+    assert kept(double_store).reports == (progress(1), progress(2))
 
 
-def test_a_batch_that_is_overtaken_each_time_is_to_come_again(moto_store: DynamoStore) -> None:
+def test_a_batch_that_is_overtaken_each_time_is_to_come_again(double_store: DynamoStore) -> None:
     """What is answered with 503; nothing of it is kept."""
     numbers = iter(range(100, 200))
 
     def overtaken(call: Any, request: dict[str, Any]) -> Any:
-        moto_store.add_observations(JOB, 1, A, [progress(next(numbers))])
+        double_store.add_observations(JOB, 1, A, [progress(next(numbers))])
         return call(**request)
 
     with pytest.raises(TryAgainSoon):
-        meddled(moto_store, "put_item", overtaken).add_observations(JOB, 1, A, [progress(1)])
+        meddled(double_store, "put_item", overtaken).add_observations(JOB, 1, A, [progress(1)])
     assert (
-        len(kept(moto_store).reports) == OBSERVATION_WRITE_ATTEMPTS_MAX and progress(1) not in kept(moto_store).reports
+        len(kept(double_store).reports) == OBSERVATION_WRITE_ATTEMPTS_MAX
+        and progress(1) not in kept(double_store).reports
     )
 
 
 @pytest.mark.parametrize("change", [{"schema": SCHEMA + 1}, {"reports": b"no zlib"}, {"revision": "x"}])
-def test_an_item_that_cannot_be_read_is_named(moto_store: DynamoStore, change: dict[str, Any]) -> None:
+def test_an_item_that_cannot_be_read_is_named(double_store: DynamoStore, change: dict[str, Any]) -> None:
     """Of a newer release, or broken: it is never taken for an empty one."""
-    moto_store.add_observations(JOB, 1, A, [progress(1)])
-    item = moto_store.jobs.get(observations_key(JOB, 1, A))
+    double_store.add_observations(JOB, 1, A, [progress(1)])
+    item = double_store.jobs.get(observations_key(JOB, 1, A))
     assert item is not None
-    moto_store.jobs.client.put_item(TableName=moto_store.jobs.name, Item=typed({**item, **change}))
+    double_store.jobs.client.put_item(TableName=double_store.jobs.name, Item=typed({**item, **change}))
     with pytest.raises(ItemUnreadable, match="reports"):
-        moto_store.add_observations(JOB, 1, A, [progress(2)])
+        double_store.add_observations(JOB, 1, A, [progress(2)])

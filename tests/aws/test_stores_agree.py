@@ -15,17 +15,21 @@ from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.task import RankFailure
 from gpu_recovery.ports.errors import StaleRecord
 from gpu_recovery.ports.store import Store
-from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from moto import mock_aws
 
+from simulator.dynamodb.double import DynamoDb
 from simulator.memory_store.store import MemoryStore
 from tests.aws.conftest import dynamo_store
+from tests.aws.dynamodb_client import DoubleClient
 from tests.aws.records import NOW, A, checked, claim, failure, instance, job, later, pending, plan
+from tests.tiers import examples
 
 JOBS, MACHINES = ("job-a", "job-b"), (A,)
 SECONDS = 12
+WEIGHT = 0.2
+"""Each step of a state machine makes several calls of the production store."""
 KEYS = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
 CLIENT = boto3.client("dynamodb", region_name="us-east-1", **KEYS)
 
@@ -59,13 +63,16 @@ class BothStores(RuleBasedStateMachine):
     def begin(self) -> None:
         """Two stores with a job and an instance in them."""
         self.leaving = ExitStack()
-        self.leaving.enter_context(mock_aws())
-        self.stores: tuple[Store, Store] = (MemoryStore(), dynamo_store(CLIENT))
+        self.stores: tuple[Store, Store] = (MemoryStore(), self.production_store())
         self.copies: dict[str, list[tuple[Any, Any]]] = {name: [] for name in (*JOBS, *MACHINES)}
         self.both("create_job", job(JOBS[0], commands=(pending(JOBS[0], 1, until=4), pending(JOBS[0], 2, until=8))), "")
         self.both("save_instance", instance(A, epoch=1, commands=(pending(A, 1, until=6),)))
         for name in (JOBS[0], A):
             self.read(name)
+
+    def production_store(self) -> Store:
+        """The production store on the DynamoDB double."""
+        return dynamo_store(DoubleClient(DynamoDb()))
 
     def teardown(self) -> None:
         """Whatever was done, the records are the same."""
@@ -201,20 +208,29 @@ class BothStores(RuleBasedStateMachine):
 
     # -- what they say -------------------------------------------------------------------------------------------------
 
-    @rule(limit=st.integers(1, 3))
-    def jobs_listed(self, limit: int) -> None:
-        for store in self.stores:
-            page = store.list_jobs(None, limit, None)
-            seen = list(page.jobs)
-            while page.cursor is not None:
-                page = store.list_jobs(None, limit, page.cursor)
-                seen += page.jobs
-            assert sorted(one.job_id for one in seen) == sorted({one.job_id for one in seen})
-            assert {one.job_id for one in seen} == {name for name in JOBS if store.load_job(name) is not None}
-        self.both("jobs_in", (JobStatus.RUNNING, JobStatus.QUEUED), 1)
+    @rule(status=job_statuses, limit=st.integers(1, 3), each=st.integers(1, 2))
+    def jobs_listed(self, status: JobStatus, limit: int, each: int) -> None:
+        """Every page of one status. Every page of all statuses takes 30 requests and is read once, at the end."""
+        self.every_page(status, limit)
+        self.both("jobs_in", (JobStatus.RUNNING, JobStatus.QUEUED), each)
         self.both("instances_in", [InstanceStatus.AVAILABLE, InstanceStatus.CHECKING])
 
+    def every_page(self, status: JobStatus | None, limit: int) -> None:
+        """The pages of both stores have the same jobs in the same order, and each job of the status once."""
+        listed = []
+        for store in self.stores:
+            page = store.list_jobs(status, limit, None)
+            seen = list(page.jobs)
+            while page.cursor is not None:
+                page = store.list_jobs(status, limit, page.cursor)
+                seen += page.jobs
+            kept = filter(None, map(store.load_job, JOBS))
+            assert sorted(one.job_id for one in seen) == [one.job_id for one in kept if status in (None, one.status)]
+            listed.append(tuple(seen))
+        same(*listed)
+
     def everything_agrees(self) -> None:
+        self.every_page(None, 1)
         for at in range(1, 2 * SECONDS, 3):
             for method in ("due_jobs", "due_instances"):
                 one, other = (set(getattr(store, method)(later(at))) for store in self.stores)
@@ -228,18 +244,20 @@ class BothStores(RuleBasedStateMachine):
         self.both("load_fleet")
 
 
-BRIEFLY = settings(
-    max_examples=8, stateful_step_count=24, deadline=None, derandomize=True, database=None, phases=[Phase.generate]
-)
-AT_LENGTH = settings(max_examples=25, stateful_step_count=40, deadline=None)
+class OnMoto(BothStores):
+    """The same with the production store on moto."""
+
+    def production_store(self) -> Store:
+        self.leaving.enter_context(mock_aws())
+        return dynamo_store(CLIENT)
 
 
 def test_both_stores_answer_the_same() -> None:
-    """A few hundred operations, the same every time."""
-    run_state_machine_as_test(BothStores, settings=BRIEFLY)
+    """A few hundred operations, the same every time; in the tier `full` several thousand, others every time."""
+    run_state_machine_as_test(BothStores, settings=examples(WEIGHT))
 
 
 @pytest.mark.slow
-def test_both_stores_answer_the_same_at_length() -> None:
-    """A few thousand operations, others every time."""
-    run_state_machine_as_test(BothStores, settings=AT_LENGTH)
+def test_the_store_answers_the_same_on_moto() -> None:
+    """The double is not alone in what it answers."""
+    run_state_machine_as_test(OnMoto, settings=examples(WEIGHT))

@@ -24,9 +24,9 @@ SECOND = replace(FIRST, token_id="cdef01234567", digest="cd" * 32, note="")
 
 
 @pytest.fixture
-def tokens(moto_store: DynamoStore) -> DynamoTokenStore:
+def tokens(double_store: DynamoStore) -> DynamoTokenStore:
     """A store of tokens beside the store of everything else, on one table."""
-    return DynamoTokenStore(moto_store.table.client, moto_store.table.name)
+    return DynamoTokenStore(double_store.table.client, double_store.table.name)
 
 
 def raw(tokens: DynamoTokenStore, key: str) -> dict[str, Any]:
@@ -77,15 +77,15 @@ def test_nothing_but_a_token_is_written_over(tokens: DynamoTokenStore) -> None:
     assert raw(tokens, f"token#{FIRST.token_id}") == {"container_inst_id": f"token#{FIRST.token_id}", "x": 1}
 
 
-def test_tokens_are_in_no_index(tokens: DynamoTokenStore, moto_store: DynamoStore) -> None:
+def test_tokens_are_in_no_index(tokens: DynamoTokenStore, double_store: DynamoStore) -> None:
     """Neither the scheduler nor the reconciler meets them."""
-    moto_store.save_instance(instance(B))
+    double_store.save_instance(instance(B))
     tokens.save_token(TokenList(NODE, A, (FIRST,)), FIRST)
     for key in (f"token#{FIRST.token_id}", f"tokens#{A}"):
         assert not {"status", "shard", "due_at"} & set(raw(tokens, key))
-        assert moto_store.load_instance(key) is None
-    assert [one.instance_id for one in moto_store.instances_in(list(InstanceStatus))] == [B]
-    assert list(moto_store.due_instances(later(10**6))) == []
+        assert double_store.load_instance(key) is None
+    assert [one.instance_id for one in double_store.instances_in(list(InstanceStatus))] == [B]
+    assert list(double_store.due_instances(later(10**6))) == []
 
 
 @pytest.mark.parametrize("key", [f"token#{FIRST.token_id}", f"tokens#{A}"])
@@ -136,9 +136,9 @@ STORED_USER = STORED | {
 
 
 @pytest.fixture
-def users(moto_store: DynamoStore) -> DynamoUserTokenStore:
+def users(double_store: DynamoStore) -> DynamoUserTokenStore:
     """The tokens of users, in the table of jobs."""
-    return DynamoUserTokenStore(moto_store.jobs.client, moto_store.jobs.name)
+    return DynamoUserTokenStore(double_store.jobs.client, double_store.jobs.name)
 
 
 def test_the_items_of_an_instance_hold_these_attributes(tokens: DynamoTokenStore) -> None:

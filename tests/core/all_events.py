@@ -6,31 +6,25 @@ is met by events it must answer and not only by ones it may refuse.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from gpu_recovery.core import events
 from gpu_recovery.core.commands import RunCheck
 from gpu_recovery.core.diagnosis import taxonomy
-from gpu_recovery.core.fleet import Fleet, Pause
 from gpu_recovery.core.health_check import CheckOutcome, Verdict
 from gpu_recovery.core.health_signals import DepartureKind, Ec2InstanceState, HealthKind, HealthStatus
 from gpu_recovery.core.instance import state_machine
-from gpu_recovery.core.instance.escalation import is_withdrawn
-from gpu_recovery.core.instance.health_reports import unhandled_report
 from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
 from gpu_recovery.core.job import state_machine as job_state_machine
 from gpu_recovery.core.job.assessment import CURED_BY_RESTART
 from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
-from gpu_recovery.core.job.record import LIVE, TERMINAL, CloseCause, Job, JobStatus
+from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.policy import RecoveryPolicy
-from gpu_recovery.core.state_machine import EventOutcome
 from gpu_recovery.core.task import Ending, EndingKind
 
-from tests.core.build import FLEET, IDS, NOW, SPEC, failure, observed, results, tell
+from tests.core.build import IDS, NOW, SPEC, failure, observed, results
 
 ENDS = tuple(kind for kind in EndingKind if kind is not EndingKind.SUCCEEDED)
 HEALTHY, REBOOT, REPLACE = CheckOutcome.HEALTHY, CheckOutcome.REBOOT, CheckOutcome.REPLACE
@@ -284,151 +278,3 @@ def written_by_a_store(record: Instance) -> list[Instance]:
     for some in left:
         some.popitem()
     return [*(replace(record, claims=some) for some in (*claims, *left)), replace(record, commands=refused)]
-
-
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """One move that exploring found, and the events that had moved the record before it, the first told first."""
-
-    before: Any
-    event: Any
-    after: Any
-    at: datetime
-    path: tuple[Any, ...]
-    policy: RecoveryPolicy
-    fleet: Fleet | None
-    shape: int
-    """Equal for records after it that look the same, within one exploration."""
-
-    def told_again(self) -> Iterator[Any]:
-        """Every event of the way here, this move's included.
-
-        A look is our own answer: nobody delivers it twice. Those of a job's earlier attempts are fenced off.
-        """
-        told = (event for event in (*self.path, self.event) if not getattr(event, "looked", False))
-        if isinstance(self.after, Job):
-            return (event for event in told if event.attempt == self.after.attempt)
-        return told
-
-
-def explore(
-    machine: Any, firsts: list[Any], anything: Any, policy: RecoveryPolicy, signature: Any, grown: Any = None
-) -> list[Edge]:
-    """Every move that is met by telling everything to every record that looks different.
-
-    signature: what makes two records different; grown: other records that one may become without an event.
-    """
-    edges: list[Edge] = []
-    seen: set[Any] = set()
-    moves: set[Any] = set()
-    shapes: dict[Any, int] = {}
-    front: deque[tuple[Any, datetime, tuple[Any, ...]]] = deque((record, NOW, ()) for record in firsts)
-    while front:
-        record, now, path = front.popleft()
-        if signature(record) in seen:
-            continue
-        seen.add(signature(record))
-        front += [(other, now, path) for other in (grown(record) if grown else [])]
-        for at, event in anything(record, now + timedelta(seconds=1)):
-            for fleet, decision in _decisions(record, event, policy, at):
-                # Variants of an event that lead to the same are one move.
-                look = signature(decision.record)
-                shape = shapes.setdefault(look, len(shapes))
-                move = (len(seen), type(event), shape)
-                if decision.outcome is EventOutcome.APPLIED and move not in moves:
-                    moves.add(move)
-                    edges.append(Edge(record, event, decision.record, at, path, policy, fleet, shape))
-                    front.append((decision.record, at, (*path, event)))
-    return edges
-
-
-FREE = FLEET
-PAUSED = replace(FLEET, pause=Pause("ada", "moving house", NOW))
-
-
-def _decisions(record: Any, event: Any, policy: RecoveryPolicy, at: datetime) -> Iterator[tuple[Fleet | None, Any]]:
-    """What is decided under brakes that let every repair begin, and, if one begins, while a person has paused all."""
-    if not isinstance(record, Instance) or not state_machine.needs_fleet_limits(record, event):
-        yield None, tell(record, event, policy, at)
-        return
-    repairing = frozenset({record.instance_id} if record.under_repair else ())
-    for brakes in (FREE, PAUSED):
-        fleet = replace(brakes, repairing=repairing)
-        decision = tell(record, event, policy, at, fleet)
-        yield fleet, decision
-        if decision.record.epoch == record.epoch and not policy.observe_only:
-            return
-
-
-def job_signature(record: Job) -> Any:
-    """What tells job records apart as far as the rows go."""
-    if record.status in TERMINAL:
-        return record.status, record.origin, record.hands_off, record.claims_kept
-    cured = record.failure is None or record.failure.ending.kind in CURED_BY_RESTART
-    under_way = (record.launch_ended, sum(map(bool, record.instances))) if record.status in LIVE else None
-    return (
-        record.status,
-        record.hands_off,
-        record.origin,
-        record.stop_purpose,
-        record.stop_tries,
-        cured,
-        record.attempts_counted,
-        _used_up(record),
-        bool(record.repairing),
-        bool(record.to_leave),
-        under_way,
-        bool(record.first_ends),
-        len(record.suspicions),
-        record.held,
-    )
-
-
-def _used_up(record: Job) -> Any:
-    """The uncounted relaunches so far: for want of resources, and for any other cause, which all act alike."""
-    short = record.attempts_uncounted.get(CloseCause.INSUFFICIENT_RESOURCES, 0)
-    return short, sum(record.attempts_uncounted.values()) > short
-
-
-def instance_signature(record: Instance) -> Any:
-    """What tells instance records apart as far as the rows go."""
-    check, reboot, need = record.check, record.reboot, record.need
-    at_rest = record.status in (InstanceStatus.AVAILABLE, InstanceStatus.QUARANTINED)
-    return (
-        record.status,
-        tuple(sorted(record.claims)) if at_rest else bool(record.claims),
-        min(len(record.reboots), 2),
-        record.withdrawn,
-        (
-            bool(check.job_id),
-            check.may_reboot,
-            check.proof_needed,
-            check.repeats,
-            bool(check.because),
-            check.again,
-            bool(check.superseded),
-        )
-        if check
-        else None,
-        (reboot.ends is None, reboot.uncertain, reboot.disconnected and not check, reboot.started and not check)
-        if reboot
-        else None,
-        (need.rung, need.source in tuple(HealthKind), bool(need.source), need.ends is None) if need else None,
-        _warned(record),
-    )
-
-
-def _warned(record: Instance) -> Any:
-    """What was said of the instance, or answered by ECS, where a row asks for it."""
-    match record.status:
-        case InstanceStatus.AVAILABLE:
-            kind = record.departure.kind if record.departure is not None else None
-            return kind, unhandled_report(record), record.deadline_at is None
-        case InstanceStatus.CHECKING:
-            refused = any(one.refusals for one in record.commands)
-            is_sure = any(one.fault is not None for one in record.health.values())
-            is_sure = is_sure and record.check is not None and not record.check.passive
-            return unhandled_report(record), refused and record.agent_connected, is_sure
-        case InstanceStatus.QUARANTINED if record.held is not None and record.need is not None:
-            return is_withdrawn(record, record.need), record.agent_connected
-    return None

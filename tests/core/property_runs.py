@@ -8,11 +8,10 @@ from gpu_recovery.core import events
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.health_signals import HealthStatus
 from gpu_recovery.core.instance import state_machine
-from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.instance.record import Instance, InstanceStatus, RankOnInstance
 from gpu_recovery.core.instance.repair_proof import proves_reboot
 from gpu_recovery.core.job import state_machine as job_state_machine
 from gpu_recovery.core.policy import RecoveryPolicy, policy_from
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from tests.core import all_events
@@ -25,7 +24,7 @@ TIGHT = policy_from(
 OBSERVED = policy_from({"observe_only": True, "replace": True})
 POLICY = st.sampled_from((*POLICIES, TIGHT, OBSERVED))
 FIRST = st.integers(0, 99)
-many = settings(max_examples=60, deadline=None)
+IN_MOTION = tuple(set(InstanceStatus) - {InstanceStatus.AVAILABLE, InstanceStatus.GONE})
 
 
 def job_run(policy: RecoveryPolicy, first: int, steps: list[Step]) -> Run:
@@ -72,3 +71,21 @@ def _has_a_fault_of_this_check(before: Instance) -> bool:
     faults = [health.fault for health in before.health.values() if health.status is HealthStatus.IMPAIRED]
     since = max(filter(None, (before.status_at, before.boot_heard_at)))
     return any(fault is not None and fault.since >= since for fault in faults)
+
+
+def claims_go_only_when_sure(before: Instance, event: Any, after: Instance) -> None:
+    """Assert that a claim was dropped for a check of its own attempt, for a proved reboot, or with the machine."""
+    for job_id in before.claims.keys() - after.claims.keys():
+        if isinstance(event, events.CheckRequested):
+            assert event.job_id == job_id
+            assert event.attempt >= before.claims[job_id].attempt
+        elif isinstance(event, events.MachineSeen):
+            assert event.state.is_off
+        elif isinstance(event, events.CheckEnded):
+            if before.reboot is None:  # given back by a person, or registered anew: its check had every GPU
+                assert event.verdict.outcome is CheckOutcome.HEALTHY
+            else:
+                assert before.reboot.ends == RankOnInstance(job_id, before.claims[job_id].attempt)
+                assert proves_reboot(before.reboot, event.verdict)
+        else:
+            assert after.status is InstanceStatus.GONE

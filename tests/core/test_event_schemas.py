@@ -4,75 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 from gpu_recovery.aws import notification_requests
 from gpu_recovery.core.commands import NotifyOperator, PublishEvent
-from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 
 from tests.aws.environment import CLUSTER, TOPIC
-from tests.core import all_events
-from tests.core.build import tell
+from tests.core.event_schemas import DETAIL_TYPES, EVENTS, detail, of_type, schema
 from tests.core.notifications.test_messages import KINDS, messages_about
-
-EVENTS = Path(__file__).parents[2] / "docs" / "events"
-DETAIL_TYPES = (
-    "Job State Changed",
-    "Instance State Changed",
-    "Recovery Started",
-    "Recovery Succeeded",
-    "Recovery Failed",
-    "Operator Action Required",
-)
-
-
-@cache
-def schema(name: str) -> dict[str, Any]:
-    """A committed schema by the name of its file."""
-    found: dict[str, Any] = json.loads((EVENTS / f"{name}.schema.json").read_text())
-    return found
-
-
-@cache
-def of_type(detail_type: str) -> jsonschema.Draft202012Validator:
-    """The validator of a detail type."""
-    return jsonschema.Draft202012Validator(schema(detail_type.lower().replace(" ", "-")))
-
-
-def detail(event: PublishEvent, causation_id: str = "sft-1/2") -> dict[str, Any]:
-    """The detail as a consumer reads it."""
-    entry = notification_requests.event_entry(event, causation_id, "gpu-recovery")
-    assert (entry["Source"], entry["DetailType"]) == ("gpu.recovery", event.detail_type)
-    found: dict[str, Any] = json.loads(entry["Detail"])
-    return found
-
-
-def published_by(edge: all_events.Edge) -> list[tuple[str, PublishEvent]]:
-    """(command id, event) of everything that a move puts on the bus."""
-    decision = tell(edge.before, edge.event, edge.policy, edge.at, edge.fleet)
-    return [(one.command_id, one.command) for one in decision.commands if isinstance(one.command, PublishEvent)]
-
-
-def test_every_event_that_exploring_finds_is_valid(
-    job_edges: list[all_events.Edge], instance_edges: list[all_events.Edge]
-) -> None:
-    """And exploring finds every detail type, so none is valid only because it never occurs."""
-    seen: set[str] = set()
-    for edge in (*job_edges, *instance_edges):
-        name = edge.before.instance_id if isinstance(edge.before, Instance) else edge.before.job_id
-        for command_id, event in published_by(edge):
-            seen.add(event.detail_type)
-            causation_id = command_id.rsplit("/", 1)[0]
-            assert causation_id == f"{name}/{edge.after.version}"
-            told = detail(event, causation_id)
-            of_type(event.detail_type).validate(told)
-            assert told["metadata"]["correlation_id"] == (told["data"]["incident_id"] or causation_id)
-    assert seen == set(DETAIL_TYPES)
 
 
 @pytest.mark.parametrize("detail_type", DETAIL_TYPES)

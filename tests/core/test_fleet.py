@@ -20,7 +20,7 @@ from gpu_recovery.core.fleet import (
     with_repair_undone,
 )
 from gpu_recovery.core.policy import RecoveryPolicy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.build import ADAPTIVE, NOW, later
@@ -69,7 +69,6 @@ ASKED = st.lists(
 SMALL = replace(ADAPTIVE, fleet_repairs_max=4, breaker_instances_max=5)
 
 
-@settings(max_examples=200, deadline=None)
 @given(asked=ASKED, instances=st.integers(0, 40))
 def test_whatever_happens_the_brakes_hold_and_their_record_stays_small(
     asked: list[tuple[str, str, int]], instances: int

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core.gpu_lock import GRACE, GpuLockRecord, LockRefused, acquired, has_ended, released, renewed
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.build import NOW, later
@@ -99,7 +99,6 @@ def test_what_was_given_back_is_free_at_once_and_may_be_given_back_twice() -> No
     assert take(free, "rollout").token == 2
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
 @given(
     st.lists(
         st.tuples(

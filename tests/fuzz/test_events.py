@@ -12,7 +12,7 @@ import pytest
 from gpu_recovery.aws.fields import EventUnreadable
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.aws.ecs_events import check_event, instance_event, rank_event, task_event
 from tests.aws.records import JOB, A
@@ -42,7 +42,6 @@ INSTANCE_EVENTS = [
 WATCHERS = ("ec2_spot", "ec2_state", "ec2_rebalance", "health_", "cloudwatch_alarm_ec2", "asg_")
 WATCHERS_EVENTS = [published(path.stem) for path in sorted(EVENTS.glob("*.json")) if path.stem.startswith(WATCHERS)]
 """What others than ECS say of an instance: their readers have tests of their own, and must survive the same."""
-thorough = settings(max_examples=120, deadline=None, derandomize=True)
 
 
 def survives(world: World, handler: str, event: Any) -> None:
@@ -58,7 +57,6 @@ def survives(world: World, handler: str, event: Any) -> None:
 def spoil(world: World, handler: str, documents: list[Any], *also: Any) -> None:
     """Many spoilt `documents`, and then the first of them as it was, which must still do what it does."""
 
-    @thorough
     @given(event=mutated(documents))
     def each(event: Any) -> None:
         survives(world, handler, event)
@@ -92,7 +90,6 @@ def test_spoilt_instance_events(world: World) -> None:
 def test_spoilt_events_of_watchers(world: World) -> None:
     """Spot, EC2, AWS Health and alarms: spoilt or not, what ECS says afterwards is still entered."""
 
-    @thorough
     @given(event=mutated(WATCHERS_EVENTS))
     def each(event: Any) -> None:
         survives(world, "ecs_instance_monitor", event)
@@ -105,7 +102,6 @@ def test_spoilt_events_of_watchers(world: World) -> None:
 def test_what_is_no_event_at_all(world: World) -> None:
     """Lists, numbers, texts, depths: every function says that it is no event, before it does anything."""
 
-    @settings(thorough, max_examples=60)
     @given(event=odd_values())
     def each(event: Any) -> None:
         for handler in EVENT_HANDLERS:

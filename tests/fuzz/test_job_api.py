@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 from gpu_recovery.core.job.record import JobStatus
-from hypothesis import given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.aws.records import JOB, OTHER_JOB, A
@@ -72,7 +72,6 @@ PATHS = [
     "{}",
     "/api/v2/jobs/../instances/{}",
 ]
-thorough = settings(max_examples=200, deadline=None, derandomize=True)
 odd_texts = st.sampled_from(IDS) | st.text(st.characters(), max_size=30)
 cursors = (
     st.sampled_from(
@@ -181,7 +180,8 @@ def test_requests_of_every_kind(world: World) -> None:
     """Any method, path, query, header and body: under 500, with the field, with no secret, with nothing half done."""
     seen: Counter[int] = Counter()
 
-    @thorough
+    @example("GET", f"/api/v2/jobs/{JOB}", {}, {}, None, False)
+    @example("GET", "/api/v2/nothing", {}, AUTHORIZED, None, False)
     @given(st.sampled_from(METHODS), paths(), queries, headers | st.just(AUTHORIZED), binary, st.booleans())
     def each(method: str, path: str, query: Any, sent: dict[str, str], body: Any, flagged: bool) -> None:
         seen[answered(world, request(method, path, query, sent, body, flagged))] += 1
@@ -193,7 +193,6 @@ def test_requests_of_every_kind(world: World) -> None:
 def test_nothing_but_the_token_opens_a_route(world: World) -> None:
     """However the header is spelt."""
 
-    @settings(thorough, max_examples=80)
     @given(st.sampled_from([path.format(JOB, JOB) for path in PATHS if path.startswith("/api/v2/j")]), headers)
     def each(path: str, sent: dict[str, str]) -> None:
         assert answered(world, request("GET", path, None, sent, None, False)) in (401, 404)
@@ -206,7 +205,8 @@ def test_listings_of_every_kind(world: World) -> None:
     """Cursors that were forged, garbled or handed out for another status; limits and statuses of any spelling."""
     seen: Counter[int] = Counter()
 
-    @thorough
+    @example({})
+    @example({"limit": "0"})
     @given(queries)
     def each(query: dict[str, str]) -> None:
         seen[answered(world, request("GET", "/api/v2/jobs", query, AUTHORIZED, None, False))] += 1
@@ -219,12 +219,14 @@ def test_jobs_of_every_kind(world: World) -> None:
     """Bodies that are no JSON, no job, almost a job, or too much of one, flagged as binary or not."""
     seen: Counter[int] = Counter()
 
-    @thorough
+    @example(json.dumps(ASKED), False)
+    @example("{", False)
+    @example("x" * 300_000, False)
+    @example('{"nnodes": 2}', False)
     @given(bodies, st.booleans())
     def plain(body: Any, flagged: bool) -> None:
         seen[answered(world, request("POST", "/api/v2/jobs", None, AUTHORIZED, body, flagged))] += 1
 
-    @settings(thorough, max_examples=60)
     @given(binary)
     def flagged_as_binary(body: Any) -> None:
         seen[answered(world, request("POST", "/api/v2/jobs", None, AUTHORIZED, body, True))] += 1
@@ -239,7 +241,9 @@ def test_orders_about_ids_of_every_kind(world: World) -> None:
     seen: Counter[int] = Counter()
     routes = ["/api/v2/jobs/{}", "/api/v2/jobs/{}/cancel", "/api/v2/instances/{}", "/api/v2/instances/{}/release"]
 
-    @thorough
+    @example("GET", routes[0], JOB, False, None)
+    @example("POST", routes[1], JOB, False, None)
+    @example("GET", routes[2], "i-0", False, None)
     @given(st.sampled_from(["GET", "POST"]), st.sampled_from(routes), odd_texts, st.booleans(), bodies)
     def each(method: str, route: str, name: str, escaped: bool, body: Any) -> None:
         shown = quote(name, safe="", errors="replace") if escaped else name

@@ -4,68 +4,75 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from types import ModuleType
 from typing import Any
 
 import pytest
-import schemathesis
 from gpu_recovery.job_api.openapi import document
 from gpu_recovery.job_api.router import ROUTES
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from schemathesis.checks import CheckFunction
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
 
 from tests.aws.records import JOB, A
 from tests.fuzz.conftest import World
 from tests.fuzz.wsgi_gateway import gateway
 from tests.lambdas.api_gateway import TOKEN
+from tests.tiers import examples
 
 pytestmark = pytest.mark.filterwarnings("ignore::Warning")
-EXAMPLES = 12
-SCHEMA = schemathesis.openapi.from_dict(document(ROUTES))
-OPERATIONS = {f"{one.ok().method.upper()} {one.ok().path}": one.ok() for one in SCHEMA.get_all_operations()}
+OPERATION_WEIGHT = 0.3
+"""There are many operations, and each request makes several calls of the store."""
+ROUTED = [f"{route.method} {route.path}".replace("<", "{").replace(">", "}") for route in ROUTES]
+"""The routes, as a description names them."""
 KNOWN = {"job_id": JOB, "instance_id": A, "user": "ana", "token_id": "0123456789ab", "name": "gpu-0"}
-CHECKS: list[CheckFunction] = [
-    schemathesis.checks.not_a_server_error,
-    status_code_conformance,
-    content_type_conformance,
-    response_schema_conformance,
-]
 SENT = {"Authorization": f"Bearer {TOKEN}"}
 
 
-def test_every_route_is_an_operation() -> None:
+@pytest.fixture(scope="module")
+def described() -> ModuleType:
+    """The description's operations, and the checks of their answers."""
+    from tests.fuzz import described_api  # noqa: PLC0415
+
+    return described_api
+
+
+@pytest.fixture(scope="module")
+def operations(described: ModuleType) -> dict[str, Any]:
+    """By method and path."""
+    found: dict[str, Any] = described.operations(document(ROUTES))
+    return found
+
+
+def test_every_route_is_an_operation(operations: dict[str, Any]) -> None:
     """And every operation a route."""
-    routed = {f"{route.method} {route.path}".replace("<", "{").replace(">", "}") for route in ROUTES}
-    assert set(OPERATIONS) == routed and len(routed) == len(ROUTES)
+    assert set(operations) == set(ROUTED) and len(set(ROUTED)) == len(ROUTES)
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_an_operation_answers_as_it_is_described(world: World, name: str) -> None:
+@pytest.mark.parametrize("name", ROUTED)
+def test_an_operation_answers_as_it_is_described(
+    world: World, described: ModuleType, operations: dict[str, Any], name: str
+) -> None:
     """Status, kind and shape of every answer are in the description, and no answer is 5xx."""
-    operation: Any = OPERATIONS[name]
+    operation = operations[name]
     app = gateway(lambda event: world.functions.call("job_api", event))
     world.functions.aws.answers["GetQueueAttributes"] = lambda asked: {
         "Attributes": {"ApproximateNumberOfMessages": "0"}
     }
     seen: Counter[int] = Counter()
+    profile = examples(OPERATION_WEIGHT)
 
-    @settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @profile
     @given(operation.as_strategy(), st.booleans())
     def each(case: Any, known: bool) -> None:
         if known and case.path_parameters:
             case.path_parameters |= {key: KNOWN[key] for key in case.path_parameters}
-        response = case.call_and_validate(app=app, headers=SENT, checks=CHECKS)
+        response = case.call_and_validate(app=app, headers=SENT, checks=described.CHECKS)
         seen[response.status_code] += 1
         if world.writes():
             world.begin_again()
 
     each()
-    assert sum(seen.values()) >= EXAMPLES or len(operation.body) == 0
+    assert seen.total() >= profile.max_examples or len(operation.body) == 0
 
 
 def test_the_description_is_served_to_everybody(world: World) -> None:

@@ -12,7 +12,7 @@ from gpu_recovery.aws.dynamodb import Table, plain
 from gpu_recovery.aws.item_codec import ItemUnreadable
 from gpu_recovery.core.errors import RecoveryError
 from gpu_recovery.core.job.record import JobStatus
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.aws.ecs_events import instance_event, rank_event
 from tests.aws.records import JOB, OTHER_JOB, A, B, instance, job, later, pending, plan
@@ -165,7 +165,6 @@ def times_unreadable(
     keys = {key: item[key] for key in ("job_id_rank", "container_inst_id") if key in item}
     refusals: list[str] = []
 
-    @settings(max_examples=100, deadline=None, derandomize=True)
     @given(mutated([item], 2))
     def each(damaged: Any) -> None:
         found = {**(damaged if isinstance(damaged, dict) else {}), **keys}  # an item has its key, whatever else it has

@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import jsonschema
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from health_check import driver, kernel_log
@@ -123,7 +123,6 @@ def check_all_that_must_hold(seen: KernelLog, said: DriverReport, level: int, ev
         assert worst.source == "driver" or any(re.search(r"NV|SXid", one.text) for one in seen.messages)
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     text=LOGS,
     said=ANSWERS,
@@ -161,7 +160,6 @@ def test_any_log_and_any_answer_get_a_verdict(
     check_all_that_must_hold(seen, answer, level, evidence_of(seen, answer, **facts))
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     lines=st.lists(LINES, max_size=30), policy=POLICIES, since=SINCE, action=st.sampled_from(["None", "Reset", None])
 )
@@ -177,7 +175,6 @@ def test_any_history_of_errors_gets_a_verdict(
     assert {one.pci_bus_id for one in evidence.xids} <= set(ADDRESSES)
 
 
-@settings(max_examples=200, deadline=None)
 @given(raw=st.binary(max_size=300), said=st.text(max_size=300), code=st.integers(0, 255))
 def test_garbage_accuses_nobody(raw: bytes, said: str, code: int) -> None:
     """Neither as a log nor as an answer, whatever the exit code."""
@@ -188,7 +185,6 @@ def test_garbage_accuses_nobody(raw: bytes, said: str, code: int) -> None:
     assert (evidence.decides, evidence.xids, answer.gpus) == (False, (), ())
 
 
-@settings(deadline=None)
 @given(cut=st.integers(0, 4_000))
 def test_an_answer_that_was_cut_accuses_nobody(cut: int) -> None:
     """Half an answer would show half of the GPUs, and the others as lost."""
@@ -198,7 +194,6 @@ def test_an_answer_that_was_cut_accuses_nobody(cut: int) -> None:
     assert not evidence_of(KernelLog(), answer).decides
 
 
-@settings(max_examples=50, deadline=None)
 @given(raw=st.binary(max_size=2_000))
 def test_any_file_can_be_read_as_a_log(tmp_path_factory: object, raw: bytes) -> None:
     """Bytes of any kind."""

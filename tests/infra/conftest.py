@@ -1,7 +1,10 @@
 """Each set of settings is synthesised once per run, in a process with an empty environment.
 
-Nothing of the caller's environment reaches it: no credentials, no region, no Docker on the PATH, and proxies that lead
-nowhere. That the tests run at all is the proof that synthesis needs none of these.
+All tests of this folder are one unit of distribution (`tests/distribution.py`), so one worker makes each assembly once.
+
+Nothing of the caller's environment reaches the process but the folder where jsii keeps the unpacked CDK: no
+credentials, no region, no Docker on the PATH, and proxies that lead nowhere. That the tests run at all is the proof
+that synthesis needs none of these.
 """
 
 import json
@@ -14,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from tests.infra.contexts import DEV, EVERYTHING, PROD, RAY
+from sandbox.deployment import jsii_cache
+from tests.infra.contexts import SETS
 from tests.infra.deployment import Deployment
-from tests.infra.nag_run import PLANTED
 
 ROOT = Path(__file__).parents[2]
 NOWHERE = "http://127.0.0.1:9"
@@ -39,6 +42,7 @@ def _run(folder: Path, arguments: list[str], **variables: str) -> None:
         "TMPDIR": str(folder),
         "HTTP_PROXY": NOWHERE,
         "HTTPS_PROXY": NOWHERE,
+        "JSII_RUNTIME_PACKAGE_CACHE_ROOT": str(jsii_cache()),
         "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20",
         **variables,
     }
@@ -54,26 +58,23 @@ def _run(folder: Path, arguments: list[str], **variables: str) -> None:
     assert result.returncode == 0, result.stderr
 
 
-def _assembly(folder: Path, overrides: dict[str, Any], *, validated: bool) -> Path:
-    """Run app.py as the CDK does, with the context of cdk.json and `overrides`; returns the assembly's folder.
-
-    `validated` runs the CDK's own template rules too, which take as long again as all the rest.
-    """
+def synthesised(folder: Path) -> Path:
+    """Return the cloud assembly of the default settings, made in `folder` by app.py as the CDK runs it."""
     assembly = folder / "cdk.out"
     _run(
         folder,
         ["app.py"],
         CDK_OUTDIR=str(assembly),
-        CDK_CONTEXT_JSON=json.dumps(_context(overrides)),
-        CDK_VALIDATION="true" if validated else "false",
+        CDK_CONTEXT_JSON=json.dumps(_context({})),
+        CDK_VALIDATION="false",
     )
     return assembly
 
 
 @pytest.fixture(scope="session")
 def assembly(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The cloud assembly of the default settings."""
-    return _assembly(tmp_path_factory.mktemp("default"), {}, validated=True)
+    """The cloud assembly of the default settings. Its templates are validated in the set PLANTED."""
+    return synthesised(tmp_path_factory.mktemp("default"))
 
 
 @pytest.fixture(scope="session")
@@ -89,23 +90,22 @@ def china(assembly: Path) -> Deployment:
 
 
 @pytest.fixture(scope="session")
-def production(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
-    """Settings that differ from the default wherever they can."""
-    return Deployment.read(_assembly(tmp_path_factory.mktemp("prod"), EVERYTHING, validated=False))
-
-
-@pytest.fixture(scope="session")
-def with_ray(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
-    """A Ray cluster beside the defaults."""
-    return Deployment.read(_assembly(tmp_path_factory.mktemp("ray"), RAY, validated=True))
-
-
-@pytest.fixture(scope="session")
-def nag_reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """What cdk-nag says of each set of settings, by its name."""
+def validated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The cloud assembly of each set of `SETS`, by its name, with what the CDK's rules and cdk-nag find in it."""
     folder = tmp_path_factory.mktemp("nag")
-    contexts = {"dev": DEV, "prod": PROD, "everything": EVERYTHING, "ray": RAY, PLANTED: DEV}
-    complete = {name: _context(overrides) for name, overrides in contexts.items()}
+    complete = {name: _context(overrides) for name, overrides in SETS.items()}
     (folder / "contexts.json").write_text(json.dumps(complete))
     _run(folder, ["-m", "tests.infra.nag_run", str(folder)])
-    return {name: json.loads((folder / name / "validation-report.json").read_text()) for name in contexts}
+    return {name: folder / name for name in SETS}
+
+
+@pytest.fixture(scope="session")
+def production(validated: dict[str, Path]) -> Deployment:
+    """Settings that differ from the default wherever they can."""
+    return Deployment.read(validated["everything"])
+
+
+@pytest.fixture(scope="session")
+def with_ray(validated: dict[str, Path]) -> Deployment:
+    """A Ray cluster beside the defaults."""
+    return Deployment.read(validated["ray"])

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-DEV: dict[str, Any] = {}
+FORMER_NAME: dict[str, Any] = {"gpu-recovery:policy": {"look_s": 60, "attempts_max": 2}}
+"""The development profile, with a former name of a setting."""
 PROD = {"gpu-recovery:profile": "prod"}
 EVERYTHING = {
     **PROD,
@@ -33,3 +34,8 @@ RAY = {
     "gpu-recovery:ray_security_group_ids": "sg-0a1b2c3d",
 }
 """A Ray cluster beside the defaults."""
+
+PLANTED = "planted"
+"""Name of the set whose stacks get a planted mistake: `tests/infra/nag_run.py`."""
+SETS: dict[str, dict[str, Any]] = {PLANTED: FORMER_NAME, "prod": PROD, "everything": EVERYTHING, "ray": RAY}
+"""The validated sets by name. PLANTED has the development profile."""

@@ -10,13 +10,21 @@ from typing import Any
 import pytest
 from gpu_recovery.aws.ray_client import GROUP
 
-from infra import ray_runner
 from infra.settings import NAMESPACE, RAY_NEEDS, DeploymentSettings, DeploymentSettingsError
 from tests.infra.contexts import RAY
 from tests.infra.deployment import Deployment, listed
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
+NETWORK_INTERFACES = {
+    "ec2:AssignPrivateIpAddresses",
+    "ec2:CreateNetworkInterface",
+    "ec2:DeleteNetworkInterface",
+    "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeSubnets",
+    "ec2:UnassignPrivateIpAddresses",
+}
+"""What Lambda itself does with the role of a function in a VPC."""
 
 
 def runner(deployment: Deployment) -> dict[str, Any]:
@@ -70,12 +78,13 @@ def test_it_is_alone_and_nothing_stands_in_its_way_for_long(with_ray: Deployment
     assert queue["DelaySeconds"] > 0
     assert any("RayDeadLetters" in name for name in with_ray.of_type("AWS::CloudWatch::Alarm"))
     rule = with_ray.only("AWS::Events::Rule", "Ray")
-    assert rule["Targets"][0]["SqsParameters"] == {"MessageGroupId": ray_runner.MESSAGE_GROUP}
+    assert list(rule["Targets"][0]["SqsParameters"]) == ["MessageGroupId"]
 
 
-def test_both_sides_name_the_same_message_group() -> None:
+def test_both_sides_name_the_same_message_group(with_ray: Deployment) -> None:
     """Two groups would be two runs at once."""
-    assert GROUP == ray_runner.MESSAGE_GROUP
+    rule = with_ray.only("AWS::Events::Rule", "Ray")
+    assert rule["Targets"][0]["SqsParameters"]["MessageGroupId"] == GROUP
 
 
 def test_its_role_has_nothing_to_do_with_machines(with_ray: Deployment) -> None:
@@ -84,7 +93,7 @@ def test_its_role_has_nothing_to_do_with_machines(with_ray: Deployment) -> None:
         one for one in with_ray.of_type("AWS::IAM::Policy").values() if any("RayRole" in role for role in one["Roles"])
     )
     actions = {action for statement in policy["PolicyDocument"]["Statement"] for action in listed(statement["Action"])}
-    assert {one for one in actions if one.startswith("ec2:")} == set(ray_runner.NETWORK_INTERFACES)
+    assert {one for one in actions if one.startswith("ec2:")} == NETWORK_INTERFACES
     assert not {one for one in actions if one.startswith(("ecs:", "autoscaling:", "secretsmanager:"))}
     assert {one for one in actions if one.startswith("s3:")} == {"s3:PutObject"}  # records of its jobs
 
@@ -116,13 +125,13 @@ def test_a_cluster_without_its_network_is_refused_by_name(missing: str) -> None:
         DeploymentSettings.from_context({key: value for key, value in RAY.items() if key != NAMESPACE + missing})
 
 
-def test_the_image_has_what_its_dockerfile_copies() -> None:
-    """What is left out of the build's context cannot be copied into the image."""
+def test_the_image_has_what_its_dockerfile_copies(validated: dict[str, Path]) -> None:
+    """What is left out of the build's context, which is in the assembly, cannot be copied into the image."""
     text = (ROOT / "ray_runner" / "Dockerfile").read_text()
     copied = [line.split()[1] for line in text.splitlines() if line.startswith("COPY")]
-    assert copied and all(list(ROOT.glob(one)) for one in copied)
-    kept = [one.removeprefix("!") for one in ray_runner.IN_THE_IMAGE if one.startswith("!")]
-    assert all(any(one.startswith(f"{folder}/") for folder in kept) for one in copied)
+    (context,) = (path for path in validated["ray"].glob("asset.*") if (path / "ray_runner").is_dir())
+    assert copied and all(list(context.glob(one)) for one in copied)
+    assert {path.name for path in context.iterdir()} == {"lambdas", "ray_runner"}
     release = re.search(r"^ray\[default\]==(\S+)$", (ROOT / "ray_runner" / "requirements.txt").read_text(), re.M)
     tested = re.search(r"^ray\[default\]==(\S+)$", (ROOT / "requirements.txt").read_text(), re.M)
     assert release and tested and release[1] == tested[1]

@@ -3,6 +3,7 @@
 import ast
 import json
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -184,6 +185,7 @@ def test_the_app_is_no_longer_than_a_screen() -> None:
     assert len((ROOT / "app.py").read_text().splitlines()) <= 30
 
 
+@cache
 def _modules() -> dict[str, ast.Module]:
     return {path.name: ast.parse(path.read_text()) for path in [ROOT / "app.py", *(ROOT / "infra").glob("*.py")]}
 

@@ -17,6 +17,7 @@ from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.queue.quota import parse_limits
 from gpu_recovery.job_api.submission import IDEMPOTENCY_KEY_TTL
 
+from tests.aws.counted_aws import THROTTLED
 from tests.aws.records import NOW, A, B, instance
 from tests.job_api.submissions import ASKED, with_definition
 from tests.lambdas.api_gateway import Answer, Api, refused, user_token, with_ray
@@ -350,6 +351,21 @@ def test_a_key_that_stands_for_another_specification_is_refused(api: Api) -> Non
     refused(answer, 422, "Idempotency-Key")
     assert (answer.body["code"], answer.body["job_id"]) == ("idempotency_mismatch", first.body["job_id"])
     assert wrote(api) == 0 and len(jobs_kept(api)) == 1
+
+
+@pytest.mark.parametrize("key", [{}, {"idempotency-key": "k-1"}], ids=["without a key", "with a key"])
+def test_a_job_that_is_stored_is_answered_with_201_although_dynamodb_throttles(api: Api, key: dict[str, str]) -> None:
+    """After an error its user would submit the job again, so the reconciler removes the finished commands instead."""
+    api.functions.aws.dynamodb["UpdateItem"] = lambda asked: THROTTLED
+    answer = api.post("/jobs", ASKED, headers=key)
+    assert answer.status == 201
+    assert jobs_kept(api) == [answer.body["job_id"]]
+    assert api.functions.aws.operations()["SendMessage"] == 1
+    assert api.functions.job(answer.body["job_id"]).commands != ()
+    api.functions.aws.dynamodb.clear()
+    api.functions.now += timedelta(minutes=10)
+    api.functions.call("reconciler", {})
+    assert api.functions.job(answer.body["job_id"]).commands == ()
 
 
 def test_two_callers_may_choose_the_same_key(api: Api) -> None:

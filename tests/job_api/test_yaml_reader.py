@@ -8,8 +8,10 @@ from collections import Counter
 import pytest
 import yaml
 from gpu_recovery.job_api.yaml_reader import DEPTH_MAX, YamlInvalid, read_yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.tiers import examples
 
 WHOLE = """\
 --- # a job
@@ -131,7 +133,6 @@ scalars = (
     | st.text(st.characters(codec="utf-8"), max_size=12)
     | st.sampled_from(["yes", "0777", "1e5", "2026-01-01", "1:30", "- a", "a: b", "# x", "", " ", "null", "<<", "*a"])
 )
-thorough = settings(max_examples=400, deadline=None, derandomize=True)
 
 
 def test_a_whole_specification_is_read() -> None:
@@ -146,7 +147,7 @@ def test_whatever_is_accepted_means_the_same_to_every_reader() -> None:
     """Fragments in any order: refused, or read as PyYAML reads them, types included."""
     seen: Counter[str] = Counter()
 
-    @settings(thorough, max_examples=4_000)
+    @examples(10)
     @given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join), st.booleans())
     def each(text: str, keyed: bool) -> None:
         text = f"k: {text}" if keyed else text
@@ -160,14 +161,13 @@ def test_whatever_is_accepted_means_the_same_to_every_reader() -> None:
         seen["read"] += 1
 
     each()
-    assert seen["read"] > 400 and seen["refused"] > 400
+    assert min(seen["read"], seen["refused"]) > seen.total() / 10, seen
 
 
 def test_whatever_pyyaml_writes_quoted_is_read_back() -> None:
     """In block style and in flow style, as long as each value has a line."""
     seen: Counter[str] = Counter()
 
-    @thorough
     @given(st.dictionaries(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), scalars, min_size=1, max_size=6))
     def each(document: dict[str, object]) -> None:
         text = yaml.safe_dump(document, default_style='"', width=10**9, allow_unicode=False)
@@ -182,13 +182,12 @@ def test_whatever_pyyaml_writes_quoted_is_read_back() -> None:
         seen["read"] += 1
 
     each()
-    assert seen["read"] > 100
+    assert seen["read"] > seen.total() / 4, seen
 
 
 def test_no_text_breaks_the_reader() -> None:
     """Any characters: a value or YamlInvalid, nothing else."""
 
-    @thorough
     @given(st.text(max_size=60) | st.binary(max_size=60).map(lambda raw: raw.decode("latin-1")))
     def each(text: str) -> None:
         try:

@@ -1,4 +1,4 @@
-"""The functions as Lambda runs them: the deployed environment, moto's DynamoDB, every other call counted."""
+"""The functions as Lambda runs them: the deployed environment, a double of DynamoDB, every call counted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ import pytest
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
-from moto import mock_aws
 
 from tests.aws.counted_aws import CountedAws
 from tests.aws.deployed_tables import create_tables
@@ -83,26 +82,18 @@ class Functions:
         return found
 
     def kept(self) -> dict[str, dict[str, Any]]:
-        """Every item of both tables by its key, as DynamoDB has it; a look that is not counted."""
-        counted = len(self.aws.calls)
-        items: dict[str, dict[str, Any]] = {}
-        for table in (self.store.jobs, self.store.table):
-            pages = table.client.get_paginator("scan").paginate(TableName=table.name)
-            items |= {item[table.key]["S"]: item for page in pages for item in page["Items"]}
-        del self.aws.calls[counted:]
-        return items
+        """Every item of both tables by its key, without a call."""
+        tables = self.aws.tables.tables.values()
+        return {name: dict(item) for table in tables for name, item in table.items.items()}
 
     def restore(self, kept: dict[str, dict[str, Any]]) -> None:
-        """Both tables as they were when `kept` was taken; calls that are not counted."""
-        counted, present = len(self.aws.calls), self.kept()
-        for table in (self.store.jobs, self.store.table):
-            for name, item in present.items():
-                if table.key in item and name not in kept:
-                    table.client.delete_item(TableName=table.name, Key={table.key: {"S": name}})
+        """Make both tables as they were when `kept` was taken, without a call."""
+        for table in self.aws.tables.tables.values():
+            for name in [name for name, item in table.items.items() if kept.get(name) != item]:
+                table.delete(name)
             for name, item in kept.items():
-                if table.key in item and present.get(name) != item:
-                    table.client.put_item(TableName=table.name, Item=item)
-        del self.aws.calls[counted:]
+                if table.key in item and name not in table.items:
+                    table.put(item)
 
     def chill(self) -> None:
         """Make every function cold again, so that it reads its environment anew."""
@@ -134,13 +125,12 @@ def functions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Functions]:
     handler = logging.StreamHandler(log)
     handler.setFormatter(wiring.logger.registered_formatter)
     wiring.logger.addHandler(handler)
-    with mock_aws():
-        client = aws.client("dynamodb")
-        jobs, instances = FUNCTION["TRAINING_JOB_TABLE_NAME"], FUNCTION["CONTAINER_INSTANCE_TABLE_NAME"]
-        create_tables(client, jobs, instances)
-        made = Functions(aws, DynamoStore(client, jobs, instances), log)
-        monkeypatch.setattr(wiring, "utc_now", lambda: made.now)
-        yield made
+    client = aws.client("dynamodb")
+    jobs, instances = FUNCTION["TRAINING_JOB_TABLE_NAME"], FUNCTION["CONTAINER_INSTANCE_TABLE_NAME"]
+    create_tables(client, jobs, instances)
+    made = Functions(aws, DynamoStore(client, jobs, instances), log)
+    monkeypatch.setattr(wiring, "utc_now", lambda: made.now)
+    yield made
     logging.getLogger(wiring.logger.name).removeHandler(handler)
     for name in WARM:
         sys.modules.pop(name, None)

@@ -12,9 +12,10 @@ import pytest
 from gpu_recovery.auth.tokens import issue
 from gpu_recovery.aws.token_store import DynamoTokenStore
 from gpu_recovery.core.heartbeat import REPORTS_MAX, running_log_id
+from gpu_recovery.core.job.lost_contact import EXIT_REPORT_WITHIN
 from gpu_recovery.core.job.record import JobStatus
 
-from tests.aws.records import JOB, NOW, A, B, claim, instance, job, later
+from tests.aws.records import JOB, NOW, OTHER_JOB, A, B, claim, instance, job, later
 from tests.lambdas.conftest import Functions
 from tests.lambdas.starting_states import gang
 from tests.node_api.test_router import BEAT, BOOT, OLDER, REPORTS, ROLE, SIGNED, SIGNER, Agent, Ear
@@ -379,6 +380,24 @@ def test_a_token_tells_of_its_own_instance_only(agent: Agent) -> None:
     assert len(found.reports) == 1 and found.lost == 7
     assert agent.functions.store.observations_of(JOB, 2, (A,)) == {}
     assert agent.functions.store.observations_of("sft-x", 1, (A,)) == {}
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [{"job": OTHER_JOB}, {"rank": 1}, {"attempt": 2}, {"job": "sft-x"}],
+    ids=["a job on another instance", "a rank on another instance", "another attempt", "no such job"],
+)
+def test_an_exit_concerns_ranks_of_the_agents_own_instance_only(agent: Agent, foreign: dict[str, Any]) -> None:
+    """The token of one instance causes no read, no decision and no poll of ranks that are not there."""
+    gang(agent.functions, OTHER_JOB, instances=(B,))
+    ended = {"job": JOB, "attempt": 1, "rank": 0, "code": 1, "age_s": 1}
+    assert agent.call(REPORTS, BEAT | {"sequence": 1, "running": [RANK]}).status == 200
+    assert agent.call(REPORTS, BEAT | {"sequence": 2, "running": [], "exits": [ended | foreign] * 32}).status == 200
+    assert agent.functions.aws.operations() == {"UpdateItem": 1, "GetItem": 1}  # the heartbeat and its claims
+    assert agent.functions.logged("job_decided") == agent.functions.logged("record_unknown") == []
+    assert agent.functions.job(JOB).look_at is agent.functions.job(OTHER_JOB).look_at is None
+    assert agent.call(REPORTS, BEAT | {"sequence": 3, "running": [], "exits": [ended]}).status == 200
+    assert agent.functions.job(JOB).look_at == agent.functions.now + EXIT_REPORT_WITHIN
 
 
 def test_a_persons_task_that_was_told_no_attempt_tells_of_the_one_that_is_there(agent: Agent) -> None:

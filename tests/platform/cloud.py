@@ -1,7 +1,8 @@
-"""AWS in this process, behind the real botocore: its serialisers, signers, parsers and retries, but no socket.
+"""AWS in this process, behind the real botocore: its serialisers, parsers and retries, but no socket.
 
-ECS and EC2 are the cluster model behind the sandbox's own wire layer; DynamoDB, SNS, SQS, EventBridge and S3 are
-moto's. Every HTTP request passes one place, where a `StageFault` may refuse it, lose its answer or falsify it.
+ECS and EC2 are the cluster model behind the sandbox's own wire layer, DynamoDB is the simulator's double, and SNS, SQS,
+EventBridge and S3 are moto's. Every HTTP request passes one place, where a `Fault` may refuse it, lose its answer or
+falsify it.
 """
 
 from __future__ import annotations
@@ -15,23 +16,26 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from threading import RLock
 from typing import Any, Protocol
-from unittest.mock import patch
 from urllib.parse import parse_qsl
 
 import boto3
 import botocore.endpoint
 import moto.backends
+from botocore import UNSIGNED
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.config import Config
 from moto.core.botocore_stubber import MockRawResponse
+from moto.core.model_instances import reset_model_data
 from moto.core.request import normalize_request
-from moto.core.serialize import JSONSerializer
 
 from sandbox.cluster.api import Ec2Api, EcsApi
 from sandbox.cluster.aws_protocol import JSON_1_1, AwsProtocol, _ec2_error, _ecs_error
 from sandbox.cluster.model.cluster import AwsApiError, ClusterModel
 from sandbox.cluster.task_definitions import MemoryDefinitions
 from simulator.cloud.fleet import VirtualFleet
+from simulator.dynamodb.botocore_handler import respond
+from simulator.dynamodb.double import DynamoDb
+from tests.aws.dynamodb_client import DoubleClient
 from tests.aws.environment import ACCOUNT, REGION
 
 MUTATING = {
@@ -47,7 +51,7 @@ MUTATING = {
     "SendMessage",
 }
 """The calls of the product that change something."""
-BY_MOTO = {"dynamodb": "dynamodb", "sns": "sns", "sqs": "sqs", "eventbridge": "events", "s3": "s3"}
+BY_MOTO = {"sns": "sns", "sqs": "sqs", "eventbridge": "events", "s3": "s3"}
 REAL_CLIENT = boto3.client
 
 
@@ -129,6 +133,7 @@ class Cloud:
 
     happened: told of each mutating request that took effect.
     shown:    which past of the cluster a read sees, in seconds.
+    dynamodb: the tables.
     """
 
     def __init__(self) -> None:
@@ -139,6 +144,7 @@ class Cloud:
         self._calls: dict[str, list[int]] = {}
         self._clients: dict[Any, Any] = {}
         self._past: list[tuple[datetime, ClusterModel]] = []
+        self.dynamodb = DynamoDb()
         self._moto = {service: _backend(name) for service, name in BY_MOTO.items()}
 
     def connect(self, fleet: VirtualFleet, definitions: MemoryDefinitions) -> None:
@@ -171,6 +177,8 @@ class Cloud:
 
     def quiet_client(self, service: str) -> Any:
         """A client of the test."""
+        if service == "dynamodb":
+            return DoubleClient(self.dynamodb)
 
         def send(request: AWSPreparedRequest, event_name: str, **_: Any) -> AWSResponse:
             return _response(request, self._carry_out(_read(request, event_name, 0, 0), request))
@@ -179,6 +187,9 @@ class Cloud:
 
     def _made(self, service: str, config: Config | None, send: Callable[..., AWSResponse]) -> Any:
         keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
+        config = config or Config()
+        if service not in BY_MOTO.values():  # signing takes time; moto finds the region in the signature
+            config = config.merge(Config(signature_version=UNSIGNED))
         made = REAL_CLIENT(service, config=config, region_name=REGION, **keys)
         made.meta.events.register_first("before-send", send)
         return made
@@ -204,6 +215,8 @@ class Cloud:
         if request.service in self._moto:
             return self._by_moto(request.service, prepared)
         body = _text(prepared.body).encode()
+        if request.service == "dynamodb":
+            return Answer(*respond(self.dynamodb, _text(prepared.headers["X-Amz-Target"]), body))
         wire = self._present if request.mutates else self._wire_shown(request)
         try:
             if request.service == "ecs":
@@ -225,20 +238,8 @@ class Cloud:
         url = prepared.url.split("?")[0]
         work = next(work for pattern, work in self._moto[service] if pattern.match(url))
         normalized = normalize_request(prepared)
-        with patch.object(JSONSerializer, "_serialize_type_structure", _as_it_is):
-            status, headers, body = work(normalized, normalized.raw_url, normalized.headers)
+        status, headers, body = work(normalized, normalized.raw_url, normalized.headers)
         return Answer(status, body if isinstance(body, bytes) else body.encode(), headers)
-
-
-_by_shape = JSONSerializer._serialize_type_structure
-
-
-def _as_it_is(self: Any, serialized: Any, value: Any, shape: Any, key: str) -> None:
-    """moto looks for each of the ten kinds of a DynamoDB value in every value; a dict has the right one already."""
-    if shape.name == "AttributeValue" and isinstance(value, dict):
-        serialized[key] = value
-    else:
-        _by_shape(self, serialized, value, shape, key)
 
 
 def _backend(service: str) -> list[tuple[re.Pattern[str], Any]]:
@@ -246,6 +247,7 @@ def _backend(service: str) -> list[tuple[re.Pattern[str], Any]]:
     regions = moto.backends.get_backend(service)[ACCOUNT]  # type: ignore[call-overload]
     backend = regions[REGION if REGION in regions else "aws"]
     backend.reset()
+    reset_model_data()  # `reset` leaves every object in a list of all objects
     return [(re.compile(url), work) for url, work in backend.urls.items()]
 
 

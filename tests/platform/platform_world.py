@@ -16,7 +16,6 @@ from typing import Any
 
 import boto3
 import gpu_recovery.aws.ecs as ecs_module
-import moto.backends
 import pytest
 from gpu_recovery.aws.actions import AwsActions
 from gpu_recovery.aws.clients import client
@@ -39,7 +38,7 @@ from simulator.lambda_runtime import RETRIES_S
 from simulator.world import World
 from simulator.world_builder import TRAINING_FAMILY
 from tests.aws.deployed_tables import create_tables
-from tests.aws.environment import ACCOUNT, FUNCTION, REGION
+from tests.aws.environment import FUNCTION
 from tests.platform.cloud import Cloud, Fault, Request
 
 SUBMISSIONS_MAX = 10
@@ -108,7 +107,6 @@ class PlatformWorld(World):
         quiet("events").create_event_bus(Name=told.bus_name)
         name = told.scheduler_queue_url.rsplit("/", 1)[-1]
         quiet("sqs").create_queue(QueueName=name, Attributes={"FifoQueue": "true"})
-        self._tables = moto.backends.get_backend("dynamodb")[ACCOUNT][REGION].tables
         self._job_table, self._instance_table = told.job_table, told.instance_table
         self._decoded: dict[tuple[str, str], tuple[str, Any]] = {}
         self.published: list[str] = []
@@ -176,13 +174,13 @@ class PlatformWorld(World):
         return tuple(self._records(self._instance_table, _instance))
 
     def _records(self, table: str, decoded: Any) -> Iterator[Any]:
-        for key, item in self._tables[table].items.items():
-            if "status" not in item.attrs:
+        for key, item in self.cloud.dynamodb.tables[table].items.items():
+            if "status" not in item:
                 continue
-            revision = item.attrs["revision"].value
+            revision = item["revision"]["N"]
             known = self._decoded.get((table, key))
             if known is None or known[0] != revision:
-                known = (revision, decoded(plain({k: v.to_regular_json() for k, v in item.attrs.items()})))
+                known = (revision, decoded(plain(item)))
                 self._decoded[(table, key)] = known
             yield known[1]
 

@@ -10,6 +10,7 @@ from tests.platform.cloud import Answer, Carry, Request
 from tests.platform.faults import At, Sometimes, lose_answer, of, refuse
 from tests.platform.incident import Heal, Incident, assert_same_end
 from tests.platform.platform_world import PlatformWorld
+from tests.tiers import seeds
 
 
 class Overtaken:
@@ -36,7 +37,7 @@ class Overtaken:
         return carry_out()
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 10))])
+@pytest.mark.parametrize("seed", seeds(10, default=3))
 def test_writers_who_are_overtaken_half_the_time_decide_again(heal: Heal, undisturbed: Incident, seed: int) -> None:
     """A refused write is neither lost nor acted upon."""
     made: list[Overtaken] = []
@@ -49,7 +50,8 @@ def test_writers_who_are_overtaken_half_the_time_decide_again(heal: Heal, undist
     assert made[0].met > 10
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 10))])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", seeds(10, default=3))
 def test_items_that_transactions_hold_change_no_end(heal: Heal, undisturbed: Incident, seed: int) -> None:
     """Every other write meets a conflict; some meet it until they give up."""
     fault = Sometimes(seed, 0.5, refuse("TransactionConflictException"), only=of("PutItem", "UpdateItem"))
@@ -67,6 +69,7 @@ CANCELED = {
 SLOW = [pytest.param(why, marks=pytest.mark.slow) for why in ("conflict", "in-progress")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("why", ["throttling", *SLOW])
 def test_a_transaction_that_is_canceled_changes_no_end(heal: Heal, undisturbed: Incident, why: str) -> None:
     """For whatever reason: the instance joins the fleet's budget a little later."""
@@ -75,6 +78,7 @@ def test_a_transaction_that_is_canceled_changes_no_end(heal: Heal, undisturbed: 
     assert fault.met
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tries", [1, 99])
 def test_a_job_whose_creation_was_not_answered_is_one_job(heal: Heal, undisturbed: Incident, tries: int) -> None:
     """Heard and not answered, it is known again: it does not go by another name, and runs once."""

@@ -14,9 +14,10 @@ from tests.platform.cloud import Request
 from tests.platform.faults import AllAtOnce, Sometimes, Throttling, lose_answer, refuse, reset
 from tests.platform.incident import Heal, Incident, assert_same_end
 from tests.platform.platform_world import PlatformWorld
+from tests.tiers import seeds
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20))])
+@pytest.mark.parametrize("seed", seeds(20))
 def test_invocations_that_fail_change_no_end(heal: Heal, undisturbed: Incident, seed: int) -> None:
     """One call in thirty fails with all its tries, and with it the invocation; Lambda's retries do no harm.
 
@@ -29,7 +30,7 @@ def test_invocations_that_fail_change_no_end(heal: Heal, undisturbed: Incident, 
     assert incident.world.failures
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 12))])
+@pytest.mark.parametrize("seed", seeds(12, fast=0, default=3))
 def test_events_that_are_lost_with_their_invocation_change_no_end(heal: Heal, undisturbed: Incident, seed: int) -> None:
     """As if every failed invocation had been its event's last: the dead letter is not needed for the job to heal."""
     fault = Sometimes(seed, 1 / 30, refuse("InternalServerError", 500), for_good=True)
@@ -44,7 +45,7 @@ def is_send(request: Request) -> bool:
     return request.mutates and request.operation != "Publish"
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 30))])
+@pytest.mark.parametrize("seed", seeds(30, fast=0, default=6))
 def test_everything_at_once_changes_no_end(heal: Heal, undisturbed: Incident, seed: int) -> None:
     """Throttles, lost answers, resets and trouble on their side, while events are lost, doubled, late and out of
     order."""
@@ -60,6 +61,7 @@ def test_everything_at_once_changes_no_end(heal: Heal, undisturbed: Incident, se
     assert_same_end(heal(fault, delivery=Unruly(seed, late_max_s=60)), undisturbed, repeats=1)
 
 
+@pytest.mark.slow
 def test_an_order_that_the_one_before_it_made_void_is_not_obeyed(heal: Heal) -> None:
     """Of two orders left by the dead, the first has the record move on: the second is judged by what it is then.
 

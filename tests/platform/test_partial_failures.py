@@ -28,6 +28,7 @@ def never() -> Answer:
     raise AssertionError("it was carried out")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "reason"), [(1, "AGENT"), (2, "RESOURCE:GPU")])
 def test_a_gang_of_which_one_rank_is_refused_is_stopped_and_launched_again(
     heal: Heal, undisturbed: Incident, number: int, reason: str
@@ -43,12 +44,14 @@ def test_a_gang_of_which_one_rank_is_refused_is_stopped_and_launched_again(
     assert len(incident.messages) == len(undisturbed.messages)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_a_check_that_is_refused_is_run_later(heal: Heal, undisturbed: Incident, number: int) -> None:
     """The ranks' GPUs come back a moment after their end; the post-reboot check waits in the same way."""
     assert_same_end(heal(At(number, says_no("RESOURCE:GPU"), only=runs("check/"))), undisturbed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1])
 def test_an_instance_whose_status_ecs_would_not_set_is_asked_for_again(
     heal: Heal, undisturbed: Incident, number: int
@@ -61,6 +64,7 @@ def test_an_instance_whose_status_ecs_would_not_set_is_asked_for_again(
     assert asked[number + 1] == asked[number]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", ["InternalFailure", pytest.param("ThrottlingException", marks=pytest.mark.slow)])
 def test_an_event_that_the_bus_did_not_take_is_put_again(heal: Heal, undisturbed: Incident, code: str) -> None:
     """PutEvents answers 200 with FailedEntryCount 1: nothing else waits for it, and in the end it is there."""
@@ -79,6 +83,7 @@ def test_an_event_refused_for_its_rate_may_be_put_again_soon(sleeps: object) -> 
         actions.publish(PublishEvent("Job State Changed", {}), "sft-1/2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_an_answer_that_knows_none_of_the_tasks_ends_no_rank(heal: Heal, undisturbed: Incident, seed: int) -> None:
     """DescribeTasks may say MISSING of a task that ListTasks shows: the GPUs of a rank that runs stay taken."""
@@ -94,6 +99,7 @@ def test_an_instance_that_one_answer_does_not_know_is_not_gone(heal: Heal, undis
     assert fault.met
 
 
+@pytest.mark.slow
 def test_a_machine_is_not_rebooted_while_ecs_contradicts_itself(heal: Heal, undisturbed: Incident) -> None:
     """Before a reboot every task on it is looked at: one that is listed and not described may be at work."""
     hidden: list[Request] = []

@@ -11,6 +11,7 @@ import sandbox.cluster.model.cluster as cluster_model
 from tests.platform.cloud import Request
 from tests.platform.incident import Heal, Incident, assert_same_end
 from tests.platform.platform_world import PlatformWorld
+from tests.tiers import seeds
 
 LAGS_S = (0, 2, 10, 30)
 
@@ -26,13 +27,14 @@ def lagging(seed: int) -> object:
     return prepare
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20))])
+@pytest.mark.parametrize("seed", seeds(20, default=3))
 @pytest.mark.parametrize("runs_s", [20, pytest.param(250, marks=pytest.mark.slow)])
 def test_reads_of_different_pasts_change_no_end(heal: Heal, undisturbed: Incident, seed: int, runs_s: int) -> None:
     """Events are newer than answers, and an answer never undoes what an event said."""
     assert_same_end(heal(prepare=lagging(seed), runs_s=runs_s), undisturbed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lag_s", [5, pytest.param(60, marks=pytest.mark.slow)])
 def test_reads_that_always_lag_change_no_end(heal: Heal, undisturbed: Incident, lag_s: float) -> None:
     """No call sees what the call before it did."""
@@ -44,6 +46,7 @@ def test_reads_that_always_lag_change_no_end(heal: Heal, undisturbed: Incident, 
     assert_same_end(heal(prepare=prepare), undisturbed)
 
 
+@pytest.mark.slow
 def test_the_past_is_what_reads_see(heal: Heal) -> None:
     """The lag is real: right after RunTask no listing shows the task."""
     found: list[int] = []
@@ -65,6 +68,7 @@ def test_the_past_is_what_reads_see(heal: Heal) -> None:
     assert found[0] == found[1] == 0
 
 
+@pytest.mark.slow
 def test_stopped_tasks_that_vanish_at_once_change_no_end(
     heal: Heal, undisturbed: Incident, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,11 +12,10 @@ from tests.platform.cloud import Request
 from tests.platform.faults import THROTTLES, AllAtOnce, At, Throttling, lose_answer, runs
 from tests.platform.incident import QUICK, Heal, Incident, assert_same_end
 from tests.platform.platform_world import PlatformWorld
+from tests.tiers import seeds
 
-SEEDS, MORE_SEEDS = range(2), range(2, 40)
 
-
-@pytest.mark.parametrize("seed", [*SEEDS, *(pytest.param(seed, marks=pytest.mark.slow) for seed in MORE_SEEDS)])
+@pytest.mark.parametrize("seed", seeds(40, default=5))
 def test_a_third_of_all_requests_refused_changes_no_end(heal: Heal, undisturbed: Incident, seed: int) -> None:
     """A throttle is a definite no, so that not even a message is sent twice."""
     fault = Throttling(seed)
@@ -24,9 +23,8 @@ def test_a_third_of_all_requests_refused_changes_no_end(heal: Heal, undisturbed:
     assert fault.met > 50
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("service", THROTTLES)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2, fast=0, default=1))
 def test_a_service_that_refuses_half_of_what_it_is_asked_changes_no_end(
     heal: Heal, undisturbed: Incident, service: str, seed: int
 ) -> None:
@@ -36,6 +34,7 @@ def test_a_service_that_refuses_half_of_what_it_is_asked_changes_no_end(
     assert fault.met
 
 
+@pytest.mark.slow
 def test_a_reboot_that_was_throttled_is_asked_for_again_within_two_minutes(heal: Heal, undisturbed: Incident) -> None:
     """It was not heard, so the machine need not be looked at; and nobody waits for a claim to end."""
     only_first = Throttling(0, 1.0, only=lambda request: request.operation == "RebootInstances" and not only_first.met)
@@ -49,6 +48,7 @@ def test_a_reboot_that_was_throttled_is_asked_for_again_within_two_minutes(heal:
     assert incident.world.failures == []
 
 
+@pytest.mark.slow
 def test_what_is_put_off_stays_in_the_record_as_refused(heal: Heal, undisturbed: Incident) -> None:
     """Its claim is short, so that it is due again soon, and it is not the invocation that failed."""
     put_off: list[PendingCommand] = []
@@ -69,6 +69,7 @@ def test_what_is_put_off_stays_in_the_record_as_refused(heal: Heal, undisturbed:
     assert incident.world.failures == []
 
 
+@pytest.mark.slow
 def test_a_check_that_may_run_already_is_not_started_again(heal: Heal, undisturbed: Incident) -> None:
     """Its start was heard and not answered, and the next try throttled: a throttle makes the request another one only
     if it is certain that nothing was started before."""

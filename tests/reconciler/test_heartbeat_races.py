@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from gpu_recovery.core import events
 from gpu_recovery.core.job.record import JobStatus
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.memory_store.store import MemoryStore
@@ -121,7 +121,6 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(steps=STEPS)
 def test_whatever_happens_a_job_whose_every_rank_is_heard_is_running_and_no_gpu_was_freed(
     steps: list[tuple[str, int, int]],

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import boto3
 import pytest
 from gpu_recovery.ports.store import Store
-from moto import mock_aws
 
+from simulator.dynamodb.double import DynamoDb
 from simulator.memory_store.store import MemoryStore
 from tests.aws.conftest import dynamo_store
+from tests.aws.dynamodb_client import DoubleClient
 from tests.recovery.heartbeat_world import IDS, Scene
 
-KEYS = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
-CLIENT = boto3.client("dynamodb", region_name="us-east-1", **KEYS)
 
-
-@pytest.fixture(params=["memory", "moto"])
-def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+@pytest.fixture(params=["memory", "dynamodb"])
+def store(request: pytest.FixtureRequest) -> Store:
     """An empty store of either kind."""
-    if request.param == "memory":
-        yield MemoryStore()
-        return
-    with mock_aws():
-        yield dynamo_store(CLIENT)
+    return MemoryStore() if request.param == "memory" else dynamo_store(DoubleClient(DynamoDb()))
 
 
 @pytest.fixture

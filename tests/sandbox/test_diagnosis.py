@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -122,13 +122,17 @@ def healed(shared: Shared, job_id: str) -> dict[str, Any]:
     return job
 
 
-def told_of(shared: Shared, job_id: str, cause: str) -> None:
-    """Wait until the agents have passed on what names the cause, and let the ranks go on to their end."""
+def told_of(shared: Shared, job_id: str, cause: str, before_the_end: Callable[[], object] = bool) -> None:
+    """Wait until the agents have passed on what names the cause, and let the ranks go on to their end.
+
+    The first check may begin as soon as a rank ends. What it must find is done before, by `before_the_end`.
+    """
     shared.runs(job_id)
     deadline = time.monotonic() + PATIENCE_S
     while (found := shared.operator.diagnose(job_id, 1))["cause"] != cause:
         assert time.monotonic() < deadline, found["page"]["en"]
         time.sleep(0.5)
+    before_the_end()
     word = shared.directory / shared.operator.job(job_id)["workload"] / "told"
     word.parent.mkdir(exist_ok=True)
     word.touch()
@@ -199,8 +203,7 @@ def test_a_gpu_that_lies_is_checked_and_its_machine_rebooted(shared: Shared) -> 
     """The result of a known product was another: every instance is checked, the suspect's with its GPU named."""
     job_id = shared.program("ana", "lies", GPU_LIES)
     sick = shared.runs(job_id)["instances"][1]
-    told_of(shared, job_id, "GPU_FAULT")
-    sandbox.fault(shared.directory, sick, "ecc")
+    told_of(shared, job_id, "GPU_FAULT", before_the_end=lambda: sandbox.fault(shared.directory, sick, "ecc"))
     job = healed(shared, job_id)
     assert "DIAGNOSING" in went_through(job) and job["diagnosis"]["instances"] == [sick]
     found = says(shared, job_id, "GPU_FAULT")

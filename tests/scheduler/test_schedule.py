@@ -16,7 +16,7 @@ from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.run_time_estimates import LEAST, slot_of
-from gpu_recovery.core.task import Ending, EndingKind, RankFailure
+from gpu_recovery.core.task import Ending, EndingKind, RankFailure, TaskFact
 from gpu_recovery.ports.store import Store
 from gpu_recovery.recovery import Recovery
 from gpu_recovery.scheduler import schedule as schedule_module
@@ -48,6 +48,9 @@ class Launching:
         return True
 
     def tasks_started_by(self, started_by: str) -> tuple[str, ...]:
+        return ()
+
+    def describe_tasks(self, task_ids: Sequence[str]) -> tuple[TaskFact, ...]:
         return ()
 
     def poke_scheduler(self, key: str) -> None:

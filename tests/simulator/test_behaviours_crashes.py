@@ -16,6 +16,7 @@ from simulator.invocations import Effect, KillAt
 from simulator.world import World
 from tests.simulator import incidents
 from tests.simulator.incidents import INCIDENTS, Told, ending
+from tests.tiers import sampled
 
 QUICK = ("adaptive_gpu_fault_with_spare", "adaptive_application_error", "adoption_recover")
 LONG = (
@@ -69,13 +70,13 @@ def assert_survives_every_crash(incident: Callable[..., Told]) -> None:
     assert died > len(asked) + 20
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", sampled(QUICK, fast=1, default=len(QUICK)))
 def test_dying_at_any_step_changes_no_end(name: str) -> None:
     """Every step of the incident, before and after."""
     assert_survives_every_crash(INCIDENTS[name])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", LONG)
 def test_dying_at_any_step_of_the_other_incidents_changes_no_end(name: str) -> None:
     """Every step of every incident that ends within hours of virtual time."""
@@ -137,10 +138,10 @@ def test_a_canceled_job_whose_launcher_died_ends_at_once() -> None:
     assert world.job(job_id).status is JobStatus.CANCELED
 
 
-@pytest.mark.parametrize("first", range(0, 120, 40))
+@pytest.mark.parametrize("first", sampled(range(0, 120, 20), default=2))
 def test_every_job_ends_once_trouble_of_every_kind_has_ended(first: int) -> None:
     """Deaths, overlaps, lost answers and unruly events for half an hour; then every job ends and nothing is left."""
-    for seed in range(first, first + 40):
+    for seed in range(first, first + 20):
         trouble = incidents.troubled(seed)
         world = World(instances=5, train_s=incidents.TRAIN_S, nemesis=trouble, delivery=Unruly(seed))
         jobs = [world.submit(), world.submit()]

@@ -16,8 +16,9 @@ from simulator.invocations import Effect
 from simulator.world import World
 from tests.simulator import incidents
 from tests.simulator.incidents import INCIDENTS, ending
+from tests.tiers import sampled, scaled
 
-SEEDS = 200
+SEEDS, PIECE = 200, 20
 NO_EVENT_NEEDED = (
     "adaptive_gpu_fault",
     "adaptive_gpu_fault_with_spare",
@@ -38,11 +39,11 @@ def test_without_a_single_event_the_end_is_the_same(name: str) -> None:
     assert ending(*INCIDENTS[name](delivery=nothing)) == expected
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, 50))
+@pytest.mark.parametrize("first", sampled(range(0, SEEDS, PIECE), fast=1, default=4))
 def test_unruly_delivery_changes_no_end(first: int) -> None:
     """Seeds of lost, doubled, late and reordered events; the invariants hold after every step of each."""
     expected = ending(*incidents.gpu_fault_with_spare())
-    for seed in range(first, first + 50):
+    for seed in range(first, first + PIECE):
         world, job_id = incidents.gpu_fault_with_spare(delivery=Unruly(seed), retries=False)
         assert ending(world, job_id) == expected, f"seed {seed}\n{world.transcript.text()}"
 
@@ -51,7 +52,7 @@ def test_unruly_delivery_changes_no_end(first: int) -> None:
 def test_doubled_and_reordered_events_change_no_end(incident: Callable[..., incidents.Told]) -> None:
     """The same for a job that fails at last and for one that a person started, where nothing is lost."""
     expected = ending(*incident())
-    for seed in range(40):
+    for seed in range(scaled(fast=5, default=15, full=40)):
         world, job_id = incident(delivery=Unruly(seed, lost=0, late_max_s=30), retries=False)
         assert ending(world, job_id) == expected, f"seed {seed}\n{world.transcript.text()}"
 
@@ -132,11 +133,11 @@ class Overlap:
         """See `At`."""
 
 
-@pytest.mark.parametrize("first", range(0, 60, 30))
+@pytest.mark.parametrize("first", sampled(range(0, 60, 15), fast=1, default=2))
 def test_overlapping_invocations_change_no_end(first: int) -> None:
     """Others write the same records at the same time: a stale writer is refused and decides again."""
     expected = ending(*incidents.gpu_fault_with_spare())
-    for seed in range(first, first + 30):
+    for seed in range(first, first + 15):
         nemesis = Overlap(seed)
         world = World(instances=3, train_s=incidents.TRAIN_S, nemesis=nemesis)
         nemesis.world = world

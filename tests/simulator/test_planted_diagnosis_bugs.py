@@ -15,6 +15,8 @@ from gpu_recovery.core.state_machine import Ignore, Transition
 from simulator.trials import campaign
 from simulator.trials.diagnosis import AT, EVERY
 
+pytestmark = pytest.mark.slow
+
 Bug = Callable[[pytest.MonkeyPatch], None]
 FOUND_WITHIN, FAULTS_LEFT_MAX = 60, 8
 

@@ -9,6 +9,8 @@ import pytest
 from simulator.trials import campaign
 from tests.simulator import planted_queue_bugs as planted
 
+pytestmark = pytest.mark.slow
+
 Bug = Callable[[pytest.MonkeyPatch], None]
 PLANTED: dict[Bug, tuple[str, ...]] = {
     planted.no_term: ("I11", "I9", "I1"),

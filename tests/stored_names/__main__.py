@@ -30,10 +30,10 @@ def main(arguments: list[str]) -> int:
 
 
 def _synthesised() -> dict[str, Any]:
-    from tests.infra.conftest import _assembly  # noqa: PLC0415
+    from tests.infra.conftest import synthesised  # noqa: PLC0415
 
     with TemporaryDirectory() as folder:
-        assembly = _assembly(Path(folder), {}, validated=False)
+        assembly = synthesised(Path(folder))
         return template_names(
             {
                 path.name.removesuffix(".template.json"): json.loads(path.read_text(encoding="utf-8"))

@@ -113,7 +113,9 @@ class DynamoJobStore(DynamoQueueStore):
                 break
         unique = list(dict.fromkeys(ids))
         items = self.jobs.get_all(unique)
-        jobs = tuple(readable(_job, (items[job_id] for job_id in unique if job_id in items), unreadable))
+        read = readable(_job, (items[job_id] for job_id in unique if job_id in items), unreadable)
+        # A job may have left the status since the query, and the index may lag.
+        jobs = tuple(job for job in read if status is None or job.status is status)
         return JobPage(jobs, _cursor(last) if last and len(ids) >= limit else None)
 
     def due_jobs(self, now: datetime) -> Iterable[str]:

@@ -164,11 +164,11 @@ class HeartbeatReceiver:
     def _handle_exits(self, report: AgentReport) -> None:
         """Deliver `RankExited` for each reported failure of a rank, so that ECS is polled soon."""
         failed = [exited for exited in report.exits if exited.code != 0]
-        claimed = (
-            {(rank.job_id, rank.attempt) for rank in self.lookup.read_claims(report.instance_id)} if failed else set()
-        )
+        if not failed:
+            return
+        claimed = {(rank.job_id, rank.attempt, rank.rank) for rank in self.lookup.read_claims(report.instance_id)}
         for exited in failed:
-            if (exited.job_id, exited.attempt) not in claimed:
+            if (exited.job_id, exited.attempt, exited.rank) not in claimed:
                 continue  # a token is valid for its own instance only
             how = f"with code {exited.code}" if exited.code is not None else f"by signal {exited.signal}"
             sentence = f"rank {exited.rank} on {report.instance_id} has ended {how}, says its agent"

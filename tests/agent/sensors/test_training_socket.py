@@ -28,12 +28,13 @@ from gpu_recovery_agent.sensors.training_socket import (
 )
 from gpu_recovery_agent.settings import SOCKET, AgentSettings
 from gpu_recovery_client.diagnosis.sender import Sender
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.agent.api import Api, ok, refusal
 from tests.agent.fake_proc import BOOT
 from tests.agent.node import Node, wait_until
+from tests.tiers import examples
 
 PROGRESS = {"type": "progress", "id": "p-1", "job": "run-1", "attempt": 1, "value": 3}
 NOW_S = 1_000.0
@@ -171,7 +172,7 @@ def test_what_is_passed_on_never_spoils_a_report() -> None:
     """The API reads it: JSON of finite numbers, in UTF-8, no key given twice."""
     passed: Counter[bool] = Counter()
 
-    @settings(max_examples=900, deadline=None, derandomize=True)
+    @examples(3)
     @given(LINES | st.binary(max_size=200))
     def each(line: bytes) -> None:
         found = read(line)
@@ -180,7 +181,7 @@ def test_what_is_passed_on_never_spoils_a_report() -> None:
             read_json(encoded({"diagnosis": [found]}).decode("utf-8"))
 
     each()
-    assert min(passed[True], passed[False]) > 50, passed
+    assert min(passed[True], passed[False]) > passed.total() / 18, passed
 
 
 def test_a_datagram_that_is_too_long_is_dropped_whole(ear: TrainingSocket, path: Path) -> None:

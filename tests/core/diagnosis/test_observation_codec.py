@@ -30,7 +30,7 @@ from gpu_recovery.core.diagnosis.observations import Occupant
 from gpu_recovery.core.heartbeat import ReceivedObservation
 from gpu_recovery.node_api.report_parser import parse_report
 from gpu_recovery.wire.json_body import read_json
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.aws.records import JOB, A
@@ -269,7 +269,6 @@ def test_how_many_were_lost_on_the_way_is_read_or_passed_over(value: Any, lost: 
     assert parse_report(A, BEAT | {"diagnosis": [], "diagnosis_lost": value}).lost == lost
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
 @given(st.one_of(mutated([[told(kind) for kind in KINDS], [told("stage")]]), odd_values()))
 def test_whatever_a_training_says_is_kept_or_left_out(value: Any) -> None:
     """Never an error, and never a report that could not be written as JSON of finite numbers."""

@@ -18,7 +18,7 @@ from gpu_recovery.core.metrics import of_decision
 from gpu_recovery.core.policy import policy_from
 from gpu_recovery.core.state_machine import EventOutcome
 from gpu_recovery.core.xid import REPEATS, XidClass, XidProfile, needs_check, switch_needs_check
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.build import (
@@ -197,7 +197,6 @@ def test_a_gone_instance_hears_nothing() -> None:
 EVENTS = st.lists(st.tuples(st.sampled_from(("silent", "heard", "booted", "again")), st.integers(0, 99)), max_size=30)
 
 
-@settings(max_examples=300, deadline=None)
 @given(told_of=EVENTS, make=st.sampled_from((claimed, rebooting, verifying)))
 def test_no_claim_is_ever_removed_by_silence(told_of: list[tuple[str, int]], make: Any) -> None:
     """Nor by a heartbeat or a boot, in whatever order and however often: only a confirmed end gives GPUs back."""

@@ -14,7 +14,7 @@ from gpu_recovery.core.instance import state_machine
 from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.state_machine import EventOutcome
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core import all_events
@@ -110,7 +110,6 @@ def _leads_on(event: Any) -> bool:
     return isinstance(event, events.CheckRequested | events.RepairRequested | events.InstanceLookDue)
 
 
-@settings(max_examples=60, deadline=None)
 @given(policy=POLICY, steps=STEPS)
 def test_never_more_than_the_budget_is_under_repair_whatever_a_fleet_is_told(
     policy: RecoveryPolicy, steps: list[tuple[int, int]]
@@ -119,7 +118,6 @@ def test_never_more_than_the_budget_is_under_repair_whatever_a_fleet_is_told(
     _run(policy, steps)
 
 
-@settings(max_examples=15, deadline=None)
 @given(policy=st.sampled_from((ADAPTIVE, QUICK)), steps=STEPS)
 def test_a_fleet_comes_to_rest_when_nothing_more_happens_to_it(
     policy: RecoveryPolicy, steps: list[tuple[int, int]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from itertools import product
 from typing import Any
 
 import pytest
@@ -12,13 +11,12 @@ from gpu_recovery.core import commands, events
 from gpu_recovery.core.fleet import Pause
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.health_signals import DepartureKind
-from gpu_recovery.core.instance.record import IN_USE, Instance, InstanceStatus, Interruption
+from gpu_recovery.core.instance.record import Instance, InstanceStatus, Interruption
 from gpu_recovery.core.job.record import Job, JobStatus, StopPurpose
 from gpu_recovery.core.state_machine import Decision, EventOutcome
 from gpu_recovery.core.task import EndingKind
 
 from tests.core import all_events
-from tests.core.all_events import Edge
 from tests.core.build import (
     ADAPTIVE,
     FLEET,
@@ -62,54 +60,7 @@ UNTOLD = (
 PERSON = (events.QuarantineRequested, events.ReleaseRequested)
 
 
-def _given(edge: Edge) -> list[Any]:
-    return [one.command for one in edge.after.commands[len(edge.before.commands) :]]
-
-
 # -- of instances ------------------------------------------------------------------------------------------------------
-
-
-def test_no_move_touches_a_machine(instance_edges: list[Edge]) -> None:
-    """Not one order that changes anything, whatever is told; a person's quarantine and release are done."""
-    seen = 0
-    for edge in instance_edges:
-        if edge.policy.observe_only and not isinstance(edge.event, PERSON):
-            seen += 1
-            assert not [one for one in _given(edge) if isinstance(one, TOUCHING)], (edge.before.status, edge.event)
-    assert seen > 100
-
-
-def test_the_system_takes_nothing_out_of_use_by_itself(instance_edges: list[Edge]) -> None:
-    """What works, works on; only a person's word leads to QUARANTINED."""
-    for edge in instance_edges:
-        if edge.policy.observe_only and edge.before.status in IN_USE and edge.after.status in OUT_OF_USE:
-            assert isinstance(edge.event, events.QuarantineRequested)
-
-
-def test_what_is_told_is_what_the_same_event_does_under_the_same_policy_without_it(
-    instance_edges: list[Edge],
-) -> None:
-    """The status and every order by name, for each move that would take an instance out of use."""
-    compared = set()
-    works = {all_events.instance_signature(edge.before): edge for edge in instance_edges if _is_observed_at_work(edge)}
-    for edge in works.values():
-        for (at, event), fleet in product(all_events.anything_for_instance(edge.before, edge.at), (FLEET, PAUSED)):
-            acting = tell(edge.before, event, replace(edge.policy, observe_only=False), at, fleet)
-            if isinstance(event, PERSON) or acting.record.status not in OUT_OF_USE:
-                continue
-            names = [type(one.command).__name__ for one in acting.commands if not isinstance(one.command, UNTOLD)]
-            orders_ = ", ".join(names) or "none"
-            would = f"it would be {acting.record.status}: {acting.reason}; the orders would be {orders_}"
-            decision = tell(edge.before, event, edge.policy, at, fleet)
-            assert decision.reason == f"observe-only: {would}"
-            assert [one for one in orders(decision, commands.NotifyOperator) if would in one.body]
-            assert decision.record.status is InstanceStatus.AVAILABLE
-            compared.add((edge.before.status, acting.record.status))
-    assert compared == {(before, after) for before in IN_USE for after in OUT_OF_USE}
-
-
-def _is_observed_at_work(edge: Edge) -> bool:
-    return edge.policy.observe_only and edge.before.status in IN_USE
 
 
 @pytest.mark.parametrize("make", [rebooting, verifying], ids=["rebooting", "verifying"])
@@ -154,22 +105,6 @@ def test_what_is_withheld_at_its_time_is_said_once_not_each_minute() -> None:
     assert (last.record.deadline_at, last.record.reserved_for) == (None, "")
 
 
-def test_every_instance_that_is_left_alone_is_thought_of_later_or_not_at_all(instance_edges: list[Edge]) -> None:
-    """A deadline that is over when it is set would bring the same message every minute."""
-    for edge in instance_edges:
-        withheld = edge.policy.observe_only and edge.after.reason.startswith("observe-only")
-        if withheld and edge.before.status is InstanceStatus.AVAILABLE and edge.after.reason != edge.before.reason:
-            assert edge.after.deadline_at is None or edge.after.deadline_at > edge.at
-
-
-def test_nothing_is_blamed_and_nobody_is_under_repair(instance_edges: list[Edge]) -> None:
-    """What is not done uses up no budget and opens no breaker."""
-    for edge in instance_edges:
-        if edge.policy.observe_only:
-            assert not edge.after.under_repair and edge.after.blamed_at is None
-            assert (edge.after.need, edge.after.held, edge.after.epoch) == (None, None, 0)
-
-
 def test_a_job_hears_its_check_and_that_nothing_is_repaired_for_it() -> None:
     """Else it would wait for a repair that never comes; one that waited before the switch hears the end."""
     record = checking(OBSERVED)
@@ -194,31 +129,6 @@ def test_a_wish_to_end_a_rank_is_told_once() -> None:
 
 
 # -- of jobs -----------------------------------------------------------------------------------------------------------
-
-
-def _is_not_recovery(edge: Edge) -> bool:
-    """A person's cancel, a launch of ours that is rolled back, and the user's own time limit are no recovery."""
-    if isinstance(edge.event, events.CancelRequested | events.LaunchRefused | events.AttemptLaunched):
-        return True
-    status = edge.before.status
-    if isinstance(edge.event, events.RankSeen):
-        return bool(status is JobStatus.STOPPING)
-    overdue = isinstance(edge.event, events.JobDeadlineReached)
-    return overdue and status in (JobStatus.SUBMITTING, JobStatus.RUNNING, JobStatus.STOPPING)
-
-
-def test_no_gang_is_stopped_for_a_failure(job_edges: list[Edge]) -> None:
-    """No rank that failed, no instance that is sick, leaving or late stops a gang, checks it or launches it anew."""
-    seen = 0
-    for edge in job_edges:
-        if not edge.policy.observe_only or _is_not_recovery(edge):
-            continue
-        seen += 1
-        assert not [one for one in _given(edge) if isinstance(one, commands.StopAttempt | commands.CheckInstances)], (
-            edge.before.status,
-            edge.event,
-        )
-    assert seen > 100
 
 
 @pytest.mark.parametrize(

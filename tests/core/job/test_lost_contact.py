@@ -15,7 +15,7 @@ from gpu_recovery.core.notifications.template import Phase
 from gpu_recovery.core.policy import policy_from
 from gpu_recovery.core.state_machine import EventOutcome
 from gpu_recovery.core.task import EndingKind
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.build import (
@@ -366,7 +366,6 @@ BEATS = st.lists(
 # -- whatever the order ------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=300, deadline=None)
 @given(beats=BEATS, policy=st.sampled_from((*POLICIES, OBSERVING)))
 def test_a_job_whose_every_rank_is_heard_ends_up_running(beats: list[tuple[str, int, int]], policy: Any) -> None:
     """Silences and heartbeats in any order, delivered late and twice: the last heartbeat of each rank decides."""

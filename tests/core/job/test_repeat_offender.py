@@ -14,7 +14,7 @@ from gpu_recovery.core.job.spec import JobSpec
 from gpu_recovery.core.policy import RecoveryPolicy, policy_from
 from gpu_recovery.core.state_machine import Decision, EventOutcome
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.core.build import (
@@ -317,7 +317,6 @@ def test_a_program_that_lets_attempts_last_now_and_then_does_not_go_through_the_
     assert _suspect(_ended(_after(1, record=record, ids=MOVED), 1, ids=MOVED)) == ""
 
 
-@settings(max_examples=150, deadline=None)
 @given(ranks=st.lists(st.integers(0, 3), min_size=1, max_size=40), spares=st.integers(0, 2), lasting=st.booleans())
 def test_a_program_that_ends_one_rank_first_costs_one_machine_its_reboot(
     ranks: list[int], spares: int, lasting: bool
@@ -342,7 +341,6 @@ def _placed(record: Job, fleet: tuple[str, ...]) -> tuple[str, ...]:
     return assignment.instances
 
 
-@settings(max_examples=150, deadline=None)
 @given(ranks=st.lists(st.integers(0, 3), max_size=40))
 @example(ranks=[0, 0, 0, 1, 2, 2, 2, 2, 2, 2, 0, 0])  # past the window
 def test_until_an_attempt_has_lasted_one_machine_at_most_is_suspected(ranks: list[int]) -> None:

@@ -8,7 +8,7 @@ from gpu_recovery.core.logs.kinds import CLASSES, LineKind, policy_of
 from gpu_recovery.core.logs.line_normalization import LINE_MAX, LineLevel, definite, read
 from gpu_recovery.core.logs.noise import ADVICE, FINE
 from gpu_recovery.core.logs.signature import Signatures
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.logs.pattern_texts import repeats_within_repeats, wordings
@@ -95,7 +95,6 @@ ODD = st.lists(st.one_of(st.text(max_size=200), st.binary(max_size=200)), max_si
 
 
 @given(ODD, ODD)
-@settings(max_examples=150, deadline=None)
 def test_no_text_breaks_it(before: list[str | bytes], after: list[str | bytes]) -> None:
     """Whatever comes around a failure, it is found on its line, each finding is of its own, and the same each time."""
     lines = [*before, ERROR, *after]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,12 +14,12 @@ from gpu_recovery.core.health_check import CheckOutcome, Verdict
 from gpu_recovery.core.health_signals import DepartureKind, Ec2InstanceState, HealthKind, HealthStatus
 from gpu_recovery.core.instance import state_machine
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
-from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.notifications.template import Phase
 from gpu_recovery.core.policy import RecoveryPolicy, policy_from
 from gpu_recovery.core.state_machine import EventOutcome
 from gpu_recovery.core.task import EndingKind
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core import all_events
@@ -43,40 +42,12 @@ from tests.core.build import (
     tell,
     verdict_of,
 )
+from tests.core.notifications.incident_thread import Thread, own
 
 REPLACING = policy_from({"replace": True})
 OBSERVING = policy_from({"observe_only": True})
 TIGHT = policy_from({"attempts_max": 2, "uncounted_relaunches_max": 2, "reboots_max": 1, "breaker_instances_min": 1})
 STEPS = st.lists(st.tuples(st.integers(0, 9_999), st.integers(1, 9_000)), min_size=1, max_size=40)
-many = settings(max_examples=60, deadline=None)
-
-
-@dataclass
-class Thread:
-    """What operators have heard of one record's incidents, as a reader of mails sees it."""
-
-    open_id: str = ""
-    over: set[str] = field(default_factory=set)
-    wrong: list[str] = field(default_factory=list)
-
-    def hears(self, told: Iterable[NotifyOperator]) -> None:
-        """Enter messages in the order in which they were ordered; what may not be is noted as wrong."""
-        for one in told:
-            match one.phase:
-                case Phase.OPENED if self.open_id or one.incident_id in self.over:
-                    self.wrong.append(f"opened again: {one.subject}")
-                case Phase.OPENED:
-                    self.open_id = one.incident_id
-                case Phase.ESCALATED | Phase.RESOLVED if one.incident_id != self.open_id:
-                    self.wrong.append(f"{one.phase} without being open: {one.subject}")
-                case Phase.RESOLVED:
-                    self.over.add(self.open_id)
-                    self.open_id = ""
-
-
-def own(decision: Any) -> list[NotifyOperator]:
-    """The messages about the record itself; those about the breaker are a thread of their own."""
-    return [one for one in orders(decision, NotifyOperator) if not one.incident_id.startswith("breaker/")]
 
 
 def of_breaker(decision: Any) -> list[NotifyOperator]:
@@ -116,7 +87,6 @@ def anything(record: Instance, now: datetime) -> list[tuple[datetime, Any]]:
 
 
 @pytest.mark.parametrize("policy", [ADAPTIVE, CLASSIC, REPLACING, OBSERVING, TIGHT])
-@many
 @given(steps=STEPS)
 def test_an_instance_is_one_thread_per_incident(policy: RecoveryPolicy, steps: list[tuple[int, int]]) -> None:
     """Whatever happens to it, and whatever the brakes do meanwhile: what is open is what the record says is open."""
@@ -144,7 +114,6 @@ def test_an_instance_is_one_thread_per_incident(policy: RecoveryPolicy, steps: l
 
 
 @pytest.mark.parametrize("policy", [ADAPTIVE, CLASSIC, TIGHT])
-@many
 @given(first=st.integers(0, 2), steps=STEPS)
 def test_a_job_is_one_thread_per_incident(policy: RecoveryPolicy, first: int, steps: list[tuple[int, int]]) -> None:
     """From the failure to the end; a job that has failed leaves its incident open, for somebody must act."""
@@ -166,20 +135,6 @@ def test_a_job_is_one_thread_per_incident(policy: RecoveryPolicy, first: int, st
             assert said.incident_id == record.incident_id
         if record.status in (JobStatus.SUCCEEDED, JobStatus.CANCELED, JobStatus.RUNNING):
             assert record.incident_id is None
-
-
-def test_no_move_that_exploring_finds_breaks_a_thread(
-    job_edges: list[all_events.Edge], instance_edges: list[all_events.Edge]
-) -> None:
-    """Each single move: it may open only what is closed, speak only of what is open, and names whom it is about."""
-    for edge in (*job_edges, *instance_edges):
-        told = own(tell(edge.before, edge.event, edge.policy, edge.at, edge.fleet))
-        thread = Thread(edge.before.incident_id or "")
-        thread.hears(told)
-        assert not thread.wrong, thread.wrong
-        assert thread.open_id == (edge.after.incident_id or "")
-        name = edge.before.job_id if isinstance(edge.before, Job) else edge.before.instance_id
-        assert all(name in (one.job_id, one.instance_id) for one in told)
 
 
 # -- single stories ----------------------------------------------------------------------------------------------------

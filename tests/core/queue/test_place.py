@@ -13,7 +13,7 @@ from gpu_recovery.core.instance.record import Claim, HealthReport, Instance, Ins
 from gpu_recovery.core.job.record import Job, JobStatus, Origin
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.queue.snapshot import Placement
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.build import ADAPTIVE, CLASSIC, NOW, POLICIES, SPEC, Cluster, available, later, place_records, queued
@@ -207,7 +207,6 @@ SNAPSHOTS = st.builds(
 )
 
 
-@settings(max_examples=120, deadline=None)
 @given(snapshot=SNAPSHOTS, policy=st.sampled_from(POLICIES))
 def test_no_gpu_is_ever_given_twice(snapshot: Cluster, policy: RecoveryPolicy) -> None:
     """Whatever the line and the fleet: whole gangs, of free and sufficient instances, each with no more than it has."""
@@ -226,7 +225,6 @@ def test_no_gpu_is_ever_given_twice(snapshot: Cluster, policy: RecoveryPolicy) -
     assert all(gpus <= by_id[name].gpus for name, gpus in taken.items())
 
 
-@settings(max_examples=60, deadline=None)
 @given(snapshot=SNAPSHOTS, policy=st.sampled_from(POLICIES))
 def test_every_job_in_line_is_answered_exactly_once(snapshot: Cluster, policy: RecoveryPolicy) -> None:
     """It starts, or it hears in a sentence why it does not."""
@@ -236,7 +234,6 @@ def test_every_job_in_line_is_answered_exactly_once(snapshot: Cluster, policy: R
     assert all(one.sentence for one in placement.rejected)
 
 
-@settings(max_examples=60, deadline=None)
 @given(snapshot=SNAPSHOTS, policy=st.sampled_from(POLICIES))
 def test_placing_depends_on_no_order_of_reading(snapshot: Cluster, policy: RecoveryPolicy) -> None:
     """Two reads of the same cluster, listed differently, give the same places."""

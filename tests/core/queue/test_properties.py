@@ -14,7 +14,7 @@ from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.quota import QuotaKey, QuotaLimits
 from gpu_recovery.core.queue.release_forecast import priority_of
 from gpu_recovery.core.queue.snapshot import Host, Placement, RejectionKind, RunningJob, Snapshot, WaitingJob
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.core.queue.build import NOW, POLICY, at, counted, running, waiting
@@ -122,7 +122,6 @@ def _sizes(snapshot: Snapshot) -> Mapping[str, WaitingJob]:
     return {job.job_id: job for job in snapshot.waiting}
 
 
-@settings(max_examples=200, deadline=None)
 @given(snapshots())
 def test_no_gpu_is_given_twice(snapshot: Snapshot) -> None:
     """Whole gangs, one rank on a host, and on no host more than is free there; only hosts that work, and are theirs."""
@@ -141,7 +140,6 @@ def test_no_gpu_is_given_twice(snapshot: Snapshot) -> None:
     assert all(taken[name] <= hosts[name].free for name in taken)
 
 
-@settings(max_examples=200, deadline=None)
 @given(snapshots())
 def test_everybody_in_line_is_answered_exactly_once(snapshot: Snapshot) -> None:
     """It starts, or it hears in a sentence why it does not, and its place in line."""
@@ -151,7 +149,6 @@ def test_everybody_in_line_is_answered_exactly_once(snapshot: Snapshot) -> None:
     assert all(one.sentence and one.position > 0 for one in answer.rejected)
 
 
-@settings(max_examples=200, deadline=None)
 @given(snapshots(), st.randoms(use_true_random=False))
 def test_placing_depends_on_no_order_of_reading(snapshot: Snapshot, drawn: object) -> None:
     """The same snapshot has the same answer, however it is listed, and as often as it is asked."""
@@ -162,7 +159,6 @@ def test_placing_depends_on_no_order_of_reading(snapshot: Snapshot, drawn: objec
     assert place(mixed, POLICY, NOW) == place(snapshot, POLICY, NOW) == place(snapshot, POLICY, NOW)
 
 
-@settings(max_examples=200, deadline=None)
 @given(snapshots())
 def test_quotas_hold(snapshot: Snapshot) -> None:
     """No key has more than it may after the pass, unless it had before; nor do more jobs run than may.
@@ -204,7 +200,6 @@ def _by_preemptor(answer: Placement) -> dict[str, set[str]]:
     return found
 
 
-@settings(max_examples=200, deadline=None)
 @given(snapshots())
 def test_victims_are_few_lower_and_leave_for_one(snapshot: Snapshot) -> None:
     """Each is of a lower priority, unprotected, not of the same user and priority, and no other's victim. Without any
@@ -247,7 +242,6 @@ def contested(draw: st.DrawFn) -> Snapshot:
     return Snapshot(line, tuple(busy), tuple(Host(name, "", 8, free[name]) for name in names), counted(*busy))
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.one_of(snapshots(), contested()))
 def test_no_preemptor_has_a_victim_too_many(snapshot: Snapshot) -> None:
     """The first, the second and any other, each with what those before it have left: all its victims are enough, and
@@ -297,7 +291,6 @@ def _could_start(snapshot: Snapshot, answer: Placement, job: WaitingJob, victims
     return bool(place(Snapshot((job,), (), hosts), POLICY, NOW).assignments)
 
 
-@settings(max_examples=200, deadline=None)
 @given(snapshots())
 def test_nothing_changes_by_the_clock_alone_before_the_time_given(snapshot: Snapshot) -> None:
     """A pass that orders nothing orders nothing until `next_at`: an idle tick needs to look at nothing else."""
@@ -327,7 +320,6 @@ def latecomers(draw: st.DrawFn) -> Mapping[int, WaitingJob]:
     }
 
 
-@settings(max_examples=200, deadline=None)
 @given(snapshots(calm=True), latecomers())
 def test_no_head_starves(snapshot: Snapshot, late: Mapping[int, WaitingJob]) -> None:
     """With true estimates: as jobs start and end and others come, the promise to the head never moves to a later time,

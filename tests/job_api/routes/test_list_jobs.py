@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
 import pytest
 from gpu_recovery.core.job.record import JobStatus
 
-from tests.aws.records import JOB, A, failure, job, later
+from tests.aws.records import JOB, A, failure, job, later, spec
 from tests.lambdas.api_gateway import Api, encoded, forged, refused, signed
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
@@ -49,11 +53,41 @@ def test_jobs_are_listed_page_by_page(api: Api) -> None:
     assert seen == [f"job-{n}" for n in range(5)]
 
 
+@pytest.mark.parametrize("query", [{"user": "ana"}, {"group": "h100"}, {"since": "2026-11-21T09:00:01Z"}], ids=str)
+def test_a_page_that_a_filter_made_shorter_is_not_filled_beyond_its_limit(api: Api, query: dict[str, str]) -> None:
+    """The filter drops the first job, so that the first page is filled from two pages of the store."""
+    for n in range(6):
+        asked = spec(user="ana", group="h100") if n else spec(user="bob", group="a100")
+        api.functions.store.create_job(job(f"job-{n}", queued_at=later(n), spec=asked), "")
+    pages, cursor = [], {}
+    while not pages or cursor:
+        body = api.get("/jobs", limit="2", **query, **cursor).body
+        pages.append([one["job_id"] for one in body["jobs"]])
+        cursor = {"cursor": body["next_cursor"]} if body["next_cursor"] is not None else {}
+    assert max(map(len, pages)) <= 2
+    assert list(chain(*pages)) == [f"job-{n}" for n in range(1, 6)]
+
+
 def test_jobs_are_filtered_by_status(api: Api) -> None:
     """Only those in it."""
     api.functions.store.create_job(job("job-q"), "")
     api.functions.store.create_job(job("job-f", status=JobStatus.FAILED), "")
     assert [one["job_id"] for one in api.get("/jobs", status="FAILED").body["jobs"]] == ["job-f"]
+
+
+def test_a_job_is_not_listed_in_a_status_that_it_has_left(api: Api) -> None:
+    """Another function changes the job between the query of the index and the read of the record."""
+    for n in range(2):
+        api.functions.store.create_job(job(f"job-{n}", queued_at=later(n)), "")
+
+    def start(asked: dict[str, Any]) -> None:
+        found = api.functions.job("job-0")
+        if found.status is JobStatus.QUEUED:
+            api.functions.store.save_job(replace(found, status=JobStatus.RUNNING))
+
+    api.functions.aws.dynamodb["BatchGetItem"] = start
+    assert [one["job_id"] for one in api.get("/jobs", status="QUEUED").body["jobs"]] == ["job-1"]
+    assert [one["job_id"] for one in api.get("/jobs", status="RUNNING").body["jobs"]] == ["job-0"]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from simulator.explore.small_world import Incident, SmallWorld
 from simulator.explore.state_capture import Core, StateCapture
 from simulator.explore.transition import Transitions
 
+pytestmark = pytest.mark.slow
+
 WELL = "SUCCEEDED in attempt 2, machines AVAILABLE, AVAILABLE, AVAILABLE"
 PEACE = "SUCCEEDED in attempt 1, machines AVAILABLE, AVAILABLE, AVAILABLE"
 ROWS = {

@@ -10,6 +10,8 @@ from simulator.explore.search import Search
 from simulator.explore.small_world import Incident
 from tests.simulator import planted_bugs
 
+pytestmark = pytest.mark.slow
+
 ACTIONS_MAX = 40
 
 

@@ -8,6 +8,7 @@ from simulator.explore.cli import COMBINED
 from simulator.explore.model import Bounds, DeliveryPace, ExploredFault
 from simulator.explore.small_world import Incident
 from tests.simulator.explore.reference_search import Recorded, SlowSearch
+from tests.tiers import sampled
 
 WALKS = [
     Bounds(Incident.AGENT, 1, COMBINED | {ExploredFault.OVERLAP}, DeliveryPace.ALL),
@@ -35,7 +36,7 @@ def same(bounds: Bounds) -> int:
     return number
 
 
-@pytest.mark.parametrize("bounds", WALKS, ids=lambda bounds: f"{bounds.incident}-{bounds.pace}")
+@pytest.mark.parametrize("bounds", sampled(WALKS, default=1), ids=lambda bounds: f"{bounds.incident}-{bounds.pace}")
 def test_the_slow_way_finds_the_same_states_transitions_and_rows(bounds: Bounds) -> None:
     """Nothing copied, named, remembered or kept in few bytes makes a state more or less."""
     assert same(bounds) > 300

@@ -20,6 +20,7 @@ from simulator.fast.fidelity import LARGE, THOROUGH, Fidelity
 from simulator.faults.delivery import Envelope, Unruly, nothing
 from simulator.world import World
 from tests.simulator.incidents import INCIDENTS, QUICK, TRAIN_S, ended, ending, troubled
+from tests.tiers import seeds
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +60,7 @@ def test_a_world_that_remembers_nothing_comes_to_the_same_end(name: str) -> None
     )
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12, fast=2, default=4))
 def test_a_seed_of_faults_runs_the_same(seed: int) -> None:
     """Lost, doubled and late events, deaths between steps and overlapping work strike at the same places."""
 

@@ -17,6 +17,8 @@ from simulator.goodput.report import overhead
 from simulator.world import World
 from tests.simulator.goodput.test_lower_bound import CONDITIONS, FACTS, failure, of
 
+pytestmark = pytest.mark.slow
+
 HOUR = 3_600.0
 OVERHEAD_MAX = 1.10
 """What the control plane itself may cost, of recoveries from what has not been there before."""

@@ -14,7 +14,6 @@ from simulator.goodput import cli
 from simulator.goodput.assumptions import Conditions, Mark
 from simulator.goodput.assumptions_file import read
 from simulator.goodput.baselines import BASELINES
-from simulator.goodput.charts import draw
 from simulator.goodput.failure_trace import failure_trace
 from simulator.goodput.lower_bound import LowerBound
 from simulator.goodput.policy import PolicyRun
@@ -22,6 +21,8 @@ from simulator.goodput.production import Production
 from simulator.goodput.report import overhead
 from simulator.goodput.report_text import text
 from simulator.goodput.runner import play
+
+pytestmark = pytest.mark.slow
 
 FACTS = read()
 FIGURES = {
@@ -162,6 +163,8 @@ def test_a_wrong_question_is_told_and_is_a_usage_error(
 
 def test_charts_are_the_same_files_each_time(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """They are committed: a new one must mean a new figure, not another date."""
+    from simulator.goodput.charts import draw  # noqa: PLC0415
+
     report = json.loads(_printed(capsys, "--json", "--charts", str(tmp_path / "made"))[1])
     assert report["by_size"]["instances"] == list(cli.SIZES)
     first, second = draw(report, tmp_path / "a"), draw(report, tmp_path / "b")

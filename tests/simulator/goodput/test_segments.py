@@ -17,6 +17,8 @@ from simulator.goodput.runner import play
 from simulator.goodput.segments import LEFT_S, SegmentsDoNotFit, joined, segments_of
 from tests.simulator.goodput.test_lower_bound import CONDITIONS, FACTS, failure, of
 
+pytestmark = pytest.mark.slow
+
 HOUR = 3_600.0
 
 

@@ -14,7 +14,7 @@ from gpu_recovery.core.queue.place import place
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.run_time_estimates import LEAST
 from gpu_recovery.core.queue.snapshot import Host, RunningJob, Snapshot, WaitingJob
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.__main__ import main
@@ -118,7 +118,6 @@ ROWS = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(ROWS, min_size=1, max_size=14))
 def test_ours_decides_as_place_does(rows: list[tuple[int, int, float | None, int]]) -> None:
     """Driven event by event, the production phases start the same jobs at the same times as whole passes."""

@@ -19,14 +19,16 @@ from tests.simulator.planted_bugs import (
     no_version_check,
     reconnect_is_reboot,
 )
+from tests.tiers import sampled, scaled, seeds
 
-SEEDS, PIECE = 400, 50
+PIECE, PIECES = 10, 1_000
+"""Seeds of one test, and how many such tests the tier `full` has."""
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, PIECE))
-def test_no_seed_breaks_anything(first: int) -> None:
+@pytest.mark.parametrize("piece", seeds(PIECES, fast=2, default=10))
+def test_no_seed_breaks_anything(piece: int) -> None:
     """Invariants after every step, and every job ends once faults have stopped."""
-    found = campaign.tally(range(first, first + PIECE))
+    found = campaign.tally(range(piece * PIECE, (piece + 1) * PIECE))
     assert found.seeds == PIECE and found.violations == []
 
 
@@ -41,7 +43,7 @@ def test_a_seed_is_a_run_to_the_letter(seed: int) -> None:
     assert one.struck == other.struck
 
 
-@pytest.mark.parametrize("seed", range(0, 60, 5))
+@pytest.mark.parametrize("seed", sampled(range(0, 60, 5), fast=2, default=4))
 def test_what_was_drawn_on_the_way_can_be_given_beforehand(seed: int) -> None:
     """Only so can a failing run be cut down."""
     scenario, drawn = campaign.play_seed(seed)
@@ -49,11 +51,14 @@ def test_what_was_drawn_on_the_way_can_be_given_beforehand(seed: int) -> None:
     assert given.world.transcript.text() == drawn.world.transcript.text()
 
 
+@pytest.mark.slow
 def test_two_workers_count_what_one_counts() -> None:
     """The tally does not depend on who ran which seed."""
-    assert campaign.campaign(range(120), 2) == campaign.campaign(range(120), 1)
+    played = range(scaled(fast=4, default=12, full=120))
+    assert campaign.campaign(played, 2) == campaign.campaign(played, 1)
 
 
+@pytest.mark.full
 def test_seeds_are_hard_on_the_product() -> None:
     """Half of the transitions of both tables are taken within 150 seeds, and jobs end in each way there is."""
     found = campaign.tally(range(150))
@@ -85,12 +90,13 @@ that lies, a reboot that is ignored, and the same machine; a missing fence, an e
 FOUND_WITHIN, FAULTS_LEFT_MAX, TRANSCRIPT_LINES_MAX = 60, 6, 150
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.__name__)
 def test_seeds_find_a_planted_bug(bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """The first failing seed comes soon, and is cut down to a few faults and a page of transcript."""
     bug(monkeypatch)
-    seeds = range(RARE.get(bug, 0), RARE.get(bug, 0) + FOUND_WITHIN)
-    failing = next((seed for seed in seeds if campaign.play_seed(seed)[1].violations), None)
+    played = range(RARE.get(bug, 0), RARE.get(bug, 0) + FOUND_WITHIN)
+    failing = next((seed for seed in played if campaign.play_seed(seed)[1].violations), None)
     assert failing is not None
     first = campaign.first_failure(failing)
     assert first["violations"][0].startswith(PLANTED[bug])
@@ -101,6 +107,7 @@ def test_seeds_find_a_planted_bug(bug: Callable[[pytest.MonkeyPatch], None], mon
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command_prints_what_it_found(capsys: pytest.CaptureFixture[str]) -> None:
     """As JSON, and in words."""
     assert main(["run", "--seeds", "0..20", "--workers", "1", "--json"]) == 0
@@ -111,6 +118,7 @@ def test_the_command_prints_what_it_found(capsys: pytest.CaptureFixture[str]) ->
     assert "violations: 0" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_failing_seed_ends_the_command_with_1(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,8 +15,9 @@ from simulator.faults.delivery import Unruly
 from simulator.trials.campaign import play_seed
 from simulator.world import World
 from tests.simulator.incidents import TRAIN_S, ending, troubled
+from tests.tiers import seeds
 
-SEEDS = range(60)
+SEEDS = 60
 
 
 def failing(world: World) -> str:
@@ -237,7 +238,7 @@ def test_a_check_that_begins_when_its_job_has_gone_on_keeps_the_machine_for_nobo
 
 
 @pytest.mark.parametrize("named", [0, 1, 2, 3])
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", seeds(15, default=4))
 def test_nothing_breaks_when_everything_goes_wrong_beside_a_check_aside(seed: int, named: int) -> None:
     """Whether the log names the machine that is sick or another; the world itself asks the invariants."""
     trouble = troubled(seed)
@@ -252,7 +253,7 @@ def test_nothing_breaks_when_everything_goes_wrong_beside_a_check_aside(seed: in
     world.until_end(job_id)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(SEEDS, fast=3, default=15))
 def test_nothing_breaks_when_everything_goes_wrong_beside_a_diagnosis(seed: int) -> None:
     """Functions die between any two steps, events come twice, late or never; the world itself asks the invariants."""
     trouble = troubled(seed)

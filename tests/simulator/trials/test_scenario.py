@@ -13,6 +13,7 @@ from simulator.trials import scenario
 from simulator.trials.campaign import play_seed
 from simulator.trials.scenario import FOLDER, ScenarioInvalid, parse, read, written
 from simulator.trials.trial import play
+from tests.tiers import sampled
 
 FILES = sorted(FOLDER.glob("*.toml"))
 
@@ -52,7 +53,7 @@ def test_a_scenario_that_expects_something_else_is_broken() -> None:
 GPU = {"kind": "gpu", "at_s": 120}
 
 
-@pytest.mark.parametrize("seed", range(0, 200, 10))
+@pytest.mark.parametrize("seed", sampled(range(0, 200, 10), fast=2, default=6))
 def test_a_written_scenario_reads_as_it_was(seed: int) -> None:
     """With every fault that the seed drew."""
     told, played = play_seed(seed)
@@ -97,6 +98,7 @@ STARTS_AGAIN = 850
 """The first seed in which a person finds room to start a gang of theirs once more."""
 
 
+@pytest.mark.slow
 def test_every_kind_of_fault_can_be_said_and_strikes() -> None:
     """A kind that no seed ever draws, or that never finds anything, would be forgotten."""
     runs = (play_seed(seed)[1] for seed in (*range(150), STARTS_AGAIN))

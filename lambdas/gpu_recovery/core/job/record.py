@@ -127,7 +127,7 @@ class Suspicion:
         return not self.proved and not self.elsewhere
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, so that it is copied fast, see `core/state_machine.py`
 class Job:
     """The record of a job. `instances` are those of the current or last attempt, in rank order."""
 

@@ -33,6 +33,7 @@ from gpu_recovery.core.state_machine import (
     Transition,
     apply_step,
     ignored,
+    replace_fields,
     transition_for,
     with_checked_target,
 )
@@ -155,14 +156,15 @@ def decision_after(
             "incident_id": step.changes.get("incident_id") or job.incident_id,
         }
         records = _archive_command(job, event, step) if policy.record_attempts else ()
-        step = replace(step, commands=(*step.commands, commands.PublishEvent("Job State Changed", data), *records))
-        moved = replace(job, **{**step.changes, "status": step.status})
+        given = (*step.commands, commands.PublishEvent("Job State Changed", data), *records)
+        moved = replace_fields(job, {**step.changes, "status": step.status})
         accounts = {"incident_at": incident_since(job, moved, now), **usage_changes(job, event, step, now)}
-        step = replace(step, changes={**step.changes, **accounts})
+        step = Step(step.status, step.reason, {**step.changes, **accounts}, given)
     decision = apply_step(
         job, step, job.job_id, event, lambda after: deadlines(after, DecisionContext(policy, now)), policy, now
     )
-    return replace(decision, quota=quota_change(job, decision.record, event))
+    quota = quota_change(job, decision.record, event)
+    return decision if quota is None else replace(decision, quota=quota)
 
 
 def _archive_command(job: Job, event: events.JobEvent | str, step: Step) -> tuple[commands.RecordAttempt, ...]:

@@ -23,7 +23,7 @@ from gpu_recovery.core.job.completion import (
 from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, StopPurpose
 from gpu_recovery.core.notifications import jobs
 from gpu_recovery.core.policy import duration
-from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, unless_pending
+from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, replace_fields, unless_pending
 from gpu_recovery.core.task import EndingKind, RankFailure
 
 
@@ -148,7 +148,7 @@ def ended(job: Job, event: events.AllRanksStopped, context: DecisionContext) -> 
         reason = f"rank {event.failure.rank} {event.failure.ending.sentence}; observed only"
         return finished(job, JobStatus.CANCELED, reason) if by_user else failed(job, reason, ())
     stop_step = stop_for(job, event.failure, context)
-    stopped = replace(job, **{"incident_at": job.incident_at or context.now, **stop_step.changes})
+    stopped = replace_fields(job, {"incident_at": job.incident_at or context.now, **stop_step.changes})
     after = all_stopped(stopped, event, context)
     remaining = tuple(command for command in stop_step.commands if not isinstance(command, commands.StopAttempt))
     return Step(

@@ -52,6 +52,10 @@ class Part(StrEnum):
     IDS = "IDS"
 
 
+PARTS = tuple(Part)
+"""All parts. Iterating the enum itself takes a third of the time of a message's text."""
+
+
 def next_of(incident_open: bool) -> Phase:
     """Return the phase of a message about a problem: it opens an incident or escalates the open incident."""
     return Phase.ESCALATED if incident_open else Phase.OPENED
@@ -84,7 +88,7 @@ def message(
         incident_id=incident_id,
         severity=severity,
         subject=printable[:SUBJECT_CHARACTERS_MAX].rstrip(),
-        body="\n".join(_part(part, parts.get(part, ())) for part in Part),
+        body="\n".join(_part(part, parts.get(part, ())) for part in PARTS),
         phase=phase,
         job_id=job_id,
         instance_id=instance_id,
@@ -96,7 +100,7 @@ def parts_of(body: str) -> dict[Part, list[str]]:
     parts: dict[Part, list[str]] = {}
     lines: list[str] = []
     for line in body.splitlines():
-        if line in tuple(Part):
+        if line in PARTS:
             lines = parts.setdefault(Part(line), [])
         elif line:
             lines.append(line)
@@ -115,7 +119,7 @@ def clipped(text: str) -> str:
     line = " ".join(plain.split())
     if len(line) > TEXT_CHARACTERS_MAX:
         line = line[: TEXT_CHARACTERS_MAX - 3] + "..."
-    return f"{indent}. {line}" if line in tuple(Part) else indent + line
+    return f"{indent}. {line}" if line in PARTS else indent + line
 
 
 def typed(command: str, what_for: str = "") -> str:

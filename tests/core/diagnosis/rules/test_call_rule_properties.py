@@ -25,7 +25,7 @@ from gpu_recovery.core.diagnosis.observations import (
 from gpu_recovery.core.diagnosis.rule import RuleFinding, findings
 from gpu_recovery.core.diagnosis.rules import collectives, failure_patterns, rpc, stragglers, telemetry, weight_sync
 from gpu_recovery.core.diagnosis.taxonomy import Cause
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.diagnosis.small_cases import AT_S, case_of, cluster
@@ -110,7 +110,6 @@ def verdict(reports: list[Observation]) -> Diagnosis:
     return diagnose(reports, TOPOLOGY, History(), AT_S, rules=RULES)
 
 
-@settings(max_examples=300)
 @given(WINDOW, st.randoms())
 def test_any_reports_are_borne_in_any_order(reports: list[Observation], shuffled: random.Random) -> None:
     """What is missing or no number crashes nothing; the order in which reports come changes nothing."""
@@ -120,7 +119,6 @@ def test_any_reports_are_borne_in_any_order(reports: list[Observation], shuffled
     assert verdict(again) == verdict(reports)
 
 
-@settings(max_examples=200)
 @given(WINDOW)
 def test_what_is_found_cites_reports_that_were_given(reports: list[Observation]) -> None:
     """No evidence, no finding; a finding that speaks for nobody weighs nothing, and nothing is surer than proof."""
@@ -134,7 +132,6 @@ def test_what_is_found_cites_reports_that_were_given(reports: list[Observation])
         assert one.chinese
 
 
-@settings(max_examples=200)
 @given(WINDOW)
 def test_confidences_share_less_than_the_whole(reports: list[Observation]) -> None:
     """There is always something that nobody has thought of."""
@@ -143,7 +140,6 @@ def test_confidences_share_less_than_the_whole(reports: list[Observation]) -> No
     assert of.confidence < 1.0
 
 
-@settings(max_examples=200)
 @given(WINDOW, st.data())
 def test_a_report_that_is_told_again_lowers_nobody(reports: list[Observation], data: st.DataObject) -> None:
     """The same call once more under another name takes nothing from what it speaks for."""

@@ -21,7 +21,7 @@ from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Remedy, Scope, Scop
 from gpu_recovery.core.diagnosis.thresholds import Thresholds
 from gpu_recovery.core.logs.classify import classify
 from gpu_recovery.core.logs.kinds import LineKind, LineRole
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 WHERE = Topology.of([Worker(f"w{n}", f"i-{n // 2}", rank=n) for n in range(4)])
@@ -165,7 +165,6 @@ ANY = st.builds(
 
 
 @given(st.lists(ANY, max_size=8), ANY)
-@settings(max_examples=200, deadline=None)
 def test_one_more_line_never_speaks_against_what_it_speaks_for(reports: list[LogFinding], more: LogFinding) -> None:
     """More evidence for a hypothesis never lowers its score."""
     before, after, alone = scores(*reports), scores(*reports, more), scores(more)
@@ -176,7 +175,6 @@ def test_one_more_line_never_speaks_against_what_it_speaks_for(reports: list[Log
 
 
 @given(st.lists(ANY, max_size=6, unique_by=lambda one: one.report_id), st.randoms())
-@settings(max_examples=100, deadline=None)
 def test_the_order_of_the_lines_is_irrelevant(reports: list[LogFinding], drawn: Any) -> None:
     """Ranks are read in any order."""
     mixed = list(reports)

@@ -28,7 +28,7 @@ from gpu_recovery.core.diagnosis.rules import event_delivery, gpu_locks, gpu_sta
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Probe
 from gpu_recovery.core.diagnosis.thresholds import Thresholds
 from gpu_recovery.core.xid import XidClass
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.diagnosis.rule_results import AT_S, TWO, numbered
@@ -138,7 +138,6 @@ def ranked(reports: list[Observation]) -> list[Hypothesis]:
     return [*ranking(findings(RULES, case), case)]
 
 
-@settings(max_examples=150, deadline=None)
 @given(REPORTS, st.randoms())
 def test_the_order_of_reports_is_irrelevant_and_none_of_them_is_too_much(
     reports: list[Observation], drawn: object
@@ -151,7 +150,6 @@ def test_the_order_of_reports_is_irrelevant_and_none_of_them_is_too_much(
     assert 0.0 <= verdict.confidence <= 0.99
 
 
-@settings(max_examples=150, deadline=None)
 @given(REPORTS)
 def test_no_finding_without_evidence(reports: list[Observation]) -> None:
     """Every sentence names reports that were given; without reports there is none."""
@@ -163,7 +161,6 @@ def test_no_finding_without_evidence(reports: list[Observation]) -> None:
     assert judged([]).cause is Cause.UNKNOWN and not judged([]).informational
 
 
-@settings(max_examples=150, deadline=None)
 @given(REPORTS, st.data())
 def test_the_same_evidence_once_more_never_lowers_a_rank(reports: list[Observation], data: st.DataObject) -> None:
     """Whatever speaks for a hypothesis, told again a moment later, leaves it where it was or raises it."""

@@ -2,13 +2,13 @@
 
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from sandbox.cluster.model import describe, instances, tasks
 from sandbox.cluster.model.cluster import AwsApiError, ClusterModel
 from sandbox.cluster.model.statuses import ProcessState, TaskStatus
+from tests.tiers import examples
 
 GPUS = 3
 PICK = st.integers(min_value=0, max_value=30)
@@ -148,11 +148,5 @@ class AnyOrder(RuleBasedStateMachine):
                 assert task.desired_status is TaskStatus.STOPPED
 
 
-AnyOrder.TestCase.settings = settings(
-    max_examples=40,
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    derandomize=True,
-)
+AnyOrder.TestCase.settings = examples(1)
 TestAnyOrder = AnyOrder.TestCase

@@ -1,0 +1,1 @@
+"""Double of DynamoDB in this process, which refuses what DynamoDB refuses."""

@@ -1,0 +1,155 @@
+"""A table of the DynamoDB double: items by key, and its global secondary indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from simulator.dynamodb.attribute_values import Item, Value, check_item, size_of, sort_key, value_bytes
+from simulator.dynamodb.errors import DynamoError, UnsupportedRequest, invalid, invalid_parameter
+from simulator.dynamodb.limits import ITEM_BYTES_MAX, PARTITION_KEY_BYTES_MAX, SORT_KEY_BYTES_MAX
+
+
+@dataclass
+class Index:
+    """A global secondary index.
+
+    Attributes:
+        name: its name.
+        partition: name of its partition key's attribute.
+        sort: name of its sort key's attribute.
+        projected: names of the attributes that a query returns; None: all.
+        entries: keys of the items in the index, by the value of the partition key.
+    """
+
+    name: str
+    partition: str
+    sort: str
+    projected: frozenset[str] | None
+    entries: dict[Any, dict[str, None]] = field(default_factory=dict)
+
+
+class DynamoTable:
+    """A table whose key is one attribute of type S.
+
+    Attributes:
+        name: its name.
+        key: name of the key attribute.
+        items: items by key.
+        indexes: indexes by name.
+    """
+
+    def __init__(self, description: Mapping[str, Any]) -> None:
+        """Create an empty table from the parameters of CreateTable.
+
+        Raises:
+            UnsupportedRequest: the key has another form.
+        """
+        self.description = dict(description)
+        self.name = str(description["TableName"])
+        self._types = {entry["AttributeName"]: entry["AttributeType"] for entry in description["AttributeDefinitions"]}
+        keys = description["KeySchema"]
+        self.key = str(keys[0]["AttributeName"])
+        if len(keys) > 1 or self._types[self.key] != "S":
+            raise UnsupportedRequest("the double has tables with a single key of type S")
+        self.items: dict[str, Item] = {}
+        self.indexes = {entry["IndexName"]: self._index(entry) for entry in description["GlobalSecondaryIndexes"]}
+
+    def _index(self, entry: Mapping[str, Any]) -> Index:
+        partition, sort = (key["AttributeName"] for key in entry["KeySchema"])
+        projection = entry["Projection"]
+        projected = None
+        if projection["ProjectionType"] != "ALL":
+            projected = frozenset({partition, sort, self.key, *projection.get("NonKeyAttributes", ())})
+        return Index(entry["IndexName"], partition, sort, projected)
+
+    def key_of(self, key: Mapping[str, Value]) -> str:
+        """Return the key of an item.
+
+        Args:
+            key: the parameter `Key` of a request.
+
+        Raises:
+            DynamoError: the key has other attributes or another type, is empty or too long.
+        """
+        if set(key) != {self.key} or "S" not in key[self.key]:
+            raise invalid("The provided key element does not match the schema")
+        self._check_key(self.key, key[self.key], PARTITION_KEY_BYTES_MAX)
+        return str(key[self.key]["S"])
+
+    def _check_key(self, name: str, value: Value, bytes_max: int) -> None:
+        size = value_bytes(value)
+        if not size:
+            raise invalid(
+                "One or more parameter values are not valid. The AttributeValue for a key attribute cannot contain an "
+                f"empty string value. Key: {name}"
+            )
+        if size > bytes_max:
+            kind = "hashkey" if bytes_max == PARTITION_KEY_BYTES_MAX else "rangekey"
+            raise invalid_parameter(f"Size of {kind} has exceeded the maximum size limit of {bytes_max} bytes")
+
+    def check(self, item: Item, *, updated: bool = False) -> None:
+        """Raise DynamoError if the table cannot hold the item."""
+        check_item(item)
+        self.key_of({self.key: item[self.key]})
+        if size_of(item) > ITEM_BYTES_MAX:
+            to_update = "to update " if updated else ""
+            raise invalid(f"Item size {to_update}has exceeded the maximum allowed size")
+        for index in self.indexes.values():
+            for name, bytes_max in ((index.partition, PARTITION_KEY_BYTES_MAX), (index.sort, SORT_KEY_BYTES_MAX)):
+                if name in item and name != self.key:
+                    self._check_index_key(index, name, item[name], bytes_max)
+
+    def _check_index_key(self, index: Index, name: str, value: Value, bytes_max: int) -> None:
+        if self._types[name] not in value:
+            raise invalid_parameter(
+                f"Type mismatch for Index Key {name} Expected: {self._types[name]} Actual: {next(iter(value))} "
+                f"IndexName: {index.name}"
+            )
+        self._check_key(name, value, bytes_max)
+
+    def put(self, item: Item) -> None:
+        """Save a checked item in place of the item with the same key."""
+        key = item[self.key]["S"]
+        self.delete(key)
+        self.items[key] = item
+        for index in self.indexes.values():
+            if index.partition in item and index.sort in item:
+                index.entries.setdefault(sort_key(item[index.partition]), {})[key] = None
+
+    def delete(self, key: str) -> None:
+        """Delete the item with this key, if there is one."""
+        item = self.items.pop(key, None)
+        if item is None:
+            return
+        for index in self.indexes.values():
+            if index.partition in item and index.sort in item:
+                index.entries[sort_key(item[index.partition])].pop(key, None)
+
+    def in_index(self, name: str, value: Value, *, backwards: bool) -> list[Item]:
+        """Return the items of an index with one value of the partition key, in the order of the sort key."""
+        index = self.indexes[name]
+        found = [self.items[key] for key in index.entries.get(sort_key(value), ())]
+        found.sort(key=lambda item: self.position(index, item), reverse=backwards)
+        return found
+
+    def position(self, index: Index, item: Item) -> tuple[Any, str]:
+        """Return the position of an item, or of a start key, among the items with the same partition key."""
+        return sort_key(item[index.sort]), item[self.key]["S"]
+
+    def index(self, name: str) -> Index:
+        """Return an index. Raise DynamoError if the table has none of this name."""
+        if name not in self.indexes:
+            raise invalid(f"The table does not have the specified index: {name}")
+        return self.indexes[name]
+
+    def start_key(self, item: Item, index: Index | None) -> Item:
+        """Return the parameter `LastEvaluatedKey` for a page that ends with the item."""
+        names = {self.key} if index is None else {self.key, index.partition, index.sort}
+        return {name: item[name] for name in names}
+
+
+def missing_table() -> DynamoError:
+    """Return the error for a table that does not exist."""
+    return DynamoError("ResourceNotFoundException", "Requested resource not found")
