@@ -93,7 +93,7 @@ def mutants_of(root: Path, file: str) -> list[list[Mutant]]:
     for node in ast_nodes(get_ast((root / file).read_text(encoding="utf-8"))):
         for name, operator in OPERATORS.items():
             for begin, end in operator.mutation_positions(node):
-                places[begin, end].append(Mutant(file, *begin, name, seen[name]))
+                places[begin, end].append(Mutant(file, begin[0], begin[1], name, seen[name]))
                 seen[name] += 1
     return list(places.values())
 

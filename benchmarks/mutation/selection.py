@@ -7,6 +7,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from coverage import CoverageData
@@ -78,17 +79,21 @@ def statement_lines(source: str, line: int) -> range:
 
 def importers(root: Path, file: str) -> list[str]:
     """Return the files of the product that import a file, as paths from the root."""
-    target = _module(file)
-    found = []
+    return [name for name, imported in _imports(root).items() if _module(file) in imported]
+
+
+@cache
+def _imports(root: Path) -> dict[str, set[str]]:
+    """Return the names that each file of the product may import as modules, by the path of the file."""
+    found = dict[str, set[str]]()
     for path in sorted((root / PRODUCT).rglob("*.py")):
         name = path.relative_to(root).as_posix()
-        package = _module(name).split(".") if path.name == "__init__.py" else _module(name).split(".")[:-1]
+        package = list(path.relative_to(root / PRODUCT).parent.parts)
+        names = found.setdefault(name, set())
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.level:
                 base = ".".join([*package[: len(package) - node.level + 1], *([node.module] if node.module else [])])
-                if target == base or target in {f"{base}.{alias.name}" for alias in node.names}:
-                    found.append(name)
-                    break
+                names |= {base, *(f"{base}.{alias.name}".lstrip(".") for alias in node.names)}
     return found
 
 

@@ -48,7 +48,7 @@ def files_of_tree(root: Path) -> list[str]:
 
 
 def copy_tree(root: Path, to: Path) -> None:
-    """Copy the files of the tree at `root`, and the byte code beside them, into the folder `to`."""
+    """Copy the files of the tree at `root` into the folder `to`."""
     for name in files_of_tree(root):
         (to / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(root / name, to / name)

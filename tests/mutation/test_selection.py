@@ -61,9 +61,11 @@ def test_importers_are_found_by_relative_imports(tree: Path) -> None:
     """The product imports itself by relative names."""
     (tree / PRODUCT / "core/user.py").write_text("from . import limits\n")
     (tree / PRODUCT / "node_api/user.py").write_text("from ..core import other, limits as known\n")
+    (tree / PRODUCT / "whole.py").write_text("from . import recovery\n")
     assert importers(tree, LIMITS) == [
         f"{PRODUCT}/{name}" for name in ("core/user.py", "node_api/user.py", "recovery.py")
     ]
+    assert importers(tree, RECOVERY) == [f"{PRODUCT}/whole.py"]
 
 
 def test_near_tests_have_fewer_steps() -> None:
