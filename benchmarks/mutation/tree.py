@@ -55,9 +55,10 @@ def copy_tree(root: Path, to: Path) -> None:
 
 
 def environment(copy: Path) -> dict[str, str]:
-    """Return the environment of a process that imports the packages of a copy."""
+    """Return the environment of a process that imports the packages of a copy, without the caller's pytest options."""
     path = os.pathsep.join(str(copy / package) for package in PACKAGES)
-    return {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    return {**inherited, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
 
 
 def digest(root: Path, tests: Sequence[str]) -> str:

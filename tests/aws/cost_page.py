@@ -32,6 +32,7 @@ from gpu_recovery.ecs_events.health import deliver
 from gpu_recovery.node_api.heartbeats import HeartbeatReceiver
 
 from sandbox.cluster.model.records import ModelInstance
+from simulator.dynamodb.attribute_values import size_of
 from simulator.faults.delivery import Delivery, prompt
 from tests.aws.ecs_events import instance_event, rank_event, task_event
 from tests.aws.environment import CREDENTIALS
@@ -85,13 +86,12 @@ class Counting:
         """Of the item as it is afterwards; a refused write costs one unit at least."""
         assert self.world is not None
         key = next(iter(_key(asked).values()))["S"]
-        kept = self.world._tables[asked["TableName"]].items
-        item = next((item for name, item in kept.items() if getattr(name, "value", name) == key), None)
+        item = self.world.cloud.dynamodb.tables[asked["TableName"]].items.get(key)
         if item is None:
             return 1
-        size = ceil(item.size() / WRITE_BYTES)
+        size = ceil(size_of(item) / WRITE_BYTES)
         whole_projection = asked["TableName"] == self.world._instance_table
-        return size + ("due_at" in item.attrs) + (size if whole_projection else 1) * ("status" in item.attrs)
+        return size + ("due_at" in item) + (size if whole_projection else 1) * ("status" in item)
 
 
 def _key(asked: dict[str, Any]) -> dict[str, Any]:

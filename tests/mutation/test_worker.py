@@ -57,7 +57,7 @@ def worker(copy: Path) -> Iterator[Worker]:
 def test_a_worker_tries_one_mutant_after_the_other(copy: Path, worker: Worker) -> None:
     """Found, survived, too long, and found on import; each with the tests and the code of its own."""
     original = (copy / LIMITS).read_text()
-    batches = [{"tests": [f"tests/test_limits.py::{name}"], "limit_s": 1} for name in ("test_over", "test_not_over")]
+    batches = [{"tests": [f"tests/test_limits.py::{name}"], "limit_s": 5} for name in ("test_over", "test_not_over")]
     changes = {
         ("> LIMIT", "< LIMIT"): ("found", "tests/test_limits.py::test_over", 1),
         ("> LIMIT", "> False"): ("found", "tests/test_limits.py::test_not_over", 2),
@@ -77,4 +77,4 @@ def test_a_worker_tries_one_mutant_after_the_other(copy: Path, worker: Worker) -
 def test_a_mutant_that_was_not_tested_is_no_survivor(worker: Worker, test: str) -> None:
     """A test that does not exist, or that imports the product of another tree, says nothing about the mutant."""
     with pytest.raises(RuntimeError):
-        worker.ask({"batches": [{"tests": [test], "limit_s": 5}]})
+        worker.ask({"batches": [{"tests": [test], "limit_s": 20}]})
