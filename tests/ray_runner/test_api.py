@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.ray.driver import DriverState
-from moto import mock_aws
 
 from ray_runner.cluster import RayCluster
+from simulator.dynamodb.double import DynamoDb
 from tests.aws.conftest import dynamo_store
+from tests.aws.dynamodb_client import DoubleClient
 from tests.ray_runner.head import GPUS, Head
 from tests.ray_runner.http_api import Api
 from tests.ray_runner.recovery_system import over
-from tests.recovery.conftest import CLIENT
 
 pytestmark = [
     pytest.mark.slow,
@@ -32,11 +32,10 @@ PATIENCE_S = 60
 @pytest.fixture
 def api(head: Head, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     """No jobs, eight free GPUs, and tables as deployed."""
-    with mock_aws(config={"core": {"passthrough": {"urls": [re.escape(head.dashboard)]}}}):
-        scene = over(dynamo_store(CLIENT), RayCluster(head.dashboard, head.control_store), monkeypatch)
-        scene.until_free(GPUS)
-        yield Api(scene)
-        scene.end()
+    scene = over(dynamo_store(DoubleClient(DynamoDb())), RayCluster(head.dashboard, head.control_store), monkeypatch)
+    scene.until_free(GPUS)
+    yield Api(scene)
+    scene.end()
 
 
 @pytest.mark.parametrize("workload", ["ppo", "grpo", "sft"])

@@ -5,7 +5,6 @@ Ray runs in its own time; ours is a clock that the tests move.
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Iterator
@@ -16,16 +15,16 @@ import pytest
 from gpu_recovery.core.diagnosis.taxonomy import Cause
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.ray.driver import DriverState
-from moto import mock_aws
 
 from ray_runner import handler as function
 from ray_runner.cluster import RayCluster
+from simulator.dynamodb.double import DynamoDb
 from simulator.memory_store.store import MemoryStore
 from tests.aws.conftest import dynamo_store
+from tests.aws.dynamodb_client import DoubleClient
 from tests.lambdas.conftest import Context
 from tests.ray_runner.head import GPUS, Head
 from tests.ray_runner.recovery_system import Scene, over
-from tests.recovery.conftest import CLIENT
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 S = JobStatus
@@ -82,23 +81,22 @@ def test_a_job_goes_through_every_status_and_succeeds(scene: Scene, head: Head, 
 def test_a_record_on_dynamodb_goes_the_same_way(scene: Scene, head: Head, tmp_path: Path) -> None:
     """The race, the second attempt and the cancel, over the store that is deployed."""
     go, end = tmp_path / "go", tmp_path / "end"
-    with mock_aws(config={"core": {"passthrough": {"urls": [re.escape(head.dashboard)]}}}):
-        scene.store = dynamo_store(CLIENT)
-        job_id = scene.submit(head.driver(GPUS, end, go=go), runtime_env='{"env_vars": {"A": "1"}}', env={"B": "2"})
-        scene.deliver()
-        scene.until(job_id, S.RUNNING)
-        scene.held_by_a_stranger(head, 2, end)
-        go.touch()
-        scene.until(job_id, S.PENDING_RESOURCES)
-        end.touch()
-        scene.until_free(GPUS)
-        end.unlink()
-        scene.passes(60)
-        assert scene.until(job_id, S.RUNNING).attempt == 2
-        scene.cancel(job_id)
-        scene.until(job_id, S.CANCELED)
-        scene.end()
-        scene.jobs.clear()  # their table ends here
+    scene.store = dynamo_store(DoubleClient(DynamoDb()))
+    job_id = scene.submit(head.driver(GPUS, end, go=go), runtime_env='{"env_vars": {"A": "1"}}', env={"B": "2"})
+    scene.deliver()
+    scene.until(job_id, S.RUNNING)
+    scene.held_by_a_stranger(head, 2, end)
+    go.touch()
+    scene.until(job_id, S.PENDING_RESOURCES)
+    end.touch()
+    scene.until_free(GPUS)
+    end.unlink()
+    scene.passes(60)
+    assert scene.until(job_id, S.RUNNING).attempt == 2
+    scene.cancel(job_id)
+    scene.until(job_id, S.CANCELED)
+    scene.end()
+    scene.jobs.clear()  # their table ends here
 
 
 def test_a_busy_cluster_keeps_a_job_in_line_until_it_is_free(scene: Scene, head: Head, tmp_path: Path) -> None:
