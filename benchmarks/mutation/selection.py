@@ -14,6 +14,8 @@ from coverage import CoverageData
 
 from benchmarks.mutation.mutants import PRODUCT
 
+PACKAGE = Path(PRODUCT).name
+"""Name under which the product's modules import each other."""
 STEP_S = 0.2
 """What each step in the tree of folders between a test and the changed file counts, in seconds of processor time."""
 FILE_S = 0.3
@@ -47,7 +49,7 @@ class Suite:
         """Return the tests that execute a line.
 
         No test executes a line that runs on import. For such a line they are the tests that execute a function of the
-        file, or of a file that imports it.
+        file, or of a file that imports it, directly or through other files.
         """
         contexts = self.executed.contexts_by_lineno(file)
         statement = statement_lines((self.root / file).read_text(encoding="utf-8"), line)
@@ -78,22 +80,36 @@ def statement_lines(source: str, line: int) -> range:
 
 
 def importers(root: Path, file: str) -> list[str]:
-    """Return the files of the product that import a file, as paths from the root."""
-    return [name for name, imported in _imports(root).items() if _module(file) in imported]
+    """Return the files of the product that import a file, directly or through others, as paths from the root."""
+    found = dict[str, None]()
+    waiting = [file]
+    while waiting:
+        module = _module(waiting.pop(0))
+        new = [name for name, imported in _imports(root).items() if module in imported and name not in found]
+        found |= dict.fromkeys(name for name in new if name != file)
+        waiting += [name for name in new if name != file]
+    return list(found)
 
 
 @cache
 def _imports(root: Path) -> dict[str, set[str]]:
-    """Return the names that each file of the product may import as modules, by the path of the file."""
+    """Return the names that each file of the product may import as modules, by the path of the file.
+
+    Names are those of `_module`: without the name of the product's package.
+    """
     found = dict[str, set[str]]()
     for path in sorted((root / PRODUCT).rglob("*.py")):
-        name = path.relative_to(root).as_posix()
-        package = list(path.relative_to(root / PRODUCT).parent.parts)
-        names = found.setdefault(name, set())
+        package = [PACKAGE, *path.relative_to(root / PRODUCT).parent.parts]
+        names = found.setdefault(path.relative_to(root).as_posix(), set())
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.level:
-                base = ".".join([*package[: len(package) - node.level + 1], *([node.module] if node.module else [])])
-                names |= {base, *(f"{base}.{alias.name}".lstrip(".") for alias in node.names)}
+            imported: list[str] = []
+            if isinstance(node, ast.Import):
+                imported = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                start = package[: len(package) - node.level + 1] if node.level else []
+                base = ".".join([*start, *([node.module] if node.module else [])])
+                imported = [base, *(f"{base}.{alias.name}" for alias in node.names)]
+            names |= {name.removeprefix(f"{PACKAGE}.") for name in imported if name.startswith(f"{PACKAGE}.")}
     return found
 
 

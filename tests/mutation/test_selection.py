@@ -57,15 +57,21 @@ def test_a_compound_statement_ends_where_its_body_begins() -> None:
     assert [list(statement_lines(source, line)) for line in (2, 4, 6, 8)] == [[1, 2, 3], [4], [5, 6], [8]]
 
 
-def test_importers_are_found_by_relative_imports(tree: Path) -> None:
-    """The product imports itself by relative names."""
-    (tree / PRODUCT / "core/user.py").write_text("from . import limits\n")
+def test_importers_are_found_by_absolute_and_relative_imports(tree: Path) -> None:
+    """The product imports itself by absolute names; a relative name means the same."""
+    (tree / PRODUCT / "core/user.py").write_text("from gpu_recovery.core import limits\n")
     (tree / PRODUCT / "node_api/user.py").write_text("from ..core import other, limits as known\n")
-    (tree / PRODUCT / "whole.py").write_text("from . import recovery\n")
-    assert importers(tree, LIMITS) == [
-        f"{PRODUCT}/{name}" for name in ("core/user.py", "node_api/user.py", "recovery.py")
-    ]
+    (tree / PRODUCT / "whole.py").write_text("import gpu_recovery.recovery\n")
+    direct = [f"{PRODUCT}/{name}" for name in ("core/user.py", "node_api/user.py", "recovery.py")]
+    assert importers(tree, LIMITS) == [*direct, f"{PRODUCT}/whole.py"]
     assert importers(tree, RECOVERY) == [f"{PRODUCT}/whole.py"]
+
+
+def test_two_files_that_import_each_other_end_the_search(tree: Path) -> None:
+    """A file is no importer of itself."""
+    (tree / PRODUCT / "one.py").write_text("from gpu_recovery import two\n")
+    (tree / PRODUCT / "two.py").write_text("from gpu_recovery import one\n")
+    assert importers(tree, f"{PRODUCT}/one.py") == [f"{PRODUCT}/two.py"]
 
 
 def test_near_tests_have_fewer_steps() -> None:
