@@ -10,7 +10,11 @@ from typing import Any
 
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
-GROUPS: dict[str, str] = {"tests/infra": "infra"}
+GROUPS: dict[str, str] = {
+    "tests/infra": "infra",
+    "tests/sandbox/one_instance": "one instance",
+    "tests/sandbox/three_instances": "three instances",
+}
 """Beginnings of paths whose tests are one unit, and the name of the unit."""
 INDEPENDENT: tuple[str, ...] = (
     "tests/platform/",

@@ -15,9 +15,9 @@ from sandbox import sandbox
 from sandbox.cluster.event_publisher import event_bridge
 from sandbox.ministack import command
 from tests.sandbox.ministack_server import wait_for
+from tests.sandbox.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
-PATIENCE_S = 90.0
 FUNCTIONS = ("EcsTaskHandler", "DcgmTaskMonitor", "EcsInstanceMonitor")
 MISFIT = {
     "taskArn": 7,

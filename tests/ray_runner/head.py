@@ -18,7 +18,7 @@ from pathlib import Path
 from ray.job_submission import JobSubmissionClient
 
 GPUS = 8
-START_S, STOP_S = 90, 30
+START_S, STOP_S = 300, 60
 ON_LOOPBACK = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # off, Ray takes 127.0.0.1 at its word
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -124,7 +124,7 @@ def _wait_for(head: subprocess.Popen[bytes], dashboard: int, log: Path) -> None:
         try:
             # The dashboard answers some seconds before there is an agent that takes drivers.
             JobSubmissionClient(f"http://127.0.0.1:{dashboard}").submit_job(entrypoint="true", submission_id="first")
-        except (ConnectionError, RuntimeError):
+        except (OSError, RuntimeError):  # the errors of `requests` are OSErrors
             time.sleep(0.1)
         else:
             return

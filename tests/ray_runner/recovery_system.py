@@ -28,7 +28,7 @@ from tests.lambdas.conftest import Context
 from tests.ray_runner.head import GPUS, Head
 from tests.recovery.heartbeat_world import Aws, Quiet
 
-PATIENCE_S = 60
+PATIENCE_S = 300
 POLICY = policy_from(
     {"poll_interval_s": 1, "launch_timeout_s": 100_000, "start_timeout_s": 100_000, "stop_timeout_s": 100_000}
 )

@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:No application metrics"),
 ]
 S = JobStatus
-PATIENCE_S = 60
+PATIENCE_S = 300
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from ray_runner.cluster import RayCluster
 from tests.ray_runner.head import GPUS, Head
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
-PATIENCE_S = 60
+PATIENCE_S = 300
 _numbers = count(1)
 
 

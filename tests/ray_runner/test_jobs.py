@@ -28,7 +28,7 @@ from tests.ray_runner.recovery_system import Scene, over
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 S = JobStatus
-PATIENCE_S = 60
+PATIENCE_S = 300
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from botocore.config import Config
 
 from sandbox import processes
 from sandbox.ministack import command as ministack
+from tests.sandbox.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 PLAIN = (sys.executable, "-c", "from ministack import app; app.main()")
@@ -121,7 +122,7 @@ def lines(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def wait_for(condition: Callable[[], Any], within_s: float = 30.0) -> Any:
+def wait_for(condition: Callable[[], Any], within_s: float = PATIENCE_S) -> Any:
     """The first true value of `condition()`; fails the test when it stays false."""
     deadline = time.monotonic() + within_s
     while not (value := condition()):

@@ -19,9 +19,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sandbox.cluster import agents
+from tests.sandbox.patience import PATIENCE_S
 
-PATIENCE_S = 90.0
-"""More than the longest pause of an agent whose API is away, and than a function believes what it read of a token."""
 ANOTHER_CLOCK = Path(__file__).parent / "another_clock"
 """A folder for PYTHONPATH: processes that begin with it take the wall's clock from the file $WALL_SHIFT_FILE."""
 

@@ -12,11 +12,11 @@ import pytest
 from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox
+from tests.sandbox.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
 GPUS = 8
-PATIENCE_S = 120.0
 QUICK = {"poll_interval_s": 5, "reboot_settle_s": 4, "reboot_timeout_s": 12, "pending_retry_s": 5}
 TRAINER = ["python", "-m", "sandbox.trainers.plain_python"]
 EXITS_ONE = ["sh", "-c", "trap : ABRT; python -m sandbox.trainers.plain_python || exit 1"]
@@ -37,7 +37,7 @@ class Deployment:
             "TOTAL_STEPS": str(steps),
             "STEP_SECONDS": "0.1",
             "CHECKPOINT_EVERY": "5",
-            "COLLECTIVE_TIMEOUT_S": "20",
+            "COLLECTIVE_TIMEOUT_S": "120",
         }
         spec = {
             "workload": name,
@@ -170,7 +170,7 @@ def test_tasks_started_by_a_person_are_adopted_and_recovered(deployed: Deploymen
         "CHECKPOINT_DIR": str(deployed.directory / "hand"),
         "TOTAL_STEPS": "60",
         "STEP_SECONDS": "0.1",
-        "COLLECTIVE_TIMEOUT_S": "20",
+        "COLLECTIVE_TIMEOUT_S": "120",
         "MASTER_ADDR": sandbox.cluster_state(deployed.directory)["instances"][0]["private_ip"],
     }
     first = sandbox.cluster_state(deployed.directory)["instances"][0]["instance_id"]

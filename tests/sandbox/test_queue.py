@@ -13,7 +13,8 @@ from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.errors import RequestRefused
 
 from sandbox import sandbox
-from tests.sandbox.time_sharing import ENDED, PATIENCE_S, Shared
+from tests.sandbox.patience import PATIENCE_S
+from tests.sandbox.time_sharing import ENDED, Shared
 
 pytestmark = pytest.mark.slow
 

@@ -11,8 +11,8 @@ from typing import Any
 from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox
+from tests.sandbox.patience import PATIENCE_S
 
-PATIENCE_S = 180.0
 UNDER_THE_WRAPPER = ["gpu-recovery-run", "--", "python", "-m", "sandbox.trainers.plain_python"]
 ENDED = ("SUCCEEDED", "FAILED", "CANCELED")
 
@@ -36,7 +36,7 @@ class Shared:
             "TOTAL_STEPS": str(steps),
             "STEP_SECONDS": "0.1",
             "CHECKPOINT_EVERY": "50",
-            "COLLECTIVE_TIMEOUT_S": "30",
+            "COLLECTIVE_TIMEOUT_S": "120",
         }
         spec = {
             "workload": name,

@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox
+from tests.sandbox.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
-PATIENCE_S = 90.0
-
-
-@pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """A sandbox with one instance, and how to reach it."""
-    directory: Path = tmp_path_factory.mktemp("redrive")
-    try:
-        yield sandbox.up(directory, instances=1)
-    finally:
-        sandbox.down(directory)
 
 
 @pytest.fixture

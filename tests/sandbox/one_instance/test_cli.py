@@ -6,17 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_recovery_client.api import RecoveryClient
 
-from sandbox import sandbox
-
-from .ministack_server import wait_for
+from tests.sandbox.ministack_server import wait_for
 
 pytestmark = pytest.mark.slow
 PROGRAM = Path(sys.executable).parent / "gpu-recovery"
@@ -53,7 +49,7 @@ class Shell:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=600,
             check=False,
         )
 
@@ -68,18 +64,11 @@ class Shell:
         return json.loads(self.said(*words, "--json"))
 
 
-@pytest.fixture(scope="module")
-def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    """A deployment with one instance, which is known already."""
-    folder: Path = tmp_path_factory.mktemp("cli")
-    (folder / "job.yaml").write_text(DOCUMENT)
-    try:
-        state = sandbox.up(folder / "box", instances=1)
-        with RecoveryClient(state["api_url"], state["operator_token"]) as api:
-            wait_for(lambda: list(api.instances()), within_s=90)
-        yield Shell(folder, state)
-    finally:
-        sandbox.down(folder / "box")
+@pytest.fixture
+def shell(state: dict[str, Any], tmp_path: Path) -> Shell:
+    """A folder with the document."""
+    (tmp_path / "job.yaml").write_text(DOCUMENT)
+    return Shell(tmp_path, state)
 
 
 def test_a_document_is_submitted_and_waited_for(shell: Shell) -> None:
@@ -103,17 +92,17 @@ def test_who_waits_is_in_the_queue_with_why_and_can_be_canceled(shell: Shell) ->
     """The second job waits for the first one's GPUs; both are canceled, and the line is empty."""
     long = ("--env", "TOTAL_STEPS=100000")
     first = shell.shown("submit", "job.yaml", *long)["job_id"]
-    wait_for(lambda: shell.shown("status", first)["status"] == "RUNNING", within_s=60)
+    wait_for(lambda: shell.shown("status", first)["status"] == "RUNNING")
     rehearsed = shell.shown("submit", "job.yaml", "--dry-run")
     assert rehearsed["would_start"] is False and rehearsed["blockers"] == [first]
     second = shell.shown("submit", "job.yaml", *long)["job_id"]
-    wait_for(lambda: shell.shown("status", second)["status"] == "PENDING_RESOURCES", within_s=60)
+    wait_for(lambda: shell.shown("status", second)["status"] == "PENDING_RESOURCES")
     (waiting,) = shell.shown("queue")["waiting"]
     assert (waiting["job_id"], waiting["position"]) == (second, 1)
     assert second in shell.said("queue") and first in shell.said("explain", second)
     for job_id in (second, first):
         assert shell.run("cancel", job_id).returncode == OK
-        wait_for(lambda job_id=job_id: shell.shown("status", job_id)["status"] == "CANCELED", within_s=60)  # type: ignore[misc]
+        wait_for(lambda job_id=job_id: shell.shown("status", job_id)["status"] == "CANCELED")  # type: ignore[misc]
     assert shell.shown("queue")["waiting"] == []
 
 

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox
-from tests.sandbox.time_sharing import ENDED, PATIENCE_S, Shared, told
+from tests.sandbox.patience import PATIENCE_S
+from tests.sandbox.time_sharing import ENDED, Shared, told
 
 pytestmark = pytest.mark.slow
 
-POLICY = {
-    "poll_interval_s": 5,
-    "pending_retry_s": 5,
-    "progress_timeout_s": 12,
-    "reboot_settle_s": 4,
-    "reboot_timeout_s": 60,
-}
 SECOND_TIME = "import os, sys, time\nif os.environ['ATTEMPT'] != '1': sys.exit(0)\n"
 RANK = (
     SECOND_TIME
@@ -93,22 +86,6 @@ if rank == 1:  # what the probe of a stage tells where the GPU's product is anot
 time.sleep(600)
 """
 )
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    """Three instances, each with its agent."""
-    directory = tmp_path_factory.mktemp("diagnosis")
-    try:
-        state = sandbox.up(directory, instances=3, gpus=8, policy=POLICY, agents=True)
-        with RecoveryClient(state["api_url"], state["operator_token"]) as operator:
-            deadline = time.monotonic() + PATIENCE_S
-            while len(list(operator.instances())) < 3:
-                assert time.monotonic() < deadline
-                time.sleep(0.2)
-            yield Shared(directory, operator, {"ana": operator})
-    finally:
-        sandbox.down(directory)
 
 
 def healed(shared: Shared, job_id: str) -> dict[str, Any]:

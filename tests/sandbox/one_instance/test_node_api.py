@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +13,9 @@ from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox
 from tests.sandbox.node_agents import post
+from tests.sandbox.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
-PATIENCE_S = 60.0
 BOOT = "0b7f3c1e-6a55-4e0c-9f3b-2a9c7d1e4f60"
 BEAT = {"boot_id": BOOT, "uptime_s": 120.5, "sequence": 1, "running": []}
 GPU = {
@@ -30,16 +28,6 @@ GPU = {
     "processes": [{"pid": "4242", "command": "python", "gpu_memory_usage": "900", "username": "ana"}],
 }
 TASK = {"running_log_id": "17", "remote_pid": "4242", "remote_pgid": "4242"}
-
-
-@pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """A sandbox with one instance, and how to reach it."""
-    directory: Path = tmp_path_factory.mktemp("nodes")
-    try:
-        yield sandbox.up(directory, instances=1)
-    finally:
-        sandbox.down(directory)
 
 
 @pytest.mark.parametrize("path", ["/api/v1/report_gpu/", "/api/v1/report_gpu"])

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from gpu_recovery.aws.queue_store import SCHEDULER
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sandbox import sandbox
+from tests.sandbox.ministack_server import wait_for
+from tests.sandbox.tables import tables
 from tests.tiers import examples
-
-from .ministack_server import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::Warning")]
 AS_YAML, AS_JSON = {"content-type": "application/yaml"}, {"content-type": "application/json"}
@@ -31,21 +27,6 @@ env: {TOTAL_STEPS: "5"}
 checkpoint_dir: /tmp/checkpoints
 """
 SPEC = {"workload": "sft", "nnodes": 1, "n_gpus_per_node": 8, "task_definition": "gpu-training"}
-
-
-@pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """A sandbox with one instance, which is known already, and how to reach it."""
-    directory: Path = tmp_path_factory.mktemp("jobs")
-    try:
-        up = sandbox.up(directory, instances=1)
-        with operator(up) as client:
-            wait_for(lambda: client.get("/instances").json()["instances"], within_s=90)
-        # The first round of the reconciler writes down how many instances there are; the next ones find nothing new.
-        wait_for(lambda: any(name.endswith(" fleet") for name in tables(up)), within_s=90)
-        yield up
-    finally:
-        sandbox.down(directory)
 
 
 def operator(state: dict[str, Any], token: str = "") -> httpx.Client:
@@ -66,7 +47,7 @@ def test_a_job_in_yaml_is_rehearsed_submitted_once_and_ends(state: dict[str, Any
         job = f"/jobs/{first.json()['job_id']}"
         again = client.post("/jobs", content=YAML, headers=yaml)
         assert (again.status_code, again.json()["job_id"]) == (200, first.json()["job_id"])
-        ended = wait_for(lambda: (view := client.get(job).json())["status"] in ENDED and view, within_s=90)
+        ended = wait_for(lambda: (view := client.get(job).json())["status"] in ENDED and view)
         assert ended["status"] == "SUCCEEDED", ended
         (attempt,) = client.get(job).json()["attempts"]
         assert (attempt["status"], attempt["exit_code"], attempt["counted"]) == ("SUCCEEDED", 0, True)
@@ -159,18 +140,6 @@ def known(state: dict[str, Any]) -> dict[str, str]:
         job = client.post("/jobs", json=SPEC | {"env": {"TOTAL_STEPS": "2000"}}).json()["job_id"]
         machine = client.get("/instances").json()["instances"][0]["instance_id"]
     return {"job_id": job, "instance_id": machine, "user": "known", "token_id": token, "name": "gpu-7"}
-
-
-def tables(state: dict[str, Any]) -> dict[str, bytes]:
-    """Every item of both tables as DynamoDB has it, but for what the scheduler notes of its own passes."""
-    client = sandbox.client("dynamodb", state["endpoint_url"])
-    found: dict[str, bytes] = {}
-    for name in state["tables"].values():
-        for page in client.get_paginator("scan").paginate(TableName=name, ConsistentRead=True):
-            for item in page["Items"]:
-                key = next(item[one]["S"] for one in ("job_id_rank", "container_inst_id") if one in item)
-                found[f"{name} {key}"] = json.dumps(item, sort_keys=True, default=str).encode()
-    return {key: text for key, text in found.items() if key.partition(" ")[2] != SCHEDULER}
 
 
 @pytest.mark.parametrize("what", BAD)

@@ -1,0 +1,37 @@
+"""One deployment for all tests of this folder: a sandbox with three instances, each with its agent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from gpu_recovery_client.api import RecoveryClient
+
+from sandbox import sandbox
+from tests.sandbox.patience import PATIENCE_S
+from tests.sandbox.time_sharing import Shared
+
+POLICY = {
+    "poll_interval_s": 5,
+    "pending_retry_s": 5,
+    "progress_timeout_s": 12,
+    "reboot_settle_s": 4,
+    "reboot_timeout_s": 60,
+}
+
+
+@pytest.fixture(scope="package")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    """The sandbox, once its instances are known."""
+    directory = tmp_path_factory.mktemp("three-instances")
+    try:
+        state = sandbox.up(directory, instances=3, gpus=8, policy=POLICY, agents=True)
+        with RecoveryClient(state["api_url"], state["operator_token"]) as operator:
+            deadline = time.monotonic() + PATIENCE_S
+            while len(list(operator.instances())) < 3:
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+            yield Shared(directory, operator, {"ana": operator})
+    finally:
+        sandbox.down(directory)

@@ -1,0 +1,64 @@
+"""A GPU falls off the bus, and the node agent says so before the rank ends: the whole way, in a deployed sandbox."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox import sandbox
+from tests.sandbox.patience import PATIENCE_S
+from tests.sandbox.time_sharing import ENDED, Shared
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="the agent reads /proc")]
+TRAINER = """
+import os, signal, sys, time
+signal.signal(signal.SIGABRT, signal.SIG_IGN)
+while os.environ["ATTEMPT"] == "1" and not os.path.exists(sys.argv[1]): time.sleep(0.05)
+if os.environ["ATTEMPT"] == "1": os._exit(134)
+"""
+"""The first attempt outlives the fault until the test lets it end; the second succeeds."""
+
+
+def eventually(condition: Callable[[], Any], what: Callable[[], Any]) -> Any:
+    """What a condition gives, as soon as it gives anything."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.05)
+    return found
+
+
+def test_a_gpu_that_fell_off_the_bus_is_repaired_when_its_agent_speaks_first(shared: Shared, tmp_path: Path) -> None:
+    """The report names it by its PCI address. The machine is rebooted, and no mail blames how the host is set up."""
+    client, leave = shared.operator, tmp_path / "leave"
+    spec = {
+        "workload": "lost",
+        "nnodes": 2,
+        "n_gpus_per_node": 8,
+        "task_definition": sandbox.TRAINING_FAMILY,
+        "command": ["python", "-c", TRAINER, str(leave)],
+        "user": "tests",
+    }
+    job_id = str(client.submit(spec)["job_id"])
+    eventually(lambda: client.job(job_id)["status"] == "RUNNING", lambda: client.job(job_id)["history"])
+    sick = str(client.job(job_id)["instances"][1])
+    sandbox.fault(shared.directory, sick, "xid79")
+    eventually(lambda: client.instance(sick)["status"] != "AVAILABLE", lambda: client.instance(sick))
+    assert "XID 79 on 0000:10:00" in client.instance(sick)["suspicion"]
+    leave.touch()
+    eventually(lambda: client.job(job_id)["status"] in ENDED, lambda: client.job(job_id)["history"])
+    eventually(
+        lambda: all(one["status"] == "AVAILABLE" and not one["claims"] for one in client.instances()),
+        lambda: list(client.instances()),
+    )
+    eventually(lambda: not client.instance(sick)["suspicion"], lambda: client.instance(sick)["history"])
+    history = client.instance(sick)["history"]
+    assert (client.job(job_id)["status"], client.job(job_id)["attempt"]) == ("SUCCEEDED", 2), history
+    assert {"REBOOTING", "VERIFYING"} <= {one["to"] for one in history}, history
+    subjects = [mail["subject"] for mail in sandbox.read_mailbox(shared.directory)]
+    assert not [one for one in subjects if "configuration" in one], subjects
