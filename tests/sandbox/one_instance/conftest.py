@@ -9,6 +9,7 @@ import pytest
 from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox
+from tests.sandbox.api_clients import operator
 from tests.sandbox.ministack_server import wait_for
 from tests.sandbox.tables import tables
 
@@ -26,3 +27,20 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         yield up
     finally:
         sandbox.down(directory)
+
+
+@pytest.fixture(scope="package")
+def tokens(state: dict[str, Any]) -> dict[str, str]:
+    """By whose they are; all but the first three open nothing here."""
+    with operator(state) as client:
+        made = {role: client.post(f"/users/{role}-1/tokens", json={"role": role}).json() for role in ("user", "viewer")}
+    own = {role: str(one["token"]) for role, one in made.items()}
+    foreign = f"gru_{'0' * 12}_{'A' * 43}"
+    return {
+        "operator": state["operator_token"],
+        **own,
+        "node": state["node_token"],
+        "foreign": foreign,
+        "half": own["user"][:-5],
+        "none": "",
+    }

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import httpx
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
 
 from sandbox import sandbox
+from tests.sandbox.api_clients import operator
 from tests.sandbox.ministack_server import wait_for
 from tests.sandbox.tables import tables
-from tests.tiers import examples
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::Warning")]
 AS_YAML, AS_JSON = {"content-type": "application/yaml"}, {"content-type": "application/json"}
@@ -27,12 +24,6 @@ env: {TOTAL_STEPS: "5"}
 checkpoint_dir: /tmp/checkpoints
 """
 SPEC = {"workload": "sft", "nnodes": 1, "n_gpus_per_node": 8, "task_definition": "gpu-training"}
-
-
-def operator(state: dict[str, Any], token: str = "") -> httpx.Client:
-    """A client of the API with the operator's token, or another."""
-    headers = {"authorization": f"Bearer {token or state['operator_token']}"}
-    return httpx.Client(base_url=f"{state['api_url']}/api/v2", headers=headers, timeout=35, trust_env=False)
 
 
 def test_a_job_in_yaml_is_rehearsed_submitted_once_and_ends(state: dict[str, Any]) -> None:
@@ -115,33 +106,6 @@ BAD: dict[str, tuple[int, str, dict[str, Any]]] = {
 """What is no submission: the answer to it, whose token it comes with, and what is sent."""
 
 
-@pytest.fixture(scope="module")
-def tokens(state: dict[str, Any]) -> dict[str, str]:
-    """By whose they are; all but the first three open nothing here."""
-    with operator(state) as client:
-        made = {role: client.post(f"/users/{role}-1/tokens", json={"role": role}).json() for role in ("user", "viewer")}
-    own = {role: str(one["token"]) for role, one in made.items()}
-    foreign = f"gru_{'0' * 12}_{'A' * 43}"
-    return {
-        "operator": state["operator_token"],
-        **own,
-        "node": state["node_token"],
-        "foreign": foreign,
-        "half": own["user"][:-5],
-        "none": "",
-    }
-
-
-@pytest.fixture(scope="module")
-def known(state: dict[str, Any]) -> dict[str, str]:
-    """A job, an instance, a user and a token of theirs that there are."""
-    with operator(state) as client:
-        token = client.post("/users/known/tokens", json={"role": "user"}).json()["id"]
-        job = client.post("/jobs", json=SPEC | {"env": {"TOTAL_STEPS": "2000"}}).json()["job_id"]
-        machine = client.get("/instances").json()["instances"][0]["instance_id"]
-    return {"job_id": job, "instance_id": machine, "user": "known", "token_id": token, "name": "gpu-7"}
-
-
 @pytest.mark.parametrize("what", BAD)
 def test_what_is_no_submission_is_refused_and_leaves_no_trace(
     state: dict[str, Any], tokens: dict[str, str], what: str
@@ -157,33 +121,3 @@ def test_what_is_no_submission_is_refused_and_leaves_no_trace(
     told = refused.json()
     assert told["status"] == status and told["title"] and told["detail"] and told["code"]
     assert before and tables(state) == before
-
-
-@pytest.mark.parametrize(("role", "weight"), [("viewer", 0.125), ("user", 0.125), ("operator", 0.25)])
-def test_the_deployed_api_answers_as_it_describes_itself(
-    state: dict[str, Any], tokens: dict[str, str], known: dict[str, str], role: str, weight: float
-) -> None:
-    """Requests made of the description that it serves, to every operation, half of them about what there is.
-
-    Status, kind and shape of each answer are in the description, and none is 5xx.
-    """
-    from tests.fuzz.described_api import CHECKS, operations  # noqa: PLC0415
-
-    described = httpx.get(f"{state['api_url']}/api/v2/openapi.json", timeout=35, trust_env=False).json()
-    sent: Counter[str] = Counter()
-    for operation in operations(described).values():
-
-        @examples(weight)
-        @given(operation.as_strategy(), st.booleans())
-        def each(case: Any, is_known: bool) -> None:
-            if is_known and case.path_parameters:
-                case.path_parameters |= {key: known[key] for key in case.path_parameters}
-            # MiniStack's gateway answers a path with a line break itself; tests/fuzz/test_openapi.py has no gateway.
-            assume(not any("\n" in str(value) for value in case.path_parameters.values()))
-            headers = {"authorization": f"Bearer {tokens[role]}"}
-            case.call_and_validate(base_url=state["api_url"], headers=headers, checks=CHECKS)
-            sent[case.operation.label] += 1
-
-        each()
-    described_n = sum(len(set(methods) & {"get", "put", "post", "delete"}) for methods in described["paths"].values())
-    assert len(sent) == described_n
