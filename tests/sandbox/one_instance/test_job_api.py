@@ -10,7 +10,7 @@ import pytest
 from sandbox import sandbox
 from tests.sandbox.api_clients import operator
 from tests.sandbox.ministack_server import wait_for
-from tests.sandbox.tables import tables
+from tests.sandbox.tables import tables, tables_at_rest
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::Warning")]
 AS_YAML, AS_JSON = {"content-type": "application/yaml"}, {"content-type": "application/json"}
@@ -49,8 +49,13 @@ def test_a_job_in_yaml_is_rehearsed_submitted_once_and_ends(state: dict[str, Any
         assert [line["text"] for line in last["lines"]] == lines[-1:] and last["lines"][0]["at"]
         recorded = sandbox.client("s3", state["endpoint_url"])
         bucket, _, prefix = client.get(job).json()["records"].removeprefix("s3://").partition("/")
-        kept = {one["Key"] for one in recorded.list_objects_v2(Bucket=bucket, Prefix=prefix)["Contents"]}
-        assert kept == {f"{prefix}spec.yaml", f"{prefix}a01/attempt.json"}
+        # The record of an attempt is written after the status that ends it.
+        wait_for(
+            lambda: (
+                {one["Key"] for one in recorded.list_objects_v2(Bucket=bucket, Prefix=prefix)["Contents"]}
+                == {f"{prefix}spec.yaml", f"{prefix}a01/attempt.json"}
+            )
+        )
         assert recorded.get_object(Bucket=bucket, Key=f"{prefix}spec.yaml")["Body"].read().decode() == YAML
         told = client.get(f"{job}/explain").json()
         assert told["pending"] is None and told["decisions"][0]["reason"].startswith("submitted by")
@@ -112,7 +117,7 @@ def test_what_is_no_submission_is_refused_and_leaves_no_trace(
 ) -> None:
     """Through the gateway: a clear 4xx, as a problem document, and both tables are byte for byte what they were."""
     status, whose, sent = BAD[what]
-    before = tables(state)
+    before = tables_at_rest(state)
     headers = {"authorization": f"Bearer {tokens[whose]}"} if tokens[whose] else {}
     request = {**sent, "headers": {**headers, **sent.get("headers", {})}}
     url = f"{state['api_url']}/api/v2/jobs"
