@@ -9,7 +9,7 @@ from __future__ import annotations
 import resource
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -74,11 +74,16 @@ class ProcessorTime:
             self._shared_s += processor_s() - began
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         if call.when == "teardown":
             spent = processor_s() - item.stash[_BEGAN]
             item.user_properties.append((PROPERTY, (round(spent - self._shared_s, 3), self._shared_s, tier_of(item))))
-        return (yield)
+        report = yield
+        if hasattr(item.config, "workerinput"):
+            report.keywords = {}  # a third of what a worker sends, and nothing reads them
+        return report
 
     # -- the summary, in the process that the user started -------------------------------------------------------------
 

@@ -80,7 +80,9 @@ def test_a_higher_priority_takes_turns_with_a_lower_one_and_no_step_is_lost(shar
     done = shared.succeeds(low)
 
     turn = ["SUBMITTING", "SUBMITTED", "RUNNING"]
-    assert statuses(done)[1:] == [*turn, "SUSPENDING", "STOPPING", "SUSPENDED", *turn, "SUCCEEDED"]
+    # STOPPING is left out if both ends arrive together.
+    went = [status for status in statuses(done)[1:] if status != "STOPPING"]
+    assert went == [*turn, "SUSPENDING", "SUSPENDED", *turn, "SUCCEEDED"]
     assert done["attempt"] == 2 and done["attempts_counted"] == 0
     saved = {int(step) for step in re.findall(r"suspended after step (\d+)", shared.written(low, 1))}
     done_first, done_then = (
