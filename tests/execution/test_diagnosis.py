@@ -179,6 +179,7 @@ def test_the_record_of_an_attempt_keeps_the_last_lines_of_the_rank_that_failed(
 PACKAGE = Path(__file__).parents[2] / "lambdas"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["ecs_task_handler", "dcgm_task_monitor", "ecs_instance_monitor", "reconciler", "scheduler", "node_api"]
 )

@@ -17,6 +17,7 @@ from tests.platform.platform_world import PlatformWorld
 from tests.tiers import seeds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(20))
 def test_invocations_that_fail_change_no_end(heal: Heal, undisturbed: Incident, seed: int) -> None:
     """One call in thirty fails with all its tries, and with it the invocation; Lambda's retries do no harm.

@@ -222,6 +222,7 @@ def _words_of_yesterday(world: World, machine: ModelInstance) -> Iterator[dict[s
     yield alarm_changed(world.cluster, machine, StatusCheck.SYSTEM, "ALARM", now)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(4), ids=["spot", "gpus", "instance", "system"])
 def test_a_word_of_yesterday_stops_no_job(number: int) -> None:
     """Given back from a queue of dead letters a day later, it is heard for the first time."""
@@ -378,6 +379,7 @@ def test_a_persons_task_without_gpus_is_not_rebooted_away() -> None:
     assert not touched(world)
 
 
+@pytest.mark.slow
 def test_the_sixth_interruption_of_a_month_fails_no_job() -> None:
     """Each attempt has lasted for hours: that is life on Spot, and no storm of relaunches."""
     world, job_id, _ = working()

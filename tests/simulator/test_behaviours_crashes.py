@@ -70,6 +70,7 @@ def assert_survives_every_crash(incident: Callable[..., Told]) -> None:
     assert died > len(asked) + 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sampled(QUICK, fast=1, default=len(QUICK)))
 def test_dying_at_any_step_changes_no_end(name: str) -> None:
     """Every step of the incident, before and after."""

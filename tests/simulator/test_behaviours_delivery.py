@@ -100,6 +100,7 @@ def two_jobs(nemesis: At | None = None) -> World:
     return world
 
 
+@pytest.mark.slow
 def test_two_schedulers_at_once_never_double_allocate() -> None:
     """A second pass of the scheduler between any two steps of the first: no GPU has two owners, both jobs succeed."""
     quiet = two_jobs()

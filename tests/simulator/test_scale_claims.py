@@ -83,6 +83,7 @@ def test_a_gang_that_takes_longer_than_a_function_lives_one_by_one_is_launched_a
     assert max(world.meter.longest.values()) < TIMEOUT_S["scheduler"]
 
 
+@pytest.mark.slow
 def test_two_thousand_instances_are_claimed_and_started_within_one_invocation() -> None:
     """At 50 ms a call the claims alone would take 102 s of the launcher's 110, one by one."""
     world = World(instances=2_048, fidelity=LARGE, costs=Costs(call_s=0.05))

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.logs.pattern_texts import repeats_within_repeats, wordings
+from tests.tiers import sampled
 
 ERROR = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 TABLES = (*SIGNATURES, *FINE, *ADVICE)
@@ -111,7 +112,10 @@ MEGABYTE = 1 << 20
 
 
 @pytest.mark.parametrize(
-    "unit", [WORDS, "nccl " * 20 + "a" * 4_000, "loss nan ", "\x1b[", "(pid=1) ", "[ 1.1] ", "a.", " "]
+    "unit",
+    sampled(
+        [WORDS, "nccl " * 20 + "a" * 4_000, "loss nan ", "\x1b[", "(pid=1) ", "[ 1.1] ", "a.", " "], fast=2, default=8
+    ),
 )
 def test_a_megabyte_made_to_be_slow_is_as_many_searches_as_it_has_lines(unit: str) -> None:
     """Each line is cut, and compared with each signature three times at most: the cost grows with the length alone."""

@@ -45,6 +45,7 @@ def one_way(stage: Transitions, seed: int) -> list[tuple[Action, int]]:
     return way
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_a_state_that_is_put_back_goes_on_as_if_it_had_never_been_away(seed: int) -> None:
     """The same actions in one world without a break, and in another that is elsewhere between any two of them."""
@@ -87,6 +88,7 @@ def otherwise(record: Any) -> Any:
     return replace(record, **changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("incident", "kind"), [(Incident.GPU, ExploredFault.DROP), (Incident.CRASH, ExploredFault.CRASH)]
 )
@@ -111,6 +113,7 @@ def test_what_is_left_out_of_a_name_matters_to_nobody(
     assert after.violation is None and after.ends == before.ends
 
 
+@pytest.mark.slow
 def test_a_state_without_a_way_to_the_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks after a job whose event was lost: it waits for ever, and that is said."""
     monkeypatch.setattr(reconcile, "process_due_job", lambda recovery, job_id: None)

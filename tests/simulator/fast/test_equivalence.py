@@ -34,6 +34,7 @@ def steps_of(world: World) -> list[tuple[str, str, str]]:
     return [(step.invocation, step.name, str(step.given)) for step in world.invocations.steps]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", INCIDENTS)
 def test_passing_over_looks_leaves_every_step_and_every_line_as_it_was(name: str) -> None:
     """The transcript and every effect, to the letter, are those of the run that looks at everything each minute."""
@@ -43,6 +44,7 @@ def test_passing_over_looks_leaves_every_step_and_every_line_as_it_was(name: str
     assert steps_of(quick) == steps_of(thorough)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", INCIDENTS)
 def test_a_world_that_remembers_nothing_comes_to_the_same_end(name: str) -> None:
     """Without transcript, steps and the events that nobody selects: the same decisions, mails, machines and hours."""
@@ -104,6 +106,7 @@ def taken_away(world: World, machine: ModelInstance) -> None:
     world.fleet.terminate(machine)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("happens", [impaired, impaired_for_a_while, planned, taken_away])
 @pytest.mark.parametrize("is_idle", [False, True], ids=["working", "idle"])
 def test_what_no_event_tells_is_found_at_the_same_minute(

@@ -36,6 +36,7 @@ def test_the_best_interval_is_no_worse_than_the_others() -> None:
     assert best > max(share for name, share in found.items() if name.endswith(" s")) - 0.001
 
 
+@pytest.mark.slow
 def test_more_of_what_hurts_is_not_better() -> None:
     """Longer checks, time-outs and people cost; more spares do not."""
     found = {one["condition"]: one for one in ranges(GIVEN, FACTS, FLOOR)}
@@ -47,6 +48,7 @@ def test_more_of_what_hurts_is_not_better() -> None:
     assert spares == sorted(spares)
 
 
+@pytest.mark.slow
 def test_those_that_matter_most_come_first() -> None:
     """A reader looks at the first lines."""
     effects = [abs(one["ettr_at_high"] - one["ettr_at_low"]) for one in ranges(GIVEN, FACTS, FLOOR)]
@@ -70,6 +72,7 @@ def test_larger_clusters_lose_more_of_their_time() -> None:
     assert ettrs == sorted(ettrs, reverse=True)
 
 
+@pytest.mark.slow
 def test_each_rung_of_the_ladder_adds_to_those_below_it() -> None:
     """What would raise the figure, and who could do it: the product, the trainer, AWS."""
     rungs = sensitivity(GIVEN, FACTS, FLOOR, RUNS)["ladder"]

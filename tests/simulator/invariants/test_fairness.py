@@ -127,12 +127,14 @@ def _any_books(seed: int) -> Books:
 MANY, MANY_SHOW = 2_000, 3
 
 
+@pytest.mark.slow
 def test_nobody_is_overtaken_whatever_there_is() -> None:
     """The invariant is true of `place` for any line, any claims and any limits."""
     found = {seed: list(_any_books(seed).overtaken()) for seed in range(MANY)}
     assert {seed: sentences for seed, sentences in found.items() if sentences} == {}
 
 
+@pytest.mark.slow
 def test_a_line_in_another_order_is_found_in_many_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same clusters would show it if suspended jobs went to the end of the line."""
     planted_queue_bugs.to_the_end_of_the_line(monkeypatch)

@@ -131,6 +131,7 @@ def _at(row: tuple[int, int, float | None, int]) -> int:
     return row[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimates", [True, False])
 def test_ours_decides_as_place_does_on_a_real_trace(estimates: bool) -> None:
     """The excerpt, on so few GPUs that there is a line."""
