@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,10 +19,13 @@ ADDRESS_BYTES_MAX = 107
 def write_whole(path: Path, content: dict[str, Any], mode: int = 0o644) -> None:
     """Write JSON to a temporary file beside `path`, sync it to the disk and rename it.
 
+    The name of the temporary file is random and the file must be new. So no other user of the folder can create it
+    first and stay its owner.
+
     Raises OSError and then leaves no file.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
             json.dump(content, file, separators=(",", ":"))
