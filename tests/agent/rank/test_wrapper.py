@@ -178,7 +178,7 @@ def test_a_new_run_of_the_same_rank_forgets_the_exit_of_the_one_before(node: Nod
 
 
 def test_an_exit_file_that_cannot_be_removed_does_not_hide_the_rank(node: Node) -> None:
-    """Any user of the folder may create that name first, also as a directory; the running file is written nevertheless."""
+    """Any user of the folder may create that name first, also as a directory: the running file is written."""
     (node.running / "100.exit.json").mkdir(parents=True)
     rank = node.rank("sleep", "600")
     wait_until(lambda: "100.json" in node.files())
