@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 BYTES_MAX = 65_536
-"""Largest file that is read, in bytes."""
+"""Largest file that is read unless the caller says less, in bytes."""
 ADDRESS_BYTES_MAX = 107
 """Longest path of a UNIX socket on Linux, in bytes."""
 
@@ -48,8 +48,8 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a small file.
+def read_object(path: Path, bytes_max: int = BYTES_MAX) -> tuple[dict[str, Any], os.stat_result]:
+    """Return the JSON object in a file of at most `bytes_max` bytes, and the status of the file that was read.
 
     Raises:
         OSError: the file cannot be read.
@@ -63,16 +63,16 @@ def read_object(path: Path) -> dict[str, Any]:
         os.close(descriptor)
         raise
     with file:
-        raw = file.read(BYTES_MAX + 1) or b""
-    if len(raw) > BYTES_MAX:
-        raise ValueError(f"it is larger than {BYTES_MAX} bytes")
+        raw, status = file.read(bytes_max + 1) or b"", os.fstat(file.fileno())
+    if len(raw) > bytes_max:
+        raise ValueError(f"it is larger than {bytes_max} bytes")
     try:
         content = json.loads(raw.decode("utf-8"))
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     if not isinstance(content, dict):
         raise ValueError("it is not a JSON object")
-    return content
+    return content, status
 
 
 @contextmanager
