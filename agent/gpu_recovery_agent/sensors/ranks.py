@@ -65,10 +65,6 @@ class _Known:
     searches: int = field(default=0)
 
 
-_READ_AGAIN = FileSignature(0, -1, 0, 0)
-"""The signature of no file: the next look reads the file again."""
-
-
 class RankSensor:
     """Reads each file once, and checks its process at every poll."""
 
@@ -163,7 +159,7 @@ class RankSensor:
                 return _Known(signature, exit=exit_in(content))
             return _Known(signature, claim=running_in(content))
         except (FileNotFoundError, FileChanged):
-            return _Known(_READ_AGAIN)
+            return _Known(signature)  # the next look lists the new file with another signature, and reads it
         except (OSError, ValueError) as error:
             self._log.once(name, f"{self._folder / name} is passed over: {error}")
             return _Known(signature)

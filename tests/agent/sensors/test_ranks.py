@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -332,6 +333,85 @@ def test_all_claims_of_a_look_share_one_scan_of_proc(
             place.file(f"{number}.json", remote_pid=1, pid_namespace=inside.stat().st_ino, timestamp=look)
         assert place.pids() == []
         assert (len(scans), len(opened), len(views)) == (look, 256 * look, 50 * look)
+
+
+def test_of_equal_processes_the_environment_decides_and_is_read_once(place: Place) -> None:
+    """Without CAP_SYS_PTRACE namespaces have no numbers: first processes of containers may have begun at one tick."""
+    asked = []
+
+    class Reader(processes.Direct):
+        def environment(self, pid: int) -> dict[str, str] | None:
+            asked.append(pid)
+            return super().environment(pid)
+
+    for pid, job in ((900, "other"), (901, "run-1"), (902, "run-2")):
+        place.proc.add(pid, TICKS, inner=(pid, 1), environment=environment(job))
+        (place.proc.folder / str(pid) / "ns" / "pid").unlink()
+    for number, job in ((1, "run-1"), (2, "run-2")):
+        place.file(f"{number}.json", job_id=job, remote_pid=1, pid_namespace=7)
+    sensor = RankSensor(place.folder, place.proc.folder, BOOT, AgentLog(), Reader(place.proc.folder))
+    assert [live.pid for live in sensor.poll()[0]] == [901, 902]
+    assert sorted(asked) == [900, 901, 902]
+
+
+def test_a_running_rank_stays_known_whatever_is_written_to_the_folder(place: Place) -> None:
+    """Newer files of the same user leave it its place."""
+    place.file()
+    place.proc.add(42, TICKS)
+    assert place.pids() == [42]
+    for number in range(300):
+        place.file(f"0{number}.json", remote_pid=1)
+    assert place.pids() == place.pids() == [42]
+
+
+def test_an_exit_that_was_replaced_meanwhile_is_not_put_aside(place: Place) -> None:
+    """The new file may be the exit of the rank itself."""
+    place.file("100.exit.json", code=1)
+    _, (refused,) = place.sensor.poll()
+    place.file("new", code=0)
+    (place.folder / "new").replace(place.folder / "100.exit.json")
+    place.sensor.put_aside(refused)
+    _, (ended,) = place.sensor.poll()
+    assert ended.exit.code == 0
+
+
+def test_a_file_that_changes_while_it_is_read_is_read_at_the_next_look(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner may be another now; it may also be complete only now."""
+    place.file()
+    place.proc.add(42, TICKS)
+
+    def replace_first(path: Path, expected: Any) -> dict[str, Any]:
+        place.file("new")
+        (place.folder / "new").replace(path)
+        monkeypatch.undo()
+        return ranks.read_file(path, expected)
+
+    monkeypatch.setattr(ranks, "read_file", replace_first)
+    assert place.pids() == []
+    assert place.pids() == [42]
+
+
+@ROOT_ONLY
+def test_the_user_of_a_process_is_the_user_of_its_files(tmp_path: Path) -> None:
+    """A process may act as another user than the user who started it."""
+    reads, writes = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.seteuid(STRANGER)
+        os.write(writes, b"x")
+        signal.pause()
+    try:
+        os.read(reads, 1)
+        assert processes.user(Path("/proc"), child) == STRANGER
+        assert processes.user(Path("/proc"), os.getpid()) == 0
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(reads)
+        os.close(writes)
+    assert processes.user(Path("/proc"), child) is None
 
 
 def test_a_look_without_a_search_scans_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
