@@ -174,6 +174,8 @@ class RankSensor:
             return None
         if known.seen is None:
             user, owner = table.view(process.pid).user, known.signature.owner
+            if user is None:
+                return None  # it has ended meanwhile
             if user != owner:
                 text = f"user {owner} owns it, and process {process.pid} is of user {user}"
                 self._log.once(name, f"{self._folder / name} is passed over: {text}")
