@@ -17,7 +17,9 @@ from gpu_recovery_agent import clock
 from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.responses import ServerCommand
 from gpu_recovery_agent.sensors import processes
+from gpu_recovery_agent.sensors.processes import ProcessInfo
 from gpu_recovery_agent.sensors.ranks import LiveRank, carries
+from gpu_recovery_agent.signals import SignalSender
 from gpu_recovery_agent.state import AgentState
 
 WRAPPER_OUTLIVES_S = 10.0
@@ -43,12 +45,11 @@ class CommandRunner:
         log: AgentLog,
         *,
         now: Callable[[], float] = clock.uptime_s,
-        kill: Callable[[int, int], None] = os.kill,
-        kill_group: Callable[[int, int], None] = os.killpg,
+        signals: SignalSender | None = None,
         reader: processes.Reader | None = None,
     ) -> None:
         self._proc, self._state, self._log, self._now = host_proc, state, log, now
-        self._kill, self._kill_group, self._reader = kill, kill_group, reader
+        self._signals, self._reader = signals or SignalSender(host_proc, log), reader
         self._stopping: dict[str, _Stopping] = {}
 
     def add(self, commands: Sequence[ServerCommand], running: Iterable[LiveRank]) -> None:
@@ -71,7 +72,7 @@ class CommandRunner:
                 del self._stopping[key]
             elif self._now() >= stopping.kill_at:
                 if stopping.killed:
-                    self._signal(stopping.live.pid, signal.SIGKILL, "the wrapper did not end")
+                    self._signal(stopping.live, signal.SIGKILL, "the wrapper did not end")
                 else:
                     self._kill_command(stopping.live)
                     stopping.killed = True
@@ -93,42 +94,49 @@ class CommandRunner:
             self._state.executed[key] = executed_at
             self._state.save()
             what = f"order {command.id} to {command.kind} job {command.job}, attempt {command.attempt}"
-            self._signal(live.pid, signal.SIGTERM, what)
+            self._signal(live, signal.SIGTERM, what)
             if command.kind == "stop":  # the wrapper of rank 0 takes SIGTERM as a notice; a stop has no grace
-                for group in self._groups_apart(live):
-                    self._signal(group, signal.SIGTERM, what, self._kill_group)
+                for member in self._groups_apart(live):
+                    self._signal(member, signal.SIGTERM, what)
         if command.kind == "stop" and key not in self._stopping:
             self._stopping[key] = _Stopping(live, executed_at + command.grace_s)
 
     def _kill_command(self, live: LiveRank) -> None:
         """Kill the process groups of the wrapper's children. The wrapper stays alive and writes how they ended."""
         groups, wrapper = self._groups_apart(live), processes.read(self._proc, live.pid)
-        if not groups and wrapper and wrapper.group == live.pid:
-            groups = {
-                live.pid
-            }  # a shell with its pipeline: it leads its own group and has no children in another group
-        for group in groups:
-            self._signal(group, signal.SIGKILL, "its time is over", self._kill_group)
+        if not groups and wrapper and wrapper.ticks == live.ticks and wrapper.group == live.pid:
+            groups = [wrapper]  # a shell with its pipeline: it leads its own group and has no children in another group
+        for member in groups:
+            self._signal(member, signal.SIGKILL, "its time is over")
         if not groups:
-            self._signal(live.pid, signal.SIGKILL, "its time is over")
+            self._signal(live, signal.SIGKILL, "its time is over")
 
-    def _groups_apart(self, live: LiveRank) -> set[int]:
-        """Return the groups of a process's children that may be signalled: neither its own group nor the agent's."""
+    def _groups_apart(self, live: LiveRank) -> list[ProcessInfo]:
+        """Return a member of each group that may be signalled: groups of the process's children.
+
+        Its own group and the agent's group are left out.
+        """
         every = (processes.read(self._proc, pid) for pid in processes.pids(self._proc))
         process = processes.read(self._proc, live.pid)
-        groups = {child.group for child in every if child and child.parent == live.pid}
-        return groups - {process.group if process else 0, os.getpgrp(), 0, 1}
+        members = {child.group: child for child in every if child and child.is_alive and child.parent == live.pid}
+        apart = {process.group if process else 0, os.getpgrp(), 0, 1}
+        return [member for group, member in sorted(members.items()) if group not in apart]
 
     def _is_same_process(self, live: LiveRank) -> bool:
         process = processes.read(self._proc, live.pid)
         return process is not None and process.is_alive and process.ticks == live.ticks
 
-    def _signal(self, pid: int, number: int, why: str, kill: Callable[[int, int], None] | None = None) -> None:
+    def _signal(self, target: LiveRank | ProcessInfo, number: int, why: str) -> None:
+        """Signal the process of a rank, or the process group of another process."""
         try:
-            (kill or self._kill)(pid, number)
+            if isinstance(target, LiveRank):
+                self._signals.to_process(target.pid, target.ticks, number)
+            else:
+                self._signals.to_group(target, number)
         except ProcessLookupError:
             return
         except PermissionError:
-            self._log.once(f"signal {pid}", f"{why}: process {pid} may not be signalled by this user")
+            self._log.once(f"signal {target.pid}", f"{why}: process {target.pid} may not be signalled by this user")
             return
-        self._log.write(f"{why}: {signal.Signals(number).name} to {pid}")
+        what = target.pid if isinstance(target, LiveRank) else f"group {target.group}"
+        self._log.write(f"{why}: {signal.Signals(number).name} to {what}")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 BYTES_MAX = 65_536
-"""Largest file that is read, in bytes."""
+"""Largest file that is read unless the caller says less, in bytes."""
 ADDRESS_BYTES_MAX = 107
 """Longest path of a UNIX socket on Linux, in bytes."""
 
@@ -18,10 +19,13 @@ ADDRESS_BYTES_MAX = 107
 def write_whole(path: Path, content: dict[str, Any], mode: int = 0o644) -> None:
     """Write JSON to a temporary file beside `path`, sync it to the disk and rename it.
 
+    The name of the temporary file is random and the file must be new. So no other user of the folder can create it
+    first and stay its owner.
+
     Raises OSError and then leaves no file.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
             json.dump(content, file, separators=(",", ":"))
@@ -44,8 +48,8 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a small file.
+def read_object(path: Path, bytes_max: int = BYTES_MAX) -> tuple[dict[str, Any], os.stat_result]:
+    """Return the JSON object in a file of at most `bytes_max` bytes, and the status of the file that was read.
 
     Raises:
         OSError: the file cannot be read.
@@ -59,16 +63,16 @@ def read_object(path: Path) -> dict[str, Any]:
         os.close(descriptor)
         raise
     with file:
-        raw = file.read(BYTES_MAX + 1) or b""
-    if len(raw) > BYTES_MAX:
-        raise ValueError(f"it is larger than {BYTES_MAX} bytes")
+        raw, status = file.read(bytes_max + 1) or b"", os.fstat(file.fileno())
+    if len(raw) > bytes_max:
+        raise ValueError(f"it is larger than {bytes_max} bytes")
     try:
         content = json.loads(raw.decode("utf-8"))
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     if not isinstance(content, dict):
         raise ValueError("it is not a JSON object")
-    return content
+    return content, status
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.report import EXITS_MAX, XIDS_MAX, ReportContent
 from gpu_recovery_agent.sensors.gpu_health import IMPAIRED, GpuHealthStatus, digest
 from gpu_recovery_agent.sensors.kernel_log import Xid
+from gpu_recovery_agent.sensors.rank_folder import FileSignature
 from gpu_recovery_agent.sensors.ranks import ExitFile, LiveRank, RankSensor
 from gpu_recovery_agent.state import AgentState
 
@@ -31,7 +32,7 @@ class Outbox:
         self._inventory_s = inventory_s
         self._exits: list[ExitFile] = []
         self._xids: dict[tuple[int, str, str, bool | None], Xid] = {}
-        self._sent_alone: set[tuple[int, int, int]] = set()
+        self._sent_alone: set[FileSignature] = set()
         self._urgent_sent: set[object] = set()
         self._inventory_sent: tuple[str, float] | None = None
         self._inventory_wanted = False

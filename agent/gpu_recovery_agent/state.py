@@ -100,7 +100,7 @@ class AgentState:
 
     def _read(self) -> None:
         try:
-            content: dict[str, Any] = read_object(self._folder / "state.json")
+            content, _ = read_object(self._folder / "state.json")
         except FileNotFoundError:
             return
         except (OSError, ValueError) as error:

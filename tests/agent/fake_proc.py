@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 BOOT = "3e0b9a4c-71d2-4c66-8f05-b1a9d27e6c38"
@@ -32,13 +33,18 @@ class Proc:
         namespace: Path | None = None,
         environment: dict[str, str] | None = None,
         cgroup: str = "0::/",
+        user: int | None = None,
     ) -> None:
-        """A process; `inner` are its pids from here inwards, `environment` None is one that may not be read."""
+        """A process; `inner` are its pids from here inwards, `environment` None is one that may not be read.
+
+        `user` is the user of the test unless it is given.
+        """
         folder = self.folder / str(pid)
         folder.mkdir(exist_ok=True)
         rest = " ".join(["0"] * 16)
         (folder / "stat").write_text(f"{pid} ({name}) {state} {parent} {group or pid} {rest} {ticks} 0 0\n")
-        (folder / "status").write_text(f"Name:\tx\nNSpid:\t{chr(9).join(map(str, inner or (pid,)))}\n")
+        uids = "\t".join([str(os.getuid() if user is None else user)] * 4)
+        (folder / "status").write_text(f"Uid:\t{uids}\nNSpid:\t{chr(9).join(map(str, inner or (pid,)))}\n")
         (folder / "cgroup").write_text(cgroup + "\n")
         if environment is not None:
             text = "\0".join(f"{key}={value}" for key, value in environment.items())

@@ -11,6 +11,7 @@ from gpu_recovery_agent.commands import CommandRunner
 from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.rank.files import RankIdentity
 from gpu_recovery_agent.responses import ServerCommand
+from gpu_recovery_agent.sensors.processes import ProcessInfo
 from gpu_recovery_agent.sensors.ranks import LiveRank
 from gpu_recovery_agent.state import AgentState
 
@@ -19,6 +20,25 @@ from tests.agent.fake_proc import BOOT, Proc, environment
 TICKS = 5_000
 LIVE = LiveRank(RankIdentity("run-1", 1, 0), None, 42, TICKS)
 TERM, KILL = signal.SIGTERM, signal.SIGKILL
+
+
+class Recorder:
+    """Signals that are written down. With `refuses` none may be sent."""
+
+    def __init__(self, sent: list[tuple[str, int, int]], refuses: bool = False) -> None:
+        self.sent, self.refuses = sent, refuses
+
+    def to_process(self, pid: int, ticks: int, number: int) -> None:
+        assert ticks
+        self._send("process", pid, number)
+
+    def to_group(self, member: ProcessInfo, number: int) -> None:
+        self._send("group", member.group, number)
+
+    def _send(self, kind: str, number: int, signal_number: int) -> None:
+        if self.refuses:
+            raise PermissionError(1, "Operation not permitted")
+        self.sent.append((kind, number, signal_number))
 
 
 class Place:
@@ -39,8 +59,7 @@ class Place:
             self.state,
             AgentLog(),
             now=lambda: self.now,
-            kill=lambda pid, number: self.sent.append(("process", pid, number)),
-            kill_group=lambda group, number: self.sent.append(("group", group, number)),
+            signals=Recorder(self.sent),
         )
 
     def give(self, order_id: str = "o-1", kind: str = "stop", **more: Any) -> None:
@@ -162,12 +181,8 @@ def test_a_process_of_another_user_is_said_and_does_not_end_the_agent(
     place: Place, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """CAP_KILL is missing: a person has to know."""
-
-    def refuse(pid: int, number: int) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
     place.orders = CommandRunner(
-        place.proc.folder, place.state, AgentLog(), now=lambda: place.now, kill=refuse, kill_group=refuse
+        place.proc.folder, place.state, AgentLog(), now=lambda: place.now, signals=Recorder([], refuses=True)
     )
     place.give()
     place.later(31)

@@ -56,7 +56,7 @@ class SuspensionFolder:
             ValueError: the file holds no valid number of seconds.
         """
         try:
-            seconds = read_object(self.path / WATCHDOG).get("seconds")
+            seconds = read_object(self.path / WATCHDOG)[0].get("seconds")
         except FileNotFoundError:
             return None
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < SECONDS_MAX:

@@ -155,13 +155,22 @@ class RankFiles:
             self._stem = None
 
     def begin(self, command_pid: int) -> None:
-        """Write which processes run: this process, and the process group of its command."""
+        """Write which processes run: this process, and the process group of its command.
+
+        First remove the exit that an earlier run of the same rank may have left. An exit file of another user cannot
+        be removed; the agent ignores that file, so the running file is written nevertheless.
+        """
         if self._stem is None:
             return
+        leftover = self._folder / f"{self._stem}{EXIT_SUFFIX}"
+        try:
+            leftover.unlink(missing_ok=True)
+        except NotADirectoryError:
+            pass  # the write below fails for the same reason, and its warning says so
+        except OSError as error:
+            self._warn(f"the earlier exit {leftover} cannot be removed: {error.strerror}")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            # An earlier run of the same rank may have left its exit.
-            (self._folder / f"{self._stem}{EXIT_SUFFIX}").unlink(missing_ok=True)
             write_whole(self._folder / f"{self._stem}.json", self._running(command_pid))
         except (OSError, BootUnknown) as error:
             self._warn(f"the file of this rank cannot be written to {self._folder}: {error}")

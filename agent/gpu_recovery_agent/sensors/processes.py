@@ -61,11 +61,22 @@ def namespace_pids(host_proc: Path, pid: int) -> tuple[int, ...]:
     """Return the pids of a process from the namespace of `host_proc` inwards; the last is the pid that it sees
     itself.
     """
+    return _status(host_proc, pid, "NSpid:")
+
+
+def user(host_proc: Path, pid: int) -> int | None:
+    """Return the user id that the files of a process get, which is its filesystem uid."""
+    uids = _status(host_proc, pid, "Uid:")  # real, effective, saved, filesystem
+    return uids[3] if len(uids) == 4 else None
+
+
+def _status(host_proc: Path, pid: int, name: str) -> tuple[int, ...]:
+    """Return the numbers of a line of /proc/<pid>/status; () if the process or the line is missing."""
     try:
         status = (host_proc / str(pid) / "status").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ()
-    line = next((line for line in status.splitlines() if line.startswith("NSpid:")), "")
+    line = next((line for line in status.splitlines() if line.startswith(name)), "")
     return tuple(int(field) for field in line.split()[1:] if field.isdigit())
 
 

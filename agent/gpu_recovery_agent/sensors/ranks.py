@@ -1,17 +1,17 @@
 """Compares the files of the ranks with the processes: which ranks run, and which ended.
 
-A file is only a claim. Its process counts as running only if it belongs to this boot and started at the tick that the
-file names: a pid may have been reused since. A rank in a container knows its pid in its own namespace. The sensor
-finds it by that pid and its start time, which is the same in all namespaces.
+A file is only a claim. Its process counts as running only if it belongs to this boot, started at the tick that the
+file names, and creates its files as the user who owns this file: a pid may have been reused since. A rank in a
+container knows its pid in its own namespace. The sensor finds it by that pid and its start time, which is the same in
+all namespaces. An exit counts unless another user's process is known as that rank.
 """
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpu_recovery_agent.files import read_object
 from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.rank.files import (
     EXIT_SUFFIX,
@@ -23,13 +23,16 @@ from gpu_recovery_agent.rank.files import (
     running_in,
 )
 from gpu_recovery_agent.sensors import processes
+from gpu_recovery_agent.sensors.process_table import ProcessTable
+from gpu_recovery_agent.sensors.rank_folder import FileChanged, FileSignature, is_unchanged, list_files, read_file
 
 SEARCHES_AT_ONCE, SEARCH_EVERY = 5, 30
 """A process that is not found is searched for in this many polls, then only every so many: a search reads all of
 /proc.
 """
 
-FileSignature = tuple[int, int, int]
+OWNERS_MAX = 1_024
+"""Largest number of ranks whose user is remembered; the ranks that ran longest ago are forgotten first."""
 
 
 @dataclass(frozen=True)
@@ -72,30 +75,36 @@ class RankSensor:
         self._reader = reader
         self._namespace = processes.pid_namespace(host_proc, "self")
         self._known: dict[str, _Known] = {}
+        self._running: set[str] = set()
+        self._owners: dict[tuple[str, int, int], int] = {}
 
     def poll(self) -> tuple[list[LiveRank], list[ExitFile]]:
         """Return the running ranks and the exits to report, each in the order of the file names."""
-        files = self._files()
+        files = list_files(self._folder, self._log, self._running)
         for name in set(self._known) - set(files):
             del self._known[name]
         for name, signature in files.items():
             if name not in self._known or self._known[name].signature != signature:
                 self._known[name] = self._read(name, signature)
-        ended = {name.removesuffix(EXIT_SUFFIX) for name, known in self._known.items() if known.exit}
-        live, exits = [], []
-        for name in sorted(self._known):
-            known = self._known[name]
-            if known.exit is not None:
-                exits.append(ExitFile(self._folder / name, known.signature, known.exit))
-            elif known.claim is not None and name.removesuffix(".json") not in ended:
-                process = self._process(known, known.claim)
-                live += [process] if process else []
-        return live, exits
+        table, live = ProcessTable(self._proc, self._reader), dict[str, LiveRank]()
+        for name, known in sorted(self._known.items()):
+            if known.claim is not None and (process := self._process(name, known, known.claim, table)):
+                live[name] = process
+        self._running = set(live)
+        self._remember_owners(live)
+        exits = self._exits()
+        ended = {(one.path.name.removesuffix(EXIT_SUFFIX), one.signature.owner) for one in exits}
+        running = [
+            process
+            for name, process in live.items()
+            if (name.removesuffix(".json"), self._known[name].signature.owner) not in ended
+        ]
+        return running, exits
 
     def remove(self, ended: ExitFile) -> None:
         """Remove an exit that the server acknowledged, unless its file was replaced meanwhile."""
         try:
-            if _signature(os.stat(ended.path, follow_symlinks=False)) == ended.signature:
+            if is_unchanged(ended.path, ended.signature):
                 ended.path.unlink()
         except FileNotFoundError:
             return
@@ -103,73 +112,99 @@ class RankSensor:
             self._log.once(ended.path.name, f"{ended.path} was told and cannot be removed: {error.strerror}")
 
     def put_aside(self, refused: ExitFile) -> None:
-        """Rename an exit that the server refuses, so that it is not read again."""
+        """Rename an exit that the server or this sensor refuses, so that it is not read again.
+
+        Does nothing if the file was replaced meanwhile.
+        """
         aside = refused.path.with_name(refused.path.name.removesuffix(EXIT_SUFFIX) + REFUSED_SUFFIX)
         try:
-            refused.path.replace(aside)
+            if is_unchanged(refused.path, refused.signature):
+                refused.path.replace(aside)
         except OSError as error:
             self._log.once(refused.path.name, f"{refused.path} cannot be put aside: {error.strerror}")
             self._known[refused.path.name] = _Known(refused.signature)
 
-    def _files(self) -> dict[str, FileSignature]:
-        signatures = {}
-        try:
-            with os.scandir(self._folder) as entries:
-                for entry in entries:
-                    if entry.name.endswith(".json") and not entry.name.startswith("."):
-                        signatures[entry.name] = _signature(entry.stat(follow_symlinks=False))
-        except FileNotFoundError:
-            pass  # no rank ran here yet, or a file was removed meanwhile: the next poll reads the rest
-        except OSError as error:
-            self._log.once("running folder", f"{self._folder} cannot be read: {error.strerror}")
-        return signatures
+    def _remember_owners(self, live: Iterable[str]) -> None:
+        """Remember the user of each running rank. A second user gets no rank whose first user still runs it."""
+        users: dict[tuple[str, int, int], list[int]] = {}
+        for name in live:
+            known = self._known[name]
+            if known.claim and known.claim.rank:
+                users.setdefault(_of_attempt(known.claim.rank), []).append(known.signature.owner)
+        for rank, found in users.items():
+            owner = self._owners.pop(rank, found[0])
+            self._owners[rank] = owner if owner in found else found[0]
+        while len(self._owners) > OWNERS_MAX:
+            del self._owners[next(iter(self._owners))]
+
+    def _exits(self) -> list[ExitFile]:
+        """Return the exits to report. An exit of another user than its rank's is put aside."""
+        exits = []
+        for name, known in sorted(self._known.items()):
+            if known.exit is None:
+                continue
+            ended, user = ExitFile(self._folder / name, known.signature, known.exit), known.signature.owner
+            owner = self._owners.get(_of_attempt(known.exit.rank), user)
+            if owner == user:
+                exits.append(ended)
+            else:
+                self._log.write(f"{ended.path} is of user {user}, its rank ran as user {owner}: it is put aside")
+                self.put_aside(ended)
+        return exits
 
     def _read(self, name: str, signature: FileSignature) -> _Known:
         try:
-            content = read_object(self._folder / name)
+            content = read_file(self._folder / name, signature)
             if name.endswith(EXIT_SUFFIX):
                 return _Known(signature, exit=exit_in(content))
             return _Known(signature, claim=running_in(content))
-        except FileNotFoundError:
-            return _Known((0, 0, 0))
+        except (FileNotFoundError, FileChanged):
+            return _Known(signature)  # the next look lists the new file with another signature, and reads it
         except (OSError, ValueError) as error:
             self._log.once(name, f"{self._folder / name} is passed over: {error}")
             return _Known(signature)
 
-    def _process(self, known: _Known, claim: RunningFile) -> LiveRank | None:
+    def _process(self, name: str, known: _Known, claim: RunningFile, table: ProcessTable) -> LiveRank | None:
         if claim.boot_id is not None and claim.boot_id != self._boot_id:
             return None
         ticks = known.seen.ticks if known.seen else claim.ticks
-        pid = known.seen.pid if known.seen else self._pid(known, claim)
+        pid = known.seen.pid if known.seen else self._pid(known, claim, table)
         process = processes.read(self._proc, pid) if pid is not None else None
         if process is None or not process.is_alive or ticks not in (None, process.ticks):
             return None
-        known.seen = known.seen or LiveRank(claim.rank, claim.log, process.pid, process.ticks)
+        if known.seen is None:
+            user, owner = table.view(process.pid).user, known.signature.owner
+            if user is None:
+                return None  # it has ended meanwhile
+            if user != owner:
+                text = f"user {owner} owns it, and process {process.pid} is of user {user}"
+                self._log.once(name, f"{self._folder / name} is passed over: {text}")
+                return None
+            known.seen = LiveRank(claim.rank, claim.log, process.pid, process.ticks)
         return known.seen
 
-    def _pid(self, known: _Known, claim: RunningFile) -> int | None:
+    def _pid(self, known: _Known, claim: RunningFile, table: ProcessTable) -> int | None:
         if claim.pid_namespace in (None, self._namespace) or claim.ticks is None:
             return claim.pid
         known.searches += 1
         if known.searches > SEARCHES_AT_ONCE and known.searches % SEARCH_EVERY:
             return None
-        candidates = [pid for pid in processes.pids(self._proc) if self._is_meant(pid, claim)]
-        return min(
-            candidates, key=lambda pid: (not carries(self._proc, pid, claim.rank, self._reader), pid), default=None
-        )
-
-    def _is_meant(self, pid: int, claim: RunningFile) -> bool:
-        process = processes.read(self._proc, pid)
-        if process is None or process.ticks != claim.ticks:
-            return False
-        inner = processes.namespace_pids(self._proc, pid)
-        namespace = processes.pid_namespace(self._proc, pid)
-        return len(inner) > 1 and inner[-1] == claim.pid and namespace in (None, claim.pid_namespace)
+        candidates = []
+        for pid in table.started_at(claim.ticks):
+            view = table.view(pid)
+            is_meant = view.pid == claim.pid and view.namespace in (None, claim.pid_namespace)
+            if is_meant and view.user == known.signature.owner:
+                candidates.append(pid)
+        return min(candidates, key=lambda pid: (not _names(table.environment(pid), claim.rank), pid), default=None)
 
 
 def carries(host_proc: Path, pid: int, rank: RankIdentity | None, reader: processes.Reader | None = None) -> bool:
     """Return whether a process began with this job and attempt in its environment. A file cannot fake that."""
-    environment = (reader or processes.Direct(host_proc)).environment(pid) if rank else None
+    return rank is not None and _names((reader or processes.Direct(host_proc)).environment(pid), rank)
+
+
+def _names(environment: dict[str, str] | None, rank: RankIdentity | None) -> bool:
+    """Return whether an environment names the job and the attempt of a rank."""
     if rank is None or environment is None:
         return False
     return environment.get("JOB_ID") == rank.job and (environment.get("ATTEMPT", "").lstrip("0") or "0") == str(
@@ -177,5 +212,5 @@ def carries(host_proc: Path, pid: int, rank: RankIdentity | None, reader: proces
     )
 
 
-def _signature(status: os.stat_result) -> FileSignature:
-    return status.st_ino, status.st_mtime_ns, status.st_size
+def _of_attempt(rank: RankIdentity) -> tuple[str, int, int]:
+    return rank.job, rank.attempt, rank.rank

@@ -331,8 +331,8 @@ training.go_suspend()
         outer.wait()
 
 
-def test_the_agents_orders_are_a_notice_and_its_end(place: Place) -> None:
-    """Suspend is the same notice that ECS gives; stop waits for no grace."""
+def test_the_agents_orders_are_a_notice_and_its_end(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Suspend is the same notice that ECS gives; stop waits for no grace; neither goes to a process by its number."""
     program = 'training.receive_suspend_command()\nPath(sys.argv[1], "asks").touch()\ntime.sleep(600)\n'
     rank = place.start(program, **LONG)
     wait_until(lambda: place.has("asks"))
@@ -341,11 +341,13 @@ def test_the_agents_orders_are_a_notice_and_its_end(place: Place) -> None:
     state = AgentState(place.folder / "state", boot, AgentLog())
     state.open()
     orders = CommandRunner(PROC, state, AgentLog())
-    orders.add([ServerCommand("o-1", "suspend", "run-1", 1, 5.0)], live)
-    wait_until(place.given)
-    assert rank.poll() is None
-    orders.add([ServerCommand("o-2", "stop", "run-1", 1, 80_000.0)], live)
-    assert place.ended(rank)[0] == 143
+    with monkeypatch.context() as without_numbers:
+        without_numbers.delattr(os, "kill")
+        orders.add([ServerCommand("o-1", "suspend", "run-1", 1, 5.0)], live)
+        wait_until(place.given)
+        assert rank.poll() is None
+        orders.add([ServerCommand("o-2", "stop", "run-1", 1, 80_000.0)], live)
+        assert place.ended(rank)[0] == 143
     assert place.exit() == {"signal": 15, "notice": True}
     state.close()
 

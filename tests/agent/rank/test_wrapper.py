@@ -177,6 +177,19 @@ def test_a_new_run_of_the_same_rank_forgets_the_exit_of_the_one_before(node: Nod
     assert content(node, "100.exit.json")["signal"] == 15
 
 
+def test_an_exit_file_that_cannot_be_removed_does_not_hide_the_rank(node: Node) -> None:
+    """Any user of the folder may create that name first, also as a directory: the running file is written."""
+    (node.running / "100.exit.json").mkdir(parents=True)
+    rank = node.rank("sleep", "600")
+    wait_until(lambda: "100.json" in node.files())
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    (live,) = RankSensor(node.running, PROC, boot, AgentLog()).poll()[0]
+    assert live.pid == rank.pid
+    rank.terminate()
+    assert rank.wait(WITHIN_S) == 143
+    assert rank.stderr.read().count(b"cannot be removed: Is a directory") == 1
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="a pid namespace needs root")
 def test_as_first_process_of_a_container_it_is_found_by_the_agent_outside(node: Node) -> None:
     """It knows itself as 1 there; its start is the same in every namespace."""
