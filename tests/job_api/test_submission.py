@@ -206,7 +206,16 @@ def test_a_job_on_ray_is_refused_where_there_is_no_ray(api: Api) -> None:
     assert api.functions.kept() == {}
 
 
-@pytest.mark.parametrize("poison", [{"working_dir": 5}, {"py_modules": True}, {"working_dir": "/etc"}])
+@pytest.mark.parametrize(
+    "poison",
+    [
+        {"working_dir": 5},
+        {"py_modules": True},
+        {"working_dir": "/etc"},
+        {"working_dir": ""},
+        {"container": {"image": "me/ray:1", "run_options": ["--privileged"]}},
+    ],
+)
 def test_what_would_stop_the_whole_pool_is_refused_at_the_door(
     api: Api, monkeypatch: pytest.MonkeyPatch, poison: dict[str, Any]
 ) -> None:

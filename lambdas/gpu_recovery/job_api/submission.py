@@ -17,7 +17,7 @@ from gpu_recovery.core.job import state_machine
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.job.spec import Backend, JobSpec, parse_spec
 from gpu_recovery.core.queue.quota import QuotaKey, QuotaLimits, never_runs
-from gpu_recovery.core.ray.submission import local_path_field
+from gpu_recovery.core.ray.submission import refused_field
 from gpu_recovery.core.state_machine import Decision
 from gpu_recovery.ports.store import Store
 from gpu_recovery.recovery import Recovery
@@ -193,8 +193,8 @@ class SubmissionHandler:
         if spec.backend is Backend.RAY:
             if self.recovery.ray is None:
                 raise SpecInvalid("backend", "this deployment has no Ray cluster")
-            if (path := local_path_field(json.loads(spec.runtime_env or "{}"))) != "":
-                raise SpecInvalid(f"runtime_env.{path}", "must name what the cluster itself can fetch, by its URI")
+            if (refused := refused_field(json.loads(spec.runtime_env or "{}"))) is not None:
+                raise SpecInvalid(f"runtime_env.{refused.name}", refused.detail)
             self.check(spec, now, facts.is_empty)
             return spec
         definition = self.describe(spec.task_definition)
