@@ -151,6 +151,19 @@ def test_what_is_wrong_is_named_twice_over(api: Api, field: str, value: Any) -> 
     assert wrote(api) == 0
 
 
+@pytest.mark.parametrize("name", ["", "A=B", "A\0", "A\n"])
+def test_a_name_of_no_variable_is_refused_before_a_record_is_written(api: Api, name: str) -> None:
+    """ECS refuses such a name at each launch, and the empty name stopped the function after the write."""
+    assert repr(name) in refused(api.post("/jobs", ASKED | {"env": {name: "1"}}), 422, "env")
+    assert wrote(api) == 0
+
+
+def test_a_reserved_variable_is_refused_with_its_field(api: Api) -> None:
+    """The credentials of the task come from the ECS agent alone."""
+    name = "AWS_CONTAINER_CREDENTIALS_FULL_URI"
+    assert "cannot be given" in refused(api.post("/jobs", ASKED | {"env": {name: "http://h"}}), 422, f"env.{name}")
+
+
 def test_a_grace_that_ecs_would_cut_short_is_refused(api: Api) -> None:
     """The container's own stopTimeout is the ceiling; without one it is ECS's 30 s."""
     with_definition(api, containerDefinitions=[{"name": "a", "stopTimeout": 20}, {"name": "b"}])
