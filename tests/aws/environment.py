@@ -40,6 +40,7 @@ CHOSEN = {
     "CHECK_RESERVES_GPUS": "true",
     "OPERATOR_TOKEN_SECRET": "operator-token",
     "NODE_ROLE_ARNS": "",
+    "TRAINING_TASK_FAMILIES": "gpu-training llm",
     "POWERTOOLS_SERVICE_NAME": "gpu-recovery",
     "POWERTOOLS_METRICS_NAMESPACE": "GpuRecovery",
     "POWERTOOLS_LOG_LEVEL": "INFO",

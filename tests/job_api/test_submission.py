@@ -249,11 +249,28 @@ def test_an_image_on_ray_goes_alone(api: Api, monkeypatch: pytest.MonkeyPatch) -
         )
 
 
-def test_no_job_runs_with_the_rights_of_the_health_check(api: Api) -> None:
-    """Its container is privileged and may write every verdict: a user's command in it would own the machine."""
-    for name in ("dcgm-health-check", "dcgm-health-check:1"):
-        answer = api.post("/jobs", {"workload": "sft", "nnodes": 1, "n_gpus_per_node": 8, "task_definition": name})
-        assert (answer.status, answer.body["field"]) == (422, "task_definition"), answer.body
+@pytest.mark.parametrize("how", [{}, {"dry_run": "1"}], ids=["submitted", "dry run"])
+@pytest.mark.parametrize(
+    "name", ["payments-prod", "payments-prod:7", "dcgm-health-check", "gpu-training-2", "GPU-training"]
+)
+def test_a_family_that_may_not_be_launched_is_refused_unseen(api: Api, name: str, how: dict[str, str]) -> None:
+    """The answer must not show images and containers of others, nor whether a task definition exists.
+
+    The container of the health check is privileged and may write every verdict, so it is refused like any other.
+    """
+    details = []
+    for status in ("ACTIVE", "INACTIVE"):
+        with_definition(api, status=status, family=name.partition(":")[0])
+        answer = api.call("POST", "/api/v2/jobs", ASKED | {"task_definition": name}, **how)
+        details.append(refused(answer, 422, "task_definition"))
+        assert "DescribeTaskDefinition" not in api.functions.aws.operations() and wrote(api) == 0
+    assert details[0] == details[1] and details[0].endswith("gpu-training, llm")
+
+
+def test_each_configured_family_may_be_submitted(api: Api) -> None:
+    """With a revision or without."""
+    for name in ("llm", "llm:3", "gpu-training"):
+        assert api.post("/jobs", ASKED | {"task_definition": name}).status == 201
 
 
 def test_a_job_on_ray_needs_neither_task_definition_nor_instances(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

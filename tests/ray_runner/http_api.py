@@ -56,7 +56,7 @@ class Api:
             operator_token=lambda: TOKEN,
             describe=lambda name: None,
             random=lambda: secrets.token_hex(2),
-            check_family="check",
+            families=("gpu-training",),
             job_id_prefix="",
             log=logging.getLogger("api"),
             ray_logs=Invoked(),

@@ -44,6 +44,8 @@ class LambdaSettings:
     managed_tag: tuple[str, str]
     operator_token_secret: str
     node_roles: tuple[str, ...] = ()
+    training_families: tuple[str, ...] = ()
+    """ECS families that jobs may run. Only the job API has the variable."""
     ray_queue_url: str = ""
     """Queue of the function that reaches the Ray cluster; "" if there is no Ray cluster."""
     ray_function: str = ""
@@ -96,6 +98,7 @@ class LambdaSettings:
             managed_tag=(need("MANAGED_TAG_KEY"), environment.get("MANAGED_TAG_VALUE", "")),
             operator_token_secret=environment.get("OPERATOR_TOKEN_SECRET", ""),
             node_roles=tuple(environment.get("NODE_ROLE_ARNS", "").split()),
+            training_families=tuple(environment.get("TRAINING_TASK_FAMILIES", "").split()),
             ray_queue_url=environment.get("RAY_QUEUE_URL", ""),
             ray_function=environment.get("RAY_RUNNER_FUNCTION", ""),
         )

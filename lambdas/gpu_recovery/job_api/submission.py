@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -118,7 +118,8 @@ class SubmissionHandler:
               reconciler last counted no instance with GPUs.
     random:   returns four hexadecimal digits.
     prefix:   first characters of each job id.
-    reserved: ECS family of the health check. No job may run with the IAM role of this family.
+    families: ECS families that may be launched. A job of another family is refused without a call of ECS, so the answer
+              does not say whether the family exists. None for any family, in simulations.
     """
 
     recovery: Recovery
@@ -127,7 +128,7 @@ class SubmissionHandler:
     check: Callable[[JobSpec, datetime, bool], None]
     random: Callable[[], str]
     prefix: str
-    reserved: str = ""
+    families: Collection[str] | None = None
 
     def submit(self, document: Any, submitted: str, user: str | None, name: str = "") -> tuple[Job, bool]:
         """Submit a job and return it, and whether it is new.
@@ -197,13 +198,13 @@ class SubmissionHandler:
                 raise SpecInvalid(f"runtime_env.{refused.name}", refused.detail)
             self.check(spec, now, facts.is_empty)
             return spec
-        definition = self.describe(spec.task_definition)
-        family = str((definition or {}).get("family", "")) or spec.task_definition.partition(":")[0]
-        if self.reserved and self.reserved in (family, spec.task_definition.partition(":")[0]):
+        if self.families is not None and spec.task_definition.partition(":")[0] not in self.families:
+            allowed = ", ".join(sorted(self.families)) or "none"
             raise SpecInvalid(
-                "task_definition", f"{self.reserved} is the health check's: no job may run with its rights"
+                "task_definition",
+                f"must be of a family in the setting training_task_families of this deployment: {allowed}",
             )
-        spec = with_container(spec, definition)
+        spec = with_container(spec, self.describe(spec.task_definition))
         never = never_runs(facts.limits, QuotaKey(spec.user, spec.priority, spec.group), spec.nnodes)
         if never is not None:
             raise SpecInvalid("nnodes", never)
