@@ -41,6 +41,7 @@ CHOSEN = {
     "OPERATOR_TOKEN_SECRET": "operator-token",
     "NODE_ROLE_ARNS": "",
     "TRAINING_TASK_FAMILIES": "gpu-training llm",
+    "USER_PRIORITY_MAX": "HIGH",
     "POWERTOOLS_SERVICE_NAME": "gpu-recovery",
     "POWERTOOLS_METRICS_NAMESPACE": "GpuRecovery",
     "POWERTOOLS_LOG_LEVEL": "INFO",

@@ -82,7 +82,7 @@ def test_the_handler_of_a_row_is_a_function_of_the_package(row: FunctionRow) -> 
 def test_a_function_has_the_environment_of_the_contract(deployment: Deployment, row: FunctionRow) -> None:
     """Exactly these variables; the token's secret and the dead-letter queues for the API alone."""
     queues = {"FAILED_QUEUE_URL", "UNDELIVERED_QUEUE_URL", "SCHEDULER_DEAD_LETTERS_URL"}
-    of_jobs = {"OPERATOR_TOKEN_SECRET", "TRAINING_TASK_FAMILIES", *queues}
+    of_jobs = {"OPERATOR_TOKEN_SECRET", "TRAINING_TASK_FAMILIES", "USER_PRIORITY_MAX", *queues}
     extra = {"job_api": of_jobs, "node_api": {"NODE_ROLE_ARNS"}}.get(row.name, set())
     assert set(_function(deployment, row)["Environment"]["Variables"]) == ENVIRONMENT | extra
 
@@ -98,6 +98,7 @@ def test_the_environment_holds_what_the_settings_say(deployment: Deployment) -> 
     assert variables["CHAT_TOPIC_ARN"] == ""
     assert variables["OPERATOR_TOKEN_SECRET"] == "OperatorTokenSecret.Id"
     assert json.loads(variables["RECOVERY_POLICY"]) == {"preset": "adaptive", "record_attempts": True}
+    assert variables["USER_PRIORITY_MAX"] == "HIGH"
     assert variables["ADOPT"] == "off"
     assert variables["CHECK_LEVEL"] == "2"
     assert variables["CHECK_RESERVES_GPUS"] == "true"

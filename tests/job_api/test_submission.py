@@ -173,6 +173,56 @@ def test_a_grace_that_ecs_would_cut_short_is_refused(api: Api) -> None:
     assert "30" in refused(api.post("/jobs", ASKED | {"suspend_grace_s": 31, "container": "b"}), 422, "suspend_grace_s")
 
 
+@pytest.mark.parametrize("how", [{}, {"dry_run": "1"}], ids=["submitted", "dry run"])
+@pytest.mark.parametrize("priority", ["VERY_HIGH", "EXTREME_HIGH", 50])
+def test_a_user_may_not_suspend_everybody_elses_jobs(api: Api, priority: str | int, how: dict[str, str]) -> None:
+    """403 with the way to get there; operators, and lower priorities, are served."""
+    token, asked = user_token(api, "ana"), ANAS | {"priority": priority}
+    answer = api.call("POST", "/api/v2/jobs", asked, token=token, **how)
+    detail = refused(answer, 403, "priority")
+    assert answer.body["code"] == "priority_too_high" and "ana may submit with HIGH at most" in detail
+    assert wrote(api) == 0 and "DescribeTaskDefinition" not in api.functions.aws.operations()
+    assert api.call("POST", "/api/v2/jobs", ANAS | {"priority": "HIGH"}, token=token, **how).status in (200, 201)
+    operators = user_token(api, "omar", "operator")
+    for caller in ({}, {"token": operators}):
+        assert api.call("POST", "/api/v2/jobs", asked | {"user": "ana"}, **caller, **how).status in (200, 201)
+
+
+@pytest.mark.parametrize(
+    ("quota", "status"),
+    [
+        ("ana/EXTREME_HIGH/*", 201),
+        ("ana/EXTREME_HIGH/", 201),
+        ("ana/EXTREME_HIGH/h100", 403),
+        ("ana/VERY_HIGH/*", 403),
+        ("ana/*/*", 403),
+        ("*/EXTREME_HIGH/*", 403),
+        ("bob/EXTREME_HIGH/*", 403),
+    ],
+)
+def test_a_quota_of_the_user_and_the_priority_allows_the_priority(api: Api, quota: str, status: int) -> None:
+    """Only an entry with both names says that somebody meant this user; an entry of no instances allows nothing."""
+    limit(api, {"instances": {quota: 1}})
+    asked, token = ANAS | {"priority": "EXTREME_HIGH"}, user_token(api, "ana")
+    assert api.post("/jobs", asked, token=token).status == status
+    document, revision = api.functions.store.load_limits()
+    api.functions.store.save_limits(document | {"instances": {quota: 0}}, revision)
+    api.functions.now += TOKEN_CACHE_TTL
+    assert api.post("/jobs", asked, token=token).status == 403
+
+
+def test_the_highest_priority_of_users_is_a_setting(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deployment may give users more or less."""
+    token = user_token(api, "ana")
+    for setting, statuses in (("NORMAL", (201, 403, 403)), ("VERY_HIGH", (201, 201, 201))):
+        monkeypatch.setenv("USER_PRIORITY_MAX", setting)
+        api.functions.chill()
+        answers = [
+            api.post("/jobs", ANAS | {"priority": name}, token=token) for name in ("NORMAL", "HIGH", "VERY_HIGH")
+        ]
+        assert tuple(answer.status for answer in answers) == statuses
+
+
 def test_a_job_larger_than_its_users_whole_quota_is_refused_with_the_numbers(api: Api) -> None:
     """It would wait for ever; one that fits the quota may wait."""
     limit(api, {"instances": {"ana/*/*": 1}})

@@ -43,6 +43,7 @@ def dependencies() -> Dependencies:
         job_id_prefix=environment.job_id_prefix,
         log=logger,
         families=environment.training_families,
+        priority_max=environment.user_priority_max,
         ray_logs=AwsRayLogs(environment.ray_function) if environment.ray_function else None,
         records=f"s3://{environment.verdict_bucket}" if environment.policy.record_attempts else "",
     )

@@ -57,6 +57,7 @@ def _submission_handler(dependencies: Dependencies) -> SubmissionHandler:
         dependencies.random,
         dependencies.job_id_prefix,
         dependencies.families,
+        dependencies.priority_max,
     )
 
 
