@@ -51,4 +51,6 @@ def api_environment(settings: DeploymentSettings, state: StateStack, queues: Que
         "UNDELIVERED_QUEUE_URL": queues.undelivered.queue_url,
         "SCHEDULER_DEAD_LETTERS_URL": queues.scheduler_dead_letters.queue_url,
         "NODE_ROLE_ARNS": " ".join(settings.node_role_arns),
+        "USER_PRIORITY_MAX": settings.user_priority_max,
+        "TRAINING_TASK_FAMILIES": " ".join(settings.training_task_families),
     }

@@ -12,7 +12,7 @@ from infra.settings import DeploymentSettings
 
 _NUMBER, _STRING = dynamodb.AttributeType.NUMBER, dynamodb.AttributeType.STRING
 _TTL = "expires_s"
-"""The attribute by which DynamoDB deletes items. Only submissions' idempotency keys and observations have it."""
+"""The attribute by which DynamoDB deletes items: submissions' idempotency keys, observations and unused GPU locks."""
 _JOB_LIST = ["attempt", "version", "spec", "instances", "repairing", "reason", "status_at", "origin"]
 """Attributes of a job that lists of jobs show."""
 

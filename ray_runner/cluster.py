@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import requests
 from gpu_recovery.core.ray.driver import DriverState, DriverStatus
-from gpu_recovery.core.ray.submission import DriverSubmission, local_path_field
+from gpu_recovery.core.ray.submission import DriverSubmission, refused_field
 from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery.ports.values import Refusal
 from ray._raylet import GcsClient
@@ -73,9 +73,9 @@ class RayCluster:
 
     def submit(self, submission: DriverSubmission) -> Refusal | None:
         """Start a driver, unless its submission id is known. Return a Refusal if Ray rejects the driver for good."""
-        path = local_path_field(submission.runtime_env)
-        if path:
-            return Refusal(f"runtime_env.{path} must name what the cluster itself can fetch, by its URI", lasting=True)
+        refused = refused_field(submission.runtime_env)
+        if refused is not None:
+            return Refusal(f"runtime_env.{refused.name} {refused.detail}", lasting=True)
         try:
             self._call(
                 lambda jobs: jobs.submit_job(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from gpu_recovery.core.diagnosis.observation_buffer import ObservationBuffer, added
 from gpu_recovery.core.diagnosis.observations import Observation
-from gpu_recovery.core.gpu_lock import GpuLockRecord
+from gpu_recovery.core.gpu_lock import LOCKS_MAX, GpuLockRecord, TooManyLocks
 from gpu_recovery.ports.errors import StaleRecord
 
 
@@ -40,8 +41,11 @@ class MemoryObservations:
         """Return the lock of the job; a blank lock if none is stored."""
         return self.locks.get((job_id, name), GpuLockRecord(job_id, name))
 
-    def save_lock(self, lock: GpuLockRecord) -> None:
-        """Save the lock, unless another writer saved it since its revision."""
+    def save_lock(self, lock: GpuLockRecord, now: datetime) -> None:
+        """Save the lock, unless another writer saved it since its revision. Locks are never deleted here."""
         if self.load_lock(lock.job_id, lock.name).revision != lock.revision:
             raise StaleRecord(f"lock {lock.name} of job {lock.job_id} was written since revision {lock.revision}")
+        names = {name for job_id, name in self.locks if job_id == lock.job_id}
+        if lock.name not in names and len(names) >= LOCKS_MAX:
+            raise TooManyLocks(lock)
         self.locks[lock.job_id, lock.name] = replace(lock, revision=lock.revision + 1)

@@ -40,6 +40,8 @@ CHOSEN = {
     "CHECK_RESERVES_GPUS": "true",
     "OPERATOR_TOKEN_SECRET": "operator-token",
     "NODE_ROLE_ARNS": "",
+    "TRAINING_TASK_FAMILIES": "gpu-training llm",
+    "USER_PRIORITY_MAX": "HIGH",
     "POWERTOOLS_SERVICE_NAME": "gpu-recovery",
     "POWERTOOLS_METRICS_NAMESPACE": "GpuRecovery",
     "POWERTOOLS_LOG_LEVEL": "INFO",

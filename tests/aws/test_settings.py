@@ -33,6 +33,7 @@ def test_a_missing_variable_is_named(name: str, value: str | None) -> None:
     ("name", "value"),
     [
         ("ADOPT", "perhaps"),
+        ("USER_PRIORITY_MAX", "URGENT"),
         ("CHECK_LEVEL", "5"),
         ("CHECK_LEVEL", "two"),
         ("CHECK_RESERVES_GPUS", "yes"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from contextlib import suppress
@@ -19,6 +20,7 @@ from gpu_recovery.core.events import Checked, InstancesChecked
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.instance.record import Claim
 from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.redaction import FORMS, SecretForm
 from gpu_recovery.execution.evidence import collect_evidence
 from gpu_recovery.ports.errors import TryAgainSoon
 
@@ -140,6 +142,17 @@ def test_a_secret_in_a_log_goes_into_no_mail(api: Api) -> None:
     after = ended(api)
     told = after.reason + "".join(asked["Message"] for asked in api.functions.aws.asked("Publish"))
     assert "unknown option" in told and "hf_abcdef" not in told and "pass@" not in told
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_no_form_of_a_secret_goes_into_a_mail_or_a_table(api: Api, form: SecretForm) -> None:
+    """The line comes from the log of the container. The record of the job keeps it, and the mail is not encrypted."""
+    before, secret = re.fullmatch("(.*?)«(.*)».*", form.example, re.DOTALL).groups()  # type: ignore[union-attr]
+    failed(api, f"ValueError: unknown option: {form.example}".replace("«", "").replace("»", ""))
+    after = ended(api)
+    told = after.reason + "".join(asked["Message"] for asked in api.functions.aws.asked("Publish"))
+    assert f"unknown option: {before}***" in told and secret not in told
+    assert secret not in str(api.functions.kept())
 
 
 def test_what_a_wrapper_told_stands_for_a_log_that_nobody_can_read(api: Api) -> None:

@@ -82,7 +82,8 @@ def test_the_handler_of_a_row_is_a_function_of_the_package(row: FunctionRow) -> 
 def test_a_function_has_the_environment_of_the_contract(deployment: Deployment, row: FunctionRow) -> None:
     """Exactly these variables; the token's secret and the dead-letter queues for the API alone."""
     queues = {"FAILED_QUEUE_URL", "UNDELIVERED_QUEUE_URL", "SCHEDULER_DEAD_LETTERS_URL"}
-    extra = {"job_api": {"OPERATOR_TOKEN_SECRET", *queues}, "node_api": {"NODE_ROLE_ARNS"}}.get(row.name, set())
+    of_jobs = {"OPERATOR_TOKEN_SECRET", "TRAINING_TASK_FAMILIES", "USER_PRIORITY_MAX", *queues}
+    extra = {"job_api": of_jobs, "node_api": {"NODE_ROLE_ARNS"}}.get(row.name, set())
     assert set(_function(deployment, row)["Environment"]["Variables"]) == ENVIRONMENT | extra
 
 
@@ -97,6 +98,7 @@ def test_the_environment_holds_what_the_settings_say(deployment: Deployment) -> 
     assert variables["CHAT_TOPIC_ARN"] == ""
     assert variables["OPERATOR_TOKEN_SECRET"] == "OperatorTokenSecret.Id"
     assert json.loads(variables["RECOVERY_POLICY"]) == {"preset": "adaptive", "record_attempts": True}
+    assert variables["USER_PRIORITY_MAX"] == "HIGH"
     assert variables["ADOPT"] == "off"
     assert variables["CHECK_LEVEL"] == "2"
     assert variables["CHECK_RESERVES_GPUS"] == "true"
@@ -119,6 +121,15 @@ def test_the_roles_that_may_sign_reach_the_function_of_nodes(deployment: Deploym
         for where in (deployment, production)
     ]
     assert roles == ["", "arn:aws:iam::111122223333:role/gpu-nodes arn:aws:iam::111122223333:role/teams/more-nodes"]
+
+
+def test_the_families_that_may_be_launched_reach_the_job_api(deployment: Deployment, production: Deployment) -> None:
+    """So that it refuses any other family without a look at the task definitions of the account."""
+    families = [
+        where.only("AWS::Lambda::Function", "JobApi")["Environment"]["Variables"]["TRAINING_TASK_FAMILIES"]
+        for where in (deployment, production)
+    ]
+    assert families == ["gpu-training", "llm vision"]
 
 
 def test_what_runs_often_leaves_no_lines_of_lambdas_own(deployment: Deployment) -> None:

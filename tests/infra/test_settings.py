@@ -37,6 +37,8 @@ def _settings(**context: object) -> DeploymentSettings:
         ("training_log_groups", ["/ecs/*"]),
         ("training_log_groups", ["arn:aws:logs:us-east-1:111122223333:log-group:a"]),
         ("adopt", "yes"),
+        ("user_priority_max", "URGENT"),
+        ("user_priority_max", 30),
         ("preset", "Adaptive"),
         ("profile", "production"),
         ("policy", "attempts_max=3"),

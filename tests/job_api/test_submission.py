@@ -206,7 +206,16 @@ def test_a_job_on_ray_is_refused_where_there_is_no_ray(api: Api) -> None:
     assert api.functions.kept() == {}
 
 
-@pytest.mark.parametrize("poison", [{"working_dir": 5}, {"py_modules": True}, {"working_dir": "/etc"}])
+@pytest.mark.parametrize(
+    "poison",
+    [
+        {"working_dir": 5},
+        {"py_modules": True},
+        {"working_dir": "/etc"},
+        {"working_dir": ""},
+        {"container": {"image": "me/ray:1", "run_options": ["--privileged"]}},
+    ],
+)
 def test_what_would_stop_the_whole_pool_is_refused_at_the_door(
     api: Api, monkeypatch: pytest.MonkeyPatch, poison: dict[str, Any]
 ) -> None:
@@ -230,8 +239,7 @@ def test_an_image_on_ray_goes_alone(api: Api, monkeypatch: pytest.MonkeyPatch) -
 def test_no_job_runs_with_the_rights_of_the_health_check(api: Api) -> None:
     """Its container is privileged and may write every verdict: a user's command in it would own the machine."""
     for name in ("dcgm-health-check", "dcgm-health-check:1"):
-        answer = api.post("/jobs", {"workload": "sft", "nnodes": 1, "n_gpus_per_node": 8, "task_definition": name})
-        assert (answer.status, answer.body["field"]) == (422, "task_definition"), answer.body
+        refused(api.post("/jobs", ASKED | {"task_definition": name}), 422, "task_definition")
 
 
 def test_a_job_on_ray_needs_neither_task_definition_nor_instances(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

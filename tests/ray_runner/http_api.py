@@ -11,6 +11,7 @@ from typing import Any
 from gpu_recovery.aws.attempt_store import DynamoAttemptHistory
 from gpu_recovery.aws.http_resolver import resolver
 from gpu_recovery.aws.submission_store import DynamoSubmissions
+from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.job_api.capacity import Capacity
 from gpu_recovery.job_api.dependencies import Dependencies, LogPage
 from gpu_recovery.job_api.router import ROUTES
@@ -56,7 +57,8 @@ class Api:
             operator_token=lambda: TOKEN,
             describe=lambda name: None,
             random=lambda: secrets.token_hex(2),
-            check_family="check",
+            families=("gpu-training",),
+            priority_max=Priority.HIGH,
             job_id_prefix="",
             log=logging.getLogger("api"),
             ray_logs=Invoked(),

@@ -115,7 +115,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     timings = ["--timings", json.dumps({"stop_timeout_max_s": 600})]
     with ExitStack() as stack:
         stack.callback(sandbox.down, directory)
-        state = sandbox.up(directory, instances=3, policy=QUICK, cluster_options=timings)
+        families = {"gpu-recovery:training_task_families": [sandbox.TRAINING_FAMILY, STUBBORN]}
+        state = sandbox.up(directory, instances=3, policy=QUICK, cluster_options=timings, context=families)
         client = stack.enter_context(RecoveryClient(state["api_url"], state["operator_token"]))
         nodes = {}
         for machine in sandbox.cluster_state(directory)["instances"]:

@@ -42,7 +42,8 @@ def dependencies() -> Dependencies:
         random=lambda: secrets.token_hex(2),
         job_id_prefix=environment.job_id_prefix,
         log=logger,
-        check_family=environment.check_task_definition.rpartition("/")[2].partition(":")[0],
+        families=environment.training_families,
+        priority_max=environment.user_priority_max,
         ray_logs=AwsRayLogs(environment.ray_function) if environment.ray_function else None,
         records=f"s3://{environment.verdict_bucket}" if environment.policy.record_attempts else "",
     )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from gpu_recovery.core.errors import RecoveryError
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.policy import RecoveryPolicy, policy_from
+from gpu_recovery.core.queue.priority import Priority
 
 
 class LambdaSettingsInvalid(RecoveryError):
@@ -44,6 +45,10 @@ class LambdaSettings:
     managed_tag: tuple[str, str]
     operator_token_secret: str
     node_roles: tuple[str, ...] = ()
+    training_families: tuple[str, ...] = ()
+    """ECS families that jobs may run. Only the job API has the variable."""
+    user_priority_max: Priority = Priority.HIGH
+    """Highest priority that a user may ask for without a quota of this priority. Only the job API has the variable."""
     ray_queue_url: str = ""
     """Queue of the function that reaches the Ray cluster; "" if there is no Ray cluster."""
     ray_function: str = ""
@@ -96,6 +101,8 @@ class LambdaSettings:
             managed_tag=(need("MANAGED_TAG_KEY"), environment.get("MANAGED_TAG_VALUE", "")),
             operator_token_secret=environment.get("OPERATOR_TOKEN_SECRET", ""),
             node_roles=tuple(environment.get("NODE_ROLE_ARNS", "").split()),
+            training_families=tuple(environment.get("TRAINING_TASK_FAMILIES", "").split()),
+            user_priority_max=Priority[one_of("USER_PRIORITY_MAX", "HIGH", tuple(Priority.__members__))],
             ray_queue_url=environment.get("RAY_QUEUE_URL", ""),
             ray_function=environment.get("RAY_RUNNER_FUNCTION", ""),
         )

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from gpu_recovery.core.errors import RecoveryError
+from gpu_recovery.core.errors import RecoveryError, SpecInvalid
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 """Pattern of a lock's name."""
@@ -23,6 +23,10 @@ LEASE_S, LEASE_S_MIN, LEASE_S_MAX = 60, 5, 3_600
 """Seconds of a lease: default, lower bound and upper bound."""
 GRACE = timedelta(seconds=120)
 """Time that an ended lease stays reserved for its holder if the holder's instance is alive or unknown."""
+LOCKS_MAX = 256
+"""Upper bound of the names of locks that one job may use. A gang of 16 instances has 128 GPUs."""
+UNUSED_TTL = timedelta(days=90)
+"""Time for which a lock is stored after its last use. Then it is deleted, and its tokens begin with 1 again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,16 @@ class LockRefused(RecoveryError):
     def __init__(self, detail: str, lock: GpuLockRecord) -> None:
         super().__init__(detail)
         self.detail, self.lock = detail, lock
+
+
+class TooManyLocks(SpecInvalid):
+    """A job that has used LOCKS_MAX names asks for a lock of another name."""
+
+    def __init__(self, lock: GpuLockRecord) -> None:
+        detail = (
+            f"must be one of the {LOCKS_MAX} names that job {lock.job_id} has used: a job has no more, not {lock.name}"
+        )
+        super().__init__("name", detail)
 
 
 def has_ended(lock: GpuLockRecord, now: datetime) -> bool:

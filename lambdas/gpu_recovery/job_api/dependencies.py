@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,6 +10,7 @@ from gpu_recovery.auth.authenticator import TokenAuthenticator
 from gpu_recovery.auth.tokens import TokenStore
 from gpu_recovery.core.attempt import AttemptProgress, Plan
 from gpu_recovery.core.log_location import LogPage
+from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.job_api.capacity import Capacity
 from gpu_recovery.job_api.redrive import DeadLetters
 from gpu_recovery.job_api.submission import Submissions
@@ -79,7 +80,8 @@ class Dependencies:
     operator_token: returns the operator token, which is also the key that signs cursors.
     describe:       returns an ECS task definition by its name, None if there is none.
     random:         returns four hexadecimal digits.
-    check_family:   ECS family of the health check, which no job may run.
+    families:       ECS families that jobs may run.
+    priority_max:   highest priority that a user may ask for without a quota of this priority.
     job_id_prefix:  first characters of each new job id.
     records:        location of the job archive, `s3://<bucket>`; "" if jobs are not archived.
     ray_logs:       None if the deployment has no Ray cluster.
@@ -97,7 +99,8 @@ class Dependencies:
     operator_token: Callable[[], str]
     describe: Callable[[str], Mapping[str, Any] | None]
     random: Callable[[], str]
-    check_family: str
+    families: Collection[str]
+    priority_max: Priority
     job_id_prefix: str
     log: Log
     records: str = ""

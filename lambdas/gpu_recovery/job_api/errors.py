@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpu_recovery.auth.tokens import TokensFull
 from gpu_recovery.core.errors import RayUnreachable, SpecInvalid
 from gpu_recovery.job_api.response import ApiError, ApiResponse
-from gpu_recovery.job_api.submission import ForeignUser, KeyReused
+from gpu_recovery.job_api.submission import ForeignUser, KeyReused, PriorityTooHigh
 from gpu_recovery.ports.errors import CursorInvalid, TooManyConflicts, TooManyReports, TryAgainSoon
 from gpu_recovery.recovery import NotificationFailed
 
@@ -38,6 +38,8 @@ def _api_error(error: Exception) -> ApiError:
             return error
         case ForeignUser():
             return ApiError(403, "foreign_user", "Not in another's name", error.detail, error.field)
+        case PriorityTooHigh():
+            return ApiError(403, "priority_too_high", "Priority too high", error.detail, error.field)
         case KeyReused():
             return ApiError(
                 422,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -16,8 +16,9 @@ from gpu_recovery.core.errors import RecoveryError, SpecInvalid
 from gpu_recovery.core.job import state_machine
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.job.spec import Backend, JobSpec, parse_spec
+from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.quota import QuotaKey, QuotaLimits, never_runs
-from gpu_recovery.core.ray.submission import local_path_field
+from gpu_recovery.core.ray.submission import refused_field
 from gpu_recovery.core.state_machine import Decision
 from gpu_recovery.ports.store import Store
 from gpu_recovery.recovery import Recovery
@@ -118,7 +119,9 @@ class SubmissionHandler:
               reconciler last counted no instance with GPUs.
     random:   returns four hexadecimal digits.
     prefix:   first characters of each job id.
-    reserved: ECS family of the health check. No job may run with the IAM role of this family.
+    families: ECS families that may be launched. A job of another family is refused without a call of ECS, so the answer
+              does not say whether the family exists. None for any family, in simulations.
+    priority_max: highest priority that a user may ask for without a quota of this priority. Operators may ask for any.
     """
 
     recovery: Recovery
@@ -127,7 +130,8 @@ class SubmissionHandler:
     check: Callable[[JobSpec, datetime, bool], None]
     random: Callable[[], str]
     prefix: str
-    reserved: str = ""
+    families: Collection[str] | None = None
+    priority_max: Priority = Priority.EXTREME_HIGH
 
     def submit(self, document: Any, submitted: str, user: str | None, name: str = "") -> tuple[Job, bool]:
         """Submit a job and return it, and whether it is new.
@@ -144,6 +148,7 @@ class SubmissionHandler:
             SpecInvalid: the specification is malformed, the job can never run, or each of the JOB_ID_ATTEMPTS_MAX job
                 ids that were tried is taken.
             ForeignUser: the specification names another user than `user`.
+            PriorityTooHigh: a user asks for a higher priority than users may have.
             KeyReused: the key was used for another specification.
         """
         spec = parsed(document, user)
@@ -152,7 +157,7 @@ class SubmissionHandler:
         if facts.before is not None:
             return self._submitted_before(facts.before, document), False
         try:
-            spec = self._checked_spec(spec, facts, now)
+            spec = self._checked_spec(spec, facts, now, user is None)
         except SpecInvalid:
             before = self.submissions.read(name, now, must_read_key=True).before if name else None
             if before is None:
@@ -179,32 +184,37 @@ class SubmissionHandler:
         Raises:
             SpecInvalid: the specification is malformed, or the job can never run.
             ForeignUser: the specification names another user than `user`.
+            PriorityTooHigh: a user asks for a higher priority than users may have.
         """
         spec = parsed(document, user)
         now = self.recovery.clock()
-        return self._created(self._checked_spec(spec, self.submissions.read("", now), now)).record
+        return self._created(self._checked_spec(spec, self.submissions.read("", now), now, user is None)).record
 
-    def _checked_spec(self, spec: JobSpec, facts: SubmissionFacts, now: datetime) -> JobSpec:
+    def _checked_spec(self, spec: JobSpec, facts: SubmissionFacts, now: datetime, by_operator: bool) -> JobSpec:
         """Return `spec` as it is stored, after the checks that its job can run on this deployment.
 
         Raises:
+            PriorityTooHigh: a user asks for a higher priority than users may have.
             SpecInvalid: the job can never run on this deployment.
         """
+        key = QuotaKey(spec.user, spec.priority, spec.group)
+        if spec.priority > self.priority_max and not by_operator and not facts.limits.allows_priority(key):
+            raise PriorityTooHigh(spec, self.priority_max)
         if spec.backend is Backend.RAY:
             if self.recovery.ray is None:
                 raise SpecInvalid("backend", "this deployment has no Ray cluster")
-            if (path := local_path_field(json.loads(spec.runtime_env or "{}"))) != "":
-                raise SpecInvalid(f"runtime_env.{path}", "must name what the cluster itself can fetch, by its URI")
+            if (refused := refused_field(json.loads(spec.runtime_env or "{}"))) is not None:
+                raise SpecInvalid(f"runtime_env.{refused.name}", refused.detail)
             self.check(spec, now, facts.is_empty)
             return spec
-        definition = self.describe(spec.task_definition)
-        family = str((definition or {}).get("family", "")) or spec.task_definition.partition(":")[0]
-        if self.reserved and self.reserved in (family, spec.task_definition.partition(":")[0]):
+        if self.families is not None and spec.task_definition.partition(":")[0] not in self.families:
+            allowed = ", ".join(sorted(self.families)) or "none"
             raise SpecInvalid(
-                "task_definition", f"{self.reserved} is the health check's: no job may run with its rights"
+                "task_definition",
+                f"must be of a family in the setting training_task_families of this deployment: {allowed}",
             )
-        spec = with_container(spec, definition)
-        never = never_runs(facts.limits, QuotaKey(spec.user, spec.priority, spec.group), spec.nnodes)
+        spec = with_container(spec, self.describe(spec.task_definition))
+        never = never_runs(facts.limits, key, spec.nnodes)
         if never is not None:
             raise SpecInvalid("nnodes", never)
         self.check(spec, now, facts.is_empty)
@@ -266,6 +276,17 @@ def submit(
 
 class ForeignUser(SpecInvalid):
     """A user submits a job of another user."""
+
+
+class PriorityTooHigh(SpecInvalid):
+    """A user submits a job with a higher priority than the deployment gives to users."""
+
+    def __init__(self, spec: JobSpec, most: Priority) -> None:
+        detail = (
+            f"{spec.user} may submit with {most.name} at most, not with {spec.priority.name}: "
+            f"ask an operator for a quota of {spec.user}/{spec.priority.name}, or to submit the job"
+        )
+        super().__init__("priority", detail)
 
 
 def parsed(document: Any, user: str | None) -> JobSpec:

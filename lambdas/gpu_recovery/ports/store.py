@@ -362,11 +362,14 @@ class GpuLockStore(Protocol):
     def load_lock(self, job_id: str, name: str) -> GpuLockRecord:
         """Return the lock of the job, consistently read; a blank lock if none is stored."""
 
-    def save_lock(self, lock: GpuLockRecord) -> None:
+    def save_lock(self, lock: GpuLockRecord, now: datetime) -> None:
         """Save `lock` if the stored revision is still `lock.revision`.
+
+        The lock is deleted some time after UNUSED_TTL without another save.
 
         Raises:
             StaleRecord: another writer saved the lock since its revision.
+            TooManyLocks: the name is new, and the job has used LOCKS_MAX names.
         """
 
 

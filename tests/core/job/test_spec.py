@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from gpu_recovery.core.errors import SpecInvalid
-from gpu_recovery.core.job.spec import COMMAND_AND_ENV_CHARACTERS_MAX, NNODES_MAX, OUR_VARIABLES, JobSpec, parse_spec
+from gpu_recovery.core.job.spec import (
+    COMMAND_AND_ENV_CHARACTERS_MAX,
+    NNODES_MAX,
+    OUR_VARIABLES,
+    VARIABLES_OF_PROGRAMS,
+    JobSpec,
+    parse_spec,
+)
 
 LEAST = {"workload": "sft", "nnodes": 2, "n_gpus_per_node": 8, "task_definition": "gpu-training"}
 
@@ -98,6 +106,74 @@ def test_a_variable_that_we_set_cannot_be_given(name: str) -> None:
     with pytest.raises(SpecInvalid) as refused:
         parse_spec({**LEAST, "env": {name: "1"}})
     assert refused.value.field == f"env.{name}"
+
+
+RAY = {"workload": "ppo", "nnodes": 1, "n_gpus_per_node": 8, "backend": "ray", "entrypoint": "python ppo.py"}
+
+
+def with_variables(variables: dict[str, str]) -> list[tuple[str, dict[str, Any]]]:
+    """Give a job on ECS and a job on Ray these variables, each with the field that holds them."""
+    return [
+        ("env", {**LEAST, "env": variables}),
+        ("env", {**RAY, "env": variables}),
+        ("runtime_env.env_vars", {**RAY, "runtime_env": {"env_vars": variables}}),
+    ]
+
+
+@pytest.mark.parametrize("name", ["", "A=B", "A B", "1A", "A-B", "A.B", "A\n", "A\0", "\u00c4", "a" * 50 + "\0"])
+def test_a_name_that_is_no_variable_is_refused(name: str) -> None:
+    """ECS would refuse it only at launch, and each attempt would be spent on it."""
+    for field, document in with_variables({name: "1"}):
+        with pytest.raises(SpecInvalid, match="letters, digits and _") as refused:
+            parse_spec(document)
+        assert refused.value.field == field and len(refused.value.detail) < 200
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "GPU_RECOVERY_SIMULATE",
+            "GPU_RECOVERY_STOP_TIMEOUT_S",
+            "GPU_RECOVERY_NOTICE",
+            "GPU_RECOVERY_NEW",
+            "LAUNCH_TAG",
+        ),
+        *("GPUTASKER_RUNNING_TASKS_DIR", "ECS_CONTAINER_METADATA_URI_V4", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"),
+    ],
+)
+def test_a_reserved_name_is_refused_with_its_field(name: str) -> None:
+    """Such a variable configures our own tools, or the credentials of the task."""
+    for field, document in with_variables({"LR": "1", name: "1"}):
+        with pytest.raises(SpecInvalid, match="cannot be given") as refused:
+            parse_spec(document)
+        assert refused.value.field == f"{field}.{name}"
+
+
+def test_a_variable_that_the_documents_give_to_programs_is_accepted() -> None:
+    """A distributed lock needs the address and the token; `_` and small letters are ordinary names."""
+    variables = {"GPU_RECOVERY_API_URL": "https://h", "GPU_RECOVERY_TOKEN": "t", "_a": "\n", "AWS_REGION": "eu-west-1"}
+    for _, document in with_variables(variables):
+        parse_spec(document)
+    guide = (Path(__file__).parents[3] / "docs" / "training.md").read_text()
+    guide += (Path(__file__).parents[3] / "agent" / "README.md").read_text()
+    assert all(f"`{name}" in guide for name in VARIABLES_OF_PROGRAMS)
+
+
+@pytest.mark.parametrize(
+    ("document", "field"),
+    [
+        ({**LEAST, "command": ["python", "a\0b"]}, "command"),
+        ({**LEAST, "env": {"LR": "\0"}}, "env.LR"),
+        ({**RAY, "entrypoint": "python\0"}, "entrypoint"),
+        ({**RAY, "runtime_env": {"env_vars": {"LR": "\0"}}}, "runtime_env.env_vars.LR"),
+    ],
+)
+def test_a_nul_character_is_refused(document: dict[str, Any], field: str) -> None:
+    """No process can be started with it."""
+    with pytest.raises(SpecInvalid, match="NUL") as refused:
+        parse_spec(document)
+    assert refused.value.field == field
 
 
 def test_a_field_that_no_job_has_is_refused() -> None:

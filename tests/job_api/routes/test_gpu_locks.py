@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from gpu_recovery.core.gpu_lock import LOCKS_MAX, TooManyLocks
 from gpu_recovery.core.gpu_lock import GpuLockRecord as Kept
 from gpu_recovery.core.heartbeat import Heartbeat
 from gpu_recovery.ports.errors import StaleRecord
@@ -14,7 +16,7 @@ from gpu_recovery_client.diagnosis import GpuLock
 from gpu_recovery_client.diagnosis.leases import Lease
 
 from simulator.memory_store.store import MemoryStore
-from tests.aws.records import JOB, A, B, later
+from tests.aws.records import JOB, NOW, OTHER_JOB, A, B, later
 from tests.lambdas.api_gateway import Answer, Api, refused, user_token
 from tests.lambdas.conftest import Functions
 from tests.lambdas.starting_states import gang
@@ -98,7 +100,13 @@ def test_a_lock_is_of_a_job_and_so_of_its_user(api: Api) -> None:
 
 
 def test_an_acquisition_is_two_reads_and_one_write(api: Api) -> None:
-    """The job, the lock, and the lock again; a heartbeat is read only where a lease is over."""
+    """The job, the lock, and the lock again; a heartbeat is read only where a lease is over.
+
+    The first use of a name also writes the name, in one transaction.
+    """
+    acquire(api)
+    assert api.functions.aws.operations("dynamodb") == {"GetItem": 2, "TransactWriteItems": 1}
+    api.functions.now = later(1)
     acquire(api)
     assert api.functions.aws.operations("dynamodb") == {"GetItem": 2, "PutItem": 1}
     acquire(api, ROLLOUT)
@@ -144,11 +152,11 @@ def test_two_that_take_it_at_once_do_not_both_get_it(api: Api, monkeypatch: pyte
     store_type = type(api.functions.store)
     save, came = store_type.save_lock, []
 
-    def meddled(self: Any, lock: Any) -> None:
+    def meddled(self: Any, lock: Any, now: Any) -> None:
         if not came:
             came.append(lock)
             acquire(api, ROLLOUT)
-        save(self, lock)
+        save(self, lock, now)
 
     monkeypatch.setattr(store_type, "save_lock", meddled)
     assert refused(acquire(api), 409) == "GPU locked by rollout"
@@ -157,7 +165,7 @@ def test_two_that_take_it_at_once_do_not_both_get_it(api: Api, monkeypatch: pyte
 def test_one_that_is_overtaken_each_time_may_ask_again(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """503, and nothing was written."""
 
-    def stale(self: Any, lock: Any) -> None:
+    def stale(self: Any, lock: Any, now: Any) -> None:
         raise StaleRecord("written since")
 
     monkeypatch.setattr(type(api.functions.store), "save_lock", stale)
@@ -171,14 +179,59 @@ def test_both_stores_refuse_a_writer_that_is_late(api: Api) -> None:
     for store in stores:
         lock = Kept(JOB, "gpu-1", "train", "0a1b2c3d", A, 3, later(0), later(60))
         assert store.load_lock(JOB, "gpu-1") == Kept(JOB, "gpu-1")
-        store.save_lock(lock)
+        store.save_lock(lock, NOW)
         found = store.load_lock(JOB, "gpu-1")
         assert found == replace(lock, revision=1)
-        store.save_lock(replace(found, owner=""))
+        store.save_lock(replace(found, owner=""), NOW)
         with pytest.raises(StaleRecord):
-            store.save_lock(found)
+            store.save_lock(found, NOW)
         with pytest.raises(StaleRecord):
-            store.save_lock(lock)
+            store.save_lock(lock, NOW)
+
+
+def test_a_job_has_locks_of_256_names_at_most(api: Api) -> None:
+    """422 for the next name; the names in use are served on, and another job has names of its own."""
+    for number in range(LOCKS_MAX):
+        assert api.post(f"/locks/gpu-{number}/acquire", TRAIN).status == 200
+    kept = len(api.functions.kept())
+    answer = api.post("/locks/one-more/acquire", TRAIN)
+    assert "256 names" in refused(answer, 422, "name") and len(api.functions.kept()) == kept
+    assert api.get("/locks/one-more", job_id=JOB).body["token"] == 0
+    assert acquire(api).status == 200
+    assert api.post(f"{HERE}/release", {"job_id": JOB, "owner": "train", "token": 1}).status == 200
+    gang(api.functions, instances=(A, B), job_id=OTHER_JOB)
+    assert api.post("/locks/one-more/acquire", TRAIN | {"job_id": OTHER_JOB}).status == 200
+
+
+def test_a_lock_that_was_deleted_keeps_its_name(api: Api) -> None:
+    """The name counts once, so the lock may be taken again even if the job has no name left."""
+    for number in range(LOCKS_MAX):
+        api.post(f"/locks/gpu-{number}/acquire", TRAIN)
+    jobs = next(table for table in api.functions.aws.tables.tables.values() if f"{JOB}#lock#gpu-0" in table.items)
+    jobs.delete(f"{JOB}#lock#gpu-0")
+    assert acquire(api).body["token"] == 1
+
+
+def test_a_lock_is_stored_until_90_days_after_its_last_use(api: Api) -> None:
+    """Each use writes the time anew: acquisition, renewal and release."""
+    own = {"job_id": JOB, "owner": "train", "token": 1}
+    for at, (request, body) in enumerate((("acquire", TRAIN), ("renew", own), ("release", own))):
+        api.functions.now = later(10 * at)
+        assert api.post(f"{HERE}/{request}", body).status == 200
+        expires = api.functions.kept()[f"{JOB}#lock#gpu-0"]["expires_s"]["N"]
+        assert int(expires) == int((later(10 * at) + timedelta(days=90)).timestamp())
+
+
+def test_both_stores_bound_the_names_of_a_job(api: Api) -> None:
+    """In memory as on DynamoDB."""
+    stores: tuple[Store, ...] = (MemoryStore(), api.functions.store)
+    for store in stores:
+        for number in range(LOCKS_MAX):
+            store.save_lock(Kept(JOB, f"gpu-{number}"), NOW)
+        with pytest.raises(TooManyLocks):
+            store.save_lock(Kept(JOB, "one-more"), NOW)
+        store.save_lock(replace(store.load_lock(JOB, "gpu-0"), owner="train"), NOW)
+        store.save_lock(Kept("another-job", "one-more"), NOW)
 
 
 # -- from the side of a training ---------------------------------------------------------------------------------------

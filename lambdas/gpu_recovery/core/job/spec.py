@@ -41,8 +41,23 @@ BESIDE_AN_IMAGE = frozenset({"env_vars", "config"})
 """Fields of a `runtime_env` that Ray allows together with `image_uri`."""
 GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 """Pattern of a group name."""
-NOT_FOR_JOBS = OUR_VARIABLES | {"GPU_RECOVERY_SIMULATE", "GPU_RECOVERY_STOP_TIMEOUT_S"}
-"""Variables that a specification may not set: ours, and those that configure our own tools."""
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""Pattern of the name of an environment variable, as POSIX shells read it. ECS refuses some other names at launch."""
+RESERVED_VARIABLES = OUR_VARIABLES | {"LAUNCH_TAG"}
+"""Variables that a specification may not set, because the system sets them."""
+RESERVED_PREFIXES = ("GPU_RECOVERY_", "GPUTASKER_", "ECS_", "AWS_CONTAINER_")
+"""Prefixes of variables that a specification may not set: those of our tools and those of the ECS agent."""
+VARIABLES_OF_PROGRAMS = frozenset(
+    {
+        "GPU_RECOVERY_API_URL",
+        "GPU_RECOVERY_TOKEN",
+        "GPU_RECOVERY_WORKER",
+        "GPU_RECOVERY_ROLE",
+        "GPU_RECOVERY_FORWARD_SIGTERM",
+        "GPU_RECOVERY_LAST_WORDS",
+    }
+)
+"""Variables with a reserved prefix that a specification may set, because docs/training.md gives them to programs."""
 NNODES_MAX = 3_000
 """Upper bound of the instances of a job."""
 COMMAND_AND_ENV_CHARACTERS_MAX = 6_000
@@ -188,7 +203,14 @@ def _command(key: str, value: Any) -> tuple[str, ...]:
         return ()
     if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
         raise SpecInvalid(key, "must be a list of texts")
+    _refuse_nul(key, *value)
     return tuple(value)
+
+
+def _refuse_nul(key: str, *texts: str) -> None:
+    """Raise SpecInvalid if a text has a NUL character. No argument and no variable of a process can have one."""
+    if any("\0" in text for text in texts):
+        raise SpecInvalid(key, "must have no NUL character")
 
 
 def _env(key: str, value: Any) -> dict[str, str]:
@@ -196,9 +218,16 @@ def _env(key: str, value: Any) -> dict[str, str]:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(k, str) and isinstance(v, str) for k, v in value.items()):
         raise SpecInvalid(key, "must be an object whose values are texts")
-    for name in value:
-        if name in NOT_FOR_JOBS:
+    for name, text in value.items():
+        if not VARIABLE.fullmatch(name):
+            detail = f"must name variables with letters, digits and _, the first no digit, not {name[:40]!r}"
+            raise SpecInvalid(key, detail)
+        if name in RESERVED_VARIABLES:
             raise SpecInvalid(f"{key}.{name}", "is set by gpu-recovery on every rank and cannot be given")
+        if name.startswith(RESERVED_PREFIXES) and name not in VARIABLES_OF_PROGRAMS:
+            detail = f"cannot be given: the prefixes {', '.join(RESERVED_PREFIXES)} belong to gpu-recovery and to ECS"
+            raise SpecInvalid(f"{key}.{name}", detail)
+        _refuse_nul(f"{key}.{name}", text)
     return dict(value)
 
 
@@ -235,15 +264,17 @@ def _entrypoint(key: str, value: Any) -> str:
         return ""
     if not isinstance(value, str) or not 1 <= len(value) <= COMMAND_AND_ENV_CHARACTERS_MAX:
         raise SpecInvalid(key, f"must be a shell command of 1 to {COMMAND_AND_ENV_CHARACTERS_MAX} characters")
+    _refuse_nul(key, value)
     return value
 
 
 def _runtime_env(key: str, value: Any) -> str:
-    """Read a `runtime_env` and return it as JSON text. Only Ray interprets its content."""
+    """Read a `runtime_env` and return it as JSON text. Only Ray interprets its content, except the variables."""
     if value is None:
         return ""
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise SpecInvalid(key, "must be an object, as Ray describes it")
+    _env(f"{key}.env_vars", value.get("env_vars"))
     text = json.dumps(value)
     if len(text) > RUNTIME_ENV_CHARACTERS_MAX:
         raise SpecInvalid(key, f"must have at most {RUNTIME_ENV_CHARACTERS_MAX} characters as JSON")

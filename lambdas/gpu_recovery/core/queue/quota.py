@@ -88,6 +88,11 @@ class QuotaLimits:
                 return user, priority, group
         return None
 
+    def allows_priority(self, key: QuotaKey) -> bool:
+        """Return whether an entry that names both the user and the priority gives the key any instance."""
+        entry = self.entry_of(key)
+        return entry is not None and ANY not in entry[:2] and self.instances[entry] > 0
+
     def document(self) -> dict[str, Any]:
         """Return the document that `parse_limits` reads."""
         return {

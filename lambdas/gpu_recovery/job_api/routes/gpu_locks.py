@@ -97,7 +97,7 @@ def _save_change(dependencies: Dependencies, request: Request, job: Job, change:
     name, store = _name(request), dependencies.recovery.store
 
     def saved(after: GpuLockRecord) -> GpuLockRecord:
-        store.save_lock(after)
+        store.save_lock(after, dependencies.recovery.clock())
         return after
 
     conflict_text = f"lock {name} of job {job.job_id} was written {LOCK_SAVE_ATTEMPTS_MAX} times meanwhile"

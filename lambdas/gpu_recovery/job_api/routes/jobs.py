@@ -56,7 +56,8 @@ def _submission_handler(dependencies: Dependencies) -> SubmissionHandler:
         dependencies.capacity.check,
         dependencies.random,
         dependencies.job_id_prefix,
-        dependencies.check_family,
+        dependencies.families,
+        dependencies.priority_max,
     )
 
 
