@@ -8,6 +8,7 @@ import pytest
 
 from simulator.trials import campaign
 from tests.simulator import planted_queue_bugs as planted
+from tests.tiers import sampled
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +29,7 @@ RARE = {planted.no_term: 920}
 FOUND_WITHIN, FAULTS_LEFT_MAX, TRANSCRIPT_LINES_MAX = 60, 8, 200
 
 
-@pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.__name__)
+@pytest.mark.parametrize("bug", sampled(PLANTED, default=3), ids=lambda bug: bug.__name__)
 def test_seeds_find_a_bug_of_the_queue(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first failing seed comes soon, and few faults are left of it."""
     bug(monkeypatch)

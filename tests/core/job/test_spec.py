@@ -207,3 +207,29 @@ def test_command_and_env_together_fit_into_the_overrides() -> None:
             break
         sent = json.dumps({"command": [filler * longest], "environment": [{"name": "K", "value": "v"}]})
         assert COMMAND_AND_ENV_CHARACTERS_MAX - 200 < len(sent) < COMMAND_AND_ENV_CHARACTERS_MAX + 200
+
+
+ON_RAY = {"workload": "sft", "nnodes": 1, "n_gpus_per_node": 8, "backend": "ray", "entrypoint": "python a.py"}
+
+
+@pytest.mark.parametrize(("count", "fits"), [(0, False), (1, True), (1_000_000, True), (1_000_001, False)])
+def test_a_resource_of_a_driver_has_its_limits(count: int, fits: bool) -> None:
+    """From 1 to a million, both included."""
+    document = {**ON_RAY, "entrypoint_resources": {"big": count}}
+    if fits:
+        assert parse_spec(document).entrypoint_resources == {"big": count}
+        return
+    with pytest.raises(SpecInvalid, match="entrypoint_resources"):
+        parse_spec(document)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_runtime_env_has_at_most_its_limit_of_characters(more: int) -> None:
+    """As JSON: the limit itself fits."""
+    spent = len(json.dumps({"config": {"a": ""}}))
+    document = {**ON_RAY, "runtime_env": {"config": {"a": "x" * (16_000 - spent + more)}}}
+    if not more:
+        assert len(parse_spec(document).runtime_env) == 16_000
+        return
+    with pytest.raises(SpecInvalid, match="runtime_env"):
+        parse_spec(document)

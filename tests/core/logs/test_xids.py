@@ -31,6 +31,22 @@ def test_the_number_of_an_xid_says_what_it_is(code: int, kind: LineKind, role: L
     assert of_xid(f"nvrm: xid (pci:0000:3b:00): {code}, pid=42, name=python, ch 00000008") == (kind, role)
 
 
+@pytest.mark.parametrize(
+    ("kind", "codes"),
+    [
+        (LineKind.HARDWARE_GPU_ECC, {48, 63, 64, 92, 94, 95, 140, 156, 157, 160, 161, 168}),
+        (LineKind.HARDWARE_NVLINK, {74, 136, 144, 145, 146, 147, 148, 149, 150, 155, 166, 170}),
+        (LineKind.HARDWARE_GPU_LOST, {54, 79}),
+    ],
+)
+def test_numbers_of_memory_links_and_lost_gpus_are_those_of_nvidias_catalogue(kind: LineKind, codes: set[int]) -> None:
+    """Exactly these numbers, among all that the catalogue has; a lost GPU may also be one that is to be replaced."""
+    found = {
+        code for code in range(1, 174) if of_xid(f"nvrm: xid (pci:0000:3b:00): {code}, x") == (kind, LineRole.ROOT)
+    }
+    assert found == codes
+
+
 def test_an_xid_that_names_another_follows_it() -> None:
     """Whatever its own number."""
     assert of_xid("nvrm: xid (pci:0000:dc:00): 79, ch 01 caused by previous xid 149") == (

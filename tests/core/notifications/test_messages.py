@@ -232,6 +232,8 @@ def test_a_failure_says_which_gpus_are_not_given_back() -> None:
     assert IDS[0] in kept[Part.DONE][0]
     assert any(line.startswith(f"  gpu-recovery instances {IDS[0]}") for line in kept[Part.YOU])
     assert "but for" not in jobs.failed(running(), "sft-1--a01", "why", (), {}).body
+    many = template.parts_of(jobs.failed(running(), "sft-1--a01", "why", [f"i-{n}" for n in range(9)], {}).body)
+    assert sum("gpu-recovery instances i-" in line for line in many[Part.YOU]) == 3
 
 
 def test_a_recovery_tells_the_story_from_the_beginning_of_the_incident() -> None:

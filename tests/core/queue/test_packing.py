@@ -8,7 +8,7 @@ import pytest
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.snapshot import RejectionKind
 
-from tests.core.queue.build import NOW, at, given, host, hosts, passed, waiting, why
+from tests.core.queue.build import HOUR, NOW, at, given, host, hosts, passed, running, waiting, why
 
 
 def test_a_gang_gets_every_host_or_none() -> None:
@@ -134,3 +134,21 @@ def test_the_line_is_by_priority_then_recovering_then_having_made_room_then_firs
         taken += list(given(passed(left[::-1], hosts("i-1"), now=NOW)))
         left = [one for one in left if one.job_id not in taken]
     assert taken == ["high", "back", "suspended", "z-old", "twin", "young", "low"]
+
+
+@pytest.mark.parametrize("nodes", [3, 4, 5])
+def test_a_gang_takes_hosts_without_a_rack_only_as_far_as_racks_do_not_suffice(nodes: int) -> None:
+    """As many hosts as it has ranks, and not one more."""
+    fleet = [*hosts("a-1", "a-2", rack="a", zone="x"), *hosts("p-1", "p-2", "p-3")]
+    (instances,) = given(passed([waiting("gang", nodes)], fleet)).values()
+    assert len(instances) == nodes and set(instances) >= {"a-1", "a-2"}
+
+
+def test_a_gang_over_several_pools_takes_only_what_is_missing() -> None:
+    """Behind a waiting head: what is promised to the head first, then what is left over."""
+    fleet = [*hosts("i-1", "i-2", free=0), *hosts("i-3", "i-4"), *hosts("i-5", "i-6", "i-7")]
+    busy = [running("r", "i-1", "i-2", ends=HOUR), running("s", "i-5", ends=2 * HOUR)]
+    fleet[4] = host("i-5", free=0)
+    line = [waiting("head", 5, since=-9), waiting("b", 3, since=-1, runs_for_s=HOUR)]
+    (instances,) = given(passed(line, fleet, busy)).values()
+    assert len(instances) == 3 and len(set(instances)) == 3

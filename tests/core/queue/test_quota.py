@@ -212,3 +212,19 @@ def test_above_normal_falls_back_after_half_an_hour_over_all_attempts() -> None:
     assert demotes_at(Priority.ABOVE_NORMAL, 600, NOW, POLICY) == at(1_200)
     assert demotes_at(Priority.ABOVE_NORMAL, 6_000, NOW, POLICY) == NOW
     assert demotes_at(Priority.HIGH, 600, NOW, POLICY) is None
+
+
+def test_a_limit_of_jobs_counts_all_victims_of_a_preemption() -> None:
+    """Two victims leave, one job comes: the limit allows the job although two of its two places are taken."""
+    limits = QuotaLimits(max_running_jobs=2)
+    busy = [running("low-1", "n1", priority=LOW), running("low-2", "n2", priority=LOW)]
+    answer = passed([waiting("high", 2, priority=HIGH)], hosts("n1", "n2", free=0), busy, limits=limits)
+    assert suspended(answer) == {"low-1": "high", "low-2": "high"}
+    third = running("other", "n3", priority=Priority.EXTREME_HIGH)
+    full = passed([waiting("high", priority=HIGH)], hosts("n1", "n3", free=0), [busy[0], third], limits=ONE)
+    assert suspended(full) == {}
+
+
+def test_a_malformed_limit_is_an_error_that_names_its_entry() -> None:
+    """The sentence has the entry and what it must be."""
+    assert str(LimitsInvalid("instances.ann", "must be a number")) == "instances.ann: must be a number"

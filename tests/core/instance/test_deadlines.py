@@ -1,0 +1,59 @@
+"""The deadline and the next poll of each status of an instance."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from gpu_recovery.core import events
+from gpu_recovery.core.instance.deadlines import deadlines
+from gpu_recovery.core.instance.record import Instance, InstanceStatus, Reboot
+from gpu_recovery.core.state_machine import DecisionContext
+
+from tests.core.build import ADAPTIVE, NOW, available, later, tell, verifying
+
+CONTEXT = DecisionContext(ADAPTIVE, NOW)
+CHECK_POLL, POLL = ADAPTIVE.check_poll_interval_s, ADAPTIVE.poll_interval_s
+
+
+@pytest.mark.parametrize(
+    ("status", "limit_s", "poll_s"),
+    [
+        (InstanceStatus.CHECKING, ADAPTIVE.check_timeout_s, CHECK_POLL),
+        (InstanceStatus.REBOOTING, ADAPTIVE.reboot_timeout_s, POLL),
+        (InstanceStatus.REPLACING, ADAPTIVE.replace_timeout_s, POLL),
+        (InstanceStatus.VERIFYING, ADAPTIVE.verify_timeout_s, CHECK_POLL),
+        (InstanceStatus.QUARANTINED, ADAPTIVE.quarantine_reminder_s, None),
+        (InstanceStatus.GONE, None, None),
+    ],
+)
+def test_a_status_gives_up_after_its_time(status: InstanceStatus, limit_s: int | None, poll_s: int | None) -> None:
+    """Each time is one of the policy, from now on."""
+    found = deadlines(available(status=status), CONTEXT)
+    assert found == tuple(None if s is None else NOW + timedelta(seconds=s) for s in (limit_s, poll_s))
+
+
+@pytest.mark.parametrize("status", [InstanceStatus.REBOOTING, InstanceStatus.REPLACING])
+def test_a_repair_keeps_the_deadline_of_its_request(status: InstanceStatus) -> None:
+    """Without a deadline of the request, the time of the policy counts."""
+    requested = available(status=status, reboot=Reboot(NOW, "boot-1", "", 0, deadline_at=later(7)))
+    assert deadlines(requested, CONTEXT)[0] == later(7)
+    without = available(status=status, reboot=Reboot(NOW, "boot-1", "", 0))
+    assert deadlines(without, CONTEXT)[0] == deadlines(available(status=status), CONTEXT)[0]
+
+
+def reboot_under_check(record: Instance, seconds: int) -> Instance:
+    """The instance after a boot so many seconds after the check began."""
+    at = record.status_at + timedelta(seconds=seconds)
+    event = events.InstanceBooted(at=later(900), boot_id="boot-9", booted_at=at)
+    found: Instance = tell(record, event).record
+    return found
+
+
+def test_only_a_boot_after_the_check_began_makes_it_run_again() -> None:
+    """A boot before it is the one that the check verifies."""
+    record = verifying()
+    assert record.check is not None
+    for seconds, again in ((-1, False), (0, False), (1, True)):
+        after = reboot_under_check(record, seconds)
+        assert after.check is not None and (after.check.check_id != record.check.check_id) is again, seconds
