@@ -103,7 +103,7 @@ class LambdaFunctions(Construct):
             handler=row.handler,
             code=self._code,
             runtime=lambda_.Runtime.PYTHON_3_13,
-            layers=[self._layer] if self._layer else None,
+            layers=[self._layer],
             system_log_level_v2=lambda_.SystemLogLevel.WARN if row.often else None,
             tracing=lambda_.Tracing.ACTIVE,
             retry_attempts=2 if row.trigger.is_asynchronous else None,

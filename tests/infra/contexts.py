@@ -11,7 +11,7 @@ EVERYTHING = {
     "gpu-recovery:chat_topic": "true",
     "gpu-recovery:alert_emails": "ops@example.com,night@example.com",
     "gpu-recovery:log_retention_days": "120",
-    "gpu-recovery:powertools_layer": "none",
+    "gpu-recovery:powertools_layer": "public",
     "gpu-recovery:policy": '{"attempts_max": 5}',
     "gpu-recovery:preset": "classic",
     "gpu-recovery:adopt": "recover",

@@ -163,17 +163,17 @@ def test_the_package_holds_the_sources_and_nothing_a_run_left_behind(assembly: P
     assert shipped == written
 
 
-def test_powertools_comes_from_the_published_layer_of_the_partition(deployment: Deployment, china: Deployment) -> None:
-    """One template, the right publisher in either partition."""
-    layer = "layer:AWSLambdaPowertoolsPythonV3-python313-arm64:27"
-    for where, expected in (
-        (deployment, f"arn:aws:lambda:us-east-1:017000801446:{layer}"),
-        (china, f"arn:aws-cn:lambda:cn-north-1:498634801083:{layer}"),
-    ):
+def test_every_function_has_the_own_layer(deployment: Deployment, china: Deployment) -> None:
+    """One template for every partition: the layer is an asset of the deployment and no publication of others."""
+    for where in (deployment, china):
+        assert len(where.of_type("AWS::Lambda::LayerVersion")) == 1
         for function in where.of_type("AWS::Lambda::Function").values():
-            assert function["Layers"] == [expected]
+            assert function["Layers"] == ["FunctionsPowertools"]
 
 
-def test_the_layer_can_be_switched_off(production: Deployment) -> None:
-    """For a partition without a publisher."""
-    assert not any("Layers" in function for function in production.of_type("AWS::Lambda::Function").values())
+def test_the_public_layer_is_that_of_the_partition(production: Deployment) -> None:
+    """A setting for those who want no layer of their own."""
+    layer = "arn:aws:lambda:us-east-1:017000801446:layer:AWSLambdaPowertoolsPythonV3-python313-arm64:27"
+    assert not production.of_type("AWS::Lambda::LayerVersion")
+    for function in production.of_type("AWS::Lambda::Function").values():
+        assert function["Layers"] == [layer]

@@ -72,6 +72,7 @@ def _settings(**context: object) -> DeploymentSettings:
         ("job_table_name", "ab"),
         ("instance_table_name", "ecs-job-sub"),
         ("powertools_layer", "latest"),
+        ("powertools_layer", "none"),
         ("managed_tag_key", "aws:owned"),
         ("job_id_prefix", "Upper"),
         ("reconcile_every_minutes", 60),
