@@ -30,7 +30,7 @@ def powertools_layer(scope: Construct, settings: DeploymentSettings) -> lambda_.
     if settings.powertools_layer == "own":
         folder = layer_folder()
         if not folder.is_dir():
-            raise LayerNotBuilt(f"the Lambda layer {folder} is not built: run `make setup`")
+            raise LayerNotBuilt(f"the Lambda layer {folder} is not built: run `python -m infra.layer.build`")
         return lambda_.LayerVersion(
             scope,
             "Powertools",

@@ -7,10 +7,9 @@ then reads the folder and needs no network.
 import hashlib
 from pathlib import Path
 
-HERE = Path(__file__).parent
-REQUIREMENTS = HERE / "requirements.txt"
+REQUIREMENTS = Path(__file__).parent / "requirements.txt"
 """Packages of the layer, each with its release and the hash of its wheel."""
-BUILT = HERE.parents[1] / ".make/layer"
+BUILT = Path(__file__).parents[2] / ".make/layer"
 """Folder of the built layers. Git ignores it."""
 PYTHON = "3.13"
 """Python release of the functions. `infra/lambda_functions.py` names the same runtime."""
@@ -19,9 +18,6 @@ PLATFORM = "manylinux2014_aarch64"
 
 
 def layer_folder() -> Path:
-    """Return the folder of the layer for the present requirements. The folder does not exist before `make setup`.
-
-    The name is the hash of what decides the content: the requirements and the build script.
-    """
-    digest = hashlib.sha256(REQUIREMENTS.read_bytes() + (HERE / "build.py").read_bytes())
+    """Return the folder of the layer for the present requirements. The folder does not exist before `make setup`."""
+    digest = hashlib.sha256(f"{PYTHON} {PLATFORM}\0".encode() + REQUIREMENTS.read_bytes())
     return BUILT / digest.hexdigest()[:16]

@@ -89,5 +89,5 @@ def test_the_licence_of_each_package_is_in_the_layer() -> None:
 def test_synthesis_without_the_built_layer_says_what_to_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The newcomer who starts the CDK directly."""
     monkeypatch.setattr(powertools, "layer_folder", lambda: tmp_path / "missing")
-    with pytest.raises(LayerNotBuilt, match="run `make setup`"):
+    with pytest.raises(LayerNotBuilt, match="is not built: run"):
         powertools_layer(None, DeploymentSettings())  # type: ignore[arg-type]
