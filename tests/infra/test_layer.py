@@ -71,6 +71,7 @@ def test_the_layer_is_built_for_the_runtime_of_the_functions(deployment: Deploym
     assert compiled and all(name.endswith(suffix) for name in compiled)
 
 
+@pytest.mark.slow
 def test_two_builds_of_the_layer_are_the_same() -> None:
     """What a build leaves of its machine or its time would change the asset, and with it every function."""
     files = [path for path in layer_folder().rglob("*") if path.is_file()]
@@ -79,6 +80,7 @@ def test_two_builds_of_the_layer_are_the_same() -> None:
     assert {path.stat().st_mtime for path in files} == {FILE_TIME_S}
 
 
+@pytest.mark.slow
 def test_the_licence_of_each_package_is_in_the_layer() -> None:
     """A package is passed on with its licence."""
     information = list(layer_folder().glob("python/*.dist-info"))
