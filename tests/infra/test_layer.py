@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from infra import powertools
 from infra.functions import FUNCTIONS, PACKAGE
 from infra.layer import PYTHON, REQUIREMENTS, layer_folder
 from infra.layer.build import FILE_TIME_S
-from infra.powertools import LayerNotBuilt, powertools_layer
 from infra.settings import DeploymentSettings
 from tests.infra.deployment import Deployment
 
@@ -88,8 +86,11 @@ def test_the_licence_of_each_package_is_in_the_layer() -> None:
     assert not [path.name for path in information if not list(path.rglob("LICENSE*"))]
 
 
+@pytest.mark.slow
 def test_synthesis_without_the_built_layer_says_what_to_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The newcomer who starts the CDK directly."""
+    from infra import powertools  # noqa: PLC0415 - the CDK takes seconds to import
+
     monkeypatch.setattr(powertools, "layer_folder", lambda: tmp_path / "missing")
-    with pytest.raises(LayerNotBuilt, match="is not built: run"):
-        powertools_layer(None, DeploymentSettings())  # type: ignore[arg-type]
+    with pytest.raises(powertools.LayerNotBuilt, match="is not built: run"):
+        powertools.powertools_layer(None, DeploymentSettings())  # type: ignore[arg-type]
