@@ -19,16 +19,18 @@ help: ## Say what each verb does
 
 setup: $(READY) ## Install everything into .venv and node_modules (once)
 
-$(READY): requirements.txt pyproject.toml package.json package-lock.json
+$(READY): requirements.txt pyproject.toml package.json package-lock.json infra/layer/requirements.txt infra/layer/build.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed"; exit 1; }
 	@node -e 'process.exit(process.versions.node.split(".")[0] >= 20 ? 0 : 1)' || { echo "Node 20 or newer is needed"; exit 1; }
-	@echo "[1/4] Making a virtual environment in $(VENV)"
+	@echo "[1/5] Making a virtual environment in $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "[2/4] Installing the Python packages of requirements.txt (a minute or two, the first time)"
+	@echo "[2/5] Installing the Python packages of requirements.txt (a minute or two, the first time)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
-	@echo "[3/4] Installing gpu-recovery itself"
+	@echo "[3/5] Installing gpu-recovery itself"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
-	@echo "[4/4] Installing the CDK command line"
+	@echo "[4/5] Building the Lambda layer of the functions"
+	@$(BIN)/python -m infra.layer.build
+	@echo "[5/5] Installing the CDK command line"
 	@npm ci --no-audit --no-fund --loglevel=error
 	@mkdir -p $(@D) && touch $@
 

@@ -32,7 +32,7 @@ _FUNCTIONS = "GpuRecovery/Functions/*/Function/Resource"
 _RAY_ROLE = "GpuRecovery/Ray/Role/DefaultPolicy/Resource"
 _POLICY = "AwsSolutions-IAM5"
 _RUNTIME = (
-    "Python 3.13 is the newest runtime for which the Powertools layer of both partitions is known; "
+    "Python 3.13 is the newest runtime that Lambda's documentation names for every partition; "
     "the runtime and the layer move together."
 )
 _DEAD_LETTER_QUEUE = "It is itself a dead-letter queue. An alarm reports every message in it, and redrive empties it."

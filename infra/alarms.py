@@ -159,6 +159,15 @@ class Alarms(Construct):
                 sentence=f"Lambda refuses to run {name}: the account has no concurrency left",
             )
 
+        # Lambda sends this metric only while its detection of recursive loops is on, which the template switches off.
+        stopped = watched.scheduler.metric("RecursiveInvocationsDropped", period=FIVE_MINUTES, statistic="Sum")
+        self._alarm(
+            "SchedulerStopped",
+            "scheduler-stopped",
+            stopped,
+            sentence="Lambda has stopped the scheduler because it counts its messages to itself as an endless loop",
+        )
+
     def _schedules(self, watched: MonitoredResources) -> None:
         # A reconciler that does not run sends no data points, so missing data is breaching.
         self._alarm(

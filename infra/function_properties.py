@@ -10,8 +10,16 @@ from aws_cdk import aws_logs as logs_
 from constructs import Construct
 
 from infra.log_groups import log_group
+from infra.partition import outside_china
 from infra.permissions import Permission, Reach, statements
 from infra.settings import DeploymentSettings
+
+LAMBDA_LOG_LEVELS = {"DEBUG": lambda_.ApplicationLogLevel.DEBUG}
+"""Lambda's own filter of log lines, by the setting `log_level`; for the other settings it is INFO.
+
+Lambda counts a line without a level as INFO, and the lines with metrics have none. A stricter filter would drop all
+metrics, and alarms would stay silent. Lines below WARNING and ERROR are left out by the logger of the functions.
+"""
 
 
 class FunctionProperties(TypedDict):
@@ -25,6 +33,7 @@ class FunctionProperties(TypedDict):
     environment: Mapping[str, str]
     log_group: logs_.LogGroup
     logging_format: lambda_.LoggingFormat
+    application_log_level_v2: lambda_.ApplicationLogLevel
 
 
 def function_name(settings: DeploymentSettings, name: str) -> str:
@@ -74,4 +83,13 @@ def function_properties(
         "environment": dict(environment),
         "log_group": logs,
         "logging_format": lambda_.LoggingFormat.JSON,
+        "application_log_level_v2": LAMBDA_LOG_LEVELS.get(settings.log_level, lambda_.ApplicationLogLevel.INFO),
     }
+
+
+def allow_loops(function: lambda_.CfnFunction) -> None:
+    """Let a function wake itself by its own queue: Lambda would stop it after about 16 invocations in a row.
+
+    The code ends each chain itself (`HOPS_MAX`). In China Lambda has neither the detection nor the property.
+    """
+    function.add_property_override("RecursiveLoop", outside_china(function, "Allow"))

@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping
 
-from aws_cdk import Aws, CfnCondition, Duration, Fn, IgnoreMode
+from aws_cdk import Aws, Duration, IgnoreMode
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_lambda_destinations as destinations
 from aws_cdk import aws_lambda_event_sources as event_sources
 from constructs import Construct
 
-from infra.function_properties import function_name, function_properties
+from infra.function_properties import allow_loops, function_name, function_properties
 from infra.functions import FUNCTIONS, PACKAGE, SCHEDULER_BATCH, FunctionRow, Trigger
+from infra.partition import outside_china
 from infra.permissions import Reach
 from infra.powertools import powertools_layer
 from infra.queues import Queues
@@ -57,9 +58,6 @@ class LambdaFunctions(Construct):
         self._reach = reach
         self._failed = queues.failed
         self._layer = powertools_layer(self, settings)
-        self._is_traced = CfnCondition(
-            self, "Traced", expression=Fn.condition_not(Fn.condition_equals(Aws.PARTITION, "aws-cn"))
-        )
         # One asset for all functions, so that two versions of a state machine never run at the same time.
         self._code = lambda_.Code.from_asset(
             str(PACKAGE), exclude=["**/__pycache__/**", "**/*.pyc", "**/.*"], ignore_mode=IgnoreMode.GLOB
@@ -103,7 +101,7 @@ class LambdaFunctions(Construct):
             handler=row.handler,
             code=self._code,
             runtime=lambda_.Runtime.PYTHON_3_13,
-            layers=[self._layer] if self._layer else None,
+            layers=[self._layer],
             system_log_level_v2=lambda_.SystemLogLevel.WARN if row.often else None,
             tracing=lambda_.Tracing.ACTIVE,
             retry_attempts=2 if row.trigger.is_asynchronous else None,
@@ -111,8 +109,9 @@ class LambdaFunctions(Construct):
             on_failure=destinations.SqsDestination(self._failed) if row.trigger.is_asynchronous else None,
         )
         # In China Lambda does not support X-Ray. PassThrough is the default of a function without a tracing mode.
-        mode = {"Fn::If": [self._is_traced.logical_id, "Active", "PassThrough"]}
         resource = function.node.default_child
         assert isinstance(resource, lambda_.CfnFunction)
-        resource.add_property_override("TracingConfig.Mode", mode)
+        resource.add_property_override("TracingConfig.Mode", outside_china(self, "Active", "PassThrough"))
+        if row.trigger is Trigger.SCHEDULER_QUEUE:
+            allow_loops(resource)
         return function

@@ -27,6 +27,7 @@ class MonitoredResources:
         functions: every function.
         asynchronous: the functions that Lambda invokes asynchronously.
         reconciler: the function that must run every few minutes.
+        scheduler: the function that wakes itself by its own queue.
         dead_letter_queues: queues that are empty unless a message could not be handled.
         scheduler_queue: the scheduler's queue. The age of its oldest message shows how late the scheduler is.
         rules: the rules on the default bus.
@@ -38,6 +39,7 @@ class MonitoredResources:
     functions: Mapping[str, lambda_.Function]
     asynchronous: Mapping[str, lambda_.Function]
     reconciler: lambda_.Function
+    scheduler: lambda_.Function
     dead_letter_queues: Mapping[str, sqs.Queue]
     scheduler_queue: sqs.Queue
     rules: Mapping[str, events.Rule]

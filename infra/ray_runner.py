@@ -17,7 +17,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_lambda_event_sources as event_sources
 from constructs import Construct
 
-from infra.function_properties import function_name, function_properties
+from infra.function_properties import allow_loops, function_name, function_properties
 from infra.permissions import Permission as P
 from infra.permissions import Reach
 from infra.queues import Queues
@@ -107,6 +107,7 @@ class RayRunner(Construct):
         )
         resource = self.function.node.default_child
         assert isinstance(resource, lambda_.CfnFunction)
+        allow_loops(resource)
         resource.vpc_config = lambda_.CfnFunction.VpcConfigProperty(
             subnet_ids=list(settings.ray_subnet_ids), security_group_ids=list(settings.ray_security_group_ids)
         )

@@ -66,7 +66,8 @@ class RecoveryStack(Stack):
                 **functions.names,
             },
         )
-        Tags.of(self).add("Project", "gpu-recovery")
+        # In China and in GovCloud event source mappings have no tags, and CloudFormation refuses them.
+        Tags.of(self).add("Project", "gpu-recovery", exclude_resource_types=["AWS::Lambda::EventSourceMapping"])
 
 
 def _reach(
@@ -113,6 +114,7 @@ def _watched(
         functions={row.construct_id: function for row, function in by_row.items()},
         asynchronous={row.construct_id: function for row, function in by_row.items() if row.trigger.is_asynchronous},
         reconciler=functions.of(Trigger.SCHEDULE),
+        scheduler=functions.of(Trigger.SCHEDULER_QUEUE),
         dead_letter_queues=queues.dead_letter_queues,
         scheduler_queue=queues.scheduler,
         rules=rules.by_name,

@@ -137,12 +137,12 @@ class DeploymentSettings:
     log_level: str = _setting("INFO", one_of("DEBUG", "INFO", "WARNING", "ERROR"))
     reconcile_every_minutes: int = _setting(1, integer(1, 5))
     schedule_every_minutes: int = _setting(1, integer(1, 5))
-    # `public`: the layer that AWS publishes; `none`: no layer; else the ARN of a layer version with Powertools.
+    # `own`: the layer of `make setup`; `public`: the layer that AWS publishes; else the ARN of a layer version.
     powertools_layer: str = _setting(
-        "public",
+        "own",
         text(
-            r"public|none|arn:aws[a-z-]*:lambda:[a-z0-9-]+:\d{12}:layer:[\w-]+:\d+",
-            "public, none or the ARN of a layer",
+            r"own|public|arn:aws[a-z-]*:lambda:[a-z0-9-]+:\d{12}:layer:[\w-]+:\d+",
+            "own, public or the ARN of a layer version with Powertools",
         ),
     )
 

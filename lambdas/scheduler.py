@@ -6,9 +6,10 @@ The queue is FIFO with one message group.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from gpu_recovery.aws.sqs_messages import bodies
+from gpu_recovery.aws.sqs_messages import bodies, hops_of
 from gpu_recovery.aws.wiring import logger, metrics, recovery
 from gpu_recovery.core.identifiers import TICK
 from gpu_recovery.scheduler.schedule import schedule
@@ -21,8 +22,9 @@ WHOLE_PASS = "/"
 @logger.inject_lambda_context(clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> None:
     """Run one pass of the scheduler for all messages. A message only names the record that changed."""
-    keys = tuple(_key(body) for body in bodies(event))
-    logger.info("placed", extra={"jobs": schedule(recovery(), keys)})
+    messages = tuple(bodies(event))
+    placed = schedule(replace(recovery(), hops=hops_of(messages)), tuple(map(_key, messages)))
+    logger.info("placed", extra={"jobs": placed})
 
 
 def _key(body: Mapping[str, Any]) -> str:

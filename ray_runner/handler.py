@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from gpu_recovery.aws.sqs_messages import bodies
+from gpu_recovery.aws.sqs_messages import bodies, hops_of
 from gpu_recovery.aws.wiring import logger, metrics, ray_queue, recovery
 from gpu_recovery.core.ray.log_chunk import log_chunk_of
 from gpu_recovery.execution.ray import DirectRayCommands
@@ -41,8 +41,9 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any] | None:
         text = _pool().logs(event["logs"], sys.maxsize)
         chunk = log_chunk_of(text, event["tail"], event.get("after"), grows=event.get("grows", False))
         return {"logs": "".join(f"{line}\n" for line in chunk.lines), "end": chunk.end}
-    recovery_loop = replace(recovery(), ray=DirectRayCommands(_pool(), ray_queue()))
-    job_ids = {str(body.get("job_id", "")) for body in bodies(event)}
+    messages = tuple(bodies(event))
+    recovery_loop = replace(recovery(), ray=DirectRayCommands(_pool(), ray_queue()), hops=hops_of(messages))
+    job_ids = {str(body.get("job_id", "")) for body in messages}
     failures = run_each(lambda job_id: process_due_job(recovery_loop, job_id), sorted(job_ids - {""}))
     failures += run_each(lambda pool: run_ray_pass(recovery_loop, pool), [_pool()])
     raise_all("not everything on Ray could be done", failures)

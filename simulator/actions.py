@@ -36,7 +36,7 @@ class SimulatedActions(ClusterActions):
         checks: Checks,
         invocations: Invocations,
         check_definition: str,
-        poked: Callable[[str], None],
+        poked: Callable[[str, int], None],
     ) -> None:
         self.ecs, self.fleet, self.training, self.checks, self.invocations = ecs, fleet, training, checks, invocations
         self.ec2 = ModelEc2(fleet, invocations)
@@ -82,10 +82,10 @@ class SimulatedActions(ClusterActions):
         self.invocations.call()
         self.invocations.effect("PutEvents", {"type": event.detail_type}, send)
 
-    def poke_scheduler(self, key: str) -> None:
+    def poke_scheduler(self, key: str, hops: int = 1) -> None:
         """Put a message with the deduplication id `key` into the scheduler's queue."""
         self.invocations.call()
-        self.invocations.effect("SendMessage", {"key": key}, lambda: self._poked(key))
+        self.invocations.effect("SendMessage", {"key": key}, lambda: self._poked(key, hops))
 
     def record_submitted(self, job: Job, submitted: str) -> None:
         """Do nothing: the simulator reads no job archive."""

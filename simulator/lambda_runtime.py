@@ -78,8 +78,8 @@ class LambdaRuntime:
         self.asleep: dict[str, datetime] = {}
         """Functions that the clock does not trigger, each with the end of that time."""
         self._poke_keys: dict[str, datetime] = {}
-        self.asked: dict[str, None] = {}
-        """The messages in the scheduler's queue, by deduplication id."""
+        self.asked: dict[str, int] = {}
+        """The hops of the messages in the scheduler's queue, by deduplication id."""
         self._busy_until: datetime | None = None
         """The end of the scheduler's last invocation; None: no invocation of it has taken time."""
         self._is_waited_for = False
@@ -168,7 +168,7 @@ class LambdaRuntime:
 
     # -- triggers other than events ------------------------------------------------------------------------------------
 
-    def poked(self, key: str) -> None:
+    def poked(self, key: str, hops: int) -> None:
         """Put a message into the scheduler's queue, unless its deduplication id was used in the last five minutes."""
         now = self.world.timeline.now
         horizon = now - timedelta(seconds=DEDUPLICATED_S)
@@ -177,19 +177,19 @@ class LambdaRuntime:
         if key in self._poke_keys:
             return
         self._poke_keys[key] = now
-        self.asked[key] = None
+        self.asked[key] = hops
         self.world.timeline.after(POKE_S, self._woken_by_a_poke)
 
     @contextmanager
-    def messages(self) -> Iterator[tuple[str, ...]]:
-        """Receive up to `SCHEDULER_BATCH` messages of the scheduler's queue.
+    def messages(self) -> Iterator[dict[str, int]]:
+        """Receive up to `SCHEDULER_BATCH` messages of the scheduler's queue: their hops by deduplication id.
 
         The messages are deleted when the block ends, and stay in the queue when the block raises. The remaining
         messages trigger the scheduler again after the block.
         """
-        keys = tuple(islice(self.asked, SCHEDULER_BATCH))
-        yield keys
-        for key in keys:
+        received = dict(islice(self.asked.items(), SCHEDULER_BATCH))
+        yield received
+        for key in received:
             self.asked.pop(key, None)
         if self.asked:
             self.world.timeline.after(0, self._woken_by_a_poke)
@@ -211,7 +211,7 @@ class LambdaRuntime:
         if idle_skip is not None and idle_skip.may_skip(name):
             return
         if name == SCHEDULER:
-            self.asked[f"{TICK}/{world.timeline.now.isoformat()}"] = None
+            self.asked[f"{TICK}/{world.timeline.now.isoformat()}"] = 0
         if idle_skip is None:
             world.invoke(name, work, tried=len(RETRIES_S))
         else:

@@ -156,14 +156,14 @@ class World(WorldView):
         """Run one asynchronous invocation. If it raises or is killed, Lambda retries it twice, later."""
         self.functions.invoke(name, work, tried)
 
-    def _poked(self, key: str) -> None:
-        self.functions.poked(key)
+    def _poked(self, key: str, hops: int) -> None:
+        self.functions.poked(key, hops)
 
     def run_scheduler(self) -> None:
         """Run the scheduler function: one pass for all messages that it receives at once."""
         self.guard.before_pass()
-        with self.functions.messages() as keys:
-            schedule(self.recovery, keys)
+        with self.functions.messages() as received:
+            schedule(replace(self.recovery, hops=max(received.values(), default=0)), tuple(received))
 
     def run_reconciler(self) -> None:
         """Run the reconciler function, as the clock does each minute."""

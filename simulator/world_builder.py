@@ -71,12 +71,12 @@ def build_aws(
     return ModelledAws(timeline, cluster, definitions, transcript, Invocations(), fleet, training, checks, log_output)
 
 
-def build_actions(aws: ModelledAws, poked: Callable[[str], None]) -> SimulatedActions:
+def build_actions(aws: ModelledAws, poked: Callable[[str, int], None]) -> SimulatedActions:
     """Register the task definitions of checks and training, and build the product's actions on the model.
 
     Args:
         aws: The modelled AWS.
-        poked: Called with the deduplication id of each message to the scheduler's queue.
+        poked: Called with the deduplication id and the hops of each message to the scheduler's queue.
     """
     client = EcsModelClient(aws.fleet, aws.definitions, aws.lives)
     ecs = SequentialEcs(client, CLUSTER, aws.timeline.clock)

@@ -231,7 +231,7 @@ def test_only_the_aws_package_and_the_handlers_know_aws_libraries() -> None:
 
 
 def test_the_deployed_package_needs_nothing_that_lambda_does_not_bring() -> None:
-    """There is no build step: boto3 comes with the runtime, Powertools with AWS's layer."""
+    """boto3 comes with the runtime, Powertools with the layer."""
     for path in _below("lambdas"):
         needed = {name for name in _foreign(path) if not _is_within(name, {"gpu_recovery", *AWS_LIBRARIES})}
         assert not needed, _name(path)

@@ -85,6 +85,8 @@ class Recovery:
     channels: the channels of every operator notification.
     ray:      executes the commands of jobs on Ray; None if the deployment has no Ray cluster.
     for_each: executes independent pieces of work.
+    hops:     the number of messages in a row that led to this invocation, each sent by the invocation before; 0 if an
+              event or the clock did. At `HOPS_MAX` the invocation sends no further message to its own queue.
     """
 
     store: Store
@@ -98,6 +100,7 @@ class Recovery:
     for_each: ForEach = sequentially
     has_time: Callable[[], bool] = always
     """Returns whether there is time for another command. The others are due at once, for the reconciler."""
+    hops: int = 0
 
     def handle(self, record_id: str, event: events.JobEvent | events.InstanceEvent) -> Decision[Any] | None:
         """Handle one event about a record.
@@ -313,7 +316,9 @@ class Recovery:
         self.decision_log.notified(record, pending.command, failed[0] if failed else None)
 
     def _context(self, submitted: str | None = None) -> ExecutionContext:
-        return ExecutionContext(self.store, self.actions, self.policy, self.clock(), self.for_each, self.ray, submitted)
+        return ExecutionContext(
+            self.store, self.actions, self.policy, self.clock(), self.for_each, self.ray, submitted, self.hops
+        )
 
     def _reloaded(self, record: Job | Instance) -> Job | Instance:
         """Return the record after delivered events may have changed it.

@@ -178,7 +178,7 @@ class SmallWorld(World):
         """Whether an EventBridge rule selects the event."""
         return self.functions.of(envelope) is not None
 
-    def _poked(self, key: str) -> None:
+    def _poked(self, key: str, hops: int) -> None:
         """Do nothing: the explorer runs the scheduler at any time."""
 
     # -- incidents -----------------------------------------------------------------------------------------------------

@@ -202,7 +202,7 @@ class Deaf:
     def publish(self, command: Any, causation_id: str) -> None:
         """Taken."""
 
-    def poke_scheduler(self, key: str) -> None:
+    def poke_scheduler(self, key: str, hops: int = 1) -> None:
         """Taken."""
 
     def notify(self, command: Any) -> None:

@@ -89,6 +89,13 @@ def china(assembly: Path) -> Deployment:
     return Deployment.read(assembly, partition="aws-cn", region="cn-north-1")
 
 
+@pytest.fixture(scope="session", params=["cn-north-1", "cn-northwest-1", "us-gov-east-1", "us-gov-west-1"])
+def elsewhere(assembly: Path, request: pytest.FixtureRequest) -> Deployment:
+    """The same templates in each region of China and of GovCloud."""
+    partition = "aws-cn" if request.param.startswith("cn-") else "aws-us-gov"
+    return Deployment.read(assembly, partition=partition, region=request.param)
+
+
 @pytest.fixture(scope="session")
 def validated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The cloud assembly of each set of `SETS`, by its name, with what the CDK's rules and cdk-nag find in it."""

@@ -11,7 +11,8 @@ EVERYTHING = {
     "gpu-recovery:chat_topic": "true",
     "gpu-recovery:alert_emails": "ops@example.com,night@example.com",
     "gpu-recovery:log_retention_days": "120",
-    "gpu-recovery:powertools_layer": "none",
+    "gpu-recovery:log_level": "ERROR",
+    "gpu-recovery:powertools_layer": "public",
     "gpu-recovery:policy": '{"attempts_max": 5}',
     "gpu-recovery:preset": "classic",
     "gpu-recovery:adopt": "recover",
@@ -32,8 +33,9 @@ RAY = {
     "gpu-recovery:ray_control_store": "ray.internal:6379",
     "gpu-recovery:ray_subnet_ids": "subnet-0a1b2c3d",
     "gpu-recovery:ray_security_group_ids": "sg-0a1b2c3d",
+    "gpu-recovery:log_level": "DEBUG",
 }
-"""A Ray cluster beside the defaults."""
+"""A Ray cluster beside the defaults, and every log line."""
 
 PLANTED = "planted"
 """Name of the set whose stacks get a planted mistake: `tests/infra/nag_run.py`."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 ACCOUNT = "111122223333"
+NO_VALUE = "AWS::NoValue"
 _HASH = re.compile(r"[0-9A-F]{8}$")
 
 
@@ -67,7 +68,8 @@ class Deployment:
             ((name, argument),) = value.items()
             if name == "Ref" or name.startswith("Fn::"):
                 return self._call(name, argument, template)
-        return {key: self.resolve(item, template) for key, item in value.items()}
+        resolved = {key: self.resolve(item, template) for key, item in value.items()}
+        return {key: item for key, item in resolved.items() if item != NO_VALUE}
 
     def _call(self, name: str, argument: Any, template: Mapping[str, Any]) -> Any:
         pseudo = {

@@ -25,6 +25,7 @@ SINGLE = {
     "OperatorsUnreached": ("AWS/SNS", "NumberOfNotificationsFailed", "Sum", 300, 0, ONCE),
     "ReconcilerSilent": ("AWS/Lambda", "Invocations", "Sum", 300, 1, (2, 2)),
     "SchedulerLate": ("AWS/SQS", "ApproximateAgeOfOldestMessage", "Maximum", 300, 300, ONCE),
+    "SchedulerStopped": ("AWS/Lambda", "RecursiveInvocationsDropped", "Sum", 300, 0, ONCE),
     "ApiFailing": ("AWS/ApiGateway", "5xx", "Sum", 300, 0, AGAIN),
 }
 """Namespace, metric, statistic, period (s), threshold, and the periods."""
@@ -93,7 +94,7 @@ def test_each_alarm_watches_the_metric_that_it_is_named_after(deployment: Deploy
 def test_each_alarm_watches_its_own(deployment: Deployment) -> None:
     """The queue, function or rule that it is named after, and no neighbour."""
     owned = {"QueueName": "Queues{}.QueueName", "FunctionName": "Functions{}Function", "RuleName": "Rules{}"}
-    by_hand = {"ReconcilerSilent": "Reconciler", "SchedulerLate": "Scheduler"}
+    by_hand = {"ReconcilerSilent": "Reconciler", "SchedulerLate": "Scheduler", "SchedulerStopped": "Scheduler"}
     seen = set()
     for name, alarm in alarms(deployment).items():
         for dimension, value in of_alarm(alarm).dimensions:

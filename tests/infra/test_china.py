@@ -1,4 +1,4 @@
-"""The same templates in partition aws-cn: right ARNs, right principals, and nothing that the regions there lack."""
+"""The same templates in China and in GovCloud: right ARNs, right principals, nothing that the regions there lack."""
 
 import json
 import re
@@ -64,6 +64,14 @@ def test_no_host_name_is_written_out(deployment: Deployment, production: Deploym
         assert set(_PRINCIPAL.findall(text.replace(given, ""))) <= PRINCIPALS, name
 
 
+def test_the_template_has_an_answer_for_every_partition(elsewhere: Deployment) -> None:
+    """Every ARN is of the partition and the region, and nothing is looked up that is not there."""
+    found = re.findall(r"arn:(\S+?):\w+:([\w-]*):", json.dumps(list(elsewhere.resources.values())))
+    assert set(found) == {(elsewhere.partition, elsewhere.region), (elsewhere.partition, "")}
+    layers = {name for each in elsewhere.of_type("AWS::Lambda::Function").values() for name in each["Layers"]}
+    assert layers == {"FunctionsPowertools"}
+
+
 def test_every_principal_is_one_that_china_knows(china: Deployment) -> None:
     """Who may assume a role, use a resource, or be passed a role."""
     named = {name for _, _, statement in china.allow_statements() for name in _services(statement.get("Principal"))}
@@ -89,6 +97,15 @@ def test_only_services_of_both_regions_are_used(deployment: Deployment, producti
         assert {resource["Type"].split("::")[1] for resource in where.resources.values()} <= SERVICES
     for name, text in _texts(deployment, production).items():
         assert not [missing for missing in MISSING if missing in text], name
+
+
+def test_event_source_mappings_have_no_tags(with_ray: Deployment, production: Deployment) -> None:
+    """They can have none in China and in GovCloud; other resources have ours."""
+    for where in (with_ray, production):
+        mappings = where.of_type("AWS::Lambda::EventSourceMapping").values()
+        assert mappings and not any("Tags" in each for each in mappings)
+        tag = {"Key": "Project", "Value": "gpu-recovery"}
+        assert all(tag in each["Tags"] for each in where.of_type("AWS::SQS::Queue").values())
 
 
 def test_functions_are_traced_where_lambda_works_with_x_ray(deployment: Deployment, china: Deployment) -> None:

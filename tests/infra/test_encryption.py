@@ -42,6 +42,7 @@ HOLDS_NOTHING = {
     "AWS::KMS::Key",
     "AWS::Lambda::EventInvokeConfig",
     "AWS::Lambda::EventSourceMapping",
+    "AWS::Lambda::LayerVersion",
     "AWS::Lambda::Permission",
     "AWS::S3::BucketPolicy",
     "AWS::SNS::Subscription",

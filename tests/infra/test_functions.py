@@ -2,6 +2,8 @@
 
 import ast
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,14 @@ ENVIRONMENT = {
     "POWERTOOLS_LOG_LEVEL",
 }
 CLAIM_S = 180
+LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR"]
+LOG_A_LINE_OF_EACH_LEVEL = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from gpu_recovery.aws.wiring import logger
+for level in ("debug", "info", "warning", "error"):
+    getattr(logger, level)("a line")
+"""
 
 
 def _function(deployment: Deployment, row: FunctionRow) -> dict:
@@ -174,17 +184,53 @@ def test_the_package_holds_the_sources_and_nothing_a_run_left_behind(assembly: P
     assert shipped == written
 
 
-def test_powertools_comes_from_the_published_layer_of_the_partition(deployment: Deployment, china: Deployment) -> None:
-    """One template, the right publisher in either partition."""
-    layer = "layer:AWSLambdaPowertoolsPythonV3-python313-arm64:27"
-    for where, expected in (
-        (deployment, f"arn:aws:lambda:us-east-1:017000801446:{layer}"),
-        (china, f"arn:aws-cn:lambda:cn-north-1:498634801083:{layer}"),
-    ):
+@pytest.mark.parametrize(("where", "level"), [("with_ray", "DEBUG"), ("deployment", "INFO"), ("production", "ERROR")])
+def test_a_function_logs_what_the_setting_says(where: str, level: str, request: pytest.FixtureRequest) -> None:
+    """Lambda tells the function the level of its own filter, which Powertools obeys unless it is told otherwise."""
+    function = request.getfixturevalue(where).only("AWS::Lambda::Function", "JobApi")
+    as_lambda_does = {"AWS_LAMBDA_LOG_LEVEL": function["LoggingConfig"]["ApplicationLogLevel"]}
+    command = [sys.executable, "-I", "-c", LOG_A_LINE_OF_EACH_LEVEL, str(PACKAGE)]
+    variables = function["Environment"]["Variables"] | as_lambda_does
+    result = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert result.returncode == 0 and not result.stderr, result.stderr
+    assert [json.loads(line)["level"] for line in result.stdout.splitlines()] == LEVELS[LEVELS.index(level) :]
+
+
+@pytest.mark.parametrize("where", ["with_ray", "deployment", "production"])
+def test_lambdas_own_filter_lets_metrics_pass(where: str, request: pytest.FixtureRequest) -> None:
+    """A line with metrics has no level, which Lambda counts as INFO: a stricter filter would silence every alarm."""
+    functions = request.getfixturevalue(where).of_type("AWS::Lambda::Function").values()
+    assert {function["LoggingConfig"]["ApplicationLogLevel"] for function in functions} <= {"DEBUG", "INFO"}
+
+
+@pytest.mark.parametrize("name", ["Scheduler", "Ray"])
+def test_a_function_that_wakes_itself_may_do_so_where_lambda_looks_for_loops(
+    with_ray: Deployment, validated: dict[str, Path], name: str
+) -> None:
+    """In China Lambda has no such detection, so its property must not be there."""
+    china = Deployment.read(validated["ray"], partition="aws-cn", region="cn-northwest-1")
+    assert with_ray.only("AWS::Lambda::Function", name)["RecursiveLoop"] == "Allow"
+    assert "RecursiveLoop" not in china.only("AWS::Lambda::Function", name)
+
+
+def test_no_other_function_may_run_in_a_loop(with_ray: Deployment) -> None:
+    """A loop that nobody meant is stopped by Lambda."""
+    functions = with_ray.of_type("AWS::Lambda::Function").values()
+    looping = {function["FunctionName"] for function in functions if "RecursiveLoop" in function}
+    assert looping == {"gpu-recovery-scheduler", "gpu-recovery-ray_runner"}
+
+
+def test_every_function_has_the_own_layer(deployment: Deployment, china: Deployment) -> None:
+    """One template for every partition: the layer is an asset of the deployment and no publication of others."""
+    for where in (deployment, china):
+        assert len(where.of_type("AWS::Lambda::LayerVersion")) == 1
         for function in where.of_type("AWS::Lambda::Function").values():
-            assert function["Layers"] == [expected]
+            assert function["Layers"] == ["FunctionsPowertools"]
 
 
-def test_the_layer_can_be_switched_off(production: Deployment) -> None:
-    """For a partition without a publisher."""
-    assert not any("Layers" in function for function in production.of_type("AWS::Lambda::Function").values())
+def test_the_public_layer_is_that_of_the_partition(production: Deployment) -> None:
+    """A setting for those who want no layer of their own."""
+    layer = "arn:aws:lambda:us-east-1:017000801446:layer:AWSLambdaPowertoolsPythonV3-python313-arm64:27"
+    assert not production.of_type("AWS::Lambda::LayerVersion")
+    for function in production.of_type("AWS::Lambda::Function").values():
+        assert function["Layers"] == [layer]

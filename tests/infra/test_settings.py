@@ -5,6 +5,7 @@ import json
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gpu_recovery.core.policy import CHECK_S_BY_LEVEL, policy_from
@@ -74,6 +75,7 @@ def _settings(**context: object) -> DeploymentSettings:
         ("job_table_name", "ab"),
         ("instance_table_name", "ecs-job-sub"),
         ("powertools_layer", "latest"),
+        ("powertools_layer", "none"),
         ("managed_tag_key", "aws:owned"),
         ("job_id_prefix", "Upper"),
         ("reconcile_every_minutes", 60),
@@ -180,6 +182,20 @@ def test_cdk_json_says_what_the_defaults_are() -> None:
     shown = {key.removeprefix(NAMESPACE) for key in context if key.startswith(NAMESPACE)}
     assert shown <= {each.name for each in fields(DeploymentSettings)}
     assert DeploymentSettings.from_context(context) == DeploymentSettings()
+
+
+@pytest.mark.slow
+def test_every_feature_flag_of_the_cdk_is_decided(assembly: Path) -> None:
+    """A flag that is set after a release may replace resources, and the CDK counts undecided flags at each run."""
+    artifacts = json.loads((assembly / "manifest.json").read_text())["artifacts"]
+    flags = artifacts["aws-cdk-lib/feature-flag-report"]["properties"]["flags"]
+    decided = json.loads((ROOT / "cdk.json").read_text())["context"]
+    wanted = {name: flag for name, flag in flags.items() if flag["recommendedValue"] != _default(flag)}
+    assert wanted and not wanted.keys() - decided.keys()
+
+
+def _default(flag: dict[str, Any]) -> Any:
+    return flag.get("unconfiguredBehavesLike", {}).get("v2", False)
 
 
 def test_the_app_is_no_longer_than_a_screen() -> None:

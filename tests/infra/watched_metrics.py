@@ -10,7 +10,14 @@ from gpu_recovery.core.metrics import METRICS, NAMESPACE, SERVICE
 from tests.infra.deployment import Deployment
 
 OF_AWS = {
-    "AWS/Lambda": {"Errors", "Throttles", "Invocations", "Duration", "DestinationDeliveryFailures"},
+    "AWS/Lambda": {
+        "Errors",
+        "Throttles",
+        "Invocations",
+        "Duration",
+        "DestinationDeliveryFailures",
+        "RecursiveInvocationsDropped",
+    },
     "AWS/SQS": {"ApproximateNumberOfMessagesVisible", "ApproximateAgeOfOldestMessage"},
     "AWS/Events": {"FailedInvocations", "InvocationsSentToDlq", "InvocationsFailedToBeSentToDlq"},
     "AWS/SNS": {"NumberOfNotificationsFailed"},

@@ -150,7 +150,8 @@ class PlatformWorld(World):
         elif request.operation == "PutEvents":
             self.published += [entry["DetailType"] for entry in asked["Entries"]]
         elif request.operation == "SendMessage":
-            self._poked(json.loads(asked["MessageBody"])["key"])
+            message = json.loads(asked["MessageBody"])
+            self._poked(message["key"], message["hops"])
 
     def _notified(self, asked: Mapping[str, str]) -> None:
         attributes = {

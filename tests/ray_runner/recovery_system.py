@@ -59,10 +59,10 @@ class Scene:
             ray=QueuedRayCommands(self),
         )
 
-    def wake(self, job_id: str, key: str) -> None:
+    def wake(self, job_id: str, key: str, hops: int = 1) -> None:
         """The queue: the same message is kept once."""
         body = json.dumps({"job_id": job_id, "key": key})
-        self.messages[body] = body
+        self.messages[body] = json.dumps({"job_id": job_id, "key": key, "hops": hops})
 
     def submit(self, entrypoint: str, gpus: int = 8, **changes: Any) -> str:
         """The id of a new job, as the API keeps it."""
@@ -89,7 +89,7 @@ class Scene:
         for _ in range(20):
             if not self.messages:
                 return
-            records = [{"body": body} for body in self.messages]
+            records = [{"body": body} for body in self.messages.values()]
             self.messages.clear()
             function.handler({"Records": records}, Context("ray_runner"))
         raise AssertionError(f"it wakes itself for ever: {self.messages}")

@@ -64,7 +64,7 @@ class Aws:
     def publish(self, event: commands.PublishEvent, causation_id: str) -> None:
         """Nobody listens."""
 
-    def poke_scheduler(self, key: str) -> None:
+    def poke_scheduler(self, key: str, hops: int = 1) -> None:
         """There is none."""
 
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:

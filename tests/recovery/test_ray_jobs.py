@@ -21,6 +21,7 @@ from gpu_recovery.core.ray.submission import DriverSubmission
 from gpu_recovery.core.task import FailureKind, failure_kind_of
 from gpu_recovery.execution import RayMissing
 from gpu_recovery.execution import ray as ray_execution
+from gpu_recovery.execution.context import HOPS_MAX
 from gpu_recovery.execution.ray import DirectRayCommands, QueuedRayCommands
 from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery.ports.store import Store
@@ -94,7 +95,7 @@ class Scene:
     aws: Aws = field(default_factory=Aws)
     name: str = "ppo-1"
 
-    def wake(self, job_id: str, key: str) -> None:
+    def wake(self, job_id: str, key: str, hops: int = 1) -> None:
         """A message."""
         self.woken.append((job_id, key))
 
@@ -368,6 +369,18 @@ def test_a_launch_that_is_not_wanted_any_more_is_not_carried_out(scene: Scene) -
     scene.passes(60)
     scene.deliver()
     assert scene.job.status is S.CANCELED and scene.pool.submits == []
+
+
+@pytest.mark.parametrize(("hops", "messages"), [(HOPS_MAX - 1, 1), (HOPS_MAX, 0)])
+def test_the_function_wakes_itself_a_few_times_in_a_row_and_not_for_ever(
+    scene: Scene, hops: int, messages: int
+) -> None:
+    """A job that fails at once wakes the function for the next job; after the last message the tick goes on."""
+    scene.pool.refusal = Refusal("no such resource", lasting=True)
+    scene.woken.clear()
+    run_ray_pass(replace(scene.on_the_spot, hops=hops), scene.pool)
+    assert scene.job.status is S.FAILED
+    assert len(scene.woken) == messages
 
 
 def test_a_refused_order_fails_the_job(scene: Scene) -> None:

@@ -79,6 +79,9 @@ def test_the_deployed_functions_and_instances_are_there(running: Path) -> None:
     functions = sandbox.client("lambda", reach["endpoint_url"]).list_functions()["Functions"]
     assert {"gpu-recovery-scheduler", "gpu-recovery-job_api"} <= {f["FunctionName"] for f in functions}
     assert {f["State"] for f in functions} == {"Active"}
+    assert all(layer["CodeSize"] > 0 for f in functions for layer in f["Layers"]) and all(
+        f["Layers"] for f in functions
+    )
     ecs = sandbox.client("ecs", reach["ecs_endpoint_url"])
     assert len(ecs.list_container_instances(cluster=reach["cluster"])["containerInstanceArns"]) == 2
     families = {arn.rpartition("/")[2] for arn in ecs.list_task_definitions()["taskDefinitionArns"]}

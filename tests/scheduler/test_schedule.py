@@ -53,7 +53,7 @@ class Launching:
     def describe_tasks(self, task_ids: Sequence[str]) -> tuple[TaskFact, ...]:
         return ()
 
-    def poke_scheduler(self, key: str) -> None:
+    def poke_scheduler(self, key: str, hops: int = 1) -> None:
         self.poked.append(key)
 
     def __getattr__(self, name: str) -> Any:

@@ -129,11 +129,11 @@ class AwsActions(ClusterActions):
                 raise TryAgainSoon(f"events PutEvents: {refused['ErrorCode']}")
             raise EventRefused(f"{event.detail_type}: {refused.get('ErrorCode')} {refused.get('ErrorMessage')}")
 
-    def poke_scheduler(self, key: str) -> None:
+    def poke_scheduler(self, key: str, hops: int = 1) -> None:
         """Send a message to the scheduler's FIFO queue. SQS drops a message with the same key within 5 minutes."""
         self._sqs.send_message(
             QueueUrl=self.settings.scheduler_queue_url,
-            MessageBody=json.dumps({"key": key}),
+            MessageBody=json.dumps({"key": key, "hops": hops}),
             MessageGroupId="scheduler",
             MessageDeduplicationId=token(key),
         )

@@ -36,17 +36,21 @@ class RayQueue:
     def __init__(self, client: Any, queue_url: str) -> None:
         self._client, self._url = client, queue_url
 
-    def wake(self, job_id: str, key: str) -> None:
+    def wake(self, job_id: str, key: str, hops: int = 1) -> None:
         """Send a message that wakes the function. SQS drops a repeated message within 5 minutes.
 
         Args:
             job_id: the job with a command for the cluster; "" for a placement pass.
             key: names the request. A message with the same job and key is a repetition.
+            hops: the number of messages in a row that led to this message, itself included.
         """
-        body = json.dumps({"job_id": job_id, "key": key})
-        digest = hashlib.sha256(body.encode()).hexdigest()
+        request = {"job_id": job_id, "key": key}
+        digest = hashlib.sha256(json.dumps(request).encode()).hexdigest()
         self._client.send_message(
-            QueueUrl=self._url, MessageBody=body, MessageGroupId=GROUP, MessageDeduplicationId=digest
+            QueueUrl=self._url,
+            MessageBody=json.dumps({**request, "hops": hops}),
+            MessageGroupId=GROUP,
+            MessageDeduplicationId=digest,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gpu_recovery.aws.wiring import logger
@@ -20,3 +20,11 @@ def bodies(event: Any) -> Iterator[Mapping[str, Any]]:
         if not isinstance(body, dict):
             logger.warning("a message without a document")
         yield body if isinstance(body, dict) else {}
+
+
+def hops_of(documents: Iterable[Mapping[str, Any]]) -> int:
+    """Return the length of the longest chain that a message of this invocation ends.
+
+    A message of another function ends a chain of 1, the clock's message a chain of 0.
+    """
+    return max((hops for each in documents if isinstance(hops := each.get("hops"), int)), default=0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import warnings
 from datetime import UTC, datetime
 from functools import cache
@@ -24,6 +26,9 @@ from gpu_recovery.recovery import Recovery
 # Most invocations change no status and emit no metric. Powertools would warn at each of them.
 warnings.filterwarnings("ignore", message="No application metrics to publish")
 logger = Logger()
+# Powertools sets the level of Lambda's own filter (AWS_LAMBDA_LOG_LEVEL), which must stay at INFO or below, because it
+# would also drop the lines with metrics. The setting may leave out more.
+logging.getLogger(logger.name).setLevel(os.environ.get("POWERTOOLS_LOG_LEVEL", "INFO"))
 metrics = Metrics()
 
 

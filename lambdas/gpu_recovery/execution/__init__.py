@@ -20,7 +20,7 @@ from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.execution import attempts, diagnosis, health_checks, job_archive, launch, observe, repairs, stop
-from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
+from gpu_recovery.execution.context import DONE, HOPS_MAX, CommandResult, ExecutionContext, FollowUp
 from gpu_recovery.execution.ray import RAY_COMMANDS
 
 NOTIFICATIONS = (commands.NotifyOperator, commands.PublishEvent, commands.PokeScheduler, commands.RecordAttempt)
@@ -83,7 +83,8 @@ def execute(context: ExecutionContext, record: Job | Instance, pending: PendingC
         case commands.PublishEvent():
             context.actions.publish(command, pending.command_id.rsplit("/", 1)[0])
         case commands.PokeScheduler():
-            context.actions.poke_scheduler(command.key)
+            if context.hops < HOPS_MAX:
+                context.actions.poke_scheduler(command.key, context.hops + 1)
         case commands.TellJob():
             return CommandResult((FollowUp(command.job_id, command.event),))
         case commands.TellInstance():

@@ -19,6 +19,14 @@ ForEach = Callable[[Callable[[Any], object], Iterable[Any]], object]
 failure is raised, after all calls that were begun have ended."""
 
 
+HOPS_MAX = 10
+"""Longest chain of messages to a queue that the woken function itself sends. Then the next tick goes on.
+
+A message that leads to the next without end would keep the function running for ever. Lambda itself ends a chain after
+about 16 invocations where its detection of recursive loops is on.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class FollowUp:
     """An event to deliver to the record with this job id or instance id."""
@@ -55,6 +63,7 @@ class ExecutionContext:
                sequential writes take longer than a function may run.
     ray:       executes the commands of jobs on Ray; None without a Ray cluster.
     submitted: the text that the job was submitted with, if the caller has it; None: it is loaded from the store.
+    hops:      the number of messages in a row that led to this invocation; see `Recovery.hops`.
     """
 
     store: Store
@@ -64,6 +73,7 @@ class ExecutionContext:
     for_each: ForEach
     ray: RayCommandHandler | None = None
     submitted: str | None = None
+    hops: int = 0
 
 
 DONE = CommandResult()

@@ -20,7 +20,7 @@ from gpu_recovery.core.ray.driver import DriverState, DriverStatus, ending_of
 from gpu_recovery.core.ray.submission import DriverSubmission, submission_of
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import EndingKind, RankFailure
-from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp, previous_try_died
+from gpu_recovery.execution.context import DONE, HOPS_MAX, CommandResult, ExecutionContext, FollowUp, previous_try_died
 from gpu_recovery.execution.diagnosis import diagnose_attempt
 from gpu_recovery.ports.values import Refusal
 
@@ -62,12 +62,14 @@ class RayPool(Protocol):
 class RayWaker(Protocol):
     """Wakes the function that reaches the Ray cluster."""
 
-    def wake(self, job_id: str, key: str) -> None:
+    def wake(self, job_id: str, key: str, hops: int = 1) -> None:
         """Request the processing of a job.
 
         Args:
             job_id: the job; "" to start the next queued jobs.
             key: messages with the same key are sent once.
+            hops: the number of messages in a row, this message included, of which the function sent each after the
+                first.
         """
 
 
@@ -99,7 +101,8 @@ class DirectRayCommands:
         """Execute the command. A command of an earlier attempt is void."""
         command = pending.command
         if isinstance(command, commands.PokeScheduler):
-            self.waker.wake("", command.key)
+            if context.hops < HOPS_MAX:
+                self.waker.wake("", command.key, context.hops + 1)
             return DONE
         if command.attempt != job.attempt:
             return DONE

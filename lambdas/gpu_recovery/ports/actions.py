@@ -137,11 +137,12 @@ class Actions(Protocol):
             causation_id: the decision that ordered the event, as `<record>/<version>`.
         """
 
-    def poke_scheduler(self, key: str) -> None:
+    def poke_scheduler(self, key: str, hops: int = 1) -> None:
         """Request a pass of the scheduler.
 
         Args:
             key: names the decision that requests the pass. Messages with the same key are sent once.
+            hops: the number of messages in a row, this message included, of which a pass sent each after the first.
         """
 
     def record_submitted(self, job: Job, submitted: str) -> None:

@@ -28,6 +28,7 @@ from gpu_recovery.core.queue.quota import QuotaLimits, parse_limits
 from gpu_recovery.core.queue.run_time_estimates import JobKind, usual_run_time
 from gpu_recovery.core.queue.snapshot import Assignment, Host, Placement, RejectionKind, Snapshot
 from gpu_recovery.core.state_machine import EventOutcome
+from gpu_recovery.execution.context import HOPS_MAX
 from gpu_recovery.partial_failures import raise_all, run_each
 from gpu_recovery.ports.errors import TermOver
 from gpu_recovery.ports.store import QueueStore
@@ -90,8 +91,11 @@ def schedule(recovery: Recovery, asked: Sequence[str] = ()) -> int:
         # that with every tick. Wait events that exceed the limit follow at once too, but only while this pass changed a
         # record: the index may lag, and would show the same jobs again.
         times.append(now)
-        if (incomplete and NEXT_PASS_KEY not in by) or (unfinished and deliveries.notified_to_wait):
-            recovery.actions.poke_scheduler(f"{NEXT_PASS_KEY}/{term}")
+        at_once = (incomplete and NEXT_PASS_KEY not in by) or (unfinished and deliveries.notified_to_wait)
+        if at_once and recovery.hops < HOPS_MAX:
+            recovery.actions.poke_scheduler(f"{NEXT_PASS_KEY}/{term}", recovery.hops + 1)
+    if recovery.hops >= HOPS_MAX:
+        times.append(now)  # the commands of this pass have sent no message either: the next tick goes on
     left = len(snapshot.waiting) - deliveries.placed
     recovery.store.save_pass(LastPass(term, now, min(times, default=None), left))
     raise_all(UNFINISHED, failures)

@@ -1,0 +1,63 @@
+"""cfn-lint reads the templates by the resource schemas of each region: a property that a region lacks fails there."""
+
+import json
+import re
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from tests.infra.contexts import PLANTED
+from tests.tiers import sampled
+
+pytestmark = pytest.mark.slow
+
+OF_THE_CDK = ("W3005", "W6001")
+"""Warnings about what the CDK writes: a dependency that is stated twice, an output of an imported value."""
+BY_PARTITION = ("us-east-1", "cn-northwest-1", "us-gov-west-1")
+"""One region of each partition, for every set of settings."""
+OTHERS = sorted(
+    region
+    for region in (path.name.removesuffix(".json") for path in (files("cfnlint") / "data/schemas/providers").iterdir())
+    if re.fullmatch(r"[a-z]{2}-(gov-)?[a-z]+-\d", region) and region not in BY_PARTITION
+)
+"""The other regions whose schemas cfn-lint has, without those of isolated partitions."""
+
+
+def lint(templates: list[Path], *regions: str) -> list[str]:
+    """What cfn-lint finds in the templates: rule, path and message of each finding."""
+    command = [
+        sys.executable,
+        "-c",
+        "from cfnlint.runner import main; main()",
+        "--format",
+        "json",
+        "--ignore-checks",
+        *OF_THE_CDK,
+    ]
+    result = subprocess.run(
+        [*command, "--regions", *regions, "--", *map(str, templates)], capture_output=True, text=True, check=False
+    )
+    assert not result.stderr, result.stderr
+    return [f"{each['Rule']['Id']} {each['Location']['Path']}: {each['Message']}" for each in json.loads(result.stdout)]
+
+
+@pytest.mark.parametrize("settings", ["prod", "everything", "ray"])
+def test_the_templates_are_valid_in_every_partition(validated: dict[str, Path], settings: str) -> None:
+    """Commercial regions, China and GovCloud, with every optional part."""
+    assert lint(sorted(validated[settings].glob("*.template.json")), *BY_PARTITION) == []
+
+
+@pytest.mark.parametrize("region", sampled(OTHERS, default=0))
+def test_the_templates_are_valid_in_every_region(assembly: Path, region: str) -> None:
+    """The default settings, by the schemas of the region."""
+    assert lint(sorted(assembly.glob("*.template.json")), region) == []
+
+
+def test_an_unknown_property_is_found(validated: dict[str, Path]) -> None:
+    """What is planted in one of the sets."""
+    (template,) = validated[PLANTED].glob("GpuRecoveryState.template.json")
+    (finding,) = lint([template], *BY_PARTITION)
+    assert finding.startswith("E3002 ") and "'Unknown' was unexpected" in finding

@@ -1,0 +1,96 @@
+"""The own Lambda layer: the tested releases, for the platform of the functions, and all that the functions import."""
+
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from infra.functions import FUNCTIONS, PACKAGE
+from infra.layer import PYTHON, REQUIREMENTS, layer_folder
+from infra.layer.build import FILE_TIME_S
+from infra.settings import DeploymentSettings
+from tests.infra.deployment import Deployment
+
+ROOT = Path(__file__).parents[2]
+OF_THE_RUNTIME = ("boto3", "botocore", "dateutil", "s3transfer", "six", "urllib3")
+"""What the Lambda runtime brings. Its boto3 has a jmespath, which the layer has as well."""
+IMPORT = """
+import importlib, sys
+sys.path += sys.argv[2:]
+importlib.import_module(sys.argv[1])
+import aws_lambda_powertools
+print(aws_lambda_powertools.__file__)
+"""
+
+
+def _pins(path: Path) -> dict[str, str]:
+    """The releases that a requirements file pins."""
+    return dict(re.findall(r"^([\w-]+)==([\w.]+)", path.read_text(), re.M))
+
+
+def test_the_layer_has_the_releases_that_the_tests_run_with() -> None:
+    """A release that no test has met must not reach an account."""
+    pins = _pins(REQUIREMENTS)
+    assert pins.items() <= _pins(ROOT / "requirements.txt").items()
+    assert pins == {name: version(name) for name in pins}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("handler", [row.name for row in FUNCTIONS])
+def test_a_function_starts_with_its_package_the_layer_and_the_runtime_alone(handler: str, tmp_path: Path) -> None:
+    """Without the packages of this machine: what the layer lacks would fail at the first event."""
+    for name in OF_THE_RUNTIME:
+        spec = find_spec(name)
+        assert spec is not None and spec.origin is not None
+        origin = Path(spec.origin)
+        (tmp_path / (name if origin.stem == "__init__" else origin.name)).symlink_to(
+            origin.parent if origin.stem == "__init__" else origin
+        )
+    packages = layer_folder() / "python"
+    command = [sys.executable, "-I", "-S", "-B", "-c", IMPORT, handler, str(PACKAGE), str(packages), str(tmp_path)]
+    result = subprocess.run(command, text=True, capture_output=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert Path(result.stdout.strip()).is_relative_to(packages)
+
+
+@pytest.mark.slow
+def test_the_layer_is_built_for_the_runtime_of_the_functions(deployment: Deployment) -> None:
+    """A compiled module of another Python or processor is passed over without an error."""
+    (layer,) = deployment.of_type("AWS::Lambda::LayerVersion").values()
+    functions = deployment.of_type("AWS::Lambda::Function").values()
+    assert {function["Runtime"] for function in functions} == {f"python{PYTHON}"} == set(layer["CompatibleRuntimes"])
+    assert {architecture for function in functions for architecture in function["Architectures"]} == {"arm64"}
+    suffix = f".cpython-{PYTHON.replace('.', '')}-aarch64-linux-gnu.so"
+    compiled = [path.name for path in layer_folder().rglob("*.so")]
+    assert compiled and all(name.endswith(suffix) for name in compiled)
+
+
+@pytest.mark.slow
+def test_two_builds_of_the_layer_are_the_same() -> None:
+    """What a build leaves of its machine or its time would change the asset, and with it every function."""
+    files = [path for path in layer_folder().rglob("*") if path.is_file()]
+    assert not [path for path in files if path.suffix == ".pyc" or path.name in ("RECORD", "INSTALLER", "REQUESTED")]
+    assert not [path for path in files if str(ROOT).encode() in path.read_bytes()]
+    assert {path.stat().st_mtime for path in files} == {FILE_TIME_S}
+
+
+@pytest.mark.slow
+def test_the_licence_of_each_package_is_in_the_layer() -> None:
+    """A package is passed on with its licence."""
+    information = list(layer_folder().glob("python/*.dist-info"))
+    assert len(information) == len(_pins(REQUIREMENTS))
+    assert not [path.name for path in information if not list(path.rglob("LICENSE*"))]
+
+
+@pytest.mark.slow
+def test_synthesis_without_the_built_layer_says_what_to_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The newcomer who starts the CDK directly."""
+    from infra import powertools  # noqa: PLC0415 - the CDK takes seconds to import
+
+    monkeypatch.setattr(powertools, "layer_folder", lambda: tmp_path / "missing")
+    with pytest.raises(powertools.LayerNotBuilt, match="is not built: run"):
+        powertools.powertools_layer(None, DeploymentSettings())  # type: ignore[arg-type]
