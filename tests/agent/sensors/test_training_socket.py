@@ -8,6 +8,7 @@ import math
 import os
 import socket
 import stat
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -372,7 +373,7 @@ def test_the_last_word_of_a_rank_is_told_no_later_than_its_end(api: Api, node: N
         "from gpu_recovery_client import diagnosis\n"
         "with diagnosis.stage('rollout', step=3):\n    raise RuntimeError('CUDA error: uncorrectable ECC error')\n"
     )
-    assert node.rank("python3", "-c", program).wait(60) == 1
+    assert node.rank(sys.executable, "-c", program).wait(60) == 1
     reports = api.until(lambda found: any(one.get("exits") for one in found))
     ended = next(n for n, one in enumerate(reports) if one.get("exits"))
     every = [entry for one in reports[: ended + 1] for entry in one.get("diagnosis", [])]
