@@ -38,7 +38,7 @@ demo: setup ## Watch a GPU fault heal itself, on this machine (TRAINER=torch for
 	@$(BIN)/python -m sandbox.demo
 
 test: setup ## Every test but the longest, offline
-	@$(BIN)/python -m pytest -n 2 --tier $(TIER) --ignore=tests/ray_runner $(BUDGET) $(COVERAGE); main=$$?; \
+	@$(BIN)/python -m pytest -n 3 --tier $(TIER) --ignore=tests/ray_runner $(BUDGET) $(COVERAGE); main=$$?; \
 	$(MAKE) --no-print-directory test-ray; ray=$$?; \
 	echo "tests: $$(test $$main = 0 && echo passed || echo FAILED); tests with Ray: $$(test $$ray = 0 && echo passed || echo FAILED)"; \
 	test $$main = 0 -a $$ray = 0

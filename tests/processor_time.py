@@ -10,7 +10,7 @@ import resource
 import time
 from collections import defaultdict
 from collections.abc import Generator, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -90,7 +90,8 @@ class ProcessorTime:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         for name, value in report.user_properties:
             if name == PROPERTY:
-                self.spent[report.nodeid] = tuple(value)  # type: ignore[arg-type]
+                own, shared, tier = cast("tuple[float, float, str]", value)
+                self.spent[report.nodeid] = own, shared, tier
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:

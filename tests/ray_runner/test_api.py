@@ -38,7 +38,7 @@ def api(head: Head, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     scene.end()
 
 
-@pytest.mark.parametrize("workload", ["ppo", "grpo", "sft"])
+@pytest.mark.parametrize("workload", ["ppo", *(pytest.param(name, marks=pytest.mark.full) for name in ("grpo", "sft"))])
 def test_point_1_and_4_a_task_is_submitted_runs_and_tells_its_attempt(
     api: Api, head: Head, end: Path, workload: str
 ) -> None:

@@ -119,6 +119,7 @@ def test_a_busy_cluster_keeps_a_job_in_line_until_it_is_free(scene: Scene, head:
     scene.until(job_id, S.SUCCEEDED)
 
 
+@pytest.mark.full
 def test_a_job_that_ends_makes_way_for_the_next_at_once(scene: Scene, head: Head, tmp_path: Path) -> None:
     """Two jobs of ours for the same GPUs: the second is let go by the first one's end, not before."""
     ends = [tmp_path / "0", tmp_path / "1"]
@@ -170,6 +171,7 @@ def test_what_can_never_fit_is_an_error_of_the_user(scene: Scene, head: Head, en
     assert not failed.attempts_uncounted
 
 
+@pytest.mark.full
 def test_a_job_larger_than_the_cluster_waits_and_holds_nobody_back(scene: Scene, head: Head, end: Path) -> None:
     """A cluster may grow; until then it says what there is."""
     giant, small = scene.submit("true", gpus=16), scene.submit("true", gpus=1)
@@ -203,6 +205,7 @@ def test_a_cancel_stops_the_driver_in_ray(scene: Scene, head: Head, end: Path) -
     scene.until_free(GPUS)
 
 
+@pytest.mark.full
 def test_a_driver_that_ray_cannot_start_is_not_canceled_before_it_has_ended(scene: Scene) -> None:
     """Ray says that it stops it, and keeps it PENDING: the record says what is true."""
     job_id = scene.submit("true", entrypoint_resources={"a-resource-that-nobody-has": 1})
@@ -235,6 +238,7 @@ def test_lost_messages_are_made_up_for_by_the_reconciler(scene: Scene, head: Hea
     scene.until(job_id, S.CANCELED)
 
 
+@pytest.mark.full
 def test_messages_that_come_twice_or_late_start_nothing_twice(scene: Scene, tmp_path: Path) -> None:
     """Whatever is delivered again finds its work done."""
     job_id = scene.submit(f"echo ran >> {tmp_path / 'runs'}")

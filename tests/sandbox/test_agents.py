@@ -152,6 +152,7 @@ def test_a_rank_under_the_wrapper_is_heard_of(fleet: Fleet) -> None:
     ]
 
 
+@pytest.mark.full
 def test_a_wall_clock_that_jumps_changes_nothing(fleet: Fleet) -> None:
     """A day ahead, then a month back, under a living agent: the same boot, the same job, no silence."""
     node, road = fleet.work[fleet.at]
@@ -193,6 +194,7 @@ def test_a_killed_agent_makes_its_job_lost_and_a_new_one_brings_it_back(fleet: F
     assert [one["to"] for one in job["history"]][-3:] == ["RUNNING", "LOST", "RUNNING"]
 
 
+@pytest.mark.full
 def test_gputaskers_agent_brings_a_lost_rank_back(fleet: Fleet) -> None:
     """By the number of the rank's running log, through the gateway: `revived` counts it, once."""
     node, _ = fleet.work[fleet.at]
@@ -248,6 +250,7 @@ def test_a_forced_cancel_ends_a_rank_that_ignores_sigterm(fleet: Fleet) -> None:
     assert [(one["job"], one["signal"]) for one in told[-1]] == [(job_id, signal.SIGKILL)]
 
 
+@pytest.mark.full
 def test_what_happened_while_the_api_was_away_for_a_whole_stale_period_arrives_and_nobody_was_present(
     fleet: Fleet,
 ) -> None:
@@ -306,6 +309,7 @@ def test_an_agent_whose_token_is_revoked_ends_with_its_own_status(fleet: Fleet) 
     assert "403 invalid_token" in fleet.retired.said()
 
 
+@pytest.mark.full
 def test_a_forced_cancel_ends_a_rank_that_ecs_does_not_know(fleet: Fleet) -> None:
     """ECS has forgotten its task, so StopTask reaches nobody: the agent's SIGKILL does, and it tells the end."""
     job_id = submit(fleet.client, "unknown", ["python", "-c", IGNORES_SIGTERM])

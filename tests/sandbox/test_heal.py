@@ -17,10 +17,18 @@ from tests.sandbox.patience import PATIENCE_S
 pytestmark = pytest.mark.slow
 
 GPUS = 8
+CLASSIC_TOO = pytest.mark.parametrize("deployed", ["adaptive", "classic"], indirect=True, scope="module")
+CLASSIC_IF_FULL = pytest.mark.parametrize(
+    "deployed", ["adaptive", pytest.param("classic", marks=pytest.mark.full)], indirect=True, scope="module"
+)
+ADAPTIVE = pytest.mark.parametrize("deployed", ["adaptive"], indirect=True, scope="module")
 QUICK = {"poll_interval_s": 5, "reboot_settle_s": 4, "reboot_timeout_s": 12, "pending_retry_s": 5}
 TRAINER = ["python", "-m", "sandbox.trainers.plain_python"]
-EXITS_ONE = ["sh", "-c", "trap : ABRT; python -m sandbox.trainers.plain_python || exit 1"]
-"""As a launcher does: whatever ends the worker, it exits with 1, the one code that `classic` checks for."""
+UNTIL_THE_FAULT = '[ "${ATTEMPT:-1}" = 1 ] && export TOTAL_STEPS=1000000'
+"""Shell command: attempt 1 trains until the test injects its fault, however long that takes on a busy machine."""
+EXITS_ONE = ["sh", "-c", f"{UNTIL_THE_FAULT}; trap : ABRT; python -m sandbox.trainers.plain_python || exit 1"]
+"""Exit code 1 for every end of the worker, as from a launcher: the only code that `classic` checks for."""
+IS_KILLED = ["sh", "-c", f"{UNTIL_THE_FAULT}; exec python -m sandbox.trainers.plain_python"]
 
 
 @dataclass(frozen=True)
@@ -89,7 +97,7 @@ class Deployment:
         return [mail["subject"] for mail in sandbox.read_mailbox(self.directory) if job_id in mail["subject"]]
 
 
-@pytest.fixture(scope="module", params=["adaptive", "classic"])
+@pytest.fixture(scope="module")
 def deployed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     directory = tmp_path_factory.mktemp(request.param)
     context = {"gpu-recovery:adopt": "recover"}
@@ -101,16 +109,12 @@ def deployed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         sandbox.down(directory)
 
 
-def only(deployed: Deployment, preset: str) -> None:
-    if deployed.state["preset"] != preset:
-        pytest.skip(f"a behaviour of {preset}")
-
-
 def statuses(view: dict[str, Any]) -> list[str]:
     """The statuses in the order they were entered."""
     return [entry["to"] for entry in view["history"] if entry["from"] != entry["to"]]
 
 
+@CLASSIC_TOO
 def test_a_gpu_fault_heals_by_itself(deployed: Deployment) -> None:
     """Fault, gang stop, two checks, reboot, proof, relaunch from the checkpoint, success; under both presets."""
     job_id = deployed.submit("heal", EXITS_ONE)
@@ -137,6 +141,7 @@ def test_a_gpu_fault_heals_by_itself(deployed: Deployment) -> None:
     assert told == ["attempt 1 failed, recovering", "recovered on attempt 2"]
 
 
+@CLASSIC_IF_FULL
 def test_an_application_error_on_healthy_gpus_fails_and_says_so(deployed: Deployment) -> None:
     """Exit 1 with nothing wrong: both presets check, blame nobody, fail the job and tell the operators."""
     job_id = deployed.submit("broken", ["sh", "-c", "sleep 1; exit 1"])
@@ -147,6 +152,7 @@ def test_an_application_error_on_healthy_gpus_fails_and_says_so(deployed: Deploy
     deployed.eventually(lambda: deployed.subjects(job_id)[-1].endswith("FAILED on attempt 1"), "the e-mail")
 
 
+@CLASSIC_IF_FULL
 def test_a_cancelled_job_stops_its_ranks_and_frees_its_instances(deployed: Deployment) -> None:
     """Cancel ends real processes, and the GPUs are free once their end is confirmed."""
     job_id = deployed.submit("cancel", TRAINER, steps=100_000)
@@ -158,9 +164,9 @@ def test_a_cancelled_job_stops_its_ranks_and_frees_its_instances(deployed: Deplo
     deployed.until_free()
 
 
+@ADAPTIVE
 def test_tasks_started_by_a_person_are_adopted_and_recovered(deployed: Deployment) -> None:
     """Seed 001's only way in: the tasks carry JOB_ID, RANK and WORLD_SIZE, and a crash relaunches them."""
-    only(deployed, "adaptive")
     ecs = sandbox.client("ecs", deployed.state["ecs_endpoint_url"])
     ids = sorted(i["instance_id"] for i in deployed.client.instances())
     shared = {
@@ -182,7 +188,7 @@ def test_tasks_started_by_a_person_are_adopted_and_recovered(deployed: Deploymen
             launchType="EC2",
             startedBy="me",
             placementConstraints=[{"type": "memberOf", "expression": f"ec2InstanceId == {instance_id}"}],
-            overrides={"containerOverrides": [{"name": "trainer", "environment": environment, "command": TRAINER}]},
+            overrides={"containerOverrides": [{"name": "trainer", "environment": environment, "command": IS_KILLED}]},
         )
     deployed.eventually(lambda: "by-hand" in {job["job_id"] for job in deployed.client.jobs()}, "the adoption")
     deployed.wait("by-hand", lambda job: job["status"] == "RUNNING")
@@ -193,9 +199,9 @@ def test_tasks_started_by_a_person_are_adopted_and_recovered(deployed: Deploymen
     assert "resumed from step" in deployed.logs("by-hand", 2)
 
 
+@ADAPTIVE
 def test_a_reboot_that_never_happens_is_escalated_to_a_person(deployed: Deployment) -> None:
     """No proof of the reboot by the deadline: quarantine, DRAINING, e-mail; the job goes on waiting for a place."""
-    only(deployed, "adaptive")
     job_id = deployed.submit("stuck", TRAINER, steps=100_000)
     job = deployed.wait(job_id, lambda job: job["status"] == "RUNNING")
     sick = job["instances"][0]

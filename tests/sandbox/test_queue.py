@@ -64,11 +64,11 @@ def statuses(view: dict[str, Any]) -> list[str]:
 
 def test_a_higher_priority_takes_turns_with_a_lower_one_and_no_step_is_lost(shared: Shared) -> None:
     """LOW saves and leaves for HIGH, a NORMAL that came later waits behind it, and LOW goes on with the next step."""
-    low = shared.submit("ana", "low", 120, priority="LOW")
+    low = shared.submit("ana", "low", 200, priority="LOW")
     shared.runs(low)
     shared.works(low, 1)
     time.sleep(1.5)  # longer than it is protected
-    high = shared.submit("bob", "high", 20, priority="HIGH")
+    high = shared.submit("bob", "high", 60, priority="HIGH")
     shared.runs(high)
     left = shared.operator.job(low)
     assert left["status"] == "SUSPENDED" and left["attempts_counted"] == 0
@@ -127,6 +127,7 @@ def test_a_job_over_its_quota_waits_and_says_so(shared: Shared) -> None:
         shared.operator.put_quotas({}, kept["revision"])
 
 
+@pytest.mark.full
 def test_two_small_jobs_share_an_instance(shared: Shared) -> None:
     """Half the GPUs each, at the same time, on one machine; a gang of two could have had the other."""
     jobs = [shared.submit("bob", f"half-{n}", 30, nnodes=1, n_gpus_per_node=4) for n in range(2)]
@@ -141,6 +142,7 @@ def began(view: dict[str, Any]) -> str:
     return str(next(entry["at"] for entry in view["history"] if entry["to"] == "RUNNING"))
 
 
+@pytest.mark.full
 def test_equals_run_in_the_order_in_which_they_were_submitted(shared: Shared) -> None:
     """Whoever they belong to; nobody of them is interrupted, and the line shows that order while they wait."""
     first = shared.submit("bob", "fifo-0", 30)
@@ -152,6 +154,7 @@ def test_equals_run_in_the_order_in_which_they_were_submitted(shared: Shared) ->
     assert {view["attempt"] for view in done} == {1}
 
 
+@pytest.mark.full
 def test_above_normal_has_its_share_and_then_makes_room_for_its_former_equals(shared: Shared) -> None:
     """Somebody else's job of the priority it had waits until it counts as NORMAL, and not for its end."""
     ran = shared.submit("ana", "share", 250, priority="ABOVE_NORMAL")
@@ -174,6 +177,7 @@ def _seconds_between(view: dict[str, Any], begin: str, end: str) -> float:
     return (times[end] - times[begin]).total_seconds()
 
 
+@pytest.mark.full
 def test_own_jobs_of_the_same_priority_never_interrupt_even_a_demoted_one(shared: Shared) -> None:
     """A user gains nothing by submitting the same again."""
     ran = shared.submit("ana", "kept", 130, priority="ABOVE_NORMAL")
@@ -200,6 +204,7 @@ def test_a_trainer_that_ignores_its_notice_is_ended_when_its_grace_is_over(share
     shared.until(job_id, lambda job: job["status"] == "CANCELED")
 
 
+@pytest.mark.full
 def test_any_rank_may_ask_for_the_suspension_of_its_job(shared: Shared) -> None:
     """Seed 003: not rank 0 alone. The others are ended with it, and the job goes on with its next attempt."""
     job_id = shared.program("bob", "asks", RANK_1_ASKS)
@@ -208,6 +213,7 @@ def test_any_rank_may_ask_for_the_suspension_of_its_job(shared: Shared) -> None:
     assert done["attempts_uncounted"] == {"SUSPENDED": 1} and "SUSPENDED" in statuses(done)
 
 
+@pytest.mark.full
 def test_a_quota_holds_for_its_priority_alone_and_is_shown_with_what_is_used(shared: Shared) -> None:
     """One instance for ana's LOW jobs: a second one waits, one of NORMAL runs beside the first."""
     limits = shared.operator.quotas()

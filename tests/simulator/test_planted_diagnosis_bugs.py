@@ -46,7 +46,13 @@ def tells_nobody(patch: pytest.MonkeyPatch) -> None:
     _without(patch, commands.NotifyOperator)
 
 
-@pytest.mark.parametrize(("bug", "broken"), [(keeps_its_instances, ("I1", "liveness")), (tells_nobody, ("I7",))])
+@pytest.mark.parametrize(
+    ("bug", "broken"),
+    [
+        (tells_nobody, ("I7",)),
+        pytest.param(keeps_its_instances, ("I1", "liveness"), marks=pytest.mark.full),
+    ],
+)
 def test_seeds_find_a_bug_of_what_a_diagnosis_orders(
     bug: Bug, broken: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,10 +14,10 @@ pytestmark = pytest.mark.slow
 
 Bug = Callable[[pytest.MonkeyPatch], None]
 PLANTED: dict[Bug, tuple[str, ...]] = {
+    planted.quota_not_asked: ("I9",),
     planted.no_term: ("I11", "I9", "I1"),
     planted.counted_later: ("I9",),
     planted.never_given_back: ("I9",),
-    planted.quota_not_asked: ("I9",),
     planted.given_back_early: ("I1",),
     planted.queued_anew: ("I10",),
     planted.to_the_end_of_the_line: ("I10",),
@@ -29,7 +29,7 @@ RARE = {planted.no_term: 920}
 FOUND_WITHIN, FAULTS_LEFT_MAX, TRANSCRIPT_LINES_MAX = 60, 8, 200
 
 
-@pytest.mark.parametrize("bug", sampled(PLANTED, default=3), ids=lambda bug: bug.__name__)
+@pytest.mark.parametrize("bug", sampled(PLANTED, default=1), ids=lambda bug: bug.__name__)
 def test_seeds_find_a_bug_of_the_queue(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first failing seed comes soon, and few faults are left of it."""
     bug(monkeypatch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +16,14 @@ from tests.sandbox.tables import tables
 
 
 @pytest.fixture(scope="package")
-def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the sandbox."""
+    return tmp_path_factory.mktemp("one-instance")
+
+
+@pytest.fixture(scope="package")
+def state(directory: Path) -> Iterator[dict[str, Any]]:
     """The state of the sandbox, once its instance is known."""
-    directory = tmp_path_factory.mktemp("one-instance")
     try:
         up = sandbox.up(directory, instances=1)
         with RecoveryClient(up["api_url"], up["operator_token"]) as client:

@@ -30,7 +30,7 @@ def known(state: dict[str, Any]) -> dict[str, str]:
     return {"job_id": job, "instance_id": machine, "user": "known", "token_id": token, "name": "gpu-7"}
 
 
-@pytest.mark.parametrize(("role", "weight"), [("viewer", 0.125), ("user", 0.125), ("operator", 0.25)])
+@pytest.mark.parametrize(("role", "weight"), [("viewer", 0.125), ("user", 0.125), ("operator", 0.125)])
 def test_the_deployed_api_answers_as_it_describes_itself(
     state: dict[str, Any], tokens: dict[str, str], known: dict[str, str], role: str, weight: float
 ) -> None:

@@ -140,6 +140,7 @@ def says(shared: Shared, job_id: str, cause: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.full
 def test_a_cut_network_blames_no_gpu(shared: Shared) -> None:
     """Rank 0 cannot reach rank 1: started again without a check, and nothing is rebooted."""
     before = checks(shared)
@@ -151,6 +152,7 @@ def test_a_cut_network_blames_no_gpu(shared: Shared) -> None:
     assert checks(shared) == before
 
 
+@pytest.mark.full
 def test_a_worker_that_hangs_in_a_stage_is_found_while_it_runs(shared: Shared) -> None:
     """Nobody gets on: the gang is stopped, and goes on without the instance of the worker that does not answer."""
     before = checks(shared)

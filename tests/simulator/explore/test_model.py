@@ -70,6 +70,7 @@ def test_another_invocation_between_any_two_effects_changes_no_end() -> None:
     assert walk.faults_taken[ExploredFault.OVERLAP] > 1_000
 
 
+@pytest.mark.full
 def test_any_step_of_a_machine_may_outlast_every_deadline() -> None:
     """A rank that does not start or stop, a boot or a check that does not end: all come to an end."""
     walk = walked(Bounds(Incident.GPU, 1, frozenset({ExploredFault.SLOW}), DeliveryPace.ALL))

@@ -26,6 +26,7 @@ def found(bounds: Bounds) -> tuple[str, str]:
     return " ".join(walk.violation.told), transcript
 
 
+@pytest.mark.full
 def test_no_attempt_fence_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The launch of attempt 1, left by a dead invocation and taken over late, is refused: that stops attempt 2."""
     planted_bugs.no_fence(monkeypatch)

@@ -36,7 +36,7 @@ def same(bounds: Bounds) -> int:
     return number
 
 
-@pytest.mark.parametrize("bounds", sampled(WALKS, default=1), ids=lambda bounds: f"{bounds.incident}-{bounds.pace}")
+@pytest.mark.parametrize("bounds", sampled(WALKS, default=0), ids=lambda bounds: f"{bounds.incident}-{bounds.pace}")
 def test_the_slow_way_finds_the_same_states_transitions_and_rows(bounds: Bounds) -> None:
     """Nothing copied, named, remembered or kept in few bytes makes a state more or less."""
     assert same(bounds) > 300

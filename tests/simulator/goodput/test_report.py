@@ -47,6 +47,7 @@ def _printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str,
     return status, out, err
 
 
+@pytest.mark.full
 def test_a_tuned_run_says_so_and_trains_more(capsys: pytest.CaptureFixture[str]) -> None:
     """Nobody takes its figures for those of the table as it is."""
     found = {}

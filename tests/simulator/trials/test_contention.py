@@ -81,7 +81,7 @@ def test_crowds_have_users_priorities_quotas_and_programs_of_every_kind() -> Non
     assert any(one.cluster.agents for one in scenarios) and any(not one.faults for one in scenarios)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_many_crowds_have_to_make_room() -> None:
     """In a third of them a job is suspended for another, and in most of them some job waits."""
     runs = [campaign.play_seed(seed)[1] for seed in CROWDS]
