@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,11 @@ from tests.sandbox.time_sharing import ENDED, Shared
 pytestmark = pytest.mark.slow
 
 POLICY = {"poll_interval_s": 5, "preemption_protect_s": 1, "pending_retry_s": 5, "demote_after_s": 5}
+UNTIL_THE_FILE = """
+import os, time
+while not os.path.exists({path!r}):
+    time.sleep(0.1)
+"""
 IGNORES_EVERYTHING = """
 import signal, time
 from gpu_recovery_client import training
@@ -62,19 +68,21 @@ def statuses(view: dict[str, Any]) -> list[str]:
     return [entry["to"] for entry in view["history"] if entry["from"] != entry["to"]]
 
 
-def test_a_higher_priority_takes_turns_with_a_lower_one_and_no_step_is_lost(shared: Shared) -> None:
+def test_a_higher_priority_takes_turns_with_a_lower_one_and_no_step_is_lost(shared: Shared, tmp_path: Path) -> None:
     """LOW saves and leaves for HIGH, a NORMAL that came later waits behind it, and LOW goes on with the next step."""
     low = shared.submit("ana", "low", 200, priority="LOW")
     shared.runs(low)
     shared.works(low, 1)
     time.sleep(1.5)  # longer than it is protected
-    high = shared.submit("bob", "high", 60, priority="HIGH")
+    end = tmp_path / "end of high"
+    high = shared.program("bob", "high", UNTIL_THE_FILE.format(path=str(end)), priority="HIGH")
     shared.runs(high)
     left = shared.operator.job(low)
     assert left["status"] == "SUSPENDED" and left["attempts_counted"] == 0
     normal = shared.submit("ana", "normal", 10, priority="NORMAL")
     line = [one["job_id"] for one in shared.operator.queue()["waiting"]]
     assert line == [normal, low]
+    end.touch()
     shared.succeeds(high)
     shared.succeeds(normal)
     done = shared.succeeds(low)
@@ -94,7 +102,7 @@ def test_a_higher_priority_takes_turns_with_a_lower_one_and_no_step_is_lost(shar
 
 def test_a_person_suspends_and_resumes_their_own_job_and_nobody_elses(shared: Shared) -> None:
     """Held until it is resumed, and from the step that it had saved."""
-    job_id = shared.submit("ana", "held", 60)
+    job_id = shared.submit("ana", "held", 120)
     shared.runs(job_id)
     shared.works(job_id, 1)
     with pytest.raises(RequestRefused) as refused:
@@ -109,18 +117,20 @@ def test_a_person_suspends_and_resumes_their_own_job_and_nobody_elses(shared: Sh
     assert "resumed from step 0" not in shared.written(job_id, 2)
 
 
-def test_a_job_over_its_quota_waits_and_says_so(shared: Shared) -> None:
+def test_a_job_over_its_quota_waits_and_says_so(shared: Shared, tmp_path: Path) -> None:
     """One instance for ana: her second job waits although the other instance is free, and goes on when she has room."""
     limits = shared.operator.quotas()
     kept = shared.operator.put_quotas({"instances": {"ana/*/*": 1}}, limits["revision"])
     try:
-        first = shared.submit("ana", "first", 40, nnodes=1)
+        end = tmp_path / "end of first"
+        first = shared.program("ana", "first", UNTIL_THE_FILE.format(path=str(end)), nnodes=1)
         second = shared.submit("ana", "second", 10, nnodes=1)
         shared.runs(first)
         waiting = shared.until(second, lambda job: job["status"] == "PENDING_RESOURCES")
         assert "quota" in waiting["reason"]
         told = shared.operator.explain(second)
         assert told["pending"]["short_of"] == "quota"
+        end.touch()
         shared.succeeds(first)
         shared.succeeds(second)
     finally:
