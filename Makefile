@@ -10,6 +10,8 @@ TIER ?= default
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 export NODE_NO_WARNINGS := 1
+# Compiled files are kept: else every worker and every child process of a test compiles what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-fast test-full test-ray check simulate synth mutants bench deploy docs clean
