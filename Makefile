@@ -39,9 +39,11 @@ $(READY): requirements.txt pyproject.toml package.json package-lock.json infra/l
 demo: setup ## Watch a GPU fault heal itself, on this machine (TRAINER=torch for a real gloo run)
 	@$(BIN)/python -m sandbox.demo
 
+# The tests with Ray mostly wait, so they run beside the others. Their output comes at the end.
 test: setup ## Every test but the longest, offline
-	@$(BIN)/python -m pytest -n 3 --tier $(TIER) --ignore=tests/ray_runner $(BUDGET) $(COVERAGE); main=$$?; \
-	$(MAKE) --no-print-directory test-ray; ray=$$?; \
+	@$(MAKE) --no-print-directory test-ray >.make/ray.log 2>&1 & ray=$$!; \
+	$(BIN)/python -m pytest -n 3 --tier $(TIER) --ignore=tests/ray_runner $(BUDGET) $(COVERAGE); main=$$?; \
+	wait $$ray; ray=$$?; cat .make/ray.log; \
 	echo "tests: $$(test $$main = 0 && echo passed || echo FAILED); tests with Ray: $$(test $$ray = 0 && echo passed || echo FAILED)"; \
 	test $$main = 0 -a $$ray = 0
 
@@ -49,12 +51,13 @@ test-fast: setup ## The tests that start no server and take no time
 	@$(BIN)/python -m pytest -n 2 --tier fast --ignore=tests/ray_runner
 
 test-full: setup ## Every test, with every lost call, many seeds and examples, and branch coverage; before a release
-	@rm -f .coverage; status=0; \
+	@rm -f .coverage .coverage.ray; status=0; \
 	$(MAKE) --no-print-directory test TIER=full COVERAGE="--cov --cov-branch --cov-append --cov-report=" || status=$$?; \
+	$(BIN)/coverage combine --quiet --append .coverage.ray; \
 	$(BIN)/python -m benchmarks.branch_coverage && exit $$status
 
 test-ray: setup ## The tests that need a Ray head, which they start on loopback
-	@$(BIN)/python -m pytest -m ray --tier $(TIER) $(COVERAGE) tests/ray_runner
+	@COVERAGE_FILE=.coverage.ray $(BIN)/python -m pytest -m ray --tier $(TIER) $(COVERAGE) tests/ray_runner
 
 check: setup ## Format, lint and types, then every test
 	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy

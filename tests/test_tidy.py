@@ -256,11 +256,18 @@ def test_each_place_imports_only_what_it_has_where_it_runs(place: str) -> None:
 # -- how long things are -----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", autouse=True)
-def parsed() -> None:
-    """Every module is parsed once, which takes seconds."""
-    for path in MODULES:
-        _tree(path)
+@cache
+def _functions(path: Path) -> list[tuple[str, int, bool]]:
+    """Name, number of lines and whether there is a docstring, of each function.
+
+    The trees of the tests are not kept: they would take 140 MB.
+    """
+    tree = ast.parse(path.read_text(), str(path)) if _name(path).startswith("tests/") else _tree(path)
+    return [
+        (node.name, (node.end_lineno or 0) - node.lineno + 1, ast.get_docstring(node) is not None)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
 
 
 def test_modules_and_functions_are_short() -> None:
@@ -269,10 +276,7 @@ def test_modules_and_functions_are_short() -> None:
     for path in MODULES:
         if len(path.read_text().splitlines()) > MODULE_LINES_MAX:
             long.append(_name(path))
-        for node in ast.walk(_tree(path)):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                lines = (node.end_lineno or 0) - node.lineno + 1
-                long += [f"{_name(path)}::{node.name}"] if lines > FUNCTION_LINES_MAX else []
+        long += [f"{_name(path)}::{name}" for name, lines, _ in _functions(path) if lines > FUNCTION_LINES_MAX]
     assert not long
 
 
@@ -432,10 +436,10 @@ def test_every_variable_that_a_function_reads_is_documented() -> None:
 def test_every_test_says_what_it_shows() -> None:
     """A name and one sentence: what must hold, and why it matters."""
     silent = [
-        f"{_name(path)}::{node.name}"
+        f"{_name(path)}::{name}"
         for path in _below("tests")
-        for node in ast.walk(_tree(path))
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and not ast.get_docstring(node)
+        for name, _, documented in _functions(path)
+        if name.startswith("test_") and not documented
     ]
     assert not silent
 

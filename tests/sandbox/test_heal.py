@@ -17,7 +17,6 @@ from tests.sandbox.patience import PATIENCE_S
 pytestmark = pytest.mark.slow
 
 GPUS = 8
-CLASSIC_TOO = pytest.mark.parametrize("deployed", ["adaptive", "classic"], indirect=True, scope="module")
 CLASSIC_IF_FULL = pytest.mark.parametrize(
     "deployed", ["adaptive", pytest.param("classic", marks=pytest.mark.full)], indirect=True, scope="module"
 )
@@ -114,7 +113,7 @@ def statuses(view: dict[str, Any]) -> list[str]:
     return [entry["to"] for entry in view["history"] if entry["from"] != entry["to"]]
 
 
-@CLASSIC_TOO
+@CLASSIC_IF_FULL
 def test_a_gpu_fault_heals_by_itself(deployed: Deployment) -> None:
     """Fault, gang stop, two checks, reboot, proof, relaunch from the checkpoint, success; under both presets."""
     job_id = deployed.submit("heal", EXITS_ONE)
