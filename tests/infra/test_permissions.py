@@ -85,6 +85,7 @@ RECEIVE = _may(
     "QueuesScheduler.Arn",
 )
 TRACE = _may(["xray:PutTraceSegments", "xray:PutTelemetryRecords"], "*")
+NODE_TOKEN_KEY = _may("secretsmanager:GetSecretValue", "NodeTokenKeySecret.Id")
 
 ALLOWED = {
     "EcsTaskHandler": FOLLOW | FAIL | DESCRIBE_MACHINES | SET_STATE,
@@ -92,13 +93,15 @@ ALLOWED = {
     "EcsInstanceMonitor": FOLLOW | FAIL | REPAIR,
     "Reconciler": (FOLLOW | FAIL | REPAIR | RUN_TRAINING | _may("ecs:ListContainerInstances", CLUSTER)),
     "Scheduler": FOLLOW | RUN_TRAINING | EC2 | RECEIVE | _may("dynamodb:ConditionCheckItem", "TablesJobs.Arn"),
-    "NodeApi": FOLLOW | DESCRIBE_MACHINES | SET_STATE,
+    "NodeApi": FOLLOW | DESCRIBE_MACHINES | SET_STATE | NODE_TOKEN_KEY,
     "JobApi": (
         FOLLOW
         | DESCRIBE_MACHINES
         | SET_STATE
         | REDRIVE
+        | NODE_TOKEN_KEY
         | _may("secretsmanager:GetSecretValue", "OperatorTokenSecret.Id")
+        | _may("secretsmanager:GetSecretValue", "SigningKeySecret.Id")
     ),
 }
 

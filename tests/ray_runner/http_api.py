@@ -53,6 +53,8 @@ class Api:
             node_tokens=nobody,
             user_tokens=nobody,
             users=nobody,
+            node_token_key=nobody,
+            user_token_key=nobody,
             dead_letters=nobody,
             operator_token=lambda: TOKEN,
             describe=lambda name: None,

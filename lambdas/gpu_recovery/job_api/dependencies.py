@@ -77,6 +77,8 @@ class Dependencies:
     """Everything that a route may use.
 
     dead_letters:   returns the dead-letter queues. Only the routes of dead letters call it.
+    node_token_key: returns the issuer key of node tokens.
+    user_token_key: returns the issuer key of user tokens.
     operator_token: returns the operator token, which is also the key that signs cursors.
     describe:       returns an ECS task definition by its name, None if there is none.
     random:         returns four hexadecimal digits.
@@ -95,6 +97,8 @@ class Dependencies:
     node_tokens: TokenStore
     user_tokens: TokenStore
     users: TokenAuthenticator
+    node_token_key: Callable[[], bytes]
+    user_token_key: Callable[[], bytes]
     dead_letters: Callable[[], DeadLetters]
     operator_token: Callable[[], str]
     describe: Callable[[str], Mapping[str, Any] | None]
