@@ -55,6 +55,7 @@ class Api:
             users=nobody,
             node_token_key=nobody,
             user_token_key=nobody,
+            cursor_key=TOKEN.encode,
             dead_letters=nobody,
             operator_token=lambda: TOKEN,
             describe=lambda name: None,

@@ -18,6 +18,7 @@ from gpu_recovery.aws.token_store import DynamoUserTokenStore
 from gpu_recovery.aws.wiring import dynamodb, logger, node_token_key, recovery, settings, tokens
 from gpu_recovery.job_api.capacity import Capacity
 from gpu_recovery.job_api.dependencies import Dependencies
+from gpu_recovery.job_api.pagination import CURSOR_KEY_LABEL
 
 
 @cache
@@ -42,6 +43,7 @@ def dependencies() -> Dependencies:
         users=TokenAuthenticator(lookup, loop.clock, TokenKind.USER, user_key),
         node_token_key=node_token_key,
         user_token_key=user_key,
+        cursor_key=lambda: signing_key(environment.signing_key_secret, CURSOR_KEY_LABEL),
         dead_letters=lambda: AwsDeadLetters(environment),
         operator_token=lambda: operator_token(environment.operator_token_secret),
         describe=task_definition,

@@ -79,7 +79,8 @@ class Dependencies:
     dead_letters:   returns the dead-letter queues. Only the routes of dead letters call it.
     node_token_key: returns the issuer key of node tokens.
     user_token_key: returns the issuer key of user tokens.
-    operator_token: returns the operator token, which is also the key that signs cursors.
+    cursor_key:     returns the key that signs cursors.
+    operator_token: returns the operator token.
     describe:       returns an ECS task definition by its name, None if there is none.
     random:         returns four hexadecimal digits.
     families:       ECS families that jobs may run.
@@ -99,6 +100,7 @@ class Dependencies:
     users: TokenAuthenticator
     node_token_key: Callable[[], bytes]
     user_token_key: Callable[[], bytes]
+    cursor_key: Callable[[], bytes]
     dead_letters: Callable[[], DeadLetters]
     operator_token: Callable[[], str]
     describe: Callable[[str], Mapping[str, Any] | None]
