@@ -15,6 +15,7 @@ from typing import Any
 import boto3
 from botocore.awsrequest import AWSResponse
 from gpu_recovery.auth.authenticator import TokenAuthenticator
+from gpu_recovery.auth.issuer_tag import add_tag
 from gpu_recovery.auth.tokens import Token, TokenKind, digest_of
 from gpu_recovery.aws.dynamodb import typed
 from gpu_recovery.aws.heartbeat_store import heartbeat_key
@@ -31,14 +32,16 @@ from gpu_recovery.recovery import Recovery
 RANKS, HEARTBEATS = 8, 2_000
 FLEET, INTERVAL_S = 10_000, 15
 INSTANCE, BOOT = "i-0123456789abcdef0", "0b7c1d2e-1111-4222-8333-444455556666"
-TOKEN = f"grn_{'a' * 12}_{'b' * 43}"
+KEY = b"issuer key"
+TOKEN = add_tag(KEY, f"grn_{'a' * 12}_{'b' * 43}")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def heartbeat_figures(heartbeats: int = HEARTBEATS) -> dict[str, Any]:
     """Return processor time in microseconds and DynamoDB calls of one heartbeat, and the cores for a large fleet."""
     calls: list[str] = []
-    authenticator = TokenAuthenticator(DynamoTokenStore(_client(calls), "instances"), lambda: NOW, TokenKind.NODE)
+    store = DynamoTokenStore(_client(calls), "instances")
+    authenticator = TokenAuthenticator(store, lambda: NOW, TokenKind.NODE, lambda: KEY)
     api = NodeApi(HeartbeatReceiver(_loop(calls)), authenticator)
     _send_heartbeat(api, 1)  # the first heartbeat of a function also reads the token and the claims
     calls.clear()

@@ -56,6 +56,8 @@ WORDS = Reach(
     verdicts="verdicts in the verdict bucket",
     records="job records in the verdict bucket",
     operator_token="the secret with the operator token",
+    node_token_key="the secret with the issuer key of node tokens",
+    signing_key="the secret with the keys of user tokens and cursors",
     training_log_streams=["log streams of the log groups in `training_log_groups`"],
 )
 """The ARNs of a deployment, as the page shows them."""
@@ -88,6 +90,8 @@ WHY = {
     Permission.READ_VERDICTS: "read the result of a health check and the boot id that it saw",
     Permission.RECORD_ATTEMPTS: "write submissions and ended attempts as job records",
     Permission.READ_OPERATOR_TOKEN: "compare it with the token of a request",
+    Permission.READ_NODE_TOKEN_KEY: "tell issued tokens of nodes from invented ones without a read of the table",
+    Permission.READ_SIGNING_KEY: "the same for tokens of users; sign the cursors of lists",
     Permission.READ_TRAINING_LOGS: "read the log of a rank, for diagnosis and for `gpu-recovery logs`",
     Permission.READ_RAY_LOGS: "read the driver log of a job on Ray, which only `ray_runner` can reach",
     Permission.REDRIVE: "`gpu-recovery redrive`: send dead letters to their function again",

@@ -35,6 +35,10 @@ _RUNTIME = (
     "Python 3.13 is the newest runtime that Lambda's documentation names for every partition; "
     "the runtime and the layer move together."
 )
+_ISSUER_KEY = (
+    "Issued tokens are valid only under the present value, so automatic rotation would revoke all of them; "
+    "docs/deploy.md describes the replacement."
+)
 _DEAD_LETTER_QUEUE = "It is itself a dead-letter queue. An alarm reports every message in it, and redrive empties it."
 
 ACKNOWLEDGED = (
@@ -130,6 +134,8 @@ ACKNOWLEDGED = (
         "GpuRecoveryState/OperatorToken/Secret/Resource",
         "Users hold the token, so automatic rotation would lock them out; docs/deploy.md describes manual rotation.",
     ),
+    Acknowledged("AwsSolutions-SMG4", "GpuRecoveryState/NodeTokenKey/Secret/Resource", _ISSUER_KEY),
+    Acknowledged("AwsSolutions-SMG4", "GpuRecoveryState/SigningKey/Secret/Resource", _ISSUER_KEY),
     Acknowledged("AwsSolutions-SQS3", "GpuRecovery/Queues/Undelivered/Resource", _DEAD_LETTER_QUEUE),
     Acknowledged("AwsSolutions-SQS3", "GpuRecovery/Queues/Failed/Resource", _DEAD_LETTER_QUEUE),
     Acknowledged("Serverless-SQSRedrivePolicy", "GpuRecovery/Queues/SchedulerDeadLetters/Resource", _DEAD_LETTER_QUEUE),

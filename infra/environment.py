@@ -47,6 +47,8 @@ def api_environment(settings: DeploymentSettings, state: StateStack, queues: Que
     """Return the further variables. A function gets those that its row of `infra/functions.py` names."""
     return {
         "OPERATOR_TOKEN_SECRET": state.token.secret_arn,
+        "NODE_TOKEN_KEY_SECRET": state.node_token_key.secret_arn,
+        "SIGNING_KEY_SECRET": state.signing_key.secret_arn,
         "FAILED_QUEUE_URL": queues.failed.queue_url,
         "UNDELIVERED_QUEUE_URL": queues.undelivered.queue_url,
         "SCHEDULER_DEAD_LETTERS_URL": queues.scheduler_dead_letters.queue_url,

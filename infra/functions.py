@@ -101,11 +101,14 @@ _REPAIR = frozenset(
 )
 _LAUNCH = frozenset({P.RUN_TRAINING, P.DESCRIBE_EC2_INSTANCES})
 _RESYNC = frozenset({P.DESCRIBE_CONTAINER_INSTANCES, P.LIST_CONTAINER_INSTANCES})
-_SERVE = frozenset({P.READ_OPERATOR_TOKEN, P.READ_RAY_LOGS, P.REDRIVE})
+_SERVE = frozenset({P.READ_OPERATOR_TOKEN, P.READ_NODE_TOKEN_KEY, P.READ_SIGNING_KEY, P.READ_RAY_LOGS, P.REDRIVE})
+_AUTHENTICATE_NODES = frozenset({P.READ_NODE_TOKEN_KEY})
 
 _API_ENVIRONMENT = frozenset(
     {
         "OPERATOR_TOKEN_SECRET",
+        "NODE_TOKEN_KEY_SECRET",
+        "SIGNING_KEY_SECRET",
         "FAILED_QUEUE_URL",
         "UNDELIVERED_QUEUE_URL",
         "SCHEDULER_DEAD_LETTERS_URL",
@@ -113,7 +116,7 @@ _API_ENVIRONMENT = frozenset(
         "USER_PRIORITY_MAX",
     }
 )
-_NODE_ENVIRONMENT = frozenset({"NODE_ROLE_ARNS"})
+_NODE_ENVIRONMENT = frozenset({"NODE_ROLE_ARNS", "NODE_TOKEN_KEY_SECRET"})
 
 FUNCTIONS = (
     # After the last rank's end a held instance is checked. The instance must be ACTIVE for the check.
@@ -128,9 +131,18 @@ FUNCTIONS = (
     FunctionRow("job_api", Trigger.HTTP, 29, 512, _FOLLOW | _ADOPT | _READMIT | _SERVE, _API_ENVIRONMENT),
     # The node API delivers agent reports to jobs and instances. After a fault the instance is checked. A new boot id
     # ends the ranks of the earlier boot, which stops their gang, also unregistered ranks that a user started. The
-    # reconciler carries out the commands that are not begun within seconds. The node API repairs no instance, does not
-    # call EC2 and reads no secret. It has half the memory of the others: in a large fleet it runs hundreds of times a
-    # second, mostly for one write.
-    FunctionRow("node_api", Trigger.NODE_HTTP, 29, 256, _FOLLOW | _ADOPT | _READMIT, _NODE_ENVIRONMENT, often=True),
+    # reconciler carries out the commands that are not begun within seconds. The node API repairs no instance and does
+    # not call EC2. Of the secrets it reads only the issuer key of node tokens. That key makes no token that the job API
+    # accepts. It has half the memory of the others: in a large fleet it runs hundreds of times a second, mostly for one
+    # write.
+    FunctionRow(
+        "node_api",
+        Trigger.NODE_HTTP,
+        29,
+        256,
+        _FOLLOW | _ADOPT | _READMIT | _AUTHENTICATE_NODES,
+        _NODE_ENVIRONMENT,
+        often=True,
+    ),
 )
 """The functions of every deployment. `infra/ray_runner.py` adds another if there is a Ray cluster."""

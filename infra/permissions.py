@@ -35,6 +35,8 @@ class Permission(StrEnum):
     READ_VERDICTS = "ReadVerdicts"
     RECORD_ATTEMPTS = "RecordAttempts"
     READ_OPERATOR_TOKEN = "ReadOperatorToken"
+    READ_NODE_TOKEN_KEY = "ReadNodeTokenKey"
+    READ_SIGNING_KEY = "ReadSigningKey"
     READ_RAY_LOGS = "ReadRayLogs"
     REDRIVE = "Redrive"
     READ_TRAINING_LOGS = "ReadTrainingLogs"
@@ -76,6 +78,8 @@ class Reach:
     records: str
     """Job records in the verdict bucket. Empty if job records are not written."""
     operator_token: str
+    node_token_key: str
+    signing_key: str
     training_log_streams: list[str]
 
 
@@ -215,6 +219,8 @@ _STATEMENTS: dict[Permission, Callable[[Reach], list[Statement]]] = {
     Permission.RECORD_ATTEMPTS: lambda reach: [_allow("s3:PutObject", reach.records)] if reach.records else [],
     Permission.READ_VERDICTS: _read_verdicts,
     Permission.READ_OPERATOR_TOKEN: lambda reach: [_allow("secretsmanager:GetSecretValue", reach.operator_token)],
+    Permission.READ_NODE_TOKEN_KEY: lambda reach: [_allow("secretsmanager:GetSecretValue", reach.node_token_key)],
+    Permission.READ_SIGNING_KEY: lambda reach: [_allow("secretsmanager:GetSecretValue", reach.signing_key)],
     Permission.REDRIVE: _redrive,
     Permission.READ_RAY_LOGS: lambda reach: (
         [_allow("lambda:InvokeFunction", reach.ray_function)] if reach.ray_function else []

@@ -18,6 +18,7 @@ from aws_cdk import aws_lambda_event_sources as event_sources
 from constructs import Construct
 
 from infra.function_properties import allow_loops, function_name, function_properties
+from infra.lambda_functions import function_arn
 from infra.permissions import Permission as P
 from infra.permissions import Reach
 from infra.queues import Queues
@@ -48,7 +49,9 @@ NETWORK_INTERFACES = [
 """Actions that Lambda needs from the role of a function in a VPC, on the resource `*`.
 
 A narrower resource is impossible, because Lambda itself creates and deletes the network interfaces under generated
-names.
+names. Lambda uses the role before and after runs of the function. The code of the function has no use for the
+actions, so they are denied to it. Source: Lambda Developer Guide, "Giving Lambda functions access to resources in an
+Amazon VPC".
 """
 
 
@@ -93,6 +96,15 @@ class RayRunner(Construct):
             },
         )
         properties["role"].add_to_policy(iam.PolicyStatement(actions=NETWORK_INTERFACES, resources=["*"]))
+        properties["role"].add_to_policy(
+            iam.PolicyStatement(
+                effect=iam.Effect.DENY,
+                actions=NETWORK_INTERFACES,
+                resources=["*"],
+                # Lambda sets the key in calls with the credentials that the function's code has, and in no others.
+                conditions={"ArnEquals": {"lambda:SourceFunctionArn": function_arn(ray_function_name(settings))}},
+            )
+        )
         self.function = lambda_.DockerImageFunction(
             self,
             "Function",

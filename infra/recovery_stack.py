@@ -102,6 +102,8 @@ def _reach(
         verdicts=state.verdicts.verdicts_arn,
         records=state.verdicts.records_arn if settings.record_attempts else "",
         operator_token=state.token.secret_arn,
+        node_token_key=state.node_token_key.secret_arn,
+        signing_key=state.signing_key.secret_arn,
         training_log_streams=[cluster.log_stream_arns(group) for group in settings.training_log_groups],
     )
 

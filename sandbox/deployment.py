@@ -20,7 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from sandbox import processes
+from sandbox import credentials, processes
 from sandbox.ministack.command import ACCOUNT, REGION
 
 ROOT = Path(__file__).parent.parent
@@ -138,7 +138,7 @@ def bootstrap(clients: Mapping[str, Any]) -> None:
     clients["s3"].create_bucket(Bucket=BOOTSTRAP_BUCKET)
 
 
-def deploy(assembly: Path, endpoint_url: str, run: Path) -> dict[str, str]:
+def deploy(assembly: Path, endpoint_url: str, keys: Mapping[str, str], run: Path) -> dict[str, str]:
     """Deploy every stack of the assembly. Returns the outputs of all stacks by name.
 
     Raises:
@@ -159,8 +159,7 @@ def deploy(assembly: Path, endpoint_url: str, run: Path) -> dict[str, str]:
     ]
     aws = {
         "AWS_ENDPOINT_URL": endpoint_url,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
+        **credentials.key_variables(keys),
         "AWS_REGION": REGION,
         "AWS_EC2_METADATA_DISABLED": "true",
     }

@@ -4,12 +4,12 @@
 until `down`, which any process may call. The files of a sandbox are in its directory (default `.sandbox` in the
 repository):
 
-    state.json       addresses and tokens; readable for its owner only
+    state.json       addresses, tokens and credentials; readable for its owner only
     processes.json   the running servers, for `down`
     run/             logs, temporary files, the cluster's instances
     cdk.out/         synthesised stacks, saved for the next sandbox (always in the repository's `.sandbox`)
 
-All servers listen on the loopback interface only.
+All servers listen on the loopback interface only, and answer only requests that the credentials of the sandbox sign.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from sandbox import account_setup, deployment, processes, servers
+from sandbox import account_setup, credentials, deployment, processes, servers
 from sandbox.ministack import command as ministack
 from sandbox.processes import SandboxError
 
@@ -90,24 +90,26 @@ def up(
         with deployment.synthesis(settings, run) as assembly:
             progress(f"Starting MiniStack and a cluster of {instances} instances with {gpus} GPUs each")
             options = ["--instances", str(instances), "--gpus", str(gpus), *cluster_options]
-            endpoint_url, cluster_url = servers.start_servers(directory, CLUSTER_NAME, speed, options)
-            clients = {service: client(service, endpoint_url) for service in SERVICES}
+            secret = secrets.token_hex(32)
+            keys = credentials.client_keys(secret)
+            endpoint_url, cluster_url = servers.start_servers(directory, CLUSTER_NAME, speed, secret, options)
+            clients = {service: client(service, endpoint_url, keys) for service in SERVICES}
             deployment.bootstrap(clients)
-            client("logs", endpoint_url).create_log_group(logGroupName=TRAINING_LOG_GROUP)
-            account_setup.register_trainer(client("ecs", cluster_url), TRAINING_FAMILY, TRAINING_LOG_GROUP)
+            client("logs", endpoint_url, keys).create_log_group(logGroupName=TRAINING_LOG_GROUP)
+            account_setup.register_trainer(client("ecs", cluster_url, keys), TRAINING_FAMILY, TRAINING_LOG_GROUP)
             if not is_synthesised:
                 progress("Synthesising the stacks with the CDK (kept for the next time)")
             stacks = assembly()
         progress("Deploying the stacks with the CDK")
-        outputs = deployment.deploy(stacks, endpoint_url, run)
+        outputs = deployment.deploy(stacks, endpoint_url, keys, run)
         progress("Setting the operator token, opening the mailbox, announcing the instances, issuing their tokens")
-        state = _describe(endpoint_url, cluster_url, outputs)
+        state = _describe(endpoint_url, cluster_url, keys, outputs)
         _complete(clients, outputs, state)
         processes.write_private(directory / "state.json", state)
         if agents:
             progress("Starting a node agent on each instance")
             settings_of_agents = {"api_url": state["sandbox"]["api_url"], "tokens": state["sandbox"]["node_tokens"]}
-            servers.post(f"{cluster_url}/_sandbox/agents", settings_of_agents)
+            servers.post(f"{cluster_url}/_sandbox/agents", keys, settings_of_agents)
         progress("The sandbox is ready")
         reach: dict[str, Any] = state["sandbox"]
         return reach
@@ -154,8 +156,9 @@ def fault(
         SandboxError: The cluster refuses the request, or no sandbox is up.
     """
     request = {"instance": instance, "kind": kind, "cured_by": cured_by, "reboot": reboot}
-    url = _state(directory)["sandbox"]["ecs_endpoint_url"]
-    return servers.post(f"{url}/_sandbox/fault", {name: value for name, value in request.items() if value is not None})
+    reach = _state(directory)["sandbox"]
+    given = {name: value for name, value in request.items() if value is not None}
+    return servers.post(f"{reach['ecs_endpoint_url']}/_sandbox/fault", reach, given)
 
 
 def read_mailbox(directory: Path = DEFAULT_DIRECTORY) -> list[dict[str, str]]:
@@ -163,7 +166,7 @@ def read_mailbox(directory: Path = DEFAULT_DIRECTORY) -> list[dict[str, str]]:
     state = _state(directory)
     # MiniStack shows a queue's messages without removing them, so any process may read them any number of times.
     query = urllib.parse.urlencode({"QueueUrl": state["mailbox_url"]})
-    shown = servers.get(f"{state['sandbox']['endpoint_url']}/_ministack/sqs/messages?{query}")
+    shown = servers.get(f"{state['sandbox']['endpoint_url']}/_ministack/sqs/messages?{query}", state["sandbox"])
     ((message_lists,),) = [[*regions.values()] for regions in shown["messages"].values()]
     mails = [json.loads(message["Body"]) for messages in message_lists.values() for message in messages]
     return sorted(
@@ -174,17 +177,24 @@ def read_mailbox(directory: Path = DEFAULT_DIRECTORY) -> list[dict[str, str]]:
 
 def cluster_state(directory: Path = DEFAULT_DIRECTORY) -> dict[str, Any]:
     """Return the cluster's instances and tasks, with the paths of logs: {cluster, instances: [...], tasks: [...]}."""
-    return servers.get(f"{_state(directory)['sandbox']['ecs_endpoint_url']}/_sandbox/state")
+    reach = _state(directory)["sandbox"]
+    return servers.get(f"{reach['ecs_endpoint_url']}/_sandbox/state", reach)
 
 
-def client(service: str, endpoint_url: str) -> Any:
-    """Return a boto3 client of the sandbox, with MiniStack's root credentials."""
+def client(service: str, endpoint_url: str, keys: Mapping[str, str]) -> Any:
+    """Return a boto3 client of the sandbox.
+
+    Args:
+        service: Name of the service.
+        endpoint_url: URL of MiniStack or of the cluster.
+        keys: Mapping with `aws_access_key_id` and `aws_secret_access_key`, such as the result of `up`.
+    """
     return boto3.client(  # type: ignore[call-overload]  # the stubs accept only literal service names
         service,
         endpoint_url=endpoint_url,
         region_name=ministack.REGION,
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
+        aws_access_key_id=keys["aws_access_key_id"],
+        aws_secret_access_key=keys["aws_secret_access_key"],
         config=Config(retries={"total_max_attempts": 3}),
     )
 
@@ -208,12 +218,15 @@ def _ended_when_interrupted(directory: Path) -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
-def _describe(endpoint_url: str, cluster_url: str, outputs: Mapping[str, str]) -> dict[str, Any]:
+def _describe(
+    endpoint_url: str, cluster_url: str, keys: Mapping[str, str], outputs: Mapping[str, str]
+) -> dict[str, Any]:
     return {
         "sandbox": {
             "endpoint_url": endpoint_url,
             "ecs_endpoint_url": cluster_url,
             "ec2_endpoint_url": cluster_url,
+            **keys,
             "api_url": f"{endpoint_url}/_aws/execute-api/{outputs['ApiId']}/$default",
             "operator_token": secrets.token_urlsafe(32),
             "cluster": CLUSTER_NAME,
@@ -233,8 +246,8 @@ def _complete(clients: Mapping[str, Any], outputs: Mapping[str, str], state: dic
     account_setup.set_operator_token(clients["secretsmanager"], secret_arn, reach["operator_token"])
     state["mailbox_url"] = account_setup.open_mailbox(clients["sqs"], clients["sns"], outputs["TopicArn"])
     account_setup.wait_for_functions(clients["lambda"])
-    servers.post(f"{control_url}/announce", {})
-    instance_ids = [instance["instance_id"] for instance in servers.get(f"{control_url}/state")["instances"]]
+    servers.post(f"{control_url}/announce", reach, {})
+    instance_ids = [instance["instance_id"] for instance in servers.get(f"{control_url}/state", reach)["instances"]]
     reach |= account_setup.issue_node_tokens(reach["api_url"], reach["operator_token"], instance_ids)
 
 

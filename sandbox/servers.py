@@ -15,7 +15,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sandbox import deployment, processes
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+
+from sandbox import credentials, deployment, processes
 from sandbox.ministack import command as ministack
 from sandbox.processes import SandboxError, ServerProcess
 
@@ -23,7 +27,9 @@ ATTEMPTS_TO_START = 3
 HTTP_TIMEOUT_S = 30.0
 
 
-def start_servers(directory: Path, cluster_name: str, speed: float, options: Sequence[str]) -> tuple[str, str]:
+def start_servers(
+    directory: Path, cluster_name: str, speed: float, secret: str, options: Sequence[str]
+) -> tuple[str, str]:
     """Start both servers.
 
     Each server must know the other's port before it listens. So the ports are chosen first, and chosen again if another
@@ -33,6 +39,7 @@ def start_servers(directory: Path, cluster_name: str, speed: float, options: Seq
         directory: Folder of the sandbox's files.
         cluster_name: Name of the ECS cluster.
         speed: Factor by which `rate(...)` schedules of MiniStack run more often than stated.
+        secret: Secret of the sandbox, whose holders the servers answer.
         options: Further arguments of `python -m sandbox.cluster`.
 
     Returns:
@@ -43,15 +50,17 @@ def start_servers(directory: Path, cluster_name: str, speed: float, options: Seq
     """
     for _ in range(ATTEMPTS_TO_START - 1):
         try:
-            return _start_servers_once(directory, cluster_name, speed, options)
+            return _start_servers_once(directory, cluster_name, speed, secret, options)
         except SandboxError as error:
             if "in use" not in str(error):
                 raise
             processes.stop(processes.recall(directory / "processes.json"))
-    return _start_servers_once(directory, cluster_name, speed, options)
+    return _start_servers_once(directory, cluster_name, speed, secret, options)
 
 
-def _start_servers_once(directory: Path, cluster_name: str, speed: float, options: Sequence[str]) -> tuple[str, str]:
+def _start_servers_once(
+    directory: Path, cluster_name: str, speed: float, secret: str, options: Sequence[str]
+) -> tuple[str, str]:
     run = directory / "run"
     port, cluster_port = processes.free_port(), processes.free_port()
     endpoint_url, cluster_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{cluster_port}"
@@ -63,7 +72,7 @@ def _start_servers_once(directory: Path, cluster_name: str, speed: float, option
         processes.remember(directory / "processes.json", servers)
 
     endpoints = {"ECS": cluster_url, "EC2": cluster_url, "AUTO_SCALING": cluster_url}
-    start("ministack", ministack.COMMAND, ministack.environment(port, speed, endpoints))
+    start("ministack", ministack.COMMAND, ministack.environment(port, speed, secret, endpoints))
     cluster = [
         sys.executable,
         "-m",
@@ -86,7 +95,7 @@ def _start_servers_once(directory: Path, cluster_name: str, speed: float, option
         *options,
     ]
     processes.wait_until(lambda: _answers(f"{endpoint_url}/_ministack/ready"), servers[0])
-    start("cluster", cluster, {"PYTHONUNBUFFERED": "1"})
+    start("cluster", cluster, {"PYTHONUNBUFFERED": "1", credentials.SECRET_VARIABLE: secret})
     processes.wait_until(lambda: _has_announced_itself(run / "cluster.log"), servers[1])
     return endpoint_url, cluster_url
 
@@ -104,17 +113,30 @@ def _answers(url: str) -> bool:
         return False
 
 
-def get(url: str) -> dict[str, Any]:
-    """Return the JSON document at `url`."""
-    with urllib.request.urlopen(url, timeout=HTTP_TIMEOUT_S) as answer:
-        return dict(json.load(answer))
+def get(url: str, keys: Mapping[str, str]) -> dict[str, Any]:
+    """Return the JSON document at `url`. See `post`."""
+    return _call("GET", url, keys, b"")
 
 
-def post(url: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """Post `body` as JSON, and return the JSON response. Raises SandboxError if the server refuses the request."""
-    request = urllib.request.Request(
-        url, json.dumps(body).encode(), {"Content-Type": "application/json"}, method="POST"
-    )
+def post(url: str, keys: Mapping[str, str], body: Mapping[str, Any]) -> dict[str, Any]:
+    """Post `body` as JSON, and return the JSON response.
+
+    Args:
+        url: URL of a server of the sandbox.
+        keys: Credentials of the sandbox, as `credentials.client_keys` returns them. They sign the request.
+        body: JSON object.
+
+    Raises:
+        SandboxError: The server refuses the request.
+    """
+    return _call("POST", url, keys, json.dumps(body).encode())
+
+
+def _call(method: str, url: str, keys: Mapping[str, str], body: bytes) -> dict[str, Any]:
+    signed = AWSRequest(method, url, {"Content-Type": "application/json"}, body)
+    own = Credentials(keys["aws_access_key_id"], keys["aws_secret_access_key"])
+    SigV4Auth(own, "sandbox", ministack.REGION).add_auth(signed)
+    request = urllib.request.Request(url, body or None, dict(signed.headers.items()), method=method)
     try:
         with urllib.request.urlopen(request, timeout=HTTP_TIMEOUT_S) as answer:
             return dict(json.loads(answer.read() or b"{}"))

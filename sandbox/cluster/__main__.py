@@ -8,6 +8,7 @@ import sys
 import threading
 from pathlib import Path
 
+from sandbox import credentials
 from sandbox.cluster.api import AutoScalingApi, Ec2Api, EcsApi
 from sandbox.cluster.aws_protocol import AwsProtocol, server
 from sandbox.cluster.awslogs import AwsLogs, cloudwatch
@@ -49,33 +50,34 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _environment(arguments: argparse.Namespace) -> dict[str, str]:
+def _environment(arguments: argparse.Namespace, secret: str) -> dict[str, str]:
     """Return the containers' AWS settings: those of the server, with defaults for keys, region and endpoint."""
     passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    keys = {
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": arguments.region,
-    }
+    region = {"AWS_DEFAULT_REGION": arguments.region}
     endpoint = {"AWS_ENDPOINT_URL": arguments.endpoint_url} if arguments.endpoint_url else {}
-    return keys | endpoint | passed
+    return credentials.key_variables(credentials.client_keys(secret)) | region | endpoint | passed
 
 
 def main(argv: list[str]) -> int:
-    """Serve the cluster until a signal arrives. Returns 0, or 1 if a thread of the server crashed."""
-    arguments = _arguments(argv)
+    """Serve the cluster until a signal arrives. Returns 0, or 1 if a thread of the server crashed.
+
+    Raises:
+        KeyError: The environment lacks the secret of the sandbox.
+    """
+    arguments, secret = _arguments(argv), os.environ.pop(credentials.SECRET_VARIABLE)
+    keys = credentials.client_keys(secret)
     cluster = ClusterModel(arguments.cluster, arguments.account, arguments.region, arguments.seed)
-    send = event_bridge(arguments.endpoint_url, arguments.region) if arguments.endpoint_url else None
+    send = event_bridge(arguments.endpoint_url, arguments.region, keys) if arguments.endpoint_url else None
     definitions: Definitions = MemoryDefinitions(arguments.account, arguments.region)
     if arguments.endpoint_url:
-        definitions = ForwardedDefinitions(arguments.endpoint_url, arguments.region)
+        definitions = ForwardedDefinitions(arguments.endpoint_url, arguments.region, keys)
     driver = Driver(
         cluster,
         arguments.state,
         Publisher(send, Chaos(**arguments.chaos)),
         timings=ClusterTimings(**arguments.timings),
-        environment=_environment(arguments),
-        logs=AwsLogs(cloudwatch(arguments.endpoint_url, arguments.region)) if arguments.endpoint_url else None,
+        environment=_environment(arguments, secret),
+        logs=AwsLogs(cloudwatch(arguments.endpoint_url, arguments.region, keys)) if arguments.endpoint_url else None,
     )
     power = PowerControl(driver)
     apis = {
@@ -83,7 +85,7 @@ def main(argv: list[str]) -> int:
         "ec2": Ec2Api(driver, power),
         "autoscaling": AutoScalingApi(driver, power),
     }
-    listener = server(AwsProtocol(apis, Control(driver, power)), arguments.port)
+    listener = server(AwsProtocol(apis, Control(driver, power)), arguments.port, secret)
     ended = threading.Event()
     crashed: list[threading.ExceptHookArgs] = []
 

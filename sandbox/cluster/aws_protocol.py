@@ -20,6 +20,7 @@ from botocore.model import OperationModel, Shape
 from botocore.validate import ParamValidator
 
 from sandbox.cluster.model.cluster import AwsApiError
+from sandbox.request_guard import RequestGuard
 
 JSON_1_1 = "application/x-amz-json-1.1"
 EC2_NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
@@ -172,17 +173,20 @@ def _auto_scaling_error(error: AwsApiError) -> bytes:
     return f"<ErrorResponse><Error>{text}</Error><RequestId>sandbox</RequestId></ErrorResponse>".encode()
 
 
-def _handler(protocol: AwsProtocol) -> type[BaseHTTPRequestHandler]:
+def _handler(protocol: AwsProtocol, guard: Callable[[], RequestGuard]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True
         wbufsize = -1  # head and body in one packet
 
         def do_GET(self) -> None:
-            self._control("GET", b"")
+            if not self._is_refused(b""):
+                self._control("GET", b"")
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            if self._is_refused(body):
+                return
             target = self.headers.get("X-Amz-Target")
             if self.path.startswith("/_sandbox/"):
                 self._control("POST", body)
@@ -192,6 +196,13 @@ def _handler(protocol: AwsProtocol) -> type[BaseHTTPRequestHandler]:
                 self._answer("text/xml", lambda: protocol.autoscaling(body), _auto_scaling_error)
             else:
                 self._answer("text/xml", lambda: protocol.ec2(body), _ec2_error)
+
+        def _is_refused(self, body: bytes) -> bool:
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            refusal = guard().refusal(self.command, self.path, headers, body)
+            if refusal:
+                self._send(403, JSON_1_1, _ecs_error(AwsApiError("AccessDeniedException", refusal, 403)))
+            return bool(refusal)
 
         def _control(self, method: str, body: bytes) -> None:
             def answer() -> bytes:
@@ -230,6 +241,11 @@ class ProtocolServer(ThreadingHTTPServer):
     daemon_threads = True
 
 
-def server(protocol: AwsProtocol, port: int) -> ProtocolServer:
-    """Return a server on the loopback interface. Port 0 takes a free port: see `server_address`."""
-    return ProtocolServer(("127.0.0.1", port), _handler(protocol))
+def server(protocol: AwsProtocol, port: int, secret: str) -> ProtocolServer:
+    """Return a server on the loopback interface. Port 0 takes a free port: see `server_address`.
+
+    `secret` is the secret of the sandbox, whose holders the server answers.
+    """
+    listener = ProtocolServer(("127.0.0.1", port), _handler(protocol, lambda: guard))
+    guard = RequestGuard(secret, listener.server_address[1])
+    return listener

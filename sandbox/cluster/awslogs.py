@@ -7,7 +7,7 @@ not exist. Here such a task runs, and its output is only in the task's own file.
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -127,13 +127,13 @@ def _log_errors(work: Callable[[], None]) -> None:
         print(f"log not delivered: {error}", file=sys.stderr, flush=True)
 
 
-def cloudwatch(endpoint_url: str, region: str) -> Any:
-    """Return a client of CloudWatch Logs with MiniStack's root key, which is no secret."""
+def cloudwatch(endpoint_url: str, region: str, keys: Mapping[str, str]) -> Any:
+    """Return a client of CloudWatch Logs with credentials of the sandbox."""
     return boto3.client(
         "logs",
         endpoint_url=endpoint_url,
         region_name=region,
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
+        aws_access_key_id=keys["aws_access_key_id"],
+        aws_secret_access_key=keys["aws_secret_access_key"],
         config=Config(retries={"mode": "standard", "total_max_attempts": 3}, connect_timeout=5, read_timeout=10),
     )

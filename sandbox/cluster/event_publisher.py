@@ -6,7 +6,7 @@ import random
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,14 +68,14 @@ def entry_of(event: Event) -> dict[str, Any]:
     }
 
 
-def event_bridge(endpoint_url: str, region: str) -> Callable[[list[dict[str, Any]]], None]:
+def event_bridge(endpoint_url: str, region: str, keys: Mapping[str, str]) -> Callable[[list[dict[str, Any]]], None]:
     """Return a `send` function for the publisher. The function raises RuntimeError if the bus refuses an entry."""
     client = boto3.client(
         "events",
         endpoint_url=endpoint_url,
         region_name=region,
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
+        aws_access_key_id=keys["aws_access_key_id"],
+        aws_secret_access_key=keys["aws_secret_access_key"],
         config=Config(user_agent_extra=USER_AGENT, retries={"mode": "standard", "total_max_attempts": 3}),
     )
 

@@ -1,5 +1,6 @@
 """Stores of task definitions: MiniStack's ECS, which also has those of CloudFormation, or memory."""
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import boto3
@@ -75,13 +76,13 @@ class MemoryDefinitions:
 class ForwardedDefinitions:
     """Forwards the four calls to another ECS endpoint."""
 
-    def __init__(self, endpoint_url: str, region: str) -> None:
+    def __init__(self, endpoint_url: str, region: str, keys: Mapping[str, str]) -> None:
         self._ecs = boto3.client(
             "ecs",
             endpoint_url=endpoint_url,
             region_name=region,
-            aws_access_key_id="test",
-            aws_secret_access_key="test",  # MiniStack's root key, not a secret
+            aws_access_key_id=keys["aws_access_key_id"],
+            aws_secret_access_key=keys["aws_secret_access_key"],
             config=Config(retries={"mode": "standard", "total_max_attempts": 3}, max_pool_connections=50),
         )
 

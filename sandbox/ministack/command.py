@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import sys
 
+from sandbox import credentials
+
 COMMAND = (sys.executable, "-m", "sandbox.ministack.runner")
 ACCOUNT = "000000000000"
 REGION = "us-east-1"
 
 
-def environment(port: int, speed: float, endpoints: dict[str, str] | None = None) -> dict[str, str]:
+def environment(port: int, speed: float, secret: str, endpoints: dict[str, str] | None = None) -> dict[str, str]:
     """Return the variables of MiniStack's process, in addition to a clean environment with its own folders.
 
     Args:
         port: TCP port that MiniStack listens on.
         speed: Factor by which `rate(...)` schedules run more often than stated.
+        secret: Secret of the sandbox. The credentials of its user are MiniStack's root key.
         endpoints: URL that replaces the endpoint of a service (`ECS`, `EC2`: our cluster). Functions inherit these
             URLs from the process, so the deployed stack holds no setting of the sandbox.
     """
@@ -29,4 +32,5 @@ def environment(port: int, speed: float, endpoints: dict[str, str] | None = None
         "LOG_LEVEL": "WARNING",
         "PYTHONUNBUFFERED": "1",
         "SANDBOX_SCHEDULE_SPEED": str(speed),
+        **credentials.server_environment(secret),
     } | {f"AWS_ENDPOINT_URL_{service}": url for service, url in (endpoints or {}).items()}

@@ -27,7 +27,10 @@ from typing import Any
 from ministack import app  # type: ignore[import-untyped]
 from ministack.core import iam_actions, iam_evaluator, lambda_runtime  # type: ignore[import-untyped]
 from ministack.core.arn import parse_arn  # type: ignore[import-untyped]
-from ministack.services import eventbridge, lambda_svc, scheduler, sqs  # type: ignore[import-untyped]
+from ministack.services import eventbridge, lambda_svc, scheduler, sqs, sts  # type: ignore[import-untyped]
+
+from sandbox import credentials
+from sandbox.request_guard import RequestGuard
 
 MINISTACK_VERSION = "1.5.33"
 CLUSTER_USER_AGENT = "gpu-recovery-sandbox"
@@ -35,6 +38,8 @@ END_OF_LOG = "\x1eend-of-log"
 THROTTLE_PAUSE_S = 0.2
 SCHEDULE_SWEEP_S = 0.5
 WORKER_POLL_S = 0.05
+OWN_PAGES = ("/_ministack/", "/_localstack/", "/health")
+READY = "/_ministack/ready"
 ON_STREAMS = ("GetLogEvents", "PutLogEvents")
 
 # Reason why the present delivery did not reach its target: (error code, message). None after a delivery.
@@ -263,6 +268,66 @@ def streams_are_resources() -> None:
     iam_actions.extract_resource_arn = resource
 
 
+def only_the_sandbox_has_credentials() -> None:
+    """Know no root key but the configured one, check its signature, and give each function a secret of its own.
+
+    Plain MiniStack takes the key `test` and every account id for the root user, and checks no signature of theirs. It
+    makes the secrets of functions from their ARNs, which every user of this computer can do as well. A root user may
+    create a function, which runs as the user who started the sandbox. The cluster derives the secrets in the same way.
+    """
+    secret, root = os.environ[credentials.SECRET_VARIABLE], os.environ["AWS_ACCESS_KEY_ID"]
+    plain = lambda_runtime.execution_credentials
+
+    def execution_credentials(config: dict[str, Any]) -> dict[str, str]:
+        variables: dict[str, str] = plain(config)
+        key = variables["AWS_ACCESS_KEY_ID"]
+        session = sts._sessions[key]
+        session["SecretAccessKey"] = credentials.secret_access_key(secret, key)
+        session["SessionToken"] = credentials.secret_access_key(secret, f"token of {key}")
+        return {
+            "AWS_ACCESS_KEY_ID": key,
+            "AWS_SECRET_ACCESS_KEY": session["SecretAccessKey"],
+            "AWS_SESSION_TOKEN": session["SessionToken"],
+        }
+
+    for module in (lambda_runtime, lambda_svc):
+        module.execution_credentials = execution_credentials
+    for module in (iam_evaluator, sts):
+        module.is_root_access_key = lambda key: key == root
+    iam_evaluator._is_root_key = lambda key: False  # whose signatures are not checked
+
+
+def only_the_sandbox_may_call() -> None:
+    """Refuse requests that may come from a web page, and unsigned requests for the pages of MiniStack itself.
+
+    Plain MiniStack answers `/_ministack/…` without a signature: messages of queues, code of functions, reset. It allows
+    every origin, so that a page in the user's browser could call it. `/_ministack/ready` stays open: it says only that
+    the server is ready.
+    """
+    guard = RequestGuard(os.environ.pop(credentials.SECRET_VARIABLE), int(os.environ["GATEWAY_PORT"]))
+    plain = app.app
+
+    async def guarded(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "websocket":  # no part of the sandbox uses one
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] != "http":
+            await plain(scope, receive, send)
+            return
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        refusal = guard.cross_site_refusal(headers)
+        if not refusal and scope["path"].startswith(OWN_PAGES) and scope["path"] != READY:
+            target = (scope["raw_path"] + b"?" + scope["query_string"]).decode("latin-1").removesuffix("?")
+            refusal = guard.refusal(scope["method"], target, headers, b"")
+        if not refusal:
+            await plain(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": 403, "headers": [(b"content-type", b"text/plain")]})
+        await send({"type": "http.response.body", "body": refusal.encode()})
+
+    app.app = guarded
+
+
 PATCHES: tuple[Callable[[], None], ...] = (
     asynchronous_events,
     queues_by_their_own_rules,
@@ -272,6 +337,8 @@ PATCHES: tuple[Callable[[], None], ...] = (
     loopback_is_tls,
     schedule_speed,
     streams_are_resources,
+    only_the_sandbox_has_credentials,
+    only_the_sandbox_may_call,
 )
 
 

@@ -357,7 +357,7 @@ def volumes(rows: dict[str, Counter[str]]) -> dict[str, float]:
         "CloudWatch alarms": ALARMS,
         "CloudWatch dashboard": 1,
         "KMS key": 1,
-        "Secrets Manager secret": 1,
+        "Secrets Manager secret": 3,
     }
 
 

@@ -39,6 +39,8 @@ CHOSEN = {
     "MANAGED_TAG_VALUE": "true",
     "CHECK_RESERVES_GPUS": "true",
     "OPERATOR_TOKEN_SECRET": "operator-token",
+    "NODE_TOKEN_KEY_SECRET": "node-token-key",
+    "SIGNING_KEY_SECRET": "signing-key",
     "NODE_ROLE_ARNS": "",
     "TRAINING_TASK_FAMILIES": "gpu-training llm",
     "USER_PRIORITY_MAX": "HIGH",

@@ -18,7 +18,7 @@ from gpu_recovery.node_api.router import NodeApi
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.auth.test_authenticator import Shelf, token
+from tests.auth.test_authenticator import KEY, Shelf, token
 from tests.aws.records import JOB, NOW, A
 from tests.fuzz.mutations import mutated, odd_values
 
@@ -114,7 +114,9 @@ def api() -> tuple[NodeApi, World]:
     world = World()
     kept = Token(TokenKind.NODE, f"{1:012d}", A, digest_of(token(1)), NOW, NOW + timedelta(days=1), "a test")
     heard: Any = world
-    return NodeApi(heard, TokenAuthenticator(Shelf({kept.token_id: kept}), world.clock, TokenKind.NODE), [ROLE]), world
+    return NodeApi(
+        heard, TokenAuthenticator(Shelf({kept.token_id: kept}), world.clock, TokenKind.NODE, lambda: KEY), [ROLE]
+    ), world
 
 
 def test_any_request_is_answered() -> None:

@@ -14,9 +14,9 @@ pytestmark = pytest.mark.slow
 
 
 def test_the_fixed_costs_are_those_of_the_template(deployment: Deployment) -> None:
-    """Alarms, dashboard, key and secret of the default settings; a metric for each measure."""
+    """Alarms, dashboard, key and secrets of the default settings; a metric for each measure."""
     kinds = ("AWS::CloudWatch::Alarm", "AWS::CloudWatch::Dashboard", "AWS::KMS::Key", "AWS::SecretsManager::Secret")
-    assert [len(deployment.of_type(kind)) for kind in kinds] == [ALARMS, 1, 1, 1]
+    assert [len(deployment.of_type(kind)) for kind in kinds] == [ALARMS, 1, 1, 3]
     assert f"| CloudWatch metrics | {len(METRICS)} |" in PAGE.read_text(encoding="utf-8")
 
 

@@ -90,10 +90,11 @@ def test_the_handler_of_a_row_is_a_function_of_the_package(row: FunctionRow) -> 
 
 @pytest.mark.parametrize("row", FUNCTIONS, ids=lambda row: row.name)
 def test_a_function_has_the_environment_of_the_contract(deployment: Deployment, row: FunctionRow) -> None:
-    """Exactly these variables; the token's secret and the dead-letter queues for the API alone."""
+    """Exactly these variables; secrets for the two APIs alone, dead-letter queues for the job API alone."""
     queues = {"FAILED_QUEUE_URL", "UNDELIVERED_QUEUE_URL", "SCHEDULER_DEAD_LETTERS_URL"}
-    of_jobs = {"OPERATOR_TOKEN_SECRET", "TRAINING_TASK_FAMILIES", "USER_PRIORITY_MAX", *queues}
-    extra = {"job_api": of_jobs, "node_api": {"NODE_ROLE_ARNS"}}.get(row.name, set())
+    secrets = {"OPERATOR_TOKEN_SECRET", "NODE_TOKEN_KEY_SECRET", "SIGNING_KEY_SECRET"}
+    of_jobs = {"TRAINING_TASK_FAMILIES", "USER_PRIORITY_MAX", *queues, *secrets}
+    extra = {"job_api": of_jobs, "node_api": {"NODE_ROLE_ARNS", "NODE_TOKEN_KEY_SECRET"}}.get(row.name, set())
     assert set(_function(deployment, row)["Environment"]["Variables"]) == ENVIRONMENT | extra
 
 
@@ -107,6 +108,8 @@ def test_the_environment_holds_what_the_settings_say(deployment: Deployment) -> 
     assert variables["SNS_TOPIC_ARN"] == "OperatorsTopic"
     assert variables["CHAT_TOPIC_ARN"] == ""
     assert variables["OPERATOR_TOKEN_SECRET"] == "OperatorTokenSecret.Id"
+    assert variables["NODE_TOKEN_KEY_SECRET"] == "NodeTokenKeySecret.Id"
+    assert variables["SIGNING_KEY_SECRET"] == "SigningKeySecret.Id"
     assert json.loads(variables["RECOVERY_POLICY"]) == {"preset": "adaptive", "record_attempts": True}
     assert variables["USER_PRIORITY_MAX"] == "HIGH"
     assert variables["ADOPT"] == "off"

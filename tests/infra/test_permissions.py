@@ -85,6 +85,7 @@ RECEIVE = _may(
     "QueuesScheduler.Arn",
 )
 TRACE = _may(["xray:PutTraceSegments", "xray:PutTelemetryRecords"], "*")
+NODE_TOKEN_KEY = _may("secretsmanager:GetSecretValue", "NodeTokenKeySecret.Id")
 
 ALLOWED = {
     "EcsTaskHandler": FOLLOW | FAIL | DESCRIBE_MACHINES | SET_STATE,
@@ -92,13 +93,15 @@ ALLOWED = {
     "EcsInstanceMonitor": FOLLOW | FAIL | REPAIR,
     "Reconciler": (FOLLOW | FAIL | REPAIR | RUN_TRAINING | _may("ecs:ListContainerInstances", CLUSTER)),
     "Scheduler": FOLLOW | RUN_TRAINING | EC2 | RECEIVE | _may("dynamodb:ConditionCheckItem", "TablesJobs.Arn"),
-    "NodeApi": FOLLOW | DESCRIBE_MACHINES | SET_STATE,
+    "NodeApi": FOLLOW | DESCRIBE_MACHINES | SET_STATE | NODE_TOKEN_KEY,
     "JobApi": (
         FOLLOW
         | DESCRIBE_MACHINES
         | SET_STATE
         | REDRIVE
+        | NODE_TOKEN_KEY
         | _may("secretsmanager:GetSecretValue", "OperatorTokenSecret.Id")
+        | _may("secretsmanager:GetSecretValue", "SigningKeySecret.Id")
     ),
 }
 
@@ -134,22 +137,46 @@ def test_every_function_has_a_role_of_its_own_without_managed_policies(deploymen
         assert "ManagedPolicyArns" not in role, name
 
 
-def test_no_statement_allows_a_wildcard_action(deployment: Deployment, production: Deployment) -> None:
+def test_no_statement_allows_a_wildcard_action(
+    deployment: Deployment, production: Deployment, with_ray: Deployment
+) -> None:
     """Except two in the encryption key's own policy: its owner's, and the prefix KMS documents for alarms."""
-    for where in (deployment, production):
+    for where in (deployment, production, with_ray):
         for kind, name, statement in where.allow_statements():
             wild = {action for action in listed(statement["Action"]) if "*" in action}
             assert wild <= ({"kms:*", "kms:GenerateDataKey*"} if kind == "AWS::KMS::Key" else set()), name
 
 
+def _denied_to_code(deployment: Deployment) -> set[tuple[str, str]]:
+    """(role, action) of what a role has for Lambda itself and denies to the code of its function, on every resource."""
+    denied = set()
+    for policy in deployment.of_type("AWS::IAM::Policy").values():
+        for statement in policy["PolicyDocument"]["Statement"]:
+            if statement["Effect"] == "Deny" and statement["Resource"] == "*":
+                ((operator, keys),) = statement["Condition"].items()
+                assert (operator, list(keys)) == ("ArnEquals", ["lambda:SourceFunctionArn"])
+                roles = {
+                    function["Role"].split(".")[0]
+                    for function in deployment.of_type("AWS::Lambda::Function").values()
+                    if keys["lambda:SourceFunctionArn"].endswith(f":function:{function['FunctionName']}")
+                }
+                assert roles == set(policy["Roles"])
+                denied |= {(role, action) for role in roles for action in listed(statement["Action"])}
+    return denied
+
+
 def test_a_star_resource_is_only_for_actions_without_resource_level(
-    deployment: Deployment, production: Deployment
+    deployment: Deployment, production: Deployment, with_ray: Deployment
 ) -> None:
-    """The list of exceptions gives AWS's reason for each; a key's own policy can only say `*`."""
-    for where in (deployment, production):
+    """The list of exceptions gives AWS's reason for each; a key's own policy can only say `*`. Beside them stand the
+    network interfaces of the function in a VPC, which Lambda itself makes: its code may not use the permission."""
+    for where in (deployment, production, with_ray):
         for kind, name, statement in where.allow_statements():
             if "*" in listed(statement.get("Resource", [])) and kind != "AWS::KMS::Key":
-                assert set(listed(statement["Action"])) <= WITHOUT_RESOURCE_LEVEL.keys(), name
+                beyond = set(listed(statement["Action"])) - WITHOUT_RESOURCE_LEVEL.keys()
+                roles = where.of_type(kind)[name].get("Roles", []) if beyond else []
+                assert {(role, action) for role in roles for action in beyond} <= _denied_to_code(where), name
+                assert roles or not beyond, name
 
 
 def test_no_exception_is_kept_that_nothing_needs(deployment: Deployment) -> None:

@@ -150,11 +150,17 @@ def test_records_of_jobs_expire_after_a_year(deployment: Deployment) -> None:
     assert (rule["Prefix"], rule["ExpirationInDays"], rule["Status"]) == ("jobs/", 365, "Enabled")
 
 
-def test_the_operator_token_is_made_by_aws(deployment: Deployment) -> None:
+def test_the_operator_token_and_the_signing_keys_are_made_by_aws(deployment: Deployment) -> None:
     """Long, plain to type into a header, and in no template."""
-    made = deployment.only("AWS::SecretsManager::Secret")
-    assert made["GenerateSecretString"] == {"ExcludePunctuation": True, "IncludeSpace": False, "PasswordLength": 48}
-    assert "SecretString" not in made
+    made = deployment.of_type("AWS::SecretsManager::Secret")
+    assert sorted(made) == ["NodeTokenKeySecret", "OperatorTokenSecret", "SigningKeySecret"]
+    for secret in made.values():
+        assert secret["GenerateSecretString"] == {
+            "ExcludePunctuation": True,
+            "IncludeSpace": False,
+            "PasswordLength": 48,
+        }
+        assert "SecretString" not in secret
 
 
 def test_our_events_have_a_bus_of_their_own(deployment: Deployment) -> None:

@@ -11,7 +11,7 @@ KINDS = {
     "tables of jobs and instances": "AWS::DynamoDB::Table",
     "verdict bucket": "AWS::S3::Bucket",
     "key of the topics": "AWS::KMS::Key",
-    "operator token": "AWS::SecretsManager::Secret",
+    "operator token and signing keys": "AWS::SecretsManager::Secret",
     "log groups": "AWS::Logs::LogGroup",
     "topics and their subscriptions": "AWS::SNS::Topic",
 }

@@ -11,6 +11,7 @@ from urllib.parse import quote
 import pytest
 from gpu_recovery.job_api.pagination import signed_cursor
 
+from tests.aws.issuer_keys import CURSOR_KEY
 from tests.lambdas.conftest import Functions
 
 TOKEN = "secret of operator-token"
@@ -78,7 +79,7 @@ def encoded(text: str) -> str:
 
 def signed(place: str) -> str:
     """A cursor of the listing of jobs with the right signature, whatever it leads to."""
-    return signed_cursor(TOKEN, "jobs", place)
+    return signed_cursor(CURSOR_KEY, "jobs", place)
 
 
 def forged(status: str, queued_at: str, job_id: str) -> str:

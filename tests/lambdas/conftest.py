@@ -36,7 +36,7 @@ WARM = (
     *HANDLERS,
     "gpu_recovery.aws.wiring",
     "gpu_recovery.aws.ecs",
-    "gpu_recovery.aws.operator_token",
+    "gpu_recovery.aws.secret_values",
     "gpu_recovery.aws.dead_letters",
     "gpu_recovery.aws.container_logs",
     "gpu_recovery.aws.ray_client",

@@ -15,6 +15,7 @@ from gpu_recovery.core.heartbeat import REPORTS_MAX, running_log_id
 from gpu_recovery.core.job.lost_contact import EXIT_REPORT_WITHIN
 from gpu_recovery.core.job.record import JobStatus
 
+from tests.aws.issuer_keys import NODE_KEY
 from tests.aws.records import JOB, NOW, OTHER_JOB, A, B, claim, instance, job, later
 from tests.lambdas.conftest import Functions
 from tests.lambdas.starting_states import gang
@@ -31,7 +32,7 @@ def agent(functions: Functions) -> Agent:
     for rank, name in enumerate((A, B)):
         functions.store.save_instance(instance(name, claims={JOB: replace(claim(), rank=rank)}))
     tokens = DynamoTokenStore(functions.store.table.client, functions.store.table.name)
-    return Agent(functions, Ear(), tokens, issue(tokens, A, NOW, "a test", {}))
+    return Agent(functions, Ear(), tokens, issue(tokens, NODE_KEY, A, NOW, "a test", {}))
 
 
 def test_an_older_agents_tasks_are_known_by_their_logs(agent: Agent) -> None:
@@ -301,7 +302,10 @@ def test_an_instance_that_reports_all_the_time_is_told_to_wait(agent: Agent) -> 
 
 def test_the_limit_is_that_of_a_token_and_one_that_floods_silences_no_other(agent: Agent) -> None:
     """One holder of a token misbehaves: they are told to wait, and the instance is heard with its other token."""
-    second, others = issue(agent.tokens, A, NOW, "a test", {}), issue(agent.tokens, B, NOW, "a test", {})
+    second, others = (
+        issue(agent.tokens, NODE_KEY, A, NOW, "a test", {}),
+        issue(agent.tokens, NODE_KEY, B, NOW, "a test", {}),
+    )
     sequences = itertools.count(1)
 
     def statuses(token: str, reports: int) -> Counter[int]:

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from gpu_recovery.auth.tokens import IssuedToken, issue, revoke
+from gpu_recovery.auth.tokens import IssuedToken, issue
 from gpu_recovery.aws.token_store import DynamoTokenStore
 from gpu_recovery.core.heartbeat import AgentCommand, AgentCommandKind, AgentReport, Heartbeat, RankExit, RunningRank
 from gpu_recovery.node_api.heartbeats import HeartbeatReceiver, ReportResponse
 from gpu_recovery.node_api.router import BODY_BYTES_MAX
 from gpu_recovery.ports.errors import AnotherAgent, SequenceStale, TooManyConflicts, TooManyReports, TryAgainSoon
 
-from tests.aws.records import JOB, NOW, A, B, later
+from tests.aws.issuer_keys import NODE_KEY
+from tests.aws.records import JOB, NOW, A, B
 from tests.lambdas.conftest import Functions
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
@@ -102,7 +103,7 @@ def agent(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> Agent:
     monkeypatch.setattr(HeartbeatReceiver, "receive", lambda self, report, *how: heard.hear(report))
     monkeypatch.setenv("NODE_ROLE_ARNS", f"{ROLE} arn:aws-cn:iam::444455556666:role/nodes")
     tokens = DynamoTokenStore(functions.store.table.client, functions.store.table.name)
-    return Agent(functions, heard, tokens, issue(tokens, A, NOW, "a test", {}))
+    return Agent(functions, heard, tokens, issue(tokens, NODE_KEY, A, NOW, "a test", {}))
 
 
 def refused(said: Said, status: int, error: str, **more: Any) -> str:
@@ -368,60 +369,6 @@ def test_only_post_is_understood(agent: Agent, path: str, method: str) -> None:
 def test_another_path_is_not_found(agent: Agent, path: str) -> None:
     """Nothing is guessed."""
     refused(agent.call(path, BEAT), 404, "not_found")
-
-
-# -- tokens ------------------------------------------------------------------------------------------------------------
-
-
-def test_no_token_is_ever_logged_or_answered(agent: Agent) -> None:
-    """Neither one that opens nor one that was tried."""
-    tried = "grn_0123456789ab_" + 43 * "s"
-    said = [agent.call(REPORTS, BEAT), agent.call(REPORTS, BEAT, token=tried), agent.older(OLDER[0], token=tried)]
-    agent.heard.answer = TryAgainSoon("busy")
-    said.append(agent.call(REPORTS, BEAT))
-    shown = agent.functions.log.getvalue() + repr(said)
-    assert said[1].status == 403 and "busy" in shown
-    assert agent.issued.token not in shown and 43 * "s" not in shown
-    assert agent.issued.token not in repr(agent.issued) and agent.issued.record.digest not in repr(agent.issued)
-
-
-def test_a_token_is_read_once_a_minute(agent: Agent) -> None:
-    """A heartbeat with a known token reads nothing."""
-    agent.call(REPORTS, BEAT)
-    assert agent.reads() == 1
-    agent.functions.now = later(59)
-    agent.call(REPORTS, BEAT)
-    assert agent.functions.aws.calls == []
-    agent.functions.now = later(60)
-    agent.call(REPORTS, BEAT)
-    assert agent.reads() == 1
-
-
-def test_a_revoked_token_lives_for_a_minute_at_most(agent: Agent) -> None:
-    """In a function that has read it; elsewhere it ends at once."""
-    agent.call(REPORTS, BEAT)
-    revoke(agent.tokens, A, agent.issued.record.token_id, NOW)
-    agent.functions.now = later(59)
-    assert agent.call(REPORTS, BEAT).status == 200
-    agent.functions.now = later(60)
-    refused(agent.call(REPORTS, BEAT), 403, "invalid_token")
-
-
-def test_a_token_ends_at_its_expiry_by_the_servers_clock(agent: Agent) -> None:
-    """Also while it is remembered, and whether or not the table has forgotten it."""
-    short = issue(agent.tokens, A, NOW, "a test", {"expires_in_s": 60})
-    agent.functions.now = later(30)
-    assert agent.call(REPORTS, BEAT, token=short.token).status == 200
-    agent.functions.now = later(60)
-    refused(agent.call(REPORTS, BEAT, token=short.token), 403, "invalid_token")
-
-
-def test_both_tokens_of_a_rotation_speak_for_the_instance(agent: Agent) -> None:
-    """The next is in place before the last ends."""
-    second = issue(agent.tokens, A, NOW, "a test", {})
-    for token in (agent.issued.token, second.token):
-        assert agent.call(REPORTS, BEAT, token=token).status == 200
-    assert [report.instance_id for report in agent.heard.reports] == [A, A]
 
 
 # -- signed reports ----------------------------------------------------------------------------------------------------

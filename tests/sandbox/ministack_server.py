@@ -17,11 +17,12 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from sandbox import processes
+from sandbox import credentials, processes
 from sandbox.ministack import command as ministack
 from tests.sandbox.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
+SECRET = "the secret of this sandbox"
 PLAIN = (sys.executable, "-c", "from ministack import app; app.main()")
 TRUST = json.dumps(
     {
@@ -47,8 +48,7 @@ class Cloud:
             service,
             endpoint_url=self.url,
             region_name="us-east-1",
-            aws_access_key_id="test",
-            aws_secret_access_key="test",
+            **credentials.client_keys(SECRET),
             config=Config(user_agent_extra=user_agent, retries={"total_max_attempts": 1}),
         )
 
@@ -147,7 +147,9 @@ def serve(folder: Path, command: tuple[str, ...]) -> Iterator[Cloud]:
     folders = processes.own_folders(folder)
     for path in folders.values():
         Path(path).mkdir(parents=True)
-    environment = ministack.environment(port, speed=120.0) | folders | {"LAMBDA_ASYNC_RETRY_BASE_SECONDS": "0.05"}
+    environment = (
+        ministack.environment(port, speed=120.0, secret=SECRET) | folders | {"LAMBDA_ASYNC_RETRY_BASE_SECONDS": "0.05"}
+    )
     server = processes.start("ministack", command, processes.clean_environment(environment), ROOT, folder / "log")
     try:
         processes.wait_until(lambda: is_ready(url), server)

@@ -17,7 +17,7 @@ def tables(state: dict[str, Any]) -> dict[str, bytes]:
 
     Keys are `<table> <key of the item>`.
     """
-    client = sandbox.client("dynamodb", state["endpoint_url"])
+    client = sandbox.client("dynamodb", state["endpoint_url"], state)
     found: dict[str, bytes] = {}
     for name in state["tables"].values():
         for page in client.get_paginator("scan").paginate(TableName=name, ConsistentRead=True):

@@ -6,7 +6,6 @@ import json
 import signal
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ import pytest
 from gpu_recovery.core.heartbeat import running_log_id
 from gpu_recovery_client.api import RecoveryClient
 
-from sandbox import sandbox
+from sandbox import sandbox, servers
 from tests.sandbox.node_agents import Node, Road, post, road_to, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="the agent reads /proc")]
@@ -230,7 +229,7 @@ def test_a_stale_writer_is_refused_and_an_agent_that_is_twice_refused_ends(fleet
 
 def test_a_forced_cancel_ends_a_rank_that_ignores_sigterm(fleet: Fleet) -> None:
     """ECS would wait ten minutes before it kills: the agent does so when the order's grace is over."""
-    ecs = sandbox.client("ecs", fleet.state["ecs_endpoint_url"])
+    ecs = sandbox.client("ecs", fleet.state["ecs_endpoint_url"], fleet.state)
     definition = ecs.describe_task_definition(taskDefinition=sandbox.TRAINING_FAMILY)["taskDefinition"]
     containers = [{**definition["containerDefinitions"][0], "stopTimeout": 600}]
     ecs.register_task_definition(
@@ -318,11 +317,8 @@ def test_a_forced_cancel_ends_a_rank_that_ecs_does_not_know(fleet: Fleet) -> Non
     wait_until(lambda: fleet.seen(job_id), node.said)
     task = fleet.task(job_id)
     wait_until(lambda: "deaf" in Path(task["log"]).read_text(), "the rank does not say that it is deaf")
-    wish = urllib.request.Request(
-        f"{fleet.state['ecs_endpoint_url']}/_sandbox/forget", json.dumps({"task": task["task_id"]}).encode()
-    )
-    with urllib.request.urlopen(wish) as answer:
-        assert json.load(answer) == {"forgotten": task["task_id"]}
+    forget = f"{fleet.state['ecs_endpoint_url']}/_sandbox/forget"
+    assert servers.post(forget, fleet.state, {"task": task["task_id"]}) == {"forgotten": task["task_id"]}
     begun = len(road.told)
     fleet.client.cancel(job_id, force=True)
     wait_until(lambda: "its time is over: SIGKILL" in node.said().partition(f"to stop job {job_id}")[2], node.said)

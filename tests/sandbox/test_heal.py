@@ -166,7 +166,7 @@ def test_a_cancelled_job_stops_its_ranks_and_frees_its_instances(deployed: Deplo
 @ADAPTIVE
 def test_tasks_started_by_a_person_are_adopted_and_recovered(deployed: Deployment) -> None:
     """Seed 001's only way in: the tasks carry JOB_ID, RANK and WORLD_SIZE, and a crash relaunches them."""
-    ecs = sandbox.client("ecs", deployed.state["ecs_endpoint_url"])
+    ecs = sandbox.client("ecs", deployed.state["ecs_endpoint_url"], deployed.state)
     ids = sorted(i["instance_id"] for i in deployed.client.instances())
     shared = {
         "JOB_ID": "by-hand",

@@ -24,6 +24,8 @@ SURFACE = {
     "endpoint_url",
     "ecs_endpoint_url",
     "ec2_endpoint_url",
+    "aws_access_key_id",
+    "aws_secret_access_key",
     "api_url",
     "operator_token",
     "node_token",
@@ -76,13 +78,13 @@ def test_it_says_how_to_reach_everything(running: Path) -> None:
 def test_the_deployed_functions_and_instances_are_there(running: Path) -> None:
     """The production stack's functions are active, and the cluster has the instances that were asked for."""
     reach = sandbox.status(running)["sandbox"]
-    functions = sandbox.client("lambda", reach["endpoint_url"]).list_functions()["Functions"]
+    functions = sandbox.client("lambda", reach["endpoint_url"], reach).list_functions()["Functions"]
     assert {"gpu-recovery-scheduler", "gpu-recovery-job_api"} <= {f["FunctionName"] for f in functions}
     assert {f["State"] for f in functions} == {"Active"}
     assert all(layer["CodeSize"] > 0 for f in functions for layer in f["Layers"]) and all(
         f["Layers"] for f in functions
     )
-    ecs = sandbox.client("ecs", reach["ecs_endpoint_url"])
+    ecs = sandbox.client("ecs", reach["ecs_endpoint_url"], reach)
     assert len(ecs.list_container_instances(cluster=reach["cluster"])["containerInstanceArns"]) == 2
     families = {arn.rpartition("/")[2] for arn in ecs.list_task_definitions()["taskDefinitionArns"]}
     assert families == {"gpu-training:1", "gpu-health-check:1"}
@@ -91,7 +93,7 @@ def test_the_deployed_functions_and_instances_are_there(running: Path) -> None:
 def test_the_operator_token_is_the_one_the_function_reads(running: Path) -> None:
     """The generated secret is replaced by a token that we know."""
     state = json.loads((running / "state.json").read_text())
-    vault = sandbox.client("secretsmanager", state["sandbox"]["endpoint_url"])
+    vault = sandbox.client("secretsmanager", state["sandbox"]["endpoint_url"], state["sandbox"])
     held = vault.get_secret_value(SecretId=state["outputs"]["OperatorTokenSecretArn"])["SecretString"]
     assert held == state["sandbox"]["operator_token"] and len(held) >= 32
 
@@ -117,7 +119,7 @@ def test_each_instance_is_heard_of_by_its_own_agent(running: Path) -> None:
 def test_the_mailbox_holds_what_operators_were_sent(running: Path) -> None:
     """In order, with subject and body, as often as one looks."""
     reach = sandbox.status(running)["sandbox"]
-    topic = sandbox.client("sns", reach["endpoint_url"])
+    topic = sandbox.client("sns", reach["endpoint_url"], reach)
     for number in range(12):
         topic.publish(TopicArn=reach["topic_arn"], Subject=f"mail {number}", Message=f"body {number}")
     for _ in range(2):
@@ -143,7 +145,7 @@ def test_it_listens_on_loopback_only(running: Path) -> None:
 def test_down_leaves_nothing_even_after_its_servers_were_killed(tmp_path: Path) -> None:
     """A task that outlived its cluster is ended too, and no file stays."""
     reach = sandbox.up(tmp_path, agents=True)
-    ecs = sandbox.client("ecs", reach["ecs_endpoint_url"])
+    ecs = sandbox.client("ecs", reach["ecs_endpoint_url"], reach)
     wait = {"name": "trainer", "command": ["python", "-c", "import time; time.sleep(600)"]}
     ecs.run_task(cluster=reach["cluster"], taskDefinition="gpu-training", overrides={"containerOverrides": [wait]})
     wait_for(lambda: len(list((tmp_path / "run/cluster/tasks").glob("*.log"))) == 1)

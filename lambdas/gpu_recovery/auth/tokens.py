@@ -1,7 +1,8 @@
 """API tokens of instances and of users: issue, list and revoke them.
 
 A token belongs to one holder: an instance, or a user in one role. The store has only the SHA-256 of a token, so a token
-cannot be read from the table. The text of a token says nothing about its holder. The token id is not secret: operators
+cannot be read from the table. The text of a token says nothing about its holder. It ends with an issuer tag, so that an
+invented token is refused without a read. The token id is not secret: operators
 name a token by its id, and logs may contain it. docs/protocol.md describes the tokens of instances.
 """
 
@@ -16,12 +17,13 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, Protocol
 
+from gpu_recovery.auth.issuer_tag import TAG_CHARACTERS, add_tag
 from gpu_recovery.auth.roles import Role
 from gpu_recovery.core.errors import RecoveryError, SpecInvalid
 from gpu_recovery.ports.retry import retry_stale
 
-SECRET = r"(?P<id>[0-9a-z]{12})_[A-Za-z0-9_-]{43}"
-"""The part of a token after its prefix: the token id and the secret."""
+SECRET = rf"(?P<id>[0-9a-z]{{12}})_[A-Za-z0-9_-]{{43}}_[A-Za-z0-9_-]{{{TAG_CHARACTERS}}}"
+"""The part of a token after its prefix: the token id, the secret and the issuer tag."""
 INSTANCE_ID = re.compile(r"m?i-[0-9a-f]{8,17}")
 USER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@/+-]{0,126}")
 LIFETIME_S, LIFETIME_S_MIN, LIFETIME_S_MAX = 90 * 86_400, 60, 366 * 86_400
@@ -42,13 +44,15 @@ class TokenKind(Enum):
     prefix:       the first characters of a token of this kind.
     holder_field: the name of the holder in requests, in answers and in stored items.
     pattern:      the form of a whole token, with its id as the group `id`.
+    key_label:    the label under which the issuer key of this kind is derived.
     """
 
-    NODE = ("grn_", "instance_id")
-    USER = ("gru_", "user")
+    NODE = ("grn_", "instance_id", "node token")
+    USER = ("gru_", "user", "user token")
 
-    def __init__(self, prefix: str, holder_field: str) -> None:
-        self.prefix, self.holder_field, self.pattern = prefix, holder_field, re.compile(prefix + SECRET)
+    def __init__(self, prefix: str, holder_field: str, key_label: str) -> None:
+        self.prefix, self.holder_field, self.key_label = prefix, holder_field, key_label
+        self.pattern = re.compile(prefix + SECRET)
 
 
 class TokensFull(RecoveryError):
@@ -128,10 +132,11 @@ def digest_of(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def issue(store: TokenStore, holder: str, now: datetime, by: str, asked: Mapping[str, Any]) -> IssuedToken:
+def issue(store: TokenStore, key: bytes, holder: str, now: datetime, by: str, asked: Mapping[str, Any]) -> IssuedToken:
     """Issue a new token. An instance need not be known yet: its agent may start before ECS registers the instance.
 
     Args:
+        key: the issuer key of the store's kind of tokens.
         by: who issues the token.
         asked: the request, as `parse_token_request` reads it.
 
@@ -143,7 +148,7 @@ def issue(store: TokenStore, holder: str, now: datetime, by: str, asked: Mapping
     checked_holder(store.kind, holder)
     role, life, note = parse_token_request(store.kind, asked)
     token_id = secrets.token_hex(6)
-    token = f"{store.kind.prefix}{token_id}_{secrets.token_urlsafe(32)}"
+    token = add_tag(key, f"{store.kind.prefix}{token_id}_{secrets.token_urlsafe(32)}")
     record = Token(store.kind, token_id, holder, digest_of(token), now, now + life, by, note, role=role)
 
     def add(listed: TokenList) -> tuple[TokenList, Token]:

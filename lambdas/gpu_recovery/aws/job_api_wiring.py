@@ -11,13 +11,14 @@ from gpu_recovery.aws.attempt_store import DynamoAttemptHistory
 from gpu_recovery.aws.container_logs import AwsJobLogs
 from gpu_recovery.aws.dead_letters import AwsDeadLetters
 from gpu_recovery.aws.ecs import task_definition
-from gpu_recovery.aws.operator_token import operator_token
 from gpu_recovery.aws.ray_client import AwsRayLogs
+from gpu_recovery.aws.secret_values import operator_token, signing_key
 from gpu_recovery.aws.submission_store import DynamoSubmissions, UserTokensWithSubmission
 from gpu_recovery.aws.token_store import DynamoUserTokenStore
-from gpu_recovery.aws.wiring import dynamodb, logger, recovery, settings, tokens
+from gpu_recovery.aws.wiring import dynamodb, logger, node_token_key, recovery, settings, tokens
 from gpu_recovery.job_api.capacity import Capacity
 from gpu_recovery.job_api.dependencies import Dependencies
+from gpu_recovery.job_api.pagination import CURSOR_KEY_LABEL
 
 
 @cache
@@ -26,6 +27,10 @@ def dependencies() -> Dependencies:
     environment, loop, client = settings(), recovery(), dynamodb()
     users = DynamoUserTokenStore(client, environment.job_table)
     submissions = DynamoSubmissions(client, environment.job_table, environment.instance_table)
+
+    def user_key() -> bytes:
+        return signing_key(environment.signing_key_secret, TokenKind.USER.key_label)
+
     lookup = UserTokensWithSubmission(users, submissions, loop.clock)
     return Dependencies(
         recovery=loop,
@@ -35,7 +40,10 @@ def dependencies() -> Dependencies:
         logs=AwsJobLogs(),
         node_tokens=tokens(),
         user_tokens=users,
-        users=TokenAuthenticator(lookup, loop.clock, TokenKind.USER),
+        users=TokenAuthenticator(lookup, loop.clock, TokenKind.USER, user_key),
+        node_token_key=node_token_key,
+        user_token_key=user_key,
+        cursor_key=lambda: signing_key(environment.signing_key_secret, CURSOR_KEY_LABEL),
         dead_letters=lambda: AwsDeadLetters(environment),
         operator_token=lambda: operator_token(environment.operator_token_secret),
         describe=task_definition,

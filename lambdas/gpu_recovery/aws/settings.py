@@ -44,6 +44,10 @@ class LambdaSettings:
     job_id_prefix: str
     managed_tag: tuple[str, str]
     operator_token_secret: str
+    node_token_key_secret: str = ""
+    """Secret with the issuer key of node tokens. The node API and the job API have the variable."""
+    signing_key_secret: str = ""
+    """Secret with the keys of user tokens and of cursors. Only the job API has the variable."""
     node_roles: tuple[str, ...] = ()
     training_families: tuple[str, ...] = ()
     """ECS families that jobs may run. Only the job API has the variable."""
@@ -100,6 +104,8 @@ class LambdaSettings:
             job_id_prefix=environment.get("JOB_ID_PREFIX", ""),
             managed_tag=(need("MANAGED_TAG_KEY"), environment.get("MANAGED_TAG_VALUE", "")),
             operator_token_secret=environment.get("OPERATOR_TOKEN_SECRET", ""),
+            node_token_key_secret=environment.get("NODE_TOKEN_KEY_SECRET", ""),
+            signing_key_secret=environment.get("SIGNING_KEY_SECRET", ""),
             node_roles=tuple(environment.get("NODE_ROLE_ARNS", "").split()),
             training_families=tuple(environment.get("TRAINING_TASK_FAMILIES", "").split()),
             user_priority_max=Priority[one_of("USER_PRIORITY_MAX", "HIGH", tuple(Priority.__members__))],

@@ -11,11 +11,13 @@ from typing import Any
 
 from aws_lambda_powertools import Logger, Metrics
 
+from gpu_recovery.auth.tokens import TokenKind
 from gpu_recovery.aws.actions import AwsActions
 from gpu_recovery.aws.clients import client
 from gpu_recovery.aws.decision_log import PowertoolsDecisionLog
 from gpu_recovery.aws.ecs import in_parallel
 from gpu_recovery.aws.ray_client import RayQueue
+from gpu_recovery.aws.secret_values import signing_key
 from gpu_recovery.aws.settings import LambdaSettings
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.aws.token_store import DynamoTokenStore
@@ -53,6 +55,11 @@ def dynamodb() -> Any:
 def tokens() -> DynamoTokenStore:
     """Return the store of the node tokens, for the functions that issue or check them."""
     return DynamoTokenStore(dynamodb(), settings().instance_table)
+
+
+def node_token_key() -> bytes:
+    """Return the issuer key of the node tokens, for the functions that issue or check them."""
+    return signing_key(settings().node_token_key_secret, TokenKind.NODE.key_label)
 
 
 @cache

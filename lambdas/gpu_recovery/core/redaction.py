@@ -149,7 +149,10 @@ FORMS: tuple[SecretForm, ...] = (
         "package registry token", "npm_|pypi-|dckr_pat_", rf"{_WORD}{{16,255}}+", "«npm_abcdefghijklmnopqrstuvwx»"
     ),
     _prefixed(
-        "token of this system", "gr[nu]_", rf"[0-9a-z]{{12}}_{_WORD}{{43}}", "«gru_" + "a" * 12 + "_" + "b" * 43 + "»"
+        "token of this system",
+        "gr[nu]_",
+        rf"[0-9a-z]{{12}}_{_WORD}{{66}}",
+        "«gru_" + "a" * 12 + "_" + "b" * 66 + "»",
     ),
     _form(
         "random word",

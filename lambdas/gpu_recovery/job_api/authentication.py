@@ -55,8 +55,7 @@ def caller_of(dependencies: Dependencies, authorization: str) -> Caller:
         authorization: value of the header, "" if the request has none.
 
     Raises:
-        ApiError: 401, the token is missing, unknown, revoked or expired.
-        TooManyReports: too many unknown token ids were looked up; the response is 429.
+        ApiError: 401, the token is missing, not issued here, unknown, revoked or expired.
     """
     scheme, _, token = authorization.partition(" ")
     if scheme == "Bearer" and token.startswith(TokenKind.USER.prefix):

@@ -77,7 +77,10 @@ class Dependencies:
     """Everything that a route may use.
 
     dead_letters:   returns the dead-letter queues. Only the routes of dead letters call it.
-    operator_token: returns the operator token, which is also the key that signs cursors.
+    node_token_key: returns the issuer key of node tokens.
+    user_token_key: returns the issuer key of user tokens.
+    cursor_key:     returns the key that signs cursors.
+    operator_token: returns the operator token.
     describe:       returns an ECS task definition by its name, None if there is none.
     random:         returns four hexadecimal digits.
     families:       ECS families that jobs may run.
@@ -95,6 +98,9 @@ class Dependencies:
     node_tokens: TokenStore
     user_tokens: TokenStore
     users: TokenAuthenticator
+    node_token_key: Callable[[], bytes]
+    user_token_key: Callable[[], bytes]
+    cursor_key: Callable[[], bytes]
     dead_letters: Callable[[], DeadLetters]
     operator_token: Callable[[], str]
     describe: Callable[[str], Mapping[str, Any] | None]

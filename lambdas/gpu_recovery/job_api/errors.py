@@ -6,7 +6,7 @@ from gpu_recovery.auth.tokens import TokensFull
 from gpu_recovery.core.errors import RayUnreachable, SpecInvalid
 from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.job_api.submission import ForeignUser, KeyReused, PriorityTooHigh
-from gpu_recovery.ports.errors import CursorInvalid, TooManyConflicts, TooManyReports, TryAgainSoon
+from gpu_recovery.ports.errors import CursorInvalid, TooManyConflicts, TryAgainSoon
 from gpu_recovery.recovery import NotificationFailed
 
 RETRY_AFTER_S = 5
@@ -20,7 +20,6 @@ KINDS: tuple[type[Exception], ...] = (
     TokensFull,
     CursorInvalid,
     NotificationFailed,
-    TooManyReports,
     RayUnreachable,
     *BUSY,
 )
@@ -67,11 +66,6 @@ def _api_error(error: Exception) -> ApiError:
             return ApiError(502, "unsaid", "Done, but not told", detail)
         case RayUnreachable():
             return ApiError(502, "ray_away", "The Ray cluster does not answer", str(error))
-        case TooManyReports():
-            return _retry_later(429, "too_many", "Too many tries", str(error), error.retry_after_s)
-    return _retry_later(503, "busy", "Busy", f"{error}; ask again in {RETRY_AFTER_S} s", RETRY_AFTER_S)
-
-
-def _retry_later(status: int, code: str, title: str, detail: str, retry_after_s: int) -> ApiError:
-    headers = {"Retry-After": str(retry_after_s)}
-    return ApiError(status, code, title, detail, headers=headers, retry_after_s=retry_after_s)
+    headers = {"Retry-After": str(RETRY_AFTER_S)}
+    detail = f"{error}; ask again in {RETRY_AFTER_S} s"
+    return ApiError(503, "busy", "Busy", detail, headers=headers, retry_after_s=RETRY_AFTER_S)

@@ -1,7 +1,8 @@
 """Pagination: pages of a list, and the signed cursors between them.
 
 The response of a Lambda function has at most six megabytes, so a long list is served page by page. A cursor is signed:
-a client can only send a position that an earlier response contained.
+a client can only send a position that an earlier response contained. Its key is independent of the operator token: a
+viewer cannot test guesses of that token with a cursor.
 
 A page begins after the last item of the page before. Waiting jobs move up in the queue when another job leaves, so a
 cursor names the last few items of its page. The next page begins after the last of these items that is still in the
@@ -23,6 +24,8 @@ from gpu_recovery.job_api.request import TEXT, Parameter, Request
 from gpu_recovery.ports.errors import CursorInvalid
 
 Item = TypeVar("Item")
+CURSOR_KEY_LABEL = "cursor"
+"""Label under which the key of cursors is derived."""
 MAC_BYTES = 16
 """Bytes of a cursor's signature: a truncated HMAC-SHA256."""
 PAGE_MAX = 1_000
@@ -61,7 +64,7 @@ def page_of(
     cursor = request.query.get("cursor")
     ordered = sorted(items, key=order)
     if cursor is not None:
-        last_names, last_order = _read_place(verified_position(dependencies.operator_token(), purpose, cursor))
+        last_names, last_order = _read_place(verified_position(dependencies.cursor_key(), purpose, cursor))
         orders = {name(item): order(item) for item in ordered}
         after = next((orders[item] for item in last_names if item in orders), last_order)
         ordered = [item for item in ordered if order(item) > after]
@@ -69,7 +72,7 @@ def page_of(
     if len(ordered) <= limit:
         return page, None
     place = json.dumps([[name(item) for item in reversed(page[-NAMED:])], order(page[-1])])
-    return page, signed_cursor(dependencies.operator_token(), purpose, place)
+    return page, signed_cursor(dependencies.cursor_key(), purpose, place)
 
 
 def _read_place(place: str) -> tuple[list[str], tuple[Any, ...]]:
@@ -80,12 +83,12 @@ def _read_place(place: str) -> tuple[list[str], tuple[Any, ...]]:
         raise CursorInvalid("the cursor is of another release: begin without one") from error
 
 
-def signed_cursor(key: str, purpose: str, place: str) -> str:
+def signed_cursor(key: bytes, purpose: str, place: str) -> str:
     """Return the signed cursor for the position `place` in the list `purpose`."""
     return base64.urlsafe_b64encode(_mac(key, purpose, place) + place.encode()).decode()
 
 
-def verified_position(key: str, purpose: str, cursor: str) -> str:
+def verified_position(key: bytes, purpose: str, cursor: str) -> str:
     """Return the position in a cursor of the list `purpose`.
 
     Raises:
@@ -101,6 +104,6 @@ def verified_position(key: str, purpose: str, cursor: str) -> str:
     return place
 
 
-def _mac(key: str, purpose: str, place: str) -> bytes:
+def _mac(key: bytes, purpose: str, place: str) -> bytes:
     message = f"cursor\n{purpose}\n{place}".encode(errors="replace")
-    return hmac.new(key.encode(), message, hashlib.sha256).digest()[:MAC_BYTES]
+    return hmac.new(key, message, hashlib.sha256).digest()[:MAC_BYTES]

@@ -39,10 +39,7 @@ class AnotherAgent(RecoveryError):
 
 
 class TooManyReports(RecoveryError):
-    """Too many reports with one token, or too many unknown tokens.
-
-    The next report is accepted after `retry_after_s` seconds.
-    """
+    """Too many reports with one token. The next report is accepted after `retry_after_s` seconds."""
 
     def __init__(self, retry_after_s: int) -> None:
         super().__init__(f"too many reports; the next in {retry_after_s} s")

@@ -24,6 +24,7 @@ from gpu_recovery.aws.token_store import DynamoTokenStore
 from gpu_recovery.core.errors import SpecInvalid
 from gpu_recovery.ports.errors import StaleRecord, TooManyConflicts
 
+from tests.aws.issuer_keys import NODE_KEY
 from tests.aws.records import NOW, A, B, later
 from tests.lambdas.api_gateway import Api, refused
 from tests.lambdas.conftest import Functions
@@ -71,15 +72,15 @@ def test_a_token_is_kept_as_a_hash(api: Api, functions: Functions) -> None:
     """Neither it nor its secret is in any item, log or listing afterwards."""
     token = api.post(TOKENS).body["token"]
     shown = json.dumps(functions.kept()) + functions.log.getvalue() + json.dumps(api.get(TOKENS).body)
-    assert token[17:] not in shown
+    assert token[17:60] not in shown and token[61:] not in shown
     assert digest_of(token) in json.dumps(functions.kept()) and digest_of(token) not in functions.log.getvalue()
 
 
 def test_every_token_is_another(api: Api) -> None:
-    """Twelve characters of id, 43 of secret, all by chance."""
+    """Twelve characters of id, 43 of secret, both by chance, and 22 of the issuer tag."""
     tokens = [api.post(f"/instances/i-{number:017x}/tokens").body["token"] for number in range(20)]
-    assert len({token[4:16] for token in tokens}) == len({token[17:] for token in tokens}) == 20
-    assert {len(token) for token in tokens} == {4 + 12 + 1 + 43}
+    assert len({token[4:16] for token in tokens}) == len({token[17:60] for token in tokens}) == 20
+    assert {len(token) for token in tokens} == {4 + 12 + 1 + 43 + 1 + 22}
 
 
 @pytest.mark.parametrize(("asked", "life_s"), [({}, 7_776_000), ({"expires_in_s": 60}, 60), (None, 7_776_000)])
@@ -196,9 +197,9 @@ def test_an_instance_is_listed_as_before(api: Api) -> None:
 
 def test_a_list_forgets_the_oldest_of_the_dead(store: DynamoTokenStore) -> None:
     """It cannot grow without bound, and what lives is never forgotten."""
-    living = issue(store, A, NOW, "a test", {}).record
+    living = issue(store, NODE_KEY, A, NOW, "a test", {}).record
     for number in range(LISTED_TOKENS_MAX + 5):
-        dead = issue(store, A, later(number), "a test", {}).record
+        dead = issue(store, NODE_KEY, A, later(number), "a test", {}).record
         revoke(store, A, dead.token_id, later(number))
     listed = store.load_tokens(A).tokens
     assert len(listed) == LISTED_TOKENS_MAX
@@ -222,15 +223,15 @@ class Overtaken:
     def save_token(self, listed: TokenList, changed: Token) -> None:
         if self.times:
             self.times -= 1
-            issue(self.store, listed.holder, NOW, "somebody else", {})
+            issue(self.store, NODE_KEY, listed.holder, NOW, "somebody else", {})
         self.store.save_token(listed, changed)
 
 
 def test_two_operators_at_once_do_not_make_a_third_token(store: DynamoTokenStore) -> None:
     """The one who was overtaken looks again, and only then decides."""
-    issue(store, A, NOW, "a test", {})
+    issue(store, NODE_KEY, A, NOW, "a test", {})
     with pytest.raises(TokensFull):
-        issue(Overtaken(store, 1), A, NOW, "a test", {})
+        issue(Overtaken(store, 1), NODE_KEY, A, NOW, "a test", {})
     assert [one.issued_by for one in store.load_tokens(A).tokens] == ["a test", "somebody else"]
 
 
@@ -242,7 +243,7 @@ def test_a_list_that_is_written_all_the_time_is_an_error(store: DynamoTokenStore
             raise StaleRecord("always")
 
     with pytest.raises(TooManyConflicts, match=A):
-        issue(Always(store, 0), A, NOW, "a test", {})
+        issue(Always(store, 0), NODE_KEY, A, NOW, "a test", {})
 
 
 @pytest.mark.parametrize("name", ["", "i-", "i-0123456", "I-0123456789abcdef0", f"{A}\n", f"{A} ", "mi-xyz"])
@@ -255,4 +256,5 @@ def test_an_id_that_no_instance_has_is_refused(name: str) -> None:
 def test_the_form_of_a_token_is_fixed() -> None:
     """Agents and operators know it by its prefix."""
     assert TokenKind.NODE.pattern.pattern.startswith("grn_")
-    assert not re.fullmatch(TokenKind.NODE.pattern, "grn_0123456789ab_" + "x" * 42)
+    for wrong in ("x" * 43, f"{'x' * 43}_{'y' * 21}", f"{'x' * 43}_{'y' * 23}", f"{'x' * 42}_{'y' * 22}"):
+        assert not re.fullmatch(TokenKind.NODE.pattern, f"grn_0123456789ab_{wrong}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from gpu_recovery.job_api.pagination import signed_cursor, verified_position
 from gpu_recovery.job_api.routes.jobs import PAGES_READ_MAX
 
 from tests.aws.ecs_events import rank_event
+from tests.aws.issuer_keys import CURSOR_KEY
 from tests.aws.records import JOB, NOW, A, job, later, plan, spec
 from tests.lambdas.api_gateway import TOKEN, Api, encoded, refused, user_token
 from tests.lambdas.conftest import Functions
@@ -89,16 +91,38 @@ def test_a_cursor_leads_only_where_a_list_has_led(api: Api) -> None:
         api.functions.store.create_job(job(f"job-{number}", queued_at=later(number)), "")
     cursor = api.get("/jobs", limit="1").body["next_cursor"]
     assert ids(api.get("/jobs", limit="1", cursor=cursor).body) == ["job-1"]
-    place = verified_position(TOKEN, "jobs", cursor)
+    place = verified_position(CURSOR_KEY, "jobs", cursor)
     for bad in (
         encoded(place),
-        signed_cursor("another key", "jobs", place),
-        signed_cursor(TOKEN, "logs", place),
+        signed_cursor(b"another key", "jobs", place),
+        signed_cursor(CURSOR_KEY, "logs", place),
         cursor[4:],
         f"{cursor}AAAA",
         "",
     ):
         refused(api.get("/jobs", cursor=bad), 400, "cursor")
+
+
+def test_a_viewer_learns_nothing_about_the_operator_token_from_a_cursor(api: Api) -> None:
+    """No cursor depends on that token: its bytes are the same under another one. So no guess can be tested with it."""
+    for number in range(3):
+        api.functions.store.create_job(job(f"job-{number}", queued_at=later(number)), "")
+    viewer, operator = user_token(api, "ana", "viewer"), TOKEN
+
+    def cursors() -> dict[str, str]:
+        """The cursor of every kind of list, as the viewer receives it."""
+        paths = ("/jobs", "/queue")
+        return {path: api.call("GET", f"/api/v2{path}", token=viewer, limit="1").body["next_cursor"] for path in paths}
+
+    before = cursors()
+    api.functions.aws.answers["GetSecretValue"] = lambda asked: {
+        "SecretString": "hunter2" if asked["SecretId"] == "operator-token" else f"secret of {asked['SecretId']}"
+    }
+    import_module("gpu_recovery.aws.secret_values")._token.cache_clear()
+    assert api.call("GET", "/api/v2/jobs", token="Bearer hunter2").status == 200
+    refused(api.call("GET", "/api/v2/jobs", token=f"Bearer {operator}"), 401)
+    assert cursors() == before and all(before.values())
+    assert ids(api.call("GET", "/api/v2/jobs", token=viewer, limit="1", cursor=before["/jobs"]).body) == ["job-1"]
 
 
 # -- attempts ----------------------------------------------------------------------------------------------------------

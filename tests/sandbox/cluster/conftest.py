@@ -6,8 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +15,7 @@ import boto3
 import pytest
 from botocore.config import Config
 
+from sandbox import credentials, servers
 from sandbox.cluster.model import instances, tasks
 from sandbox.cluster.model.cluster import ClusterModel, OperationResult
 from sandbox.cluster.model.records import ModelInstance, Task
@@ -24,6 +23,8 @@ from sandbox.cluster.task_definitions import MemoryDefinitions
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 ACCOUNT, REGION, NAME = "000000000000", "us-east-1", "nwcd-gpu-testing"
+SECRET = "the secret of this sandbox"
+KEYS = credentials.client_keys(SECRET)
 
 
 class Scene:
@@ -94,28 +95,24 @@ class Server:
     def __init__(self, folder: Path, timings: dict[str, float], *more: str) -> None:
         self.folder = folder
         command = [sys.executable, "-m", "sandbox.cluster", "--state", str(folder), "--timings", json.dumps(timings)]
-        self.process = subprocess.Popen([*command, *more], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)
+        environment = os.environ | {credentials.SECRET_VARIABLE: SECRET}
+        self.process = subprocess.Popen(
+            [*command, *more], cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, text=True
+        )
         assert self.process.stdout is not None
         self.url = json.loads(self.process.stdout.readline())["endpoint_url"]
         self.ecs, self.ec2 = self.client("ecs"), self.client("ec2")
         self.instance_ids = [i["instance_id"] for i in self.get("state")["instances"]]
 
     def client(self, name: str) -> Any:
-        keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test", "region_name": REGION}
         once = Config(retries={"total_max_attempts": 1})
-        return boto3.client(name, endpoint_url=self.url, config=once, **keys)
+        return boto3.client(name, endpoint_url=self.url, config=once, region_name=REGION, **KEYS)
 
     def get(self, what: str) -> Any:
-        with urllib.request.urlopen(f"{self.url}/_sandbox/{what}", timeout=10) as answer:
-            return json.load(answer)
+        return servers.get(f"{self.url}/_sandbox/{what}", KEYS)
 
     def post(self, what: str, **body: Any) -> Any:
-        request = urllib.request.Request(f"{self.url}/_sandbox/{what}", json.dumps(body).encode())
-        try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
-                return json.load(answer)
-        except urllib.error.HTTPError as error:
-            return {"status": error.code} | json.load(error)
+        return servers.post(f"{self.url}/_sandbox/{what}", KEYS, body)
 
     def define(self, command: list[str], family: str = "train", **members: Any) -> str:
         container = {"name": "main", "image": "x", "essential": True, "command": command, "memory": 10}

@@ -11,6 +11,8 @@ from botocore.exceptions import ClientError
 
 from sandbox.cluster.model.cluster import AwsApiError
 from sandbox.cluster.task_definitions import ForwardedDefinitions
+from sandbox.processes import SandboxError
+from tests.sandbox.cluster.conftest import KEYS
 
 NAME = "nwcd-gpu-testing"
 
@@ -113,7 +115,7 @@ def test_ec2_status_tags_and_errors(server, instance_id):
 
 def test_task_definitions_may_live_behind_another_endpoint(server):
     """Registered here, described through the forwarding client, with the other side's errors passed on."""
-    forwarded = ForwardedDefinitions(server.url, "us-east-1")
+    forwarded = ForwardedDefinitions(server.url, "us-east-1", KEYS)
     arn = server.define(["true"], family="forwarded")
     assert forwarded.describe_task_definition(taskDefinition="forwarded")["taskDefinition"]["taskDefinitionArn"] == arn
     assert forwarded.list_task_definitions(familyPrefix="forwarded")["taskDefinitionArns"] == [arn]
@@ -128,8 +130,7 @@ def test_a_malformed_request_is_refused_by_the_service_model(server):
         "ecs",
         endpoint_url=server.url,
         region_name="us-east-1",
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
+        **KEYS,
         config=boto3.session.Config(parameter_validation=False),
     )
     assert code_of(client.run_task, taskDefinition="train", count="many")[0] == "InvalidParameterException"
@@ -137,10 +138,11 @@ def test_a_malformed_request_is_refused_by_the_service_model(server):
 
 def test_the_sandbox_paths_refuse_what_they_do_not_know(server, instance_id):
     """Mistakes of a tester get an answer that names them."""
-    assert server.post("fault", instance=instance_id, kind="gremlins")["status"] == 400
-    assert server.post("fault", instance=instance_id)["status"] == 400
-    assert server.post("fault", instance=instance_id, kind="xid79", cured_by="prayer")["status"] == 400
-    assert server.post("nothing")["status"] == 404
+    for mistake in ({"kind": "gremlins"}, {}, {"kind": "xid79", "cured_by": "prayer"}):
+        with pytest.raises(SandboxError, match=r"answered 400: .*InvalidParameterException"):
+            server.post("fault", instance=instance_id, **mistake)
+    with pytest.raises(SandboxError, match="answered 404"):
+        server.post("nothing")
 
 
 def test_launch_and_announce_emit_active_events(server):
@@ -287,4 +289,5 @@ def test_a_registration_is_taken_away_by_force(server, instance_id):
 )
 def test_a_watcher_that_cannot_speak_is_an_error(server, instance_id, what, body):
     """It would test nothing."""
-    assert server.post(what, **({"instance": instance_id} | body))["status"] == 400
+    with pytest.raises(SandboxError, match="answered 400"):
+        server.post(what, **({"instance": instance_id} | body))

@@ -7,6 +7,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from sandbox.cluster.event_publisher import Chaos, Disturbance, Publisher, entry_of, event_bridge
+from tests.sandbox.cluster.conftest import KEYS
 
 
 def event(number):
@@ -126,7 +127,7 @@ def bus():
 def test_put_events_says_who_it_is_and_sends_valid_entries(bus):
     """The user agent is what admits `aws.*` sources; botocore has checked the entry."""
     url, asked = bus
-    event_bridge(url, "us-east-1")([entry_of(event(5))])
+    event_bridge(url, "us-east-1", KEYS)([entry_of(event(5))])
     headers, body = asked[0]
     assert headers["X-Amz-Target"] == "AWSEvents.PutEvents"
     assert "gpu-recovery-sandbox" in headers["User-Agent"]
@@ -138,4 +139,4 @@ def test_a_bus_that_refuses_an_entry_is_an_error(bus):
     """FailedEntryCount is read: HTTP 200 is not acceptance."""
     url, _ = bus
     with pytest.raises(RuntimeError, match="refused"):
-        event_bridge(url, "us-east-1")([entry_of(event(5) | {"source": "refuse"})])
+        event_bridge(url, "us-east-1", KEYS)([entry_of(event(5) | {"source": "refuse"})])

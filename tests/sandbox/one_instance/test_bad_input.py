@@ -43,7 +43,7 @@ class Deployed:
 
     def client(self, service: str) -> Any:
         """Return a client of the sandbox's AWS."""
-        return sandbox.client(service, self.state["endpoint_url"])
+        return sandbox.client(service, self.state["endpoint_url"], self.state)
 
     def waiting(self, queue: str) -> int:
         """Return the number of messages that a queue holds, those in flight included."""
@@ -100,7 +100,7 @@ def test_an_event_that_a_rule_lets_through_is_kept_too(deployed: Deployed) -> No
         "startedBy": "sft--a01",
         "containers": [{"name": "trainer", "exitCode": "one"}],
     }
-    ecs = event_bridge(deployed.state["endpoint_url"], command.REGION)
+    ecs = event_bridge(deployed.state["endpoint_url"], command.REGION, deployed.state)
     ecs([{"Source": "aws.ecs", "DetailType": "ECS Task State Change", "Detail": json.dumps(detail)}])
     wait_for(lambda: deployed.waiting("Failed"))
     (letter,) = [json.loads(body) for body in deployed.taken("Failed")]

@@ -47,7 +47,7 @@ def test_a_job_in_yaml_is_rehearsed_submitted_once_and_ends(state: dict[str, Any
         assert [line.split()[1] for line in steps] == ["1", "2", "3", "4", "5"], lines
         last = client.get(f"{job}/logs", params={"tail": "1"}).json()
         assert [line["text"] for line in last["lines"]] == lines[-1:] and last["lines"][0]["at"]
-        recorded = sandbox.client("s3", state["endpoint_url"])
+        recorded = sandbox.client("s3", state["endpoint_url"], state)
         bucket, _, prefix = client.get(job).json()["records"].removeprefix("s3://").partition("/")
         # The record of an attempt is written after the status that ends it.
         wait_for(

@@ -37,7 +37,7 @@ def test_an_event_that_failed_is_processed_once_its_cause_is_mended(
     """As after a deployment that was rolled back: for a while the record is of a release that nobody here can read."""
     (machine,) = eventually(lambda: list(client.instances()), "an instance is known")
     name = machine["instance_id"]
-    table = sandbox.client("dynamodb", state["endpoint_url"])
+    table = sandbox.client("dynamodb", state["endpoint_url"], state)
     key = {"TableName": state["tables"]["instances"], "Key": {"container_inst_id": {"S": name}}}
     schema = table.get_item(**key)["Item"]["schema"]
 
@@ -50,7 +50,7 @@ def test_an_event_that_failed_is_processed_once_its_cause_is_mended(
         )
 
     write({"N": "99"})
-    ecs = sandbox.client("ecs", state["ecs_endpoint_url"])
+    ecs = sandbox.client("ecs", state["ecs_endpoint_url"], state)
     ecs.update_container_instances_state(
         cluster=state["cluster"], containerInstances=[machine["container_instance_id"]], status="DRAINING"
     )

@@ -89,7 +89,12 @@ def _no_instance(instance_id: str) -> ApiError:
     return ApiError(404, "no_such_instance", "No such instance", f"there is no instance {instance_id}")
 
 
-TOKENS = TokenRoutes(lambda dependencies: dependencies.node_tokens, issued="token_issued", revoked="token_revoked")
+TOKENS = TokenRoutes(
+    lambda dependencies: dependencies.node_tokens,
+    lambda dependencies: dependencies.node_token_key(),
+    issued="token_issued",
+    revoked="token_revoked",
+)
 _BASE = "/api/v2/instances"
 _INSTANCE = f"{_BASE}/<instance_id>"
 ROUTES = (

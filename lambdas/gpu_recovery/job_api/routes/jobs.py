@@ -197,9 +197,8 @@ def list_jobs(dependencies: Dependencies, request: Request) -> ApiResponse:
             and (since is None or job.queued_at >= since)
         )
 
-    key = dependencies.operator_token()
     cursor_text = request.query.get("cursor")
-    place = None if cursor_text is None else verified_position(key, "jobs", cursor_text)
+    place = None if cursor_text is None else verified_position(dependencies.cursor_key(), "jobs", cursor_text)
     failures: list[Exception] = []
     jobs: list[Job] = []
     for _ in range(PAGES_READ_MAX):
@@ -211,7 +210,7 @@ def list_jobs(dependencies: Dependencies, request: Request) -> ApiResponse:
         if place is None or len(jobs) >= limit:
             break
     views = [job_summary(job, dependencies.recovery.policy) for job in jobs]
-    cursor = None if place is None else signed_cursor(key, "jobs", place)
+    cursor = None if place is None else signed_cursor(dependencies.cursor_key(), "jobs", place)
     return ApiResponse(200, {"jobs": views, "next_cursor": cursor, "unreadable": [str(error) for error in failures]})
 
 

@@ -35,7 +35,7 @@ def read_logs(dependencies: Dependencies, request: Request) -> ApiResponse:
     tail = request.number("tail", TAIL, 1, TAIL_MAX) or TAIL
     cursor = request.query.get("cursor")
     purpose = f"logs {job.job_id} {attempt} {rank}"
-    place = None if cursor is None else verified_position(dependencies.operator_token(), purpose, cursor)
+    place = None if cursor is None else verified_position(dependencies.cursor_key(), purpose, cursor)
     is_over = job.status not in LIVE or attempt < job.attempt
     page = _read_page(dependencies, job, attempt, rank, tail, place, grows=not is_over)
     if isinstance(page, str):
@@ -50,9 +50,7 @@ def read_logs(dependencies: Dependencies, request: Request) -> ApiResponse:
             "attempt": attempt,
             "rank": rank,
             "lines": [{"at": time_text(at), "text": text} for at, text in page.lines],
-            "next_cursor": None
-            if at_end
-            else signed_cursor(dependencies.operator_token(), purpose, page.next_place or ""),
+            "next_cursor": None if at_end else signed_cursor(dependencies.cursor_key(), purpose, page.next_place or ""),
         },
     )
 

@@ -19,18 +19,21 @@ class TokenRoutes:
     """Routes for the tokens of one kind. The path names the holder by the name in `TokenKind.holder_field`.
 
     store:   returns the store of these tokens.
+    key:     returns their issuer key.
     issued:  log message when a token is issued.
     revoked: log message when a token is revoked.
     """
 
     store: Callable[[Dependencies], TokenStore]
+    key: Callable[[Dependencies], bytes]
     issued: str
     revoked: str
 
     def issue_token(self, dependencies: Dependencies, request: Request) -> ApiResponse:
         """Issue a token for the holder. Only this answer (201) contains the token itself."""
         store, fields, now = self.store(dependencies), object_of(request.text()), dependencies.recovery.clock()
-        issued = tokens.issue(store, request.named[store.kind.holder_field], now, request.caller.name, fields)
+        holder, key = request.named[store.kind.holder_field], self.key(dependencies)
+        issued = tokens.issue(store, key, holder, now, request.caller.name, fields)
         view = token_view(issued.record, now)
         dependencies.log.info(self.issued, extra=view)
         return ApiResponse(201, {"token": issued.token, **view})

@@ -7,7 +7,10 @@ from gpu_recovery.job_api.request import Route
 from gpu_recovery.job_api.routes.tokens import TokenRoutes
 
 TOKENS = TokenRoutes(
-    lambda dependencies: dependencies.user_tokens, issued="user_token_issued", revoked="user_token_revoked"
+    lambda dependencies: dependencies.user_tokens,
+    lambda dependencies: dependencies.user_token_key(),
+    issued="user_token_issued",
+    revoked="user_token_revoked",
 )
 _TOKENS_OF_USER = "/api/v2/users/<user>/tokens"
 ROUTES = (

@@ -1,6 +1,6 @@
-"""Secret with the operator token, the bearer token of the job API.
+"""Secret whose value Secrets Manager generates at deployment, so no template contains it.
 
-Secrets Manager generates the token at deployment, so no template contains it.
+The operator token is such a secret, and so are the signing keys of issued tokens.
 """
 
 from aws_cdk import aws_secretsmanager as secretsmanager
@@ -10,15 +10,15 @@ from infra.removal import removal_policy
 from infra.settings import DeploymentSettings
 
 
-class OperatorToken(Construct):
-    """The secret with the operator token. `secret_arn` is its ARN."""
+class GeneratedSecret(Construct):
+    """A secret of 48 random letters and digits, about 285 bits. `secret_arn` is its ARN."""
 
-    def __init__(self, scope: Construct, construct_id: str, settings: DeploymentSettings) -> None:
+    def __init__(self, scope: Construct, construct_id: str, settings: DeploymentSettings, description: str) -> None:
         super().__init__(scope, construct_id)
         secret = secretsmanager.Secret(
             self,
             "Secret",
-            description="Bearer token of the gpu-recovery job API",
+            description=description,
             removal_policy=removal_policy(settings),
             generate_secret_string=secretsmanager.SecretStringGenerator(
                 password_length=48, exclude_punctuation=True, include_space=False
