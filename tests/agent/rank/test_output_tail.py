@@ -62,12 +62,19 @@ def lines(ear: TrainingSocket) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_last_lines_of_a_rank_that_failed_reach_the_agent(node: Node, ear: TrainingSocket) -> None:
-    """From both outputs, urgent, under the rank's name; and the log service has them as ever."""
-    program = "print('epoch 1', flush=True); raise ValueError('no such column')"
+def test_the_last_lines_of_a_rank_that_failed_reach_the_agent(node: Node, ear: TrainingSocket, tmp_path: Path) -> None:
+    """From both outputs, urgent, under the rank's name; and the log service has them as ever.
+
+    The error comes after the output was forwarded: two pipes have no order of their own.
+    """
+    go = tmp_path / "go"
+    waits = f"while not os.path.exists({str(go)!r}): time.sleep(0.01)"
+    program = f"import os, time\nprint('epoch 1', flush=True)\n{waits}\nraise ValueError('no such column')"
     rank = node.rank(sys.executable, "-c", program, rank=3)
+    assert rank.stdout is not None and rank.stdout.readline() == b"epoch 1\n"
+    go.touch()
     out, error = rank.communicate(timeout=WITHIN_S)
-    assert (out, rank.returncode) == (b"epoch 1\n", 1)
+    assert (out, rank.returncode) == (b"", 1)
     assert error.endswith(b"ValueError: no such column\n")
     assert ear.poll(NOW_S)
     (told,) = heard(ear)
