@@ -40,6 +40,7 @@ CHOSEN = {
     "CHECK_RESERVES_GPUS": "true",
     "OPERATOR_TOKEN_SECRET": "operator-token",
     "NODE_ROLE_ARNS": "",
+    "COMMAND_EXECUTOR_FUNCTION": "gpu-recovery-command_executor",
     "TRAINING_TASK_FAMILIES": "gpu-training llm",
     "USER_PRIORITY_MAX": "HIGH",
     "POWERTOOLS_SERVICE_NAME": "gpu-recovery",

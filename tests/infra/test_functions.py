@@ -21,6 +21,7 @@ NAMES = {
     "ecs_instance_monitor",
     "reconciler",
     "scheduler",
+    "command_executor",
     "job_api",
     "node_api",
 }
@@ -92,8 +93,14 @@ def test_the_handler_of_a_row_is_a_function_of_the_package(row: FunctionRow) -> 
 def test_a_function_has_the_environment_of_the_contract(deployment: Deployment, row: FunctionRow) -> None:
     """Exactly these variables; the token's secret and the dead-letter queues for the API alone."""
     queues = {"FAILED_QUEUE_URL", "UNDELIVERED_QUEUE_URL", "SCHEDULER_DEAD_LETTERS_URL"}
-    of_jobs = {"OPERATOR_TOKEN_SECRET", "TRAINING_TASK_FAMILIES", "USER_PRIORITY_MAX", *queues}
-    extra = {"job_api": of_jobs, "node_api": {"NODE_ROLE_ARNS"}}.get(row.name, set())
+    of_jobs = {
+        "OPERATOR_TOKEN_SECRET",
+        "TRAINING_TASK_FAMILIES",
+        "USER_PRIORITY_MAX",
+        *queues,
+        "COMMAND_EXECUTOR_FUNCTION",
+    }
+    extra = {"job_api": of_jobs, "node_api": {"NODE_ROLE_ARNS", "COMMAND_EXECUTOR_FUNCTION"}}.get(row.name, set())
     assert set(_function(deployment, row)["Environment"]["Variables"]) == ENVIRONMENT | extra
 
 
