@@ -12,8 +12,6 @@ from infra.permissions import Permission as P
 
 PACKAGE = Path(__file__).parent.parent / "lambdas"
 """Folder of the deployment package."""
-COMMAND_EXECUTOR = "command_executor"
-"""Function that executes the commands which the two API functions leave in records."""
 SCHEDULER_BATCH = 10
 """Messages that one run of the scheduler receives at most. One run answers every waiting message."""
 
@@ -132,7 +130,7 @@ FUNCTIONS = (
     FunctionRow("scheduler", Trigger.SCHEDULER_QUEUE, 110, 512, _FOLLOW | _LAUNCH | {P.PLACE_JOBS}),
     # The command executor is not the reconciler: its invocations would hide that the schedule no longer invokes the
     # reconciler. It executes every expired command of the record that it is woken for.
-    FunctionRow(COMMAND_EXECUTOR, Trigger.LEFT_COMMANDS, 110, 512, _FOLLOW | _REPAIR | _LAUNCH),
+    FunctionRow("command_executor", Trigger.LEFT_COMMANDS, 110, 512, _FOLLOW | _REPAIR | _LAUNCH),
     # The job API reads logs and task definitions for its own answers.
     FunctionRow("job_api", Trigger.HTTP, 29, 512, _LEAVE | _NOTIFY | _DIAGNOSE | _SERVE, _API_ENVIRONMENT),
     # The node API delivers agent reports to jobs and instances. It does not call ECS or EC2 and reads neither a secret

@@ -22,7 +22,6 @@ time_budget = TimeBudget(seconds=3.0)
 @cache
 def api() -> NodeApi:
     """Return the API, which lives as long as the function's process, with its caches of tokens and ranks."""
-    # The job record of an attempt has a log tail, which this function may not read.
     receiver = HeartbeatReceiver(replace(api_recovery(RecordAttempt), has_time=time_budget.has_time_left))
     token_store = NodeTokensWithInstance(tokens(), receiver.lookup.needs_claims_of, receiver.lookup.use_record)
     authenticator = TokenAuthenticator(token_store, receiver.recovery.clock, TokenKind.NODE)

@@ -88,9 +88,7 @@ class _CommandResults:
         """Leave a command to another function: it stays in the record, due at once."""
         self.left = True
         self.order_matters |= not isinstance(pending.command, execution.NOTIFICATIONS)
-        due_at = self.deferred[pending.command_id] = now - CLOCK_SKEW
-        if isinstance(pending.command, execution.SCHEDULER_VISIBLE):
-            self.scheduler_retry_at = due_at
+        self.deferred[pending.command_id] = now - CLOCK_SKEW
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from gpu_recovery.core.job.record import JobStatus
 from infra.functions import FUNCTIONS
 from infra.permissions import Permission as P
 from tests.aws.ecs_events import rank_event
-from tests.aws.records import JOB, NOW, A, instance, later
+from tests.aws.environment import CHECK_TASK
+from tests.aws.records import JOB, NOW, A, B, instance, job, later, spec
 from tests.lambdas.api_gateway import Api
 from tests.lambdas.conftest import Functions
 from tests.lambdas.starting_states import gang
@@ -109,6 +110,18 @@ def test_an_api_function_without_a_command_executor_fails_before_it_does_anythin
     api.functions.chill()
     with pytest.raises(LambdaSettingsInvalid, match="COMMAND_EXECUTOR_FUNCTION"):
         api.get("/jobs") if name == "job_api" else report(api.functions)
+
+
+@pytest.mark.parametrize("name", ["dcgm-health-check", "dcgm-health-check:7", CHECK_TASK])
+def test_a_forged_job_runs_no_command_with_the_rights_of_the_health_check(functions: Functions, name: str) -> None:
+    """The API functions may write any record, and the scheduler's role may run the health check."""
+    for instance_id in (A, B):
+        functions.store.save_instance(instance(instance_id))
+    functions.store.create_job(job(spec=spec(task_definition=name, command=("sh", "-c", "id"))), "")
+    functions.call("scheduler", {})
+    assert not functions.aws.asked("RunTask")
+    assert functions.job().status is JobStatus.FAILED
+    assert "health check" in functions.job().reason
 
 
 # -- what users and agents ask for -------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ def api_recovery(*also_left: type) -> Recovery:
     """Return the loop of a function that answers the internet. It leaves commands for the cluster to another function.
 
     Args:
-        also_left: further types of commands that the function leaves.
+        also_left: further types of commands that the function leaves, for example because it may read no logs.
 
     Raises:
         LambdaSettingsInvalid: the environment does not name the command executor.
