@@ -1,8 +1,8 @@
 """Benchmark of a submission and a cancellation: time to the response, to the ECS task, and to its StopTask.
 
-The measured code is the production code, deployed in a sandbox: API, table, queue, scheduler, RunTask, and the
-command executor with StopTask. The sandbox has no network and its functions are warm after the first job. So the figures
-show the time of the code and not the time of AWS.
+The measured code is the production code, deployed in a sandbox: API, table, queue, scheduler, RunTask, and
+the command executor with StopTask. The sandbox has no network and its functions are warm after the first job. So the
+figures show the time of the code and not the time of AWS.
 """
 
 from __future__ import annotations

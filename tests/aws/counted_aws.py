@@ -32,6 +32,12 @@ DENIED: dict[str, Any] = {
 }
 """Refusal of an operation that the role of the function does not allow."""
 
+
+def refuses_nothing(service: str, operation: str) -> bool:
+    """Allow every operation, as no role does."""
+    return False
+
+
 _latest: list[CountedAws] = []
 
 
@@ -71,7 +77,7 @@ class CountedAws:
     answers: dict[str, Answer] = field(default_factory=dict)
     tables: DynamoDb = field(default_factory=DynamoDb)
     dynamodb: dict[str, Callable[[dict[str, Any]], dict[str, Any] | None]] = field(default_factory=dict)
-    refuses: Callable[[str, str], bool] = lambda service, operation: False
+    refuses: Callable[[str, str], bool] = refuses_nothing
 
     def __post_init__(self) -> None:
         _latest[:] = [self]

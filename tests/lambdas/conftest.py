@@ -19,7 +19,7 @@ from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
 
-from tests.aws.counted_aws import CountedAws
+from tests.aws.counted_aws import CountedAws, refuses_nothing
 from tests.aws.deployed_tables import create_tables
 from tests.aws.environment import CREDENTIALS, FUNCTION
 from tests.aws.records import JOB, NOW, A
@@ -72,7 +72,10 @@ class Functions:
         """What the handler answers; the calls are counted anew. AWS refuses what the function's role does not allow."""
         self.aws.forget()
         self.aws.refuses = partial(refuses, name)
-        return import_module(name).handler(event, Context(name))
+        try:
+            return import_module(name).handler(event, Context(name))
+        finally:
+            self.aws.refuses = refuses_nothing
 
     def wake_ups(self) -> list[dict[str, Any]]:
         """The requests to the command executor since the calls were counted anew."""

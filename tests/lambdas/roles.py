@@ -9,8 +9,8 @@ from typing import Any, get_type_hints
 from infra.functions import FUNCTIONS
 from infra.permissions import Reach, statements
 
-CHECKED = ("ecs", "ec2", "autoscaling", "logs")
-"""Services whose operations are named like their IAM actions, and that the API functions may hardly call."""
+CHECKED = ("ecs", "ec2", "autoscaling", "logs", "s3")
+"""Services whose operations are named like their IAM actions."""
 _NAMES: dict[type, Any] = {str: "a name", bool: True}
 
 

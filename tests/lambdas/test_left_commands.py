@@ -12,6 +12,7 @@ from gpu_recovery.aws.command_executor import RequestInvalid
 from gpu_recovery.aws.settings import LambdaSettingsInvalid
 from gpu_recovery.aws.token_store import DynamoTokenStore
 from gpu_recovery.core import commands
+from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.instance.record import CheckRun, InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 
@@ -19,7 +20,7 @@ from infra.functions import FUNCTIONS
 from infra.permissions import Permission as P
 from tests.aws.ecs_events import rank_event
 from tests.aws.environment import CHECK_TASK
-from tests.aws.records import JOB, NOW, A, B, instance, job, later, spec
+from tests.aws.records import JOB, NOW, A, B, claim, instance, job, later, spec
 from tests.lambdas.api_gateway import Api
 from tests.lambdas.conftest import Functions
 from tests.lambdas.starting_states import gang
@@ -181,6 +182,29 @@ def test_a_reported_xid_leads_to_a_check_through_the_command_executor(functions:
     (run,) = functions.aws.asked("RunTask")
     check = functions.instance().check
     assert check is not None and run["startedBy"] == check.check_id
+
+
+def test_an_attempt_that_a_reboot_ended_is_recorded_by_the_command_executor(
+    functions: Functions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record of the attempt has a log tail, which the node API may not read."""
+    monkeypatch.setenv("RECOVERY_POLICY", json.dumps({"preset": "adaptive", "record_attempts": True}))
+    functions.chill()
+    there = Plan(JOB, 1, (A,), (0,), 0, ("task-0",))
+    functions.store.save_instance(instance(claims={JOB: claim()}))
+    placed = {"status": JobStatus.RUNNING, "attempt": 1, "launched": True, "instances": there.instances}
+    functions.store.create_job(job(spec=spec(nnodes=1), **placed), "")
+    functions.store.begin_attempt(there)
+    rank = {"job": JOB, "attempt": 1, "rank": 0, "epoch": 0, "pid": 7, "ticks": 1}
+    assert report(functions, running=[rank]) == 200
+    functions.now = later(300)
+    assert report(functions, boot_id="1c8a4d2f-7b66-4f1d-8a4c-3b0d8e2f5a71", uptime_s=60.0, running=[]) == 200
+    assert functions.job().status is JobStatus.RECOVERING
+    assert left(functions) == [commands.RecordAttempt]
+    assert not functions.aws.operations("ecs") + functions.aws.operations("s3") + functions.aws.operations("logs")
+    functions.wake()
+    assert left(functions) == []
+    assert [put["Key"] for put in functions.aws.asked("PutObject")] == [f"jobs/{JOB}/a01/attempt.json"]
 
 
 # -- a wake-up that is lost, late or doubled ---------------------------------------------------------------------------
