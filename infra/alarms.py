@@ -107,7 +107,7 @@ class Alarms(Construct):
             "words-unsaid",
             our_metric("Unsaid", "Sum"),
             recurring=True,
-            sentence="Events on the bus or calls for the scheduler cannot be sent; they are kept and tried again",
+            sentence="Events on the bus or calls for other functions cannot be sent; they are kept and tried again",
         )
 
     def _dead_letters(self, watched: MonitoredResources) -> None:

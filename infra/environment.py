@@ -5,6 +5,7 @@ import json
 from gpu_recovery.core.metrics import NAMESPACE, SERVICE
 
 from infra.health_check_task import HealthCheckTask
+from infra.lambda_functions import executor_name
 from infra.queues import Queues
 from infra.ray_runner import ray_function_name
 from infra.settings import DeploymentSettings
@@ -53,6 +54,7 @@ def api_environment(settings: DeploymentSettings, state: StateStack, queues: Que
         "UNDELIVERED_QUEUE_URL": queues.undelivered.queue_url,
         "SCHEDULER_DEAD_LETTERS_URL": queues.scheduler_dead_letters.queue_url,
         "NODE_ROLE_ARNS": " ".join(settings.node_role_arns),
+        "COMMAND_EXECUTOR_FUNCTION": executor_name(settings),
         "USER_PRIORITY_MAX": settings.user_priority_max,
         "TRAINING_TASK_FAMILIES": " ".join(settings.training_task_families),
     }

@@ -17,13 +17,14 @@ SCHEDULER_BATCH = 10
 
 
 class Trigger(StrEnum):
-    """Trigger of a function: an event rule, a schedule, a queue or a route of the HTTP API."""
+    """Trigger of a function: an event rule, a schedule, a queue, another function or a route of the HTTP API."""
 
     TRAINING_TASKS = "TrainingTasks"
     CHECK_TASKS = "CheckTasks"
     CONTAINER_INSTANCES = "ContainerInstances"
     SCHEDULE = "Schedule"
     SCHEDULER_QUEUE = "SchedulerQueue"
+    LEFT_COMMANDS = "LeftCommands"
     HTTP = "Http"
     NODE_HTTP = "NodeHttp"
 
@@ -87,6 +88,9 @@ _FOLLOW = (
 )
 _ADOPT = frozenset({P.DESCRIBE_CONTAINER_INSTANCES})
 _READMIT = frozenset({P.SET_CONTAINER_INSTANCE_STATE})
+# The functions that answer the internet leave commands for the cluster in the record (`execution/hand_over.py`). So
+# they may neither run, stop nor describe tasks, and change no container instance.
+_LEAVE = frozenset({P.WRITE_JOBS, P.WRITE_INSTANCES, P.WAKE_COMMAND_EXECUTOR})
 _REPAIR = frozenset(
     {
         P.READ_VERDICTS,
@@ -114,9 +118,10 @@ _API_ENVIRONMENT = frozenset(
         "SCHEDULER_DEAD_LETTERS_URL",
         "TRAINING_TASK_FAMILIES",
         "USER_PRIORITY_MAX",
+        "COMMAND_EXECUTOR_FUNCTION",
     }
 )
-_NODE_ENVIRONMENT = frozenset({"NODE_ROLE_ARNS", "NODE_TOKEN_KEY_SECRET"})
+_NODE_ENVIRONMENT = frozenset({"NODE_ROLE_ARNS", "NODE_TOKEN_KEY_SECRET", "COMMAND_EXECUTOR_FUNCTION"})
 
 FUNCTIONS = (
     # After the last rank's end a held instance is checked. The instance must be ACTIVE for the check.
@@ -126,21 +131,21 @@ FUNCTIONS = (
     # The reconciler carries out commands that any other function did not finish, so it needs all their permissions.
     FunctionRow("reconciler", Trigger.SCHEDULE, 110, 512, _FOLLOW | _REPAIR | _LAUNCH | _RESYNC),
     FunctionRow("scheduler", Trigger.SCHEDULER_QUEUE, 110, 512, _FOLLOW | _LAUNCH | {P.PLACE_JOBS}),
-    # The job API cancels jobs: it stops their tasks, also unregistered ranks that a user started. It releases
-    # instances: it runs a check, for which the instance must be ACTIVE. It repairs no instance.
-    FunctionRow("job_api", Trigger.HTTP, 29, 512, _FOLLOW | _ADOPT | _READMIT | _SERVE, _API_ENVIRONMENT),
-    # The node API delivers agent reports to jobs and instances. After a fault the instance is checked. A new boot id
-    # ends the ranks of the earlier boot, which stops their gang, also unregistered ranks that a user started. The
-    # reconciler carries out the commands that are not begun within seconds. The node API repairs no instance and does
-    # not call EC2. Of the secrets it reads only the issuer key of node tokens. That key makes no token that the job API
-    # accepts. It has half the memory of the others: in a large fleet it runs hundreds of times a second, mostly for one
-    # write.
+    # The command executor is not the reconciler: its invocations would hide that the schedule no longer invokes the
+    # reconciler. It executes every expired command of the record that it is woken for.
+    FunctionRow("command_executor", Trigger.LEFT_COMMANDS, 110, 512, _FOLLOW | _REPAIR | _LAUNCH),
+    # The job API reads logs and task definitions for its own answers.
+    FunctionRow("job_api", Trigger.HTTP, 29, 512, _LEAVE | _NOTIFY | _DIAGNOSE | _SERVE, _API_ENVIRONMENT),
+    # The node API delivers agent reports to jobs and instances. It does not call ECS or EC2 and reads no log. So it
+    # also leaves the record of an attempt, which has a log tail. Of the secrets it reads only the issuer key of node
+    # tokens. That key makes no token that the job API accepts. It has half the memory of the others: in a large fleet
+    # it runs hundreds of times a second, mostly for one write.
     FunctionRow(
         "node_api",
         Trigger.NODE_HTTP,
         29,
         256,
-        _FOLLOW | _ADOPT | _READMIT | _AUTHENTICATE_NODES,
+        (_LEAVE | _NOTIFY | _AUTHENTICATE_NODES) - {P.RECORD_ATTEMPTS},
         _NODE_ENVIRONMENT,
         often=True,
     ),

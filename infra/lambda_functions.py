@@ -23,6 +23,12 @@ def event_function_arns(settings: DeploymentSettings) -> list[str]:
     return [function_arn(function_name(settings, name)) for name in names]
 
 
+def executor_name(settings: DeploymentSettings) -> str:
+    """Return the name of the function that executes the commands which the two API functions leave in records."""
+    (row,) = (row for row in FUNCTIONS if row.trigger is Trigger.LEFT_COMMANDS)
+    return function_name(settings, row.name)
+
+
 def function_arn(name: str) -> str:
     """Return the ARN of the function with this name in the account.
 

@@ -32,6 +32,7 @@ class Permission(StrEnum):
     NOTIFY_OPERATORS = "NotifyOperators"
     PUBLISH_EVENTS = "PublishEvents"
     WAKE_SCHEDULER = "WakeScheduler"
+    WAKE_COMMAND_EXECUTOR = "WakeCommandExecutor"
     READ_VERDICTS = "ReadVerdicts"
     RECORD_ATTEMPTS = "RecordAttempts"
     READ_OPERATOR_TOKEN = "ReadOperatorToken"
@@ -67,6 +68,7 @@ class Reach:
     topic_key: str
     bus: str
     scheduler_queue: str
+    command_executor: str
     ray_queue: str
     """Empty if there is no Ray cluster."""
     ray_function: str
@@ -216,6 +218,7 @@ _STATEMENTS: dict[Permission, Callable[[Reach], list[Statement]]] = {
     Permission.WAKE_SCHEDULER: lambda reach: [
         _allow("sqs:SendMessage", [reach.scheduler_queue, *([reach.ray_queue] if reach.ray_queue else [])])
     ],
+    Permission.WAKE_COMMAND_EXECUTOR: lambda reach: [_allow("lambda:InvokeFunction", reach.command_executor)],
     Permission.RECORD_ATTEMPTS: lambda reach: [_allow("s3:PutObject", reach.records)] if reach.records else [],
     Permission.READ_VERDICTS: _read_verdicts,
     Permission.READ_OPERATOR_TOKEN: lambda reach: [_allow("secretsmanager:GetSecretValue", reach.operator_token)],

@@ -14,7 +14,7 @@ from infra.environment import api_environment, function_environment
 from infra.event_rules import EventRules
 from infra.functions import FUNCTIONS, Trigger
 from infra.health_check_task import HealthCheckTask
-from infra.lambda_functions import LambdaFunctions, event_function_arns, function_arn
+from infra.lambda_functions import LambdaFunctions, event_function_arns, executor_name, function_arn
 from infra.metrics import MonitoredResources
 from infra.outputs import Outputs
 from infra.permissions import Reach
@@ -94,6 +94,7 @@ def _reach(
         topic_key=state.topic.key.key_arn,
         bus=state.bus.bus.event_bus_arn,
         scheduler_queue=queues.scheduler.queue_arn,
+        command_executor=function_arn(executor_name(settings)),
         ray_queue=queues.ray.queue_arn if queues.ray is not None else "",
         ray_function=function_arn(ray_function_name(settings)) if settings.has_ray else "",
         dead_letter_queues=[queue.queue_arn for queue in queues.dead_letter_queues.values()],

@@ -1,4 +1,4 @@
-"""The product's Lambda functions and their triggers: EventBridge rules, the clock, and the scheduler's queue.
+"""The product's Lambda functions and their triggers: EventBridge rules, the clock, the scheduler's queue, wake-ups.
 
 An invocation that raises or is killed is retried, as Lambda does. The FIFO queue delivers nothing to the scheduler
 while the scheduler works. The queue accepts one deduplication id only once in five minutes.
@@ -12,9 +12,12 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, Protocol
 
+from gpu_recovery.aws.command_executor import load_record, request_of
 from gpu_recovery.aws.ecs_events import detail_of, instance_fact, task_fact
 from gpu_recovery.aws.health_events import is_health_event, notifications_of
 from gpu_recovery.core.identifiers import TICK, attempt_of
+from gpu_recovery.core.instance.record import Instance
+from gpu_recovery.core.job.record import Job
 from gpu_recovery.ecs_events import tasks
 from gpu_recovery.ecs_events.health import deliver
 
@@ -25,7 +28,9 @@ from simulator.invariants.records import InvariantBroken
 from simulator.world_view import WorldView
 
 CHECK_FAMILY = "gpu-health-check"
-SCHEDULER, RECONCILER = "scheduler", "reconciler"
+SCHEDULER, RECONCILER, EXECUTOR = "scheduler", "reconciler", "command_executor"
+WAKE = "wake"
+"""Kind of an asynchronous invocation of the command executor, in place of the detail type of an event."""
 TICK_S, POKE_S, DEDUPLICATED_S = 60, 1, 300
 SCHEDULER_BATCH = 10
 """Upper bound of the messages that the scheduler's queue delivers at once: `infra/functions.py`."""
@@ -91,6 +96,10 @@ class LambdaRuntime:
         """Return the name and the work of the function that a rule triggers for the event; None: no rule does."""
         kind = envelope["detail-type"]
         world, ecs = self.world, self.world.actions.ecs
+        if kind == WAKE:
+            return EXECUTOR, lambda: world.recovery.execute_left(
+                lambda: load_record(world.recovery.store, envelope["detail"])
+            )
         if kind == "ECS Container Instance State Change":
             return "ecs_instance_monitor", lambda: self._instance_changed(envelope)
         if kind != "ECS Task State Change":
@@ -218,6 +227,11 @@ class LambdaRuntime:
             idle_skip.begins(name)
             world.invoke(name, work, tried=len(RETRIES_S))
             idle_skip.ended(name)
+
+
+def wake_of(record: Job | Instance) -> dict[str, Any]:
+    """Return the invocation of the command executor for the record, in the form of an event."""
+    return {"id": "", "detail-type": WAKE, "detail": request_of(record)}
 
 
 def _is_selected(is_check: bool, last_status: str) -> bool:

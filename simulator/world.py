@@ -19,16 +19,18 @@ from datetime import datetime, timedelta
 from typing import Any, cast
 
 from botocore.exceptions import BotoCoreError, ClientError
-from gpu_recovery.core.commands import NotifyOperator
+from gpu_recovery.core.commands import NotifyOperator, RecordAttempt
 from gpu_recovery.core.events import CancelRequested, ReleaseRequested, ResumeRequested, SuspendRequested
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
 from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
+from gpu_recovery.execution.hand_over import CLUSTER_COMMANDS, HandOver
 from gpu_recovery.job_api.submission import submit
 from gpu_recovery.ports.store import Store
 from gpu_recovery.reconciler.reconcile import reconcile
 from gpu_recovery.reconciler.resync import RESYNCS
+from gpu_recovery.recovery import Recovery
 from gpu_recovery.scheduler.schedule import schedule
 
 from sandbox.cluster.model import records as cluster
@@ -44,7 +46,7 @@ from simulator.fast.leave_out import leave_out
 from simulator.faults.delivery import Delivery, prompt
 from simulator.invariants.guard import Guard, TestNemesis
 from simulator.invocations import Effect, Nemesis, NoFaults
-from simulator.lambda_runtime import LambdaRuntime
+from simulator.lambda_runtime import LambdaRuntime, wake_of
 from simulator.memory_store.store import MemoryStore
 from simulator.world_builder import CLUSTER, TRAINING_FAMILY, build_actions, build_aws, build_recovery
 from simulator.world_view import WorldView
@@ -159,6 +161,22 @@ class World(WorldView):
     def _poked(self, key: str, hops: int) -> None:
         self.functions.poked(key, hops)
 
+    @property
+    def api_recovery(self) -> Recovery:
+        """The product's loop, as the job API runs it."""
+        return replace(self.recovery, hand_over=HandOver(CLUSTER_COMMANDS, self._wake_executor))
+
+    @property
+    def node_recovery(self) -> Recovery:
+        """The product's loop, as the node API runs it."""
+        return replace(self.recovery, hand_over=HandOver((*CLUSTER_COMMANDS, RecordAttempt), self._wake_executor))
+
+    def _wake_executor(self, record: Job | Instance) -> None:
+        """Invoke the command executor asynchronously. The delivery may lose, double or delay the invocation."""
+        envelope = wake_of(record)
+        self.invocations.call("Invoke")
+        self.invocations.effect("Invoke", envelope["detail"], lambda: self._emitted([envelope]))
+
     def run_scheduler(self) -> None:
         """Run the scheduler function: one pass for all messages that it receives at once."""
         self.guard.before_pass()
@@ -192,7 +210,7 @@ class World(WorldView):
 
         def work() -> None:
             self._submitted += 1
-            submit(self.recovery, document | more, "", "", self._described, lambda: f"{self._submitted:04x}")
+            submit(self.api_recovery, document | more, "", "", self._described, lambda: f"{self._submitted:04x}")
 
         made: list[Job] = []
         while not made:  # a client without an answer submits again, unless the job exists
@@ -256,22 +274,22 @@ class World(WorldView):
         """Cancel a job, as the job API does. `force`: as `gpu-recovery cancel --force`."""
         attempt = self.job(job_id).attempt
         event = CancelRequested(at=self.timeline.now, attempt=attempt, by="an operator", force=force)
-        self.ask(lambda: self.recovery.handle(job_id, event))
+        self.ask(lambda: self.api_recovery.handle(job_id, event))
 
     def suspend(self, job_id: str) -> None:
         """Suspend a job on an operator's request; the job stays suspended until it is resumed."""
         event = SuspendRequested(at=self.timeline.now, attempt=self.job(job_id).attempt, by="an operator")
-        self.ask(lambda: self.recovery.handle(job_id, event))
+        self.ask(lambda: self.api_recovery.handle(job_id, event))
 
     def resume(self, job_id: str) -> None:
         """Resume a suspended job on an operator's request."""
         event = ResumeRequested(at=self.timeline.now, attempt=self.job(job_id).attempt, by="an operator")
-        self.ask(lambda: self.recovery.handle(job_id, event))
+        self.ask(lambda: self.api_recovery.handle(job_id, event))
 
     def release(self, instance: cluster.ModelInstance) -> None:
         """Release a quarantined instance on an operator's request."""
         event = ReleaseRequested(at=self.timeline.now, by="an operator")
-        self.ask(lambda: self.recovery.handle(instance.instance_id, event))
+        self.ask(lambda: self.api_recovery.handle(instance.instance_id, event))
 
     def break_gpu(
         self, instance: cluster.ModelInstance, kind: str = "xid79", cured_by: CuredBy = CuredBy.REBOOT

@@ -45,6 +45,11 @@ class WorldView(Protocol):
     asleep: dict[str, datetime]
     failures: list[tuple[str, Exception]]
 
+    @property
+    def node_recovery(self) -> Recovery:
+        """The product's loop, as the node API runs it."""
+        ...
+
     def jobs(self) -> tuple[Job, ...]:
         """Read the record of every job."""
         return self.store.list_jobs(None, JOBS_MAX, None).jobs

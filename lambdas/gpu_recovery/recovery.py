@@ -8,6 +8,8 @@
 A function that is killed after the save leaves pending commands in the record. Their lease expires, and the reconciler
 executes them. A function that is killed before the save has changed nothing. A writer that read an older record is
 refused and decides again.
+
+A function may leave some commands to another function (`Recovery.hand_over`). They stay in the record, due at once.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.ray import state_machine as ray_state_machine
 from gpu_recovery.core.state_machine import Decision, EventOutcome, PendingCommand
 from gpu_recovery.execution.context import ExecutionContext, FollowUp, ForEach, RayCommandHandler, previous_try_died
+from gpu_recovery.execution.hand_over import CLOCK_SKEW, HandOver
 from gpu_recovery.partial_failures import raise_all, run_each
 from gpu_recovery.ports.actions import Actions
 from gpu_recovery.ports.decision_log import DecisionLog
@@ -76,6 +79,16 @@ class _CommandResults:
     """Failures of best-effort commands."""
     scheduler_retry_at: datetime | None = None
     """Earliest retry of a deferred command whose effect the scheduler must see. None: no such command."""
+    left: bool = False
+    """Whether a command was left to another function."""
+    order_matters: bool = False
+    """Whether a command other than a notification was left. Later commands then wait for it."""
+
+    def leave(self, pending: PendingCommand, now: datetime) -> None:
+        """Leave a command to another function: it stays in the record, due at once."""
+        self.left = True
+        self.order_matters |= not isinstance(pending.command, execution.NOTIFICATIONS)
+        self.deferred[pending.command_id] = now - CLOCK_SKEW
 
 
 @dataclass(frozen=True)
@@ -85,6 +98,7 @@ class Recovery:
     channels: the channels of every operator notification.
     ray:      executes the commands of jobs on Ray; None if the deployment has no Ray cluster.
     for_each: executes independent pieces of work.
+    hand_over: the commands that this function leaves to the command executor; None: it executes every command.
     hops:     the number of messages in a row that led to this invocation, each sent by the invocation before; 0 if an
               event or the clock did. At `HOPS_MAX` the invocation sends no further message to its own queue.
     """
@@ -99,8 +113,9 @@ class Recovery:
     ray: RayCommandHandler | None = None
     for_each: ForEach = sequentially
     has_time: Callable[[], bool] = always
-    """Returns whether there is time for another command. The others are due at once, for the reconciler."""
+    """Returns whether there is time for another command. The others are due at once, for another function."""
     hops: int = 0
+    hand_over: HandOver | None = None
 
     def handle(self, record_id: str, event: events.JobEvent | events.InstanceEvent) -> Decision[Any] | None:
         """Handle one event about a record.
@@ -237,8 +252,8 @@ class Recovery:
         delivered = False
         try:
             for pending_command in pending:
-                if not self.has_time():
-                    results.deferred[pending_command.command_id] = self.clock()
+                if self._is_left(record, pending_command, results):
+                    results.leave(pending_command, self.clock())
                 elif isinstance(pending_command.command, execution.NOTIFICATIONS):
                     self._send_notification(record, pending_command, results, submitted)
                 else:
@@ -252,11 +267,32 @@ class Recovery:
         finally:
             if results.done or results.deferred:
                 self._remove_finished(record, results.done, results.deferred)
+            if results.left:
+                self._wake_executor(record)
         raise_all(f"not everything could be found out about {_record_id(record)}", results.failed)
         if results.notification_failures:
             raise NotificationFailed(
                 f"not everything could be said about {_record_id(record)}", results.notification_failures
             )
+
+    def _is_left(self, record: Job | Instance, pending: PendingCommand, results: _CommandResults) -> bool:
+        """Return whether the command is left to another function: it has the permissions, or time.
+
+        Commands other than notifications keep their order, so all after a command that is left are left too.
+        """
+        if not self.has_time():
+            return True
+        if self.hand_over is None:
+            return False
+        waits = results.order_matters and not isinstance(pending.command, execution.NOTIFICATIONS)
+        return waits or self.hand_over.includes(record, pending.command)
+
+    def _wake_executor(self, record: Job | Instance) -> None:
+        """Wake the command executor for the commands that were left. The reconciler executes them if that fails."""
+        if self.hand_over is None:
+            return
+        for failure in run_each(self.hand_over.wake, [record]):
+            self.decision_log.notified(record, self.hand_over, failure)
 
     def _execute_command(self, record: Job | Instance, pending: PendingCommand, results: _CommandResults) -> bool:
         """Execute one command and deliver the events that follow from it.
@@ -403,6 +439,21 @@ class Recovery:
             claimed = self.store.save_instance(replace(record, commands=leased))
         self.execute(claimed, [pending for pending in claimed.commands if pending.command_id in expired])
         return True
+
+    def execute_left(self, load: Callable[[], Job | Instance | None]) -> bool:
+        """Execute the commands that another function left in the record that `load` returns.
+
+        Of two calls at the same time, one executes the commands and the other finds nothing left.
+
+        Returns:
+            Whether there were any.
+        """
+
+        def attempt() -> bool:
+            record = load()
+            return record is not None and self.reclaim_expired(record)
+
+        return retry_stale(attempt, SAVE_ATTEMPTS_MAX, CONTENDED)
 
 
 def _with_saved(decision: Decision[Record], saved: Record) -> Decision[Record]:

@@ -65,7 +65,7 @@ class Agents:
 
     def __init__(self, world: WorldView) -> None:
         self.world = world
-        self.receiver = HeartbeatReceiver(world.recovery)
+        self.receiver = HeartbeatReceiver(world.node_recovery)
         self.cut_off: set[str] = set()
         self.ended: set[str] = set()
         self.unable: set[str] = set()

@@ -40,6 +40,7 @@ TIMEOUT_S = {
     "ecs_instance_monitor": 110,
     "reconciler": 110,
     "scheduler": 110,
+    "command_executor": 110,
     "job_api": 29,
     "node_api": 29,
 }

@@ -66,7 +66,7 @@ class QuarantinedByHand(OperatorInstanceAction):
     def _act(self, world: World, instance: ModelInstance) -> None:
         world.transcript.happened(f"a person quarantines {instance.instance_id}")
         event = QuarantineRequested(at=world.timeline.now, by="an operator", because="a fan is loud")
-        world.ask(lambda: world.recovery.handle(instance.instance_id, event))
+        world.ask(lambda: world.api_recovery.handle(instance.instance_id, event))
 
 
 @dataclass(frozen=True, kw_only=True)

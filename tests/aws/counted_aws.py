@@ -26,6 +26,17 @@ THROTTLED: dict[str, Any] = {
 }
 """Refusal of DynamoDB at the last of botocore's tries."""
 
+DENIED: dict[str, Any] = {
+    "Error": {"Code": "AccessDeniedException", "Message": "the role of the function does not allow it"},
+    "ResponseMetadata": {"HTTPStatusCode": 400},
+}
+"""Refusal of an operation that the role of the function does not allow."""
+
+
+def refuses_nothing(service: str, operation: str) -> bool:
+    """Allow every operation, as no role does."""
+    return False
+
 
 _latest: list[CountedAws] = []
 
@@ -56,6 +67,7 @@ class CountedAws:
     documents: the objects of S3 by their key.
     answers:   an answer, or an error to raise, in place of the usual one, by operation.
     tables:    the tables of DynamoDB.
+    refuses:   whether IAM refuses an operation of a service to the function that runs.
     dynamodb:  what happens before an operation of DynamoDB, which is not carried out if it returns a refusal.
     """
 
@@ -65,6 +77,7 @@ class CountedAws:
     answers: dict[str, Answer] = field(default_factory=dict)
     tables: DynamoDb = field(default_factory=DynamoDb)
     dynamodb: dict[str, Callable[[dict[str, Any]], dict[str, Any] | None]] = field(default_factory=dict)
+    refuses: Callable[[str, str], bool] = refuses_nothing
 
     def __post_init__(self) -> None:
         _latest[:] = [self]
@@ -76,6 +89,8 @@ class CountedAws:
     def answer(self, model: Any, context: dict[str, Any], **_: Any) -> tuple[AWSResponse, dict[str, Any]]:
         service, operation, asked = model.service_model.service_name, model.name, context["asked"]
         self.calls.append((service, operation, asked))
+        if self.refuses(service, operation):
+            return AWSResponse("", 400, {}, None), DENIED
         if service == "dynamodb":
             refusal = self.dynamodb[operation](asked) if operation in self.dynamodb else None
             return answer(self.tables, model, asked) if refusal is None else (AWSResponse("", 400, {}, None), refusal)

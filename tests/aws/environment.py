@@ -42,6 +42,7 @@ CHOSEN = {
     "NODE_TOKEN_KEY_SECRET": "node-token-key",
     "SIGNING_KEY_SECRET": "signing-key",
     "NODE_ROLE_ARNS": "",
+    "COMMAND_EXECUTOR_FUNCTION": "gpu-recovery-command_executor",
     "TRAINING_TASK_FAMILIES": "gpu-training llm",
     "USER_PRIORITY_MAX": "HIGH",
     "POWERTOOLS_SERVICE_NAME": "gpu-recovery",

@@ -136,6 +136,7 @@ def test_the_outputs_name_what_a_person_or_a_script_needs(deployment: Deployment
         "EcsInstanceMonitorFunctionName",
         "ReconcilerFunctionName",
         "SchedulerFunctionName",
+        "CommandExecutorFunctionName",
         "JobApiFunctionName",
         "NodeApiFunctionName",
         "HealthCheckLogGroupName",

@@ -21,6 +21,7 @@ NAMES = {
     "ecs_instance_monitor",
     "reconciler",
     "scheduler",
+    "command_executor",
     "job_api",
     "node_api",
 }
@@ -93,8 +94,10 @@ def test_a_function_has_the_environment_of_the_contract(deployment: Deployment, 
     """Exactly these variables; secrets for the two APIs alone, dead-letter queues for the job API alone."""
     queues = {"FAILED_QUEUE_URL", "UNDELIVERED_QUEUE_URL", "SCHEDULER_DEAD_LETTERS_URL"}
     secrets = {"OPERATOR_TOKEN_SECRET", "NODE_TOKEN_KEY_SECRET", "SIGNING_KEY_SECRET"}
-    of_jobs = {"TRAINING_TASK_FAMILIES", "USER_PRIORITY_MAX", *queues, *secrets}
-    extra = {"job_api": of_jobs, "node_api": {"NODE_ROLE_ARNS", "NODE_TOKEN_KEY_SECRET"}}.get(row.name, set())
+    executor = "COMMAND_EXECUTOR_FUNCTION"
+    of_jobs = {"TRAINING_TASK_FAMILIES", "USER_PRIORITY_MAX", executor, *queues, *secrets}
+    of_nodes = {"NODE_ROLE_ARNS", "NODE_TOKEN_KEY_SECRET", executor}
+    extra = {"job_api": of_jobs, "node_api": of_nodes}.get(row.name, set())
     assert set(_function(deployment, row)["Environment"]["Variables"]) == ENVIRONMENT | extra
 
 

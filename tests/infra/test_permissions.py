@@ -40,13 +40,15 @@ RUN_CHECKS = _may("ecs:RunTask", f"{ECS}:task-definition/gpu-health-check:*", IN
     "iam:PassRole", CHECK_ROLES, TO_TASKS
 )
 RUN_TRAINING = _may("ecs:RunTask", f"{ECS}:task-definition/gpu-training:*", IN_CLUSTER)
+RECORDS = _may("s3:PutObject", "VerdictsBucket.Arn/jobs/*")
 TELL = (
     _may("sns:Publish", "OperatorsTopic")
     | _may(["kms:GenerateDataKey", "kms:Decrypt"], "OperatorsKey.Arn")
     | _may("events:PutEvents", "EventsBus.Arn")
     | _may("sqs:SendMessage", "QueuesScheduler.Arn")
-    | _may("s3:PutObject", "VerdictsBucket.Arn/jobs/*")
+    | RECORDS
 )
+WAKE = _may("lambda:InvokeFunction", f"arn:aws:lambda:us-east-1:{ACCOUNT}:function:gpu-recovery-command_executor")
 VERDICTS = _may("s3:GetObject", "VerdictsBucket.Arn/verdicts/*") | _may("s3:ListBucket", "VerdictsBucket.Arn")
 STOP = _may("ecs:StopTask", TASK)
 LIST = _may("ecs:ListTasks", "*", IN_CLUSTER)
@@ -69,7 +71,7 @@ REPAIR = DESCRIBE_MACHINES | SET_STATE | DEREGISTER | REBOOT | EC2 | EC2_STATUS 
 DEAD_ENDS = [f"Queues{name}.Arn" for name in ("SchedulerDeadLetters", "Undelivered", "Failed")]
 EVENT_FUNCTIONS = [
     f"arn:aws:lambda:us-east-1:{ACCOUNT}:function:gpu-recovery-{name}"
-    for name in ("ecs_task_handler", "dcgm_task_monitor", "ecs_instance_monitor", "reconciler")
+    for name in ("ecs_task_handler", "dcgm_task_monitor", "ecs_instance_monitor", "reconciler", "command_executor")
 ]
 REDRIVE = _may(["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"], DEAD_ENDS) | _may(
     "lambda:InvokeFunction", EVENT_FUNCTIONS
@@ -93,11 +95,13 @@ ALLOWED = {
     "EcsInstanceMonitor": FOLLOW | FAIL | REPAIR,
     "Reconciler": (FOLLOW | FAIL | REPAIR | RUN_TRAINING | _may("ecs:ListContainerInstances", CLUSTER)),
     "Scheduler": FOLLOW | RUN_TRAINING | EC2 | RECEIVE | _may("dynamodb:ConditionCheckItem", "TablesJobs.Arn"),
-    "NodeApi": FOLLOW | DESCRIBE_MACHINES | SET_STATE | NODE_TOKEN_KEY,
+    "CommandExecutor": FOLLOW | FAIL | REPAIR | RUN_TRAINING,
+    "NodeApi": BOTH_TABLES | (TELL - RECORDS) | WAKE | NODE_TOKEN_KEY,
     "JobApi": (
-        FOLLOW
-        | DESCRIBE_MACHINES
-        | SET_STATE
+        BOTH_TABLES
+        | TELL
+        | DIAGNOSE
+        | WAKE
         | REDRIVE
         | NODE_TOKEN_KEY
         | _may("secretsmanager:GetSecretValue", "OperatorTokenSecret.Id")
@@ -208,7 +212,7 @@ def test_nothing_may_end_a_machine_unless_the_deployment_says_so(deployment: Dep
 
 
 @pytest.mark.parametrize("function", ALLOWED)
-def test_with_the_switch_on_three_functions_may_replace_what_was_handed_over(
+def test_with_the_switch_on_four_functions_may_replace_what_was_handed_over(
     production: Deployment, function: str
 ) -> None:
     """Machines and groups with the opt-in tag only, by the functions that act on machines."""
@@ -217,7 +221,9 @@ def test_with_the_switch_on_three_functions_may_replace_what_was_handed_over(
         ["ec2:StopInstances", "ec2:StartInstances"], MACHINES, tagged
     )
     granted = {each for each in _granted(production, f"Functions{function}Role") if each[0] in REPLACE_ACTIONS}
-    assert granted == (replace if function in ("DcgmTaskMonitor", "EcsInstanceMonitor", "Reconciler") else set())
+    assert granted == (
+        replace if function in ("DcgmTaskMonitor", "EcsInstanceMonitor", "Reconciler", "CommandExecutor") else set()
+    )
 
 
 def test_the_second_topic_may_be_published_to_when_there_is_one(deployment: Deployment, production: Deployment) -> None:

@@ -169,10 +169,10 @@ def test_our_events_have_a_bus_of_their_own(deployment: Deployment) -> None:
 
 
 def test_every_log_group_has_the_retention_of_the_settings(deployment: Deployment, production: Deployment) -> None:
-    """Seven functions, the check, the API's access log; none kept for ever."""
+    """Eight functions, the check, the API's access log; none kept for ever."""
     for where, days in ((deployment, 7), (production, 120)):
         groups = where.of_type("AWS::Logs::LogGroup")
-        assert len(groups) == 9
+        assert len(groups) == 10
         assert {group["RetentionInDays"] for group in groups.values()} == {days}
 
 

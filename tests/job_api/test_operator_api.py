@@ -49,9 +49,10 @@ def test_an_instance_is_taken_out_of_use_and_its_job_goes_on(api: Api) -> None:
     body = api.post(f"/instances/{A}/quarantine", {"because": "smells of smoke"}).body
     assert body["status"] == "QUARANTINED"
     assert body["reason"] == "quarantined by an operator: smells of smoke"
+    (mail,) = api.functions.aws.asked("Publish")
+    api.functions.wake()
     assert [asked["status"] for asked in api.functions.aws.asked("UpdateContainerInstancesState")] == ["DRAINING"]
     assert "StopTask" not in api.functions.aws.operations()
-    (mail,) = api.functions.aws.asked("Publish")
     assert "smells of smoke" in mail["Message"]
 
 
@@ -211,6 +212,7 @@ def test_a_chat_that_cannot_be_reached_costs_no_mail_and_repeats_none(
     api.functions.aws.answers["Publish"] = publish
     assert "tried again" in refused(api.post(f"/instances/{A}/quarantine"), 502)
     assert api.functions.instance().status is InstanceStatus.QUARANTINED
+    api.functions.wake()
     left = [one.command for one in api.functions.instance().commands]
     assert [(type(one).__name__, one.channel) for one in left] == [("NotifyOperator", "chat")]
     api.functions.now += timedelta(seconds=200)

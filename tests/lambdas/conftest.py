@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -18,10 +19,11 @@ from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
 
-from tests.aws.counted_aws import CountedAws
+from tests.aws.counted_aws import CountedAws, refuses_nothing
 from tests.aws.deployed_tables import create_tables
 from tests.aws.environment import CREDENTIALS, FUNCTION
 from tests.aws.records import JOB, NOW, A
+from tests.lambdas.roles import refuses
 
 HANDLERS = (
     "ecs_task_handler",
@@ -29,9 +31,11 @@ HANDLERS = (
     "ecs_instance_monitor",
     "reconciler",
     "scheduler",
+    "command_executor",
     "job_api",
     "node_api",
 )
+EXECUTOR = FUNCTION["COMMAND_EXECUTOR_FUNCTION"]
 WARM = (
     *HANDLERS,
     "gpu_recovery.aws.wiring",
@@ -65,9 +69,26 @@ class Functions:
     now: datetime = field(default=NOW)
 
     def call(self, name: str, event: dict[str, Any]) -> Any:
-        """What the handler answers; the calls are counted anew."""
+        """What the handler answers; the calls are counted anew. AWS refuses what the function's role does not allow."""
         self.aws.forget()
-        return import_module(name).handler(event, Context(name))
+        self.aws.refuses = partial(refuses, name)
+        try:
+            return import_module(name).handler(event, Context(name))
+        finally:
+            self.aws.refuses = refuses_nothing
+
+    def wake_ups(self) -> list[dict[str, Any]]:
+        """The requests to the command executor since the calls were counted anew."""
+        asked = self.aws.asked("Invoke")
+        return [json.loads(each["Payload"]) for each in asked if each["FunctionName"] == EXECUTOR]
+
+    def wake(self) -> None:
+        """Run the command executor for each request to it of the last function; the calls are counted anew."""
+        calls = []
+        for request in self.wake_ups():
+            self.call("command_executor", request)
+            calls += self.aws.calls
+        self.aws.calls[:] = calls
 
     def job(self, job_id: str = JOB) -> Job:
         """The record, which must be there."""

@@ -59,6 +59,7 @@ def test_a_function_without_its_settings_fails_before_it_does_anything(
         "ecs_instance_monitor": instance_event(A, 1),
         "reconciler": {},
         "scheduler": {},
+        "command_executor": {"job_id": JOB},
         "job_api": {
             "version": "2.0",
             "rawPath": "/api/v2/jobs",

@@ -20,6 +20,7 @@ from gpu_recovery.core.heartbeat import (
 )
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.execution.hand_over import CLOCK_SKEW
 from gpu_recovery.node_api.heartbeats import HeartbeatReceiver
 from gpu_recovery.ports.errors import AnotherAgent
 
@@ -214,7 +215,7 @@ def test_what_is_not_begun_in_time_is_left_to_the_reconciler_at_once(scene: Scen
     HeartbeatReceiver(hurried).receive(scene.report(0, health=GpuHealth.IMPAIRED, sentence="GPU 3 is lost"))
     record = scene.instance()
     assert record.status is InstanceStatus.CHECKING and record.commands
-    assert {one.acting_until for one in record.commands} == {scene.now}
+    assert {one.acting_until for one in record.commands} == {scene.now - CLOCK_SKEW}
     scene.round()
     assert not scene.instance().commands
 

@@ -14,6 +14,9 @@ from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.task import TaskFact
 from gpu_recovery.ports.values import Ec2Instance, Ec2InstanceStatus, Refusal
 
+CHECK_FAMILY_REFUSED = Refusal("no job may run in the family of the health check", lasting=True)
+"""Refusal of a launch with the task definition of the health check."""
+
 
 class ClusterActions:
     """Passes each action on to ECS or to EC2; see `ports.Actions` for the contract of each method.
@@ -33,7 +36,13 @@ class ClusterActions:
     # -- tasks ---------------------------------------------------------------------------------------------------------
 
     def run_ranks(self, job: Job, plan: Plan) -> tuple[str | Refusal, ...]:
-        """Start one task for each rank. The private IP address of rank 0's instance is the master address."""
+        """Start one task for each rank. The private IP address of rank 0's instance is the master address.
+
+        A job in the family of the health check is refused. Its submission is refused too, but an attacker who controls
+        an API function could write such a record, and its command would run with the rights of the health check.
+        """
+        if _family(job.spec.task_definition) == _family(self.check_task.task_definition):
+            return (CHECK_FAMILY_REFUSED,) * len(plan.instances)
         return self.ecs.run_ranks(job, plan, self.ec2.private_ip(plan.instances[0]))
 
     def run_check(self, instance: Instance, check_id: str, refusals: int) -> str | Refusal:
@@ -107,3 +116,8 @@ class ClusterActions:
     def deregister(self, container_instance_id: str) -> None:
         """Deregister a container instance by force, even with tasks."""
         self.ecs.deregister(container_instance_id)
+
+
+def _family(task_definition: str) -> str:
+    """Return the family of a task definition: of its ARN, of `family:revision`, or `family` itself."""
+    return task_definition.rsplit("/", 1)[-1].partition(":")[0]

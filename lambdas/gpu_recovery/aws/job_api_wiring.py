@@ -15,7 +15,7 @@ from gpu_recovery.aws.ray_client import AwsRayLogs
 from gpu_recovery.aws.secret_values import operator_token, signing_key
 from gpu_recovery.aws.submission_store import DynamoSubmissions, UserTokensWithSubmission
 from gpu_recovery.aws.token_store import DynamoUserTokenStore
-from gpu_recovery.aws.wiring import dynamodb, logger, node_token_key, recovery, settings, tokens
+from gpu_recovery.aws.wiring import api_recovery, dynamodb, logger, node_token_key, settings, tokens
 from gpu_recovery.job_api.capacity import Capacity
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.pagination import CURSOR_KEY_LABEL
@@ -24,7 +24,7 @@ from gpu_recovery.job_api.pagination import CURSOR_KEY_LABEL
 @cache
 def dependencies() -> Dependencies:
     """Return the dependencies of the routes, on DynamoDB and AWS."""
-    environment, loop, client = settings(), recovery(), dynamodb()
+    environment, loop, client = settings(), api_recovery(), dynamodb()
     users = DynamoUserTokenStore(client, environment.job_table)
     submissions = DynamoSubmissions(client, environment.job_table, environment.instance_table)
 

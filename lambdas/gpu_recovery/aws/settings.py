@@ -57,6 +57,8 @@ class LambdaSettings:
     """Queue of the function that reaches the Ray cluster; "" if there is no Ray cluster."""
     ray_function: str = ""
     """Name of the function that reaches the Ray cluster; "" if there is no Ray cluster."""
+    executor_function: str = ""
+    """Name of the command executor. Only the two API functions have the variable."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> LambdaSettings:
@@ -111,6 +113,7 @@ class LambdaSettings:
             user_priority_max=Priority[one_of("USER_PRIORITY_MAX", "HIGH", tuple(Priority.__members__))],
             ray_queue_url=environment.get("RAY_QUEUE_URL", ""),
             ray_function=environment.get("RAY_RUNNER_FUNCTION", ""),
+            executor_function=environment.get("COMMAND_EXECUTOR_FUNCTION", ""),
         )
 
 

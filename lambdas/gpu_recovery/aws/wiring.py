@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
@@ -14,14 +15,16 @@ from aws_lambda_powertools import Logger, Metrics
 from gpu_recovery.auth.tokens import TokenKind
 from gpu_recovery.aws.actions import AwsActions
 from gpu_recovery.aws.clients import client
+from gpu_recovery.aws.command_executor import CommandExecutor
 from gpu_recovery.aws.decision_log import PowertoolsDecisionLog
 from gpu_recovery.aws.ecs import in_parallel
 from gpu_recovery.aws.ray_client import RayQueue
 from gpu_recovery.aws.secret_values import signing_key
-from gpu_recovery.aws.settings import LambdaSettings
+from gpu_recovery.aws.settings import LambdaSettings, LambdaSettingsInvalid
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.aws.token_store import DynamoTokenStore
 from gpu_recovery.core.commands import Channel
+from gpu_recovery.execution.hand_over import CLUSTER_COMMANDS, HandOver
 from gpu_recovery.execution.ray import QueuedRayCommands
 from gpu_recovery.recovery import Recovery
 
@@ -84,3 +87,19 @@ def recovery() -> Recovery:
         channels=(Channel.MAIL, Channel.CHAT) if environment.chat_topic_arn else (Channel.MAIL,),
         ray=QueuedRayCommands(ray_queue()) if environment.ray_queue_url else None,
     )
+
+
+def api_recovery(*also_left: type) -> Recovery:
+    """Return the loop of a function that answers the internet. It leaves commands for the cluster to another function.
+
+    Args:
+        also_left: further types of commands that the function leaves, for example because it may read no logs.
+
+    Raises:
+        LambdaSettingsInvalid: the environment does not name the command executor.
+    """
+    function = settings().executor_function
+    if not function:
+        raise LambdaSettingsInvalid("environment variable COMMAND_EXECUTOR_FUNCTION is not set")
+    hand_over = HandOver((*CLUSTER_COMMANDS, *also_left), CommandExecutor(function).wake)
+    return replace(recovery(), hand_over=hand_over)

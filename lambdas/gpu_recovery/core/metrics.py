@@ -127,7 +127,7 @@ METRICS: dict[str, MetricType] = {
         Unit.COUNT, "a message to operators could not be published; it is kept and tried again"
     ),
     "Unsaid": MetricType(
-        Unit.COUNT, "an event of ours or a call for the scheduler could not be sent; it is tried again"
+        Unit.COUNT, "an event of ours or a call for another function could not be sent; it is tried again"
     ),
 }
 

@@ -1,6 +1,7 @@
 """Time budget of one API call: limits the time in which a function begins commands.
 
-A command that was begun is finished. The others stay in their record, due at once, and the reconciler executes them.
+A command that was begun is finished. The others stay in their record, due at once, for the command
+executor.
 """
 
 from __future__ import annotations

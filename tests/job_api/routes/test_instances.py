@@ -90,6 +90,7 @@ def test_a_quarantined_instance_is_given_back_through_a_check(api: Api) -> None:
     api.functions.store.save_instance(held)
     body = api.post(f"/instances/{A}/release").body
     assert body["status"] == "VERIFYING" and "operator" in body["reason"]
+    api.functions.wake()
     assert [asked["status"] for asked in api.functions.aws.asked("UpdateContainerInstancesState")] == ["ACTIVE"]
     assert len(api.functions.aws.asked("RunTask")) == 1
 

@@ -31,6 +31,7 @@ def test_a_running_job_is_stopped_first(api: Api) -> None:
     store.begin_attempt(plan())
     api.functions.aws.tasks[attempt_id(JOB, 1)] = ["task-0", "task-1"]
     assert api.post(f"/jobs/{JOB}/cancel").body["status"] == "STOPPING"
+    api.functions.wake()
     assert len(api.functions.aws.asked("StopTask")) == 2
 
 

@@ -415,6 +415,7 @@ def test_a_job_is_canceled_in_every_status(api: Api, status: JobStatus) -> None:
     assert answer.status == (200 if status is JobStatus.CANCELED else 202)
     assert answer.body["status"] == ("STOPPING" if status in LIVE else "CANCELED")
     if status in LIVE:
+        api.functions.wake()
         stopped = {asked["task"] for asked in api.functions.aws.asked("StopTask")}
         assert len(stopped) == (2 if status is not JobStatus.STOPPING else 0)  # those of that one are stopped already
         for rank in range(2):

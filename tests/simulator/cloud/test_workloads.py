@@ -9,6 +9,7 @@ from gpu_recovery.core.errors import SpecInvalid
 from gpu_recovery.core.job.record import JobStatus
 
 from simulator.cloud.workloads import NO_LOG, JobBehaviour, NoticeBehaviour, environment
+from simulator.faults.delivery import PROMPT_S
 from simulator.world import World
 
 
@@ -68,7 +69,7 @@ def left_after(notice: NoticeBehaviour, grace_s: int = 10) -> tuple[float, int |
 def test_rank_0_answers_the_notice_as_its_program_does(notice: NoticeBehaviour, gone_s: float, code: int) -> None:
     """It leaves, saves, is ended after its grace, or by ECS; what is saved is not done again."""
     gone, exit_code, again_s = left_after(notice)
-    assert (gone, exit_code) == (gone_s, code)
+    assert (gone, exit_code) == (PROMPT_S + gone_s, code)  # the wake-up of the command executor takes PROMPT_S
     assert (again_s < LONG_S - 55) == (notice is NoticeBehaviour.SAVES)
 
 

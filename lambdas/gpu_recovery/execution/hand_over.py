@@ -1,0 +1,58 @@
+"""Hand-over of commands: a function that answers the internet leaves commands for the cluster to an internal function.
+
+The two API functions may not run, stop or describe tasks. They leave such commands in the record, due at once, and wake
+the command executor, which may. If the wake-up is lost, the reconciler finds the commands due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from gpu_recovery.core import commands
+from gpu_recovery.core.instance.record import Instance
+from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.job.spec import Backend
+from gpu_recovery.execution.ray import RAY_COMMANDS
+
+CLUSTER_COMMANDS = (
+    commands.LaunchAttempt,
+    commands.StopAttempt,
+    commands.SuspendAttempt,
+    commands.ObserveAttempt,
+    commands.GatherEvidence,
+    commands.CheckInstances,
+    commands.RunCheck,
+    commands.StopCheck,
+    commands.ObserveCheck,
+    commands.ObserveInstance,
+    commands.DrainInstance,
+    commands.ActivateInstance,
+    commands.RebootInstance,
+    commands.ReplaceInstance,
+    commands.StartInstance,
+    commands.DeregisterInstance,
+)
+"""Commands that call ECS or EC2, or read the logs of ranks. `CheckInstances` leads to a `RunCheck` on each instance."""
+CLOCK_SKEW = timedelta(seconds=1)
+"""Time by which the clocks of two functions may differ. A command that is left is due this much earlier."""
+
+
+@dataclass(frozen=True)
+class HandOver:
+    """The commands that a function leaves to the command executor.
+
+    commands: types of the commands.
+    wake:     wakes the command executor for the record. May raise: nothing depends on the wake-up.
+    """
+
+    commands: tuple[type, ...]
+    wake: Callable[[Job | Instance], object]
+
+    def includes(self, record: Job | Instance, command: Any) -> bool:
+        """Return whether the function leaves this command. Commands for a Ray cluster have a hand-over of their own."""
+        if isinstance(command, RAY_COMMANDS) and isinstance(record, Job) and record.spec.backend is Backend.RAY:
+            return False
+        return isinstance(command, self.commands)
