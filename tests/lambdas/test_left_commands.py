@@ -15,13 +15,14 @@ from gpu_recovery.core import commands
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.instance.record import CheckRun, InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.job.spec import Backend
 
 from infra.functions import FUNCTIONS
 from infra.permissions import Permission as P
 from tests.aws.ecs_events import rank_event
 from tests.aws.environment import CHECK_TASK
 from tests.aws.records import JOB, NOW, A, B, claim, instance, job, later, spec
-from tests.lambdas.api_gateway import Api
+from tests.lambdas.api_gateway import Api, with_ray
 from tests.lambdas.conftest import Functions
 from tests.lambdas.starting_states import gang
 
@@ -205,6 +206,18 @@ def test_an_attempt_that_a_reboot_ended_is_recorded_by_the_command_executor(
     functions.wake()
     assert left(functions) == []
     assert [put["Key"] for put in functions.aws.asked("PutObject")] == [f"jobs/{JOB}/a01/attempt.json"]
+
+
+def test_a_canceled_job_on_ray_wakes_the_function_of_the_ray_cluster(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its commands have a hand-over of their own; the command executor could only pass them on."""
+    with_ray(api, monkeypatch)
+    driver = spec(backend=Backend.RAY, entrypoint="python train.py", task_definition="", nnodes=1)
+    runs = {"status": JobStatus.RUNNING, "attempt": 1, "launched": True, "instances": ("",)}
+    api.functions.store.create_job(job(spec=driver, **runs), "")
+    assert api.post(f"/jobs/{JOB}/cancel").body["status"] == "STOPPING"
+    woken = [json.loads(asked["MessageBody"]) for asked in api.functions.aws.asked("SendMessage")]
+    assert [message["job_id"] for message in woken if "job_id" in message] == [JOB]
+    assert api.functions.wake_ups() == []
 
 
 # -- a wake-up that is lost, late or doubled ---------------------------------------------------------------------------
