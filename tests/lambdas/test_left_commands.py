@@ -21,6 +21,7 @@ from infra.functions import FUNCTIONS
 from infra.permissions import Permission as P
 from tests.aws.ecs_events import rank_event
 from tests.aws.environment import CHECK_TASK
+from tests.aws.issuer_keys import NODE_KEY
 from tests.aws.records import JOB, NOW, A, B, claim, instance, job, later, spec
 from tests.lambdas.api_gateway import Api, with_ray
 from tests.lambdas.conftest import Functions
@@ -56,7 +57,8 @@ def api(functions: Functions) -> Api:
 
 def report(functions: Functions, **told: Any) -> int:
     """The status of the node API's answer to a report of instance A."""
-    issued = issue(DynamoTokenStore(functions.store.table.client, functions.store.table.name), A, NOW, "a test", {})
+    tokens = DynamoTokenStore(functions.store.table.client, functions.store.table.name)
+    issued = issue(tokens, NODE_KEY, A, NOW, "a test", {})
     event = {
         "version": "2.0",
         "rawPath": "/api/v1/reports",
@@ -91,7 +93,7 @@ def test_a_function_that_answers_the_internet_reaches_neither_tasks_nor_instance
 
 
 def test_the_node_api_reads_no_log_and_no_task_definition() -> None:
-    """It parses reports of up to a mebibyte from agents, and needs two tables, the bus and two calls to wake others."""
+    """It parses reports of up to a mebibyte from agents, and needs tables, the bus, wake-ups and its issuer key."""
     (row,) = (row for row in FUNCTIONS if row.name == "node_api")
     assert row.permissions == {
         P.WRITE_JOBS,
@@ -100,6 +102,7 @@ def test_the_node_api_reads_no_log_and_no_task_definition() -> None:
         P.PUBLISH_EVENTS,
         P.WAKE_SCHEDULER,
         P.WAKE_COMMAND_EXECUTOR,
+        P.READ_NODE_TOKEN_KEY,
     }
 
 
