@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus
-from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.instance.record import HealthReport, InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 
 from tests.aws.described_instances import ec2_status
@@ -226,6 +226,17 @@ def test_an_impairment_that_is_reported_late_and_lasts_is_checked(functions: Fun
     functions.call(MACHINES, {**health_change(check()), "time": HOURS_AGO})
     assert functions.instance().status is InstanceStatus.CHECKING
     assert "XID_79" in functions.instance().health[HealthKind.ACCELERATED_COMPUTE].sentence
+
+
+def test_an_impairment_that_was_mended_is_not_read_again_from_ecs(functions: Functions) -> None:
+    """ECS still shows the report that the repair has answered: it is no news, by its own time."""
+    answered = HealthReport(HealthStatus.INSUFFICIENT_DATA, later(-119.5))
+    functions.store.save_instance(instance(health={HealthKind.ACCELERATED_COMPUTE: answered}))
+    describes(functions, check())
+    functions.call(MACHINES, {**health_change(check()), "time": HOURS_AGO})
+    assert functions.aws.operations() == Counter(GetItem=1, DescribeContainerInstances=1)
+    (line,) = functions.logged("signal_passed_over")
+    assert line["reason"] == f"ECS shows nothing new of the health of {A}"
 
 
 # -- reports that never come -------------------------------------------------------------------------------------------
