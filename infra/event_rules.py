@@ -7,13 +7,15 @@ an event means. Other filters would be wrong:
 - An exact task definition ARN would match no event of the next revision.
 - A filter on exit codes would miss events without an exit code.
 
+Every rule names the account and the region of the deployment. Others may forward their events to our bus.
+
 Events of EC2, AWS Health and CloudWatch name no cluster. So the events of every instance of the account arrive, and the
 function ignores an instance of which there is no record.
 """
 
 from typing import Any
 
-from aws_cdk import Duration
+from aws_cdk import Aws, Duration
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from constructs import Construct
@@ -26,24 +28,22 @@ from infra.settings import DeploymentSettings
 
 SCHEDULER_MESSAGE_GROUP = "scheduler"
 """The only message group of the scheduler's FIFO queue, so that at most one run of the scheduler is active."""
-_INSTANCE_EVENTS = {
-    "Machines": events.EventPattern(
-        source=["aws.ec2"],
-        detail_type=[
+_INSTANCE_EVENTS: dict[str, dict[str, Any]] = {
+    "Machines": {
+        "source": ["aws.ec2"],
+        "detail_type": [
             "EC2 Instance State-change Notification",
             "EC2 Spot Instance Interruption Warning",
             "EC2 Capacity Reservation Instance Interruption Warning",
             "EC2 Instance Rebalance Recommendation",
         ],
-    ),
-    "MachinePlans": events.EventPattern(
-        source=["aws.health"], detail_type=["AWS Health Event"], detail={"service": ["EC2"]}
-    ),
+    },
+    "MachinePlans": {"source": ["aws.health"], "detail_type": ["AWS Health Event"], "detail": {"service": ["EC2"]}},
     # An account may have thousands of alarms. The metric selects the alarms on EC2 status checks.
-    "StatusChecks": events.EventPattern(
-        source=["aws.cloudwatch"],
-        detail_type=["CloudWatch Alarm State Change"],
-        detail={
+    "StatusChecks": {
+        "source": ["aws.cloudwatch"],
+        "detail_type": ["CloudWatch Alarm State Change"],
+        "detail": {
             "configuration": {
                 "metrics": {
                     "metricStat": {
@@ -52,7 +52,7 @@ _INSTANCE_EVENTS = {
                 }
             }
         },
-    ),
+    },
 }
 """Patterns for events of EC2, AWS Health and CloudWatch about instances, by the name of the rule."""
 
@@ -99,9 +99,11 @@ class EventRules(Construct):
             self._rule(
                 trigger.value,
                 self._function(functions, trigger),
-                pattern=events.EventPattern(
-                    source=["aws.ecs"], detail_type=detail_types, detail={"clusterArn": [cluster.arn], **detail}
-                ),
+                pattern={
+                    "source": ["aws.ecs"],
+                    "detail_type": detail_types,
+                    "detail": {"clusterArn": [cluster.arn], **detail},
+                },
             )
         for name, pattern in _INSTANCE_EVENTS.items():
             self._rule(name, self._function(functions, Trigger.CONTAINER_INSTANCES), pattern=pattern)
@@ -118,12 +120,15 @@ class EventRules(Construct):
         construct_id: str,
         target: events.IRuleTarget,
         *,
-        pattern: events.EventPattern | None = None,
+        pattern: dict[str, Any] | None = None,
         every_minutes: int | None = None,
     ) -> None:
+        event_pattern = (
+            events.EventPattern(account=[Aws.ACCOUNT_ID], region=[Aws.REGION], **pattern) if pattern else None
+        )
         schedule = events.Schedule.rate(Duration.minutes(every_minutes)) if every_minutes else None
         self.by_name[construct_id] = events.Rule(
-            self, construct_id, event_pattern=pattern, schedule=schedule, targets=[target]
+            self, construct_id, event_pattern=event_pattern, schedule=schedule, targets=[target]
         )
 
     def _function(self, functions: LambdaFunctions, trigger: Trigger) -> targets.LambdaFunction:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gpu_recovery.aws.ecs_events import detail_of, task_fact
-from gpu_recovery.aws.wiring import logger, metrics, recovery, utc_now
+from gpu_recovery.aws.wiring import is_refused, logger, metrics, recovery, utc_now
 from gpu_recovery.ecs_events import tasks
 
 
@@ -12,7 +12,11 @@ from gpu_recovery.ecs_events import tasks
 def handler(event: dict[str, Any], context: Any) -> None:
     """Deliver the verdict of the health check to its instance.
 
+    An event of another account or region is refused (`is_refused`).
+
     Raises:
         Exception: any failure. Lambda then retries, and finally sends the event to the dead-letter queue.
     """
+    if is_refused(event):
+        return
     tasks.check_changed(recovery(), task_fact(detail_of(event), utc_now()))

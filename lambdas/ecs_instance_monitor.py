@@ -8,7 +8,7 @@ from typing import Any
 
 from gpu_recovery.aws.ecs_events import detail_of, instance_fact
 from gpu_recovery.aws.health_events import is_health_event, notifications_of
-from gpu_recovery.aws.wiring import logger, metrics, recovery, utc_now
+from gpu_recovery.aws.wiring import is_refused, logger, metrics, recovery, utc_now
 from gpu_recovery.ecs_events.health import deliver
 
 
@@ -19,9 +19,13 @@ def handler(event: dict[str, Any], context: Any) -> None:
 
     Health reports that no record uses are logged with the reason.
 
+    An event of another account or region is refused (`is_refused`).
+
     Raises:
         Exception: any failure. Lambda then retries, and finally sends the event to the dead-letter queue.
     """
+    if is_refused(event):
+        return
     if not is_health_event(event):
         recovery().handle(*instance_fact(detail_of(event), utc_now()))
         return

@@ -14,8 +14,8 @@ PAGE = Page(ROOT / "docs" / "traps.md")
 AT_LEAST = {
     "T": 6,
     "C": 3,
-    "H": 6,
-    "E": 11,
+    "H": 7,
+    "E": 14,
     "P": 15,
     "D": 12,
     "A": 3,

@@ -5,6 +5,7 @@ these facts:
 
 - ECS counts every change of a task or a container instance in its `version`. A parsed answer stays valid for its
   version. Only the time of observation differs, and the cache renews the time where the tables lack that version.
+  ECS health checks have no version, so an instance with reports of them is described each time.
 - EC2 has no version. But all running instances without impairment and scheduled events have the same status. A
   description of many running instances stays valid at least until `VirtualFleet.changes` counts a change.
 """
@@ -128,7 +129,10 @@ class EcsDescribeCache:
         outdated = [
             instance
             for instance in shown
-            if (known := cached.get(instance.instance_id)) is None or known[1].ecs_version != instance.version
+            if (known := cached.get(instance.instance_id)) is None
+            or known[1].ecs_version != instance.version
+            or known[1].health
+            or instance.ecs_health
         ]
         unread = [instance for instance in outdated if not self._update_instance(instance, now)]
         for instance, observed in zip(unread, read([instance.arn for instance in unread]), strict=True):
@@ -144,10 +148,13 @@ class EcsDescribeCache:
     def _update_instance(self, instance: ModelInstance, now: datetime) -> bool:
         """Update the cached state of a container instance from the model.
 
-        Return False if the container instance must be described instead, because it has another registration.
+        Return False if the container instance must be described instead, because it has another registration, or
+        reports of ECS health checks, which change without a version.
         """
         instance_id, known = self._instances.get(instance.instance_id, ("", None))
-        if known is None or known.container_instance_id != instance.arn.rsplit("/", 1)[-1]:
+        if known is None or known.health or instance.ecs_health:
+            return False
+        if known.container_instance_id != instance.arn.rsplit("/", 1)[-1]:
             return False
         changes = {
             "at": now,

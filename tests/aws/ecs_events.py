@@ -18,6 +18,11 @@ def task_arn(task_id: str) -> str:
     return f"{ARN}:task/{CLUSTER}/{task_id}"
 
 
+def ours(event: dict[str, Any]) -> dict[str, Any]:
+    """The event as a rule of the deployment delivers it: of its account and region, of ECS if it has no source."""
+    return {"source": "aws.ecs", **event, "account": ACCOUNT, "region": REGION}
+
+
 def _event(detail_type: str, detail: dict[str, Any]) -> dict[str, Any]:
     return {
         "version": "0",

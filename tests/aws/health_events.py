@@ -11,6 +11,7 @@ from typing import Any
 from gpu_recovery.aws.health_events import notifications_of
 from gpu_recovery.ecs_events.health import HealthNotification, InstanceHealthEvent, SkippedNotification
 
+from tests.aws.environment import ACCOUNT, REGION
 from tests.aws.records import NOW, A
 
 EVENTS = Path(__file__).parents[1] / "events"
@@ -57,6 +58,8 @@ def health_change(*checks: dict[str, Any], **detail: Any) -> dict[str, Any]:
         "id": "1",
         "detail-type": "ECS Container Instance Health Change",
         "source": "aws.ecs",
+        "account": ACCOUNT,
+        "region": REGION,
         "time": "2026-11-21T08:59:00Z",
         "resources": [],
         "detail": {

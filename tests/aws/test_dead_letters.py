@@ -16,10 +16,11 @@ from gpu_recovery.aws.settings import LambdaSettings, LambdaSettingsInvalid
 from gpu_recovery.job_api.redrive import DeadLetterQueue, DeadLetterRefused, redrive
 from moto import mock_aws
 
+from tests.aws.ecs_events import ours
 from tests.aws.environment import CREDENTIALS, FUNCTION
 
 ARN = "arn:aws:lambda:us-east-1:123456789012:function:gpu-recovery-ecs_task_handler"
-EVENT = {"detail": {"taskArn": "t"}}
+EVENT = ours({"detail": {"taskArn": "t"}})
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from gpu_recovery.aws.fields import EventUnreadable
 from gpu_recovery.aws.health_events import notifications_of
 from gpu_recovery.core.events import DepartureAnnounced
 from gpu_recovery.core.health_signals import DepartureKind
-from gpu_recovery.ecs_events.health import Ec2StateChanged, HealthNotification, InstanceHealthEvent
+from gpu_recovery.ecs_events.health import Ec2Hint, HealthNotification, InstanceHealthEvent
 
 from tests.aws.health_events import at, passed_over, published, the, warning
 from tests.aws.records import NOW, later
@@ -20,11 +20,11 @@ ID = "i-1234567890abcdef0"
 @pytest.mark.parametrize(
     ("name", "word"),
     [
-        ("ec2_state_change_running_ruler", Ec2StateChanged("i-000000aaaaaa00000", "running")),
-        ("ec2_state_change_stopped_doc", Ec2StateChanged(ID, "stopped")),  # a blank before the id, no version
-        ("ec2_state_change_terminated_doc", Ec2StateChanged(ID, "terminated")),  # a blank before the id
-        ("ec2_state_change_terminated_powertools", Ec2StateChanged(ID, "terminated")),  # instance_id; the ARN has it
-        ("ec2_state_change_uppercase_RUNNING_pipes", Ec2StateChanged("i-0123456789", "running")),
+        ("ec2_state_change_running_ruler", Ec2Hint("i-000000aaaaaa00000", "it was running")),
+        ("ec2_state_change_stopped_doc", Ec2Hint(ID, "it was stopped")),  # a blank before the id, no version
+        ("ec2_state_change_terminated_doc", Ec2Hint(ID, "it was terminated", is_terminated=True)),  # blank
+        ("ec2_state_change_terminated_powertools", Ec2Hint(ID, "it was terminated", is_terminated=True)),
+        ("ec2_state_change_uppercase_RUNNING_pipes", Ec2Hint("i-0123456789", "it was running")),
     ],
 )
 def test_a_change_of_state_names_the_instance(name: str, word: HealthNotification) -> None:
@@ -42,7 +42,7 @@ def test_a_state_of_tomorrow_is_a_reason_to_look() -> None:
     """Nothing is concluded from the word itself."""
     event = published("ec2_state_change_running_ruler")
     event["detail"]["state"] = "hibernating"
-    assert the(event) == Ec2StateChanged("i-000000aaaaaa00000", "hibernating")
+    assert the(event) == Ec2Hint("i-000000aaaaaa00000", "it was hibernating")
 
 
 @pytest.mark.parametrize("name", ["ec2_state_change_stopped_doc", "ec2_spot_interruption_terminate_karpenter"])

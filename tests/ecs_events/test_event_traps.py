@@ -11,12 +11,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from gpu_recovery.aws.fields import EventUnreadable
 from gpu_recovery.core.instance.record import InstanceStatus, Reboot
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.task import OUR_STOP, EndingKind
 from gpu_recovery.ecs_events.tasks import RankMissing
 
-from tests.aws.ecs_events import ARN, check_event, instance_event, rank_event
+from tests.aws.ecs_events import ARN, check_event, instance_event, ours, rank_event
 from tests.aws.environment import CLUSTER
 from tests.aws.records import JOB, NOW, A, claim, instance, later, plan
 from tests.lambdas.conftest import Functions
@@ -175,8 +176,19 @@ def test_trap_9_a_short_arn_names_the_same_registration(functions: Functions) ->
     assert (found.ecs_version, found.past_registrations) == (2, ())
 
 
-@pytest.mark.parametrize("name", ["version", "id", "detail-type", "source", "account", "time", "region", "resources"])
-def test_trap_10_no_part_of_the_envelope_is_needed(functions: Functions, name: str) -> None:
+@pytest.mark.parametrize("name", ["source", "account", "region"])
+def test_trap_10_an_event_that_does_not_say_where_it_is_from_is_raised(functions: Functions, name: str) -> None:
+    """EventBridge always does, so the event is no event of EventBridge; the dead letters keep it."""
+    gang(functions)
+    event = rank_event(JOB, 1, 0, "STOPPED", exit_code=1)
+    del event[name]
+    with pytest.raises(EventUnreadable, match=f"^{name}: is missing"):
+        functions.call(TASKS, event)
+    assert functions.aws.calls == []
+
+
+@pytest.mark.parametrize("name", ["version", "id", "detail-type", "time", "resources"])
+def test_trap_10_no_other_part_of_the_envelope_is_needed(functions: Functions, name: str) -> None:
     """Published events lack each of them."""
     gang(functions)
     event = rank_event(JOB, 1, 0, "STOPPED", exit_code=1)
@@ -190,7 +202,7 @@ def test_trap_10_the_smallest_detail_is_enough(functions: Functions) -> None:
     gang(functions)
     event = rank_event(JOB, 1, 0, "STOPPED", exit_code=1)
     needed = ("taskArn", "startedBy", "lastStatus", "overrides", "containers")
-    functions.call(TASKS, {"detail": {name: event["detail"][name] for name in needed}})
+    functions.call(TASKS, ours({"detail": {name: event["detail"][name] for name in needed}}))
     assert functions.job().status is JobStatus.STOPPING
 
 
@@ -251,7 +263,7 @@ def test_trap_12_an_override_may_name_a_container_that_did_not_run(functions: Fu
 def test_trap_13_a_detail_type_of_any_length_is_no_matter(functions: Functions) -> None:
     """Somebody published one three times over; the rule has chosen already, and the function reads the detail."""
     event = published("ecs_container_instance_odd_detail_type")
-    functions.call(MACHINES, event | {"detail-type": event["detail-type"] * 400})
+    functions.call(MACHINES, ours(event) | {"detail-type": event["detail-type"] * 400})
     assert functions.instance("i-f3a8506b").status is InstanceStatus.AVAILABLE
 
 

@@ -11,6 +11,8 @@ from gpu_recovery.aws.fields import EventUnreadable
 from gpu_recovery.core.health_signals import DepartureKind, HealthKind, HealthStatus
 from gpu_recovery.core.instance.record import InstanceStatus
 
+from tests.aws.described_instances import ec2_status
+from tests.aws.ecs_events import ours
 from tests.aws.health_events import alarm, check, health, health_change
 from tests.aws.records import NOW, A, instance, later
 from tests.lambdas.conftest import Functions
@@ -24,14 +26,7 @@ def about(name: str, instance_id: str = A, **detail: Any) -> dict[str, Any]:
     """A published EC2 event, about this instance and of this minute."""
     event = published(name)
     told = {**event["detail"], "instance-id": instance_id, **detail}
-    return {**event, "detail": told, "resources": [], "time": "2026-11-21T09:00:00Z"}
-
-
-def rung() -> dict[str, Any]:
-    """A status check's alarm, of this minute: what is old news moves nothing."""
-    event = alarm("StatusCheckFailed_System")
-    event["detail"]["state"]["timestamp"] = "2026-11-21T09:00:00.000+0000"
-    return {**event, "time": "2026-11-21T09:00:00Z"}
+    return this_minute({**event, "detail": told, "resources": []})
 
 
 def moved(state: str) -> dict[str, Any]:
@@ -45,10 +40,14 @@ def shown(functions: Functions, *states: str) -> None:
 
     def answer(asked: dict[str, Any]) -> dict[str, Any]:
         state = left.pop(0) if len(left) > 1 else left[0]
-        found = {"InstanceId": A, "State": {"Name": state}, "RootDeviceType": "ebs"}
-        return {"Reservations": [{"Instances": [found]}] if state else []}
+        return {"InstanceStatuses": [ec2_status(state=state)] if state else []}
 
-    functions.aws.answers["DescribeInstances"] = answer
+    functions.aws.answers["DescribeInstanceStatus"] = answer
+
+
+def this_minute(event: dict[str, Any]) -> dict[str, Any]:
+    """The event, of the tests' present."""
+    return {**ours(event), "time": "2026-11-21T09:00:00Z"}
 
 
 EVENTS = {
@@ -56,8 +55,8 @@ EVENTS = {
     "spot": about("ec2_spot_interruption_terminate_nth"),
     "rebalance": about("ec2_rebalance_recommendation_nth"),
     "health": health_change(check()),
-    "plan": health("AWS_EC2_INSTANCE_STOP_SCHEDULED"),
-    "alarm": rung(),
+    "plan": this_minute(health("AWS_EC2_INSTANCE_STOP_SCHEDULED")),
+    "alarm": this_minute(alarm("StatusCheckFailed_System")),
 }
 
 
@@ -74,6 +73,8 @@ def test_a_machine_that_is_not_ours_costs_one_read(functions: Functions, name: s
 def test_a_word_that_comes_twice_is_taken_once(functions: Functions, name: str) -> None:
     """Best effort is at least once, too."""
     functions.store.save_instance(instance())
+    impaired = ec2_status(system="impaired", since=later(-600))
+    functions.aws.answers["DescribeInstanceStatus"] = lambda asked: {"InstanceStatuses": [impaired]}
     functions.call(MACHINES, EVENTS[name])
     after = functions.instance()
     assert after.health or after.departure
@@ -164,9 +165,9 @@ def test_a_look_that_is_refused_is_raised(functions: Functions) -> None:
     functions.store.save_instance(instance())
 
     def refuse(asked: dict[str, Any]) -> dict[str, Any]:
-        raise ClientError({"Error": {"Code": "UnauthorizedOperation", "Message": "no"}}, "DescribeInstances")
+        raise ClientError({"Error": {"Code": "UnauthorizedOperation", "Message": "no"}}, "DescribeInstanceStatus")
 
-    functions.aws.answers["DescribeInstances"] = refuse
+    functions.aws.answers["DescribeInstanceStatus"] = refuse
     with pytest.raises(ClientError, match="UnauthorizedOperation"):
         functions.call(MACHINES, moved("stopped"))
     assert functions.instance().status is InstanceStatus.AVAILABLE

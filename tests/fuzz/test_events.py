@@ -14,7 +14,7 @@ from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from hypothesis import given
 
-from tests.aws.ecs_events import check_event, instance_event, rank_event, task_event
+from tests.aws.ecs_events import check_event, instance_event, ours, rank_event, task_event
 from tests.aws.records import JOB, A
 from tests.fuzz.conftest import CHECKED, EVENT_HANDLERS, World
 from tests.fuzz.mutations import HALF_A_CHARACTER, mutated, nested, odd_values
@@ -29,7 +29,7 @@ RANK_EVENTS = [
     rank_event(JOB, 1, 0, "RUNNING"),
     task_event("theirs", "", "RUNNING", PERSONS),
     task_event("theirs", "ana", "STOPPED", PERSONS, exit_code=137, stop_code="SpotInterruption"),
-    published("ecs_task_stopped_userinitiated_ec2_exit0_v7_cwlogs"),
+    ours(published("ecs_task_stopped_userinitiated_ec2_exit0_v7_cwlogs")),
 ]
 CHECK_EVENTS = [check_event(CHECKED, 1, code) for code in (0, 1, None)]
 INSTANCE_EVENTS = [
@@ -37,10 +37,12 @@ INSTANCE_EVENTS = [
     instance_event(A, 9, agentConnected=False, remainingResources=[]),
     instance_event("i-0d", 1),
     instance_event(A, 9, status="INACTIVE"),
-    published("ecs_container_instance_active_2016"),
+    ours(published("ecs_container_instance_active_2016")),
 ]
 WATCHERS = ("ec2_spot", "ec2_state", "ec2_rebalance", "health_", "cloudwatch_alarm_ec2", "asg_")
-WATCHERS_EVENTS = [published(path.stem) for path in sorted(EVENTS.glob("*.json")) if path.stem.startswith(WATCHERS)]
+WATCHERS_EVENTS = [
+    ours(published(path.stem)) for path in sorted(EVENTS.glob("*.json")) if path.stem.startswith(WATCHERS)
+]
 """What others than ECS say of an instance: their readers have tests of their own, and must survive the same."""
 
 
@@ -107,7 +109,7 @@ def test_what_is_no_event_at_all(world: World) -> None:
         for handler in EVENT_HANDLERS:
             refusal = world.give(handler, event)
             assert isinstance(refusal, EventUnreadable), refusal
-            assert refusal.field in ("the document", "detail")
+            assert refusal.field in ("the document", "source")
 
     each()
     assert world.functions.kept() == world.start

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu_recovery.core.event_origin import SOURCES
 
 from tests.infra.deployment import ACCOUNT, Deployment
 from tests.infra.event_pattern import matches
@@ -56,9 +57,15 @@ def _event(name: str) -> dict[str, Any]:
     return loaded
 
 
-def _woken(deployment: Deployment, event: dict[str, Any]) -> set[str]:
+def _patterns(deployment: Deployment) -> dict[str, dict[str, Any]]:
     rules = deployment.of_type("AWS::Events::Rule")
-    return {name for name, rule in rules.items() if "EventPattern" in rule and matches(rule["EventPattern"], event)}
+    return {name: rule["EventPattern"] for name, rule in rules.items() if "EventPattern" in rule}
+
+
+def _woken(deployment: Deployment, event: dict[str, Any], **origin: str) -> set[str]:
+    """The rules that match the event; it is of the deployment's account and region, unless `origin` says otherwise."""
+    event = {**event, "account": ACCOUNT, "region": deployment.region, **origin}
+    return {name for name, pattern in _patterns(deployment).items() if matches(pattern, event)}
 
 
 def _in(cluster: str, event: dict[str, Any], **detail: Any) -> dict[str, Any]:
@@ -186,6 +193,26 @@ def test_an_event_from_another_source_wakes_nothing(deployment: Deployment) -> N
     """The production template has no rule for test sources."""
     for name in WOKEN:
         assert _woken(deployment, {**_in(CLUSTER, _event(name)), "source": "sim.ecs"}) == NO_RULE
+
+
+def test_every_rule_names_the_account_the_region_and_a_source_that_the_functions_accept(
+    deployment: Deployment, china: Deployment
+) -> None:
+    """Another account may forward its events to our bus, and they keep their account."""
+    for deployed in (deployment, china):
+        assert len(_patterns(deployed)) == 6
+        for pattern in _patterns(deployed).values():
+            assert (pattern["account"], pattern["region"]) == ([ACCOUNT], [deployed.region])
+            assert set(pattern["source"]) <= SOURCES
+
+
+@pytest.mark.parametrize("name", sorted(WOKEN))
+@pytest.mark.parametrize("origin", [{"account": "999999999999"}, {"region": "eu-west-1"}], ids=["account", "region"])
+def test_an_event_of_another_account_or_region_wakes_nothing(
+    deployment: Deployment, name: str, origin: dict[str, str]
+) -> None:
+    """Also one that names our cluster or one of our instances."""
+    assert _woken(deployment, _in(CLUSTER, _event(name)), **origin) == NO_RULE
 
 
 def test_the_rules_follow_the_partition(china: Deployment) -> None:

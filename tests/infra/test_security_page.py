@@ -27,5 +27,5 @@ def test_every_threat_has_an_answer_and_a_test() -> None:
     """Each row of the tables of attempts ends with a test."""
     tables = [table for table in PAGE.tables() if table[0] == ["Attempt", "Answer", "Shown by"]]
     rows = [row for table in tables for row in table[1:]]
-    assert len(tables) == 5
+    assert len(tables) == 6
     assert [row[0] for row in rows if not re.match(r"`tests/", row[2])] == []

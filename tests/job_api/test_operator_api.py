@@ -10,7 +10,8 @@ import pytest
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance.record import InstanceStatus, RankOnInstance, RepairHold, RepairLevel, RepairNeed
 
-from tests.aws.environment import FUNCTION, QUEUE_URL, TOPIC
+from tests.aws.ecs_events import ours
+from tests.aws.environment import ACCOUNT, FUNCTION, QUEUE_URL, TOPIC
 from tests.aws.records import NOW, A, B, claim, instance
 from tests.lambdas.api_gateway import Api, refused
 from tests.lambdas.conftest import Functions
@@ -24,7 +25,7 @@ OPEN = Fleet(
     blamed={A: NOW, B: NOW},
 )
 ARN = "arn:aws:lambda:us-east-1:123456789012:function:gpu-recovery-ecs_task_handler"
-LETTER = {"requestContext": {"functionArn": f"{ARN}:$LATEST"}, "requestPayload": {"detail": {}}}
+LETTER = {"requestContext": {"functionArn": f"{ARN}:$LATEST"}, "requestPayload": ours({"detail": {}})}
 
 
 @pytest.fixture
@@ -257,7 +258,8 @@ def test_dead_letters_are_counted_and_shown_without_taking_any(api: Api) -> None
     sqs = Sqs(api.functions)
     queues = api.get("/dead-letters").body["queues"]
     assert [(one["queue"], one["letters"]) for one in queues] == [("failed", 2), ("undelivered", 0), ("scheduler", 0)]
-    assert [one["for"] for one in queues[0]["shown"]] == ["gpu-recovery-ecs_task_handler", None]
+    shown = [(one["for"], one["source"], one["account"]) for one in queues[0]["shown"]]
+    assert shown == [("gpu-recovery-ecs_task_handler", "aws.ecs", ACCOUNT), (None, None, None)]
     assert not sqs.hidden and "Invoke" not in api.functions.aws.operations()
 
 
@@ -276,6 +278,19 @@ def test_dead_letters_are_given_again_and_what_stays_is_named(api: Api) -> None:
     assert body["left"] == {"failed": 1, "undelivered": 0, "scheduler": 0}
     assert body["stopped_because"] is None
     assert [line["message_id"] for line in api.functions.logged("redriven")] == ["m-1", "m-2"]
+
+
+def test_a_dead_letter_of_another_account_stays_and_is_not_invoked(api: Api) -> None:
+    """Any principal with SQS rights may write one: the operator's redrive does not carry it out."""
+    sqs = Sqs(api.functions)
+    foreign = LETTER | {"requestPayload": LETTER["requestPayload"] | {"account": "999999999999"}}
+    sqs.bodies = {"m-1": json.dumps(foreign)}
+    (letter,) = api.post("/dead-letters/redrive").body["letters"]
+    assert (letter["account"], letter["kept_because"]) == (
+        "999999999999",
+        f"no rule of this deployment delivers its event: it is of account '999999999999', not {ACCOUNT}",
+    )
+    assert not api.functions.aws.asked("Invoke") and list(sqs.bodies) == ["m-1"]
 
 
 def third_fails(sqs: Sqs, operation: str) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from gpu_recovery.core.event_origin import EventOrigin
 from gpu_recovery.job_api.redrive import (
     BATCH_MAX,
     HELD_S,
@@ -20,8 +21,11 @@ from gpu_recovery.job_api.redrive import (
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.aws.ecs_events import ours
+from tests.aws.environment import ACCOUNT, REGION
+
 FUNCTION = "arn:aws:lambda:us-east-1:123456789012:function:gpu-recovery-ecs_task_handler"
-EVENT = {"detail-type": "ECS Task State Change", "detail": {"taskArn": "t"}}
+EVENT = ours({"detail-type": "ECS Task State Change", "detail": {"taskArn": "t"}})
 
 
 @dataclass
@@ -33,6 +37,7 @@ class Graveyard:
     refused: tuple[str, ...] = ()
     dies: bool = False
     done: list[tuple[str, Any]] = field(default_factory=list)
+    origin: EventOrigin = field(default_factory=lambda: EventOrigin(ACCOUNT, REGION))
 
     def depth(self, queue: DeadLetterQueue) -> int:
         return sum(one.queue is queue for one in self.letters)
@@ -140,6 +145,51 @@ def test_what_nobody_can_read_stays_and_is_listed(what: str) -> None:
     ]
     assert yard.letters == [UNREADABLE[what]]
     assert yard.done == [(FUNCTION, EVENT)]
+
+
+FOREIGN = {
+    "another account": {"account": "999999999999"},
+    "another region": {"region": "eu-west-1"},
+    "a program's own source": {"source": "my.app"},
+    "a partner's source": {"source": "aws.partner/example.com/ecs"},
+    "no source": {"source": None},
+    "a list of sources": {"source": ["aws.ecs"]},
+    "no account": {"account": None},
+    "a number for an account": {"account": 123456789012},
+}
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+@pytest.mark.parametrize("queue", ["failed", "undelivered"])
+def test_an_event_that_no_rule_of_ours_delivers_is_not_invoked(what: str, queue: str) -> None:
+    """A principal may send to the queue; the letter stays, is listed with the reason, and keeps no other waiting."""
+    event = {name: value for name, value in (EVENT | FOREIGN[what]).items() if value is not None}
+    letter = failed(event=event) if queue == "failed" else undelivered(FUNCTION, body=json.dumps(event))
+    yard = Graveyard([letter, failed(99)])
+    found = {fate.dead_letter.message_id: fate for fate in redrive(yard, ALL, 10)}
+    fate = found[letter.message_id]
+    assert "no rule of this deployment delivers its event" in fate.why
+    assert (yard.letters, yard.done) == ([letter], [(FUNCTION, EVENT)])
+    assert preview_redrive(Graveyard([letter]), ALL)[letter.queue][1] == [fate]
+
+
+def test_an_operator_sees_where_an_event_comes_from() -> None:
+    """Before the redrive and after it; the messages of the scheduler are read by nobody."""
+    yard = Graveyard(
+        [failed(), failed(2, event=EVENT | {"account": "9" * 900}), DeadLetter(DeadLetterQueue.SCHEDULER, "s-1", "{}")]
+    )
+    shown = [fate for _, fates in preview_redrive(yard, ALL).values() for fate in fates]
+    origins = [("aws.ecs", ACCOUNT), ("aws.ecs", "9" * 100), ("", "")]
+    assert [(fate.source, fate.account) for fate in shown] == origins
+    assert [(fate.source, fate.account) for fate in redrive(yard, ALL, 10)] == origins
+
+
+def test_a_tick_of_the_reconciler_is_given_again() -> None:
+    """Its schedule is a rule of ours as well."""
+    tick = ours({"source": "aws.events", "detail-type": "Scheduled Event", "detail": {}})
+    yard = Graveyard([failed(event=tick)])
+    list(redrive(yard, ALL, 10))
+    assert yard.done == [(FUNCTION, tick)]
 
 
 @given(body=st.text(max_size=200), queue=st.sampled_from([DeadLetterQueue.FAILED, DeadLetterQueue.UNDELIVERED]))

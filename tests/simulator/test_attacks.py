@@ -234,6 +234,18 @@ def test_a_word_of_yesterday_stops_no_job(number: int) -> None:
     assert world.job(job_id).attempt == 1 and status(world, machine) is InstanceStatus.AVAILABLE
 
 
+@pytest.mark.parametrize("check", StatusCheck)
+def test_alarms_of_anybody_move_no_job_and_no_machine(check: StatusCheck) -> None:
+    """Set by hand again and again, on every machine, while EC2 finds all of them well."""
+    world, job_id, _ = working(policy=REPLACING)
+    for _ in range(20):
+        for machine in world.model_instances():
+            world.deliver(alarm_changed(world.cluster, machine, check, "ALARM", world.timeline.now))
+        world.let_pass(30)
+    assert world.job(job_id).attempt == 1 and not touched(world) and not world.calls("StopTask")
+    assert {status(world, machine) for machine in world.model_instances()} == {InstanceStatus.AVAILABLE}
+
+
 def test_an_event_that_ec2_puts_off_is_announced_once_more_and_not_every_minute() -> None:
     """Canceled, and there anew for a little later: both are shown for a week."""
     world, machine = idle()

@@ -70,6 +70,18 @@ def test_a_gpu_that_ecs_finds_impaired_is_checked_and_mended() -> None:
     assert world.fleet.boots == {machine.instance_id: 1}
 
 
+def test_a_gpu_that_ecs_finds_impaired_is_checked_although_no_event_says_so() -> None:
+    """The event is lost: the reconciler reads the health checks of ECS when it polls the cluster."""
+    world, machine = idle(delivery=SILENT)
+    world.break_gpu(machine)
+    world.fleet.announce(health.report_health, machine, "ACCELERATED_COMPUTE", "IMPAIRED", "XID_79")
+    until(world, machine, InstanceStatus.REBOOTING)
+    until(world, machine, InstanceStatus.AVAILABLE)
+    world.let_pass(HOUR_S)
+    assert world.fleet.boots == {machine.instance_id: 1}
+    assert status(world, machine) is InstanceStatus.AVAILABLE
+
+
 def test_a_watcher_that_is_wrong_costs_a_check() -> None:
     """The GPUs pass it: nothing is rebooted."""
     world, machine = idle()

@@ -74,24 +74,37 @@ def dead_letters(view: View) -> str:
     for queue in view["queues"]:
         text += line(queue["queue"], f"{queue['letters']} message(s)")
         rows = [
-            (letter["message_id"], letter["for"] or "-", _redrive_result(letter, "would go"))
+            (letter["message_id"], *_origin(letter), letter["for"] or "-", _redrive_result(letter, "would go"))
             for letter in queue["shown"]
         ]
-        text += table(("MESSAGE", "FOR", "THEN"), rows, None) if rows else ""
+        text += table(("MESSAGE", "SOURCE", "ACCOUNT", "FOR", "THEN"), rows, None) if rows else ""
     return text
 
 
 def redriven(view: View) -> str:
     """Return the result of each message, and how many are left."""
     rows = [
-        (letter["queue"], letter["message_id"], letter["for"] or "-", _redrive_result(letter, "given again"))
+        (
+            letter["queue"],
+            letter["message_id"],
+            *_origin(letter),
+            letter["for"] or "-",
+            _redrive_result(letter, "given again"),
+        )
         for letter in view["letters"]
     ]
-    text = table(("QUEUE", "MESSAGE", "FOR", "THEN"), rows, None) if rows else "nothing to redrive\n"
+    text = (
+        table(("QUEUE", "MESSAGE", "SOURCE", "ACCOUNT", "FOR", "THEN"), rows, None) if rows else "nothing to redrive\n"
+    )
     if view.get("stopped_because"):
         text += line(f"stopped half-way: {view['stopped_because']}")
     left = ", ".join(f"{queue} {number}" for queue, number in view["left"].items() if number)
     return text + (line(f"about as many are left: {left}") if left else "")
+
+
+def _origin(letter: View) -> tuple[str, str]:
+    """Return source and account of the event. Answers of releases before 0.2 have neither."""
+    return letter.get("source") or "-", letter.get("account") or "-"
 
 
 def _redrive_result(letter: View, done: str) -> str:

@@ -54,6 +54,7 @@ class AwsDeadLetters:
             DeadLetterQueue.SCHEDULER: settings.scheduler_dead_letters_url,
         }
         self._scheduler_url = settings.scheduler_queue_url
+        self.origin = settings.event_origin
 
     def depth(self, queue: DeadLetterQueue) -> int:
         """Return the approximate number of messages in the queue."""

@@ -204,7 +204,9 @@ class Ecs:
     def _describe_instances(
         self, ids: Sequence[str], unreadable: list[Exception] | None = None
     ) -> list[tuple[str, InstanceObserved]]:
-        answer = self.client.describe_container_instances(cluster=self.cluster, containerInstances=list(ids))
+        answer = self.client.describe_container_instances(
+            cluster=self.cluster, containerInstances=list(ids), include=["CONTAINER_INSTANCE_HEALTH"]
+        )
         return list(self._readable(instance_fact, answer["containerInstances"], unreadable))
 
     def _readable(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from gpu_recovery.aws.ecs_health import health_reports
 from gpu_recovery.aws.fields import EventUnreadable, Fields, fields_of, time_of
 from gpu_recovery.core.events import InstanceObserved
 from gpu_recovery.core.task import ContainerFact, TaskFact
@@ -132,6 +133,7 @@ def instance_fact(detail: Mapping[str, Any], now: datetime) -> tuple[str, Instan
         availability_zone=attributes.get("ecs.availability-zone", ""),
         group=attributes.get(GROUP_ATTRIBUTE, ""),
         rack=attributes.get(RACK_ATTRIBUTE, ""),
+        health=health_reports(fields.fields("healthStatus").each("details"), now) if "healthStatus" in detail else (),
     )
 
 

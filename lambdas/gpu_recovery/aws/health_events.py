@@ -14,13 +14,13 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from gpu_recovery.aws.ecs_health import happened_at, health_report
 from gpu_recovery.aws.fields import EventUnreadable, Fields, fields_of
-from gpu_recovery.core.events import DepartureAnnounced, HealthReported
-from gpu_recovery.core.health_signals import DepartureKind, Ec2InstanceState, HealthKind, HealthStatus
-from gpu_recovery.ecs_events.health import Ec2StateChanged, HealthNotification, InstanceHealthEvent, SkippedNotification
+from gpu_recovery.core.events import DepartureAnnounced
+from gpu_recovery.core.health_signals import DepartureKind, Ec2InstanceState
+from gpu_recovery.ecs_events.health import Ec2Hint, HealthNotification, InstanceHealthEvent, SkippedNotification
 
 INSTANCE_ID = re.compile(r"i-[0-9a-f]{8,17}")
-XID = re.compile(r"XID_(\d{1,4})\b")
 NOTICE = timedelta(seconds=120)
 """Time between EC2's interruption warning and the interruption."""
 PLANNED_DISTANCE_MAX = timedelta(days=36_500)
@@ -28,17 +28,9 @@ PLANNED_DISTANCE_MAX = timedelta(days=36_500)
 
 Arithmetic with such a time could leave the range of `datetime`.
 """
-METRICS = {
-    "StatusCheckFailed_System": HealthKind.SYSTEM_STATUS,
-    "StatusCheckFailed_Instance": HealthKind.INSTANCE_STATUS,
-    # The metric combines both checks. It counts as the less severe check until EC2 is polled.
-    "StatusCheckFailed": HealthKind.INSTANCE_STATUS,
-}
-ALARMS = {
-    "ALARM": HealthStatus.IMPAIRED,
-    "OK": HealthStatus.OK,
-    "INSUFFICIENT_DATA": HealthStatus.INSUFFICIENT_DATA,
-}
+METRICS = ("StatusCheckFailed", "StatusCheckFailed_System", "StatusCheckFailed_Instance")
+"""Metrics of EC2's status checks. The first combines both checks."""
+ALARM_STATES = ("ALARM", "OK", "INSUFFICIENT_DATA")
 PLANS = {
     "RETIREMENT_SCHEDULED": DepartureKind.RETIREMENT,
     "RETIREMENT_EXPEDITED": DepartureKind.RETIREMENT,
@@ -74,14 +66,8 @@ def notifications_of(event: Mapping[str, Any], now: datetime) -> tuple[HealthNot
         EventUnreadable: a field is missing or malformed. The error names the field.
     """
     fields = fields_of(event).required("detail")
-    at = _happened_at(fields, "time", now) or now
+    at = happened_at(fields, "time", now) or now
     return tuple(_READERS[event["detail-type"]](fields, at, now))
-
-
-def _happened_at(fields: Fields, name: str, now: datetime) -> datetime | None:
-    """Return when something happened, at most `now`: later reports would never be newer than a time in the future."""
-    time = fields.time(name)
-    return None if time is None else min(time, now)
 
 
 # -- ECS ---------------------------------------------------------------------------------------------------------------
@@ -91,25 +77,14 @@ def _health_change(event: Fields, at: datetime, now: datetime) -> Iterator[Healt
     detail = event.fields("detail").required("ec2InstanceId")
     instance_id = detail.last_id("ec2InstanceId")
     for check in detail.each("healthChecks"):
-        kind, status = check.text("type"), check.text("status")
-        if kind not in set(HealthKind) or status not in set(HealthStatus):
-            yield SkippedNotification(
-                f"{instance_id}: nobody has described the health check {kind!r} with status {status!r}"
+        report = health_report(check, at, now)
+        yield (
+            InstanceHealthEvent(instance_id, report)
+            if report is not None
+            else SkippedNotification(
+                f"{instance_id}: nobody has described the health check {check.text('type')!r}"
+                f" with status {check.text('status')!r}"
             )
-            continue
-        sentence = check.prose("statusReason")
-        xid = XID.search(sentence)
-        since = _happened_at(check, "lastStatusChange", now) or _happened_at(check, "lastUpdated", now) or at
-        yield InstanceHealthEvent(
-            instance_id,
-            HealthReported(
-                at=at,
-                kind=HealthKind(kind),
-                status=HealthStatus(status),
-                since=since,
-                sentence=sentence,
-                xid=int(xid[1]) if xid else None,
-            ),
         )
 
 
@@ -137,7 +112,7 @@ def _state_change(event: Fields, at: datetime, now: datetime) -> Iterator[Health
     if state == Ec2InstanceState.PENDING:
         yield SkippedNotification(f"{instance_id} is pending: what becomes of it will be said")
     else:
-        yield Ec2StateChanged(instance_id, state)
+        yield Ec2Hint(instance_id, f"it was {state[:80]}", is_terminated=state == Ec2InstanceState.TERMINATED)
 
 
 def _interruption(event: Fields, at: datetime, now: datetime) -> Iterator[HealthNotification]:
@@ -215,28 +190,22 @@ def _planned(fields: Fields, name: str, now: datetime) -> datetime | None:
 
 
 def _alarm(event: Fields, at: datetime, now: datetime) -> Iterator[HealthNotification]:
-    """Yield a notification for each status check of an instance that the alarm is on.
+    """Yield a hint for each instance with a status check that the alarm is on.
 
-    An alarm on other metrics, or on the sum of several instances, names no single instance and is skipped.
+    An account principal can set any alarm to any state (SetAlarmState), so the state is no evidence. An alarm on other
+    metrics, or on the sum of several instances, names no single instance and is skipped.
     """
     detail = event.fields("detail")
-    state = detail.fields("state")
-    name, value = detail.prose("alarmName"), state.text("value")
+    name, value = detail.prose("alarmName"), detail.fields("state").text("value")
     metrics = detail.fields("configuration").each("metrics")
     named = [_metric(metric) for metric in metrics if metric.values.get("returnData") is not False]
-    checks = [(metric, instance_id) for metric, instance_id in named if metric in METRICS and instance_id]
-    if not checks or value not in ALARMS:
+    instance_ids = dict.fromkeys(instance_id for metric, instance_id in named if metric in METRICS and instance_id)
+    if not instance_ids or value not in ALARM_STATES:
         yield SkippedNotification(
             f"the alarm {name!r} is {value or 'in no state'} and about no status check of an instance"
         )
-        return
-    for metric, instance_id in checks:
-        sentence = f"the alarm {name!r} on {metric} is {value}"
-        since = _happened_at(state, "timestamp", now) or at
-        yield InstanceHealthEvent(
-            instance_id,
-            HealthReported(at=at, kind=METRICS[metric], status=ALARMS[value], since=since, sentence=sentence),
-        )
+    else:
+        yield from (Ec2Hint(instance_id, f"the alarm {name!r} is {value}") for instance_id in instance_ids)
 
 
 def _metric(entry: Fields) -> tuple[str, str]:

@@ -12,9 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from gpu_recovery.core.errors import RecoveryError
+from gpu_recovery.core.event_origin import EventOrigin
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.policy import RecoveryPolicy, policy_from
 from gpu_recovery.core.queue.priority import Priority
+
+TOPIC_ARN = re.compile(r"arn:[a-z-]+:sns:(?P<region>[a-z0-9-]+):(?P<account>\d{12}):[\w-]+")
 
 
 class LambdaSettingsInvalid(RecoveryError):
@@ -59,6 +62,20 @@ class LambdaSettings:
     """Name of the function that reaches the Ray cluster; "" if there is no Ray cluster."""
     executor_function: str = ""
     """Name of the command executor. Only the two API functions have the variable."""
+
+    @property
+    def event_origin(self) -> EventOrigin:
+        """Account and region of the deployment: those of its topic.
+
+        Raises:
+            LambdaSettingsInvalid: SNS_TOPIC_ARN is no ARN.
+        """
+        arn = TOPIC_ARN.fullmatch(self.topic_arn)
+        if arn is None:
+            raise LambdaSettingsInvalid(
+                f"environment variable SNS_TOPIC_ARN must be the ARN of a topic, not {self.topic_arn[:80]!r}"
+            )
+        return EventOrigin(arn["account"], arn["region"])
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> LambdaSettings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
@@ -18,6 +19,7 @@ from gpu_recovery.aws.clients import client
 from gpu_recovery.aws.command_executor import CommandExecutor
 from gpu_recovery.aws.decision_log import PowertoolsDecisionLog
 from gpu_recovery.aws.ecs import in_parallel
+from gpu_recovery.aws.fields import fields_of
 from gpu_recovery.aws.ray_client import RayQueue
 from gpu_recovery.aws.secret_values import signing_key
 from gpu_recovery.aws.settings import LambdaSettings, LambdaSettingsInvalid
@@ -103,3 +105,19 @@ def api_recovery(*also_left: type) -> Recovery:
         raise LambdaSettingsInvalid("environment variable COMMAND_EXECUTOR_FUNCTION is not set")
     hand_over = HandOver((*CLUSTER_COMMANDS, *also_left), CommandExecutor(function).wake)
     return replace(recovery(), hand_over=hand_over)
+
+
+def is_refused(event: Mapping[str, Any]) -> bool:
+    """Return whether an EventBridge event is of another origin than the deployment's rules, and log the reason.
+
+    The functions do nothing with such an event. It costs no read, and it is not raised, because no retry changes it.
+
+    Raises:
+        EventUnreadable: the event names no source, account or region, as no event of EventBridge does.
+    """
+    fields = fields_of(event).required("source").required("account").required("region")
+    origin = {name: fields.values[name] for name in ("source", "account", "region")}
+    reason = settings().event_origin.refusal_of(**origin)
+    if reason:
+        logger.warning("event_refused", extra={"reason": reason, "refused_event": event.get("id")})
+    return bool(reason)

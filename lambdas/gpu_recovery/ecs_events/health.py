@@ -1,27 +1,51 @@
 """Deliver notifications of health sources to the instances that they are about.
 
 Unknown instances are skipped: most EC2 instances of an account are not part of the cluster.
+
+A notification that an account principal can cause at will, that may overtake another, or that is outdated, is only a
+hint. Then EC2 or ECS is asked once, and the instance receives what the answer shows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from gpu_recovery.core import events
 from gpu_recovery.core.health_signals import Ec2InstanceState
+from gpu_recovery.core.instance.record import Instance
+from gpu_recovery.ecs_events.undelivered_events import undelivered_ec2_events, undelivered_reports
 from gpu_recovery.recovery import Recovery
+
+STALE_AFTER = timedelta(minutes=5)
+"""Age from which a report or an announcement is only a hint.
+
+EventBridge delivers within seconds. An older event was retried, redriven or replayed from an archive, and the
+reconciler has compared the instance several times since.
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class Ec2StateChanged:
-    """EC2 reports that an instance reached `state`.
+class Ec2Hint:
+    """A reason to ask EC2 about an instance: a state change, an alarm, or an outdated announcement.
 
-    These notifications overtake each other. So each is only a reason to ask EC2 for the present state.
+    State changes overtake each other. Any principal that may call PutMetricAlarm or SetAlarmState can cause an alarm.
+
+    sentence:      what was reported.
+    is_terminated: whether EC2 reports the end of the instance. It counts even if EC2 no longer knows the instance.
     """
 
     instance_id: str
-    state: str
+    sentence: str
+    is_terminated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EcsHint:
+    """A reason to ask ECS about the health of a container instance: an outdated report of ECS."""
+
+    instance_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +63,7 @@ class SkippedNotification:
     sentence: str
 
 
-HealthNotification = Ec2StateChanged | InstanceHealthEvent | SkippedNotification
+HealthNotification = Ec2Hint | EcsHint | InstanceHealthEvent | SkippedNotification
 
 
 def deliver(recovery: Recovery, notifications: Iterable[HealthNotification]) -> tuple[str, ...]:
@@ -48,35 +72,64 @@ def deliver(recovery: Recovery, notifications: Iterable[HealthNotification]) -> 
     Returns:
         One sentence for each notification that was skipped.
     """
-    return tuple(sentence for notification in notifications if (sentence := _deliver_one(recovery, notification)))
+    now = recovery.clock()
+    current = dict.fromkeys(_hint_if_stale(notification, now) for notification in notifications)
+    return tuple(sentence for notification in current if (sentence := _deliver_one(recovery, notification)))
+
+
+def _hint_if_stale(notification: HealthNotification, now: datetime) -> HealthNotification:
+    """Return the notification, or a hint in its place if it is outdated.
+
+    The reports of one outdated event about one instance become equal hints.
+    """
+    if not isinstance(notification, InstanceHealthEvent) or now - notification.event.at < STALE_AFTER:
+        return notification
+    if isinstance(notification.event, events.DepartureAnnounced):
+        return Ec2Hint(notification.instance_id, f"announced at {notification.event.at:%Y-%m-%d %H:%M} UTC")
+    return EcsHint(notification.instance_id)
 
 
 def _deliver_one(recovery: Recovery, notification: HealthNotification) -> str:
     """Deliver one notification; returns why it was skipped, "" if it was delivered."""
     if isinstance(notification, SkippedNotification):
         return notification.sentence
-    if recovery.store.load_instance(notification.instance_id) is None:
+    record = recovery.store.load_instance(notification.instance_id)
+    if record is None:
         return f"there is no record of {notification.instance_id}"
-    event = (
-        notification.event
-        if isinstance(notification, InstanceHealthEvent)
-        else _current_state_event(recovery, notification)
-    )
-    if event is None:
-        return f"EC2 speaks of {notification.instance_id} and does not know it"
-    recovery.handle(notification.instance_id, event)
-    return ""
+    match notification:
+        case InstanceHealthEvent():
+            recovery.handle(notification.instance_id, notification.event)
+            return ""
+        case Ec2Hint():
+            return _compare_with_ec2(recovery, record, notification)
+        case EcsHint():
+            return _compare_with_ecs(recovery, record)
 
 
-def _current_state_event(recovery: Recovery, notification: Ec2StateChanged) -> events.MachineSeen | None:
-    """Ask EC2 for the present state of the instance; None if EC2 does not know the instance.
+def _compare_with_ec2(recovery: Recovery, record: Instance, hint: Ec2Hint) -> str:
+    """Ask EC2 about the instance, and deliver what the record lacks; returns why nothing was delivered, or "".
 
-    Unlike the notifications, the answer is neither late nor out of order. `terminated` is final, so it counts even if
-    EC2 no longer knows the instance.
+    Unlike notifications, the answer is neither late nor out of order. A status check counts as impaired here by the
+    same rule as in the resync: EC2 itself shows it impaired for some minutes.
     """
-    now = recovery.clock()
-    instance = recovery.actions.describe_ec2((notification.instance_id,)).get(notification.instance_id)
-    if instance is not None:
-        return events.MachineSeen(at=now, state=instance.state)
-    is_over = notification.state == Ec2InstanceState.TERMINATED
-    return events.MachineSeen(at=now, state=Ec2InstanceState.TERMINATED) if is_over else None
+    name, now = record.instance_id, recovery.clock()
+    status = recovery.actions.describe_ec2_status((name,)).get(name)
+    if status is None and not hint.is_terminated:
+        return f"EC2 speaks of {name} and does not know it"
+    undelivered = (
+        tuple(undelivered_ec2_events(record, status, now))
+        if status is not None
+        else (events.MachineSeen(at=now, state=Ec2InstanceState.TERMINATED),)
+    )
+    for event in undelivered:
+        recovery.handle(name, event)
+    return "" if undelivered else f"EC2 shows nothing new of {name} ({hint.sentence})"
+
+
+def _compare_with_ecs(recovery: Recovery, record: Instance) -> str:
+    """Ask ECS about the health of the container instance, and deliver what the record lacks, as for EC2."""
+    described = recovery.actions.describe_instance(record.container_instance_id)
+    undelivered = tuple(undelivered_reports(record, described[1].health)) if described is not None else ()
+    for report in undelivered:
+        recovery.handle(record.instance_id, report)
+    return "" if undelivered else f"ECS shows nothing new of the health of {record.instance_id}"

@@ -7,23 +7,30 @@ queue has only one target, the scheduler.
 Every handler processes the same event twice without harm. So a dead letter is deleted only after its target accepted
 it again. A dead letter that cannot be read, or that its function rejects, stays in the queue and is listed with the
 reason.
+
+The queues hold what their senders wrote, and a principal with SQS rights may send to them. So a function is invoked
+only with an event that a rule of this deployment could deliver, by its source, account and region. Operators see the
+source and the account of each event.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
 from gpu_recovery.core.errors import RecoveryError
+from gpu_recovery.core.event_origin import EventOrigin
 
 FUNCTION = re.compile(r"(?P<arn>arn:[a-z-]+:lambda:[a-z0-9-]+:\d{12}:function:(?P<name>[\w-]{1,140}))(:[\w$-]+)?")
 QUEUE = re.compile(r"arn:[a-z-]+:sqs:[a-z0-9-]+:\d{12}:(?P<name>[\w.-]{1,80})")
 BATCH_MAX = 10
 """Messages that one call of SQS returns at most."""
+SHOWN_MAX = 100
+"""Characters of the source and the account of an event in a result."""
 HELD_S = 60
 """Seconds for which SQS hides a received dead letter. A dead letter that is not deleted is then visible again."""
 
@@ -62,28 +69,38 @@ class RedriveTarget:
     function_arn: ARN of the function, "" for the scheduler's queue.
     payload:      event to send, as JSON text.
     name:         name of the target for operators.
+    event:        event to send; {} for the scheduler's queue.
     """
 
     function_arn: str
     payload: str
     name: str
+    event: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class RedriveResult:
     """Result of the redrive of a dead letter, or of its preview.
 
-    target: name of the target, "" if the target cannot be read.
-    why:    why the dead letter stays in its queue, "" if it leaves.
+    target:  name of the target, "" if the target cannot be read.
+    why:     why the dead letter stays in its queue, "" if it leaves.
+    source:  source of the event; "" if it names none, and for messages of the scheduler, which reads no event.
+    account: account of the event, as `source`.
     """
 
     dead_letter: DeadLetter
     target: str
     why: str = ""
+    source: str = ""
+    account: str = ""
 
 
 class DeadLetters(Protocol):
     """The dead-letter queues and the targets of dead letters."""
+
+    @property
+    def origin(self) -> EventOrigin:
+        """Origin of the events that the rules of the deployment deliver."""
 
     def depth(self, queue: DeadLetterQueue) -> int:
         """Return the approximate number of dead letters in the queue."""
@@ -126,7 +143,7 @@ def preview_redrive(
     for queue in queues:
         depth = dead_letters.depth(queue)
         first = dead_letters.receive(queue, BATCH_MAX, 0) if depth else ()
-        previews[queue] = (depth, [_preview(dead_letter) for dead_letter in first])
+        previews[queue] = (depth, [_preview(dead_letters, dead_letter) for dead_letter in first])
     return previews
 
 
@@ -156,24 +173,35 @@ def redrive(dead_letters: DeadLetters, queues: Sequence[DeadLetterQueue], limit:
 
 
 def _redrive_message(dead_letters: DeadLetters, dead_letter: DeadLetter) -> RedriveResult:
+    result = _preview(dead_letters, dead_letter)
+    if result.why:
+        return result
+    target = redrive_target_of(dead_letter)
     try:
-        target = redrive_target_of(dead_letter)
         if target.function_arn:
             dead_letters.invoke(target.function_arn, target.payload)
         else:
             dead_letters.call_scheduler(dead_letter)
-    except DeadLetterUnreadable as unreadable:
-        return RedriveResult(dead_letter, "", str(unreadable))
     except DeadLetterRefused as refused:
-        return RedriveResult(dead_letter, target.name, str(refused))
-    return RedriveResult(dead_letter, target.name)
+        return replace(result, why=str(refused))
+    return result
 
 
-def _preview(dead_letter: DeadLetter) -> RedriveResult:
+def _preview(dead_letters: DeadLetters, dead_letter: DeadLetter) -> RedriveResult:
+    """Return the result that a redrive of the dead letter would have, unless its target rejects it."""
     try:
-        return RedriveResult(dead_letter, redrive_target_of(dead_letter).name)
+        target = redrive_target_of(dead_letter)
     except DeadLetterUnreadable as unreadable:
         return RedriveResult(dead_letter, "", str(unreadable))
+    source, account, region = (target.event.get(name) for name in ("source", "account", "region"))
+    refusal = dead_letters.origin.refusal_of(source, account, region) if target.function_arn else ""
+    why = f"no rule of this deployment delivers its event: {refusal}" if refusal else ""
+    return RedriveResult(dead_letter, target.name, why, _shown(source), _shown(account))
+
+
+def _shown(value: Any) -> str:
+    """Return a field of an event for operators, cut to SHOWN_MAX; "" if it is no text."""
+    return value[:SHOWN_MAX] if isinstance(value, str) else ""
 
 
 def redrive_target_of(dead_letter: DeadLetter) -> RedriveTarget:
@@ -189,13 +217,13 @@ def redrive_target_of(dead_letter: DeadLetter) -> RedriveTarget:
             arn = context.get("functionArn") if isinstance(context, dict) else None
             if not isinstance(document.get("requestPayload"), dict):
                 raise DeadLetterUnreadable("it holds no event (requestPayload)")
-            return _function(arn, "requestContext.functionArn", json.dumps(document["requestPayload"]))
+            return _function(arn, "requestContext.functionArn", document["requestPayload"])
         case DeadLetterQueue.UNDELIVERED:
-            _document(dead_letter)
+            document = _document(dead_letter)
             target = dead_letter.attributes.get("TARGET_ARN", "")
             if QUEUE.fullmatch(target):
                 return RedriveTarget("", dead_letter.body, "scheduler")
-            return _function(target, "attribute TARGET_ARN", dead_letter.body)
+            return _function(target, "attribute TARGET_ARN", document)
         case DeadLetterQueue.SCHEDULER:
             return RedriveTarget("", dead_letter.body, "scheduler")
 
@@ -210,8 +238,8 @@ def _document(dead_letter: DeadLetter) -> dict[str, Any]:
     return document
 
 
-def _function(arn: Any, where: str, payload: str) -> RedriveTarget:
+def _function(arn: Any, where: str, event: dict[str, Any]) -> RedriveTarget:
     match = FUNCTION.fullmatch(arn) if isinstance(arn, str) else None
     if match is None:
         raise DeadLetterUnreadable(f"{where} names no function")
-    return RedriveTarget(match["arn"], payload, match["name"])
+    return RedriveTarget(match["arn"], json.dumps(event), match["name"], event)

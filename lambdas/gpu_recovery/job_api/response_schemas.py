@@ -176,7 +176,12 @@ _TOKEN: dict[str, Schema] = {
 _NODE_TOKEN: dict[str, Schema] = {"token_id": TEXT, "instance_id": TEXT, **_TOKEN}
 _USER_TOKEN: dict[str, Schema] = {"id": TEXT, "user": TEXT, "role": one_of(Role), **_TOKEN}
 _DEAD_LETTER = response_object(
-    queue=one_of(DeadLetterQueue), message_id=TEXT, **{"for": none_or(TEXT)}, kept_because=none_or(TEXT)
+    queue=one_of(DeadLetterQueue),
+    message_id=TEXT,
+    source=none_or(TEXT),
+    account=none_or(TEXT),
+    **{"for": none_or(TEXT)},
+    kept_because=none_or(TEXT),
 )
 
 RESPONSE_SCHEMAS: dict[str, Schema] = {

@@ -33,10 +33,12 @@ def dead_letter_queue_view(queue: DeadLetterQueue, depth: int, first: Iterable[R
 
 
 def redrive_result_view(result: RedriveResult) -> dict[str, Any]:
-    """Return a dead letter: its target, and why it stays in its queue (None if it leaves)."""
+    """Return a dead letter: source and account of its event, its target, and why it stays (None if it leaves)."""
     return {
         "queue": result.dead_letter.queue.value,
         "message_id": result.dead_letter.message_id,
+        "source": result.source or None,
+        "account": result.account or None,
         "for": result.target or None,
         "kept_because": result.why or None,
     }

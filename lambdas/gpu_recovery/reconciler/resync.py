@@ -5,22 +5,19 @@ Each difference is delivered as the event that was lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime
 
 from gpu_recovery.core import events
-from gpu_recovery.core.health_signals import Ec2InstanceState, HealthStatus
 from gpu_recovery.core.identifiers import attempt_of, instance_of_check
-from gpu_recovery.core.instance.interruptions import is_called_off, is_known
-from gpu_recovery.core.instance.record import EcsStatus, Instance, InstanceStatus
+from gpu_recovery.core.instance.record import EcsStatus, Instance
 from gpu_recovery.core.job.record import TERMINAL, Job
 from gpu_recovery.core.queue.entry import Entry
 from gpu_recovery.core.task import OUR_STOP, TaskFact
 from gpu_recovery.ecs_events import tasks
+from gpu_recovery.ecs_events.undelivered_events import undelivered_ec2_events, undelivered_reports
 from gpu_recovery.fleet_controls import save_gpu_instance_count
 from gpu_recovery.partial_failures import raise_all, run_each
-from gpu_recovery.ports.values import Ec2InstanceStatus, ec2_state_of
+from gpu_recovery.ports.values import ec2_state_of
 from gpu_recovery.reconciler.cycle import PRESENT, Cycle
 from gpu_recovery.reconciler.heartbeat_timeouts import check_heartbeats
 from gpu_recovery.recovery import Recovery
@@ -29,7 +26,9 @@ from gpu_recovery.recovery import Recovery
 
 
 def resync_instances(cycle: Cycle) -> None:
-    """Deliver each registration that is newer at ECS than in the tables, and check instances that ECS no longer lists.
+    """Deliver each registration and health report that is newer at ECS than in the tables.
+
+    Instances that ECS no longer lists are checked.
 
     Raises:
         ExceptionGroup: some instances could not be compared. The others were handled.
@@ -43,6 +42,14 @@ def resync_instances(cycle: Cycle) -> None:
         *run_each(lambda observed: cycle.handle(*observed), newer),
         *run_each(lambda record: _check_missing(cycle, record), missing),
     ]
+    # The registrations are delivered first, so that a report finds the record of its instance.
+    reports = [
+        (instance_id, report)
+        for instance_id, seen in shown.items()
+        if seen.health and (record := cycle.listed(instance_id)) is not None
+        for report in undelivered_reports(record, seen.health)
+    ]
+    failures += run_each(lambda addressed: cycle.handle(*addressed), reports)
     raise_all("not every instance could be compared", failures)
 
 
@@ -90,43 +97,10 @@ def resync_ec2(cycle: Cycle) -> None:
     undelivered += [
         (instance_id, event)
         for instance_id, status in statuses.items()
-        for event in _undelivered(known[instance_id], status, now)
+        for event in undelivered_ec2_events(known[instance_id], status, now)
     ]
     failures += run_each(lambda addressed: cycle.handle(*addressed), undelivered)
     raise_all("not every machine could be compared", failures)
-
-
-def _undelivered(record: Instance, status: Ec2InstanceStatus, now: datetime) -> Iterator[events.InstanceEvent]:
-    """Yield the events about an instance that its record lacks, from the status that EC2 shows."""
-    if status.state.is_off and not _is_restarting(record, status.state):
-        yield events.MachineSeen(at=now, state=status.state)
-        return
-    for signal in status.health:
-        known = record.health.get(signal.kind)
-        if signal.status is not (known.status if known is not None else HealthStatus.OK) and signal.status in _DECISIVE:
-            yield signal
-    for interruption in status.interruptions:
-        plan = record.departure
-        if interruption.called_off:
-            # EC2 shows a rescheduled event twice for a week: canceled, and with its new time.
-            is_rescheduled = plan is not None and any(
-                is_called_off(plan, other) for other in status.interruptions if not other.called_off
-            )
-            is_news = plan is not None and is_called_off(plan, interruption) and not is_rescheduled
-        else:
-            is_news = plan is None or not is_known(plan, interruption)
-        if is_news:
-            yield interruption
-
-
-_DECISIVE = (HealthStatus.OK, HealthStatus.IMPAIRED)
-"""Health statuses that lead to an event. `INSUFFICIENT_DATA` and `INITIALIZING` do not."""
-
-
-def _is_restarting(record: Instance, state: Ec2InstanceState) -> bool:
-    """Return whether the instance is stopped because a repair stopped it, and its start is already requested."""
-    started = record.reboot is not None and record.reboot.started
-    return record.status is InstanceStatus.REPLACING and state is Ec2InstanceState.STOPPED and started
 
 
 # -- tasks -------------------------------------------------------------------------------------------------------------

@@ -97,8 +97,7 @@ def describe_container_instances(cluster: ClusterModel, request: dict[str, Any])
             arn = reference if ":" in reference else cluster.arn("container-instance", f"{cluster.name}/{reference}")
             failures.append({"arn": arn, "reason": "MISSING"})
         else:
-            with_tags = "TAGS" in request.get("include", [])
-            views.append(container_instance_view(cluster, instance, with_tags=with_tags))
+            views.append(container_instance_view(cluster, instance, request.get("include", ())))
     return {"containerInstances": views, "failures": failures}
 
 

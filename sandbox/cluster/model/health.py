@@ -13,7 +13,7 @@ from sandbox.cluster.model.events import (
     spot_warned,
 )
 from sandbox.cluster.model.instances import find_instances, launch
-from sandbox.cluster.model.records import ModelInstance, ScheduledEvent
+from sandbox.cluster.model.records import EcsHealthCheck, ModelInstance, ScheduledEvent
 from sandbox.cluster.model.statuses import Ec2State, StatusCheck
 
 GROUP_TAG = "aws:autoscaling:groupName"
@@ -34,7 +34,12 @@ def recommend_rebalance(cluster: ClusterModel, instance: ModelInstance, now: dat
 def report_health(
     cluster: ClusterModel, instance: ModelInstance, kind: str, status: str, reason: str | None, now: datetime
 ) -> OperationResult:
-    """Send the state of one of ECS's health checks of the instance. `kind`: AGENT_CONNECTIVITY and others."""
+    """Set the state of one of ECS's health checks of the instance, and send it. `kind`: AGENT_CONNECTIVITY and others.
+
+    Both ECS's events and its descriptions give times in milliseconds.
+    """
+    since = now.replace(microsecond=now.microsecond // 1000 * 1000)
+    instance.ecs_health[kind] = EcsHealthCheck(status, since, reason)
     return OperationResult({}, [health_changed(cluster, instance, kind, status, reason, now)])
 
 

@@ -163,6 +163,7 @@ def came_back(
     instance.boot_id, instance.booted_at = cluster.ids.uuid("boot"), now
     _cure(instance, {CuredBy.REBOOT})
     instance.impaired.pop(StatusCheck.INSTANCE, None)
+    instance.ecs_health.clear()  # the agent starts again, and its health checks with it
     return agent_reconnected(cluster, instance, now) if agent_connects else OperationResult({}, [])
 
 

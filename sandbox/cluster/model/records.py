@@ -103,6 +103,15 @@ class ScheduledEvent:
     description: str
 
 
+@dataclass(frozen=True)
+class EcsHealthCheck:
+    """An ECS health check of a container instance: its status, since when, and why."""
+
+    status: str
+    since: datetime
+    reason: str | None
+
+
 @dataclass
 class ModelInstance:
     """One EC2 instance and its container instance. The ARN survives a reboot; `boot_id` does not."""
@@ -132,6 +141,7 @@ class ModelInstance:
     root_device: str = "ebs"
     impaired: dict[StatusCheck, datetime] = field(default_factory=dict)  # failing status checks, and since when
     scheduled: list[ScheduledEvent] = field(default_factory=list)
+    ecs_health: dict[str, EcsHealthCheck] = field(default_factory=dict)  # reported ECS health checks, by their type
     terminated_at: datetime | None = None
 
 

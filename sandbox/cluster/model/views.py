@@ -1,6 +1,6 @@
 """Tasks and container instances in the shapes of the ECS API, and the same facts as event details."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from typing import Any
 
@@ -184,9 +184,9 @@ def container_instance_detail(cluster: ClusterModel, instance: ModelInstance) ->
 
 
 def container_instance_view(
-    cluster: ClusterModel, instance: ModelInstance, *, with_tags: bool = False
+    cluster: ClusterModel, instance: ModelInstance, include: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return a `ContainerInstance` of the ECS API."""
+    """Return a `ContainerInstance` of the ECS API. `include`: TAGS, CONTAINER_INSTANCE_HEALTH."""
     detail = container_instance_detail(cluster, instance)
     running = sum(t.last_status is TaskStatus.RUNNING for t in cluster.live_tasks(instance))
     pending = sum(t.last_status in {TaskStatus.PROVISIONING, TaskStatus.PENDING} for t in cluster.live_tasks(instance))
@@ -199,9 +199,26 @@ def container_instance_view(
         "registeredAt": instance.registered_at,
         "attachments": [],
     }
-    if with_tags:
+    if "TAGS" in include:
         view["tags"] = [{"key": key, "value": value} for key, value in instance.tags.items()]
+    if "CONTAINER_INSTANCE_HEALTH" in include and instance.ecs_health:
+        view["healthStatus"] = _health_status(instance)
     return view
+
+
+def _health_status(instance: ModelInstance) -> dict[str, Any]:
+    details = [
+        {
+            "type": kind,
+            "status": check.status,
+            "lastStatusChange": check.since,
+            "lastUpdated": check.since,
+            **({"statusReason": check.reason} if check.reason is not None else {}),
+        }
+        for kind, check in instance.ecs_health.items()
+    ]
+    impaired = any(detail["status"] == "IMPAIRED" for detail in details)
+    return {"overallStatus": "IMPAIRED" if impaired else "OK", "details": details}
 
 
 def attributes_of(instance: ModelInstance) -> dict[str, str]:

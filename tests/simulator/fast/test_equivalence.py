@@ -130,23 +130,29 @@ def test_what_no_event_tells_is_found_at_the_same_minute(
     assert steps_of(quick) == steps_of(thorough)
 
 
-def test_a_late_word_is_compared_with_the_machine_at_once() -> None:
-    """An alarm comes hours after it was raised, to a gang that runs: the next round finds the machine well."""
+def test_a_late_report_is_compared_with_ecs_in_the_next_cycle() -> None:
+    """A report of ECS arrives minutes late and the report that withdraws it is lost: the next cycle finds it."""
 
     def run(fidelity: Fidelity) -> World:
-        def hours_late(envelope: Envelope) -> tuple[float, ...]:
-            return (7_000.0 if "CloudWatch" in envelope["detail-type"] else 1.0,)
+        def late(envelope: Envelope) -> tuple[float, ...]:
+            if envelope["detail-type"] != "ECS Container Instance Health Change":
+                return (1.0,)
+            return (200.0,) if envelope["detail"]["overallStatus"] == "IMPAIRED" else ()
 
-        world = World(instances=3, fidelity=fidelity, delivery=hours_late)
+        world = World(instances=3, fidelity=fidelity, delivery=late)
         world.until_status(world.submit(), JobStatus.RUNNING)
         machine = world.model_instance(2)
-        impaired(world, machine)
-        world.timeline.after(60, machine.impaired.pop, StatusCheck.SYSTEM, None)
+        world.fleet.announce(health.report_health, machine, "AGENT_CONNECTIVITY", "IMPAIRED", "Agent disconnected")
+        world.let_pass(1)
+        world.fleet.announce(health.report_health, machine, "AGENT_CONNECTIVITY", "OK", None)
+        world.let_pass(198)
+        assert not world.instance(machine).health
         world.let_pass(4 * 3_600)
+        assert world.instance(machine).health["AGENT_CONNECTIVITY"].status == "OK"
         return world
 
     thorough, quick = run(THOROUGH), run(QUICK)
-    assert "HealthReported" in thorough.transcript.text()
+    assert thorough.transcript.text().count("HealthReported") == 2
     assert quick.transcript.text() == thorough.transcript.text()
     assert quick.idle_skip is not None and quick.idle_skip.resyncs_skipped > 50
 

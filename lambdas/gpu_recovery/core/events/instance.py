@@ -33,6 +33,8 @@ class InstanceObserved(InstanceEvent):
     """GPUs that ECS can still assign. None if ECS does not report it."""
     looked: bool = False
     """Whether the event comes from a poll. Such an event counts without a newer version, because time has passed."""
+    health: tuple[HealthReported, ...] = ()
+    """ECS health checks of the instance, in a description only. Each new report is delivered as its own event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
 """Health reports about an instance: EC2 status checks, GPU health, ECS agent, node agent.
 
-A report may be wrong, late or lost. So a report alone begins nothing that cannot be undone: a repair that it asks for
-passes the same limits as every other repair (`escalation.py`).
+A report may be wrong or lost. It is never outdated, because `ecs_events/health.py` asks the source again instead. So a
+report alone begins nothing that cannot be undone: a repair that it asks for passes the same limits as every other
+repair (`escalation.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from gpu_recovery.core.instance.effects import poke_scheduler
 from gpu_recovery.core.instance.escalation import EVIDENCE_CHARACTERS_MAX, check_instead, escalate
 from gpu_recovery.core.instance.faults import fault_after
 from gpu_recovery.core.instance.record import HealthReport, Instance, RepairLevel, RepairNeed
-from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 from gpu_recovery.core.xid import HARMLESS, class_of
 
@@ -36,10 +36,7 @@ def health_reported(instance: Instance, event: events.HealthReported, context: D
         well = event.status is HealthStatus.OK and was is not None and was.status is HealthStatus.IMPAIRED
         return Step(instance.status, instance.reason, changes, (poke_scheduler(instance),) if well else ())
     evidence = f"{event.kind} is {event.status}" + (f": {event.sentence}" if event.sentence else "")
-    is_old = context.now - event.at >= duration(context.policy.evidence_stale_s)
-    if is_old and event.kind in _LEVELS:
-        return Ignore("said some time ago, and EC2 is asked each minute how the machine is")
-    rung = _level_of(event) if not is_old else None
+    rung = _level_of(event)
     if rung is None or not instance.gpus_most:  # an instance without GPUs is not repaired
         return Step(instance.status, evidence, changes)
     return escalate(instance, RepairNeed(rung, evidence, context.now, source=event.kind), context, changes)

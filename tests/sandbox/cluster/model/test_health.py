@@ -11,6 +11,7 @@ import pytest
 from sandbox.cluster.model import describe, health, instances
 from sandbox.cluster.model.cluster import AwsApiError
 from sandbox.cluster.model.statuses import ContainerInstanceStatus, Ec2State, StatusCheck, TaskStatus
+from sandbox.cluster.model.views import iso
 from tests.sandbox.cluster.model.test_events import sample, shape
 
 RESTART = (instances.begin_stop, instances.stopped, instances.begin_start, instances.started)
@@ -57,6 +58,23 @@ def test_the_health_of_a_container_instance_has_no_version(scene):
     assert "version" not in told
     (check,) = told["healthChecks"]
     assert (check["type"], check["status"], check["statusReason"]) == ("ACCELERATED_COMPUTE", "IMPAIRED", "XID_79")
+
+
+def test_the_health_of_a_container_instance_is_described_on_request_until_it_boots(scene):
+    """With the times of the event, to the millisecond; the check of a new boot has not reported yet."""
+    scene.do(health.report_health, scene.first, "ACCELERATED_COMPUTE", "IMPAIRED", "XID_79")
+    (told,) = scene.told("ECS Container Instance Health Change")
+
+    def described(*include):
+        request = {"containerInstances": [scene.first.arn], "include": list(include)}
+        return describe.describe_container_instances(scene.cluster, request)["containerInstances"][0]
+
+    assert "healthStatus" not in described()
+    (check,) = described("CONTAINER_INSTANCE_HEALTH")["healthStatus"]["details"]
+    assert [iso(check["lastStatusChange"])] == [entry["lastStatusChange"] for entry in told["healthChecks"]]
+    assert (check["type"], check["status"], check["statusReason"]) == ("ACCELERATED_COMPUTE", "IMPAIRED", "XID_79")
+    reboot(scene, scene.first)
+    assert "healthStatus" not in described("CONTAINER_INSTANCE_HEALTH")
 
 
 def reboot(scene, instance):

@@ -1,0 +1,39 @@
+"""Event origin: source, account and region of an EventBridge event, and which origins this deployment accepts.
+
+A principal of the account cannot send events with a source of AWS. But another account or region may forward its events
+to our bus, and a dead letter holds what its sender wrote. So the rules name account and region, and the functions and
+the redrive compare them again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+SOURCES = frozenset({"aws.cloudwatch", "aws.ec2", "aws.ecs", "aws.events", "aws.health"})
+"""Sources of the rules and schedules. The names are exact: a partner may send events as `aws.partner/...`."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventOrigin:
+    """Account and region of the deployment. Its rules deliver events of this origin only."""
+
+    account: str
+    region: str
+
+    def refusal_of(self, source: Any, account: Any, region: Any) -> str:
+        """Return why an event with these fields does not come from a rule of the deployment; "" if it may.
+
+        Such an event never becomes acceptable, so a retry is useless.
+        """
+        if not isinstance(source, str) or source not in SOURCES:
+            return f"its source {_shown(source)} is not {', '.join(sorted(SOURCES))}"
+        if account != self.account:
+            return f"it is of account {_shown(account)}, not {self.account}"
+        if region != self.region:
+            return f"it is of region {_shown(region)}, not {self.region}"
+        return ""
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:80]
