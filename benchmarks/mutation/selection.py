@@ -18,6 +18,9 @@ PACKAGE = Path(PRODUCT).name
 """Name under which the product's modules import each other."""
 STEP_S = 0.2
 """What each step in the tree of folders between a test and the changed file counts, in seconds of processor time."""
+TABLES = ("tests/core/test_defaults.py", "tests/core/logs/test_wordings.py")
+"""Tests that compare all constants of the core, or the readings of all signatures, with a table. They read them without
+a call of the function that uses them."""
 FILE_S = 0.3
 """Processor time to collect one more test file, in seconds."""
 BATCHES_S = (3.0, 12.0, 30.0)
@@ -49,7 +52,7 @@ class Suite:
         """Return the tests that execute a line.
 
         No test executes a line that runs on import. For such a line they are the tests that execute a function of the
-        file, or of a file that imports it, directly or through other files.
+        file, or of a file that imports it, directly or through other files, and the tests of `TABLES`.
         """
         contexts = self.executed.contexts_by_lineno(file)
         statement = statement_lines((self.root / file).read_text(encoding="utf-8"), line)
@@ -58,6 +61,7 @@ class Suite:
             for other in (file, *importers(self.root, file)):
                 contexts = self.executed.contexts_by_lineno(other)
                 tests |= self._named(contexts, contexts)
+            tests |= {test for test in self.seconds if test.startswith(TABLES)}
         return tests
 
     def _named(self, contexts: Mapping[int, Sequence[str]], lines: Iterable[int]) -> set[str]:
@@ -132,14 +136,14 @@ def batches(file: str, tests: Iterable[str], seconds: Mapping[str, float]) -> It
     """Yield the tests of a mutant of `file` in batches, each with the tests of one file together.
 
     The cases of one function count one after the other. So the first cases of many functions come before many cases of
-    one function.
+    one function. The tests of `TABLES` come first: each compares hundreds of lines.
     """
     cases = defaultdict[str, list[str]](list)
     for test in sorted(tests, key=lambda test: (seconds[test], test)):
         cases[test.split("[")[0]].append(test)
     cost: dict[str, float] = {}
     for function, named in cases.items():
-        total = STEP_S * steps(file, function)
+        total = -sum(seconds[test] for test in named) if function.startswith(TABLES) else STEP_S * steps(file, function)
         for test in named:
             total += seconds[test]
             cost[test] = total

@@ -9,7 +9,7 @@ from coverage import CoverageData
 
 from benchmarks.mutation import selection
 from benchmarks.mutation.mutants import PRODUCT
-from benchmarks.mutation.selection import Suite, batches, importers, statement_lines, steps
+from benchmarks.mutation.selection import TABLES, Suite, batches, importers, statement_lines, steps
 
 LIMITS, RECOVERY = f"{PRODUCT}/core/limits.py", f"{PRODUCT}/recovery.py"
 LIMIT_TEST, SAVE_TEST, FAILED_TEST = "tests/core/test_limits.py::test_over[1]", "tests/test_save.py::test_save", "t::f"
@@ -44,6 +44,17 @@ def test_a_line_inside_a_statement_is_executed_with_it(suite: Suite) -> None:
 def test_a_line_that_runs_on_import_has_the_tests_of_its_users(suite: Suite) -> None:
     """A constant is read by functions of its own file and of files that import it."""
     assert suite.tests_of(LIMITS, 3) == {LIMIT_TEST, SAVE_TEST}
+
+
+def test_a_line_that_runs_on_import_has_the_tests_that_compare_tables(tree: Path) -> None:
+    """They read a constant by its name, so no function of its file runs in them."""
+    data = CoverageData(no_disk=True)
+    data.set_context("")
+    data.add_lines({LIMITS: [1, 3, 6]})
+    table = f"{TABLES[0]}::test_limits_and_defaults_are_those_of_the_table"
+    suite = Suite(tree, data, {table: 2.0, LIMIT_TEST: 0.1})
+    assert suite.tests_of(LIMITS, 3) == {table}
+    assert next(batches(LIMITS, [LIMIT_TEST, table], suite.seconds))[0] == table
 
 
 def test_a_line_that_nothing_executes_has_no_tests(suite: Suite) -> None:
