@@ -72,7 +72,7 @@ _DIAGNOSE = frozenset({P.DESCRIBE_TASK_DEFINITIONS, P.READ_TRAINING_LOGS})
 _NOTIFY = frozenset({P.NOTIFY_OPERATORS, P.PUBLISH_EVENTS, P.WAKE_SCHEDULER, P.RECORD_ATTEMPTS})
 # A function carries out the commands that follow from its event at once, so it also needs the permissions of the next
 # steps. Examples: after the confirmed end of a rank the logs are read and checks begin; a refused launch stops the
-# tasks that it had started.
+# tasks that it had started. A task that is not recorded is recognised, among other things, by its container instance.
 _FOLLOW = (
     _NOTIFY
     | _DIAGNOSE
@@ -83,14 +83,13 @@ _FOLLOW = (
         P.LIST_TASKS,
         P.STOP_TASKS,
         P.RUN_CHECKS,
+        P.DESCRIBE_CONTAINER_INSTANCES,
     }
 )
-_ADOPT = frozenset({P.DESCRIBE_CONTAINER_INSTANCES})
 _READMIT = frozenset({P.SET_CONTAINER_INSTANCE_STATE})
 _REPAIR = frozenset(
     {
         P.READ_VERDICTS,
-        P.DESCRIBE_CONTAINER_INSTANCES,
         P.SET_CONTAINER_INSTANCE_STATE,
         P.DEREGISTER_CONTAINER_INSTANCES,
         P.REBOOT_INSTANCES,
@@ -100,7 +99,7 @@ _REPAIR = frozenset(
     }
 )
 _LAUNCH = frozenset({P.RUN_TRAINING, P.DESCRIBE_EC2_INSTANCES})
-_RESYNC = frozenset({P.DESCRIBE_CONTAINER_INSTANCES, P.LIST_CONTAINER_INSTANCES})
+_RESYNC = frozenset({P.LIST_CONTAINER_INSTANCES})
 _SERVE = frozenset({P.READ_OPERATOR_TOKEN, P.READ_RAY_LOGS, P.REDRIVE})
 
 _API_ENVIRONMENT = frozenset(
@@ -117,7 +116,7 @@ _NODE_ENVIRONMENT = frozenset({"NODE_ROLE_ARNS"})
 
 FUNCTIONS = (
     # After the last rank's end a held instance is checked. The instance must be ACTIVE for the check.
-    FunctionRow("ecs_task_handler", Trigger.TRAINING_TASKS, 110, 512, _FOLLOW | _ADOPT | _READMIT),
+    FunctionRow("ecs_task_handler", Trigger.TRAINING_TASKS, 110, 512, _FOLLOW | _READMIT),
     FunctionRow("dcgm_task_monitor", Trigger.CHECK_TASKS, 110, 512, _FOLLOW | _REPAIR),
     FunctionRow("ecs_instance_monitor", Trigger.CONTAINER_INSTANCES, 110, 512, _FOLLOW | _REPAIR),
     # The reconciler carries out commands that any other function did not finish, so it needs all their permissions.
@@ -125,12 +124,12 @@ FUNCTIONS = (
     FunctionRow("scheduler", Trigger.SCHEDULER_QUEUE, 110, 512, _FOLLOW | _LAUNCH | {P.PLACE_JOBS}),
     # The job API cancels jobs: it stops their tasks, also unregistered ranks that a user started. It releases
     # instances: it runs a check, for which the instance must be ACTIVE. It repairs no instance.
-    FunctionRow("job_api", Trigger.HTTP, 29, 512, _FOLLOW | _ADOPT | _READMIT | _SERVE, _API_ENVIRONMENT),
+    FunctionRow("job_api", Trigger.HTTP, 29, 512, _FOLLOW | _READMIT | _SERVE, _API_ENVIRONMENT),
     # The node API delivers agent reports to jobs and instances. After a fault the instance is checked. A new boot id
     # ends the ranks of the earlier boot, which stops their gang, also unregistered ranks that a user started. The
     # reconciler carries out the commands that are not begun within seconds. The node API repairs no instance, does not
     # call EC2 and reads no secret. It has half the memory of the others: in a large fleet it runs hundreds of times a
     # second, mostly for one write.
-    FunctionRow("node_api", Trigger.NODE_HTTP, 29, 256, _FOLLOW | _ADOPT | _READMIT, _NODE_ENVIRONMENT, often=True),
+    FunctionRow("node_api", Trigger.NODE_HTTP, 29, 256, _FOLLOW | _READMIT, _NODE_ENVIRONMENT, often=True),
 )
 """The functions of every deployment. `infra/ray_runner.py` adds another if there is a Ray cluster."""

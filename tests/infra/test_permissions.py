@@ -64,8 +64,8 @@ FAIL = _may(["sqs:SendMessage", "sqs:GetQueueAttributes", "sqs:GetQueueUrl"], "Q
 DIAGNOSE = _may("ecs:DescribeTaskDefinition", "*") | _may(
     "logs:GetLogEvents", f"arn:aws:logs:us-east-1:{ACCOUNT}:log-group:/ecs/gpu-training:log-stream:*"
 )
-FOLLOW = BOTH_TABLES | TELL | DIAGNOSE | RUN_CHECKS | STOP | LIST | DESCRIBE_TASKS
-REPAIR = DESCRIBE_MACHINES | SET_STATE | DEREGISTER | REBOOT | EC2 | EC2_STATUS | VERDICTS
+FOLLOW = BOTH_TABLES | TELL | DIAGNOSE | RUN_CHECKS | STOP | LIST | DESCRIBE_TASKS | DESCRIBE_MACHINES
+REPAIR = SET_STATE | DEREGISTER | REBOOT | EC2 | EC2_STATUS | VERDICTS
 DEAD_ENDS = [f"Queues{name}.Arn" for name in ("SchedulerDeadLetters", "Undelivered", "Failed")]
 EVENT_FUNCTIONS = [
     f"arn:aws:lambda:us-east-1:{ACCOUNT}:function:gpu-recovery-{name}"
@@ -87,19 +87,13 @@ RECEIVE = _may(
 TRACE = _may(["xray:PutTraceSegments", "xray:PutTelemetryRecords"], "*")
 
 ALLOWED = {
-    "EcsTaskHandler": FOLLOW | FAIL | DESCRIBE_MACHINES | SET_STATE,
+    "EcsTaskHandler": FOLLOW | FAIL | SET_STATE,
     "DcgmTaskMonitor": FOLLOW | FAIL | REPAIR,
     "EcsInstanceMonitor": FOLLOW | FAIL | REPAIR,
     "Reconciler": (FOLLOW | FAIL | REPAIR | RUN_TRAINING | _may("ecs:ListContainerInstances", CLUSTER)),
     "Scheduler": FOLLOW | RUN_TRAINING | EC2 | RECEIVE | _may("dynamodb:ConditionCheckItem", "TablesJobs.Arn"),
-    "NodeApi": FOLLOW | DESCRIBE_MACHINES | SET_STATE,
-    "JobApi": (
-        FOLLOW
-        | DESCRIBE_MACHINES
-        | SET_STATE
-        | REDRIVE
-        | _may("secretsmanager:GetSecretValue", "OperatorTokenSecret.Id")
-    ),
+    "NodeApi": FOLLOW | SET_STATE,
+    "JobApi": (FOLLOW | SET_STATE | REDRIVE | _may("secretsmanager:GetSecretValue", "OperatorTokenSecret.Id")),
 }
 
 

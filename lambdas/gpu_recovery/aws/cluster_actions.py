@@ -32,13 +32,18 @@ class ClusterActions:
 
     # -- tasks ---------------------------------------------------------------------------------------------------------
 
-    def run_ranks(self, job: Job, plan: Plan) -> tuple[str | Refusal, ...]:
-        """Start one task for each rank. The private IP address of rank 0's instance is the master address."""
-        return self.ecs.run_ranks(job, plan, self.ec2.private_ip(plan.instances[0]))
+    @property
+    def check_task_definition(self) -> str:
+        """The task definition of health checks."""
+        return self.check_task.task_definition
 
-    def run_check(self, instance: Instance, check_id: str, refusals: int) -> str | Refusal:
+    def run_ranks(self, job: Job, plan: Plan, key: str) -> tuple[str | Refusal, ...]:
+        """Start one task for each rank. The private IP address of rank 0's instance is the master address."""
+        return self.ecs.run_ranks(job, plan, self.ec2.private_ip(plan.instances[0]), key)
+
+    def run_check(self, instance: Instance, check_id: str, refusals: int, key: str) -> str | Refusal:
         """Start a health check on the instance. Return its task id, or a Refusal."""
-        return self.ecs.run(check_request(self.ecs.cluster, self.check_task, instance, check_id, refusals))
+        return self.ecs.run(check_request(self.ecs.cluster, self.check_task, instance, check_id, refusals, key))
 
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
         """Stop each task, several at a time."""
