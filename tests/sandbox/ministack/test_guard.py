@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import http.client
-from collections.abc import Iterator
 
 import boto3
 import pytest
@@ -13,22 +12,10 @@ from botocore.exceptions import ClientError
 from sandbox import credentials, servers
 from sandbox.ministack import command
 from sandbox.processes import SandboxError
-from tests.sandbox.ministack_server import PLAIN, ROLE, SECRET, Cloud, serve
+from tests.sandbox.ministack_server import ROLE, SECRET, Cloud
 
 pytestmark = pytest.mark.slow
 KEYS = credentials.client_keys(SECRET)
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
-    with serve(tmp_path_factory.mktemp("plain"), PLAIN) as cloud:
-        yield cloud
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
-    with serve(tmp_path_factory.mktemp("whole"), command.COMMAND) as cloud:
-        yield cloud
 
 
 def is_served(cloud: Cloud, key: str, secret: str, token: str | None = None) -> bool:

@@ -7,7 +7,6 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from ministack.services import eventbridge, scheduler
 
 from sandbox.ministack import command
 from sandbox.ministack.runner import CLUSTER_USER_AGENT, END_OF_LOG, PATCHES, end_of_log, streams_are_resources
-from tests.sandbox.ministack_server import PLAIN, Cloud, lines, serve, wait_for
+from tests.sandbox.ministack_server import Cloud, lines, wait_for
 
 pytestmark = pytest.mark.slow
 FIFO = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
@@ -36,18 +35,6 @@ TLS_ONLY = json.dumps(
         ],
     }
 )
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
-    with serve(tmp_path_factory.mktemp("plain"), PLAIN) as cloud:
-        yield cloud
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
-    with serve(tmp_path_factory.mktemp("whole"), command.COMMAND) as cloud:
-        yield cloud
 
 
 def failing_function(cloud: Cloud, retries: int = 2, **qualifier: str) -> tuple[str, str, Path, str]:
