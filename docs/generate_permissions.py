@@ -72,7 +72,9 @@ WHY = {
     Permission.STOP_TASKS: "stop the other ranks of a failed gang, the ranks of a canceled job, a check that hangs",
     Permission.RUN_CHECKS: "run the health check on each instance of a failed attempt",
     Permission.RUN_TRAINING: "launch the ranks of a job",
-    Permission.DESCRIBE_CONTAINER_INSTANCES: "poll the instances of the cluster, for events that were lost",
+    Permission.DESCRIBE_CONTAINER_INSTANCES: (
+        "poll the instances of the cluster, for events that were lost; find the instance of an unrecorded task"
+    ),
     Permission.LIST_CONTAINER_INSTANCES: "find the instances of the cluster",
     Permission.SET_CONTAINER_INSTANCE_STATE: "drain an instance before a repair; activate it for the check afterwards",
     Permission.DEREGISTER_CONTAINER_INSTANCES: (

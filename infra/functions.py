@@ -73,7 +73,7 @@ _DIAGNOSE = frozenset({P.DESCRIBE_TASK_DEFINITIONS, P.READ_TRAINING_LOGS})
 _NOTIFY = frozenset({P.NOTIFY_OPERATORS, P.PUBLISH_EVENTS, P.WAKE_SCHEDULER, P.RECORD_ATTEMPTS})
 # A function carries out the commands that follow from its event at once, so it also needs the permissions of the next
 # steps. Examples: after the confirmed end of a rank the logs are read and checks begin; a refused launch stops the
-# tasks that it had started.
+# tasks that it had started. A task that is not recorded is recognised, among other things, by its container instance.
 _FOLLOW = (
     _NOTIFY
     | _DIAGNOSE
@@ -84,9 +84,9 @@ _FOLLOW = (
         P.LIST_TASKS,
         P.STOP_TASKS,
         P.RUN_CHECKS,
+        P.DESCRIBE_CONTAINER_INSTANCES,
     }
 )
-_ADOPT = frozenset({P.DESCRIBE_CONTAINER_INSTANCES})
 _READMIT = frozenset({P.SET_CONTAINER_INSTANCE_STATE})
 # The functions that answer the internet leave commands for the cluster in the record (`execution/hand_over.py`). So
 # they may neither run, stop nor describe tasks, and change no container instance.
@@ -94,7 +94,6 @@ _LEAVE = frozenset({P.WRITE_JOBS, P.WRITE_INSTANCES, P.WAKE_COMMAND_EXECUTOR})
 _REPAIR = frozenset(
     {
         P.READ_VERDICTS,
-        P.DESCRIBE_CONTAINER_INSTANCES,
         P.SET_CONTAINER_INSTANCE_STATE,
         P.DEREGISTER_CONTAINER_INSTANCES,
         P.REBOOT_INSTANCES,
@@ -104,7 +103,7 @@ _REPAIR = frozenset(
     }
 )
 _LAUNCH = frozenset({P.RUN_TRAINING, P.DESCRIBE_EC2_INSTANCES})
-_RESYNC = frozenset({P.DESCRIBE_CONTAINER_INSTANCES, P.LIST_CONTAINER_INSTANCES})
+_RESYNC = frozenset({P.LIST_CONTAINER_INSTANCES})
 _SERVE = frozenset({P.READ_OPERATOR_TOKEN, P.READ_NODE_TOKEN_KEY, P.READ_SIGNING_KEY, P.READ_RAY_LOGS, P.REDRIVE})
 _AUTHENTICATE_NODES = frozenset({P.READ_NODE_TOKEN_KEY})
 
@@ -125,7 +124,7 @@ _NODE_ENVIRONMENT = frozenset({"NODE_ROLE_ARNS", "NODE_TOKEN_KEY_SECRET", "COMMA
 
 FUNCTIONS = (
     # After the last rank's end a held instance is checked. The instance must be ACTIVE for the check.
-    FunctionRow("ecs_task_handler", Trigger.TRAINING_TASKS, 110, 512, _FOLLOW | _ADOPT | _READMIT),
+    FunctionRow("ecs_task_handler", Trigger.TRAINING_TASKS, 110, 512, _FOLLOW | _READMIT),
     FunctionRow("dcgm_task_monitor", Trigger.CHECK_TASKS, 110, 512, _FOLLOW | _REPAIR),
     FunctionRow("ecs_instance_monitor", Trigger.CONTAINER_INSTANCES, 110, 512, _FOLLOW | _REPAIR),
     # The reconciler carries out commands that any other function did not finish, so it needs all their permissions.

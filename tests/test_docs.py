@@ -247,7 +247,7 @@ def test_the_exit_codes_of_the_check(page: Page) -> None:
 def test_the_variables_of_a_rank(page: Page) -> None:
     """The table lists what every rank is told, and nothing that it is not."""
     record = Job("j", JobSpec("sft", 1, 8, "f"), NOW, NOW)
-    told = rank_environment(record, Plan("j", 1, ("i-1",), (0,)), 0, "10.0.0.1")
+    told = rank_environment(record, Plan("j", 1, ("i-1",), (0,)), 0, "10.0.0.1", "")
     assert set(told) == OUR_VARIABLES
     assert page.table_of(set(told))
 

@@ -82,6 +82,7 @@ CORE_LIBRARY = {
     "enum",
     "functools",
     "hashlib",
+    "hmac",
     "itertools",
     "json",
     "math",

@@ -41,6 +41,7 @@ from gpu_recovery.ports.decision_log import DecisionLog
 from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery.ports.retry import SAVE_ATTEMPTS_MAX, retry_stale
 from gpu_recovery.ports.store import Store
+from gpu_recovery.ports.values import StartedCheck
 
 Record = TypeVar("Record", Job, Instance)
 REMOVE_ATTEMPTS_MAX = 3
@@ -77,6 +78,8 @@ class _CommandResults:
     notification_failures: list[Exception] = field(default_factory=list)
     failed: list[Exception] = field(default_factory=list)
     """Failures of best-effort commands."""
+    started_check: StartedCheck | None = None
+    """The health check that a command started."""
     scheduler_retry_at: datetime | None = None
     """Earliest retry of a deferred command whose effect the scheduler must see. None: no such command."""
     left: bool = False
@@ -266,7 +269,7 @@ class Recovery:
                     )
         finally:
             if results.done or results.deferred:
-                self._remove_finished(record, results.done, results.deferred)
+                self._remove_finished(record, results)
             if results.left:
                 self._wake_executor(record)
         raise_all(f"not everything could be found out about {_record_id(record)}", results.failed)
@@ -303,6 +306,7 @@ class Recovery:
         """
         try:
             result = execution.execute(self._context(), record, pending)
+            results.started_check = result.started_check or results.started_check
             if result.not_before is not None:
                 results.deferred[pending.command_id] = result.not_before
             elif not self._deliver(
@@ -365,19 +369,18 @@ class Recovery:
             return self.store.load_job(record.job_id) or record
         return self.store.load_instance(record.instance_id) or record
 
-    def _remove_finished(self, record: Job | Instance, done: Sequence[str], deferred: dict[str, datetime]) -> None:
-        """Remove finished commands from the record.
+    def _remove_finished(self, record: Job | Instance, results: _CommandResults) -> None:
+        """Remove finished commands from the record, and record the task of a started health check in the same write.
 
         A throttled write is tried again, because a notification that stays in the record is sent twice.
         """
-        remove: Any = (
-            self.store.remove_finished_job_commands
-            if isinstance(record, Job)
-            else self.store.remove_finished_instance_commands
-        )
+        done, deferred = results.done, results.deferred
         for tries_left in reversed(range(REMOVE_ATTEMPTS_MAX)):
             try:
-                remove(record, done, deferred)
+                if isinstance(record, Job):
+                    self.store.remove_finished_job_commands(record, done, deferred)
+                else:
+                    self.store.remove_finished_instance_commands(record, done, deferred, results.started_check)
                 return
             except TryAgainSoon:
                 if not tries_left:

@@ -142,12 +142,12 @@ class SequentialEcs(Ecs):
 
     client: EcsModelClient
 
-    def run_ranks(self, job: Job, plan: Plan, master_ip: str) -> tuple[str | Refusal, ...]:
+    def run_ranks(self, job: Job, plan: Plan, master_ip: str, key: str) -> tuple[str | Refusal, ...]:
         """Start all ranks of the plan. Return the task id or the refusal of each rank, in rank order."""
         answers: dict[int, str | Refusal] = {}
 
         def launch(rank: int) -> None:
-            answers[rank] = self.run(rank_request(self.cluster, job, plan, rank, master_ip))
+            answers[rank] = self.run(rank_request(self.cluster, job, plan, rank, master_ip, key))
 
         self.for_each(launch, range(len(plan.instances)))
         return tuple(answers.values())

@@ -146,7 +146,7 @@ def _claimed(world: WorldView, running: Iterable[Task]) -> Iterator[str]:
     """I1 for claims: a running rank that the product launched has its claim until its end is confirmed."""
     for task in running:
         job_id, _, attempt = (task.started_by or "").partition("--a")
-        if not attempt:
+        if not attempt or "JOB_ID" not in environment(task):
             continue
         record = world.store.load_instance(task.instance_id)
         claim = record.claims.get(job_id) if record is not None else None

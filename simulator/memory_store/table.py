@@ -54,8 +54,10 @@ class MemoryTable(Generic[Record]):
         self.records[name] = changed = replace_fields(record, {**fields, "revision": record.revision + 1})
         return changed
 
-    def remove_finished(self, name: str, read: Record, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
-        """Remove the commands `done` from the record and put the commands `deferred` off.
+    def remove_finished(
+        self, name: str, read: Record, done: Sequence[str], deferred: Mapping[str, datetime], **fields: Any
+    ) -> None:
+        """Remove the commands `done` from the record, put the commands `deferred` off, and write `fields`.
 
         The due time changes only if the stored record still has the revision of `read`.
         """
@@ -70,7 +72,7 @@ class MemoryTable(Generic[Record]):
             for command in stored.commands
             if command.command_id not in done
         )
-        changed = self.change(name, stored, commands=left)
+        changed = self.change(name, stored, commands=left, **fields)
         if stored.revision == read.revision:
             self._due(name, changed)
 

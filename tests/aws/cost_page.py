@@ -162,8 +162,12 @@ def single_events() -> Iterator[tuple[str, Counter[str]]]:
         job_id = world.submit(8)
         world.until(lambda: len(world.ranks(job_id)) == 8, "the gang did not run")
 
+        arns = [world.rank(job_id, number).arn for number in range(8)]
+
         def rank(number: int, status: str, **ended: Any) -> Callable[[], None]:
-            return world.told(rank_event(job_id, 1, number, status, at=world.timeline.now, **ended))
+            event = rank_event(job_id, 1, number, status, at=world.timeline.now, **ended)
+            event["detail"]["taskArn"] = arns[number]
+            return world.told(event)
 
         foreign = task_event("somebody-elses", "ecs-svc/1", "RUNNING", {})
         yield "a task of somebody else starts or ends", world.spent(world.told(foreign))

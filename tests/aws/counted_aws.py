@@ -120,7 +120,9 @@ class CountedAws:
     # -- what ECS, EC2, S3 and EventBridge say -------------------------------------------------------------------------
 
     def _RunTask(self, asked: dict[str, Any]) -> dict[str, Any]:
-        task_id = f"task-{asked['clientToken'][:12]}"
+        environment = {one["name"]: one["value"] for one in asked["overrides"]["containerOverrides"][0]["environment"]}
+        named = [environment[name] for name in ("JOB_ID", "ATTEMPT", "RANK") if name in environment]
+        task_id = "-".join(named) or environment["CHECK_ID"].replace("/", "-")  # as `rank_event` and `check_event` do
         known = self.tasks.setdefault(asked["startedBy"], [])
         known += [] if task_id in known else [task_id]
         return {"tasks": [{"taskArn": task_arn(task_id)}], "failures": []}

@@ -58,6 +58,12 @@ def plan(job_id: str = JOB, attempt: int = 1, world: int = 2) -> Plan:
     return Plan(job_id, attempt, instances, (0,) * world, 0, ("",) * world)
 
 
+def launched(job_id: str = JOB, attempt: int = 1, world: int = 2) -> Plan:
+    """The same assignment once the launch has recorded its tasks, with the ids that `rank_event` gives them."""
+    task_ids = tuple(f"{job_id}-{attempt}-{rank}" for rank in range(world))
+    return replace(plan(job_id, attempt, world), task_ids=task_ids, signed=True)
+
+
 def failure(rank: int, instance_id: str = A) -> RankFailure:
     """Rank `rank` ended with exit code 1."""
     return RankFailure(rank, instance_id, NOW, Ending(EndingKind.FAILED, 1, "exited with code 1"))

@@ -51,7 +51,7 @@ def failed(reason: str, arn: str = "arn") -> dict[str, Any]:
 
 
 def run(actions: AwsActions) -> str | Refusal:
-    return actions.run_check(instance(), CHECK, 0)
+    return actions.run_check(instance(), CHECK, 0, "key")
 
 
 # -- RunTask -----------------------------------------------------------------------------------------------------------

@@ -45,10 +45,10 @@ def test_every_request_for_a_check_is_one_that_the_check_can_read(
     focus: tuple[str, ...], since: datetime | None, level: int, timeout_s: int, gpus: int, passive: bool
 ) -> None:
     """No variable is left out, and each says what was meant."""
-    run = CheckRun(CHECK, passive=passive, since=since, focus=focus)
+    run = CheckRun(CHECK, passive=passive, since=since, focus=focus, signed=True)
     machine = replace(instance(gpus=gpus), gpus_most=gpus, check=run)
     sent = environment_of(
-        check_request(CLUSTER, CheckTask(CHECK_TASK, "bucket", level, True, timeout_s), machine, CHECK, 0)
+        check_request(CLUSTER, CheckTask(CHECK_TASK, "bucket", level, True, timeout_s), machine, CHECK, 0, "key")
     )
     read = health_check.CheckSettings.from_environment(sent)
     assert read.unread == ()
@@ -71,7 +71,7 @@ def test_the_limits_are_those_of_the_check() -> None:
     assert FOCUS_MAX == health_check.FOCUS_MAX
     slow = replace(PRESETS[Preset.ADAPTIVE], check_timeout_s=10**6)
     task = CheckTask(CHECK_TASK, "bucket", 4, True, slow.check_timeout_s)
-    sent = environment_of(check_request(CLUSTER, task, instance(), CHECK, 0))
+    sent = environment_of(check_request(CLUSTER, task, instance(), CHECK, 0, "key"))
     assert health_check.CheckSettings.from_environment(sent).timeout_s == int(sent["CHECK_TIMEOUT_S"])
 
 

@@ -32,7 +32,7 @@ from tests.aws.counted_aws import CountedAws
 from tests.aws.deployed_tables import create_tables
 from tests.aws.ecs_events import check_event, instance_event, rank_event, task_event
 from tests.aws.environment import FUNCTION
-from tests.aws.records import JOB, NOW, A, instance, job, plan, spec
+from tests.aws.records import JOB, NOW, A, instance, job, launched, spec
 
 LAMBDAS = Path(__file__).parents[2] / "lambdas"
 PACKAGE_BYTES_MAX = 1_000_000
@@ -88,13 +88,13 @@ class World:
 
     def running(self, world: int) -> None:
         """A job all of whose ranks run."""
-        gang = plan(world=world)
+        gang = launched(world=world)
         status = {"status": JobStatus.RUNNING, "attempt": 1, "launched": True, "instances": gang.instances}
         self.store.create_job(job(spec=spec(nnodes=world), **status), "")
         self.store.begin_attempt(gang)
         for rank in range(world):
             self.store.add_running(JOB, 1, rank)
-        self.aws.tasks[attempt_id(JOB, 1)] = [f"task-{rank}" for rank in range(world)]
+        self.aws.tasks[attempt_id(JOB, 1)] = list(gang.task_ids)
 
 
 @contextmanager
@@ -118,6 +118,10 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         yield made
 
 
+ONE_FACT = {"GetItem": 1, "UpdateItem": 1}
+"""What a fact about a rank costs: the read of the plan, and the addition to the progress."""
+
+
 # -- one event ---------------------------------------------------------------------------------------------------------
 
 
@@ -137,45 +141,45 @@ def test_a_status_between_costs_nothing(world: World) -> None:
 
 @pytest.mark.parametrize("status", ["RUNNING", "STOPPED"])
 def test_a_rank_of_an_unknown_job_costs_one_call(world: World, status: str) -> None:
-    """The addition that finds nothing to add to."""
+    """The read that finds no plan."""
     aws = world.task(rank_event("nobody-knows-it", 1, 0, status))
-    assert aws.operations() == {"UpdateItem": 1}
+    assert aws.operations() == {"GetItem": 1}
 
 
-def test_a_rank_that_starts_costs_one_call(world: World) -> None:
-    """Unless it is the last of its gang."""
+def test_a_rank_that_starts_costs_a_read_and_a_write(world: World) -> None:
+    """The plan, which has the task's id, and the addition. Unless it is the last of its gang."""
     world.store.create_job(job(status=JobStatus.SUBMITTED, attempt=1, launched=True), "")
-    world.store.begin_attempt(plan())
-    assert world.task(rank_event(JOB, 1, 0, "RUNNING")).operations() == {"UpdateItem": 1}
+    world.store.begin_attempt(launched())
+    assert world.task(rank_event(JOB, 1, 0, "RUNNING")).operations() == ONE_FACT
 
 
-def test_the_rank_that_completes_its_gang_moves_the_job_with_four(world: World) -> None:
-    """Add, load, save, settle; and the event on the bus."""
+def test_the_rank_that_completes_its_gang_moves_the_job_with_five(world: World) -> None:
+    """Plan, add, load, save, settle; and the event on the bus."""
     world.store.create_job(job(status=JobStatus.SUBMITTED, attempt=1, launched=True), "")
-    world.store.begin_attempt(plan())
+    world.store.begin_attempt(launched())
     world.store.add_running(JOB, 1, 0)
     aws = world.task(rank_event(JOB, 1, 1, "RUNNING"))
     assert world.job().status is JobStatus.RUNNING
-    assert aws.count("dynamodb") - 1 <= 4  # one is the look of this test
+    assert aws.count("dynamodb") - 1 <= 5  # one is the look of this test
     assert aws.operations()["PutEvents"] == 1
 
 
 @pytest.mark.parametrize("status", ["RUNNING", "STOPPED"])
-def test_a_duplicate_costs_one_call(world: World, status: str) -> None:
+def test_a_duplicate_costs_no_more_than_the_first(world: World, status: str) -> None:
     """Whatever the first delivery did."""
     world.running(3)
     world.task(rank_event(JOB, 1, 0, status, **({"exit_code": 139} if status == "STOPPED" else {})))
-    assert world.task(rank_event(JOB, 1, 0, status, exit_code=139)).operations() == {"UpdateItem": 1}
+    assert world.task(rank_event(JOB, 1, 0, status, exit_code=139)).operations() == ONE_FACT
 
 
-def test_a_word_of_an_attempt_that_is_over_costs_one_call(world: World) -> None:
+def test_a_word_of_an_attempt_that_is_over_costs_a_read_and_a_write(world: World) -> None:
     """Its end is known; the job is not read."""
     world.running(2)
     world.store.add_stopped(JOB, 1, 0, None)
     world.store.add_stopped(JOB, 1, 1, None)
     world.store.save_job(replace(world.job(), attempt=2, status=JobStatus.RUNNING))
     for status in ("RUNNING", "STOPPED"):
-        assert world.task(rank_event(JOB, 1, 1, status, exit_code=1)).operations() == {"UpdateItem": 1}
+        assert world.task(rank_event(JOB, 1, 1, status, exit_code=1)).operations() == ONE_FACT
 
 
 def test_an_outdated_word_of_an_instance_costs_one_read(world: World) -> None:
@@ -192,14 +196,14 @@ def test_the_noise_of_an_instance_costs_a_read_and_a_write(world: World) -> None
 
 
 @pytest.mark.parametrize("ranks", [2, 8, 64])
-def test_the_first_failure_costs_four_calls_of_dynamodb_and_a_stop_for_each_rank(world: World, ranks: int) -> None:
+def test_the_first_failure_costs_six_calls_of_dynamodb_and_a_stop_for_each_rank(world: World, ranks: int) -> None:
     """Whatever the size of the gang."""
     world.running(ranks)
     aws = world.task(rank_event(JOB, 1, 0, "STOPPED", exit_code=139))
-    assert aws.count("dynamodb") <= 4
+    assert aws.count("dynamodb") <= 6
     stopped = [asked["task"] for asked in aws.asked("StopTask")]
-    assert sorted(stopped) == sorted(f"task-{rank}" for rank in range(ranks))
-    assert aws.operations("ecs") == {"ListTasks": 2, "StopTask": ranks}
+    assert sorted(stopped) == sorted(launched(world=ranks).task_ids)
+    assert aws.operations("ecs") == {"StopTask": ranks}
     assert world.job().status is JobStatus.STOPPING
 
 

@@ -281,10 +281,10 @@ def test_gpus_are_counted_from_their_ids() -> None:
 
 
 def test_the_container_with_our_environment_is_the_main_one() -> None:
-    """Its override names it and holds the command; the instance is what we told the task ourselves."""
+    """Its override names it and holds the command and the launch signature."""
     environment = [
         {"name": "JOB_ID", "value": "sft-1"},
-        {"name": "INSTANCE_ID", "value": "i-1"},
+        {"name": "GPU_RECOVERY_LAUNCH_SIGNATURE", "value": "t"},
         {"name": "EMPTY"},
         {"name": "NULL", "value": None},
         {"value": "of nothing"},
@@ -293,7 +293,7 @@ def test_the_container_with_our_environment_is_the_main_one() -> None:
         "containerOverrides": [{"name": "log"}, {"name": "main", "environment": environment, "command": ["train"]}]
     }
     fact = task_fact({"taskArn": "a/t", "overrides": overrides}, NOW)
-    assert (fact.main_container, fact.command, fact.instance_id) == ("main", ("train",), "i-1")
+    assert (fact.main_container, fact.command, fact.launch_signature) == ("main", ("train",), "t")
     assert fact.environment is not None and fact.environment["EMPTY"] == fact.environment["NULL"] == ""
 
 

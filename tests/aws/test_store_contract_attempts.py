@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import permutations
+from typing import Any
 
 import pytest
+from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.core.attempt import AttemptProgress
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.task import EndingKind
 from gpu_recovery.ports.store import Store
 
+from simulator.dynamodb.double import DynamoDb
+from tests.aws.conftest import dynamo_store
+from tests.aws.dynamodb_client import DoubleClient
 from tests.aws.records import JOB, OTHER_JOB, checked, failure, plan
 
 
@@ -21,6 +26,28 @@ def test_an_attempt_begins_with_its_plan_and_an_empty_progress(store: Store) -> 
     assert store.load_progress(JOB, 1) == AttemptProgress(JOB, 1, world=2)
     assert store.load_plan(JOB, 2) is None
     assert store.load_progress(OTHER_JOB, 1) is None
+
+
+def test_the_signing_key_never_changes(store: Store) -> None:
+    """A task that carries a signature of another key would be nobody's."""
+    assert store.signing_key() == store.signing_key() != ""
+
+
+def test_two_functions_that_create_the_signing_key_at_once_have_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key of the first write holds; one more deployment has another key."""
+    first = dynamo_store(DoubleClient(DynamoDb()))
+    second, third = (DynamoStore(first.jobs.client, first.jobs.name, first.table.name) for _ in range(2))
+    keys: list[str] = []
+    get = second.jobs.get
+
+    def late(key: str) -> Any:
+        found = get(key)
+        keys.append("" if keys else first.signing_key())
+        return found
+
+    monkeypatch.setattr(second.jobs, "get", late)
+    assert second.signing_key() == keys[0] == third.signing_key()
+    assert keys[0] != dynamo_store(DoubleClient(DynamoDb())).signing_key()
 
 
 def test_an_attempt_that_is_begun_again_keeps_what_is_known(store: Store) -> None:

@@ -12,6 +12,7 @@ from gpu_recovery.core.instance.lemons import LemonSignal
 from gpu_recovery.core.instance.record import CheckRun, EcsStatus, Instance, InstanceStatus, Reboot
 from gpu_recovery.ports.errors import StaleRecord
 from gpu_recovery.ports.store import Store
+from gpu_recovery.ports.values import StartedCheck
 
 from tests.aws.records import JOB, NOW, OTHER_JOB, A, B, claim, instance, later, pending
 
@@ -77,6 +78,30 @@ def test_settling_an_instance_takes_out_the_done_command_only(store: Store) -> N
     after = read(store)
     assert not after.agent_connected
     assert [(c.command_id, c.refusals, c.acting_until) for c in after.commands] == [(f"{A}/1/2", 1, later(10))]
+
+
+@pytest.mark.parametrize("written_since", [False, True])
+def test_settling_an_instance_records_the_task_of_its_check(store: Store, written_since: bool) -> None:
+    """In the same write, also if somebody wrote the record since."""
+    record = kept(store, instance(check=CheckRun("check/i-0a/1"), checks=1, commands=(pending(A, 1), pending(A, 2))))
+    if written_since:
+        store.save_instance(replace(record, agent_connected=False))
+    started = StartedCheck("check/i-0a/1", "task-1")
+    store.remove_finished_instance_commands(record, (f"{A}/1/1",), {}, started)
+    after = read(store)
+    assert after.check == CheckRun("check/i-0a/1", task_id="task-1") and len(after.commands) == 1
+    assert after.agent_connected is not written_since
+    with pytest.raises(StaleRecord):
+        store.save_instance(record)
+
+
+@pytest.mark.parametrize("now", [None, CheckRun("check/i-0a/2")])
+def test_the_task_of_a_check_that_is_over_is_recorded_for_no_other(store: Store, now: CheckRun | None) -> None:
+    """The check has ended, or another has taken its place, since the command began."""
+    record = kept(store, instance(check=CheckRun("check/i-0a/1"), checks=1, commands=(pending(A, 1),)))
+    store.save_instance(replace(record, check=now))
+    store.remove_finished_instance_commands(record, (f"{A}/1/1",), {}, StartedCheck("check/i-0a/1", "task-1"))
+    assert read(store).check == now and read(store).commands == ()
 
 
 def test_due_instances_are_exactly_those_whose_time_has_come(store: Store) -> None:

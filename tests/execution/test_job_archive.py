@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -17,7 +16,7 @@ from gpu_recovery.core.ray.submission import submission_of
 
 from tests.aws.ecs_events import rank_event
 from tests.aws.environment import CLUSTER
-from tests.aws.records import JOB, instance, job, later, pending, plan, spec
+from tests.aws.records import JOB, instance, job, later, launched, pending, plan, spec
 from tests.job_api.submissions import ASKED
 from tests.job_api.test_submission import YAML, submitted
 from tests.lambdas.api_gateway import Api
@@ -86,17 +85,17 @@ def _refuse(asked: dict[str, Any]) -> dict[str, Any]:
 def test_an_attempt_that_has_ended_is_recorded_with_what_was_sent_and_what_became_of_it(api: Api) -> None:
     """Seed 004: configuration, payload, the backend's ids, beginning and end, exit code, kind and message."""
     gang(api.functions, status=JobStatus.STOPPING, stop_purpose="FAIL", stop_reason="it crashed", running_at=later(-60))
-    there = plan()
-    api.functions.store.record_tasks(replace(there, task_ids=("task-0", "task-1")))
+    there = launched()
     for rank in (0, 1):
         api.functions.call("ecs_task_handler", rank_event(JOB, 1, rank, "STOPPED", exit_code=3))
     ((key, text),) = objects(api).items()
     kept = json.loads(text)
     assert key == f"jobs/{JOB}/a01/attempt.json"
-    assert kept["backend_ids"] == ["task-0", "task-1"] and kept["backend"] == "ecs"
+    assert kept["backend_ids"] == list(there.task_ids) and kept["backend"] == "ecs"
     assert (kept["attempt_id"], kept["status"], kept["exit_code"]) == (f"{JOB}--a01", "FAILED", 3)
     assert kept["failure_kind"] == "RUNTIME_ERROR" and "3" in kept["message"] and kept["ended_at"]
     assert kept["config"]["command"] == ["python", "train.py"]
+    assert "clientToken" not in kept["sent"] and "LAUNCH_SIGNATURE" not in text
     assert kept["sent"]["placementConstraints"][0]["expression"].endswith(there.instances[0])
     assert api.functions.job().status is JobStatus.FAILED
 

@@ -76,7 +76,7 @@ def world(functions: Functions, monkeypatch: pytest.MonkeyPatch) -> World:
     gang(functions, JOB)
     gang(functions, OTHER_JOB, status=JobStatus.DIAGNOSING, instances=(CHECKED, plan().instances[1]))
     functions.store.save_instance(instance(A, claims={JOB: claim()}))
-    run = CheckRun(f"check/{CHECKED}/1", OTHER_JOB, 1)
+    run = CheckRun(f"check/{CHECKED}/1", OTHER_JOB, 1, task_id=f"check-{CHECKED}-1", signed=True)
     functions.store.save_instance(instance(CHECKED, status=InstanceStatus.CHECKING, check=run, checks=1))
     left = {"check_id": run.check_id, "outcome": "HEALTHY", "summary": "", "boot_id": "b-1"}
     functions.aws.documents[f"verdicts/{run.check_id}.json"] = left

@@ -66,8 +66,8 @@ FAIL = _may(["sqs:SendMessage", "sqs:GetQueueAttributes", "sqs:GetQueueUrl"], "Q
 DIAGNOSE = _may("ecs:DescribeTaskDefinition", "*") | _may(
     "logs:GetLogEvents", f"arn:aws:logs:us-east-1:{ACCOUNT}:log-group:/ecs/gpu-training:log-stream:*"
 )
-FOLLOW = BOTH_TABLES | TELL | DIAGNOSE | RUN_CHECKS | STOP | LIST | DESCRIBE_TASKS
-REPAIR = DESCRIBE_MACHINES | SET_STATE | DEREGISTER | REBOOT | EC2 | EC2_STATUS | VERDICTS
+FOLLOW = BOTH_TABLES | TELL | DIAGNOSE | RUN_CHECKS | STOP | LIST | DESCRIBE_TASKS | DESCRIBE_MACHINES
+REPAIR = SET_STATE | DEREGISTER | REBOOT | EC2 | EC2_STATUS | VERDICTS
 DEAD_ENDS = [f"Queues{name}.Arn" for name in ("SchedulerDeadLetters", "Undelivered", "Failed")]
 EVENT_FUNCTIONS = [
     f"arn:aws:lambda:us-east-1:{ACCOUNT}:function:gpu-recovery-{name}"
@@ -90,7 +90,7 @@ TRACE = _may(["xray:PutTraceSegments", "xray:PutTelemetryRecords"], "*")
 NODE_TOKEN_KEY = _may("secretsmanager:GetSecretValue", "NodeTokenKeySecret.Id")
 
 ALLOWED = {
-    "EcsTaskHandler": FOLLOW | FAIL | DESCRIBE_MACHINES | SET_STATE,
+    "EcsTaskHandler": FOLLOW | FAIL | SET_STATE,
     "DcgmTaskMonitor": FOLLOW | FAIL | REPAIR,
     "EcsInstanceMonitor": FOLLOW | FAIL | REPAIR,
     "Reconciler": (FOLLOW | FAIL | REPAIR | RUN_TRAINING | _may("ecs:ListContainerInstances", CLUSTER)),

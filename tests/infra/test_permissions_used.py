@@ -52,7 +52,8 @@ ALLOWED = {row.name: row.permissions for row in FUNCTIONS}
 
 def test_every_order_and_question_has_its_row() -> None:
     """A new one is looked up before a function may make it."""
-    assert {name for name in vars(Actions) if not name.startswith("_")} == NEEDED.keys()
+    calls = {name for name, one in vars(Actions).items() if not name.startswith("_") and not isinstance(one, property)}
+    assert calls == NEEDED.keys()
 
 
 @pytest.fixture
@@ -105,7 +106,7 @@ def test_no_function_needs_what_its_row_lacks_when_everything_goes_wrong(used: s
     assert _lacking(used) == set()
 
 
-def test_whoever_may_end_a_persons_gang_may_find_the_instances_of_ranks_that_nobody_saw() -> None:
-    """ECS names only the registration of a person's task. The scheduler stops what it has launched itself."""
+def test_whoever_may_stop_a_gang_may_find_the_instances_of_its_tasks() -> None:
+    """ECS names only the registration: of a person's task, and of a task that a killed launcher did not record."""
     stops = {name for name, allowed in ALLOWED.items() if P.STOP_TASKS in allowed}
-    assert {name for name in stops if P.DESCRIBE_CONTAINER_INSTANCES not in ALLOWED[name]} == {"scheduler"}
+    assert stops and all(P.DESCRIBE_CONTAINER_INSTANCES in ALLOWED[name] for name in stops)

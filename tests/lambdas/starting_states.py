@@ -11,7 +11,7 @@ from gpu_recovery.core.instance.record import CheckRun, InstanceStatus
 from gpu_recovery.core.job.record import Job, JobStatus
 
 from tests.aws.ecs_events import rank_event, task_arn
-from tests.aws.records import JOB, instance, job, plan
+from tests.aws.records import JOB, instance, job, launched, plan
 from tests.lambdas.conftest import Functions
 
 EVENTS = Path(__file__).parents[1] / "events"
@@ -25,18 +25,19 @@ def published(name: str) -> dict[str, Any]:
 
 def gang(functions: Functions, job_id: str = JOB, **changes: Any) -> Job:
     """A running job of two ranks."""
-    there = plan(job_id)
+    there = launched(job_id)
     fields = {"status": JobStatus.RUNNING, "attempt": 1, "launched": True, "instances": there.instances}
     functions.store.create_job(job(job_id, **fields | changes), "")
     functions.store.begin_attempt(there)
-    functions.aws.tasks[attempt_id(job_id, 1)] = ["task-0", "task-1"]
+    functions.aws.tasks[attempt_id(job_id, 1)] = list(there.task_ids)
     return functions.job(job_id)
 
 
 def checking(functions: Functions, outcome: str) -> None:
     """An instance that is being checked for the usual job, and the document that its check left."""
     gang(functions, status=JobStatus.DIAGNOSING)
-    run = CheckRun(f"check/{plan().instances[0]}/1", JOB, 1)
+    check_id = f"check/{plan().instances[0]}/1"
+    run = CheckRun(check_id, JOB, 1, task_id=check_id.replace("/", "-"), signed=True)
     machine = instance(plan().instances[0], status=InstanceStatus.CHECKING, check=run, checks=1)
     functions.store.save_instance(machine)
     left = {"check_id": run.check_id, "outcome": outcome, "summary": "GPU 3", "boot_id": "b-1"}

@@ -19,7 +19,6 @@ from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.instance.record import InstanceStatus, Reboot
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.ecs_events.tasks import RankMissing
 
 from tests.aws.ecs_events import check_event, instance_event, rank_event, task_event
 from tests.aws.environment import CREDENTIALS, FUNCTION
@@ -86,7 +85,7 @@ def test_a_failed_rank_stops_its_gang(functions: Functions) -> None:
     gang(functions)
     functions.call("ecs_task_handler", rank_event(JOB, 1, 0, "STOPPED", exit_code=139))
     assert functions.job().status is JobStatus.STOPPING
-    assert sorted(asked["task"] for asked in functions.aws.asked("StopTask")) == ["task-0", "task-1"]
+    assert sorted(asked["task"] for asked in functions.aws.asked("StopTask")) == [f"{JOB}-1-0", f"{JOB}-1-1"]
     assert functions.aws.operations()["Publish"] == 1
     (line,) = functions.logged("job_decided")
     assert (line["job_id"], line["before"], line["after"]) == (JOB, "RUNNING", "STOPPING")
@@ -117,10 +116,10 @@ def test_an_event_about_nothing_is_raised(functions: Functions, event: dict[str,
         functions.call("ecs_task_handler", event)
 
 
-def test_somebody_who_uses_our_names_is_raised(functions: Functions) -> None:
-    """Our startedBy without a RANK cannot be ours."""
-    with pytest.raises(RankMissing):
-        functions.call("ecs_task_handler", task_event("t", attempt_id(JOB, 1), "RUNNING", {"JOB_ID": JOB}))
+def test_somebody_who_uses_our_names_costs_one_read(functions: Functions) -> None:
+    """A `startedBy` like ours of a job that we do not have: another program has the same naming. It is no error."""
+    functions.call("ecs_task_handler", task_event("t", attempt_id("nightly", 1), "RUNNING", {}))
+    assert functions.aws.operations() == {"GetItem": 1}
 
 
 def test_a_persons_task_is_adopted_when_that_is_switched_on(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from gpu_recovery.aws.fields import EventUnreadable
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.job.record import JobStatus
 
-from tests.aws.records import JOB, A, B, instance, job, later
+from tests.aws.records import JOB, A, B, instance, job, later, launched
 from tests.lambdas.conftest import Functions
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
@@ -61,10 +62,14 @@ def test_a_task_that_cannot_be_read_hides_no_other(functions: Functions) -> None
     """The orphan behind it is stopped in the same round."""
     ended = job(status=JobStatus.FAILED, attempt=1, status_at=later(-600))
     functions.store.create_job(ended, "")
+    functions.store.begin_attempt(replace(launched(), task_ids=("0a1b", "0a1c")))
     orphan = f"{ARN}:task/cluster/0a1b"
+    overrides = {
+        "overrides": {"containerOverrides": [{"name": "main", "environment": [{"name": "RANK", "value": "0"}]}]}
+    }
     tasks: list[dict[str, Any]] = [
         {"taskArn": f"{ARN}:task/cluster/0c0c", "lastStatus": "RUNNING", "containers": "none"},
-        {"taskArn": orphan, "lastStatus": "RUNNING", "startedBy": attempt_id(JOB, 1)},
+        {"taskArn": orphan, "lastStatus": "RUNNING", "startedBy": attempt_id(JOB, 1), **overrides},
     ]
 
     def listed(asked: dict[str, Any]) -> dict[str, Any]:

@@ -99,7 +99,7 @@ class Aws:
     def reboot(self, instance_id: str) -> None:
         self.rebooted.append(instance_id)
 
-    def run_check(self, record: Instance, check_id: str, refusals: int) -> str:
+    def run_check(self, record: Instance, check_id: str, refusals: int, key: str) -> str:
         return f"task-of-{check_id}"
 
     def describe_ec2_status(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2InstanceStatus]:

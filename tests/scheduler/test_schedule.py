@@ -36,7 +36,7 @@ class Launching:
     stopped: list[str] = field(default_factory=list)
     poked: list[str] = field(default_factory=list)
 
-    def run_ranks(self, job: Job, plan: Plan) -> tuple[str, ...]:
+    def run_ranks(self, job: Job, plan: Plan, key: str) -> tuple[str, ...]:
         self.launched[job.job_id] = plan.instances
         return tuple(f"{job.job_id}-{rank}" for rank in range(len(plan.instances)))
 

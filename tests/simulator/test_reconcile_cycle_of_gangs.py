@@ -7,17 +7,20 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.events import JobLookDue
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.core.task import TaskFact
+from gpu_recovery.core.launch_signature import launch_signature
+from gpu_recovery.core.task import LAUNCH_SIGNATURE, TaskFact
 from gpu_recovery.reconciler import resync
 from gpu_recovery.reconciler.reconcile import process_due_instance, reconcile
 from gpu_recovery.recovery import Recovery
 
 from sandbox.cluster.model.statuses import TaskStatus
 from simulator.faults.delivery import nothing
+from simulator.lambda_runtime import CHECK_FAMILY
 from simulator.world import World
 from tests.simulator.test_reconcile_cycle import Half
 
@@ -67,6 +70,7 @@ def test_a_task_of_an_attempt_that_is_over_is_found_and_stopped() -> None:
     machine = next(one for one in world.model_instances() if not one.live)
     late = world.start_by_hand(job_id, 0, 2, machine)
     late.started_by = f"{job_id}--a00"
+    world.store.begin_attempt(Plan(job_id, 0, (machine.instance_id,) * 2, task_ids=(late.task_id, "ended")))
     assert compared(world) == [late.task_id]
     assert being_stopped(world) == [late.task_id]
 
@@ -103,8 +107,10 @@ def test_a_gang_whose_record_cannot_be_read_keeps_no_other_task_from_being_compa
     world.until_status(world.submit(2), JobStatus.RUNNING)
     world.delivery = nothing
     machine = next(one for one in world.model_instances() if not one.live)
-    forgotten = world.start_by_hand("", 0, 1, machine)
-    forgotten.started_by = f"check/{machine.instance_id}/0"
+    check = f"check/{machine.instance_id}/0"
+    signed = {LAUNCH_SIGNATURE: launch_signature(world.store.signing_key(), check)}
+    forgotten = world.start_by_hand("", 0, 1, machine, **signed)
+    forgotten.started_by, forgotten.definition = check, dict(world._described(CHECK_FAMILY) or {})
 
     def unreadable(name: str) -> None:
         raise ValueError(name)

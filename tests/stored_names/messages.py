@@ -25,12 +25,12 @@ from tests.aws.records import NOW, instance, job, plan, spec
 def requests() -> dict[str, Any]:
     """What ECS and S3 are sent: the requests for a rank and for a health check, and the objects of a job."""
     gang = job(attempt=1, spec=spec(stop_timeout_s=60, checkpoint_dir="/ckpt"))
-    checked = instance(check=CheckRun("check/i-0/1", since=NOW, focus=("0",)))
+    checked = instance(check=CheckRun("check/i-0/1", since=NOW, focus=("0",), signed=True))
     task = CheckTask("gpu-health-check", "bucket", 2, True, 1_200)
     body = attempt_request("bucket", CLUSTER, gang, plan(), {"view": "of the attempt"})
     return {
-        "rank": rank_request(CLUSTER, gang, replace(plan(), epochs=(1, 1)), 0, "10.0.0.1"),
-        "check": check_request(CLUSTER, task, checked, "check/i-0/1", 0),
+        "rank": rank_request(CLUSTER, gang, replace(plan(), epochs=(1, 1), signed=True), 0, "10.0.0.1", "key"),
+        "check": check_request(CLUSTER, task, checked, "check/i-0/1", 0, "key"),
         "submitted as JSON": submitted_request("bucket", "job", "{}")["Key"],
         "submitted as YAML": submitted_request("bucket", "job", "a: b")["Key"],
         "attempt": {**body, "Body": sorted(json.loads(body["Body"]))},

@@ -35,7 +35,12 @@ class ClusterActions:
 
     # -- tasks ---------------------------------------------------------------------------------------------------------
 
-    def run_ranks(self, job: Job, plan: Plan) -> tuple[str | Refusal, ...]:
+    @property
+    def check_task_definition(self) -> str:
+        """The task definition of health checks."""
+        return self.check_task.task_definition
+
+    def run_ranks(self, job: Job, plan: Plan, key: str) -> tuple[str | Refusal, ...]:
         """Start one task for each rank. The private IP address of rank 0's instance is the master address.
 
         A job in the family of the health check is refused. Its submission is refused too, but an attacker who controls
@@ -43,11 +48,11 @@ class ClusterActions:
         """
         if _family(job.spec.task_definition) == _family(self.check_task.task_definition):
             return (CHECK_FAMILY_REFUSED,) * len(plan.instances)
-        return self.ecs.run_ranks(job, plan, self.ec2.private_ip(plan.instances[0]))
+        return self.ecs.run_ranks(job, plan, self.ec2.private_ip(plan.instances[0]), key)
 
-    def run_check(self, instance: Instance, check_id: str, refusals: int) -> str | Refusal:
+    def run_check(self, instance: Instance, check_id: str, refusals: int, key: str) -> str | Refusal:
         """Start a health check on the instance. Return its task id, or a Refusal."""
-        return self.ecs.run(check_request(self.ecs.cluster, self.check_task, instance, check_id, refusals))
+        return self.ecs.run(check_request(self.ecs.cluster, self.check_task, instance, check_id, refusals, key))
 
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
         """Stop each task, several at a time."""

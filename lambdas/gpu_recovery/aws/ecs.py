@@ -114,11 +114,11 @@ class Ecs:
         lasting = bool(reasons) and all(reason.startswith(ecs_requests.LASTING_FAILURES) for reason in reasons)
         return Refusal(", ".join(reasons) or "no reason", lasting)
 
-    def run_ranks(self, job: Job, plan: Plan, master_ip: str) -> tuple[str | Refusal, ...]:
+    def run_ranks(self, job: Job, plan: Plan, master_ip: str, key: str) -> tuple[str | Refusal, ...]:
         """Start the tasks of all ranks in parallel. Return a task id or a Refusal for each, in rank order."""
 
         def launch(rank: int) -> str | Refusal:
-            return self.run(ecs_requests.rank_request(self.cluster, job, plan, rank, master_ip))
+            return self.run(ecs_requests.rank_request(self.cluster, job, plan, rank, master_ip, key))
 
         return tuple(in_parallel(launch, range(len(plan.instances))))
 

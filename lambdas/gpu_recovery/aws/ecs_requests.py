@@ -17,7 +17,9 @@ from gpu_recovery.core.heartbeat import running_log_id
 from gpu_recovery.core.identifiers import attempt_id, gpu_name
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.launch_signature import launch_signature
 from gpu_recovery.core.policy import CHECK_MARGIN_S
+from gpu_recovery.core.task import LAUNCH_SIGNATURE
 
 MASTER_PORT = 2222
 """TCP port of the master process, to which the plan's `port_offset` is added."""
@@ -36,7 +38,7 @@ def token(*parts: object) -> str:
     return hashlib.sha256("/".join(map(str, parts)).encode()).hexdigest()[:64]
 
 
-def rank_environment(job: Job, plan: Plan, rank: int, master_ip: str) -> dict[str, str]:
+def rank_environment(job: Job, plan: Plan, rank: int, master_ip: str, signature: str) -> dict[str, str]:
     """Return the environment variables of a rank's container.
 
     WORLD_SIZE and RANK count instances, not processes. The job's own variables may replace only
@@ -47,6 +49,7 @@ def rank_environment(job: Job, plan: Plan, rank: int, master_ip: str) -> dict[st
         plan: the plan of the attempt.
         rank: the rank.
         master_ip: the private IPv4 address of rank 0's instance.
+        signature: the launch signature of the rank.
     """
     world = str(len(plan.instances))
     stops_s = job.spec.stop_timeout_s
@@ -68,14 +71,28 @@ def rank_environment(job: Job, plan: Plan, rank: int, master_ip: str) -> dict[st
         **({"CHECKPOINT_DIR": job.spec.checkpoint_dir} if job.spec.checkpoint_dir else {}),
         "RUNNING_LOG_ID": str(running_log_id(job.job_id, plan.attempt, rank)),
         **({"EPOCH": str(plan.epochs[rank])} if plan.epochs else {}),
+        **({LAUNCH_SIGNATURE: signature} if plan.signed else {}),
     }
 
 
-def rank_request(cluster: str, job: Job, plan: Plan, rank: int, master_ip: str) -> dict[str, Any]:
-    """Build the RunTask request of one rank on its instance. The client token names job, attempt and rank."""
+def rank_request(cluster: str, job: Job, plan: Plan, rank: int, master_ip: str, key: str) -> dict[str, Any]:
+    """Build the RunTask request of one rank on its instance. The client token names job, attempt and rank.
+
+    The client token also depends on the signing key. So no other caller can use the same client token before.
+
+    Args:
+        cluster: the cluster's name.
+        job: the job.
+        plan: the plan of the attempt.
+        rank: the rank.
+        master_ip: the private IPv4 address of rank 0's instance.
+        key: the signing key.
+    """
+    name = attempt_id(job.job_id, plan.attempt)
+    signature = launch_signature(key, name, rank)
     override: dict[str, Any] = {
         "name": job.spec.container,
-        "environment": _pairs(rank_environment(job, plan, rank, master_ip)),
+        "environment": _pairs(rank_environment(job, plan, rank, master_ip, signature)),
         "resourceRequirements": [{"type": "GPU", "value": str(job.spec.gpus_per_node)}],
     }
     if job.spec.command:
@@ -85,8 +102,8 @@ def rank_request(cluster: str, job: Job, plan: Plan, rank: int, master_ip: str) 
         job.spec.task_definition,
         plan.instances[rank],
         override,
-        started_by=attempt_id(job.job_id, plan.attempt),
-        client_token=token(job.job_id, plan.attempt, rank),
+        started_by=name,
+        client_token=token(signature) if plan.signed else token(job.job_id, plan.attempt, rank),
     )
 
 
@@ -108,7 +125,9 @@ class CheckTask:
     timeout_s: int
 
 
-def check_request(cluster: str, check: CheckTask, instance: Instance, check_id: str, refusals: int) -> dict[str, Any]:
+def check_request(
+    cluster: str, check: CheckTask, instance: Instance, check_id: str, refusals: int, key: str
+) -> dict[str, Any]:
     """Build the RunTask request of one health check. The client token names the check and the number of deferrals.
 
     A reservation of GPUs makes ECS mount the driver's libraries into the container. The request names the number of
@@ -122,7 +141,9 @@ def check_request(cluster: str, check: CheckTask, instance: Instance, check_id: 
         instance: the instance to check.
         check_id: the id of the check.
         refusals: how often the command was deferred so far (`PendingCommand.refusals`); part of the client token.
+        key: the signing key, on which the launch signature and the client token depend.
     """
+    signature = launch_signature(key, check_id) if instance.check is not None and instance.check.signed else ""
     passive = instance.check is not None and instance.check.passive
     environment = {
         "CHECK_ID": check_id,
@@ -133,6 +154,8 @@ def check_request(cluster: str, check: CheckTask, instance: Instance, check_id: 
         "EXPECTED_GPUS": str(instance.gpus_most),
         "CHECK_TIMEOUT_S": str(min(max(check.timeout_s - CHECK_MARGIN_S, CHECK_MARGIN_S), CHECK_S_MAX)),
     }
+    if signature:
+        environment[LAUNCH_SIGNATURE] = signature
     if instance.check is not None and instance.check.since is not None:
         environment["SINCE"] = instance.check.since.isoformat()
     names = [gpu_name(gpu) for gpu in instance.check.focus] if instance.check is not None else []
@@ -147,7 +170,7 @@ def check_request(cluster: str, check: CheckTask, instance: Instance, check_id: 
         instance.instance_id,
         override,
         started_by=check_id,
-        client_token=token(check_id, refusals),
+        client_token=token(signature or check_id, refusals),
     )
 
 

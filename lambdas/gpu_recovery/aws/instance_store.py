@@ -19,6 +19,7 @@ from gpu_recovery.core.instance.fault_history import signal_at
 from gpu_recovery.core.instance.lemons import LemonSignal
 from gpu_recovery.core.instance.record import Claim, EcsStatus, Instance, InstanceStatus
 from gpu_recovery.ports.errors import StaleRecord
+from gpu_recovery.ports.values import StartedCheck
 
 FLEET = "fleet"
 """Key of the fleet record. EC2 and ECS never issue such an id."""
@@ -87,10 +88,14 @@ class DynamoInstanceStore:
         self.table.put(alias, "attribute_not_exists(container_inst_id)")
 
     def remove_finished_instance_commands(
-        self, instance: Instance, done: Sequence[str], deferred: Mapping[str, datetime]
+        self,
+        instance: Instance,
+        done: Sequence[str],
+        deferred: Mapping[str, datetime],
+        started_check: StartedCheck | None = None,
     ) -> None:
-        """Remove finished commands from the stored instance and put deferred commands off."""
-        self.table.remove_finished(instance.instance_id, instance, done, deferred)
+        """Remove finished commands from the stored instance, put deferred commands off, and record a started check."""
+        self.table.remove_finished(instance.instance_id, instance, done, deferred, started_check)
 
     def load_instances(self, instance_ids: Sequence[str]) -> Mapping[str, Instance]:
         """Return these instances by id, consistently read. Missing and unreadable records are left out."""

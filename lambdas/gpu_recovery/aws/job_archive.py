@@ -56,7 +56,7 @@ def sent_request(cluster: str, job: Job, plan: Plan) -> dict[str, Any] | None:
 
     For a gang on ECS this is the request of rank 0. The requests of other ranks differ only in the rank and its
     instance. The address of rank 0's instance is read from EC2 at each launch and is not stored, so the instance id
-    stands in its place.
+    stands in its place. The launch signature and the client token, which depends on it, are left out.
 
     Returns:
         None if the request is unknown, for example for tasks that a user started.
@@ -66,7 +66,9 @@ def sent_request(cluster: str, job: Job, plan: Plan) -> dict[str, Any] | None:
         return submission
     if job.started_by_person or not plan.instances or not plan.instances[0]:
         return None
-    return ecs_requests.rank_request(cluster, job, plan, 0, f"(private address of {plan.instances[0]})")
+    unsigned = replace(plan, signed=False)
+    request = ecs_requests.rank_request(cluster, job, unsigned, 0, f"(private address of {plan.instances[0]})", "")
+    return {name: value for name, value in request.items() if name != "clientToken"}
 
 
 def _is_json(text: str) -> bool:

@@ -21,7 +21,10 @@ from gpu_recovery.core.task import RankFailure
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Plan of an attempt. The position in each tuple is the rank; "" stands for an unknown instance or ECS task id."""
+    """Plan of an attempt. The position in each tuple is the rank; "" stands for an unknown instance or ECS task id.
+
+    signed: whether the tasks carry launch signatures. False: an older release began the attempt.
+    """
 
     job_id: str
     attempt: int
@@ -29,6 +32,7 @@ class Plan:
     epochs: tuple[int, ...] = ()
     port_offset: int = 0
     task_ids: tuple[str, ...] = ()
+    signed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,9 +125,10 @@ class RunCheck:
 
 @dataclass(frozen=True, slots=True)
 class StopCheck:
-    """Stop the task of the health check."""
+    """Stop the task of the health check. `task_id` is "" if the task is not recorded."""
 
     check_id: str
+    task_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

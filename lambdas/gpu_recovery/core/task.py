@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+LAUNCH_SIGNATURE = "GPU_RECOVERY_LAUNCH_SIGNATURE"
+"""Environment variable with the launch signature of a task; see `core.launch_signature`."""
 RANK = re.compile(r"[0-9]{1,9}")
 """Pattern of a rank in the environment of a task."""
 OUR_STOP = "gpu-recovery: "
@@ -103,9 +105,9 @@ class TaskFact:
     ended_at: datetime | None = None
 
     @property
-    def instance_id(self) -> str:
-        """The EC2 instance on which we started the task, from the task's environment. "" for tasks of other origin."""
-        return (self.environment or {}).get("INSTANCE_ID", "")
+    def launch_signature(self) -> str:
+        """The launch signature in the task's environment; "" if there is none."""
+        return (self.environment or {}).get(LAUNCH_SIGNATURE, "")
 
     @property
     def rank(self) -> int | None:

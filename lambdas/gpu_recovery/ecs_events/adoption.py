@@ -10,6 +10,7 @@ from gpu_recovery.core.job.record import LIVE, TERMINAL, Job, Origin
 from gpu_recovery.core.notifications import jobs
 from gpu_recovery.core.task import OUR_STOP, LastStatus, TaskFact
 from gpu_recovery.ecs_events import rank_progress
+from gpu_recovery.ecs_events.refusal import refuse_task
 from gpu_recovery.execution.unregistered_tasks import instance_of
 from gpu_recovery.recovery import Recovery
 
@@ -80,8 +81,6 @@ def _is_newer(fact: TaskFact, record: Job) -> bool:
 
 
 def _refuse(recovery: Recovery, fact: TaskFact, identity: TaskIdentity, reason: str) -> None:
-    """Notify operators once, as soon as the task runs. An attempt without ranks marks that they were notified."""
-    refusal_id = f"{identity.job_id}/refused/{fact.task_id}"
-    if fact.last_status == LastStatus.RUNNING and recovery.store.load_progress(refusal_id, 0) is None:
-        recovery.notify(jobs.adoption_refused(identity.job_id, fact.task_id, reason))
-        recovery.store.begin_attempt(Plan(refusal_id, 0, ()))
+    """Notify operators once, as soon as the task runs."""
+    if fact.last_status == LastStatus.RUNNING:
+        refuse_task(recovery, jobs.adoption_refused(identity.job_id, fact.task_id, reason))

@@ -1,38 +1,70 @@
-"""Route ECS task state changes to the job or the instance that the task belongs to."""
+"""Route ECS task state changes to the job or the instance that the task belongs to.
+
+`startedBy` and the environment of a task only say which record to compare. An event counts if the task is the one that
+the record names (`execution.task_ownership`). Every other task changes nothing.
+"""
 
 from __future__ import annotations
 
-from gpu_recovery.core.errors import RecoveryError
 from gpu_recovery.core.identifiers import attempt_of, instance_of_check
+from gpu_recovery.core.instance.record import Instance
+from gpu_recovery.core.notifications import instances, jobs
 from gpu_recovery.core.task import LastStatus, TaskFact
 from gpu_recovery.ecs_events import adoption, rank_progress
+from gpu_recovery.ecs_events.refusal import refuse_task
 from gpu_recovery.execution.check_result import check_ended
+from gpu_recovery.execution.task_ownership import Owner, owner_of_check_task, owner_of_rank_task
+from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery.recovery import Recovery
 
 
-class RankMissing(RecoveryError):
-    """A task carries our `startedBy` but no RANK: another program uses the same names."""
-
-
-def task_changed(recovery: Recovery, fact: TaskFact, instance_id: str = "") -> None:
+def task_changed(recovery: Recovery, fact: TaskFact) -> None:
     """Record what `fact` reports about a rank. A task without our `startedBy` and without a JOB_ID costs no call.
 
     Raises:
-        RankMissing: a task with our `startedBy` has no RANK.
+        TryAgainSoon: the launch has not recorded the task of the rank yet, and the task shows no evidence.
     """
     named = attempt_of(fact.started_by)
     if named is None:
         adoption.handle_user_task(recovery, fact)
         return
-    if fact.rank is None:
-        raise RankMissing(f"task {fact.task_id} was started by {fact.started_by} but carries no RANK")
+    if fact.last_status not in set(LastStatus):
+        return  # a status between: it says nothing about the rank
     job_id, attempt = named
-    rank_progress.record_rank_event(recovery, fact, job_id, attempt, fact.rank, instance_id or fact.instance_id)
+    plan = recovery.store.load_plan(job_id, attempt)
+    if plan is None:
+        return  # the plan is stored before the first task is started: another program uses the same names
+    owner = owner_of_rank_task(recovery.store, recovery.actions, plan, None, fact)
+    if owner is Owner.UNKNOWN:
+        raise TryAgainSoon(f"the task of rank {fact.rank} of {fact.started_by} is not recorded: is it {fact.task_id}?")
+    if owner is Owner.FOREIGN or fact.rank is None:
+        refuse_task(recovery, jobs.foreign_task(job_id, attempt, fact.rank, fact.task_id))
+        return
+    rank_progress.record_rank_event(recovery, fact, job_id, attempt, fact.rank, plan.instances[fact.rank])
 
 
 def check_changed(recovery: Recovery, fact: TaskFact) -> None:
-    """Deliver the end of a health check to its instance. Checks of other programs are ignored."""
-    if fact.last_status != LastStatus.STOPPED or instance_of_check(fact.started_by) is None:
+    """Deliver the end of a health check to its instance. Checks of other programs are ignored.
+
+    Raises:
+        TryAgainSoon: the task of the check is not recorded yet, and the task shows no evidence.
+    """
+    instance_id = instance_of_check(fact.started_by)
+    if fact.last_status != LastStatus.STOPPED or instance_id is None:
+        return
+    record = recovery.store.load_instance(instance_id)
+    if record is None or not _is_awaited(record, fact.started_by):
+        return
+    owner = owner_of_check_task(recovery.store, recovery.actions, record, fact)
+    if owner is Owner.UNKNOWN:
+        raise TryAgainSoon(f"the task of {fact.started_by} is not recorded: is it {fact.task_id}?")
+    if owner is Owner.FOREIGN:
+        refuse_task(recovery, instances.foreign_check(record, fact.started_by, fact.task_id))
         return
     message = check_ended(recovery.actions, recovery.policy, fact)
     recovery.handle(message.record_id, message.event)
+
+
+def _is_awaited(record: Instance, check_id: str) -> bool:
+    """Return whether the check is under way, or was superseded by the check under way."""
+    return record.check is not None and check_id in (record.check.check_id, record.check.superseded)

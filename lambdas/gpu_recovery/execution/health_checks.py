@@ -13,7 +13,8 @@ from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import OUR_STOP, Ending, EndingKind, LastStatus, RankFailure
 from gpu_recovery.execution.check_result import check_ended
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp, previous_try_died
-from gpu_recovery.ports.values import Refusal
+from gpu_recovery.execution.task_ownership import tasks_of_check
+from gpu_recovery.ports.values import Refusal, StartedCheck
 
 CHECK_RETRY = timedelta(seconds=10)
 """Time before a check that was refused for lack of GPUs is tried again: a rank's end takes a moment to free them."""
@@ -29,10 +30,13 @@ def run_check(context: ExecutionContext, instance: Instance, pending: PendingCom
     command: commands.RunCheck = pending.command
     if instance.check is None or instance.check.check_id != command.check_id:
         return DONE
-    if previous_try_died(pending) and context.actions.tasks_started_by(command.check_id):
-        return DONE  # an earlier try started it: another request would start a second check
-    answer = context.actions.run_check(instance, command.check_id, pending.refusals)
-    return CommandResult(not_before=context.now + CHECK_RETRY) if isinstance(answer, Refusal) else DONE
+    if previous_try_died(pending) and (started := tasks_of_check(context, instance, command.check_id)):
+        # An earlier try started it: another request would start a second check.
+        return CommandResult(started_check=StartedCheck(command.check_id, started[0].task_id))
+    answer = context.actions.run_check(instance, command.check_id, pending.refusals, context.store.signing_key())
+    if isinstance(answer, Refusal):
+        return CommandResult(not_before=context.now + CHECK_RETRY)
+    return CommandResult(started_check=StartedCheck(command.check_id, answer))
 
 
 def stop_check(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
@@ -41,7 +45,8 @@ def stop_check(context: ExecutionContext, instance: Instance, pending: PendingCo
     The check took too long or was superseded, an operator quarantined the instance, or a repair replaces the check.
     """
     command: commands.StopCheck = pending.command
-    tasks = context.actions.tasks_started_by(command.check_id)
+    unrecorded = () if command.task_id else tasks_of_check(context, instance, command.check_id)
+    tasks = (command.task_id,) if command.task_id else tuple(fact.task_id for fact in unrecorded)
     context.actions.stop_tasks(tasks, f"{OUR_STOP}{command.check_id} took too long")
     return DONE
 
@@ -49,7 +54,13 @@ def stop_check(context: ExecutionContext, instance: Instance, pending: PendingCo
 def observe_check(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
     """Ask ECS about the check's tasks. Deliver the verdict if all of them have stopped."""
     command: commands.ObserveCheck = pending.command
-    facts = context.actions.describe_tasks(context.actions.tasks_started_by(command.check_id))
+    run = instance.check
+    if run is None or run.check_id != command.check_id:
+        return DONE
+    if run.task_id:
+        facts = context.actions.describe_tasks((run.task_id,))
+    else:
+        facts = tasks_of_check(context, instance, command.check_id)
     stopped = [fact for fact in facts if fact.last_status == LastStatus.STOPPED]
     return (
         CommandResult((check_ended(context.actions, context.policy, stopped[-1]),))

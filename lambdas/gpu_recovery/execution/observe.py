@@ -13,6 +13,7 @@ from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import Ending, EndingKind, LastStatus, RankFailure, failure_of
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
 from gpu_recovery.execution.hang_detection import describe_hang
+from gpu_recovery.execution.task_ownership import tasks_of_ranks
 from gpu_recovery.ports.values import ec2_state_of
 
 
@@ -75,11 +76,7 @@ def _with_tasks(context: ExecutionContext, job: Job, plan: Plan) -> Plan:
 
     No later poll could find these tasks.
     """
-    if all(plan.task_ids) or job.started_by_person:
-        return plan
-    facts = context.actions.describe_tasks(context.actions.tasks_started_by(attempt_id(job.job_id, plan.attempt)))
-    task_ids = {fact.rank: fact.task_id for fact in facts}
-    filled = replace(plan, task_ids=tuple(known or task_ids.get(rank, "") for rank, known in enumerate(plan.task_ids)))
+    filled = replace(plan, task_ids=tasks_of_ranks(context, job, plan))
     if filled != plan:
         context.store.record_tasks(filled)
     return filled

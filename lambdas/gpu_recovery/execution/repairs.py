@@ -14,6 +14,7 @@ from gpu_recovery.core.job.adoption import task_identity
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import TaskFact
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp, previous_try_died
+from gpu_recovery.execution.task_ownership import Owner, owner_of_check_task, owner_of_rank_task
 from gpu_recovery.ports.errors import OutcomeUnknown
 from gpu_recovery.ports.values import Ec2Instance
 
@@ -204,17 +205,25 @@ def _has_other_work(context: ExecutionContext, instance: Instance) -> bool:
     Daemons and other services without GPUs run on every instance, and ECS starts them again by itself.
     """
     ends = instance.reboot.ends if instance.reboot is not None else None
-    attempt = attempt_id(ends.job_id, ends.attempt) if ends is not None else ""
     return any(
         (fact.gpus or not fact.started_by.startswith(SERVICE))
-        and fact.started_by != attempt
-        and instance_of_check(fact.started_by) is None
-        and not _is_rank_of(fact, ends)
+        and not _is_our_check(context, instance, fact)
+        and not (ends is not None and _is_rank_of(context, fact, ends))
         for fact in context.actions.tasks_on(instance)
     )
 
 
-def _is_rank_of(fact: TaskFact, ends: RankOnInstance | None) -> bool:
-    """Return whether an adopted task is a rank of the job with the rank that the reboot ends."""
+def _is_our_check(context: ExecutionContext, instance: Instance, fact: TaskFact) -> bool:
+    if instance_of_check(fact.started_by) != instance.instance_id:
+        return False
+    return owner_of_check_task(context.store, context.actions, instance, fact) is Owner.OURS
+
+
+def _is_rank_of(context: ExecutionContext, fact: TaskFact, ends: RankOnInstance) -> bool:
+    """Return whether the task is the rank that the reboot ends, or a rank of the same adopted job."""
+    if fact.started_by == attempt_id(ends.job_id, ends.attempt):
+        plan = context.store.load_plan(ends.job_id, ends.attempt)
+        owner = owner_of_rank_task(context.store, context.actions, plan, None, fact) if plan is not None else None
+        return owner is Owner.OURS
     identity = task_identity(fact.environment)
-    return ends is not None and identity is not None and identity.job_id == ends.job_id
+    return identity is not None and identity.job_id == ends.job_id

@@ -10,6 +10,7 @@ from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import OUR_STOP
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
+from gpu_recovery.execution.task_ownership import tasks_of_ranks
 from gpu_recovery.execution.unregistered_tasks import instance_of, unregistered_ranks
 
 STOP_GRACE_S = 5
@@ -24,20 +25,15 @@ def stop(context: ExecutionContext, job: Job, pending: PendingCommand) -> Comman
     command: commands.StopAttempt = pending.command
     if command.attempt != job.attempt:
         return DONE
-    plan = context.store.load_plan(job.job_id, command.attempt) if job.started_by_person else None
-    if plan is not None:
-        tasks = tuple(task_id for task_id in plan.task_ids if task_id)
-    else:
-        tasks = context.actions.tasks_started_by(attempt_id(job.job_id, command.attempt))
-        if not job.launched and (begun := context.store.load_plan(job.job_id, command.attempt)) is not None:
-            # The listing lags behind a launch that was cut off a moment ago. The plan has the tasks that it started.
-            tasks = tuple(dict.fromkeys((*tasks, *(task_id for task_id in begun.task_ids if task_id))))
-    context.actions.stop_tasks(tasks, f"{OUR_STOP}{attempt_id(job.job_id, command.attempt)} is being stopped")
+    plan = context.store.load_plan(job.job_id, command.attempt)
+    task_ids = tasks_of_ranks(context, job, plan) if plan is not None else ()
+    stopping = f"{OUR_STOP}{attempt_id(job.job_id, command.attempt)} is being stopped"
+    context.actions.stop_tasks(tuple(filter(None, task_ids)), stopping)
     launching = any(isinstance(other.command, commands.LaunchAttempt) for other in job.commands)
     if job.launched or launching:
         return DONE
-    unregistered = _report_unregistered(context, job, plan) if plan is not None else ()
-    return CommandResult(unregistered) if unregistered else _record_never_started(context, job, tasks)
+    unregistered = _report_unregistered(context, job, plan) if plan is not None and job.started_by_person else ()
+    return CommandResult(unregistered) if unregistered else _record_never_started(context, job, task_ids)
 
 
 def _report_unregistered(context: ExecutionContext, job: Job, plan: Plan) -> tuple[FollowUp, ...]:
@@ -54,12 +50,11 @@ def _report_unregistered(context: ExecutionContext, job: Job, plan: Plan) -> tup
 
 
 def _record_never_started(context: ExecutionContext, job: Job, task_ids: tuple[str, ...]) -> CommandResult:
-    # A launcher that was killed early leaves neither plan nor progress. Both are needed to record the end.
     """Record the end of every rank without a task, and return the event that follows."""
+    # A launcher that was killed early leaves neither plan nor progress. Both are needed to record the end.
     blank = Plan(job.job_id, job.attempt, job.instances, task_ids=("",) * len(job.instances))
     plan = context.store.begin_attempt(blank)
-    described = {fact.rank for fact in context.actions.describe_tasks(task_ids)}
-    known = {rank for rank, task_id in enumerate(plan.task_ids) if task_id}
+    known = {rank for rank, task_id in enumerate(task_ids or plan.task_ids) if task_id}
     messages: list[FollowUp] = []
 
     def enter(rank: int) -> None:
@@ -68,7 +63,7 @@ def _record_never_started(context: ExecutionContext, job: Job, task_ids: tuple[s
         if event is not None:
             messages.append(FollowUp(job.job_id, event))
 
-    context.for_each(enter, sorted(set(range(len(plan.instances))) - described - known))
+    context.for_each(enter, sorted(set(range(len(plan.instances))) - known))
     return CommandResult(tuple(messages))
 
 
@@ -83,11 +78,8 @@ def suspend(context: ExecutionContext, job: Job, pending: PendingCommand) -> Com
         return DONE
     plan = context.store.load_plan(job.job_id, command.attempt)
     task_id = plan.task_ids[0] if plan is not None and plan.task_ids else ""
-    if not task_id:
-        started = context.actions.describe_tasks(
-            context.actions.tasks_started_by(attempt_id(job.job_id, command.attempt))
-        )
-        task_id = next((fact.task_id for fact in started if fact.rank == 0), "")
+    if plan is not None and not task_id:
+        task_id = tasks_of_ranks(context, job, plan)[0]
     name = attempt_id(job.job_id, command.attempt)
     known = bool(task_id) and context.actions.stop_task(task_id, f"{OUR_STOP}{name} is to make room")
     if not known and job.instances and job.instances[0]:

@@ -24,10 +24,18 @@ class Actions(Protocol):
     Any call raises TryAgainSoon if AWS throttled it and certainly did not carry it out.
     """
 
-    def run_ranks(self, job: Job, plan: Plan) -> tuple[str | Refusal, ...]:
-        """Start one ECS task for each rank on its instance. Return a task id or a Refusal for each, in rank order."""
+    @property
+    def check_task_definition(self) -> str:
+        """The task definition of health checks: family, family:revision or ARN."""
 
-    def run_check(self, instance: Instance, check_id: str, refusals: int) -> str | Refusal:
+    def run_ranks(self, job: Job, plan: Plan, key: str) -> tuple[str | Refusal, ...]:
+        """Start one ECS task for each rank on its instance. Return a task id or a Refusal for each, in rank order.
+
+        Args:
+            key: the signing key, for the launch signature of each task.
+        """
+
+    def run_check(self, instance: Instance, check_id: str, refusals: int, key: str) -> str | Refusal:
         """Start a health check on the instance. Return its task id, or a Refusal.
 
         A passive check (`instance.check`) reserves no GPU, because jobs use the instance.
@@ -35,6 +43,7 @@ class Actions(Protocol):
         Args:
             refusals: how often the command was deferred so far (`PendingCommand.refusals`). It is part of the client
                 token, so a retry after a deferral is a new request.
+            key: the signing key, for the launch signature of the task.
         """
 
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:

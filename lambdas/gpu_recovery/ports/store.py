@@ -27,7 +27,7 @@ from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.queue.entry import Entry, LastPass
 from gpu_recovery.core.state_machine import QuotaChange
 from gpu_recovery.core.task import RankFailure
-from gpu_recovery.ports.values import JobPage, ProgressUpdate
+from gpu_recovery.ports.values import JobPage, ProgressUpdate, StartedCheck
 
 
 class JobStore(Protocol):
@@ -91,7 +91,10 @@ class JobStore(Protocol):
 
 
 class AttemptStore(Protocol):
-    """Plan and progress of each attempt of a job."""
+    """Plan and progress of each attempt of a job, and the signing key."""
+
+    def signing_key(self) -> str:
+        """Return the secret key of launch signatures. The first call of a deployment creates the key."""
 
     def begin_attempt(self, plan: Plan) -> Plan:
         """Write `plan` and an empty progress unless they exist. Return the stored plan."""
@@ -200,9 +203,18 @@ class InstanceStore(Protocol):
         """
 
     def remove_finished_instance_commands(
-        self, instance: Instance, done: Sequence[str], deferred: Mapping[str, datetime]
+        self,
+        instance: Instance,
+        done: Sequence[str],
+        deferred: Mapping[str, datetime],
+        started_check: StartedCheck | None = None,
     ) -> None:
-        """Do for an instance what `remove_finished_job_commands` does for a job."""
+        """Do for an instance what `remove_finished_job_commands` does for a job.
+
+        Args:
+            started_check: a health check that a command started. Its task id is written into the record if the check
+                is still under way.
+        """
 
     def remember_registration(self, instance: Instance) -> None:
         """Store the present container instance id of the instance, so that `instance_of` finds the instance."""

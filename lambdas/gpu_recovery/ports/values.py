@@ -12,6 +12,14 @@ from gpu_recovery.core.job.record import Job, JobStatus
 
 
 @dataclass(frozen=True, slots=True)
+class StartedCheck:
+    """A health check that was started, and its ECS task."""
+
+    check_id: str
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class ProgressUpdate:
     """Progress of an attempt after a fact about a rank was added.
 

@@ -15,6 +15,7 @@ from gpu_recovery.core.queue.entry import Entry
 from gpu_recovery.core.task import OUR_STOP, TaskFact
 from gpu_recovery.ecs_events import tasks
 from gpu_recovery.ecs_events.undelivered_events import undelivered_ec2_events, undelivered_reports
+from gpu_recovery.execution.task_ownership import Owner, owner_of_check_task, owner_of_rank_task
 from gpu_recovery.fleet_controls import save_gpu_instance_count
 from gpu_recovery.partial_failures import raise_all, run_each
 from gpu_recovery.ports.values import ec2_state_of
@@ -132,7 +133,7 @@ def resync_tasks(cycle: Cycle) -> None:
         if job_id not in jobs:
             jobs[job_id] = recovery.store.load_job(job_id)
         if _is_orphan(jobs[job_id], attempt):
-            _stop_orphan(recovery, fact)
+            _stop_orphan(recovery, jobs[job_id], attempt, fact)
 
     failures: list[Exception] = []
     known: set[str] = set()
@@ -169,16 +170,18 @@ def _is_orphan(job: Job | None, attempt: int) -> bool:
     return job is not None and (attempt < job.attempt or (attempt == job.attempt and job.status in TERMINAL))
 
 
-def _stop_orphan(recovery: Recovery, fact: TaskFact) -> None:
-    """Stop a task of an ended attempt."""
-    recovery.actions.stop_tasks((fact.task_id,), f"{OUR_STOP}{fact.started_by} is over")
+def _stop_orphan(recovery: Recovery, job: Job | None, attempt: int, fact: TaskFact) -> None:
+    """Stop a task of an ended attempt, if we started the task."""
+    plan = recovery.store.load_plan(job.job_id, attempt) if job is not None else None
+    if plan is not None and owner_of_rank_task(recovery.store, recovery.actions, plan, job, fact) is Owner.OURS:
+        recovery.actions.stop_tasks((fact.task_id,), f"{OUR_STOP}{fact.started_by} is over")
 
 
 def _stop_forgotten_check(cycle: Cycle, fact: TaskFact, instance_id: str) -> None:
     """Stop a health check that its instance no longer waits for, because it would occupy GPUs for nothing.
 
-    A check of another program is left alone. The record is read only if the listing differs from the task. So this
-    costs nearly no reads while a large gang is checked.
+    A check of another program, and a task that only carries the name of a check, are left alone. The record is read
+    only if the listing differs from the task. So this costs nearly no reads while a large gang is checked.
     """
     recovery = cycle.recovery
     if _waits_for(cycle.listed(instance_id), fact):
@@ -187,7 +190,8 @@ def _stop_forgotten_check(cycle: Cycle, fact: TaskFact, instance_id: str) -> Non
     if record is None or _waits_for(record, fact):
         return
     number = int(fact.started_by.rsplit("/", 1)[-1])
-    if number <= record.checks:
+    owner = owner_of_check_task(recovery.store, recovery.actions, record, fact)
+    if number <= record.checks and owner is Owner.OURS:
         recovery.actions.stop_tasks((fact.task_id,), f"{OUR_STOP}nobody waits for {fact.started_by}")
 
 

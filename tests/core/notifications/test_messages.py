@@ -59,6 +59,7 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
         "started_again": jobs.started_again(job),
         "would_have_acted": jobs.would_have_acted(job, reason, lost),
         "adoption_refused": jobs.adoption_refused(name, "task-1", reason),
+        "foreign_task": jobs.foreign_task(name, 1, 0, "task-1"),
         "contact_lost": jobs.contact_lost(fresh, f"{name}--a01/lost/4", name, reason, later(600)),
         "contact_restored": jobs.contact_restored(job, reason),
         "agent_silent": jobs.agent_silent(replace(job, silent=(name, *IDS)), reason),
@@ -72,6 +73,7 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
         "gone": instances.gone(machine, reason),
         "would_have_repaired": instances.would_have_repaired(machine, reason),
         "never_checked": instances.never_checked(machine, reason),
+        "foreign_check": instances.foreign_check(machine, f"check/{name}/1", "task-1"),
         "misconfigured": instances.misconfigured(machine, reason),
         "breaker_opened": fleet.of_breaker(Fleet(), BREAKER, ADAPTIVE)[0],
         "breaker_stays_open": fleet.of_breaker(probing, replace(BREAKER, opened_at=later(900)), ADAPTIVE)[0],
@@ -274,7 +276,8 @@ def test_the_reason_is_told_in_the_body() -> None:
     """The same sentence as in the history."""
     told = messages_about("sft-1", "GPU 3 fell off the bus")
     silent = {kind for kind, message in told.items() if "GPU 3 fell off the bus" not in message.body}
-    assert silent == {"breaker_opened", "breaker_stays_open", "reporting_outage", "reporting_restored"}
+    without_reason = {"breaker_opened", "breaker_stays_open", "reporting_outage", "reporting_restored"}
+    assert silent == without_reason | {"foreign_task", "foreign_check"}
 
 
 def test_a_retirement_is_said_to_be_beyond_a_reboot_only_where_we_do_not_replace() -> None:

@@ -10,7 +10,7 @@ import pytest
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.job.record import JobStatus
 
-from tests.aws.records import JOB, job, plan
+from tests.aws.records import JOB, job, launched, plan
 from tests.lambdas.api_gateway import Api
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
@@ -28,8 +28,8 @@ def test_a_running_job_is_stopped_first(api: Api) -> None:
     """Its tasks are told to stop; it is canceled when they have ended."""
     store = api.functions.store
     store.create_job(job(status=JobStatus.RUNNING, attempt=1, launched=True, instances=plan().instances), "")
-    store.begin_attempt(plan())
-    api.functions.aws.tasks[attempt_id(JOB, 1)] = ["task-0", "task-1"]
+    store.begin_attempt(launched())
+    api.functions.aws.tasks[attempt_id(JOB, 1)] = list(launched().task_ids)
     assert api.post(f"/jobs/{JOB}/cancel").body["status"] == "STOPPING"
     api.functions.wake()
     assert len(api.functions.aws.asked("StopTask")) == 2

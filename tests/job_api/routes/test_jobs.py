@@ -18,7 +18,7 @@ from gpu_recovery.job_api.routes.jobs import PAGES_READ_MAX
 
 from tests.aws.ecs_events import rank_event
 from tests.aws.issuer_keys import CURSOR_KEY
-from tests.aws.records import JOB, NOW, A, job, later, plan, spec
+from tests.aws.records import JOB, NOW, A, job, later, launched, plan, spec
 from tests.lambdas.api_gateway import TOKEN, Api, encoded, refused, user_token
 from tests.lambdas.conftest import Functions
 
@@ -356,8 +356,8 @@ def runs(api: Api) -> None:
     store = api.functions.store
     fields = {"status": JobStatus.RUNNING, "attempt": 1, "launched": True, "instances": plan().instances}
     store.create_job(job(running_at=NOW, **fields), "")
-    store.begin_attempt(plan())
-    api.functions.aws.tasks[attempt_id(JOB, 1)] = ["task-0", "task-1"]
+    store.begin_attempt(launched())
+    api.functions.aws.tasks[attempt_id(JOB, 1)] = list(launched().task_ids)
 
 
 def test_a_job_is_suspended_and_resumed(api: Api) -> None:
@@ -393,7 +393,7 @@ def test_what_has_ended_takes_no_order(api: Api, verb: str, status: JobStatus) -
 
 def in_status(api: Api, status: JobStatus) -> None:
     """The job in this status, both of its ranks alive where a status has any."""
-    gang = plan()
+    gang = launched()
     lives = {"attempt": 1, "launched": True, "instances": gang.instances, "quota_nodes": 2}
     more = lives if status in (*PLACED, JobStatus.SUSPENDED) else {}
     if status is JobStatus.STOPPING:
@@ -401,7 +401,7 @@ def in_status(api: Api, status: JobStatus) -> None:
     api.functions.store.create_job(job(status=status, **more), "")
     if status in LIVE:
         api.functions.store.begin_attempt(gang)
-        api.functions.aws.tasks[attempt_id(JOB, 1)] = ["task-0", "task-1"]
+        api.functions.aws.tasks[attempt_id(JOB, 1)] = list(launched().task_ids)
 
 
 @pytest.mark.parametrize("status", list(JobStatus))

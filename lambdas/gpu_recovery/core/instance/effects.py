@@ -31,8 +31,13 @@ def poke_if_usable(instance: Instance) -> tuple[commands.PokeScheduler, ...]:
 def run_check(instance: Instance, run: CheckRun) -> tuple[dict[str, Any], tuple[Any, ...]]:
     """Return the changes and commands that start `run` as the instance's next check."""
     number = instance.checks + 1
-    run = replace(run, check_id=check_id(instance.instance_id, number))
+    run = replace(run, check_id=check_id(instance.instance_id, number), task_id="", signed=True)
     return {"checks": number, "check": run}, (commands.RunCheck(run.check_id),)
+
+
+def stop_check(run: CheckRun) -> commands.StopCheck:
+    """Return the command that stops the task of the check."""
+    return commands.StopCheck(run.check_id, run.task_id)
 
 
 def check_report(run: CheckRun, outcome: CheckOutcome, summary: str, repairing: bool = False) -> tuple[Any, ...]:

@@ -16,6 +16,7 @@ from gpu_recovery.core.instance.effects import (
     poke_if_usable,
     repair_ended,
     run_check,
+    stop_check,
 )
 from gpu_recovery.core.instance.escalation import escalate
 from gpu_recovery.core.instance.fault_history import failure_of
@@ -80,9 +81,11 @@ def check_requested_while_checked(
     if isinstance(step, Ignore):
         return step
     # The superseded check may have ended without a report of ECS yet.
-    instead = replace(step.changes["check"], superseded=run.check_id)
+    instead = replace(step.changes["check"], superseded=run.check_id, superseded_task_id=run.task_id)
     return replace(
-        step, changes={**step.changes, "check": instead}, commands=(commands.StopCheck(run.check_id), *step.commands)
+        step,
+        changes={**step.changes, "check": instead},
+        commands=(stop_check(run), *step.commands),
     )
 
 
@@ -165,7 +168,7 @@ def check_ended(instance: Instance, event: events.CheckEnded, context: DecisionC
     if event.check_id != run.check_id:
         # The verdict counts as if it had come before the job's request: the instance's own check has no job's limits.
         step = _blamed(instance, replace(run, may_reboot=True), verdict, changes, context)
-        return replace(step, commands=(commands.StopCheck(run.check_id), *step.commands))
+        return replace(step, commands=(stop_check(run), *step.commands))
     if verdict.outcome.blames_hardware:
         return _blamed(instance, run, verdict, changes, context)
     if run.because and run.may_reboot and not run.passive and verdict.outcome in _NOTHING_FOUND:
@@ -269,7 +272,7 @@ def check_overdue(instance: Instance, event: events.InstanceDeadlineReached, con
         reports = (*check_report(run, CheckOutcome.INCONCLUSIVE, reason), instances.never_checked(instance, reason))
         orders = (*reports, *ended, *poke_if_usable(instance))
         return Step(InstanceStatus.AVAILABLE, reason, {"check": None, **_SETTLED}, orders)
-    orders = (commands.StopCheck(run.check_id), *check_report(run, CheckOutcome.INCONCLUSIVE, reason))
+    orders = (stop_check(run), *check_report(run, CheckOutcome.INCONCLUSIVE, reason))
     if run.passive and not _is_blamed(instance):  # it only reads logs, and another job works on the instance
         return Step(InstanceStatus.AVAILABLE, reason, {"check": None, **_SETTLED}, (*orders, *poke_if_usable(instance)))
     return repair_given_up(instance, reason, context, None, orders)

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpu_recovery.core import commands, events
+from gpu_recovery.core import events
 from gpu_recovery.core.health_check import CheckOutcome
-from gpu_recovery.core.instance.effects import activate, check_report, drain, poke_scheduler, repair_ended, verify
+from gpu_recovery.core.instance.effects import (
+    activate,
+    check_report,
+    drain,
+    poke_scheduler,
+    repair_ended,
+    stop_check,
+    verify,
+)
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
@@ -64,7 +72,7 @@ def quarantine_requested(
     orders: tuple[Any, ...] = ()
     if instance.check is not None:
         stopped = check_report(instance.check, CheckOutcome.INCONCLUSIVE, reason)
-        orders = (commands.StopCheck(instance.check.check_id), *stopped)
+        orders = (stop_check(instance.check), *stopped)
     withdrawn = instance.status is InstanceStatus.AVAILABLE and not instance.avoid_reason
     return repair_given_up(instance, reason, context, {"withdrawn": withdrawn}, orders)
 

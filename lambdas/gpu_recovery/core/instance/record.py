@@ -87,6 +87,8 @@ class CheckRun:
     """The suspected GPUs, as they were named. The check examines those that it can identify first."""
     superseded: str = ""
     """The check that this check replaced. If the superseded check blames the instance, its verdict still counts."""
+    superseded_task_id: str = ""
+    """The ECS task of the superseded check; "" if it is not recorded."""
     waiting: RankOnInstance | None = None
     """The rank that waits for a repair with outdated evidence, which this check re-validates."""
     put_down: LemonSignal | None = None
@@ -94,6 +96,10 @@ class CheckRun:
     already."""
     agent_back_at: datetime | None = None
     """Time at which the ECS agent last came back while this check verified the instance; None if it never left."""
+    task_id: str = ""
+    """The ECS task of this check; "" until the answer of RunTask is recorded."""
+    signed: bool = False
+    """Whether the task carries a launch signature. False: an older release started the check."""
 
 
 @dataclass(frozen=True, slots=True)

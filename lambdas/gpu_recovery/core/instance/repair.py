@@ -20,6 +20,7 @@ from gpu_recovery.core.instance.effects import (
     other_waiting_jobs,
     poke_scheduler,
     repair_ended,
+    stop_check,
     verify,
 )
 from gpu_recovery.core.instance.escalation import blocked_reason, escalate, hold, repair
@@ -79,7 +80,7 @@ def repair_requested(instance: Instance, event: events.RepairRequested, context:
     cut_short: tuple[RankOnInstance, ...] = ()
     if (run := instance.check) is not None:
         orders = (
-            commands.StopCheck(run.check_id),
+            stop_check(run),
             *check_report(run, CheckOutcome.REBOOT, event.sentence, repairing=True),
         )
         cut_short = (RankOnInstance(run.job_id, run.attempt),) if run.job_id not in ("", event.job_id) else ()
@@ -277,4 +278,4 @@ def verify_overdue(
     if instance.check is None:
         return NO_CHECK
     reason = f"the check after its repair gave no answer within {context.policy.verify_timeout_s} s"
-    return repair_given_up(instance, reason, context, None, (commands.StopCheck(instance.check.check_id),))
+    return repair_given_up(instance, reason, context, None, (stop_check(instance.check),))

@@ -226,6 +226,28 @@ def adoption_refused(job_id: str, task_id: str, reason: str) -> NotifyOperator:
     return message(note_id, Severity.SEV3, Phase.NOTED, f"{job_id}: a task was not adopted", parts, job_id=job_id)
 
 
+def foreign_task(job_id: str, attempt: int, rank: int | None, task_id: str) -> NotifyOperator:
+    """Return the message that a task, which gpu-recovery did not start, carries the name of an attempt of a job."""
+    note_id = f"{job_id}/refused/{task_id}"
+    claimed = f"rank {rank}" if rank is not None else "no rank"
+    parts = {
+        Part.WHAT: [
+            f"Task {task_id} claims to be {claimed} of attempt {attempt} of job {job_id}.",
+            "gpu-recovery did not start this task.",
+        ],
+        Part.EVIDENCE: ["the task ids that the launch of the attempt recorded"],
+        Part.DONE: ["Its events change nothing. The task was left alone."],
+        Part.NEXT: ["Nothing: the job goes on with its own tasks."],
+        Part.YOU: [
+            "Find out in CloudTrail who called RunTask for it. If nobody should have, stop the task. The job:",
+            typed(f"status {job_id}"),
+        ],
+        Part.IDS: [f"job {job_id}, task {task_id}", f"correlation id {note_id}"],
+    }
+    subject = f"{job_id}: a task of others uses its name"
+    return message(note_id, Severity.SEV3, Phase.NOTED, subject, parts, job_id=job_id)
+
+
 def incompletely_adopted(job: Job, reason: str) -> NotifyOperator:
     """Return the message that a job of a user is not watched any more because some ranks were never seen."""
     note_id = f"{job.job_id}/{job.version + 1}"

@@ -1,0 +1,59 @@
+"""Launch signature: a message authentication code (HMAC) that shows that our RunTask started a task.
+
+Anyone with `ecs:RunTask` chooses `startedBy` and the environment of a task. The signature cannot be guessed, because it
+is computed with the signing key, which only the functions read. But it can be copied from a running task. So it counts
+only until the id of the task is recorded, and only together with the instance and the family of the task definition.
+"""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass
+from hashlib import sha256
+
+from gpu_recovery.core.task import TaskFact
+
+CHARACTERS = 32
+"""Length of a launch signature in hexadecimal digits: 128 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedTask:
+    """What the records say about one task that we started.
+
+    task_id:         the ECS task id; "" if the answer of RunTask is not recorded.
+    instance_id:     the EC2 instance on which the task was started.
+    task_definition: the task definition: family, family:revision or ARN.
+    signature:       the launch signature; "" if an older release started the task without a signature.
+    """
+
+    task_id: str
+    instance_id: str
+    task_definition: str
+    signature: str
+
+
+def launch_signature(key: str, started_by: str, rank: int | None = None) -> str:
+    """Return the launch signature of a health check, or of a rank of an attempt.
+
+    Args:
+        key: the signing key of the deployment.
+        started_by: the check id or the attempt id.
+        rank: the rank; None for a health check.
+    """
+    name = started_by if rank is None else f"{started_by}/{rank}"
+    return hmac.new(key.encode(), name.encode(), sha256).hexdigest()[:CHARACTERS]
+
+
+def has_signature(fact: TaskFact, signature: str) -> bool:
+    """Return whether the task carries this launch signature. "" stands for no signature."""
+    return hmac.compare_digest(fact.launch_signature.encode(), signature.encode())
+
+
+def is_of_family(fact: TaskFact, task_definition: str) -> bool:
+    """Return whether the task runs a revision of the same family."""
+    return _family(fact.task_definition) == _family(task_definition)
+
+
+def _family(task_definition: str) -> str:
+    return task_definition.rsplit("/", 1)[-1].split(":", maxsplit=1)[0]

@@ -1,0 +1,120 @@
+"""Which ECS tasks are ours: by the task id that was recorded at the launch, and by evidence until it is recorded.
+
+`startedBy` and the environment of a task are chosen by the caller of RunTask, so they only say which record to compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from gpu_recovery.core.attempt import Plan
+from gpu_recovery.core.identifiers import attempt_id
+from gpu_recovery.core.instance.record import Instance
+from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.launch_signature import ExpectedTask, has_signature, is_of_family, launch_signature
+from gpu_recovery.core.task import TaskFact
+from gpu_recovery.execution.context import ExecutionContext
+from gpu_recovery.execution.unregistered_tasks import instance_of
+from gpu_recovery.ports.actions import Actions
+from gpu_recovery.ports.store import Store
+
+
+class Owner(StrEnum):
+    """Who started a task that carries one of our names. UNKNOWN: no task id is recorded and evidence is missing."""
+
+    OURS = "OURS"
+    FOREIGN = "FOREIGN"
+    UNKNOWN = "UNKNOWN"
+
+
+def owner_of(store: Store, actions: Actions, fact: TaskFact, expected: ExpectedTask) -> Owner:
+    """Return who started the task. A recorded task id decides; no call is made then.
+
+    Without a recorded id the task must carry the launch signature, be of the same family, and be on the instance.
+    """
+    if expected.task_id:
+        return Owner.OURS if fact.task_id == expected.task_id else Owner.FOREIGN
+    if not has_signature(fact, expected.signature) or not is_of_family(fact, expected.task_definition):
+        return Owner.UNKNOWN
+    return Owner.OURS if instance_of(store, actions, fact) == expected.instance_id else Owner.UNKNOWN
+
+
+# -- ranks -------------------------------------------------------------------------------------------------------------
+
+
+def owner_of_rank_task(store: Store, actions: Actions, plan: Plan, job: Job | None, fact: TaskFact) -> Owner:
+    """Return who started a task that carries the `startedBy` of the plan's attempt.
+
+    Args:
+        job: the job, if the caller has it. Otherwise it is loaded if the task id of the rank is not recorded.
+    """
+    rank = fact.rank
+    if rank is None or rank >= len(plan.instances):
+        return Owner.FOREIGN
+    task_id = plan.task_ids[rank] if plan.task_ids else ""
+    if task_id:
+        return Owner.OURS if fact.task_id == task_id else Owner.FOREIGN
+    job = job or store.load_job(plan.job_id)
+    if job is None:
+        return Owner.UNKNOWN
+    name = attempt_id(plan.job_id, plan.attempt)
+    signature = launch_signature(store.signing_key(), name, rank) if plan.signed else ""
+    return owner_of(store, actions, fact, ExpectedTask("", plan.instances[rank], job.spec.task_definition, signature))
+
+
+def tasks_of_ranks(context: ExecutionContext, job: Job, plan: Plan) -> tuple[str, ...]:
+    """Return the task id of each rank, in rank order; "" for a rank without a task.
+
+    A launcher that was killed has not recorded its tasks. They are found in ECS's listing. If several tasks show
+    evidence of one rank, the oldest is ours: a copy can only be made of a task that exists.
+    """
+    task_ids = plan.task_ids or ("",) * len(plan.instances)
+    if all(task_ids) or job.started_by_person:
+        return task_ids
+    listed = context.actions.describe_tasks(context.actions.tasks_started_by(attempt_id(job.job_id, plan.attempt)))
+    ours: list[TaskFact] = []
+
+    def compare(fact: TaskFact) -> None:
+        if owner_of_rank_task(context.store, context.actions, plan, job, fact) is Owner.OURS:
+            ours.append(fact)
+
+    unrecorded = [fact for fact in listed if fact.rank is not None and fact.task_id not in task_ids]
+    context.for_each(compare, unrecorded)
+    found: dict[int | None, str] = {}
+    for fact in _oldest_first(ours):
+        found.setdefault(fact.rank, fact.task_id)
+    return tuple(task_id or found.get(rank, "") for rank, task_id in enumerate(task_ids))
+
+
+def _oldest_first(facts: Sequence[TaskFact]) -> list[TaskFact]:
+    return sorted(facts, key=lambda fact: (fact.created_at or fact.at, fact.task_id))
+
+
+# -- health checks -----------------------------------------------------------------------------------------------------
+
+
+def owner_of_check_task(store: Store, actions: Actions, instance: Instance, fact: TaskFact) -> Owner:
+    """Return who started a task that carries the name of a health check of the instance.
+
+    The check is the current check, the check that it superseded, or an earlier check that the record has forgotten.
+    """
+    run, check_id = instance.check, fact.started_by
+    task_id, signed = "", True
+    if run is not None and check_id == run.check_id:
+        task_id, signed = run.task_id, run.signed
+    elif run is not None and check_id == run.superseded:
+        task_id = run.superseded_task_id
+    signature = launch_signature(store.signing_key(), check_id) if signed and not task_id else ""
+    expected = ExpectedTask(task_id, instance.instance_id, actions.check_task_definition, signature)
+    return owner_of(store, actions, fact, expected)
+
+
+def tasks_of_check(context: ExecutionContext, instance: Instance, check_id: str) -> tuple[TaskFact, ...]:
+    """Return what ECS says about our tasks of a health check without a recorded task id, the oldest first."""
+    facts = context.actions.describe_tasks(context.actions.tasks_started_by(check_id))
+    return tuple(
+        fact
+        for fact in _oldest_first(facts)
+        if owner_of_check_task(context.store, context.actions, instance, fact) is Owner.OURS
+    )

@@ -1,0 +1,233 @@
+"""Whose event it is: by the task id of the plan or of the check; until the id is recorded by evidence, or later."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from gpu_recovery.core.identifiers import attempt_id, check_id
+from gpu_recovery.core.instance.record import CheckRun, InstanceStatus
+from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.launch_signature import launch_signature
+from gpu_recovery.ports.errors import TryAgainSoon
+
+from tests.aws.ecs_events import ARN, check_event, rank_event, task_event
+from tests.aws.environment import CLUSTER, FUNCTION
+from tests.aws.records import JOB, instance, job, launched, plan
+from tests.lambdas.conftest import Functions
+from tests.lambdas.starting_states import checking, gang
+
+pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
+TASKS, CHECKS = "ecs_task_handler", "dcgm_task_monitor"
+MACHINE = plan().instances[0]
+SIGNATURE = "GPU_RECOVERY_LAUNCH_SIGNATURE"
+
+
+def told(functions: Functions, name: str, event: dict[str, Any]) -> int:
+    """How many messages to operators an event leads to. No task is stopped."""
+    functions.call(name, event)
+    assert functions.aws.count("ecs") == 0
+    return len(functions.aws.asked("Publish"))
+
+
+def in_launch(functions: Functions, **changes: Any) -> None:
+    """A gang whose tasks were started, by a launcher that has not recorded them, on instances that have registered."""
+    functions.store.create_job(job(status=JobStatus.SUBMITTING, attempt=1, instances=plan().instances), "")
+    functions.store.begin_attempt(replace(plan(), signed=True, **changes))
+    for instance_id in plan().instances:
+        record = functions.store.save_instance(instance(instance_id))
+        functions.store.remember_registration(record)
+
+
+def starting(functions: Functions, rank: int = 0, **changes: Any) -> dict[str, Any]:
+    """The start of a task as our launcher requests it, with `changes` in its detail or its environment."""
+    name = attempt_id(JOB, 1)
+    signature = launch_signature(functions.store.signing_key(), name, rank)
+    environment = {"JOB_ID": JOB, "RANK": str(rank), SIGNATURE: signature}
+    environment |= {key: value for key, value in changes.items() if key.isupper()}
+    event = task_event(f"{JOB}-1-{rank}", name, "RUNNING", environment)
+    event["detail"]["containerInstanceArn"] = f"{ARN}:container-instance/{CLUSTER}/ci-{plan().instances[rank]}"
+    event["detail"] |= {key: value for key, value in changes.items() if not key.isupper()}
+    return event
+
+
+def running(functions: Functions) -> frozenset[int]:
+    """The ranks that count as started."""
+    progress = functions.store.load_progress(JOB, 1)
+    assert progress is not None
+    return progress.running
+
+
+# -- ranks -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exit_code", [0, 139])
+def test_a_task_that_the_launch_did_not_record_is_no_rank(functions: Functions, exit_code: int) -> None:
+    """However often its events come, they change nothing but the mark that operators were told."""
+    gang(functions)
+    before = functions.kept()
+    messages = 0
+    for status in ("RUNNING", "RUNNING", "STOPPED", "STOPPED"):
+        for rank in (0, 1):
+            event = rank_event(JOB, 1, rank, status, exit_code=exit_code)
+            event["detail"]["taskArn"] += "-copy"
+            messages += told(functions, TASKS, event)
+    assert messages == 2
+    assert {key: item for key, item in functions.kept().items() if "/refused/" not in key} == before
+
+
+def test_a_task_without_a_rank_that_names_our_attempt_is_told_of(functions: Functions) -> None:
+    """It cannot be ours; it is no error that would be retried and end as a dead letter."""
+    gang(functions)
+    assert told(functions, TASKS, task_event("t", attempt_id(JOB, 1), "RUNNING", {"JOB_ID": JOB})) == 1
+
+
+def test_the_plan_says_where_a_rank_failed(functions: Functions) -> None:
+    """The variable INSTANCE_ID is what the caller of RunTask wrote."""
+    gang(functions)
+    event = rank_event(JOB, 1, 1, "STOPPED", exit_code=139)
+    for pair in event["detail"]["overrides"]["containerOverrides"][0]["environment"]:
+        pair["value"] = "i-0fff" if pair["name"] == "INSTANCE_ID" else pair["value"]
+    functions.call(TASKS, event)
+    failure = functions.job().failure
+    assert failure is not None and failure.instance_id == plan().instances[1]
+
+
+def test_a_rank_that_starts_before_its_launch_is_recorded_counts(functions: Functions) -> None:
+    """A gang of thousands is launched for a minute: its first ranks run long before the launcher writes."""
+    in_launch(functions)
+    functions.call(TASKS, starting(functions, 1))
+    assert running(functions) == {1}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {SIGNATURE: ""},
+        {SIGNATURE: "0" * 32},
+        {"containerInstanceArn": f"{ARN}:container-instance/{CLUSTER}/ci-{plan().instances[1]}"},
+        {"containerInstanceArn": f"{ARN}:container-instance/{CLUSTER}/ci-i-0eee"},
+        {"containerInstanceArn": ""},
+        {"taskDefinitionArn": f"{ARN}:task-definition/somebody-elses-web:1"},
+        {"taskDefinitionArn": f"{ARN}:task-definition/gpu-training-of-others:1"},
+    ],
+)
+def test_without_evidence_an_event_waits_for_the_record_of_the_launch(
+    functions: Functions, changes: dict[str, str]
+) -> None:
+    """Signature, instance and family: if one is missing, the event is delivered again, and nobody is accused."""
+    in_launch(functions)
+    event = starting(functions, **changes)
+    with pytest.raises(TryAgainSoon):
+        functions.call(TASKS, event)
+    assert running(functions) == frozenset() and functions.aws.asked("Publish") == []
+    functions.store.record_tasks(launched())
+    functions.call(TASKS, event)
+    assert running(functions) == {0}
+
+
+def test_the_signature_of_another_rank_shows_nothing(functions: Functions) -> None:
+    """It is seen by everybody who may describe the tasks that run already."""
+    in_launch(functions)
+    event = starting(functions, 1, **{SIGNATURE: launch_signature(functions.store.signing_key(), f"{JOB}--a01", 0)})
+    with pytest.raises(TryAgainSoon):
+        functions.call(TASKS, event)
+    assert running(functions) == frozenset()
+
+
+def test_a_copy_of_a_task_that_is_recorded_is_refused_whatever_it_carries(functions: Functions) -> None:
+    """Signature, instance and family can be copied from the task that runs; its id cannot."""
+    in_launch(functions, task_ids=launched().task_ids)
+    event = starting(functions)
+    event["detail"]["taskArn"] += "-copy"
+    assert told(functions, TASKS, event) == 1
+    assert running(functions) == frozenset()
+
+
+def test_a_launch_that_an_older_release_began_has_no_signatures(functions: Functions) -> None:
+    """Instance and family show its tasks until they are recorded; a signature would show that it is another's."""
+    in_launch(functions)
+    functions.store.jobs.update(f"{JOB}#a01#plan", "SET signed = :no", "attribute_exists(job_id)", {}, {":no": False})
+    with pytest.raises(TryAgainSoon):
+        functions.call(TASKS, starting(functions))
+    functions.call(TASKS, starting(functions, **{SIGNATURE: ""}))
+    assert running(functions) == {0}
+
+
+# -- health checks -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exit_code", [0, 1, 42])
+def test_a_task_that_the_start_of_a_check_did_not_record_is_no_check(functions: Functions, exit_code: int) -> None:
+    """Even beside a document that agrees with its exit code: the check's own task may have written it."""
+    checking(functions, {0: "HEALTHY", 1: "REBOOT", 42: "REPLACE"}[exit_code])
+    event = check_event(MACHINE, 1, exit_code)
+    before = functions.instance(MACHINE)
+    event["detail"]["taskArn"] += "-copy"
+    assert [told(functions, CHECKS, event) for _ in range(2)] == [1, 0]
+    assert functions.instance(MACHINE) == before
+    functions.call(CHECKS, check_event(MACHINE, 1, exit_code))
+    assert functions.instance(MACHINE).status is not InstanceStatus.CHECKING
+
+
+def unrecorded(functions: Functions, **changes: Any) -> dict[str, Any]:
+    """The end of a check whose task is not recorded, with `changes` in its detail or its environment."""
+    checking(functions, "HEALTHY")
+    run = CheckRun(check_id(MACHINE, 1), JOB, 1, signed=True)
+    record = functions.store.save_instance(replace(functions.instance(MACHINE), check=run))
+    functions.store.remember_registration(record)
+    signature = launch_signature(functions.store.signing_key(), run.check_id)
+    event = check_event(MACHINE, 1, 0)
+    detail = event["detail"]
+    pairs = detail["overrides"]["containerOverrides"][0]["environment"]
+    pairs.append({"name": SIGNATURE, "value": changes.pop(SIGNATURE, signature)})
+    detail["containerInstanceArn"] = f"{ARN}:container-instance/{CLUSTER}/ci-{MACHINE}"
+    detail["taskDefinitionArn"] = f"{ARN}:task-definition/{FUNCTION['DCGM_HEALTH_CHECK_TASK']}:7"
+    detail |= changes
+    return event
+
+
+def test_a_check_that_ends_before_its_task_is_recorded_counts(functions: Functions) -> None:
+    """The function that started it was killed, and never wrote which task it was."""
+    functions.call(CHECKS, unrecorded(functions))
+    assert functions.instance(MACHINE).status is InstanceStatus.AVAILABLE
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {SIGNATURE: ""},
+        {"containerInstanceArn": f"{ARN}:container-instance/{CLUSTER}/ci-{plan().instances[1]}"},
+        {"taskDefinitionArn": f"{ARN}:task-definition/gpu-health-check-of-others:1"},
+    ],
+)
+def test_without_evidence_the_end_of_a_check_waits(functions: Functions, changes: dict[str, str]) -> None:
+    """It is delivered again; by then the task is recorded."""
+    event = unrecorded(functions, **changes)
+    with pytest.raises(TryAgainSoon):
+        functions.call(CHECKS, event)
+    assert functions.instance(MACHINE).status is InstanceStatus.CHECKING and functions.aws.asked("Publish") == []
+
+
+def test_only_the_task_of_a_superseded_check_can_still_blame(functions: Functions) -> None:
+    """The record keeps its id beside that of the check that replaced it."""
+    checking(functions, "REBOOT")
+    run = functions.instance(MACHINE).check
+    assert run is not None
+    later = CheckRun(check_id(MACHINE, 2), JOB, 1, superseded=run.check_id, superseded_task_id=run.task_id, signed=True)
+    functions.store.save_instance(replace(functions.instance(MACHINE), check=later, checks=2))
+    stranger = check_event(MACHINE, 1, 1)
+    stranger["detail"]["taskArn"] += "-copy"
+    assert told(functions, CHECKS, stranger) == 1
+    assert functions.instance(MACHINE).status is InstanceStatus.CHECKING
+    functions.call(CHECKS, check_event(MACHINE, 1, 1))
+    assert functions.instance(MACHINE).status is not InstanceStatus.CHECKING
+
+
+def test_the_end_of_a_check_that_nobody_awaits_costs_one_read(functions: Functions) -> None:
+    """Delivered twice, or of another program: no document is read and nobody is told."""
+    gang(functions)
+    functions.store.save_instance(instance(MACHINE, checks=1))
+    functions.call(CHECKS, check_event(MACHINE, 1, 0))
+    assert functions.aws.operations() == {"GetItem": 1}
