@@ -200,6 +200,7 @@ def superseded() -> tuple[str, Instance]:
     """A machine whose own check has given way to that of the job whose rank has ended; and that check's id."""
     own = heard(claimed(), said("it is impaired", 1))
     assert own.check is not None
+    own = replace(own, check=replace(own.check, task_id="task-1"))
     return own.check.check_id, applied(tell(own, check_request(), now=later(5)))
 
 
@@ -213,7 +214,7 @@ def test_a_verdict_against_the_machine_counts_also_when_another_check_has_begun(
 ) -> None:
     """Told in time it would have been acted on before the job asked; told late, it leads to the same."""
     own, record = superseded()
-    assert record.check is not None
+    assert record.check is not None and record.check.superseded_task_id == "task-1"
     record = replace(record, check=replace(record.check, may_reboot=may_reboot))
     decision = tell(record, late(own, outcome), ON, later(9))
     if not outcome.blames_hardware:

@@ -129,12 +129,16 @@ def test_a_strangers_task_is_no_health_check(monkeypatch: pytest.MonkeyPatch, co
 
 
 def test_tasks_of_a_launcher_that_was_killed_are_told_from_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answer of RunTask is lost: what is not recorded is known by its signature, and a stranger has none."""
+    """The answer of RunTask is lost: a rank is known by its signature. A stranger has none, and a copy came later."""
     world, job_id = world_with_job(monkeypatch, policy=PATIENT)
     store, attempt = world.recovery.store, world.job(job_id).attempt
     plan = store.load_plan(job_id, attempt)
     assert plan is not None and all(plan.task_ids)
     strangers = strangers_of(world, job_id)
+    machine, rank = world.machine_of(job_id, 0), world.ranks(job_id)[0]
+    copied = {one["name"]: one["value"] for one in rank.overrides["containerOverrides"][0]["environment"]}
+    del copied["JOB_ID"]  # the invariants count every task with it as one that the product started
+    strangers.append(start(world, machine, rank.started_by or "", TRAINING_FAMILY, **copied))
     store.record_tasks(replace(plan, task_ids=("", "")))
     world.let_pass(1_200)
     found = store.load_plan(job_id, attempt)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from gpu_recovery.core.events import CheckEnded, CheckRequested
+from gpu_recovery.core.attempt import Plan
+from gpu_recovery.core.events import CheckEnded, CheckRequested, RepairRequested
 from gpu_recovery.core.health_check import CheckOutcome, Verdict
-from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.instance.record import Claim, InstanceStatus
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import JobStatus
 
@@ -48,12 +49,32 @@ def blamed_while_a_stranger_works() -> tuple[World, Task]:
     return world, stranger
 
 
-def test_no_machine_is_rebooted_under_a_task_that_somebody_started_there() -> None:
+@pytest.mark.parametrize("name", ["alice", "check/{machine}/1"])
+def test_no_machine_is_rebooted_under_a_task_that_somebody_started_there(name: str) -> None:
     """The look before the reboot finds its GPUs in use: the reboot waits, and at its deadline a person is asked."""
     world, stranger = blamed_while_a_stranger_works()
+    stranger.started_by = name.format(machine=stranger.instance_id)
     world.until(lambda: world.instance(world.model_instance(0)).status is InstanceStatus.QUARANTINED, "no escalation")
     assert not world.calls("RebootInstances")
     assert stranger in world.fleet.running()
+
+
+def test_no_machine_is_rebooted_under_a_task_that_has_only_the_name_of_the_rank_that_the_reboot_ends() -> None:
+    """A rank could not be stopped, and its instance is to be rebooted for it: the other task there is somebody's."""
+    world = World(instances=1, train_s=86_400.0, adoption=Adoption.OFF)
+    machine = world.model_instance(0)
+    world.until(lambda: world.store.load_instance(machine.instance_id) is not None, "not registered")
+    own, stranger = (world.start_by_hand("", rank, 2, machine, gpus=4) for rank in (0, 1))
+    world.store.claim_instance(machine.instance_id, "sft-1", Claim(1, 4), None)
+    own.started_by = stranger.started_by = "sft-1--a01"
+    world.until(lambda: len(world.fleet.running()) == 2, "the tasks do not run")
+    world.store.begin_attempt(Plan("sft-1", 1, (machine.instance_id,), task_ids=(own.task_id,)))
+    asked = RepairRequested(at=world.timeline.now, job_id="sft-1", attempt=1, sentence="rank 0 cannot be stopped")
+    world.ask(lambda: world.recovery.handle(machine.instance_id, asked))
+    world.let_pass(120)
+    assert world.instance(machine).status is InstanceStatus.REBOOTING and not world.calls("RebootInstances")
+    world.stop_by_hand(stranger)
+    world.until(lambda: bool(world.calls("RebootInstances")), "the rank kept its own reboot waiting")
 
 
 def test_a_reboot_that_waited_for_somebody_is_made_once_they_have_left() -> None:

@@ -75,6 +75,21 @@ def test_a_task_of_an_attempt_that_is_over_is_found_and_stopped() -> None:
     assert being_stopped(world) == [late.task_id]
 
 
+def test_a_task_that_only_has_the_name_of_something_over_is_left_alone() -> None:
+    """Of an attempt whose plan has other tasks, and of a check that we never started."""
+    world = World(instances=4)
+    job_id = world.submit(2)
+    world.until_status(job_id, JobStatus.RUNNING)
+    world.delivery = nothing
+    idle = [one for one in world.model_instances() if not one.live]
+    names = (f"{job_id}--a00", f"check/{idle[1].instance_id}/0")
+    strangers = [world.start_by_hand("", 0, 2, machine) for machine in idle]
+    strangers[0].started_by, strangers[1].started_by = names
+    world.store.begin_attempt(Plan(job_id, 0, (idle[0].instance_id,) * 2, task_ids=("own", "ended")))
+    assert set(compared(world)) == {one.task_id for one in strangers}
+    assert being_stopped(world) == []
+
+
 @pytest.mark.parametrize(
     ("attempt", "status"), [(2, JobStatus.RECOVERING), (2, JobStatus.SUBMITTING), (1, JobStatus.FAILED)]
 )
