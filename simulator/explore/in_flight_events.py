@@ -79,7 +79,8 @@ class EventTable:
         elif kind == TASK:
             ends = [(item.get("exitCode"), item.get("reason")) for item in detail["containers"]]
             values = [str(detail.get(name)) for name in ("lastStatus", "version", "stopCode", "stoppedReason")]
-            content = (detail["taskArn"], *values, str(ends))
+            identity = (detail["taskArn"], str(detail["startedBy"]), str(detail["overrides"]))
+            content = (*identity, str(detail.get("containerInstanceArn")), *values, str(ends))
         else:
             content = (kind, str(envelope["resources"]), str(detail))
         known = self._numbers.get(content)

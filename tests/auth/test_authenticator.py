@@ -27,6 +27,7 @@ PACKAGE = Path(gpu_recovery.__file__).parent
 HOLD_SECRETS = (
     "auth/authenticator.py",
     "auth/issuer_tag.py",
+    "core/launch_signature.py",
     "job_api/authentication.py",
     "job_api/pagination.py",
 )

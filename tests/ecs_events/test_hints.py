@@ -13,7 +13,7 @@ from gpu_recovery.core.job.record import JobStatus
 from tests.aws.described_instances import ec2_status
 from tests.aws.ecs_events import check_event, instance_event, ours, rank_event
 from tests.aws.health_events import alarm, check, health, health_change
-from tests.aws.records import JOB, A, claim, instance, later, plan
+from tests.aws.records import JOB, A, claim, instance, later, launched, plan
 from tests.lambdas.conftest import Functions
 from tests.lambdas.starting_states import gang, published
 
@@ -111,7 +111,7 @@ def test_the_job_on_an_instance_that_ec2_shows_impaired_leaves_it(functions: Fun
     shows(functions, instance="impaired", since=LONG)
     functions.call(MACHINES, rung("StatusCheckFailed_Instance", BUSY))
     assert functions.job().status is JobStatus.STOPPING
-    assert sorted(asked["task"] for asked in functions.aws.asked("StopTask")) == ["task-0", "task-1"]
+    assert sorted(asked["task"] for asked in functions.aws.asked("StopTask")) == list(launched().task_ids)
     assert functions.instance(BUSY).status is InstanceStatus.QUARANTINED  # held until the ranks have ended
     assert functions.instance(BUSY).health[HealthKind.INSTANCE_STATUS].status is HealthStatus.IMPAIRED
 

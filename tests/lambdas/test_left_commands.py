@@ -22,7 +22,7 @@ from infra.permissions import Permission as P
 from tests.aws.ecs_events import rank_event
 from tests.aws.environment import CHECK_TASK
 from tests.aws.issuer_keys import NODE_KEY
-from tests.aws.records import JOB, NOW, A, B, claim, instance, job, later, spec
+from tests.aws.records import JOB, NOW, A, B, claim, instance, job, later, launched, spec
 from tests.lambdas.api_gateway import Api, with_ray
 from tests.lambdas.conftest import Functions
 from tests.lambdas.starting_states import gang
@@ -142,7 +142,7 @@ def test_a_canceled_gang_is_stopped_by_the_command_executor(api: Api, query: dic
     assert left(api.functions) == [commands.StopAttempt, *([commands.EndRanks] if query else [])]
     assert api.functions.wake_ups() == [{"job_id": JOB}]
     api.functions.wake()
-    assert stopped(api.functions) == ["task-0", "task-1"]
+    assert stopped(api.functions) == list(launched().task_ids)
     assert left(api.functions) == []
     for rank in range(2):
         ended = rank_event(JOB, 1, rank, "STOPPED", exit_code=143, stop_code="UserInitiated")
@@ -231,7 +231,7 @@ def test_what_is_left_is_due_at_once_for_the_reconciler(api: Api) -> None:
     gang(api.functions)
     api.post(f"/jobs/{JOB}/cancel")
     api.functions.call("reconciler", {})
-    assert stopped(api.functions) == ["task-0", "task-1"]
+    assert stopped(api.functions) == list(launched().task_ids)
 
 
 def test_a_wake_up_that_fails_fails_no_request(api: Api) -> None:
@@ -246,7 +246,7 @@ def test_a_wake_up_that_fails_fails_no_request(api: Api) -> None:
     (line,) = api.functions.logged("word_unsaid")
     assert (line["job_id"], line["command"], line["failure"]) == (JOB, "HandOver", "ConnectTimeoutError")
     api.functions.call("reconciler", {})
-    assert stopped(api.functions) == ["task-0", "task-1"]
+    assert stopped(api.functions) == list(launched().task_ids)
 
 
 def test_a_wake_up_that_is_delivered_twice_acts_once(api: Api) -> None:
@@ -255,7 +255,7 @@ def test_a_wake_up_that_is_delivered_twice_acts_once(api: Api) -> None:
     api.post(f"/jobs/{JOB}/cancel")
     (request,) = api.functions.wake_ups()
     api.functions.call("command_executor", request)
-    assert stopped(api.functions) == ["task-0", "task-1"]
+    assert stopped(api.functions) == list(launched().task_ids)
     api.functions.call("command_executor", request)
     assert stopped(api.functions) == []
 
@@ -276,7 +276,7 @@ def test_two_wake_ups_at_the_same_time_act_once(api: Api) -> None:
 
     api.functions.aws.dynamodb["PutItem"] = overtaken
     api.functions.call("command_executor", request)
-    assert handled == [request, "task-0", "task-1"]
+    assert handled == [request, *launched().task_ids]
     assert stopped(api.functions) == []
 
 
@@ -286,7 +286,7 @@ def test_a_function_whose_clock_is_behind_finds_the_commands_due(api: Api) -> No
     api.post(f"/jobs/{JOB}/cancel")
     api.functions.now = later(-0.5)
     api.functions.wake()
-    assert stopped(api.functions) == ["task-0", "task-1"]
+    assert stopped(api.functions) == list(launched().task_ids)
 
 
 def test_a_command_that_another_function_executes_is_left_to_it(functions: Functions) -> None:
