@@ -84,7 +84,7 @@ PLANTED: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, ...]] = {
     no_version_check: ("I11",),
     free_on_suspicion: ("I1", "I4"),
 }
-RARE = {reconnect_is_reboot: 1_070, no_fence: 550}
+RARE = {reconnect_is_reboot: 1_070, no_fence: 105}
 """Where the search begins for a bug that the first seeds do not show. That a reconnect counts as a reboot takes a check
 that lies, a reboot that is ignored, and the same machine; a missing fence, an event that is late by a whole attempt."""
 FOUND_WITHIN, FAULTS_LEFT_MAX, TRANSCRIPT_LINES_MAX = 60, 6, 150
