@@ -18,9 +18,13 @@ PACKAGE = Path(PRODUCT).name
 """Name under which the product's modules import each other."""
 STEP_S = 0.2
 """What each step in the tree of folders between a test and the changed file counts, in seconds of processor time."""
-TABLES = ("tests/core/test_defaults.py", "tests/core/logs/test_wordings.py")
-"""Tests that compare all constants of the core, or the readings of all signatures, with a table. They read them without
-a call of the function that uses them."""
+TABLES = (
+    "tests/core/test_defaults.py",
+    "tests/core/logs/test_wordings.py",
+    "tests/job_api/test_openapi_document.py",
+)
+"""Tests that compare all constants of the core, the readings of all signatures, or all routes with a table. They read
+them without a call of the function that uses them."""
 FILE_S = 0.3
 """Processor time to collect one more test file, in seconds."""
 BATCHES_S = (3.0, 12.0, 30.0)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
+import pytest
 from gpu_recovery.core.cluster_snapshot import snapshot_of
 from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
 from gpu_recovery.core.job.queue_entry import entry_of
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.queue.place import place
+from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.quota import QuotaLimits
 from gpu_recovery.core.queue.snapshot import Placement, RejectionKind
 
@@ -44,6 +46,16 @@ def test_a_gang_that_may_not_start_yet_counts_among_the_jobs_that_run() -> None:
     assert placement.assignments == ()
     assert [(one.job_id, one.short_of) for one in placement.rejected] == [("new", RejectionKind.JOBS)]
     assert [one.job_id for one in _pass(paused, other, limits=QuotaLimits()).assignments] == ["new"]
+
+
+@pytest.mark.parametrize(("ran_s", "priority"), [(1_799, Priority.ABOVE_NORMAL), (1_800, Priority.NORMAL)])
+def test_a_placed_job_that_does_not_run_yet_is_demoted_by_its_earlier_attempts(ran_s: int, priority: Priority) -> None:
+    """Only the run time of earlier attempts counts until all ranks run."""
+    record = placed(queued(spec=replace(SMALL, priority=Priority.ABOVE_NORMAL)), ids=("i-1",))
+    entry = entry_of(replace(record, ran_s=ran_s))
+    assert entry is not None and entry.running_at is None
+    (running,) = snapshot_of([entry], (available("i-1"),), ADAPTIVE, NOW, {}, QuotaLimits()).running
+    assert running.priority is priority
 
 
 def test_a_gang_that_may_not_start_yet_gives_no_instance_back() -> None:

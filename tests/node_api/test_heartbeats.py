@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core import commands, events
+from gpu_recovery.core.health_signals import HealthKind, HealthStatus
 from gpu_recovery.core.heartbeat import (
     HEARTBEAT_RANKS_MAX,
     AgentCommandKind,
@@ -18,14 +19,15 @@ from gpu_recovery.core.heartbeat import (
     ReportedXid,
     RunningRank,
 )
-from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.instance.record import Claim, InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.policy import PRESETS, Preset
 from gpu_recovery.execution.hand_over import CLOCK_SKEW
 from gpu_recovery.node_api.heartbeats import HeartbeatReceiver
 from gpu_recovery.ports.errors import AnotherAgent
 
 from simulator.memory_store.store import MemoryStore
-from tests.aws.records import JOB
+from tests.aws.records import JOB, job
 from tests.recovery.heartbeat_world import BOOT, IDS, Died, Scene, dies_before
 
 
@@ -83,11 +85,28 @@ def test_health_is_told_when_it_changes_and_not_each_time(scene: Scene) -> None:
     assert scene.instance().status is InstanceStatus.CHECKING
 
 
-def test_late_health_is_not_told_over_what_is_known_now(scene: Scene) -> None:
-    """It says how the GPUs were; nothing would ever take it back."""
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [
+        (GpuHealth.OK, HealthStatus.OK),
+        (GpuHealth.UNKNOWN, HealthStatus.INSUFFICIENT_DATA),
+        (GpuHealth.IMPAIRED, HealthStatus.IMPAIRED),
+    ],
+)
+def test_each_health_of_an_agent_is_saved_with_its_status(scene: Scene, said: GpuHealth, status: HealthStatus) -> None:
+    """Each word differs from the word before."""
+    scene.beats(0, health=GpuHealth.OK if said is GpuHealth.UNKNOWN else GpuHealth.UNKNOWN)
+    scene.passes(15)
+    scene.beats(0, health=said, digest="d1")
+    assert scene.instance().health[HealthKind.NODE_AGENT].status is status
+
+
+@pytest.mark.parametrize("age_s", [300.0, float(PRESETS[Preset.ADAPTIVE].suspect_s)])
+def test_late_health_is_not_told_over_what_is_known_now(scene: Scene, age_s: float) -> None:
+    """It says how the GPUs were; nothing would ever take it back. A report as old as the suspect limit is late."""
     scene.beats(0, health=GpuHealth.OK)
     scene.passes(15)
-    scene.beats(0, health=GpuHealth.IMPAIRED, age_s=300.0)
+    scene.beats(0, health=GpuHealth.IMPAIRED, age_s=age_s)
     assert scene.instance().status is InstanceStatus.AVAILABLE
     scene.beats(0, health=GpuHealth.OK, age_s=300.0, xids=(ReportedXid(79, "GPU-1"),))
     assert scene.instance().status is InstanceStatus.CHECKING and "XID 79" in scene.instance().reason
@@ -131,6 +150,19 @@ def test_an_inventory_is_asked_for_until_it_has_come(scene: Scene) -> None:
     assert not scene.beats(0, health=GpuHealth.OK, digest="d2").wants_inventory
     kept = scene.store.load_inventory(IDS[0])
     assert kept is not None and kept[:2] == ("d2", '{"gpus":[{"uuid":"GPU-1"}]}')
+
+
+@pytest.mark.parametrize(
+    ("job_id", "known"), [(JOB, 1), ("gone-1", 0), ("other-1", 0)], ids=["its job", "no job", "a job elsewhere"]
+)
+def test_the_rank_of_a_claim_without_a_rank_comes_from_the_record_of_the_job(
+    scene: Scene, job_id: str, known: int
+) -> None:
+    """An earlier release saved such claims. A claim without such a job refuses its rank, and the report is accepted."""
+    scene.store.create_job(job("other-1", status=JobStatus.RUNNING, attempt=1, instances=IDS[1:2]), "")
+    scene.changes_instance(0, claims={job_id: Claim(1, 8)})
+    answer = scene.beats(0, running=(RunningRank(job_id, 1, 0),))
+    assert (answer.updated, len(answer.refused)) == (known, 1 - known)
 
 
 # -- errors of the kernel's log ----------------------------------------------------------------------------------------

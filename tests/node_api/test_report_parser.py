@@ -177,6 +177,42 @@ def test_a_field_out_of_its_bounds_is_named(field: str, value: Any, culprit: str
     assert invalid(body) == ("invalid_report", culprit)
 
 
+@pytest.mark.parametrize(
+    ("name", "entry", "field", "low", "high"),
+    [
+        ("running", {"pid": 1, "ticks": 1}, "attempt", 0, 1_000_000),
+        ("running", {"pid": 1, "ticks": 1}, "rank", 0, 1_000_000),
+        ("running", {"ticks": 1}, "pid", 1, 2**31 - 1),
+        ("running", {"pid": 1}, "ticks", 0, 2**63 - 1),
+        ("running", {"pid": 1, "ticks": 1}, "epoch", 0, 2**53 - 1),
+        ("running", {"pid": 1, "ticks": 1}, "log", 0, 2**53 - 1),
+        ("exits", {}, "code", 0, 255),
+        ("exits", {}, "signal", 1, 64),
+        ("xids", {}, "xid", 1, 100_000),
+        ("xids", {"xid": 79}, "action", 0, 5),
+        ("xids", {"xid": 79}, "count", 1, 2**53 - 1),
+        ("xids", {"xid": 79}, "bursts", 1, 2**53 - 1),
+        ("sxids", {}, "sxid", 1, 1_000_000),
+    ],
+)
+def test_a_whole_number_is_accepted_up_to_its_bounds(
+    name: str, entry: dict[str, Any], field: str, low: int, high: int
+) -> None:
+    """Both bounds of the protocol are valid, and the numbers beside them are refused."""
+    start = RANK if name in ("running", "exits") else {}
+    for value in (low, high):
+        assert len(getattr(parse_report(A, BEAT | {name: [start | entry | {field: value}]}), name)) == 1
+    for value in (low - 1, high + 1):
+        assert invalid(BEAT | {name: [start | entry | {field: value}]}) == ("invalid_report", f"{name}[0].{field}")
+
+
+@pytest.mark.parametrize(("field", "most"), [("sentence", 500), ("digest", 128)])
+def test_a_text_is_accepted_up_to_its_length(field: str, most: int) -> None:
+    """One character more is refused."""
+    assert getattr(parse_report(A, BEAT | {"health": {"status": "ok", field: "x" * most}}), field) == "x" * most
+    assert invalid(BEAT | {"health": {"status": "ok", field: "x" * (most + 1)}})[1] == f"health.{field}"
+
+
 @pytest.mark.parametrize("body", [None, [], "text", 7, True])
 def test_what_is_no_object_is_no_report(body: Any) -> None:
     """The whole of it is wrong."""

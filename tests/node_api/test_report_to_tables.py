@@ -357,6 +357,14 @@ def test_what_a_training_tells_is_kept_beside_its_attempt(agent: Agent) -> None:
     assert agent.functions.aws.operations() == {"UpdateItem": 1}
 
 
+def test_the_age_of_a_report_and_of_its_observation_add_up(agent: Agent) -> None:
+    """The report was 4 s under way, and the observation was 2 s old when the agent reported."""
+    said = agent.call(REPORTS, BEAT | {"sequence": 1, "age_s": 4, "running": [RANK]} | told(1))
+    assert said.status == 200
+    (kept,) = agent.functions.store.observations_of(JOB, 1, (A,))[A].reports
+    assert kept.at_s == later(-6).timestamp()
+
+
 def test_a_heartbeat_that_is_repeated_brings_nothing_twice(agent: Agent) -> None:
     """Its answer was lost: it comes again, with more beside it."""
     for sequence, numbers in ((1, (1, 2)), (1, (1, 2)), (2, (1, 2, 3))):

@@ -141,6 +141,16 @@ def test_exactly_twice_the_median_is_not_slow() -> None:
         assert found(tests).slow == slow
 
 
+def test_an_instance_at_exactly_twice_the_median_leaves_its_slow_partner_convicted() -> None:
+    """Its own best time is not slow, so the partner explains their slow test. The partner's first test has no time."""
+    times = [(1, "ac", 2.0), (1, "de", 1.0), (1, "bf", None), (2, "ab", 3.0), (2, "cd", 1.0), (2, "ef", 1.0)]
+    tests = [
+        PairReport(report_id=f"{n}{pair}", at_s=AT_S, round=n, instances=tuple(pair), passed=True, seconds=seconds)
+        for n, pair, seconds in times
+    ]
+    assert found(tests) == Found(slow=("b",))
+
+
 @given(st.integers(2, 20), st.integers(0, 2**30), st.randoms())
 def test_whoever_passed_with_a_partner_is_not_accused_and_order_does_not_matter(
     count: int, failing: int, shuffled: object

@@ -322,6 +322,16 @@ def test_a_reboot_of_unknown_outcome_is_asked_for_again_only_on_the_old_boot() -
     assert tell(silent.record, events.RebootUncertain(at=NOW, epoch=1)).outcome is EventOutcome.IGNORED
 
 
+def test_a_repeated_reboot_is_certain_again() -> None:
+    """The second request reached EC2. The old boot then shows only that the reboot takes its time."""
+    unsure = applied(tell(rebooting(), events.RebootUncertain(at=NOW, epoch=1)))
+    again = applied(tell(unsure, verdict_of(unsure, HEALTHY, "boot-1")))
+    returned = applied(tell(again, observed(1, container_instance_id="ci-2")))
+    early = tell(returned, verdict_of(returned, HEALTHY, "boot-1"))
+    assert early.record.status is InstanceStatus.REBOOTING
+    assert not orders(early, commands.RebootInstance)
+
+
 def test_a_refused_reboot_goes_to_a_person_at_once() -> None:
     """Nobody waits half an hour for what will not come; a refusal of an earlier reboot refuses nothing."""
     refused = events.RepairRefused(at=NOW, epoch=1, sentence="EC2 refused: not authorized")
@@ -378,7 +388,7 @@ def test_a_quarantine_reminds_and_keeps_its_reason() -> None:
     record = _quarantined()
     decision = overdue(record)
     (told,) = orders(decision, commands.NotifyOperator)
-    assert told.incident_id == record.incident_id != ""
+    assert told.incident_id == record.incident_id == f"{record.instance_id}/{record.version}"
     assert (decision.record.status, decision.record.reason) == (QUARANTINED, record.reason)
     assert decision.record.deadline_at > record.deadline_at
 

@@ -223,6 +223,17 @@ def test_a_resource_of_a_driver_has_its_limits(count: int, fits: bool) -> None:
         parse_spec(document)
 
 
+@pytest.mark.parametrize(("length", "fits"), [(64, True), (65, False)])
+def test_the_name_of_a_resource_has_at_most_64_characters(length: int, fits: bool) -> None:
+    """The limit itself fits."""
+    document = {**ON_RAY, "entrypoint_resources": {"n" * length: 1}}
+    if fits:
+        assert parse_spec(document).entrypoint_resources == {"n" * length: 1}
+        return
+    with pytest.raises(SpecInvalid, match="entrypoint_resources"):
+        parse_spec(document)
+
+
 @pytest.mark.parametrize("more", [0, 1])
 def test_a_runtime_env_has_at_most_its_limit_of_characters(more: int) -> None:
     """As JSON: the limit itself fits."""

@@ -129,3 +129,12 @@ def test_a_gang_that_ends_in_time_has_what_is_kept_and_what_is_left_over_togethe
     fleet = [host("i-1", free=0), host("i-2"), host("i-3", free=4)]
     line = [waiting("head", 2, since=-9), waiting("gang", 2, gpus=4, since=-1, runs_for_s=60)]
     assert given(passed(line, fleet, busy)) == {"gang": ("i-2", "i-3")}
+
+
+def test_a_gang_on_reserved_and_open_hosts_gets_one_host_for_each_rank() -> None:
+    """Two reserved hosts and one of two open hosts serve three ranks; the second open host stays free."""
+    busy = [running("r", "i-1", ends=60), running("s", "i-4", "i-5", gpus=4, ends=HOUR)]
+    fleet = [host("i-1", free=0), *hosts("i-2", "i-3"), *hosts("i-4", "i-5", free=4)]
+    line = [waiting("head", 3, since=-9), waiting("gang", 3, gpus=4, since=-1, runs_for_s=60)]
+    chosen = given(passed(line, fleet, busy))["gang"]
+    assert len(chosen) == 3 and {"i-2", "i-3"} < set(chosen)

@@ -111,6 +111,14 @@ def test_small_jobs_on_one_host_leave_together() -> None:
     assert len(answer.suspensions) == 2
 
 
+def test_only_jobs_that_must_leave_count_as_the_cost_of_a_host() -> None:
+    """One job of host i-1 leaves enough GPUs. The second job there does not make i-1 dearer than i-2."""
+    cheap = [_low("a", "i-1", gpus=4, since=-HOUR), _low("b", "i-1", gpus=4, since=-2 * HOUR)]
+    dear = _low("c", "i-2", since=-HOUR)
+    answer = passed([replace(HIGH, gpus=4)], _busy(*cheap, dear), [*cheap, dear])
+    assert suspended(answer) == {"a": "high"}
+
+
 def test_what_was_chosen_in_vain_is_spared_again() -> None:
     """The small one is chosen first, being of lower priority; the gang, needed too, turns out to be enough alone."""
     assert _victims(_low("small", "i-1"), running("gang", "i-2", "i-3"), nodes=2) == {"gang"}
@@ -123,6 +131,14 @@ def test_what_is_being_vacated_for_a_job_is_not_asked_for_twice() -> None:
     assert suspended(answer) == {}
     assert (answer.rejected[0].short_of, answer.rejected[0].blockers) == (RejectionKind.ROOM, ("a",))
     assert "waits for a to make room" in why(answer)["high"]
+
+
+@pytest.mark.parametrize("changes", [{"usable": False}, {"reserved_for": "other"}])
+def test_a_vacated_host_that_the_job_cannot_use_is_not_waited_for(changes: dict[str, Any]) -> None:
+    """The host became faulty or was reserved for another job after its job was told to leave."""
+    leaving, other = _low("a", "i-1", leaving=True, for_job="high"), _low("b", "i-2")
+    answer = passed([HIGH], [host("i-1", free=0, **changes), host("i-2", free=0)], [leaving, other])
+    assert suspended(answer) == {"b": "high"}
 
 
 def test_what_is_missing_beside_that_is_asked_for() -> None:

@@ -129,6 +129,14 @@ def test_one_victim_is_one_place() -> None:
     assert {one.job_id: one.short_of for one in answer.rejected} == {"a": RejectionKind.ROOM, "b": RejectionKind.JOBS}
 
 
+def test_a_job_that_leaves_already_counts_as_gone_for_the_next_job_that_replaces_another() -> None:
+    """Two jobs may run. One leaves for `a`, so the other may be suspended for `b`."""
+    line = [waiting("a", since=-9, priority=HIGH), waiting("b", since=-8, priority=HIGH)]
+    busy = [running("r1", "n1", priority=LOW, leaving=True, for_job="a"), running("r2", "n2", priority=LOW)]
+    answer = passed(line, hosts("n1", "n2", free=0), busy, limits=QuotaLimits(max_running_jobs=2))
+    assert suspended(answer) == {"r2": "b"}
+
+
 def test_room_for_a_users_limit_is_made_by_that_user_only() -> None:
     """Another's job that leaves is one less of another's."""
     limits = QuotaLimits(max_running_jobs_per_user=1)

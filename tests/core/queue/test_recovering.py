@@ -33,6 +33,12 @@ def test_a_recovering_gang_that_waits_keeps_the_spares_it_has_found_and_holds_no
     assert why(answer)["back"] == "needs 3 instance(s) with 8 GPU(s) each; 2 are free"
 
 
+def test_a_reserved_host_that_is_out_of_use_serves_no_rank_however_small() -> None:
+    """A rank with one GPU gets another host."""
+    fleet = [host("i-1", usable=False, reserved_for="back"), host("i-2")]
+    assert given(passed([recovering("back", "i-1", gpus=1)], fleet)) == {"back": ("i-2",)}
+
+
 def test_a_gang_that_takes_its_own_instances_only_waits_for_them() -> None:
     """Seed 001 re-runs on the instance that came back, spare capacity or not; the rest may work."""
     fleet = [*hosts("i-1", "i-9"), host("i-2", usable=False)]

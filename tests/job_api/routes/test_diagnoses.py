@@ -14,7 +14,7 @@ from gpu_recovery.core.instance.lemons import LemonSignal
 from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
 from gpu_recovery.core.job.record import JobStatus
 
-from tests.aws.records import JOB, NOW, later, plan
+from tests.aws.records import JOB, NOW, job, later, plan
 from tests.execution.failed_gang import IMPORT, LIES, SECOND, failed, loop, no_such_stream, two_instances, wrote
 from tests.lambdas.api_gateway import Api, refused, user_token
 from tests.lambdas.conftest import Functions
@@ -130,6 +130,15 @@ def test_what_cannot_be_diagnosed_is_refused(api: Api, body: Any, status: int, f
     """A problem document names the field."""
     failed(api)
     refused(api.post("/diagnoses", body), status, field)
+
+
+@pytest.mark.parametrize(
+    ("attempts", "detail"), [(0, "the job has not had any yet"), (1, "must be from 1 to 1")], ids=["none", "one"]
+)
+def test_the_refusal_of_an_attempt_names_the_attempts_there_are(api: Api, attempts: int, detail: str) -> None:
+    """A queued job has had none."""
+    api.functions.store.create_job(job(attempt=attempts), "")
+    assert refused(api.post("/diagnoses", {"job_id": JOB, "attempt": 2}), 404, "attempt") == detail
 
 
 @pytest.mark.parametrize(

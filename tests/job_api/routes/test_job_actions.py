@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core.identifiers import attempt_id
-from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.job.record import JobStatus, StopPurpose
 
 from tests.aws.records import JOB, job, launched, plan
-from tests.lambdas.api_gateway import Api
+from tests.lambdas.api_gateway import Api, refused
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 
@@ -33,6 +33,43 @@ def test_a_running_job_is_stopped_first(api: Api) -> None:
     assert api.post(f"/jobs/{JOB}/cancel").body["status"] == "STOPPING"
     api.functions.wake()
     assert len(api.functions.aws.asked("StopTask")) == 2
+
+
+def _saved(api: Api, status: JobStatus, **changes: Any) -> None:
+    record = job(status=status, attempt=1, launched=True, instances=plan().instances, **changes)
+    api.functions.store.create_job(record, "")
+    api.functions.store.begin_attempt(launched())
+
+
+@pytest.mark.parametrize(("purpose", "status"), [(StopPurpose.DIAGNOSE, 202), (StopPurpose.CANCEL, 200)])
+def test_a_job_that_stops_is_canceled_once(api: Api, purpose: StopPurpose, status: int) -> None:
+    """202 if its ranks stop for another purpose, 200 if they stop for a cancellation."""
+    _saved(api, JobStatus.STOPPING, stop_purpose=purpose)
+    assert api.post(f"/jobs/{JOB}/cancel").status == status
+    assert api.functions.job().stop_purpose is StopPurpose.CANCEL
+
+
+def test_a_failed_cancellation_is_not_canceled_again(api: Api) -> None:
+    """The job failed because the end of its ranks was never confirmed. The detail names the status."""
+    _saved(api, JobStatus.FAILED, stop_purpose=StopPurpose.CANCEL)
+    assert "is FAILED" in refused(api.post(f"/jobs/{JOB}/cancel"), 409)
+    assert api.functions.job().status is JobStatus.FAILED
+
+
+@pytest.mark.parametrize(
+    ("status", "held", "answer"),
+    [
+        (JobStatus.RUNNING, False, 202),
+        (JobStatus.SUSPENDING, True, 200),
+        (JobStatus.FAILED, False, 409),
+        (JobStatus.FAILED, True, 409),
+    ],
+)
+def test_a_suspension_answers_whether_it_applies(api: Api, status: JobStatus, held: bool, answer: int) -> None:
+    """202 for a new suspension, 200 for a job that is suspended already, 409 for a job that cannot be suspended."""
+    _saved(api, status, held=held)
+    assert api.post(f"/jobs/{JOB}/suspend").status == answer
+    assert api.functions.job().held is (held or answer == 202)
 
 
 def test_a_cancellation_is_not_lost_to_a_launch(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -245,11 +245,12 @@ def test_the_queue_shows_the_line_what_runs_and_what_is_used(api: Api) -> None:
 def test_a_quota_is_shown_before_anything_of_it_is_used(api: Api) -> None:
     """Of whoever waits by the entry that limits it; an entry for anybody that nobody falls under, as it was written."""
     api.functions.store.create_job(job(), "")
-    limits = {"ana/*/*": 4, "*/LOW/*": 10, "bob/*/h100": 2, "*/*/*": 9, "eve/HIGH/": 1}
+    limits = {"ana/*/*": 4, "*/LOW/*": 10, "bob/*/h100": 2, "*/*/*": 9, "eve/LOW/": 2, "eve/HIGH/": 1}
     api.functions.store.save_limits({"instances": limits}, 0)
     assert api.get("/queue").body["quotas"] == [
         {"user": "ana", "priority": "NORMAL", "group": "", "used": 0, "limit": 4},
         {"user": "eve", "priority": "HIGH", "group": "", "used": 0, "limit": 1},
+        {"user": "eve", "priority": "LOW", "group": "", "used": 0, "limit": 2},
         {"user": "*", "priority": "*", "group": "*", "used": 0, "limit": 9},
         {"user": "*", "priority": "LOW", "group": "*", "used": 0, "limit": 10},
         {"user": "bob", "priority": "*", "group": "h100", "used": 0, "limit": 2},

@@ -216,6 +216,13 @@ def test_row_46_that_train_holds_it_follows_from_the_notice_that_never_came() ->
     assert all(one.follows for one in found(RULES, "46a", event(), occupied(TRAIN), oom()))
 
 
+def test_row_46_every_oom_is_examined_although_an_earlier_oom_has_another_explanation() -> None:
+    """The first OOM is explained by the memory that train holds, the second by the event that was not delivered."""
+    held, earlier = occupied(TRAIN, instance_id="i-2"), oom(AT_S - 80.0, instance_id="i-2")
+    (undelivered,) = found(RULES, "46", held, earlier, event(), oom())
+    assert (undelivered.cause, undelivered.scope) == (Cause.EVENT_UNDELIVERED, instance("i-1"))
+
+
 PLAIN = [
     ([oom()], "nothing else is known"),
     ([event(Delivery.ACKNOWLEDGED, gpu_state="gpu_ready"), oom()], "acknowledged"),

@@ -76,12 +76,12 @@ def test_row_13_progress_that_stands_still_is_a_stall() -> None:
 
 
 def test_row_13_a_longer_stall_says_more() -> None:
-    """Fifteen seconds may be a long call; ten minutes are not."""
+    """Fifteen seconds may be a long call; ten minutes are not. A stall of exactly a limit counts as the longer one."""
     weights = [
         max(one.weight for one in of_row(found_by(RULES, beats("w0", *[7] * 5, every_s=every_s)), "13+"))
-        for every_s in (5.0, 20.0, 200.0)
+        for every_s in (5.0, 20.0, 149.0, 150.0, 200.0)
     ]
-    assert weights == [Weight.WEAK, Weight.FAIR, Weight.STRONG]
+    assert weights == [Weight.WEAK, Weight.FAIR, Weight.FAIR, Weight.STRONG, Weight.STRONG]
 
 
 def test_row_13_of_workers_that_all_stand_still_the_one_behind_is_named() -> None:
