@@ -146,6 +146,11 @@ ACKNOWLEDGED = (
         "GpuRecoveryState/Operators/Topic/*@*/Resource",
         "The alarm on such a queue would go to the same address; operators are reminded every day of what needs them.",
     ),
+    Acknowledged(
+        "Serverless-SNSRedrivePolicy",
+        "GpuRecoveryState/Operators/Endpoint*/Resource",
+        "SNS counts what it could not deliver, and an alarm shows it; e-mail goes out all the same.",
+    ),
     Acknowledged("AwsSolutions-L1", _FUNCTIONS, _RUNTIME),
     Acknowledged("Serverless-LambdaLatestVersion", _FUNCTIONS, _RUNTIME),
     Acknowledged(

@@ -3,6 +3,10 @@
 An alarm means that the stack may be unable to heal faults by itself. Its description says in one sentence what is
 wrong and names the runbook for it.
 
+There is one alarm for each cause that operators handle alike, over all functions, rules or tables concerned. The graphs
+of the dashboard show which of them it is. An alarm notifies once until it is OK again. So what has no substitute (the
+reconciler, the scheduler, each queue and each topic) shares its alarm with nothing.
+
 Missing data: a count of failures is sent only if there are failures, so missing data is not breaching. The alarm on
 invocations of the reconciler is the exception: there missing data is breaching.
 
@@ -11,13 +15,16 @@ also notify when they return to OK. The other alarms do not: a new alarm becomes
 deployment would send dozens of e-mails.
 """
 
+from collections.abc import Mapping
+
 from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_sns as sns
 from constructs import Construct
 
-from infra.metrics import FIVE_MINUTES, HOUR, MonitoredResources, of_rule, of_table, our_metric, undelivered
+from infra.metrics import FIVE_MINUTES, HOUR, MonitoredResources, of_rule, of_table, our_metric, total, undelivered
 
 RUNBOOKS = "docs/runbooks"
 OVERDUE_S_MAX = 900
@@ -114,50 +121,44 @@ class Alarms(Construct):
         for name, queue in watched.dead_letter_queues.items():
             depth = queue.metric_approximate_number_of_messages_visible(period=Duration.minutes(1), statistic="Maximum")
             self._alarm(f"{name}NotEmpty", "dead-letters", depth, sentence=f"Messages that nobody could handle: {name}")
-        for name, function in watched.asynchronous.items():
-            lost = function.metric("DestinationDeliveryFailures", period=FIVE_MINUTES, statistic="Sum")
-            self._alarm(
-                f"{name}EventsLost",
-                "events-lost",
-                lost,
-                sentence=f"{name} gave up an event, and not even the queue of failed events could take it",
-            )
-        for name, rule in watched.rules.items():
-            self._alarm(
-                f"{name}RuleFailed",
-                "events-lost",
-                of_rule(rule, "FailedInvocations"),
-                sentence=f"EventBridge gave up events of the rule {name} for good",
-            )
-            self._alarm(
-                f"{name}RuleDeadLettered",
-                "dead-letters",
-                of_rule(rule, "InvocationsSentToDlq"),
-                sentence=f"EventBridge could not deliver events of the rule {name} and has put them aside",
-            )
-            self._alarm(
-                f"{name}RuleLost",
-                "events-lost",
-                of_rule(rule, "InvocationsFailedToBeSentToDlq"),
-                sentence=f"EventBridge could put events of the rule {name} nowhere, and they are gone",
-            )
+        self._alarm(
+            "FunctionEventsLost",
+            "events-lost",
+            total(_of_functions(watched.asynchronous, "DestinationDeliveryFailures")),
+            sentence="A function gave up an event, and not even the queue of failed events could take it",
+        )
+        for name, metric, sentence in (
+            ("RulesFailed", "FailedInvocations", "EventBridge gave up events of a rule for good"),
+            (
+                "RulesLost",
+                "InvocationsFailedToBeSentToDlq",
+                "EventBridge could put events of a rule nowhere: they are gone",
+            ),
+        ):
+            self._alarm(name, "events-lost", total(_of_rules(watched, metric)), sentence=sentence)
+        self._alarm(
+            "RulesDeadLettered",
+            "dead-letters",
+            total(_of_rules(watched, "InvocationsSentToDlq")),
+            sentence="EventBridge could not deliver events of a rule and has put them aside",
+        )
 
     def _functions(self, watched: MonitoredResources) -> None:
-        for name, function in watched.functions.items():
+        for name, functions in watched.function_groups.items():
             self._alarm(
                 f"{name}Errors",
                 "function-errors",
-                function.metric_errors(period=FIVE_MINUTES),
+                total(_of_functions(functions, "Errors")),
                 recurring=True,
-                sentence=f"{name} fails again and again",
+                sentence=f"Errors again and again in {' or '.join(functions)}",
             )
-            self._alarm(
-                f"{name}Throttled",
-                "function-throttled",
-                function.metric_throttles(period=FIVE_MINUTES),
-                recurring=True,
-                sentence=f"Lambda refuses to run {name}: the account has no concurrency left",
-            )
+        self._alarm(
+            "FunctionsThrottled",
+            "function-throttled",
+            total(_of_functions(watched.functions, "Throttles")),
+            recurring=True,
+            sentence="Lambda refuses to run functions: the account has no concurrency left",
+        )
 
         # Lambda sends this metric only while its detection of recursive loops is on, which the template switches off.
         stopped = watched.scheduler.metric("RecursiveInvocationsDropped", period=FIVE_MINUTES, statistic="Sum")
@@ -180,30 +181,42 @@ class Alarms(Construct):
             notify_ok=True,
             sentence="The reconciler has not run for ten minutes: deadlines pass unnoticed",
         )
-        age = watched.scheduler_queue.metric_approximate_age_of_oldest_message(period=FIVE_MINUTES, statistic="Maximum")
-        self._alarm(
-            "SchedulerLate",
-            "scheduler-late",
-            age,
-            above=MESSAGE_AGE_S_MAX,
-            sentence="A message for the scheduler is older than five minutes: jobs are not placed",
-        )
+        for name, sentence in (
+            ("Scheduler", "A message for the scheduler is older than five minutes: jobs are not placed"),
+            ("Ray", "A message for the Ray runner is older than five minutes: jobs on Ray are not submitted"),
+        ):
+            if name in watched.work_queues:
+                age = watched.work_queues[name].metric_approximate_age_of_oldest_message(
+                    period=FIVE_MINUTES, statistic="Maximum"
+                )
+                self._alarm(f"{name}Late", f"{name.lower()}-late", age, above=MESSAGE_AGE_S_MAX, sentence=sentence)
 
     def _services(self, watched: MonitoredResources) -> None:
+        # ReadThrottleEvents and WriteThrottleEvents count the table without its indexes. Throttled reads of an index
+        # are among ThrottledRequests of Query, because indexes are read by Query.
         for name, table in watched.tables.items():
-            # Each alarm has one metric. ReadThrottleEvents and WriteThrottleEvents count the table without its indexes.
-            # Throttled reads of an index are among ThrottledRequests of Query, because indexes are read by Query.
-            # A decision begins with a GetItem and ends with a PutItem. Other throttled or failed operations make a
-            # function fail, which the alarms on function errors show.
-            for kind, metric, failure in (
-                ("ReadsRefused", of_table(table, "ReadThrottleEvents"), "refuses reads of"),
-                ("WritesRefused", of_table(table, "WriteThrottleEvents"), "refuses writes to"),
-                ("QueriesRefused", of_table(table, "ThrottledRequests", "Query"), "refuses queries of"),
-                ("ReadsFailing", of_table(table, "SystemErrors", "GetItem"), "itself fails to read"),
-                ("WritesFailing", of_table(table, "SystemErrors", "PutItem"), "itself fails to write"),
-            ):
-                sentence = f"DynamoDB {failure} the table of {name.lower()}"
-                self._alarm(f"{name}{kind}", "tables", metric, recurring=True, sentence=sentence)
+            refused = {
+                "reads": of_table(table, "ReadThrottleEvents"),
+                "writes": of_table(table, "WriteThrottleEvents"),
+                "queries": of_table(table, "ThrottledRequests", "Query"),
+            }
+            self._alarm(
+                f"{name}Refused",
+                "tables",
+                total(refused),
+                recurring=True,
+                sentence=f"DynamoDB refuses reads, writes or queries of the table of {name.lower()}",
+            )
+        # A decision begins with a GetItem and ends with a PutItem. Other throttled or failed operations make a function
+        # fail, which the alarms on function errors show.
+        failing = {
+            f"{name}{operation}": of_table(table, "SystemErrors", operation)
+            for name, table in watched.tables.items()
+            for operation in ("GetItem", "PutItem")
+        }
+        self._alarm(
+            "TablesFailing", "tables", total(failing), recurring=True, sentence="DynamoDB itself fails to read or write"
+        )
         self._alarm(
             "ApiFailing",
             "api-failing",
@@ -257,3 +270,11 @@ class Alarms(Construct):
         if notify_ok:
             alarm.add_ok_action(self._action)
         self.all.append(alarm)
+
+
+def _of_functions(functions: Mapping[str, lambda_.Function], name: str) -> dict[str, cloudwatch.Metric]:
+    return {each: function.metric(name, period=FIVE_MINUTES, statistic="Sum") for each, function in functions.items()}
+
+
+def _of_rules(watched: MonitoredResources, name: str) -> dict[str, cloudwatch.Metric]:
+    return {each: of_rule(rule, name) for each, rule in watched.rules.items()}

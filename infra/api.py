@@ -72,7 +72,10 @@ class JobApi(Construct):
             integration=integrations.HttpLambdaIntegration("Function", function),
         )
         routes = self._node_routes(integrations.HttpLambdaIntegration("Nodes", nodes))
-        logs = log_group(self, "AccessLogs", settings)
+        # API Gateway adds a group outside /aws/vendedlogs/ to the account's resource policy of CloudWatch Logs. The
+        # policy has at most 5,120 characters; when it is full, the stage cannot be created.
+        name = f"/aws/vendedlogs/apis/{self.http_api.api_id}/access"
+        logs = log_group(self, "AccessLogs", settings, name)
         stage = apigatewayv2.HttpStage(
             self,
             "Stage",

@@ -137,16 +137,18 @@ def _delivery(watched: MonitoredResources) -> list[cloudwatch.IWidget]:
             ],
         ),
         _graph(
-            "Wait of the oldest message for the scheduler (s)",
+            "Wait of the oldest message of a function (s), messages at the right",
             [
-                watched.scheduler_queue.metric_approximate_age_of_oldest_message(
-                    period=FIVE_MINUTES, statistic="Maximum", label="age"
+                queue.metric_approximate_age_of_oldest_message(
+                    period=FIVE_MINUTES, statistic="Maximum", label=f"{name} age"
                 )
+                for name, queue in watched.work_queues.items()
             ],
             right=[
-                watched.scheduler_queue.metric_approximate_number_of_messages_visible(
-                    period=FIVE_MINUTES, statistic="Maximum", label="messages"
+                queue.metric_approximate_number_of_messages_visible(
+                    period=FIVE_MINUTES, statistic="Maximum", label=f"{name} messages"
                 )
+                for name, queue in watched.work_queues.items()
             ],
         ),
     ]

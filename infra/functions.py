@@ -64,6 +64,19 @@ class FunctionRow:
         return f"{self.name}.handler"
 
     @property
+    def alarm_group(self) -> str:
+        """Name of the functions that share an alarm on errors.
+
+        The reconciler and the scheduler have no substitute. So each has an alarm of its own, which errors of others do
+        not hide.
+        """
+        if self.trigger in (Trigger.HTTP, Trigger.NODE_HTTP):
+            return "ApiFunction"
+        if self.trigger in (Trigger.SCHEDULE, Trigger.SCHEDULER_QUEUE):
+            return self.construct_id
+        return "EventFunction"
+
+    @property
     def construct_id(self) -> str:
         """Construct id: the name in camel case."""
         return "".join(word.capitalize() for word in self.name.split("_"))

@@ -83,6 +83,14 @@ class LambdaFunctions(Construct):
         """Names of the functions in the account, by the name of the stack output."""
         return {f"{row.construct_id}FunctionName": self.by_name[row.name].function_name for row in FUNCTIONS}
 
+    @property
+    def by_alarm_group(self) -> dict[str, dict[str, lambda_.Function]]:
+        """The functions by construct id, by the group that shares an alarm on errors."""
+        groups: dict[str, dict[str, lambda_.Function]] = {}
+        for row in FUNCTIONS:
+            groups.setdefault(row.alarm_group, {})[row.construct_id] = self.by_name[row.name]
+        return groups
+
     def of(self, trigger: Trigger) -> lambda_.Function:
         """Return the function that this trigger invokes. Each trigger has exactly one function."""
         (row,) = (row for row in FUNCTIONS if row.trigger is trigger)

@@ -26,15 +26,16 @@ _RETENTION = {
 """The CDK's constant for each number of days that the setting accepts."""
 
 
-def log_group(scope: Construct, construct_id: str, settings: DeploymentSettings) -> logs.LogGroup:
+def log_group(scope: Construct, construct_id: str, settings: DeploymentSettings, name: str = "") -> logs.LogGroup:
     """Create a log group with the retention of the settings.
 
-    The group has a generated name, so that a group that an earlier deployment retained does not block the next
-    deployment.
+    Without `name` the group has a generated name, so that a group that an earlier deployment retained does not block
+    the next deployment. A given name must also be new with each deployment of the stack.
     """
     return logs.LogGroup(
         scope,
         construct_id,
+        log_group_name=name or None,
         retention=_RETENTION[settings.retention_days],
         removal_policy=removal_policy(settings),
     )

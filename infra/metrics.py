@@ -15,6 +15,8 @@ from gpu_recovery.core.metrics import METRICS, NAMESPACE, SERVICE
 
 FIVE_MINUTES, HOUR = Duration.minutes(5), Duration.hours(1)
 
+ALARM_METRICS_MAX = 10
+"""Metrics of one alarm on an expression, at most. CloudWatch refuses an alarm with more."""
 OPERATIONS = ("GetItem", "BatchGetItem", "Query", "PutItem", "UpdateItem", "TransactWriteItems")
 """The DynamoDB operations that the stores call."""
 
@@ -25,11 +27,12 @@ class MonitoredResources:
 
     Args:
         functions: every function.
+        function_groups: the same functions by the alarm on their errors. Functions of one group fail for one user.
         asynchronous: the functions that Lambda invokes asynchronously.
         reconciler: the function that must run every few minutes.
         scheduler: the function that wakes itself by its own queue.
         dead_letter_queues: queues that are empty unless a message could not be handled.
-        scheduler_queue: the scheduler's queue. The age of its oldest message shows how late the scheduler is.
+        work_queues: queues whose messages wake a function. The age of the oldest shows how late the function is.
         rules: the rules on the default bus.
         tables: the two tables.
         topics: the topics for operators.
@@ -37,11 +40,12 @@ class MonitoredResources:
     """
 
     functions: Mapping[str, lambda_.Function]
+    function_groups: Mapping[str, Mapping[str, lambda_.Function]]
     asynchronous: Mapping[str, lambda_.Function]
     reconciler: lambda_.Function
     scheduler: lambda_.Function
     dead_letter_queues: Mapping[str, sqs.Queue]
-    scheduler_queue: sqs.Queue
+    work_queues: Mapping[str, sqs.Queue]
     rules: Mapping[str, events.Rule]
     tables: Mapping[str, dynamodb.Table]
     topics: Mapping[str, sns.ITopic]
@@ -83,6 +87,22 @@ def of_rule(rule: events.Rule, name: str, label: str | None = None) -> cloudwatc
         period=FIVE_MINUTES,
         label=label,
     )
+
+
+def total(metrics: Mapping[str, cloudwatch.IMetric]) -> cloudwatch.MathExpression:
+    """Return the sum of metrics of five minutes, by the name of what each is of.
+
+    SUM adds the metrics that have a data point. FILL would be wrong: a data point that arrives late would count as 0,
+    and an alarm would miss it.
+
+    Raises:
+        ValueError: there are more metrics than an alarm accepts.
+    """
+    if len(metrics) > ALARM_METRICS_MAX:
+        raise ValueError(f"an alarm accepts {ALARM_METRICS_MAX} metrics, not {len(metrics)}: {', '.join(metrics)}")
+    # CloudWatch accepts ids that begin with a small letter.
+    by_id = {name[0].lower() + name[1:]: metric for name, metric in metrics.items()}
+    return cloudwatch.MathExpression(expression="SUM(METRICS())", using_metrics=by_id, period=FIVE_MINUTES)
 
 
 def undelivered(topic: sns.ITopic, label: str | None = None) -> cloudwatch.Metric:

@@ -47,9 +47,12 @@ class RecoveryStack(Stack):
         api = JobApi(
             self, "JobApi", settings, function=functions.of(Trigger.HTTP), nodes=functions.of(Trigger.NODE_HTTP)
         )
-        if settings.has_ray:
+        ray = (
             RayRunner(self, "Ray", settings, reach=reach, environment=environment, queues=queues)
-        watched = _watched(state, functions, queues, rules, api)
+            if settings.has_ray
+            else None
+        )
+        watched = _watched(state, functions, queues, rules, api, ray)
         alarms = Alarms(self, "Alarms", topic=state.topic.topic, watched=watched)
         Dashboard(self, "Dashboard", watched=watched, alarms=alarms)
         Outputs(
@@ -110,17 +113,24 @@ def _reach(
 
 
 def _watched(
-    state: StateStack, functions: LambdaFunctions, queues: Queues, rules: EventRules, api: JobApi
+    state: StateStack,
+    functions: LambdaFunctions,
+    queues: Queues,
+    rules: EventRules,
+    api: JobApi,
+    ray: RayRunner | None,
 ) -> MonitoredResources:
     by_row = {row: functions.by_name[row.name] for row in FUNCTIONS}
+    groups = {**functions.by_alarm_group, **({"RayRunner": {"RayRunner": ray.function}} if ray is not None else {})}
     return MonitoredResources(
-        functions={row.construct_id: function for row, function in by_row.items()},
+        functions={name: function for group in groups.values() for name, function in group.items()},
+        function_groups=groups,
         asynchronous={row.construct_id: function for row, function in by_row.items() if row.trigger.is_asynchronous},
         reconciler=functions.of(Trigger.SCHEDULE),
         scheduler=functions.of(Trigger.SCHEDULER_QUEUE),
         dead_letter_queues=queues.dead_letter_queues,
-        scheduler_queue=queues.scheduler,
-        rules=rules.by_name,
+        work_queues={"Scheduler": queues.scheduler, **({"Ray": queues.ray} if queues.ray is not None else {})},
+        rules={**rules.by_name, **({"RaySchedule": ray.rule} if ray is not None else {})},
         tables={"Jobs": state.tables.jobs, "Instances": state.tables.instances},
         topics={"Operators": state.topic.topic, **({"Chat": state.topic.chat} if state.topic.chat else {})},
         api=api.http_api,

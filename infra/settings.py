@@ -20,6 +20,7 @@ from gpu_recovery.core.policy import (
 )
 from gpu_recovery.core.queue.priority import Priority
 
+from infra.alert_endpoints import alert_endpoint
 from infra.setting_readers import Reader, boolean, integer, integer_of, items, one_of, text, thresholds
 
 NAMESPACE = "gpu-recovery:"
@@ -129,6 +130,8 @@ class DeploymentSettings:
     # A second topic for Amazon Q in chat applications, which drops messages in other formats than its own.
     chat_topic: bool = _setting(False, boolean)
     alert_emails: tuple[str, ...] = _setting((), items(text(r"[^@\s,]+@[^@\s,]+\.[^@\s,]+", "an e-mail address")))
+    # Further subscribers of the operators' topic: HTTPS addresses and SQS queues.
+    alert_endpoints: tuple[str, ...] = _setting((), items(alert_endpoint))
 
     # Operation.
     profile: str = _setting("dev", one_of("dev", "prod"))

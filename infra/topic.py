@@ -1,6 +1,7 @@
 """SNS topics for operators: a topic for e-mail and alarms, and an optional chat topic.
 
-Both are encrypted and accept only TLS. The settings give the e-mail addresses that are subscribed.
+Both are encrypted and accept only TLS. The settings give the e-mail addresses and the endpoints
+that are subscribed.
 """
 
 from aws_cdk import Aws
@@ -10,6 +11,7 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
+from infra.alert_endpoints import protocol, subscription_id
 from infra.removal import removal_policy
 from infra.settings import DeploymentSettings
 
@@ -48,6 +50,14 @@ class OperatorTopic(Construct):
         )
         for address in settings.alert_emails:
             self.topic.add_subscription(subscriptions.EmailSubscription(address))
+        for endpoint in settings.alert_endpoints:
+            sns.Subscription(
+                self,
+                subscription_id(endpoint),
+                topic=self.topic,
+                endpoint=endpoint,
+                protocol=sns.SubscriptionProtocol[protocol(endpoint).upper()],
+            )
         self.chat = self._chat(f"{settings.topic_name}-chat") if settings.chat_topic else None
 
     def _chat(self, name: str) -> sns.Topic:

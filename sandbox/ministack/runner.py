@@ -28,6 +28,7 @@ from ministack import app  # type: ignore[import-untyped]
 from ministack.core import iam_actions, iam_evaluator, lambda_runtime  # type: ignore[import-untyped]
 from ministack.core.arn import parse_arn  # type: ignore[import-untyped]
 from ministack.services import eventbridge, lambda_svc, scheduler, sqs, sts  # type: ignore[import-untyped]
+from ministack.services.cloudformation import provisioners  # type: ignore[import-untyped]
 
 from sandbox import credentials
 from sandbox.request_guard import RequestGuard
@@ -328,6 +329,24 @@ def only_the_sandbox_may_call() -> None:
     app.app = guarded
 
 
+def alarms_on_expressions() -> None:
+    """Accept CloudFormation's alarms on expressions (metric math).
+
+    Plain MiniStack refuses them, so that the production template could not be deployed. Such an alarm never has data
+    here and stays as it is: MiniStack has none of the services' metrics that the expressions are about.
+    """
+    plain = provisioners._cw_metric_alarm_record
+
+    def record(name: str, props: dict[str, Any]) -> Any:
+        expressions = [each["Expression"] for each in props.get("Metrics", []) if "Expression" in each]
+        if not expressions:
+            return plain(name, props)
+        single = {key: value for key, value in props.items() if key != "Metrics"}
+        return plain(name, {**single, "Namespace": "metric math", "MetricName": expressions[0]})
+
+    provisioners._cw_metric_alarm_record = record
+
+
 PATCHES: tuple[Callable[[], None], ...] = (
     asynchronous_events,
     queues_by_their_own_rules,
@@ -339,6 +358,7 @@ PATCHES: tuple[Callable[[], None], ...] = (
     streams_are_resources,
     only_the_sandbox_has_credentials,
     only_the_sandbox_may_call,
+    alarms_on_expressions,
 )
 
 

@@ -329,14 +329,17 @@ PRICES = {
     "X-Ray traces": 5.00e-6,
     "CloudWatch Logs, GB": 0.50,
     "CloudWatch metrics": 0.30,
-    "CloudWatch alarms": 0.10,
+    "CloudWatch alarms, by metric": 0.10,
     "CloudWatch dashboard": 3.00,
     "KMS key": 1.00,
     "Secrets Manager secret": 0.40,
 }
 """List prices of us-east-1 in USD as remembered in November 2026. To be checked before they are relied on."""
-ALARMS = 69
-"""What the stacks have; the tests of infra/ compare it with the templates."""
+ALARM_METRICS = 69
+"""Metrics that alarms watch: an alarm on an expression costs as much as an alarm on each of its metrics.
+
+The tests of infra/ compare the number with the templates.
+"""
 
 
 def volumes(rows: dict[str, Counter[str]]) -> dict[str, float]:
@@ -358,7 +361,7 @@ def volumes(rows: dict[str, Counter[str]]) -> dict[str, float]:
         "X-Ray traces": total["Lambda"],
         "CloudWatch Logs, GB": total["Lambda"] * LOG_BYTES / 1e9,
         "CloudWatch metrics": len(METRICS),
-        "CloudWatch alarms": ALARMS,
+        "CloudWatch alarms, by metric": ALARM_METRICS,
         "CloudWatch dashboard": 1,
         "KMS key": 1,
         "Secrets Manager secret": 3,

@@ -10,6 +10,7 @@ EVERYTHING = {
     "gpu-recovery:replace": "true",
     "gpu-recovery:chat_topic": "true",
     "gpu-recovery:alert_emails": "ops@example.com,night@example.com",
+    "gpu-recovery:alert_endpoints": "https://alerts.example.com/gpu,arn:aws:sqs:us-east-1:111122223333:incidents",
     "gpu-recovery:log_retention_days": "120",
     "gpu-recovery:log_level": "ERROR",
     "gpu-recovery:powertools_layer": "public",

@@ -1,131 +1,167 @@
-"""What rings, on which metric, when, and what it tells the person it wakes."""
+"""What rings, on which metrics, when, and what it tells the person it wakes."""
 
 import re
+from importlib import import_module
 
 import pytest
 from gpu_recovery.core.metrics import NAMESPACE
 
-from infra.functions import FUNCTIONS
+from infra.functions import FUNCTIONS, Trigger
 from tests.infra.deployment import Deployment
-from tests.infra.watched_metrics import alarms, of_alarm
+from tests.infra.watched_metrics import Named, alarms, expressions, of_alarm
 from tests.markdown import ROOT
 
 pytestmark = pytest.mark.slow
 
-ASYNCHRONOUS = [row.construct_id for row in FUNCTIONS if row.trigger.is_asynchronous]
+ALARMS_MAX = 30
+METRICS_MAX = 10
+"""Metrics of one alarm that CloudWatch accepts."""
 AGAIN, ONCE = (3, 2), (1, 1)
 """Periods looked at, and how many of them must be bad: what fails once is retried and needs nobody."""
-SINGLE = {
+LATE = ("AWS/SQS", "ApproximateAgeOfOldestMessage", "Maximum", 300, 300, ONCE)
+NOT_EMPTY = ("AWS/SQS", "ApproximateNumberOfMessagesVisible", "Maximum", 60, 0, ONCE)
+UNREACHED = ("AWS/SNS", "NumberOfNotificationsFailed", "Sum", 300, 0, ONCE)
+ERRORS = ("AWS/Lambda", "Errors", "Sum", 300, 0, AGAIN)
+REFUSED = ("AWS/DynamoDB", "ReadThrottleEvents ThrottledRequests WriteThrottleEvents", "Sum", 300, 0, AGAIN)
+KINDS = {
     "RecoveryOverdue": (NAMESPACE, "OverdueSeconds", "Maximum", 300, 900, (2, 2)),
     "BreakerOpen": (NAMESPACE, "BreakerOpenSeconds", "Maximum", 300, 0, ONCE),
     "RecoveryPaused": (NAMESPACE, "PausedSeconds", "Maximum", 300, 14_400, ONCE),
     "RebootsMany": (NAMESPACE, "Reboots", "Sum", 3600, 5, ONCE),
     "NoticesFailed": (NAMESPACE, "NoticesFailed", "Sum", 300, 0, AGAIN),
     "WordsUnsaid": (NAMESPACE, "Unsaid", "Sum", 300, 0, AGAIN),
-    "OperatorsUnreached": ("AWS/SNS", "NumberOfNotificationsFailed", "Sum", 300, 0, ONCE),
+    "OperatorsUnreached": UNREACHED,
     "ReconcilerSilent": ("AWS/Lambda", "Invocations", "Sum", 300, 1, (2, 2)),
-    "SchedulerLate": ("AWS/SQS", "ApproximateAgeOfOldestMessage", "Maximum", 300, 300, ONCE),
+    "SchedulerLate": LATE,
     "SchedulerStopped": ("AWS/Lambda", "RecursiveInvocationsDropped", "Sum", 300, 0, ONCE),
     "ApiFailing": ("AWS/ApiGateway", "5xx", "Sum", 300, 0, AGAIN),
+    "FailedNotEmpty": NOT_EMPTY,
+    "UndeliveredNotEmpty": NOT_EMPTY,
+    "SchedulerDeadLettersNotEmpty": NOT_EMPTY,
+    "FunctionEventsLost": ("AWS/Lambda", "DestinationDeliveryFailures", "Sum", 300, 0, ONCE),
+    "RulesFailed": ("AWS/Events", "FailedInvocations", "Sum", 300, 0, ONCE),
+    "RulesDeadLettered": ("AWS/Events", "InvocationsSentToDlq", "Sum", 300, 0, ONCE),
+    "RulesLost": ("AWS/Events", "InvocationsFailedToBeSentToDlq", "Sum", 300, 0, ONCE),
+    "EventFunctionErrors": ERRORS,
+    "ApiFunctionErrors": ERRORS,
+    "ReconcilerErrors": ERRORS,
+    "SchedulerErrors": ERRORS,
+    "FunctionsThrottled": ("AWS/Lambda", "Throttles", "Sum", 300, 0, AGAIN),
+    "JobsRefused": REFUSED,
+    "InstancesRefused": REFUSED,
+    "TablesFailing": ("AWS/DynamoDB", "SystemErrors", "Sum", 300, 0, AGAIN),
 }
-"""Namespace, metric, statistic, period (s), threshold, and the periods."""
-OF_EACH = {
-    "NotEmpty": ("AWS/SQS", "ApproximateNumberOfMessagesVisible", "Maximum", 60, 0, ONCE),
-    "EventsLost": ("AWS/Lambda", "DestinationDeliveryFailures", "Sum", 300, 0, ONCE),
-    "RuleFailed": ("AWS/Events", "FailedInvocations", "Sum", 300, 0, ONCE),
-    "RuleDeadLettered": ("AWS/Events", "InvocationsSentToDlq", "Sum", 300, 0, ONCE),
-    "RuleLost": ("AWS/Events", "InvocationsFailedToBeSentToDlq", "Sum", 300, 0, ONCE),
-    "Errors": ("AWS/Lambda", "Errors", "Sum", 300, 0, AGAIN),
-    "Throttled": ("AWS/Lambda", "Throttles", "Sum", 300, 0, AGAIN),
-}
-"""The same of the alarms that there is one of for each queue, function or rule, by how their names end."""
-OF_TABLE = {
-    "ReadsRefused": ("ReadThrottleEvents", ""),
-    "WritesRefused": ("WriteThrottleEvents", ""),
-    "QueriesRefused": ("ThrottledRequests", "Query"),
-    "ReadsFailing": ("SystemErrors", "GetItem"),
-    "WritesFailing": ("SystemErrors", "PutItem"),
-}
-"""Metric and operation of the alarms on a table."""
-TABLES = ("Jobs", "Instances")
+"""Namespace, metrics, statistic, period (s), threshold, and the periods, of the alarms of every deployment."""
+CHAT = {"ChatUnreached": UNREACHED}
+RAY = {"RayDeadLettersNotEmpty": NOT_EMPTY, "RayLate": LATE, "RayRunnerErrors": ERRORS}
+"""The same of the alarms of the optional parts."""
+ALONE = {"ReconcilerErrors", "SchedulerErrors", "RayRunnerErrors"}
+"""Alarms on errors of a single function, which has no substitute: errors of others must not hide its own."""
 TELL_THE_END = {"RecoveryOverdue", "BreakerOpen", "RecoveryPaused", "ReconcilerSilent"}
 """The alarms of states that end, and whose end somebody waits for."""
 
 
-def rules(deployment: Deployment) -> list[str]:
-    """The names of the rules of the deployment."""
-    return [name.removeprefix("Rules") for name in deployment.of_type("AWS::Events::Rule")]
+def called_for(deployment: Deployment) -> set[tuple[str, str]]:
+    """(metric, dimensions) for everything in the templates that can fail, and each way in which it can."""
+    consumed = {mapping["EventSourceArn"] for mapping in deployment.of_type("AWS::Lambda::EventSourceMapping").values()}
+    asynchronous = {f"Functions{row.construct_id}Function" for row in FUNCTIONS if row.trigger.is_asynchronous}
+    needed: set[tuple[str, str]] = set()
+    for name in deployment.of_type("AWS::Lambda::Function"):
+        metrics = ("Errors", "Throttles", *(["DestinationDeliveryFailures"] if name in asynchronous else []))
+        needed |= {(metric, name) for metric in metrics}
+    for name in deployment.of_type("AWS::SQS::Queue"):
+        work = f"{name}.Arn" in consumed
+        metric = "ApproximateAgeOfOldestMessage" if work else "ApproximateNumberOfMessagesVisible"
+        needed.add((metric, f"{name}.QueueName"))
+    for name in deployment.of_type("AWS::Events::Rule"):
+        metrics = ("FailedInvocations", "InvocationsSentToDlq", "InvocationsFailedToBeSentToDlq")
+        needed |= {(metric, name) for metric in metrics}
+    for name in deployment.of_type("AWS::SNS::Topic"):
+        needed.add(("NumberOfNotificationsFailed", f"{name}.TopicName"))
+    for name in deployment.of_type("AWS::DynamoDB::Table"):
+        needed |= {("ReadThrottleEvents", name), ("WriteThrottleEvents", name), ("ThrottledRequests", f"Query {name}")}
+        needed |= {("SystemErrors", f"GetItem {name}"), ("SystemErrors", f"PutItem {name}")}
+    return needed | {("5xx", name) for name in deployment.of_type("AWS::ApiGatewayV2::Api")}
 
 
-def expected(deployment: Deployment) -> set[str]:
-    """Every alarm that the deployment's own parts call for."""
-    return {
-        *SINGLE,
-        *(f"{queue}NotEmpty" for queue in ("Failed", "Undelivered", "SchedulerDeadLetters")),
-        *(f"{function}EventsLost" for function in ASYNCHRONOUS),
-        *(f"{rule}{kind}" for rule in rules(deployment) for kind in ("RuleFailed", "RuleDeadLettered", "RuleLost")),
-        *(f"{row.construct_id}{kind}" for row in FUNCTIONS for kind in ("Errors", "Throttled")),
-        *(f"{table}{kind}" for table in TABLES for kind in OF_TABLE),
-    }
+def watching(deployment: Deployment) -> dict[tuple[str, str], list[str]]:
+    """The alarms that watch each (metric, dimensions)."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for name, alarm in alarms(deployment).items():
+        for metric in of_alarm(alarm):
+            found.setdefault((metric.name, " ".join(value for _, value in metric.dimensions)), []).append(name)
+    return found
 
 
-def test_whatever_can_go_wrong_has_its_alarm(deployment: Deployment) -> None:
-    """A rule or a function that is added without one would fail in silence."""
-    assert set(alarms(deployment)) == expected(deployment)
+@pytest.mark.parametrize("settings", ["deployment", "production", "with_ray"])
+def test_whatever_can_go_wrong_rings_exactly_one_alarm(settings: str, request: pytest.FixtureRequest) -> None:
+    """A function, rule, queue, topic or table without one would fail in silence; two alarms would say it twice."""
+    deployment = request.getfixturevalue(settings)
+    found = watching(deployment)
+    assert {what: found.get(what) for what in called_for(deployment) if len(found.get(what, [])) != 1} == {}
 
 
-def test_the_chat_topic_is_watched_where_there_is_one(production: Deployment) -> None:
-    """A subscriber that is not reached is no better for being a chat."""
-    assert set(alarms(production)) == expected(production) | {"ChatUnreached"}
+def test_there_are_few_alarms(deployment: Deployment, production: Deployment, with_ray: Deployment) -> None:
+    """Each of them by name, and not many even with every optional part: who gets seventy reads none."""
+    assert set(alarms(deployment)) == set(KINDS)
+    assert set(alarms(production)) == {*KINDS, *CHAT}
+    assert set(alarms(with_ray)) == {*KINDS, *RAY}
+    assert len({*alarms(production), *alarms(with_ray)}) <= ALARMS_MAX
 
 
-def test_each_alarm_watches_the_metric_that_it_is_named_after(deployment: Deployment) -> None:
+def test_each_alarm_watches_the_metric_that_it_is_named_after(production: Deployment, with_ray: Deployment) -> None:
     """Metric, statistic, period and threshold: a wrong one never rings, and nobody notices."""
-    for name, alarm in alarms(deployment).items():
-        if name.endswith(tuple(OF_TABLE)):
-            continue
-        metric = of_alarm(alarm)
-        kind = SINGLE.get(name) or next(kind for suffix, kind in OF_EACH.items() if name.endswith(suffix))
+    for name, alarm in (alarms(production) | alarms(with_ray)).items():
+        metrics = of_alarm(alarm)
+        names = " ".join(sorted({metric.name for metric in metrics}))
+        (shape,) = {(metric.namespace, metric.statistic, metric.period) for metric in metrics}
         periods = (alarm["EvaluationPeriods"], alarm["DatapointsToAlarm"])
-        found = (metric.namespace, metric.name, metric.statistic, metric.period, alarm["Threshold"], periods)
-        assert found == kind, name
+        found = (shape[0], names, *shape[1:], alarm["Threshold"], periods)
+        assert found == (KINDS | CHAT | RAY)[name], name
 
 
-def test_each_alarm_watches_its_own(deployment: Deployment) -> None:
-    """The queue, function or rule that it is named after, and no neighbour."""
-    owned = {"QueueName": "Queues{}.QueueName", "FunctionName": "Functions{}Function", "RuleName": "Rules{}"}
-    by_hand = {"ReconcilerSilent": "Reconciler", "SchedulerLate": "Scheduler", "SchedulerStopped": "Scheduler"}
-    seen = set()
+def test_an_alarm_over_several_adds_them_up(production: Deployment, with_ray: Deployment) -> None:
+    """As many as CloudWatch accepts at most, of which only the sum is compared, so that one failure of any rings."""
+    for name, alarm in (alarms(production) | alarms(with_ray)).items():
+        single = len(of_alarm(alarm)) == 1 and not expressions(alarm)
+        assert single or expressions(alarm) == ["SUM(METRICS())"], name
+        assert len(of_alarm(alarm)) <= METRICS_MAX, name
+        returned = [query["Id"] for query in alarm.get("Metrics", []) if query.get("ReturnData", True)]
+        assert len(returned) == (0 if single else 1), name
+
+
+def test_a_sum_of_more_metrics_than_cloudwatch_accepts_is_refused() -> None:
+    """At synthesis, by name: CloudFormation would say so only in the middle of a deployment."""
+    total = import_module("infra.metrics").total  # the CDK takes a second
+
+    with pytest.raises(ValueError, match="10 metrics, not 11: F0, F1"):
+        total(dict.fromkeys((f"F{number}" for number in range(METRICS_MAX + 1)), None))
+
+
+def test_what_has_no_substitute_shares_its_alarm_with_nothing(with_ray: Deployment) -> None:
+    """An alarm that rings already says nothing more: errors of another function would hide those of the reconciler."""
+    errors = {name: alarm for name, alarm in alarms(with_ray).items() if name.endswith("Errors")}
+    assert {name for name, alarm in errors.items() if len(of_alarm(alarm)) == 1} == ALONE
+    for row in FUNCTIONS:
+        (name,) = watching(with_ray)["Errors", f"Functions{row.construct_id}Function"]
+        is_api = row.trigger in (Trigger.HTTP, Trigger.NODE_HTTP)
+        assert (name == "ApiFunctionErrors") == is_api, row.name
+        assert name in (f"{row.construct_id}Errors", "ApiFunctionErrors", "EventFunctionErrors"), row.name
+
+
+def test_an_alarm_on_errors_names_its_functions(deployment: Deployment) -> None:
+    """The e-mail of an expression says which sum is too high, and not of what."""
     for name, alarm in alarms(deployment).items():
-        for dimension, value in of_alarm(alarm).dimensions:
-            if dimension in owned:
-                what = by_hand.get(name) or re.sub("|".join(f"{end}$" for end in OF_EACH), "", name)
-                assert value == owned[dimension].format(what), name
-                seen.add(name)
-    assert seen == {name for name in alarms(deployment) if name.endswith(tuple(OF_EACH))} | set(by_hand)
-
-
-@pytest.mark.parametrize("table", TABLES)
-def test_a_table_rings_when_it_refuses_and_when_it_fails(deployment: Deployment, table: str) -> None:
-    """Refusals by the table, by an index to whoever asks it, and DynamoDB's own errors."""
-    found = alarms(deployment)
-    asked = {kind: of_alarm(found[f"{table}{kind}"]) for kind in OF_TABLE}
-    assert {kind: metric.name for kind, metric in asked.items()} == {kind: name for kind, (name, _) in OF_TABLE.items()}
-    for kind, metric in asked.items():
-        dimensions = {"TableName": f"Tables{table}"} | ({"Operation": OF_TABLE[kind][1]} if OF_TABLE[kind][1] else {})
-        assert dict(metric.dimensions) == dimensions, kind
-        assert (found[f"{table}{kind}"]["EvaluationPeriods"], found[f"{table}{kind}"]["DatapointsToAlarm"]) == AGAIN
-
-
-def test_no_alarm_needs_metric_math(production: Deployment) -> None:
-    """Each metric of an expression is paid for as an alarm is, and the sandbox's CloudWatch has no expressions."""
-    assert not {name for name, alarm in alarms(production).items() if "Metrics" in alarm}
+        if name.endswith("Errors"):
+            functions = [dict(metric.dimensions)["FunctionName"] for metric in of_alarm(alarm)]
+            for function in functions:
+                assert function.removeprefix("Functions").removesuffix("Function") in alarm["AlarmDescription"], name
 
 
 def test_every_metric_that_rings_is_sent_by_somebody(production: Deployment) -> None:
     """An alarm on a misspelt metric is silent for ever."""
-    ringing = {name: of_alarm(alarm) for name, alarm in alarms(production).items()}
-    assert not {name: metric for name, metric in ringing.items() if not metric.exists}
+    ringing: list[Named] = [metric for alarm in alarms(production).values() for metric in of_alarm(alarm)]
+    assert not [metric for metric in ringing if not metric.exists]
 
 
 def test_only_the_reconcilers_silence_rings(deployment: Deployment) -> None:

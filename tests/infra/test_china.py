@@ -52,9 +52,10 @@ def _texts(*deployments: Deployment) -> dict[str, str]:
 
 
 def test_no_arn_names_a_partition(deployment: Deployment, production: Deployment) -> None:
-    """`arn:aws:` in a template would deploy in China and allow nothing."""
+    """`arn:aws:` in a template would deploy in China and allow nothing; an ARN of the settings is the user's own."""
+    given = EVERYTHING["gpu-recovery:alert_endpoints"].split(",")[1]
     for name, text in _texts(deployment, production).items():
-        assert re.findall(r"arn:aws[a-z-]*:[^\"]{0,60}", text) == [], name
+        assert re.findall(r"arn:aws[a-z-]*:[^\"]{0,60}", text.replace(f'"{given}"', '""')) == [], name
 
 
 def test_no_host_name_is_written_out(deployment: Deployment, production: Deployment) -> None:

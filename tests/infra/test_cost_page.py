@@ -7,16 +7,18 @@ from gpu_recovery.aws.item_codec import TTL
 from gpu_recovery.core.metrics import METRICS
 
 from infra.functions import PACKAGE
-from tests.aws.cost_page import ALARMS, PAGE
+from tests.aws.cost_page import ALARM_METRICS, PAGE
 from tests.infra.deployment import Deployment
+from tests.infra.watched_metrics import alarms, of_alarm
 
 pytestmark = pytest.mark.slow
 
 
 def test_the_fixed_costs_are_those_of_the_template(deployment: Deployment) -> None:
     """Alarms, dashboard, key and secrets of the default settings; a metric for each measure."""
-    kinds = ("AWS::CloudWatch::Alarm", "AWS::CloudWatch::Dashboard", "AWS::KMS::Key", "AWS::SecretsManager::Secret")
-    assert [len(deployment.of_type(kind)) for kind in kinds] == [ALARMS, 1, 1, 3]
+    kinds = ("AWS::CloudWatch::Dashboard", "AWS::KMS::Key", "AWS::SecretsManager::Secret")
+    assert [len(deployment.of_type(kind)) for kind in kinds] == [1, 1, 3]
+    assert sum(len(of_alarm(alarm)) for alarm in alarms(deployment).values()) == ALARM_METRICS
     assert f"| CloudWatch metrics | {len(METRICS)} |" in PAGE.read_text(encoding="utf-8")
 
 

@@ -2,6 +2,8 @@
 
 import ast
 import json
+import re
+import shlex
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -14,6 +16,7 @@ from gpu_recovery.core.xid import XidProfile
 from health_check.settings import TIMEOUT_S_BY_LEVEL
 from health_check.xid_table import XidPolicy
 from infra.settings import NAMESPACE, DeploymentSettings, DeploymentSettingsError
+from tests.markdown import READMES, Page
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,6 +62,18 @@ def _settings(**context: object) -> DeploymentSettings:
         ("check_family", "gpu-training"),
         ("alert_emails", "ops"),
         ("alert_emails", ["ops@example.com", "night@example"]),
+        ("alert_endpoints", "http://alerts.example.com/"),
+        ("alert_endpoints", "ops@example.com"),
+        ("alert_endpoints", [7]),
+        ("alert_endpoints", "https://"),
+        ("alert_endpoints", "https://two words.example.com"),
+        ("alert_endpoints", "arn:aws:sns:us-east-1:111122223333:topic"),
+        ("alert_endpoints", "arn:aws:sqs:us-east-1:111122223333:incidents.fifo"),
+        ("alert_endpoints", "arn:aws:sqs:cn-north-1:111122223333:incidents"),
+        ("alert_endpoints", "arn:aws-cn:sqs:us-east-1:111122223333:incidents"),
+        ("alert_endpoints", "arn:aws:sqs:us-gov-west-1:111122223333:incidents"),
+        ("alert_endpoints", "arn:aws:sqs:us-east-1:1111:incidents"),
+        ("alert_endpoints", ["https://a.example.com", "https://a.example.com"]),
         ("log_retention_days", 31),
         ("log_retention_days", 2),
         ("replace", "yes"),
@@ -88,6 +103,43 @@ def test_a_wrong_value_is_refused_by_the_name_of_its_key(name: str, value: objec
     """The operator must learn which line to change."""
     with pytest.raises(DeploymentSettingsError, match=f"^{NAMESPACE}{name}: "):
         _settings(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "reason"),
+    [
+        ("https://ops:hunter2@alerts.example.com/gpu", "address at alerts.example.com has a password"),
+        ("https://api.example.com/sns?apiKey=hunter2", "address at api.example.com has a password, a query"),
+        ("https://api.example.com/sns#hunter2", "address at api.example.com has a password, a query"),
+        ("https://hooks.slack.com/services/T0/B0/x", "set chat_topic"),
+        ("arn:aws-cn:sqs:us-east-1:111122223333:a", "region us-east-1 is in partition aws, not aws-cn"),
+        ("arn:aws:sqs:us-gov-east-1:111122223333:a", "region us-gov-east-1 is in partition aws-us-gov, not aws"),
+    ],
+)
+def test_an_endpoint_is_refused_with_the_reason_and_without_its_secret(endpoint: str, reason: str) -> None:
+    """The template shows what it subscribes to everyone who may read the stack, and the message lands in logs."""
+    with pytest.raises(DeploymentSettingsError, match=re.escape(reason)) as caught:
+        _settings(alert_endpoints=[endpoint])
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("partition_and_region", ["aws:eu-west-1", "aws-cn:cn-northwest-1", "aws-us-gov:us-gov-west-1"])
+def test_a_queue_of_any_partition_can_be_an_endpoint(partition_and_region: str) -> None:
+    """China and GovCloud as well as the commercial regions."""
+    partition, region = partition_and_region.split(":")
+    arn = f"arn:{partition}:sqs:{region}:111122223333:incidents"
+    assert _settings(alert_endpoints=arn).alert_endpoints == (arn,)
+
+
+@pytest.mark.parametrize("page", READMES, ids=lambda page: page.name)
+def test_the_deployment_that_a_readme_shows_is_a_production_one(page: Page) -> None:
+    """Who follows it to the letter keeps jobs and records when a stack is deleted by mistake."""
+    (command,) = [line for line in page.commands() if line.startswith("make deploy")]
+    words = shlex.split(shlex.split(command)[2].removeprefix("CONTEXT="))
+    assert words[::2] == ["-c"] * (len(words) // 2)
+    settings = DeploymentSettings.from_context(dict(word.split("=", 1) for word in words[1::2]))
+    assert settings.is_prod and settings.adopt == "observe" and settings.alert_emails
+    assert "(docs/deploy.md#profiles)" in page.text
 
 
 def test_a_key_of_ours_that_does_not_exist_is_refused() -> None:

@@ -127,12 +127,15 @@ def test_the_state_stack_cannot_be_deleted_by_accident_in_production(
 
 
 def test_operators_of_the_settings_are_subscribed(deployment: Deployment, production: Deployment) -> None:
-    """One subscription per address."""
+    """One subscription per address, queue or e-mail, by its own protocol and in the envelope of SNS."""
     subscribed = production.of_type("AWS::SNS::Subscription").values()
-    assert {(each["Protocol"], each["Endpoint"]) for each in subscribed} == {
-        ("email", "ops@example.com"),
-        ("email", "night@example.com"),
+    assert {(each["Protocol"], each["Endpoint"], each["TopicArn"]) for each in subscribed} == {
+        ("email", "ops@example.com", "OperatorsTopic"),
+        ("email", "night@example.com", "OperatorsTopic"),
+        ("https", "https://alerts.example.com/gpu", "OperatorsTopic"),
+        ("sqs", "arn:aws:sqs:us-east-1:111122223333:incidents", "OperatorsTopic"),
     }
+    assert not [each for each in subscribed if "RawMessageDelivery" in each]
     assert not deployment.of_type("AWS::SNS::Subscription")
 
 
@@ -185,9 +188,14 @@ def test_every_function_logs_into_its_own_group(deployment: Deployment) -> None:
 
 
 def test_no_log_group_has_a_name_of_its_own(deployment: Deployment, production: Deployment) -> None:
-    """A group that outlives its stack must not stand in the way of the next deployment."""
+    """A group that outlives its stack must not stand in the way of the next deployment.
+
+    The name of the access log has the id of the API, which is new with each API.
+    """
     for where in (deployment, production):
-        assert all("LogGroupName" not in group for group in where.of_type("AWS::Logs::LogGroup").values())
+        groups = where.of_type("AWS::Logs::LogGroup")
+        named = {name: group["LogGroupName"] for name, group in groups.items() if "LogGroupName" in group}
+        assert named == {"JobApiAccessLogs": "/aws/vendedlogs/apis/JobApi/access"}
 
 
 def test_everything_that_takes_tags_carries_the_projects(deployment: Deployment) -> None:

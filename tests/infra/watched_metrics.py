@@ -59,10 +59,29 @@ class Named:
         return self.name in OF_AWS.get(self.namespace, set()) and set(dimensions) == expected
 
 
-def of_alarm(alarm: dict[str, Any]) -> Named:
-    """The metric of an alarm. KeyError for one on an expression: a test says that there is none."""
-    dimensions = tuple((one["Name"], one["Value"]) for one in alarm["Dimensions"])
-    return Named(alarm["Namespace"], alarm["MetricName"], dimensions, alarm["Statistic"], alarm["Period"])
+def of_alarm(alarm: dict[str, Any]) -> list[Named]:
+    """The metrics of an alarm: one, or those of its expression."""
+    return [
+        Named(
+            stat["Metric"]["Namespace"],
+            stat["Metric"]["MetricName"],
+            tuple((one["Name"], one["Value"]) for one in stat["Metric"]["Dimensions"]),
+            stat["Stat"],
+            stat["Period"],
+        )
+        for stat in (query["MetricStat"] for query in _queries(alarm) if "MetricStat" in query)
+    ]
+
+
+def expressions(alarm: dict[str, Any]) -> list[str]:
+    """The expressions of an alarm: none if it watches one metric."""
+    return [query["Expression"] for query in _queries(alarm) if "Expression" in query]
+
+
+def _queries(alarm: dict[str, Any]) -> list[dict[str, Any]]:
+    metric = {"Namespace": alarm.get("Namespace"), "MetricName": alarm.get("MetricName")}
+    stat = {"Metric": {**metric, "Dimensions": alarm.get("Dimensions")}, "Stat": alarm.get("Statistic")}
+    return list(alarm.get("Metrics") or [{"MetricStat": {**stat, "Period": alarm.get("Period")}}])
 
 
 def alarms(deployment: Deployment) -> dict[str, dict[str, Any]]:

@@ -8,6 +8,7 @@ import queue
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
@@ -304,3 +305,42 @@ def test_a_log_stream_is_a_resource_of_its_own(monkeypatch: pytest.MonkeyPatch) 
     assert _resource_of_a_log("GetLogEvents") == "log-group:/ecs/g:log-stream:train/main/t"
     assert _resource_of_a_log("PutLogEvents") == "log-group:/ecs/g:log-stream:train/main/t"
     assert _resource_of_a_log("CreateLogStream") == "log-group:/ecs/g"
+
+
+def _deployed_alarm(cloud: Cloud) -> tuple[str, list[dict[str, Any]]]:
+    """The end of a stack with one alarm on an expression, and the alarms of that name."""
+    name = cloud.name("alarm")
+    stat = {"Metric": {"Namespace": "AWS/Lambda", "MetricName": "Errors"}, "Period": 300, "Stat": "Sum"}
+    alarm = {
+        "AlarmName": name,
+        "ComparisonOperator": "GreaterThanThreshold",
+        "EvaluationPeriods": 1,
+        "Threshold": 0,
+        "TreatMissingData": "notBreaching",
+        "Metrics": [
+            {"Id": "total", "Expression": "SUM(METRICS())"},
+            {"Id": "one", "MetricStat": stat, "ReturnData": False},
+        ],
+    }
+    template = {"Resources": {"Alarm": {"Type": "AWS::CloudWatch::Alarm", "Properties": alarm}}}
+    stacks = cloud.client("cloudformation")
+    stacks.create_stack(StackName=name, TemplateBody=json.dumps(template))
+
+    def ended() -> str:
+        status: str = stacks.describe_stacks(StackName=name)["Stacks"][0]["StackStatus"]
+        return "" if status.endswith("IN_PROGRESS") else status
+
+    return wait_for(ended), cloud.client("cloudwatch").describe_alarms(AlarmNames=[name])["MetricAlarms"]
+
+
+def test_plain_ministack_deploys_no_alarm_on_an_expression(plain: Cloud) -> None:
+    """The whole stack is rolled back."""
+    status, alarms = _deployed_alarm(plain)
+    assert (status, alarms) == ("ROLLBACK_COMPLETE", [])
+
+
+def test_an_alarm_on_an_expression_is_deployed(whole: Cloud) -> None:
+    """With its threshold and its treatment of missing data."""
+    status, (alarm,) = _deployed_alarm(whole)
+    assert status == "CREATE_COMPLETE"
+    assert (alarm["Threshold"], alarm["TreatMissingData"]) == (0, "notBreaching")

@@ -1,0 +1,106 @@
+"""docs/deploy.md about Auto Scaling groups and quotas: commands that AWS accepts, and figures that are the code's."""
+
+import ast
+import re
+from dataclasses import fields
+
+import botocore.session
+from botocore import xform_name
+from gpu_recovery.core.policy import RecoveryPolicy
+
+from infra.settings import DeploymentSettings
+from tests.markdown import DEPLOY, ROOT, Page, bare
+
+ADVISED = {"HealthCheck", "ReplaceUnhealthy", "AZRebalance"}
+"""Processes of a group that terminate instances by a judgement of their own."""
+NEEDED = {"Launch", "Terminate"}
+"""Processes without which `gpu-recovery:replace` replaces nothing."""
+
+
+def _section(heading: str) -> str:
+    """The text below a heading of the second level."""
+    (found,) = re.findall(rf"^## {heading}\n(.*?)(?=^## )", DEPLOY.text, re.MULTILINE | re.DOTALL)
+    return str(found)
+
+
+def _quotas() -> list[list[str]]:
+    (table,) = [table for table in DEPLOY.tables() if table[0][0] == "Quota"]
+    return table[1:]
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", text)]
+
+
+def test_the_commands_about_groups_are_of_auto_scaling() -> None:
+    """Operation and options: a misspelt one would leave the group as it is, and nobody notices until a repair."""
+    service = botocore.session.Session().get_service_model("autoscaling")
+    operations = {xform_name(name, "-"): service.operation_model(name) for name in service.operation_names}
+    commands = [line.split() for line in DEPLOY.commands() if line.startswith("aws autoscaling ")]
+    assert len(commands) == 4
+    for _, _, verb, *words in commands:
+        members = operations[verb].input_shape.members
+        known = {f"--{xform_name(name, '-')}" for name in members} | {"--query"}
+        options = {word for word in words if word.startswith("--")}
+        assert options <= known, verb
+        required = {f"--{xform_name(name, '-')}" for name in operations[verb].input_shape.required_members}
+        assert required <= options, verb
+
+
+def test_what_replaces_instances_is_suspended_and_what_we_need_is_not() -> None:
+    """Without Launch and Terminate, a replacement would end with an instance less."""
+    (line,) = [line for line in DEPLOY.commands() if "suspend-processes" in line]
+    assert set(line.partition("--scaling-processes ")[2].split()) == ADVISED
+    section = _section("Auto Scaling groups")
+    assert all(f"`{process}`" in section for process in NEEDED)
+
+
+def test_the_rates_of_the_api_are_those_of_the_stage() -> None:
+    """Users and nodes, a second and at once."""
+    tree = ast.parse((ROOT / "infra/api.py").read_text(encoding="utf-8"))
+    rates = {
+        node.targets[0].id: [ast.literal_eval(word.value) for word in node.value.keywords]
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, ast.Call)
+        and ast.unparse(node.value.func).endswith("ThrottleSettings")
+    }
+    (row,) = [row for row in _quotas() if row[0].startswith("API Gateway")]
+    assert _numbers(row[2]) == [*rates["_USERS"], *rates["_NODES"]]
+
+
+def test_the_limit_of_an_alarm_is_the_one_that_the_synthesis_enforces() -> None:
+    """The page and the check are about the same quota."""
+    (row,) = [row for row in _quotas() if row[0].startswith("CloudWatch: metrics")]
+    (number,) = re.findall(r"^ALARM_METRICS_MAX = (\d+)$", (ROOT / "infra/metrics.py").read_text(), re.MULTILINE)
+    assert _numbers(row[1]) == [int(number)]
+
+
+def test_settings_and_alarms_of_the_quotas_exist() -> None:
+    """Whoever reaches a quota looks for the name."""
+    index = Page(ROOT / "docs/runbooks/README.md")
+    alarms = {span for row in index.tables()[0][1:] for span in re.findall(r"`(\w+)`", row[0])}
+    spans = {bare(span) for row in _quotas() for cell in row for span in re.findall(r"`([^`]+)`", cell)}
+    assert {span for span in spans if re.fullmatch(r"([A-Z][a-z]+){2,}", span)} <= alarms
+    known = {each.name for each in fields(RecoveryPolicy)} | {each.name for each in fields(DeploymentSettings)}
+    named = {span for span in spans if re.fullmatch(r"[a-z]+(_[a-z]+)+", span)} - {"by_status"}
+    assert named and named <= known
+
+
+def test_each_service_that_a_large_fleet_may_exhaust_is_among_the_quotas() -> None:
+    """With a figure, what uses it, and what happens then."""
+    services = {row[0].partition(":")[0] for row in _quotas()}
+    expected = {
+        "Lambda",
+        "API Gateway",
+        "ECS",
+        "EC2",
+        "EventBridge",
+        "SNS",
+        "DynamoDB",
+        "CloudWatch",
+        "CloudWatch Logs",
+    }
+    assert services == expected
+    assert all(_numbers(row[1]) and row[2] and row[3] for row in _quotas())
