@@ -30,6 +30,7 @@ from ministack.core.arn import parse_arn  # type: ignore[import-untyped]
 from ministack.services import eventbridge, lambda_svc, scheduler, sqs, sts  # type: ignore[import-untyped]
 
 from sandbox import credentials
+from sandbox.ministack.worker_processes import packages_are_shared, raising_keeps_the_process
 from sandbox.request_guard import RequestGuard
 
 MINISTACK_VERSION = "1.5.33"
@@ -334,6 +335,8 @@ PATCHES: tuple[Callable[[], None], ...] = (
     rule_dead_letters,
     cluster_speaks_for_ecs,
     end_of_log,
+    raising_keeps_the_process,
+    packages_are_shared,
     loopback_is_tls,
     schedule_speed,
     streams_are_resources,
