@@ -24,7 +24,7 @@ def told(job: dict[str, Any]) -> str:
 
 @dataclass
 class Shared:
-    """A cluster of two instances, its operator, and two users with tokens of their own."""
+    """A cluster of three instances, its operator, and two users with tokens of their own."""
 
     directory: Path
     operator: RecoveryClient
