@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
+from http import HTTPStatus
 from typing import Any
 
 from gpu_recovery_client.api import RecoveryClient
-from gpu_recovery_client.errors import ClientError
+from gpu_recovery_client.errors import ClientError, RequestRefused, ServiceUnreachable
 
 from sandbox import processes
 from sandbox.ministack import command as ministack
@@ -88,17 +89,34 @@ def _functions(awslambda: Any) -> Iterator[dict[str, Any]]:
 
 
 def issue_node_tokens(api_url: str, operator_token: str, instance_ids: Sequence[str]) -> dict[str, Any]:
-    """Issue a token for the node agent of each instance, as an operator does.
+    """Issue a token for the node agent of each instance, as an operator does, once the API answers.
+
+    A token is asked for once only: a repetition after a lost response would issue a second token.
 
     Returns:
         `node_tokens`, the tokens by instance id, and `node_token`, that of the first instance.
 
     Raises:
-        SandboxError: The API refused a token.
+        SandboxError: The API refused a token, or did not answer within `processes.READY_WITHIN_S` seconds.
     """
     try:
-        with RecoveryClient(api_url, operator_token) as api:
+        with RecoveryClient(api_url, operator_token, timeout_s=processes.READY_WITHIN_S) as api:
+            _wait_for_answer(api)
             issued = {name: api.issue_token(name, note="sandbox")["token"] for name in instance_ids}
     except ClientError as refusal:
         raise SandboxError(f"no token for an instance: {refusal}") from refusal
     return {"node_token": next(iter(issued.values())), "node_tokens": issued}
+
+
+def _wait_for_answer(api: RecoveryClient) -> None:
+    """Repeat a read until the API answers. On a busy machine its first responses are late, or are server errors."""
+    deadline = time.monotonic() + processes.READY_WITHIN_S
+    while True:
+        try:
+            list(api.instances())
+            return
+        except (RequestRefused, ServiceUnreachable) as error:
+            refused = isinstance(error, RequestRefused) and error.status < HTTPStatus.INTERNAL_SERVER_ERROR
+            if refused or time.monotonic() > deadline:
+                raise
+        time.sleep(processes.POLL_S)

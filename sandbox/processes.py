@@ -22,7 +22,8 @@ from pathlib import Path
 
 POLL_S = 0.02
 GRACE_S = 5.0
-READY_WITHIN_S = 30.0
+READY_WITHIN_S = 300.0
+"""Limit of each wait for a server, in seconds: minutes more than the wait takes on two cores beside busy processes."""
 LOG_TAIL_LINES = 25
 KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "SYSTEMROOT")
 

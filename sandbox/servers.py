@@ -24,7 +24,6 @@ from sandbox.ministack import command as ministack
 from sandbox.processes import SandboxError, ServerProcess
 
 ATTEMPTS_TO_START = 3
-HTTP_TIMEOUT_S = 30.0
 
 
 def start_servers(
@@ -107,9 +106,9 @@ def _has_announced_itself(log: Path) -> bool:
 
 def _answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=HTTP_TIMEOUT_S) as answer:
+        with urllib.request.urlopen(url, timeout=processes.READY_WITHIN_S) as answer:
             return bool(answer.status == 200)
-    except (urllib.error.URLError, ConnectionError):
+    except OSError:  # no listener yet, a refused or reset connection, or a timeout
         return False
 
 
@@ -138,7 +137,7 @@ def _call(method: str, url: str, keys: Mapping[str, str], body: bytes) -> dict[s
     SigV4Auth(own, "sandbox", ministack.REGION).add_auth(signed)
     request = urllib.request.Request(url, body or None, dict(signed.headers.items()), method=method)
     try:
-        with urllib.request.urlopen(request, timeout=HTTP_TIMEOUT_S) as answer:
+        with urllib.request.urlopen(request, timeout=processes.READY_WITHIN_S) as answer:
             return dict(json.loads(answer.read() or b"{}"))
     except urllib.error.HTTPError as refusal:
         raise SandboxError(f"{url} answered {refusal.code}: {refusal.read().decode(errors='replace')}") from refusal

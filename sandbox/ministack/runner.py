@@ -31,6 +31,7 @@ from ministack.services import eventbridge, lambda_svc, scheduler, sqs, sts  # t
 from ministack.services.cloudformation import provisioners  # type: ignore[import-untyped]
 
 from sandbox import credentials
+from sandbox.ministack.worker_processes import packages_are_shared, raising_keeps_the_process
 from sandbox.request_guard import RequestGuard
 
 MINISTACK_VERSION = "1.5.33"
@@ -353,6 +354,8 @@ PATCHES: tuple[Callable[[], None], ...] = (
     rule_dead_letters,
     cluster_speaks_for_ecs,
     end_of_log,
+    raising_keeps_the_process,
+    packages_are_shared,
     loopback_is_tls,
     schedule_speed,
     streams_are_resources,

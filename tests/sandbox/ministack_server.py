@@ -19,7 +19,7 @@ from botocore.config import Config
 
 from sandbox import credentials, processes
 from sandbox.ministack import command as ministack
-from tests.sandbox.patience import PATIENCE_S
+from tests.sandbox.patience import PATIENCE_S, Pause
 
 ROOT = Path(__file__).parents[2]
 SECRET = "the secret of this sandbox"
@@ -124,10 +124,10 @@ def lines(path: Path) -> list[Any]:
 
 def wait_for(condition: Callable[[], Any], within_s: float = PATIENCE_S) -> Any:
     """The first true value of `condition()`; fails the test when it stays false."""
-    deadline = time.monotonic() + within_s
+    deadline, pause = time.monotonic() + within_s, Pause()
     while not (value := condition()):
         assert time.monotonic() < deadline, f"still false after {within_s:g} s"
-        time.sleep(0.02)
+        pause()
     return value
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sandbox.cluster import agents
-from tests.sandbox.patience import PATIENCE_S
+from tests.sandbox.patience import PATIENCE_S, Pause
 
 ANOTHER_CLOCK = Path(__file__).parent / "another_clock"
 """A folder for PYTHONPATH: processes that begin with it take the wall's clock from the file $WALL_SHIFT_FILE."""
@@ -27,10 +27,10 @@ ANOTHER_CLOCK = Path(__file__).parent / "another_clock"
 
 def wait_until(condition: Callable[[], Any], why: Callable[[], str] | str) -> Any:
     """What a condition gives, as soon as it gives anything; AssertionError if it never does."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline, pause = time.monotonic() + PATIENCE_S, Pause()
     while not (found := condition()):
         assert time.monotonic() < deadline, why if isinstance(why, str) else why()
-        time.sleep(0.1)
+        pause()
     return found
 
 

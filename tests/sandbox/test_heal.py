@@ -12,7 +12,7 @@ import pytest
 from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox
-from tests.sandbox.patience import PATIENCE_S
+from tests.sandbox.patience import PATIENCE_S, Pause
 
 pytestmark = pytest.mark.slow
 
@@ -59,18 +59,18 @@ class Deployment:
         return str(self.client.submit(spec)["job_id"])
 
     def wait(self, job_id: str, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline, pause = time.monotonic() + PATIENCE_S, Pause()
         while not condition(job := self.client.job(job_id)):
             assert time.monotonic() < deadline, [h["reason"] for h in job["history"]]
-            time.sleep(0.2)
+            pause()
         return job
 
     def eventually(self, condition: Callable[[], bool], what: str) -> None:
         """A status is saved before what follows from it is done: give that its time."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline, pause = time.monotonic() + PATIENCE_S, Pause()
         while not condition():
             assert time.monotonic() < deadline, f"never: {what}"
-            time.sleep(0.2)
+            pause()
 
     def until_checkpoint(self, name: str) -> None:
         self.eventually(lambda: any((self.directory / name).glob("**/*.json")), "a checkpoint")

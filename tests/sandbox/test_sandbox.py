@@ -142,26 +142,13 @@ def test_it_listens_on_loopback_only(running: Path) -> None:
 
 
 @linux_only
-def test_down_leaves_nothing_even_after_its_servers_were_killed(tmp_path: Path) -> None:
-    """A task that outlived its cluster is ended too, and no file stays."""
-    reach = sandbox.up(tmp_path, agents=True)
-    ecs = sandbox.client("ecs", reach["ecs_endpoint_url"], reach)
-    wait = {"name": "trainer", "command": ["python", "-c", "import time; time.sleep(600)"]}
-    ecs.run_task(cluster=reach["cluster"], taskDefinition="gpu-training", overrides={"containerOverrides": [wait]})
-    wait_for(lambda: len(list((tmp_path / "run/cluster/tasks").glob("*.log"))) == 1)
-    for server in processes.recall(tmp_path / "processes.json"):
-        processes.stop([server], grace_s=0)
-    assert sandbox.status(tmp_path)["running"] is False
-    assert processes.processes_in(tmp_path)
-    assert sandbox.down(tmp_path) is True
-    assert nothing_is_left(tmp_path)
-    assert sandbox.down(tmp_path) is False
-
-
-@linux_only
 @pytest.mark.parametrize(
     ("number", "step", "code"),
-    [(signal.SIGINT, "Starting", 130), (signal.SIGINT, "Deploying", 130), (signal.SIGTERM, "Deploying", 130)],
+    [
+        (signal.SIGINT, "Starting", 130),
+        pytest.param(signal.SIGINT, "Deploying", 130, marks=pytest.mark.full),
+        (signal.SIGTERM, "Deploying", 130),
+    ],
 )
 def test_an_interrupted_start_leaves_nothing(tmp_path: Path, number: signal.Signals, step: str, code: int) -> None:
     """Ctrl-C and SIGTERM at any step end the servers, the CDK and the files."""
@@ -214,3 +201,20 @@ def test_a_kept_synthesis_is_used_only_for_the_same_sources_and_settings(
     assert second != first
     (tmp_path / "lambdas/handler.py").write_text("2")
     assert deployment.fingerprint({"preset": "adaptive"}) not in {first, second}
+
+
+@linux_only
+def test_down_leaves_nothing_even_after_its_servers_were_killed(running: Path) -> None:
+    """A task that outlived its cluster is ended too, and no file stays. The last test, because it ends the sandbox."""
+    reach = sandbox.status(running)["sandbox"]
+    ecs = sandbox.client("ecs", reach["ecs_endpoint_url"], reach)
+    wait = {"name": "trainer", "command": ["python", "-c", "import time; time.sleep(600)"]}
+    ecs.run_task(cluster=reach["cluster"], taskDefinition="gpu-training", overrides={"containerOverrides": [wait]})
+    wait_for(lambda: len(list((running / "run/cluster/tasks").glob("*.log"))) == 1)
+    for server in processes.recall(running / "processes.json"):
+        processes.stop([server], grace_s=0)
+    assert sandbox.status(running)["running"] is False
+    assert processes.processes_in(running)
+    assert sandbox.down(running) is True
+    assert nothing_is_left(running)
+    assert sandbox.down(running) is False

@@ -11,7 +11,7 @@ from typing import Any
 from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox
-from tests.sandbox.patience import PATIENCE_S
+from tests.sandbox.patience import PATIENCE_S, Pause
 
 UNDER_THE_WRAPPER = ["gpu-recovery-run", "--", "python", "-m", "sandbox.trainers.plain_python"]
 ENDED = ("SUCCEEDED", "FAILED", "CANCELED")
@@ -24,7 +24,7 @@ def told(job: dict[str, Any]) -> str:
 
 @dataclass
 class Shared:
-    """A cluster of two instances, its operator, and two users with tokens of their own."""
+    """A cluster of three instances, its operator, and two users with tokens of their own."""
 
     directory: Path
     operator: RecoveryClient
@@ -51,10 +51,10 @@ class Shared:
         return str(self.users[user].submit(spec)["job_id"])
 
     def until(self, job_id: str, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline, pause = time.monotonic() + PATIENCE_S, Pause()
         while not condition(job := self.operator.job(job_id)):
             assert time.monotonic() < deadline, told(job)
-            time.sleep(0.2)
+            pause()
         return job
 
     def program(self, user: str, name: str, text: str, **fields: Any) -> str:
@@ -77,7 +77,7 @@ class Shared:
 
     def works(self, job_id: str, attempt: int, words: str = "step") -> None:
         """Until its ranks have begun to train: a notice before that finds nothing to save."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline, pause = time.monotonic() + PATIENCE_S, Pause()
         while words not in self.written(job_id, attempt):
             assert time.monotonic() < deadline, self.written(job_id, attempt)
-            time.sleep(0.2)
+            pause()

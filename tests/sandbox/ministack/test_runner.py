@@ -192,6 +192,48 @@ def test_a_handler_that_dies_still_answers(whole: Cloud) -> None:
     assert "last words" in base64.b64decode(answer["LogResult"]).decode()
 
 
+def packages_of_two_processes(cloud: Cloud) -> set[str]:
+    """The folders from which two processes of one function run, each of which ends itself."""
+    name, _, seen = cloud.function("record([os.getpid(), os.path.realpath(__file__)]); os._exit(3)")
+    for _ in range(2):
+        cloud.client("lambda").invoke(FunctionName=name)
+    (first, _), (second, _) = lines(seen)
+    assert first != second
+    return {path for _, path in lines(seen)}
+
+
+def test_plain_ministack_unpacks_a_function_for_each_process(plain: Cloud) -> None:
+    """As often as a process starts."""
+    assert len(packages_of_two_processes(plain)) == 2
+
+
+def test_processes_of_a_function_share_its_unpacked_package(whole: Cloud) -> None:
+    """Unpacked once. Another function has another package."""
+    (path,) = packages_of_two_processes(whole)
+    assert packages_of_two_processes(whole) != {path}
+
+
+def processes_of_two_exceptions(cloud: Cloud) -> int:
+    """How many processes a function has for two events, both of which make it raise."""
+    name, _, seen = cloud.function("record(os.getpid()); raise RuntimeError(f'broken {event}')")
+    for number in range(2):
+        answer = cloud.client("lambda").invoke(FunctionName=name, Payload=json.dumps(number))
+        told = json.loads(answer["Payload"].read())
+        assert answer["FunctionError"] == "Unhandled"
+        assert told["errorMessage"] == f"broken {number}" and told["errorType"], told
+    return len(set(lines(seen)))
+
+
+def test_plain_ministack_ends_the_process_of_a_handler_that_raises(plain: Cloud) -> None:
+    """So that each retry is a cold start."""
+    assert processes_of_two_exceptions(plain) == 2
+
+
+def test_a_handler_that_raises_keeps_its_process(whole: Cloud) -> None:
+    """As on AWS: the caller has the same error, and the next event finds the process warm."""
+    assert processes_of_two_exceptions(whole) == 1
+
+
 def test_plain_ministack_denies_loopback_where_tls_is_enforced(plain: Cloud) -> None:
     """A queue that denies plain HTTP denies us."""
     url, _ = plain.queue()

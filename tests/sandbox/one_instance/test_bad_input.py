@@ -30,7 +30,7 @@ MISFIT = {
 }
 ORIGIN = {"source": "aws.ecs", "account": command.ACCOUNT, "region": command.REGION}
 GARBAGE: list[Any] = [[], {**ORIGIN, "detail": MISFIT}]
-"""Every other kind is given to the functions in this process; here each costs three cold starts."""
+"""Every other kind is given to the functions in this process; here each costs three deliveries and a dead letter."""
 ARN = f"arn:aws:ecs:{command.REGION}:{command.ACCOUNT}"
 SPEC = {"workload": "behind", "nnodes": 1, "n_gpus_per_node": 8, "task_definition": sandbox.TRAINING_FAMILY}
 

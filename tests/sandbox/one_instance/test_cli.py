@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.sandbox.api_clients import operator
 from tests.sandbox.ministack_server import wait_for
 
 pytestmark = pytest.mark.slow
@@ -59,6 +60,11 @@ class Shell:
         assert done.returncode == OK, done.stderr
         return done.stdout
 
+    def until(self, job_id: str, status: str) -> None:
+        """Wait for a status of a job, without a process for each look."""
+        with operator(self.state) as client:
+            wait_for(lambda: client.get(f"/jobs/{job_id}").json()["status"] == status)
+
     def shown(self, *words: str) -> Any:
         """What it prints for programs."""
         return json.loads(self.said(*words, "--json"))
@@ -92,17 +98,18 @@ def test_who_waits_is_in_the_queue_with_why_and_can_be_canceled(shell: Shell) ->
     """The second job waits for the first one's GPUs; both are canceled, and the line is empty."""
     long = ("--env", "TOTAL_STEPS=100000")
     first = shell.shown("submit", "job.yaml", *long)["job_id"]
-    wait_for(lambda: shell.shown("status", first)["status"] == "RUNNING")
+    shell.until(first, "RUNNING")
     rehearsed = shell.shown("submit", "job.yaml", "--dry-run")
     assert rehearsed["would_start"] is False and rehearsed["blockers"] == [first]
     second = shell.shown("submit", "job.yaml", *long)["job_id"]
-    wait_for(lambda: shell.shown("status", second)["status"] == "PENDING_RESOURCES")
+    shell.until(second, "PENDING_RESOURCES")
+    assert shell.shown("status", second)["status"] == "PENDING_RESOURCES"
     (waiting,) = shell.shown("queue")["waiting"]
     assert (waiting["job_id"], waiting["position"]) == (second, 1)
     assert second in shell.said("queue") and first in shell.said("explain", second)
     for job_id in (second, first):
         assert shell.run("cancel", job_id).returncode == OK
-        wait_for(lambda job_id=job_id: shell.shown("status", job_id)["status"] == "CANCELED")  # type: ignore[misc]
+        shell.until(job_id, "CANCELED")
     assert shell.shown("queue")["waiting"] == []
 
 

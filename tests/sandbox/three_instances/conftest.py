@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 from gpu_recovery_client.api import RecoveryClient
@@ -19,6 +20,8 @@ POLICY = {
     "reboot_settle_s": 4,
     "reboot_timeout_s": 60,
     "relapse_window_s": 1,  # one test after the other breaks the GPU of an instance
+    "preemption_protect_s": 1,
+    "demote_after_s": 5,
 }
 
 
@@ -33,6 +36,11 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
             while len(list(operator.instances())) < 3:
                 assert time.monotonic() < deadline
                 time.sleep(0.2)
-            yield Shared(directory, operator, {"ana": operator})
+            with ExitStack() as clients:
+                users = {}
+                for user in ("ana", "bob"):
+                    token = operator.issue_user_token(user, "user")["token"]
+                    users[user] = clients.enter_context(RecoveryClient(state["api_url"], token))
+                yield Shared(directory, operator, users)
     finally:
         sandbox.down(directory)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sandbox import sandbox
-from tests.sandbox.patience import PATIENCE_S
+from tests.sandbox.patience import PATIENCE_S, Pause
 from tests.sandbox.time_sharing import ENDED, Shared
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="the agent reads /proc")]
@@ -26,10 +26,10 @@ if os.environ["ATTEMPT"] == "1": os._exit(134)
 
 def eventually(condition: Callable[[], Any], what: Callable[[], Any]) -> Any:
     """What a condition gives, as soon as it gives anything."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline, pause = time.monotonic() + PATIENCE_S, Pause()
     while not (found := condition()):
         assert time.monotonic() < deadline, what()
-        time.sleep(0.05)
+        pause()
     return found
 
 

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.errors import RequestRefused
 
-from sandbox import sandbox
-from tests.sandbox.patience import PATIENCE_S
+from tests.sandbox.three_instances.conftest import POLICY
 from tests.sandbox.time_sharing import ENDED, Shared
 
 pytestmark = pytest.mark.slow
 
-POLICY = {"poll_interval_s": 5, "preemption_protect_s": 1, "pending_retry_s": 5, "demote_after_s": 5}
+ALL = 3
+"""Nodes of a job that needs every instance."""
 UNTIL_THE_FILE = """
 import os, time
 while not os.path.exists({path!r}):
@@ -45,41 +43,22 @@ if os.environ["ATTEMPT"] == "1":
 """
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    directory = tmp_path_factory.mktemp("queue")
-    try:
-        state = sandbox.up(directory, instances=2, gpus=8, policy=POLICY)
-        with RecoveryClient(state["api_url"], state["operator_token"]) as operator:
-            deadline = time.monotonic() + PATIENCE_S
-            while len(list(operator.instances())) < 2:
-                assert time.monotonic() < deadline
-                time.sleep(0.2)
-            tokens = {user: operator.issue_user_token(user, "user")["token"] for user in ("ana", "bob")}
-            users = {user: RecoveryClient(state["api_url"], token) for user, token in tokens.items()}
-            yield Shared(directory, operator, users)
-            for client in users.values():
-                client.__exit__(None, None, None)
-    finally:
-        sandbox.down(directory)
-
-
 def statuses(view: dict[str, Any]) -> list[str]:
     return [entry["to"] for entry in view["history"] if entry["from"] != entry["to"]]
 
 
 def test_a_higher_priority_takes_turns_with_a_lower_one_and_no_step_is_lost(shared: Shared, tmp_path: Path) -> None:
     """LOW saves and leaves for HIGH, a NORMAL that came later waits behind it, and LOW goes on with the next step."""
-    low = shared.submit("ana", "low", 200, priority="LOW")
+    low = shared.submit("ana", "low", 200, priority="LOW", nnodes=ALL)
     shared.runs(low)
     shared.works(low, 1)
     time.sleep(1.5)  # longer than it is protected
     end = tmp_path / "end of high"
-    high = shared.program("bob", "high", UNTIL_THE_FILE.format(path=str(end)), priority="HIGH")
+    high = shared.program("bob", "high", UNTIL_THE_FILE.format(path=str(end)), priority="HIGH", nnodes=ALL)
     shared.runs(high)
     left = shared.operator.job(low)
     assert left["status"] == "SUSPENDED" and left["attempts_counted"] == 0
-    normal = shared.submit("ana", "normal", 10, priority="NORMAL")
+    normal = shared.submit("ana", "normal", 10, priority="NORMAL", nnodes=ALL)
     line = [one["job_id"] for one in shared.operator.queue()["waiting"]]
     assert line == [normal, low]
     end.touch()
@@ -118,7 +97,7 @@ def test_a_person_suspends_and_resumes_their_own_job_and_nobody_elses(shared: Sh
 
 
 def test_a_job_over_its_quota_waits_and_says_so(shared: Shared, tmp_path: Path) -> None:
-    """One instance for ana: her second job waits although the other instance is free, and goes on when she has room."""
+    """One instance for ana: her second job waits although other instances are free, and goes on when she has room."""
     limits = shared.operator.quotas()
     kept = shared.operator.put_quotas({"instances": {"ana/*/*": 1}}, limits["revision"])
     try:
@@ -155,9 +134,9 @@ def began(view: dict[str, Any]) -> str:
 @pytest.mark.full
 def test_equals_run_in_the_order_in_which_they_were_submitted(shared: Shared) -> None:
     """Whoever they belong to; nobody of them is interrupted, and the line shows that order while they wait."""
-    first = shared.submit("bob", "fifo-0", 30)
+    first = shared.submit("bob", "fifo-0", 30, nnodes=ALL)
     shared.runs(first)
-    line = [shared.submit(user, f"fifo-{n}", 3) for n, user in enumerate(("ana", "bob", "ana"), 1)]
+    line = [shared.submit(user, f"fifo-{n}", 3, nnodes=ALL) for n, user in enumerate(("ana", "bob", "ana"), 1)]
     assert [one["job_id"] for one in shared.operator.queue()["waiting"]] == line
     done = [shared.succeeds(job_id) for job_id in (first, *line)]
     assert [began(view) for view in done] == sorted(began(view) for view in done)
@@ -167,10 +146,10 @@ def test_equals_run_in_the_order_in_which_they_were_submitted(shared: Shared) ->
 @pytest.mark.full
 def test_above_normal_has_its_share_and_then_makes_room_for_its_former_equals(shared: Shared) -> None:
     """Somebody else's job of the priority it had waits until it counts as NORMAL, and not for its end."""
-    ran = shared.submit("ana", "share", 250, priority="ABOVE_NORMAL")
+    ran = shared.submit("ana", "share", 250, priority="ABOVE_NORMAL", nnodes=ALL)
     shared.runs(ran)
     shared.works(ran, 1)
-    other = shared.submit("bob", "other", 3, priority="ABOVE_NORMAL")
+    other = shared.submit("bob", "other", 3, priority="ABOVE_NORMAL", nnodes=ALL)
     shared.until(other, lambda job: job["status"] == "PENDING_RESOURCES")
     assert shared.operator.job(ran)["status"] == "RUNNING"
     left = shared.until(ran, lambda job: job["status"] in ("SUSPENDED", *ENDED))
@@ -190,9 +169,9 @@ def _seconds_between(view: dict[str, Any], begin: str, end: str) -> float:
 @pytest.mark.full
 def test_own_jobs_of_the_same_priority_never_interrupt_even_a_demoted_one(shared: Shared) -> None:
     """A user gains nothing by submitting the same again."""
-    ran = shared.submit("ana", "kept", 130, priority="ABOVE_NORMAL")
+    ran = shared.submit("ana", "kept", 130, priority="ABOVE_NORMAL", nnodes=ALL)
     shared.runs(ran)
-    own = shared.submit("ana", "again", 3, priority="ABOVE_NORMAL")
+    own = shared.submit("ana", "again", 3, priority="ABOVE_NORMAL", nnodes=ALL)
     shared.until(own, lambda job: job["status"] == "PENDING_RESOURCES")
     done = shared.succeeds(ran)
     assert _seconds_between(done, "RUNNING", "SUCCEEDED") > 2 * POLICY["demote_after_s"]
