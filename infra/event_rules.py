@@ -36,6 +36,7 @@ _INSTANCE_EVENTS: dict[str, dict[str, Any]] = {
             "EC2 Spot Instance Interruption Warning",
             "EC2 Capacity Reservation Instance Interruption Warning",
             "EC2 Instance Rebalance Recommendation",
+            "Capacity Block Reservation Expiration Warning",
         ],
     },
     "MachinePlans": {"source": ["aws.health"], "detail_type": ["AWS Health Event"], "detail": {"service": ["EC2"]}},

@@ -121,7 +121,9 @@ def _watched(
     ray: RayRunner | None,
 ) -> MonitoredResources:
     by_row = {row: functions.by_name[row.name] for row in FUNCTIONS}
-    groups = {**functions.by_alarm_group, **({"RayRunner": {"RayRunner": ray.function}} if ray is not None else {})}
+    groups = functions.by_alarm_group
+    if ray is not None:
+        groups["RayRunner"] = {"RayRunner": ray.function}
     return MonitoredResources(
         functions={name: function for group in groups.values() for name, function in group.items()},
         function_groups=groups,

@@ -89,6 +89,13 @@ def test_a_machine_under_maintenance_is_kept_back(ec2: Ec2, told: Stubber, value
     )
 
 
+def test_the_reservation_of_a_machine_is_read(ec2: Ec2, told: Stubber) -> None:
+    """A Capacity Block names none of its instances when it ends, so each instance says in which it runs."""
+    block = "cr-0123456789abcdef0"
+    assert machine(ec2, told, shown(CapacityReservationId=block)).reservation == block
+    assert machine(ec2, told, shown()).reservation == ""
+
+
 def test_the_group_of_a_machine_is_in_its_tags(ec2: Ec2, told: Stubber) -> None:
     """Auto Scaling puts it there."""
     assert machine(ec2, told, shown(tags={"aws:autoscaling:groupName": GROUP})).group == GROUP

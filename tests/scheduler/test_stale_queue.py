@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 from gpu_recovery.core import events
+from gpu_recovery.core.instance.record import PRESENT
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.ports.store import Store
-from gpu_recovery.scheduler.schedule import PRESENT
 
 from tests.recovery.heartbeat_world import IDS
 from tests.scheduler.test_schedule import Cluster

@@ -126,6 +126,7 @@ class Ec2:
             group=tags.get(GROUP_TAG, ""),
             # EC2 names a lifecycle (Spot, Capacity Block) only if the instance is not on demand.
             restartable=not entry.get("InstanceLifecycle") and entry.get("RootDeviceType") == "ebs",
+            reservation=entry.get("CapacityReservationId", ""),
         )
 
     def describe_status(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2InstanceStatus]:

@@ -18,11 +18,20 @@ from gpu_recovery.aws.ecs_health import happened_at, health_report
 from gpu_recovery.aws.fields import EventUnreadable, Fields, fields_of
 from gpu_recovery.core.events import DepartureAnnounced
 from gpu_recovery.core.health_signals import DepartureKind, Ec2InstanceState
-from gpu_recovery.ecs_events.health import Ec2Hint, HealthNotification, InstanceHealthEvent, SkippedNotification
+from gpu_recovery.ecs_events.health import (
+    Ec2Hint,
+    HealthNotification,
+    InstanceHealthEvent,
+    ReservationEnding,
+    SkippedNotification,
+)
 
 INSTANCE_ID = re.compile(r"i-[0-9a-f]{8,17}")
+RESERVATION_ID = re.compile(r"cr-[0-9a-f]{8,17}")
 NOTICE = timedelta(seconds=120)
 """Time between EC2's interruption warning and the interruption."""
+BLOCK_NOTICE = timedelta(minutes=10)
+"""Time between the warning about a Capacity Block and the first termination, which is 30 minutes before its end."""
 PLANNED_DISTANCE_MAX = timedelta(days=36_500)
 """Upper bound of the distance between now and a planned time. A time further away is a placeholder.
 
@@ -124,6 +133,17 @@ def _interruption(event: Fields, at: datetime, now: datetime) -> Iterator[Health
     )
 
 
+def _capacity_block(event: Fields, at: datetime, now: datetime) -> Iterator[HealthNotification]:
+    """Yield the end of a Capacity Block. The event names the reservation and none of its instances."""
+    reservation = event.fields("detail").required("capacity-reservation-id").text("capacity-reservation-id").strip()
+    if not RESERVATION_ID.fullmatch(reservation):
+        field = event.fields("detail").at("capacity-reservation-id")
+        raise EventUnreadable(field, f"must be the id of a Capacity Reservation, not {reservation[:80]!r}")
+    ends_at = at + BLOCK_NOTICE
+    sentence = f"EC2 terminates the instances of the Capacity Block {reservation} from {ends_at:%H:%M:%S} UTC on"
+    yield ReservationEnding(reservation, _departure(at, DepartureKind.INTERRUPTION, ends_at, sentence, reservation))
+
+
 def _rebalance(event: Fields, at: datetime, now: datetime) -> Iterator[HealthNotification]:
     sentence = "EC2 says that it is more likely than usual to be interrupted"
     yield _announced(_instance_of(event), at, DepartureKind.REBALANCE, at, sentence)
@@ -138,10 +158,15 @@ def _announced(
     source: str = "",
     called_off: bool = False,
 ) -> InstanceHealthEvent:
-    event = DepartureAnnounced(
-        at=at, kind=kind, source=source or kind, leaves_at=leaves_at, sentence=sentence, called_off=called_off
+    return InstanceHealthEvent(instance_id, _departure(at, kind, leaves_at, sentence, source or kind, called_off))
+
+
+def _departure(
+    at: datetime, kind: DepartureKind, leaves_at: datetime, sentence: str, source: str, called_off: bool = False
+) -> DepartureAnnounced:
+    return DepartureAnnounced(
+        at=at, kind=kind, source=source, leaves_at=leaves_at, sentence=sentence, called_off=called_off
     )
-    return InstanceHealthEvent(instance_id, event)
 
 
 # -- AWS Health --------------------------------------------------------------------------------------------------------
@@ -221,6 +246,7 @@ _READERS: dict[Any, Callable[[Fields, datetime, datetime], Iterator[HealthNotifi
     "EC2 Instance State-change Notification": _state_change,
     "EC2 Spot Instance Interruption Warning": _interruption,
     "EC2 Capacity Reservation Instance Interruption Warning": _interruption,
+    "Capacity Block Reservation Expiration Warning": _capacity_block,
     "EC2 Instance Rebalance Recommendation": _rebalance,
     "AWS Health Event": _health_event,
     "CloudWatch Alarm State Change": _alarm,

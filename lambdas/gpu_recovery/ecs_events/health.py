@@ -14,7 +14,8 @@ from datetime import datetime, timedelta
 
 from gpu_recovery.core import events
 from gpu_recovery.core.health_signals import Ec2InstanceState
-from gpu_recovery.core.instance.record import Instance
+from gpu_recovery.core.instance.record import PRESENT, Instance
+from gpu_recovery.core.notifications.instances import reservation_ending
 from gpu_recovery.ecs_events.undelivered_events import undelivered_ec2_events, undelivered_reports
 from gpu_recovery.recovery import Recovery
 
@@ -57,13 +58,21 @@ class InstanceHealthEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class ReservationEnding:
+    """The end of a Capacity Block: an announcement to each of our instances that EC2 shows in it."""
+
+    reservation: str
+    event: events.DepartureAnnounced
+
+
+@dataclass(frozen=True, slots=True)
 class SkippedNotification:
     """A part of a notification that has no consequence, with the reason."""
 
     sentence: str
 
 
-HealthNotification = Ec2Hint | EcsHint | InstanceHealthEvent | SkippedNotification
+HealthNotification = Ec2Hint | EcsHint | InstanceHealthEvent | ReservationEnding | SkippedNotification
 
 
 def deliver(recovery: Recovery, notifications: Iterable[HealthNotification]) -> tuple[str, ...]:
@@ -93,6 +102,8 @@ def _deliver_one(recovery: Recovery, notification: HealthNotification) -> str:
     """Deliver one notification; returns why it was skipped, "" if it was delivered."""
     if isinstance(notification, SkippedNotification):
         return notification.sentence
+    if isinstance(notification, ReservationEnding):
+        return _announce_to_all(recovery, notification)
     record = recovery.store.load_instance(notification.instance_id)
     if record is None:
         return f"there is no record of {notification.instance_id}"
@@ -104,6 +115,27 @@ def _deliver_one(recovery: Recovery, notification: HealthNotification) -> str:
             return _compare_with_ec2(recovery, record, notification)
         case EcsHint():
             return _compare_with_ecs(recovery, record)
+
+
+def _announce_to_all(recovery: Recovery, ending: ReservationEnding) -> str:
+    """Announce the end of a reservation to its instances, and notify operators once; returns why nobody heard, or "".
+
+    A record that cannot be read delays no other: the warning of two minutes to its instance comes later. Each instance
+    has its own record and its own decision, but 64 e-mails about one block would hide it.
+    """
+    names = [record.instance_id for record in recovery.store.instances_in(PRESENT, [])]
+    shown = recovery.actions.describe_ec2([name for name in names if name.startswith("i-")]) if names else {}
+    ours = [name for name, instance in shown.items() if instance.reservation == ending.reservation]
+    for name in ours:
+        recovery.handle(name, ending.event)
+    leaving = [
+        name
+        for name, record in recovery.store.load_instances(ours).items()
+        if record.departure is not None and record.departure.source == ending.reservation
+    ]
+    if leaving:
+        recovery.notify(reservation_ending(ending.reservation, sorted(leaving), ending.event))
+    return "" if leaving else f"no instance of ours leaves with {ending.reservation}"
 
 
 def _compare_with_ec2(recovery: Recovery, record: Instance, hint: Ec2Hint) -> str:

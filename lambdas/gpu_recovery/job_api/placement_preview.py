@@ -11,13 +11,14 @@ from datetime import datetime
 
 from gpu_recovery.core.cluster_snapshot import snapshot_of
 from gpu_recovery.core.identifiers import listed
+from gpu_recovery.core.instance.record import PRESENT
 from gpu_recovery.core.job.queue_entry import entry_of
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.queue.entry import Entry
 from gpu_recovery.core.queue.place import place
 from gpu_recovery.core.queue.snapshot import Placement, RejectionKind, Snapshot
 from gpu_recovery.recovery import Recovery
-from gpu_recovery.scheduler.schedule import PRESENT, limits_of, usual_run_times
+from gpu_recovery.scheduler.schedule import limits_of, usual_run_times
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ class Ec2Instance:
     in_maintenance: the instance carries the maintenance tag, by which an operator excludes it from repairs for a while.
     group:          its Auto Scaling group; "" if it is in none.
     restartable:    the instance can be stopped and started: on demand, with a root volume on EBS.
+    reservation:    the Capacity Reservation or Capacity Block that it runs in; "" if it is in none.
     """
 
     state: Ec2InstanceState
@@ -57,6 +58,7 @@ class Ec2Instance:
     in_maintenance: bool = False
     group: str = ""
     restartable: bool = False
+    reservation: str = ""
 
 
 def ec2_state_of(

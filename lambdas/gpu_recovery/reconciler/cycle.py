@@ -11,12 +11,9 @@ from collections.abc import Sequence
 from itertools import chain
 
 from gpu_recovery.core import events
-from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.instance.record import PRESENT, Instance, InstanceStatus
 from gpu_recovery.core.queue.entry import Entry
 from gpu_recovery.recovery import Recovery
-
-PRESENT = tuple(status for status in InstanceStatus if status is not InstanceStatus.GONE)
-"""Every status of an instance that is part of the cluster."""
 
 
 class Cycle:

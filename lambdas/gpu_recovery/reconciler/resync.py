@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from gpu_recovery.core import events
 from gpu_recovery.core.identifiers import attempt_of, instance_of_check
-from gpu_recovery.core.instance.record import EcsStatus, Instance
+from gpu_recovery.core.instance.record import PRESENT, EcsStatus, Instance
 from gpu_recovery.core.job.record import TERMINAL, Job
 from gpu_recovery.core.queue.entry import Entry
 from gpu_recovery.core.task import OUR_STOP, TaskFact
@@ -19,7 +19,7 @@ from gpu_recovery.execution.task_ownership import Owner, owner_of_check_task, ow
 from gpu_recovery.fleet_controls import save_gpu_instance_count
 from gpu_recovery.partial_failures import raise_all, run_each
 from gpu_recovery.ports.values import ec2_state_of
-from gpu_recovery.reconciler.cycle import PRESENT, Cycle
+from gpu_recovery.reconciler.cycle import Cycle
 from gpu_recovery.reconciler.heartbeat_timeouts import check_heartbeats
 from gpu_recovery.recovery import Recovery
 

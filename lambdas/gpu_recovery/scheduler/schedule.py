@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from gpu_recovery.core import events
 from gpu_recovery.core.cluster_snapshot import is_usable, snapshot_of
 from gpu_recovery.core.identifiers import TICK
-from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.instance.record import PRESENT
 from gpu_recovery.core.job.queue_entry import entry_of
 from gpu_recovery.core.queue.entry import Entry, LastPass
 from gpu_recovery.core.queue.place import place
@@ -45,8 +45,6 @@ PASS_INTERVAL_MAX = timedelta(minutes=5)
 """Longest interval between two whole passes while jobs wait, even if the last pass expected no change before."""
 INSTANCE_ID = re.compile(r"m?i-[0-9A-Za-z-]{1,64}")
 """Pattern of the instance ids among the names that wake the scheduler."""
-PRESENT = tuple(status for status in InstanceStatus if status is not InstanceStatus.GONE)
-"""Every status of an instance that is part of the cluster."""
 
 
 def schedule(recovery: Recovery, asked: Sequence[str] = ()) -> int:

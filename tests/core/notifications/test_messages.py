@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import typer
 from gpu_recovery.core.commands import Channel, NotifyOperator, PokeScheduler
-from gpu_recovery.core.events import Checked
+from gpu_recovery.core.events import Checked, DepartureAnnounced
 from gpu_recovery.core.fleet import Fleet, ReportingOutage
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.health_signals import DepartureKind, HealthStatus
@@ -49,6 +49,9 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
     health = {"SYSTEM_STATUS": HealthReport(HealthStatus.IMPAIRED, NOW, reason)}
     machine = replace(checking(), instance_id=name, incident_id=f"{name}/3", history=story, health=health)
     leaves = Interruption(DepartureKind.RETIREMENT, f"event-{name}", later(86_400), reason)
+    ending = DepartureAnnounced(
+        at=NOW, kind=DepartureKind.INTERRUPTION, source=f"cr-{name}", leaves_at=later(600), sentence=reason
+    )
     results = {f"i-0{n}": Checked(CheckOutcome.REBOOT, reason, True) for n in range(40)}
     probing = replace(BREAKER, probe=name or "i-0")
     return {
@@ -69,6 +72,7 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
         "repair_held": instances.repair_held(machine, f"{name}/3", reason, later(21_600)),
         "suspected": instances.suspected(machine, f"{name}/3", reason),
         "interruption_announced": instances.interruption_announced(machine, f"{name}/3", leaves, later(82_800), False),
+        "reservation_ending": instances.reservation_ending(f"cr-{name}", (name, *IDS), ending),
         "back_in_service": instances.back_in_service(machine, reason),
         "gone": instances.gone(machine, reason),
         "would_have_repaired": instances.would_have_repaired(machine, reason),
@@ -137,7 +141,7 @@ def test_a_body_names_whom_it_is_about_and_the_id_to_follow_it_by(kind: str) -> 
     ids = template.parts_of(message.body)[Part.IDS]
     assert ids[-1] == f"correlation id {message.incident_id}"
     assert message.incident_id
-    if not message.incident_id.startswith(("breaker/", "silence/")):
+    if not message.incident_id.startswith(("breaker/", "silence/", "reservation/")):
         assert "sft-1" in ids[0] and "sft-1" in (message.job_id, message.instance_id)
 
 
@@ -256,6 +260,7 @@ def test_a_recovery_tells_the_story_from_the_beginning_of_the_incident() -> None
         ("quarantined", ("2026-11-22 03:00 UTC",)),
         ("repair_held", ("2026-11-21 09:00 UTC",)),
         ("interruption_announced", ("2026-11-22 02:00 UTC",)),
+        ("reservation_ending", ("2026-11-21 03:10 UTC",)),
         ("breaker_opened", ("2026-11-21 03:15 UTC",)),
         ("breaker_stays_open", ("2026-11-21 03:30 UTC",)),
     ],

@@ -24,6 +24,10 @@ class InstanceStatus(StrEnum):
     GONE = "GONE"
 
 
+PRESENT = tuple(status for status in InstanceStatus if status is not InstanceStatus.GONE)
+"""Every status of an instance that is part of the cluster."""
+
+
 IN_USE = (InstanceStatus.AVAILABLE, InstanceStatus.CHECKING)
 """The statuses of an instance without proved evidence against it."""
 _BEING_REPAIRED = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from gpu_recovery.core.identifiers import attempt_id, listed
 from gpu_recovery.core.notifications.template import Part, Phase, Severity, clock, message, next_of, story, typed
 
 if TYPE_CHECKING:
+    from gpu_recovery.core import events
     from gpu_recovery.core.commands import NotifyOperator
     from gpu_recovery.core.instance.record import Instance, Interruption
 
@@ -84,6 +86,27 @@ def suspected(instance: Instance, incident_id: str, evidence: str) -> NotifyOper
         Part.IDS: _ids(instance, incident_id),
     }
     return _incident_message(instance, incident_id, Severity.SEV3, "impaired, nothing new placed on it", parts)
+
+
+def reservation_ending(
+    reservation: str, instance_ids: Sequence[str], announced: events.DepartureAnnounced
+) -> NotifyOperator:
+    """Return the one message about the end of a Capacity Block, for all instances of the cluster in it."""
+    count = len(instance_ids)
+    incident_id = f"reservation/{reservation}"
+    parts = {
+        Part.WHAT: [f"{announced.sentence}. In it are {count} instance(s): {listed(instance_ids)}."],
+        Part.EVIDENCE: [f"warning of EC2 about {reservation}"],
+        Part.DONE: ["Nothing new is placed on them.", "Their jobs leave now, and go on elsewhere if there are GPUs."],
+        Part.NEXT: [
+            f"From {clock(announced.leaves_at)} on EC2 terminates them. Jobs without other GPUs wait in the queue.",
+            "An instance that is still there an hour later is used again.",
+        ],
+        Part.YOU: ["Extend the Capacity Block, or see what waits:", typed("queue", "the jobs that wait")],
+        Part.IDS: [f"reservation {reservation}", f"correlation id {incident_id}"],
+    }
+    subject = f"{reservation}: Capacity Block ends, {count} instance(s) leave it"
+    return message(incident_id, Severity.SEV3, Phase.NOTED, subject, parts)
 
 
 def interruption_announced(
