@@ -64,6 +64,11 @@ class FunctionRow:
         return f"{self.name}.handler"
 
     @property
+    def is_central(self) -> bool:
+        """Whether no other function can take over the function's work: the reconciler and the scheduler."""
+        return self.trigger in (Trigger.SCHEDULE, Trigger.SCHEDULER_QUEUE)
+
+    @property
     def construct_id(self) -> str:
         """Construct id: the name in camel case."""
         return "".join(word.capitalize() for word in self.name.split("_"))
@@ -116,6 +121,8 @@ _API_ENVIRONMENT = frozenset(
         "UNDELIVERED_QUEUE_URL",
         "SCHEDULER_DEAD_LETTERS_URL",
         "TRAINING_TASK_FAMILIES",
+        "TRAINING_ROLE_ARNS",
+        "TRAINING_LOG_GROUPS",
         "USER_PRIORITY_MAX",
         "COMMAND_EXECUTOR_FUNCTION",
     }
