@@ -57,4 +57,6 @@ def api_environment(settings: DeploymentSettings, state: StateStack, queues: Que
         "COMMAND_EXECUTOR_FUNCTION": executor_name(settings),
         "USER_PRIORITY_MAX": settings.user_priority_max,
         "TRAINING_TASK_FAMILIES": " ".join(settings.training_task_families),
+        "TRAINING_ROLE_ARNS": " ".join(settings.training_role_arns),
+        "TRAINING_LOG_GROUPS": " ".join(settings.training_log_groups),
     }

@@ -64,17 +64,19 @@ class FunctionRow:
         return f"{self.name}.handler"
 
     @property
+    def is_central(self) -> bool:
+        """Whether no other function can take over the function's work: the reconciler and the scheduler."""
+        return self.trigger in (Trigger.SCHEDULE, Trigger.SCHEDULER_QUEUE)
+
+    @property
     def alarm_group(self) -> str:
         """Name of the functions that share an alarm on errors.
 
-        The reconciler and the scheduler have no substitute. So each has an alarm of its own, which errors of others do
-        not hide.
+        Each central function has an alarm of its own, which errors of others do not hide.
         """
         if self.trigger in (Trigger.HTTP, Trigger.NODE_HTTP):
             return "ApiFunction"
-        if self.trigger in (Trigger.SCHEDULE, Trigger.SCHEDULER_QUEUE):
-            return self.construct_id
-        return "EventFunction"
+        return self.construct_id if self.is_central else "EventFunction"
 
     @property
     def construct_id(self) -> str:
@@ -129,6 +131,8 @@ _API_ENVIRONMENT = frozenset(
         "UNDELIVERED_QUEUE_URL",
         "SCHEDULER_DEAD_LETTERS_URL",
         "TRAINING_TASK_FAMILIES",
+        "TRAINING_ROLE_ARNS",
+        "TRAINING_LOG_GROUPS",
         "USER_PRIORITY_MAX",
         "COMMAND_EXECUTOR_FUNCTION",
     }

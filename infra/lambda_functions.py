@@ -120,6 +120,7 @@ class LambdaFunctions(Construct):
             tracing=lambda_.Tracing.ACTIVE,
             retry_attempts=2 if row.trigger.is_asynchronous else None,
             max_event_age=Duration.hours(1) if row.trigger.is_asynchronous else None,
+            reserved_concurrent_executions=(self._settings.reserved_concurrency or None) if row.is_central else None,
             on_failure=destinations.SqsDestination(self._failed) if row.trigger.is_asynchronous else None,
         )
         # In China Lambda does not support X-Ray. PassThrough is the default of a function without a tracing mode.

@@ -140,6 +140,9 @@ class DeploymentSettings:
     log_level: str = _setting("INFO", one_of("DEBUG", "INFO", "WARNING", "ERROR"))
     reconcile_every_minutes: int = _setting(1, integer(1, 5))
     schedule_every_minutes: int = _setting(1, integer(1, 5))
+    # Concurrent executions reserved for the reconciler, and as many for the scheduler. 0: none. One is too few, because
+    # a run of the reconciler may begin before the run of the minute before has ended.
+    reserved_concurrency: int = _setting(0, integer_of((0, *range(2, 11))))
     # `own`: the layer of `make setup`; `public`: the layer that AWS publishes; else the ARN of a layer version.
     powertools_layer: str = _setting(
         "own",

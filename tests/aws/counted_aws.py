@@ -12,6 +12,7 @@ from typing import Any
 import boto3
 from botocore.awsrequest import AWSResponse
 from botocore.config import Config
+from botocore.exceptions import ClientError
 
 from simulator.dynamodb.botocore_handler import answer
 from simulator.dynamodb.double import DynamoDb
@@ -31,6 +32,13 @@ DENIED: dict[str, Any] = {
     "ResponseMetadata": {"HTTPStatusCode": 400},
 }
 """Refusal of an operation that the role of the function does not allow."""
+
+
+LOGGING = {
+    "logDriver": "awslogs",
+    "options": {"awslogs-group": "/ecs/gpu-training", "awslogs-stream-prefix": "train", "awslogs-region": "us-east-1"},
+}
+"""How the containers of jobs log."""
 
 
 def refuses_nothing(service: str, operation: str) -> bool:
@@ -67,6 +75,7 @@ class CountedAws:
     documents: the objects of S3 by their key.
     answers:   an answer, or an error to raise, in place of the usual one, by operation.
     tables:    the tables of DynamoDB.
+    denied:    the message with which IAM denies RunTask, by task definition.
     refuses:   whether IAM refuses an operation of a service to the function that runs.
     dynamodb:  what happens before an operation of DynamoDB, which is not carried out if it returns a refusal.
     """
@@ -75,6 +84,7 @@ class CountedAws:
     tasks: dict[str, list[str]] = field(default_factory=dict)
     documents: dict[str, dict[str, Any]] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
+    denied: dict[str, str] = field(default_factory=dict)
     tables: DynamoDb = field(default_factory=DynamoDb)
     dynamodb: dict[str, Callable[[dict[str, Any]], dict[str, Any] | None]] = field(default_factory=dict)
     refuses: Callable[[str, str], bool] = refuses_nothing
@@ -120,6 +130,8 @@ class CountedAws:
     # -- what ECS, EC2, S3 and EventBridge say -------------------------------------------------------------------------
 
     def _RunTask(self, asked: dict[str, Any]) -> dict[str, Any]:
+        if message := self.denied.get(asked["taskDefinition"]):
+            raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": message}}, "RunTask")
         environment = {one["name"]: one["value"] for one in asked["overrides"]["containerOverrides"][0]["environment"]}
         named = [environment[name] for name in ("JOB_ID", "ATTEMPT", "RANK") if name in environment]
         task_id = "-".join(named) or environment["CHECK_ID"].replace("/", "-")  # as `rank_event` and `check_event` do
@@ -171,7 +183,8 @@ class CountedAws:
         return {"Body": Read(json.dumps(self.documents[asked["Key"]]).encode())}
 
     def _DescribeTaskDefinition(self, asked: dict[str, Any]) -> dict[str, Any]:
-        containers = [{"name": "main", "essential": True}, {"name": "log", "essential": False}]
+        main = {"name": "main", "essential": True, "logConfiguration": LOGGING}
+        containers = [main, {"name": "log", "essential": False}]
         return {"taskDefinition": {"networkMode": "host", "containerDefinitions": containers}}
 
     def _GetSecretValue(self, asked: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 ACCOUNT, REGION = "123456789012", "us-east-1"
+ROLE = f"arn:aws:iam::{ACCOUNT}:role"
 TOPIC = f"arn:aws:sns:{REGION}:{ACCOUNT}:gpu-training-notifications"
 CHECK_TASK = f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/dcgm-health-check:7"
 QUEUES = f"https://sqs.{REGION}.amazonaws.com/{ACCOUNT}"
@@ -44,6 +45,8 @@ CHOSEN = {
     "NODE_ROLE_ARNS": "",
     "COMMAND_EXECUTOR_FUNCTION": "gpu-recovery-command_executor",
     "TRAINING_TASK_FAMILIES": "gpu-training llm",
+    "TRAINING_ROLE_ARNS": f"{ROLE}/training-task {ROLE}/ecs/training-execution",
+    "TRAINING_LOG_GROUPS": "/ecs/gpu-training /ecs/llm",
     "USER_PRIORITY_MAX": "HIGH",
     "POWERTOOLS_SERVICE_NAME": "gpu-recovery",
     "POWERTOOLS_METRICS_NAMESPACE": "GpuRecovery",

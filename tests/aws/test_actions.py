@@ -19,6 +19,7 @@ from gpu_recovery.aws.settings import LambdaSettings
 from gpu_recovery.core.commands import Channel, NotifyOperator, PublishEvent
 from gpu_recovery.core.health_check import CheckOutcome, Verdict
 from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.missing_permission import MissingPermission
 from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery.ports.values import Refusal
 
@@ -109,7 +110,7 @@ def test_a_conflict_that_names_nothing_is_raised(actions: AwsActions, ecs: Stubb
 
 @pytest.mark.parametrize(
     ("code", "lasting"),
-    [("InvalidParameterException", False), ("ClientException", True), ("AccessDeniedException", True)],
+    [("InvalidParameterException", False), ("ClientException", True), ("ClusterNotFoundException", True)],
 )
 def test_an_error_that_says_no_is_a_refusal_with_its_message(
     actions: AwsActions, ecs: Stubber, code: str, lasting: bool
@@ -117,6 +118,53 @@ def test_an_error_that_says_no_is_a_refusal_with_its_message(
     """InvalidParameter is also what ECS says while every instance is draining; the others do not pass."""
     ecs.add_client_error("run_task", code, "why not")
     assert run(actions) == Refusal(f"{code}: why not", lasting)
+
+
+ROLE = "arn:aws-cn:iam::123456789012:role/teams/training.task"
+OURS = "User: arn:aws:sts::123456789012:assumed-role/r/f is not authorized to perform: "
+OF_A_FAMILY = "arn:aws:ecs:us-east-1:123456789012:task-definition/llm:3"
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "lacks"),
+    [
+        (
+            "AccessDeniedException",
+            f"{OURS}iam:PassRole on resource: {ROLE} because no identity-based policy allows the iam:PassRole action",
+            MissingPermission("iam:PassRole", ROLE),
+        ),
+        (
+            "ClientException",
+            f"ECS was unable to assume the role '{ROLE}' that was provided for this task. Please verify that the role "
+            "being passed has the proper trust relationship and permissions and that your IAM user has permissions to "
+            "pass this role.",
+            MissingPermission("iam:PassRole", ROLE),
+        ),
+        (
+            "AccessDeniedException",
+            f"{OURS}ecs:RunTask on resource: {OF_A_FAMILY} because no policy allows the ecs:RunTask action",
+            MissingPermission("ecs:RunTask", OF_A_FAMILY),
+        ),
+        (
+            "AccessDeniedException",
+            f"{OURS}ecs:RunTask on resource: {OF_A_FAMILY} with an explicit deny in a service control policy",
+            MissingPermission("ecs:RunTask", OF_A_FAMILY, everywhere=True, forbidden=True),
+        ),
+        ("AccessDeniedException", f"{OURS}ecs:RunTask", MissingPermission("ecs:RunTask", everywhere=True)),
+        (
+            "AccessDeniedException",
+            f"{OURS}ecs:TagResource on resource: * because no identity-based policy allows the ecs:TagResource action",
+            MissingPermission("ecs:TagResource"),
+        ),
+        ("AccessDeniedException", "no", MissingPermission("ecs:RunTask")),
+    ],
+)
+def test_a_denied_launch_names_the_permission_that_the_deployment_lacks(
+    actions: AwsActions, ecs: Stubber, code: str, message: str, lacks: MissingPermission
+) -> None:
+    """A denial is no lasting refusal of the job. Its message says whether one task definition or all are affected."""
+    ecs.add_client_error("run_task", code, message)
+    assert run(actions) == Refusal(f"{code}: {message}", lasting=False, lacks=lacks)
 
 
 def test_whether_ecs_knows_the_task_that_is_stopped_is_told(actions: AwsActions, ecs: Stubber) -> None:

@@ -14,6 +14,7 @@ EVERYTHING = {
     "gpu-recovery:log_retention_days": "120",
     "gpu-recovery:log_level": "ERROR",
     "gpu-recovery:powertools_layer": "public",
+    "gpu-recovery:reserved_concurrency": "2",
     "gpu-recovery:policy": '{"attempts_max": 5}',
     "gpu-recovery:preset": "classic",
     "gpu-recovery:adopt": "recover",

@@ -95,7 +95,8 @@ def test_a_function_has_the_environment_of_the_contract(deployment: Deployment, 
     queues = {"FAILED_QUEUE_URL", "UNDELIVERED_QUEUE_URL", "SCHEDULER_DEAD_LETTERS_URL"}
     secrets = {"OPERATOR_TOKEN_SECRET", "NODE_TOKEN_KEY_SECRET", "SIGNING_KEY_SECRET"}
     executor = "COMMAND_EXECUTOR_FUNCTION"
-    of_jobs = {"TRAINING_TASK_FAMILIES", "USER_PRIORITY_MAX", executor, *queues, *secrets}
+    rules = {"TRAINING_TASK_FAMILIES", "TRAINING_ROLE_ARNS", "TRAINING_LOG_GROUPS", "USER_PRIORITY_MAX"}
+    of_jobs = {*rules, executor, *queues, *secrets}
     of_nodes = {"NODE_ROLE_ARNS", "NODE_TOKEN_KEY_SECRET", executor}
     extra = {"job_api": of_jobs, "node_api": of_nodes}.get(row.name, set())
     assert set(_function(deployment, row)["Environment"]["Variables"]) == ENVIRONMENT | extra
@@ -146,6 +147,37 @@ def test_the_families_that_may_be_launched_reach_the_job_api(deployment: Deploym
         for where in (deployment, production)
     ]
     assert families == ["gpu-training", "llm vision"]
+
+
+def test_the_roles_and_log_groups_of_jobs_reach_the_job_api(deployment: Deployment, production: Deployment) -> None:
+    """The same lists as in the policies: the API refuses at submission what IAM would refuse later."""
+    told = [
+        {name: variables[name] for name in ("TRAINING_ROLE_ARNS", "TRAINING_LOG_GROUPS")}
+        for where in (deployment, production)
+        for variables in [where.only("AWS::Lambda::Function", "JobApi")["Environment"]["Variables"]]
+    ]
+    assert told == [
+        {"TRAINING_ROLE_ARNS": "", "TRAINING_LOG_GROUPS": "/ecs/gpu-training"},
+        {
+            "TRAINING_ROLE_ARNS": "arn:aws:iam::111122223333:role/training-task",
+            "TRAINING_LOG_GROUPS": "/ecs/llm /ecs/vision",
+        },
+    ]
+
+
+def test_concurrency_is_reserved_for_the_reconciler_and_the_scheduler_alone_and_only_if_asked_for(
+    deployment: Deployment, production: Deployment
+) -> None:
+    """Two executions each by the setting; none by default, because a reservation also takes them from the account."""
+    reserved = [
+        {row.name: _function(where, row).get("ReservedConcurrentExecutions") for row in FUNCTIONS}
+        for where in (deployment, production)
+    ]
+    assert set(reserved[0].values()) == {None}
+    assert {name: number for name, number in reserved[1].items() if number is not None} == {
+        "reconciler": 2,
+        "scheduler": 2,
+    }
 
 
 def test_what_runs_often_leaves_no_lines_of_lambdas_own(deployment: Deployment) -> None:

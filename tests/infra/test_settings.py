@@ -94,6 +94,10 @@ def _settings(**context: object) -> DeploymentSettings:
         ("managed_tag_key", "aws:owned"),
         ("job_id_prefix", "Upper"),
         ("reconcile_every_minutes", 60),
+        ("reserved_concurrency", 1),
+        ("reserved_concurrency", -2),
+        ("reserved_concurrency", 11),
+        ("reserved_concurrency", "all"),
         ("health_check_image", "two words"),
         ("function_name_prefix", "a/b"),
         ("stack_name", "1st"),
@@ -168,6 +172,7 @@ def test_keys_of_others_are_passed_over() -> None:
     [
         ("check_level", "1", 1),
         ("check_level", 1.0, 1),
+        ("reserved_concurrency", "2", 2),
         ("check_reserves_gpus", "false", False),
         ("alert_emails", "a@example.com, b@example.com", ("a@example.com", "b@example.com")),
         ("alert_emails", "", ()),

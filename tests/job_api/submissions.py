@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.aws.counted_aws import LOGGING
 from tests.lambdas.api_gateway import Api
 
 ASKED = {
@@ -20,6 +21,9 @@ ASKED = {
 
 
 def with_definition(api: Api, **changes: Any) -> None:
-    """Another task definition than the usual one."""
+    """Another task definition than the usual one. Each container logs as usual unless it says otherwise."""
     usual = {"networkMode": "host", "containerDefinitions": [{"name": "a"}, {"name": "b", "essential": True}]}
-    api.functions.aws.answers["DescribeTaskDefinition"] = lambda asked: {"taskDefinition": usual | changes}
+    described = usual | changes
+    containers = [{"logConfiguration": LOGGING} | container for container in described["containerDefinitions"]]
+    answer = {"taskDefinition": described | {"containerDefinitions": containers}}
+    api.functions.aws.answers["DescribeTaskDefinition"] = lambda asked: answer

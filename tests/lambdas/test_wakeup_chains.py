@@ -54,7 +54,7 @@ def _submit(functions: Functions, count: int, nodes: int = 1) -> list[str]:
 
 
 def _refuse(asked: dict[str, Any]) -> dict[str, Any]:
-    error = {"Code": "AccessDeniedException", "Message": "not authorized to perform: iam:PassRole"}
+    error = {"Code": "ClientException", "Message": "TaskDefinition is inactive"}
     raise ClientError({"Error": error}, "RunTask")
 
 
@@ -69,6 +69,18 @@ def test_a_line_of_jobs_that_fail_at_launch_is_gone_through_in_chains_that_end(f
     queue.tick()
     assert {functions.job(name).status for name in names} == {JobStatus.FAILED}
     assert max(queue.chains) <= HOPS_MAX + 1 < LAMBDA_STOPS_AT
+
+
+def test_a_line_of_jobs_without_a_permission_is_held_after_one_launch(functions: Functions) -> None:
+    """The denied job wakes the scheduler once for the others, which are told why they wait."""
+    functions.store.save_instance(instance(A))
+    functions.aws.denied["gpu-training:3"] = "User: u is not authorized to perform: iam:PassRole on resource: r"
+    names = _submit(functions, 20)
+    queue = Queue(functions)
+    queue.deliver({"key": f"{names[0]}/1", "hops": 1})
+    assert queue.chains[0] < HOPS_MAX
+    assert {functions.job(name).status for name in names} == {JobStatus.PENDING_RESOURCES}
+    assert sum(functions.job(name).attempt for name in names) == 1
 
 
 @pytest.mark.parametrize(("waiting", "at_once"), [(54, 3), pytest.param(3_600, 200, marks=pytest.mark.full)])

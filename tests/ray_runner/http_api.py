@@ -15,6 +15,7 @@ from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.job_api.capacity import Capacity
 from gpu_recovery.job_api.dependencies import Dependencies, LogPage
 from gpu_recovery.job_api.router import ROUTES
+from gpu_recovery.job_api.task_definition import TaskDefinitionRules
 
 from ray_runner import handler as function
 from tests.lambdas.conftest import Context
@@ -60,7 +61,7 @@ class Api:
             operator_token=lambda: TOKEN,
             describe=lambda name: None,
             random=lambda: secrets.token_hex(2),
-            families=("gpu-training",),
+            rules=TaskDefinitionRules(("gpu-training",)),
             priority_max=Priority.HIGH,
             job_id_prefix="",
             log=logging.getLogger("api"),

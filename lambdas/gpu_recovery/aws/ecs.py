@@ -17,6 +17,7 @@ from gpu_recovery.aws import ecs_requests
 from gpu_recovery.aws.clients import client
 from gpu_recovery.aws.ecs_events import instance_fact, task_fact
 from gpu_recovery.aws.fields import EventUnreadable
+from gpu_recovery.aws.missing_permissions import missing_permission
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.events import InstanceObserved
 from gpu_recovery.core.instance.record import EcsStatus, Instance
@@ -269,7 +270,9 @@ def _refused_or_raised(error: ClientError) -> str | Refusal:
     if code == "InvalidParameterException":
         # ECS also answers so, instead of with failures[], while every instance of the cluster is DRAINING.
         return Refusal(f"{code}: {message}")
-    if code in ("ClientException", "ClusterNotFoundException", "AccessDeniedException"):
+    if lacks := missing_permission(code, message):
+        return Refusal(f"{code}: {message}", lacks=lacks)
+    if code in ("ClientException", "ClusterNotFoundException"):
         return Refusal(f"{code}: {message}", lasting=True)
     raise error
 

@@ -19,6 +19,7 @@ from gpu_recovery.aws.wiring import api_recovery, dynamodb, logger, node_token_k
 from gpu_recovery.job_api.capacity import Capacity
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.pagination import CURSOR_KEY_LABEL
+from gpu_recovery.job_api.task_definition import TaskDefinitionRules
 
 
 @cache
@@ -50,7 +51,9 @@ def dependencies() -> Dependencies:
         random=lambda: secrets.token_hex(2),
         job_id_prefix=environment.job_id_prefix,
         log=logger,
-        families=environment.training_families,
+        rules=TaskDefinitionRules(
+            environment.training_families, environment.training_roles, environment.training_log_groups
+        ),
         priority_max=environment.user_priority_max,
         ray_logs=AwsRayLogs(environment.ray_function) if environment.ray_function else None,
         records=f"s3://{environment.verdict_bucket}" if environment.policy.record_attempts else "",

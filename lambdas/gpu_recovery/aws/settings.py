@@ -53,7 +53,11 @@ class LambdaSettings:
     """Secret with the keys of user tokens and of cursors. Only the job API has the variable."""
     node_roles: tuple[str, ...] = ()
     training_families: tuple[str, ...] = ()
-    """ECS families that jobs may run. Only the job API has the variable."""
+    """ECS families that jobs may run. Only the job API has the variable, and the next two."""
+    training_roles: tuple[str, ...] = ()
+    """Roles that the deployment may pass to the tasks of jobs."""
+    training_log_groups: tuple[str, ...] = ()
+    """Log groups of jobs that the deployment may read. Empty: it reads no logs of jobs."""
     user_priority_max: Priority = Priority.HIGH
     """Highest priority that a user may ask for without a quota of this priority. Only the job API has the variable."""
     ray_queue_url: str = ""
@@ -127,6 +131,8 @@ class LambdaSettings:
             signing_key_secret=environment.get("SIGNING_KEY_SECRET", ""),
             node_roles=tuple(environment.get("NODE_ROLE_ARNS", "").split()),
             training_families=tuple(environment.get("TRAINING_TASK_FAMILIES", "").split()),
+            training_roles=tuple(environment.get("TRAINING_ROLE_ARNS", "").split()),
+            training_log_groups=tuple(environment.get("TRAINING_LOG_GROUPS", "").split()),
             user_priority_max=Priority[one_of("USER_PRIORITY_MAX", "HIGH", tuple(Priority.__members__))],
             ray_queue_url=environment.get("RAY_QUEUE_URL", ""),
             ray_function=environment.get("RAY_RUNNER_FUNCTION", ""),

@@ -10,6 +10,7 @@ from gpu_recovery.core.instance.fault_history import grade
 from gpu_recovery.core.instance.record import EcsStatus, Instance, InstanceStatus
 from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.queue.entry import NOTHING, Entry, running_job, waiting_job
+from gpu_recovery.core.queue.launch_holds import launch_holds
 from gpu_recovery.core.queue.quota import QuotaKey, QuotaLimits
 from gpu_recovery.core.queue.run_time_estimates import JobKind
 from gpu_recovery.core.queue.snapshot import Host, Snapshot
@@ -55,6 +56,7 @@ def snapshot_of(
         used=used,
         limits=limits,
         recent_preemptions=sum(entry.recent_preemptions(policy, now) for entry in entries),
+        launch_holds=launch_holds(entries, now),
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from gpu_recovery.core.identifiers import listed
@@ -54,6 +54,18 @@ class ReportingOutage:
         return f"{self.silent} of {self.reporting} instances are silent at once: the network, not their GPUs"
 
 
+PERMISSION_TOLD_FOR = timedelta(days=1)
+"""Time after which operators are notified of a missing permission again."""
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionNotice:
+    """The attempt that notifies operators of a missing permission (`core.identifiers.attempt_id`), and the time."""
+
+    attempt: str
+    at: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class Fleet:
     """The fleet record. `blamed` and `repairs` drop entries older than their windows, so both are bounded."""
@@ -82,6 +94,8 @@ class Fleet:
     """The present reporting outage. None if there is none."""
     unheard: Mapping[str, str] = field(default_factory=dict)
     """Idle instances that operators were notified of as missing, each with the incident of that notification."""
+    permissions: Mapping[str, PermissionNotice] = field(default_factory=dict)
+    """Missing permissions that operators were notified of within `PERMISSION_TOLD_FOR`, by name."""
 
     @property
     def breaker(self) -> Breaker:
@@ -217,3 +231,14 @@ def with_repair_undone(fleet: Fleet, instance_id: str, began_at: datetime) -> Fl
 def with_breaker_closed(fleet: Fleet) -> Fleet:
     """Return the fleet with its breaker closed and all blame removed. Held repairs may begin within the budget."""
     return replace(fleet, blamed={}, opened_at=None, opened_because="", incident_id="", probe="")
+
+
+def with_missing_permission(fleet: Fleet, name: str, attempt: str, now: datetime) -> Fleet:
+    """Return the fleet after AWS denied a launch. The first attempt in a day notifies operators of the permission."""
+    told = {other: notice for other, notice in fleet.permissions.items() if now - notice.at < PERMISSION_TOLD_FOR}
+    return replace(fleet, permissions={name: PermissionNotice(attempt, now), **told})
+
+
+def with_permission_granted(fleet: Fleet, name: str) -> Fleet:
+    """Return the fleet after a launch succeeded that needs the permission. Operators hear of its next loss at once."""
+    return replace(fleet, permissions={other: notice for other, notice in fleet.permissions.items() if other != name})

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.attempt import Plan
+from gpu_recovery.core.fleet import Fleet, with_missing_permission, with_permission_granted
+from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.instance.record import Claim
 from gpu_recovery.core.job.record import LIVE, Job, JobStatus
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
+from gpu_recovery.ports.retry import SAVE_ATTEMPTS_MAX, save_with_retry
 from gpu_recovery.ports.values import Refusal
 
 
@@ -41,11 +45,10 @@ def launch(context: ExecutionContext, job: Job, pending: PendingCommand) -> Comm
     context.store.record_tasks(replace(plan, task_ids=started))
     refusals = [(rank, answer) for rank, answer in enumerate(answers) if isinstance(answer, Refusal)]
     if refusals:
-        rank, refusal = refusals[0]
-        sentence = f"ECS refused rank {rank} on {plan.instances[rank]}: {refusal.reason}"
-        return CommandResult(
-            (_launch_refused(context, job, command.attempt, sentence, any(r.lasting for _, r in refusals)),)
-        )
+        return CommandResult((FollowUp(job.job_id, _refused_by_ecs(context, plan, refusals)),))
+    if job.denied is not None and not job.denied.over:
+        name = job.denied.lacks.name
+        _change_fleet(context, lambda fleet: with_permission_granted(fleet, name))
     return CommandResult((FollowUp(job.job_id, events.AttemptLaunched(at=context.now, attempt=command.attempt)),))
 
 
@@ -63,11 +66,36 @@ def _unclaimed_ranks(context: ExecutionContext, job: Job, plan: Plan, port_offse
     return taken
 
 
-def _launch_refused(
-    context: ExecutionContext, job: Job, attempt: int, sentence: str, lasting: bool = False
-) -> FollowUp:
-    event = events.LaunchRefused(at=context.now, attempt=attempt, sentence=sentence, lasting=lasting)
-    return FollowUp(job.job_id, event)
+def _launch_refused(context: ExecutionContext, job: Job, attempt: int, sentence: str) -> FollowUp:
+    return FollowUp(job.job_id, events.LaunchRefused(at=context.now, attempt=attempt, sentence=sentence))
+
+
+def _refused_by_ecs(
+    context: ExecutionContext, plan: Plan, refusals: Sequence[tuple[int, Refusal]]
+) -> events.LaunchRefused:
+    """Return the event of a launch that ECS refused for some ranks.
+
+    A lasting refusal decides before a missing permission, and a missing permission before any other.
+    """
+    rank, refusal = min(refusals, key=lambda each: (not each[1].lasting, each[1].lacks is None, each[0]))
+    event = events.LaunchRefused(
+        at=context.now,
+        attempt=plan.attempt,
+        sentence=f"ECS refused rank {rank} on {plan.instances[rank]}: {refusal.reason}",
+        lasting=refusal.lasting,
+        lacks=refusal.lacks,
+    )
+    if refusal.lacks is None:
+        return event
+    name, attempt = refusal.lacks.name, attempt_id(plan.job_id, plan.attempt)
+    fleet = _change_fleet(context, lambda fleet: with_missing_permission(fleet, name, attempt, context.now))
+    return replace(event, is_told=fleet.permissions[name].attempt != attempt)
+
+
+def _change_fleet(context: ExecutionContext, change: Callable[[Fleet], Fleet]) -> Fleet:
+    store = context.store
+    contended = f"refused {SAVE_ATTEMPTS_MAX} times: others write the fleet record all the time"
+    return save_with_retry(store.load_fleet, change, store.save_fleet, SAVE_ATTEMPTS_MAX, contended)
 
 
 def claim_adopted_instance(context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.job_api.capacity import Capacity
 from gpu_recovery.job_api.redrive import DeadLetters
 from gpu_recovery.job_api.submission import Submissions
+from gpu_recovery.job_api.task_definition import TaskDefinitionRules
 from gpu_recovery.recovery import Recovery
 
 
@@ -83,7 +84,7 @@ class Dependencies:
     operator_token: returns the operator token.
     describe:       returns an ECS task definition by its name, None if there is none.
     random:         returns four hexadecimal digits.
-    families:       ECS families that jobs may run.
+    rules:          what the deployment demands of the task definitions of jobs.
     priority_max:   highest priority that a user may ask for without a quota of this priority.
     job_id_prefix:  first characters of each new job id.
     records:        location of the job archive, `s3://<bucket>`; "" if jobs are not archived.
@@ -105,7 +106,7 @@ class Dependencies:
     operator_token: Callable[[], str]
     describe: Callable[[str], Mapping[str, Any] | None]
     random: Callable[[], str]
-    families: Collection[str]
+    rules: TaskDefinitionRules
     priority_max: Priority
     job_id_prefix: str
     log: Log

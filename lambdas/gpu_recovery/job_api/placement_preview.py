@@ -84,7 +84,10 @@ class QueueView:
                     would_suspend,
                 )
         entry = self.entries.get(job_id)
-        return PlacementPreview(False, _why_not_considered(entry)) if entry is not None and entry.waits else None
+        if entry is None or not entry.waits:
+            return None
+        lacks = entry.lacks and not entry.held
+        return PlacementPreview(False, _why_not_considered(entry), short_of=RejectionKind.PERMISSION if lacks else None)
 
     def _run_time_source(self, job_id: str) -> str:
         """Return the source of the job's estimated run time, as a suffix of its sentence.
@@ -126,4 +129,9 @@ def _why_not_considered(entry: Entry) -> str:
     """Return why the scheduler does not consider a waiting job."""
     if entry.held or entry.not_before is None:
         return "is held by a person until it is resumed"
+    if entry.lacks:
+        return (
+            f"gpu-recovery lacks the permission {entry.lacks}; its launch is tried again at "
+            f"{entry.not_before:%H:%M:%S} UTC"
+        )
     return f"cools down until {entry.not_before:%H:%M:%S} UTC before it is tried again"

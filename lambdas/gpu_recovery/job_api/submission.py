@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -20,16 +20,13 @@ from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.quota import QuotaKey, QuotaLimits, never_runs
 from gpu_recovery.core.ray.submission import refused_field
 from gpu_recovery.core.state_machine import Decision
+from gpu_recovery.job_api.task_definition import TaskDefinitionRules, with_container
 from gpu_recovery.ports.store import Store
 from gpu_recovery.recovery import Recovery
 from gpu_recovery.wire import jobs
 
 JOB_ID_ATTEMPTS_MAX = 5
 """Job ids that are tried for a new job. Each has other random digits."""
-ACTIVE = "ACTIVE"
-"""Status of a usable task definition. ECS also describes a deregistered revision, but runs no new task of it."""
-STOP_TIMEOUT_S = 30
-"""Seconds of a container's `stopTimeout` if neither the container nor the instance's ECS agent sets another value."""
 IDEMPOTENCY_KEY_TTL = timedelta(hours=48)
 """Time for which an idempotency key is stored. The API promises one day."""
 
@@ -119,8 +116,7 @@ class SubmissionHandler:
               reconciler last counted no instance with GPUs.
     random:   returns four hexadecimal digits.
     prefix:   first characters of each job id.
-    families: ECS families that may be launched. A job of another family is refused without a call of ECS, so the answer
-              does not say whether the family exists. None for any family, in simulations.
+    rules:    what the deployment demands of a task definition; None for nothing, in simulations.
     priority_max: highest priority that a user may ask for without a quota of this priority. Operators may ask for any.
     """
 
@@ -130,7 +126,7 @@ class SubmissionHandler:
     check: Callable[[JobSpec, datetime, bool], None]
     random: Callable[[], str]
     prefix: str
-    families: Collection[str] | None = None
+    rules: TaskDefinitionRules | None = None
     priority_max: Priority = Priority.EXTREME_HIGH
 
     def submit(self, document: Any, submitted: str, user: str | None, name: str = "") -> tuple[Job, bool]:
@@ -207,13 +203,12 @@ class SubmissionHandler:
                 raise SpecInvalid(f"runtime_env.{refused.name}", refused.detail)
             self.check(spec, now, facts.is_empty)
             return spec
-        if self.families is not None and spec.task_definition.partition(":")[0] not in self.families:
-            allowed = ", ".join(sorted(self.families)) or "none"
-            raise SpecInvalid(
-                "task_definition",
-                f"must be of a family in the setting training_task_families of this deployment: {allowed}",
-            )
-        spec = with_container(spec, self.describe(spec.task_definition))
+        if self.rules is not None:
+            self.rules.check_family(spec)
+        definition = self.describe(spec.task_definition)
+        spec = with_container(spec, definition)
+        if self.rules is not None and definition is not None:
+            self.rules.check(spec, definition)
         never = never_runs(facts.limits, key, spec.nnodes)
         if never is not None:
             raise SpecInvalid("nnodes", never)
@@ -302,54 +297,3 @@ def parsed(document: Any, user: str | None) -> JobSpec:
     if spec.user:
         raise ForeignUser("user", f"your token submits jobs of {user} only, not of {spec.user}")
     return replace(spec, user=user)
-
-
-def with_container(spec: JobSpec, definition: Mapping[str, Any] | None) -> JobSpec:
-    """Return `spec` with its container and stop timeout, after the checks that the task definition suits a gang.
-
-    Args:
-        spec: the specification. Without a container it gets the first essential container.
-        definition: the task definition as ECS describes it; None if there is none.
-
-    Raises:
-        SpecInvalid: the task definition is not active, or its network mode, container, stop timeout or image does not
-            suit the job.
-    """
-    if definition is None or definition.get("status", ACTIVE) != ACTIVE:
-        raise SpecInvalid("task_definition", f"ECS knows no active task definition {spec.task_definition}")
-    if definition.get("networkMode") != "host":
-        raise SpecInvalid("task_definition", "its network mode must be host: ranks find each other by instance address")
-    containers = [container for container in definition["containerDefinitions"] if container.get("essential", True)]
-    names = [container["name"] for container in containers]
-    if spec.container and spec.container not in names:
-        raise SpecInvalid("container", f"the essential containers of the task definition are {', '.join(names)}")
-    chosen = next(container for container in containers if spec.container in ("", container["name"]))
-    stops_within = chosen.get("stopTimeout", STOP_TIMEOUT_S)
-    if spec.suspend_grace_s > stops_within:
-        detail = f"must be at most {stops_within}: the stopTimeout of container {chosen['name']} ends it after that"
-        raise SpecInvalid("suspend_grace_s", detail)
-    spec = with_image(spec, definition, str(chosen.get("image", "")))
-    return replace(spec, container=chosen["name"], stop_timeout_s=int(stops_within))
-
-
-def with_image(spec: JobSpec, definition: Mapping[str, Any], image: str) -> JobSpec:
-    """Return `spec` with the revision of its task definition fixed, if the specification names an image.
-
-    A later revision may have another image. A specification without an image is returned as it is.
-
-    Args:
-        spec: the specification.
-        definition: the task definition as ECS describes it.
-        image: image of the job's container in this task definition.
-
-    Raises:
-        SpecInvalid: the specification names another image.
-    """
-    if not spec.image:
-        return spec
-    family, revision = definition.get("family", spec.task_definition.partition(":")[0]), definition.get("revision")
-    if spec.image != image:
-        present = f"{family}:{revision}" if revision else family
-        detail = f"is {image} in {present}: register a revision of {family} with this image, and submit again"
-        raise SpecInvalid("image", detail)
-    return replace(spec, task_definition=f"{family}:{revision}") if revision else spec

@@ -9,6 +9,7 @@ from gpu_recovery.core.attempt import AttemptProgress
 from gpu_recovery.core.events import DepartureAnnounced, HealthReported
 from gpu_recovery.core.health_signals import Ec2InstanceState
 from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.missing_permission import MissingPermission
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +37,13 @@ class Refusal:
 
     reason:  the answer of AWS or Ray.
     lasting: a repeated call would be refused too.
+    lacks:   the permission that the deployment lacks, if AWS refused for that; None otherwise. Then no job is at fault,
+             and a repeated call succeeds once an operator has granted the permission.
     """
 
     reason: str
     lasting: bool = False
+    lacks: MissingPermission | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,9 @@ class ClusterModel:
         """Suffixes of the availability zones. New instances take the zones in turn."""
         self.instances: dict[str, ModelInstance] = {}  # by EC2 instance id, in order of launch
         self._tasks: TaskIndex[Task] = TaskIndex()
+        self.denied_families: dict[
+            str, str
+        ] = {}  # the message with which IAM denies RunTask, by task definition family
         self.tokens: dict[str, StoredToken] = {}  # in the order in which they were first used
         self._forgot_at: datetime | None = None
         self._registrations: dict[str, ModelInstance] = {}  # by the ARN and by its last part

@@ -80,6 +80,8 @@ def run_task(
     """
     cluster.check_cluster(request.get("cluster"))
     _check_request(request, definition)
+    if denial := cluster.denied_families.get(definition["family"]):
+        raise AwsApiError("AccessDeniedException", denial)
     cluster.forget(now)
     token = request.get("clientToken")
     rest = {k: v for k, v in request.items() if k != "clientToken"}

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
+from gpu_recovery.core.missing_permission import MissingPermission
 from gpu_recovery.core.task import RankFailure
 
 
@@ -59,10 +60,16 @@ class AttemptLaunched(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRefused(JobEvent):
-    """ECS definitely refused a rank, or an instance was no longer free; `lasting` if a retry does not help."""
+    """ECS definitely refused a rank, or an instance was no longer free; `lasting` if a retry does not help.
+
+    lacks:   the permission that the deployment lacks, if ECS refused for that; None otherwise.
+    is_told: operators have been notified of this missing permission for another attempt.
+    """
 
     sentence: str
     lasting: bool = False
+    lacks: MissingPermission | None = None
+    is_told: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -118,6 +118,7 @@ def newer_task(job: Job, event: events.NewerTaskSeen, context: DecisionContext) 
         "heard": {},
         "running_at": None,
         "quick_ends": 0,
+        "denied": None,
         "not_before": None,
         "repairs": 0,
         "first_ends": (),

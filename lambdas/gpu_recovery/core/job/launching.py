@@ -8,6 +8,7 @@ from typing import Any
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.identifiers import listed
 from gpu_recovery.core.job.completion import failed, finished, poke_scheduler
+from gpu_recovery.core.job.denied_launch import notices, with_denial, with_permission
 from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, StopPurpose
 from gpu_recovery.core.job.stopping import record_only, relaunch_or_fail, stop
 from gpu_recovery.core.notifications import jobs
@@ -97,7 +98,8 @@ def queued_too_long(job: Job, event: events.JobDeadlineReached, context: Decisio
 def launched(job: Job, event: events.AttemptLaunched, context: DecisionContext) -> Step:
     """Record that every rank has its ECS task."""
     reason = f"all {job.spec.nnodes} ranks of attempt {job.attempt} have their task"
-    return Step(JobStatus.SUBMITTED, reason, {"launched": True, "launch_ended": True})
+    step = Step(JobStatus.SUBMITTED, reason, {"launched": True, "launch_ended": True})
+    return with_permission(step, job, context)
 
 
 def launched_too_late(
@@ -107,13 +109,17 @@ def launched_too_late(
     if job.launch_ended:
         return Ignore("the launch of this attempt is over")
     reason = "the launch ended while the gang was being stopped: stopping what it started"
-    return Step(JobStatus.STOPPING, reason, {"launch_ended": True}, (commands.StopAttempt(job.attempt),))
+    told = notices(job, event) if isinstance(event, events.LaunchRefused) else ()
+    return Step(JobStatus.STOPPING, reason, {"launch_ended": True}, (commands.StopAttempt(job.attempt), *told))
 
 
 def refused(job: Job, event: events.LaunchRefused, context: DecisionContext) -> Step:
     """Stop the gang after a refused launch: fail the job if the refusal is lasting, else launch again."""
     if event.lasting:
         step = stop(job, StopPurpose.FAIL, event.sentence, context)
+    elif event.lacks is not None:
+        step = stop(job, StopPurpose.RELAUNCH, event.sentence, context, CloseCause.PERMISSION)
+        step = with_denial(step, job, event, event.lacks, context)
     else:
         step = relaunch_or_fail(job, CloseCause.INSUFFICIENT_RESOURCES, event.sentence, context)
     return replace(step, changes={**step.changes, "launch_ended": True})
@@ -153,7 +159,8 @@ def running(job: Job, event: events.AllRanksRunning, context: DecisionContext) -
     reason = f"all {job.spec.nnodes} ranks of attempt {job.attempt} run"
     changes = {"launched": True, "launch_ended": True, "running_at": context.now}
     if job.incident_id is None:
-        return Step(JobStatus.RUNNING, reason, changes)
+        return with_permission(Step(JobStatus.RUNNING, reason, changes), job, context)
     data = {"job_id": job.job_id, "attempt": job.attempt, "incident_id": job.incident_id, "reason": reason}
     orders = (jobs.recovered(job), commands.PublishEvent("Recovery Succeeded", data))
-    return Step(JobStatus.RUNNING, f"recovered: {reason}", {**changes, "incident_id": None}, orders)
+    step = Step(JobStatus.RUNNING, f"recovered: {reason}", {**changes, "incident_id": None}, orders)
+    return with_permission(step, job, context)

@@ -14,7 +14,8 @@ def entry_of(job: Job) -> Entry | None:
 
     None means that the job neither waits for instances nor has any, or that it runs on Ray, which places its own jobs.
     """
-    spec = job.spec
+    spec, denied = job.spec, job.denied
+    lacks = denied.lacks if denied is not None and not denied.over else None
     if spec.backend is not Backend.ECS or job.status not in (*WAITING, *PLACED):
         return None
     return Entry(
@@ -51,4 +52,8 @@ def entry_of(job: Job) -> Entry | None:
         max_runtime_s=spec.max_runtime_s,
         holds_quota=job.quota_nodes > 0,
         workload="" if spec.max_runtime_s is not None else spec.workload,
+        task_definition=spec.task_definition,
+        denied_at=denied.at if denied is not None else None,
+        lacks=lacks.name if lacks is not None else "",
+        lacks_everywhere=lacks is not None and lacks.everywhere,
     )

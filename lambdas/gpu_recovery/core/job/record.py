@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from gpu_recovery.core.job.diagnosis_result import DiagnosisResult, PastDiagnosis
 from gpu_recovery.core.job.spec import JobSpec
+from gpu_recovery.core.missing_permission import MissingPermission
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.queue.quota import QuotaKey
 from gpu_recovery.core.state_machine import HistoryEntry, PendingCommand
@@ -83,12 +84,36 @@ class CloseCause(StrEnum):
     INTERRUPTED = "INTERRUPTED"
     REPAIR = "REPAIR"  # an instance had to be repaired for a reason that is not this job's
     SUSPENDED = "SUSPENDED"  # the job asked for its own suspension
+    PERMISSION = "PERMISSION"  # the deployment lacks a permission
 
 
 UNCOUNTED = frozenset(
-    {CloseCause.INSUFFICIENT_RESOURCES, CloseCause.INTERRUPTED, CloseCause.REPAIR, CloseCause.SUSPENDED}
+    {
+        CloseCause.INSUFFICIENT_RESOURCES,
+        CloseCause.INTERRUPTED,
+        CloseCause.REPAIR,
+        CloseCause.SUSPENDED,
+        CloseCause.PERMISSION,
+    }
 )
 """Causes of an uncounted relaunch: the attempt does not count towards `attempts_max`."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeniedLaunch:
+    """The last launch of a job that AWS denied because the deployment lacks a permission.
+
+    Attributes:
+        lacks: the missing permission.
+        at: time of the denial; of the launch that succeeded since, if `over`.
+        launches: number of launches that were denied in a row.
+        over: whether a launch of the job has succeeded since.
+    """
+
+    lacks: MissingPermission
+    at: datetime
+    launches: int = 1
+    over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +249,8 @@ class Job:
     """Times at which the job was preempted, as far as they still protect it."""
     short_of: str = ""
     """The last rejection reason of the scheduler (`queue.snapshot.RejectionKind`)."""
+    denied: DeniedLaunch | None = None
+    """The last launch that AWS denied for lack of a permission; None if there was none."""
     ran_s: int = 0
     """Seconds that the earlier attempts ran, in total."""
     quota_nodes: int = 0

@@ -20,6 +20,7 @@ from gpu_recovery.core.job.completion import (
     with_cool_down,
     with_uncounted_relaunch,
 )
+from gpu_recovery.core.job.denied_launch import queued_again
 from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, StopPurpose
 from gpu_recovery.core.notifications import jobs
 from gpu_recovery.core.policy import duration
@@ -203,6 +204,8 @@ def relaunch(job: Job, context: DecisionContext) -> Step:
     cause = job.stop_cause or CloseCause.INTERRUPTED
     orders = (commands.ReleaseInstances(job.instances, attempt=job.attempt), poke_scheduler(job))
     changes: dict[str, Any] = {"attempts_uncounted": with_uncounted_relaunch(job, cause)}
+    if cause is CloseCause.PERMISSION and job.denied is not None:
+        return queued_again(job, job.denied, changes, context)
     if cause is CloseCause.INSUFFICIENT_RESOURCES:
         changes |= {"in_line_at": context.now, "not_before": context.now + duration(context.policy.pending_retry_s)}
         return Step(JobStatus.PENDING_RESOURCES, "short of resources; looking again soon", changes, orders)

@@ -32,6 +32,9 @@ class Entry:
     suspects:    instances that the job uses last, each with the rank under which it was suspected.
     ran_s:       seconds that the job ran in all earlier runs.
     workload:    the kind of work, by which the run time is estimated; "" if the user set a limit.
+    denied_at:   time of the last launch that AWS denied for lack of a permission, or, if `lacks` is "", of the launch
+                 of the same job that succeeded since.
+    lacks:       name of the missing permission; `lacks_everywhere`: every launch needs it.
     """
 
     job_id: str
@@ -64,6 +67,10 @@ class Entry:
     max_runtime_s: int | None = None
     holds_quota: bool = False
     workload: str = ""
+    task_definition: str = ""
+    denied_at: datetime | None = None
+    lacks: str = ""
+    lacks_everywhere: bool = False
 
     @property
     def quota_key(self) -> QuotaKey:
@@ -122,6 +129,7 @@ def waiting_job(
         holds_quota=entry.holds_quota,
         suspensions=entry.recent_preemptions(policy, now),
         suspended_at=entry.suspended_at,
+        task_definition=entry.task_definition,
     )
 
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.queue.backfill import BackfillWindow
 from gpu_recovery.core.queue.host_selection import HostPool
+from gpu_recovery.core.queue.launch_holds import LaunchHolds
 from gpu_recovery.core.queue.preemption import Preemption
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.quota_admission import QuotaAdmission
@@ -33,6 +34,7 @@ class PassState:
     at: datetime
     quota: QuotaAdmission
     suspensions_left: int
+    launch_holds: LaunchHolds
 
 
 class GroupQueue:
@@ -52,6 +54,10 @@ class GroupQueue:
     def admit(self, job: WaitingJob) -> Assignment | Rejection:
         """Return where the next job starts, or why it waits."""
         self._position += 1
+        # A job that cannot be launched does not block the jobs behind it.
+        hold = self.shared.launch_holds.closed(job)
+        if hold is not None:
+            return self._wait_reasons.of_permission(job, self._position, hold)
         # 2. Quota: a job over its quota does not block the jobs behind it.
         refused = self.shared.quota.refusal(job)
         if refused is not None and refused[0] is not RejectionKind.JOBS:
@@ -66,6 +72,7 @@ class GroupQueue:
         if chosen is None:
             return self._wait(job)
         self.shared.quota.charge(job)
+        self.shared.launch_holds.begin_launch(job)
         self.forecast.assign(chosen, job.gpus, job.runs_for_s)
         return self.hosts.assign(job, chosen)
 
@@ -119,8 +126,11 @@ class GroupQueue:
         """Preempt jobs for `job`, and keep all hosts that it waits for.
 
         Returns:
-            The ids of the jobs that leave so that `job` can start; empty if that is not possible.
+            The ids of the jobs that leave so that `job` can start; empty if that is not possible, or if AWS may deny
+            the launch.
         """
+        if self.shared.launch_holds.of(job) is not None:
+            return []
         missing = job.nodes - self.hosts.fitting(job)
         coming = self._vacated_soon(job)[:missing]
         need = missing - len(coming)

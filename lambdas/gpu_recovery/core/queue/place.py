@@ -6,6 +6,7 @@ The phases, each in a module of its own:
 2. `quota_admission`            quotas by user, priority and group, and the number of running jobs
 3. `packing`, `host_selection`  a whole gang or none; small jobs onto hosts in use; one rack or zone for a gang
 4. `group_queue`                a job that does not fit waits; its reserved hosts stay reserved
+   `launch_holds`               a job that the deployment may not launch waits, and blocks no other job
 5. `backfill`                   the first waiting job is promised hosts; others may use the rest
 6. `preemption`                 jobs of lower priority are suspended, as few and as cheap as possible
 7. `wait_reasons`               every other job gets the reason why it waits
@@ -19,6 +20,7 @@ from typing import TypeVar
 
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.queue.group_queue import GroupQueue, PassState
+from gpu_recovery.core.queue.launch_holds import LaunchHolds
 from gpu_recovery.core.queue.ordering import in_queue_order
 from gpu_recovery.core.queue.quota_admission import QuotaAdmission
 from gpu_recovery.core.queue.snapshot import Assignment, Host, Placement, Rejection, RunningJob, Snapshot
@@ -34,7 +36,7 @@ def place(snapshot: Snapshot, policy: RecoveryPolicy, now: datetime) -> Placemen
     """
     hosts, running = _by_group(snapshot.hosts), _by_group(snapshot.running)
     left = max(0, policy.fleet_suspensions_max - snapshot.recent_preemptions)
-    shared = PassState(policy, now, QuotaAdmission(snapshot), left)
+    shared = PassState(policy, now, QuotaAdmission(snapshot), left, LaunchHolds(snapshot.launch_holds))
     queues: dict[str, GroupQueue] = {}
     assignments: list[Assignment] = []
     rejections: list[Rejection] = []

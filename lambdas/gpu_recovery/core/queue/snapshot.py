@@ -77,6 +77,21 @@ class WaitingJob:
     holds_quota: bool = False
     suspensions: int = 0
     suspended_at: datetime | None = None
+    task_definition: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchHold:
+    """Jobs that wait because the deployment lacks a permission for their launch.
+
+    scope:      the task definition of the jobs; "" for every job.
+    permission: name of the missing permission.
+    is_closed:  no job starts. Otherwise one job starts, to try whether the permission has been granted.
+    """
+
+    scope: str
+    permission: str
+    is_closed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +143,7 @@ class Snapshot:
     used: Mapping[QuotaKey, int] = field(default_factory=dict)
     limits: QuotaLimits = field(default_factory=QuotaLimits)
     recent_preemptions: int = 0
+    launch_holds: tuple[LaunchHold, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +180,7 @@ class RejectionKind(StrEnum):
     JOBS = "jobs"  # the number of jobs that may run at once
     OWN = "own"  # its own instances; it accepts no others
     ROOM = "room"  # hosts that are being vacated for it
+    PERMISSION = "permission"  # a permission of the deployment, without which AWS denies its launch
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from datetime import datetime
 from gpu_recovery.core.queue.backfill import BackfillWindow
 from gpu_recovery.core.queue.host_selection import HostPool
 from gpu_recovery.core.queue.release_forecast import ReleaseForecast
-from gpu_recovery.core.queue.snapshot import Rejection, RejectionKind, WaitingJob
+from gpu_recovery.core.queue.snapshot import LaunchHold, Rejection, RejectionKind, WaitingJob
 
 NAMED = 5
 """Upper bound of the blocking jobs that a wait reason names."""
@@ -24,6 +24,11 @@ class WaitReasons:
     def of_quota(self, job: WaitingJob, position: int, refused: tuple[RejectionKind, str]) -> Rejection:
         """Return the reason of a job that a quota blocks."""
         return Rejection(job.job_id, job.version, job.attempt, refused[1], refused[0], position)
+
+    def of_permission(self, job: WaitingJob, position: int, hold: LaunchHold) -> Rejection:
+        """Return the reason of a job that AWS would not let the deployment launch."""
+        sentence = f"gpu-recovery lacks the permission {hold.permission}; one launch at a time is tried again"
+        return Rejection(job.job_id, job.version, job.attempt, sentence, RejectionKind.PERMISSION, position)
 
     def of_cluster(self, job: WaitingJob, position: int) -> Rejection:
         """Return the reason of a job that is too large for the whole cluster."""

@@ -56,7 +56,7 @@ def _submission_handler(dependencies: Dependencies) -> SubmissionHandler:
         dependencies.capacity.check,
         dependencies.random,
         dependencies.job_id_prefix,
-        dependencies.families,
+        dependencies.rules,
         dependencies.priority_max,
     )
 

@@ -1,0 +1,52 @@
+"""A permission that the deployment lacks: what AWS denied at a launch, and what an operator does about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PASS_ROLE, RUN_TASK = "iam:PassRole", "ecs:RunTask"
+
+
+@dataclass(frozen=True, slots=True)
+class MissingPermission:
+    """A permission that AWS denied to the deployment when a job was launched. No job is at fault.
+
+    action:     the denied IAM action.
+    resource:   ARN of the role or task definition that AWS named; "" if it named none.
+    everywhere: whether no task definition can be launched. Otherwise only that of the refused job is affected.
+    forbidden:  whether a policy denies the action explicitly. Then a further permission does not help.
+    """
+
+    action: str
+    resource: str = ""
+    everywhere: bool = False
+    forbidden: bool = False
+
+    @property
+    def name(self) -> str:
+        """The action and its resource. Operators are notified once for each name."""
+        return f"{self.action} on {self.resource}" if self.resource else self.action
+
+    @property
+    def remedy(self) -> str:
+        """What an operator does, in one sentence."""
+        if self.forbidden:
+            return (
+                f"Find the policy that explicitly denies {self.action} (of the account, of the organization, or a "
+                "permissions boundary), and remove the denial."
+            )
+        if self.action == PASS_ROLE:
+            role = self.resource or "every task role and execution role of the task definition"
+            return f"Add {role} to the setting gpu-recovery:training_role_arns, and deploy again."
+        if self.action == RUN_TASK and self.resource:
+            family = self.resource.rpartition("/")[2].partition(":")[0]
+            return f"Add {family} to the setting gpu-recovery:training_task_families, and deploy again."
+        return "Deploy again, which restores the roles of the functions; then compare them with docs/permissions.md."
+
+    @property
+    def setting(self) -> str:
+        """The deployment setting that grants the permission; "" if none does."""
+        if self.forbidden:
+            return ""
+        granted_by = {PASS_ROLE: "training_role_arns", RUN_TASK: "training_task_families" if self.resource else ""}
+        return granted_by.get(self.action, "")

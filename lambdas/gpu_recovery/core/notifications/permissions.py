@@ -1,0 +1,42 @@
+"""Notification about a permission that the deployment lacks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpu_recovery.core.notifications.template import Part, Phase, Severity, message, typed
+
+if TYPE_CHECKING:
+    from gpu_recovery.core.commands import NotifyOperator
+    from gpu_recovery.core.job.record import Job
+    from gpu_recovery.core.missing_permission import MissingPermission
+
+DEPLOY = "make deploy CONTEXT='-c gpu-recovery:{setting}=<every name of the list>,<the new name>'"
+"""Command that grants a permission. Names on the command line replace those of cdk.json."""
+
+
+def launch_denied(job: Job, lacks: MissingPermission, sentence: str) -> NotifyOperator:
+    """Return the message that AWS denied a launch because the deployment lacks a permission.
+
+    Args:
+        job: the record before the decision, at the attempt that was denied.
+        lacks: the missing permission.
+        sentence: the refusal in the words of AWS.
+    """
+    affected = "All jobs on ECS" if lacks.everywhere else f"Jobs of the task definition {job.spec.task_definition}"
+    others = [] if lacks.everywhere else ["Jobs of other task definitions start as usual."]
+    how = [f"  {DEPLOY.format(setting=lacks.setting)}"] if lacks.setting else []
+    note_id = f"permission/{job.job_id}/{job.attempt}"
+    parts = {
+        Part.WHAT: [f"gpu-recovery cannot launch job {job.job_id}: it lacks the permission {lacks.name}."],
+        Part.EVIDENCE: [sentence],
+        Part.DONE: [f"{affected} wait in the queue. None fails, and the attempt is not counted.", *others],
+        Part.NEXT: [
+            "One launch at a time is tried again, at growing intervals. The first that succeeds ends the wait of all.",
+            "You hear of this permission again in a day at the soonest, if it is still missing then.",
+        ],
+        Part.YOU: [lacks.remedy, *how, typed("queue", "which jobs wait for it")],
+        Part.IDS: [f"job {job.job_id}, attempt {job.attempt}", f"correlation id {note_id}"],
+    }
+    subject = f"launches are held: no permission for {lacks.name}"
+    return message(note_id, Severity.SEV2, Phase.NOTED, subject, parts, job_id=job.job_id)
