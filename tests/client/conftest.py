@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import socket
@@ -13,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+import typer.main
 import yaml
 from gpu_recovery_client import RecoveryClient
 from gpu_recovery_client.cli import app, logs, submit, token
@@ -228,6 +230,14 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         if hasattr(module, "pause"):
             monkeypatch.setattr(module, "pause", waited.append)
     return waited
+
+
+@pytest.fixture(scope="session", autouse=True)
+def command_built_once() -> Iterator[None]:
+    """Let the commands of an app be built once per run. Building them takes most of the time of an invocation."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.testing._get_command", functools.cache(typer.main.get_command))
+        yield
 
 
 @pytest.fixture

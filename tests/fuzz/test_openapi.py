@@ -19,7 +19,7 @@ from tests.fuzz.wsgi_gateway import gateway
 from tests.lambdas.api_gateway import TOKEN
 from tests.tiers import examples
 
-pytestmark = pytest.mark.filterwarnings("ignore::Warning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::Warning")]
 OPERATION_WEIGHT = 0.3
 """There are many operations, and each request makes several calls of the store."""
 ROUTED = [f"{route.method} {route.path}".replace("<", "{").replace(">", "}") for route in ROUTES]

@@ -37,6 +37,7 @@ class Overtaken:
         return carry_out()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(10, default=3))
 def test_writers_who_are_overtaken_half_the_time_decide_again(heal: Heal, undisturbed: Incident, seed: int) -> None:
     """A refused write is neither lost nor acted upon."""

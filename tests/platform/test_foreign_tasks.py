@@ -22,7 +22,7 @@ from tests.platform.incident import PATIENT, QUICK
 from tests.platform.platform_world import PlatformWorld
 from tests.simulator.incidents import ADAPTIVE
 
-pytestmark = pytest.mark.usefixtures("sleeps")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("sleeps")]
 
 
 def world_with_job(monkeypatch: pytest.MonkeyPatch, **given: Any) -> tuple[PlatformWorld, str]:

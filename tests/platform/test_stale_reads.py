@@ -27,8 +27,9 @@ def lagging(seed: int) -> object:
     return prepare
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(20, default=3))
-@pytest.mark.parametrize("runs_s", [20, pytest.param(250, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runs_s", [20, 250])
 def test_reads_of_different_pasts_change_no_end(heal: Heal, undisturbed: Incident, seed: int, runs_s: int) -> None:
     """Events are newer than answers, and an answer never undoes what an event said."""
     assert_same_end(heal(prepare=lagging(seed), runs_s=runs_s), undisturbed)
