@@ -42,7 +42,7 @@ demo: setup ## Watch a GPU fault heal itself, on this machine (TRAINER=torch for
 # The tests with Ray mostly wait, so they run beside the others. Their output comes at the end.
 test: setup ## Every test but the longest, offline
 	@$(MAKE) --no-print-directory test-ray >.make/ray.log 2>&1 & ray=$$!; \
-	$(BIN)/python -m pytest -n 3 --tier $(TIER) --ignore=tests/ray_runner $(BUDGET) $(COVERAGE); main=$$?; \
+	$(BIN)/python -m pytest -n 4 --tier $(TIER) --ignore=tests/ray_runner $(BUDGET) $(COVERAGE); main=$$?; \
 	wait $$ray; ray=$$?; cat .make/ray.log; \
 	echo "tests: $$(test $$main = 0 && echo passed || echo FAILED); tests with Ray: $$(test $$ray = 0 && echo passed || echo FAILED)"; \
 	test $$main = 0 -a $$ray = 0
