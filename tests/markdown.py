@@ -103,6 +103,7 @@ PAGES = [
             "SECURITY",
             "CHANGELOG",
             "docs/traps",
+            "docs/fidelity",
             "docs/costs",
             "docs/comparison",
             "docs/permissions",

@@ -27,10 +27,11 @@ from typing import Any
 from ministack import app  # type: ignore[import-untyped]
 from ministack.core import iam_actions, iam_evaluator, lambda_runtime  # type: ignore[import-untyped]
 from ministack.core.arn import parse_arn  # type: ignore[import-untyped]
+from ministack.core.responses import error_response_json  # type: ignore[import-untyped]
 from ministack.services import eventbridge, lambda_svc, scheduler, sqs, sts  # type: ignore[import-untyped]
 from ministack.services.cloudformation import provisioners  # type: ignore[import-untyped]
 
-from sandbox import credentials
+from sandbox import credentials, payload_limits
 from sandbox.ministack.worker_processes import packages_are_shared, raising_keeps_the_process
 from sandbox.request_guard import RequestGuard
 
@@ -348,6 +349,48 @@ def alarms_on_expressions() -> None:
     provisioners._cw_metric_alarm_record = record
 
 
+def payloads_are_limited() -> None:
+    """Refuse PutEvents requests and asynchronous invocations that are too large for AWS.
+
+    Plain MiniStack accepts every size.
+    """
+    put_events, handle_request = eventbridge._put_events, lambda_svc.handle_request
+
+    def put(data: dict[str, Any], allow_aws_source: bool = False) -> Any:
+        refusal = payload_limits.entries_refusal(data.get("Entries", []))
+        return error_response_json(*refusal, 400) if refusal else put_events(data, allow_aws_source)
+
+    async def handle(method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, Any]) -> Any:
+        refusal = None
+        if path.endswith("/invocations"):
+            refusal = payload_limits.invocation_refusal(headers.get("x-amz-invocation-type", ""), body)
+        return (
+            error_response_json(*refusal, 413) if refusal else await handle_request(method, path, headers, body, query)
+        )
+
+    eventbridge._put_events = put
+    lambda_svc.handle_request = handle
+
+
+def filter_level_is_a_variable() -> None:
+    """Tell a function with JSON logs the level of Lambda's own filter, which Powertools obeys before its own setting.
+
+    Plain MiniStack sets neither variable, so that a setting without effect on AWS would work in the sandbox. MiniStack
+    adds the variables of the credentials to those of the process last.
+    """
+    plain = lambda_runtime.execution_credentials
+
+    def execution_variables(config: dict[str, Any]) -> dict[str, str]:
+        variables: dict[str, str] = plain(config)
+        logging = config.get("LoggingConfig") or {}
+        if logging.get("LogFormat") != "JSON":
+            return variables
+        level = logging.get("ApplicationLogLevel", "INFO")
+        return variables | {"AWS_LAMBDA_LOG_FORMAT": "JSON", "AWS_LAMBDA_LOG_LEVEL": level}
+
+    lambda_runtime.execution_credentials = execution_variables
+
+
 PATCHES: tuple[Callable[[], None], ...] = (
     asynchronous_events,
     queues_by_their_own_rules,
@@ -362,6 +405,8 @@ PATCHES: tuple[Callable[[], None], ...] = (
     only_the_sandbox_has_credentials,
     only_the_sandbox_may_call,
     alarms_on_expressions,
+    payloads_are_limited,
+    filter_level_is_a_variable,
 )
 
 

@@ -14,6 +14,7 @@ from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from sandbox import payload_limits
 from simulator.dynamodb.botocore_handler import answer
 from simulator.dynamodb.double import DynamoDb
 from tests.aws.ecs_events import ARN, task_arn
@@ -177,7 +178,12 @@ class CountedAws:
         return {"containerInstances": [], "failures": []}
 
     def _PutEvents(self, asked: dict[str, Any]) -> dict[str, Any]:
+        _raise_refusal(payload_limits.entries_refusal(asked["Entries"]), "PutEvents")
         return {"FailedEntryCount": 0, "Entries": [{"EventId": "1"}]}
+
+    def _Invoke(self, asked: dict[str, Any]) -> dict[str, Any]:
+        _raise_refusal(payload_limits.invocation_refusal(asked.get("InvocationType", ""), asked["Payload"]), "Invoke")
+        return {"StatusCode": 202}
 
     def _GetObject(self, asked: dict[str, Any]) -> dict[str, Any]:
         return {"Body": Read(json.dumps(self.documents[asked["Key"]]).encode())}
@@ -189,6 +195,12 @@ class CountedAws:
 
     def _GetSecretValue(self, asked: dict[str, Any]) -> dict[str, Any]:
         return {"SecretString": f"secret of {asked['SecretId']}"}
+
+
+def _raise_refusal(refusal: tuple[str, str] | None, operation: str) -> None:
+    """Raise the error of botocore for a refusal: its code and its message."""
+    if refusal is not None:
+        raise ClientError({"Error": {"Code": refusal[0], "Message": refusal[1]}}, operation)
 
 
 @dataclass

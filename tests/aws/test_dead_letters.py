@@ -113,6 +113,7 @@ def test_a_failed_event_is_invoked_asynchronously_and_then_deleted(
     [
         ("ResourceNotFoundException", DeadLetterRefused),
         ("AccessDeniedException", DeadLetterRefused),
+        ("RequestEntityTooLargeException", DeadLetterRefused),
         ("ServiceException", ClientError),
     ],
 )

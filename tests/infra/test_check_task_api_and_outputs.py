@@ -86,6 +86,23 @@ def test_one_route_leads_every_request_but_those_of_nodes_to_the_job_api(deploym
     assert found == ROUTES
 
 
+HTTP_API_WAITS_S = 30
+"""Longest time for which an HTTP API waits for its integration; no quota raises it.
+
+Source: API Gateway Developer Guide, "Quotas for configuring and running an HTTP API".
+"""
+
+
+def test_a_function_behind_the_api_ends_before_api_gateway_gives_up(deployment: Deployment) -> None:
+    """After that time the caller gets 503, while the function would go on and its caller would try again."""
+    integrations = deployment.of_type("AWS::ApiGatewayV2::Integration").values()
+    assert integrations and all("TimeoutInMillis" not in one for one in integrations)
+    functions = deployment.of_type("AWS::Lambda::Function")
+    behind = {one["IntegrationUri"].removesuffix(".Arn") for one in integrations}
+    assert {functions[name]["FunctionName"] for name in behind} == {"gpu-recovery-job_api", "gpu-recovery-node_api"}
+    assert all(functions[name]["Timeout"] < HTTP_API_WAITS_S for name in behind)
+
+
 def test_a_fleets_reports_have_a_rate_of_their_own(deployment: Deployment) -> None:
     """Ten thousand instances every fifteen seconds, three times over; the stage is made after the routes it names."""
     stage = deployment.only("AWS::ApiGatewayV2::Stage")

@@ -10,6 +10,7 @@ import pytest
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance.record import InstanceStatus, RankOnInstance, RepairHold, RepairLevel, RepairNeed
 
+from sandbox.payload_limits import PAYLOAD_BYTES_MAX
 from tests.aws.ecs_events import ours
 from tests.aws.environment import ACCOUNT, FUNCTION, QUEUE_URL, TOPIC
 from tests.aws.records import NOW, A, B, claim, instance
@@ -291,6 +292,19 @@ def test_a_dead_letter_of_another_account_stays_and_is_not_invoked(api: Api) -> 
         f"no rule of this deployment delivers its event: it is of account '999999999999', not {ACCOUNT}",
     )
     assert not api.functions.aws.asked("Invoke") and list(sqs.bodies) == ["m-1"]
+
+
+def test_a_dead_letter_that_is_too_large_for_lambda_stays_and_the_next_is_sent(api: Api) -> None:
+    """Any principal with SQS rights may write such a letter, and it must not hold up the letters behind it."""
+    sqs = Sqs(api.functions)
+    large = LETTER | {"requestPayload": ours({"detail": {"text": "x" * PAYLOAD_BYTES_MAX}})}
+    sqs.bodies = {"m-1": json.dumps(large), "m-2": json.dumps(LETTER)}
+    body = api.post("/dead-letters/redrive").body
+    assert [(one["message_id"], one["kept_because"]) for one in body["letters"]] == [
+        ("m-1", "Lambda does not take it (RequestEntityTooLargeException)"),
+        ("m-2", None),
+    ]
+    assert body["stopped_because"] is None and list(sqs.bodies) == ["m-1"]
 
 
 def third_fails(sqs: Sqs, operation: str) -> Any:

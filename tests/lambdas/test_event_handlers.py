@@ -20,6 +20,7 @@ from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.instance.record import InstanceStatus, Reboot
 from gpu_recovery.core.job.record import JobStatus
 
+from sandbox.payload_limits import PAYLOAD_BYTES_MAX, entry_bytes
 from tests.aws.ecs_events import check_event, instance_event, rank_event, task_event
 from tests.aws.environment import CREDENTIALS, FUNCTION
 from tests.aws.records import JOB, NOW, OTHER_JOB, A, instance, job, later, pending, plan
@@ -90,6 +91,18 @@ def test_a_failed_rank_stops_its_gang(functions: Functions) -> None:
     (line,) = functions.logged("job_decided")
     assert (line["job_id"], line["before"], line["after"]) == (JOB, "RUNNING", "STOPPING")
     assert line["reason"] == functions.job().reason
+
+
+def test_a_reason_of_any_length_makes_an_event_that_the_bus_takes(functions: Functions) -> None:
+    """EventBridge refuses an entry of 256 KB as a whole, and the refused command would be repeated for ever."""
+    gang(functions)
+    event = rank_event(JOB, 1, 0, "STOPPED", exit_code=None)
+    event["detail"] |= {"stopCode": "TaskFailedToStart", "stoppedReason": "\u9519" * 60_000}
+    event["detail"]["containers"][0]["reason"] = event["detail"]["stoppedReason"]
+    functions.call("ecs_task_handler", event)
+    entries = [one for asked in functions.aws.asked("PutEvents") for one in asked["Entries"]]
+    assert [one["DetailType"] for one in entries] == ["Recovery Started", "Job State Changed"]
+    assert max(map(entry_bytes, entries)) < PAYLOAD_BYTES_MAX // 16
 
 
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.stem)

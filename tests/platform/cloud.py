@@ -28,6 +28,7 @@ from moto.core.botocore_stubber import MockRawResponse
 from moto.core.model_instances import reset_model_data
 from moto.core.request import normalize_request
 
+from sandbox import payload_limits
 from sandbox.cluster.api import Ec2Api, EcsApi
 from sandbox.cluster.aws_protocol import JSON_1_1, AwsProtocol, _ec2_error, _ecs_error
 from sandbox.cluster.model.cluster import AwsApiError, ClusterModel
@@ -212,6 +213,8 @@ class Cloud:
         return _response(prepared, self.fault.meets(request, carry_out))
 
     def _carry_out(self, request: Request, prepared: AWSPreparedRequest) -> Answer:
+        if request.operation == "PutEvents" and (refusal := payload_limits.entries_refusal(request.asked["Entries"])):
+            return Answer(400, json.dumps({"__type": refusal[0], "message": refusal[1]}).encode())
         if request.service in self._moto:
             return self._by_moto(request.service, prepared)
         body = _text(prepared.body).encode()

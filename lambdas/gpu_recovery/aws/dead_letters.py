@@ -24,7 +24,8 @@ REFUSALS = frozenset(
         "AccessDeniedException",
         "ResourceNotFoundException",
         "InvalidRequestContentException",
-        "RequestTooLargeException",
+        "RequestEntityTooLargeException",
+        "RequestTooLargeException",  # the code of the service model
         "InvalidParameterValueException",
     }
 )

@@ -17,6 +17,7 @@ from ministack.services import eventbridge, scheduler
 
 from sandbox.ministack import command
 from sandbox.ministack.runner import CLUSTER_USER_AGENT, END_OF_LOG, PATCHES, end_of_log, streams_are_resources
+from sandbox.payload_limits import PAYLOAD_BYTES_MAX
 from tests.sandbox.ministack_server import Cloud, lines, wait_for
 
 pytestmark = pytest.mark.slow
@@ -386,3 +387,56 @@ def test_an_alarm_on_an_expression_is_deployed(whole: Cloud) -> None:
     status, (alarm,) = _deployed_alarm(whole)
     assert status == "CREATE_COMPLETE"
     assert (alarm["Threshold"], alarm["TreatMissingData"]) == (0, "notBreaching")
+
+
+LARGE = {"text": "x" * PAYLOAD_BYTES_MAX}
+
+
+def test_plain_ministack_takes_what_is_too_large_for_aws(plain: Cloud) -> None:
+    """As an event, and as the payload of an asynchronous invocation."""
+    assert plain.send("test", LARGE) == 0
+    name, _, _ = plain.function("pass")
+    invoke = plain.client("lambda").invoke
+    assert invoke(FunctionName=name, InvocationType="Event", Payload=json.dumps(LARGE))["StatusCode"] == 202
+
+
+def test_what_is_too_large_for_aws_is_refused(whole: Cloud) -> None:
+    """Events and asynchronous payloads of 256 KB; a synchronous payload may have 6 MB."""
+    with pytest.raises(ClientError, match="Total size of the entries in the request is over the limit"):
+        whole.send("test", LARGE)
+    assert whole.send("aws.ecs", {"text": "x" * (PAYLOAD_BYTES_MAX - 100)}, CLUSTER_USER_AGENT) == 0
+    name, _, seen = whole.function("record(len(event['text']))")
+    invoke = whole.client("lambda").invoke
+    with pytest.raises(
+        ClientError, match=r"RequestEntityTooLargeException.*is too large for the Event invocation type"
+    ):
+        invoke(FunctionName=name, InvocationType="Event", Payload=json.dumps(LARGE))
+    invoke(FunctionName=name, Payload=json.dumps(LARGE))
+    assert lines(seen) == [PAYLOAD_BYTES_MAX]
+
+
+SHOW_LEVEL = "record([os.environ.get('AWS_LAMBDA_LOG_FORMAT'), os.environ.get('AWS_LAMBDA_LOG_LEVEL')])"
+
+
+def levels_of(cloud: Cloud, *configurations: dict[str, str]) -> list[list[str | None]]:
+    """The log format and level that a function finds in its environment, with each LoggingConfig."""
+    found = []
+    for configuration in configurations:
+        name, _, seen = cloud.function(SHOW_LEVEL)
+        awslambda = cloud.client("lambda")
+        awslambda.update_function_configuration(FunctionName=name, LoggingConfig=configuration)
+        awslambda.invoke(FunctionName=name)
+        found += lines(seen)
+    return found
+
+
+def test_plain_ministack_tells_a_function_no_log_level(plain: Cloud) -> None:
+    """So that a level of the function's own would count, which Lambda's own filter overrules."""
+    assert levels_of(plain, {"LogFormat": "JSON", "ApplicationLogLevel": "WARN"}) == [[None, None]]
+
+
+def test_a_function_is_told_the_level_of_lambdas_filter(whole: Cloud) -> None:
+    """INFO unless it is configured, and none where logs are text."""
+    told = levels_of(whole, {"LogFormat": "JSON", "ApplicationLogLevel": "WARN"}, {"LogFormat": "JSON"})
+    assert told == [["JSON", "WARN"], ["JSON", "INFO"]]
+    assert levels_of(whole, {"LogFormat": "Text"}) == [[None, None]]

@@ -13,7 +13,7 @@ from gpu_recovery.job_api.response import ApiResponse
 from gpu_recovery.job_api.views import dead_letter_queue_view, redrive_result_view
 
 REDRIVE_MAX = 100
-"""Dead letters of one request. Each takes one or two AWS calls, and API Gateway waits for 29 seconds."""
+"""Dead letters of one request. Each takes one or two AWS calls, and the function has 29 seconds."""
 
 
 def read_dead_letters(dependencies: Dependencies, request: Request) -> ApiResponse:
