@@ -112,27 +112,38 @@ def _oldest_first(facts: Sequence[TaskFact]) -> list[TaskFact]:
 # -- health checks -----------------------------------------------------------------------------------------------------
 
 
-def owner_of_check_task(store: Store, actions: Actions, instance: Instance, fact: TaskFact) -> Owner:
+def owner_of_check_task(
+    store: Store, actions: Actions, instance: Instance, fact: TaskFact, signed: bool = True
+) -> Owner:
     """Return who started a task that carries the name of a health check of the instance.
 
     The check is the current check, the check that it superseded, or an earlier check that the record has forgotten.
+
+    Args:
+        signed: whether the task of a forgotten check carries a launch signature.
     """
     run, check_id = instance.check, fact.started_by
-    task_id, signed = "", True
+    task_id = ""
     if run is not None and check_id == run.check_id:
         task_id, signed = run.task_id, run.signed
     elif run is not None and check_id == run.superseded:
-        task_id = run.superseded_task_id
+        task_id, signed = run.superseded_task_id, run.superseded_signed
     signature = launch_signature(store.signing_key(), check_id) if signed and not task_id else ""
     expected = ExpectedTask(task_id, instance.instance_id, actions.check_task_definition, signature)
     return owner_of(store, actions, fact, expected)
 
 
-def tasks_of_check(context: ExecutionContext, instance: Instance, check_id: str) -> tuple[TaskFact, ...]:
-    """Return what ECS says about our tasks of a health check without a recorded task id, the oldest first."""
+def tasks_of_check(
+    context: ExecutionContext, instance: Instance, check_id: str, signed: bool = True
+) -> tuple[TaskFact, ...]:
+    """Return what ECS says about our tasks of a health check without a recorded task id, the oldest first.
+
+    Args:
+        signed: see `owner_of_check_task`.
+    """
     facts = context.actions.describe_tasks(context.actions.tasks_started_by(check_id))
     return tuple(
         fact
         for fact in _oldest_first(facts)
-        if owner_of_check_task(context.store, context.actions, instance, fact) is Owner.OURS
+        if owner_of_check_task(context.store, context.actions, instance, fact, signed) is Owner.OURS
     )
