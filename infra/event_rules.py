@@ -19,6 +19,7 @@ from aws_cdk import Aws, Duration
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from constructs import Construct
+from gpu_recovery.core.health_signals import CAPACITY_BLOCK_WARNINGS
 
 from infra.cluster import ClusterArns
 from infra.functions import Trigger
@@ -36,7 +37,7 @@ _INSTANCE_EVENTS: dict[str, dict[str, Any]] = {
             "EC2 Spot Instance Interruption Warning",
             "EC2 Capacity Reservation Instance Interruption Warning",
             "EC2 Instance Rebalance Recommendation",
-            "Capacity Block Reservation Expiration Warning",
+            *CAPACITY_BLOCK_WARNINGS,
         ],
     },
     "MachinePlans": {"source": ["aws.health"], "detail_type": ["AWS Health Event"], "detail": {"service": ["EC2"]}},

@@ -22,7 +22,7 @@ TEXT = {".py", ".md", ".toml", ".json", ".txt", ".yaml", ".yml", ".sh", ".csv", 
 
 IMPORTS = {
     # A policy or priority that no function would accept is refused before it is deployed; a metric that none sends is
-    # not shown.
+    # not shown; the rules select the events of EC2 that the functions read.
     "infra": {
         "infra",
         "aws_cdk",
@@ -31,6 +31,7 @@ IMPORTS = {
         "gpu_recovery.core.policy",
         "gpu_recovery.core.queue.priority",
         "gpu_recovery.core.errors",
+        "gpu_recovery.core.health_signals",
         "gpu_recovery.core.metrics",
     },
     "client": {

@@ -41,6 +41,7 @@ class MemoryStore(MemoryAttempts, MemoryHeartbeats, MemoryQueue, MemoryObservati
         self.submitted: dict[str, str] = {}
         self.registered: dict[str, str] = {}
         self.fleet = Fleet()
+        self.notified: dict[str, datetime] = {}
 
     def load_submitted(self, job_id: str) -> str | None:
         """Return the text that the job was submitted with, or None."""
@@ -215,6 +216,14 @@ class MemoryStore(MemoryAttempts, MemoryHeartbeats, MemoryQueue, MemoryObservati
         """Return when the first job or instance is due; None if no record is."""
         times = (at for at in (self.jobs.next_due(), self.machines.next_due()) if at is not None)
         return min(times, default=None)
+
+    def is_notified(self, incident_id: str, now: datetime) -> bool:
+        """Return whether operators were notified of the incident, and the mark has not ended."""
+        return incident_id in self.notified and self.notified[incident_id] > now
+
+    def mark_notified(self, incident_id: str, until: datetime) -> None:
+        """Record that operators were notified of the incident."""
+        self.notified[incident_id] = max(until, self.notified.get(incident_id, until))
 
     def due_instances(self, now: datetime) -> Iterable[str]:
         """Return the ids of the instances that are due at `now`."""

@@ -18,8 +18,10 @@ from moto import mock_aws
 
 from tests.aws.ecs_events import ours
 from tests.aws.environment import CREDENTIALS, FUNCTION
+from tests.aws.records import JOB
 
 ARN = "arn:aws:lambda:us-east-1:123456789012:function:gpu-recovery-ecs_task_handler"
+EXECUTOR = ARN.replace("ecs_task_handler", "command_executor")
 EVENT = ours({"detail": {"taskArn": "t"}})
 
 
@@ -94,12 +96,13 @@ def test_a_call_for_the_scheduler_goes_into_its_one_group(letters: AwsDeadLetter
     assert letters.depth(DeadLetterQueue.SCHEDULER) == 0
 
 
+@pytest.mark.parametrize(("arn", "payload"), [(ARN, EVENT), (EXECUTOR, {"job_id": JOB})])
 def test_a_failed_event_is_invoked_asynchronously_and_then_deleted(
-    letters: AwsDeadLetters, queues: dict[str, str]
+    letters: AwsDeadLetters, queues: dict[str, str], arn: str, payload: dict[str, Any]
 ) -> None:
-    """So that it has its retries again, and its failure destination."""
-    send(queues["FAILED_QUEUE_URL"], {"requestContext": {"functionArn": f"{ARN}:$LATEST"}, "requestPayload": EVENT})
-    asked = {"FunctionName": ARN, "InvocationType": "Event", "Payload": json.dumps(EVENT).encode()}
+    """So that it has its retries again, and its failure destination; the command executor gets its request again."""
+    send(queues["FAILED_QUEUE_URL"], {"requestContext": {"functionArn": f"{arn}:$LATEST"}, "requestPayload": payload})
+    asked = {"FunctionName": arn, "InvocationType": "Event", "Payload": json.dumps(payload).encode()}
     with Stubber(dead_letters._lambda()) as awslambda:
         awslambda.add_response("invoke", {"StatusCode": 202}, asked)
         (fate,) = redrive(letters, (DeadLetterQueue.FAILED,), 10)

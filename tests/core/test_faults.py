@@ -222,7 +222,7 @@ def test_a_verdict_against_the_machine_counts_also_when_another_check_has_begun(
         return
     expected = S.REPLACING if outcome is CheckOutcome.REPLACE else S.REBOOTING
     assert (decision.outcome, decision.record.status) == (EventOutcome.APPLIED, expected)
-    assert orders(decision, commands.StopCheck) == [commands.StopCheck(record.check.check_id)]
+    assert orders(decision, commands.StopCheck) == [commands.StopCheck(record.check.check_id, signed=True)]
     (report,) = orders(decision, commands.ReportCheck)
     assert (report.job_id, report.outcome, report.repairing) == ("sft-1", outcome, True)
     assert tell(decision.record, late(own, outcome), ON, later(10)).outcome is not EventOutcome.APPLIED

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from gpu_recovery.aws.fields import EventUnreadable
-from gpu_recovery.core.health_signals import DepartureKind
-from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.aws.store import DynamoStore
+from gpu_recovery.core.health_signals import CAPACITY_BLOCK_WARNINGS, DepartureKind
+from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.ports.errors import TryAgainSoon
 
 from tests.aws.ecs_events import ours
 from tests.aws.records import JOB, claim, instance, later, plan
@@ -28,10 +30,12 @@ INSIDE, OUTSIDE, GONE, FOREIGN = (
 SENTENCE = f"EC2 terminates the instances of the Capacity Block {BLOCK} from 09:10:00 UTC on"
 
 
-def ending(reservation: Any = BLOCK, time: str = "2026-11-21T09:00:00Z") -> dict[str, Any]:
+def ending(
+    reservation: Any = BLOCK, time: str = "2026-11-21T09:00:00Z", detail_type: str = CAPACITY_BLOCK_WARNINGS[0]
+) -> dict[str, Any]:
     """The event, 40 minutes before the end of the block, in the shape that EC2's user guide shows."""
     return {
-        **ours({"source": "aws.ec2", "detail-type": "Capacity Block Reservation Expiration Warning"}),
+        **ours({"source": "aws.ec2", "detail-type": detail_type}),
         "time": time,
         "resources": [f"arn:aws:ec2:us-east-1:111122223333:capacity-reservation/{reservation}"],
         "detail": {"capacity-reservation-id": reservation, "end-date": "2026-11-21T09:40:00Z"},
@@ -61,9 +65,14 @@ def fleet(functions: Functions) -> Functions:
     return functions
 
 
-def test_jobs_leave_the_instances_of_a_block_ten_minutes_before_they_are_terminated(fleet: Functions) -> None:
+@pytest.mark.parametrize(
+    "detail_type", ["Capacity Block Reservation Expiration Warning", "Capacity Block Expiration Warning"]
+)
+def test_jobs_leave_the_instances_of_a_block_ten_minutes_before_they_are_terminated(
+    fleet: Functions, detail_type: str
+) -> None:
     """Time to save a checkpoint: the warning to each instance comes two minutes before its end."""
-    fleet.call(MACHINES, ending())
+    fleet.call(MACHINES, ending(detail_type=detail_type))
     departure = fleet.instance(INSIDE).departure
     assert departure is not None
     assert (departure.kind, departure.leaves_at, departure.sentence) == (
@@ -76,8 +85,8 @@ def test_jobs_leave_the_instances_of_a_block_ten_minutes_before_they_are_termina
     assert fleet.instance(OUTSIDE).departure is None and fleet.instance(FOREIGN).departure is None
 
 
-def test_operators_get_one_message_that_names_the_instances_and_the_time(fleet: Functions) -> None:
-    """Not one for each instance of the block: there may be 64."""
+def all_in_the_block(fleet: Functions) -> None:
+    """EC2 shows every instance in the block."""
     fleet.aws.answers["DescribeInstances"] = lambda asked: {
         "Reservations": [
             {"Instances": [{"InstanceId": one, "State": {"Name": "running"}, "CapacityReservationId": BLOCK}]}
@@ -85,11 +94,65 @@ def test_operators_get_one_message_that_names_the_instances_and_the_time(fleet: 
             for one in filter_["Values"]
         ]
     }
+
+
+def mails(fleet: Functions) -> list[dict[str, Any]]:
+    """The messages of the last call about the block."""
+    return [asked for asked in fleet.aws.asked("Publish") if BLOCK in asked["Subject"]]
+
+
+def test_operators_get_one_message_that_names_the_instances_and_the_time(fleet: Functions) -> None:
+    """Not one for each instance of the block: there may be 64."""
+    all_in_the_block(fleet)
     fleet.call(MACHINES, ending())
-    published = [asked for _, operation, asked in fleet.aws.calls if operation == "Publish"]
-    (mail,) = [asked for asked in published if BLOCK in asked["Subject"]]
+    (mail,) = mails(fleet)
     assert "2 instance(s) leave it" in mail["Subject"]
     assert SENTENCE in mail["Message"] and INSIDE in mail["Message"] and OUTSIDE in mail["Message"]
+
+
+@pytest.mark.parametrize("failing", [INSIDE, OUTSIDE])
+def test_an_instance_that_fails_keeps_neither_the_others_nor_the_operators_waiting(
+    fleet: Functions, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """All others leave, the one message names every instance of the block, and the error has the event retried."""
+    all_in_the_block(fleet)
+    save = DynamoStore.save_instance
+
+    def saved(store: DynamoStore, record: Instance, *more: Any) -> Instance:
+        if record.instance_id == failing:
+            raise TryAgainSoon("DynamoDB throttled the write")
+        return save(store, record, *more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DynamoStore, "save_instance", saved)
+        with pytest.raises(ExceptionGroup, match=BLOCK):
+            fleet.call(MACHINES, ending())
+    (other,) = {INSIDE, OUTSIDE} - {failing}
+    assert fleet.instance(failing).departure is None and fleet.instance(other).departure is not None
+    (mail,) = mails(fleet)
+    assert "2 instance(s) leave it" in mail["Subject"]
+    assert f"The announcement failed for {failing}." in mail["Message"]
+    fleet.call(MACHINES, ending())
+    assert fleet.instance(failing).departure is not None and mails(fleet) == []
+
+
+def test_operators_hear_once_of_a_warning_that_is_delivered_again(fleet: Functions) -> None:
+    """EventBridge, Lambda's retries and a redrive may repeat it; a block that was extended has another warning."""
+    fleet.call(MACHINES, ending())
+    assert len(mails(fleet)) == 1
+    fleet.call(MACHINES, ending())
+    assert mails(fleet) == []
+    fleet.now = later(86_400)  # the block was extended by a day
+    fleet.call(MACHINES, ending(time="2026-11-22T09:00:00Z"))
+    assert len(mails(fleet)) == 1
+
+
+def test_the_message_advises_what_operators_can_still_do(fleet: Functions) -> None:
+    """EC2 takes an extension of a block only long before it sends this warning."""
+    fleet.call(MACHINES, ending())
+    (mail,) = mails(fleet)
+    assert "too late to extend the block" in mail["Message"]
+    assert "add other GPU instances to the cluster" in mail["Message"]
 
 
 def test_only_instances_of_ec2_that_exist_are_asked_about(fleet: Functions) -> None:

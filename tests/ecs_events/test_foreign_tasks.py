@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from gpu_recovery.core import commands
 from gpu_recovery.core.identifiers import attempt_id, check_id
 from gpu_recovery.core.instance.record import CheckRun, InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
@@ -14,7 +15,7 @@ from gpu_recovery.ports.errors import TryAgainSoon
 
 from tests.aws.ecs_events import ARN, check_event, rank_event, task_event
 from tests.aws.environment import CLUSTER, FUNCTION
-from tests.aws.records import JOB, instance, job, launched, plan
+from tests.aws.records import JOB, instance, job, later, launched, pending, plan, spec
 from tests.lambdas.conftest import Functions
 from tests.lambdas.starting_states import checking, gang
 
@@ -64,7 +65,7 @@ def running(functions: Functions) -> frozenset[int]:
 
 @pytest.mark.parametrize("exit_code", [0, 139])
 def test_a_task_that_the_launch_did_not_record_is_no_rank(functions: Functions, exit_code: int) -> None:
-    """However often its events come, they change nothing but the mark that operators were told."""
+    """Whatever its events say, they change nothing but the mark that operators were told of the attempt."""
     gang(functions)
     before = functions.kept()
     messages = 0
@@ -73,8 +74,43 @@ def test_a_task_that_the_launch_did_not_record_is_no_rank(functions: Functions, 
             event = rank_event(JOB, 1, rank, status, exit_code=exit_code)
             event["detail"]["taskArn"] += "-copy"
             messages += told(functions, TASKS, event)
-    assert messages == 2
-    assert {key: item for key, item in functions.kept().items() if "/refused/" not in key} == before
+    assert messages == 1
+    assert {key: item for key, item in functions.kept().items() if not key.startswith("#notified#")} == before
+
+
+def copy_of(functions: Functions, number: int) -> dict[str, Any]:
+    """The start of somebody's task with the names of a rank."""
+    event = rank_event(JOB, 1, 0, "RUNNING")
+    event["detail"]["taskArn"] += f"-copy-{number}"
+    return event
+
+
+def test_a_hundred_foreign_tasks_of_an_attempt_are_one_message_and_one_item(functions: Functions) -> None:
+    """Anybody with ecs:RunTask may start as many as they like; the item has an expiry."""
+    gang(functions)
+    before = set(functions.kept())
+    assert [told(functions, TASKS, copy_of(functions, number)) for number in range(100)] == [1, *[0] * 99]
+    (mark,) = set(functions.kept()) - before
+    assert "expires_s" in functions.kept()[mark]
+
+
+def test_the_message_names_the_first_task_and_says_that_others_may_follow(functions: Functions) -> None:
+    """Operators must not take the silence after it for the end of the matter."""
+    gang(functions)
+    functions.call(TASKS, copy_of(functions, 7))
+    (mail,) = functions.aws.asked("Publish")
+    assert f"{JOB}-1-0-copy-7" in mail["Message"]
+    assert "Other tasks may name this attempt" in mail["Message"]
+
+
+def test_foreign_tasks_that_go_on_are_told_of_again_half_a_day_later(functions: Functions) -> None:
+    """The mark ends."""
+    gang(functions)
+    assert told(functions, TASKS, copy_of(functions, 1)) == 1
+    functions.now = later(11 * 3_600)
+    assert told(functions, TASKS, copy_of(functions, 2)) == 0
+    functions.now = later(13 * 3_600)
+    assert told(functions, TASKS, copy_of(functions, 3)) == 1
 
 
 def test_a_task_without_a_rank_that_names_our_attempt_is_told_of(functions: Functions) -> None:
@@ -155,6 +191,69 @@ def test_a_launch_that_an_older_release_began_has_no_signatures(functions: Funct
     assert running(functions) == {0}
 
 
+def launching(functions: Functions) -> None:
+    """The record as a launcher leaves it while it starts tasks, or if it was killed: with its command."""
+    order = commands.LaunchAttempt(1, plan().instances, plan().epochs, 0)
+    functions.store.save_job(replace(functions.job(), commands=(pending(JOB, 0, order),)))
+
+
+@pytest.mark.parametrize(
+    ("status", "attempt", "task_ids"),
+    [
+        (JobStatus.QUEUED, 1, ("", "")),
+        (JobStatus.PENDING_RESOURCES, 1, ("", "")),
+        (JobStatus.SUBMITTING, 2, ("", "")),
+        (JobStatus.RUNNING, 2, ("", "")),
+        (JobStatus.FAILED, 1, ("", "")),
+        (JobStatus.CANCELED, 1, ("", "")),
+        (JobStatus.STOPPING, 1, ("", f"{JOB}-1-1")),
+    ],
+)
+def test_a_task_that_names_a_rank_which_ecs_refused_is_told_of_and_is_no_error(
+    functions: Functions, status: JobStatus, attempt: int, task_ids: tuple[str, ...]
+) -> None:
+    """No id of that rank will be recorded, so each of its events would be retried and end as a dead letter."""
+    in_launch(functions, task_ids=task_ids)
+    functions.store.save_job(replace(functions.job(), status=status, attempt=attempt))
+    before = functions.job()
+    assert told(functions, TASKS, starting(functions, **{SIGNATURE: ""})) == 1
+    assert running(functions) == frozenset() and functions.job() == before
+
+
+def test_after_a_launch_that_iam_denied_a_task_of_that_attempt_is_told_of(functions: Functions) -> None:
+    """Everybody may read the name of the attempt, and start a task with it."""
+    functions.store.save_instance(instance(MACHINE))
+    functions.store.create_job(job(spec=spec(nnodes=1)), "")
+    functions.aws.denied[functions.job().spec.task_definition] = "User: u is not authorized to perform: ecs:RunTask"
+    functions.call("scheduler", {"Records": [{"body": "{}"}]})
+    assert (functions.job().status, functions.job().attempt) == (JobStatus.PENDING_RESOURCES, 1)
+    assert told(functions, TASKS, rank_event(JOB, 1, 0, "RUNNING")) == 1
+    assert told(functions, TASKS, rank_event(JOB, 1, 0, "STOPPED", exit_code=0)) == 0
+    assert functions.job().status is JobStatus.PENDING_RESOURCES
+
+
+@pytest.mark.parametrize("status", [JobStatus.SUBMITTING, JobStatus.STOPPING])
+@pytest.mark.parametrize("task_ids", [("", ""), ("", f"{JOB}-1-1")], ids=["nothing", "a part"])
+def test_while_a_launch_may_still_record_its_tasks_nobody_is_accused(
+    functions: Functions, status: JobStatus, task_ids: tuple[str, ...]
+) -> None:
+    """The launcher works, or was killed and its command is retried; the poll may have recorded a part."""
+    in_launch(functions, task_ids=task_ids)
+    functions.store.save_job(replace(functions.job(), status=status))
+    launching(functions)
+    with pytest.raises(TryAgainSoon):
+        functions.call(TASKS, starting(functions, **{SIGNATURE: ""}))
+    assert functions.aws.asked("Publish") == []
+
+
+def test_a_rank_that_was_never_recorded_counts_even_after_its_launch(functions: Functions) -> None:
+    """The launcher was killed, and the job was stopped: the evidence of its tasks is complete."""
+    in_launch(functions, task_ids=("", f"{JOB}-1-1"))
+    functions.store.save_job(replace(functions.job(), status=JobStatus.STOPPING))
+    functions.call(TASKS, starting(functions))
+    assert running(functions) == {0}
+
+
 # -- health checks -----------------------------------------------------------------------------------------------------
 
 
@@ -166,6 +265,8 @@ def test_a_task_that_the_start_of_a_check_did_not_record_is_no_check(functions: 
     before = functions.instance(MACHINE)
     event["detail"]["taskArn"] += "-copy"
     assert [told(functions, CHECKS, event) for _ in range(2)] == [1, 0]
+    event["detail"]["taskArn"] += "-2"
+    assert told(functions, CHECKS, event) == 0
     assert functions.instance(MACHINE) == before
     functions.call(CHECKS, check_event(MACHINE, 1, exit_code))
     assert functions.instance(MACHINE).status is not InstanceStatus.CHECKING

@@ -189,11 +189,14 @@ def test_an_interrupted_capacity_reservation_arrives(deployment: Deployment) -> 
     assert _woken(deployment, reserved) == MACHINES
 
 
-def test_the_end_of_a_capacity_block_arrives(deployment: Deployment) -> None:
-    """It names the reservation, and no instance that a rule could select by."""
+@pytest.mark.parametrize(
+    "detail_type", ["Capacity Block Reservation Expiration Warning", "Capacity Block Expiration Warning"]
+)
+def test_the_end_of_a_capacity_block_arrives(deployment: Deployment, detail_type: str) -> None:
+    """It names the reservation, and no instance that a rule could select by. The pages of AWS show both names."""
     spot = _event("ec2_spot_interruption_terminate_karpenter")
     detail = {"capacity-reservation-id": "cr-0123456789abcdef0", "end-date": "2026-11-21T10:00:00Z"}
-    ending = {**spot, "detail-type": "Capacity Block Reservation Expiration Warning", "detail": detail}
+    ending = {**spot, "detail-type": detail_type, "detail": detail}
     assert _woken(deployment, ending) == MACHINES
 
 

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 from tests.aws.ecs_events import ours
 from tests.aws.environment import ACCOUNT, REGION
+from tests.aws.records import JOB, A
 
 FUNCTION = "arn:aws:lambda:us-east-1:123456789012:function:gpu-recovery-ecs_task_handler"
 EVENT = ours({"detail-type": "ECS Task State Change", "detail": {"taskArn": "t"}})
@@ -38,6 +39,7 @@ class Graveyard:
     dies: bool = False
     done: list[tuple[str, Any]] = field(default_factory=list)
     origin: EventOrigin = field(default_factory=lambda: EventOrigin(ACCOUNT, REGION))
+    executor_function: str = "gpu-recovery-command_executor"
 
     def depth(self, queue: DeadLetterQueue) -> int:
         return sum(one.queue is queue for one in self.letters)
@@ -171,6 +173,43 @@ def test_an_event_that_no_rule_of_ours_delivers_is_not_invoked(what: str, queue:
     assert "no rule of this deployment delivers its event" in fate.why
     assert (yard.letters, yard.done) == ([letter], [(FUNCTION, EVENT)])
     assert preview_redrive(Graveyard([letter]), ALL)[letter.queue][1] == [fate]
+
+
+EXECUTOR = FUNCTION.replace("ecs_task_handler", "command_executor")
+REQUESTS = [{"job_id": JOB}, {"instance_id": A}]
+
+
+@pytest.mark.parametrize("request_", REQUESTS)
+def test_a_request_to_the_command_executor_is_redriven_although_it_is_no_event(request_: dict[str, str]) -> None:
+    """The API functions invoke it with the id of a record; no rule delivers anything to it."""
+    yard = Graveyard([failed(arn=f"{EXECUTOR}:$LATEST", event=request_)])
+    assert [fate.why for fate in redrive(yard, ALL, 10)] == [""]
+    assert (yard.done, yard.letters) == ([(EXECUTOR, request_)], [])
+
+
+@pytest.mark.parametrize(
+    ("arn", "request_"),
+    [
+        (FUNCTION, REQUESTS[0]),
+        (FUNCTION, REQUESTS[1]),
+        (EXECUTOR, {"job_id": JOB, "instance_id": A}),
+        (EXECUTOR, {"job_id": JOB, "detail": {}}),
+        (EXECUTOR, {"job_id": ""}),
+        (EXECUTOR, {"job_id": "a job\n"}),
+        (EXECUTOR, {"job_id": 7}),
+        (EXECUTOR, {"instance_id": JOB}),
+        (EXECUTOR, {"instance_id": [A]}),
+        (EXECUTOR, {"user_id": "ana"}),
+    ],
+)
+def test_only_a_request_that_names_one_record_is_redriven_to_the_command_executor(
+    arn: str, request_: dict[str, Any]
+) -> None:
+    """Anything else is compared with the origin of events, as for every other function."""
+    yard = Graveyard([failed(arn=arn, event=request_)])
+    (fate,) = redrive(yard, ALL, 10)
+    assert "no rule of this deployment delivers its event" in fate.why
+    assert yard.done == [] and len(yard.letters) == 1
 
 
 def test_an_operator_sees_where_an_event_comes_from() -> None:

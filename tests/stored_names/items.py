@@ -76,6 +76,7 @@ def _write_jobs(store: DynamoStore) -> None:
     store.create_job(replace(on_ray, spec=replace(on_ray.spec, backend=Backend.RAY, entrypoint="python train.py")), "")
     store.save_pass(LastPass(1, NOW, later(60), 1))
     store.save_limits({"instances": {"ana": 4}}, 0)
+    store.mark_notified("incident", later(60))
     store.save_lock(GpuLockRecord(JOB, "gpu-0", "train", "4242", A, 1, NOW, later(60)), NOW)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from gpu_recovery.aws.ecs_health import happened_at, health_report
 from gpu_recovery.aws.fields import EventUnreadable, Fields, fields_of
 from gpu_recovery.core.events import DepartureAnnounced
-from gpu_recovery.core.health_signals import DepartureKind, Ec2InstanceState
+from gpu_recovery.core.health_signals import CAPACITY_BLOCK_WARNINGS, DepartureKind, Ec2InstanceState
 from gpu_recovery.ecs_events.health import (
     Ec2Hint,
     HealthNotification,
@@ -246,7 +246,7 @@ _READERS: dict[Any, Callable[[Fields, datetime, datetime], Iterator[HealthNotifi
     "EC2 Instance State-change Notification": _state_change,
     "EC2 Spot Instance Interruption Warning": _interruption,
     "EC2 Capacity Reservation Instance Interruption Warning": _interruption,
-    "Capacity Block Reservation Expiration Warning": _capacity_block,
+    **dict.fromkeys(CAPACITY_BLOCK_WARNINGS, _capacity_block),
     "EC2 Instance Rebalance Recommendation": _rebalance,
     "AWS Health Event": _health_event,
     "CloudWatch Alarm State Change": _alarm,

@@ -1,4 +1,4 @@
-"""Store on two DynamoDB tables: one for jobs, attempts, observations and locks, the other for instances."""
+"""Store on two DynamoDB tables: one for jobs and what belongs to them, the other for instances."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import Any
 
 from gpu_recovery.aws.gpu_lock_store import LockStore
 from gpu_recovery.aws.heartbeat_store import DynamoHeartbeatStore
+from gpu_recovery.aws.notification_store import DynamoNotificationStore
 from gpu_recovery.aws.observation_store import DynamoObservationStore
 
 
-class DynamoStore(DynamoObservationStore, LockStore, DynamoHeartbeatStore):
+class DynamoStore(DynamoObservationStore, LockStore, DynamoNotificationStore, DynamoHeartbeatStore):
     """`ports.Store` on two DynamoDB tables.
 
     client:         a low-level boto3 DynamoDB client.

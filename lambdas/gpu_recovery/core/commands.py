@@ -125,10 +125,15 @@ class RunCheck:
 
 @dataclass(frozen=True, slots=True)
 class StopCheck:
-    """Stop the task of the health check. `task_id` is "" if the task is not recorded."""
+    """Stop the task of the health check.
+
+    task_id: the task; "" if it is not recorded.
+    signed:  whether the task carries a launch signature. False: an older release started the check or gave the command.
+    """
 
     check_id: str
     task_id: str = ""
+    signed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

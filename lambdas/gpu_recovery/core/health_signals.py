@@ -52,6 +52,10 @@ class HealthStatus(StrEnum):
     INITIALIZING = "INITIALIZING"
 
 
+CAPACITY_BLOCK_WARNINGS = ("Capacity Block Reservation Expiration Warning", "Capacity Block Expiration Warning")
+"""Detail types of EC2's warning about the end of a Capacity Block. The pages of AWS show both."""
+
+
 class DepartureKind(StrEnum):
     """Kind of an announced interruption of an instance."""
 

@@ -10,7 +10,7 @@ from gpu_recovery.core.job.record import LIVE, TERMINAL, Job, Origin
 from gpu_recovery.core.notifications import jobs
 from gpu_recovery.core.task import OUR_STOP, LastStatus, TaskFact
 from gpu_recovery.ecs_events import rank_progress
-from gpu_recovery.ecs_events.refusal import refuse_task
+from gpu_recovery.ecs_events.notify_once import notify_once
 from gpu_recovery.execution.unregistered_tasks import instance_of
 from gpu_recovery.recovery import Recovery
 
@@ -83,4 +83,4 @@ def _is_newer(fact: TaskFact, record: Job) -> bool:
 def _refuse(recovery: Recovery, fact: TaskFact, identity: TaskIdentity, reason: str) -> None:
     """Notify operators once, as soon as the task runs."""
     if fact.last_status == LastStatus.RUNNING:
-        refuse_task(recovery, jobs.adoption_refused(identity.job_id, fact.task_id, reason))
+        notify_once(recovery, jobs.adoption_refused(identity.job_id, fact.task_id, reason))

@@ -16,7 +16,9 @@ from gpu_recovery.core import events
 from gpu_recovery.core.health_signals import Ec2InstanceState
 from gpu_recovery.core.instance.record import PRESENT, Instance
 from gpu_recovery.core.notifications.instances import reservation_ending
+from gpu_recovery.ecs_events.notify_once import notify_once
 from gpu_recovery.ecs_events.undelivered_events import undelivered_ec2_events, undelivered_reports
+from gpu_recovery.partial_failures import raise_all, run_each
 from gpu_recovery.recovery import Recovery
 
 STALE_AFTER = timedelta(minutes=5)
@@ -122,19 +124,29 @@ def _announce_to_all(recovery: Recovery, ending: ReservationEnding) -> str:
 
     A record that cannot be read delays no other: the warning of two minutes to its instance comes later. Each instance
     has its own record and its own decision, but 64 e-mails about one block would hide it.
+
+    Raises:
+        ExceptionGroup: the announcement to some instances failed. All others and the operators were told.
     """
     names = [record.instance_id for record in recovery.store.instances_in(PRESENT, [])]
     shown = recovery.actions.describe_ec2([name for name in names if name.startswith("i-")]) if names else {}
     ours = [name for name, instance in shown.items() if instance.reservation == ending.reservation]
-    for name in ours:
+    failed = set(ours)
+
+    def announce(name: str) -> None:
         recovery.handle(name, ending.event)
-    leaving = [
+        failed.remove(name)
+
+    failures = run_each(announce, ours)
+    leaving = failed | {
         name
         for name, record in recovery.store.load_instances(ours).items()
         if record.departure is not None and record.departure.source == ending.reservation
-    ]
+    }
     if leaving:
-        recovery.notify(reservation_ending(ending.reservation, sorted(leaving), ending.event))
+        message = reservation_ending(ending.reservation, sorted(leaving), sorted(failed), ending.event)
+        failures += run_each(lambda message: notify_once(recovery, message), [message])
+    raise_all(f"not everybody heard of the end of {ending.reservation}", failures)
     return "" if leaving else f"no instance of ours leaves with {ending.reservation}"
 
 

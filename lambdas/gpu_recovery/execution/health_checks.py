@@ -45,7 +45,7 @@ def stop_check(context: ExecutionContext, instance: Instance, pending: PendingCo
     The check took too long or was superseded, an operator quarantined the instance, or a repair replaces the check.
     """
     command: commands.StopCheck = pending.command
-    unrecorded = () if command.task_id else tasks_of_check(context, instance, command.check_id)
+    unrecorded = () if command.task_id else tasks_of_check(context, instance, command.check_id, command.signed)
     tasks = (command.task_id,) if command.task_id else tuple(fact.task_id for fact in unrecorded)
     context.actions.stop_tasks(tasks, f"{OUR_STOP}{command.check_id} took too long")
     return DONE

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
+from gpu_recovery.core import commands
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.instance.record import Instance
-from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.job.record import LIVE, Job
 from gpu_recovery.core.launch_signature import ExpectedTask, has_signature, is_of_family, launch_signature
 from gpu_recovery.core.task import TaskFact
 from gpu_recovery.execution.context import ExecutionContext
@@ -21,7 +22,10 @@ from gpu_recovery.ports.store import Store
 
 
 class Owner(StrEnum):
-    """Who started a task that carries one of our names. UNKNOWN: no task id is recorded and evidence is missing."""
+    """Who started a task that carries one of our names.
+
+    UNKNOWN: no task id is recorded yet, and evidence is missing.
+    """
 
     OURS = "OURS"
     FOREIGN = "FOREIGN"
@@ -60,7 +64,21 @@ def owner_of_rank_task(store: Store, actions: Actions, plan: Plan, job: Job | No
         return Owner.UNKNOWN
     name = attempt_id(plan.job_id, plan.attempt)
     signature = launch_signature(store.signing_key(), name, rank) if plan.signed else ""
-    return owner_of(store, actions, fact, ExpectedTask("", plan.instances[rank], job.spec.task_definition, signature))
+    expected = ExpectedTask("", plan.instances[rank], job.spec.task_definition, signature)
+    owner = owner_of(store, actions, fact, expected)
+    return Owner.FOREIGN if owner is Owner.UNKNOWN and _is_launch_over(job, plan) else owner
+
+
+def _is_launch_over(job: Job, plan: Plan) -> bool:
+    """Return whether no launcher will record a task of the plan any more.
+
+    A rank that ECS refused stays without a task. A launcher that was killed leaves its command in the record, and
+    without any recorded task its tasks may still be found while the gang may exist.
+    """
+    if plan.attempt < job.attempt or job.status not in LIVE:
+        return True
+    launching = any(isinstance(pending.command, commands.LaunchAttempt) for pending in job.commands)
+    return any(plan.task_ids) and not launching
 
 
 def tasks_of_ranks(context: ExecutionContext, job: Job, plan: Plan) -> tuple[str, ...]:
@@ -94,27 +112,38 @@ def _oldest_first(facts: Sequence[TaskFact]) -> list[TaskFact]:
 # -- health checks -----------------------------------------------------------------------------------------------------
 
 
-def owner_of_check_task(store: Store, actions: Actions, instance: Instance, fact: TaskFact) -> Owner:
+def owner_of_check_task(
+    store: Store, actions: Actions, instance: Instance, fact: TaskFact, signed: bool = True
+) -> Owner:
     """Return who started a task that carries the name of a health check of the instance.
 
     The check is the current check, the check that it superseded, or an earlier check that the record has forgotten.
+
+    Args:
+        signed: whether the task of a forgotten check carries a launch signature.
     """
     run, check_id = instance.check, fact.started_by
-    task_id, signed = "", True
+    task_id = ""
     if run is not None and check_id == run.check_id:
         task_id, signed = run.task_id, run.signed
     elif run is not None and check_id == run.superseded:
-        task_id = run.superseded_task_id
+        task_id, signed = run.superseded_task_id, run.superseded_signed
     signature = launch_signature(store.signing_key(), check_id) if signed and not task_id else ""
     expected = ExpectedTask(task_id, instance.instance_id, actions.check_task_definition, signature)
     return owner_of(store, actions, fact, expected)
 
 
-def tasks_of_check(context: ExecutionContext, instance: Instance, check_id: str) -> tuple[TaskFact, ...]:
-    """Return what ECS says about our tasks of a health check without a recorded task id, the oldest first."""
+def tasks_of_check(
+    context: ExecutionContext, instance: Instance, check_id: str, signed: bool = True
+) -> tuple[TaskFact, ...]:
+    """Return what ECS says about our tasks of a health check without a recorded task id, the oldest first.
+
+    Args:
+        signed: see `owner_of_check_task`.
+    """
     facts = context.actions.describe_tasks(context.actions.tasks_started_by(check_id))
     return tuple(
         fact
         for fact in _oldest_first(facts)
-        if owner_of_check_task(context.store, context.actions, instance, fact) is Owner.OURS
+        if owner_of_check_task(context.store, context.actions, instance, fact, signed) is Owner.OURS
     )

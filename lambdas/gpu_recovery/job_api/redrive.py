@@ -10,7 +10,8 @@ reason.
 
 The queues hold what their senders wrote, and a principal with SQS rights may send to them. So a function is invoked
 only with an event that a rule of this deployment could deliver, by its source, account and region. Operators see the
-source and the account of each event.
+source and the account of each event. The API functions invoke the command executor without an event: its request names
+one record, and nothing else.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
+from gpu_recovery.auth.tokens import INSTANCE_ID
 from gpu_recovery.core.errors import RecoveryError
 from gpu_recovery.core.event_origin import EventOrigin
+from gpu_recovery.core.job.adoption import JOB_ID
 
 FUNCTION = re.compile(r"(?P<arn>arn:[a-z-]+:lambda:[a-z0-9-]+:\d{12}:function:(?P<name>[\w-]{1,140}))(:[\w$-]+)?")
 QUEUE = re.compile(r"arn:[a-z-]+:sqs:[a-z0-9-]+:\d{12}:(?P<name>[\w.-]{1,80})")
@@ -101,6 +104,10 @@ class DeadLetters(Protocol):
     @property
     def origin(self) -> EventOrigin:
         """Origin of the events that the rules of the deployment deliver."""
+
+    @property
+    def executor_function(self) -> str:
+        """Name of the command executor."""
 
     def depth(self, queue: DeadLetterQueue) -> int:
         """Return the approximate number of dead letters in the queue."""
@@ -194,9 +201,21 @@ def _preview(dead_letters: DeadLetters, dead_letter: DeadLetter) -> RedriveResul
     except DeadLetterUnreadable as unreadable:
         return RedriveResult(dead_letter, "", str(unreadable))
     source, account, region = (target.event.get(name) for name in ("source", "account", "region"))
-    refusal = dead_letters.origin.refusal_of(source, account, region) if target.function_arn else ""
+    is_request = target.name == dead_letters.executor_function and _names_one_record(target.event)
+    is_checked = bool(target.function_arn) and not is_request
+    refusal = dead_letters.origin.refusal_of(source, account, region) if is_checked else ""
     why = f"no rule of this deployment delivers its event: {refusal}" if refusal else ""
     return RedriveResult(dead_letter, target.name, why, _shown(source), _shown(account))
+
+
+def _names_one_record(request: Mapping[str, Any]) -> bool:
+    """Return whether the request names a job or an instance, and nothing else."""
+    match request:
+        case {"job_id": str(job_id), **others}:
+            return not others and JOB_ID.fullmatch(job_id) is not None
+        case {"instance_id": str(instance_id), **others}:
+            return not others and INSTANCE_ID.fullmatch(instance_id) is not None
+    return False
 
 
 def _shown(value: Any) -> str:

@@ -385,6 +385,16 @@ class GpuLockStore(Protocol):
         """
 
 
+class NotificationStore(Protocol):
+    """Marks of the notifications about incidents that belong to no record."""
+
+    def is_notified(self, incident_id: str, now: datetime) -> bool:
+        """Return whether operators were notified of the incident, and the mark has not ended at `now`."""
+
+    def mark_notified(self, incident_id: str, until: datetime) -> None:
+        """Record that operators were notified of the incident. The mark is deleted some time after `until`."""
+
+
 class Store(
     JobStore,
     AttemptStore,
@@ -394,6 +404,7 @@ class Store(
     HeartbeatStore,
     ObservationStore,
     GpuLockStore,
+    NotificationStore,
     Protocol,
 ):
     """The store of all records. Each write is conditional or repeatable. No method scans a table."""

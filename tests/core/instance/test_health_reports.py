@@ -110,7 +110,7 @@ def test_a_check_beside_a_job_gives_way_to_the_jobs_own() -> None:
     decision = tell(record, check_request())
     assert decision.record.status is S.CHECKING and decision.record.claims == {}
     assert not decision.record.check.passive and decision.record.check.job_id == "sft-1"
-    assert orders(decision, commands.StopCheck) == [commands.StopCheck(record.check.check_id)]
+    assert orders(decision, commands.StopCheck) == [commands.StopCheck(record.check.check_id, signed=True)]
 
 
 def test_a_check_beside_a_job_that_never_answers_blames_nobody() -> None:

@@ -72,7 +72,7 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
         "repair_held": instances.repair_held(machine, f"{name}/3", reason, later(21_600)),
         "suspected": instances.suspected(machine, f"{name}/3", reason),
         "interruption_announced": instances.interruption_announced(machine, f"{name}/3", leaves, later(82_800), False),
-        "reservation_ending": instances.reservation_ending(f"cr-{name}", (name, *IDS), ending),
+        "reservation_ending": instances.reservation_ending(f"cr-{name}", (name, *IDS), (name,), ending),
         "back_in_service": instances.back_in_service(machine, reason),
         "gone": instances.gone(machine, reason),
         "would_have_repaired": instances.would_have_repaired(machine, reason),

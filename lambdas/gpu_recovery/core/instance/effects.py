@@ -37,7 +37,7 @@ def run_check(instance: Instance, run: CheckRun) -> tuple[dict[str, Any], tuple[
 
 def stop_check(run: CheckRun) -> commands.StopCheck:
     """Return the command that stops the task of the check."""
-    return commands.StopCheck(run.check_id, run.task_id)
+    return commands.StopCheck(run.check_id, run.task_id, run.signed)
 
 
 def check_report(run: CheckRun, outcome: CheckOutcome, summary: str, repairing: bool = False) -> tuple[Any, ...]:

@@ -81,7 +81,12 @@ def check_requested_while_checked(
     if isinstance(step, Ignore):
         return step
     # The superseded check may have ended without a report of ECS yet.
-    instead = replace(step.changes["check"], superseded=run.check_id, superseded_task_id=run.task_id)
+    instead = replace(
+        step.changes["check"],
+        superseded=run.check_id,
+        superseded_task_id=run.task_id,
+        superseded_signed=run.signed,
+    )
     return replace(
         step,
         changes={**step.changes, "check": instead},

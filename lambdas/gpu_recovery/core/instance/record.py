@@ -93,6 +93,8 @@ class CheckRun:
     """The check that this check replaced. If the superseded check blames the instance, its verdict still counts."""
     superseded_task_id: str = ""
     """The ECS task of the superseded check; "" if it is not recorded."""
+    superseded_signed: bool = False
+    """Whether the task of the superseded check carries a launch signature, as `signed`."""
     waiting: RankOnInstance | None = None
     """The rank that waits for a repair with outdated evidence, which this check re-validates."""
     put_down: LemonSignal | None = None

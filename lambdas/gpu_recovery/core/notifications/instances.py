@@ -89,20 +89,35 @@ def suspected(instance: Instance, incident_id: str, evidence: str) -> NotifyOper
 
 
 def reservation_ending(
-    reservation: str, instance_ids: Sequence[str], announced: events.DepartureAnnounced
+    reservation: str, instance_ids: Sequence[str], failed: Sequence[str], announced: events.DepartureAnnounced
 ) -> NotifyOperator:
-    """Return the one message about the end of a Capacity Block, for all instances of the cluster in it."""
+    """Return the one message about the end of a Capacity Block, for all instances of the cluster in it.
+
+    Args:
+        reservation: the reservation of the block.
+        instance_ids: the instances of the cluster in the block.
+        failed: those of them to which the announcement could not be delivered.
+        announced: the announcement.
+    """
     count = len(instance_ids)
     incident_id = f"reservation/{reservation}"
     parts = {
         Part.WHAT: [f"{announced.sentence}. In it are {count} instance(s): {listed(instance_ids)}."],
         Part.EVIDENCE: [f"warning of EC2 about {reservation}"],
-        Part.DONE: ["Nothing new is placed on them.", "Their jobs leave now, and go on elsewhere if there are GPUs."],
+        Part.DONE: [
+            "Nothing new is placed on them.",
+            "Their jobs leave now, and go on elsewhere if there are GPUs.",
+            f"The announcement failed for {listed(failed)}. It is tried again." if failed else "",
+        ],
         Part.NEXT: [
             f"From {clock(announced.leaves_at)} on EC2 terminates them. Jobs without other GPUs wait in the queue.",
             "An instance that is still there an hour later is used again.",
         ],
-        Part.YOU: ["Extend the Capacity Block, or see what waits:", typed("queue", "the jobs that wait")],
+        Part.YOU: [
+            "It is too late to extend the block: EC2 accepts an extension only long before this warning.",
+            "If its jobs must not wait, add other GPU instances to the cluster. To see what waits:",
+            typed("queue", "the jobs that wait"),
+        ],
         Part.IDS: [f"reservation {reservation}", f"correlation id {incident_id}"],
     }
     subject = f"{reservation}: Capacity Block ends, {count} instance(s) leave it"
@@ -207,12 +222,15 @@ def never_checked(instance: Instance, reason: str) -> NotifyOperator:
 
 def foreign_check(instance: Instance, check_id: str, task_id: str) -> NotifyOperator:
     """Return the message that a task, which gpu-recovery did not start, carries the name of a health check."""
-    note_id = f"{check_id}/refused/{task_id}"
+    note_id = f"{check_id}/refused"
     parts = {
         Part.WHAT: [f"Task {task_id} claims to be the health check {check_id}. gpu-recovery did not start it."],
         Part.EVIDENCE: ["the task id that the start of the check recorded"],
         Part.DONE: ["Its end says nothing about the instance. The task was left alone."],
-        Part.NEXT: ["Nothing: the instance waits for its own check."],
+        Part.NEXT: [
+            "The instance waits for its own check. "
+            "Other tasks may carry the same name: they are treated alike, and no message follows for some hours.",
+        ],
         Part.YOU: [
             "Find out in CloudTrail who called RunTask for it. If nobody should have, stop the task. The instance:",
             typed(f"instances {instance.instance_id}"),

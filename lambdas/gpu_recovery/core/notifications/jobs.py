@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.health_check import CheckOutcome
-from gpu_recovery.core.identifiers import listed
+from gpu_recovery.core.identifiers import attempt_id, listed
 from gpu_recovery.core.notifications.template import (
     EVIDENCE_MAX,
     Part,
@@ -214,12 +214,15 @@ def agent_silent(job: Job, reason: str) -> NotifyOperator:
 
 def adoption_refused(job_id: str, task_id: str, reason: str) -> NotifyOperator:
     """Return the message that a task of a user was not adopted because it carries a JOB_ID that is not allowed."""
-    note_id = f"{job_id}/refused/{task_id}"
+    note_id = f"{job_id}/refused"
     parts = {
         Part.WHAT: [f"Task {task_id} carries JOB_ID {job_id}, but {reason}."],
         Part.EVIDENCE: ["the environment in the overrides of the task, as ECS reports it"],
         Part.DONE: ["The task was left alone and is not watched."],
-        Part.NEXT: ["Nothing: it runs as if gpu-recovery were not there."],
+        Part.NEXT: [
+            "The task runs as if gpu-recovery were not there. "
+            "Other tasks may carry this JOB_ID: they are treated alike, and no message follows for some hours.",
+        ],
         Part.YOU: ["Start it under a JOB_ID of its own. The job that has this one:", typed(f"status {job_id}")],
         Part.IDS: [f"job {job_id}, task {task_id}", f"correlation id {note_id}"],
     }
@@ -228,7 +231,7 @@ def adoption_refused(job_id: str, task_id: str, reason: str) -> NotifyOperator:
 
 def foreign_task(job_id: str, attempt: int, rank: int | None, task_id: str) -> NotifyOperator:
     """Return the message that a task, which gpu-recovery did not start, carries the name of an attempt of a job."""
-    note_id = f"{job_id}/refused/{task_id}"
+    note_id = f"{attempt_id(job_id, attempt)}/refused"
     claimed = f"rank {rank}" if rank is not None else "no rank"
     parts = {
         Part.WHAT: [
@@ -237,7 +240,10 @@ def foreign_task(job_id: str, attempt: int, rank: int | None, task_id: str) -> N
         ],
         Part.EVIDENCE: ["the task ids that the launch of the attempt recorded"],
         Part.DONE: ["Its events change nothing. The task was left alone."],
-        Part.NEXT: ["Nothing: the job goes on with its own tasks."],
+        Part.NEXT: [
+            "The job goes on with its own tasks. "
+            "Other tasks may name this attempt: they are treated alike, and no message follows for some hours.",
+        ],
         Part.YOU: [
             "Find out in CloudTrail who called RunTask for it. If nobody should have, stop the task. The job:",
             typed(f"status {job_id}"),
