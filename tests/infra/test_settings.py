@@ -164,7 +164,7 @@ ROLE = "arn:aws-cn:iam::111122223333:role/ops"
         ("iam", {ROLE: "admin"}, "'admin', none of viewer, user, operator"),
         ("iam", {ROLE: ["user"]}, "none of viewer, user, operator"),
         ("iam", {ROLE: "user", ROLE.replace("ops", "team/ops"): "operator"}, "is named twice"),
-        ("iam", {f"{ROLE}{number}": "user" for number in range(40)}, "at most 1500 fit into the function"),
+        ("iam", {f"{ROLE}{number}": "user" for number in range(40)}, "at most 1200 fit into the function"),
     ],
 )
 def test_principals_that_cannot_be_meant_are_refused(auth: str, roles: dict[str, Any], reason: str) -> None:

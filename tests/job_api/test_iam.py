@@ -85,6 +85,7 @@ def test_an_iam_user_is_the_user(api: Api) -> None:
         f"arn:aws:iam::{ACCOUNT}:user/ana",
         f"arn:aws:iam::{ACCOUNT}:user/researchers",
         "arn:aws:iam::444455556666:user/eva",
+        f"arn:aws:iam::{ACCOUNT}:role/people/eva",
         f"arn:aws:iam::{ACCOUNT}:root",
         f"arn:aws:sts::{ACCOUNT}:federated-user/eva",
         SESSION.format("researchers", "ana/gpu-operators"),
