@@ -1,10 +1,13 @@
 """HTTP API: a route to the job API, and node routes with token or with signature.
 
-The function behind a route does the routing and checks tokens. The routes of nodes have rate limits of their own, so
-that reports of a large fleet do not block users, and requests of users do not block reports.
+The function behind a route does the routing and checks tokens. With the setting `api_auth: iam` every route has IAM
+authorization, and nodes have only the route with signatures (docs/decisions/0036-iam-instead-of-tokens.md). The routes
+of nodes have rate limits of their own, so that reports of a large fleet do not block users, and requests of users do
+not block reports.
 """
 
 import json
+from collections.abc import Mapping
 
 from aws_cdk import aws_apigatewayv2 as apigatewayv2
 from aws_cdk import aws_apigatewayv2_authorizers as authorizers
@@ -70,8 +73,10 @@ class JobApi(Construct):
             path="/{proxy+}",
             methods=[apigatewayv2.HttpMethod.ANY],
             integration=integrations.HttpLambdaIntegration("Function", function),
+            authorizer=authorizers.HttpIamAuthorizer() if settings.signs_requests else None,
         )
-        routes = self._node_routes(integrations.HttpLambdaIntegration("Nodes", nodes))
+        paths = {path: signed for path, signed in _NODE_PATHS.items() if signed or not settings.signs_requests}
+        routes = self._node_routes(paths, integrations.HttpLambdaIntegration("Nodes", nodes))
         # API Gateway adds a group outside /aws/vendedlogs/ to the account's resource policy of CloudWatch Logs. The
         # policy has at most 5,120 characters; when it is full, the stage cannot be created.
         name = f"/aws/vendedlogs/apis/{self.http_api.api_id}/access"
@@ -102,14 +107,14 @@ class JobApi(Construct):
         stage.node.add_dependency(*routes.values())
 
     def _node_routes(
-        self, integration: integrations.HttpLambdaIntegration
+        self, paths: Mapping[str, bool], integration: integrations.HttpLambdaIntegration
     ) -> dict[tuple[str, str], apigatewayv2.HttpRoute]:
         """Add the routes of nodes and return them by method and path.
 
         A path without signatures accepts any method, so that the function can answer 405.
         """
         added = {}
-        for path, signed in _NODE_PATHS.items():
+        for path, signed in paths.items():
             method = apigatewayv2.HttpMethod.POST if signed else apigatewayv2.HttpMethod.ANY
             (added[method.value, path],) = self.http_api.add_routes(
                 path=path,

@@ -55,6 +55,8 @@ def api_environment(settings: DeploymentSettings, state: StateStack, queues: Que
         "SCHEDULER_DEAD_LETTERS_URL": queues.scheduler_dead_letters.queue_url,
         "NODE_ROLE_ARNS": " ".join(settings.node_role_arns),
         "COMMAND_EXECUTOR_FUNCTION": executor_name(settings),
+        "API_AUTH": settings.api_auth,
+        "API_ROLES": json.dumps(settings.api_roles),
         "USER_PRIORITY_MAX": settings.user_priority_max,
         "TRAINING_TASK_FAMILIES": " ".join(settings.training_task_families),
         "TRAINING_ROLE_ARNS": " ".join(settings.training_role_arns),

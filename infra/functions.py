@@ -134,6 +134,8 @@ _API_ENVIRONMENT = frozenset(
         "TRAINING_ROLE_ARNS",
         "TRAINING_LOG_GROUPS",
         "USER_PRIORITY_MAX",
+        "API_AUTH",
+        "API_ROLES",
         "COMMAND_EXECUTOR_FUNCTION",
     }
 )

@@ -10,6 +10,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gpu_recovery.auth.principals import roles_by_principal
+
+PRINCIPALS_CHARACTERS_MAX = 1_200
+"""Bound of the principals as JSON. Lambda allows 4,096 bytes of environment variables; the others take about 2,400."""
 Reader = Callable[[Any], Any]
 """A function from the raw value to the typed value. It raises ValueError if the raw value is wrong."""
 
@@ -112,6 +116,21 @@ def thresholds(raw: Any) -> Mapping[str, Any]:
         if not isinstance(value, bool | int | float | str):
             raise ValueError(f"{name} is {value!r}: a threshold is a number, a boolean or text")
     return dict(sorted((name, _whole(value)) for name, value in values.items()))
+
+
+def principals(raw: Any) -> Mapping[str, str]:
+    """Read an object of roles by the ARN of an IAM role or user. The ARNs are returned without their paths.
+
+    Raises:
+        ValueError: the value is not such an object, or is too long for a variable of a function.
+    """
+    values = _from_json(raw) if isinstance(raw, str) else raw
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{raw!r} is not an object")
+    roles = {principal: role.value for principal, role in roles_by_principal(values).items()}
+    if (length := len(json.dumps(roles))) > PRINCIPALS_CHARACTERS_MAX:
+        raise ValueError(f"{length} characters as JSON; at most {PRINCIPALS_CHARACTERS_MAX} fit into the function")
+    return dict(sorted(roles.items()))
 
 
 def _whole(value: Any) -> Any:

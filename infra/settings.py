@@ -21,7 +21,7 @@ from gpu_recovery.core.policy import (
 from gpu_recovery.core.queue.priority import Priority
 
 from infra.alert_endpoints import alert_endpoint
-from infra.setting_readers import Reader, boolean, integer, integer_of, items, one_of, text, thresholds
+from infra.setting_readers import Reader, boolean, integer, integer_of, items, one_of, principals, text, thresholds
 
 NAMESPACE = "gpu-recovery:"
 """Prefix of the context keys."""
@@ -61,6 +61,15 @@ def _time_for_checks(level: int, policy: RecoveryPolicy) -> list[str]:
     ]
 
 
+def _callers(auth: str, roles: Mapping[str, str]) -> list[str]:
+    """Return an error message if nobody could call the API, or if principals are named that API Gateway ignores."""
+    if auth == "iam" and not roles:
+        return [f"{NAMESPACE}api_roles: must name a principal, because {NAMESPACE}api_auth is iam"]
+    if auth != "iam" and roles:
+        return [f"{NAMESPACE}api_roles: has no effect unless {NAMESPACE}api_auth is iam"]
+    return []
+
+
 @dataclass(frozen=True, kw_only=True)
 class DeploymentSettings:
     """Settings of a deployment, which covers one ECS cluster in one account and region.
@@ -84,6 +93,10 @@ class DeploymentSettings:
     training_log_groups: tuple[str, ...] = _setting(
         ("/ecs/gpu-training",), items(text(r"[A-Za-z0-9_./#-]{1,512}", "the name of a log group"))
     )
+    # Callers of the API: with `iam` API Gateway authorises every request by its SigV4 signature. Nodes then sign, too.
+    api_auth: str = _setting("token", one_of("token", "iam"))
+    # Role (viewer, user, operator) of each IAM principal that may call the API. Only with `iam`.
+    api_roles: Mapping[str, str] = field(default_factory=dict, metadata={"read": principals})
     adopt: str = _setting("off", one_of("off", "observe", "recover"))
     managed_tag_key: str = _setting("gpu-recovery:managed", text(r"(?!aws:)[\w .:/=+@-]{1,128}", "a tag key"))
     managed_tag_value: str = _setting("true", text(r"[\w .:/=+@-]{0,256}", "a tag value"))
@@ -163,6 +176,7 @@ class DeploymentSettings:
             errors.append(f"{NAMESPACE}check_family: {self.check_family!r} is also a training family")
         if not errors and self.job_table_name == self.instance_table_name:
             errors.append(f"{NAMESPACE}instance_table_name: {self.instance_table_name!r} is also the job table")
+        errors += [] if errors else _callers(self.api_auth, self.api_roles)
         for name in RAY_NEEDS if not errors and self.has_ray else ():
             if not getattr(self, name):
                 errors.append(f"{NAMESPACE}{name}: is needed with {NAMESPACE}ray_dashboard")
@@ -196,6 +210,11 @@ class DeploymentSettings:
     def has_ray(self) -> bool:
         """Whether the deployment has a Ray cluster."""
         return bool(self.ray_dashboard)
+
+    @property
+    def signs_requests(self) -> bool:
+        """Whether callers of the API sign their requests instead of sending a token."""
+        return self.api_auth == "iam"
 
     @property
     def is_prod(self) -> bool:

@@ -21,13 +21,14 @@ MODULE_LINES_MAX, FUNCTION_LINES_MAX, HANDLER_LINES_MAX = 500, 70, 40
 TEXT = {".py", ".md", ".toml", ".json", ".txt", ".yaml", ".yml", ".sh", ".csv", ""}
 
 IMPORTS = {
-    # A policy or priority that no function would accept is refused before it is deployed; a metric that none sends is
-    # not shown; the rules select the events of EC2 that the functions read.
+    # A policy, priority or principal that no function would accept is refused before it is deployed; a metric that none
+    # sends is not shown; the rules select the events of EC2 that the functions read.
     "infra": {
         "infra",
         "aws_cdk",
         "constructs",
         "cdk_nag",
+        "gpu_recovery.auth.principals",
         "gpu_recovery.core.policy",
         "gpu_recovery.core.queue.priority",
         "gpu_recovery.core.errors",

@@ -1,4 +1,4 @@
-"""HTTP requests to the job API: where the token may go, retries, and checks of responses."""
+"""HTTP requests to the job API: where the credentials may go, retries, and checks of responses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import httpx
 
@@ -20,6 +20,7 @@ from gpu_recovery_client.errors import (
     ServiceUnreachable,
     SettingsMissing,
 )
+from gpu_recovery_client.iam import IamAuth
 
 View = dict[str, Any]
 TIMEOUT_S = 35.0
@@ -34,7 +35,7 @@ BUSY = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 
 
 class HttpClient:
-    """A connection to one deployment, authenticated with a token. Usable as a context manager.
+    """A connection to one deployment, authenticated with a token or with signatures. Usable as a context manager.
 
     Every call raises RequestRefused, ServiceUnreachable or AnswerUnreadable. A read that is refused with 429 or 503 is
     retried after its Retry-After, with ATTEMPTS_MAX attempts in all.
@@ -42,8 +43,9 @@ class HttpClient:
     Args:
         api_url: the address below which `/api/v2/...` begins. It must be https, or http on this host, because each
             request carries the token.
-        token: the secret token.
+        token: the secret token; "" with `auth`.
         transport: replaces the network, for tests.
+        auth: signs the requests to a deployment that takes no tokens.
         timeout_s: seconds until a request is given up.
         pause: waits this many seconds before a retry.
     """
@@ -51,18 +53,22 @@ class HttpClient:
     def __init__(
         self,
         api_url: str,
-        token: str,
+        token: str = "",
         transport: httpx.BaseTransport | None = None,
         *,
+        auth: IamAuth | None = None,
         timeout_s: float = TIMEOUT_S,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         base, self._local = _address(api_url)
         self.api_url = str(base).rstrip("/")
-        self._token = _checked_token(token)
+        if token and auth is not None:
+            raise SettingsMissing("give a token or sign the requests, not both")
+        self._auth, self._token = auth, "" if auth is not None else _checked_token(token)
         self._pause = pause
         self._http = httpx.Client(
-            headers={"authorization": f"Bearer {self._token}", "accept": "application/json"},
+            headers={"accept": "application/json"} | _bearer(self._token),
+            auth=auth,
             timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S)),
             transport=transport,
             trust_env=not self._local,  # a proxy of the environment cannot reach the loopback of this host
@@ -137,11 +143,11 @@ class HttpClient:
             repeatable: a second delivery has no further effect, so the request may be retried after a lost response.
         """
         parameters = {key: value for key, value in (query or {}).items() if value is not None}
-        url = f"{self.api_url}/api/v2{path}"
+        # A blank is %20: SigV4 signs queries in this form only.
+        search = f"?{urlencode(parameters, doseq=True, quote_via=quote)}" if parameters else ""
+        url = f"{self.api_url}/api/v2{path}{search}"
         try:
-            request = self._http.build_request(
-                method, url, params=parameters or None, json=body, content=text, headers=dict(headers or {})
-            )
+            request = self._http.build_request(method, url, json=body, content=text, headers=dict(headers or {}))
         except ValueError as error:  # the body has a number or character without a form in JSON
             raise ClientError(f"{method} {path}: the request cannot be written as JSON") from error
         for number in range(1, ATTEMPTS_MAX + 1):
@@ -212,8 +218,8 @@ class HttpClient:
         )
 
     def _safe(self, text: str) -> str:
-        """Return a text of a server or library with the token replaced: the text might echo it."""
-        return text.replace(self._token, "[token]")
+        """Return a text of a server or library with the credentials replaced: the text might echo them."""
+        return text.replace(self._token, "[token]") if self._auth is None else self._auth.masked(text)
 
 
 def is_loopback(host: str) -> bool:
@@ -251,6 +257,10 @@ def _address(api_url: str) -> tuple[httpx.URL, bool]:
     if url.scheme == "http" and not local:
         raise SettingsMissing(f"the token is not sent in clear to {url.host}: use https")
     return url, local
+
+
+def _bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"} if token else {}
 
 
 def _checked_token(token: str) -> str:

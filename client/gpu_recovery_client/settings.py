@@ -1,4 +1,4 @@
-"""Finds the API address and the operator token: options, environment, or a running sandbox."""
+"""Finds the API address and how to authenticate there: options, environment, or a running sandbox."""
 
 from __future__ import annotations
 
@@ -14,31 +14,49 @@ from gpu_recovery_client.http_client import is_loopback
 
 URL_VARIABLE = "GPU_RECOVERY_API_URL"
 TOKEN_VARIABLE = "GPU_RECOVERY_TOKEN"
+AUTH_VARIABLE = "GPU_RECOVERY_AUTH"
+WITH_TOKEN, WITH_IAM = "token", "iam"
+"""How a caller authenticates: with a token, or with the signature of IAM credentials."""
 SANDBOX_STATE = Path(".sandbox", "state.json")
 """State file of a sandbox, below its folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """The deployment to call, its token (never shown), and where both were found."""
+    """The deployment to call, its token (never shown), and where both were found. With `signs` there is no token."""
 
     api_url: str
     token: str = field(repr=False)
     source: str
+    signs: bool = False
 
 
 def find_settings(
-    api_url: str | None, token: str | None, environment: Mapping[str, str], directory: Path
+    api_url: str | None,
+    token: str | None,
+    environment: Mapping[str, str],
+    directory: Path,
+    auth: str | None = None,
 ) -> ClientSettings:
     """Return the settings to use.
 
     An option overrides its variable. The sandbox in `directory` or a parent is used only if neither address nor token
-    is given, so that no deployment ever receives the token of another.
+    is given, so that no deployment ever receives the token of another. A deployment for which requests are signed
+    receives no token.
 
     Raises:
         SettingsMissing: a setting is missing; the message says which.
     """
     url = api_url or environment.get(URL_VARIABLE)
+    how = auth or environment.get(AUTH_VARIABLE) or WITH_TOKEN
+    if how not in (WITH_TOKEN, WITH_IAM):
+        raise SettingsMissing(f"{AUTH_VARIABLE} or --auth must be {WITH_TOKEN} or {WITH_IAM}, not {how!r}")
+    if how == WITH_IAM:
+        if token:
+            raise SettingsMissing("signed requests carry no token: leave --token out, or give --auth token")
+        if not url:
+            raise SettingsMissing(f"no API address: set {URL_VARIABLE} or give --api-url")
+        return ClientSettings(url, "", "options and environment", signs=True)
     secret = token or environment.get(TOKEN_VARIABLE)
     if url and secret:
         return ClientSettings(url, secret, "options and environment")

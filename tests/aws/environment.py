@@ -48,6 +48,8 @@ CHOSEN = {
     "TRAINING_ROLE_ARNS": f"{ROLE}/training-task {ROLE}/ecs/training-execution",
     "TRAINING_LOG_GROUPS": "/ecs/gpu-training /ecs/llm",
     "USER_PRIORITY_MAX": "HIGH",
+    "API_AUTH": "token",
+    "API_ROLES": "{}",
     "POWERTOOLS_SERVICE_NAME": "gpu-recovery",
     "POWERTOOLS_METRICS_NAMESPACE": "GpuRecovery",
     "POWERTOOLS_LOG_LEVEL": "INFO",

@@ -197,7 +197,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    for name in ("GPU_RECOVERY_API_URL", "GPU_RECOVERY_TOKEN"):
+    for name in ("GPU_RECOVERY_API_URL", "GPU_RECOVERY_TOKEN", "GPU_RECOVERY_AUTH"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
 

@@ -113,6 +113,12 @@ def production(validated: dict[str, Path]) -> Deployment:
 
 
 @pytest.fixture(scope="session")
+def in_china_with_iam(validated: dict[str, Path]) -> Deployment:
+    """The templates of `production`, where callers sign their requests, as CloudFormation reads them in Ningxia."""
+    return Deployment.read(validated["everything"], partition="aws-cn", region="cn-northwest-1")
+
+
+@pytest.fixture(scope="session")
 def with_ray(validated: dict[str, Path]) -> Deployment:
     """A Ray cluster beside the defaults."""
     return Deployment.read(validated["ray"])

@@ -25,6 +25,11 @@ EVERYTHING = {
         "arn:aws:iam::111122223333:role/gpu-nodes",
         "arn:aws:iam::111122223333:role/teams/more-nodes",
     ],
+    "gpu-recovery:api_auth": "iam",
+    "gpu-recovery:api_roles": {
+        "arn:aws:iam::111122223333:role/teams/gpu-operators": "operator",
+        "arn:aws:iam::111122223333:user/ana": "user",
+    },
     "gpu-recovery:training_log_groups": "/ecs/llm,/ecs/vision",
     "gpu-recovery:health_check_image": "444455556666.dkr.ecr.eu-west-1.amazonaws.com/checks/gpu:7",
 }

@@ -74,16 +74,33 @@ ROUTES = {
 }
 
 
-def test_one_route_leads_every_request_but_those_of_nodes_to_the_job_api(deployment: Deployment) -> None:
-    """No authorizer but IAM's: a function checks tokens, so that it also does where no API Gateway stands in front."""
+SIGNED_ROUTES = {
+    "ANY /{proxy+}": ("AWS_IAM", "FunctionsJobApiFunction.Arn"),
+    "POST /api/v1/signed/{proxy+}": ("AWS_IAM", "FunctionsNodeApiFunction.Arn"),
+}
+
+
+def _routes(deployment: Deployment) -> dict[str, tuple[str, str]]:
+    """Authorization and function of each route."""
     integrations = deployment.of_type("AWS::ApiGatewayV2::Integration")
     assert {one["PayloadFormatVersion"] for one in integrations.values()} == {"2.0"}
     uris = {f"integrations/{name}": one["IntegrationUri"] for name, one in integrations.items()}
-    found = {
+    return {
         route["RouteKey"]: (route["AuthorizationType"], uris[route["Target"]])
         for route in deployment.of_type("AWS::ApiGatewayV2::Route").values()
     }
-    assert found == ROUTES
+
+
+def test_one_route_leads_every_request_but_those_of_nodes_to_the_job_api(deployment: Deployment) -> None:
+    """No authorizer but IAM's: a function checks tokens, so that it also does where no API Gateway stands in front."""
+    assert _routes(deployment) == ROUTES
+
+
+def test_with_iam_no_route_is_without_authorization(production: Deployment) -> None:
+    """A request to another path reaches the signed route of the job API, never the function of nodes."""
+    assert _routes(production) == SIGNED_ROUTES
+    stage = production.only("AWS::ApiGatewayV2::Stage")
+    assert stage["RouteSettings"].keys() == {"POST /api/v1/signed/{proxy+}"}
 
 
 HTTP_API_WAITS_S = 30

@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 import pytest
+from gpu_recovery.auth.principals import without_path
 
 from tests.infra.contexts import EVERYTHING
 from tests.infra.deployment import Deployment, listed
@@ -43,7 +44,13 @@ _PRINCIPAL = re.compile(r"[a-z0-9-]+\.amazonaws\.com(?:\.cn)?")
 
 def _texts(*deployments: Deployment) -> dict[str, str]:
     """The templates as text, without the ARNs that the settings themselves hold."""
-    given = "|".join(EVERYTHING["gpu-recovery:training_role_arns"] + EVERYTHING["gpu-recovery:node_role_arns"])
+    given = "|".join(
+        [
+            *EVERYTHING["gpu-recovery:training_role_arns"],
+            *EVERYTHING["gpu-recovery:node_role_arns"],
+            *filter(None, map(without_path, EVERYTHING["gpu-recovery:api_roles"])),
+        ]
+    )
     return {
         f"{number}/{name}": re.sub(given, "", json.dumps(template))
         for number, deployment in enumerate(deployments)
@@ -107,6 +114,13 @@ def test_event_source_mappings_have_no_tags(with_ray: Deployment, production: De
         assert mappings and not any("Tags" in each for each in mappings)
         tag = {"Key": "Project", "Value": "gpu-recovery"}
         assert all(tag in each["Tags"] for each in where.of_type("AWS::SQS::Queue").values())
+
+
+def test_with_iam_every_route_is_authorized_by_api_gateway(in_china_with_iam: Deployment) -> None:
+    """Without an ICP filing API Gateway in China answers no other route."""
+    routes = in_china_with_iam.of_type("AWS::ApiGatewayV2::Route").values()
+    assert {route["RouteKey"] for route in routes} == {"ANY /{proxy+}", "POST /api/v1/signed/{proxy+}"}
+    assert {route["AuthorizationType"] for route in routes} == {"AWS_IAM"}
 
 
 def test_functions_are_traced_where_lambda_works_with_x_ray(deployment: Deployment, china: Deployment) -> None:

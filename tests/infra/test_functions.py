@@ -96,7 +96,7 @@ def test_a_function_has_the_environment_of_the_contract(deployment: Deployment, 
     secrets = {"OPERATOR_TOKEN_SECRET", "NODE_TOKEN_KEY_SECRET", "SIGNING_KEY_SECRET"}
     executor = "COMMAND_EXECUTOR_FUNCTION"
     rules = {"TRAINING_TASK_FAMILIES", "TRAINING_ROLE_ARNS", "TRAINING_LOG_GROUPS", "USER_PRIORITY_MAX"}
-    of_jobs = {*rules, executor, *queues, *secrets}
+    of_jobs = {"API_AUTH", "API_ROLES", *rules, executor, *queues, *secrets}
     of_nodes = {"NODE_ROLE_ARNS", "NODE_TOKEN_KEY_SECRET", executor}
     extra = {"job_api": of_jobs, "node_api": of_nodes}.get(row.name, set())
     assert set(_function(deployment, row)["Environment"]["Variables"]) == ENVIRONMENT | extra
@@ -138,6 +138,19 @@ def test_the_roles_that_may_sign_reach_the_function_of_nodes(deployment: Deploym
         for where in (deployment, production)
     ]
     assert roles == ["", "arn:aws:iam::111122223333:role/gpu-nodes arn:aws:iam::111122223333:role/teams/more-nodes"]
+
+
+def test_the_principals_of_the_settings_reach_the_job_api(deployment: Deployment, production: Deployment) -> None:
+    """Without their paths, which an ARN of a session does not have; by default callers send tokens."""
+    found = []
+    for where in (deployment, production):
+        variables = where.only("AWS::Lambda::Function", "JobApi")["Environment"]["Variables"]
+        found.append((variables["API_AUTH"], json.loads(variables["API_ROLES"])))
+    roles = {
+        "arn:aws:iam::111122223333:role/gpu-operators": "operator",
+        "arn:aws:iam::111122223333:user/ana": "user",
+    }
+    assert found == [("token", {}), ("iam", roles)]
 
 
 def test_the_families_that_may_be_launched_reach_the_job_api(deployment: Deployment, production: Deployment) -> None:

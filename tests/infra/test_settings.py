@@ -38,6 +38,10 @@ def _settings(**context: object) -> DeploymentSettings:
         ("node_role_arns", "gpu-nodes"),
         ("node_role_arns", "arn:aws:sts::111122223333:assumed-role/gpu-nodes/i-0123456789abcdef0"),
         ("training_role_arns", '["arn:aws:iam::111122223333:user/me"]'),
+        ("api_auth", "IAM"),
+        ("api_auth", "none"),
+        ("api_roles", "operator"),
+        ("api_roles", ["arn:aws:iam::111122223333:role/ops"]),
         ("training_log_groups", ["/ecs/*"]),
         ("training_log_groups", ["arn:aws:logs:us-east-1:111122223333:log-group:a"]),
         ("adopt", "yes"),
@@ -144,6 +148,35 @@ def test_the_deployment_that_a_readme_shows_is_a_production_one(page: Page) -> N
     settings = DeploymentSettings.from_context(dict(word.split("=", 1) for word in words[1::2]))
     assert settings.is_prod and settings.adopt == "observe" and settings.alert_emails
     assert "(docs/deploy.md#profiles)" in page.text
+
+
+ROLE = "arn:aws-cn:iam::111122223333:role/ops"
+
+
+@pytest.mark.parametrize(
+    ("auth", "roles", "reason"),
+    [
+        ("iam", {}, "must name a principal"),
+        ("token", {ROLE: "operator"}, "has no effect unless gpu-recovery:api_auth is iam"),
+        ("iam", {"arn:aws:sts::111122223333:assumed-role/ops/ana": "user"}, "is not the ARN of an IAM role"),
+        ("iam", {"arn:aws:iam::111122223333:root": "operator"}, "is not the ARN of an IAM role"),
+        ("iam", {"arn:aws:iam::111122223333:role/*": "user"}, "is not the ARN of an IAM role"),
+        ("iam", {ROLE: "admin"}, "'admin', none of viewer, user, operator"),
+        ("iam", {ROLE: ["user"]}, "none of viewer, user, operator"),
+        ("iam", {ROLE: "user", ROLE.replace("ops", "team/ops"): "operator"}, "is named twice"),
+        ("iam", {f"{ROLE}{number}": "user" for number in range(40)}, "at most 1200 fit into the function"),
+    ],
+)
+def test_principals_that_cannot_be_meant_are_refused(auth: str, roles: dict[str, Any], reason: str) -> None:
+    """A wildcard, a session or an unknown role would admit others than the operator means, or nobody."""
+    with pytest.raises(DeploymentSettingsError, match=f"^{NAMESPACE}api_roles: .*{re.escape(reason)}"):
+        _settings(api_auth=auth, api_roles=roles)
+
+
+def test_principals_may_come_from_the_command_line() -> None:
+    """As JSON, in every partition, and without their paths."""
+    text = json.dumps({ROLE.replace("ops", "team/ops"): "operator"})
+    assert _settings(api_auth="iam", api_roles=text).api_roles == {ROLE: "operator"}
 
 
 def test_a_key_of_ours_that_does_not_exist_is_refused() -> None:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,29 @@ def api(functions: Functions) -> api_gateway.Api:
     return api_gateway.Api(functions)
 
 
+def carried(api: api_gateway.Api, request: httpx.Request, **context: Any) -> httpx.Response:
+    """The answer of the API to a request. `context` is what API Gateway adds to the context of the request."""
+    event = {
+        "version": "2.0",
+        "routeKey": "ANY /{proxy+}",
+        "rawPath": request.url.raw_path.decode().partition("?")[0],
+        "rawQueryString": request.url.query.decode(),
+        "headers": dict(request.headers),
+        "queryStringParameters": dict(request.url.params) or None,
+        "isBase64Encoded": True,
+        "body": base64.b64encode(request.content).decode(),
+        "requestContext": {
+            "http": {"method": request.method, "path": request.url.path},
+            "stage": "$default",
+            "requestId": "r-1",
+            **context,
+        },
+    }
+    with redirect_stdout(io.StringIO()):  # where the function's metrics go
+        answer = api.functions.call("job_api", event)
+    return httpx.Response(answer["statusCode"], headers=answer["headers"], text=answer["body"])
+
+
 @pytest.fixture
 def run(api: api_gateway.Api, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     """Runs the command line with an operator's token, or with one of a user in that role."""
@@ -52,31 +76,11 @@ def run(api: api_gateway.Api, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setenv("GPU_RECOVERY_API_URL", "https://api.example.test")
     tokens: dict[str, str] = {}
 
-    def carry(request: httpx.Request) -> httpx.Response:
-        event = {
-            "version": "2.0",
-            "routeKey": "ANY /{proxy+}",
-            "rawPath": request.url.raw_path.decode().partition("?")[0],
-            "rawQueryString": request.url.query.decode(),
-            "headers": dict(request.headers),
-            "queryStringParameters": dict(request.url.params) or None,
-            "isBase64Encoded": True,
-            "body": base64.b64encode(request.content).decode(),
-            "requestContext": {
-                "http": {"method": request.method, "path": request.url.path},
-                "stage": "$default",
-                "requestId": "r-1",
-            },
-        }
-        with redirect_stdout(io.StringIO()):  # where the function's metrics go
-            answer = api.functions.call("job_api", event)
-        return httpx.Response(answer["statusCode"], headers=answer["headers"], text=answer["body"])
-
     def invoke(*arguments: str, by: str = "root", role: str = "operator", stdin: str | None = None) -> Result:
         if by not in tokens:
             tokens[by] = api_gateway.user_token(api, by, role).removeprefix("Bearer ")
         monkeypatch.setenv("GPU_RECOVERY_TOKEN", tokens[by])
-        return CliRunner().invoke(app.app, list(arguments), input=stdin, obj=httpx.MockTransport(carry))
+        return CliRunner().invoke(app.app, list(arguments), input=stdin, obj=httpx.MockTransport(partial(carried, api)))
 
     return invoke
 

@@ -43,8 +43,10 @@ class Api:
         raw: str | None = None,
         encoded: bool = False,
         headers: dict[str, str] | None = None,
+        signer: str | None = None,
         **query: str,
     ) -> Answer:
+        authorizer = {} if signer is None else {"authorizer": {"iam": {"userArn": signer, "cognitoIdentity": None}}}
         text = raw if raw is not None else None if body is None else json.dumps(body)
         event = {
             "version": "2.0",
@@ -57,7 +59,12 @@ class Api:
             "queryStringParameters": query or None,
             "isBase64Encoded": encoded,
             "body": text,
-            "requestContext": {"http": {"method": method, "path": path}, "stage": "$default", "requestId": "r-1"},
+            "requestContext": {
+                "http": {"method": method, "path": path},
+                "stage": "$default",
+                "requestId": "r-1",
+                **authorizer,
+            },
         }
         answer = self.functions.call("job_api", event)
         sent = {name.lower(): value for name, value in answer["headers"].items()}

@@ -19,11 +19,11 @@ from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.cli import diagnose, fleet, instances, jobs, logs, queue, sandbox, simulate, submit
 from gpu_recovery_client.cli import token as cli_token
 from gpu_recovery_client.cli.error_hints import advice
-from gpu_recovery_client.cli.options import examples
+from gpu_recovery_client.cli.options import client_of, examples
 from gpu_recovery_client.cli.output import FAILED, USAGE, pause
 from gpu_recovery_client.errors import ClientError, RequestRefused, SettingsMissing
 from gpu_recovery_client.render.table import printable
-from gpu_recovery_client.settings import TOKEN_VARIABLE, URL_VARIABLE, find_settings
+from gpu_recovery_client.settings import AUTH_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE, find_settings
 
 SECTIONS = {
     "Jobs": ("submit", "status", "list", "logs", "explain", "diagnose", "queue", "cancel", "suspend", "resume"),
@@ -43,11 +43,12 @@ class Connection:
     api_url: str | None
     token: str | None = field(repr=False)
     transport: httpx.BaseTransport | None = None
+    auth: str | None = None
 
     def client(self) -> RecoveryClient:
         """Return a client of the selected deployment. Raises SettingsMissing if none is selected."""
-        found = find_settings(self.api_url, self.token, os.environ, Path.cwd())
-        return RecoveryClient(found.api_url, found.token, self.transport, pause=pause)
+        found = find_settings(self.api_url, self.token, os.environ, Path.cwd(), self.auth)
+        return client_of(found, self.transport, pause=pause)
 
 
 class Verbs(TyperGroup):
@@ -156,12 +157,16 @@ def connect(
         str | None,
         typer.Option(help=f"Your token; better in {TOKEN_VARIABLE}, since other users can list options."),
     ] = None,
+    auth: Annotated[
+        str | None,
+        typer.Option(help=f"`token`, or `iam` to sign requests with AWS credentials; else {AUTH_VARIABLE}."),
+    ] = None,
 ) -> None:
     """Train on Amazon ECS and let GPU faults heal by themselves.
 
     Without --api-url and --token, and without their variables, a sandbox running in this folder or a parent is used.
     """
-    context.obj = Connection(api_url, token, context.obj)
+    context.obj = Connection(api_url, token, context.obj, auth)
 
 
 def main() -> None:

@@ -5,15 +5,22 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from gpu_recovery_client.errors import ClientError, RequestRefused, ServiceUnreachable
-from gpu_recovery_client.settings import TOKEN_VARIABLE, URL_VARIABLE
+from gpu_recovery_client.settings import AUTH_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE
 
 BY_CODE = {
     "idempotency_mismatch": (
         "Another job was submitted under that key: leave --idempotency-key out, or give a new one for a new job."
     ),
     "foreign_user": "A user's token submits as its user only: leave --user and the field user out.",
+    "not_signed": f"Sign your requests: set {AUTH_VARIABLE}=iam or give --auth iam.",
+    "unknown_principal": "Use a role that the deployment knows (AWS_PROFILE), or ask an operator to name yours.",
 }
 """Hints by the error code of the API; they come first."""
+BY_GATEWAY = (
+    f"API Gateway refused the request. A deployment that authorizes by IAM takes signed requests ({AUTH_VARIABLE}=iam)"
+    " of principals that may call `execute-api:Invoke` on it."
+)
+"""Hint for a refusal without a code of the API: API Gateway has none."""
 BY_PLACE = {
     (HTTPStatus.NOT_FOUND, "/logs"): (
         "A job that has not run yet has no log: `gpu-recovery status` tells. One that logs elsewhere than to CloudWatch"
@@ -32,7 +39,7 @@ BY_STATUS = {
         f"Check the token in {TOKEN_VARIABLE} or --token; an operator makes a new one with"
         " `gpu-recovery token issue --user NAME`."
     ),
-    HTTPStatus.FORBIDDEN: ("The token's role does not allow this: use one of the job's own user, or ask an operator."),
+    HTTPStatus.FORBIDDEN: "Your role does not allow this: call as the job's own user, or ask an operator.",
     HTTPStatus.NOT_FOUND: "Look the id up with `gpu-recovery list` or `gpu-recovery instances`.",
     HTTPStatus.CONFLICT: (
         "It is in a state that does not allow this: look with `gpu-recovery status` or `gpu-recovery instances`."
@@ -60,6 +67,8 @@ def advice(error: ClientError) -> str:
         return ""
     if error.code in BY_CODE:
         return BY_CODE[error.code]
+    if error.status == HTTPStatus.FORBIDDEN and not error.code:
+        return BY_GATEWAY
     for (status, part), sentence in BY_PLACE.items():
         if status == error.status and part in error.path:
             return sentence

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
@@ -34,9 +34,17 @@ def resolver(routes: Iterable[Route], dependencies: Callable[[], Dependencies]) 
         def respond(**parameters: str) -> Response[str]:
             request = app.current_event
             query, headers = request.query_string_parameters or {}, request.headers or {}
+            signer = _signer(request.raw_event)
             return _response(
                 serve(
-                    dependencies(), route, request.path, parameters, query, headers, lambda: request.decoded_body or ""
+                    dependencies(),
+                    route,
+                    request.path,
+                    parameters,
+                    query,
+                    headers,
+                    signer,
+                    lambda: request.decoded_body or "",
                 )
             )
 
@@ -57,6 +65,15 @@ def resolver(routes: Iterable[Route], dependencies: Callable[[], Dependencies]) 
     app.exception_handler(ItemUnreadable)(unreadable)
     app.not_found(no_route)
     return app
+
+
+def _signer(event: Mapping[str, Any]) -> str:
+    """Return the ARN of the principal that API Gateway authorised by its signature; "" if there is none.
+
+    Only API Gateway writes the context of a request. A client cannot set it by a header.
+    """
+    authorizer = event["requestContext"].get("authorizer") or {}
+    return (authorizer.get("iam") or {}).get("userArn") or ""
 
 
 def _response(answer: ApiResponse) -> Response[str]:

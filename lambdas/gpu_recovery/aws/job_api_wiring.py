@@ -56,5 +56,6 @@ def dependencies() -> Dependencies:
         ),
         priority_max=environment.user_priority_max,
         ray_logs=AwsRayLogs(environment.ray_function) if environment.ray_function else None,
+        principals=environment.principals,
         records=f"s3://{environment.verdict_bucket}" if environment.policy.record_attempts else "",
     )

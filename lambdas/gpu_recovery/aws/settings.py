@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from gpu_recovery.auth.principals import roles_by_principal
+from gpu_recovery.auth.roles import Role
 from gpu_recovery.core.errors import RecoveryError
 from gpu_recovery.core.event_origin import EventOrigin
 from gpu_recovery.core.job.adoption import Adoption
@@ -60,6 +62,9 @@ class LambdaSettings:
     """Log groups of jobs that the deployment may read. Empty: it reads no logs of jobs."""
     user_priority_max: Priority = Priority.HIGH
     """Highest priority that a user may ask for without a quota of this priority. Only the job API has the variable."""
+    principals: Mapping[str, Role] | None = None
+    """Role by IAM principal, if callers of the job API sign their requests; None if callers send tokens. Only the job
+    API has the variables."""
     ray_queue_url: str = ""
     """Queue of the function that reaches the Ray cluster; "" if there is no Ray cluster."""
     ray_function: str = ""
@@ -134,6 +139,11 @@ class LambdaSettings:
             training_roles=tuple(environment.get("TRAINING_ROLE_ARNS", "").split()),
             training_log_groups=tuple(environment.get("TRAINING_LOG_GROUPS", "").split()),
             user_priority_max=Priority[one_of("USER_PRIORITY_MAX", "HIGH", tuple(Priority.__members__))],
+            principals=(
+                _principals(environment.get("API_ROLES", ""))
+                if one_of("API_AUTH", "token", ("token", "iam")) == "iam"
+                else None
+            ),
             ray_queue_url=environment.get("RAY_QUEUE_URL", ""),
             ray_function=environment.get("RAY_RUNNER_FUNCTION", ""),
             executor_function=environment.get("COMMAND_EXECUTOR_FUNCTION", ""),
@@ -148,6 +158,13 @@ def _policy(text: str) -> RecoveryPolicy:
     if not isinstance(settings, dict):
         raise LambdaSettingsInvalid("environment variable RECOVERY_POLICY must be a JSON object")
     return policy_from(settings)
+
+
+def _principals(text: str) -> Mapping[str, Role]:
+    try:
+        return roles_by_principal(json.loads(text))
+    except (ValueError, AttributeError) as error:
+        raise LambdaSettingsInvalid(f"environment variable API_ROLES is malformed: {error}") from error
 
 
 def _with_stale_s(policy: RecoveryPolicy, text: str) -> RecoveryPolicy:

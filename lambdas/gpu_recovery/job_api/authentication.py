@@ -1,20 +1,25 @@
-"""Authentication of callers by the operator token or a user's token, and their roles."""
+"""Authentication of callers by a token, or by the IAM principal that signed the request, and their roles."""
 
 from __future__ import annotations
 
 import hmac
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
 from gpu_recovery.auth.authenticator import TokenInvalid, TokenMissing
+from gpu_recovery.auth.principals import signer_of
 from gpu_recovery.auth.roles import Role
-from gpu_recovery.auth.tokens import TokenKind
+from gpu_recovery.auth.tokens import USER_NAME, TokenKind
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.response import ApiError
 
 OPERATOR = "an operator"
 """Name of the caller who sends the operator token."""
+SHOWN_MAX = 200
+"""Characters of an unknown principal that the answer repeats."""
+_SIGV4 = "AWS4-HMAC-SHA256"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +50,29 @@ NO_CALLER = Caller("nobody", None)
 """Caller of a route that needs no token."""
 
 
-def caller_of(dependencies: Dependencies, authorization: str) -> Caller:
-    """Return the caller that the `Authorization` header names.
+def caller_of(dependencies: Dependencies, authorization: str, user_arn: str) -> Caller:
+    """Return the caller of a request: the principal that signed it if the deployment has principals, else by a token.
 
     Tokens of both kinds are compared in constant time.
 
     Args:
-        dependencies: gives the operator token and the tokens of users.
-        authorization: value of the header, "" if the request has none.
+        dependencies: gives the principals, or the operator token and the tokens of users.
+        authorization: value of the header `Authorization`, "" if the request has none.
+        user_arn: the signer, as API Gateway names it in the context of the request. "" if API Gateway authorised none.
 
     Raises:
-        ApiError: 401, the token is missing, not issued here, unknown, revoked or expired.
+        ApiError: 401, the token is missing, not issued here, unknown, revoked or expired, or API Gateway authorised no
+            signer; 403, the signer has no role.
     """
+    if dependencies.principals is not None:
+        return _caller_of_signer(dependencies.principals, user_arn)
     scheme, _, token = authorization.partition(" ")
     if scheme == "Bearer" and token.startswith(TokenKind.USER.prefix):
         return _caller_of_user_token(dependencies, token)
     expected = f"Bearer {dependencies.operator_token()}"
     if not hmac.compare_digest(authorization.encode(errors="replace"), expected.encode()):
-        _raise_unauthorized("send the operator token, or a user's, as `Authorization: Bearer <token>`")
+        ours = "this deployment takes no signatures: " if scheme == _SIGV4 else ""
+        _raise_unauthorized(f"{ours}send the operator token, or a user's, as `Authorization: Bearer <token>`")
     return Caller(OPERATOR, Role.OPERATOR)
 
 
@@ -72,6 +82,21 @@ def _caller_of_user_token(dependencies: Dependencies, token: str) -> Caller:
     except (TokenInvalid, TokenMissing) as error:
         _raise_unauthorized(str(error))
     return Caller(record.holder, record.role, record.holder)
+
+
+def _caller_of_signer(roles: Mapping[str, Role], user_arn: str) -> Caller:
+    if not user_arn:
+        detail = "this deployment takes no tokens: sign the request with IAM credentials (SigV4, service execute-api)"
+        raise ApiError(401, "not_signed", "Unauthorized", detail, headers={"WWW-Authenticate": _SIGV4})
+    signer = signer_of(user_arn)
+    if signer is None or signer.principal not in roles:
+        named = user_arn[:SHOWN_MAX] if signer is None else signer.principal
+        detail = f"{named} has no role in this deployment: its setting gpu-recovery:api_roles must name the principal"
+        raise ApiError(403, "unknown_principal", "Unknown principal", detail)
+    if not USER_NAME.fullmatch(signer.name):
+        detail = f"{signer.name} cannot be the name of a user here: letters, digits and _ . @ + - are allowed"
+        raise ApiError(403, "unfit_name", "Unfit name", detail)
+    return Caller(signer.name, roles[signer.principal], signer.name)
 
 
 def _raise_unauthorized(detail: str) -> NoReturn:

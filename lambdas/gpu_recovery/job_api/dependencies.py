@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gpu_recovery.auth.authenticator import TokenAuthenticator
+from gpu_recovery.auth.roles import Role
 from gpu_recovery.auth.tokens import TokenStore
 from gpu_recovery.core.attempt import AttemptProgress, Plan
 from gpu_recovery.core.log_location import LogPage
@@ -89,6 +90,7 @@ class Dependencies:
     job_id_prefix:  first characters of each new job id.
     records:        location of the job archive, `s3://<bucket>`; "" if jobs are not archived.
     ray_logs:       None if the deployment has no Ray cluster.
+    principals:     role by IAM principal, if callers sign their requests; None if callers send tokens.
     """
 
     recovery: Recovery
@@ -112,3 +114,4 @@ class Dependencies:
     log: Log
     records: str = ""
     ray_logs: RayLogs | None = None
+    principals: Mapping[str, Role] | None = None

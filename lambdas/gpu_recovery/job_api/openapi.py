@@ -46,7 +46,8 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
                 "token": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "the operator's secret, or a token of a user",
+                    "description": "the operator's secret, or a token of a user; a deployment with"
+                    " gpu-recovery:api_auth = iam takes signatures instead (SigV4, service execute-api)",
                 },
             },
         },

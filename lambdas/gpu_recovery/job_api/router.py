@@ -61,6 +61,7 @@ def serve(
     named: Mapping[str, str],
     query: Mapping[str, str],
     headers: Mapping[str, str],
+    user_arn: str,
     read: Callable[[], str],
 ) -> ApiResponse:
     """Return the response of `route`, or a problem document.
@@ -75,11 +76,14 @@ def serve(
         named: variable parts of the path, percent-encoded.
         query: parameters of the query.
         headers: headers; upper and lower case of their names make no difference.
+        user_arn: the signer that API Gateway authorised, "" if it authorised none.
         read: returns the body as text, or raises ValueError if the body is not text.
     """
     try:
         lower = {name.lower(): value for name, value in headers.items()}
-        caller = NO_CALLER if route.needs is None else caller_of(dependencies, lower.get("authorization", ""))
+        # With principals no route is open: API Gateway authorises every request.
+        is_open = route.needs is None and dependencies.principals is None
+        caller = NO_CALLER if is_open else caller_of(dependencies, lower.get("authorization", ""), user_arn)
         if not caller.may(route.needs):
             detail = f"this takes the role {route.needs}, and {caller.name} has the role {caller.role}"
             raise ApiError(403, "role_too_low", "Not allowed", detail)

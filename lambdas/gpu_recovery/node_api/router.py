@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
 from gpu_recovery.auth.authenticator import TokenAuthenticator, TokenInvalid, TokenMissing
-from gpu_recovery.auth.tokens import Token
+from gpu_recovery.auth.principals import signer_of, without_path
+from gpu_recovery.auth.tokens import INSTANCE_ID, Token
 from gpu_recovery.core.heartbeat import BY_ROLE, AgentReport
 from gpu_recovery.node_api.heartbeats import HeartbeatReceiver
 from gpu_recovery.node_api.report_parser import ReportInvalid, parse_gpu_report, parse_report, parse_task_report
@@ -30,14 +30,6 @@ NEXT_S_MIN, NEXT_S_MAX = 1, 300
 """Bounds of the seconds until the next report that an agent is asked for."""
 MISSED_HEARTBEATS_UNTIL_SUSPECT = 3
 """Missing heartbeats in a row that make an instance suspect."""
-ROLE = re.compile(r"arn:(?P<partition>aws[a-z-]*):iam::(?P<account>\d{12}):role/(?:[^/]+/)*(?P<role>[\w+=,.@-]+)")
-SESSION = re.compile(
-    r"arn:(?P<partition>aws[a-z-]*):sts::(?P<account>\d{12}):assumed-role/(?P<role>[\w+=,.@-]+)"
-    r"/(?P<instance>m?i-[0-9a-f]{8,17})",
-    re.ASCII,
-)
-"""ARN of an instance's session of a role. The session name is the instance id."""
-
 LEGACY_PATHS = ("/api/v1/report_gpu", "/api/v1/report_tasks")
 BUSY = (TryAgainSoon, TooManyConflicts)
 """Errors after which the agent sends the report again. A report that is received twice changes nothing."""
@@ -75,7 +67,7 @@ class NodeApi:
             authenticator,
             log_error,
         )
-        self._roles = [match.group(*ROLE.groupindex) for role in node_roles if (match := ROLE.fullmatch(role))]
+        self._roles = {without_path(role) for role in node_roles}
         self._calls: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
             "/api/v1/report_gpu": self._gpus,
             "/api/v1/report_tasks": self._tasks,
@@ -119,13 +111,13 @@ class NodeApi:
 
     def _signed(self, event: Mapping[str, Any]) -> dict[str, Any]:
         body = _body(event)
-        signer = event["requestContext"].get("authorizer", {}).get("iam", {}).get("userArn") or ""
-        session = SESSION.fullmatch(signer)
-        if session is None or session.group(*ROLE.groupindex) not in self._roles:
+        signer = signer_of(event["requestContext"].get("authorizer", {}).get("iam", {}).get("userArn") or "")
+        # EC2 names a session of an instance's role by the id of the instance.
+        if signer is None or signer.principal not in self._roles or not INSTANCE_ID.fullmatch(signer.name):
             raise NodeApiError(
                 403, "invalid_signer", "only the instances of the roles in node_role_arns may sign reports"
             )
-        return self._receive(parse_report(session["instance"], _json(body)), spare=True, by=BY_ROLE)
+        return self._receive(parse_report(signer.name, _json(body)), spare=True, by=BY_ROLE)
 
     def _gpus(self, event: Mapping[str, Any]) -> dict[str, Any]:
         by, spare, document = self._legacy_call(event)

@@ -18,7 +18,10 @@ Run = Callable[..., Result]
     ("status", "more", "advice"),
     [
         (401, {}, "an operator makes a new one with `gpu-recovery token issue --user NAME`."),
-        (403, {}, "The token's role does not allow this"),
+        (403, {}, "takes signed requests (GPU_RECOVERY_AUTH=iam)"),
+        (403, {"code": "role_too_low"}, "Your role does not allow this"),
+        (401, {"code": "not_signed"}, "set GPU_RECOVERY_AUTH=iam"),
+        (403, {"code": "unknown_principal"}, "Use a role that the deployment knows"),
         (403, {"code": "foreign_user"}, "leave --user and the field user out."),
         (404, {}, "Look the id up"),
         (409, {}, "It is in a state that does not allow this"),

@@ -30,7 +30,14 @@ class TokenRoutes:
     revoked: str
 
     def issue_token(self, dependencies: Dependencies, request: Request) -> ApiResponse:
-        """Issue a token for the holder. Only this answer (201) contains the token itself."""
+        """Issue a token for the holder. Only this answer (201) contains the token itself.
+
+        Raises:
+            ApiError: 409, the deployment takes signed requests only.
+        """
+        if dependencies.principals is not None:
+            detail = "this deployment takes signed requests only (gpu-recovery:api_auth is iam), so a token is useless"
+            raise ApiError(409, "no_tokens", "No tokens here", detail)
         store, fields, now = self.store(dependencies), object_of(request.text()), dependencies.recovery.clock()
         holder, key = request.named[store.kind.holder_field], self.key(dependencies)
         issued = tokens.issue(store, key, holder, now, request.caller.name, fields)
