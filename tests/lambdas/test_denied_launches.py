@@ -300,6 +300,28 @@ def test_a_refusal_for_lack_of_gpus_proves_the_permission(queue: Queue) -> None:
     assert queue.one_pass_at(70) == 2
 
 
+def test_a_denied_launch_of_a_job_that_is_being_stopped_proves_no_permission(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its user suspends the job while ECS is asked. The refusal arrives afterwards."""
+    (first,) = queue.submit(1)
+    queue.pass_at(0)
+    store = type(queue.functions.store)
+    record_tasks = store.record_tasks
+
+    def is_suspended(self: Any, plan: Any) -> None:
+        record_tasks(self, plan)
+        assert Api(queue.functions).post(f"/jobs/{first}/suspend").status == 202
+
+    with monkeypatch.context() as once:
+        once.setattr(store, "record_tasks", is_suspended)
+        queue.one_pass_at(61)
+    suspended = queue.functions.job(first)
+    assert (suspended.attempt, suspended.held) == (2, True)
+    assert suspended.denied is not None and not suspended.denied.over
+    assert list(queue.functions.store.load_fleet().denied_launches) == [DENIED]
+
+
 def test_an_instance_that_was_taken_proves_no_permission(queue: Queue) -> None:
     """The launch was given up before ECS was asked, so the hold stands."""
     (first,) = queue.submit(1)

@@ -29,8 +29,6 @@ def missing_permission(code: str, message: str) -> MissingPermission | None:
         code: the error code.
         message: the message of AWS.
     """
-    if unassumed_role(code, message):
-        return None
     if code == "ClientException" and any(text in message for text in _UNPASSED_ROLE):
         role = _ROLE.search(message)
         return MissingPermission(PASS_ROLE, role[0] if role else "", forbidden="explicit deny" in message)
