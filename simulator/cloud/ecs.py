@@ -10,13 +10,9 @@ from typing import Any, cast
 from botocore.exceptions import ClientError
 from gpu_recovery.aws.ecs import Ecs
 from gpu_recovery.aws.ecs_events import Overrides, overrides_of
-from gpu_recovery.aws.ecs_requests import rank_request
 from gpu_recovery.aws.fields import Fields
-from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.events import InstanceObserved
-from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.task import TaskFact
-from gpu_recovery.ports.values import Refusal
 from gpu_recovery.recovery import sequentially
 
 from sandbox.cluster.model import describe, instances, tasks
@@ -142,15 +138,11 @@ class SequentialEcs(Ecs):
 
     client: EcsModelClient
 
-    def run_ranks(self, job: Job, plan: Plan, master_ip: str, key: str) -> tuple[str | Refusal, ...]:
-        """Start all ranks of the plan. Return the task id or the refusal of each rank, in rank order."""
-        answers: dict[int, str | Refusal] = {}
-
-        def launch(rank: int) -> None:
-            answers[rank] = self.run(rank_request(self.cluster, job, plan, rank, master_ip, key))
-
-        self.for_each(launch, range(len(plan.instances)))
-        return tuple(answers.values())
+    def each(self, work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+        """Call `work` for each item, one after the other. Return the results in the order of the items."""
+        results: list[Any] = []
+        self.for_each(lambda item: results.append(work(item)), items)
+        return results
 
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
         """Stop the tasks. `reason` becomes their stopped reason."""

@@ -135,9 +135,7 @@ OF_A_FAMILY = "arn:aws:ecs:us-east-1:123456789012:task-definition/llm:3"
         ),
         (
             "ClientException",
-            f"ECS was unable to assume the role '{ROLE}' that was provided for this task. Please verify that the role "
-            "being passed has the proper trust relationship and permissions and that your IAM user has permissions to "
-            "pass this role.",
+            f"{OURS}iam:PassRole on resource: {ROLE} because no identity-based policy allows the iam:PassRole action",
             MissingPermission("iam:PassRole", ROLE),
         ),
         (
@@ -148,7 +146,7 @@ OF_A_FAMILY = "arn:aws:ecs:us-east-1:123456789012:task-definition/llm:3"
         (
             "AccessDeniedException",
             f"{OURS}ecs:RunTask on resource: {OF_A_FAMILY} with an explicit deny in a service control policy",
-            MissingPermission("ecs:RunTask", OF_A_FAMILY, everywhere=True, forbidden=True),
+            MissingPermission("ecs:RunTask", OF_A_FAMILY, forbidden=True),
         ),
         ("AccessDeniedException", f"{OURS}ecs:RunTask", MissingPermission("ecs:RunTask", everywhere=True)),
         (
@@ -165,6 +163,20 @@ def test_a_denied_launch_names_the_permission_that_the_deployment_lacks(
     """A denial is no lasting refusal of the job. Its message says whether one task definition or all are affected."""
     ecs.add_client_error("run_task", code, message)
     assert run(actions) == Refusal(f"{code}: {message}", lasting=False, lacks=lacks)
+
+
+def test_a_role_that_ecs_cannot_assume_is_a_lasting_refusal_with_what_mends_it(
+    actions: AwsActions, ecs: Stubber
+) -> None:
+    """The trust policy of the role is at fault. The deployment lacks no permission."""
+    message = (
+        f"ECS was unable to assume the role '{ROLE}' that was provided for this task. Please verify that the role "
+        "being passed has the proper trust relationship and permissions and that your IAM user has permissions to "
+        "pass this role."
+    )
+    ecs.add_client_error("run_task", "ClientException", message)
+    sentence = f"ECS cannot assume {ROLE}: its trust policy must allow ecs-tasks.amazonaws.com"
+    assert run(actions) == Refusal(f"{sentence} (ClientException: {message})", lasting=True)
 
 
 def test_whether_ecs_knows_the_task_that_is_stopped_is_told(actions: AwsActions, ecs: Stubber) -> None:

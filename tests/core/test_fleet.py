@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 from gpu_recovery.core.fleet import (
     Breaker,
+    DeniedLaunches,
     Fleet,
     Pause,
     breaker_limit,
@@ -15,10 +16,13 @@ from gpu_recovery.core.fleet import (
     repair_blocked_reason,
     with_blame,
     with_breaker_closed,
+    with_missing_permission,
+    with_permission_granted,
     with_repair_begun,
     with_repair_ended,
     with_repair_undone,
 )
+from gpu_recovery.core.missing_permission import MissingPermission
 from gpu_recovery.core.policy import RecoveryPolicy
 from hypothesis import given
 from hypothesis import strategies as st
@@ -208,3 +212,41 @@ def test_a_repair_that_never_began_takes_back_its_own_time_only() -> None:
     fleet = with_repair_begun(fleet, "i-2", ADAPTIVE, later(60))
     assert with_repair_undone(fleet, "i-1", NOW).repairs == (later(60),)
     assert with_repair_undone(fleet, "i-2", later(60)).repairs == (NOW,)
+
+
+ROLE = MissingPermission("iam:PassRole", "arn:aws:iam::123456789012:role/training")
+
+
+def _denied(fleet: Fleet, seconds: float, definition: str = "llm:1") -> Fleet:
+    return with_missing_permission(fleet, ROLE, definition, f"a-{seconds}", ADAPTIVE, later(seconds))
+
+
+def test_the_pause_of_denied_launches_doubles_with_each_try_up_to_the_cool_down() -> None:
+    """Launches that are denied within a pause, as those of one pass are, belong to one try."""
+    fleet, pauses = Fleet(), list[int]()
+    for seconds in (0, 1, 61, 181, 421, 901, 1_801):
+        fleet = _denied(fleet, seconds)
+        pauses.append(fleet.denied_launches["llm:1"].pause_s)
+    assert pauses == [60, 60, 120, 240, 480, 900, 900]
+
+
+def test_denied_launches_of_yesterday_are_dropped() -> None:
+    """Else the record would grow with each task definition that was ever denied."""
+    fleet = _denied(_denied(Fleet(), 0), 86_400, "vision:1")
+    assert fleet.denied_launches == {"vision:1": DeniedLaunches(ROLE.name, later(86_400), 60)}
+
+
+def test_a_permission_stays_missing_for_the_other_task_definition_that_needs_it() -> None:
+    """Two task definitions have the same role. The first grant does not clear the notice of the role."""
+    fleet = with_permission_granted(_denied(_denied(Fleet(), 0), 1, "vision:1"), "llm:1")
+    assert (list(fleet.denied_launches), list(fleet.permissions)) == (["vision:1"], [ROLE.name])
+    fleet = with_permission_granted(fleet, "vision:1")
+    assert (fleet.denied_launches, fleet.permissions) == ({}, {})
+
+
+def test_a_launch_of_any_task_definition_ends_the_denial_of_every_launch() -> None:
+    """The permission for RunTask is there."""
+    lacks = MissingPermission("ecs:RunTask", everywhere=True)
+    fleet = with_missing_permission(Fleet(), lacks, "llm:1", "a", ADAPTIVE, NOW)
+    assert list(fleet.denied_launches) == [""]
+    assert with_permission_granted(fleet, "vision:1") == Fleet()

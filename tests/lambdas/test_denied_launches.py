@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
+from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.queue.priority import Priority
 
+from tests.aws.ecs_events import rank_event
 from tests.aws.records import A, B, instance, job, later, spec
 from tests.lambdas.api_gateway import Api
-from tests.lambdas.conftest import Functions
+from tests.lambdas.conftest import Context, Functions
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 ROLE = "arn:aws:iam::123456789012:role/training-task"
@@ -18,7 +24,14 @@ NO_POLICY = "because no identity-based policy allows the {} action"
 PASS_ROLE = f"{USER}iam:PassRole on resource: {ROLE} {NO_POLICY.format('iam:PassRole')}"
 DEFINITION = "arn:aws:ecs:us-east-1:123456789012:task-definition/"
 RUN_ONE = f"{USER}ecs:RunTask on resource: {DEFINITION}gpu-training:3 {NO_POLICY.format('ecs:RunTask')}"
-RUN_ALL = f"{USER}ecs:RunTask on resource: {DEFINITION}gpu-training:3 with an explicit deny in a service control policy"
+FORBIDDEN = (
+    f"{USER}ecs:RunTask on resource: {DEFINITION}gpu-training:3 with an explicit deny in an identity-based policy"
+)
+RUN_ALL = f"{USER}ecs:RunTask"
+TRUST = (
+    f"ECS was unable to assume the role '{ROLE}' that was provided for this task. Please verify that the role being "
+    "passed has the proper trust relationship and permissions and that your IAM user has permissions to pass this role."
+)
 DENIED, OTHER = "gpu-training:3", "gpu-evaluation:1"
 LAUNCHED = (JobStatus.SUBMITTED, JobStatus.SUBMITTING)
 
@@ -35,11 +48,11 @@ class Queue:
         self.mails.append(asked)
         return {"MessageId": "m"}
 
-    def submit(self, count: int, definition: str = DENIED) -> list[str]:
+    def submit(self, count: int, definition: str = DENIED, **changes: Any) -> list[str]:
         """Store queued jobs of a task definition, in the order of the queue."""
         names = [f"sft-{self.jobs + number:04}" for number in range(count)]
         for name in names:
-            wanted = spec(nnodes=1, gpus_per_node=8, task_definition=definition)
+            wanted = replace(spec(nnodes=1, gpus_per_node=8, task_definition=definition), **changes)
             self.functions.store.create_job(job(name, spec=wanted, queued_at=later(self.jobs)), "")
             self.jobs += 1
         return names
@@ -54,6 +67,16 @@ class Queue:
             launched += len(requests)
             if not requests:
                 return launched
+
+    def one_pass_at(self, seconds: float) -> int:
+        """Run one pass at this time. Return the number of launches."""
+        self.functions.now = later(seconds)
+        self.functions.call("scheduler", {"Records": [{"body": "{}"}]})
+        return len(self.functions.aws.asked("RunTask"))
+
+    def tell(self, name: str, attempt: int, status: str, **ended: Any) -> None:
+        """Deliver the ECS event of rank 0."""
+        self.functions.call("ecs_task_handler", rank_event(name, attempt, 0, status, at=self.functions.now, **ended))
 
     def statuses(self, names: list[str]) -> list[JobStatus]:
         return [self.functions.job(name).status for name in names]
@@ -89,6 +112,7 @@ def test_operators_are_told_of_a_denied_role_once_with_what_mends_it(queue: Queu
     assert ROLE in mail["Message"] and "gpu-recovery:training_role_arns" in mail["Message"]
     assert "make deploy CONTEXT='-c gpu-recovery:training_role_arns=" in mail["Message"]
     assert "not authorized to perform: iam:PassRole" in mail["Message"] and "SEV2" in mail["Subject"]
+    assert "None fails" not in mail["Message"] and "longer than queue_timeout_s (604800 s) fails" in mail["Message"]
 
 
 def test_operators_are_told_again_after_a_day_and_after_the_permission_was_there(queue: Queue) -> None:
@@ -114,9 +138,9 @@ def test_jobs_of_other_task_definitions_start_while_a_role_is_denied(queue: Queu
     assert set(queue.statuses(others)) == {JobStatus.SUBMITTED} and not {*queue.statuses(held)} & {*LAUNCHED}
 
 
-@pytest.mark.parametrize(("message", "starts"), [(RUN_ONE, True), (RUN_ALL, False), (f"{USER}ecs:RunTask", False)])
+@pytest.mark.parametrize(("message", "starts"), [(RUN_ONE, True), (FORBIDDEN, True), (RUN_ALL, False)])
 def test_a_denied_run_task_holds_what_its_message_names(queue: Queue, message: str, starts: bool) -> None:
-    """One task definition that no policy allows, or every launch if none is named or a policy forbids the action."""
+    """One task definition, also if a policy forbids only that, or every launch if none is named."""
     queue.functions.aws.denied[DENIED] = message
     queue.submit(1)
     queue.pass_at(100)
@@ -188,3 +212,169 @@ def test_the_queue_and_the_job_say_which_permission_is_missing(queue: Queue) -> 
         assert waiting[name]["short_of"] == "permission" and ROLE in waiting[name]["sentence"]
         shown = api.get(f"/jobs/{name}").body
         assert (shown["status"], shown["short_of"]) == ("PENDING_RESOURCES", "permission") and ROLE in shown["reason"]
+
+
+def test_a_hold_of_every_launch_tries_the_job_that_was_denied_least(queue: Queue) -> None:
+    """AWS denies only the first job of the queue. It would be tried first for ever, and no other job would start."""
+    queue.functions.aws.denied[DENIED] = RUN_ALL
+    denied = queue.submit(1)
+    assert queue.pass_at(100) == 1
+    others = queue.submit(2, OTHER)
+    assert queue.pass_at(110) == 0
+    assert queue.one_pass_at(161) == 1
+    assert queue.statuses([*denied, *others]) == [
+        JobStatus.PENDING_RESOURCES,
+        JobStatus.SUBMITTED,
+        JobStatus.PENDING_RESOURCES,
+    ]
+
+
+def test_a_job_that_was_never_denied_ends_the_hold_too(queue: Queue) -> None:
+    """A user suspends the denied job. The first launch of another job wakes the pass in which all others start."""
+    (denied,) = queue.submit(1)
+    queue.pass_at(0)
+    assert Api(queue.functions).post(f"/jobs/{denied}/suspend").status == 202
+    del queue.functions.aws.denied[DENIED]
+    queue.functions.store.save_instance(instance("i-0cccccccccccccccc"))
+    others = queue.submit(3)
+    assert queue.one_pass_at(10) == 1
+    assert queue.functions.aws.asked("SendMessage")
+    assert queue.one_pass_at(11) == 2
+    assert queue.statuses(others) == [JobStatus.SUBMITTED] * 3
+
+
+def test_the_end_of_the_job_that_ended_the_hold_does_not_bring_it_back(queue: Queue) -> None:
+    """Its queue entry is gone, and a job that was denied before the permission was granted is still in the queue."""
+    first, suspended = queue.submit(2)
+    queue.pass_at(0)
+    assert Api(queue.functions).post(f"/jobs/{suspended}/suspend").status == 202
+    del queue.functions.aws.denied[DENIED]
+    assert queue.one_pass_at(61) == 1
+    queue.tell(first, 2, "RUNNING")
+    queue.tell(first, 2, "STOPPED", exit_code=0)
+    assert queue.statuses([first]) == [JobStatus.SUCCEEDED]
+    queue.submit(2)
+    assert queue.one_pass_at(70) == 2
+
+
+@pytest.mark.parametrize(("nnodes", "status"), [(1, JobStatus.DIAGNOSING), (2, JobStatus.STOPPING)])
+def test_a_rank_that_fails_before_its_launch_is_reported_proves_the_permission(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, nnodes: int, status: JobStatus
+) -> None:
+    """The gang is stopped or has ended, and its record no longer counts as denied. Other jobs start meanwhile."""
+    (first,) = queue.submit(1, nnodes=nnodes)
+    queue.pass_at(0)
+    del queue.functions.aws.denied[DENIED]
+    store = type(queue.functions.store)
+    record_tasks = store.record_tasks
+
+    def fails_at_once(self: Any, plan: Any) -> None:
+        record_tasks(self, plan)
+        event = rank_event(first, 2, 0, "STOPPED", exit_code=139, at=queue.functions.now)
+        import_module("ecs_task_handler").handler(event, Context("ecs_task_handler"))
+
+    with monkeypatch.context() as once:
+        once.setattr(store, "record_tasks", fails_at_once)
+        queue.one_pass_at(61)
+    failed = queue.functions.job(first)
+    assert failed.status is status and failed.denied is not None and failed.denied.over
+    for name in ("i-0cccccccccccccccc", "i-0dddddddddddddddd"):
+        queue.functions.store.save_instance(instance(name))
+    queue.submit(2)
+    assert queue.one_pass_at(70) == 2
+
+
+def test_a_refusal_for_lack_of_gpus_proves_the_permission(queue: Queue) -> None:
+    """ECS looked for a place, so it authorized the launch. The hold and the memory of its notification end."""
+    names = queue.submit(1)
+    queue.pass_at(0)
+    del queue.functions.aws.denied[DENIED]
+    refusal = {"tasks": [], "failures": [{"arn": "a", "reason": "RESOURCE:GPU"}]}
+    queue.functions.aws.answers["RunTask"] = lambda asked: refusal
+    assert queue.one_pass_at(61) == 1
+    denied, fleet = queue.functions.job(names[0]).denied, queue.functions.store.load_fleet()
+    assert denied is not None and denied.over
+    assert (fleet.permissions, fleet.denied_launches) == ({}, {})
+    del queue.functions.aws.answers["RunTask"]
+    queue.submit(2)
+    assert queue.one_pass_at(70) == 2
+
+
+def test_a_denied_launch_of_a_job_that_is_being_stopped_proves_no_permission(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its user suspends the job while ECS is asked. The refusal arrives afterwards."""
+    (first,) = queue.submit(1)
+    queue.pass_at(0)
+    store = type(queue.functions.store)
+    record_tasks = store.record_tasks
+
+    def is_suspended(self: Any, plan: Any) -> None:
+        record_tasks(self, plan)
+        assert Api(queue.functions).post(f"/jobs/{first}/suspend").status == 202
+
+    with monkeypatch.context() as once:
+        once.setattr(store, "record_tasks", is_suspended)
+        queue.one_pass_at(61)
+    suspended = queue.functions.job(first)
+    assert (suspended.attempt, suspended.held) == (2, True)
+    assert suspended.denied is not None and not suspended.denied.over
+    assert list(queue.functions.store.load_fleet().denied_launches) == [DENIED]
+
+
+def test_an_instance_that_was_taken_proves_no_permission(queue: Queue) -> None:
+    """The launch was given up before ECS was asked, so the hold stands."""
+    (first,) = queue.submit(1)
+    queue.pass_at(0)
+    store = type(queue.functions.store)
+    with pytest.MonkeyPatch.context() as once:
+        once.setattr(store, "claim_instance", lambda *_: False)
+        assert queue.one_pass_at(61) == 0
+    job_after, fleet = queue.functions.job(first), queue.functions.store.load_fleet()
+    assert job_after.attempt == 2 and job_after.denied is not None and not job_after.denied.over
+    assert list(fleet.denied_launches) == [DENIED]
+
+
+def test_a_denied_gang_costs_one_denied_call_for_each_further_try(queue: Queue) -> None:
+    """Rank 0 is asked for first. After the permission was granted every rank starts."""
+    names = queue.submit(1, nnodes=2)
+    assert [queue.pass_at(seconds) for seconds in (0, 61)] == [2, 1]
+    del queue.functions.aws.denied[DENIED]
+    assert queue.pass_at(200) == 2
+    assert queue.statuses(names) == [JobStatus.SUBMITTED]
+    assert len(queue.functions.aws.tasks[f"{names[0]}--a03"]) == 2
+
+
+def test_jobs_are_suspended_for_a_denied_job_once_the_longest_pause_has_passed(queue: Queue) -> None:
+    """A job of low priority took its place meanwhile. Without preemption it would wait for the end of a job."""
+    low = queue.submit(2, OTHER, priority=Priority.LOW, user="bob")
+    assert queue.pass_at(0) == 2
+    for name in low:
+        queue.tell(name, 1, "RUNNING")
+    queue.functions.store.save_instance(instance("i-0cccccccccccccccc"))
+    (denied,) = queue.submit(1, priority=Priority.HIGH)
+    assert queue.pass_at(100) == 1
+    queue.submit(1, OTHER, priority=Priority.LOW, user="bob")
+    assert queue.pass_at(101) == 1
+    queue.one_pass_at(999)
+    assert queue.statuses(low) == [JobStatus.RUNNING] * 2
+    queue.one_pass_at(1_001)
+    assert sorted(queue.statuses(low)) == [JobStatus.RUNNING, JobStatus.SUSPENDING]
+    assert queue.statuses([denied]) == [JobStatus.PENDING_RESOURCES]
+
+
+def test_a_role_that_ecs_cannot_assume_fails_its_job_and_holds_no_other(queue: Queue) -> None:
+    """The trust policy of the role is the user's. No permission of the deployment is missing, so no operator hears."""
+    del queue.functions.aws.denied[DENIED]
+
+    def refuses(asked: dict[str, Any]) -> dict[str, Any]:
+        raise ClientError({"Error": {"Code": "ClientException", "Message": TRUST}}, "RunTask")
+
+    queue.functions.aws.answers["RunTask"] = refuses
+    (name,) = queue.submit(1)
+    queue.pass_at(0)
+    failed = queue.functions.job(name)
+    assert failed.status is JobStatus.FAILED and failed.denied is None
+    assert f"ECS cannot assume {ROLE}: its trust policy must allow ecs-tasks.amazonaws.com" in failed.reason
+    assert not [mail for mail in queue.mails if "launches are held" in mail["Subject"]]
+    assert queue.functions.store.load_fleet() == Fleet()

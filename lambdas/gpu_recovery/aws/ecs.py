@@ -17,7 +17,7 @@ from gpu_recovery.aws import ecs_requests
 from gpu_recovery.aws.clients import client
 from gpu_recovery.aws.ecs_events import instance_fact, task_fact
 from gpu_recovery.aws.fields import EventUnreadable
-from gpu_recovery.aws.missing_permissions import missing_permission
+from gpu_recovery.aws.missing_permissions import missing_permission, unassumed_role
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.events import InstanceObserved
 from gpu_recovery.core.instance.record import EcsStatus, Instance
@@ -116,12 +116,25 @@ class Ecs:
         return Refusal(", ".join(reasons) or "no reason", lasting)
 
     def run_ranks(self, job: Job, plan: Plan, master_ip: str, key: str) -> tuple[str | Refusal, ...]:
-        """Start the tasks of all ranks in parallel. Return a task id or a Refusal for each, in rank order."""
+        """Start the tasks of all ranks in parallel. Return a task id or a Refusal for each, in rank order.
+
+        After a denied launch of the job, rank 0 is started alone. If AWS denies it too, no other rank is tried.
+        """
 
         def launch(rank: int) -> str | Refusal:
             return self.run(ecs_requests.rank_request(self.cluster, job, plan, rank, master_ip, key))
 
-        return tuple(in_parallel(launch, range(len(plan.instances))))
+        ranks = range(len(plan.instances))
+        if job.denied is None or job.denied.over:
+            return tuple(self.each(launch, ranks))
+        first = launch(0)
+        if isinstance(first, Refusal) and first.lacks is not None:
+            return (first,) * len(ranks)
+        return (first, *self.each(launch, ranks[1:]))
+
+    def each(self, work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+        """Call `work` for each item, in parallel. Return the results in the order of the items."""
+        return in_parallel(work, items)
 
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
         """Stop these tasks in parallel."""
@@ -270,6 +283,8 @@ def _refused_or_raised(error: ClientError) -> str | Refusal:
     if code == "InvalidParameterException":
         # ECS also answers so, instead of with failures[], while every instance of the cluster is DRAINING.
         return Refusal(f"{code}: {message}")
+    if sentence := unassumed_role(code, message):
+        return Refusal(f"{sentence} ({code}: {message})", lasting=True)
     if lacks := missing_permission(code, message):
         return Refusal(f"{code}: {message}", lacks=lacks)
     if code in ("ClientException", "ClusterNotFoundException"):

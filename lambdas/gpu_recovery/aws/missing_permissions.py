@@ -8,30 +8,46 @@ from gpu_recovery.core.missing_permission import PASS_ROLE, RUN_TASK, MissingPer
 
 DENIED = ("AccessDeniedException", "AccessDenied", "UnauthorizedOperation")
 """Error codes with which AWS denies a call for lack of a permission."""
+ECS = "ecs-tasks.amazonaws.com"
+"""The service that the trust policy of a task's role names, in every partition."""
 _ACTION = re.compile(r"not authorized to perform: ?(?P<action>[a-z0-9-]+:\w+)")
 _RESOURCE = re.compile(r"on resource: ?(?P<resource>arn:[^\s,\"']+)")
 _ROLE = re.compile(r"arn:[a-z-]*:iam::\d{12}:role/[\w+=,.@/-]*[\w+=@/-]")
-_UNUSABLE_ROLE = ("iam:PassRole", "pass the role", "permissions to pass this role", "unable to assume the role")
-"""Texts of a ClientException about a role of the task definition that ECS may not be given or cannot use."""
+_UNPASSED_ROLE = ("iam:PassRole", "pass the role")
+"""Texts of a ClientException about a role of the task definition that the deployment may not pass to ECS."""
+_UNASSUMED_ROLE = "unable to assume the role"
+"""Text of a ClientException about a role of the task definition with a trust policy that does not name ECS."""
 
 
 def missing_permission(code: str, message: str) -> MissingPermission | None:
     """Return the permission that an error of RunTask says is missing; None if the error says something else.
 
     The message decides how many launches are affected. `iam:PassRole`, and `ecs:RunTask` on one task definition, affect
-    that task definition. `ecs:RunTask` without a task definition, or explicitly denied, affects every launch.
+    that task definition, explicitly denied or not. `ecs:RunTask` without a task definition affects every launch.
 
     Args:
         code: the error code.
         message: the message of AWS.
     """
-    if code == "ClientException" and any(text in message for text in _UNUSABLE_ROLE):
+    if code == "ClientException" and any(text in message for text in _UNPASSED_ROLE):
         role = _ROLE.search(message)
         return MissingPermission(PASS_ROLE, role[0] if role else "", forbidden="explicit deny" in message)
     if code not in DENIED:
         return None
     named, on = _ACTION.search(message), _RESOURCE.search(message)
     action, resource = named["action"] if named else RUN_TASK, on["resource"] if on else ""
-    forbidden = "explicit deny" in message
-    everywhere = named is not None and action == RUN_TASK and (forbidden or ":task-definition/" not in resource)
-    return MissingPermission(action, resource, everywhere, forbidden)
+    everywhere = named is not None and action == RUN_TASK and ":task-definition/" not in resource
+    return MissingPermission(action, resource, everywhere, forbidden="explicit deny" in message)
+
+
+def unassumed_role(code: str, message: str) -> str:
+    """Return the sentence about a role of the task definition that ECS cannot assume; "" if the error is another.
+
+    The owner of the role mends its trust policy. No permission of the deployment is missing.
+    """
+    if code != "ClientException" or _UNASSUMED_ROLE not in message:
+        return ""
+    role = _ROLE.search(message)
+    return (
+        f"ECS cannot assume {role[0] if role else 'a role of the task definition'}: its trust policy must allow {ECS}"
+    )

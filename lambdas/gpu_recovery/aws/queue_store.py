@@ -31,7 +31,7 @@ WAITING, PLACED, ON_RAY = "waiting", "placed", "ray"
 """Partition keys of the sparse index `line`: queued jobs, placed jobs, and jobs on Ray."""
 _DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Entry)} | {"suspects": {}}
 """Default of each field of an entry. A field with its default is not written; MISSING fields are always written."""
-_TIMES = ("queued_at", "placed_at", "not_before", "suspended_at", "running_at", "denied_at")
+_TIMES = ("queued_at", "placed_at", "not_before", "suspended_at", "running_at")
 
 
 def queue_keys(job: Job) -> dict[str, Any]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from types import MappingProxyType
 
+from gpu_recovery.core.fleet import DeniedLaunches
 from gpu_recovery.core.instance.fault_history import grade
 from gpu_recovery.core.instance.record import EcsStatus, Instance, InstanceStatus
 from gpu_recovery.core.policy import RecoveryPolicy, duration
@@ -24,6 +26,7 @@ def snapshot_of(
     used: Mapping[QuotaKey, int],
     limits: QuotaLimits,
     usual: Mapping[JobKind, int] = NOTHING,
+    denied_launches: Mapping[str, DeniedLaunches] = MappingProxyType({}),
 ) -> Snapshot:
     """Return one view of the jobs that may start now, the jobs that hold quota, and all instances.
 
@@ -37,6 +40,7 @@ def snapshot_of(
         used: instances in use, by quota.
         limits: limits of the quotas.
         usual: usual run time in seconds by kind of job, for jobs without a time limit.
+        denied_launches: launches that AWS denies, by scope, as the fleet record has them.
     """
     instances = tuple(instances)
     groups = {instance.instance_id: instance.group for instance in instances}
@@ -56,7 +60,7 @@ def snapshot_of(
         used=used,
         limits=limits,
         recent_preemptions=sum(entry.recent_preemptions(policy, now) for entry in entries),
-        launch_holds=launch_holds(entries, now),
+        launch_holds=launch_holds(entries, denied_launches, policy, now),
     )
 
 

@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from gpu_recovery.core.identifiers import listed
+from gpu_recovery.core.missing_permission import EVERYWHERE, MissingPermission
 from gpu_recovery.core.policy import RecoveryPolicy, duration
 
 
@@ -67,6 +68,20 @@ class PermissionNotice:
 
 
 @dataclass(frozen=True, slots=True)
+class DeniedLaunches:
+    """Launches of one scope that AWS denies. The record of the scope is removed by the first launch that succeeds.
+
+    permission: name of the missing permission.
+    at:         time of the last denial.
+    pause_s:    seconds from a denial to the next try. They double with each try that is denied.
+    """
+
+    permission: str
+    at: datetime
+    pause_s: int
+
+
+@dataclass(frozen=True, slots=True)
 class Fleet:
     """The fleet record. `blamed` and `repairs` drop entries older than their windows, so both are bounded."""
 
@@ -96,6 +111,8 @@ class Fleet:
     """Idle instances that operators were notified of as missing, each with the incident of that notification."""
     permissions: Mapping[str, PermissionNotice] = field(default_factory=dict)
     """Missing permissions that operators were notified of within `PERMISSION_TOLD_FOR`, by name."""
+    denied_launches: Mapping[str, DeniedLaunches] = field(default_factory=dict)
+    """Launches that AWS denied within `PERMISSION_TOLD_FOR`, by scope: a task definition, or EVERYWHERE."""
 
     @property
     def breaker(self) -> Breaker:
@@ -233,12 +250,49 @@ def with_breaker_closed(fleet: Fleet) -> Fleet:
     return replace(fleet, blamed={}, opened_at=None, opened_because="", incident_id="", probe="")
 
 
-def with_missing_permission(fleet: Fleet, name: str, attempt: str, now: datetime) -> Fleet:
-    """Return the fleet after AWS denied a launch. The first attempt in a day notifies operators of the permission."""
+def with_missing_permission(
+    fleet: Fleet, lacks: MissingPermission, task_definition: str, attempt: str, policy: RecoveryPolicy, now: datetime
+) -> Fleet:
+    """Return the fleet after AWS denied a launch. The first attempt in a day notifies operators of the permission.
+
+    The pause of the scope doubles with each denied try. Launches that are denied within a pause belong to one try.
+
+    Args:
+        fleet: the fleet record.
+        lacks: the missing permission.
+        task_definition: the task definition of the denied job.
+        attempt: the denied attempt (`core.identifiers.attempt_id`).
+        policy: gives the shortest and the longest pause.
+        now: time of the launch.
+    """
     told = {other: notice for other, notice in fleet.permissions.items() if now - notice.at < PERMISSION_TOLD_FOR}
-    return replace(fleet, permissions={name: PermissionNotice(attempt, now), **told})
+    denied = {scope: one for scope, one in fleet.denied_launches.items() if now - one.at < PERMISSION_TOLD_FOR}
+    scope = lacks.scope(task_definition)
+    before = denied.get(scope)
+    pause_s = policy.pending_retry_s
+    if before is not None:
+        is_next_try = now >= before.at + duration(before.pause_s)
+        pause_s = min(before.pause_s * 2, longest_launch_pause_s(policy)) if is_next_try else before.pause_s
+    return replace(
+        fleet,
+        permissions={lacks.name: PermissionNotice(attempt, now), **told},
+        denied_launches={**denied, scope: DeniedLaunches(lacks.name, now, pause_s)},
+    )
 
 
-def with_permission_granted(fleet: Fleet, name: str) -> Fleet:
-    """Return the fleet after a launch succeeded that needs the permission. Operators hear of its next loss at once."""
-    return replace(fleet, permissions={other: notice for other, notice in fleet.permissions.items() if other != name})
+def longest_launch_pause_s(policy: RecoveryPolicy) -> int:
+    """Return the upper bound in seconds of the pause after a denied launch."""
+    return max(policy.relaunch_cooldown_max_s, policy.pending_retry_s)
+
+
+def with_permission_granted(fleet: Fleet, task_definition: str) -> Fleet:
+    """Return the fleet after a launch of the task definition was not denied.
+
+    This proves every permission that the launch needs. Operators hear of the next loss of a permission at once, unless
+    the permission is still missing for other launches.
+    """
+    left = {scope: one for scope, one in fleet.denied_launches.items() if scope not in (EVERYWHERE, task_definition)}
+    granted = {one.permission for scope, one in fleet.denied_launches.items() if scope not in left}
+    granted -= {one.permission for one in left.values()}
+    told = {name: notice for name, notice in fleet.permissions.items() if name not in granted}
+    return replace(fleet, permissions=told, denied_launches=left)

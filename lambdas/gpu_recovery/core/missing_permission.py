@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PASS_ROLE, RUN_TASK = "iam:PassRole", "ecs:RunTask"
+EVERYWHERE = ""
+"""Scope of a permission without which no task definition can be launched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,10 @@ class MissingPermission:
     def name(self) -> str:
         """The action and its resource. Operators are notified once for each name."""
         return f"{self.action} on {self.resource}" if self.resource else self.action
+
+    def scope(self, task_definition: str) -> str:
+        """Return which launches need the permission: those of the denied job's task definition, or EVERYWHERE."""
+        return EVERYWHERE if self.everywhere else task_definition
 
     @property
     def remedy(self) -> str:

@@ -44,12 +44,14 @@ def launch(context: ExecutionContext, job: Job, pending: PendingCommand) -> Comm
     started = tuple("" if isinstance(answer, Refusal) else answer for answer in answers)
     context.store.record_tasks(replace(plan, task_ids=started))
     refusals = [(rank, answer) for rank, answer in enumerate(answers) if isinstance(answer, Refusal)]
+    lacks = next((refusal.lacks for _, refusal in refusals if refusal.lacks is not None), None)
+    if command.under_hold and lacks is None:
+        definition = job.spec.task_definition
+        _change_fleet(context, lambda fleet: with_permission_granted(fleet, definition))
     if refusals:
-        return CommandResult((FollowUp(job.job_id, _refused_by_ecs(context, plan, refusals)),))
-    if job.denied is not None and not job.denied.over:
-        name = job.denied.lacks.name
-        _change_fleet(context, lambda fleet: with_permission_granted(fleet, name))
-    return CommandResult((FollowUp(job.job_id, events.AttemptLaunched(at=context.now, attempt=command.attempt)),))
+        return CommandResult((FollowUp(job.job_id, _refused_by_ecs(context, job, plan, refusals)),))
+    event = events.AttemptLaunched(at=context.now, attempt=command.attempt, ends_hold=command.under_hold)
+    return CommandResult((FollowUp(job.job_id, event),))
 
 
 def _unclaimed_ranks(context: ExecutionContext, job: Job, plan: Plan, port_offset: int) -> list[int]:
@@ -71,7 +73,7 @@ def _launch_refused(context: ExecutionContext, job: Job, attempt: int, sentence:
 
 
 def _refused_by_ecs(
-    context: ExecutionContext, plan: Plan, refusals: Sequence[tuple[int, Refusal]]
+    context: ExecutionContext, job: Job, plan: Plan, refusals: Sequence[tuple[int, Refusal]]
 ) -> events.LaunchRefused:
     """Return the event of a launch that ECS refused for some ranks.
 
@@ -84,12 +86,19 @@ def _refused_by_ecs(
         sentence=f"ECS refused rank {rank} on {plan.instances[rank]}: {refusal.reason}",
         lasting=refusal.lasting,
         lacks=refusal.lacks,
+        authorized=all(each.lacks is None for _, each in refusals),
     )
-    if refusal.lacks is None:
+    lacks = refusal.lacks
+    if lacks is None:
         return event
-    name, attempt = refusal.lacks.name, attempt_id(plan.job_id, plan.attempt)
-    fleet = _change_fleet(context, lambda fleet: with_missing_permission(fleet, name, attempt, context.now))
-    return replace(event, is_told=fleet.permissions[name].attempt != attempt)
+    definition, attempt = job.spec.task_definition, attempt_id(plan.job_id, plan.attempt)
+
+    def denied(fleet: Fleet) -> Fleet:
+        return with_missing_permission(fleet, lacks, definition, attempt, context.policy, context.now)
+
+    fleet = _change_fleet(context, denied)
+    is_told = fleet.permissions[lacks.name].attempt != attempt
+    return replace(event, is_told=is_told, pause_s=fleet.denied_launches[lacks.scope(definition)].pause_s)
 
 
 def _change_fleet(context: ExecutionContext, change: Callable[[Fleet], Fleet]) -> Fleet:

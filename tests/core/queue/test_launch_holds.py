@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
+import pytest
+from gpu_recovery.core.fleet import DeniedLaunches
+from gpu_recovery.core.job.queue_entry import entry_of
+from gpu_recovery.core.job.record import DeniedLaunch, JobStatus
+from gpu_recovery.core.missing_permission import MissingPermission
 from gpu_recovery.core.queue.entry import Entry
 from gpu_recovery.core.queue.launch_holds import launch_holds
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.snapshot import LaunchHold, RejectionKind
 
-from tests.core.queue.build import NOW, at, given, host, hosts, passed, running, suspended, waiting
+from tests.core.build import placed, queued
+from tests.core.queue.build import NOW, POLICY, at, given, host, hosts, passed, running, suspended, waiting
 
 ROLE = "iam:PassRole on arn:aws:iam::123456789012:role/training"
 OPEN, CLOSED = LaunchHold("llm:1", ROLE, is_closed=False), LaunchHold("llm:1", ROLE, is_closed=True)
 DENIED = Entry("a", 1, 1, "ann", Priority.NORMAL, "", 1, 8, NOW, NOW, waits=True, task_definition="llm:1", lacks=ROLE)
-DENIED = replace(DENIED, denied_at=at(-60), not_before=at(60))
+DENIED = replace(DENIED, denials=1, not_before=at(60))
 
 
 def test_a_closed_hold_keeps_every_job_of_its_task_definition_and_blocks_no_other() -> None:
@@ -43,28 +50,75 @@ def test_no_job_is_suspended_for_one_that_aws_may_deny() -> None:
     assert suspended(passed([urgent], [host("i-0", free=0)], busy, launch_holds=(OPEN,))) == {}
 
 
+def test_jobs_are_suspended_for_one_job_of_a_hold_that_may_preempt() -> None:
+    """The other job of the hold neither starts nor has jobs suspended for it."""
+    line = [waiting(name, priority=Priority.HIGH, task_definition="llm:1") for name in ("first", "second")]
+    busy = [running(f"low-{number}", f"i-{number}", priority=Priority.LOW) for number in range(2)]
+    fleet = [host("i-0", free=0), host("i-1", free=0)]
+    answer = passed(line, fleet, busy, launch_holds=(replace(OPEN, preempts=True),))
+    assert list(suspended(answer).values()) == ["first"]
+    assert {one.job_id: one.short_of for one in answer.rejected}["second"] is RejectionKind.PERMISSION
+
+
+def test_the_job_that_was_denied_least_is_tried_first_in_a_hold_of_every_launch() -> None:
+    """Among jobs that were denied equally often the order of the queue decides."""
+    line = [waiting(name, since=since, denials=n) for name, since, n in (("a", -9, 2), ("b", -8, 1), ("c", -7, 1))]
+    everywhere = LaunchHold("", "ecs:RunTask", is_closed=False)
+    assert given(passed(line, hosts("i-0", "i-1"), launch_holds=(everywhere,))) == {"b": ("i-0",)}
+    closed = passed(line, hosts("i-0", "i-1"), launch_holds=(replace(everywhere, is_closed=True),))
+    assert [one.job_id for one in closed.rejected] == ["a", "b", "c"]
+
+
+def holds(*entries: Entry, now: datetime = NOW, scope: str = "llm:1") -> tuple[LaunchHold, ...]:
+    return launch_holds(entries, {scope: DeniedLaunches(ROLE, at(-60), 120)}, POLICY, now)
+
+
 def test_a_hold_is_closed_while_its_job_pauses_or_is_being_launched() -> None:
-    """Then it is open for one job, also if a user holds the denied job."""
-    assert launch_holds([DENIED], NOW) == (CLOSED,)
-    assert launch_holds([DENIED], at(60)) == (OPEN,)
-    assert launch_holds([replace(DENIED, waits=False)], at(60)) == (CLOSED,)
-    assert launch_holds([replace(DENIED, held=True)], NOW) == (OPEN,)
+    """Then it is open for one job, also if a user holds the denied job. A denied job that is diagnosed closes none."""
+    assert holds(DENIED) == (CLOSED,)
+    assert holds(DENIED, now=at(60)) == (OPEN,)
+    assert holds(replace(DENIED, waits=False, launching=True), now=at(60)) == (CLOSED,)
+    assert holds(replace(DENIED, waits=False), now=at(60)) == (OPEN,)
+    assert holds(replace(DENIED, held=True)) == (OPEN,)
 
 
-def test_a_later_success_of_the_same_task_definition_ends_the_hold_of_all_its_jobs() -> None:
-    """An earlier success, and one of another task definition, prove nothing."""
-    launched = replace(DENIED, job_id="b", waits=False, lacks="", denied_at=at(-30))
-    assert launch_holds([DENIED, launched], NOW) == ()
-    assert launch_holds([DENIED, replace(launched, denied_at=at(-90))], NOW) == (CLOSED,)
-    assert launch_holds([DENIED, replace(launched, task_definition="vision:1")], NOW) == (CLOSED,)
+def test_a_hold_is_closed_while_a_job_that_was_never_denied_is_being_launched() -> None:
+    """A job of another task definition does not close it."""
+    other = replace(DENIED, job_id="b", lacks="", waits=False, launching=True)
+    assert holds(DENIED, other, now=at(60)) == (CLOSED,)
+    assert holds(DENIED, replace(other, task_definition="vision:1"), now=at(60)) == (OPEN,)
 
 
-def test_a_permission_that_every_launch_needs_holds_every_job_until_any_succeeds() -> None:
-    """The hold has no task definition."""
+def test_a_hold_ends_with_its_record_or_with_its_last_denied_job() -> None:
+    """A launch that succeeds removes the record. A user may cancel the job."""
+    assert launch_holds([DENIED], {}, POLICY, NOW) == ()
+    assert holds(replace(DENIED, lacks="")) == ()
+    assert holds(replace(DENIED, task_definition="vision:1")) == ()
+
+
+def test_a_hold_may_preempt_once_the_longest_pause_has_passed() -> None:
+    """Counted from the last denial: 900 s by default."""
+    assert holds(DENIED, now=at(839)) == (OPEN,)
+    assert holds(DENIED, now=at(840)) == (replace(OPEN, preempts=True),)
+
+
+def test_a_permission_that_every_launch_needs_holds_every_job() -> None:
+    """The hold has no task definition, and a launch of any closes it."""
     everywhere = replace(DENIED, lacks="ecs:RunTask", lacks_everywhere=True)
-    (hold,) = launch_holds([everywhere], NOW)
+    (hold,) = holds(everywhere, scope="")
     assert (hold.scope, hold.is_closed) == ("", True)
     line = [waiting("a", task_definition="llm:1"), waiting("c", task_definition="vision:1")]
     assert given(passed(line, hosts("i-0", "i-1"), launch_holds=(hold,))) == {}
-    launched = replace(DENIED, job_id="b", waits=False, lacks="", denied_at=at(-30), task_definition="vision:1")
-    assert launch_holds([everywhere, launched], NOW) == ()
+    other = replace(DENIED, job_id="b", lacks="", waits=False, launching=True, task_definition="vision:1")
+    assert [one.is_closed for one in holds(everywhere, other, now=at(60), scope="")] == [True]
+
+
+@pytest.mark.parametrize(
+    ("status", "launching"),
+    [(JobStatus.SUBMITTING, True), (JobStatus.STOPPING, True), (JobStatus.DIAGNOSING, False)],
+)
+def test_a_denied_job_is_being_launched_until_its_gang_is_stopped(status: JobStatus, launching: bool) -> None:
+    """A diagnosis takes long, and is no launch."""
+    denied = DeniedLaunch(MissingPermission("iam:PassRole"), NOW)
+    entry = entry_of(replace(placed(queued(), ids=("i-0",)), status=status, denied=denied))
+    assert entry is not None and entry.launching is launching

@@ -37,6 +37,8 @@ class JobPlaced(JobEvent):
     instances: tuple[str, ...]
     epochs: tuple[int, ...]
     port_offset: int = 0
+    under_hold: bool = False
+    """The launch tries whether a missing permission has been granted."""
     term: int | None = None
     """Term of the scheduler. Once a later term has begun, decisions of this term are not saved."""
 
@@ -55,21 +57,27 @@ class ResourcesShort(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptLaunched(JobEvent):
-    """Every rank of the attempt has its ECS task."""
+    """Every rank of the attempt has its ECS task. `ends_hold`: the launch ended a launch hold of the queue."""
+
+    ends_hold: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRefused(JobEvent):
     """ECS definitely refused a rank, or an instance was no longer free; `lasting` if a retry does not help.
 
-    lacks:   the permission that the deployment lacks, if ECS refused for that; None otherwise.
-    is_told: operators have been notified of this missing permission for another attempt.
+    lacks:      the permission that the deployment lacks, if ECS refused for that; None otherwise.
+    is_told:    operators have been notified of this missing permission for another attempt.
+    pause_s:    seconds until a launch that needs the permission is tried again.
+    authorized: ECS refused every refused rank for another reason, so the deployment lacks no permission.
     """
 
     sentence: str
     lasting: bool = False
     lacks: MissingPermission | None = None
     is_told: bool = False
+    pause_s: int = 0
+    authorized: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,8 @@
 """Launches that AWS denies because the deployment lacks a permission: the job waits, and no attempt is counted.
 
-No job is at fault, so none fails. The job returns to the queue, and is launched again after a pause that doubles. Until
-a launch succeeds, the scheduler holds the jobs that need the same permission (`queue.launch_holds`).
+No job is at fault. The job returns to the queue, and is launched again after a pause that doubles. Until a launch is
+authorized, the scheduler holds the jobs that need the same permission (`queue.launch_holds`). A job fails only if it
+waits longer than `queue_timeout_s`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.job.completion import PAUSE_DOUBLINGS_MAX, poke_scheduler
+from gpu_recovery.core.job.completion import poke_scheduler
 from gpu_recovery.core.job.record import DeniedLaunch, Job, JobStatus
 from gpu_recovery.core.missing_permission import MissingPermission
 from gpu_recovery.core.notifications.permissions import launch_denied
@@ -27,30 +28,32 @@ def with_denial(
     The time in the queue, after which the job fails, counts from the first of the denied launches in a row.
     """
     before = job.denied.launches if job.denied is not None and not job.denied.over else 0
-    changes: dict[str, Any] = {**step.changes, "denied": DeniedLaunch(lacks, context.now, before + 1)}
+    changes: dict[str, Any] = {
+        **step.changes,
+        "denied": DeniedLaunch(lacks, context.now, before + 1, pause_s=event.pause_s),
+    }
     if not before:
         changes["in_line_at"] = context.now
-    return replace(step, changes=changes, commands=(*step.commands, *notices(job, event)))
+    return replace(step, changes=changes, commands=(*step.commands, *notices(job, event, context)))
 
 
-def notices(job: Job, event: events.LaunchRefused) -> tuple[commands.NotifyOperator, ...]:
+def notices(job: Job, event: events.LaunchRefused, context: DecisionContext) -> tuple[commands.NotifyOperator, ...]:
     """Return the notification of a missing permission, unless another attempt has sent one."""
-    return () if event.lacks is None or event.is_told else (launch_denied(job, event.lacks, event.sentence),)
+    if event.lacks is None or event.is_told:
+        return ()
+    return (launch_denied(job, event.lacks, event.sentence, context.policy.queue_timeout_s),)
 
 
 def queued_again(job: Job, denied: DeniedLaunch, changes: dict[str, Any], context: DecisionContext) -> Step:
-    """Return the step that queues the job again after a denied launch, with a pause that doubles.
+    """Return the step that queues the job again after a denied launch, with the pause of the denial.
 
     Args:
         job: the record, every rank of which has ended.
         denied: the denied launch.
         changes: further changes of the record.
-        context: gives the time and the policy.
+        context: gives the time.
     """
-    policy = context.policy
-    doublings = min(denied.launches - 1, PAUSE_DOUBLINGS_MAX)
-    pause = min(policy.pending_retry_s * 2**doublings, max(policy.relaunch_cooldown_max_s, policy.pending_retry_s))
-    next_at = context.now + duration(pause)
+    next_at = context.now + duration(denied.pause_s)
     changes = {**changes, "not_before": next_at, "short_of": RejectionKind.PERMISSION.value}
     orders = (commands.ReleaseInstances(job.instances, attempt=job.attempt), poke_scheduler(job))
     lacks = denied.lacks
@@ -59,7 +62,7 @@ def queued_again(job: Job, denied: DeniedLaunch, changes: dict[str, Any], contex
 
 
 def with_permission(step: Step, job: Job, context: DecisionContext) -> Step:
-    """Return `step`, after which the gang is launched. A launch after a denied one ends the hold of the queue."""
+    """Return `step`, after which the launch of the job is known to be authorized, with the end of its denials."""
     if job.denied is None or job.denied.over:
         return step
     over = replace(job.denied, over=True, at=context.now)

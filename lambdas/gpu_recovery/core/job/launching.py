@@ -19,7 +19,7 @@ from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, unles
 def placed(job: Job, event: events.JobPlaced, context: DecisionContext) -> Step | Ignore:
     """Start the next attempt on the placed instances, and release the former instances that it does not use."""
     attempt = job.attempt + 1
-    launch = commands.LaunchAttempt(attempt, event.instances, event.epochs, event.port_offset)
+    launch = commands.LaunchAttempt(attempt, event.instances, event.epochs, event.port_offset, event.under_hold)
     changes = {
         "attempt": attempt,
         "instances": event.instances,
@@ -99,7 +99,10 @@ def launched(job: Job, event: events.AttemptLaunched, context: DecisionContext) 
     """Record that every rank has its ECS task."""
     reason = f"all {job.spec.nnodes} ranks of attempt {job.attempt} have their task"
     step = Step(JobStatus.SUBMITTED, reason, {"launched": True, "launch_ended": True})
-    return with_permission(step, job, context)
+    step = with_permission(step, job, context)
+    if event.ends_hold and not step.commands:
+        return replace(step, commands=(poke_scheduler(job),))
+    return step
 
 
 def launched_too_late(
@@ -109,8 +112,10 @@ def launched_too_late(
     if job.launch_ended:
         return Ignore("the launch of this attempt is over")
     reason = "the launch ended while the gang was being stopped: stopping what it started"
-    told = notices(job, event) if isinstance(event, events.LaunchRefused) else ()
-    return Step(JobStatus.STOPPING, reason, {"launch_ended": True}, (commands.StopAttempt(job.attempt), *told))
+    told = notices(job, event, context) if isinstance(event, events.LaunchRefused) else ()
+    step = Step(JobStatus.STOPPING, reason, {"launch_ended": True}, (commands.StopAttempt(job.attempt), *told))
+    is_authorized = event.authorized if isinstance(event, events.LaunchRefused) else True
+    return with_permission(step, job, context) if is_authorized else step
 
 
 def refused(job: Job, event: events.LaunchRefused, context: DecisionContext) -> Step:
@@ -122,7 +127,8 @@ def refused(job: Job, event: events.LaunchRefused, context: DecisionContext) -> 
         step = with_denial(step, job, event, event.lacks, context)
     else:
         step = relaunch_or_fail(job, CloseCause.INSUFFICIENT_RESOURCES, event.sentence, context)
-    return replace(step, changes={**step.changes, "launch_ended": True})
+    step = replace(step, changes={**step.changes, "launch_ended": True})
+    return with_permission(step, job, context) if event.authorized else step
 
 
 def launch_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step | Ignore:

@@ -53,7 +53,8 @@ def entry_of(job: Job) -> Entry | None:
         holds_quota=job.quota_nodes > 0,
         workload="" if spec.max_runtime_s is not None else spec.workload,
         task_definition=spec.task_definition,
-        denied_at=denied.at if denied is not None else None,
+        launching=job.status is JobStatus.SUBMITTING or (job.status is JobStatus.STOPPING and lacks is not None),
+        denials=denied.launches if denied is not None and lacks is not None else 0,
         lacks=lacks.name if lacks is not None else "",
         lacks_everywhere=lacks is not None and lacks.everywhere,
     )

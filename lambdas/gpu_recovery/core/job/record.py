@@ -106,7 +106,8 @@ class DeniedLaunch:
     Attributes:
         lacks: the missing permission.
         at: time of the denial; of the launch that succeeded since, if `over`.
-        launches: number of launches that were denied in a row.
+        launches: number of launches of the job that were denied in a row.
+        pause_s: seconds until the job is launched again.
         over: whether a launch of the job has succeeded since.
     """
 
@@ -114,6 +115,7 @@ class DeniedLaunch:
     at: datetime
     launches: int = 1
     over: bool = False
+    pause_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from gpu_recovery.core.job.completion import (
     with_cool_down,
     with_uncounted_relaunch,
 )
-from gpu_recovery.core.job.denied_launch import queued_again
+from gpu_recovery.core.job.denied_launch import queued_again, with_permission
 from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, StopPurpose
 from gpu_recovery.core.notifications import jobs
 from gpu_recovery.core.policy import duration
@@ -140,7 +140,12 @@ def stop(
 
 
 def ended(job: Job, event: events.AllRanksStopped, context: DecisionContext) -> Step:
-    """Handle the end of every rank without a stop: success, or a gang that failed as a whole."""
+    """Handle the end of every rank without a stop. Every rank had its task, even if the launch was not reported yet."""
+    return with_permission(_after_end(job, event, context), job, context)
+
+
+def _after_end(job: Job, event: events.AllRanksStopped, context: DecisionContext) -> Step:
+    """Return the step after the end of every rank: success, or a gang that failed as a whole."""
     if event.failure is None:
         done = finished(job, JobStatus.SUCCEEDED, f"all {job.spec.nnodes} ranks exited with code 0")
         return replace(done, changes={**done.changes, **remedy_outcomes.remedy_held(job)})

@@ -15,13 +15,14 @@ DEPLOY = "make deploy CONTEXT='-c gpu-recovery:{setting}=<every name of the list
 """Command that grants a permission. Names on the command line replace those of cdk.json."""
 
 
-def launch_denied(job: Job, lacks: MissingPermission, sentence: str) -> NotifyOperator:
+def launch_denied(job: Job, lacks: MissingPermission, sentence: str, queue_timeout_s: int) -> NotifyOperator:
     """Return the message that AWS denied a launch because the deployment lacks a permission.
 
     Args:
         job: the record before the decision, at the attempt that was denied.
         lacks: the missing permission.
         sentence: the refusal in the words of AWS.
+        queue_timeout_s: seconds in the queue after which a job fails.
     """
     affected = "All jobs on ECS" if lacks.everywhere else f"Jobs of the task definition {job.spec.task_definition}"
     others = [] if lacks.everywhere else ["Jobs of other task definitions start as usual."]
@@ -30,7 +31,11 @@ def launch_denied(job: Job, lacks: MissingPermission, sentence: str) -> NotifyOp
     parts = {
         Part.WHAT: [f"gpu-recovery cannot launch job {job.job_id}: it lacks the permission {lacks.name}."],
         Part.EVIDENCE: [sentence],
-        Part.DONE: [f"{affected} wait in the queue. None fails, and the attempt is not counted.", *others],
+        Part.DONE: [
+            f"{affected} wait in the queue. The attempt is not counted.",
+            f"A job that waits longer than queue_timeout_s ({queue_timeout_s} s) fails.",
+            *others,
+        ],
         Part.NEXT: [
             "One launch at a time is tried again, at growing intervals. The first that succeeds ends the wait of all.",
             "You hear of this permission again in a day at the soonest, if it is still missing then.",

@@ -32,8 +32,8 @@ class Entry:
     suspects:    instances that the job uses last, each with the rank under which it was suspected.
     ran_s:       seconds that the job ran in all earlier runs.
     workload:    the kind of work, by which the run time is estimated; "" if the user set a limit.
-    denied_at:   time of the last launch that AWS denied for lack of a permission, or, if `lacks` is "", of the launch
-                 of the same job that succeeded since.
+    launching:   its launch has not been answered, or was denied and its gang is being stopped.
+    denials:     number of its launches in a row that AWS denied for lack of a permission.
     lacks:       name of the missing permission; `lacks_everywhere`: every launch needs it.
     """
 
@@ -68,7 +68,8 @@ class Entry:
     holds_quota: bool = False
     workload: str = ""
     task_definition: str = ""
-    denied_at: datetime | None = None
+    launching: bool = False
+    denials: int = 0
     lacks: str = ""
     lacks_everywhere: bool = False
 
@@ -130,6 +131,7 @@ def waiting_job(
         suspensions=entry.recent_preemptions(policy, now),
         suspended_at=entry.suspended_at,
         task_definition=entry.task_definition,
+        denials=entry.denials,
     )
 
 

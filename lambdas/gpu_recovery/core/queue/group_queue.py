@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from gpu_recovery.core.policy import RecoveryPolicy
@@ -74,7 +74,7 @@ class GroupQueue:
         self.shared.quota.charge(job)
         self.shared.launch_holds.begin_launch(job)
         self.forecast.assign(chosen, job.gpus, job.runs_for_s)
-        return self.hosts.assign(job, chosen)
+        return replace(self.hosts.assign(job, chosen), under_hold=self.shared.launch_holds.of(job) is not None)
 
     def _preempt_for_job_limit(self, job: WaitingJob) -> Rejection | None:
         """Preempt jobs for a job that the limit of running jobs blocks; None if that is not possible.
@@ -126,10 +126,11 @@ class GroupQueue:
         """Preempt jobs for `job`, and keep all hosts that it waits for.
 
         Returns:
-            The ids of the jobs that leave so that `job` can start; empty if that is not possible, or if AWS may deny
-            the launch.
+            The ids of the jobs that leave so that `job` can start; empty if that is not possible, or if a launch
+            of the same hold was denied lately.
         """
-        if self.shared.launch_holds.of(job) is not None:
+        hold = self.shared.launch_holds.of(job)
+        if hold is not None and not hold.preempts:
             return []
         missing = job.nodes - self.hosts.fitting(job)
         coming = self._vacated_soon(job)[:missing]
@@ -148,7 +149,10 @@ class GroupQueue:
             coming += freed
         self.forecast.promised(coming)
         self._reserve(job, coming)
-        return self.forecast.leavers(coming)
+        leavers = self.forecast.leavers(coming)
+        if leavers:
+            self.shared.launch_holds.begin_launch(job)
+        return leavers
 
     def _reserve(self, job: WaitingJob, coming: list[str]) -> None:
         """Keep the hosts that are being vacated for the job, and as many free hosts as it needs beside them."""

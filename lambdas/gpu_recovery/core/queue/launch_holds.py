@@ -1,43 +1,47 @@
 """Launch holds: jobs whose launch AWS would deny wait, because the deployment lacks a permission.
 
-A hold begins with a denied launch, and needs no record of its own: the jobs that were denied are in the queue. While
-the last denied job pauses or is being launched again, no other job of the hold starts. Then one job of the hold may
-start in each pass. The first launch that succeeds ends the hold.
+A hold begins with a denied launch. The fleet record has its scope: a task definition, or every launch. The hold stands
+while a denied job of the scope is in the queue. While a denied job pauses, or a job of the scope is being launched, no
+job of the hold starts. Then one job of the hold may start in each pass. The first launch that AWS does not deny removes
+the scope from the fleet record, which ends the hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
+from gpu_recovery.core.fleet import DeniedLaunches, longest_launch_pause_s
+from gpu_recovery.core.missing_permission import EVERYWHERE
+from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.queue.entry import Entry
 from gpu_recovery.core.queue.snapshot import LaunchHold, WaitingJob
 
-EVERYWHERE = ""
-"""Scope of a hold that affects every task definition."""
 
+def launch_holds(
+    entries: Collection[Entry], denied_launches: Mapping[str, DeniedLaunches], policy: RecoveryPolicy, now: datetime
+) -> tuple[LaunchHold, ...]:
+    """Return the holds of the denied launches.
 
-def launch_holds(entries: Iterable[Entry], now: datetime) -> tuple[LaunchHold, ...]:
-    """Return the holds that the denied launches of these jobs cause."""
-    denied = [entry for entry in entries if entry.denied_at is not None]
-    scopes: dict[str, list[Entry]] = {}
-    for entry in denied:
-        if entry.lacks:
-            scopes.setdefault(EVERYWHERE if entry.lacks_everywhere else entry.task_definition, []).append(entry)
+    Args:
+        entries: all queue entries.
+        denied_launches: what the fleet record says of denied launches, by scope.
+        policy: gives the longest pause.
+        now: time of the pass.
+    """
     holds = []
-    for scope, members in sorted(scopes.items()):
-        proofs = [e.denied_at for e in denied if not e.lacks and scope in (EVERYWHERE, e.task_definition)]
-        proved_at = max((at for at in proofs if at is not None), default=None)
-        current = [e for e in members if proved_at is None or (e.denied_at is not None and e.denied_at > proved_at)]
-        if current:
-            is_closed = any(not entry.waits or _pauses(entry, now) for entry in current)
-            latest = max(current, key=lambda entry: (entry.denied_at or now, entry.job_id))
-            holds.append(LaunchHold(scope, latest.lacks, is_closed))
+    for scope, denied in sorted(denied_launches.items()):
+        affected = [entry for entry in entries if scope in (EVERYWHERE, entry.task_definition)]
+        members = [entry for entry in affected if entry.lacks and entry.lacks_everywhere == (scope == EVERYWHERE)]
+        if members:
+            is_closed = any(entry.launching for entry in affected) or any(_pauses(entry, now) for entry in members)
+            preempts = now >= denied.at + duration(longest_launch_pause_s(policy))
+            holds.append(LaunchHold(scope, denied.permission, is_closed, preempts))
     return tuple(holds)
 
 
 def _pauses(entry: Entry, now: datetime) -> bool:
-    return not entry.held and entry.not_before is not None and entry.not_before > now
+    return entry.waits and not entry.held and entry.not_before is not None and entry.not_before > now
 
 
 class LaunchHolds:
@@ -46,6 +50,15 @@ class LaunchHolds:
     def __init__(self, holds: Iterable[LaunchHold]) -> None:
         self._holds = {hold.scope: hold for hold in holds}
         self._closed = {hold.scope for hold in self._holds.values() if hold.is_closed}
+
+    def in_order_of_tries(self, waiting: Sequence[WaitingJob]) -> Sequence[WaitingJob]:
+        """Return the jobs of a queue in the order in which they may start.
+
+        In a hold of every launch the jobs with the fewest denials are tried first. AWS may deny only some of the jobs,
+        and a job that can be launched ends the hold.
+        """
+        is_open = EVERYWHERE in self._holds and EVERYWHERE not in self._closed
+        return sorted(waiting, key=lambda job: job.denials) if is_open else waiting
 
     def of(self, job: WaitingJob) -> LaunchHold | None:
         """Return the hold that the job belongs to, closed or not; None if there is none."""
@@ -56,5 +69,5 @@ class LaunchHolds:
         return next((self._holds[scope] for scope in (EVERYWHERE, job.task_definition) if scope in self._closed), None)
 
     def begin_launch(self, job: WaitingJob) -> None:
-        """Close the holds of the job, which starts in this pass."""
+        """Close the holds of the job, which starts in this pass or has jobs suspended for it."""
         self._closed |= {scope for scope in (EVERYWHERE, job.task_definition) if scope in self._holds}

@@ -40,7 +40,7 @@ def place(snapshot: Snapshot, policy: RecoveryPolicy, now: datetime) -> Placemen
     queues: dict[str, GroupQueue] = {}
     assignments: list[Assignment] = []
     rejections: list[Rejection] = []
-    for job in in_queue_order(snapshot.waiting):
+    for job in shared.launch_holds.in_order_of_tries(in_queue_order(snapshot.waiting)):
         queue = queues.get(job.group)
         if queue is None:
             queue = queues[job.group] = GroupQueue(hosts.get(job.group, ()), running.get(job.group, ()), shared)

@@ -56,6 +56,7 @@ class WaitingJob:
     runs_for_s:   the expected remaining run time in seconds; None if unknown.
     holds_quota:  the job is already counted in `Snapshot.used`, as a recovering gang is.
     suspensions:  preemptions of the job within `policy.suspensions_window_s`.
+    denials:      launches of the job in a row that AWS denied for lack of a permission.
     """
 
     job_id: str
@@ -78,6 +79,7 @@ class WaitingJob:
     suspensions: int = 0
     suspended_at: datetime | None = None
     task_definition: str = ""
+    denials: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +89,13 @@ class LaunchHold:
     scope:      the task definition of the jobs; "" for every job.
     permission: name of the missing permission.
     is_closed:  no job starts. Otherwise one job starts, to try whether the permission has been granted.
+    preempts:   jobs may be suspended for the job that starts, because the longest pause has passed since the denial.
     """
 
     scope: str
     permission: str
     is_closed: bool
+    preempts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +152,10 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The instances of the next attempt of a job, in rank order, each with its epoch at the time of the choice."""
+    """The instances of the next attempt of a job, in rank order, each with its epoch at the time of the choice.
+
+    under_hold: the launch tries whether a missing permission has been granted.
+    """
 
     job_id: str
     version: int
@@ -156,6 +163,7 @@ class Assignment:
     instances: tuple[str, ...]
     epochs: tuple[int, ...]
     port_offset: int
+    under_hold: bool = False
 
 
 @dataclass(frozen=True, slots=True)
