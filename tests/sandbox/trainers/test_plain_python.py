@@ -27,6 +27,8 @@ from tests.sandbox.ministack_server import ROOT, wait_for
 
 pytestmark = pytest.mark.slow
 EXIT_SUSPENDED = 75
+SLOWLY = {"STEP_SECONDS": "0.3"}
+"""A run of 40 steps takes 12 s, so that it does not end before a test interrupts it."""
 
 
 class Run:
@@ -126,7 +128,7 @@ def test_every_step_takes_the_mean_over_both_shards(tmp_path: Path, started: lis
 
 def test_a_killed_run_resumes_from_its_checkpoint_and_ends_the_same(tmp_path: Path, started: list[Run]) -> None:
     """Attempt 2 starts at a step above 0, and its weights equal those of a run that was never stopped."""
-    first = launch(started, tmp_path / "killed")
+    first = launch(started, tmp_path / "killed", **SLOWLY)
     wait_for(lambda: len(first.losses(1)) > 6)
     for process in first.ranks:
         process.kill()
@@ -178,7 +180,7 @@ def test_a_suspended_run_loses_no_step_and_ends_the_same(tmp_path: Path, started
     """Rank 0 alone is told, both leave after the same step, saved by nothing but the suspension; twice."""
     steps: list[int] = []
     for attempt in (1, 2):
-        run = Wrapped(tmp_path / "suspended", attempt, CHECKPOINT_EVERY="1000", SUSPEND_GRACE_S="20")
+        run = Wrapped(tmp_path / "suspended", attempt, **SLOWLY, CHECKPOINT_EVERY="1000", SUSPEND_GRACE_S="20")
         started.append(run)
         wait_for(lambda run=run: len(run.losses(1)) > 4)
         run.ranks[0].terminate()

@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed"),
 ]
 STEPS = 60
-SETTINGS = {"TOTAL_STEPS": str(STEPS), "STEP_SECONDS": "0.05", "CHECKPOINT_EVERY": "1000", "SUSPEND_GRACE_S": "20"}
+SETTINGS = {"TOTAL_STEPS": str(STEPS), "STEP_SECONDS": "0.3", "CHECKPOINT_EVERY": "1000", "SUSPEND_GRACE_S": "20"}
 
 
 class Example(Wrapped):
