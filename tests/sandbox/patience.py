@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 PATIENCE_S = 300.0
 """Limit of one wait, in seconds: minutes more than any wait takes on two cores beside four busy processes."""
-PAUSE_MAX_S = 0.4
+PAUSE_MAX_S = 0.2
 """Longest pause between two looks, in seconds. A look at a deployment takes 25 ms of processor time."""
 
 
