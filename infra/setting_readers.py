@@ -107,9 +107,7 @@ def thresholds(raw: Any) -> Mapping[str, Any]:
     Raises:
         ValueError: the value is not such an object, or a name cannot be the name of a field.
     """
-    values = _from_json(raw) if isinstance(raw, str) else raw
-    if not isinstance(values, Mapping):
-        raise ValueError(f"{raw!r} is not an object")
+    values = _object(raw)
     for name, value in values.items():
         if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name == "preset":
             raise ValueError(f"{name!r} cannot be the name of a threshold")
@@ -124,10 +122,7 @@ def principals(raw: Any) -> Mapping[str, str]:
     Raises:
         ValueError: the value is not such an object, or is too long for a variable of a function.
     """
-    values = _from_json(raw) if isinstance(raw, str) else raw
-    if not isinstance(values, Mapping):
-        raise ValueError(f"{raw!r} is not an object")
-    roles = {principal: role.value for principal, role in roles_by_principal(values).items()}
+    roles = {principal: role.value for principal, role in roles_by_principal(_object(raw)).items()}
     if (length := len(json.dumps(roles))) > PRINCIPALS_CHARACTERS_MAX:
         raise ValueError(f"{length} characters as JSON; at most {PRINCIPALS_CHARACTERS_MAX} fit into the function")
     return dict(sorted(roles.items()))
@@ -135,6 +130,13 @@ def principals(raw: Any) -> Mapping[str, str]:
 
 def _whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _object(raw: Any) -> Mapping[str, Any]:
+    values = _from_json(raw) if isinstance(raw, str) else raw
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{raw!r} is not an object")
+    return values
 
 
 def _from_json(raw: str) -> Any:

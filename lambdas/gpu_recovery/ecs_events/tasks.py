@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gpu_recovery.core.identifiers import attempt_of, instance_of_check
 from gpu_recovery.core.instance.record import Instance
-from gpu_recovery.core.notifications import instances, jobs
+from gpu_recovery.core.notifications import foreign_tasks
 from gpu_recovery.core.task import LastStatus, TaskFact
 from gpu_recovery.ecs_events import adoption, rank_progress
 from gpu_recovery.ecs_events.notify_once import notify_once
@@ -38,7 +38,7 @@ def task_changed(recovery: Recovery, fact: TaskFact) -> None:
     if owner is Owner.UNKNOWN:
         raise TryAgainSoon(f"the task of rank {fact.rank} of {fact.started_by} is not recorded: is it {fact.task_id}?")
     if owner is Owner.FOREIGN or fact.rank is None:
-        notify_once(recovery, jobs.foreign_task(job_id, attempt, fact.rank, fact.task_id))
+        notify_once(recovery, foreign_tasks.foreign_task(job_id, attempt, fact.rank, fact.task_id))
         return
     rank_progress.record_rank_event(recovery, fact, job_id, attempt, fact.rank, plan.instances[fact.rank])
 
@@ -59,7 +59,7 @@ def check_changed(recovery: Recovery, fact: TaskFact) -> None:
     if owner is Owner.UNKNOWN:
         raise TryAgainSoon(f"the task of {fact.started_by} is not recorded: is it {fact.task_id}?")
     if owner is Owner.FOREIGN:
-        notify_once(recovery, instances.foreign_check(record, fact.started_by, fact.task_id))
+        notify_once(recovery, foreign_tasks.foreign_check(record, fact.started_by, fact.task_id))
         return
     message = check_ended(recovery.actions, recovery.policy, fact)
     recovery.handle(message.record_id, message.event)

@@ -20,6 +20,7 @@ NAMED_MAX = 8
 def duplicate_agent(known: Heartbeat, run: str) -> NotifyOperator:
     """Return the message that two agents report for the instance of `known`. The older agent, `run`, was refused."""
     name = known.instance_id
+    note_id = f"agents/{name}/{run}"
     parts = {
         Part.WHAT: [f"Two agents speak for instance {name}."],
         Part.EVIDENCE: [
@@ -33,10 +34,10 @@ def duplicate_agent(known: Heartbeat, run: str) -> NotifyOperator:
             "See who runs the agent there twice: systemd's unit and a daemon of ECS, or one token on two machines.",
             typed(f"instances {name}", "what it reports"),
         ],
-        Part.IDS: [f"instance {name}", f"last heard of at {clock(known.seen_at)}"],
+        Part.IDS: [f"instance {name}, last heard of at {clock(known.seen_at)}", f"correlation id {note_id}"],
     }
     subject = f"{name}: two agents speak for it"
-    return message(f"agents/{name}/{run}", Severity.SEV3, Phase.NOTED, subject, parts, instance_id=name)
+    return message(note_id, Severity.SEV3, Phase.NOTED, subject, parts, instance_id=name)
 
 
 def agents_silent(incident_id: str, since: Mapping[str, datetime]) -> NotifyOperator:

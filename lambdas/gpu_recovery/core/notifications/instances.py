@@ -220,27 +220,6 @@ def never_checked(instance: Instance, reason: str) -> NotifyOperator:
     return _noted_message(instance, "its health check never started", parts)
 
 
-def foreign_check(instance: Instance, check_id: str, task_id: str) -> NotifyOperator:
-    """Return the message that a task, which gpu-recovery did not start, carries the name of a health check."""
-    note_id = f"{check_id}/refused"
-    parts = {
-        Part.WHAT: [f"Task {task_id} claims to be the health check {check_id}. gpu-recovery did not start it."],
-        Part.EVIDENCE: ["the task id that the start of the check recorded"],
-        Part.DONE: ["Its end says nothing about the instance. The task was left alone."],
-        Part.NEXT: [
-            "The instance waits for its own check. "
-            "Other tasks may carry the same name: they are treated alike, and no message follows for some hours.",
-        ],
-        Part.YOU: [
-            "Find out in CloudTrail who called RunTask for it. If nobody should have, stop the task. The instance:",
-            typed(f"instances {instance.instance_id}"),
-        ],
-        Part.IDS: [f"instance {instance.instance_id}, task {task_id}", f"correlation id {note_id}"],
-    }
-    subject = f"{instance.instance_id}: a task of others uses the name of its check"
-    return message(note_id, Severity.SEV3, Phase.NOTED, subject, parts, instance_id=instance.instance_id)
-
-
 def misconfigured(instance: Instance, reason: str) -> NotifyOperator:
     """Return the message that a health check found a wrong host configuration, which no reboot cures."""
     parts = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.health_check import CheckOutcome
-from gpu_recovery.core.identifiers import attempt_id, listed
+from gpu_recovery.core.identifiers import listed
 from gpu_recovery.core.notifications.template import (
     EVIDENCE_MAX,
     Part,
@@ -227,31 +227,6 @@ def adoption_refused(job_id: str, task_id: str, reason: str) -> NotifyOperator:
         Part.IDS: [f"job {job_id}, task {task_id}", f"correlation id {note_id}"],
     }
     return message(note_id, Severity.SEV3, Phase.NOTED, f"{job_id}: a task was not adopted", parts, job_id=job_id)
-
-
-def foreign_task(job_id: str, attempt: int, rank: int | None, task_id: str) -> NotifyOperator:
-    """Return the message that a task, which gpu-recovery did not start, carries the name of an attempt of a job."""
-    note_id = f"{attempt_id(job_id, attempt)}/refused"
-    claimed = f"rank {rank}" if rank is not None else "no rank"
-    parts = {
-        Part.WHAT: [
-            f"Task {task_id} claims to be {claimed} of attempt {attempt} of job {job_id}.",
-            "gpu-recovery did not start this task.",
-        ],
-        Part.EVIDENCE: ["the task ids that the launch of the attempt recorded"],
-        Part.DONE: ["Its events change nothing. The task was left alone."],
-        Part.NEXT: [
-            "The job goes on with its own tasks. "
-            "Other tasks may name this attempt: they are treated alike, and no message follows for some hours.",
-        ],
-        Part.YOU: [
-            "Find out in CloudTrail who called RunTask for it. If nobody should have, stop the task. The job:",
-            typed(f"status {job_id}"),
-        ],
-        Part.IDS: [f"job {job_id}, task {task_id}", f"correlation id {note_id}"],
-    }
-    subject = f"{job_id}: a task of others uses its name"
-    return message(note_id, Severity.SEV3, Phase.NOTED, subject, parts, job_id=job_id)
 
 
 def incompletely_adopted(job: Job, reason: str) -> NotifyOperator:

@@ -1,0 +1,61 @@
+"""Notifications about tasks that others started under a name of an attempt or of a health check."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpu_recovery.core.identifiers import attempt_id
+from gpu_recovery.core.notifications.template import Part, Phase, Severity, message, typed
+
+if TYPE_CHECKING:
+    from gpu_recovery.core.commands import NotifyOperator
+    from gpu_recovery.core.instance.record import Instance
+
+
+def foreign_task(job_id: str, attempt: int, rank: int | None, task_id: str) -> NotifyOperator:
+    """Return the message that a task, which gpu-recovery did not start, carries the name of an attempt of a job."""
+    name = attempt_id(job_id, attempt)
+    claimed = f"rank {rank}" if rank is not None else "no rank"
+    parts = {
+        Part.WHAT: [f"Task {task_id} claims to be {claimed} of attempt {attempt} of job {job_id}."],
+        Part.EVIDENCE: ["the task ids that the launch of the attempt recorded"],
+        Part.DONE: ["Its events change nothing."],
+        Part.NEXT: ["The job goes on with its own tasks."],
+        Part.YOU: ["The job:", typed(f"status {job_id}")],
+        Part.IDS: [f"job {job_id}, task {task_id}"],
+    }
+    return _message(name, parts, f"{job_id}: a task of others uses its name", job_id=job_id)
+
+
+def foreign_check(instance: Instance, check_id: str, task_id: str) -> NotifyOperator:
+    """Return the message that a task, which gpu-recovery did not start, carries the name of a health check."""
+    instance_id = instance.instance_id
+    parts = {
+        Part.WHAT: [f"Task {task_id} claims to be the health check {check_id}."],
+        Part.EVIDENCE: ["the task id that the start of the check recorded"],
+        Part.DONE: ["Its end says nothing about the instance."],
+        Part.NEXT: ["The instance waits for its own check."],
+        Part.YOU: ["The instance:", typed(f"instances {instance_id}")],
+        Part.IDS: [f"instance {instance_id}, task {task_id}"],
+    }
+    subject = f"{instance_id}: a task of others uses the name of its check"
+    return _message(check_id, parts, subject, instance_id=instance_id)
+
+
+def _message(name: str, parts: dict[Part, list[str]], subject: str, **about: str) -> NotifyOperator:
+    """Return the message about the first foreign task that carries `name`, with the sentences that all such share."""
+    note_id = f"{name}/refused"
+    whole = parts | {
+        Part.WHAT: [*parts[Part.WHAT], "gpu-recovery did not start this task."],
+        Part.DONE: [*parts[Part.DONE], "The task was left alone."],
+        Part.NEXT: [
+            *parts[Part.NEXT],
+            "Other tasks may carry the same name: they are treated alike, and no message follows for some hours.",
+        ],
+        Part.YOU: [
+            "Find out in CloudTrail who called RunTask for it. If the caller had no reason to, stop the task.",
+            *parts[Part.YOU],
+        ],
+        Part.IDS: [*parts[Part.IDS], f"correlation id {note_id}"],
+    }
+    return message(note_id, Severity.SEV3, Phase.NOTED, subject, whole, **about)
