@@ -89,7 +89,7 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
         "reporting_outage": fleet.reporting_outage(DEAF),
         "reporting_restored": fleet.reporting_restored(DEAF),
         "breaker_closed": fleet.breaker_closed(BREAKER, reason),
-        "launch_denied": permissions.launch_denied(job, MissingPermission("iam:PassRole", name), reason, 604_800),
+        "launch_denied": permissions.launch_denied(job, MissingPermission("ecs:RunTask"), reason, 604_800),
         "duplicate_agent": agents.duplicate_agent(Heartbeat(name or "i-0", NOW, run="new"), "old"),
         "agents_silent": agents.agents_silent("silence/1", {name or "i-0": NOW, "i-01": NOW}),
         "agents_back": agents.agents_back("silence/1", {name or "i-0": reason}),
