@@ -149,9 +149,9 @@ def test_what_has_no_substitute_shares_its_alarm_with_nothing(with_ray: Deployme
         assert name in (f"{row.construct_id}Errors", "ApiFunctionErrors", "EventFunctionErrors"), row.name
 
 
-def test_an_alarm_on_errors_names_its_functions(deployment: Deployment) -> None:
+def test_an_alarm_on_errors_names_its_functions(with_ray: Deployment) -> None:
     """The e-mail of an expression says which sum is too high, and not of what."""
-    for name, alarm in alarms(deployment).items():
+    for name, alarm in alarms(with_ray).items():
         if name.endswith("Errors"):
             functions = [dict(metric.dimensions)["FunctionName"] for metric in of_alarm(alarm)]
             for function in functions:

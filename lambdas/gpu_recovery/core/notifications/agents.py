@@ -22,7 +22,7 @@ def duplicate_agent(known: Heartbeat, run: str) -> NotifyOperator:
     name = known.instance_id
     note_id = f"agents/{name}/{run}"
     parts = {
-        Part.WHAT: [f"Two agents speak for instance {name}."],
+        Part.WHAT: [f"Two agents report for instance {name}."],
         Part.EVIDENCE: [
             f"a report of agent {run} came after agent {known.run} had taken its place, in boot {known.boot_id}"
         ],
@@ -36,7 +36,7 @@ def duplicate_agent(known: Heartbeat, run: str) -> NotifyOperator:
         ],
         Part.IDS: [f"instance {name}, last heard of at {clock(known.seen_at)}", f"correlation id {note_id}"],
     }
-    subject = f"{name}: two agents speak for it"
+    subject = f"{name}: two agents report for it"
     return message(note_id, Severity.SEV3, Phase.NOTED, subject, parts, instance_id=name)
 
 

@@ -24,7 +24,7 @@ def foreign_task(job_id: str, attempt: int, rank: int | None, task_id: str) -> N
         Part.YOU: ["The job:", typed(f"status {job_id}")],
         Part.IDS: [f"job {job_id}, task {task_id}"],
     }
-    return _message(name, parts, f"{job_id}: a task of others uses its name", job_id=job_id)
+    return _message(name, parts, f"{job_id}: a foreign task uses its name", job_id=job_id)
 
 
 def foreign_check(instance: Instance, check_id: str, task_id: str) -> NotifyOperator:
@@ -38,7 +38,7 @@ def foreign_check(instance: Instance, check_id: str, task_id: str) -> NotifyOper
         Part.YOU: ["The instance:", typed(f"instances {instance_id}")],
         Part.IDS: [f"instance {instance_id}, task {task_id}"],
     }
-    subject = f"{instance_id}: a task of others uses the name of its check"
+    subject = f"{instance_id}: a foreign task uses the name of its check"
     return _message(check_id, parts, subject, instance_id=instance_id)
 
 
