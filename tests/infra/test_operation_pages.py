@@ -84,6 +84,7 @@ def test_settings_and_alarms_of_the_quotas_exist() -> None:
     spans = {bare(span) for row in _quotas() for cell in row for span in re.findall(r"`([^`]+)`", cell)}
     assert {span for span in spans if re.fullmatch(r"([A-Z][a-z]+){2,}", span)} <= alarms
     known = {each.name for each in fields(RecoveryPolicy)} | {each.name for each in fields(DeploymentSettings)}
+    spans = {span.removeprefix("gpu-recovery:") for span in spans}
     named = {span for span in spans if re.fullmatch(r"[a-z]+(_[a-z]+)+", span)} - {"by_status"}
     assert "reserved_concurrency" in named and named <= known
 

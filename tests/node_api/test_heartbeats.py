@@ -219,7 +219,7 @@ def test_two_agents_in_step_are_told_apart_and_operators_hear_it_once_a_day(scen
         with pytest.raises(AnotherAgent):
             scene.beats(0, run="aaaaaaaa")
         scene.beats(0, run="bbbbbbbb")
-    assert scene.subjects() == [f"[GPU-RECOVERY][SEV3] {IDS[0]}: two agents speak for it"]
+    assert scene.subjects() == [f"[GPU-RECOVERY][SEV3] {IDS[0]}: two agents report for it"]
     assert scene.instance().status is InstanceStatus.AVAILABLE and scene.job.status is JobStatus.RUNNING
     scene.passes(86_400)
     with pytest.raises(AnotherAgent):
