@@ -20,6 +20,8 @@ from gpu_recovery import core
 
 TABLE = Path(__file__).with_name("defaults.json")
 NUMBERS = (bool, int, float, timedelta)
+NOT_LIMITS = {"TYPE_CHECKING"}
+"""Imported names of modules that are numbers and no limits."""
 
 
 def is_plain(value: Any) -> bool:
@@ -33,7 +35,7 @@ def values_of(name: str) -> Iterator[tuple[str, str]]:
     """Yield the numbers that a module defines: its constants, and the defaults of its dataclasses."""
     module = import_module(name)
     for key, value in vars(module).items():
-        if key.isupper() and is_plain(value):
+        if key.isupper() and key not in NOT_LIMITS and is_plain(value):
             yield f"{name}.{key}", repr(value)
         if isinstance(value, type) and is_dataclass(value) and value.__module__ == name:
             for field in fields(value):
