@@ -5,11 +5,10 @@ from __future__ import annotations
 import io
 import json
 import sys
-import time
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from botocore.config import Config
 
 from sandbox import credentials, processes
 from sandbox.ministack import command as ministack
-from tests.sandbox.patience import PATIENCE_S, Pause
+from tests.sandbox.patience import wait_until
 
 ROOT = Path(__file__).parents[2]
 SECRET = "the secret of this sandbox"
@@ -96,7 +95,7 @@ class Cloud:
             Timeout=10,
             Code={"ZipFile": packed.getvalue()},
         )["FunctionArn"]
-        wait_for(lambda: awslambda.get_function_configuration(FunctionName=name)["State"] == "Active")
+        wait_until(lambda: awslambda.get_function_configuration(FunctionName=name)["State"] == "Active")
         return name, arn, seen
 
     def rule(self, target: dict[str, Any], schedule: str = "") -> str:
@@ -120,15 +119,6 @@ class Cloud:
 def lines(path: Path) -> list[Any]:
     """The JSON lines a function recorded so far."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def wait_for(condition: Callable[[], Any], within_s: float = PATIENCE_S) -> Any:
-    """The first true value of `condition()`; fails the test when it stays false."""
-    deadline, pause = time.monotonic() + within_s, Pause()
-    while not (value := condition()):
-        assert time.monotonic() < deadline, f"still false after {within_s:g} s"
-        pause()
-    return value
 
 
 def is_ready(url: str) -> bool:

@@ -6,10 +6,9 @@ import json
 import signal
 import subprocess
 import threading
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email.message import Message
@@ -19,19 +18,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sandbox.cluster import agents
-from tests.sandbox.patience import PATIENCE_S, Pause
+from tests.sandbox.patience import PATIENCE_S
 
 ANOTHER_CLOCK = Path(__file__).parent / "another_clock"
 """A folder for PYTHONPATH: processes that begin with it take the wall's clock from the file $WALL_SHIFT_FILE."""
-
-
-def wait_until(condition: Callable[[], Any], why: Callable[[], str] | str) -> Any:
-    """What a condition gives, as soon as it gives anything; AssertionError if it never does."""
-    deadline, pause = time.monotonic() + PATIENCE_S, Pause()
-    while not (found := condition()):
-        assert time.monotonic() < deadline, why if isinstance(why, str) else why()
-        pause()
-    return found
 
 
 def post(

@@ -6,7 +6,8 @@ The wait ends when the condition is true. So a long limit costs nothing in a goo
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import Any
 
 PATIENCE_S = 300.0
 """Limit of one wait, in seconds: minutes more than any wait takes on two cores beside four busy processes."""
@@ -14,13 +15,18 @@ PAUSE_MAX_S = 0.2
 """Longest pause between two looks, in seconds. A look at a deployment takes 25 ms of processor time."""
 
 
-@dataclass
-class Pause:
-    """Pause between the looks of one wait: short at first, so that a short wait stays short, and then longer."""
+def wait_until(condition: Callable[[], Any], why: str | Callable[[], object] = "the condition stays false") -> Any:
+    """Return the first true value of `condition()`.
 
-    next_s: float = 0.02
+    The pause between two looks is short at first, so that a short wait stays short.
 
-    def __call__(self) -> None:
-        """Sleep."""
-        time.sleep(self.next_s)
-        self.next_s = min(1.5 * self.next_s, PAUSE_MAX_S)
+    Args:
+        condition: what is looked at.
+        why: the message of the AssertionError that is raised when the limit has passed.
+    """
+    deadline, pause_s = time.monotonic() + PATIENCE_S, 0.02
+    while not (value := condition()):
+        assert time.monotonic() < deadline, why if isinstance(why, str) else why()
+        time.sleep(pause_s)
+        pause_s = min(1.5 * pause_s, PAUSE_MAX_S)
+    return value

@@ -9,7 +9,7 @@ from typing import Any
 from gpu_recovery.aws.queue_store import SCHEDULER
 
 from sandbox import sandbox
-from tests.sandbox.ministack_server import wait_for
+from tests.sandbox.patience import wait_until
 
 
 def tables(state: dict[str, Any]) -> dict[str, bytes]:
@@ -35,5 +35,5 @@ def tables_at_rest(state: dict[str, Any]) -> dict[str, bytes]:
         time.sleep(1)
         return before if tables(state) == before else None
 
-    found: dict[str, bytes] = wait_for(at_rest)
+    found: dict[str, bytes] = wait_until(at_rest)
     return found

@@ -18,7 +18,8 @@ from gpu_recovery.core.heartbeat import running_log_id
 from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox, servers
-from tests.sandbox.node_agents import Node, Road, post, road_to, wait_until
+from tests.sandbox.node_agents import Node, Road, post, road_to
+from tests.sandbox.patience import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="the agent reads /proc")]
 QUICK = {
@@ -137,7 +138,7 @@ def test_an_instance_is_heard_of_by_its_agent(fleet: Fleet) -> None:
     """With the token that was issued for it: its heartbeat is in the answer about it, with the boot that it has."""
     for instance_id, (node, _) in fleet.work.items():
         booted = fleet.machine(instance_id)["boot_id"]
-        wait_until(lambda i=instance_id, b=booted: heard(fleet.beat(i)) == ("HEARD", b), node.said)
+        wait_until(lambda i=instance_id, b=booted: liveness_and_boot(fleet.beat(i)) == ("HEARD", b), node.said)
 
 
 def test_a_rank_under_the_wrapper_is_heard_of(fleet: Fleet) -> None:
@@ -295,7 +296,7 @@ def test_a_reboot_is_proved_by_the_agent_alone(fleet: Fleet) -> None:
     assert not fleet.machine(place)["agent_connected"]
 
 
-def heard(beat: dict[str, Any]) -> tuple[Any, Any]:
+def liveness_and_boot(beat: dict[str, Any]) -> tuple[Any, Any]:
     """What a heartbeat says of the agent. A slow machine is LOST for a moment, until the next report."""
     return beat.get("liveness"), beat.get("boot_id")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox
-from tests.sandbox.patience import PATIENCE_S, Pause
+from tests.sandbox.patience import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -59,27 +58,23 @@ class Deployment:
         return str(self.client.submit(spec)["job_id"])
 
     def wait(self, job_id: str, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        deadline, pause = time.monotonic() + PATIENCE_S, Pause()
-        while not condition(job := self.client.job(job_id)):
-            assert time.monotonic() < deadline, [h["reason"] for h in job["history"]]
-            pause()
+        job: dict[str, Any] = {}
+
+        def reached() -> bool:
+            job.update(self.client.job(job_id))
+            return condition(job)
+
+        wait_until(reached, lambda: [entry["reason"] for entry in job["history"]])
         return job
 
-    def eventually(self, condition: Callable[[], bool], what: str) -> None:
-        """A status is saved before what follows from it is done: give that its time."""
-        deadline, pause = time.monotonic() + PATIENCE_S, Pause()
-        while not condition():
-            assert time.monotonic() < deadline, f"never: {what}"
-            pause()
-
     def until_checkpoint(self, name: str) -> None:
-        self.eventually(lambda: any((self.directory / name).glob("**/*.json")), "a checkpoint")
+        wait_until(lambda: any((self.directory / name).glob("**/*.json")), "a checkpoint")
 
     def until_free(self) -> None:
         def free() -> bool:
             return all(i["status"] == "AVAILABLE" and not i["claims"] for i in self.client.instances())
 
-        self.eventually(free, "every instance free again")
+        wait_until(free, "every instance free again")
 
     def ends(self, job_id: str) -> dict[str, Any]:
         return self.wait(job_id, lambda job: job["status"] in ("SUCCEEDED", "FAILED", "CANCELED"))
@@ -148,7 +143,7 @@ def test_an_application_error_on_healthy_gpus_fails_and_says_so(deployed: Deploy
     assert (job["status"], job["attempt"]) == ("FAILED", 1), [entry["reason"] for entry in job["history"]]
     assert "no instance is to blame" in job["reason"]
     deployed.until_free()
-    deployed.eventually(lambda: deployed.subjects(job_id)[-1].endswith("FAILED on attempt 1"), "the e-mail")
+    wait_until(lambda: deployed.subjects(job_id)[-1].endswith("FAILED on attempt 1"), "the e-mail")
 
 
 @CLASSIC_IF_FULL
@@ -189,7 +184,7 @@ def test_tasks_started_by_a_person_are_adopted_and_recovered(deployed: Deploymen
             placementConstraints=[{"type": "memberOf", "expression": f"ec2InstanceId == {instance_id}"}],
             overrides={"containerOverrides": [{"name": "trainer", "environment": environment, "command": IS_KILLED}]},
         )
-    deployed.eventually(lambda: "by-hand" in {job["job_id"] for job in deployed.client.jobs()}, "the adoption")
+    wait_until(lambda: "by-hand" in {job["job_id"] for job in deployed.client.jobs()}, "the adoption")
     deployed.wait("by-hand", lambda job: job["status"] == "RUNNING")
     deployed.until_checkpoint("hand")
     sandbox.fault(deployed.directory, first, "kill")
@@ -205,9 +200,9 @@ def test_a_reboot_that_never_happens_is_escalated_to_a_person(deployed: Deployme
     job = deployed.wait(job_id, lambda job: job["status"] == "RUNNING")
     sick = job["instances"][0]
     sandbox.fault(deployed.directory, sick, "ecc", reboot="ignored")
-    deployed.eventually(lambda: deployed.instance(sick)["status"] == "QUARANTINED", "the quarantine")
-    deployed.eventually(lambda: deployed.instance(sick)["ecs_status"] == "DRAINING", "the drain")
-    deployed.eventually(lambda: any("quarantined" in subject for subject in deployed.subjects(sick)), "the e-mail")
+    wait_until(lambda: deployed.instance(sick)["status"] == "QUARANTINED", "the quarantine")
+    wait_until(lambda: deployed.instance(sick)["ecs_status"] == "DRAINING", "the drain")
+    wait_until(lambda: any("quarantined" in subject for subject in deployed.subjects(sick)), "the e-mail")
     assert deployed.client.job(job_id)["status"] == "RECOVERING"
     deployed.client.cancel(job_id)
     assert deployed.ends(job_id)["status"] == "CANCELED"

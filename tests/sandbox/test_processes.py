@@ -13,8 +13,7 @@ import pytest
 
 from sandbox import processes
 from sandbox.processes import SandboxError, ServerProcess
-
-from .ministack_server import wait_for
+from tests.sandbox.patience import wait_until
 
 pytestmark = pytest.mark.slow
 SLEEP = "import time; time.sleep(600)"
@@ -51,11 +50,11 @@ def test_stopping_ends_a_server_that_ignores_sigterm_and_its_children(tmp_path: 
         "print(child.pid, flush=True); time.sleep(600)"
     )
     server = start(tmp_path, code)
-    child = int(wait_for((tmp_path / "log").read_text))
+    child = int(wait_until((tmp_path / "log").read_text))
     assert processes.started_at(child)
     processes.stop([server], grace_s=0.2)
     assert not server.is_running
-    wait_for(lambda: processes.started_at(child) is None)
+    wait_until(lambda: processes.started_at(child) is None)
 
 
 def test_a_server_that_dies_while_starting_is_an_error_with_its_last_words(tmp_path: Path) -> None:
@@ -85,7 +84,7 @@ def test_a_child_inherits_no_credentials(tmp_path: Path, monkeypatch: pytest.Mon
     for name in ("AWS_PROFILE", "AWS_SECRET_ACCESS_KEY", "HTTPS_PROXY", "PYTHONPATH"):
         monkeypatch.setenv(name, "mine")
     start(tmp_path, "import os; print(sorted(os.environ), flush=True)", GIVEN="1")
-    seen = wait_for((tmp_path / "log").read_text)
+    seen = wait_until((tmp_path / "log").read_text)
     assert "GIVEN" in seen and "PATH" in seen
     assert not any(name in seen for name in ("AWS_", "PROXY", "PYTHONPATH"))
 
@@ -101,9 +100,9 @@ def test_a_command_ends_with_the_block_that_runs_it(tmp_path: Path) -> None:
         pytest.raises(KeyboardInterrupt),
         processes.running([sys.executable, "-c", code], processes.clean_environment({}), tmp_path, log),
     ):
-        child = int(wait_for(log.read_text))
+        child = int(wait_until(log.read_text))
         raise KeyboardInterrupt
-    wait_for(lambda: processes.started_at(child) is None)
+    wait_until(lambda: processes.started_at(child) is None)
 
 
 def test_a_failed_command_is_an_error_with_its_last_words(tmp_path: Path) -> None:
@@ -130,12 +129,12 @@ def test_a_zombie_does_not_count_as_running(tmp_path: Path) -> None:
     """Neither our own child's nor one that its parent never asks about."""
     server = start(tmp_path, SLEEP)
     os.kill(server.pid, signal.SIGKILL)
-    wait_for(lambda: not server.is_running)
+    wait_until(lambda: not server.is_running)
     code = "import os, time\nif pid := os.fork(): print(pid, flush=True); time.sleep(600)"
     parent = start(tmp_path, code)
     try:
-        zombie = int(wait_for((tmp_path / "log").read_text))
-        wait_for(lambda: processes.started_at(zombie) is None)
+        zombie = int(wait_until((tmp_path / "log").read_text))
+        wait_until(lambda: processes.started_at(zombie) is None)
         os.kill(zombie, 0)  # it is still there, as a zombie
     finally:
         processes.stop([parent])

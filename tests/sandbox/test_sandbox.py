@@ -16,8 +16,9 @@ from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import deployment, processes, sandbox
 from sandbox.processes import SandboxError
+from tests.sandbox.patience import wait_until
 
-from .ministack_server import ROOT, wait_for
+from .ministack_server import ROOT
 
 pytestmark = pytest.mark.slow
 SURFACE = {
@@ -112,7 +113,7 @@ def test_each_instance_is_heard_of_by_its_own_agent(running: Path) -> None:
     reach = sandbox.status(running)["sandbox"]
     boots = {one["instance_id"]: one["boot_id"] for one in sandbox.cluster_state(running)["instances"]}
     with RecoveryClient(reach["api_url"], reach["operator_token"]) as client:
-        wait_for(lambda: all(client.instance(one)["heartbeat"] for one in boots))
+        wait_until(lambda: all(client.instance(one)["heartbeat"] for one in boots))
         assert {one: client.instance(one)["heartbeat"]["boot_id"] for one in boots} == boots
 
 
@@ -161,7 +162,7 @@ def test_an_interrupted_start_leaves_nothing(tmp_path: Path, number: signal.Sign
         assert up.stderr is not None
         while not up.stderr.readline().startswith(step):
             assert up.poll() is None
-        wait_for(lambda: processes.processes_in(tmp_path))
+        wait_until(lambda: processes.processes_in(tmp_path))
         up.send_signal(number)
         ended_with = up.wait(timeout=60)
     clean = nothing_is_left(tmp_path)
@@ -177,7 +178,7 @@ def test_a_start_that_was_killed_is_cleaned_up_by_down(tmp_path: Path) -> None:
         assert up.stderr is not None
         while not up.stderr.readline().startswith("Deploying"):
             assert up.poll() is None
-        wait_for(lambda: len(processes.processes_in(tmp_path)) >= 3)
+        wait_until(lambda: len(processes.processes_in(tmp_path)) >= 3)
         up.kill()
     assert sandbox.down(tmp_path) is True
     assert nothing_is_left(tmp_path)
@@ -210,7 +211,7 @@ def test_down_leaves_nothing_even_after_its_servers_were_killed(running: Path) -
     ecs = sandbox.client("ecs", reach["ecs_endpoint_url"], reach)
     wait = {"name": "trainer", "command": ["python", "-c", "import time; time.sleep(600)"]}
     ecs.run_task(cluster=reach["cluster"], taskDefinition="gpu-training", overrides={"containerOverrides": [wait]})
-    wait_for(lambda: len(list((running / "run/cluster/tasks").glob("*.log"))) == 1)
+    wait_until(lambda: len(list((running / "run/cluster/tasks").glob("*.log"))) == 1)
     for server in processes.recall(running / "processes.json"):
         processes.stop([server], grace_s=0)
     assert sandbox.status(running)["running"] is False

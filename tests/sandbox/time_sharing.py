@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox
-from tests.sandbox.patience import PATIENCE_S, Pause
+from tests.sandbox.patience import wait_until
 
 UNDER_THE_WRAPPER = ["gpu-recovery-run", "--", "python", "-m", "sandbox.trainers.plain_python"]
 ENDED = ("SUCCEEDED", "FAILED", "CANCELED")
@@ -51,10 +50,13 @@ class Shared:
         return str(self.users[user].submit(spec)["job_id"])
 
     def until(self, job_id: str, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        deadline, pause = time.monotonic() + PATIENCE_S, Pause()
-        while not condition(job := self.operator.job(job_id)):
-            assert time.monotonic() < deadline, told(job)
-            pause()
+        job: dict[str, Any] = {}
+
+        def reached() -> bool:
+            job.update(self.operator.job(job_id))
+            return condition(job)
+
+        wait_until(reached, lambda: told(job))
         return job
 
     def program(self, user: str, name: str, text: str, **fields: Any) -> str:
@@ -77,7 +79,4 @@ class Shared:
 
     def works(self, job_id: str, attempt: int, words: str = "step") -> None:
         """Until its ranks have begun to train: a notice before that finds nothing to save."""
-        deadline, pause = time.monotonic() + PATIENCE_S, Pause()
-        while words not in self.written(job_id, attempt):
-            assert time.monotonic() < deadline, self.written(job_id, attempt)
-            pause()
+        wait_until(lambda: words in self.written(job_id, attempt), lambda: self.written(job_id, attempt))

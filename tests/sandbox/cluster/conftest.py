@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,6 +19,7 @@ from sandbox.cluster.model import instances, tasks
 from sandbox.cluster.model.cluster import ClusterModel, OperationResult
 from sandbox.cluster.model.records import ModelInstance, Task
 from sandbox.cluster.task_definitions import MemoryDefinitions
+from tests.sandbox.patience import wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 ACCOUNT, REGION, NAME = "000000000000", "us-east-1", "nwcd-gpu-testing"
@@ -140,12 +140,8 @@ class Server:
         return found
 
     def until(self, holds: Callable[[], Any], what: str) -> Any:
-        """Wait for a condition, with a deadline far beyond what it takes."""
-        deadline = time.monotonic() + 30
-        while not (value := holds()):
-            assert time.monotonic() < deadline, f"still waiting for {what}"
-            time.sleep(0.02)
-        return value
+        """Return the first true value of `holds()`."""
+        return wait_until(holds, f"still waiting for {what}")
 
     def until_status(self, arn: str, status: str) -> dict[str, Any]:
         self.until(lambda: self.task(arn)["lastStatus"] == status, f"{arn} {status}")

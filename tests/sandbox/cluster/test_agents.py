@@ -118,7 +118,7 @@ def test_a_hang_stops_the_command_under_the_wrapper(start_server):
     """It is the command that does not go on."""
     server = start_server("--instances", "1")
     (instance_id,) = server.instance_ids
-    definition = server.define(["gpu-recovery-run", "sh", "-c", "echo $$ >pid; sleep 60"], "hangs")
+    definition = server.define(["gpu-recovery-run", "sh", "-c", "echo $$ >pid; exec sleep 60"], "hangs")
     started = server.run(definition, instance_id)
     server.until_status(started["tasks"][0]["taskArn"], "RUNNING")  # a fault strikes what the cluster knows to run
     (task,) = server.until(lambda: list(server.folder.glob("tasks/*/pid")), "the command's pid")

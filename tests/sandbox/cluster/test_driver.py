@@ -94,7 +94,6 @@ def test_stop_task_is_sigkill_after_the_stop_timeout(server, instance_id):
     arn = started(server, script, instance_id, container={"stopTimeout": 1})
     server.until_logged(arn, "ready")
     server.ecs.stop_task(cluster=NAME, task=arn)
-    server.until_status(arn, "STOPPING")
     assert server.until_status(arn, "STOPPED")["containers"][0]["exitCode"] == 137
 
 
@@ -114,7 +113,7 @@ def test_a_reboot_kills_the_processes_and_reports_them_when_the_agent_is_back(se
     pid, since = pid_of(server, arn), server.get("events")["next"]
     server.ec2.reboot_instances(InstanceIds=[instance_id])
     server.ec2.reboot_instances(InstanceIds=[instance_id])  # asked again meanwhile, it is still one reboot
-    server.until(lambda: not server.instance(instance_id)["agent_connected"], "the agent to leave")
+    server.until(lambda: server.instance(instance_id)["boot_id"] != before["boot_id"], "the boot")
     task = server.until_status(arn, "STOPPED")
     after = server.instance(instance_id)
     assert not is_alive(pid)
@@ -141,7 +140,8 @@ def test_a_reboot_may_never_return_or_never_happen(server, instance_id, behaviou
         assert not server.instance(instance_id)["agent_connected"]
         assert server.task(arn)["lastStatus"] == "RUNNING"
     else:
-        done = started(server, "exec sleep 0.5", instance_id)  # longer than a reboot takes here
+        definition = server.define(["sleep", "0.5"])  # longer than a reboot takes here
+        done = server.run(definition, instance_id)["tasks"][0]["taskArn"]
         server.until_status(done, "STOPPED")
         assert server.instance(instance_id)["boot_id"] == before["boot_id"]
         assert server.task(arn)["lastStatus"] == "RUNNING"

@@ -18,7 +18,8 @@ from ministack.services import eventbridge, scheduler
 from sandbox.ministack import command
 from sandbox.ministack.runner import CLUSTER_USER_AGENT, END_OF_LOG, PATCHES, end_of_log, streams_are_resources
 from sandbox.payload_limits import PAYLOAD_BYTES_MAX
-from tests.sandbox.ministack_server import Cloud, lines, wait_for
+from tests.sandbox.ministack_server import Cloud, lines
+from tests.sandbox.patience import wait_until
 
 pytestmark = pytest.mark.slow
 FIFO = {"FifoQueue": "true", "ContentBasedDeduplication": "true"}
@@ -56,9 +57,9 @@ def test_plain_ministack_calls_a_failing_target_once(plain: Cloud) -> None:
     """A rule's failing function is called once, while an Event invocation of it is retried twice and buried."""
     name, arn, seen, failures = failing_function(plain)
     plain.send(plain.rule({"Arn": arn}), "from the rule")
-    wait_for(lambda: lines(seen))
+    wait_until(lambda: lines(seen))
     plain.client("lambda").invoke(FunctionName=name, InvocationType="Event", Payload=json.dumps({"detail": "direct"}))
-    buried = wait_for(lambda: plain.messages(failures))
+    buried = wait_until(lambda: plain.messages(failures))
     assert [json.loads(m["Body"])["requestPayload"]["detail"] for m in buried] == ["direct"]
     assert lines(seen) == ["from the rule", "direct", "direct", "direct"]
 
@@ -70,7 +71,7 @@ def test_a_failing_target_is_retried_and_reaches_the_on_failure_queue(
     """Ours retries as often as configured, by API or CloudFormation, and then sends the event where failures go."""
     _, arn, seen, failures = failing_function(whole, retries, **qualifier)
     whole.send(whole.rule({"Arn": arn}), "from the rule")
-    (buried,) = wait_for(lambda: whole.messages(failures))
+    (buried,) = wait_until(lambda: whole.messages(failures))
     body = json.loads(buried["Body"])
     assert body["requestPayload"]["detail"] == "from the rule"
     assert body["responsePayload"]["errorMessage"] == "broken"
@@ -87,11 +88,11 @@ def test_a_function_that_recovers_is_called_no_more(whole: Cloud) -> None:
     source = whole.rule({"Arn": arn})
     detail = {"file": str(seen)}
     whole.send(source, detail)
-    wait_for(lambda: "done" in lines(seen))
+    wait_until(lambda: "done" in lines(seen))
     # A later event of another function passes the same retry delays; by then a third try would have shown.
     _, other, _, failures = failing_function(whole)
     whole.send(whole.rule({"Arn": other}), "later")
-    wait_for(lambda: whole.messages(failures))
+    wait_until(lambda: whole.messages(failures))
     assert lines(seen) == [detail, detail, "done"]
 
 
@@ -101,7 +102,7 @@ def test_a_burst_of_events_uses_two_processes(whole: Cloud) -> None:
     source = whole.rule({"Arn": arn})
     for number in range(20):
         whole.send(source, number)
-    wait_for(lambda: len(lines(seen)) == 20)
+    wait_until(lambda: len(lines(seen)) == 20)
     assert sorted(number for number, _ in lines(seen)) == list(range(20))
     assert len({pid for _, pid in lines(seen)}) <= 2
 
@@ -249,7 +250,7 @@ def test_loopback_counts_as_tls(whole: Cloud) -> None:
     whole.client("sqs").send_message(QueueUrl=url, MessageBody="hello")
     assert [message["Body"] for message in whole.messages(url)] == ["hello"]
     whole.rule({"Arn": queue, "Input": '"tick"'}, "rate(1 minute)")
-    assert wait_for(lambda: whole.messages(url))[0]["Body"] == '"tick"'
+    assert wait_until(lambda: whole.messages(url))[0]["Body"] == '"tick"'
 
 
 def test_plain_schedules_are_swept_every_ten_seconds() -> None:
@@ -279,7 +280,7 @@ def test_a_fifo_queue_deduplicates_what_rules_send(whole: Cloud) -> None:
     source = whole.rule({"Arn": queue, **group})
     for number in range(3):
         whole.send(source, number)
-    whole_events = wait_for(lambda: whole.messages(url))
+    whole_events = wait_until(lambda: whole.messages(url))
     assert [json.loads(message["Body"])["detail"] for message in whole_events] == [0, 1, 2]
     assert {message["Attributes"]["MessageGroupId"] for message in whole_events} == {"scheduler"}
 
@@ -300,7 +301,7 @@ def test_a_rate_rule_ticks_through_a_fifo_queue_to_its_function(whole: Cloud) ->
     _, queue = whole.queue(**FIFO)
     whole.client("lambda").create_event_source_mapping(FunctionName=name, EventSourceArn=queue, BatchSize=10)
     whole.rule({"Arn": queue, "SqsParameters": {"MessageGroupId": "scheduler"}}, "rate(1 minute)")
-    wait_for(lambda: len(lines(seen)) >= 3)
+    wait_until(lambda: len(lines(seen)) >= 3)
     assert {group for batch in lines(seen) for group in batch} == {"scheduler"}
 
 
@@ -313,7 +314,7 @@ def test_a_failing_schedule_is_retried_and_buried(whole: Cloud) -> None:
         FlexibleTimeWindow={"Mode": "OFF"},
         Target={"Arn": arn, "RoleArn": "arn:aws:iam::000000000000:role/scheduler"},
     )
-    wait_for(lambda: whole.messages(failures))
+    wait_until(lambda: whole.messages(failures))
     assert len(lines(seen)) >= 3
 
 
@@ -373,7 +374,7 @@ def _deployed_alarm(cloud: Cloud) -> tuple[str, list[dict[str, Any]]]:
         status: str = stacks.describe_stacks(StackName=name)["Stacks"][0]["StackStatus"]
         return "" if status.endswith("IN_PROGRESS") else status
 
-    return wait_for(ended), cloud.client("cloudwatch").describe_alarms(AlarmNames=[name])["MetricAlarms"]
+    return wait_until(ended), cloud.client("cloudwatch").describe_alarms(AlarmNames=[name])["MetricAlarms"]
 
 
 def test_plain_ministack_deploys_no_alarm_on_an_expression(plain: Cloud) -> None:

@@ -11,7 +11,7 @@ from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox
 from tests.sandbox.api_clients import operator
-from tests.sandbox.ministack_server import wait_for
+from tests.sandbox.patience import wait_until
 from tests.sandbox.tables import tables
 
 
@@ -27,9 +27,9 @@ def state(directory: Path) -> Iterator[dict[str, Any]]:
     try:
         up = sandbox.up(directory, instances=1)
         with RecoveryClient(up["api_url"], up["operator_token"]) as client:
-            wait_for(lambda: list(client.instances()))
+            wait_until(lambda: list(client.instances()))
         # The first round of the reconciler writes down how many instances there are; the next ones find nothing new.
-        wait_for(lambda: any(name.endswith(" fleet") for name in tables(up)))
+        wait_until(lambda: any(name.endswith(" fleet") for name in tables(up)))
         yield up
     finally:
         sandbox.down(directory)

@@ -16,7 +16,7 @@ from gpu_recovery_client.api import RecoveryClient
 from sandbox import sandbox
 from sandbox.cluster.event_publisher import event_bridge
 from sandbox.ministack import command
-from tests.sandbox.ministack_server import wait_for
+from tests.sandbox.patience import wait_until
 from tests.sandbox.tables import tables, tables_at_rest
 
 pytestmark = pytest.mark.slow
@@ -66,7 +66,7 @@ class Deployed:
 def deployed(directory: Path, state: dict[str, Any]) -> Deployed:
     """The deployment of this folder, once its instance is available."""
     with RecoveryClient(state["api_url"], state["operator_token"]) as client:
-        wait_for(lambda: [one for one in client.instances() if one["status"] == "AVAILABLE"])
+        wait_until(lambda: [one for one in client.instances() if one["status"] == "AVAILABLE"])
     outputs: dict[str, str] = json.loads((directory / "state.json").read_text())["outputs"]
     return Deployed(state, outputs)
 
@@ -80,7 +80,7 @@ def test_what_a_function_cannot_read_is_kept_with_the_reason(deployed: Deployed)
         for event in GARBAGE:
             sent.append((name, event))
             functions.invoke(FunctionName=name, InvocationType="Event", Payload=json.dumps(event))
-    wait_for(lambda: deployed.waiting("Failed") == len(sent))
+    wait_until(lambda: deployed.waiting("Failed") == len(sent))
     letters = [json.loads(body) for body in deployed.taken("Failed")]
     kept = [(letter["requestContext"]["functionArn"].split(":function:")[1], letter) for letter in letters]
     found = sorted(json.dumps([name.split(":")[0], letter["requestPayload"]]) for name, letter in kept)
@@ -103,7 +103,7 @@ def test_an_event_that_a_rule_lets_through_is_kept_too(deployed: Deployed) -> No
     }
     ecs = event_bridge(deployed.state["endpoint_url"], command.REGION, deployed.state)
     ecs([{"Source": "aws.ecs", "DetailType": "ECS Task State Change", "Detail": json.dumps(detail)}])
-    wait_for(lambda: deployed.waiting("Failed"))
+    wait_until(lambda: deployed.waiting("Failed"))
     (letter,) = [json.loads(body) for body in deployed.taken("Failed")]
     assert letter["requestPayload"]["detail"] == detail
     assert letter["responsePayload"]["errorMessage"].startswith("containers[0].exitCode: must be a whole number")
@@ -117,7 +117,7 @@ def test_garbage_in_the_schedulers_queue_wakes_it_and_blocks_nobody(deployed: De
         sqs.send_message(
             QueueUrl=url, MessageBody=body, MessageGroupId="scheduler", MessageDeduplicationId=f"garbage-{number}"
         )
-    wait_for(lambda: deployed.waiting("Scheduler") == 0)
+    wait_until(lambda: deployed.waiting("Scheduler") == 0)
     assert deployed.waiting("SchedulerDeadLetters") == 0
 
 
@@ -129,8 +129,8 @@ def test_a_record_that_cannot_be_read_keeps_nobody_waiting(deployed: Deployed) -
     dynamodb.put_item(TableName=table, Item=spoilt)
     with RecoveryClient(deployed.state["api_url"], deployed.state["operator_token"]) as client:
         job_id = client.submit(SPEC | {"command": ["true"]})["job_id"]
-        wait_for(lambda: client.job(job_id)["status"] == "SUCCEEDED")
-    wait_for(lambda: deployed.waiting("Scheduler") == 0)
+        wait_until(lambda: client.job(job_id)["status"] == "SUCCEEDED")
+    wait_until(lambda: deployed.waiting("Scheduler") == 0)
     assert deployed.taken("SchedulerDeadLetters") == []
     found = dynamodb.query(
         TableName=table,
@@ -155,9 +155,9 @@ def test_a_message_that_always_fails_ends_among_the_dead_letters_and_the_group_g
     poison = json.dumps({"key": "poison/1"})
     sqs.send_message(QueueUrl=url, MessageBody=poison, MessageGroupId="scheduler", MessageDeduplicationId="poison")
     buried: list[str] = []
-    wait_for(lambda: buried.extend(deployed.taken("SchedulerDeadLetters")) or poison in buried)
+    wait_until(lambda: buried.extend(deployed.taken("SchedulerDeadLetters")) or poison in buried)
     with RecoveryClient(deployed.state["api_url"], deployed.state["operator_token"]) as client:
         job_id = client.submit(SPEC | {"command": ["true"]})["job_id"]
         dynamodb.put_item(TableName=table, Item=kept)
-        wait_for(lambda: client.job(job_id)["status"] == "SUCCEEDED")
+        wait_until(lambda: client.job(job_id)["status"] == "SUCCEEDED")
     sqs.set_queue_attributes(QueueUrl=url, Attributes={name: usual})

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.sandbox.api_clients import operator
-from tests.sandbox.ministack_server import wait_for
+from tests.sandbox.patience import wait_until
 
 pytestmark = pytest.mark.slow
 PROGRAM = Path(sys.executable).parent / "gpu-recovery"
@@ -63,7 +63,7 @@ class Shell:
     def until(self, job_id: str, status: str) -> None:
         """Wait for a status of a job, without a process for each look."""
         with operator(self.state) as client:
-            wait_for(lambda: client.get(f"/jobs/{job_id}").json()["status"] == status)
+            wait_until(lambda: client.get(f"/jobs/{job_id}").json()["status"] == status)
 
     def shown(self, *words: str) -> Any:
         """What it prints for programs."""

@@ -9,7 +9,7 @@ import pytest
 
 from sandbox import sandbox
 from tests.sandbox.api_clients import operator
-from tests.sandbox.ministack_server import wait_for
+from tests.sandbox.patience import wait_until
 from tests.sandbox.tables import tables, tables_at_rest
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::Warning")]
@@ -38,7 +38,7 @@ def test_a_job_in_yaml_is_rehearsed_submitted_once_and_ends(state: dict[str, Any
         job = f"/jobs/{first.json()['job_id']}"
         again = client.post("/jobs", content=YAML, headers=yaml)
         assert (again.status_code, again.json()["job_id"]) == (200, first.json()["job_id"])
-        ended = wait_for(lambda: (view := client.get(job).json())["status"] in ENDED and view)
+        ended = wait_until(lambda: (view := client.get(job).json())["status"] in ENDED and view)
         assert ended["status"] == "SUCCEEDED", ended
         (attempt,) = client.get(job).json()["attempts"]
         assert (attempt["status"], attempt["exit_code"], attempt["counted"]) == ("SUCCEEDED", 0, True)
@@ -50,7 +50,7 @@ def test_a_job_in_yaml_is_rehearsed_submitted_once_and_ends(state: dict[str, Any
         recorded = sandbox.client("s3", state["endpoint_url"], state)
         bucket, _, prefix = client.get(job).json()["records"].removeprefix("s3://").partition("/")
         # The record of an attempt is written after the status that ends it.
-        wait_for(
+        wait_until(
             lambda: (
                 {one["Key"] for one in recorded.list_objects_v2(Bucket=bucket, Prefix=prefix)["Contents"]}
                 == {f"{prefix}spec.yaml", f"{prefix}a01/attempt.json"}

@@ -13,7 +13,7 @@ from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox
 from tests.sandbox.node_agents import post
-from tests.sandbox.patience import PATIENCE_S
+from tests.sandbox.patience import wait_until
 
 pytestmark = pytest.mark.slow
 BOOT = "0b7f3c1e-6a55-4e0c-9f3b-2a9c7d1e4f60"
@@ -59,10 +59,7 @@ def test_gputaskers_agent_is_told_of_ranks_that_are_ours(state: dict[str, Any]) 
     }
     with RecoveryClient(state["api_url"], state["operator_token"]) as client:
         job_id = client.submit(spec)["job_id"]
-        deadline = time.monotonic() + PATIENCE_S
-        while client.job(job_id)["status"] != "RUNNING":
-            assert time.monotonic() < deadline, client.job(job_id)["reason"]
-            time.sleep(0.2)
+        wait_until(lambda: client.job(job_id)["status"] == "RUNNING", lambda: client.job(job_id)["reason"])
         logs = [running_log_id(job_id, attempt, 0) for attempt in (1, 2)]
         tasks = [{"running_log_id": str(log), "remote_pid": "4242", "remote_pgid": "4242"} for log in logs]
         answers = [

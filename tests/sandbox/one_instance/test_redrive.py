@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox
-from tests.sandbox.patience import PATIENCE_S
+from tests.sandbox.patience import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -22,20 +21,11 @@ def client(state: dict[str, Any]) -> Iterator[RecoveryClient]:
         yield made
 
 
-def eventually(condition: Callable[[], Any], what: str) -> Any:
-    """What `condition` answers once it is true."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not (answer := condition()):
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.3)
-    return answer
-
-
 def test_an_event_that_failed_is_processed_once_its_cause_is_mended(
     state: dict[str, Any], client: RecoveryClient
 ) -> None:
     """As after a deployment that was rolled back: for a while the record is of a release that nobody here can read."""
-    (machine,) = eventually(lambda: list(client.instances()), "an instance is known")
+    (machine,) = wait_until(lambda: list(client.instances()), "an instance is known")
     name = machine["instance_id"]
     table = sandbox.client("dynamodb", state["endpoint_url"], state)
     key = {"TableName": state["tables"]["instances"], "Key": {"container_inst_id": {"S": name}}}
@@ -59,12 +49,12 @@ def test_an_event_that_failed_is_processed_once_its_cause_is_mended(
         (queue,) = [one for one in client.dead_letters()["queues"] if one["queue"] == "failed"]
         return [one for one in queue["shown"] if (one["for"] or "").endswith("ecs_instance_monitor")]
 
-    assert eventually(failed, "the event in the queue of failed events")[0]["kept_because"] is None
+    assert wait_until(failed, "the event in the queue of failed events")[0]["kept_because"] is None
     write(schema)
     assert client.instance(name)["ecs_status"] == "ACTIVE"
     told = client.redrive("failed")
     assert [one for one in told["letters"] if one["for"].endswith("ecs_instance_monitor")]
     assert not [one for one in told["letters"] if one["kept_because"]]
-    eventually(lambda: client.instance(name)["ecs_status"] == "DRAINING", "the drain is known")
+    wait_until(lambda: client.instance(name)["ecs_status"] == "DRAINING", "the drain is known")
     # What the reconciler failed on meanwhile may still arrive; nothing comes back for good.
-    eventually(lambda: client.redrive("failed")["left"]["failed"] == 0, "an empty queue")
+    wait_until(lambda: client.redrive("failed")["left"]["failed"] == 0, "an empty queue")

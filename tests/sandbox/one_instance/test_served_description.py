@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 import pytest
@@ -50,7 +51,7 @@ def test_the_deployed_api_answers_as_it_describes_itself(
             if is_known and case.path_parameters:
                 case.path_parameters |= {key: known[key] for key in case.path_parameters}
             # MiniStack's gateway answers a path with a line break itself; tests/fuzz/test_openapi.py has no gateway.
-            assume(not any("\n" in str(value) for value in case.path_parameters.values()))
+            assume(not any("\n" in unquote(str(value)) for value in case.path_parameters.values()))
             headers = {"authorization": f"Bearer {tokens[role]}"}
             case.call_and_validate(base_url=state["api_url"], headers=headers, checks=CHECKS)
             sent[case.operation.label] += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -10,7 +9,7 @@ import pytest
 from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import sandbox
-from tests.sandbox.patience import PATIENCE_S
+from tests.sandbox.patience import wait_until
 from tests.sandbox.time_sharing import Shared
 
 POLICY = {
@@ -32,10 +31,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
     try:
         state = sandbox.up(directory, instances=3, gpus=8, policy=POLICY, agents=True)
         with RecoveryClient(state["api_url"], state["operator_token"]) as operator:
-            deadline = time.monotonic() + PATIENCE_S
-            while len(list(operator.instances())) < 3:
-                assert time.monotonic() < deadline
-                time.sleep(0.2)
+            wait_until(lambda: len(list(operator.instances())) == 3)
             with ExitStack() as clients:
                 users = {}
                 for user in ("ana", "bob"):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from sandbox import sandbox
-from tests.sandbox.patience import PATIENCE_S
+from tests.sandbox.patience import wait_until
 from tests.sandbox.time_sharing import ENDED, Shared, told
 
 pytestmark = pytest.mark.slow
@@ -92,10 +91,7 @@ def healed(shared: Shared, job_id: str) -> dict[str, Any]:
     """The job after its second attempt, which ends well, once every instance is free again."""
     job = shared.until(job_id, lambda job: job["status"] in ENDED)
     assert (job["status"], job["attempt"]) == ("SUCCEEDED", 2), told(job)
-    deadline = time.monotonic() + PATIENCE_S
-    while not all(one["status"] == "AVAILABLE" and not one["claims"] for one in shared.operator.instances()):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    wait_until(lambda: all(one["status"] == "AVAILABLE" and not one["claims"] for one in shared.operator.instances()))
     return job
 
 
@@ -105,10 +101,10 @@ def told_of(shared: Shared, job_id: str, cause: str, before_the_end: Callable[[]
     The first check may begin as soon as a rank ends. What it must find is done before, by `before_the_end`.
     """
     shared.runs(job_id)
-    deadline = time.monotonic() + PATIENCE_S
-    while (found := shared.operator.diagnose(job_id, 1))["cause"] != cause:
-        assert time.monotonic() < deadline, found["page"]["en"]
-        time.sleep(0.5)
+    wait_until(
+        lambda: shared.operator.diagnose(job_id, 1)["cause"] == cause,
+        lambda: shared.operator.diagnose(job_id, 1)["page"]["en"],
+    )
     before_the_end()
     word = shared.directory / shared.operator.job(job_id)["workload"] / "told"
     word.parent.mkdir(exist_ok=True)
@@ -133,10 +129,7 @@ def says(shared: Shared, job_id: str, cause: str) -> dict[str, Any]:
     """The diagnosis of the first attempt, made anew; its page and the mail name the cause."""
     found = shared.operator.diagnose(job_id, 1)
     assert found["cause"] == cause, found["page"]["en"]
-    deadline = time.monotonic() + PATIENCE_S
-    while f"diagnosis: {cause}" not in mails(shared, job_id):
-        assert time.monotonic() < deadline, mails(shared, job_id)
-        time.sleep(0.2)
+    wait_until(lambda: f"diagnosis: {cause}" in mails(shared, job_id), lambda: mails(shared, job_id))
     return found
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sandbox import sandbox
-from tests.sandbox.patience import PATIENCE_S, Pause
+from tests.sandbox.patience import wait_until
 from tests.sandbox.time_sharing import ENDED, Shared
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="the agent reads /proc")]
@@ -22,15 +19,6 @@ while os.environ["ATTEMPT"] == "1" and not os.path.exists(sys.argv[1]): time.sle
 if os.environ["ATTEMPT"] == "1": os._exit(134)
 """
 """The first attempt outlives the fault until the test lets it end; the second succeeds."""
-
-
-def eventually(condition: Callable[[], Any], what: Callable[[], Any]) -> Any:
-    """What a condition gives, as soon as it gives anything."""
-    deadline, pause = time.monotonic() + PATIENCE_S, Pause()
-    while not (found := condition()):
-        assert time.monotonic() < deadline, what()
-        pause()
-    return found
 
 
 def test_a_gpu_that_fell_off_the_bus_is_repaired_when_its_agent_speaks_first(shared: Shared, tmp_path: Path) -> None:
@@ -45,18 +33,18 @@ def test_a_gpu_that_fell_off_the_bus_is_repaired_when_its_agent_speaks_first(sha
         "user": "tests",
     }
     job_id = str(client.submit(spec)["job_id"])
-    eventually(lambda: client.job(job_id)["status"] == "RUNNING", lambda: client.job(job_id)["history"])
+    wait_until(lambda: client.job(job_id)["status"] == "RUNNING", lambda: client.job(job_id)["history"])
     sick = str(client.job(job_id)["instances"][1])
     sandbox.fault(shared.directory, sick, "xid79")
     # The suspicion itself ends with the repair, which may be quicker than the next look.
-    eventually(lambda: "XID 79 on 0000:10:00" in str(client.instance(sick)["history"]), lambda: client.instance(sick))
+    wait_until(lambda: "XID 79 on 0000:10:00" in str(client.instance(sick)["history"]), lambda: client.instance(sick))
     leave.touch()
-    eventually(lambda: client.job(job_id)["status"] in ENDED, lambda: client.job(job_id)["history"])
-    eventually(
+    wait_until(lambda: client.job(job_id)["status"] in ENDED, lambda: client.job(job_id)["history"])
+    wait_until(
         lambda: all(one["status"] == "AVAILABLE" and not one["claims"] for one in client.instances()),
         lambda: list(client.instances()),
     )
-    eventually(lambda: not client.instance(sick)["suspicion"], lambda: client.instance(sick)["history"])
+    wait_until(lambda: not client.instance(sick)["suspicion"], lambda: client.instance(sick)["history"])
     history = client.instance(sick)["history"]
     assert (client.job(job_id)["status"], client.job(job_id)["attempt"]) == ("SUCCEEDED", 2), history
     assert {"REBOOTING", "VERIFYING"} <= {one["to"] for one in history}, history

@@ -23,7 +23,8 @@ from sandbox.trainers.plain_python import (
     Checkpoint,
     shard_gradient,
 )
-from tests.sandbox.ministack_server import ROOT, wait_for
+from tests.sandbox.ministack_server import ROOT
+from tests.sandbox.patience import wait_until
 
 pytestmark = pytest.mark.slow
 EXIT_SUSPENDED = 75
@@ -129,7 +130,7 @@ def test_every_step_takes_the_mean_over_both_shards(tmp_path: Path, started: lis
 def test_a_killed_run_resumes_from_its_checkpoint_and_ends_the_same(tmp_path: Path, started: list[Run]) -> None:
     """Attempt 2 starts at a step above 0, and its weights equal those of a run that was never stopped."""
     first = launch(started, tmp_path / "killed", **SLOWLY)
-    wait_for(lambda: len(first.losses(1)) > 6)
+    wait_until(lambda: len(first.losses(1)) > 6)
     for process in first.ranks:
         process.kill()
     assert first.exit_codes() == [-signal.SIGKILL] * 2
@@ -149,7 +150,7 @@ def test_a_lost_peer_ends_the_other_with_an_abort(
 ) -> None:
     """A rank whose peer is dead or frozen waits for the collective's timeout and then aborts."""
     run = launch(started, tmp_path, COLLECTIVE_TIMEOUT_S="1", TOTAL_STEPS="100000")
-    wait_for(lambda: run.losses(victim))
+    wait_until(lambda: run.losses(victim))
     os.kill(run.ranks[victim].pid, fault)
     assert run.ranks[1 - victim].wait(timeout=30) == EXIT_ABORTED
     assert "collective timed out" in run.output(1 - victim)
@@ -158,9 +159,9 @@ def test_a_lost_peer_ends_the_other_with_an_abort(
 def test_sigterm_ends_a_rank_even_while_it_waits_for_a_peer(tmp_path: Path, started: list[Run]) -> None:
     """Exit code 143, in the middle of a collective that would hang for half a minute."""
     run = launch(started, tmp_path, TOTAL_STEPS="100000")
-    wait_for(lambda: run.losses(0))
+    wait_until(lambda: run.losses(0))
     run.ranks[1].kill()
-    wait_for(lambda: "waits in all-reduce" in run.output(0))
+    wait_until(lambda: "waits in all-reduce" in run.output(0))
     run.ranks[0].terminate()
     assert run.ranks[0].wait(timeout=10) == EXIT_TERMINATED
 
@@ -182,7 +183,7 @@ def test_a_suspended_run_loses_no_step_and_ends_the_same(tmp_path: Path, started
     for attempt in (1, 2):
         run = Wrapped(tmp_path / "suspended", attempt, **SLOWLY, CHECKPOINT_EVERY="1000", SUSPEND_GRACE_S="20")
         started.append(run)
-        wait_for(lambda run=run: len(run.losses(1)) > 4)
+        wait_until(lambda run=run: len(run.losses(1)) > 4)
         run.ranks[0].terminate()
         assert run.exit_codes() == [EXIT_SUSPENDED] * 2
         assert run.losses(0) == run.losses(1)

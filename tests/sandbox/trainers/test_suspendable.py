@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sandbox.ministack_server import wait_for
+from tests.sandbox.patience import wait_until
 from tests.sandbox.trainers.test_plain_python import EXIT_SUSPENDED, Run, Wrapped, started
 
 __all__ = ["started"]
@@ -44,7 +44,7 @@ def test_a_suspended_training_loses_no_step_and_ends_with_the_same_weights(
     for attempt in (1, 2):
         run = kind(tmp_path / "suspended", attempt, **SETTINGS)
         started.append(run)
-        wait_for(lambda run=run: len(run.losses(0)) > 4)
+        wait_until(lambda run=run: len(run.losses(0)) > 4)
         run.ranks[0].terminate()
         assert run.exit_codes() == [EXIT_SUSPENDED] * 2, run.output(0) + run.output(1)
         steps += run.losses(0)
