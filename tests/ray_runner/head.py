@@ -24,6 +24,7 @@ ON_LOOPBACK = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
 }
+DRIVER = "counts_like_verl.py"
 COUNTS_LIKE_VERL = '''
 """Counts the free GPUs as verl does, gives up if they are too few, else holds them until it is told to end."""
 import os, sys, time
@@ -68,9 +69,7 @@ class Head:
         It waits for the file `go`, wants `gpus`, and runs until the file `end` is there. `lines_after`: so much is
         written after its error, as when everything it had started is shut down.
         """
-        script = self.folder / "counts_like_verl.py"
-        script.write_text(COUNTS_LIKE_VERL, encoding="utf-8")
-        return f"{sys.executable} {script} {gpus} {end} {lines_after} '{go}'"
+        return f"{sys.executable} {self.folder / DRIVER} {gpus} {end} {lines_after} '{go}'"
 
 
 @contextmanager
@@ -95,6 +94,8 @@ def serve(folder: Path) -> Iterator[Head]:
         "--object-store-memory=80000000",
         "--disable-usage-stats",
     ]
+    # Written once: Python may begin to read it long after Ray says that the driver runs.
+    (folder / DRIVER).write_text(COUNTS_LIKE_VERL, encoding="utf-8")
     log = folder / "head.log"
     with log.open("wb") as output:
         head = subprocess.Popen(

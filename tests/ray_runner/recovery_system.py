@@ -45,6 +45,7 @@ class Scene:
     aws: Aws = field(default_factory=Aws)
     messages: dict[str, str] = field(default_factory=dict)
     jobs: list[str] = field(default_factory=list)
+    strangers: list[str] = field(default_factory=list)
 
     @property
     def afar(self) -> Recovery:
@@ -126,13 +127,15 @@ class Scene:
     def held_by_a_stranger(self, head: Head, gpus: int, end: Path) -> None:
         """GPUs that somebody takes who does not use the queue, until `end` is there."""
         name = f"stranger-{time.monotonic_ns()}"
+        self.strangers.append(name)
         self.pool.submit(DriverSubmission(name, head.driver(gpus, end), resources={"worker_node": 1}))
         self.until_free(GPUS - gpus)
 
     def end(self) -> None:
         """Leave the head as it was: whatever a failed test left running is stopped."""
-        for job_id in self.jobs:
-            self.pool.stop(f"{job_id}--a{max(1, self.job(job_id).attempt):02d}")
+        attempts = [f"{job_id}--a{max(1, self.job(job_id).attempt):02d}" for job_id in self.jobs]
+        for name in [*attempts, *self.strangers]:
+            self.pool.stop(name)
 
 
 def over(store: Store, pool: RayCluster, monkeypatch: pytest.MonkeyPatch) -> Scene:
