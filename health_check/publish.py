@@ -49,7 +49,8 @@ def publish(settings: CheckSettings, document: Mapping[str, Any]) -> None:
             ContentType="application/json",
         )
     except (BotoCoreError, ClientError) as error:
-        # The key is a secret of this check: whoever knows it can write the document in the place of the check.
+        # Whoever knows the key can write the document in the place of this check. Some errors show the whole URL.
+        reason = str(error).replace(settings.verdict_key, "<key>")
         raise VerdictNotWrittenError(
-            f"the verdict was not written to s3://{settings.verdict_bucket}: {error}"
+            f"the verdict was not written to s3://{settings.verdict_bucket}: {reason}"
         ) from error
