@@ -155,9 +155,11 @@ BESIDE = (
 )
 CHECK = """## The health check
 
-Its containers run privileged on the GPU instances. Their task role has only `s3:PutObject` for verdicts in the verdict
-bucket. The execution role may pull the image of the check and write the log group of the check. The functions can pass
-these two roles and the roles in `training_role_arns` to ECS tasks, and no other roles.
+Its containers run privileged on the GPU instances. Their task role has only `s3:PutObject` for verdicts in the
+verdict bucket, under any key: ECS has one role for all tasks of a family. Each check is given a key that cannot be
+guessed, and only this key is read ([decision 37](decisions/0037-a-secret-key-for-each-verdict.md)). The execution
+role may pull the image of the check and write the log group of the check. The functions can pass these two roles and
+the roles in `training_role_arns` to ECS tasks, and no other roles.
 """
 
 

@@ -48,7 +48,7 @@ class SimulatedActions(ClusterActions):
         """Whether `published` is recorded: there are several events for each instance and incident."""
         self.on_message: Callable[[NotifyOperator], None] = lambda message: None
 
-    def load_verdict(self, check_id: str) -> Verdict | None:
+    def load_verdict(self, check_id: str, key: str) -> Verdict | None:
         """Return the verdict document of a health check, or None if the check wrote none."""
         self.invocations.call()
         return self.checks.bucket.get(check_id)

@@ -10,7 +10,7 @@ run forever. A check reads its settings with the code of the real check, so both
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -234,6 +234,8 @@ class Checks:
         """Scripts of the next checks, by instance."""
         self.remembers = True
         """Whether old verdicts of an instance stay in the bucket."""
+        self.on_document: Callable[[str, str, Verdict], None] = lambda key, check_id, verdict: None
+        """Called with the S3 key, the check id and the verdict of each document, before the check exits."""
 
     def leaves_in(self, task: Task) -> float:
         """Return the seconds from SIGTERM to the exit of a check."""
@@ -271,6 +273,7 @@ class Checks:
             verdict = Verdict(outcome, summary, instance.boot_id, booted_at)
             check_id = environment(task)["CHECK_ID"]
             self.bucket[check_id] = verdict
+            self.on_document(environment(task)["VERDICT_KEY"], check_id, verdict)
             if not self.remembers:
                 self._forget(check_id)
         exit_code = scripted.exit_code if scripted is not None else None

@@ -186,6 +186,8 @@ class CountedAws:
         return {"StatusCode": 202}
 
     def _GetObject(self, asked: dict[str, Any]) -> dict[str, Any]:
+        if asked["Key"] not in self.documents:
+            raise ClientError({"Error": {"Code": "NoSuchKey", "Message": "no such key"}}, "GetObject")
         return {"Body": Read(json.dumps(self.documents[asked["Key"]]).encode())}
 
     def _DescribeTaskDefinition(self, asked: dict[str, Any]) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def rank_event(job_id: str, attempt: int, rank: int, status: str, **ended: Any) 
 def check_event(instance_id: str, number: int, exit_code: int | None) -> dict[str, Any]:
     """A health check that has ended."""
     check_id = f"check/{instance_id}/{number}"
-    environment = {"CHECK_ID": check_id, "INSTANCE_ID": instance_id}
+    environment = {"CHECK_ID": check_id, "INSTANCE_ID": instance_id, "VERDICT_KEY": f"verdicts/{check_id}.json"}
     task_id = check_id.replace("/", "-")
     return task_event(task_id, check_id, "STOPPED", environment, exit_code=exit_code, container="health-check")
 

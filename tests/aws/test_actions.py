@@ -27,6 +27,7 @@ from tests.aws.environment import CLUSTER, CREDENTIALS, FUNCTION, QUEUE_URL, TOP
 from tests.aws.records import NOW, A, instance, later
 
 CHECK = f"check/{A}/1"
+KEY_OF_CHECK = f"verdicts/{CHECK}/{'0123456789abcdef' * 2}.json"
 TASK = f"arn:aws:ecs:us-east-1:123456789012:task/{CLUSTER}/0a1b"
 
 
@@ -364,9 +365,9 @@ def document(**changes: Any) -> bytes:
 def read(actions: AwsActions, body: bytes) -> Verdict | None:
     """What is made of a document with this text."""
     with Stubber(actions._s3) as s3:
-        asked = {"Bucket": "verdicts-of-checks", "Key": f"verdicts/{CHECK}.json"}
+        asked = {"Bucket": "verdicts-of-checks", "Key": KEY_OF_CHECK}
         s3.add_response("get_object", {"Body": StreamingBody(io.BytesIO(body), len(body))}, asked)
-        return actions.load_verdict(CHECK)
+        return actions.load_verdict(CHECK, KEY_OF_CHECK)
 
 
 def test_a_verdict_is_read_from_its_document(actions: AwsActions) -> None:
@@ -402,10 +403,16 @@ def test_a_check_that_left_no_document_has_no_verdict(actions: AwsActions) -> No
     """NoSuchKey is an answer; any other error of S3 is raised."""
     with Stubber(actions._s3) as s3:
         s3.add_client_error("get_object", "NoSuchKey", http_status_code=404)
-        assert actions.load_verdict(CHECK) is None
+        assert actions.load_verdict(CHECK, KEY_OF_CHECK) is None
         s3.add_client_error("get_object", "AccessDenied", http_status_code=403)
         with pytest.raises(ClientError):
-            actions.load_verdict(CHECK)
+            actions.load_verdict(CHECK, KEY_OF_CHECK)
+
+
+def test_a_task_without_a_key_has_no_verdict(actions: AwsActions) -> None:
+    """S3 is not asked: every key that could be guessed belongs to nobody."""
+    with Stubber(actions._s3):
+        assert actions.load_verdict(CHECK, "") is None
 
 
 def test_operators_hear_with_the_incident_and_severity_as_attributes(actions: AwsActions) -> None:

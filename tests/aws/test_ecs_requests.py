@@ -17,7 +17,7 @@ from gpu_recovery.aws.ecs_requests import MASTER_PORT, PASSIVE_LEVEL, CheckTask,
 from gpu_recovery.core.heartbeat import running_log_id
 from gpu_recovery.core.instance.record import CheckRun
 from gpu_recovery.core.job.spec import COMMAND_AND_ENV_CHARACTERS_MAX, OUR_VARIABLES, parse_spec
-from gpu_recovery.core.launch_signature import launch_signature
+from gpu_recovery.core.launch_signature import launch_signature, verdict_name
 
 from health_check import settings as health_check_settings
 from tests.aws.environment import CHECK_TASK, CLUSTER
@@ -159,6 +159,15 @@ def test_a_launch_that_an_older_release_began_keeps_its_token() -> None:
     assert "GPU_RECOVERY_LAUNCH_SIGNATURE" not in environment_of(request)
 
 
+def test_a_check_that_an_older_release_ordered_keeps_its_token_and_its_key() -> None:
+    """ECS refuses a repeated request that has the token of the first one and another environment."""
+    machine = instance(check=CheckRun(f"check/{A}/1"))
+    request = check_request(CLUSTER, CheckTask(CHECK_TASK, "bucket", 2, True, 2_400), machine, f"check/{A}/1", 0, KEY)
+    assert request["clientToken"] == sha256(f"check/{A}/1/0".encode()).hexdigest()
+    assert environment_of(request)["VERDICT_KEY"] == f"verdicts/check/{A}/1.json"
+    assert "GPU_RECOVERY_LAUNCH_SIGNATURE" not in environment_of(request)
+
+
 def test_whatever_differs_has_another_token() -> None:
     """Rank, attempt, job; a check's number and its refusals."""
     ranks = [
@@ -205,7 +214,7 @@ def test_a_check_is_told_who_it_is_and_where_to_leave_its_verdict() -> None:
         "CHECK_ID": f"check/{A}/3",
         "INSTANCE_ID": A,
         "VERDICT_BUCKET": "bucket",
-        "VERDICT_KEY": f"verdicts/check/{A}/3.json",
+        "VERDICT_KEY": f"verdicts/check/{A}/3/{verdict_name(KEY, f'check/{A}/3')}.json",
         "CHECK_LEVEL": "2",
         "EXPECTED_GPUS": "8",
         "CHECK_TIMEOUT_S": "2220",

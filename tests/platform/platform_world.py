@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import boto3
@@ -66,25 +67,18 @@ class InTurn:
         return made
 
 
-class Bucket(dict[str, Verdict]):
-    """The verdicts that checks leave: in S3, as their container writes them, and here for the invariants."""
-
-    def __init__(self, s3: Any, name: str) -> None:
-        super().__init__()
-        self.s3, self.name = s3, name
-
-    def __setitem__(self, check_id: str, verdict: Verdict) -> None:
-        super().__setitem__(check_id, verdict)
-        document = {
-            "schema_version": 1,
-            "check_id": check_id,
-            "outcome": verdict.outcome.value,
-            "summary": verdict.summary,
-            "boot_id": verdict.boot_id,
-            "booted_at": verdict.booted_at.isoformat() if verdict.booted_at else None,
-            "findings": [],
-        }
-        self.s3.put_object(Bucket=self.name, Key=f"verdicts/{check_id}.json", Body=json.dumps(document).encode())
+def put_document(s3: Any, bucket: str, key: str, check_id: str, verdict: Verdict) -> None:
+    """Write a verdict document to S3, as the container of the check does."""
+    document = {
+        "schema_version": 1,
+        "check_id": check_id,
+        "outcome": verdict.outcome.value,
+        "summary": verdict.summary,
+        "boot_id": verdict.boot_id,
+        "booted_at": verdict.booted_at.isoformat() if verdict.booted_at else None,
+        "findings": [],
+    }
+    s3.put_object(Bucket=bucket, Key=key, Body=json.dumps(document).encode())
 
 
 class PlatformWorld(World):
@@ -112,7 +106,7 @@ class PlatformWorld(World):
         self.published: list[str] = []
         self.mutations: list[Request] = []
         super().__init__(store=store, **given)
-        self.checks.bucket = Bucket(quiet("s3"), told.verdict_bucket)
+        self.checks.on_document = partial(put_document, quiet("s3"), told.verdict_bucket)
         self.settings = replace(told, policy=self.policy, check_task_definition=self.actions.check_task.task_definition)
         self.cloud.connect(self.fleet, self.definitions)
         self.cloud.happened = self._happened

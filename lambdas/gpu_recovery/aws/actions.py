@@ -17,7 +17,7 @@ from gpu_recovery.aws.container_logs import AwsJobLogs
 from gpu_recovery.aws.ec2 import Ec2
 from gpu_recovery.aws.ecs import Ecs, task_definition
 from gpu_recovery.aws.ecs_events import time_of
-from gpu_recovery.aws.ecs_requests import CheckTask, token, verdict_key
+from gpu_recovery.aws.ecs_requests import CheckTask, token
 from gpu_recovery.aws.settings import LambdaSettings
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.commands import Channel, NotifyOperator, PublishEvent
@@ -67,11 +67,12 @@ class AwsActions(ClusterActions):
     def _s3(self) -> Any:
         return client("s3")
 
-    def load_verdict(self, check_id: str) -> Verdict | None:
+    def load_verdict(self, check_id: str, key: str) -> Verdict | None:
         """Read the verdict document of a health check from S3.
 
         Args:
             check_id: the check.
+            key: the S3 key that the task of the check was given; "" if ECS shows none.
 
         Returns:
             The verdict; None if no document is stored, or if the document belongs to another check.
@@ -79,7 +80,8 @@ class AwsActions(ClusterActions):
         Raises:
             VerdictUnreadable: the document is malformed.
         """
-        key = verdict_key(check_id)
+        if not key:
+            return None
         try:
             answer = self._s3.get_object(Bucket=self.settings.verdict_bucket, Key=key)
         except ClientError as error:

@@ -17,9 +17,9 @@ from gpu_recovery.core.heartbeat import running_log_id
 from gpu_recovery.core.identifiers import attempt_id, gpu_name
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
-from gpu_recovery.core.launch_signature import launch_signature
+from gpu_recovery.core.launch_signature import launch_signature, verdict_name
 from gpu_recovery.core.policy import CHECK_MARGIN_S
-from gpu_recovery.core.task import LAUNCH_SIGNATURE
+from gpu_recovery.core.task import LAUNCH_SIGNATURE, VERDICT_KEY
 
 MASTER_PORT = 2222
 """TCP port of the master process, to which the plan's `port_offset` is added."""
@@ -141,7 +141,7 @@ def check_request(
         instance: the instance to check.
         check_id: the id of the check.
         refusals: how often the command was deferred so far (`PendingCommand.refusals`); part of the client token.
-        key: the signing key, on which the launch signature and the client token depend.
+        key: the signing key, on which the launch signature, the key of the verdict and the client token depend.
     """
     signature = launch_signature(key, check_id) if instance.check is not None and instance.check.signed else ""
     passive = instance.check is not None and instance.check.passive
@@ -149,7 +149,7 @@ def check_request(
         "CHECK_ID": check_id,
         "INSTANCE_ID": instance.instance_id,
         "VERDICT_BUCKET": check.bucket,
-        "VERDICT_KEY": verdict_key(check_id),
+        VERDICT_KEY: verdict_key(check_id, verdict_name(key, check_id) if signature else ""),
         "CHECK_LEVEL": str(PASSIVE_LEVEL if passive else check.level),
         "EXPECTED_GPUS": str(instance.gpus_most),
         "CHECK_TIMEOUT_S": str(min(max(check.timeout_s - CHECK_MARGIN_S, CHECK_MARGIN_S), CHECK_S_MAX)),
@@ -174,9 +174,15 @@ def check_request(
     )
 
 
-def verdict_key(check_id: str) -> str:
-    """Return the S3 key of a check's verdict document."""
-    return f"verdicts/{check_id}.json"
+def verdict_key(check_id: str, name: str) -> str:
+    """Return the S3 key of a check's verdict document.
+
+    Args:
+        check_id: the check.
+        name: the secret name of the document. "" for a check that an older release ordered: a repeated RunTask
+            must be equal to the first one.
+    """
+    return f"verdicts/{check_id}/{name}.json" if name else f"verdicts/{check_id}.json"
 
 
 def _request(

@@ -41,8 +41,15 @@ def launch_signature(key: str, started_by: str, rank: int | None = None) -> str:
         started_by: the check id or the attempt id.
         rank: the rank; None for a health check.
     """
-    name = started_by if rank is None else f"{started_by}/{rank}"
-    return hmac.new(key.encode(), name.encode(), sha256).hexdigest()[:CHARACTERS]
+    return _code(key, started_by if rank is None else f"{started_by}/{rank}")
+
+
+def verdict_name(key: str, check_id: str) -> str:
+    """Return the name of a check's verdict document in S3, which only the functions and the check itself know.
+
+    The name does not show the launch signature: a key of S3 appears in access logs.
+    """
+    return _code(key, f"verdict:{check_id}")
 
 
 def has_signature(fact: TaskFact, signature: str) -> bool:
@@ -53,6 +60,10 @@ def has_signature(fact: TaskFact, signature: str) -> bool:
 def is_of_family(fact: TaskFact, task_definition: str) -> bool:
     """Return whether the task runs a revision of the same family."""
     return _family(fact.task_definition) == _family(task_definition)
+
+
+def _code(key: str, name: str) -> str:
+    return hmac.new(key.encode(), name.encode(), sha256).hexdigest()[:CHARACTERS]
 
 
 def _family(task_definition: str) -> str:

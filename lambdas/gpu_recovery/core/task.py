@@ -15,6 +15,8 @@ from enum import StrEnum
 
 LAUNCH_SIGNATURE = "GPU_RECOVERY_LAUNCH_SIGNATURE"
 """Environment variable with the launch signature of a task; see `core.launch_signature`."""
+VERDICT_KEY = "VERDICT_KEY"
+"""Environment variable with the S3 key of a health check's verdict document."""
 RANK = re.compile(r"[0-9]{1,9}")
 """Pattern of a rank in the environment of a task."""
 OUR_STOP = "gpu-recovery: "
@@ -108,6 +110,11 @@ class TaskFact:
     def launch_signature(self) -> str:
         """The launch signature in the task's environment; "" if there is none."""
         return (self.environment or {}).get(LAUNCH_SIGNATURE, "")
+
+    @property
+    def verdict_key(self) -> str:
+        """The S3 key of the verdict document, as the start of the check chose it; "" if the task has none."""
+        return (self.environment or {}).get(VERDICT_KEY, "")
 
     @property
     def rank(self) -> int | None:

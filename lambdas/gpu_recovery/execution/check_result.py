@@ -20,7 +20,7 @@ def check_ended(actions: Actions, policy: RecoveryPolicy, fact: TaskFact) -> Fol
     Its verdict follows from the exit code and the verdict document. An unreadable document makes it INCONCLUSIVE.
 
     Args:
-        fact: the stopped task; its `startedBy` is the check id.
+        fact: the stopped task; its `startedBy` is the check id. The task must be known to be ours.
     """
     container = fact.container(fact.main_container)
     exit_code, reason = (container.exit_code, container.reason) if container else (None, "")
@@ -32,7 +32,7 @@ def check_ended(actions: Actions, policy: RecoveryPolicy, fact: TaskFact) -> Fol
         unstarted = health_check.verdict_of_unstarted(reason or fact.stopped_reason)
         return FollowUp(instance_id, events.CheckEnded(at=at, check_id=fact.started_by, verdict=unstarted))
     try:
-        document = actions.load_verdict(fact.started_by)
+        document = actions.load_verdict(fact.started_by, fact.verdict_key)
     except VerdictUnreadable as error:
         unreadable = health_check.Verdict(CheckOutcome.INCONCLUSIVE, str(error))
         return FollowUp(instance_id, events.CheckEnded(at=at, check_id=fact.started_by, verdict=unreadable))

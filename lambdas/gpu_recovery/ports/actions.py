@@ -123,8 +123,12 @@ class Actions(Protocol):
     def deregister(self, container_instance_id: str) -> None:
         """Deregister a container instance by force, even with tasks. An id that ECS does not know is ignored."""
 
-    def load_verdict(self, check_id: str) -> Verdict | None:
+    def load_verdict(self, check_id: str, key: str) -> Verdict | None:
         """Return the verdict document of the check; None if none with its id is stored.
+
+        Args:
+            key: the S3 key in the environment of the check's task (`TaskFact.verdict_key`). No other key is read: every
+                check may write documents anywhere, and only this check was told the key.
 
         Raises:
             VerdictUnreadable: the document is malformed.
