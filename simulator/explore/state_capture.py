@@ -27,7 +27,18 @@ _OF_SHELVES = {"plans", "progress", "records", "due"}
 """Fields that `RecordGroup` captures."""
 _COUNTED = {"changes", "boots", "_forgot_at"}
 """Counters and caches. No decision reads them, so they may differ between equal states."""
-_WIRES = {"cluster", "timeline", "timings", "_emit", "goes_down", "about_to_end", "program", "limits", "scheduler"}
+_WIRES = {
+    "cluster",
+    "timeline",
+    "timings",
+    "_emit",
+    "goes_down",
+    "about_to_end",
+    "on_document",
+    "program",
+    "limits",
+    "scheduler",
+}
 """References between the objects of the world, and fields that never matter here.
 
 Nothing changes the limits. `scheduler` holds the result of the latest pass, which only the ticks of the scheduler read;
@@ -151,4 +162,4 @@ def _is_state(owner: Any, name: str) -> bool:
         return False
     if value is None or isinstance(value, (*CONTAINERS, bool, int, str, datetime, Fleet)):
         return True
-    raise TypeError(f"nobody has said whether {type(owner).__name__}.{name} is part of a state: {type(value).__name__}")
+    raise TypeError(f"decide whether {type(owner).__name__}.{name} ({type(value).__name__}) is part of a state")
