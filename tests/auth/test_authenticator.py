@@ -125,6 +125,7 @@ def test_a_tag_alone_opens_nothing(door: TokenAuthenticator, shelf: Shelf) -> No
     assert shelf.looks == [f"{3:012d}", f"{1:012d}"]
 
 
+@pytest.mark.slow
 def test_a_flood_of_invented_tokens_costs_no_look_and_delays_no_token(door: TokenAuthenticator, shelf: Shelf) -> None:
     """Forty a second for two hours. A valid token that no function has read lately is accepted at each moment."""
     accepted = refused = 0

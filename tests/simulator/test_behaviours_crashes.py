@@ -104,6 +104,7 @@ def test_a_message_is_sent_twice_only_under_the_same_incident_id() -> None:
     assert told == [f"{job_id}--a01"] * 2
 
 
+@pytest.mark.slow
 def test_lambdas_own_retries_do_no_harm() -> None:
     """With the two retries of an asynchronous invocation beside the reconciler, the end is the same."""
     world, job_id = incidents.gpu_fault()

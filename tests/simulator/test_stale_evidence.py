@@ -22,6 +22,7 @@ DAY_S = 86_400.0
 HOUR_S = 3_600.0
 
 
+@pytest.mark.slow
 def test_every_event_of_an_incident_told_again_days_later_repairs_nothing() -> None:
     """A restarted monitor that replays its past has rebooted healthy machines elsewhere."""
     kept: list[Mapping[str, Any]] = []

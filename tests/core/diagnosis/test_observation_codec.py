@@ -353,6 +353,7 @@ def test_what_is_kept_is_bounded_in_bytes() -> None:
     assert sum(size(one) for one in kept) <= BUFFER_BYTES_MAX < sum(size(one) for one in lines[: len(kept) + 1])
 
 
+@pytest.mark.slow
 def test_a_chatty_kind_pushes_out_its_own() -> None:
     """An event that was never acknowledged is older than ten thousand heartbeats of a healthy worker, and matters."""
     kept = ObservationBuffer((event(0),))

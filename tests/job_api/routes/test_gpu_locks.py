@@ -189,6 +189,7 @@ def test_both_stores_refuse_a_writer_that_is_late(api: Api) -> None:
             store.save_lock(lock, NOW)
 
 
+@pytest.mark.slow
 def test_a_job_has_locks_of_256_names_at_most(api: Api) -> None:
     """422 for the next name; the names in use are served on, and another job has names of its own."""
     for number in range(LOCKS_MAX):

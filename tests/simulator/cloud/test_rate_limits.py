@@ -182,6 +182,7 @@ def runs_again(world: World, job_id: str) -> bool:
     return (job.attempt, job.status, len(world.fleet.running())) == (2, JobStatus.RUNNING, job.spec.nnodes)
 
 
+@pytest.mark.slow
 def test_what_is_stopped_and_checked_waits_for_ecs_as_well() -> None:
     """One recovery of 260 ranks takes 4 seconds longer for each of stop, check and relaunch."""
     taken = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from datetime import timedelta
 
+import pytest
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 
@@ -50,6 +51,7 @@ def test_a_look_at_a_gang_that_runs_writes_nothing_about_its_ranks() -> None:
     assert written == {"store.save_job": 30, "store.remove_finished_job_commands": 30}
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_attempts() -> None:
     """Plans, verdicts and pokes of long ago are gone, and ECS forgets tasks after a day."""
     world = World(instances=4, fidelity=LARGE)
