@@ -69,7 +69,10 @@ class PermissionNotice:
 
 @dataclass(frozen=True, slots=True)
 class DeniedLaunches:
-    """Launches of one scope that AWS denies. The record of the scope is removed by the first launch that succeeds.
+    """Launches of one scope that AWS denies.
+
+    While the record exists, each launch of the scope is a probe. The first probe that AWS does not deny removes the
+    record.
 
     permission: name of the missing permission.
     at:         time of the last denial.
