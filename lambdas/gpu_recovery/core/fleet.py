@@ -56,7 +56,10 @@ class ReportingOutage:
 
 
 PERMISSION_TOLD_FOR = timedelta(days=1)
-"""Time after which operators are notified of a missing permission again."""
+"""Time after which operators are notified of a missing permission again.
+
+After this time without a denied launch, the jobs of a launch hold have precedence as other jobs have.
+"""
 
 
 @dataclass(frozen=True, slots=True)
