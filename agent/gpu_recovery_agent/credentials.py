@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from gpu_recovery_agent.settings import AgentSettings, AgentSettingsError
 
 SERVICE = "execute-api"
-EXTRA = "GPU_RECOVERY_AUTH is sigv4, for which botocore is missing: install gpu-recovery-agent[sigv4]"
+BOTOCORE_MISSING = "GPU_RECOVERY_AUTH is sigv4, for which botocore is missing: install gpu-recovery-agent[sigv4]"
 
 
 class Credentials(Protocol):
@@ -58,7 +58,7 @@ class SignedCredentials:
             self._errors: Any = importlib.import_module("botocore.exceptions")
             session: Any = importlib.import_module("botocore.session")
         except ImportError:
-            raise AgentSettingsError(EXTRA) from None
+            raise AgentSettingsError(BOTOCORE_MISSING) from None
         self._url, self._region, self._session = settings.reports_url, settings.region, session.get_session()
         self._provider: Any = None
 

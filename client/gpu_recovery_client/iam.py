@@ -18,7 +18,9 @@ import httpx
 from gpu_recovery_client.errors import SettingsMissing
 
 SERVICE = "execute-api"
-EXTRA = "requests to this deployment are signed, for which botocore is missing: pip install 'gpu-recovery[iam]'"
+BOTOCORE_MISSING = (
+    "requests to this deployment are signed, for which botocore is missing: pip install 'gpu-recovery[iam]'"
+)
 REGION = re.compile(r"[a-z]{2}(?:-[a-z]+)+-\d")
 REGION_IN_HOST = re.compile(rf"[a-z0-9-]+\.execute-api\.({REGION.pattern})\.amazonaws\.com(?:\.cn)?")
 SIGNED_HEADERS = ("content-type", "idempotency-key", "if-match")
@@ -46,7 +48,7 @@ class IamAuth(httpx.Auth):
             self._errors: Any = importlib.import_module("botocore.exceptions")
             session: Any = importlib.import_module("botocore.session")
         except ImportError:
-            raise SettingsMissing(EXTRA) from None
+            raise SettingsMissing(BOTOCORE_MISSING) from None
         self._session = session.get_session()
         self._secrets: tuple[str, ...] = ()
 

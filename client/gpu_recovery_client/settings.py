@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
+
+from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.errors import SettingsMissing
-from gpu_recovery_client.http_client import is_loopback
+from gpu_recovery_client.http_client import TIMEOUT_S, is_loopback
+from gpu_recovery_client.iam import IamAuth
 
 URL_VARIABLE = "GPU_RECOVERY_API_URL"
 TOKEN_VARIABLE = "GPU_RECOVERY_TOKEN"
@@ -72,6 +76,18 @@ def find_settings(
         )
     state = read_sandbox(path)
     return ClientSettings(state["api_url"], state["operator_token"], str(path))
+
+
+def client_of(
+    settings: ClientSettings,
+    transport: httpx.BaseTransport | None,
+    *,
+    pause: Callable[[float], None],
+    timeout_s: float = TIMEOUT_S,
+) -> RecoveryClient:
+    """Return a client of the deployment that authenticates as the settings say."""
+    auth = IamAuth(settings.api_url) if settings.signs else None
+    return RecoveryClient(settings.api_url, settings.token, transport, auth=auth, timeout_s=timeout_s, pause=pause)
 
 
 def find_sandbox(directory: Path) -> Path | None:

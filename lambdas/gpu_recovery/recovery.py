@@ -41,7 +41,7 @@ from gpu_recovery.ports.decision_log import DecisionLog
 from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery.ports.retry import SAVE_ATTEMPTS_MAX, retry_stale
 from gpu_recovery.ports.store import Store
-from gpu_recovery.ports.values import StartedCheck
+from gpu_recovery.ports.values import RefusedCheck, StartedCheck
 
 Record = TypeVar("Record", Job, Instance)
 REMOVE_ATTEMPTS_MAX = 3
@@ -78,8 +78,8 @@ class _CommandResults:
     notification_failures: list[Exception] = field(default_factory=list)
     failed: list[Exception] = field(default_factory=list)
     """Failures of best-effort commands."""
-    started_check: StartedCheck | None = None
-    """The health check that a command started."""
+    check_request: StartedCheck | RefusedCheck | None = None
+    """The answer of ECS to the request of a health check."""
     scheduler_retry_at: datetime | None = None
     """Earliest retry of a deferred command whose effect the scheduler must see. None: no such command."""
     left: bool = False
@@ -306,7 +306,7 @@ class Recovery:
         """
         try:
             result = execution.execute(self._context(), record, pending)
-            results.started_check = result.started_check or results.started_check
+            results.check_request = result.check_request or results.check_request
             if result.not_before is not None:
                 results.deferred[pending.command_id] = result.not_before
             elif not self._deliver(
@@ -370,7 +370,7 @@ class Recovery:
         return self.store.load_instance(record.instance_id) or record
 
     def _remove_finished(self, record: Job | Instance, results: _CommandResults) -> None:
-        """Remove finished commands from the record, and record the task of a started health check in the same write.
+        """Remove finished commands from the record, and record ECS's answer about a health check in the same write.
 
         A throttled write is tried again, because a notification that stays in the record is sent twice.
         """
@@ -380,7 +380,7 @@ class Recovery:
                 if isinstance(record, Job):
                     self.store.remove_finished_job_commands(record, done, deferred)
                 else:
-                    self.store.remove_finished_instance_commands(record, done, deferred, results.started_check)
+                    self.store.remove_finished_instance_commands(record, done, deferred, results.check_request)
                 return
             except TryAgainSoon:
                 if not tries_left:

@@ -19,7 +19,7 @@ from gpu_recovery.core.instance.record import Claim, EcsStatus, Instance, Instan
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.state_machine import QuotaChange
 from gpu_recovery.ports.errors import CursorInvalid, StaleRecord
-from gpu_recovery.ports.values import LISTED_STATUSES, JobPage, StartedCheck
+from gpu_recovery.ports.values import LISTED_STATUSES, JobPage, RefusedCheck, StartedCheck
 
 from simulator.memory_store.attempts import MemoryAttempts
 from simulator.memory_store.heartbeats import MemoryHeartbeats
@@ -156,14 +156,18 @@ class MemoryStore(MemoryAttempts, MemoryHeartbeats, MemoryQueue, MemoryObservati
         instance: Instance,
         done: Sequence[str],
         deferred: Mapping[str, datetime],
-        started_check: StartedCheck | None = None,
+        check_request: StartedCheck | RefusedCheck | None = None,
     ) -> None:
-        """Remove finished commands from the stored instance, put deferred commands off, and record a started check."""
+        """Remove finished commands from the stored instance, defer others, and record the answer about a check."""
         stored = self.load_instance(instance.instance_id)
         run = stored.check if stored is not None else None
         fields = {}
-        if started_check is not None and run is not None and run.check_id == started_check.check_id:
-            fields["check"] = replace(run, task_id=started_check.task_id)
+        if check_request is not None and run is not None and run.check_id == check_request.check_id:
+            fields["check"] = (
+                replace(run, task_id=check_request.task_id)
+                if isinstance(check_request, StartedCheck)
+                else replace(run, refusal=check_request.refusal)
+            )
         self.machines.remove_finished(instance.instance_id, instance, done, deferred, **fields)
 
     def claim_instance(self, instance_id: str, job_id: str, claim: Claim, epoch: int | None) -> bool:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from gpu_recovery_agent.__main__ import run
-from gpu_recovery_agent.credentials import EXTRA, SignedCredentials, TokenCredentials, credentials_of
+from gpu_recovery_agent.credentials import BOTOCORE_MISSING, SignedCredentials, TokenCredentials, credentials_of
 from gpu_recovery_agent.http_client import ReportsEndpoint
 from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.responses import ResponseKind
@@ -161,7 +161,7 @@ def test_without_the_extra_the_agent_says_so_at_its_start(
     for name, value in {**node.environment, **SIGNING}.items():
         monkeypatch.setenv(name, value)
     assert run(AgentLog()) == 78
-    assert EXTRA in capfd.readouterr().err
+    assert BOTOCORE_MISSING in capfd.readouterr().err
 
 
 def test_an_instance_without_a_role_is_away_and_goes_on_trying(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

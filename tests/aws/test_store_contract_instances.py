@@ -9,10 +9,11 @@ from gpu_recovery.core import commands
 from gpu_recovery.core.fleet import Fleet, Pause
 from gpu_recovery.core.instance.fault_history import signal_at
 from gpu_recovery.core.instance.lemons import LemonSignal
-from gpu_recovery.core.instance.record import CheckRun, EcsStatus, Instance, InstanceStatus, Reboot
+from gpu_recovery.core.instance.record import CheckRefusal, CheckRun, EcsStatus, Instance, InstanceStatus, Reboot
+from gpu_recovery.core.missing_permission import MissingPermission
 from gpu_recovery.ports.errors import StaleRecord
 from gpu_recovery.ports.store import Store
-from gpu_recovery.ports.values import StartedCheck
+from gpu_recovery.ports.values import RefusedCheck, StartedCheck
 
 from tests.aws.records import JOB, NOW, OTHER_JOB, A, B, claim, instance, later, pending
 
@@ -93,6 +94,25 @@ def test_settling_an_instance_records_the_task_of_its_check(store: Store, writte
     assert after.agent_connected is not written_since
     with pytest.raises(StaleRecord):
         store.save_instance(record)
+
+
+@pytest.mark.parametrize("lacks", [None, MissingPermission("iam:PassRole", "arn:aws:iam::123456789012:role/check")])
+@pytest.mark.parametrize("written_since", [False, True])
+def test_deferring_the_start_of_a_check_records_its_refusal(
+    store: Store, written_since: bool, lacks: MissingPermission | None
+) -> None:
+    """In the same write, also if another function wrote the record since."""
+    order = commands.RunCheck("check/i-0a/1")
+    record = kept(store, instance(check=CheckRun("check/i-0a/1"), checks=1, commands=(pending(A, 1, order),)))
+    if written_since:
+        store.save_instance(replace(record, agent_connected=False))
+    refusal = CheckRefusal("AccessDenied", lacks)
+    deferred = {f"{A}/1/1": later(10)}
+    store.remove_finished_instance_commands(record, (), deferred, RefusedCheck("check/i-0a/1", refusal))
+    after = read(store)
+    assert after.check == CheckRun("check/i-0a/1", refusal=refusal)
+    assert [(each.refusals, each.acting_until) for each in after.commands] == [(1, later(10))]
+    assert after.agent_connected is not written_since
 
 
 @pytest.mark.parametrize("now", [None, CheckRun("check/i-0a/2")])

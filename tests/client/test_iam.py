@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from gpu_recovery_client import RecoveryClient, RequestRefused, SettingsMissing
-from gpu_recovery_client.iam import EXTRA, IamAuth
+from gpu_recovery_client.iam import BOTOCORE_MISSING, IamAuth
 from gpu_recovery_client.settings import ClientSettings, find_settings
 
 URL = "https://a1b2c3.execute-api.cn-north-1.amazonaws.com.cn"
@@ -94,10 +94,10 @@ def test_each_repetition_is_signed_with_the_credentials_of_its_time() -> None:
 def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client itself needs no AWS library."""
     monkeypatch.setitem(sys.modules, "botocore.auth", None)
-    with pytest.raises(SettingsMissing, match=re.escape(EXTRA)):
+    with pytest.raises(SettingsMissing, match=re.escape(BOTOCORE_MISSING)):
         IamAuth(URL)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert f"{project['name']}[{next(iter(project['optional-dependencies']))}]" in EXTRA
+    assert f"{project['name']}[{next(iter(project['optional-dependencies']))}]" in BOTOCORE_MISSING
 
 
 def test_missing_credentials_are_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

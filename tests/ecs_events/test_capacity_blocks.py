@@ -136,6 +136,18 @@ def test_an_instance_that_fails_keeps_neither_the_others_nor_the_operators_waiti
     assert fleet.instance(failing).departure is not None and mails(fleet) == []
 
 
+def test_an_instance_whose_record_is_unreadable_has_the_warning_retried(fleet: Functions) -> None:
+    """All others leave and operators are notified. The error keeps the event until the record can be read."""
+    all_in_the_block(fleet)
+    fleet.store.table.update(OUTSIDE, "SET epoch = :text", "attribute_exists(epoch)", {}, {":text": "first"})
+    with pytest.raises(ExceptionGroup, match=f"the end of {BLOCK} could not be announced to every instance"):
+        fleet.call(MACHINES, ending())
+    assert fleet.instance(INSIDE).departure is not None and len(mails(fleet)) == 1
+    fleet.store.table.update(OUTSIDE, "SET epoch = :number", "attribute_exists(epoch)", {}, {":number": 0})
+    fleet.call(MACHINES, ending())
+    assert fleet.instance(OUTSIDE).departure is not None
+
+
 def test_operators_hear_once_of_a_warning_that_is_delivered_again(fleet: Functions) -> None:
     """EventBridge, Lambda's retries and a redrive may repeat it; a block that was extended has another warning."""
     fleet.call(MACHINES, ending())

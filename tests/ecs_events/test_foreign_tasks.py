@@ -117,6 +117,8 @@ def test_a_task_without_a_rank_that_names_our_attempt_is_told_of(functions: Func
     """It cannot be ours; it is no error that would be retried and end as a dead letter."""
     gang(functions)
     assert told(functions, TASKS, task_event("t", attempt_id(JOB, 1), "RUNNING", {"JOB_ID": JOB})) == 1
+    (mail,) = functions.aws.asked("Publish")
+    assert "the launch records of the attempt, and the launch signature of the task" in mail["Message"]
 
 
 def test_the_plan_says_where_a_rank_failed(functions: Functions) -> None:
@@ -155,7 +157,8 @@ def test_without_evidence_an_event_waits_for_the_record_of_the_launch(
     """Signature, instance and family: if one is missing, the event is delivered again, and nobody is accused."""
     in_launch(functions)
     event = starting(functions, **changes)
-    with pytest.raises(TryAgainSoon):
+    unrecorded = f"the launch of {JOB}--a01 has not recorded its tasks yet; the event of task {JOB}-1-0 is tried again"
+    with pytest.raises(TryAgainSoon, match=unrecorded):
         functions.call(TASKS, event)
     assert running(functions) == frozenset() and functions.aws.asked("Publish") == []
     functions.store.record_tasks(launched())
@@ -306,9 +309,27 @@ def test_a_check_that_ends_before_its_task_is_recorded_counts(functions: Functio
 def test_without_evidence_the_end_of_a_check_waits(functions: Functions, changes: dict[str, str]) -> None:
     """It is delivered again; by then the task is recorded."""
     event = unrecorded(functions, **changes)
-    with pytest.raises(TryAgainSoon):
+    with pytest.raises(TryAgainSoon, match=f"the launch of {check_id(MACHINE, 1)} has not recorded its tasks yet"):
         functions.call(CHECKS, event)
     assert functions.instance(MACHINE).status is InstanceStatus.CHECKING and functions.aws.asked("Publish") == []
+
+
+@pytest.mark.parametrize(("status", "exit_code"), [("RUNNING", None), ("STOPPED", 42)])
+def test_a_copy_of_a_check_neither_replaces_nor_delays_its_verdict(
+    functions: Functions, status: str, exit_code: int | None
+) -> None:
+    """The signature can be copied from the task that runs, so the oldest task with evidence is ours."""
+    own = unrecorded(functions)["detail"]
+    copy = {**own, "taskArn": f"{own['taskArn']}-copy", "lastStatus": status, "createdAt": later(5).isoformat()}
+    copy["containers"] = [{**own["containers"][0], "lastStatus": status, "exitCode": exit_code}]
+    run = functions.instance(MACHINE).check
+    assert run is not None
+    functions.aws.tasks[run.check_id] = [task["taskArn"].rsplit("/", 1)[-1] for task in (copy, own)]
+    functions.aws.answers["DescribeTasks"] = lambda asked: {"tasks": [copy, own], "failures": []}
+    functions.store.save_instance(replace(functions.instance(MACHINE), look_at=later(0)))
+    functions.call("reconciler", {})
+    assert functions.instance(MACHINE).status is InstanceStatus.AVAILABLE
+    assert functions.instance(MACHINE).reason == "HEALTHY: GPU 3"
 
 
 def test_only_the_task_of_a_superseded_check_can_still_blame(functions: Functions) -> None:

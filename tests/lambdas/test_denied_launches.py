@@ -170,15 +170,32 @@ def test_the_first_launch_that_succeeds_ends_the_hold(queue: Queue) -> None:
     assert all(queue.functions.job(name).attempts_counted == 0 for name in names)
 
 
-def test_a_denied_job_that_is_canceled_leaves_no_hold_behind(queue: Queue) -> None:
-    """The next job is tried, denied, and holds the queue in its place; operators are not told again."""
+def test_a_denied_job_that_is_canceled_does_not_delay_the_next_try(queue: Queue) -> None:
+    """The next job is tried alone, denied, and pauses in its place; operators are not told again."""
     names = queue.submit(4)
     queue.pass_at(0)
     api = Api(queue.functions)
     for name in names[:2]:
         assert api.post(f"/jobs/{name}/cancel").status == 202
-    assert queue.pass_at(20) == 2
+    assert queue.pass_at(20) == 1
     assert set(queue.statuses(names[2:])) == {JobStatus.PENDING_RESOURCES} and len(queue.mails) == 1
+
+
+def test_a_permission_that_was_granted_after_the_denied_job_was_canceled_is_noticed(queue: Queue) -> None:
+    """The user submits the job again, and the launch succeeds. Operators hear of the next loss at once."""
+    (first,) = queue.submit(1)
+    queue.pass_at(0)
+    assert Api(queue.functions).post(f"/jobs/{first}/cancel").status == 202
+    del queue.functions.aws.denied[DENIED]
+    queue.submit(1)
+    assert queue.pass_at(20) == 1
+    fleet = queue.functions.store.load_fleet()
+    assert (fleet.permissions, fleet.denied_launches) == ({}, {})
+    queue.functions.aws.denied[DENIED] = PASS_ROLE
+    queue.submit(1)
+    assert queue.pass_at(100) == 1
+    assert len(queue.mails) == 2
+    assert queue.functions.store.load_fleet().denied_launches[DENIED].pause_s == 60
 
 
 def test_a_denied_launch_that_is_repeated_after_a_crash_still_tells_operators(
@@ -345,8 +362,11 @@ def test_a_denied_gang_costs_one_denied_call_for_each_further_try(queue: Queue) 
     assert len(queue.functions.aws.tasks[f"{names[0]}--a03"]) == 2
 
 
-def test_jobs_are_suspended_for_a_denied_job_once_the_longest_pause_has_passed(queue: Queue) -> None:
-    """A job of low priority took its place meanwhile. Without preemption it would wait for the end of a job."""
+def test_jobs_are_suspended_for_a_denied_job_after_a_day_without_a_denied_launch(queue: Queue) -> None:
+    """A job of low priority took its place meanwhile. Without preemption it would wait for the end of a job.
+
+    The pause of the denied job ends long before. No job is suspended then for a launch that AWS would deny.
+    """
     low = queue.submit(2, OTHER, priority=Priority.LOW, user="bob")
     assert queue.pass_at(0) == 2
     for name in low:
@@ -356,9 +376,10 @@ def test_jobs_are_suspended_for_a_denied_job_once_the_longest_pause_has_passed(q
     assert queue.pass_at(100) == 1
     queue.submit(1, OTHER, priority=Priority.LOW, user="bob")
     assert queue.pass_at(101) == 1
-    queue.one_pass_at(999)
-    assert queue.statuses(low) == [JobStatus.RUNNING] * 2
-    queue.one_pass_at(1_001)
+    for seconds in (161, 1_001, 86_499):
+        queue.one_pass_at(seconds)
+        assert queue.statuses(low) == [JobStatus.RUNNING] * 2
+    queue.one_pass_at(86_501)
     assert sorted(queue.statuses(low)) == [JobStatus.RUNNING, JobStatus.SUSPENDING]
     assert queue.statuses([denied]) == [JobStatus.PENDING_RESOURCES]
 

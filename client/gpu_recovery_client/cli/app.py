@@ -19,11 +19,11 @@ from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.cli import diagnose, fleet, instances, jobs, logs, queue, sandbox, simulate, submit
 from gpu_recovery_client.cli import token as cli_token
 from gpu_recovery_client.cli.error_hints import advice
-from gpu_recovery_client.cli.options import client_of, examples
+from gpu_recovery_client.cli.options import examples
 from gpu_recovery_client.cli.output import FAILED, USAGE, pause
 from gpu_recovery_client.errors import ClientError, RequestRefused, SettingsMissing
 from gpu_recovery_client.render.table import printable
-from gpu_recovery_client.settings import AUTH_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE, find_settings
+from gpu_recovery_client.settings import AUTH_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE, client_of, find_settings
 
 SECTIONS = {
     "Jobs": ("submit", "status", "list", "logs", "explain", "diagnose", "queue", "cancel", "suspend", "resume"),

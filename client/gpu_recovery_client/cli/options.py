@@ -17,9 +17,7 @@ from gpu_recovery.core.queue.priority import Priority
 
 from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.errors import ClientError
-from gpu_recovery_client.http_client import TIMEOUT_S
-from gpu_recovery_client.iam import IamAuth
-from gpu_recovery_client.settings import ClientSettings, find_settings
+from gpu_recovery_client.settings import client_of, find_settings
 
 UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 """Seconds of each unit."""
@@ -34,18 +32,6 @@ PAGE_MAX = 200
 def examples(*lines: str) -> str:
     """Return the end of a verb's help. Because of the mark, click leaves the lines unchanged."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
-
-
-def client_of(
-    settings: ClientSettings,
-    transport: httpx.BaseTransport | None,
-    *,
-    pause: Callable[[float], None],
-    timeout_s: float = TIMEOUT_S,
-) -> RecoveryClient:
-    """Return a client of the deployment that authenticates as the settings say."""
-    auth = IamAuth(settings.api_url) if settings.signs else None
-    return RecoveryClient(settings.api_url, settings.token, transport, auth=auth, timeout_s=timeout_s, pause=pause)
 
 
 def seconds(text: str) -> int:

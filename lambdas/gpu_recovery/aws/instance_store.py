@@ -19,7 +19,7 @@ from gpu_recovery.core.instance.fault_history import signal_at
 from gpu_recovery.core.instance.lemons import LemonSignal
 from gpu_recovery.core.instance.record import Claim, EcsStatus, Instance, InstanceStatus
 from gpu_recovery.ports.errors import StaleRecord
-from gpu_recovery.ports.values import StartedCheck
+from gpu_recovery.ports.values import RefusedCheck, StartedCheck
 
 FLEET = "fleet"
 """Key of the fleet record. EC2 and ECS never issue such an id."""
@@ -92,10 +92,10 @@ class DynamoInstanceStore:
         instance: Instance,
         done: Sequence[str],
         deferred: Mapping[str, datetime],
-        started_check: StartedCheck | None = None,
+        check_request: StartedCheck | RefusedCheck | None = None,
     ) -> None:
-        """Remove finished commands from the stored instance, put deferred commands off, and record a started check."""
-        self.table.remove_finished(instance.instance_id, instance, done, deferred, started_check)
+        """Remove finished commands from the stored instance, defer others, and record the answer about a check."""
+        self.table.remove_finished(instance.instance_id, instance, done, deferred, check_request)
 
     def load_instances(self, instance_ids: Sequence[str]) -> Mapping[str, Instance]:
         """Return these instances by id, consistently read. Missing and unreadable records are left out."""

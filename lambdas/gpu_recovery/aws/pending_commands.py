@@ -13,7 +13,7 @@ from gpu_recovery.aws.item_codec import decode, encode, to_iso
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.state_machine import PendingCommand, due_at
-from gpu_recovery.ports.values import StartedCheck
+from gpu_recovery.ports.values import RefusedCheck, StartedCheck
 
 SHARDS = 4
 """Partition keys over which the index `due` is spread. Each of them costs one query a minute."""
@@ -61,7 +61,7 @@ class RecordTable(Table):
         record: Job | Instance,
         done: Sequence[str],
         deferred: Mapping[str, datetime],
-        started_check: StartedCheck | None = None,
+        check_request: StartedCheck | RefusedCheck | None = None,
     ) -> None:
         """Remove the commands `done` from the stored record and put the commands `deferred` off.
 
@@ -73,7 +73,8 @@ class RecordTable(Table):
             record: the record as it was saved last.
             done: the ids of finished commands.
             deferred: for each command that stays, by its id, the time before which it is not tried again.
-            started_check: a health check whose task id is written into the record if the check is still under way.
+            check_request: the answer to the request of a health check. The task id or the refusal is written into the
+                record if the check is still under way.
         """
         left = [
             replace(command, acting_until=deferred.get(command.command_id, command.acting_until))
@@ -82,13 +83,13 @@ class RecordTable(Table):
         ]
         due = due_keys(key, record.deadline_at, record.look_at, left)
         check = record.check if isinstance(record, Instance) else None
-        is_current = started_check is not None and check is not None and check.check_id == started_check.check_id
-        current = started_check if is_current else None
+        is_current = check_request is not None and check is not None and check.check_id == check_request.check_id
+        current = check_request if is_current else None
         if self._remove_finished(key, done, deferred, due, "#rev = :rev", {":rev": record.revision}, current):
             return
-        if started_check is not None:
-            is_under_way, values = "#check.check_id = :check", {":check": started_check.check_id}
-            self._remove_finished(key, (), {}, None, is_under_way, values, started_check)
+        if check_request is not None:
+            is_under_way, values = "#check.check_id = :check", {":check": check_request.check_id}
+            self._remove_finished(key, (), {}, None, is_under_way, values, check_request)
         if done or not deferred:
             self._remove_finished(key, done, {}, None, "attribute_exists(#rev)", {})
         for command_id, until in deferred.items():
@@ -102,16 +103,19 @@ class RecordTable(Table):
         due: Mapping[str, Any] | None,
         condition: str,
         condition_values: Mapping[str, Any],
-        started_check: StartedCheck | None = None,
+        check_request: StartedCheck | RefusedCheck | None = None,
     ) -> bool:
         """Make one write if `condition` holds. Return whether it held. With `due` None the due time stays."""
         names = {"#rev": "revision"} | {f"#o{n}": command_id for n, command_id in enumerate((*done, *deferred))}
         names |= {"#c": "commands"} if done or deferred else {}  # DynamoDB refuses an unused name
         sets, removed = ["#rev = #rev + :one"], [f"#c.#o{n}" for n in range(len(done))]
         values: dict[str, Any] = {":one": 1, **condition_values}
-        if started_check is not None:
-            names["#check"], values[":task"] = "check", started_check.task_id
+        if isinstance(check_request, StartedCheck):
+            names["#check"], values[":task"] = "check", check_request.task_id
             sets.append("#check.task_id = :task")
+        elif check_request is not None:
+            names["#check"], values[":refusal"] = "check", encode(check_request.refusal)
+            sets.append("#check.refusal = :refusal")
         for n, until in enumerate(deferred.values(), len(done)):
             sets += [f"#c.#o{n}.acting_until = :t{n}", f"#c.#o{n}.refusals = #c.#o{n}.refusals + :one"]
             values[f":t{n}"] = encode(until)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
-from types import MappingProxyType
 
 from gpu_recovery.core.fleet import DeniedLaunches
 from gpu_recovery.core.instance.fault_history import grade
@@ -26,7 +25,7 @@ def snapshot_of(
     used: Mapping[QuotaKey, int],
     limits: QuotaLimits,
     usual: Mapping[JobKind, int] = NOTHING,
-    denied_launches: Mapping[str, DeniedLaunches] = MappingProxyType({}),
+    denied_launches: Mapping[str, DeniedLaunches] = NOTHING,
 ) -> Snapshot:
     """Return one view of the jobs that may start now, the jobs that hold quota, and all instances.
 
@@ -60,7 +59,7 @@ def snapshot_of(
         used=used,
         limits=limits,
         recent_preemptions=sum(entry.recent_preemptions(policy, now) for entry in entries),
-        launch_holds=launch_holds(entries, denied_launches, policy, now),
+        launch_holds=launch_holds(entries, denied_launches, now),
     )
 
 

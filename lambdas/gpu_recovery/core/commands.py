@@ -19,14 +19,14 @@ from gpu_recovery.core.events import CheckRequested, InstanceEvent, JobEvent
 class LaunchAttempt:
     """Claim the instances and run one task on each. Applies only while the job is SUBMITTING this attempt.
 
-    under_hold: the launch tries whether a missing permission has been granted.
+    is_probe: the launch is a probe: it tries whether a missing permission has been granted.
     """
 
     attempt: int
     instances: tuple[str, ...]
     epochs: tuple[int, ...]
     port_offset: int
-    under_hold: bool = False
+    is_probe: bool = False
 
 
 @dataclass(frozen=True, slots=True)

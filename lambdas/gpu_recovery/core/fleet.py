@@ -56,7 +56,10 @@ class ReportingOutage:
 
 
 PERMISSION_TOLD_FOR = timedelta(days=1)
-"""Time after which operators are notified of a missing permission again."""
+"""Time after which operators are notified of a missing permission again.
+
+After this time without a denied launch, the jobs of a launch hold have precedence as other jobs have.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,10 @@ class PermissionNotice:
 
 @dataclass(frozen=True, slots=True)
 class DeniedLaunches:
-    """Launches of one scope that AWS denies. The record of the scope is removed by the first launch that succeeds.
+    """Launches of one scope that AWS denies.
+
+    While the record exists, each launch of the scope is a probe. The first probe that AWS does not deny removes the
+    record.
 
     permission: name of the missing permission.
     at:         time of the last denial.

@@ -9,6 +9,9 @@ EVERYWHERE = ""
 """Scope of a permission without which no task definition can be launched."""
 
 
+_RESTORE = "Deploy again, which restores the roles of the functions; then compare them with docs/permissions.md."
+
+
 @dataclass(frozen=True, slots=True)
 class MissingPermission:
     """A permission that AWS denied to the deployment when a job was launched. No job is at fault.
@@ -47,7 +50,12 @@ class MissingPermission:
         if self.action == RUN_TASK and self.resource:
             family = self.resource.rpartition("/")[2].partition(":")[0]
             return f"Add {family} to the setting gpu-recovery:training_task_families, and deploy again."
-        return "Deploy again, which restores the roles of the functions; then compare them with docs/permissions.md."
+        return _RESTORE
+
+    @property
+    def remedy_for_checks(self) -> str:
+        """What an operator does if the permission was denied to a health check. No setting grants that permission."""
+        return self.remedy if self.forbidden else _RESTORE
 
     @property
     def setting(self) -> str:

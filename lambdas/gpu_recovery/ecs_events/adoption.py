@@ -11,7 +11,7 @@ from gpu_recovery.core.notifications import jobs
 from gpu_recovery.core.task import OUR_STOP, LastStatus, TaskFact
 from gpu_recovery.ecs_events import rank_progress
 from gpu_recovery.ecs_events.notify_once import notify_once
-from gpu_recovery.execution.unregistered_tasks import instance_of
+from gpu_recovery.execution.task_ownership import instance_of
 from gpu_recovery.recovery import Recovery
 
 

@@ -120,15 +120,20 @@ def _deliver_one(recovery: Recovery, notification: HealthNotification) -> str:
 
 
 def _announce_to_all(recovery: Recovery, ending: ReservationEnding) -> str:
-    """Announce the end of a reservation to its instances, and notify operators once; returns why nobody heard, or "".
+    """Announce the end of a reservation to each of its instances, and notify operators once.
 
-    A record that cannot be read delays no other: the warning of two minutes to its instance comes later. Each instance
-    has its own record and its own decision, but 64 e-mails about one block would hide it.
+    Each instance decides by its own record. Operators receive one message about the block, instead of one for each of
+    up to 64 instances. An unreadable record does not stop the announcement to the other instances.
+
+    Returns:
+        Why the announcement was skipped: no instance of ours is in the reservation. "" if it was made.
 
     Raises:
-        ExceptionGroup: the announcement to some instances failed. All others and the operators were told.
+        ExceptionGroup: records could not be read, or the announcement to some instances failed. The announcement to
+            all other instances and the message to operators were sent.
     """
-    names = [record.instance_id for record in recovery.store.instances_in(PRESENT, [])]
+    failures: list[Exception] = []
+    names = [record.instance_id for record in recovery.store.instances_in(PRESENT, failures)]
     shown = recovery.actions.describe_ec2([name for name in names if name.startswith("i-")]) if names else {}
     ours = [name for name, instance in shown.items() if instance.reservation == ending.reservation]
     failed = set(ours)
@@ -137,7 +142,7 @@ def _announce_to_all(recovery: Recovery, ending: ReservationEnding) -> str:
         recovery.handle(name, ending.event)
         failed.remove(name)
 
-    failures = run_each(announce, ours)
+    failures += run_each(announce, ours)
     leaving = failed | {
         name
         for name, record in recovery.store.load_instances(ours).items()
@@ -146,7 +151,7 @@ def _announce_to_all(recovery: Recovery, ending: ReservationEnding) -> str:
     if leaving:
         message = reservation_ending(ending.reservation, sorted(leaving), sorted(failed), ending.event)
         failures += run_each(lambda message: notify_once(recovery, message), [message])
-    raise_all(f"not everybody heard of the end of {ending.reservation}", failures)
+    raise_all(f"the end of {ending.reservation} could not be announced to every instance", failures)
     return "" if leaving else f"no instance of ours leaves with {ending.reservation}"
 
 

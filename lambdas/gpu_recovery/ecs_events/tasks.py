@@ -36,7 +36,7 @@ def task_changed(recovery: Recovery, fact: TaskFact) -> None:
         return  # the plan is stored before the first task is started: another program uses the same names
     owner = owner_of_rank_task(recovery.store, recovery.actions, plan, None, fact)
     if owner is Owner.UNKNOWN:
-        raise TryAgainSoon(f"the task of rank {fact.rank} of {fact.started_by} is not recorded: is it {fact.task_id}?")
+        raise TryAgainSoon(_not_recorded(fact))
     if owner is Owner.FOREIGN or fact.rank is None:
         notify_once(recovery, foreign_tasks.foreign_task(job_id, attempt, fact.rank, fact.task_id))
         return
@@ -57,12 +57,17 @@ def check_changed(recovery: Recovery, fact: TaskFact) -> None:
         return
     owner = owner_of_check_task(recovery.store, recovery.actions, record, fact)
     if owner is Owner.UNKNOWN:
-        raise TryAgainSoon(f"the task of {fact.started_by} is not recorded: is it {fact.task_id}?")
+        raise TryAgainSoon(_not_recorded(fact))
     if owner is Owner.FOREIGN:
         notify_once(recovery, foreign_tasks.foreign_check(record, fact.started_by, fact.task_id))
         return
     message = check_ended(recovery.actions, recovery.policy, fact)
     recovery.handle(message.record_id, message.event)
+
+
+def _not_recorded(fact: TaskFact) -> str:
+    launch = f"the launch of {fact.started_by} has not recorded its tasks yet"
+    return f"{launch}; the event of task {fact.task_id} is tried again"
 
 
 def _is_awaited(record: Instance, check_id: str) -> bool:

@@ -13,7 +13,7 @@ from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.ports.actions import Actions
 from gpu_recovery.ports.store import Store
-from gpu_recovery.ports.values import StartedCheck
+from gpu_recovery.ports.values import RefusedCheck, StartedCheck
 
 ForEach = Callable[[Callable[[Any], object], Iterable[Any]], object]
 """Calls a function for each of some independent items, in parallel where there are threads. At least the first
@@ -42,12 +42,12 @@ class CommandResult:
 
     follow_ups: events to deliver.
     not_before: the time before which an unfinished command is not tried again; None if the command is finished.
-    started_check: the health check that the command started; None if it started no check.
+    check_request: the answer of ECS to the request of a health check; None if the command requested no check.
     """
 
     follow_ups: tuple[FollowUp, ...] = ()
     not_before: datetime | None = None
-    started_check: StartedCheck | None = None
+    check_request: StartedCheck | RefusedCheck | None = None
 
 
 class RayCommandHandler(Protocol):

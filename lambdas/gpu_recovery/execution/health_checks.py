@@ -8,16 +8,18 @@ from datetime import timedelta
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.attempt import Plan, stopped_event
 from gpu_recovery.core.health_check import CheckOutcome
-from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.instance.record import CheckRefusal, Instance, InstanceStatus
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import OUR_STOP, Ending, EndingKind, LastStatus, RankFailure
 from gpu_recovery.execution.check_result import check_ended
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp, previous_try_died
 from gpu_recovery.execution.task_ownership import tasks_of_check
-from gpu_recovery.ports.values import Refusal, StartedCheck
+from gpu_recovery.ports.values import Refusal, RefusedCheck, StartedCheck
 
 CHECK_RETRY = timedelta(seconds=10)
 """Time before a check that was refused for lack of GPUs is tried again: a rank's end takes a moment to free them."""
+REFUSAL_CHARACTERS_MAX = 500
+"""Length of ECS's reason for a refused check in the record of the instance, in characters."""
 SUMMARY_CHARACTERS_MAX = 200
 """Length of a check's summary in the progress of an attempt, in characters."""
 
@@ -25,18 +27,22 @@ SUMMARY_CHARACTERS_MAX = 200
 def run_check(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
     """Start the health check.
 
-    A refused command stays pending. The deadline of the instance ends the retries.
+    A refused command stays pending, and the record of the check keeps the refusal. The deadline of the instance ends
+    the retries.
     """
     command: commands.RunCheck = pending.command
     if instance.check is None or instance.check.check_id != command.check_id:
         return DONE
     if previous_try_died(pending) and (started := tasks_of_check(context, instance, command.check_id)):
         # An earlier try started it: another request would start a second check.
-        return CommandResult(started_check=StartedCheck(command.check_id, started[0].task_id))
+        return CommandResult(check_request=StartedCheck(command.check_id, started[0].task_id))
     answer = context.actions.run_check(instance, command.check_id, pending.refusals, context.store.signing_key())
     if isinstance(answer, Refusal):
-        return CommandResult(not_before=context.now + CHECK_RETRY)
-    return CommandResult(started_check=StartedCheck(command.check_id, answer))
+        refusal = CheckRefusal(answer.reason[:REFUSAL_CHARACTERS_MAX], answer.lacks)
+        return CommandResult(
+            not_before=context.now + CHECK_RETRY, check_request=RefusedCheck(command.check_id, refusal)
+        )
+    return CommandResult(check_request=StartedCheck(command.check_id, answer))
 
 
 def stop_check(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
@@ -47,12 +53,15 @@ def stop_check(context: ExecutionContext, instance: Instance, pending: PendingCo
     command: commands.StopCheck = pending.command
     unrecorded = () if command.task_id else tasks_of_check(context, instance, command.check_id, command.signed)
     tasks = (command.task_id,) if command.task_id else tuple(fact.task_id for fact in unrecorded)
-    context.actions.stop_tasks(tasks, f"{OUR_STOP}{command.check_id} took too long")
+    context.actions.stop_tasks(tasks, f"{OUR_STOP}{command.check_id} is no longer needed")
     return DONE
 
 
 def observe_check(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
-    """Ask ECS about the check's tasks. Deliver the verdict if all of them have stopped."""
+    """Ask ECS about the check's task. Deliver the verdict if the task has stopped.
+
+    Without a recorded task id the oldest task that shows evidence is ours, as in `task_ownership.tasks_of_ranks`.
+    """
     command: commands.ObserveCheck = pending.command
     run = instance.check
     if run is None or run.check_id != command.check_id:
@@ -60,13 +69,9 @@ def observe_check(context: ExecutionContext, instance: Instance, pending: Pendin
     if run.task_id:
         facts = context.actions.describe_tasks((run.task_id,))
     else:
-        facts = tasks_of_check(context, instance, command.check_id)
-    stopped = [fact for fact in facts if fact.last_status == LastStatus.STOPPED]
-    return (
-        CommandResult((check_ended(context.actions, context.policy, stopped[-1]),))
-        if stopped and len(stopped) == len(facts)
-        else DONE
-    )
+        facts = tasks_of_check(context, instance, command.check_id)[:1]
+    ended = [fact for fact in facts if fact.last_status == LastStatus.STOPPED]
+    return CommandResult(tuple(check_ended(context.actions, context.policy, fact) for fact in ended))
 
 
 def observe_instance(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:

@@ -45,12 +45,12 @@ def launch(context: ExecutionContext, job: Job, pending: PendingCommand) -> Comm
     context.store.record_tasks(replace(plan, task_ids=started))
     refusals = [(rank, answer) for rank, answer in enumerate(answers) if isinstance(answer, Refusal)]
     lacks = next((refusal.lacks for _, refusal in refusals if refusal.lacks is not None), None)
-    if command.under_hold and lacks is None:
+    if command.is_probe and lacks is None:
         definition = job.spec.task_definition
         _change_fleet(context, lambda fleet: with_permission_granted(fleet, definition))
     if refusals:
         return CommandResult((FollowUp(job.job_id, _refused_by_ecs(context, job, plan, refusals)),))
-    event = events.AttemptLaunched(at=context.now, attempt=command.attempt, ends_hold=command.under_hold)
+    event = events.AttemptLaunched(at=context.now, attempt=command.attempt, ends_hold=command.is_probe)
     return CommandResult((FollowUp(job.job_id, event),))
 
 

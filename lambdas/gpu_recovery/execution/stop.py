@@ -10,8 +10,8 @@ from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import OUR_STOP
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
-from gpu_recovery.execution.task_ownership import tasks_of_ranks
-from gpu_recovery.execution.unregistered_tasks import instance_of, unregistered_ranks
+from gpu_recovery.execution.task_ownership import instance_of, tasks_of_ranks
+from gpu_recovery.execution.unregistered_tasks import unregistered_ranks
 
 STOP_GRACE_S = 5
 """Seconds between SIGTERM and SIGKILL when an agent ends a rank."""

@@ -16,7 +16,6 @@ from gpu_recovery.core.job.record import LIVE, Job
 from gpu_recovery.core.launch_signature import ExpectedTask, has_signature, is_of_family, launch_signature
 from gpu_recovery.core.task import TaskFact
 from gpu_recovery.execution.context import ExecutionContext
-from gpu_recovery.execution.unregistered_tasks import instance_of
 from gpu_recovery.ports.actions import Actions
 from gpu_recovery.ports.store import Store
 
@@ -44,6 +43,20 @@ def owner_of(store: Store, actions: Actions, fact: TaskFact, expected: ExpectedT
     return Owner.OURS if instance_of(store, actions, fact) == expected.instance_id else Owner.UNKNOWN
 
 
+def instance_of(store: Store, actions: Actions, fact: TaskFact) -> str:
+    """Return the EC2 instance of a task; "" if it is unknown.
+
+    ECS names only the container instance. The store is asked first, then ECS.
+    """
+    if not fact.container_instance_id:
+        return ""
+    known = store.instance_of(fact.container_instance_id)
+    if known:
+        return known
+    described = actions.describe_instance(fact.container_instance_id)
+    return described[0] if described else ""
+
+
 # -- ranks -------------------------------------------------------------------------------------------------------------
 
 
@@ -57,16 +70,18 @@ def owner_of_rank_task(store: Store, actions: Actions, plan: Plan, job: Job | No
     if rank is None or rank >= len(plan.instances):
         return Owner.FOREIGN
     task_id = plan.task_ids[rank] if plan.task_ids else ""
-    if task_id:
-        return Owner.OURS if fact.task_id == task_id else Owner.FOREIGN
-    job = job or store.load_job(plan.job_id)
-    if job is None:
-        return Owner.UNKNOWN
-    name = attempt_id(plan.job_id, plan.attempt)
-    signature = launch_signature(store.signing_key(), name, rank) if plan.signed else ""
-    expected = ExpectedTask("", plan.instances[rank], job.spec.task_definition, signature)
-    owner = owner_of(store, actions, fact, expected)
-    return Owner.FOREIGN if owner is Owner.UNKNOWN and _is_launch_over(job, plan) else owner
+    definition, signature = "", ""
+    if not task_id:
+        job = job or store.load_job(plan.job_id)
+        if job is None:
+            return Owner.UNKNOWN
+        name = attempt_id(plan.job_id, plan.attempt)
+        definition = job.spec.task_definition
+        signature = launch_signature(store.signing_key(), name, rank) if plan.signed else ""
+    owner = owner_of(store, actions, fact, ExpectedTask(task_id, plan.instances[rank], definition, signature))
+    if owner is Owner.UNKNOWN and job is not None and _is_launch_over(job, plan):
+        return Owner.FOREIGN
+    return owner
 
 
 def _is_launch_over(job: Job, plan: Plan) -> bool:

@@ -12,21 +12,6 @@ from gpu_recovery.core.identifiers import attempt_of
 from gpu_recovery.core.job.adoption import task_identity
 from gpu_recovery.core.task import TaskFact
 from gpu_recovery.ports.actions import Actions
-from gpu_recovery.ports.store import InstanceStore
-
-
-def instance_of(store: InstanceStore, actions: Actions, fact: TaskFact) -> str:
-    """Return the EC2 instance of an adopted task; "" if it is unknown.
-
-    ECS names only the container instance. The store is asked first, then ECS.
-    """
-    if not fact.container_instance_id:
-        return ""
-    known = store.instance_of(fact.container_instance_id)
-    if known:
-        return known
-    described = actions.describe_instance(fact.container_instance_id)
-    return described[0] if described else ""
 
 
 def unregistered_ranks(actions: Actions, plan: Plan) -> Iterator[tuple[int, TaskFact]]:

@@ -18,7 +18,7 @@ from gpu_recovery.core.queue.entry import Entry
 from gpu_recovery.core.queue.place import place
 from gpu_recovery.core.queue.snapshot import Placement, RejectionKind, Snapshot
 from gpu_recovery.recovery import Recovery
-from gpu_recovery.scheduler.schedule import denied_launches, limits_of, usual_run_times
+from gpu_recovery.scheduler.schedule import limits_of, usual_run_times
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ def read_queue_view(recovery: Recovery, extra: Job | None = None) -> QueueView:
     instances = store.instances_in(PRESENT, failures)
     used_by_key = {key: used[key.text] for key in keys}
     usual = usual_run_times(store, entries.values(), now)
-    denied = denied_launches(recovery, entries.values())
+    denied = store.load_fleet().denied_launches
     snapshot = snapshot_of(entries.values(), instances, policy, now, used_by_key, limits_of(recovery), usual, denied)
     return QueueView(now, entries, snapshot, place(snapshot, policy, now), failures)
 

@@ -27,7 +27,7 @@ from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.queue.entry import Entry, LastPass
 from gpu_recovery.core.state_machine import QuotaChange
 from gpu_recovery.core.task import RankFailure
-from gpu_recovery.ports.values import JobPage, ProgressUpdate, StartedCheck
+from gpu_recovery.ports.values import JobPage, ProgressUpdate, RefusedCheck, StartedCheck
 
 
 class JobStore(Protocol):
@@ -207,13 +207,13 @@ class InstanceStore(Protocol):
         instance: Instance,
         done: Sequence[str],
         deferred: Mapping[str, datetime],
-        started_check: StartedCheck | None = None,
+        check_request: StartedCheck | RefusedCheck | None = None,
     ) -> None:
         """Do for an instance what `remove_finished_job_commands` does for a job.
 
         Args:
-            started_check: a health check that a command started. Its task id is written into the record if the check
-                is still under way.
+            check_request: the answer to the request of a health check. The task id or the refusal is written into the
+                record if the check is still under way.
         """
 
     def remember_registration(self, instance: Instance) -> None:

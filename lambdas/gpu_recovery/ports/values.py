@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gpu_recovery.core.attempt import AttemptProgress
 from gpu_recovery.core.events import DepartureAnnounced, HealthReported
 from gpu_recovery.core.health_signals import Ec2InstanceState
+from gpu_recovery.core.instance.record import CheckRefusal
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.missing_permission import MissingPermission
 
@@ -18,6 +19,14 @@ class StartedCheck:
 
     check_id: str
     task_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedCheck:
+    """A health check that ECS refused to start, and why."""
+
+    check_id: str
+    refusal: CheckRefusal
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,8 +132,9 @@ def resync_tasks(cycle: Cycle) -> None:
         job_id, attempt = named
         if job_id not in jobs:
             jobs[job_id] = recovery.store.load_job(job_id)
-        if _is_orphan(jobs[job_id], attempt):
-            _stop_orphan(recovery, jobs[job_id], attempt, fact)
+        job = jobs[job_id]
+        if job is not None and _is_orphan(job, attempt):
+            _stop_orphan(recovery, job, attempt, fact)
 
     failures: list[Exception] = []
     known: set[str] = set()
@@ -162,17 +163,14 @@ def _planned(recovery: Recovery, entry: Entry) -> tuple[str, ...]:
     return plan.task_ids if plan is not None else ()
 
 
-def _is_orphan(job: Job | None, attempt: int) -> bool:
-    """Return whether a task belongs to an ended attempt of a known job. Tasks of unknown jobs are left alone.
-
-    An unknown job means that another program uses the same naming.
-    """
-    return job is not None and (attempt < job.attempt or (attempt == job.attempt and job.status in TERMINAL))
+def _is_orphan(job: Job, attempt: int) -> bool:
+    """Return whether a task of the attempt belongs to an attempt that has ended."""
+    return attempt < job.attempt or (attempt == job.attempt and job.status in TERMINAL)
 
 
-def _stop_orphan(recovery: Recovery, job: Job | None, attempt: int, fact: TaskFact) -> None:
+def _stop_orphan(recovery: Recovery, job: Job, attempt: int, fact: TaskFact) -> None:
     """Stop a task of an ended attempt, if we started the task."""
-    plan = recovery.store.load_plan(job.job_id, attempt) if job is not None else None
+    plan = recovery.store.load_plan(job.job_id, attempt)
     if plan is not None and owner_of_rank_task(recovery.store, recovery.actions, plan, job, fact) is Owner.OURS:
         recovery.actions.stop_tasks((fact.task_id,), f"{OUR_STOP}{fact.started_by} is over")
 

@@ -19,7 +19,6 @@ from datetime import datetime, timedelta
 
 from gpu_recovery.core import events
 from gpu_recovery.core.cluster_snapshot import is_usable, snapshot_of
-from gpu_recovery.core.fleet import DeniedLaunches
 from gpu_recovery.core.identifiers import TICK
 from gpu_recovery.core.instance.record import PRESENT
 from gpu_recovery.core.job.queue_entry import entry_of
@@ -203,7 +202,7 @@ def read(recovery: Recovery, changed: Collection[str] = ()) -> QueueReading:
     used = store.quota_used(sorted(key.text for key in keys))
     counts = {key: used[key.text] for key in keys}
     usual = usual_run_times(store, entries.values(), now)
-    denied = denied_launches(recovery, entries.values())
+    denied = store.load_fleet().denied_launches
     snapshot = snapshot_of(entries.values(), instances, policy, now, counts, limits_of(recovery), usual, denied)
     return QueueReading(snapshot, entries, unreadable, first_cool_down)
 
@@ -223,11 +222,6 @@ def usual_run_times(store: QueueStore, entries: Collection[Entry], now: datetime
         return {}
     run_times = store.load_run_times(asked)
     return {kind: seconds for text, kind in asked.items() if (seconds := usual_run_time(run_times[text])) is not None}
-
-
-def denied_launches(recovery: Recovery, entries: Collection[Entry]) -> Mapping[str, DeniedLaunches]:
-    """Return the launches that AWS denies, by scope. The fleet record is read only if a queued job was denied."""
-    return recovery.store.load_fleet().denied_launches if any(entry.lacks for entry in entries) else {}
 
 
 def limits_of(recovery: Recovery) -> QuotaLimits:
@@ -288,7 +282,7 @@ def _placement_events(
                 instances=assignment.instances,
                 epochs=assignment.epochs,
                 port_offset=assignment.port_offset,
-                under_hold=assignment.under_hold,
+                is_probe=assignment.is_probe,
                 term=term,
             ),
         )

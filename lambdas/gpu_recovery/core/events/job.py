@@ -37,8 +37,8 @@ class JobPlaced(JobEvent):
     instances: tuple[str, ...]
     epochs: tuple[int, ...]
     port_offset: int = 0
-    under_hold: bool = False
-    """The launch tries whether a missing permission has been granted."""
+    is_probe: bool = False
+    """The launch is a probe: it tries whether a missing permission has been granted."""
     term: int | None = None
     """Term of the scheduler. Once a later term has begun, decisions of this term are not saved."""
 

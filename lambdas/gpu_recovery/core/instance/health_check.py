@@ -255,8 +255,8 @@ def _to_repair(
 def check_overdue(instance: Instance, event: events.InstanceDeadlineReached, context: DecisionContext) -> Step | Ignore:
     """Handle a check that gave no answer in time.
 
-    A check that never started says that the GPUs are in use by another task. A check that started and never ended is
-    evidence against the instance.
+    A check that ECS never started says nothing about the instance: another task uses the GPUs, or the deployment lacks
+    a permission. A check that started and never ended is evidence against the instance.
     """
     run = instance.check
     if run is None:
@@ -266,10 +266,11 @@ def check_overdue(instance: Instance, event: events.InstanceDeadlineReached, con
         pending.command == commands.RunCheck(run.check_id) and pending.refusals for pending in instance.commands
     )
     if refused and instance.agent_connected:
-        reason = f"ECS never started its health check within {context.policy.check_timeout_s} s"
+        because = f": {run.refusal.reason}" if run.refusal is not None else ""
+        reason = f"ECS never started its health check within {context.policy.check_timeout_s} s{because}"
         fault = standing_fault(instance, run, context)
         if fault is not None or _is_blamed(instance):
-            # Another task holds the GPUs, so an operator decides about a reboot.
+            # Another task may hold the GPUs, so an operator decides about a reboot.
             still = fault.sentence if fault is not None else _STILL_BLAMED
             inconclusive = check_report(run, CheckOutcome.INCONCLUSIVE, reason)
             return repair_given_up(instance, f"{reason}; {still}", context, None, inconclusive)

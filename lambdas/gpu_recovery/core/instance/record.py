@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from gpu_recovery.core.health_signals import DepartureKind, HealthStatus
 from gpu_recovery.core.instance.lemons import LemonSignal, Signal
+from gpu_recovery.core.missing_permission import MissingPermission
 from gpu_recovery.core.state_machine import HistoryEntry, PendingCommand
 
 
@@ -63,6 +64,14 @@ class RankOnInstance:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckRefusal:
+    """Why ECS refused to start a health check: its answer, and the missing permission if the deployment lacks one."""
+
+    reason: str
+    lacks: MissingPermission | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CheckRun:
     """A health check under way. `job_id` is the job that waits for its result, "" for none.
 
@@ -106,6 +115,13 @@ class CheckRun:
     """The ECS task of this check; "" until the answer of RunTask is recorded."""
     signed: bool = False
     """Whether the task carries a launch signature. False: an older release started the check."""
+    refusal: CheckRefusal | None = None
+    """The last refusal of ECS to start this check; None if there was none."""
+
+    @property
+    def why_not_started(self) -> CheckRefusal | None:
+        """The last refusal of a check that has not started; None if the check has started or was never refused."""
+        return None if self.task_id else self.refusal
 
 
 @dataclass(frozen=True, slots=True)

@@ -275,7 +275,10 @@ def verify_overdue(
     instance: Instance, event: events.InstanceDeadlineReached, context: DecisionContext
 ) -> Step | Ignore:
     """Hand the instance to an operator: it came back, but its check gave no answer in time."""
-    if instance.check is None:
+    run, limit = instance.check, context.policy.verify_timeout_s
+    if run is None:
         return NO_CHECK
-    reason = f"the check after its repair gave no answer within {context.policy.verify_timeout_s} s"
-    return repair_given_up(instance, reason, context, None, (stop_check(instance.check),))
+    reason = f"the check after its repair gave no answer within {limit} s"
+    if (refusal := run.why_not_started) is not None:
+        reason = f"ECS never started the check after its repair within {limit} s: {refusal.reason}"
+    return repair_given_up(instance, reason, context, None, (stop_check(run),))

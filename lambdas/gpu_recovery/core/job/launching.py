@@ -19,7 +19,7 @@ from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, unles
 def placed(job: Job, event: events.JobPlaced, context: DecisionContext) -> Step | Ignore:
     """Start the next attempt on the placed instances, and release the former instances that it does not use."""
     attempt = job.attempt + 1
-    launch = commands.LaunchAttempt(attempt, event.instances, event.epochs, event.port_offset, event.under_hold)
+    launch = commands.LaunchAttempt(attempt, event.instances, event.epochs, event.port_offset, event.is_probe)
     changes = {
         "attempt": attempt,
         "instances": event.instances,

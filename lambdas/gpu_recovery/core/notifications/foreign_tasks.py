@@ -18,7 +18,7 @@ def foreign_task(job_id: str, attempt: int, rank: int | None, task_id: str) -> N
     claimed = f"rank {rank}" if rank is not None else "no rank"
     parts = {
         Part.WHAT: [f"Task {task_id} claims to be {claimed} of attempt {attempt} of job {job_id}."],
-        Part.EVIDENCE: ["the task ids that the launch of the attempt recorded"],
+        Part.EVIDENCE: ["the launch records of the attempt, and the launch signature of the task"],
         Part.DONE: ["Its events change nothing."],
         Part.NEXT: ["The job goes on with its own tasks."],
         Part.YOU: ["The job:", typed(f"status {job_id}")],

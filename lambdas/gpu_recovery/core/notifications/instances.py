@@ -24,8 +24,10 @@ def quarantined(instance: Instance, incident_id: str, reason: str, reminder_at: 
         Part.DONE: ["ECS places nothing new on it (DRAINING), and neither do we. What runs on it goes on."],
         Part.NEXT: [f"It stays so until a person acts. You are reminded at {clock(reminder_at)}."],
         Part.YOU: [
-            "Replace the machine (stop and start it for another host, or terminate it in its Auto Scaling group), or "
-            "repair it; then give it back. It works again once it passes a health check:",
+            _check_remedy(instance)
+            or "Replace the machine (stop and start it for another host, or terminate it in its Auto Scaling group), "
+            "or repair it.",
+            "Then give it back. It works again once it passes a health check:",
             typed(f"instances {instance.instance_id}", "its history"),
             typed(f"release {instance.instance_id}"),
         ],
@@ -205,14 +207,15 @@ def would_have_repaired(instance: Instance, would: str) -> NotifyOperator:
 
 
 def never_checked(instance: Instance, reason: str) -> NotifyOperator:
-    """Return the message that ECS never started a health check. Most often other tasks hold the GPUs."""
+    """Return the message that ECS never started a health check, because other tasks hold the GPUs or AWS denied it."""
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id} could not be checked: {reason}."],
         Part.EVIDENCE: [f"the check {instance.check.check_id}" if instance.check else reason],
         Part.DONE: ["Its check counts as one that could not tell.", _use_sentence(instance)],
         Part.NEXT: ["It is checked again when a job fails on it."],
         Part.YOU: [
-            "See who holds its GPUs: other tasks on this cluster, or ranks that ECS still counts as running:",
+            _check_remedy(instance)
+            or "See who holds its GPUs: other tasks on this cluster, or ranks that ECS still counts as running:",
             typed(f"instances {instance.instance_id}"),
         ],
         Part.IDS: _ids(instance, _note_id(instance)),
@@ -273,6 +276,12 @@ def _noted_message(instance: Instance, subject: str, parts: dict[Part, list[str]
         job_id=_waiting_job(instance),
         instance_id=name,
     )
+
+
+def _check_remedy(instance: Instance) -> str:
+    """Return what an operator does about the permission that the health check lacks; "" if none is missing."""
+    refusal = instance.check.why_not_started if instance.check is not None else None
+    return refusal.lacks.remedy_for_checks if refusal is not None and refusal.lacks is not None else ""
 
 
 def _note_id(instance: Instance) -> str:

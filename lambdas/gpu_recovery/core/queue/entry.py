@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.queue.priority import Priority, demotes_at, effective
@@ -12,8 +13,8 @@ from gpu_recovery.core.queue.quota import QuotaKey
 from gpu_recovery.core.queue.run_time_estimates import JobKind
 from gpu_recovery.core.queue.snapshot import RunningJob, WaitingJob
 
-NOTHING: Mapping[JobKind, int] = {}
-"""Usual run times while none are known."""
+NOTHING: Mapping[Any, Any] = {}
+"""The empty mapping: no usual run time is known, or no launch is denied."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ class GroupQueue:
         """Return where the next job starts, or why it waits."""
         self._position += 1
         # A job that cannot be launched does not block the jobs behind it.
-        hold = self.shared.launch_holds.closed(job)
+        hold = self.shared.launch_holds.blocking(job)
         if hold is not None:
             return self._wait_reasons.of_permission(job, self._position, hold)
         # 2. Quota: a job over its quota does not block the jobs behind it.
@@ -74,7 +74,7 @@ class GroupQueue:
         self.shared.quota.charge(job)
         self.shared.launch_holds.begin_launch(job)
         self.forecast.assign(chosen, job.gpus, job.runs_for_s)
-        return replace(self.hosts.assign(job, chosen), under_hold=self.shared.launch_holds.of(job) is not None)
+        return replace(self.hosts.assign(job, chosen), is_probe=self.shared.launch_holds.is_probe(job))
 
     def _preempt_for_job_limit(self, job: WaitingJob) -> Rejection | None:
         """Preempt jobs for a job that the limit of running jobs blocks; None if that is not possible.
@@ -83,7 +83,8 @@ class GroupQueue:
         their GPUs too.
         """
         self._record_waiting(job)
-        if self.backfill_window is not None or self.hosts.fitting(job) >= job.nodes:
+        is_head = self.backfill_window is None and self.shared.launch_holds.may_delay_others(job)
+        if not is_head or self.hosts.fitting(job) >= job.nodes:
             return None
         leaving = self._preempt(job)
         if not leaving:
@@ -100,10 +101,13 @@ class GroupQueue:
         """4. Handle a job that does not fit: preempt for it, keep hosts for it, and return its wait reason."""
         position = self._position
         self._record_waiting(job)
+        may_delay_others = self.shared.launch_holds.may_delay_others(job)
         if self.backfill_window is not None:
-            if job.recovering:
+            if job.recovering and may_delay_others:
                 self.hosts.hold_for(job)
             return self._wait_reasons.of_queue_order(job, position)
+        if not may_delay_others:
+            return self._wait_reasons.of_gpus(job, position, self.hosts.fitting(job))
         if job.recovering and job.own_only:
             rejection = self._wait_reasons.of_own(job, position)
             self.hosts.hold_for(job)
@@ -126,12 +130,8 @@ class GroupQueue:
         """Preempt jobs for `job`, and keep all hosts that it waits for.
 
         Returns:
-            The ids of the jobs that leave so that `job` can start; empty if that is not possible, or if a launch
-            of the same hold was denied lately.
+            The ids of the jobs that leave so that `job` can start; empty if that is not possible.
         """
-        hold = self.shared.launch_holds.of(job)
-        if hold is not None and not hold.preempts:
-            return []
         missing = job.nodes - self.hosts.fitting(job)
         coming = self._vacated_soon(job)[:missing]
         need = missing - len(coming)

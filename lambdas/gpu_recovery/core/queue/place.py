@@ -6,7 +6,7 @@ The phases, each in a module of its own:
 2. `quota_admission`            quotas by user, priority and group, and the number of running jobs
 3. `packing`, `host_selection`  a whole gang or none; small jobs onto hosts in use; one rack or zone for a gang
 4. `group_queue`                a job that does not fit waits; its reserved hosts stay reserved
-   `launch_holds`               a job that the deployment may not launch waits, and blocks no other job
+   `launch_holds`               a job that AWS would deny waits, and delays no other job
 5. `backfill`                   the first waiting job is promised hosts; others may use the rest
 6. `preemption`                 jobs of lower priority are suspended, as few and as cheap as possible
 7. `wait_reasons`               every other job gets the reason why it waits

@@ -88,14 +88,14 @@ class LaunchHold:
 
     scope:      the task definition of the jobs; "" for every job.
     permission: name of the missing permission.
-    is_closed:  no job starts. Otherwise one job starts, to try whether the permission has been granted.
-    preempts:   jobs may be suspended for the job that starts, because the longest pause has passed since the denial.
+    blocks:     no job starts. Otherwise one job may start as a probe.
+    has_precedence: jobs may be suspended and hosts kept for the probe, because no launch was denied for a day.
     """
 
     scope: str
     permission: str
-    is_closed: bool
-    preempts: bool = False
+    blocks: bool
+    has_precedence: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class Snapshot:
 class Assignment:
     """The instances of the next attempt of a job, in rank order, each with its epoch at the time of the choice.
 
-    under_hold: the launch tries whether a missing permission has been granted.
+    is_probe: the launch is a probe: it tries whether a missing permission has been granted.
     """
 
     job_id: str
@@ -163,7 +163,7 @@ class Assignment:
     instances: tuple[str, ...]
     epochs: tuple[int, ...]
     port_offset: int
-    under_hold: bool = False
+    is_probe: bool = False
 
 
 @dataclass(frozen=True, slots=True)
