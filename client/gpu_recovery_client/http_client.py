@@ -219,7 +219,7 @@ class HttpClient:
 
     def _safe(self, text: str) -> str:
         """Return a text of a server or library with the credentials replaced: the text might echo them."""
-        return text.replace(self._token, "[token]") if self._auth is None else self._auth.masked(text)
+        return text.replace(self._token, "[token]") if self._auth is None else self._auth.signer.masked(text)
 
 
 def is_loopback(host: str) -> bool:

@@ -12,7 +12,8 @@ from typing import Any
 import httpx
 import pytest
 from gpu_recovery_client import RecoveryClient, RequestRefused, SettingsMissing
-from gpu_recovery_client.iam import BOTOCORE_MISSING, IamAuth
+from gpu_recovery_client.iam import IamAuth
+from gpu_recovery_client.request_signer import BOTOCORE_MISSING
 from gpu_recovery_client.settings import ClientSettings, find_settings
 
 URL = "https://a1b2c3.execute-api.cn-north-1.amazonaws.com.cn"
@@ -85,7 +86,7 @@ def test_each_repetition_is_signed_with_the_credentials_of_its_time() -> None:
         sent.append(httpx.Request(request.method, request.url, headers=request.headers))
         return httpx.Response(503 if len(sent) == 1 else 200, json={"job_id": "a"})
 
-    auth._session.get_credentials = credentials
+    auth.signer._session.get_credentials = credentials
     client = RecoveryClient(URL, transport=httpx.MockTransport(answer), auth=auth, pause=lambda _: None)
     client.job("a")
     assert [credential_scope(one).partition("/")[0] for one in sent] == ["AKIDFIRST", "AKIDSECOND"]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
 import pytest
 from gpu_recovery_client.cli import app
+from gpu_recovery_client.diagnosis import GpuLock
 from typer.testing import CliRunner, Result
 
 from sandbox.credentials import secret_access_key
@@ -41,6 +45,7 @@ class Gateway:
     api: Api
     change: Callable[[httpx.Request], httpx.Request] = lambda request: request
     requests: list[httpx.Request] = field(default_factory=list)
+    port: int = PORT
 
     def __call__(self, sent: httpx.Request) -> httpx.Response:
         self.requests.append(sent)
@@ -49,7 +54,7 @@ class Gateway:
         target = request.url.raw_path.decode()
         authorization = headers.get("authorization", "")
         scope = f"/{REGION}/execute-api/aws4_request,"
-        if scope not in authorization or RequestGuard(SECRET, PORT).refusal(
+        if scope not in authorization or RequestGuard(SECRET, self.port).refusal(
             request.method, target, headers, request.content
         ):
             # AWS repeats the canonical request, with the headers that it read.
@@ -155,3 +160,56 @@ def test_no_credentials_are_printed(run: Run, gateway: Gateway) -> None:
     for result in (run("list"), run("submit", "-", stdin=YAML)):
         assert not any(word in result.output for word in (SESSION_TOKEN, secret, "a-token-of-another-deployment"))
     assert "[credentials]" in run("submit", "-", stdin=YAML).stderr
+
+
+@contextmanager
+def served(gateway: Gateway) -> Iterator[str]:
+    """The gateway behind a port of loopback, for code that has no transport of its own; its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            url = f"http://127.0.0.1:{gateway.port}{self.path}"
+            answer = gateway(httpx.Request(self.command, url, headers=list(self.headers.items()), content=content))
+            self.send_response(answer.status_code)
+            self.end_headers()
+            self.wfile.write(answer.content)
+
+        do_GET = do_POST
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    gateway.port = server.server_address[1]
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{gateway.port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_distributed_lock_signs_its_requests(run: Run, gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank signs with the credentials of its environment; a request that was changed on its way gets no lock."""
+    job_id = told(run("submit", "-", "--json", stdin=YAML))["job_id"]
+    environment = {
+        "JOB_ID": job_id,
+        "AWS_ACCESS_KEY_ID": "AKIDANA",
+        "AWS_SECRET_ACCESS_KEY": secret_access_key(SECRET, "AKIDANA"),
+        "AWS_SESSION_TOKEN": SESSION_TOKEN,
+        "AWS_REGION": REGION,
+    }
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with served(gateway) as address:
+        monkeypatch.setenv("GPU_RECOVERY_API_URL", address)
+        with GpuLock("train", distributed=True) as lock:
+            assert lock.token == 1 and lock.holder() == "train"
+        assert lock.holder() is None
+        gateway.change = lambda sent: _with_header(sent, "content-type", "text/plain")
+        with pytest.raises(RuntimeError, match="403"):
+            GpuLock("train", distributed=True).acquire()
+    assert not any("a-token-of-another-deployment" in str(one.headers.raw) for one in gateway.requests)

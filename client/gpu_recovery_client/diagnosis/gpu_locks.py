@@ -39,7 +39,7 @@ class GpuLock:
         gpu: the number of the GPU, or a name. The same name of a distributed lock means the same lock in the whole
             job.
         distributed: the lock belongs to the job, wherever its processes run. `token` is then the fencing token while
-            it is held. Raises ValueError if the environment names no job or API.
+            it is held. Raises ValueError if the environment names no job, no API or no way to authenticate.
         folder: by default the folder that agent and ranks of an instance share, if it exists, otherwise the host's
             folder for temporary files.
         lease: replaces the lease of the API, for tests.

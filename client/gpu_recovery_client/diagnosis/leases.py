@@ -20,6 +20,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpu_recovery_client.diagnosis.sender import log
+from gpu_recovery_client.errors import SettingsMissing
+from gpu_recovery_client.request_signer import RequestSigner
 
 LEASE_S, POLL_S, CALL_S = 60, 1.0, 5.0
 """Seconds of a lease, between two attempts, and until a call is given up."""
@@ -31,19 +33,34 @@ _held: weakref.WeakSet[Lease] = weakref.WeakSet()
 
 
 class Api:
-    """The API at GPU_RECOVERY_API_URL, with the token of GPU_RECOVERY_TOKEN, which is never shown."""
+    """The API at GPU_RECOVERY_API_URL, called with GPU_RECOVERY_TOKEN or with signatures (GPU_RECOVERY_AUTH=iam).
+
+    Raises:
+        ValueError: the environment names no API, or no way to authenticate.
+        SettingsMissing: botocore is missing, or nothing names the region of the API.
+    """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._url = environment.get("GPU_RECOVERY_API_URL", "").rstrip("/")
         self._token = environment.get("GPU_RECOVERY_TOKEN", "")
+        signs = environment.get("GPU_RECOVERY_AUTH") == "iam"
         host = urllib.parse.urlsplit(self._url).hostname or ""
-        if not self._token or not (self._url.startswith("https://") or host in ("127.0.0.1", "localhost", "::1")):
-            raise ValueError("a distributed lock needs GPU_RECOVERY_API_URL (https) and GPU_RECOVERY_TOKEN, a user's")
+        is_safe = self._url.startswith("https://") or host in ("127.0.0.1", "localhost", "::1")
+        if not is_safe or not (self._token or signs):
+            raise ValueError(
+                "a distributed lock needs GPU_RECOVERY_API_URL (https), "
+                "and GPU_RECOVERY_TOKEN of a user or GPU_RECOVERY_AUTH=iam"
+            )
+        self._signer = RequestSigner(self._url, environment) if signs else None
 
     def __call__(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, Mapping[str, Any]]:
-        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        url, headers = f"{self._url}/api/v2{path}", {"Content-Type": "application/json"}
         content = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"{self._url}/api/v2{path}", content, headers, method=method)
+        if self._signer is None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        else:
+            headers = self._signer.sign(method, url, headers, content)
+        request = urllib.request.Request(url, content, headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=CALL_S) as answer:
                 return answer.status, _object(answer.read(65_536))
@@ -151,7 +168,9 @@ class Lease:
             return self._call(method, path, body)
         except OSError as error:
             log.warning("the lock %s: the API does not answer: %s", self._name, type(error).__name__)
-            return 0, {}
+        except SettingsMissing as error:
+            log.warning("the lock %s: the request cannot be signed: %s", self._name, error)
+        return 0, {}
 
     def _start_renewing(self) -> None:
         _held.add(self)
