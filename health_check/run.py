@@ -90,7 +90,7 @@ def diagnose(level: int, timeout_s: float, *, gpus: Set[int] | None = None, paus
                     return replace(run, late=left_s < timeout_s / 2)
                 lost = run.exit_code == remedies.CONNECTION_NOT_VALID or parse(run.output).lost_connection
                 run = replace(run, late=lost and engine is not None)
-                may_come = (engine is None or engine.lives()) and time.monotonic() - begun < CONNECTS_WITHIN_S
+                may_come = (engine is None or engine.is_running()) and time.monotonic() - begun < CONNECTS_WITHIN_S
                 busy = run.exit_code == remedies.ALREADY_RUNNING
                 timed_out = run.exit_code == remedies.DIAG_TIMEOUT
                 may_repeat = busy or (timed_out and not timed_out_before) or (lost and may_come)
@@ -177,14 +177,14 @@ class _HostEngine:
         """Return the arguments with which dcgmi finds the engine."""
         return ["--host", f"unix://{self.address}"]
 
-    def lives(self) -> bool:
+    def is_running(self) -> bool:
         """Return whether the process runs."""
         return self.process.poll() is None
 
     def answers(self) -> bool:
         """Return whether the engine accepts a connection."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            return self.lives() and probe.connect_ex(str(self.address)) == 0
+            return self.is_running() and probe.connect_ex(str(self.address)) == 0
 
 
 @contextlib.contextmanager
@@ -208,7 +208,7 @@ def _host_engine() -> Iterator[_HostEngine | None]:
         engine = _HostEngine(process, address)
         try:
             _wait_for(engine)
-            yield engine if engine.lives() else None
+            yield engine if engine.is_running() else None
         finally:
             _kill_group(process)
 
@@ -216,7 +216,7 @@ def _host_engine() -> Iterator[_HostEngine | None]:
 def _wait_for(engine: _HostEngine) -> None:
     """Wait until the engine answers or has ended, at most ENGINE_READY_WITHIN_S."""
     deadline = time.monotonic() + ENGINE_READY_WITHIN_S
-    while engine.lives() and not engine.answers() and time.monotonic() < deadline:
+    while engine.is_running() and not engine.answers() and time.monotonic() < deadline:
         time.sleep(POLL_S)
 
 
