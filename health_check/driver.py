@@ -18,8 +18,8 @@ from health_check.run import ProcessRun, run_bounded
 from health_check.xid import bus_id
 
 COMMAND = ("nvidia-smi", "-q", "-x")
-ANSWERS_WITHIN_S = 45.0
-"""Seconds that nvidia-smi may take."""
+ANSWERS_WITHIN_S = 300.0
+"""Seconds that nvidia-smi may take: ten times what eight GPUs take while the driver is not kept loaded (about 30 s)."""
 GPUS_MAX = 256
 TEXT_MAX = 64
 NO_DEVICES = "the driver shows no GPU to the check"

@@ -39,6 +39,7 @@ class DiagnosticRun:
             level=self.step.level,
             expected_gpus=expected_gpus,
             gpus=self.step.gpus,
+            late=self.run.late,
         )
 
 
@@ -69,7 +70,12 @@ def examine(settings: CheckSettings) -> Examination:
     examination = Examination(boot, KernelLog(), DriverReport(), CheckEvidence())
     try:
         with stop_raises():
-            examination = _evidence(settings, boot)
+            log = kernel_log.read(settings.host_kmsg, boot.at)
+            # What the kernel log says stands, even if the task is stopped while the driver is asked.
+            examination = _weighed(settings, boot, log, DriverReport())
+            examination = _weighed(
+                settings, boot, log, driver.ask(timeout_s=min(driver.ANSWERS_WITHIN_S, settings.timeout_s / 2))
+            )
             left_s = settings.timeout_s - (time.monotonic() - begun)
             for step in plan(settings.level, left_s, examination.evidence):
                 left_s = settings.timeout_s - (time.monotonic() - begun)
@@ -86,9 +92,7 @@ def examine(settings: CheckSettings) -> Examination:
     return examination
 
 
-def _evidence(settings: CheckSettings, boot: Boot) -> Examination:
-    log = kernel_log.read(settings.host_kmsg, boot.at)
-    answer = driver.ask()
+def _weighed(settings: CheckSettings, boot: Boot, log: KernelLog, answer: DriverReport) -> Examination:
     evidence = weigh(
         log,
         answer,

@@ -13,6 +13,8 @@ from health_check.remedies import ErrorSeverity, FindingRemedy, HealthOutcome
 from health_check.report import DiagnosticError, DiagnosticReport, DiagnosticResult
 from health_check.verdict import DCGM, MESSAGE_MAX, CheckFinding, by_check, counted
 
+_HOST_ENGINE_LATE = "the host engine of the check gave dcgmi no connection in time, or lost it"
+
 
 def findings_of(
     report: DiagnosticReport,
@@ -21,6 +23,7 @@ def findings_of(
     level: int,
     expected_gpus: int | None,
     gpus: frozenset[int] | None = None,
+    late: bool = False,
 ) -> list[CheckFinding]:
     """Return the findings of one run of `dcgmi diag -r <level>`.
 
@@ -31,15 +34,19 @@ def findings_of(
         expected_gpus: how many GPUs the instance should have; None if unknown.
         gpus: the GPUs that were examined; None for all. With some GPUs only, the report says nothing about their
             number.
+        late: whether the host, and no setting and no GPU, may account for the exit code (`ProcessRun.late`).
     """
+    lost = exit_code == remedies.CONNECTION_NOT_VALID or report.lost_connection
+    if late and lost:
+        return [by_check("host engine", "HOST_ENGINE_LATE", FindingRemedy.RESTART_APP, _HOST_ENGINE_LATE)]
     if exit_code in remedies.NEVER_STARTED:
         return [_by_exit_code(exit_code, report)]
-    if report.runtime_error and _is_about_the_connection(report.runtime_error):
+    if report.runtime_error and report.lost_connection:
         code = remedies.EXITS[remedies.CONNECTION_NOT_VALID].name
         return [by_check("host engine", code, FindingRemedy.FIX_CONFIGURATION, report.runtime_error)]
     findings = [finding for result in report.results for finding in _of_result(result)]
     if not _explains(report, exit_code):
-        findings.append(_by_exit_code(exit_code, report))
+        findings.append(_by_exit_code(exit_code, report, late=late))
     if gpus is None:
         findings += _missing_gpus(report, expected_gpus)
     if all(finding.outcome is HealthOutcome.HEALTHY for finding in findings):
@@ -94,12 +101,6 @@ def _explains(report: DiagnosticReport, exit_code: int) -> bool:
     return exit_code == 0
 
 
-def _is_about_the_connection(runtime_error: str) -> bool:
-    """Return whether the error is a lost host engine. DCGM 4 reports that as a sentence without a number."""
-    words = runtime_error.casefold().replace("-", "").replace(" ", "")
-    return "connect" in words or "hostengine" in words
-
-
 def _missing_gpus(report: DiagnosticReport, expected_gpus: int | None) -> Iterator[CheckFinding]:
     if expected_gpus is None or report.gpu_count is None or report.gpu_count >= expected_gpus:
         return
@@ -130,8 +131,8 @@ def _not_examined(report: DiagnosticReport, level: int, wanted: frozenset[int]) 
             yield by_check("diagnostic", "GPU_NOT_EXAMINED", FindingRemedy.CONTACT_SUPPORT, message, gpu)
 
 
-def _by_exit_code(exit_code: int, report: DiagnosticReport) -> CheckFinding:
-    known = remedies.exit_meaning(exit_code)
+def _by_exit_code(exit_code: int, report: DiagnosticReport, *, late: bool = False) -> CheckFinding:
+    known = remedies.exit_meaning(exit_code, late=late)
     detail = f": {report.runtime_error}" if report.runtime_error else ""
     message = f"{known.meaning} (exit code {exit_code}){detail}"[:MESSAGE_MAX]
     finding = by_check("diagnostic", known.name, known.remedy, message)

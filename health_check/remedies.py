@@ -209,12 +209,24 @@ EXITS: Mapping[int, KnownExit] = {
     NOT_INSTALLED: KnownExit("DCGMI_NOT_INSTALLED", FindingRemedy.FIX_CONFIGURATION, "dcgmi is not installed"),
 }
 
+CUT_SHORT = KnownExit(
+    "DIAGNOSTIC_CUT_SHORT",
+    FindingRemedy.RESTART_APP,
+    "less than half of the time was left when the diagnostic began, so its deadline says nothing about a GPU",
+)
+"""The meaning of DEADLINE_PASSED if the diagnostic began late."""
+
 # After these no diagnostic ran, even if the output says so. A lost connection never costs an instance.
 NEVER_STARTED = frozenset({CONNECTION_NOT_VALID, NOT_EXECUTABLE, NOT_INSTALLED})
 
 
-def exit_meaning(exit_code: int) -> KnownExit:
-    """Return the meaning of a non-zero exit code of dcgmi; a signal or an unknown code is inconclusive."""
+def exit_meaning(exit_code: int, *, late: bool = False) -> KnownExit:
+    """Return the meaning of a non-zero exit code of dcgmi; a signal or an unknown code is inconclusive.
+
+    `late` says that the diagnostic began late, so that its deadline is no sign of a GPU that hangs.
+    """
+    if late and exit_code == DEADLINE_PASSED:
+        return CUT_SHORT
     if exit_code in EXITS:
         return EXITS[exit_code]
     if exit_code in SIGNALLED:

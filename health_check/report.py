@@ -67,3 +67,9 @@ class DiagnosticReport:
     results: tuple[DiagnosticResult, ...] = ()
     runtime_error: str | None = None
     unreadable: str | None = None
+
+    @property
+    def lost_connection(self) -> bool:
+        """Return whether the error is a lost host engine. DCGM 4 reports that as a sentence without a number."""
+        words = (self.runtime_error or "").casefold().replace("-", "").replace(" ", "")
+        return "connect" in words or "hostengine" in words

@@ -17,18 +17,21 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import IO
 
 from health_check import remedies
+from health_check.parse import parse
 
 OUTPUT_BYTES_MAX = 8 * 1024 * 1024
 ERROR_BYTES_MAX = 64 * 1024
 ENGINE_READY_WITHIN_S = 30.0
-"""Seconds that a host engine has to start."""
+"""Seconds that the host engine of the check has to start before dcgmi is started."""
+CONNECTS_WITHIN_S = 300.0
+"""Seconds within which a lost connection is tried again. On a slow host, or after a boot, the host engine is late."""
 PIPES_CLOSE_WITHIN_S = 5.0
 KILLED_WITHIN_S = 10.0
 PAUSE_S = 20.0
@@ -47,17 +50,22 @@ class ProcessRun:
     `exit_code` is as in a shell: 128+n for signal n, 124 after the deadline, 126 or 127 if the program cannot be
     executed or is missing. `diagnose` gives 235 if the host engine of the check has died, and 143 if the task was
     stopped. A process that sleeps in the driver may survive its kill.
+
+    `late` says that the exit code may have no other cause than a slow host: the host engine of the check was started
+    and gives no connection, or less than half of the time was left when the diagnostic began.
     """
 
     output: str
     error: str
     exit_code: int
+    late: bool = False
 
 
 def diagnose(level: int, timeout_s: float, *, gpus: Set[int] | None = None, pause_s: float = PAUSE_S) -> ProcessRun:
     """Run `dcgmi diag -r <level> -j`; repeat it once after a timeout inside DCGM, and while another diagnostic runs.
 
-    If the task is stopped, the exit code is 143, that of SIGTERM. If the host engine of this check has died, the exit
+    A lost connection is repeated for CONNECTS_WITHIN_S, because a host engine may start late. If the task is stopped,
+    the exit code is 143, that of SIGTERM. If the host engine of this check does not answer at the deadline, the exit
     code is that of a lost connection: dcgmi may wait until the deadline then, and no GPU hangs.
 
     Args:
@@ -66,19 +74,26 @@ def diagnose(level: int, timeout_s: float, *, gpus: Set[int] | None = None, paus
         gpus: indices of the GPUs to examine; None for all.
         pause_s: seconds between two attempts.
     """
-    deadline = time.monotonic() + timeout_s
+    begun = time.monotonic()
+    deadline = begun + timeout_s
     timed_out_before = False
     only = [] if gpus is None else ["-i", ",".join(map(str, sorted(gpus)))]
     try:
-        with stop_raises(), _host_engine() as (engine_arguments, engine_lives):
+        with stop_raises(), _host_engine() as engine:
             while True:
-                command = ["dcgmi", "diag", "-r", str(level), "-j", *only, *engine_arguments]
-                run = run_bounded(command, deadline - time.monotonic())
-                if run.exit_code == remedies.DEADLINE_PASSED and not engine_lives():
-                    return replace(run, exit_code=remedies.CONNECTION_NOT_VALID)
+                left_s = deadline - time.monotonic()
+                command = ["dcgmi", "diag", "-r", str(level), "-j", *only, *(engine.arguments if engine else [])]
+                run = run_bounded(command, left_s)
+                if run.exit_code == remedies.DEADLINE_PASSED:
+                    if engine and not engine.answers():
+                        return replace(run, exit_code=remedies.CONNECTION_NOT_VALID, late=True)
+                    return replace(run, late=left_s < timeout_s / 2)
+                lost = run.exit_code == remedies.CONNECTION_NOT_VALID or parse(run.output).lost_connection
+                run = replace(run, late=lost and engine is not None)
+                may_come = (engine is None or engine.is_running()) and time.monotonic() - begun < CONNECTS_WITHIN_S
                 busy = run.exit_code == remedies.ALREADY_RUNNING
                 timed_out = run.exit_code == remedies.DIAG_TIMEOUT
-                may_repeat = busy or (timed_out and not timed_out_before)
+                may_repeat = busy or (timed_out and not timed_out_before) or (lost and may_come)
                 if not may_repeat or deadline - time.monotonic() <= pause_s:
                     return run
                 timed_out_before = timed_out_before or timed_out
@@ -150,39 +165,59 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
         process.wait(timeout=KILLED_WITHIN_S)
 
 
-@contextlib.contextmanager
-def _host_engine() -> Iterator[tuple[list[str], Callable[[], bool]]]:
-    """Yield the arguments with which dcgmi finds its host engine, and a function that tests whether it still runs.
+@dataclass(frozen=True)
+class _HostEngine:
+    """The host engine of this check: its process, and the Unix socket on which it listens once it has started."""
 
-    The engine runs as long as the context. An engine that does not start is no verdict: dcgmi then searches the host,
-    and exits with 235 if there is none.
+    process: subprocess.Popen[bytes]
+    address: Path
+
+    @property
+    def arguments(self) -> list[str]:
+        """Return the arguments with which dcgmi finds the engine."""
+        return ["--host", f"unix://{self.address}"]
+
+    def is_running(self) -> bool:
+        """Return whether the process runs."""
+        return self.process.poll() is None
+
+    def answers(self) -> bool:
+        """Return whether the engine accepts a connection."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            return self.is_running() and probe.connect_ex(str(self.address)) == 0
+
+
+@contextlib.contextmanager
+def _host_engine() -> Iterator[_HostEngine | None]:
+    """Start a host engine that runs as long as the context. Yield None if dcgmi is to search the host for its engine.
+
+    An engine that ends at its start is no verdict: dcgmi then searches the host, and exits with 235 if there is none.
+    An engine that is late is the one to wait for.
     """
     program = shutil.which("nv-hostengine")
     if program is None:
-        yield [], lambda: True
+        yield None
         return
     with tempfile.TemporaryDirectory(prefix="health-check-") as folder:
         address, pid_file = Path(folder, "engine.sock"), Path(folder, "engine.pid")
         command = [program, "--no-daemon", "--domain-socket", str(address), "--pid", str(pid_file)]
         with Path(folder, "engine.log").open("wb") as log:
-            engine = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        engine = _HostEngine(process, address)
         try:
-            if _answers(engine, address):
-                yield ["--host", f"unix://{address}"], lambda: engine.poll() is None
-            else:
-                yield [], lambda: True
+            _wait_for(engine)
+            yield engine if engine.is_running() else None
         finally:
-            _kill_group(engine)
+            _kill_group(process)
 
 
-def _answers(engine: subprocess.Popen[bytes], address: Path) -> bool:
+def _wait_for(engine: _HostEngine) -> None:
+    """Wait until the engine answers or has ended, at most ENGINE_READY_WITHIN_S."""
     deadline = time.monotonic() + ENGINE_READY_WITHIN_S
-    while engine.poll() is None and time.monotonic() < deadline:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            if probe.connect_ex(str(address)) == 0:
-                return True
+    while engine.is_running() and not engine.answers() and time.monotonic() < deadline:
         time.sleep(POLL_S)
-    return False
 
 
 @contextlib.contextmanager

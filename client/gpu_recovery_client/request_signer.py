@@ -8,6 +8,7 @@ imports no HTTP library.
 from __future__ import annotations
 
 import importlib
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -35,7 +36,7 @@ class RequestSigner:
     """
 
     def __init__(self, api_url: str, environment: Mapping[str, str]) -> None:
-        self._region = _region(api_url, environment)
+        self._region = region_of(api_url, environment)
         try:
             self._auth: Any = importlib.import_module("botocore.auth")
             self._request: Any = importlib.import_module("botocore.awsrequest")
@@ -77,7 +78,12 @@ class RequestSigner:
         return frozen
 
 
-def _region(api_url: str, environment: Mapping[str, str]) -> str:
+def region_of(api_url: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Return the region of the API, by the name of its host or by the environment.
+
+    Raises:
+        SettingsMissing: neither names the region.
+    """
     in_host = REGION_IN_HOST.fullmatch(urlsplit(api_url).hostname or "")
     named = (environment.get(name, "") for name in ("AWS_REGION", "AWS_DEFAULT_REGION"))
     region = in_host[1] if in_host else next(filter(None, named), "")

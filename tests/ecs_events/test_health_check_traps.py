@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
+from botocore.exceptions import ClientError
 from gpu_recovery.core.instance.record import InstanceStatus
 
 from tests.aws.ecs_events import check_event
-from tests.aws.records import JOB, plan
+from tests.aws.health_events import check, health_change
+from tests.aws.records import JOB, later, plan
 from tests.lambdas.conftest import Functions
 from tests.lambdas.starting_states import checking
 
@@ -48,3 +53,66 @@ def test_a_check_that_was_stopped_while_it_waited_to_start_blames_nobody(functio
     functions.call("dcgm_task_monitor", event)
     assert functions.aws.asked("RebootInstances") == []
     assert functions.instance(machine).status is not InstanceStatus.REBOOTING
+
+
+UNTOLD: dict[str, tuple[int | None, dict[str, Any]]] = {
+    "stopped for its time": (None, {"stopCode": "UserInitiated", "stoppedReason": "gpu-recovery: it took too long"}),
+    "killed at its stop": (137, {"stopCode": "UserInitiated"}),
+    "could not tell": (44, {}),
+    "a reboot without its document": (1, {}),
+    "misconfigured": (43, {}),
+}
+"""Ends of a check that leave no document: exit code, and what ECS says."""
+
+
+def no_document(functions: Functions) -> None:
+    """The bucket has no document of the check."""
+
+    def answer(asked: dict[str, Any]) -> dict[str, Any]:
+        raise ClientError({"Error": {"Code": "NoSuchKey"}, "ResponseMetadata": {"HTTPStatusCode": 404}}, "GetObject")
+
+    functions.aws.answers["GetObject"] = answer
+
+
+def impaired(functions: Functions, machine: str) -> None:
+    """ECS reports an XID on the instance while its check runs."""
+    change = health_change(
+        check(statusReason="XID_79", lastStatusChange="2026-11-21T09:01:00Z", lastUpdated="2026-11-21T09:01:00Z"),
+        ec2InstanceId=machine,
+    )
+    functions.call("ecs_instance_monitor", change | {"time": "2026-11-21T09:01:00Z"})
+    assert "XID_79" in {report.sentence for report in functions.instance(machine).health.values()}.pop()
+
+
+@pytest.mark.parametrize("end", UNTOLD)
+@pytest.mark.parametrize("evidence", [False, True])
+def test_a_check_without_a_document_returns_no_instance_with_evidence_against_it(
+    functions: Functions, end: str, evidence: bool
+) -> None:
+    """The XID of the incident decides in place of the check. Without evidence the instance is in use again."""
+    checking(functions, "HEALTHY")
+    no_document(functions)
+    machine = plan().instances[0]
+    if evidence:
+        impaired(functions, machine)
+    exit_code, told = UNTOLD[end]
+    event = check_event(machine, 1, exit_code)
+    event["detail"] |= told
+    functions.now = later(120)
+    functions.call("dcgm_task_monitor", event)
+    expected = InstanceStatus.REBOOTING if evidence else InstanceStatus.AVAILABLE
+    assert functions.instance(machine).status is expected
+
+
+@pytest.mark.parametrize("evidence", [False, True])
+def test_a_check_whose_end_never_arrives_returns_no_instance(functions: Functions, evidence: bool) -> None:
+    """At its deadline an operator decides: a check that began and never ended is evidence in itself."""
+    checking(functions, "HEALTHY")
+    no_document(functions)
+    machine = plan().instances[0]
+    functions.store.save_instance(replace(functions.instance(machine), deadline_at=later(600)))
+    if evidence:
+        impaired(functions, machine)
+    functions.now = later(601 if not evidence else 3_000)
+    functions.call("reconciler", {})
+    assert functions.instance(machine).status is InstanceStatus.QUARANTINED

@@ -128,14 +128,16 @@ def test_a_host_engine_that_died_is_a_lost_connection_not_a_gpu_that_hangs(progr
         "os.kill(int(open(os.path.join(HERE, 'engine.pid')).read()), signal.SIGKILL)\n"
         "time.sleep(600)\n",
     )
-    assert diagnose(1, 2).exit_code == 235
+    run = diagnose(1, 2)
+    assert (run.exit_code, run.late) == (235, True)
 
 
 def test_a_host_engine_that_does_not_start_leaves_dcgmi_to_the_hosts(programs: Path) -> None:
     """Then dcgmi itself says whether there is one."""
     install(programs, "nv-hostengine", "import sys\nsys.exit(1)\n")
     install_dcgmi(programs, "", 235)
-    assert diagnose(1, 60).exit_code == 235
+    run = diagnose(1, 60, pause_s=61)
+    assert (run.exit_code, run.late) == (235, False)
     assert arguments(programs) == ["diag -r 1 -j"]
 
 
