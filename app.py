@@ -15,9 +15,8 @@ def build(app: cdk.App) -> cdk.App:
     settings = DeploymentSettings.from_context(app.node.get_all_context())
     state = StateStack(app, f"{settings.stack_name}State", settings)
     stack = RecoveryStack(app, settings.stack_name, settings, state)
-    for old, new in settings.renamed_policy_settings.items():
-        message = f"{NAMESPACE}policy: {old} is now {new}; the former name is accepted until version 0.4"
-        cdk.Annotations.of(stack).add_warning_v2(f"gpu-recovery:renamed-setting:{old}", message)
+    for name, message in settings.warnings.items():
+        cdk.Annotations.of(stack).add_warning_v2(f"{NAMESPACE}{name}", message)
     return app
 
 

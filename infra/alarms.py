@@ -4,11 +4,14 @@ An alarm means that the stack may be unable to heal faults by itself. Its descri
 wrong and names the runbook for it.
 
 There is one alarm for each cause that operators handle alike, over all functions, rules or tables concerned. The graphs
-of the dashboard show which of them it is. An alarm notifies once until it is OK again. So what has no substitute (the
-reconciler, the scheduler, each queue and each topic) shares its alarm with nothing.
+of the dashboard show which of them it is. An alarm notifies once until it is OK again. So each queue and each topic has
+an alarm of its own. The reconciler and the scheduler share no alarm on errors, silence or lateness. Both share the
+alarms on throttling and on undelivered events with the other functions.
 
-Missing data: a count of failures is sent only if there are failures, so missing data is not breaching. The alarm on
-invocations of the reconciler is the exception: there missing data is breaching.
+Missing data: a count of failures is sent only if there are failures, so missing data is not breaching. There are two
+exceptions. On invocations of the reconciler missing data is breaching. On metrics of DynamoDB CloudWatch ignores
+missing data, whatever the alarm says, and the alarm keeps its state (PutMetricAlarm, TreatMissingData). So alarms on
+tables count missing data points as 0 (`total`, `filled`).
 
 Every alarm notifies when it enters ALARM. Operators wait for the end of a lasting state, so the alarms of such states
 also notify when they return to OK. The other alarms do not: a new alarm becomes OK at its first evaluation, and a first
@@ -157,7 +160,7 @@ class Alarms(Construct):
             "function-throttled",
             total(_of_functions(watched.functions, "Throttles")),
             recurring=True,
-            sentence="Lambda refuses to run functions: the account has no concurrency left",
+            sentence="Lambda refuses to run functions: no concurrency is left in the account or the function's limit",
         )
 
         # Lambda sends this metric only while its detection of recursive loops is on, which the template switches off.
@@ -203,7 +206,7 @@ class Alarms(Construct):
             self._alarm(
                 f"{name}Refused",
                 "tables",
-                total(refused),
+                total(refused, filled=True),
                 recurring=True,
                 sentence=f"DynamoDB refuses reads, writes or queries of the table of {name.lower()}",
             )
@@ -215,7 +218,11 @@ class Alarms(Construct):
             for operation in ("GetItem", "PutItem")
         }
         self._alarm(
-            "TablesFailing", "tables", total(failing), recurring=True, sentence="DynamoDB itself fails to read or write"
+            "TablesFailing",
+            "tables",
+            total(failing, filled=True),
+            recurring=True,
+            sentence="DynamoDB itself fails to read or write",
         )
         self._alarm(
             "ApiFailing",

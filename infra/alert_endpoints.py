@@ -23,7 +23,7 @@ def alert_endpoint(raw: Any) -> str:
     """Read an endpoint: an HTTPS address, or the ARN of a standard SQS queue.
 
     Raises:
-        ValueError: the value is neither, SNS cannot deliver to it, or it has a part that would be a secret. The
+        ValueError: the value is neither, SNS cannot deliver to it, or it has a user name, a query or a fragment. The
             template shows the endpoint to everyone who may read the stack.
     """
     if not isinstance(raw, str) or not raw.startswith("arn:"):

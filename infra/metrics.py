@@ -27,7 +27,7 @@ class MonitoredResources:
 
     Args:
         functions: every function.
-        function_groups: the same functions by the alarm on their errors. Functions of one group fail for one user.
+        function_groups: the same functions by the name of their group. Functions of a group share an alarm on errors.
         asynchronous: the functions that Lambda invokes asynchronously.
         reconciler: the function that must run every few minutes.
         scheduler: the function that wakes itself by its own queue.
@@ -89,11 +89,13 @@ def of_rule(rule: events.Rule, name: str, label: str | None = None) -> cloudwatc
     )
 
 
-def total(metrics: Mapping[str, cloudwatch.IMetric]) -> cloudwatch.MathExpression:
-    """Return the sum of metrics of five minutes, by the name of what each is of.
+def total(metrics: Mapping[str, cloudwatch.IMetric], *, filled: bool = False) -> cloudwatch.MathExpression:
+    """Return the sum of metrics of five minutes. SUM adds the metrics that have a data point.
 
-    SUM adds the metrics that have a data point. FILL would be wrong: a data point that arrives late would count as 0,
-    and an alarm would miss it.
+    Args:
+        metrics: metrics by name. The names become ids in the expression.
+        filled: count missing data points as 0. A data point that arrives late counts as 0 until it arrives. So only an
+            alarm that reads several periods may use a filled sum: its next evaluation reads the late data point.
 
     Raises:
         ValueError: there are more metrics than an alarm accepts.
@@ -102,7 +104,8 @@ def total(metrics: Mapping[str, cloudwatch.IMetric]) -> cloudwatch.MathExpressio
         raise ValueError(f"an alarm accepts {ALARM_METRICS_MAX} metrics, not {len(metrics)}: {', '.join(metrics)}")
     # CloudWatch accepts ids that begin with a small letter.
     by_id = {name[0].lower() + name[1:]: metric for name, metric in metrics.items()}
-    return cloudwatch.MathExpression(expression="SUM(METRICS())", using_metrics=by_id, period=FIVE_MINUTES)
+    expression = "SUM(FILL(METRICS(), 0))" if filled else "SUM(METRICS())"
+    return cloudwatch.MathExpression(expression=expression, using_metrics=by_id, period=FIVE_MINUTES)
 
 
 def undelivered(topic: sns.ITopic, label: str | None = None) -> cloudwatch.Metric:

@@ -93,7 +93,7 @@ class DeploymentSettings:
     training_log_groups: tuple[str, ...] = _setting(
         ("/ecs/gpu-training",), items(text(r"[A-Za-z0-9_./#-]{1,512}", "the name of a log group"))
     )
-    # Callers of the API: with `iam` API Gateway authorises every request by its SigV4 signature. Nodes then sign, too.
+    # Callers of the API: with `iam` API Gateway authorizes every request by its SigV4 signature. Nodes then sign, too.
     api_auth: str = _setting("token", one_of("token", "iam"))
     # Role (viewer, user, operator) of each IAM principal that may call the API. Only with `iam`.
     api_roles: Mapping[str, str] = field(default_factory=dict, metadata={"read": principals})
@@ -227,9 +227,19 @@ class DeploymentSettings:
         return self.log_retention_days or PROFILE_RETENTION_DAYS[self.profile]
 
     @property
-    def renamed_policy_settings(self) -> dict[str, str]:
-        """Policy settings that are given under a former name, each with its present name."""
-        return {old: RENAMED[old] for old in self.policy if old in RENAMED}
+    def warnings(self) -> dict[str, str]:
+        """Warnings that synthesis prints, by the ids with which the CDK acknowledges warnings."""
+        found = {
+            f"renamed-setting:{old}": f"{NAMESPACE}policy: {old} is now {RENAMED[old]}; the former name is accepted "
+            "until version 0.4"
+            for old in self.policy
+            if old in RENAMED
+        }
+        if self.signs_requests and not self.node_role_arns:
+            found["no-agent-can-report"] = (
+                f"{NAMESPACE}node_role_arns: names no role, so no agent can report while {NAMESPACE}api_auth is iam"
+            )
+        return found
 
     @property
     def recovery_policy(self) -> dict[str, Any]:

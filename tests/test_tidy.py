@@ -105,6 +105,7 @@ BANNED = {
     "a package registry's host": re.compile(
         r"://[^/\s]*(pypi|npmjs|pythonhosted|nexus|artifactory|jfrog|devpi)[^/\s]*/"
     ),
+    "a second spelling of authorize": re.compile(r"author" r"is(e|ing)", re.IGNORECASE),
     "an emoji": re.compile("[\U0001f300-\U0001faff\u2705\u274c\u26a0\u2728]"),
 }
 PRODUCT = ("lambdas", "agent", "client", "health_check", "infra", "ray_runner", "simulator", "sandbox", "benchmarks")

@@ -258,7 +258,7 @@ def schedule_speed() -> None:
 
 
 def streams_are_resources() -> None:
-    """Authorise reads and writes of a log stream by the stream's ARN, instead of the ARN of its group."""
+    """Authorize reads and writes of a log stream by the stream's ARN, instead of the ARN of its group."""
     extract_resource_arn = iam_actions.extract_resource_arn
 
     def resource(service: str, method: str, path: str, headers: dict[str, str], body: bytes, *rest: Any) -> str:

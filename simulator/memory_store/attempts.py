@@ -19,9 +19,9 @@ class MemoryAttempts:
         self.attempts_kept: int | None = None
         """The number of latest attempts of a job for which plan and progress are saved; None: all attempts."""
 
-    def signing_key(self) -> str:
+    def launch_key(self) -> str:
         """Return the key of launch signatures. It is constant, so that every run of a seed is the same."""
-        return "signing-key"
+        return "launch-key"
 
     def begin_attempt(self, plan: Plan) -> Plan:
         """Write `plan` and an empty progress unless they exist; return the stored plan."""

@@ -149,6 +149,17 @@ OF_A_FAMILY = "arn:aws:ecs:us-east-1:123456789012:task-definition/llm:3"
             f"{OURS}ecs:RunTask on resource: {OF_A_FAMILY} with an explicit deny in a service control policy",
             MissingPermission("ecs:RunTask", OF_A_FAMILY, forbidden=True),
         ),
+        (
+            "AccessDeniedException",
+            f"{OURS}ecs:RunTask on resource: {OF_A_FAMILY} because no service control policy allows the ecs:RunTask "
+            "action",
+            MissingPermission("ecs:RunTask", OF_A_FAMILY, forbidden=True),
+        ),
+        (
+            "ClientException",
+            f"{OURS}iam:PassRole on resource: {ROLE} because no permissions boundary allows the iam:PassRole action",
+            MissingPermission("iam:PassRole", ROLE, forbidden=True),
+        ),
         ("AccessDeniedException", f"{OURS}ecs:RunTask", MissingPermission("ecs:RunTask", everywhere=True)),
         (
             "AccessDeniedException",

@@ -25,7 +25,7 @@ from tests.aws.records import JOB, A, instance, job, launched, spec
 
 RUN_TASK = botocore.session.get_session().get_service_model("ecs").operation_model("RunTask").input_shape
 LONG = "j" * 100
-KEY = "signing-key"
+KEY = "launch-key"
 OVERRIDES_CHARACTERS_MAX = 8_192  # RunTask: all overrides together, as JSON
 
 

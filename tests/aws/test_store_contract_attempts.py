@@ -28,12 +28,12 @@ def test_an_attempt_begins_with_its_plan_and_an_empty_progress(store: Store) -> 
     assert store.load_progress(OTHER_JOB, 1) is None
 
 
-def test_the_signing_key_never_changes(store: Store) -> None:
+def test_the_launch_key_never_changes(store: Store) -> None:
     """A task that carries a signature of another key would be nobody's."""
-    assert store.signing_key() == store.signing_key() != ""
+    assert store.launch_key() == store.launch_key() != ""
 
 
-def test_two_functions_that_create_the_signing_key_at_once_have_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_functions_that_create_the_launch_key_at_once_have_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """The key of the first write holds; one more deployment has another key."""
     first = dynamo_store(DoubleClient(DynamoDb()))
     second, third = (DynamoStore(first.jobs.client, first.jobs.name, first.table.name) for _ in range(2))
@@ -42,12 +42,12 @@ def test_two_functions_that_create_the_signing_key_at_once_have_the_same(monkeyp
 
     def late(key: str) -> Any:
         found = get(key)
-        keys.append("" if keys else first.signing_key())
+        keys.append("" if keys else first.launch_key())
         return found
 
     monkeypatch.setattr(second.jobs, "get", late)
-    assert second.signing_key() == keys[0] == third.signing_key()
-    assert keys[0] != dynamo_store(DoubleClient(DynamoDb())).signing_key()
+    assert second.launch_key() == keys[0] == third.launch_key()
+    assert keys[0] != dynamo_store(DoubleClient(DynamoDb())).launch_key()
 
 
 def test_an_attempt_that_is_begun_again_keeps_what_is_known(store: Store) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gpu_recovery.core.identifiers import attempt_id, attempt_of, check_id, instance_of_check
+from gpu_recovery.core.identifiers import attempt_id, attempt_of, check_id, family_of, instance_of_check
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,3 +26,9 @@ def test_other_peoples_names_are_not_ours(started_by: str) -> None:
     """A service's tasks and a person's are left alone."""
     assert attempt_of(started_by) is None
     assert instance_of_check(started_by) is None
+
+
+@pytest.mark.parametrize("name", ["llm", "llm:3", "arn:aws-cn:ecs:cn-north-1:111122223333:task-definition/llm:3"])
+def test_every_name_of_a_task_definition_has_its_family(name: str) -> None:
+    """A job may name its task definition in each of the three forms; ECS answers with the ARN."""
+    assert family_of(name) == "llm"

@@ -44,7 +44,7 @@ def in_launch(functions: Functions, **changes: Any) -> None:
 def starting(functions: Functions, rank: int = 0, **changes: Any) -> dict[str, Any]:
     """The start of a task as our launcher requests it, with `changes` in its detail or its environment."""
     name = attempt_id(JOB, 1)
-    signature = launch_signature(functions.store.signing_key(), name, rank)
+    signature = launch_signature(functions.store.launch_key(), name, rank)
     environment = {"JOB_ID": JOB, "RANK": str(rank), SIGNATURE: signature}
     environment |= {key: value for key, value in changes.items() if key.isupper()}
     event = task_event(f"{JOB}-1-{rank}", name, "RUNNING", environment)
@@ -169,7 +169,7 @@ def test_without_evidence_an_event_waits_for_the_record_of_the_launch(
 def test_the_signature_of_another_rank_shows_nothing(functions: Functions) -> None:
     """It is seen by everybody who may describe the tasks that run already."""
     in_launch(functions)
-    event = starting(functions, 1, **{SIGNATURE: launch_signature(functions.store.signing_key(), f"{JOB}--a01", 0)})
+    event = starting(functions, 1, **{SIGNATURE: launch_signature(functions.store.launch_key(), f"{JOB}--a01", 0)})
     with pytest.raises(TryAgainSoon):
         functions.call(TASKS, event)
     assert running(functions) == frozenset()
@@ -281,7 +281,7 @@ def unrecorded(functions: Functions, **changes: Any) -> dict[str, Any]:
     run = CheckRun(check_id(MACHINE, 1), JOB, 1, signed=True)
     record = functions.store.save_instance(replace(functions.instance(MACHINE), check=run))
     functions.store.remember_registration(record)
-    signature = launch_signature(functions.store.signing_key(), run.check_id)
+    signature = launch_signature(functions.store.launch_key(), run.check_id)
     event = check_event(MACHINE, 1, 0)
     detail = event["detail"]
     pairs = detail["overrides"]["containerOverrides"][0]["environment"]

@@ -329,5 +329,5 @@ def test_a_stack_composes_and_defines_no_resource_itself(name: str) -> None:
 def test_functions_get_present_names_of_renamed_settings() -> None:
     """The former name stays in the context of the deployment and nowhere else."""
     settings = _settings(policy={"look_s": 60, "attempts_max": 2})
-    assert settings.renamed_policy_settings == {"look_s": "poll_interval_s"}
+    assert list(settings.warnings) == ["renamed-setting:look_s"]
     assert settings.recovery_policy["poll_interval_s"] == 60 and "look_s" not in settings.recovery_policy

@@ -115,6 +115,18 @@ def test_operators_are_told_of_a_denied_role_once_with_what_mends_it(queue: Queu
     assert "None fails" not in mail["Message"] and "longer than queue_timeout_s (604800 s) fails" in mail["Message"]
 
 
+@pytest.mark.parametrize("policy", ["service control policy", "permissions boundary", "session policy"])
+def test_operators_look_for_the_policy_that_does_not_allow_the_action(queue: Queue, policy: str) -> None:
+    """The setting grants by a policy of the function's role, which such a policy limits. No deployment helps."""
+    denied = f"{USER}iam:PassRole on resource: {ROLE} because no {policy} allows the iam:PassRole action"
+    queue.functions.aws.denied[DENIED] = denied
+    queue.submit(1)
+    queue.pass_at(0)
+    (mail,) = queue.mails
+    assert "Find the policy that denies or does not allow iam:PassRole" in mail["Message"]
+    assert "training_role_arns" not in mail["Message"]
+
+
 def test_operators_are_told_again_after_a_day_and_after_the_permission_was_there(queue: Queue) -> None:
     """A reminder if it is still missing; at once if it was granted and is missing again."""
     queue.submit(6)

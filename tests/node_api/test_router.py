@@ -70,6 +70,7 @@ class Agent:
         encoded: bool = False,
         token: str | None = None,
         signer: str | None = None,
+        authorizer: Any = ...,
         headers: dict[str, str] | None = None,
     ) -> Said:
         token = self.issued.token if token is None else token
@@ -84,6 +85,8 @@ class Agent:
         }
         if signer is not None:
             event["requestContext"]["authorizer"] = {"iam": {"userArn": signer}}
+        if authorizer is not ...:
+            event["requestContext"]["authorizer"] = authorizer
         answer = self.functions.call("node_api", event)
         return Said(answer["statusCode"], json.loads(answer["body"]), answer["headers"])
 
@@ -403,6 +406,13 @@ def test_an_instance_may_sign_with_the_role_of_the_settings(agent: Agent, signer
 def test_nobody_else_may_sign(agent: Agent, signer: str | None) -> None:
     """Another role, account or partition, a person's session name, a user; a token does not help."""
     refused(agent.call(SIGNED, BEAT, signer=signer), 403, "invalid_signer")
+    assert agent.heard.reports == []
+
+
+@pytest.mark.parametrize("authorizer", [None, {}, {"iam": None}, {"iam": {"userArn": None}}])
+def test_a_context_without_a_signer_is_refused(agent: Agent, authorizer: Any) -> None:
+    """A member of the context that is null says the same as a missing member."""
+    refused(agent.call(SIGNED, BEAT, authorizer=authorizer), 403, "invalid_signer")
     assert agent.heard.reports == []
 
 

@@ -123,7 +123,7 @@ def test_a_gang_whose_record_cannot_be_read_keeps_no_other_task_from_being_compa
     world.delivery = nothing
     machine = next(one for one in world.model_instances() if not one.live)
     check = f"check/{machine.instance_id}/0"
-    signed = {LAUNCH_SIGNATURE: launch_signature(world.store.signing_key(), check)}
+    signed = {LAUNCH_SIGNATURE: launch_signature(world.store.launch_key(), check)}
     forgotten = world.start_by_hand("", 0, 1, machine, **signed)
     forgotten.started_by, forgotten.definition = check, dict(world._described(CHECK_FAMILY) or {})
 

@@ -1,4 +1,4 @@
-"""IAM principals: who signed a request that API Gateway authorised, and which role the deployment gives to whom.
+"""IAM principals: who signed a request that API Gateway authorized, and which role the deployment gives to whom.
 
 API Gateway names the signer in `requestContext.authorizer.iam.userArn`. A role's session has an ARN of STS without the
 path of the role. So principals are compared without paths: names of roles and of users are unique in an account.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from gpu_recovery.auth.roles import Role
 
@@ -35,11 +36,20 @@ class Signer:
     name: str
 
 
-def signer_of(user_arn: str) -> Signer | None:
+def user_arn(event: Mapping[str, Any]) -> str:
+    """Return the ARN of the principal that API Gateway authorized by its signature; "" if there is none.
+
+    Only API Gateway writes the context of a request. A client cannot set the context by a header.
+    """
+    authorizer = event["requestContext"].get("authorizer") or {}
+    return (authorizer.get("iam") or {}).get("userArn") or ""
+
+
+def signer_of(arn: str) -> Signer | None:
     """Return the signer that `userArn` names; None for other principals, such as a federated user."""
-    if session := _SESSION.fullmatch(user_arn):
+    if session := _SESSION.fullmatch(arn):
         return Signer(_arn(session["partition"], session["account"], "role", session["role"]), session["session"])
-    user = _PRINCIPAL.fullmatch(user_arn)
+    user = _PRINCIPAL.fullmatch(arn)
     if user is None or user["kind"] != "user":
         return None
     return Signer(_arn(user["partition"], user["account"], "user", user["name"]), user["name"])

@@ -19,8 +19,8 @@ from gpu_recovery.core.events import Checked
 from gpu_recovery.core.task import RankFailure
 from gpu_recovery.ports.values import ProgressUpdate
 
-SIGNING_KEY = "#signing-key"
-"""Key of the item with the signing key."""
+LAUNCH_KEY = "#launch-key"
+"""Key of the item with the launch key."""
 
 
 def progress_key(job_id: str, attempt: int) -> str:
@@ -36,20 +36,18 @@ def plan_key(job_id: str, attempt: int) -> str:
 class DynamoAttemptStore(DynamoJobStore):
     """The attempts of the store; see `ports.store.AttemptStore` for the contract of each method."""
 
-    def signing_key(self) -> str:
+    def launch_key(self) -> str:
         """Return the secret key of launch signatures. It never changes, so each function reads it once."""
-        return self._signing_key
+        return self._launch_key
 
     @cached_property
-    def _signing_key(self) -> str:
-        item = self.jobs.get(SIGNING_KEY)
+    def _launch_key(self) -> str:
+        item = self.jobs.get(LAUNCH_KEY)
         if item is None:
             # If two functions create the key at once, the condition lets one write win, and both read its key.
-            created = {"job_id_rank": SIGNING_KEY, "signing_key": secrets.token_hex(32)}
-            item = (
-                created if self.jobs.put(created, "attribute_not_exists(job_id_rank)") else self.jobs.get(SIGNING_KEY)
-            )
-        return str((item or {})["signing_key"])
+            created = {"job_id_rank": LAUNCH_KEY, "launch_key": secrets.token_hex(32)}
+            item = created if self.jobs.put(created, "attribute_not_exists(job_id_rank)") else self.jobs.get(LAUNCH_KEY)
+        return str((item or {})["launch_key"])
 
     def begin_attempt(self, plan: Plan) -> Plan:
         """Write `plan` and an empty progress unless they exist. Return the stored plan.

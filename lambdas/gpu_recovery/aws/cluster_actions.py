@@ -9,6 +9,7 @@ from gpu_recovery.aws.ecs import Ecs
 from gpu_recovery.aws.ecs_requests import CheckTask, check_request
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.events import InstanceObserved
+from gpu_recovery.core.identifiers import family_of
 from gpu_recovery.core.instance.record import EcsStatus, Instance
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.task import TaskFact
@@ -46,7 +47,7 @@ class ClusterActions:
         A job in the family of the health check is refused. Its submission is refused too, but an attacker who controls
         an API function could write such a record, and its command would run with the rights of the health check.
         """
-        if _family(job.spec.task_definition) == _family(self.check_task.task_definition):
+        if family_of(job.spec.task_definition) == family_of(self.check_task.task_definition):
             return (CHECK_FAMILY_REFUSED,) * len(plan.instances)
         return self.ecs.run_ranks(job, plan, self.ec2.private_ip(plan.instances[0]), key)
 
@@ -121,8 +122,3 @@ class ClusterActions:
     def deregister(self, container_instance_id: str) -> None:
         """Deregister a container instance by force, even with tasks."""
         self.ecs.deregister(container_instance_id)
-
-
-def _family(task_definition: str) -> str:
-    """Return the family of a task definition: of its ARN, of `family:revision`, or `family` itself."""
-    return task_definition.rsplit("/", 1)[-1].partition(":")[0]

@@ -78,7 +78,7 @@ def rank_environment(job: Job, plan: Plan, rank: int, master_ip: str, signature:
 def rank_request(cluster: str, job: Job, plan: Plan, rank: int, master_ip: str, key: str) -> dict[str, Any]:
     """Build the RunTask request of one rank on its instance. The client token names job, attempt and rank.
 
-    The client token also depends on the signing key. So no other caller can use the same client token before.
+    The client token also depends on the launch key. So no other caller can use the same client token before.
 
     Args:
         cluster: the cluster's name.
@@ -86,7 +86,7 @@ def rank_request(cluster: str, job: Job, plan: Plan, rank: int, master_ip: str, 
         plan: the plan of the attempt.
         rank: the rank.
         master_ip: the private IPv4 address of rank 0's instance.
-        key: the signing key.
+        key: the launch key.
     """
     name = attempt_id(job.job_id, plan.attempt)
     signature = launch_signature(key, name, rank)
@@ -141,7 +141,7 @@ def check_request(
         instance: the instance to check.
         check_id: the id of the check.
         refusals: how often the command was deferred so far (`PendingCommand.refusals`); part of the client token.
-        key: the signing key, on which the launch signature, the key of the verdict and the client token depend.
+        key: the launch key, on which the launch signature, the key of the verdict and the client token depend.
     """
     signature = launch_signature(key, check_id) if instance.check is not None and instance.check.signed else ""
     passive = instance.check is not None and instance.check.passive

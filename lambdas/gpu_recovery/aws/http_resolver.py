@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from aws_lambda_powertools.event_handler import APIGatewayHttpResolver, Response
 from aws_lambda_powertools.event_handler.exceptions import NotFoundError
 
+from gpu_recovery.auth.principals import user_arn
 from gpu_recovery.aws.item_codec import ItemUnreadable
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.request import Route
@@ -34,7 +35,7 @@ def resolver(routes: Iterable[Route], dependencies: Callable[[], Dependencies]) 
         def respond(**parameters: str) -> Response[str]:
             request = app.current_event
             query, headers = request.query_string_parameters or {}, request.headers or {}
-            signer = _signer(request.raw_event)
+            signer = user_arn(request.raw_event)
             return _response(
                 serve(
                     dependencies(),
@@ -65,15 +66,6 @@ def resolver(routes: Iterable[Route], dependencies: Callable[[], Dependencies]) 
     app.exception_handler(ItemUnreadable)(unreadable)
     app.not_found(no_route)
     return app
-
-
-def _signer(event: Mapping[str, Any]) -> str:
-    """Return the ARN of the principal that API Gateway authorised by its signature; "" if there is none.
-
-    Only API Gateway writes the context of a request. A client cannot set it by a header.
-    """
-    authorizer = event["requestContext"].get("authorizer") or {}
-    return (authorizer.get("iam") or {}).get("userArn") or ""
 
 
 def _response(answer: ApiResponse) -> Response[str]:

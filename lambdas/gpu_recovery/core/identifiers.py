@@ -1,4 +1,4 @@
-"""Identifiers that we give to ECS tasks (attempts, checks), how to parse them, and names of GPUs."""
+"""Identifiers that we give to ECS tasks (attempts, checks), how to parse them, and names of families and GPUs."""
 
 from __future__ import annotations
 
@@ -48,6 +48,11 @@ def instance_of_check(started_by: str) -> str | None:
     """Return the EC2 instance id in a `startedBy` that we gave to a health check, or None for any other text."""
     match = CHECK.fullmatch(started_by)
     return match["instance"] if match else None
+
+
+def family_of(task_definition: str) -> str:
+    """Return the family of a task definition: of its ARN, of `family:revision`, or `family` itself."""
+    return task_definition.rpartition("/")[2].partition(":")[0]
 
 
 def gpu_name(text: str) -> str:

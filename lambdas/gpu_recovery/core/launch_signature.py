@@ -1,8 +1,10 @@
 """Launch signature: a message authentication code (HMAC) that shows that our RunTask started a task.
 
 Anyone with `ecs:RunTask` chooses `startedBy` and the environment of a task. The signature cannot be guessed, because it
-is computed with the signing key, which only the functions read. But it can be copied from a running task. So it counts
-only until the id of the task is recorded, and only together with the instance and the family of the task definition.
+is computed with the launch key. The key is an item of the job table, so each principal that may read the table can
+compute signatures. Each principal that may describe tasks can copy the signature of a running task. So a signature
+counts only until the id of the task is recorded, and only together with the instance and the family of the task
+definition.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import hmac
 from dataclasses import dataclass
 from hashlib import sha256
 
+from gpu_recovery.core.identifiers import family_of
 from gpu_recovery.core.task import TaskFact
 
 CHARACTERS = 32
@@ -37,7 +40,7 @@ def launch_signature(key: str, started_by: str, rank: int | None = None) -> str:
     """Return the launch signature of a health check, or of a rank of an attempt.
 
     Args:
-        key: the signing key of the deployment.
+        key: the launch key of the deployment.
         started_by: the check id or the attempt id.
         rank: the rank; None for a health check.
     """
@@ -59,12 +62,8 @@ def has_signature(fact: TaskFact, signature: str) -> bool:
 
 def is_of_family(fact: TaskFact, task_definition: str) -> bool:
     """Return whether the task runs a revision of the same family."""
-    return _family(fact.task_definition) == _family(task_definition)
+    return family_of(fact.task_definition) == family_of(task_definition)
 
 
 def _code(key: str, name: str) -> str:
     return hmac.new(key.encode(), name.encode(), sha256).hexdigest()[:CHARACTERS]
-
-
-def _family(task_definition: str) -> str:
-    return task_definition.rsplit("/", 1)[-1].split(":", maxsplit=1)[0]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpu_recovery.core.identifiers import family_of
+
 PASS_ROLE, RUN_TASK = "iam:PassRole", "ecs:RunTask"
 EVERYWHERE = ""
 """Scope of a permission without which no task definition can be launched."""
@@ -19,7 +21,8 @@ class MissingPermission:
     action:     the denied IAM action.
     resource:   ARN of the role or task definition that AWS named; "" if it named none.
     everywhere: whether no task definition can be launched. Otherwise only that of the refused job is affected.
-    forbidden:  whether a policy denies the action explicitly. Then a further permission does not help.
+    forbidden:  whether a policy denies the action, or a policy that limits the role does not allow the action. Then a
+                further permission of the role does not help.
     """
 
     action: str
@@ -41,15 +44,16 @@ class MissingPermission:
         """What an operator does, in one sentence."""
         if self.forbidden:
             return (
-                f"Find the policy that explicitly denies {self.action} (of the account, of the organization, or a "
-                "permissions boundary), and remove the denial."
+                f"Find the policy that denies or does not allow {self.action} (of the account, of the organization, or "
+                "a permissions boundary), and allow the action there."
             )
         if self.action == PASS_ROLE:
             role = self.resource or "every task role and execution role of the task definition"
             return f"Add {role} to the setting gpu-recovery:training_role_arns, and deploy again."
         if self.action == RUN_TASK and self.resource:
-            family = self.resource.rpartition("/")[2].partition(":")[0]
-            return f"Add {family} to the setting gpu-recovery:training_task_families, and deploy again."
+            return (
+                f"Add {family_of(self.resource)} to the setting gpu-recovery:training_task_families, and deploy again."
+            )
         return _RESTORE
 
     @property

@@ -36,7 +36,7 @@ def run_check(context: ExecutionContext, instance: Instance, pending: PendingCom
     if previous_try_died(pending) and (started := tasks_of_check(context, instance, command.check_id)):
         # An earlier try started it: another request would start a second check.
         return CommandResult(check_request=StartedCheck(command.check_id, started[0].task_id))
-    answer = context.actions.run_check(instance, command.check_id, pending.refusals, context.store.signing_key())
+    answer = context.actions.run_check(instance, command.check_id, pending.refusals, context.store.launch_key())
     if isinstance(answer, Refusal):
         refusal = CheckRefusal(answer.reason[:REFUSAL_CHARACTERS_MAX], answer.lacks)
         return CommandResult(

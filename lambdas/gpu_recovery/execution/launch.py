@@ -40,7 +40,7 @@ def launch(context: ExecutionContext, job: Job, pending: PendingCommand) -> Comm
     if taken:
         first = plan.instances[min(taken)]
         return CommandResult((_launch_refused(context, job, command.attempt, f"{first} was no longer free"),))
-    answers = context.actions.run_ranks(job, plan, context.store.signing_key())
+    answers = context.actions.run_ranks(job, plan, context.store.launch_key())
     started = tuple("" if isinstance(answer, Refusal) else answer for answer in answers)
     context.store.record_tasks(replace(plan, task_ids=started))
     refusals = [(rank, answer) for rank, answer in enumerate(answers) if isinstance(answer, Refusal)]

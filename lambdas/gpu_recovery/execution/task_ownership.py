@@ -77,7 +77,7 @@ def owner_of_rank_task(store: Store, actions: Actions, plan: Plan, job: Job | No
             return Owner.UNKNOWN
         name = attempt_id(plan.job_id, plan.attempt)
         definition = job.spec.task_definition
-        signature = launch_signature(store.signing_key(), name, rank) if plan.signed else ""
+        signature = launch_signature(store.launch_key(), name, rank) if plan.signed else ""
     owner = owner_of(store, actions, fact, ExpectedTask(task_id, plan.instances[rank], definition, signature))
     if owner is Owner.UNKNOWN and job is not None and _is_launch_over(job, plan):
         return Owner.FOREIGN
@@ -143,7 +143,7 @@ def owner_of_check_task(
         task_id, signed = run.task_id, run.signed
     elif run is not None and check_id == run.superseded:
         task_id, signed = run.superseded_task_id, run.superseded_signed
-    signature = launch_signature(store.signing_key(), check_id) if signed and not task_id else ""
+    signature = launch_signature(store.launch_key(), check_id) if signed and not task_id else ""
     expected = ExpectedTask(task_id, instance.instance_id, actions.check_task_definition, signature)
     return owner_of(store, actions, fact, expected)
 

@@ -58,10 +58,10 @@ def caller_of(dependencies: Dependencies, authorization: str, user_arn: str) -> 
     Args:
         dependencies: gives the principals, or the operator token and the tokens of users.
         authorization: value of the header `Authorization`, "" if the request has none.
-        user_arn: the signer, as API Gateway names it in the context of the request. "" if API Gateway authorised none.
+        user_arn: the signer, as API Gateway names it in the context of the request. "" if API Gateway authorized none.
 
     Raises:
-        ApiError: 401, the token is missing, not issued here, unknown, revoked or expired, or API Gateway authorised no
+        ApiError: 401, the token is missing, not issued here, unknown, revoked or expired, or API Gateway authorized no
             signer; 403, the signer has no role.
     """
     if dependencies.principals is not None:

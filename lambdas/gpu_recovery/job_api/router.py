@@ -76,12 +76,12 @@ def serve(
         named: variable parts of the path, percent-encoded.
         query: parameters of the query.
         headers: headers; upper and lower case of their names make no difference.
-        user_arn: the signer that API Gateway authorised, "" if it authorised none.
+        user_arn: the signer that API Gateway authorized, "" if it authorized none.
         read: returns the body as text, or raises ValueError if the body is not text.
     """
     try:
         lower = {name.lower(): value for name, value in headers.items()}
-        # With principals no route is open: API Gateway authorises every request.
+        # With principals no route is open: API Gateway authorizes every request.
         is_open = route.needs is None and dependencies.principals is None
         caller = NO_CALLER if is_open else caller_of(dependencies, lower.get("authorization", ""), user_arn)
         if not caller.may(route.needs):

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import Any
 
 from gpu_recovery.auth.authenticator import TokenAuthenticator, TokenInvalid, TokenMissing
-from gpu_recovery.auth.principals import signer_of, without_path
+from gpu_recovery.auth.principals import signer_of, user_arn, without_path
 from gpu_recovery.auth.tokens import INSTANCE_ID, Token
 from gpu_recovery.core.heartbeat import BY_ROLE, AgentReport
 from gpu_recovery.node_api.heartbeats import HeartbeatReceiver
@@ -111,7 +111,7 @@ class NodeApi:
 
     def _signed(self, event: Mapping[str, Any]) -> dict[str, Any]:
         body = _body(event)
-        signer = signer_of(event["requestContext"].get("authorizer", {}).get("iam", {}).get("userArn") or "")
+        signer = signer_of(user_arn(event))
         # EC2 names a session of an instance's role by the id of the instance.
         if signer is None or signer.principal not in self._roles or not INSTANCE_ID.fullmatch(signer.name):
             raise NodeApiError(

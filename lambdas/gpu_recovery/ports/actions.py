@@ -32,7 +32,7 @@ class Actions(Protocol):
         """Start one ECS task for each rank on its instance. Return a task id or a Refusal for each, in rank order.
 
         Args:
-            key: the signing key, for the launch signature of each task.
+            key: the launch key, for the launch signature of each task.
         """
 
     def run_check(self, instance: Instance, check_id: str, refusals: int, key: str) -> str | Refusal:
@@ -43,7 +43,7 @@ class Actions(Protocol):
         Args:
             refusals: how often the command was deferred so far (`PendingCommand.refusals`). It is part of the client
                 token, so a retry after a deferral is a new request.
-            key: the signing key, for the launch signature of the task.
+            key: the launch key, for the launch signature of the task.
         """
 
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:

@@ -91,9 +91,9 @@ class JobStore(Protocol):
 
 
 class AttemptStore(Protocol):
-    """Plan and progress of each attempt of a job, and the signing key."""
+    """Plan and progress of each attempt of a job, and the launch key."""
 
-    def signing_key(self) -> str:
+    def launch_key(self) -> str:
         """Return the secret key of launch signatures. The first call of a deployment creates the key."""
 
     def begin_attempt(self, plan: Plan) -> Plan:
