@@ -14,6 +14,7 @@ from infra.environment import api_environment, function_environment
 from infra.event_rules import EventRules
 from infra.functions import FUNCTIONS, Trigger
 from infra.health_check_task import HealthCheckTask
+from infra.image_build import ImageBuilder
 from infra.lambda_functions import LambdaFunctions, event_function_arns, executor_name, function_arn
 from infra.metrics import MonitoredResources
 from infra.outputs import Outputs
@@ -31,7 +32,8 @@ class RecoveryStack(Stack):
         super().__init__(scope, construct_id, description="gpu-recovery: heals GPU faults of training jobs on ECS")
         cluster = ClusterArns(settings)
         queues = Queues(self, "Queues", with_ray=settings.has_ray)
-        check = HealthCheckTask(self, "HealthCheck", settings, verdicts=state.verdicts)
+        images = ImageBuilder(self, "Images", settings) if settings.builds_images else None
+        check = HealthCheckTask(self, "HealthCheck", settings, verdicts=state.verdicts, images=images)
         reach = _reach(settings, cluster, state, queues, check)
         environment = function_environment(settings, state, queues, check)
         functions = LambdaFunctions(
@@ -48,7 +50,7 @@ class RecoveryStack(Stack):
             self, "JobApi", settings, function=functions.of(Trigger.HTTP), nodes=functions.of(Trigger.NODE_HTTP)
         )
         ray = (
-            RayRunner(self, "Ray", settings, reach=reach, environment=environment, queues=queues)
+            RayRunner(self, "Ray", settings, reach=reach, environment=environment, queues=queues, images=images)
             if settings.has_ray
             else None
         )
