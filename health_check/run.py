@@ -2,8 +2,8 @@
 
 `dcgmi` is only a client; the tests run inside a host engine. If `nv-hostengine` is installed (in the image), one is
 started for this check alone, on a Unix socket. Its release then equals the client's, port 5555 stays free although the
-task shares the host's network, and an engine that the host runs for metrics is not disturbed. Otherwise dcgmi itself
-finds the engine that runs on the host.
+task shares the host's network, and the check never judges by an engine that the host runs for metrics. In an image
+without `nv-hostengine` dcgmi itself finds the engine that runs on the host.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from health_check import remedies
 
 OUTPUT_BYTES_MAX = 8 * 1024 * 1024
 ERROR_BYTES_MAX = 64 * 1024
+ENGINE_LOG_BYTES = 2_000
+"""Bytes of the engine's log that explain why the engine did not start."""
 ENGINE_READY_WITHIN_S = 30.0
 """Seconds that a host engine has to start."""
 PIPES_CLOSE_WITHIN_S = 5.0
@@ -40,13 +42,17 @@ class StopRequested(Exception):
     """SIGTERM was received: the task is being stopped."""
 
 
+class _EngineNotStarted(Exception):
+    """The host engine of the check did not start. The message is the end of its log."""
+
+
 @dataclass(frozen=True)
 class ProcessRun:
     """The result of one run of a process.
 
     `exit_code` is as in a shell: 128+n for signal n, 124 after the deadline, 126 or 127 if the program cannot be
-    executed or is missing. `diagnose` gives 235 if the host engine of the check has died, and 143 if the task was
-    stopped. A process that sleeps in the driver may survive its kill.
+    executed or is missing. `diagnose` gives 235 if the host engine of the check has died or did not start, and 143 if
+    the task was stopped. A process that sleeps in the driver may survive its kill.
     """
 
     output: str
@@ -85,6 +91,8 @@ def diagnose(level: int, timeout_s: float, *, gpus: Set[int] | None = None, paus
                 time.sleep(pause_s)
     except StopRequested:
         return ProcessRun("", "the task was stopped", 128 + signal.SIGTERM)
+    except _EngineNotStarted as error:
+        return ProcessRun("", f"the check's own host engine did not start: {error}", remedies.CONNECTION_NOT_VALID)
 
 
 def run_bounded(command: Sequence[str], timeout_s: float) -> ProcessRun:
@@ -154,8 +162,11 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 def _host_engine() -> Iterator[tuple[list[str], Callable[[], bool]]]:
     """Yield the arguments with which dcgmi finds its host engine, and a function that tests whether it still runs.
 
-    The engine runs as long as the context. An engine that does not start is no verdict: dcgmi then searches the host,
-    and exits with 235 if there is none.
+    The engine runs as long as the context.
+
+    Raises:
+        _EngineNotStarted: the engine did not start. dcgmi may not fall back to an engine of the host: that engine has
+            another release and other rights, and its tests would be judged as if they were the check's.
     """
     program = shutil.which("nv-hostengine")
     if program is None:
@@ -167,10 +178,10 @@ def _host_engine() -> Iterator[tuple[list[str], Callable[[], bool]]]:
         with Path(folder, "engine.log").open("wb") as log:
             engine = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         try:
-            if _answers(engine, address):
-                yield ["--host", f"unix://{address}"], lambda: engine.poll() is None
-            else:
-                yield [], lambda: True
+            if not _answers(engine, address):
+                written = Path(folder, "engine.log").read_bytes()[-ENGINE_LOG_BYTES:]
+                raise _EngineNotStarted(written.decode(errors="replace") or "it wrote nothing")
+            yield ["--host", f"unix://{address}"], lambda: engine.poll() is None
         finally:
             _kill_group(engine)
 
