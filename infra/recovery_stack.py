@@ -24,6 +24,12 @@ from infra.ray_runner import RayRunner, ray_function_name
 from infra.settings import DeploymentSettings
 from infra.state_stack import StateStack
 
+AGENT_FILES = [
+    *("*", "!agent", "agent/ecs-daemon.json", "agent/gpu-recovery-agent.service"),
+    *("!client", "!health_check", "health_check/*", "!health_check/*.py", "**/__pycache__"),
+]
+"""Exclusion patterns of the build context of the node agent's image, in the syntax of .dockerignore."""
+
 
 class RecoveryStack(Stack):
     """The stack without stored data. It can be deleted and deployed again; `state` holds the data."""
@@ -66,6 +72,7 @@ class RecoveryStack(Stack):
                 "ApiId": api.http_api.api_id,
                 "HealthCheckTaskDefinitionArn": check.definition.task_definition_arn,
                 "HealthCheckLogGroupName": check.logs.log_group_name,
+                **_agent_image(settings, images),
                 **({"ChatTopicArn": state.topic.chat_arn} if settings.chat_topic else {}),
                 **queues.urls,
                 **functions.names,
@@ -139,6 +146,14 @@ def _watched(
         topics={"Operators": state.topic.topic, **({"Chat": state.topic.chat} if state.topic.chat else {})},
         api=api.http_api,
     )
+
+
+def _agent_image(settings: DeploymentSettings, images: ImageBuilder | None) -> dict[str, str]:
+    """Return the output with the image of the node agent, for the users' daemon service. No stack runs the image."""
+    if not settings.build_agent_image:
+        return {}
+    assert images is not None
+    return {"AgentImageUri": images.build("Agent", dockerfile="agent/Dockerfile", exclude=AGENT_FILES).uri}
 
 
 def _addresses(settings: DeploymentSettings, state: StateStack) -> dict[str, str]:

@@ -147,6 +147,8 @@ class DeploymentSettings:
     health_check_image: str = _setting("build", text(r"(\S{1,512})?", "an image reference"))
     # Only with `build`: a copy of NVIDIA's DCGM image, where nvcr.io cannot be reached. Empty: the image of nvcr.io.
     health_check_base_image: str = _setting("", text(r"([\w.:/@-]{1,512})?", "an image reference"))
+    # Whether the deployment builds the image of the node agent, for installations as an ECS daemon.
+    build_agent_image: bool = _setting(False, boolean)
     check_level: int = _setting(2, integer(1, 4))
     check_reserves_gpus: bool = _setting(True, boolean)
     # Classification of the XIDs on which vendors disagree: NVIDIA's catalogue, or AWS's list for ECS Managed Instances.
@@ -253,7 +255,8 @@ class DeploymentSettings:
     @property
     def builds_images(self) -> bool:
         """Whether the deployment builds an image itself."""
-        return self.health_check_image == BUILD or (self.has_ray and self.ray_image == BUILD)
+        of_ray = self.has_ray and self.ray_image == BUILD
+        return self.health_check_image == BUILD or of_ray or self.build_agent_image
 
     @property
     def signs_requests(self) -> bool:

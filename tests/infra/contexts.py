@@ -41,14 +41,16 @@ RAY = {
     "gpu-recovery:ray_subnet_ids": "subnet-0a1b2c3d",
     "gpu-recovery:ray_security_group_ids": "sg-0a1b2c3d",
     "gpu-recovery:health_check_base_image": "111122223333.dkr.ecr.us-east-1.amazonaws.com/mirror/dcgm:4",
+    "gpu-recovery:build_agent_image": "true",
     "gpu-recovery:log_level": "DEBUG",
 }
-"""A Ray cluster beside the defaults, every log line, and a mirror of the base image."""
+"""A Ray cluster beside the defaults, every log line, every image that can be built, and a mirror of a base image."""
 
 OWN_IMAGES = {
     **RAY,
     "gpu-recovery:health_check_base_image": "",
     "gpu-recovery:health_check_image": "",
+    "gpu-recovery:build_agent_image": "false",
     "gpu-recovery:ray_image": "111122223333.dkr.ecr.us-east-1.amazonaws.com/ray-runner@sha256:" + 64 * "8",
 }
 """Images that the user has pushed, so that nothing is built: that of the check as in releases before `build`."""

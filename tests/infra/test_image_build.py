@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tests.infra.deployment import ACCOUNT, IMAGES, Deployment, listed
 
 pytestmark = pytest.mark.slow
 
-BUILT = {"HealthCheck": "health_check", "RayRunner": "ray_runner"}
+BUILT = {"HealthCheck": "health_check", "RayRunner": "ray_runner", "Agent": "agent"}
 """Each image, with its folder."""
 LOGIN = {("ecr:GetAuthorizationToken", "*")}
 PULL = {"ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"}
@@ -130,7 +131,10 @@ def test_a_build_gets_what_its_dockerfile_copies_and_little_else(
     copied = {path for source in sources for path in context.glob(source) if path.is_file()}
     folders = [path for source in sources for path in context.glob(source) if path.is_dir()]
     copied |= {path for folder in folders for path in folder.rglob("*") if path.is_file()}
-    assert {path for path in context.rglob("*") if path.is_file()} - copied == {context / dockerfile}
+    assert {path for path in context.rglob("*") if path.is_file()} - copied <= {context / dockerfile}
+    for project in context.rglob("pyproject.toml"):
+        readme = tomllib.loads(project.read_text())["project"]["readme"]
+        assert (project.parent / readme).is_file(), "the build of the wheel reads it"
 
 
 def test_an_image_is_built_again_only_if_its_files_or_its_arguments_change(tmp_path: Path) -> None:
