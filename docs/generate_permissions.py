@@ -158,6 +158,14 @@ CHECK = """## The health check
 Its containers run privileged on the GPU instances. Their task role has only `s3:PutObject` for verdicts in the verdict
 bucket. The execution role may pull the image of the check and write the log group of the check. The functions can pass
 these two roles and the roles in `training_role_arns` to ECS tasks, and no other roles.
+
+## Builds of images
+
+With images that the deployment builds, there are further roles, which are used during a deployment only. `image_builder` may
+start and read builds of its own projects (`codebuild:StartBuild`, `codebuild:BatchGetBuilds`), read whether an image exists
+(`ecr:DescribeImages`) and write its log. It deletes nothing. The role of each build may read one object with the files of the
+image (`s3:GetObject`), pull from and push to the repository of the image, pull its base image if the settings name one in
+ECR, and write its log. Lambda may pull the image of `ray_runner`.
 """
 
 
