@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from image_builder.handler import ANSWERED_BY
-from infra.image_build import BUILD_WITHIN_MIN, BUILDSPEC, STARTS_WITHIN_MIN
 from tests.infra.conftest import ROOT, run
 from tests.infra.deployment import ACCOUNT, IMAGES, Deployment, listed
 
@@ -169,8 +168,8 @@ def test_the_base_image_of_the_settings_is_an_argument_of_the_build(with_ray: De
 def test_a_build_ends_before_cloudformation_gives_up(deployment: Deployment) -> None:
     """Otherwise the deployment fails without the reason."""
     project = deployment.only("AWS::CodeBuild::Project")
-    assert (project["TimeoutInMinutes"], project["QueuedTimeoutInMinutes"]) == (BUILD_WITHIN_MIN, STARTS_WITHIN_MIN)
-    assert BUILD_WITHIN_MIN + STARTS_WITHIN_MIN < CLOUDFORMATION_WAITS_MIN
+    assert project["TimeoutInMinutes"] >= 30
+    assert project["TimeoutInMinutes"] + project["QueuedTimeoutInMinutes"] < CLOUDFORMATION_WAITS_MIN
 
 
 def test_the_end_of_a_build_reaches_the_function_for_every_image(with_ray: Deployment) -> None:
@@ -210,7 +209,8 @@ def test_the_commands_of_a_build_use_only_variables_that_it_has(with_ray: Deploy
     """A variable that is missing is an empty word in a shell. Arguments may be missing."""
     project = with_ray.of_type("AWS::CodeBuild::Project")[f"Images{image}Project"]
     environment = project["Environment"]
-    assert json.loads(project["Source"]["BuildSpec"]) == BUILDSPEC
+    phases = json.loads(project["Source"]["BuildSpec"])["phases"]
+    assert [command.split()[:2] for command in phases["build"]["commands"]] == [["docker", "build"], ["docker", "push"]]
     assert environment["PrivilegedMode"] is True and environment["Type"] == "LINUX_CONTAINER"
     used = set(re.findall(r"\$\{?([A-Z_]+)", project["Source"]["BuildSpec"]))
     fixed = {each["Name"]: each["Value"] for each in environment["EnvironmentVariables"]}
