@@ -160,6 +160,14 @@ verdict bucket, under any key: ECS has one role for all tasks of a family. Each 
 guessed, and only this key is read ([decision 37](decisions/0037-a-secret-key-for-each-verdict.md)). The execution
 role may pull the image of the check and write the log group of the check. The functions can pass these two roles and
 the roles in `training_role_arns` to ECS tasks, and no other roles.
+
+## Builds of images
+
+If the deployment builds images, there are further roles, which are used during a deployment only. `image_builder` may
+start and read builds of its own projects (`codebuild:StartBuild`, `codebuild:BatchGetBuilds`), read whether an image
+exists (`ecr:DescribeImages`) and write its log. It deletes nothing. The role of each build may read one object with the
+files of the image (`s3:GetObject`), pull from and push to the repository of the image, pull its base image if the
+settings name one in ECR, and write its log. Lambda may pull the image of `ray_runner`.
 """
 
 

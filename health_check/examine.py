@@ -10,10 +10,11 @@ from health_check import driver, kernel_log
 from health_check.boot import Boot, read_boot
 from health_check.driver import DriverReport
 from health_check.evidence import CheckEvidence, DiagnosticStep, plan, weigh
+from health_check.host_engines import other_host_engine
 from health_check.judge import findings_of, summary_of_health
 from health_check.kernel_log import KernelLog
 from health_check.parse import parse
-from health_check.remedies import FindingRemedy
+from health_check.remedies import DEADLINE_PASSED, HUNG_BESIDE_HOST_ENGINE, FindingRemedy
 from health_check.report import DiagnosticReport
 from health_check.run import ProcessRun, StopRequested, diagnose, stop_raises
 from health_check.settings import PASSIVE, CheckSettings
@@ -21,6 +22,8 @@ from health_check.verdict import CheckFinding, InstanceVerdict, conclude, counte
 
 STOPPED = 128 + signal.SIGTERM
 """Exit code of a diagnostic that SIGTERM ended."""
+ANSWERS_AFTER_A_HANG_S = 120.0
+"""Seconds that the driver has after a diagnostic that hung. A check has 180 s beyond its limit (CHECK_MARGIN_S)."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,9 @@ def examine(settings: CheckSettings) -> Examination:
                 left_s = settings.timeout_s - (time.monotonic() - begun)
                 diagnosis = _diagnosis(step, left_s)
                 examination = replace(examination, diagnoses=(*examination.diagnoses, diagnosis))
+                if diagnosis.run.exit_code == DEADLINE_PASSED and other_host_engine(settings.host_proc):
+                    examination = _after_a_hang(settings, examination)
+                    break
                 stopped = diagnosis.run.exit_code == STOPPED
                 if stopped or any(finding.blames_hardware for finding in diagnosis.findings(settings.expected_gpus)):
                     break
@@ -90,6 +96,20 @@ def examine(settings: CheckSettings) -> Examination:
         )
         examination = replace(examination, diagnoses=(*examination.diagnoses, ended))
     return examination
+
+
+def _after_a_hang(settings: CheckSettings, examination: Examination) -> Examination:
+    """Collect the evidence again after a diagnostic that hung beside a host engine of the instance.
+
+    The two engines may have blocked each other. If the driver answers, the hang alone accuses nothing; new records of
+    the kernel log count as always. If the driver does not answer either, the hang stands.
+    """
+    *before, hung = examination.diagnoses
+    log = kernel_log.read(settings.host_kmsg, examination.boot.at)
+    now = _weighed(settings, examination.boot, log, driver.ask(timeout_s=ANSWERS_AFTER_A_HANG_S))
+    if not now.driver.hung:
+        hung = replace(hung, run=replace(hung.run, exit_code=HUNG_BESIDE_HOST_ENGINE))
+    return replace(now, diagnoses=(*before, hung))
 
 
 def _weighed(settings: CheckSettings, boot: Boot, log: KernelLog, answer: DriverReport) -> Examination:

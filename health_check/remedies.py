@@ -164,6 +164,7 @@ ALREADY_RUNNING = 217
 CONNECTION_NOT_VALID = 235
 NOT_EXECUTABLE = 126
 NOT_INSTALLED = 127
+HUNG_BESIDE_HOST_ENGINE = 123  # ours; no code of dcgmi or of the shell
 DEADLINE_PASSED = 124
 KILLED = 137
 SIGNALLED = range(129, 193)
@@ -198,6 +199,12 @@ EXITS: Mapping[int, KnownExit] = {
     190: KnownExit("DCGM_ST_DIAG_STOPPED", FindingRemedy.RESTART_APP, "the diagnostic was stopped"),
     DEADLINE_PASSED: KnownExit(
         "DIAGNOSTIC_HUNG", FindingRemedy.REBOOT_INSTANCE, "the diagnostic did not end before its deadline"
+    ),
+    HUNG_BESIDE_HOST_ENGINE: KnownExit(
+        "OTHER_HOST_ENGINE",
+        FindingRemedy.RESTART_APP,
+        "the diagnostic did not end before its deadline; the driver answers, and another DCGM host engine runs on the "
+        "instance, so the two engines may have blocked each other",
     ),
     # A kill by `run.py` ends with DEADLINE_PASSED. This kill came from outside, and says nothing about a GPU.
     KILLED: KnownExit(

@@ -2,8 +2,8 @@
 
 `dcgmi` is only a client; the tests run inside a host engine. If `nv-hostengine` is installed (in the image), one is
 started for this check alone, on a Unix socket. Its release then equals the client's, port 5555 stays free although the
-task shares the host's network, and an engine that the host runs for metrics is not disturbed. Otherwise dcgmi itself
-finds the engine that runs on the host.
+task shares the host's network, and the check never judges by an engine that the host runs for metrics. In an image
+without `nv-hostengine` dcgmi itself finds the engine that runs on the host.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from health_check.parse import parse
 
 OUTPUT_BYTES_MAX = 8 * 1024 * 1024
 ERROR_BYTES_MAX = 64 * 1024
+ENGINE_LOG_BYTES = 2_000
+"""Bytes of the engine's log that explain why the engine did not start."""
 ENGINE_READY_WITHIN_S = 30.0
 """Seconds that the host engine of the check has to start before dcgmi is started."""
 CONNECTS_WITHIN_S = 300.0
@@ -43,13 +45,17 @@ class StopRequested(Exception):
     """SIGTERM was received: the task is being stopped."""
 
 
+class _EngineNotStarted(Exception):
+    """The host engine of the check did not start. The message is the end of its log."""
+
+
 @dataclass(frozen=True)
 class ProcessRun:
     """The result of one run of a process.
 
     `exit_code` is as in a shell: 128+n for signal n, 124 after the deadline, 126 or 127 if the program cannot be
-    executed or is missing. `diagnose` gives 235 if the host engine of the check has died, and 143 if the task was
-    stopped. A process that sleeps in the driver may survive its kill.
+    executed or is missing. `diagnose` gives 235 if the host engine of the check has died or did not start, and 143 if
+    the task was stopped. A process that sleeps in the driver may survive its kill.
 
     `late` says that the exit code may have no other cause than a slow host: the host engine of the check was started
     and gives no connection, or less than half of the time was left when the diagnostic began.
@@ -100,6 +106,8 @@ def diagnose(level: int, timeout_s: float, *, gpus: Set[int] | None = None, paus
                 time.sleep(pause_s)
     except StopRequested:
         return ProcessRun("", "the task was stopped", 128 + signal.SIGTERM)
+    except _EngineNotStarted as error:
+        return ProcessRun("", f"the check's own host engine did not start: {error}", remedies.CONNECTION_NOT_VALID)
 
 
 def run_bounded(command: Sequence[str], timeout_s: float) -> ProcessRun:
@@ -189,10 +197,13 @@ class _HostEngine:
 
 @contextlib.contextmanager
 def _host_engine() -> Iterator[_HostEngine | None]:
-    """Start a host engine that runs as long as the context. Yield None if dcgmi is to search the host for its engine.
+    """Start a host engine that runs as long as the context. Yield None if the image has none.
 
-    An engine that ends at its start is no verdict: dcgmi then searches the host, and exits with 235 if there is none.
     An engine that is late is the one to wait for.
+
+    Raises:
+        _EngineNotStarted: the engine ended at its start. dcgmi may not fall back to an engine of the host: that engine
+            has another release and other rights, and its tests would be judged as if they were the check's.
     """
     program = shutil.which("nv-hostengine")
     if program is None:
@@ -208,7 +219,10 @@ def _host_engine() -> Iterator[_HostEngine | None]:
         engine = _HostEngine(process, address)
         try:
             _wait_for(engine)
-            yield engine if engine.is_running() else None
+            if not engine.is_running():
+                written = Path(folder, "engine.log").read_bytes()[-ENGINE_LOG_BYTES:]
+                raise _EngineNotStarted(written.decode(errors="replace") or "it wrote nothing")
+            yield engine
         finally:
             _kill_group(process)
 

@@ -39,6 +39,12 @@ _ISSUER_KEY = (
     "Issued tokens are valid only under the present value, so automatic rotation would revoke all of them; "
     "docs/deploy.md describes the replacement."
 )
+_BUILDS = "GpuRecovery/Images/*/Project"
+_IMAGE_BUILDER = "GpuRecovery/Images/Function/Resource"
+_DEPLOYMENT = (
+    "The function runs during a deployment only. Without its answer the deployment fails, and the next deployment uses "
+    "the image that was built."
+)
 _DEAD_LETTER_QUEUE = "It is itself a dead-letter queue. An alarm reports every message in it, and redrive empties it."
 
 ACKNOWLEDGED = (
@@ -151,6 +157,22 @@ ACKNOWLEDGED = (
         "GpuRecoveryState/Operators/Endpoint*/Resource",
         "SNS counts what it could not deliver, and an alarm shows it; e-mail goes out all the same.",
     ),
+    Acknowledged(
+        _POLICY,
+        "GpuRecovery/Images/*/Role/DefaultPolicy/Resource",
+        "A login to the container registry has no resource level; pull and push are allowed for named repositories.",
+        "[*]",
+    ),
+    Acknowledged(
+        "AwsSolutions-CB4",
+        _BUILDS,
+        "A build leaves no artifact in S3, so nothing is encrypted with this key; the image is in ECR.",
+    ),
+    Acknowledged("AwsSolutions-L1", _IMAGE_BUILDER, _RUNTIME),
+    Acknowledged("Serverless-LambdaLatestVersion", _IMAGE_BUILDER, _RUNTIME),
+    Acknowledged("Serverless-LambdaDLQ", _IMAGE_BUILDER, _DEPLOYMENT),
+    Acknowledged("Serverless-LambdaTracing", _IMAGE_BUILDER, _DEPLOYMENT),
+    Acknowledged("Serverless-EventBusDLQ", "GpuRecovery/Images/Ended/Resource", _DEPLOYMENT),
     Acknowledged("AwsSolutions-L1", _FUNCTIONS, _RUNTIME),
     Acknowledged("Serverless-LambdaLatestVersion", _FUNCTIONS, _RUNTIME),
     Acknowledged(

@@ -6,14 +6,15 @@ The task definition requests no GPU. Each RunTask call sets how many GPUs the ch
 on the setting and on the other tasks of the instance.
 """
 
-import re
-
 from aws_cdk import Aws, Duration
 from aws_cdk import aws_ecs as ecs
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
+from infra.image_build import ImageBuilder
+from infra.image_reference import allow_pull, ecr_image
 from infra.log_groups import log_group
+from infra.setting_readers import BUILD
 from infra.settings import DeploymentSettings
 from infra.verdict_bucket import VerdictBucket
 
@@ -21,9 +22,8 @@ CONTAINER = "health-check"
 """Name of the container in the task definition."""
 OWN_REPOSITORY = "gpu-recovery-health-check"
 """ECR repository of the image if the settings name no image."""
-_ECR_IMAGE = re.compile(
-    r"(?P<account>\d{12})\.dkr\.ecr\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(\.cn)?/(?P<repository>[^:@]+)([:@].+)?"
-)
+FILES = ["*", "!health_check", "health_check/README.md", "**/__pycache__"]
+"""Exclusion patterns of the build context, in the syntax of .dockerignore: the folder `health_check` remains."""
 
 
 class HealthCheckTask(Construct):
@@ -31,17 +31,26 @@ class HealthCheckTask(Construct):
 
     Args:
         verdicts: the bucket to which checks write their verdicts.
+        images: what builds the image if the settings ask for that.
     """
 
     def __init__(
-        self, scope: Construct, construct_id: str, settings: DeploymentSettings, *, verdicts: VerdictBucket
+        self,
+        scope: Construct,
+        construct_id: str,
+        settings: DeploymentSettings,
+        *,
+        verdicts: VerdictBucket,
+        images: ImageBuilder | None,
     ) -> None:
         super().__init__(scope, construct_id)
         tasks = iam.ServicePrincipal("ecs-tasks.amazonaws.com")
         self.task_role = iam.Role(self, "TaskRole", assumed_by=tasks)
         self.task_role.add_to_policy(iam.PolicyStatement(actions=["s3:PutObject"], resources=[verdicts.verdicts_arn]))
         self.execution_role = iam.Role(self, "ExecutionRole", assumed_by=tasks)
-        _allow_pull(self.execution_role, settings.health_check_image)
+        image, repository_arn = _image(settings, images)
+        if repository_arn:
+            allow_pull(self.execution_role, repository_arn)
         self.logs = log_group(self, "Logs", settings)
         self.definition = ecs.Ec2TaskDefinition(
             self,
@@ -53,7 +62,7 @@ class HealthCheckTask(Construct):
         )
         self.definition.add_container(
             CONTAINER,
-            image=ecs.ContainerImage.from_registry(_image(settings.health_check_image)),
+            image=ecs.ContainerImage.from_registry(image),
             command=["python", "-m", "health_check"],
             environment={
                 "AWS_REGION": Aws.REGION,  # ECS on EC2 does not set the variable, and S3 in aws-cn needs the region
@@ -66,24 +75,23 @@ class HealthCheckTask(Construct):
         )
 
 
-def _image(configured: str) -> str:
-    return configured or f"{Aws.ACCOUNT_ID}.dkr.ecr.{Aws.REGION}.{Aws.URL_SUFFIX}/{OWN_REPOSITORY}:latest"
-
-
-def _allow_pull(role: iam.Role, configured: str) -> None:
-    """Let ECS pull the image from its private ECR repository. An image of another registry needs no permission."""
-    match = _ECR_IMAGE.fullmatch(configured)
-    if configured and not match:
-        return
-    location = (
-        (match["region"], match["account"], match["repository"])
-        if match
-        else (Aws.REGION, Aws.ACCOUNT_ID, OWN_REPOSITORY)
-    )
-    role.add_to_policy(iam.PolicyStatement(actions=["ecr:GetAuthorizationToken"], resources=["*"]))
-    role.add_to_policy(
-        iam.PolicyStatement(
-            actions=["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],
-            resources=["arn:{}:ecr:{}:{}:repository/{}".format(Aws.PARTITION, *location)],
+def _image(settings: DeploymentSettings, images: ImageBuilder | None) -> tuple[str, str]:
+    """Return the reference of the image and the ARN of its ECR repository, which is "" for another registry."""
+    configured = settings.health_check_image
+    if configured == BUILD:
+        assert images is not None
+        base = settings.health_check_base_image
+        built = images.build(
+            "HealthCheck",
+            dockerfile="health_check/Dockerfile",
+            exclude=FILES,
+            arguments={"BASE_IMAGE": base} if base else {},
         )
-    )
+        return built.uri, built.repository.repository_arn
+    if not configured:
+        return (
+            f"{Aws.ACCOUNT_ID}.dkr.ecr.{Aws.REGION}.{Aws.URL_SUFFIX}/{OWN_REPOSITORY}:latest",
+            f"arn:{Aws.PARTITION}:ecr:{Aws.REGION}:{Aws.ACCOUNT_ID}:repository/{OWN_REPOSITORY}",
+        )
+    in_ecr = ecr_image(configured)
+    return configured, in_ecr.arn if in_ecr else ""

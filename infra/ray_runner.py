@@ -2,14 +2,14 @@
 
 Only deployments with a Ray cluster have the function. It is a container image, because Ray's client libraries exceed
 the size limit of a Lambda package. It runs in a VPC, because the ports of the cluster are open only inside the VPC. No
-other function of the stack has an image or a VPC. Synthesis needs no Docker; `cdk deploy` builds the image.
+other function of the stack has an image or a VPC. The deployment builds the image (`infra/image_build.py`), or the
+settings name one.
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 
-from aws_cdk import Duration, IgnoreMode
-from aws_cdk import aws_ecr_assets as ecr_assets
+from aws_cdk import Duration
+from aws_cdk import aws_ecr as ecr
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
@@ -18,13 +18,15 @@ from aws_cdk import aws_lambda_event_sources as event_sources
 from constructs import Construct
 
 from infra.function_properties import allow_loops, function_name, function_properties
+from infra.image_build import ImageBuilder
+from infra.image_reference import ecr_image
 from infra.lambda_functions import function_arn
 from infra.permissions import Permission as P
 from infra.permissions import Reach
 from infra.queues import Queues
+from infra.setting_readers import BUILD
 from infra.settings import DeploymentSettings
 
-ROOT = Path(__file__).parent.parent
 NAME = "ray_runner"
 """Name of the function in this repository."""
 IN_THE_IMAGE = ["*", "!ray_runner", "!lambdas", "lambdas/*.py", "**/__pycache__"]
@@ -67,6 +69,7 @@ class RayRunner(Construct):
         reach: the ARNs that the permissions apply to.
         environment: variables that every function gets.
         queues: the queue of the Ray runner, and the dead-letter queue of the schedule.
+        images: what builds the image if the settings ask for that.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class RayRunner(Construct):
         reach: Reach,
         environment: Mapping[str, str],
         queues: Queues,
+        images: ImageBuilder | None,
     ) -> None:
         super().__init__(scope, construct_id)
         assert queues.ray is not None
@@ -105,18 +109,9 @@ class RayRunner(Construct):
                 conditions={"ArnEquals": {"lambda:SourceFunctionArn": function_arn(ray_function_name(settings))}},
             )
         )
-        self.function = lambda_.DockerImageFunction(
-            self,
-            "Function",
-            **properties,
-            code=lambda_.DockerImageCode.from_image_asset(
-                str(ROOT),
-                file="ray_runner/Dockerfile",
-                platform=ecr_assets.Platform.LINUX_ARM64,
-                exclude=IN_THE_IMAGE,
-                ignore_mode=IgnoreMode.DOCKER,
-            ),
-        )
+        # A build of CodeBuild is for x86_64: in China and in GovCloud CodeBuild has no ARM.
+        properties["architecture"] = lambda_.Architecture.X86_64
+        self.function = lambda_.DockerImageFunction(self, "Function", **properties, code=_code(self, settings, images))
         resource = self.function.node.default_child
         assert isinstance(resource, lambda_.CfnFunction)
         allow_loops(resource)
@@ -139,3 +134,17 @@ class RayRunner(Construct):
             schedule=events.Schedule.rate(Duration.minutes(settings.schedule_every_minutes)),
             targets=[tick],
         )
+
+
+def _code(scope: Construct, settings: DeploymentSettings, images: ImageBuilder | None) -> lambda_.DockerImageCode:
+    """Return the image of the function, by its digest. Lambda may pull from the repository of a built image."""
+    if settings.ray_image == BUILD:
+        assert images is not None
+        built = images.build("RayRunner", dockerfile="ray_runner/Dockerfile", exclude=IN_THE_IMAGE)
+        return lambda_.DockerImageCode.from_ecr(built.repository, tag_or_digest=f"sha256:{built.sha256}")
+    image = ecr_image(settings.ray_image)
+    assert image is not None
+    repository = ecr.Repository.from_repository_attributes(
+        scope, "Repository", repository_arn=image.arn, repository_name=image.name
+    )
+    return lambda_.DockerImageCode.from_ecr(repository, tag_or_digest=image.version)

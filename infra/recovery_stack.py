@@ -14,6 +14,7 @@ from infra.environment import api_environment, function_environment
 from infra.event_rules import EventRules
 from infra.functions import FUNCTIONS, Trigger
 from infra.health_check_task import HealthCheckTask
+from infra.image_build import ImageBuilder
 from infra.lambda_functions import LambdaFunctions, event_function_arns, executor_name, function_arn
 from infra.metrics import MonitoredResources
 from infra.outputs import Outputs
@@ -23,6 +24,12 @@ from infra.ray_runner import RayRunner, ray_function_name
 from infra.settings import DeploymentSettings
 from infra.state_stack import StateStack
 
+AGENT_FILES = [
+    *("*", "!agent", "agent/ecs-daemon.json", "agent/gpu-recovery-agent.service"),
+    *("!client", "!health_check", "health_check/*", "!health_check/*.py", "**/__pycache__"),
+]
+"""Exclusion patterns of the build context of the node agent's image, in the syntax of .dockerignore."""
+
 
 class RecoveryStack(Stack):
     """The stack without stored data. It can be deleted and deployed again; `state` holds the data."""
@@ -31,7 +38,8 @@ class RecoveryStack(Stack):
         super().__init__(scope, construct_id, description="gpu-recovery: heals GPU faults of training jobs on ECS")
         cluster = ClusterArns(settings)
         queues = Queues(self, "Queues", with_ray=settings.has_ray)
-        check = HealthCheckTask(self, "HealthCheck", settings, verdicts=state.verdicts)
+        images = ImageBuilder(self, "Images", settings) if settings.builds_images else None
+        check = HealthCheckTask(self, "HealthCheck", settings, verdicts=state.verdicts, images=images)
         reach = _reach(settings, cluster, state, queues, check)
         environment = function_environment(settings, state, queues, check)
         functions = LambdaFunctions(
@@ -48,7 +56,7 @@ class RecoveryStack(Stack):
             self, "JobApi", settings, function=functions.of(Trigger.HTTP), nodes=functions.of(Trigger.NODE_HTTP)
         )
         ray = (
-            RayRunner(self, "Ray", settings, reach=reach, environment=environment, queues=queues)
+            RayRunner(self, "Ray", settings, reach=reach, environment=environment, queues=queues, images=images)
             if settings.has_ray
             else None
         )
@@ -64,6 +72,7 @@ class RecoveryStack(Stack):
                 "ApiId": api.http_api.api_id,
                 "HealthCheckTaskDefinitionArn": check.definition.task_definition_arn,
                 "HealthCheckLogGroupName": check.logs.log_group_name,
+                **_agent_image(settings, images),
                 **({"ChatTopicArn": state.topic.chat_arn} if settings.chat_topic else {}),
                 **queues.urls,
                 **functions.names,
@@ -137,6 +146,14 @@ def _watched(
         topics={"Operators": state.topic.topic, **({"Chat": state.topic.chat} if state.topic.chat else {})},
         api=api.http_api,
     )
+
+
+def _agent_image(settings: DeploymentSettings, images: ImageBuilder | None) -> dict[str, str]:
+    """Return the output with the image of the node agent, for the users' daemon service. No stack runs the image."""
+    if not settings.build_agent_image:
+        return {}
+    assert images is not None
+    return {"AgentImageUri": images.build("Agent", dockerfile="agent/Dockerfile", exclude=AGENT_FILES).uri}
 
 
 def _addresses(settings: DeploymentSettings, state: StateStack) -> dict[str, str]:

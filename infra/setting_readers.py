@@ -14,6 +14,10 @@ from gpu_recovery.auth.principals import roles_by_principal
 
 PRINCIPALS_CHARACTERS_MAX = 1_200
 """Bound of the principals as JSON. Lambda allows 4,096 bytes of environment variables; the others take about 2,400."""
+BUILD = "build"
+"""Value of a setting for an image: the deployment builds the image itself."""
+DIGEST = re.compile(r"\S+@sha256:[0-9a-f]{64}")
+"""The reference of an image by digest. A tag can be moved to another image, a digest cannot."""
 Reader = Callable[[Any], Any]
 """A function from the raw value to the typed value. It raises ValueError if the raw value is wrong."""
 

@@ -21,7 +21,19 @@ from gpu_recovery.core.policy import (
 from gpu_recovery.core.queue.priority import Priority
 
 from infra.alert_endpoints import alert_endpoint
-from infra.setting_readers import Reader, boolean, integer, integer_of, items, one_of, principals, text, thresholds
+from infra.setting_readers import (
+    BUILD,
+    DIGEST,
+    Reader,
+    boolean,
+    integer,
+    integer_of,
+    items,
+    one_of,
+    principals,
+    text,
+    thresholds,
+)
 
 NAMESPACE = "gpu-recovery:"
 """Prefix of the context keys."""
@@ -67,6 +79,20 @@ def _callers(auth: str, roles: Mapping[str, str]) -> list[str]:
         return [f"{NAMESPACE}api_roles: must name a principal, because {NAMESPACE}api_auth is iam"]
     if auth != "iam" and roles:
         return [f"{NAMESPACE}api_roles: has no effect unless {NAMESPACE}api_auth is iam"]
+    return []
+
+
+def _privileged_image(image: str, base_image: str, *, is_prod: bool) -> list[str]:
+    """Return an error message for an image that someone could replace in production, or for a base without a build."""
+    if image != BUILD and base_image:
+        return [f"{NAMESPACE}health_check_base_image: has no effect unless {NAMESPACE}health_check_image is {BUILD}"]
+    if is_prod and image != BUILD and not DIGEST.fullmatch(image):
+        return [
+            f"{NAMESPACE}health_check_image: must be {BUILD}, or end in @sha256:<digest>, with {NAMESPACE}profile "
+            "prod: a tag can be moved, and the image runs as root on every GPU instance. The digest of a tag in ECR: "
+            "aws ecr describe-images --repository-name NAME --image-ids imageTag=TAG "
+            "--query imageDetails[0].imageDigest"
+        ]
     return []
 
 
@@ -116,8 +142,13 @@ class DeploymentSettings:
 
     # The health check.
     check_family: str = _setting("gpu-health-check", _FAMILY)
-    # Empty: tag latest of the repository gpu-recovery-health-check in the account's ECR registry.
-    health_check_image: str = _setting("", text(r"(\S{1,512})?", "an image reference"))
+    # `build`: the deployment builds the image. Else a reference; empty: tag latest of the repository
+    # gpu-recovery-health-check in the account's ECR registry.
+    health_check_image: str = _setting("build", text(r"(\S{1,512})?", "an image reference"))
+    # Only with `build`: a copy of NVIDIA's DCGM image, where nvcr.io cannot be reached. Empty: the image of nvcr.io.
+    health_check_base_image: str = _setting("", text(r"([\w.:/@-]{1,512})?", "an image reference"))
+    # Whether the deployment builds the image of the node agent, for installations as an ECS daemon.
+    build_agent_image: bool = _setting(False, boolean)
     check_level: int = _setting(2, integer(1, 4))
     check_reserves_gpus: bool = _setting(True, boolean)
     # Classification of the XIDs on which vendors disagree: NVIDIA's catalogue, or AWS's list for ECS Managed Instances.
@@ -127,6 +158,14 @@ class DeploymentSettings:
     # A Ray cluster as a pool of its own. Empty: no Ray cluster, and no resources for it.
     ray_dashboard: str = _setting("", text(r"(https?://[\w.-]{1,253}(:\d{1,5})?)?", "the URL of a Ray dashboard"))
     ray_control_store: str = _setting("", text(r"([\w.-]{1,253}:\d{1,5})?", "host:port of a Ray control store"))
+    # Image of the Ray runner. `build`: the deployment builds the image. Else a reference into ECR, by digest.
+    ray_image: str = _setting(
+        "build",
+        text(
+            r"build|\d{12}\.dkr\.ecr\.[a-z0-9-]+\.amazonaws\.com(\.cn)?/[^\s:@]{1,256}@sha256:[0-9a-f]{64}",
+            "build or the reference of an ECR image by its digest",
+        ),
+    )
     # Subnets and security groups of the Ray runner's network interface. From there the Ray cluster can be reached.
     ray_subnet_ids: tuple[str, ...] = _setting((), items(text(r"subnet-[0-9a-f]{8,17}", "the id of a subnet")))
     ray_security_group_ids: tuple[str, ...] = _setting(
@@ -177,9 +216,11 @@ class DeploymentSettings:
         if not errors and self.job_table_name == self.instance_table_name:
             errors.append(f"{NAMESPACE}instance_table_name: {self.instance_table_name!r} is also the job table")
         errors += [] if errors else _callers(self.api_auth, self.api_roles)
-        for name in RAY_NEEDS if not errors and self.has_ray else ():
-            if not getattr(self, name):
-                errors.append(f"{NAMESPACE}{name}: is needed with {NAMESPACE}ray_dashboard")
+        if not errors:
+            errors += _privileged_image(self.health_check_image, self.health_check_base_image, is_prod=self.is_prod)
+        if not errors and self.has_ray:
+            missing = [name for name in RAY_NEEDS if not getattr(self, name)]
+            errors += [f"{NAMESPACE}{name}: is needed with {NAMESPACE}ray_dashboard" for name in missing]
         for switch, setting in SETTINGS_OF_THEIR_OWN.items() if not errors else ():
             if switch in self.policy:
                 errors.append(f"{NAMESPACE}policy: {switch} is a setting of its own, {NAMESPACE}{setting}")
@@ -210,6 +251,12 @@ class DeploymentSettings:
     def has_ray(self) -> bool:
         """Whether the deployment has a Ray cluster."""
         return bool(self.ray_dashboard)
+
+    @property
+    def builds_images(self) -> bool:
+        """Whether the deployment builds an image itself."""
+        of_ray = self.has_ray and self.ray_image == BUILD
+        return self.health_check_image == BUILD or of_ray or self.build_agent_image
 
     @property
     def signs_requests(self) -> bool:

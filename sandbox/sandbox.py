@@ -35,6 +35,8 @@ from sandbox.processes import SandboxError
 
 DEFAULT_DIRECTORY = deployment.ROOT / ".sandbox"
 CLUSTER_NAME = "nwcd-gpu-testing"
+SETTINGS: Mapping[str, Any] = {"gpu-recovery:cluster_name": CLUSTER_NAME, "gpu-recovery:health_check_image": ""}
+"""Deployment settings of each sandbox. Its tasks are processes, so no image is built."""
 EVENT_SOURCE = "aws.ecs"
 TRAINING_FAMILY = "gpu-training"
 TRAINING_LOG_GROUP = "/ecs/gpu-training"
@@ -79,7 +81,7 @@ def up(
     """
     directory = directory.resolve()
     down(directory)
-    settings = {"gpu-recovery:cluster_name": CLUSTER_NAME, "gpu-recovery:preset": preset} | dict(context or {})
+    settings: dict[str, Any] = {**SETTINGS, "gpu-recovery:preset": preset, **(context or {})}
     if policy:
         settings["gpu-recovery:policy"] = dict(policy)
     with _ended_when_interrupted(directory):

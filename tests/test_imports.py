@@ -25,6 +25,7 @@ PLACES = {
     "gpu_recovery_agent": "agent/gpu_recovery_agent",
     "sandbox": "sandbox",
     "health_check": "health_check",
+    "image_builder": "image_builder",
     "infra": "infra",
 }
 """The packages in which no circle may be, and where they are."""

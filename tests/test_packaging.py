@@ -18,14 +18,15 @@ FOLDERS = {
     "gpu_recovery_agent": "agent/gpu_recovery_agent",
     "gpu_recovery_client": "client/gpu_recovery_client",
     "health_check": "health_check",
+    "image_builder": "image_builder",
     "infra": "infra",
     "ray_runner": "ray_runner",
     "sandbox": "sandbox",
     "simulator": "simulator",
 }
 """Each top-level package and its folder in the repository."""
-OF_IMAGES_ONLY = {"ray_runner"}
-"""Packages that are never installed: an image holds them."""
+OF_IMAGES_ONLY = {"ray_runner", "image_builder"}
+"""Packages that are never installed: an image or the package of a function holds them."""
 OF_TRAININGS = {"gpu_recovery_client.training", "gpu_recovery_client.errors", "gpu_recovery_client.diagnosis"}
 """What a training program imports of the agent's wheel; the last name is a package."""
 IMAGES = ("agent", "health_check", "ray_runner")

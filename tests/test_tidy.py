@@ -62,6 +62,7 @@ IMPORTS = {
     },
     # The image has Ray's clients, and what they ask the cluster with.
     "ray_runner": {"ray_runner", "gpu_recovery", "ray", "requests"},
+    "image_builder": {"image_builder", "boto3"},
     "sandbox": {"sandbox", "gpu_recovery_client", "boto3", "botocore", "ministack", "rich", "torch"},
     # A simulated check reads what it is told as the real check does, or a request that none can read goes unseen.
     "simulator": {
@@ -98,6 +99,7 @@ AWS_LIBRARIES = {"boto3", "botocore", "aws_lambda_powertools"}
 STATUS_LITERALS = {"lambdas/gpu_recovery/aws/ecs.py": "the `desiredStatus` of ECS, in the words of its API"}
 BROAD_EXCEPTS = {
     "lambdas/gpu_recovery/partial_failures.py": "collects every failure and has its caller raise them together",
+    "image_builder/handler.py": "reports every failure to CloudFormation, which fails the deployment",
 }
 BANNED = {
     "unfinished": re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b|NotImplemented" r"Error"),
@@ -108,7 +110,10 @@ BANNED = {
     "a second spelling of authorize": re.compile(r"author" r"is(e|ing)", re.IGNORECASE),
     "an emoji": re.compile("[\U0001f300-\U0001faff\u2705\u274c\u26a0\u2728]"),
 }
-PRODUCT = ("lambdas", "agent", "client", "health_check", "infra", "ray_runner", "simulator", "sandbox", "benchmarks")
+PRODUCT = (
+    *("lambdas", "agent", "client", "health_check", "infra", "image_builder", "ray_runner"),
+    *("simulator", "sandbox", "benchmarks"),
+)
 SENTENCE_WORDS_MAX = 35
 FMT_SKIPS_MAX = 40
 """Statements of the whole repository that keep a layout of their own; each has its reason beside it."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PRODUCT = ("lambdas", "agent", "client", "health_check", "infra", "simulator", "sandbox", "ray_runner")
+PRODUCT = ("lambdas", "agent", "client", "health_check", "infra", "simulator", "sandbox", "image_builder", "ray_runner")
 LAMBDA = "lambdas/gpu_recovery"
 ANSWERS_MAX = 6
 """Files that may name a term at most: more would be a list to read and no answer."""

@@ -221,6 +221,10 @@ class ScriptedCheck:
     seconds: float | None = None
 
 
+def _ignore_document(key: str, check_id: str, verdict: Verdict) -> None:
+    """Ignore a verdict document."""
+
+
 class Checks:
     """Program of health checks, and the bucket with their verdicts."""
 
@@ -234,7 +238,7 @@ class Checks:
         """Scripts of the next checks, by instance."""
         self.remembers = True
         """Whether old verdicts of an instance stay in the bucket."""
-        self.on_document: Callable[[str, str, Verdict], None] = lambda key, check_id, verdict: None
+        self.on_document: Callable[[str, str, Verdict], None] = _ignore_document
         """Called with the S3 key, the check id and the verdict of each document, before the check exits."""
 
     def leaves_in(self, task: Task) -> float:

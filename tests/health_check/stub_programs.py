@@ -17,6 +17,25 @@ while True:
     listener.accept()[0].close()
 """
 
+# The engine of an instance's AMI: it listens on a socket of its own, and on the default port if the port is free. It
+# notes each client and never answers.
+ENGINE_OF_THE_HOST = """
+import os, select, socket, sys
+listeners = [socket.socket(socket.AF_UNIX), socket.socket()]
+listeners[0].bind(os.path.join(HERE, "host", "nv-hostengine"))
+try:
+    listeners[1].bind(("127.0.0.1", 5555))
+except OSError:
+    listeners.pop()
+for listener in listeners:
+    listener.listen()
+open(os.path.join(HERE, "host", "ready"), "w").close()
+while True:
+    for listener in select.select(listeners, [], [])[0]:
+        listener.accept()
+        open(os.path.join(HERE, "host", "client"), "w").close()
+"""
+
 
 def install(folder: Path, name: str, body: str) -> Path:
     """An executable Python script; `HERE` in its body is the folder, for notes that it leaves to the test."""

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import health_check
 
 FOLDER = Path(health_check.__file__).parent
@@ -20,6 +22,27 @@ def copied() -> set[Path]:
     *sources, target = line.split()
     assert target == "health_check/"
     return {path for source in sources for path in FOLDER.parent.glob(source)}
+
+
+PYTHON_OF_UBUNTU = {"24.04": "3.12"}
+"""The Python that each release of Ubuntu has in its main archive, with security updates. 22.04 has 3.10."""
+
+
+@pytest.mark.parametrize("image", ["agent", "health_check", "ray_runner"])
+def test_a_base_image_can_be_given_by_digest(image: str) -> None:
+    """Every stage is built on the argument `BASE_IMAGE`, which has a default."""
+    text = (FOLDER.parent / image / "Dockerfile").read_text()
+    stages = re.findall(r"^FROM (\S+)", text, re.MULTILINE)
+    assert stages and set(stages) == {"${BASE_IMAGE}"}
+    before, _, _ = text.partition("FROM ")
+    assert re.search(r"^ARG BASE_IMAGE=\S+$", before, re.MULTILINE)
+
+
+def test_the_program_runs_with_a_python_that_is_maintained() -> None:
+    """The Python of Ubuntu's universe archive may be a release candidate without security updates."""
+    text = (FOLDER / "Dockerfile").read_text()
+    (release,) = re.findall(r"^ARG BASE_IMAGE=\S+-ubuntu(\S+)$", text, re.MULTILINE)
+    assert set(re.findall(r"\bpython(3\.\d+)", text)) == {PYTHON_OF_UBUNTU[release]}
 
 
 def test_every_file_of_the_program_is_in_the_image() -> None:

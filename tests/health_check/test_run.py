@@ -132,13 +132,14 @@ def test_a_host_engine_that_died_is_a_lost_connection_not_a_gpu_that_hangs(progr
     assert (run.exit_code, run.late) == (235, True)
 
 
-def test_a_host_engine_that_does_not_start_leaves_dcgmi_to_the_hosts(programs: Path) -> None:
-    """Then dcgmi itself says whether there is one."""
-    install(programs, "nv-hostengine", "import sys\nsys.exit(1)\n")
-    install_dcgmi(programs, "", 235)
+def test_without_its_own_engine_the_check_does_not_use_the_hosts(programs: Path) -> None:
+    """dcgmi alone would find the engine of the host, of another release and with other rights. The log says why."""
+    install(programs, "nv-hostengine", "import sys\nsys.exit('Failed to start DCGM Server: -7')\n")
+    install_dcgmi(programs, "", 0)
     run = diagnose(1, 60, pause_s=61)
-    assert (run.exit_code, run.late) == (235, False)
-    assert arguments(programs) == ["diag -r 1 -j"]
+    assert (run.output, run.exit_code, run.late) == ("", 235, False)
+    assert "did not start: Failed to start DCGM Server: -7" in run.error
+    assert not (programs / "arguments").exists()
 
 
 def test_the_environment_of_the_tests_has_no_real_dcgmi() -> None:

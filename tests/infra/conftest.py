@@ -29,7 +29,7 @@ def _context(overrides: dict[str, Any]) -> dict[str, Any]:
     return {**json.loads((ROOT / "cdk.json").read_text())["context"], **overrides}
 
 
-def _run(folder: Path, arguments: list[str], **variables: str) -> None:
+def run(folder: Path, arguments: list[str], **variables: str) -> None:
     """Run Python in the repository's root, in an environment of its own."""
     programs = folder / "bin"
     programs.mkdir()
@@ -61,7 +61,7 @@ def _run(folder: Path, arguments: list[str], **variables: str) -> None:
 def synthesised(folder: Path) -> Path:
     """Return the cloud assembly of the default settings, made in `folder` by app.py as the CDK runs it."""
     assembly = folder / "cdk.out"
-    _run(
+    run(
         folder,
         ["app.py"],
         CDK_OUTDIR=str(assembly),
@@ -102,7 +102,7 @@ def validated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("nag")
     complete = {name: _context(overrides) for name, overrides in SETS.items()}
     (folder / "contexts.json").write_text(json.dumps(complete))
-    _run(folder, ["-m", "tests.infra.nag_run", str(folder)])
+    run(folder, ["-m", "tests.infra.nag_run", str(folder)])
     return {name: folder / name for name in SETS}
 
 
@@ -116,6 +116,12 @@ def production(validated: dict[str, Path]) -> Deployment:
 def in_china_with_iam(validated: dict[str, Path]) -> Deployment:
     """The templates of `production`, where callers sign their requests, as CloudFormation reads them in Ningxia."""
     return Deployment.read(validated["everything"], partition="aws-cn", region="cn-northwest-1")
+
+
+@pytest.fixture(scope="session")
+def own_images(validated: dict[str, Path]) -> Deployment:
+    """Images that the user has pushed: nothing is built."""
+    return Deployment.read(validated["own_images"])
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,7 @@ EVERYTHING = {
         "arn:aws:iam::111122223333:user/ana": "user",
     },
     "gpu-recovery:training_log_groups": "/ecs/llm,/ecs/vision",
-    "gpu-recovery:health_check_image": "444455556666.dkr.ecr.eu-west-1.amazonaws.com/checks/gpu:7",
+    "gpu-recovery:health_check_image": "444455556666.dkr.ecr.eu-west-1.amazonaws.com/checks/gpu@sha256:" + 64 * "7",
 }
 """Settings that differ from the default wherever they can, with every optional part on."""
 
@@ -40,11 +40,28 @@ RAY = {
     "gpu-recovery:ray_control_store": "ray.internal:6379",
     "gpu-recovery:ray_subnet_ids": "subnet-0a1b2c3d",
     "gpu-recovery:ray_security_group_ids": "sg-0a1b2c3d",
+    "gpu-recovery:health_check_base_image": "111122223333.dkr.ecr.us-east-1.amazonaws.com/mirror/dcgm:4",
+    "gpu-recovery:build_agent_image": "true",
     "gpu-recovery:log_level": "DEBUG",
 }
-"""A Ray cluster beside the defaults, and every log line."""
+"""A Ray cluster beside the defaults, every log line, every image that can be built, and a mirror of a base image."""
+
+OWN_IMAGES = {
+    **RAY,
+    "gpu-recovery:health_check_base_image": "",
+    "gpu-recovery:health_check_image": "",
+    "gpu-recovery:build_agent_image": "false",
+    "gpu-recovery:ray_image": "111122223333.dkr.ecr.us-east-1.amazonaws.com/ray-runner@sha256:" + 64 * "8",
+}
+"""Images that the user has pushed, so that nothing is built: that of the check as in releases before `build`."""
 
 PLANTED = "planted"
 """Name of the set whose stacks get a planted mistake: `tests/infra/nag_run.py`."""
-SETS: dict[str, dict[str, Any]] = {PLANTED: FORMER_NAME, "prod": PROD, "everything": EVERYTHING, "ray": RAY}
+SETS: dict[str, dict[str, Any]] = {
+    PLANTED: FORMER_NAME,
+    "prod": PROD,
+    "everything": EVERYTHING,
+    "ray": RAY,
+    "own_images": OWN_IMAGES,
+}
 """The validated sets by name. PLANTED has the development profile."""

@@ -13,6 +13,11 @@ from typing import Any
 
 ACCOUNT = "111122223333"
 NO_VALUE = "AWS::NoValue"
+IMAGES = "Images"
+"""Beginning of the logical ids of what builds images during a deployment and rests afterwards.
+
+`tests/infra/test_image_build.py` tests these resources.
+"""
 _HASH = re.compile(r"[0-9A-F]{8}$")
 
 
@@ -50,6 +55,10 @@ class Deployment:
             for name, resource in self.resources.items()
             if resource["Type"] == kind
         }
+
+    def at_run_time(self, kind: str) -> dict[str, dict[str, Any]]:
+        """Properties as of `of_type`, without the resources that work only during a deployment."""
+        return {name: each for name, each in self.of_type(kind).items() if not name.startswith(IMAGES)}
 
     def only(self, kind: str, containing: str = "") -> dict[str, Any]:
         (properties,) = (each for name, each in self.of_type(kind).items() if containing in name)
@@ -90,6 +99,12 @@ class Deployment:
         if name == "Fn::Join":
             separator, parts = argument
             return separator.join(self.resolve(parts, template))
+        if name == "Fn::Split":
+            separator, text = self.resolve(argument, template)
+            return text.split(separator)
+        if name == "Fn::Select":
+            index, parts = self.resolve(argument, template)
+            return parts[index] if len(parts) > 1 else f"{parts[0]}[{index}]"  # an attribute is not known before
         if name == "Fn::FindInMap":
             table, row, column = self.resolve(argument, template)
             return template["Mappings"][table][row][column]

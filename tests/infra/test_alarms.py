@@ -67,14 +67,14 @@ def called_for(deployment: Deployment) -> set[tuple[str, str]]:
     consumed = {mapping["EventSourceArn"] for mapping in deployment.of_type("AWS::Lambda::EventSourceMapping").values()}
     asynchronous = {f"Functions{row.construct_id}Function" for row in FUNCTIONS if row.trigger.is_asynchronous}
     needed: set[tuple[str, str]] = set()
-    for name in deployment.of_type("AWS::Lambda::Function"):
+    for name in deployment.at_run_time("AWS::Lambda::Function"):
         metrics = ("Errors", "Throttles", *(["DestinationDeliveryFailures"] if name in asynchronous else []))
         needed |= {(metric, name) for metric in metrics}
     for name in deployment.of_type("AWS::SQS::Queue"):
         work = f"{name}.Arn" in consumed
         metric = "ApproximateAgeOfOldestMessage" if work else "ApproximateNumberOfMessagesVisible"
         needed.add((metric, f"{name}.QueueName"))
-    for name in deployment.of_type("AWS::Events::Rule"):
+    for name in deployment.at_run_time("AWS::Events::Rule"):
         metrics = ("FailedInvocations", "InvocationsSentToDlq", "InvocationsFailedToBeSentToDlq")
         needed |= {(metric, name) for metric in metrics}
     for name in deployment.of_type("AWS::SNS::Topic"):

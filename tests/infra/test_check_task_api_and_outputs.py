@@ -41,17 +41,23 @@ def test_the_check_can_leave_a_verdict_and_nothing_else(deployment: Deployment) 
     [
         (
             "deployment",
+            f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com/ImagesHealthCheckRepository@sha256:ImagesHealthCheckImage.Sha256",
+            "ImagesHealthCheckRepository.Arn",
+        ),
+        (
+            "china",
+            f"{ACCOUNT}.dkr.ecr.cn-north-1.amazonaws.com.cn/ImagesHealthCheckRepository"
+            "@sha256:ImagesHealthCheckImage.Sha256",
+            "ImagesHealthCheckRepository.Arn",
+        ),
+        (
+            "own_images",
             f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com/gpu-recovery-health-check:latest",
             f"arn:aws:ecr:us-east-1:{ACCOUNT}:repository/gpu-recovery-health-check",
         ),
         (
-            "china",
-            f"{ACCOUNT}.dkr.ecr.cn-north-1.amazonaws.com.cn/gpu-recovery-health-check:latest",
-            f"arn:aws-cn:ecr:cn-north-1:{ACCOUNT}:repository/gpu-recovery-health-check",
-        ),
-        (
             "production",
-            "444455556666.dkr.ecr.eu-west-1.amazonaws.com/checks/gpu:7",
+            f"444455556666.dkr.ecr.eu-west-1.amazonaws.com/checks/gpu@sha256:{64 * '7'}",
             "arn:aws:ecr:eu-west-1:444455556666:repository/checks/gpu",
         ),
     ],

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.slow
 PRINCIPALS = {
     "apigateway.amazonaws.com",
     "cloudwatch.amazonaws.com",
+    "codebuild.amazonaws.com",
     "ecs-tasks.amazonaws.com",
     "events.amazonaws.com",
     "lambda.amazonaws.com",
@@ -24,7 +25,9 @@ SERVICES = {
     "ApiGatewayV2",
     "CDK",
     "CloudWatch",
+    "CodeBuild",
     "DynamoDB",
+    "ECR",
     "ECS",
     "Events",
     "IAM",
@@ -76,7 +79,7 @@ def test_the_template_has_an_answer_for_every_partition(elsewhere: Deployment) -
     """Every ARN is of the partition and the region, and nothing is looked up that is not there."""
     found = re.findall(r"arn:(\S+?):\w+:([\w-]*):", json.dumps(list(elsewhere.resources.values())))
     assert set(found) == {(elsewhere.partition, elsewhere.region), (elsewhere.partition, "")}
-    layers = {name for each in elsewhere.of_type("AWS::Lambda::Function").values() for name in each["Layers"]}
+    layers = {name for each in elsewhere.at_run_time("AWS::Lambda::Function").values() for name in each["Layers"]}
     assert layers == {"FunctionsPowertools"}
 
 
@@ -102,7 +105,8 @@ def test_every_resolved_arn_is_of_china(china: Deployment) -> None:
 def test_only_services_of_both_regions_are_used(deployment: Deployment, production: Deployment) -> None:
     """A service that is added has to be looked up first."""
     for where in (deployment, production):
-        assert {resource["Type"].split("::")[1] for resource in where.resources.values()} <= SERVICES
+        types = {resource["Type"] for resource in where.resources.values()} - {"Custom::BuiltImage"}
+        assert {kind.split("::")[1] for kind in types} <= SERVICES
     for name, text in _texts(deployment, production).items():
         assert not [missing for missing in MISSING if missing in text], name
 
@@ -126,5 +130,5 @@ def test_with_iam_every_route_is_authorized_by_api_gateway(in_china_with_iam: De
 def test_functions_are_traced_where_lambda_works_with_x_ray(deployment: Deployment, china: Deployment) -> None:
     """In China it does not; there they have what a function has that says nothing."""
     for where, mode in ((deployment, "Active"), (china, "PassThrough")):
-        modes = {function["TracingConfig"]["Mode"] for function in where.of_type("AWS::Lambda::Function").values()}
+        modes = {function["TracingConfig"]["Mode"] for function in where.at_run_time("AWS::Lambda::Function").values()}
         assert modes == {mode}

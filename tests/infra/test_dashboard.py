@@ -54,7 +54,7 @@ def test_every_function_queue_and_rule_is_on_the_page(shown: list[Named], deploy
     """Whoever looks for what is broken finds it there."""
     values = {value for metric in shown for _, value in metric.dimensions}
     assert {f"Functions{row.construct_id}Function" for row in FUNCTIONS} <= values
-    assert set(deployment.of_type("AWS::Events::Rule")) <= values
+    assert set(deployment.at_run_time("AWS::Events::Rule")) <= values
     assert {f"{queue}.QueueName" for queue in deployment.of_type("AWS::SQS::Queue")} <= values
     assert {"TablesJobs", "TablesInstances", "OperatorsTopic.TopicName"} <= values
 
@@ -94,7 +94,7 @@ def test_the_rows_fill_the_page_and_none_lies_on_another(deployment: Deployment)
 
 def test_the_metrics_are_those_the_functions_send(deployment: Deployment) -> None:
     """Namespace and service stand in the functions' environment, and the table of measures says the same."""
-    for name, function in deployment.of_type("AWS::Lambda::Function").items():
+    for name, function in deployment.at_run_time("AWS::Lambda::Function").items():
         variables = function["Environment"]["Variables"]
         assert variables["POWERTOOLS_METRICS_NAMESPACE"] == NAMESPACE, name
         assert variables["POWERTOOLS_SERVICE_NAME"] == SERVICE, name

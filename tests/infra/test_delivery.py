@@ -21,7 +21,7 @@ TARGETS = {
 
 def test_every_rule_has_the_one_target_it_should(deployment: Deployment) -> None:
     """Rule by rule; a new rule belongs into the list."""
-    rules = deployment.of_type("AWS::Events::Rule")
+    rules = deployment.at_run_time("AWS::Events::Rule")
     assert {name: [target["Arn"] for target in rule["Targets"]] for name, rule in rules.items()} == {
         name: [arn] for name, arn in TARGETS.items()
     }
@@ -30,7 +30,7 @@ def test_every_rule_has_the_one_target_it_should(deployment: Deployment) -> None
 @pytest.mark.parametrize("rule", TARGETS)
 def test_a_target_has_retries_and_a_dead_letter_queue(deployment: Deployment, rule: str) -> None:
     """EventBridge gives up after an hour, and then keeps the event where an alarm sees it."""
-    (target,) = deployment.of_type("AWS::Events::Rule")[rule]["Targets"]
+    (target,) = deployment.at_run_time("AWS::Events::Rule")[rule]["Targets"]
     assert target["DeadLetterConfig"] == {"Arn": "QueuesUndelivered.Arn"}
     assert target["RetryPolicy"] == {"MaximumEventAgeInSeconds": 3600, "MaximumRetryAttempts": 24}
 
@@ -63,12 +63,12 @@ def test_a_function_invoked_asynchronously_retries_twice_and_keeps_what_failed(d
 @pytest.mark.parametrize("rule", ["RulesReconcile", "RulesSchedule"])
 def test_schedules_tick_every_minute(deployment: Deployment, rule: str) -> None:
     """Deadlines are noticed within a minute."""
-    assert deployment.of_type("AWS::Events::Rule")[rule]["ScheduleExpression"] == "rate(1 minute)"
+    assert deployment.at_run_time("AWS::Events::Rule")[rule]["ScheduleExpression"] == "rate(1 minute)"
 
 
 def test_a_tick_is_a_whole_event_in_the_schedulers_one_message_group(deployment: Deployment) -> None:
     """One group makes one writer; a constant body would be dropped as a duplicate of the tick before."""
-    (target,) = deployment.of_type("AWS::Events::Rule")["RulesSchedule"]["Targets"]
+    (target,) = deployment.at_run_time("AWS::Events::Rule")["RulesSchedule"]["Targets"]
     assert target["SqsParameters"] == {"MessageGroupId": "scheduler"}
     assert not {"Input", "InputPath", "InputTransformer"} & target.keys()
 

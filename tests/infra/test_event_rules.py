@@ -58,7 +58,7 @@ def _event(name: str) -> dict[str, Any]:
 
 
 def _patterns(deployment: Deployment) -> dict[str, dict[str, Any]]:
-    rules = deployment.of_type("AWS::Events::Rule")
+    rules = deployment.at_run_time("AWS::Events::Rule")
     return {name: rule["EventPattern"] for name, rule in rules.items() if "EventPattern" in rule}
 
 

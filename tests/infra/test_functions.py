@@ -69,7 +69,7 @@ def test_the_simulator_gives_each_function_the_time_that_it_has() -> None:
 def test_the_table_and_the_template_have_the_same_functions(deployment: Deployment) -> None:
     """Nothing else deploys a function, no helper of the CDK either."""
     assert {row.name for row in FUNCTIONS} == NAMES
-    deployed = deployment.of_type("AWS::Lambda::Function").values()
+    deployed = deployment.at_run_time("AWS::Lambda::Function").values()
     assert {function["FunctionName"] for function in deployed} == {f"gpu-recovery-{name}" for name in NAMES}
 
 
@@ -197,7 +197,7 @@ def test_what_runs_often_leaves_no_lines_of_lambdas_own(deployment: Deployment) 
     """At hundreds of runs a second START and REPORT would be the greater part of the bill."""
     levels = {
         function["FunctionName"]: function["LoggingConfig"].get("SystemLogLevel")
-        for function in deployment.of_type("AWS::Lambda::Function").values()
+        for function in deployment.at_run_time("AWS::Lambda::Function").values()
     }
     assert levels == {f"gpu-recovery-{row.name}": "WARN" if row.name == "node_api" else None for row in FUNCTIONS}
 
@@ -220,7 +220,10 @@ def test_a_function_runs_traced_on_the_declared_platform(deployment: Deployment,
 
 def test_every_function_ships_the_same_package(deployment: Deployment) -> None:
     """One asset: the state machine never runs in two versions at once."""
-    assert len({json.dumps(function["Code"]) for function in deployment.of_type("AWS::Lambda::Function").values()}) == 1
+    assert (
+        len({json.dumps(function["Code"]) for function in deployment.at_run_time("AWS::Lambda::Function").values()})
+        == 1
+    )
 
 
 def test_the_package_holds_the_sources_and_nothing_a_run_left_behind(assembly: Path) -> None:
@@ -250,7 +253,7 @@ def test_a_function_logs_what_the_setting_says(where: str, level: str, request: 
 @pytest.mark.parametrize("where", ["with_ray", "deployment", "production"])
 def test_lambdas_own_filter_lets_metrics_pass(where: str, request: pytest.FixtureRequest) -> None:
     """A line with metrics has no level, which Lambda counts as INFO: a stricter filter would silence every alarm."""
-    functions = request.getfixturevalue(where).of_type("AWS::Lambda::Function").values()
+    functions = request.getfixturevalue(where).at_run_time("AWS::Lambda::Function").values()
     assert {function["LoggingConfig"]["ApplicationLogLevel"] for function in functions} <= {"DEBUG", "INFO"}
 
 
@@ -266,7 +269,7 @@ def test_a_function_that_wakes_itself_may_do_so_where_lambda_looks_for_loops(
 
 def test_no_other_function_may_run_in_a_loop(with_ray: Deployment) -> None:
     """A loop that nobody meant is stopped by Lambda."""
-    functions = with_ray.of_type("AWS::Lambda::Function").values()
+    functions = with_ray.at_run_time("AWS::Lambda::Function").values()
     looping = {function["FunctionName"] for function in functions if "RecursiveLoop" in function}
     assert looping == {"gpu-recovery-scheduler", "gpu-recovery-ray_runner"}
 
@@ -275,7 +278,7 @@ def test_every_function_has_the_own_layer(deployment: Deployment, china: Deploym
     """One template for every partition: the layer is an asset of the deployment and no publication of others."""
     for where in (deployment, china):
         assert len(where.of_type("AWS::Lambda::LayerVersion")) == 1
-        for function in where.of_type("AWS::Lambda::Function").values():
+        for function in where.at_run_time("AWS::Lambda::Function").values():
             assert function["Layers"] == ["FunctionsPowertools"]
 
 
@@ -283,5 +286,5 @@ def test_the_public_layer_is_that_of_the_partition(production: Deployment) -> No
     """A setting for those who want no layer of their own."""
     layer = "arn:aws:lambda:us-east-1:017000801446:layer:AWSLambdaPowertoolsPythonV3-python313-arm64:27"
     assert not production.of_type("AWS::Lambda::LayerVersion")
-    for function in production.of_type("AWS::Lambda::Function").values():
+    for function in production.at_run_time("AWS::Lambda::Function").values():
         assert function["Layers"] == [layer]

@@ -61,7 +61,7 @@ def test_a_function_starts_with_its_package_the_layer_and_the_runtime_alone(hand
 def test_the_layer_is_built_for_the_runtime_of_the_functions(deployment: Deployment) -> None:
     """A compiled module of another Python or processor is passed over without an error."""
     (layer,) = deployment.of_type("AWS::Lambda::LayerVersion").values()
-    functions = deployment.of_type("AWS::Lambda::Function").values()
+    functions = deployment.at_run_time("AWS::Lambda::Function").values()
     assert {function["Runtime"] for function in functions} == {f"python{PYTHON}"} == set(layer["CompatibleRuntimes"])
     assert {architecture for function in functions for architecture in function["Architectures"]} == {"arm64"}
     suffix = f".cpython-{PYTHON.replace('.', '')}-aarch64-linux-gnu.so"

@@ -133,7 +133,7 @@ def test_a_function_may_do_what_the_table_says_and_nothing_else(deployment: Depl
 
 def test_every_function_has_a_role_of_its_own_without_managed_policies(deployment: Deployment) -> None:
     """A shared role, or AWS's broad ones, would undo the table."""
-    functions = deployment.of_type("AWS::Lambda::Function")
+    functions = deployment.at_run_time("AWS::Lambda::Function")
     assert {function["Role"] for function in functions.values()} == {
         f"Functions{row.construct_id}Role.Arn" for row in FUNCTIONS
     }
@@ -235,9 +235,10 @@ def test_the_second_topic_may_be_published_to_when_there_is_one(deployment: Depl
 
 
 def test_a_role_is_assumed_by_the_one_service_it_is_for(deployment: Deployment) -> None:
-    """Functions by Lambda, the check's two roles by ECS; no person and no other account."""
+    """Functions by Lambda, the check's two roles by ECS, the build's by CodeBuild; no person and no other account."""
     expected = {f"Functions{row.construct_id}Role": "lambda.amazonaws.com" for row in FUNCTIONS}
     expected |= dict.fromkeys(("HealthCheckTaskRole", "HealthCheckExecutionRole"), "ecs-tasks.amazonaws.com")
+    expected |= {"ImagesRole": "lambda.amazonaws.com", "ImagesHealthCheckRole": "codebuild.amazonaws.com"}
     trusted = {}
     for name, role in deployment.of_type("AWS::IAM::Role").items():
         (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
@@ -250,12 +251,12 @@ def test_a_function_is_invoked_by_its_own_rule_or_the_api_and_by_nobody_else(dep
     """Each permission names the one resource that may use it: a rule whose target the function is."""
     callers = {
         (permission["FunctionName"], permission["Principal"], permission["SourceArn"])
-        for permission in deployment.of_type("AWS::Lambda::Permission").values()
+        for permission in deployment.at_run_time("AWS::Lambda::Permission").values()
     }
     api = f"arn:aws:execute-api:us-east-1:{ACCOUNT}:JobApi/*/*/"
     targets = {
         (target["Arn"], "events.amazonaws.com", f"{rule}.Arn")
-        for rule, properties in deployment.of_type("AWS::Events::Rule").items()
+        for rule, properties in deployment.at_run_time("AWS::Events::Rule").items()
         for target in properties["Targets"]
         if target["Arn"].startswith("Functions")
     }

@@ -103,6 +103,9 @@ def _settings(**context: object) -> DeploymentSettings:
         ("reserved_concurrency", 11),
         ("reserved_concurrency", "all"),
         ("health_check_image", "two words"),
+        ("health_check_base_image", "x; rm -rf /"),
+        ("ray_image", "111122223333.dkr.ecr.us-east-1.amazonaws.com/ray:latest"),
+        ("ray_image", "docker.io/ray@sha256:" + 64 * "7"),
         ("function_name_prefix", "a/b"),
         ("stack_name", "1st"),
     ],
@@ -111,6 +114,23 @@ def test_a_wrong_value_is_refused_by_the_name_of_its_key(name: str, value: objec
     """The operator must learn which line to change."""
     with pytest.raises(DeploymentSettingsError, match=f"^{NAMESPACE}{name}: "):
         _settings(**{name: value})
+
+
+@pytest.mark.parametrize("image", ["", "444455556666.dkr.ecr.eu-west-1.amazonaws.com/checks/gpu:7", "checks@sha256:77"])
+def test_production_takes_a_check_that_nobody_can_replace(image: str) -> None:
+    """The image runs as root on every GPU instance, and a tag can be moved. The message says how to find the digest."""
+    assert _settings(health_check_image=image, profile="dev").health_check_image == image
+    with pytest.raises(DeploymentSettingsError, match=r"must be build, or end in @sha256:.*describe-images"):
+        _settings(health_check_image=image, profile="prod")
+    for replaced_by_none in ("build", "checks@sha256:" + 64 * "7"):
+        assert _settings(health_check_image=replaced_by_none, profile="prod").is_prod
+
+
+def test_a_base_image_is_refused_where_nothing_is_built_on_it() -> None:
+    """The setting would have no effect, and its author would believe that it has."""
+    assert _settings(health_check_base_image="mirror/dcgm:4").builds_images
+    with pytest.raises(DeploymentSettingsError, match=f"^{NAMESPACE}health_check_base_image: has no effect unless"):
+        _settings(health_check_base_image="mirror/dcgm:4", health_check_image="")
 
 
 @pytest.mark.parametrize(

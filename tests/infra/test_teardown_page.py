@@ -1,5 +1,7 @@
 """docs/deploy.md says what a deleted stack leaves behind, and the templates say the same."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.infra.deployment import Deployment
@@ -13,6 +15,7 @@ KINDS = {
     "key of the topics": "AWS::KMS::Key",
     "operator token and signing keys": "AWS::SecretsManager::Secret",
     "log groups": "AWS::Logs::LogGroup",
+    "repositories of the images that the deployment builds": "AWS::ECR::Repository",
     "topics and their subscriptions": "AWS::SNS::Topic",
 }
 """The rows of the page that hold something."""
@@ -23,13 +26,13 @@ def left_behind(deployment: Deployment) -> set[str]:
     return {one["Type"] for one in deployment.resources.values() if one.get("DeletionPolicy") == "Retain"}
 
 
-def test_what_is_kept_is_what_the_page_calls_kept(deployment: Deployment, production: Deployment) -> None:
+def test_what_is_kept_is_what_the_page_calls_kept(deployment: Deployment, validated: dict[str, Path]) -> None:
     """Profile by profile; with `dev` nothing is left."""
     (table,) = [one for one in DEPLOY.tables() if one[0] == ["What", "`dev`", "`prod`", "To delete it then"]]
     kept = {
         profile: {KINDS[row[0]] for row in table[1:] if row[number].startswith("kept")}
         for number, profile in ((1, "dev"), (2, "prod"))
     }
-    assert kept == {"dev": left_behind(deployment), "prod": left_behind(production)}
+    assert kept == {"dev": left_behind(deployment), "prod": left_behind(Deployment.read(validated["prod"]))}
     assert KINDS.keys() < {row[0] for row in table[1:]}
     assert all(row[3] for row in table[1:] if row[2].startswith("kept")), "how is it deleted?"

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PLACES = ("lambdas", "agent", "client", "health_check", "ray_runner", "infra", "sandbox", "simulator")
+PLACES = ("lambdas", "agent", "client", "health_check", "image_builder", "ray_runner", "infra", "sandbox", "simulator")
 WORD = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)+|[A-Z][A-Z0-9_]{2,}|--[a-z][a-z-]+|/[\w./{}-]*[a-z][\w./{}-]*")
 """What is a name wherever it stands: snake_case, CAPITALS, an option, a path."""
 KEY = re.compile(r"[A-Za-z$@][\w.:/@-]+")

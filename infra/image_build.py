@@ -1,0 +1,251 @@
+"""Images that a deployment builds by itself, so that nobody needs Docker: CodeBuild, ECR and a custom resource.
+
+The files of an image are an asset. The tag of the image is a hash of these files and of the build arguments, so a
+deployment builds an image only if one of them has changed. Tags are immutable, and users of the image refer to its
+digest.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from aws_cdk import Aws, CustomResource, Duration, IgnoreMode
+from aws_cdk import aws_codebuild as codebuild
+from aws_cdk import aws_ecr as ecr
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_s3_assets as assets
+from constructs import Construct
+
+from infra.function_properties import function_name
+from infra.image_reference import allow_pull, ecr_image
+from infra.log_groups import log_group
+from infra.removal import removal_policy
+from infra.settings import DeploymentSettings
+
+ROOT = Path(__file__).parent.parent
+NAME = "image_builder"
+"""Name of the function in this repository."""
+BUILD_IMAGE = "aws/codebuild/amazonlinux-x86_64-standard:5.0"
+"""Image of CodeBuild in which Docker runs: x86_64, because CodeBuild has no ARM in China and GovCloud."""
+BUILD_WITHIN_MIN, STARTS_WITHIN_MIN = 30, 25
+"""Minutes after which CodeBuild ends a build, and after which CodeBuild drops a build that waits for a machine.
+
+Together they are less than the hour for which CloudFormation waits for a custom resource.
+"""
+IMAGES_MAX = 20
+"""Images that a repository keeps. An upgrade pushes at most one, and the deployed image is among the newest."""
+BUILDSPEC = {
+    "version": "0.2",
+    "phases": {
+        "pre_build": {
+            "commands": [
+                'aws ecr get-login-password | docker login --username AWS --password-stdin "${REPOSITORY%%/*}"',
+                'aws s3 cp --only-show-errors "$SOURCE" source.zip',
+                "unzip -q source.zip -d source",
+            ]
+        },
+        "build": {
+            "commands": [
+                'docker build $BUILD_ARGUMENTS --file "source/$DOCKERFILE" --tag "$REPOSITORY:$TAG" source',
+                'docker push "$REPOSITORY:$TAG"',
+            ]
+        },
+    },
+}
+"""Commands of a build. `$BUILD_ARGUMENTS` stands without quotes, because it is a list of options."""
+
+
+class BuiltImage(Construct):
+    """An image that the deployment builds. `repository` holds it; `sha256` is its digest without the algorithm.
+
+    Args:
+        dockerfile: path of the Dockerfile in this repository.
+        exclude: files that are no part of the image, in the syntax of .dockerignore.
+        arguments: build arguments of the Dockerfile. `BASE_IMAGE` may name a private repository of ECR.
+    """
+
+    def __init__(
+        self,
+        scope: "ImageBuilder",
+        construct_id: str,
+        settings: DeploymentSettings,
+        *,
+        dockerfile: str,
+        exclude: Sequence[str],
+        arguments: Mapping[str, str],
+    ) -> None:
+        super().__init__(scope, construct_id)
+        source = assets.Asset(self, "Source", path=str(ROOT), exclude=list(exclude), ignore_mode=IgnoreMode.DOCKER)
+        self.repository = ecr.Repository(
+            self,
+            "Repository",
+            image_tag_mutability=ecr.TagMutability.IMMUTABLE,
+            image_scan_on_push=True,
+            removal_policy=removal_policy(settings),
+            empty_on_delete=not settings.is_prod,
+            lifecycle_rules=[ecr.LifecycleRule(max_image_count=IMAGES_MAX, description="keep the newest images")],
+        )
+        base = ecr_image(arguments.get("BASE_IMAGE", ""))
+        self.project = _project(self, settings, source, self.repository, base_arn=base.arn if base else "")
+        options = " ".join(f"--build-arg {name}={value}" for name, value in sorted(arguments.items()))
+        self._built = CustomResource(
+            self,
+            "Image",
+            resource_type="Custom::BuiltImage",
+            service_token=scope.function.function_arn,
+            properties={
+                "Project": self.project.ref,
+                "Repository": self.repository.repository_name,
+                "Tag": hashlib.sha256(f"{source.asset_hash} {dockerfile} {options}".encode()).hexdigest(),
+                "Variables": {
+                    "SOURCE": source.s3_object_url,
+                    "DOCKERFILE": dockerfile,
+                    **({"BUILD_ARGUMENTS": options} if options else {}),
+                },
+            },
+        )
+        self._built.node.add_dependency(self.project)
+        scope.admit(self)
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the image, without `sha256:`, as CloudFormation learns it during the deployment."""
+        return self._built.get_att_string("Sha256")
+
+    @property
+    def uri(self) -> str:
+        """The reference of the image by its digest."""
+        registry = f"{Aws.ACCOUNT_ID}.dkr.ecr.{Aws.REGION}.{Aws.URL_SUFFIX}"
+        return f"{registry}/{self.repository.repository_name}@sha256:{self.sha256}"
+
+    def wait_for(self, *constructs: Construct) -> None:
+        """Request the image only after these constructs exist."""
+        self._built.node.add_dependency(*constructs)
+
+
+def _project(
+    scope: Construct,
+    settings: DeploymentSettings,
+    source: assets.Asset,
+    repository: ecr.Repository,
+    *,
+    base_arn: str,
+) -> codebuild.CfnProject:
+    """Create the project of one image, whose role reaches its source, its repository, its log and its base image.
+
+    The construct of the CDK would add permissions for other log groups, test reports and the whole bucket of assets.
+    """
+    logs = log_group(scope, "Logs", settings)
+    role = iam.Role(scope, "Role", assumed_by=iam.ServicePrincipal("codebuild.amazonaws.com"))
+    logs.grant_write(role)
+    role.add_to_policy(
+        iam.PolicyStatement(
+            actions=["s3:GetObject"],
+            resources=[f"arn:{Aws.PARTITION}:s3:::{source.s3_bucket_name}/{source.s3_object_key}"],
+        )
+    )
+    allow_pull(role, repository.repository_arn)
+    if base_arn:
+        allow_pull(role, base_arn)
+    role.add_to_policy(
+        iam.PolicyStatement(
+            actions=[
+                "ecr:CompleteLayerUpload",
+                "ecr:InitiateLayerUpload",
+                "ecr:PutImage",
+                "ecr:UploadLayerPart",
+            ],
+            resources=[repository.repository_arn],
+        )
+    )
+    uri = f"{Aws.ACCOUNT_ID}.dkr.ecr.{Aws.REGION}.{Aws.URL_SUFFIX}/{repository.repository_name}"
+    project = codebuild.CfnProject(
+        scope,
+        "Project",
+        service_role=role.role_arn,
+        artifacts=codebuild.CfnProject.ArtifactsProperty(type="NO_ARTIFACTS"),
+        source=codebuild.CfnProject.SourceProperty(type="NO_SOURCE", build_spec=json.dumps(BUILDSPEC, indent=2)),
+        environment=codebuild.CfnProject.EnvironmentProperty(
+            type="LINUX_CONTAINER",
+            compute_type="BUILD_GENERAL1_MEDIUM",
+            image=BUILD_IMAGE,
+            privileged_mode=True,  # Docker runs inside the container of the build
+            environment_variables=[
+                codebuild.CfnProject.EnvironmentVariableProperty(name="REPOSITORY", value=uri),
+                # Lambda accepts no image with an attestation beside it.
+                codebuild.CfnProject.EnvironmentVariableProperty(name="BUILDX_NO_DEFAULT_ATTESTATIONS", value="1"),
+            ],
+        ),
+        logs_config=codebuild.CfnProject.LogsConfigProperty(
+            cloud_watch_logs=codebuild.CfnProject.CloudWatchLogsConfigProperty(
+                status="ENABLED", group_name=logs.log_group_name
+            )
+        ),
+        timeout_in_minutes=BUILD_WITHIN_MIN,
+        queued_timeout_in_minutes=STARTS_WITHIN_MIN,
+    )
+    project.node.add_dependency(role)
+    return project
+
+
+class ImageBuilder(Construct):
+    """The function that starts the builds of a stack (`function`), and the rule that tells it of their ends (`rule`).
+
+    The function runs during a deployment only. It has no alarm: its failure is the failure of the deployment.
+    """
+
+    def __init__(self, scope: Construct, construct_id: str, settings: DeploymentSettings) -> None:
+        super().__init__(scope, construct_id)
+        self._settings = settings
+        logs = log_group(self, "Logs", settings)
+        self._role = iam.Role(self, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+        logs.grant_write(self._role)
+        self.function = lambda_.Function(
+            self,
+            "Function",
+            function_name=function_name(settings, NAME),
+            role=self._role,
+            runtime=lambda_.Runtime.PYTHON_3_13,
+            architecture=lambda_.Architecture.ARM_64,
+            handler="handler.handler",
+            code=lambda_.Code.from_asset(str(ROOT / NAME), exclude=["**/__pycache__/**"], ignore_mode=IgnoreMode.GLOB),
+            timeout=Duration.seconds(90),
+            memory_size=256,
+            log_group=logs,
+            logging_format=lambda_.LoggingFormat.JSON,
+        )
+        self.rule = events.Rule(
+            self,
+            "Ended",
+            event_pattern=events.EventPattern(
+                source=["aws.codebuild"],
+                detail_type=["CodeBuild Build State Change"],
+                detail={"build-status": ["SUCCEEDED", "FAILED", "FAULT", "STOPPED", "TIMED_OUT"]},
+            ),
+            targets=[targets.LambdaFunction(self.function)],
+        )
+
+    def build(
+        self, construct_id: str, *, dockerfile: str, exclude: Sequence[str], arguments: Mapping[str, str] | None = None
+    ) -> BuiltImage:
+        """Add an image to the deployment, see `BuiltImage`."""
+        return BuiltImage(
+            self, construct_id, self._settings, dockerfile=dockerfile, exclude=exclude, arguments=arguments or {}
+        )
+
+    def admit(self, image: BuiltImage) -> None:
+        """Let the function build this image, and have it invoked when a build of the image ends."""
+        self._role.add_to_policy(
+            iam.PolicyStatement(
+                actions=["codebuild:StartBuild", "codebuild:BatchGetBuilds"], resources=[image.project.attr_arn]
+            )
+        )
+        self._role.add_to_policy(
+            iam.PolicyStatement(actions=["ecr:DescribeImages"], resources=[image.repository.repository_arn])
+        )
+        self.rule.add_event_pattern(detail={"project-name": [image.project.ref]})
+        image.wait_for(self.rule, self._role)

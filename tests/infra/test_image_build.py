@@ -1,0 +1,259 @@
+"""The images that a deployment builds: what is in them, who may push and pull them, and when they are built again."""
+
+import json
+import re
+import shutil
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from image_builder.handler import ANSWERED_BY
+from tests.infra.conftest import ROOT, run
+from tests.infra.deployment import ACCOUNT, IMAGES, Deployment, listed
+
+pytestmark = pytest.mark.slow
+
+BUILT = {"HealthCheck": "health_check", "RayRunner": "ray_runner", "Agent": "agent"}
+"""Each image, with its folder."""
+LOGIN = {("ecr:GetAuthorizationToken", "*")}
+PULL = {"ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"}
+PUSH = {"ecr:CompleteLayerUpload", "ecr:InitiateLayerUpload", "ecr:PutImage", "ecr:UploadLayerPart"}
+MIRROR = f"arn:aws:ecr:us-east-1:{ACCOUNT}:repository/mirror/dcgm"
+TAGS = """
+import json, sys
+from pathlib import Path
+import aws_cdk as cdk
+from infra import image_build
+from infra.health_check_task import FILES
+from infra.settings import DeploymentSettings
+
+copy, folder = map(Path, sys.argv[1:])
+image_build.ROOT = copy
+
+def tag(**arguments):
+    app = cdk.App(outdir=str(folder / "out"))
+    builder = image_build.ImageBuilder(cdk.Stack(app, "Stack"), "Images", DeploymentSettings())
+    builder.build("HealthCheck", dockerfile="health_check/Dockerfile", exclude=FILES, arguments=arguments)
+    resources = app.synth().get_stack_by_name("Stack").template["Resources"].values()
+    return next(each["Properties"]["Tag"] for each in resources if each["Type"] == "Custom::BuiltImage")
+
+Path(folder, "tags.json").write_text(json.dumps([tag(), tag(BASE_IMAGE="mirror")]))
+"""
+"""Program that writes the tag of the check's image, and its tag on another base image.
+
+Each run sees the files once, because the CDK remembers the hash of a folder.
+"""
+CLOUDFORMATION_WAITS_MIN = 60
+"""Longest time for which CloudFormation waits for a custom resource. Source: CloudFormation, "Custom resources"."""
+
+
+def granted(deployment: Deployment, role: str) -> set[tuple[str, str]]:
+    """(action, resource) of everything that the role may do."""
+    (policy,) = (each for each in deployment.of_type("AWS::IAM::Policy").values() if each["Roles"] == [role])
+    return {
+        (action, resource)
+        for statement in policy["PolicyDocument"]["Statement"]
+        for action in listed(statement["Action"])
+        for resource in listed(statement["Resource"])
+    }
+
+
+def request(deployment: Deployment, image: str) -> dict[str, Any]:
+    """The properties of the image's custom resource."""
+    return deployment.of_type("Custom::BuiltImage")[f"Images{image}Image"]
+
+
+def context_of(assembly: Path, deployment: Deployment, image: str) -> Path:
+    """The folder of the assembly that the build of the image gets."""
+    key = request(deployment, image)["Variables"]["SOURCE"].rpartition("/")[2]
+    return assembly / f"asset.{key.removesuffix('.zip')}"
+
+
+@pytest.mark.parametrize("image", BUILT)
+def test_a_build_reaches_its_source_its_repository_its_log_and_nothing_else(with_ray: Deployment, image: str) -> None:
+    """The login to a registry is the only action on `*`; a base image in ECR adds the permission to pull it."""
+    own = f"Images{image}Repository.Arn"
+    source = request(with_ray, image)["Variables"]["SOURCE"].removeprefix("s3://")
+    logs = {(f"logs:{each}", f"Images{image}Logs.Arn") for each in ("CreateLogStream", "PutLogEvents")}
+    base = {(action, MIRROR) for action in PULL} if image == "HealthCheck" else set()
+    assert granted(with_ray, f"Images{image}Role") == (
+        LOGIN | logs | base | {("s3:GetObject", f"arn:aws:s3:::{source}")} | {(action, own) for action in PULL | PUSH}
+    )
+    assert source.startswith(f"cdk-hnb659fds-assets-{ACCOUNT}-us-east-1/") and source.endswith(".zip")
+
+
+def test_the_function_starts_builds_of_the_images_and_does_nothing_else(with_ray: Deployment) -> None:
+    """It deletes no image, whatever CloudFormation asks."""
+    assert granted(with_ray, "ImagesRole") == {
+        *((f"logs:{each}", "ImagesLogs.Arn") for each in ("CreateLogStream", "PutLogEvents")),
+        *(
+            (f"codebuild:{each}", f"Images{image}Project.Arn")
+            for each in ("StartBuild", "BatchGetBuilds")
+            for image in BUILT
+        ),
+        *(("ecr:DescribeImages", f"Images{image}Repository.Arn") for image in BUILT),
+    }
+
+
+@pytest.mark.parametrize(("where", "kept"), [("deployment", False), ("in_production", True)])
+def test_a_repository_takes_each_tag_once_scans_images_and_goes_with_its_profile(
+    request: pytest.FixtureRequest, validated: dict[str, Path], where: str, kept: bool
+) -> None:
+    """A development stack deletes the repository with its images; production keeps it."""
+    deployed = Deployment.read(validated["prod"]) if kept else request.getfixturevalue(where)
+    repository = deployed.only("AWS::ECR::Repository")
+    assert repository["ImageTagMutability"] == "IMMUTABLE"
+    assert repository["ImageScanningConfiguration"] == {"ScanOnPush": True}
+    (rule,) = json.loads(repository["LifecyclePolicy"]["LifecyclePolicyText"])["rules"]
+    assert (rule["selection"]["countType"], rule["action"]) == ("imageCountMoreThan", {"type": "expire"})
+    assert rule["selection"]["countNumber"] >= 10
+    policies = [
+        each["DeletionPolicy"] for each in deployed.resources.values() if each["Type"] == "AWS::ECR::Repository"
+    ]
+    assert policies == ["Retain" if kept else "Delete"]
+    assert repository.get("EmptyOnDelete", False) is not kept
+
+
+@pytest.mark.parametrize("image", BUILT)
+def test_a_build_gets_what_its_dockerfile_copies_and_little_else(
+    validated: dict[str, Path], with_ray: Deployment, image: str
+) -> None:
+    """A file that is left out breaks the build; a file too many builds the image again without need."""
+    context = context_of(validated["ray"], with_ray, image)
+    dockerfile = request(with_ray, image)["Variables"]["DOCKERFILE"]
+    assert dockerfile == f"{BUILT[image]}/Dockerfile" and (context / dockerfile).is_file()
+    text = re.sub(r"\\\n", " ", (context / dockerfile).read_text())
+    sources = [source for line in re.findall(r"^COPY (?!--from)(.*)$", text, re.M) for source in line.split()[:-1]]
+    assert sources and all(list(context.glob(source)) for source in sources)
+    copied = {path for source in sources for path in context.glob(source) if path.is_file()}
+    folders = [path for source in sources for path in context.glob(source) if path.is_dir()]
+    copied |= {path for folder in folders for path in folder.rglob("*") if path.is_file()}
+    assert {path for path in context.rglob("*") if path.is_file()} - copied <= {context / dockerfile}
+    for project in context.rglob("pyproject.toml"):
+        readme = tomllib.loads(project.read_text())["project"]["readme"]
+        assert (project.parent / readme).is_file(), "the build of the wheel reads it"
+
+
+def test_an_image_is_built_again_only_if_its_files_or_its_arguments_change(tmp_path: Path) -> None:
+    """The tag is the reason for a build. Another synthesis or a change elsewhere gives an image no other tag."""
+    copy = tmp_path / "copy"
+    for name in ("health_check", "image_builder", "lambdas"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    tags = []
+    for number, changed in enumerate(
+        ((), ("health_check/README.md", "lambdas/scheduler.py"), ("health_check/judge.py",))
+    ):
+        for path in changed:
+            with (copy / path).open("a") as file:
+                file.write("\n")
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        run(folder, ["-c", TAGS, str(copy), str(folder)])
+        tags.append(json.loads((folder / "tags.json").read_text()))
+    (first, other_base), elsewhere, (other_file, _) = tags
+    assert elsewhere == [first, other_base]
+    assert len({first, other_base, other_file}) == 3
+
+
+def test_the_base_image_of_the_settings_is_an_argument_of_the_build(with_ray: Deployment) -> None:
+    """Where nvcr.io cannot be reached, the image is built on a copy of NVIDIA's image."""
+    variables = request(with_ray, "HealthCheck")["Variables"]
+    mirror = f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com/mirror/dcgm:4"
+    assert variables["BUILD_ARGUMENTS"] == f"--build-arg BASE_IMAGE={mirror}"
+    assert "BUILD_ARGUMENTS" not in request(with_ray, "RayRunner")["Variables"]
+
+
+def test_a_build_ends_before_cloudformation_gives_up(deployment: Deployment) -> None:
+    """Otherwise the deployment fails without the reason."""
+    project = deployment.only("AWS::CodeBuild::Project")
+    assert project["TimeoutInMinutes"] >= 30
+    assert project["TimeoutInMinutes"] + project["QueuedTimeoutInMinutes"] < CLOUDFORMATION_WAITS_MIN
+
+
+def test_the_end_of_a_build_reaches_the_function_for_every_image(with_ray: Deployment) -> None:
+    """Every end of a build, of our projects alone: an end that is not reported is an hour of waiting."""
+    rule = with_ray.only("AWS::Events::Rule", IMAGES)
+    assert rule["EventPattern"] == {
+        "source": ["aws.codebuild"],
+        "detail-type": ["CodeBuild Build State Change"],
+        "detail": {
+            "build-status": ["SUCCEEDED", "FAILED", "FAULT", "STOPPED", "TIMED_OUT"],
+            "project-name": [f"Images{image}Project" for image in BUILT],
+        },
+    }
+    assert [target["Arn"] for target in rule["Targets"]] == ["ImagesFunction.Arn"]
+    (permission,) = (
+        each
+        for each in with_ray.of_type("AWS::Lambda::Permission").values()
+        if each["FunctionName"] == "ImagesFunction.Arn"
+    )
+    assert (permission["Principal"], permission["SourceArn"]) == ("events.amazonaws.com", "ImagesEnded.Arn")
+
+
+@pytest.mark.parametrize("image", BUILT)
+def test_an_image_is_requested_when_all_that_builds_it_exists(with_ray: Deployment, image: str) -> None:
+    """A build that is started before its rule, or before the policies, would be lost."""
+    (resource,) = (each for name, each in with_ray.resources.items() if name.endswith(f"/Images{image}Image"))
+    awaited = {re.sub(r"[0-9A-F]{8}$", "", name) for name in resource["DependsOn"]}
+    assert {"ImagesEnded", "ImagesRoleDefaultPolicy", f"Images{image}Project"} <= awaited
+    assert any(name.startswith("ImagesEndedAllowEventRule") for name in awaited)
+    (project,) = (each for name, each in with_ray.resources.items() if name.endswith(f"/Images{image}Project"))
+    awaited = {re.sub(r"[0-9A-F]{8}$", "", name) for name in project["DependsOn"]}
+    assert f"Images{image}RoleDefaultPolicy" in awaited
+
+
+@pytest.mark.parametrize("image", BUILT)
+def test_the_commands_of_a_build_use_only_variables_that_it_has(with_ray: Deployment, image: str) -> None:
+    """A variable that is missing is an empty word in a shell. Arguments may be missing."""
+    project = with_ray.of_type("AWS::CodeBuild::Project")[f"Images{image}Project"]
+    environment = project["Environment"]
+    phases = json.loads(project["Source"]["BuildSpec"])["phases"]
+    assert [command.split()[:2] for command in phases["build"]["commands"]] == [["docker", "build"], ["docker", "push"]]
+    assert environment["PrivilegedMode"] is True and environment["Type"] == "LINUX_CONTAINER"
+    used = set(re.findall(r"\$\{?([A-Z_]+)", project["Source"]["BuildSpec"]))
+    fixed = {each["Name"]: each["Value"] for each in environment["EnvironmentVariables"]}
+    assert used - fixed.keys() - request(with_ray, image)["Variables"].keys() <= {"TAG", "BUILD_ARGUMENTS"}
+    assert fixed["REPOSITORY"] == f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com/Images{image}Repository"
+
+
+def test_the_ray_runner_has_the_built_image_by_its_digest(with_ray: Deployment) -> None:
+    """For the architecture of the build, from a repository of which Lambda may pull."""
+    function = with_ray.only("AWS::Lambda::Function", "RayFunction")
+    assert function["Code"]["ImageUri"].endswith("/ImagesRayRunnerRepository@sha256:ImagesRayRunnerImage.Sha256")
+    assert function["Architectures"] == ["x86_64"]
+    policy = with_ray.of_type("AWS::ECR::Repository")["ImagesRayRunnerRepository"]["RepositoryPolicyText"]
+    (statement,) = policy["Statement"]
+    assert statement["Principal"] == {"Service": "lambda.amazonaws.com"} and set(statement["Action"]) == PULL
+
+
+def test_no_image_is_left_to_docker(validated: dict[str, Path]) -> None:
+    """An assembly with a Docker asset would need Docker at the deployment."""
+    for folder in validated.values():
+        for path in folder.glob("*.assets.json"):
+            assert json.loads(path.read_text())["dockerImages"] == {}, path
+
+
+def test_own_images_need_nothing_that_builds(own_images: Deployment) -> None:
+    """The images are those of the settings, and the template has neither a build nor its function."""
+    assert not [name for name in own_images.resources if name.split("/")[1].startswith(IMAGES)]
+    assert own_images.only("AWS::Lambda::Function", "RayFunction")["Code"]["ImageUri"].endswith(
+        f"/ray-runner@sha256:{64 * '8'}"
+    )
+
+
+def test_the_answer_needs_nothing_that_the_request_lacks() -> None:
+    """The names are those of CloudFormation's requests. Source: CloudFormation, "Custom resource request objects"."""
+    of_cloudformation = {
+        "RequestType",
+        "ResponseURL",
+        "StackId",
+        "RequestId",
+        "ResourceType",
+        "LogicalResourceId",
+        "PhysicalResourceId",
+        "ResourceProperties",
+        "OldResourceProperties",
+    }
+    assert set(ANSWERED_BY) <= of_cloudformation
