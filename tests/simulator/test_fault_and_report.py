@@ -153,7 +153,7 @@ class RealChecks(Checks):
             return ProcessRun(json.dumps(document), "", code)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("health_check.driver.ask", lambda: driver.parse(xml, "\n".join(gone), 0))
+            patch.setattr("health_check.driver.ask", lambda timeout_s: driver.parse(xml, "\n".join(gone), 0))
             patch.setattr("health_check.examine.diagnose", diagnosed)
             patch.setattr(health_check.check, "publish", lambda settings, found: self.site.documents.append(found))
             given = {**environment(task), **self.site.at(machine).host.environment()}
