@@ -22,8 +22,10 @@ from health_check.verdict import CheckFinding, InstanceVerdict, conclude, counte
 
 STOPPED = 128 + signal.SIGTERM
 """Exit code of a diagnostic that SIGTERM ended."""
-ANSWERS_AFTER_A_HANG_S = 120.0
-"""Seconds that the driver has after a diagnostic that hung. A check has 180 s beyond its limit (CHECK_MARGIN_S)."""
+ANSWERS_AFTER_A_HANG_S = 45.0
+"""Seconds that the driver has after a diagnostic that hung. The control plane stops a check 180 s (CHECK_MARGIN_S) after
+its limit, and the start and the end of the task need most of them.
+"""
 
 
 @dataclass(frozen=True)
@@ -83,10 +85,11 @@ def examine(settings: CheckSettings) -> Examination:
             for step in plan(settings.level, left_s, examination.evidence):
                 left_s = settings.timeout_s - (time.monotonic() - begun)
                 diagnosis = _diagnosis(step, left_s)
-                examination = replace(examination, diagnoses=(*examination.diagnoses, diagnosis))
                 if diagnosis.run.exit_code == DEADLINE_PASSED and other_host_engine(settings.host_proc):
-                    examination = _after_a_hang(settings, examination)
+                    # A stop of the task during the second look must not leave the hang alone as the verdict.
+                    examination = _after_a_hang(settings, examination, diagnosis)
                     break
+                examination = replace(examination, diagnoses=(*examination.diagnoses, diagnosis))
                 stopped = diagnosis.run.exit_code == STOPPED
                 if stopped or any(finding.blames_hardware for finding in diagnosis.findings(settings.expected_gpus)):
                     break
@@ -98,18 +101,17 @@ def examine(settings: CheckSettings) -> Examination:
     return examination
 
 
-def _after_a_hang(settings: CheckSettings, examination: Examination) -> Examination:
+def _after_a_hang(settings: CheckSettings, examination: Examination, hung: DiagnosticRun) -> Examination:
     """Collect the evidence again after a diagnostic that hung beside a host engine of the instance.
 
     The two engines may have blocked each other. If the driver answers, the hang alone accuses nothing; new records of
     the kernel log count as always. If the driver does not answer either, the hang stands.
     """
-    *before, hung = examination.diagnoses
     log = kernel_log.read(settings.host_kmsg, examination.boot.at)
     now = _weighed(settings, examination.boot, log, driver.ask(timeout_s=ANSWERS_AFTER_A_HANG_S))
     if not now.driver.hung:
         hung = replace(hung, run=replace(hung.run, exit_code=HUNG_BESIDE_HOST_ENGINE))
-    return replace(now, diagnoses=(*before, hung))
+    return replace(now, diagnoses=(*examination.diagnoses, hung))
 
 
 def _weighed(settings: CheckSettings, boot: Boot, log: KernelLog, answer: DriverReport) -> Examination:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 PORT = 5555
 """Port on which nv-hostengine listens by default."""
-_UNIX = re.compile(r"^\S+ \S+ \S+ 00010000 \S+ +\S+ \d+ (?P<path>\S*nv-hostengine\S*)$", re.MULTILINE)
+_UNIX = re.compile(r"^\S+ \S+ \S+ 00010000 \S+ \S+ +\d+ (?P<path>\S*nv-hostengine\S*)$", re.MULTILINE)
 """A listening socket with the program's name in its path, such as /run/nvidia-dcgm/nv-hostengine on Amazon's AMI."""
 _TCP = re.compile(rf"^\s*\d+: [0-9A-F]+:{PORT:04X} [0-9A-F]+:0000 0A ", re.MULTILINE)
 TABLE_BYTES_MAX = 16 * 1024 * 1024

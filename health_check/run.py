@@ -34,6 +34,8 @@ ENGINE_READY_WITHIN_S = 30.0
 """Seconds that the host engine of the check has to start before dcgmi is started."""
 CONNECTS_WITHIN_S = 300.0
 """Seconds within which a lost connection is tried again. On a slow host, or after a boot, the host engine is late."""
+CONNECTS_AT_ONCE_S = 1.0
+"""Seconds of one attempt to connect. An engine that hangs accepts no connection once its backlog is full."""
 PIPES_CLOSE_WITHIN_S = 5.0
 KILLED_WITHIN_S = 10.0
 PAUSE_S = 20.0
@@ -192,6 +194,7 @@ class _HostEngine:
     def answers(self) -> bool:
         """Return whether the engine accepts a connection."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(CONNECTS_AT_ONCE_S)
             return self.is_running() and probe.connect_ex(str(self.address)) == 0
 
 

@@ -83,6 +83,10 @@ def _built(build: Json, request: Json) -> str:
     Raises:
         NotBuilt: the build failed, or pushed no image.
     """
+    # The tag is a hash of all that the image is made of: an image that another build has pushed is the same.
+    digest = _digest(request)
+    if digest is not None:
+        return digest
     place = build.get("logs", {})
     where = f"read its log, stream {place.get('streamName', '?')} of the log group {place.get('groupName', '?')}"
     if build["buildStatus"] != "SUCCEEDED":
@@ -94,10 +98,7 @@ def _built(build: Json, request: Json) -> str:
         ]
         first = f" ({messages[0][: REASON_CHARACTERS_MAX // 2]})" if messages else ""
         raise NotBuilt(f"the build {build['id']} ended with {build['buildStatus']}{first}; {where}")
-    digest = _digest(request)
-    if digest is None:
-        raise NotBuilt(f"the build {build['id']} succeeded and pushed no image; {where}")
-    return digest
+    raise NotBuilt(f"the build {build['id']} succeeded and pushed no image; {where}")
 
 
 def _start(request: Json) -> None:

@@ -42,8 +42,8 @@ _ISSUER_KEY = (
 _BUILDS = "GpuRecovery/Images/*/Project"
 _IMAGE_BUILDER = "GpuRecovery/Images/Function/Resource"
 _DEPLOYMENT = (
-    "The function runs during a deployment only. Without its answer the deployment fails, and the next deployment uses "
-    "the image that was built."
+    "The function runs during a deployment only. Without its answer the deployment fails, and the next deployment asks "
+    "for the image again."
 )
 _DEAD_LETTER_QUEUE = "It is itself a dead-letter queue. An alarm reports every message in it, and redrive empties it."
 

@@ -77,7 +77,7 @@ class SignedCredentials:
             self._provider = self._provider or self._session.get_credentials()
             if self._provider is not None:
                 return self._provider.get_frozen_credentials()
-        except (self._errors.BotoCoreError, RuntimeError) as error:
+        except (self._errors.BotoCoreError, self._errors.ClientError, RuntimeError) as error:
             raise AgentSettingsError(
                 f"the credentials of the instance's role cannot be had: {type(error).__name__}"
             ) from None

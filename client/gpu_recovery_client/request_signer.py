@@ -70,7 +70,7 @@ class RequestSigner:
         try:
             found = self._session.get_credentials()
             frozen = None if found is None else found.get_frozen_credentials()
-        except (self._errors.BotoCoreError, RuntimeError) as error:
+        except (self._errors.BotoCoreError, self._errors.ClientError, RuntimeError) as error:
             raise SettingsMissing(f"the AWS credentials cannot be read: {type(error).__name__}") from None
         if frozen is None:
             raise SettingsMissing("there are no AWS credentials to sign with: sign in, or set AWS_PROFILE")

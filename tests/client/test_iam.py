@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from botocore.exceptions import ClientError
 from gpu_recovery_client import RecoveryClient, RequestRefused, SettingsMissing
 from gpu_recovery_client.iam import IamAuth
 from gpu_recovery_client.request_signer import BOTOCORE_MISSING
@@ -117,6 +118,19 @@ def test_a_profile_that_does_not_exist_is_named_without_a_traceback(monkeypatch:
     monkeypatch.setenv("AWS_PROFILE", "mistyped")
     with pytest.raises(SettingsMissing, match="the AWS credentials cannot be read: ProfileNotFound"):
         RecoveryClient(URL, auth=IamAuth(URL)).job("a")
+
+
+def test_a_role_that_cannot_be_assumed_is_an_error_of_the_client() -> None:
+    """A profile with a role asks STS for each new session, and STS may refuse."""
+    auth = IamAuth(URL)
+
+    def credentials() -> Any:
+        raise ClientError({"Error": {"Code": "AccessDenied", "Message": SECRET}}, "AssumeRole")
+
+    auth.signer._session.get_credentials = credentials
+    with pytest.raises(SettingsMissing, match="the AWS credentials cannot be read: ClientError") as caught:
+        RecoveryClient(URL, auth=auth).job("a")
+    assert SECRET not in str(caught.value)
 
 
 def test_no_credentials_are_in_a_repr_or_an_error() -> None:

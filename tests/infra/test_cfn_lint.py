@@ -24,6 +24,8 @@ OTHERS = sorted(
     if re.fullmatch(r"[a-z]{2}-(gov-)?[a-z]+-\d", region) and region not in BY_PARTITION
 )
 """The other regions whose schemas cfn-lint has, without those of isolated partitions."""
+WITHOUT_CODEBUILD = {"ap-east-2", "ca-west-1", "mx-central-1"}
+"""Regions without CodeBuild, where the images must be given: docs/deploy.md names them."""
 
 
 def lint(templates: list[Path], *regions: str) -> list[str]:
@@ -53,7 +55,9 @@ def test_the_templates_are_valid_in_every_partition(validated: dict[str, Path], 
 @pytest.mark.parametrize("region", sampled(OTHERS, default=0))
 def test_the_templates_are_valid_in_every_region(assembly: Path, region: str) -> None:
     """The default settings, by the schemas of the region."""
-    assert lint(sorted(assembly.glob("*.template.json")), region) == []
+    found = lint(sorted(assembly.glob("*.template.json")), region)
+    without = [finding for finding in found if "AWS::CodeBuild::Project' does not exist" in finding]
+    assert bool(without) == (region in WITHOUT_CODEBUILD) and found == without
 
 
 def test_an_unknown_property_is_found(validated: dict[str, Path]) -> None:

@@ -136,6 +136,17 @@ def test_an_image_that_the_repository_has_is_not_built_again(
     assert (answer["Status"], answer["Data"], identity(answer)) == ("SUCCESS", {"Sha256": "ab" * 32}, OURS)
 
 
+@pytest.mark.parametrize("status", ["FAILED", "STOPPED"])
+def test_a_build_that_another_build_overtook_is_no_failure(
+    aws: dict[str, Stubber], answers: Answers, status: str
+) -> None:
+    """ECR refuses the second push of an immutable tag. The image that has the tag was made of the same files."""
+    the_repository_has(aws, DIGEST)
+    ended(aws, status, CREATE)
+    (answer,) = answers
+    assert (answer["Status"], answer["Data"], identity(answer)) == ("SUCCESS", {"Sha256": "ab" * 32}, OURS)
+
+
 @pytest.mark.parametrize("status", ["FAILED", "FAULT", "STOPPED", "TIMED_OUT"])
 def test_a_build_that_ends_without_an_image_fails_the_deployment_and_names_its_log(
     aws: dict[str, Stubber], answers: Answers, status: str
@@ -143,6 +154,7 @@ def test_a_build_that_ends_without_an_image_fails_the_deployment_and_names_its_l
     """The message has the first error of the build, and the log group and stream with the others."""
     error = "COMMAND_EXECUTION_ERROR: Error while executing command: docker build"
     phases = [{"phaseType": "QUEUED"}, {"phaseType": "BUILD", "contexts": [{"statusCode": "X", "message": error}]}]
+    the_repository_has(aws, None)
     ended(aws, status, CREATE, phases=phases)
     (answer,) = answers
     assert (answer["Status"], answer["Data"], identity(answer)) == ("FAILED", {}, OURS)
@@ -162,6 +174,7 @@ def test_a_build_without_a_push_fails_the_deployment(aws: dict[str, Stubber], an
 
 def test_a_long_error_leaves_room_for_the_log(aws: dict[str, Stubber], answers: Answers) -> None:
     """CloudFormation refuses an answer of more than 4,096 bytes, and the deployment would wait for an hour."""
+    the_repository_has(aws, None)
     ended(aws, "FAILED", CREATE, phases=[{"contexts": [{"message": "e" * 10_000}]}])
     (answer,) = answers
     assert len(json.dumps(answer)) < 4_096 and answer["Reason"].endswith("log group ImagesHealthCheckLogs")

@@ -23,8 +23,9 @@ def doctor(context: typer.Context, as_json: AsJson = False) -> None:
     """
     missed: list[str] = []
     with context.obj.client() as client:
-        listed = [instance["instance_id"] for instance in client.instances(missed) if instance["status"] != GONE]
+        present = [instance["instance_id"] for instance in client.instances(missed) if instance["status"] != GONE]
         region = region_of(client.api_url)
+    listed = [name for name in present if name.startswith("i-")]  # EC2 does not know instances of ECS Anywhere
     found = account_findings(listed, region) if listed else []
     view = {"instances": len(listed), "region": region, "findings": [asdict(finding) for finding in found]}
     print_view(view, lambda: _text(view), as_json)

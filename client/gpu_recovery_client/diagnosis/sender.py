@@ -74,6 +74,7 @@ class Sender:
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._socket: socket.socket | None = None
+        self._sending = threading.Lock()
         self.lost = 0
 
     # -- from the training -------------------------------------------------------------------------------------------
@@ -124,6 +125,9 @@ class Sender:
             self._withheld(everything=True)
             while self._queue and self._flush() and self.now() < deadline:
                 pass
+        # The thread dies with the process, and may hold what it has taken out of the queue.
+        if self._sending.acquire(timeout=LATE_S):
+            self._sending.release()
 
     # -- in the thread -----------------------------------------------------------------------------------------------
 
@@ -190,6 +194,10 @@ class Sender:
 
         Return False if it cannot be sent now; its content is then queued again.
         """
+        with self._sending:
+            return self._flush_once()
+
+    def _flush_once(self) -> bool:
         now, lost = self.now(), self.lost
         lines = [json.dumps({"type": "lost", "count": lost}).encode()] if lost else []
         room = DATAGRAM_BYTES_MAX - sum(map(len, lines))

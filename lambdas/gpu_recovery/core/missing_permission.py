@@ -11,7 +11,10 @@ EVERYWHERE = ""
 """Scope of a permission without which no task definition can be launched."""
 
 
-_RESTORE = "Deploy again, which restores the roles of the functions; then compare them with docs/permissions.md."
+_RESTORE = (
+    "Compare the roles of the functions with docs/permissions.md (drift detection of CloudFormation shows what "
+    "differs), and restore the statement that is missing."
+)
 
 
 @dataclass(frozen=True, slots=True)

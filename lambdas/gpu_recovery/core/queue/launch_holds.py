@@ -7,7 +7,7 @@ hold.
 
 AWS will probably deny a probe, so no running job loses work and no host stays idle for a probe. A job of the hold
 starts only on hosts that are free. After a day without a denied launch the job counts as every other job: others are
-suspended and hosts are kept for the job. So a granted permission is noticed within a day on a full cluster.
+suspended and hosts are kept for the job. On a full cluster a granted permission is noticed when such a job starts.
 """
 
 from __future__ import annotations
