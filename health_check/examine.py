@@ -23,7 +23,7 @@ from health_check.verdict import CheckFinding, InstanceVerdict, conclude, counte
 STOPPED = 128 + signal.SIGTERM
 """Exit code of a diagnostic that SIGTERM ended."""
 ANSWERS_AFTER_A_HANG_S = 45.0
-"""Seconds that the driver has after a diagnostic that hung. The control plane stops a check 180 s (CHECK_MARGIN_S) after
+"""Seconds that the driver has after a diagnostic that hung. The control plane ends a check 180 s (CHECK_MARGIN_S) after
 its limit, and the start and the end of the task need most of them.
 """
 

@@ -25,6 +25,7 @@ DENIED = (
 )
 NO_GPUS = {"tasks": [], "failures": [{"arn": "a", "reason": "RESOURCE:GPU"}]}
 MACHINE = plan().instances[0]
+COMPARE = "Compare the roles of the functions with docs/permissions.md"
 
 
 def released(functions: Functions) -> None:
@@ -61,7 +62,7 @@ def test_operators_read_that_the_check_after_a_repair_was_denied(functions: Func
     record = functions.instance(A)
     assert record.status is InstanceStatus.QUARANTINED
     assert "ECS never started the check after its repair" in record.reason and ROLE in record.reason
-    assert "iam:PassRole" in mail["Message"] and "Deploy again, which restores the roles" in mail["Message"]
+    assert "iam:PassRole" in mail["Message"] and COMPARE in mail["Message"]
     assert "Replace the machine" not in mail["Message"] and "training_role_arns" not in mail["Message"]
 
 
@@ -72,7 +73,7 @@ def test_operators_read_that_the_check_of_a_failed_gang_was_denied(functions: Fu
     mail = mail_at(functions, POLICY.check_timeout_s + 1, MACHINE)
     assert functions.instance(MACHINE).status is InstanceStatus.AVAILABLE
     assert "never started its health check" in mail["Message"] and ROLE in mail["Message"]
-    assert "Deploy again, which restores the roles" in mail["Message"] and "who holds its GPUs" not in mail["Message"]
+    assert COMPARE in mail["Message"] and "who holds its GPUs" not in mail["Message"]
 
 
 def test_operators_read_that_a_check_found_no_gpus(functions: Functions) -> None:

@@ -176,6 +176,13 @@ def test_a_nul_character_is_refused(document: dict[str, Any], field: str) -> Non
     assert refused.value.field == field
 
 
+def test_a_field_without_a_name_is_named_too() -> None:
+    """An error without a field would leave the user searching."""
+    with pytest.raises(SpecInvalid) as refused:
+        parse_spec({**LEAST, "": 1})
+    assert refused.value.field == '""'
+
+
 def test_a_field_that_no_job_has_is_refused() -> None:
     """A misspelt field would otherwise be a wish that nobody hears; the right names are listed."""
     with pytest.raises(SpecInvalid, match="n_gpus_per_node") as refused:

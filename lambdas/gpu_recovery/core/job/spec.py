@@ -137,7 +137,7 @@ def parse_spec(document: Any) -> JobSpec:
         raise SpecInvalid("body", "must be a JSON object")
     for key in document:
         if key not in _READERS:
-            raise SpecInvalid(str(key), f"is not a field of a job; the fields are {', '.join(_READERS)}")
+            raise SpecInvalid(str(key) or '""', f"is not a field of a job; the fields are {', '.join(_READERS)}")
     values = {key: read(key, document.get(key)) for key, read in _READERS.items()}
     values["gpus_per_node"] = values.pop("n_gpus_per_node")
     spec = JobSpec(**values)
