@@ -72,15 +72,18 @@ def test_a_lost_task_event_is_found_by_the_look(status: str) -> None:
 
 @dataclass
 class At:
-    """Lets other work come in just before one step of an invocation called `life`, once."""
+    """Lets other work come in just before one step of an invocation called `life`, once.
 
-    number: int
+    number: the number of the step, or the name of its operation.
+    """
+
+    number: int | str
     life: str
     work: Callable[[], None] = field(default=lambda: None)
     done: bool = False
 
     def before(self, step: Effect) -> None:
-        if step.number == self.number and step.invocation == self.life and not self.done:
+        if self.number in (step.number, step.name) and step.invocation == self.life and not self.done:
             self.done = True
             self.work()
 
