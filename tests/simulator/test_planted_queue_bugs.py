@@ -1,4 +1,4 @@
-"""The invariants of the queue can fail: seeds find these bugs and shrink the run to a page; a scenario finds one more."""
+"""The invariants of the queue can fail: seeds find these bugs, and shrink the run. A scenario finds one more."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PLANTED: dict[Bug, tuple[str, ...]] = {
     planted.ticks_find_nothing: ("I10",),
 }
 FOUND_WITHIN, FAULTS_LEFT_MAX, TRANSCRIPT_LINES_MAX = 300, 8, 200
-"""The rarest of these bugs breaks one seed in forty, so that 300 seeds miss it once in two thousand changes of a draw."""
+"""The rarest bug breaks one seed in forty: 300 seeds miss it once in two thousand changes of what the seeds draw."""
 
 
 @pytest.mark.slow
