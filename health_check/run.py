@@ -202,7 +202,7 @@ class _HostEngine:
 def _host_engine() -> Iterator[_HostEngine | None]:
     """Start a host engine that runs as long as the context. Yield None if the image has none.
 
-    An engine that is late is the one to wait for.
+    An engine that is late is yielded before it listens: `diagnose` repeats a lost connection.
 
     Raises:
         _EngineNotStarted: the engine ended at its start. dcgmi may not fall back to an engine of the host: that engine

@@ -9,14 +9,17 @@ Standard library and the boto3 of the Lambda runtime only.
 
 import json
 import logging
+import time
 import urllib.request
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import boto3
+from botocore.exceptions import ClientError
 
 log = logging.getLogger()
 Json = Mapping[str, Any]
+Answer = TypeVar("Answer")
 
 REQUEST = "CLOUDFORMATION_REQUEST"
 """Variable of the build with the request that the build answers."""
@@ -25,6 +28,8 @@ ANSWERED_BY = ("RequestType", "ResponseURL", "StackId", "RequestId", "LogicalRes
 REASON_CHARACTERS_MAX = 1_000
 """Bound of an error message. CloudFormation accepts 4,096 bytes for the whole answer."""
 ANSWER_WITHIN_S = 30
+DENIALS_MAX, BETWEEN_DENIALS_S = 9, 5
+"""Calls that may be denied, and the seconds between two. The role is new, and IAM applies new permissions late."""
 
 
 class NotBuilt(Exception):
@@ -49,9 +54,7 @@ def _requested(request: Json) -> None:
         _answer(request)
         return
     try:
-        digest = _digest(request)
-        if digest is None:
-            _start(request)
+        digest = _when_permitted(lambda: _found_or_started(request))
     except Exception as error:  # without an answer the deployment would wait for an hour
         log.exception("the build could not be started")
         _answer(request, error=f"The build of {_image(request)} could not be started: {error}")
@@ -101,6 +104,14 @@ def _built(build: Json, request: Json) -> str:
     raise NotBuilt(f"the build {build['id']} succeeded and pushed no image; {where}")
 
 
+def _found_or_started(request: Json) -> str | None:
+    """Return the digest of the requested image. If the repository does not have the image, start its build."""
+    digest = _digest(request)
+    if digest is None:
+        _start(request)
+    return digest
+
+
 def _start(request: Json) -> None:
     properties = request["ResourceProperties"]
     kept = {name: request[name] for name in ANSWERED_BY}
@@ -112,6 +123,22 @@ def _start(request: Json) -> None:
         ],
         idempotencyToken=request["RequestId"],  # Lambda may deliver a request twice
     )
+
+
+def _when_permitted(call: Callable[[], Answer]) -> Answer:
+    """Return the answer of a call, which is repeated while AWS denies the call.
+
+    Raises:
+        ClientError: AWS denies the call for more than `DENIALS_MAX` times, or the call fails for another reason.
+    """
+    for _ in range(DENIALS_MAX):
+        try:
+            return call()
+        except ClientError as error:
+            if error.response["Error"]["Code"] not in ("AccessDenied", "AccessDeniedException"):
+                raise
+            time.sleep(BETWEEN_DENIALS_S)
+    return call()
 
 
 def _digest(request: Json) -> str | None:

@@ -31,7 +31,7 @@ class HealthCheckTask(Construct):
 
     Args:
         verdicts: the bucket to which checks write their verdicts.
-        images: what builds the image if the settings ask for that.
+        images: the builder of images; None if the settings name every image.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """Images that a deployment builds by itself, so that nobody needs Docker: CodeBuild, ECR and a custom resource.
 
-The files of an image are an asset. The tag of the image is a hash of these files and of the build arguments, so a
-deployment builds an image only if one of them has changed. Tags are immutable, and users of the image refer to its
-digest.
+The files of an image are an asset. The tag of the image is a hash of these files, of the build's commands and
+arguments, and of the setting `image_revision`. So a deployment builds an image only if one of them has changed. Tags
+are immutable, and users of the image refer to its digest.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from aws_cdk import Aws, CustomResource, Duration, IgnoreMode
+from aws_cdk import Aws, CustomResource, Duration, IgnoreMode, RemovalPolicy
 from aws_cdk import aws_codebuild as codebuild
 from aws_cdk import aws_ecr as ecr
 from aws_cdk import aws_events as events
@@ -21,9 +21,8 @@ from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
 
 from infra.function_properties import function_name
-from infra.image_reference import allow_pull, ecr_image
+from infra.image_reference import EcrImage, allow_pull, ecr_image
 from infra.log_groups import log_group
-from infra.removal import removal_policy
 from infra.settings import DeploymentSettings
 
 ROOT = Path(__file__).parent.parent
@@ -38,25 +37,27 @@ Together they are less than the hour for which CloudFormation waits for a custom
 """
 IMAGES_MAX = 20
 """Images that a repository keeps. An upgrade pushes at most one, and the deployed image is among the newest."""
-BUILDSPEC = {
-    "version": "0.2",
-    "phases": {
-        "pre_build": {
-            "commands": [
-                'aws ecr get-login-password | docker login --username AWS --password-stdin "${REPOSITORY%%/*}"',
-                'aws s3 cp --only-show-errors "$SOURCE" source.zip',
-                "unzip -q source.zip -d source",
-            ]
-        },
-        "build": {
-            "commands": [
-                'docker build $BUILD_ARGUMENTS --file "source/$DOCKERFILE" --tag "$REPOSITORY:$TAG" source',
-                'docker push "$REPOSITORY:$TAG"',
-            ]
-        },
-    },
-}
-"""Commands of a build. `$BUILD_ARGUMENTS` stands without quotes, because it is a list of options."""
+LOGIN = "aws ecr get-login-password --region {region} | docker login --username AWS --password-stdin {registry}"
+
+
+def build_spec(base: EcrImage | None) -> str:
+    """Return the build specification of an image: its commands, with a login to the registry of the base image.
+
+    `$BUILD_ARGUMENTS` stands without quotes, because it is a list of options.
+
+    Args:
+        base: the base image, if it is in a private registry of ECR, which may belong to another account or region.
+    """
+    logins = [LOGIN.format(region='"$AWS_REGION"', registry='"${REPOSITORY%%/*}"')]
+    if base is not None:
+        logins.append(LOGIN.format(region=base.region, registry=base.registry))
+    fetch = ['aws s3 cp --only-show-errors "$SOURCE" source.zip', "unzip -q source.zip -d source"]
+    build = [
+        'docker build $BUILD_ARGUMENTS --file "source/$DOCKERFILE" --tag "$REPOSITORY:$TAG" source',
+        'docker push "$REPOSITORY:$TAG"',
+    ]
+    phases = {"pre_build": {"commands": [*logins, *fetch]}, "build": {"commands": build}}
+    return json.dumps({"version": "0.2", "phases": phases}, indent=2)
 
 
 class BuiltImage(Construct):
@@ -85,12 +86,15 @@ class BuiltImage(Construct):
             "Repository",
             image_tag_mutability=ecr.TagMutability.IMMUTABLE,
             image_scan_on_push=True,
-            removal_policy=removal_policy(settings),
-            empty_on_delete=not settings.is_prod,
+            removal_policy=RemovalPolicy.DESTROY,
+            empty_on_delete=True,
             lifecycle_rules=[ecr.LifecycleRule(max_image_count=IMAGES_MAX, description="keep the newest images")],
         )
+        if settings.is_prod:  # the images stay, except that a first deployment that fails leaves no repository behind
+            self.repository.apply_removal_policy(RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE)
         base = ecr_image(arguments.get("BASE_IMAGE", ""))
-        self.project = _project(self, settings, source, self.repository, base_arn=base.arn if base else "")
+        self.project = _project(self, settings, source, self.repository, base)
+        content = [source.asset_hash, build_spec(base), settings.image_revision]
         options = " ".join(f"--build-arg {name}={value}" for name, value in sorted(arguments.items()))
         self._built = CustomResource(
             self,
@@ -100,7 +104,7 @@ class BuiltImage(Construct):
             properties={
                 "Project": self.project.ref,
                 "Repository": self.repository.repository_name,
-                "Tag": hashlib.sha256(f"{source.asset_hash} {dockerfile} {options}".encode()).hexdigest(),
+                "Tag": hashlib.sha256(json.dumps([*content, dockerfile, options]).encode()).hexdigest(),
                 "Variables": {
                     "SOURCE": source.s3_object_url,
                     "DOCKERFILE": dockerfile,
@@ -132,8 +136,7 @@ def _project(
     settings: DeploymentSettings,
     source: assets.Asset,
     repository: ecr.Repository,
-    *,
-    base_arn: str,
+    base: EcrImage | None,
 ) -> codebuild.CfnProject:
     """Create the project of one image, whose role reaches its source, its repository, its log and its base image.
 
@@ -149,8 +152,8 @@ def _project(
         )
     )
     allow_pull(role, repository.repository_arn)
-    if base_arn:
-        allow_pull(role, base_arn)
+    if base is not None:
+        allow_pull(role, base.arn)
     role.add_to_policy(
         iam.PolicyStatement(
             actions=[
@@ -168,7 +171,7 @@ def _project(
         "Project",
         service_role=role.role_arn,
         artifacts=codebuild.CfnProject.ArtifactsProperty(type="NO_ARTIFACTS"),
-        source=codebuild.CfnProject.SourceProperty(type="NO_SOURCE", build_spec=json.dumps(BUILDSPEC, indent=2)),
+        source=codebuild.CfnProject.SourceProperty(type="NO_SOURCE", build_spec=build_spec(base)),
         environment=codebuild.CfnProject.EnvironmentProperty(
             type="LINUX_CONTAINER",
             compute_type="BUILD_GENERAL1_MEDIUM",

@@ -15,8 +15,17 @@ _ECR = re.compile(
 
 @dataclass(frozen=True)
 class EcrImage:
-    """An image of a private ECR repository: `arn` and `name` of the repository, and tag or digest (`version`)."""
+    """An image of a private ECR repository.
 
+    registry: host of the registry.
+    region:   region of the registry.
+    arn:      ARN of the repository.
+    name:     name of the repository.
+    version:  tag or digest.
+    """
+
+    registry: str
+    region: str
     arn: str
     name: str
     version: str
@@ -28,7 +37,7 @@ def ecr_image(reference: str) -> EcrImage | None:
     if not match:
         return None
     arn = f"arn:{Aws.PARTITION}:ecr:{match['region']}:{match['account']}:repository/{match['name']}"
-    return EcrImage(arn, match["name"], match["version"] or "latest")
+    return EcrImage(reference.partition("/")[0], match["region"], arn, match["name"], match["version"] or "latest")
 
 
 def allow_pull(role: iam.Role, repository_arn: str) -> None:

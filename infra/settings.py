@@ -147,6 +147,8 @@ class DeploymentSettings:
     health_check_image: str = _setting("build", text(r"(\S{1,512})?", "an image reference"))
     # Only with `build`: a copy of NVIDIA's DCGM image, where nvcr.io cannot be reached. Empty: the image of nvcr.io.
     health_check_base_image: str = _setting("", text(r"([\w.:/@-]{1,512})?", "an image reference"))
+    # Any text, for example a date. A new text builds the images again, with the security updates of their base images.
+    image_revision: str = _setting("", text(r"[\w.-]{0,64}", "up to 64 letters, digits, `.`, `_` and `-`"))
     # Whether the deployment builds the image of the node agent, for installations as an ECS daemon.
     build_agent_image: bool = _setting(False, boolean)
     check_level: int = _setting(2, integer(1, 4))

@@ -62,7 +62,7 @@ IMPORTS = {
     },
     # The image has Ray's clients, and what they ask the cluster with.
     "ray_runner": {"ray_runner", "gpu_recovery", "ray", "requests"},
-    "image_builder": {"image_builder", "boto3"},
+    "image_builder": {"image_builder", "boto3", "botocore"},
     "sandbox": {"sandbox", "gpu_recovery_client", "boto3", "botocore", "ministack", "rich", "torch"},
     # A simulated check reads what it is told as the real check does, or a request that none can read goes unseen.
     "simulator": {

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from health_check import examine as examining
+from health_check import run as running
 from health_check.driver import DriverReport, parse
 from health_check.examine import examine, judge
 from health_check.host_engines import other_host_engine
 from health_check.remedies import HealthOutcome
-from health_check.run import ProcessRun
+from health_check.run import ProcessRun, StopRequested
 from health_check.settings import CheckSettings
 from tests.health_check.diagnostics import dcgm4, result, warning
 from tests.health_check.examinations import SETTINGS, answer, gpu_xml, judged, xid
@@ -131,6 +135,48 @@ def test_an_error_that_the_kernel_logs_during_the_hang_counts(
     hangs(monkeypatch, settings, driver=old_driver, line=xid(79, 3))
     outcome, findings = verdict_on(settings)
     assert outcome is HealthOutcome.REBOOT and 3 in {gpu for _, gpu in findings}
+
+
+@pytest.mark.usefixtures("engine_of_the_host")
+def test_a_check_that_is_stopped_after_a_hang_has_no_verdict_of_the_hang(
+    settings: CheckSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task is stopped while the driver is asked for the second time: nobody knows yet what blocked the hang."""
+    answers = [ANSWERS]
+
+    def ask(timeout_s: float) -> DriverReport:
+        if answers:
+            return answers.pop()
+        raise StopRequested
+
+    monkeypatch.setattr(examining.driver, "ask", ask)
+    monkeypatch.setattr(examining, "diagnose", lambda *_, **__: ProcessRun("", "", 124))
+    assert verdict_on(settings) == (HealthOutcome.INCONCLUSIVE, [("DIAGNOSTIC_SIGNALLED", None)])
+
+
+def test_an_engine_that_accepts_no_connection_does_not_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Once the backlog of its socket is full, a connection waits for ever. The probe does not."""
+    monkeypatch.setattr(running, "CONNECTS_AT_ONCE_S", 0.05)
+    found: list[bool] = []
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process,
+    ):
+        listener.bind(str(tmp_path / "engine.sock"))
+        listener.listen(0)
+        engine = running._HostEngine(process, tmp_path / "engine.sock")
+
+        def probe() -> None:
+            answers = [engine.answers()]
+            while answers[-1]:  # each probe stays in the backlog
+                answers.append(engine.answers())
+            found.extend(answers)
+
+        thread = threading.Thread(target=probe, daemon=True)
+        thread.start()
+        thread.join(WITHIN_S)
+        process.communicate()
+    assert found[0] is True and found[-1] is False
 
 
 def test_a_lock_that_the_engine_of_the_host_holds_blames_no_gpu() -> None:

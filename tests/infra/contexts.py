@@ -40,7 +40,7 @@ RAY = {
     "gpu-recovery:ray_control_store": "ray.internal:6379",
     "gpu-recovery:ray_subnet_ids": "subnet-0a1b2c3d",
     "gpu-recovery:ray_security_group_ids": "sg-0a1b2c3d",
-    "gpu-recovery:health_check_base_image": "111122223333.dkr.ecr.us-east-1.amazonaws.com/mirror/dcgm:4",
+    "gpu-recovery:health_check_base_image": "444455556666.dkr.ecr.us-west-2.amazonaws.com/mirror/dcgm:4",
     "gpu-recovery:build_agent_image": "true",
     "gpu-recovery:log_level": "DEBUG",
 }

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from image_builder.handler import ANSWERED_BY
+from image_builder.handler import ANSWER_WITHIN_S, ANSWERED_BY, BETWEEN_DENIALS_S, DENIALS_MAX
 from tests.infra.conftest import ROOT, run
 from tests.infra.deployment import ACCOUNT, IMAGES, Deployment, listed
 
@@ -20,7 +20,8 @@ BUILT = {"HealthCheck": "health_check", "RayRunner": "ray_runner", "Agent": "age
 LOGIN = {("ecr:GetAuthorizationToken", "*")}
 PULL = {"ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"}
 PUSH = {"ecr:CompleteLayerUpload", "ecr:InitiateLayerUpload", "ecr:PutImage", "ecr:UploadLayerPart"}
-MIRROR = f"arn:aws:ecr:us-east-1:{ACCOUNT}:repository/mirror/dcgm"
+MIRROR, MIRROR_REGION = "444455556666.dkr.ecr.us-west-2.amazonaws.com", "us-west-2"
+"""A registry of ECR that another account has in another region."""
 TAGS = """
 import json, sys
 from pathlib import Path
@@ -29,21 +30,21 @@ from infra import image_build
 from infra.health_check_task import FILES
 from infra.settings import DeploymentSettings
 
-copy, folder = map(Path, sys.argv[1:])
-image_build.ROOT = copy
-
-def tag(**arguments):
-    app = cdk.App(outdir=str(folder / "out"))
-    builder = image_build.ImageBuilder(cdk.Stack(app, "Stack"), "Images", DeploymentSettings())
+def tag(revision="", **arguments):
+    app = cdk.App(outdir=str(image_build.ROOT / "out"))
+    builder = image_build.ImageBuilder(cdk.Stack(app, "Stack"), "Images", DeploymentSettings(image_revision=revision))
     builder.build("HealthCheck", dockerfile="health_check/Dockerfile", exclude=FILES, arguments=arguments)
     resources = app.synth().get_stack_by_name("Stack").template["Resources"].values()
     return next(each["Properties"]["Tag"] for each in resources if each["Type"] == "Custom::BuiltImage")
 
-Path(folder, "tags.json").write_text(json.dumps([tag(), tag(BASE_IMAGE="mirror")]))
+for path in map(Path, sys.argv[1:]):
+    image_build.ROOT = path
+    tags = [tag(), tag(BASE_IMAGE="mirror"), tag("2026-12-01")]
+    Path(path, "tags.json").write_text(json.dumps(tags))
 """
-"""Program that writes the tag of the check's image, and its tag on another base image.
+"""Program that writes the tags of the check's image for each copy of the repository.
 
-Each run sees the files once, because the CDK remembers the hash of a folder.
+The first tag is that of the image as it is, the second on another base image, the third of another revision.
 """
 CLOUDFORMATION_WAITS_MIN = 60
 """Longest time for which CloudFormation waits for a custom resource. Source: CloudFormation, "Custom resources"."""
@@ -65,6 +66,16 @@ def request(deployment: Deployment, image: str) -> dict[str, Any]:
     return deployment.of_type("Custom::BuiltImage")[f"Images{image}Image"]
 
 
+def logins(deployment: Deployment, image: str) -> set[tuple[str, ...]]:
+    """(region, registry) of each login of the image's build."""
+    project = deployment.of_type("AWS::CodeBuild::Project")[f"Images{image}Project"]
+    commands = json.loads(project["Source"]["BuildSpec"])["phases"]["pre_build"]["commands"]
+    found = [
+        re.fullmatch(r"aws ecr get-login-password --region (\S+) \| docker login .* (\S+)", one) for one in commands
+    ]
+    return {match.groups() for match in found if match}
+
+
 def context_of(assembly: Path, deployment: Deployment, image: str) -> Path:
     """The folder of the assembly that the build of the image gets."""
     key = request(deployment, image)["Variables"]["SOURCE"].rpartition("/")[2]
@@ -77,7 +88,11 @@ def test_a_build_reaches_its_source_its_repository_its_log_and_nothing_else(with
     own = f"Images{image}Repository.Arn"
     source = request(with_ray, image)["Variables"]["SOURCE"].removeprefix("s3://")
     logs = {(f"logs:{each}", f"Images{image}Logs.Arn") for each in ("CreateLogStream", "PutLogEvents")}
-    base = {(action, MIRROR) for action in PULL} if image == "HealthCheck" else set()
+    base = (
+        {(action, f"arn:aws:ecr:{MIRROR_REGION}:444455556666:repository/mirror/dcgm") for action in PULL}
+        if image == "HealthCheck"
+        else set()
+    )
     assert granted(with_ray, f"Images{image}Role") == (
         LOGIN | logs | base | {("s3:GetObject", f"arn:aws:s3:::{source}")} | {(action, own) for action in PULL | PUSH}
     )
@@ -101,7 +116,7 @@ def test_the_function_starts_builds_of_the_images_and_does_nothing_else(with_ray
 def test_a_repository_takes_each_tag_once_scans_images_and_goes_with_its_profile(
     request: pytest.FixtureRequest, validated: dict[str, Path], where: str, kept: bool
 ) -> None:
-    """A development stack deletes the repository with its images; production keeps it."""
+    """A development stack deletes the repository with its images. Production deletes it only if its creation fails."""
     deployed = Deployment.read(validated["prod"]) if kept else request.getfixturevalue(where)
     repository = deployed.only("AWS::ECR::Repository")
     assert repository["ImageTagMutability"] == "IMMUTABLE"
@@ -112,8 +127,8 @@ def test_a_repository_takes_each_tag_once_scans_images_and_goes_with_its_profile
     policies = [
         each["DeletionPolicy"] for each in deployed.resources.values() if each["Type"] == "AWS::ECR::Repository"
     ]
-    assert policies == ["Retain" if kept else "Delete"]
-    assert repository.get("EmptyOnDelete", False) is not kept
+    assert policies == ["RetainExceptOnCreate" if kept else "Delete"]
+    assert repository["EmptyOnDelete"] is True, "otherwise the rollback of a first deployment fails"
 
 
 @pytest.mark.parametrize("image", BUILT)
@@ -136,32 +151,32 @@ def test_a_build_gets_what_its_dockerfile_copies_and_little_else(
         assert (project.parent / readme).is_file(), "the build of the wheel reads it"
 
 
-def test_an_image_is_built_again_only_if_its_files_or_its_arguments_change(tmp_path: Path) -> None:
+def test_an_image_is_built_again_only_if_its_files_its_arguments_or_its_revision_change(tmp_path: Path) -> None:
     """The tag is the reason for a build. Another synthesis or a change elsewhere gives an image no other tag."""
-    copy = tmp_path / "copy"
-    for name in ("health_check", "image_builder", "lambdas"):
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    tags = []
-    for number, changed in enumerate(
-        ((), ("health_check/README.md", "lambdas/scheduler.py"), ("health_check/judge.py",))
-    ):
+    copies = {
+        "as it is": (),
+        "changed elsewhere": ("health_check/README.md", "lambdas/scheduler.py"),
+        "changed": ("health_check/judge.py",),
+    }
+    for name, changed in copies.items():
+        for folder in ("health_check", "image_builder", "lambdas"):
+            shutil.copytree(ROOT / folder, tmp_path / name / folder, ignore=shutil.ignore_patterns("__pycache__"))
         for path in changed:
-            with (copy / path).open("a") as file:
+            with (tmp_path / name / path).open("a") as file:
                 file.write("\n")
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        run(folder, ["-c", TAGS, str(copy), str(folder)])
-        tags.append(json.loads((folder / "tags.json").read_text()))
-    (first, other_base), elsewhere, (other_file, _) = tags
-    assert elsewhere == [first, other_base]
-    assert len({first, other_base, other_file}) == 3
+    run(tmp_path, ["-c", TAGS, *(str(tmp_path / name) for name in copies)])
+    tags = [json.loads((tmp_path / name / "tags.json").read_text()) for name in copies]
+    (first, other_base, other_revision), elsewhere, (other_file, *_) = tags
+    assert elsewhere == [first, other_base, other_revision]
+    assert len({first, other_base, other_revision, other_file}) == 4
 
 
 def test_the_base_image_of_the_settings_is_an_argument_of_the_build(with_ray: Deployment) -> None:
-    """Where nvcr.io cannot be reached, the image is built on a copy of NVIDIA's image."""
+    """Where nvcr.io cannot be reached, the image is built on a copy of NVIDIA's image: the build logs in there."""
     variables = request(with_ray, "HealthCheck")["Variables"]
-    mirror = f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com/mirror/dcgm:4"
-    assert variables["BUILD_ARGUMENTS"] == f"--build-arg BASE_IMAGE={mirror}"
+    assert variables["BUILD_ARGUMENTS"] == f"--build-arg BASE_IMAGE={MIRROR}/mirror/dcgm:4"
+    assert logins(with_ray, "HealthCheck") == {('"$AWS_REGION"', '"${REPOSITORY%%/*}"'), (MIRROR_REGION, MIRROR)}
+    assert logins(with_ray, "RayRunner") == {('"$AWS_REGION"', '"${REPOSITORY%%/*}"')}
     assert "BUILD_ARGUMENTS" not in request(with_ray, "RayRunner")["Variables"]
 
 
@@ -170,6 +185,12 @@ def test_a_build_ends_before_cloudformation_gives_up(deployment: Deployment) -> 
     project = deployment.only("AWS::CodeBuild::Project")
     assert project["TimeoutInMinutes"] >= 30
     assert project["TimeoutInMinutes"] + project["QueuedTimeoutInMinutes"] < CLOUDFORMATION_WAITS_MIN
+
+
+def test_the_function_has_time_for_its_denials_and_its_answer(deployment: Deployment) -> None:
+    """A function that is ended before its answer leaves CloudFormation to wait for an hour."""
+    function = deployment.only("AWS::Lambda::Function", "ImagesFunction")
+    assert function["Timeout"] > DENIALS_MAX * BETWEEN_DENIALS_S + ANSWER_WITHIN_S
 
 
 def test_the_end_of_a_build_reaches_the_function_for_every_image(with_ray: Deployment) -> None:
@@ -206,7 +227,7 @@ def test_an_image_is_requested_when_all_that_builds_it_exists(with_ray: Deployme
 
 @pytest.mark.parametrize("image", BUILT)
 def test_the_commands_of_a_build_use_only_variables_that_it_has(with_ray: Deployment, image: str) -> None:
-    """A variable that is missing is an empty word in a shell. Arguments may be missing."""
+    """A variable that is missing is an empty word in a shell. Arguments may be missing; CodeBuild sets the region."""
     project = with_ray.of_type("AWS::CodeBuild::Project")[f"Images{image}Project"]
     environment = project["Environment"]
     phases = json.loads(project["Source"]["BuildSpec"])["phases"]
@@ -214,7 +235,11 @@ def test_the_commands_of_a_build_use_only_variables_that_it_has(with_ray: Deploy
     assert environment["PrivilegedMode"] is True and environment["Type"] == "LINUX_CONTAINER"
     used = set(re.findall(r"\$\{?([A-Z_]+)", project["Source"]["BuildSpec"]))
     fixed = {each["Name"]: each["Value"] for each in environment["EnvironmentVariables"]}
-    assert used - fixed.keys() - request(with_ray, image)["Variables"].keys() <= {"TAG", "BUILD_ARGUMENTS"}
+    assert used - fixed.keys() - request(with_ray, image)["Variables"].keys() <= {
+        "TAG",
+        "BUILD_ARGUMENTS",
+        "AWS_REGION",
+    }
     assert fixed["REPOSITORY"] == f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com/Images{image}Repository"
 
 

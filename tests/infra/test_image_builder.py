@@ -125,6 +125,35 @@ def test_a_requested_image_is_built_and_its_digest_is_the_answer(aws: dict[str, 
     assert identity(answer) == OURS
 
 
+def test_a_new_role_is_denied_until_its_permissions_apply(
+    aws: dict[str, Stubber], answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first deployment requests the image seconds after its role exists. It is not rolled back for that."""
+    waited: list[float] = []
+    monkeypatch.setattr(image_builder.time, "sleep", waited.append)
+    aws["ecr"].add_client_error("describe_images", "AccessDeniedException")
+    the_repository_has(aws, None)
+    aws["codebuild"].add_client_error("start_build", "AccessDeniedException")
+    the_repository_has(aws, None)
+    aws["codebuild"].add_response("start_build", {"build": {"id": BUILD}})
+    handler(CREATE, None)
+    assert answers == [] and waited == [image_builder.BETWEEN_DENIALS_S] * 2
+
+
+def test_a_permission_that_is_missing_is_the_answer(
+    aws: dict[str, Stubber], answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The function asks a bounded number of times, and says what was denied."""
+    waited: list[float] = []
+    monkeypatch.setattr(image_builder.time, "sleep", waited.append)
+    for _ in range(image_builder.DENIALS_MAX + 1):
+        aws["ecr"].add_client_error("describe_images", "AccessDeniedException", "not authorized: ecr:DescribeImages")
+    handler(CREATE, None)
+    (answer,) = answers
+    assert answer["Status"] == "FAILED" and "ecr:DescribeImages" in answer["Reason"]
+    assert len(waited) == image_builder.DENIALS_MAX
+
+
 @pytest.mark.parametrize("kind", ["Create", "Update"])
 def test_an_image_that_the_repository_has_is_not_built_again(
     aws: dict[str, Stubber], answers: Answers, kind: str

@@ -23,7 +23,7 @@ KINDS = {
 
 def left_behind(deployment: Deployment) -> set[str]:
     """The types of the resources that CloudFormation keeps when their stack goes."""
-    return {one["Type"] for one in deployment.resources.values() if one.get("DeletionPolicy") == "Retain"}
+    return {one["Type"] for one in deployment.resources.values() if one.get("DeletionPolicy", "").startswith("Retain")}
 
 
 def test_what_is_kept_is_what_the_page_calls_kept(deployment: Deployment, validated: dict[str, Path]) -> None:

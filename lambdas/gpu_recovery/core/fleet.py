@@ -75,7 +75,7 @@ class DeniedLaunches:
     """Launches of one scope that AWS denies.
 
     While the record exists, each launch of the scope is a probe. The first probe that AWS does not deny removes the
-    record.
+    record. A new record of any scope removes those whose last denial is more than a day old.
 
     permission: name of the missing permission.
     at:         time of the last denial.

@@ -154,6 +154,15 @@ def test_an_instance_of_another_account_is_no_clean_instance(run: Run, api: Fake
 
 
 @pytest.mark.usefixtures("account")
+def test_an_instance_of_ecs_anywhere_is_not_asked_of_ec2(run: Run, api: FakeApi) -> None:
+    """EC2 refuses a call that names an id of Systems Manager, and would then answer about no instance at all."""
+    protect(launch(api, hops=2))
+    api.instances = [{**api.instances[0], "instance_id": "mi-0a1b2c3d4e5f60718"}, *api.instances]
+    (found,) = findings(run, 1)
+    assert found["subject"] == api.instances[1]["instance_id"]
+
+
+@pytest.mark.usefixtures("account")
 def test_without_botocore_the_package_to_install_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command line alone does not need botocore."""
     monkeypatch.setitem(sys.modules, "botocore.session", None)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from gpu_recovery_client import diagnosis
 from gpu_recovery_client.diagnosis import reporter
+from gpu_recovery_client.diagnosis import sender as sender_module
 from gpu_recovery_client.diagnosis.reporter import ProcessIdentity, of_environment
 from gpu_recovery_client.diagnosis.sender import LINE_BYTES_MAX, WAITING_MAX, WORK_MAX, Sender
 
@@ -55,6 +56,27 @@ def test_a_report_about_another_worker_is_not_of_this_rank(ear: Ear) -> None:
     ear.voice.send("call", worker="rollout-1", method="m", seconds=1.0)
     (line,) = ear.lines()
     assert (line["worker"], line["elsewhere"], "rank" in line) == ("rollout-1", True, False)
+
+
+def test_the_end_of_the_process_waits_for_a_datagram_in_flight(ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread dies with the process, and has already taken the datagram out of the queue."""
+    sender, send = ear.voice.sender, ear.voice.sender._send
+    in_flight, ended = threading.Event(), threading.Event()
+
+    def slow(datagram: bytes) -> bool:
+        in_flight.set()
+        return not ended.wait(0.05) and send(datagram)  # nothing is sent by a thread that has ended
+
+    monkeypatch.setattr(sender_module, "LATE_S", 30.0)
+    monkeypatch.setattr(sender, "_send", slow)
+    sender.put({"n": 1})
+    thread = threading.Thread(target=sender.turn)
+    thread.start()
+    in_flight.wait()
+    sender.finish()
+    ended.set()
+    thread.join()
+    assert numbers(ear.lines()) == [1]
 
 
 def test_where_nobody_listens_the_oldest_goes_and_is_counted(ear: Ear) -> None:
