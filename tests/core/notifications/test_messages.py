@@ -298,6 +298,12 @@ def test_a_time_is_told_in_utc_whatever_zone_it_comes_in() -> None:
     assert template.clock(datetime(2026, 11, 21, 3, tzinfo=UTC) + timedelta(hours=1)) == "2026-11-21 04:00 UTC"
 
 
+def test_a_foreign_task_is_told_with_the_rank_that_it_claims() -> None:
+    """The environment of such a task may name no rank."""
+    assert "claims to be rank 0 of attempt 1" in foreign_tasks.foreign_task("sft-1", 1, 0, "task-1").body
+    assert "claims to be no rank of attempt 1" in foreign_tasks.foreign_task("sft-1", 1, None, "task-1").body
+
+
 def test_the_reason_is_told_in_the_body() -> None:
     """The same sentence as in the history."""
     told = messages_about("sft-1", "GPU 3 fell off the bus")
