@@ -125,6 +125,7 @@ def test_every_verb_of_make_exists(page: Page) -> None:
     assert told <= targets
 
 
+@pytest.mark.slow
 @each_page
 def test_every_verb_and_option_of_the_command_line_exists(page: Page) -> None:
     """`gpu-recovery <verb> --option` is understood by the command line as it is."""

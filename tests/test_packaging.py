@@ -200,6 +200,7 @@ def test_the_agents_image_builds_the_wheel_from_all_of_its_files() -> None:
     assert not missing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("image", "program"),
     [

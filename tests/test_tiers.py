@@ -56,6 +56,7 @@ def test_a_property_without_examples_is_refused(weight: float) -> None:
         tiers.examples(weight)
 
 
+@pytest.mark.slow
 def test_no_test_decides_its_own_number_of_examples() -> None:
     """Else there would be a dial in every file, and no tier could be made shorter."""
     found = [

@@ -63,6 +63,7 @@ def visible(url: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_a_letter_comes_with_the_attributes_that_eventbridge_gave_it(
     letters: AwsDeadLetters, queues: dict[str, str]
 ) -> None:
@@ -84,6 +85,7 @@ def test_a_look_hides_nothing(letters: AwsDeadLetters, queues: dict[str, str]) -
     assert [one.message_id for one in first] == [one.message_id for one in second] != []
 
 
+@pytest.mark.slow
 def test_a_call_for_the_scheduler_goes_into_its_one_group(letters: AwsDeadLetters, queues: dict[str, str]) -> None:
     """Also when the same words were said within the last five minutes: nothing swallows it."""
     grave = queues["SCHEDULER_DEAD_LETTERS_URL"]
@@ -96,6 +98,7 @@ def test_a_call_for_the_scheduler_goes_into_its_one_group(letters: AwsDeadLetter
     assert letters.depth(DeadLetterQueue.SCHEDULER) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arn", "payload"), [(ARN, EVENT), (EXECUTOR, {"job_id": JOB})])
 def test_a_failed_event_is_invoked_asynchronously_and_then_deleted(
     letters: AwsDeadLetters, queues: dict[str, str], arn: str, payload: dict[str, Any]

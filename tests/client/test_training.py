@@ -270,6 +270,7 @@ def test_a_rank_that_is_no_number_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         training.rank()
 
 
+@pytest.mark.slow
 def test_a_rehearsal_needs_no_wrapper(tmp_path: Path) -> None:
     """GPU_RECOVERY_SIMULATE=1 on any laptop: the notice after a second, and the program once more."""
     text = """

@@ -236,6 +236,7 @@ def test_jobs_of_every_kind(world: World) -> None:
     assert set(seen) == {201, 400, 413, 422}
 
 
+@pytest.mark.slow
 def test_orders_about_ids_of_every_kind(world: World) -> None:
     """Reading, canceling and releasing: what is not there is 404, and the items beside a record are no record."""
     seen: Counter[int] = Counter()

@@ -37,6 +37,7 @@ def throttled(asked: dict[str, Any]) -> dict[str, Any]:
     raise ClientError({"Error": {"Code": "ThrottlingException", "Message": "slow down"}}, "Any")
 
 
+@pytest.mark.slow
 def test_every_handler_is_imported_in_the_deployed_environment() -> None:
     """From the package alone, in an isolated interpreter, with nothing but the variables of the deployment."""
     code = f"import sys; sys.path.insert(0, 'lambdas')\nfor name in {HANDLERS}:\n    assert __import__(name).handler"

@@ -58,6 +58,7 @@ def _refuse(asked: dict[str, Any]) -> dict[str, Any]:
     raise ClientError({"Error": error}, "RunTask")
 
 
+@pytest.mark.slow
 def test_a_line_of_jobs_that_fail_at_launch_is_gone_through_in_chains_that_end(functions: Functions) -> None:
     """Twenty jobs take turns on one machine; each failure wakes the scheduler for the next job."""
     functions.store.save_instance(instance(A))
@@ -83,6 +84,7 @@ def test_a_line_of_jobs_without_a_permission_is_held_after_one_launch(functions:
     assert sum(functions.job(name).attempt for name in names) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("waiting", "at_once"), [(54, 3), pytest.param(3_600, 200, marks=pytest.mark.full)])
 def test_a_long_line_is_told_what_it_waits_for_in_chains_that_end(
     functions: Functions, monkeypatch: pytest.MonkeyPatch, waiting: int, at_once: int

@@ -67,6 +67,7 @@ def assert_survives(heal: Heal, undisturbed: Incident, fault: At) -> None:
     assert fault.met
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sampled(KINDS, default=len(KINDS)), ids="-".join)
 def test_a_call_whose_answers_are_all_lost_changes_no_end(
     heal: Heal, undisturbed: Incident, kind: tuple[str, ...]

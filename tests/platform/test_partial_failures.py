@@ -92,6 +92,7 @@ def test_an_answer_that_knows_none_of_the_tasks_ends_no_rank(heal: Heal, undistu
     assert len(fault.met) > 3
 
 
+@pytest.mark.slow
 def test_an_instance_that_one_answer_does_not_know_is_not_gone(heal: Heal, undisturbed: Incident) -> None:
     """DescribeContainerInstances may say MISSING: EC2 knows better."""
     fault = Sometimes(0, 0.7, some_are_missing, only=of("DescribeContainerInstances"))

@@ -23,6 +23,8 @@ from simulator.world import World
 from tests.simulator import incidents, planted_bugs
 from tests.simulator.test_behaviours_delivery import At
 
+pytestmark = pytest.mark.slow
+
 
 def killed_everywhere(incident: Callable[..., incidents.Told]) -> None:
     """The incident once for each of its steps, killed after it."""
@@ -77,7 +79,6 @@ def test_a_reconnect_that_counts_as_a_reboot_is_found(monkeypatch: pytest.Monkey
         incident()
 
 
-@pytest.mark.slow
 def test_no_revision_check_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stale writer is merged: two schedulers launch one job, or a job is lost."""
     planted_bugs.no_version_check(monkeypatch)
@@ -103,7 +104,6 @@ def test_releasing_gpus_on_suspicion_is_found(monkeypatch: pytest.MonkeyPatch) -
         incidents.ended(world, job_id)
 
 
-@pytest.mark.slow
 def test_a_late_release_that_takes_a_newer_claim_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The release of attempt 1 is carried out again while attempt 2 runs: its GPUs would be free for others."""
 
@@ -117,7 +117,6 @@ def test_a_late_release_that_takes_a_newer_claim_is_found(monkeypatch: pytest.Mo
         killed_everywhere(incidents.spot_interruption)
 
 
-@pytest.mark.slow
 def test_a_check_that_a_later_attempt_pays_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The checks of attempt 1 are asked for again of the instances of attempt 2, and their claims go with it."""
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
+import pytest
 from gpu_recovery.core.job.record import JobStatus
 
 from simulator.fast.fidelity import LARGE
 from simulator.world import World
+
+pytestmark = pytest.mark.slow
 
 SMALL, LARGER = 16, 96
 

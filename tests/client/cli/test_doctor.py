@@ -18,6 +18,8 @@ from typer.testing import Result
 
 from tests.client.conftest import FakeApi
 
+pytestmark = pytest.mark.slow
+
 REGION, GROUP = "cn-north-1", "gpus"
 Run = Callable[..., Result]
 

@@ -156,6 +156,7 @@ def test_the_kinds_of_fault_are_those_of_the_cluster() -> None:
     assert tuple(FaultKind) == FAULT_KINDS
 
 
+@pytest.mark.slow
 def test_the_sandbox_is_imported_only_when_it_is_needed() -> None:
     """A user's machine has neither MiniStack nor boto3."""
     code = "import sys, gpu_recovery_client.cli; print([m for m in sys.modules if m in ('sandbox', 'boto3')])"

@@ -111,6 +111,7 @@ WORDS = "error nccl cuda timeout failed xid: 7 ecc nan loss: gpu connection rese
 MEGABYTE = 1 << 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit",
     sampled(

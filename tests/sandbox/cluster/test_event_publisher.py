@@ -47,6 +47,7 @@ def test_chaos_never_makes_a_batch_too_large():
     assert {number for batch in batches for number in batch} == set(range(60))
 
 
+@pytest.mark.slow
 def test_a_refused_batch_is_sent_again_before_the_next():
     """ECS's delivery is guaranteed, and one refusal changes no order."""
     sent, refused = [], threading.Event()

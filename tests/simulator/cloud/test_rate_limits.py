@@ -164,6 +164,7 @@ def test_every_function_has_the_time_that_is_deployed() -> None:
 # -- worlds ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_large_gang_starts_as_ecs_lets_its_ranks_through() -> None:
     """Of 260 ranks a hundred start at once, and the last 4 seconds after them."""
     plain, limited = (World(instances=260, fidelity=LARGE, costs=costs) for costs in (None, Costs()))

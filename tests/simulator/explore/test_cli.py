@@ -12,6 +12,8 @@ from gpu_recovery.core.state_machine import Step
 
 from simulator.explore import cli
 
+pytestmark = pytest.mark.slow
+
 
 def explore(*arguments: str) -> int:
     """The exit code of the verb."""

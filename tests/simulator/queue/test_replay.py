@@ -195,6 +195,7 @@ def test_a_file_that_is_no_trace_is_refused(tmp_path: Path, text: str, told: str
         read(file, Selection())
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_figures_of_every_policy(capsys: pytest.CaptureFixture[str]) -> None:
     """For machines with --json, for people without; both name whose data it is."""
     assert main(["queue", "--trace", str(EXCERPT), "--gpus", "128", "--json"]) == 0

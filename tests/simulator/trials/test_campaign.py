@@ -25,6 +25,7 @@ PIECE, PIECES = 10, 1_000
 """Seeds of one test, and how many such tests the tier `full` has."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", seeds(PIECES, fast=1, default=6))
 def test_no_seed_breaks_anything(piece: int) -> None:
     """Invariants after every step, and every job ends once faults have stopped."""
@@ -32,6 +33,7 @@ def test_no_seed_breaks_anything(piece: int) -> None:
     assert found.seeds == PIECE and found.violations == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", sampled([3, 7, 19, 77], fast=1, default=4))
 def test_a_seed_is_a_run_to_the_letter(seed: int) -> None:
     """Two runs of one integer: the same words, the same effects, the same faults."""
