@@ -115,6 +115,19 @@ def test_the_cap_of_the_fleet_counts_within_its_window() -> None:
     assert repair_blocked_reason(fleet, "i-x", ADAPTIVE, later(ADAPTIVE.fleet_window_s)) == ""
 
 
+def test_the_cap_of_replacements_counts_within_its_window_and_holds_no_reboot() -> None:
+    """A new instance has no fault history, so the fleet counts; the oldest replacement falls out to the second."""
+    fleet = Fleet(gpu_instances=100)
+    for n in range(ADAPTIVE.replacements_max):
+        assert repair_blocked_reason(fleet, f"i-{n}", ADAPTIVE, later(n), replacing=True) == ""
+        fleet = with_repair_begun(fleet, f"i-{n}", ADAPTIVE, later(n), replacing=True)
+        fleet = with_repair_ended(fleet, f"i-{n}", True, later(n))
+    last, free = later(ADAPTIVE.replacement_window_s - 1), later(ADAPTIVE.replacement_window_s)
+    assert "instances were replaced within" in repair_blocked_reason(fleet, "i-x", ADAPTIVE, last, replacing=True)
+    assert repair_blocked_reason(fleet, "i-x", ADAPTIVE, last) == ""
+    assert repair_blocked_reason(fleet, "i-x", ADAPTIVE, free, replacing=True) == ""
+
+
 def test_a_repair_that_was_held_back_before_it_touched_anything_does_not_count() -> None:
     """A maintenance tag that is seen again and again would use up the whole fleet's repairs."""
     fleet = with_repair_begun(Fleet(gpu_instances=10), "i-1", ADAPTIVE, NOW)

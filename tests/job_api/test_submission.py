@@ -376,6 +376,24 @@ def test_a_job_that_is_stored_is_answered_with_201_although_dynamodb_throttles(a
     assert api.functions.job(answer.body["job_id"]).commands == ()
 
 
+def test_a_job_that_is_stored_is_answered_with_201_although_no_function_can_be_woken(api: Api) -> None:
+    """The wake-up stays in the record, and the reconciler sends it."""
+
+    def down(asked: dict[str, Any]) -> dict[str, Any]:
+        raise ConnectionError("SQS does not answer")
+
+    api.functions.aws.answers["SendMessage"] = down
+    answer = api.post("/jobs", ASKED)
+    assert answer.status == 201
+    assert jobs_kept(api) == [answer.body["job_id"]]
+    assert api.functions.job(answer.body["job_id"]).commands != ()
+    del api.functions.aws.answers["SendMessage"]
+    api.functions.now += timedelta(minutes=10)
+    api.functions.call("reconciler", {})
+    assert api.functions.job(answer.body["job_id"]).commands == ()
+    assert api.functions.aws.operations()["SendMessage"] == 1
+
+
 def test_two_callers_may_choose_the_same_key(api: Api) -> None:
     """Nobody meets another's job by guessing keys."""
     asked = {name: value for name, value in ASKED.items() if name != "user"}

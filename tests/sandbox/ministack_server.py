@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import sys
-import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Iterator
@@ -125,7 +124,7 @@ def is_ready(url: str) -> bool:
     try:
         with urllib.request.urlopen(f"{url}/_ministack/ready", timeout=5) as answer:
             return bool(answer.status == 200)
-    except (urllib.error.URLError, ConnectionError):
+    except OSError:  # no connection yet, or no answer in time
         return False
 
 

@@ -32,7 +32,7 @@ def post(
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     request = urllib.request.Request(f"{state['api_url']}{path}", raw, headers, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
             return answer.status, json.load(answer), answer.headers
     except urllib.error.HTTPError as refusal:
         return refusal.code, json.loads(refusal.read() or b"{}"), refusal.headers

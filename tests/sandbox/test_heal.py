@@ -20,7 +20,7 @@ CLASSIC_IF_FULL = pytest.mark.parametrize(
     "deployed", ["adaptive", pytest.param("classic", marks=pytest.mark.full)], indirect=True, scope="module"
 )
 ADAPTIVE = pytest.mark.parametrize("deployed", ["adaptive"], indirect=True, scope="module")
-QUICK = {"poll_interval_s": 5, "reboot_settle_s": 4, "reboot_timeout_s": 12, "pending_retry_s": 5}
+QUICK = {"poll_interval_s": 5, "reboot_settle_s": 4, "reboot_timeout_s": 20, "pending_retry_s": 5}
 TRAINER = ["python", "-m", "sandbox.trainers.plain_python"]
 UNTIL_THE_FAULT = '[ "${ATTEMPT:-1}" = 1 ] && export TOTAL_STEPS=1000000'
 """Shell command: attempt 1 trains until the test injects its fault, however long that takes on a busy machine."""

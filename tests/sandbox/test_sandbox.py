@@ -16,7 +16,7 @@ from gpu_recovery_client.api import RecoveryClient
 
 from sandbox import deployment, processes, sandbox
 from sandbox.processes import SandboxError
-from tests.sandbox.patience import wait_until
+from tests.sandbox.patience import PATIENCE_S, wait_until
 
 from .ministack_server import ROOT
 
@@ -164,7 +164,7 @@ def test_an_interrupted_start_leaves_nothing(tmp_path: Path, number: signal.Sign
             assert up.poll() is None
         wait_until(lambda: processes.processes_in(tmp_path))
         up.send_signal(number)
-        ended_with = up.wait(timeout=60)
+        ended_with = up.wait(timeout=PATIENCE_S)
     clean = nothing_is_left(tmp_path)
     sandbox.down(tmp_path)  # a failure of this test must not leave servers for the next
     assert (ended_with, clean) == (code, True)

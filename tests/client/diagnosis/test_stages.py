@@ -272,9 +272,9 @@ def test_an_nvml_that_hangs_costs_its_own_numbers_and_nothing_else(ear: Ear) -> 
     assert [(one.moment, one.corrected) for one in ear.reports()] == [("before", None), ("after", None)]
     assert made.read() is None and hanging.asked == 1
     held.set()
-    while made.read() is None:
+    while (answer := made.read()) is None:  # a thread may need more than the deadline on a busy machine
         pass
-    assert made.read() == (Gpu("GPU-a", 0, 0, 70.0, 10.0, ()),)
+    assert answer == (Gpu("GPU-a", 0, 0, 70.0, 10.0, ()),)
 
 
 @pytest.mark.parametrize("error", [NVMLError("driver not loaded"), OSError("no library"), ImportError("no binding")])

@@ -64,6 +64,19 @@ def test_the_reason_of_what_is_held_names_what_stands_in_the_way(fleet: Fleet, s
     assert orders(decision, commands.DrainInstance) and not orders(decision, commands.RebootInstance)
 
 
+def test_one_replacement_too_many_is_held_while_a_reboot_may_begin() -> None:
+    """New instances may be faulty too. A reboot makes no new instance."""
+    fleet = Fleet(gpu_instances=100, replacements=(NOW,) * (ON.replacements_max - 1))
+    begins = blamed_by_check(REPLACE, ON, fleet)
+    assert begins.record.status is S.REPLACING and begins.fleet is not None
+    assert len(begins.fleet.replacements) == ON.replacements_max
+    full = replace(fleet, replacements=begins.fleet.replacements)
+    held = blamed_by_check(REPLACE, ON, full)
+    assert held.record.status is S.QUARANTINED and "5 instances were replaced within" in held.reason
+    assert orders(held, commands.DrainInstance) and not orders(held, commands.ReplaceInstance)
+    assert blamed_by_check(REBOOT, ON, full).record.status is S.REBOOTING
+
+
 def test_the_instance_whose_blame_opens_the_breaker_is_held_by_it() -> None:
     """The decision that counts it must not be the last one that slips through."""
     fleet = Fleet(gpu_instances=4)

@@ -198,12 +198,12 @@ def test_an_instance_is_listed_as_before(api: Api) -> None:
 def test_a_list_forgets_the_oldest_of_the_dead(store: DynamoTokenStore) -> None:
     """It cannot grow without bound, and what lives is never forgotten."""
     living = issue(store, NODE_KEY, A, NOW, "a test", {}).record
+    dead: list[str] = []
     for number in range(LISTED_TOKENS_MAX + 5):
-        dead = issue(store, NODE_KEY, A, later(number), "a test", {}).record
-        revoke(store, A, dead.token_id, later(number))
-    listed = store.load_tokens(A).tokens
-    assert len(listed) == LISTED_TOKENS_MAX
-    assert listed[0] == living and listed[-1].token_id == dead.token_id
+        dead.append(issue(store, NODE_KEY, A, later(number), "a test", {}).record.token_id)
+        revoke(store, A, dead[-1], later(number))
+    listed = [token.token_id for token in store.load_tokens(A).tokens]
+    assert listed == [living.token_id, *dead[-(LISTED_TOKENS_MAX - 1) :]]
 
 
 class Overtaken:

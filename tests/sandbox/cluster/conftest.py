@@ -19,7 +19,7 @@ from sandbox.cluster.model import instances, tasks
 from sandbox.cluster.model.cluster import ClusterModel, OperationResult
 from sandbox.cluster.model.records import ModelInstance, Task
 from sandbox.cluster.task_definitions import MemoryDefinitions
-from tests.sandbox.patience import wait_until
+from tests.sandbox.patience import PATIENCE_S, wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 ACCOUNT, REGION, NAME = "000000000000", "us-east-1", "nwcd-gpu-testing"
@@ -160,7 +160,7 @@ class Server:
     def end(self) -> int:
         if self.process.poll() is None:
             os.kill(self.process.pid, signal.SIGTERM)
-        return self.process.wait(timeout=20)
+        return self.process.wait(timeout=PATIENCE_S)
 
 
 FAST = {"start_s": 0.01, "down_s": 0.05, "boot_s": 0.2, "spot_notice_s": 0.2, "stop_timeout_max_s": 5}

@@ -13,6 +13,7 @@ from sandbox.cluster.model.cluster import AwsApiError
 from sandbox.cluster.task_definitions import ForwardedDefinitions
 from sandbox.processes import SandboxError
 from tests.sandbox.cluster.conftest import KEYS
+from tests.sandbox.patience import PATIENCE_S
 
 NAME = "nwcd-gpu-testing"
 
@@ -165,7 +166,7 @@ def test_the_server_listens_on_loopback_only(server):
     with pytest.raises(OSError, match=r"refused|timed out|unreachable"):
         socket.create_connection((own, port), timeout=2)
     with pytest.raises(urllib.error.HTTPError):
-        urllib.request.urlopen(f"{server.url}/", timeout=5)
+        urllib.request.urlopen(f"{server.url}/", timeout=PATIENCE_S)
 
 
 def test_a_machine_of_a_group_is_terminated_through_auto_scaling(server):

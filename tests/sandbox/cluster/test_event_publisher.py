@@ -8,6 +8,7 @@ import pytest
 
 from sandbox.cluster.event_publisher import Chaos, Disturbance, Publisher, entry_of, event_bridge
 from tests.sandbox.cluster.conftest import KEYS
+from tests.sandbox.patience import PATIENCE_S, wait_until
 
 
 def event(number):
@@ -60,13 +61,9 @@ def test_a_refused_batch_is_sent_again_before_the_next():
 
     publisher = Publisher(send)
     publisher.publish([event(0)])
-    assert refused.wait(10)
+    assert refused.wait(PATIENCE_S)
     publisher.publish([event(1)])
-    deadline = threading.Event()
-    for _ in range(200):
-        if sent == [0, 1]:
-            break
-        deadline.wait(0.05)
+    wait_until(lambda: len(sent) >= 2)
     publisher.close()
     assert sent == [0, 1]
 

@@ -15,6 +15,7 @@ from sandbox import credentials, servers
 from sandbox.processes import SandboxError
 from sandbox.request_guard import RequestGuard
 from tests.sandbox.cluster.conftest import KEYS, NAME, REGION, SECRET
+from tests.sandbox.patience import PATIENCE_S
 
 PORT = 4566
 URL = f"http://127.0.0.1:{PORT}"
@@ -44,7 +45,7 @@ def run_task(server, instance_id, changed, keys=None):
     ).encode()
     named = {"X-Amz-Target": RUN_TASK, "Content-Type": "application/x-amz-json-1.1"}
     headers = named if keys is None else signed(f"{server.url}/", body, keys, named)
-    connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=10)
+    connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=PATIENCE_S)
     connection.request("POST", "/", body, headers | changed)
     answer = connection.getresponse()
     answer.read()

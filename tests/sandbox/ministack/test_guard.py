@@ -13,6 +13,7 @@ from sandbox import credentials, servers
 from sandbox.ministack import command
 from sandbox.processes import SandboxError
 from tests.sandbox.ministack_server import ROLE, SECRET, Cloud
+from tests.sandbox.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 KEYS = credentials.client_keys(SECRET)
@@ -38,7 +39,7 @@ def is_served(cloud: Cloud, key: str, secret: str, token: str | None = None) -> 
 
 def status(cloud: Cloud, method: str, path: str, **headers: str) -> int:
     """The status of an unsigned request."""
-    connection = http.client.HTTPConnection(cloud.url.removeprefix("http://"), timeout=10)
+    connection = http.client.HTTPConnection(cloud.url.removeprefix("http://"), timeout=PATIENCE_S)
     connection.request(method, path, headers=headers)
     answer = connection.getresponse()
     answer.read()

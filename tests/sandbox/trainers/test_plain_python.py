@@ -24,7 +24,7 @@ from sandbox.trainers.plain_python import (
     shard_gradient,
 )
 from tests.sandbox.ministack_server import ROOT
-from tests.sandbox.patience import wait_until
+from tests.sandbox.patience import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.slow
 EXIT_SUSPENDED = 75
@@ -74,7 +74,7 @@ class Run:
         return {int(step): float(loss) for step, loss in found}
 
     def exit_codes(self) -> list[int]:
-        return [process.wait(timeout=30) for process in self.ranks]
+        return [process.wait(timeout=PATIENCE_S) for process in self.ranks]
 
 
 class Wrapped(Run):
@@ -149,10 +149,10 @@ def test_a_lost_peer_ends_the_other_with_an_abort(
     tmp_path: Path, started: list[Run], victim: int, fault: signal.Signals
 ) -> None:
     """A rank whose peer is dead or frozen waits for the collective's timeout and then aborts."""
-    run = launch(started, tmp_path, COLLECTIVE_TIMEOUT_S="1", TOTAL_STEPS="100000")
+    run = launch(started, tmp_path, COLLECTIVE_TIMEOUT_S="3", TOTAL_STEPS="100000")
     wait_until(lambda: run.losses(victim))
     os.kill(run.ranks[victim].pid, fault)
-    assert run.ranks[1 - victim].wait(timeout=30) == EXIT_ABORTED
+    assert run.ranks[1 - victim].wait(timeout=PATIENCE_S) == EXIT_ABORTED
     assert "collective timed out" in run.output(1 - victim)
 
 
@@ -163,13 +163,13 @@ def test_sigterm_ends_a_rank_even_while_it_waits_for_a_peer(tmp_path: Path, star
     run.ranks[1].kill()
     wait_until(lambda: "waits in all-reduce" in run.output(0))
     run.ranks[0].terminate()
-    assert run.ranks[0].wait(timeout=10) == EXIT_TERMINATED
+    assert run.ranks[0].wait(timeout=PATIENCE_S) == EXIT_TERMINATED
 
 
 def test_a_straggler_of_another_attempt_is_not_let_in(tmp_path: Path, started: list[Run]) -> None:
     """Rank 0 of attempt 2 ignores a rank 1 of attempt 1 and waits for its own."""
     port = str(processes.free_port())
-    old = launch(started, tmp_path / "old", ranks=(1,), MASTER_PORT=port, COLLECTIVE_TIMEOUT_S="1")
+    old = launch(started, tmp_path / "old", ranks=(1,), MASTER_PORT=port, COLLECTIVE_TIMEOUT_S="3")
     new = launch(started, tmp_path / "new", attempt=2, ranks=(0,), MASTER_PORT=port)
     assert old.exit_codes() == [EXIT_ABORTED]  # turned away: its peer is gone as far as it can tell
     peer = launch(started, tmp_path / "new", attempt=2, ranks=(1,), MASTER_PORT=port)
