@@ -332,6 +332,24 @@ def test_a_copy_of_a_check_neither_replaces_nor_delays_its_verdict(
     assert functions.instance(MACHINE).reason == "HEALTHY: GPU 3"
 
 
+def test_an_older_task_without_the_signature_is_no_check(functions: Functions) -> None:
+    """The name of a check can be guessed before its start, so a stranger may be the oldest task with this name."""
+    own = unrecorded(functions)["detail"]
+    stranger = {**own, "taskArn": f"{own['taskArn']}-before", "createdAt": later(-5).isoformat()}
+    stranger["containers"] = [{**own["containers"][0], "exitCode": 42}]
+    (override,) = own["overrides"]["containerOverrides"]
+    unsigned = [pair for pair in override["environment"] if pair["name"] != SIGNATURE]
+    stranger["overrides"] = {"containerOverrides": [{**override, "environment": unsigned}]}
+    run = functions.instance(MACHINE).check
+    assert run is not None
+    functions.aws.tasks[run.check_id] = [task["taskArn"].rsplit("/", 1)[-1] for task in (stranger, own)]
+    functions.aws.answers["DescribeTasks"] = lambda asked: {"tasks": [stranger, own], "failures": []}
+    functions.store.save_instance(replace(functions.instance(MACHINE), look_at=later(0)))
+    functions.call("reconciler", {})
+    assert functions.instance(MACHINE).status is InstanceStatus.AVAILABLE
+    assert functions.instance(MACHINE).reason == "HEALTHY: GPU 3"
+
+
 def test_only_the_task_of_a_superseded_check_can_still_blame(functions: Functions) -> None:
     """The record keeps its id beside that of the check that replaced it."""
     checking(functions, "REBOOT")

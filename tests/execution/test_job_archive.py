@@ -17,6 +17,7 @@ from gpu_recovery.core.ray.submission import submission_of
 from tests.aws.ecs_events import rank_event
 from tests.aws.environment import CLUSTER
 from tests.aws.records import JOB, instance, job, later, launched, pending, plan, spec
+from tests.job_api.routes.test_jobs import logging
 from tests.job_api.submissions import ASKED
 from tests.job_api.test_submission import YAML, submitted
 from tests.lambdas.api_gateway import Api
@@ -98,6 +99,21 @@ def test_an_attempt_that_has_ended_is_recorded_with_what_was_sent_and_what_becam
     assert "clientToken" not in kept["sent"] and "LAUNCH_SIGNATURE" not in text
     assert kept["sent"]["placementConstraints"][0]["expression"].endswith(there.instances[0])
     assert api.functions.job().status is JobStatus.FAILED
+
+
+def test_no_secret_of_a_log_goes_into_a_record(api: Api) -> None:
+    """The lines are copied from the log group, and other people may read the bucket."""
+    logging(api)
+    lines = ("login with token=hf_abcdef", "ValueError: https://me:hunter2@h cannot be reached")
+    events = [{"timestamp": 1, "message": line, "ingestionTime": 1} for line in lines]
+    page = {"events": events, "nextForwardToken": "f/1", "nextBackwardToken": "b/1"}
+    api.functions.aws.answers["GetLogEvents"] = lambda asked: page
+    gang(api.functions, status=JobStatus.STOPPING, stop_purpose="FAIL", stop_reason="it crashed", running_at=later(-60))
+    for rank in (0, 1):
+        api.functions.call("ecs_task_handler", rank_event(JOB, 1, rank, "STOPPED", exit_code=3))
+    (text,) = objects(api).values()
+    kept = ["login with token=***", "ValueError: https://me:***@h cannot be reached"]
+    assert json.loads(text)["log"] == {"rank": 0, "lines": kept, "why_none": None}
 
 
 def test_a_deployment_that_does_not_record_puts_nothing(functions: Functions) -> None:

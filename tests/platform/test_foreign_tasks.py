@@ -144,3 +144,27 @@ def test_tasks_of_a_launcher_that_was_killed_are_told_from_strangers(monkeypatch
     found = store.load_plan(job_id, attempt)
     assert found == plan and all(task.is_live for task in strangers)
     assert world.job(job_id).status is JobStatus.RUNNING
+
+
+def test_tasks_that_strangers_started_before_the_launch_are_no_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name of an attempt can be guessed before its launch, so a stranger may be older than a rank."""
+    with nobody_sleeps():
+        world = PlatformWorld(monkeypatch, instances=2, train_s=None, timings=QUICK, policy=PATIENT)
+        world.let_pass(5)
+        job_id = world.submit(2)
+        name = attempt_id(job_id, 1)
+        strangers = [
+            start(world, world.model_instance(number), name, TRAINING_FAMILY, RANK=str(rank))
+            for number in (0, 1)
+            for rank in (0, 1)
+        ]
+        world.until_status(job_id, JobStatus.RUNNING)
+    store = world.recovery.store
+    plan = store.load_plan(job_id, 1)
+    assert plan is not None and all(plan.task_ids)
+    store.record_tasks(replace(plan, task_ids=("", "")))
+    world.let_pass(1_200)
+    assert store.load_plan(job_id, 1) == plan and all(task.is_live for task in strangers)
+    world.cancel(job_id)
+    world.until_end(job_id)
+    assert sorted(set(stopped(world))) == sorted(plan.task_ids) and all(task.is_live for task in strangers)

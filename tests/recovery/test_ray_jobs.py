@@ -18,6 +18,7 @@ from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.job.spec import Backend, JobSpec
 from gpu_recovery.core.ray.driver import DriverState, DriverStatus
 from gpu_recovery.core.ray.submission import DriverSubmission
+from gpu_recovery.core.redaction import FORMS, SecretForm
 from gpu_recovery.core.task import FailureKind, failure_kind_of
 from gpu_recovery.execution import RayMissing
 from gpu_recovery.execution import ray as ray_execution
@@ -251,8 +252,8 @@ TRACEBACK = [
 ]
 
 
-def _fails(scene: Scene) -> None:
-    message = "Job entrypoint command failed with exit code 1, last available logs:\nshutting down"
+def _fails(scene: Scene, last_line: str = "shutting down") -> None:
+    message = f"Job entrypoint command failed with exit code 1, last available logs:\n{last_line}"
     scene.driver(DriverState.FAILED, exit_code=1, error_type="JOB_ENTRYPOINT_COMMAND_ERROR", message=message)
     scene.passes(ADAPTIVE.poll_interval_s)
     scene.deliver()
@@ -284,6 +285,19 @@ def test_a_log_that_says_nothing_leaves_rays_word(scene: Scene) -> None:
     scene.pool.log = "\n".join(LONG)
     _fails(_running(scene))
     assert scene.job.status is S.FAILED and "exited with code 1 (shutting down)" in scene.job.reason
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_no_form_of_a_secret_in_rays_word_goes_into_a_mail_or_a_table(scene: Scene, form: SecretForm) -> None:
+    """Ray's message ends with the last lines of the log, and names addresses that a runtime_env was fetched from."""
+    before, secret = form.example.partition("»")[0].split("«")
+    scene.pool.log = "\n".join(LONG)
+    _fails(_running(scene), form.example.replace("«", "").replace("»", ""))
+    progress = scene.store.load_progress("ppo-1", 1)
+    assert progress is not None and progress.failure is not None
+    (mail,) = scene.aws.said
+    for told in (scene.job.reason, progress.failure.ending.sentence, mail.body):
+        assert f"({before}***" in told and secret not in told
 
 
 def test_a_diagnosis_that_fails_keeps_no_end_from_being_told(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -384,10 +398,10 @@ def test_the_function_wakes_itself_a_few_times_in_a_row_and_not_for_ever(
 
 
 def test_a_refused_order_fails_the_job(scene: Scene) -> None:
-    """With Ray's own words."""
-    scene.pool.refusal = Refusal("no such resource", lasting=True)
+    """With Ray's own words, but for a secret that they repeat."""
+    scene.pool.refusal = Refusal("no such resource at https://me:hunter2@h", lasting=True)
     scene.deliver()
-    assert scene.job.status is S.FAILED and "no such resource" in scene.job.reason
+    assert scene.job.status is S.FAILED and "no such resource at https://me:***@h" in scene.job.reason
 
 
 def test_two_jobs_are_not_let_go_for_the_same_gpus(scene: Scene) -> None:

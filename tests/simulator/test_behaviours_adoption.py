@@ -47,6 +47,20 @@ def test_a_job_id_of_ours_is_refused_once() -> None:
     assert world.calls("StopTask") == []
 
 
+def test_another_task_of_a_rank_that_is_known_is_refused_once() -> None:
+    """Its crash neither ends nor stops an adopted gang: the rank is the task that was seen first."""
+    world = incidents.started_by_hand(Adoption.RECOVER, instances=3)
+    own = world.rank(HAND_JOB, 0)
+    stranger = world.start_by_hand(HAND_JOB, 0, 2, world.model_instance(2))
+    world.let_pass(30)
+    world.fleet.end(stranger, 139)
+    world.let_pass(120)
+    assert (world.job(HAND_JOB).status, world.job(HAND_JOB).attempt) == (JobStatus.RUNNING, 1)
+    assert own.is_live and world.calls("StopTask") == []
+    refused = [message for message in world.messages() if "not adopted" in message.subject]
+    assert len(refused) == 1 and own.task_id in refused[0].body
+
+
 def test_a_newer_task_after_the_end_opens_the_next_attempt() -> None:
     """The person starts the job anew: one record, its next attempt."""
     world, job_id = incidents.started_by_hand(Adoption.RECOVER), HAND_JOB

@@ -12,6 +12,7 @@ from gpu_recovery.core import commands
 from gpu_recovery.core.attempt import AttemptProgress, Plan
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.job.spec import Backend
+from gpu_recovery.core.redaction import masked
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext
 from gpu_recovery.wire.attempts import attempt_view
@@ -37,11 +38,14 @@ def record(context: ExecutionContext, job: Job, pending: PendingCommand) -> Comm
 def _log(
     context: ExecutionContext, job: Job, plan: Plan | None, progress: AttemptProgress | None
 ) -> dict[str, Any] | None:
-    """Return the log tail of the rank that failed first, or why there is none. None without a failure, or on Ray."""
+    """Return the log tail of the rank that failed first, without secrets, or why there is none.
+
+    None without a failure, or on Ray.
+    """
     failure = progress.failure if progress is not None else None
     if failure is None or plan is None or job.spec.backend is not Backend.ECS or failure.rank >= len(plan.task_ids):
         return None
     task_id = plan.task_ids[failure.rank]
     tail = context.actions.log_tail(job, task_id, ARCHIVED_LOG_LINES) if task_id else "it never had a task"
-    lines, why = ([], tail) if isinstance(tail, str) else (list(tail), None)
+    lines, why = ([], tail) if isinstance(tail, str) else ([masked(line) for line in tail], None)
     return {"rank": failure.rank, "lines": lines, "why_none": why}

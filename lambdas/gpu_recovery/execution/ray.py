@@ -18,6 +18,7 @@ from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.job.record import LIVE, Job, JobStatus
 from gpu_recovery.core.ray.driver import DriverState, DriverStatus, ending_of
 from gpu_recovery.core.ray.submission import DriverSubmission, submission_of
+from gpu_recovery.core.redaction import masked
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import EndingKind, RankFailure
 from gpu_recovery.execution.context import DONE, HOPS_MAX, CommandResult, ExecutionContext, FollowUp, previous_try_died
@@ -120,7 +121,7 @@ class DirectRayCommands:
         refusal = self.pool.submit(submission)
         if refusal is None:
             return CommandResult((FollowUp(job.job_id, events.AttemptLaunched(at=context.now, attempt=job.attempt)),))
-        sentence = f"the Ray cluster refused attempt {job.attempt}: {refusal.reason}"
+        sentence = f"the Ray cluster refused attempt {job.attempt}: {masked(refusal.reason)}"
         event = events.LaunchRefused(at=context.now, attempt=job.attempt, sentence=sentence, lasting=refusal.lasting)
         return CommandResult((FollowUp(job.job_id, event),))
 

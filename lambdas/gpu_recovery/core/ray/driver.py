@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from gpu_recovery.core.redaction import masked
 from gpu_recovery.core.task import Ending, EndingKind
 
 TOO_FEW_GPUS = re.compile(r"Total available GPUs\s+([\d.]+)\s+is less than total desired GPUs\s+([\d.]+)")
@@ -126,7 +127,10 @@ def _failed(status: DriverStatus) -> Ending:
 
 
 def _last_line(message: str) -> str:
-    """Return the last line of the driver's own output. At the end of a traceback it names the error."""
-    lines = [line.strip() for line in message.splitlines()]
+    """Return the last line of the driver's own output, without secrets.
+
+    At the end of a traceback it names the error.
+    """
+    lines = [line.strip() for line in masked(message).splitlines()]
     own_lines = [line for line in lines if line and not RAYS_OWN_OUTPUT.search(line)]
     return own_lines[-1][:SENTENCE_CHARACTERS_MAX] if own_lines else "without a word"
