@@ -6,6 +6,8 @@ and its old form is read for one minor version (CONTRIBUTING.md).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.stored_names.golden import FILE, SECTIONS, TEMPLATES, difference, pinned, text
@@ -31,6 +33,14 @@ def test_every_section_of_the_file_is_compared() -> None:
     assert set(pinned()) == {*SECTIONS, TEMPLATES}
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _forget_trees() -> Iterator[None]:
+    """The syntax trees take 75 MB of the worker."""
+    yield
+    trees.cache_clear()
+
+
+@pytest.mark.slow
 def test_the_file_is_as_the_command_writes_it() -> None:
     """Written in another way, the next honest diff would be lost in the layout."""
     assert FILE.read_text(encoding="utf-8") == text(pinned()) + "\n"

@@ -12,6 +12,8 @@ from simulator.trials.campaign import differences, run_and_compare
 from simulator.trials.scenario import parse
 from simulator.trials.trial import play
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("fault", "sentence"),
