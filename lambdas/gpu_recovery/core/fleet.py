@@ -234,6 +234,11 @@ def with_repair_begun(
     )
 
 
+def with_replacement_begun(fleet: Fleet, policy: RecoveryPolicy, now: datetime) -> Fleet:
+    """Return the fleet after a repair that began as a reboot became a replacement. It stays one repair."""
+    return replace(fleet, replacements=(*_recent_replacements(fleet, policy, now), now))
+
+
 def with_repair_ended(fleet: Fleet, instance_id: str, healed: bool, now: datetime) -> Fleet:
     """Return the fleet after the repair of the instance ended. A probe closes the breaker or opens it again."""
     after = replace(fleet, repairing=fleet.repairing - {instance_id})
@@ -242,13 +247,30 @@ def with_repair_ended(fleet: Fleet, instance_id: str, healed: bool, now: datetim
     return with_breaker_closed(after) if healed else replace(after, opened_at=now, probe="")
 
 
-def with_repair_undone(fleet: Fleet, instance_id: str, began_at: datetime) -> Fleet:
-    """Return the fleet without a repair that was held back before any request to EC2."""
-    probe = "" if fleet.probe == instance_id else fleet.probe
-    repairs = list(fleet.repairs)
-    if began_at in repairs:
-        repairs.remove(began_at)
-    return replace(fleet, repairing=fleet.repairing - {instance_id}, repairs=tuple(repairs), probe=probe)
+def with_repair_undone(fleet: Fleet, instance_id: str, began_at: datetime, *, replacing: bool = False) -> Fleet:
+    """Return the fleet without a repair that was held back before any request to EC2.
+
+    Args:
+        fleet: the fleet record.
+        instance_id: the instance of the repair.
+        began_at: time at which the repair was decided. A reboot before a replacement has an earlier time and counts.
+        replacing: whether the repair is a replacement.
+    """
+    return replace(
+        fleet,
+        repairing=fleet.repairing - {instance_id},
+        repairs=_without(fleet.repairs, began_at),
+        replacements=_without(fleet.replacements, began_at) if replacing else fleet.replacements,
+        probe="" if fleet.probe == instance_id else fleet.probe,
+    )
+
+
+def _without(times: tuple[datetime, ...], at: datetime) -> tuple[datetime, ...]:
+    """Return the times with one occurrence of `at` removed, if there is one."""
+    if at not in times:
+        return times
+    index = times.index(at)
+    return times[:index] + times[index + 1 :]
 
 
 def with_breaker_closed(fleet: Fleet) -> Fleet:

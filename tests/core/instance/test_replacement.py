@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.fleet import Breaker, with_repair_begun
+from gpu_recovery.core.fleet import Breaker, Fleet, with_repair_begun
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.health_signals import DepartureKind, Ec2InstanceState
 from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus, Interruption
-from gpu_recovery.core.state_machine import EventOutcome
+from gpu_recovery.core.state_machine import Decision, EventOutcome
 
 from tests.core.build import (
     ADAPTIVE,
@@ -128,3 +128,47 @@ def test_a_replacement_that_never_comes_back_goes_to_a_person() -> None:
     decision = overdue(applied(blamed_by_check(REPLACE, ON)), ON)
     assert decision.record.status is S.QUARANTINED and decision.record.held is None
     assert repair_ends(decision) == [("sft-1", False)]
+
+
+def _never_returns(fleet: Fleet) -> Decision[Instance]:
+    """The decision when a reboot does not come back in time."""
+    return overdue(rebooting(ON), ON, fleet)
+
+
+def _returns_with_its_fault(fleet: Fleet) -> Decision[Instance]:
+    """The decision when the check after a reboot finds the fault again."""
+    record = verifying(ON)
+    return tell(record, verdict_of(record, REPLACE, "boot-2"), ON, NOW, fleet)
+
+
+@pytest.mark.parametrize("decide", [_never_returns, _returns_with_its_fault])
+def test_a_replacement_after_a_reboot_counts_and_is_held_at_the_limit(decide: Any) -> None:
+    """Most replacements follow a reboot. Without the count a bad image would replace a whole fleet."""
+    under_repair = with_repair_begun(FLEET, IDS[0], ON, NOW)
+    almost = replace(under_repair, replacements=(NOW,) * (ON.replacements_max - 1))
+    last = decide(almost)
+    assert last.record.status is S.REPLACING and last.fleet is not None
+    assert len(last.fleet.replacements) == ON.replacements_max
+    assert last.fleet.repairs == almost.repairs  # it stays one repair
+    held = decide(replace(almost, replacements=last.fleet.replacements))
+    assert held.record.status is S.QUARANTINED and "5 instances were replaced within" in held.reason
+    assert not orders(held, commands.ReplaceInstance)
+
+
+def test_a_replacement_that_waits_for_its_proof_counts_once() -> None:
+    """The check may read the old boot: then the same replacement goes on."""
+    record, once = _restarted(), with_repair_begun(FLEET, IDS[0], ON, NOW, replacing=True)
+    decision = tell(record, verdict_of(record, HEALTHY, "boot-1"), ON, NOW, once)
+    assert decision.record.status is S.REPLACING and (decision.fleet or once).replacements == (NOW,)
+
+
+def test_a_replacement_held_before_its_request_does_not_count() -> None:
+    """A maintenance tag that is read again and again would use up the replacements of the fleet."""
+    record = applied(blamed_by_check(REPLACE, ON))
+    other = replace(FLEET, replacements=(NOW,))
+    held = events.RepairHeld(at=NOW, epoch=record.epoch, sentence="a maintenance tag")
+    undone = tell(record, held, ON, NOW, with_repair_begun(other, IDS[0], ON, NOW, replacing=True))
+    assert undone.record.status is S.QUARANTINED and undone.fleet == other
+    reboot = rebooting(ON)
+    held_reboot = replace(held, epoch=reboot.epoch)
+    assert tell(reboot, held_reboot, ON, NOW, with_repair_begun(other, IDS[0], ON, NOW)).fleet == other

@@ -15,7 +15,14 @@ from datetime import datetime
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.errors import IllegalTransition
-from gpu_recovery.core.fleet import Fleet, with_blame, with_repair_begun, with_repair_ended, with_repair_undone
+from gpu_recovery.core.fleet import (
+    Fleet,
+    with_blame,
+    with_repair_begun,
+    with_repair_ended,
+    with_repair_undone,
+    with_replacement_begun,
+)
 from gpu_recovery.core.instance import (
     escalation,
     health_check,
@@ -193,7 +200,9 @@ def _fleet_after(
     An instance that disappears during its repair does not count as healed, and it says nothing about other instances.
     """
     blamed = after.blamed_at != before.blamed_at
-    if not blamed and before.under_repair == after.under_repair:
+    # Each replacement raises the epoch. A return to REPLACING to wait for proof does not.
+    is_new_replacement = after.status is InstanceStatus.REPLACING and after.epoch != before.epoch
+    if not blamed and not is_new_replacement and before.under_repair == after.under_repair:
         return None
     if context.fleet is None:
         raise IllegalTransition(f"{before.status} to {after.status} without the fleet's brakes")
@@ -201,15 +210,17 @@ def _fleet_after(
     if blamed:
         fleet = with_blame(fleet, name, after.gpus_most, context.policy, context.now)
     if after.under_repair and not before.under_repair:
-        replacing = after.status is InstanceStatus.REPLACING
-        fleet = with_repair_begun(fleet, name, context.policy, context.now, replacing=replacing)
+        fleet = with_repair_begun(fleet, name, context.policy, context.now, replacing=is_new_replacement)
+    elif is_new_replacement:
+        fleet = with_replacement_begun(fleet, context.policy, context.now)
     if before.under_repair and not after.under_repair:
-        tried = not isinstance(event, events.RepairHeld)
-        healed = after.status is InstanceStatus.AVAILABLE
-        began_at = before.reboot.asked_at if before.reboot is not None else context.now
-        fleet = (
-            with_repair_ended(fleet, name, healed, context.now) if tried else with_repair_undone(fleet, name, began_at)
-        )
+        if isinstance(event, events.RepairHeld):
+            began_at = before.reboot.asked_at if before.reboot is not None else context.now
+            replacing = before.status is InstanceStatus.REPLACING
+            fleet = with_repair_undone(fleet, name, began_at, replacing=replacing)
+        else:
+            healed = after.status is InstanceStatus.AVAILABLE
+            fleet = with_repair_ended(fleet, name, healed, context.now)
     return fleet if fleet != context.fleet else None
 
 
