@@ -137,7 +137,7 @@ class DeploymentSettings:
     # Observe-only mode: decisions are recorded and have no effect. Meant for the first weeks in an account.
     observe_only: bool = _setting(False, boolean)
     # Highest priority that a user may ask for. A quota that names the user and the priority allows a higher one.
-    user_priority_max: str = _setting("HIGH", one_of(*Priority.__members__))
+    user_priority_max: str = _setting("NORMAL", one_of(*Priority.__members__))
     job_id_prefix: str = _setting("", text(r"([a-z][a-z0-9-]{0,31})?", "empty or up to 32 of a-z, 0-9 and -"))
 
     # The health check.

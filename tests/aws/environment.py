@@ -47,7 +47,7 @@ CHOSEN = {
     "TRAINING_TASK_FAMILIES": "gpu-training llm",
     "TRAINING_ROLE_ARNS": f"{ROLE}/training-task {ROLE}/ecs/training-execution",
     "TRAINING_LOG_GROUPS": "/ecs/gpu-training /ecs/llm",
-    "USER_PRIORITY_MAX": "HIGH",
+    "USER_PRIORITY_MAX": "NORMAL",
     "API_AUTH": "token",
     "API_ROLES": "{}",
     "POWERTOOLS_SERVICE_NAME": "gpu-recovery",

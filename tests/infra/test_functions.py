@@ -115,7 +115,7 @@ def test_the_environment_holds_what_the_settings_say(deployment: Deployment) -> 
     assert variables["NODE_TOKEN_KEY_SECRET"] == "NodeTokenKeySecret.Id"
     assert variables["SIGNING_KEY_SECRET"] == "SigningKeySecret.Id"
     assert json.loads(variables["RECOVERY_POLICY"]) == {"preset": "adaptive", "record_attempts": True}
-    assert variables["USER_PRIORITY_MAX"] == "HIGH"
+    assert variables["USER_PRIORITY_MAX"] == "NORMAL"
     assert variables["ADOPT"] == "off"
     assert variables["CHECK_LEVEL"] == "2"
     assert variables["CHECK_RESERVES_GPUS"] == "true"

@@ -63,15 +63,15 @@ def test_each_configured_family_may_be_submitted(api: Api) -> None:
 
 
 @pytest.mark.parametrize("how", [{}, {"dry_run": "1"}], ids=["submitted", "dry run"])
-@pytest.mark.parametrize("priority", ["VERY_HIGH", "EXTREME_HIGH", 50])
+@pytest.mark.parametrize("priority", ["ABOVE_NORMAL", "HIGH", "EXTREME_HIGH", 50])
 def test_a_user_may_not_suspend_everybody_elses_jobs(api: Api, priority: str | int, how: dict[str, str]) -> None:
     """403 with the way to get there; operators, and lower priorities, are served."""
     token, asked = user_token(api, "ana"), ANAS | {"priority": priority}
     answer = api.call("POST", "/api/v2/jobs", asked, token=token, **how)
     detail = refused(answer, 403, "priority")
-    assert answer.body["code"] == "priority_too_high" and "ana may submit with HIGH at most" in detail
+    assert answer.body["code"] == "priority_too_high" and "ana may submit with NORMAL at most" in detail
     assert jobs_stored(api) == 0 and "DescribeTaskDefinition" not in api.functions.aws.operations()
-    assert api.call("POST", "/api/v2/jobs", ANAS | {"priority": "HIGH"}, token=token, **how).status in (200, 201)
+    assert api.call("POST", "/api/v2/jobs", ANAS | {"priority": "NORMAL"}, token=token, **how).status in (200, 201)
     operators = user_token(api, "omar", "operator")
     for caller in ({}, {"token": operators}):
         assert api.call("POST", "/api/v2/jobs", asked | {"user": "ana"}, **caller, **how).status in (200, 201)
@@ -103,7 +103,7 @@ def test_a_quota_of_the_user_and_the_priority_allows_the_priority(api: Api, quot
 def test_the_highest_priority_of_users_is_a_setting(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     """A deployment may give users more or less."""
     token = user_token(api, "ana")
-    for setting, statuses in (("NORMAL", (201, 403, 403)), ("VERY_HIGH", (201, 201, 201))):
+    for setting, statuses in (("HIGH", (201, 201, 403)), ("VERY_HIGH", (201, 201, 201))):
         monkeypatch.setenv("USER_PRIORITY_MAX", setting)
         api.functions.chill()
         answers = [

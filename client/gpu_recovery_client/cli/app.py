@@ -107,7 +107,7 @@ _verb(
     "submit",
     submit.submit,
     "gpu-recovery submit job.yaml",
-    "gpu-recovery submit job.yaml --priority HIGH --dry-run",
+    "gpu-recovery submit job.yaml --priority LOW --dry-run",
     "gpu-recovery submit --workload sft --nnodes 2 --gpus-per-node 8 \\",
     "    --task-definition gpu-training --wait -- python train.py",
     cls=submit.Submit,

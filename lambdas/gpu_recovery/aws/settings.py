@@ -60,7 +60,7 @@ class LambdaSettings:
     """Roles that the deployment may pass to the tasks of jobs."""
     training_log_groups: tuple[str, ...] = ()
     """Log groups of jobs that the deployment may read. Empty: it reads no logs of jobs."""
-    user_priority_max: Priority = Priority.HIGH
+    user_priority_max: Priority = Priority.NORMAL
     """Highest priority that a user may ask for without a quota of this priority. Only the job API has the variable."""
     principals: Mapping[str, Role] | None = None
     """Role by IAM principal, if callers of the job API sign their requests; None if callers send tokens. Only the job
@@ -138,7 +138,7 @@ class LambdaSettings:
             training_families=tuple(environment.get("TRAINING_TASK_FAMILIES", "").split()),
             training_roles=tuple(environment.get("TRAINING_ROLE_ARNS", "").split()),
             training_log_groups=tuple(environment.get("TRAINING_LOG_GROUPS", "").split()),
-            user_priority_max=Priority[one_of("USER_PRIORITY_MAX", "HIGH", tuple(Priority.__members__))],
+            user_priority_max=Priority[one_of("USER_PRIORITY_MAX", "NORMAL", tuple(Priority.__members__))],
             principals=(
                 _principals(environment.get("API_ROLES", ""))
                 if one_of("API_AUTH", "token", ("token", "iam")) == "iam"
