@@ -85,6 +85,15 @@ def test_jobs_leave_the_instances_of_a_block_ten_minutes_before_they_are_termina
     assert fleet.instance(OUTSIDE).departure is None and fleet.instance(FOREIGN).departure is None
 
 
+def test_a_warning_that_comes_late_is_compared_with_ec2_until_the_announced_end(fleet: Functions) -> None:
+    """EC2 shows an instance in the block after that only if the block was extended: nothing leaves it."""
+    before = fleet.kept()
+    fleet.call(MACHINES, ending(time="2026-11-21T08:20:00Z"))
+    assert fleet.kept() == before and fleet.aws.calls == []
+    fleet.call(MACHINES, ending(time="2026-11-21T08:20:01Z"))
+    assert fleet.instance(INSIDE).departure is not None and fleet.instance(OUTSIDE).departure is None
+
+
 def all_in_the_block(fleet: Functions) -> None:
     """EC2 shows every instance in the block."""
     fleet.aws.answers["DescribeInstances"] = lambda asked: {

@@ -31,7 +31,9 @@ RESERVATION_ID = re.compile(r"cr-[0-9a-f]{8,17}")
 NOTICE = timedelta(seconds=120)
 """Time between EC2's interruption warning and the interruption."""
 BLOCK_NOTICE = timedelta(minutes=10)
-"""Time between the warning about a Capacity Block and the first termination, which is 30 minutes before its end."""
+"""Time between the warning about a Capacity Block and the first termination."""
+BLOCK_END = timedelta(minutes=40)
+"""Time between the warning about a Capacity Block and its end."""
 PLANNED_DISTANCE_MAX = timedelta(days=36_500)
 """Upper bound of the distance between now and a planned time. A time further away is a placeholder.
 
@@ -139,9 +141,10 @@ def _capacity_block(event: Fields, at: datetime, now: datetime) -> Iterator[Heal
     if not RESERVATION_ID.fullmatch(reservation):
         field = event.fields("detail").at("capacity-reservation-id")
         raise EventUnreadable(field, f"must be the id of a Capacity Reservation, not {reservation[:80]!r}")
-    ends_at = at + BLOCK_NOTICE
-    sentence = f"EC2 terminates the instances of the Capacity Block {reservation} from {ends_at:%H:%M:%S} UTC on"
-    yield ReservationEnding(reservation, _departure(at, DepartureKind.INTERRUPTION, ends_at, sentence, reservation))
+    leaves_at = at + BLOCK_NOTICE
+    sentence = f"EC2 terminates the instances of the Capacity Block {reservation} from {leaves_at:%H:%M:%S} UTC on"
+    departure = _departure(at, DepartureKind.INTERRUPTION, leaves_at, sentence, reservation)
+    yield ReservationEnding(reservation, departure, at + BLOCK_END)
 
 
 def _rebalance(event: Fields, at: datetime, now: datetime) -> Iterator[HealthNotification]:

@@ -61,10 +61,15 @@ class InstanceHealthEvent:
 
 @dataclass(frozen=True, slots=True)
 class ReservationEnding:
-    """The end of a Capacity Block: an announcement to each of our instances that EC2 shows in it."""
+    """The end of a Capacity Block: an announcement to each of our instances that EC2 shows in it.
+
+    The owner may extend a block until shortly after the warning. So an instance that EC2 shows in the block after
+    `ends_at` is in an extended block, and the warning is void.
+    """
 
     reservation: str
     event: events.DepartureAnnounced
+    ends_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +131,15 @@ def _announce_to_all(recovery: Recovery, ending: ReservationEnding) -> str:
     up to 64 instances. An unreadable record does not stop the announcement to the other instances.
 
     Returns:
-        Why the announcement was skipped: no instance of ours is in the reservation. "" if it was made.
+        Why the announcement was skipped: the announced end has passed, or no instance of ours is in the reservation.
+        "" if it was made.
 
     Raises:
         ExceptionGroup: records could not be read, or the announcement to some instances failed. The announcement to
             all other instances and the message to operators were sent.
     """
+    if recovery.clock() >= ending.ends_at:
+        return f"the announced end of {ending.reservation} has passed, at {ending.ends_at:%Y-%m-%d %H:%M} UTC"
     failures: list[Exception] = []
     names = [record.instance_id for record in recovery.store.instances_in(PRESENT, failures)]
     shown = recovery.actions.describe_ec2([name for name in names if name.startswith("i-")]) if names else {}
