@@ -1,4 +1,4 @@
-"""Libraries that take seconds to import: tests import them in fixtures and functions, not at collection.
+"""Libraries that take long to import, or much memory: tests import them in fixtures and functions, not at collection.
 
 Every worker collects all tests, so an import at the top of a test module is paid by each worker in each run.
 """
@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-HEAVY = ("aws_cdk", "jsii", "matplotlib", "numpy", "ray", "schemathesis", "torch")
+HEAVY = ("aws_cdk", "cfnlint", "jsii", "matplotlib", "ministack", "numpy", "ray", "schemathesis", "torch")
 """Libraries that no test module imports at collection."""
 COLLECTED = pytest.StashKey[frozenset[str]]()
 """Libraries of HEAVY that were imported when the collection ended."""

@@ -4,7 +4,7 @@ import json
 import re
 import subprocess
 import sys
-from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -18,9 +18,14 @@ OF_THE_CDK = ("W3005", "W6001")
 """Warnings about what the CDK writes: a dependency that is stated twice, an output of an imported value."""
 BY_PARTITION = ("us-east-1", "cn-northwest-1", "us-gov-west-1")
 """One region of each partition, for every set of settings."""
+SPEC = find_spec("cfnlint")
+"""Where cfn-lint lies. Its import at collection would cost every worker 60 MB."""
+assert SPEC is not None and SPEC.origin is not None
 OTHERS = sorted(
     region
-    for region in (path.name.removesuffix(".json") for path in (files("cfnlint") / "data/schemas/providers").iterdir())
+    for region in (
+        path.name.removesuffix(".json") for path in Path(SPEC.origin).parent.glob("data/schemas/providers/*")
+    )
     if re.fullmatch(r"[a-z]{2}-(gov-)?[a-z]+-\d", region) and region not in BY_PARTITION
 )
 """The other regions whose schemas cfn-lint has, without those of isolated partitions."""

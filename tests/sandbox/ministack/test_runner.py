@@ -7,16 +7,14 @@ import json
 import queue
 import threading
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from ministack.core import iam_actions, lambda_runtime
-from ministack.services import eventbridge, scheduler
 
 from sandbox.ministack import command
-from sandbox.ministack.runner import CLUSTER_USER_AGENT, END_OF_LOG, PATCHES, end_of_log, streams_are_resources
 from sandbox.payload_limits import PAYLOAD_BYTES_MAX
 from tests.sandbox.ministack_server import Cloud, lines
 from tests.sandbox.patience import wait_until
@@ -38,6 +36,16 @@ TLS_ONLY = json.dumps(
         ],
     }
 )
+
+
+def imported(name: str) -> Any:
+    """A module of MiniStack or of the runner. At the top of this module it would cost every worker 40 MB."""
+    return import_module(name)
+
+
+def runner() -> Any:
+    """The runner, with the patches that are not applied yet."""
+    return imported("sandbox.ministack.runner")
 
 
 def failing_function(cloud: Cloud, retries: int = 2, **qualifier: str) -> tuple[str, str, Path, str]:
@@ -128,7 +136,7 @@ def test_an_event_whose_target_is_gone_is_buried_with_the_reason(whole: Cloud, t
 
 def test_plain_ministack_refuses_aws_sources_from_everyone(plain: Cloud) -> None:
     """Even from the cluster's user agent."""
-    assert plain.send("aws.ecs", {}, CLUSTER_USER_AGENT) == 1
+    assert plain.send("aws.ecs", {}, runner().CLUSTER_USER_AGENT) == 1
 
 
 def test_only_the_cluster_may_send_aws_events(whole: Cloud) -> None:
@@ -137,7 +145,7 @@ def test_only_the_cluster_may_send_aws_events(whole: Cloud) -> None:
     events = whole.client("events")
     events.put_rule(Name="ecs", EventPattern=json.dumps({"source": ["aws.ecs"]}))
     events.put_targets(Rule="ecs", Targets=[{"Id": "queue", "Arn": queue}])
-    assert whole.send("aws.ecs", "from the cluster", CLUSTER_USER_AGENT) == 0
+    assert whole.send("aws.ecs", "from the cluster", runner().CLUSTER_USER_AGENT) == 0
     assert whole.send("aws.ecs", "from somebody") == 1
     bodies = [json.loads(message["Body"]) for message in whole.messages(url)]
     assert [(body["source"], body["detail"]) for body in bodies] == [("aws.ecs", "from the cluster")]
@@ -153,22 +161,24 @@ class SlowLog:
 
     def _write(self, line_after_s: float) -> None:
         time.sleep(line_after_s)
-        for line in ("late", END_OF_LOG, "of the next invocation"):
+        for line in ("late", runner().END_OF_LOG, "of the next invocation"):
             self._stderr_queue.put(line)
 
 
 def test_plain_ministack_guesses_the_end_of_a_log() -> None:
     """A line that is late is not waited for, and nothing in the worker tells the end."""
+    lambda_runtime = imported("ministack.core.lambda_runtime")
     assert lambda_runtime.Worker._drain_stderr_bounded(SlowLog(1.0)) == ""
     assert "end-of-log" not in lambda_runtime._PYTHON_WORKER_SCRIPT
 
 
 def test_a_late_line_belongs_to_its_invocation(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ours reads to the mark: neither less nor more."""
+    lambda_runtime = imported("ministack.core.lambda_runtime")
     for owner, name in ((lambda_runtime.Worker, "_drain_stderr_bounded"), (lambda_runtime, "_PYTHON_WORKER_SCRIPT")):
         monkeypatch.setattr(owner, name, getattr(owner, name))  # put back what the patch replaces
-    assert end_of_log in PATCHES
-    end_of_log()
+    assert runner().end_of_log in runner().PATCHES
+    runner().end_of_log()
     assert lambda_runtime.Worker._drain_stderr_bounded(SlowLog(0.2)) == "late"
 
 
@@ -181,7 +191,7 @@ def test_a_log_ends_where_its_invocation_ends(whole: Cloud) -> None:
         )
         log = base64.b64decode(answer.get("LogResult", "")).decode()
         printed = [line for line in log.splitlines() if line.startswith("line ")]
-        assert END_OF_LOG not in log
+        assert runner().END_OF_LOG not in log
         assert {line.split()[1] for line in printed} <= {str(run)}
         assert printed[-1:] == ([f"line {run} {count - 1}"] if count else [])
 
@@ -255,6 +265,7 @@ def test_loopback_counts_as_tls(whole: Cloud) -> None:
 
 def test_plain_schedules_are_swept_every_ten_seconds() -> None:
     """A minute is a minute, so a demonstration would wait for it."""
+    eventbridge, scheduler = imported("ministack.services.eventbridge"), imported("ministack.services.scheduler")
     assert eventbridge._parse_rate_seconds("rate(1 minute)") == 60
     assert eventbridge._SCHEDULER_TICK_INTERVAL == scheduler._SCHEDULE_TICK_INTERVAL == 10
 
@@ -333,6 +344,7 @@ def _resource_of_a_log(operation: str) -> str:
     body = json.dumps({"logGroupName": "/ecs/g", "logStreamName": "train/main/t"}).encode()
     headers = {"x-amz-target": f"Logs_20140328.{operation}"}
     account = command.ACCOUNT
+    iam_actions = imported("ministack.core.iam_actions")
     found: str = iam_actions.extract_resource_arn("logs", "POST", "/", headers, body, {}, command.REGION, account)
     return found.partition(f"{account}:")[2]
 
@@ -344,8 +356,9 @@ def test_plain_ministack_asks_the_log_group_for_what_is_in_a_stream() -> None:
 
 def test_a_log_stream_is_a_resource_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading and writing it; it is made in its group."""
+    iam_actions = imported("ministack.core.iam_actions")
     monkeypatch.setattr(iam_actions, "extract_resource_arn", iam_actions.extract_resource_arn)
-    streams_are_resources()
+    runner().streams_are_resources()
     assert _resource_of_a_log("GetLogEvents") == "log-group:/ecs/g:log-stream:train/main/t"
     assert _resource_of_a_log("PutLogEvents") == "log-group:/ecs/g:log-stream:train/main/t"
     assert _resource_of_a_log("CreateLogStream") == "log-group:/ecs/g"
@@ -405,7 +418,7 @@ def test_what_is_too_large_for_aws_is_refused(whole: Cloud) -> None:
     """Events and asynchronous payloads of 256 KB; a synchronous payload may have 6 MB."""
     with pytest.raises(ClientError, match="Total size of the entries in the request is over the limit"):
         whole.send("test", LARGE)
-    assert whole.send("aws.ecs", {"text": "x" * (PAYLOAD_BYTES_MAX - 100)}, CLUSTER_USER_AGENT) == 0
+    assert whole.send("aws.ecs", {"text": "x" * (PAYLOAD_BYTES_MAX - 100)}, runner().CLUSTER_USER_AGENT) == 0
     name, _, seen = whole.function("record(len(event['text']))")
     invoke = whole.client("lambda").invoke
     with pytest.raises(
