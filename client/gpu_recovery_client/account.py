@@ -1,8 +1,9 @@
-"""Checks of the AWS account: settings of EC2 and Auto Scaling that work against recovery.
+"""Checks of the AWS account: settings of EC2, Auto Scaling and ECS that work against recovery.
 
 The calls are made with the AWS credentials of the caller, so no function and no instance needs a further permission:
-`ec2:DescribeInstances`, `autoscaling:DescribeAutoScalingInstances` and `autoscaling:DescribeAutoScalingGroups`. They
-need botocore, which the extra `iam` installs. docs/deploy.md has the reasons behind each check.
+`ec2:DescribeInstances`, `autoscaling:DescribeAutoScalingInstances`, `autoscaling:DescribeAutoScalingGroups` and, if the
+cluster is named, `ecs:ListContainerInstances` and `ecs:DescribeContainerInstances`. They need botocore, which the extra
+`iam` installs. docs/deploy.md has the reasons behind each check.
 """
 
 from __future__ import annotations
@@ -19,20 +20,30 @@ BATCH = 50
 """Largest number of instances or groups in one request, the limit of Auto Scaling."""
 SUSPENDED = ("HealthCheck", "ReplaceUnhealthy", "AZRebalance")
 """Processes of an Auto Scaling group that must be suspended."""
+RUNS_AWSVPC, BLOCKS_METADATA = "ecs.capability.task-eni", "ecs.capability.task-eni-block-instance-metadata"
+"""Attributes by which an ECS agent shows that it runs tasks in awsvpc mode, and that ECS_AWSVPC_BLOCK_IMDS is set."""
 Described = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class AccountFinding:
-    """One setting to change: the instance or group, what is wrong with it, and the command that changes it."""
+    """One setting to change: the instance or group, what is wrong with it, and the command that changes it.
+
+    The command of a setting of the ECS agent is run on the instance.
+    """
 
     subject: str
     sentence: str
     command: str
 
 
-def account_findings(instance_ids: Sequence[str], region: str) -> list[AccountFinding]:
+def account_findings(instance_ids: Sequence[str], region: str, cluster: str = "") -> list[AccountFinding]:
     """Return what is to be changed for these instances.
+
+    Args:
+        instance_ids: ids of EC2 instances.
+        region: region of the instances.
+        cluster: name of the ECS cluster; "" leaves out the settings of the ECS agents.
 
     Raises:
         SettingsMissing: botocore or the credentials are missing.
@@ -58,11 +69,20 @@ def account_findings(instance_ids: Sequence[str], region: str) -> list[AccountFi
             for batch in _batches(names)
             for group in auto_scaling.describe_auto_scaling_groups(AutoScalingGroupNames=batch)["AutoScalingGroups"]
         ]
+        ecs = session.create_client("ecs", region_name=region)
+        registered = [
+            one for one in (_registered(ecs, cluster) if cluster else ()) if one.get("ec2InstanceId") in instance_ids
+        ]
     except (errors.NoCredentialsError, errors.PartialCredentialsError) as error:
         raise SettingsMissing("there are no AWS credentials to read the account with: set AWS_PROFILE") from error
     except (errors.BotoCoreError, errors.ClientError) as error:
         raise ClientError(f"AWS did not answer: {error}") from error
-    return [*_unknown(instance_ids, described, region), *metadata(described), *auto_scaling_groups(groups, members)]
+    return [
+        *_unknown(instance_ids, described, region),
+        *metadata(described),
+        *ecs_agents(registered),
+        *auto_scaling_groups(groups, members),
+    ]
 
 
 def metadata(instances: Iterable[Described]) -> Iterator[AccountFinding]:
@@ -84,6 +104,22 @@ def metadata(instances: Iterable[Described]) -> Iterator[AccountFinding]:
             )
             sentence = f"the metadata service gives away the credentials of the instance's role: {'; '.join(wrong)}"
             yield AccountFinding(name, sentence, command)
+
+
+def ecs_agents(container_instances: Iterable[Described]) -> Iterator[AccountFinding]:
+    """Yield a finding for each instance on which tasks in awsvpc mode reach the metadata service.
+
+    The ranks of jobs are in host mode, which no setting of the agent keeps from the service.
+    """
+    for instance in container_instances:
+        attributes = {attribute["name"] for attribute in instance.get("attributes", ())}
+        if RUNS_AWSVPC in attributes and BLOCKS_METADATA not in attributes:
+            yield AccountFinding(
+                instance["ec2InstanceId"],
+                "tasks in awsvpc mode reach the metadata service: ECS_AWSVPC_BLOCK_IMDS is not set for the ECS agent "
+                "(set it in the user data; an agent reads it when it starts)",
+                "echo ECS_AWSVPC_BLOCK_IMDS=true | sudo tee -a /etc/ecs/ecs.config",
+            )
 
 
 def auto_scaling_groups(groups: Iterable[Described], members: Sequence[Described]) -> Iterator[AccountFinding]:
@@ -134,6 +170,13 @@ def _instances(ec2: Any, instance_ids: Sequence[str]) -> Iterator[Described]:
     for page in pages:
         for reservation in page["Reservations"]:
             yield from reservation["Instances"]
+
+
+def _registered(ecs: Any, cluster: str) -> Iterator[Described]:
+    for page in ecs.get_paginator("list_container_instances").paginate(cluster=cluster):
+        for batch in _batches(page["containerInstanceArns"]):
+            described = ecs.describe_container_instances(cluster=cluster, containerInstances=batch)
+            yield from described["containerInstances"]
 
 
 def _batches(names: Sequence[str]) -> Iterator[list[str]]:

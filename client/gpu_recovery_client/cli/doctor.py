@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -16,17 +16,21 @@ GONE = "GONE"
 """Status of an instance that has left the cluster."""
 
 
-def doctor(context: typer.Context, as_json: AsJson = False) -> None:
+def doctor(
+    context: typer.Context,
+    cluster: Annotated[str, typer.Option(help="ECS cluster, to check the settings of its agents, too.")] = "",
+    as_json: AsJson = False,
+) -> None:
     """Check metadata service and Auto Scaling of the instances.
 
-    The API names the instances. EC2 and Auto Scaling are read with your own AWS credentials, and nothing is changed.
+    The API names the instances. AWS is read with your own credentials, and nothing is changed.
     """
     missed: list[str] = []
     with context.obj.client() as client:
         present = [instance["instance_id"] for instance in client.instances(missed) if instance["status"] != GONE]
         region = region_of(client.api_url)
     listed = [name for name in present if name.startswith("i-")]  # EC2 does not know instances of ECS Anywhere
-    found = account_findings(listed, region) if listed else []
+    found = account_findings(listed, region, cluster) if listed else []
     view = {"instances": len(listed), "region": region, "findings": [asdict(finding) for finding in found]}
     print_view(view, lambda: _text(view), as_json)
     if found or not is_complete(missed):

@@ -82,9 +82,21 @@ def protect(ids: list[str]) -> None:
     )
 
 
-def findings(run: Run, code: int) -> list[dict[str, str]]:
+def register(name: str, *attributes: str) -> None:
+    """The ECS agent of the instance joins the cluster with these attributes."""
+    client("ecs").create_cluster(clusterName=GROUP)
+    document = json.dumps({"instanceId": name})
+    joined = client("ecs").register_container_instance(cluster=GROUP, instanceIdentityDocument=document)
+    target = joined["containerInstance"]["containerInstanceArn"]
+    client("ecs").put_attributes(
+        cluster=GROUP,
+        attributes=[{"name": f"ecs.capability.{one}", "targetId": target} for one in attributes],
+    )
+
+
+def findings(run: Run, code: int, *options: str) -> list[dict[str, str]]:
     """The findings of the verb, which ends with `code`."""
-    result = run("doctor", "--json")
+    result = run("doctor", "--json", *options)
     assert result.exit_code == code, result.output
     found: list[dict[str, str]] = json.loads(result.stdout)["findings"]
     return found
@@ -157,6 +169,31 @@ def test_only_the_processes_that_are_active_are_named(run: Run, api: FakeApi) ->
     client("autoscaling").resume_processes(AutoScalingGroupName=GROUP, ScalingProcesses=["ReplaceUnhealthy"])
     (found,) = findings(run, 1)
     assert found["command"].endswith("--scaling-processes ReplaceUnhealthy")
+
+
+@pytest.mark.usefixtures("account")
+@pytest.mark.parametrize(
+    ("attributes", "found"),
+    [
+        (("task-eni",), ["ECS_AWSVPC_BLOCK_IMDS"]),
+        (("task-eni", "task-eni-block-instance-metadata"), []),
+        ((), []),  # the agent runs no task in awsvpc mode
+    ],
+)
+def test_an_agent_that_leaves_the_metadata_to_awsvpc_tasks_is_found(
+    run: Run, api: FakeApi, attributes: tuple[str, ...], found: list[str]
+) -> None:
+    """If the cluster is named. Instances of the cluster that the API does not list are left out."""
+    (name,) = ids = launch(api)
+    protect(ids)
+    (stranger,) = client("ec2").run_instances(MinCount=1, MaxCount=1, ImageId="ami-1", InstanceType="p5.48xlarge")[
+        "Instances"
+    ]
+    for one in (name, stranger["InstanceId"]):
+        register(one, *attributes)
+    shown = findings(run, bool(found), "--cluster", GROUP)
+    assert [(one["subject"], one["command"].split()[1]) for one in shown] == [(name, f"{one}=true") for one in found]
+    assert findings(run, 0) == []
 
 
 @pytest.mark.usefixtures("account")
