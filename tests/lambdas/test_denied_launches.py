@@ -109,10 +109,30 @@ def test_operators_are_told_of_a_denied_role_once_with_what_mends_it(queue: Queu
     for seconds in (100, 161, 290, 600, 1800, 3600):
         queue.pass_at(seconds)
     (mail,) = queue.mails
-    assert ROLE in mail["Message"] and "gpu-recovery:training_role_arns" in mail["Message"]
-    assert "make deploy CONTEXT='-c gpu-recovery:training_role_arns=" in mail["Message"]
+    assert ROLE in mail["Message"]
     assert "not authorized to perform: iam:PassRole" in mail["Message"] and "SEV2" in mail["Subject"]
     assert "None fails" not in mail["Message"] and "longer than queue_timeout_s (604800 s) fails" in mail["Message"]
+
+
+@pytest.mark.parametrize(
+    ("denied", "value", "setting"),
+    [(PASS_ROLE, ROLE, "training_role_arns"), (RUN_ONE, "gpu-training", "training_task_families")],
+)
+def test_operators_add_to_a_list_and_keep_their_other_settings(
+    queue: Queue, denied: str, value: str, setting: str
+) -> None:
+    """A command with this setting alone would return the cluster, the e-mails and the profile to their defaults."""
+    queue.functions.aws.denied[DENIED] = denied
+    (name,) = queue.submit(1)
+    queue.pass_at(0)
+    (mail,) = queue.mails
+    text = " ".join(mail["Message"].split())
+    added = f'Add {value} to the list "gpu-recovery:{setting}" in cdk.json, and deploy again with every -c option'
+    assert added in text and added in queue.functions.job(name).reason
+    assert "Without an option, its setting returns to the value in cdk.json or to the default." in text
+    assert f"If one of these options is gpu-recovery:{setting}, extend the list in that option instead" in text
+    assert "make deploy CONTEXT=<every -c option of the last deployment>" in text
+    assert text.count("make deploy") == 1 and "-c gpu-recovery" not in text
 
 
 @pytest.mark.parametrize("policy", ["service control policy", "permissions boundary", "session policy"])

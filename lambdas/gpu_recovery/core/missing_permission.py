@@ -52,11 +52,9 @@ class MissingPermission:
             )
         if self.action == PASS_ROLE:
             role = self.resource or "every task role and execution role of the task definition"
-            return f"Add {role} to the setting gpu-recovery:training_role_arns, and deploy again."
+            return _added(role, "training_role_arns")
         if self.action == RUN_TASK and self.resource:
-            return (
-                f"Add {family_of(self.resource)} to the setting gpu-recovery:training_task_families, and deploy again."
-            )
+            return _added(family_of(self.resource), "training_task_families")
         return _RESTORE
 
     @property
@@ -71,3 +69,10 @@ class MissingPermission:
             return ""
         granted_by = {PASS_ROLE: "training_role_arns", RUN_TASK: "training_task_families" if self.resource else ""}
         return granted_by.get(self.action, "")
+
+
+def _added(value: str, setting: str) -> str:
+    return (
+        f'Add {value} to the list "gpu-recovery:{setting}" in cdk.json, and deploy again with every -c option of the '
+        "last deployment."
+    )

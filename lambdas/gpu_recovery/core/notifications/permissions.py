@@ -11,8 +11,13 @@ if TYPE_CHECKING:
     from gpu_recovery.core.job.record import Job
     from gpu_recovery.core.missing_permission import MissingPermission
 
-DEPLOY = "make deploy CONTEXT='-c gpu-recovery:{setting}=<every name of the list>,<the new name>'"
-"""Command that grants a permission. Names on the command line replace those of cdk.json."""
+HOW_TO_DEPLOY = (
+    "The command is make deploy CONTEXT=<every -c option of the last deployment>. Without an option, its setting returns "
+    "to the value in cdk.json or to the default.",
+    "If one of these options is gpu-recovery:{setting}, extend the list in that option instead: it replaces the list in "
+    "cdk.json.",
+)
+"""Sentences about a deployment that adds a value to a list. A command to copy could leave out other settings."""
 
 
 def launch_denied(job: Job, lacks: MissingPermission, sentence: str, queue_timeout_s: int) -> NotifyOperator:
@@ -26,7 +31,7 @@ def launch_denied(job: Job, lacks: MissingPermission, sentence: str, queue_timeo
     """
     affected = "All jobs on ECS" if lacks.everywhere else f"Jobs of the task definition {job.spec.task_definition}"
     others = [] if lacks.everywhere else ["Jobs of other task definitions start as usual."]
-    how = [f"  {DEPLOY.format(setting=lacks.setting)}"] if lacks.setting else []
+    how = [sentence.format(setting=lacks.setting) for sentence in HOW_TO_DEPLOY] if lacks.setting else []
     note_id = f"permission/{job.job_id}/{job.attempt}"
     parts = {
         Part.WHAT: [f"gpu-recovery cannot launch job {job.job_id}: it lacks the permission {lacks.name}."],
