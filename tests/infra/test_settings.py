@@ -162,12 +162,32 @@ def test_a_queue_of_any_partition_can_be_an_endpoint(partition_and_region: str) 
 @pytest.mark.parametrize("page", READMES, ids=lambda page: page.name)
 def test_the_deployment_that_a_readme_shows_is_a_production_one(page: Page) -> None:
     """Who follows it to the letter keeps jobs and records when a stack is deleted by mistake."""
+    settings = _shown_deployment(page)
+    assert settings.is_prod and settings.adopt == "observe" and settings.alert_emails
+    assert "(docs/deploy.md#profiles)" in page.text
+
+
+@pytest.mark.parametrize("page", READMES, ids=lambda page: page.name)
+def test_the_deployment_that_a_readme_shows_can_launch_the_job_that_it_shows(page: Page) -> None:
+    """The task definition is allowed, and so are two roles. The line before shows which roles it names."""
+    settings = _shown_deployment(page)
+    commands = page.commands()
+    (roles,) = [line for line in commands if line.startswith("aws ecs describe-task-definition")]
+    words = shlex.split(roles)
+    family = words[words.index("--task-definition") + 1]
+    assert words[words.index("--query") + 1] == "taskDefinition.[executionRoleArn,taskRoleArn]"
+    assert commands.index(roles) < next(at for at, line in enumerate(commands) if line.startswith("make deploy"))
+    assert settings.training_task_families == (family,) and len(settings.training_role_arns) == 2
+    submitted = [shlex.split(line) for line in commands if line.startswith("gpu-recovery submit --workload")]
+    assert {line[line.index("--task-definition") + 1] for line in submitted} == {family}
+
+
+def _shown_deployment(page: Page) -> DeploymentSettings:
+    """The settings of the page's command to deploy."""
     (command,) = [line for line in page.commands() if line.startswith("make deploy")]
     words = shlex.split(shlex.split(command)[2].removeprefix("CONTEXT="))
     assert words[::2] == ["-c"] * (len(words) // 2)
-    settings = DeploymentSettings.from_context(dict(word.split("=", 1) for word in words[1::2]))
-    assert settings.is_prod and settings.adopt == "observe" and settings.alert_emails
-    assert "(docs/deploy.md#profiles)" in page.text
+    return DeploymentSettings.from_context(dict(word.split("=", 1) for word in words[1::2]))
 
 
 ROLE = "arn:aws-cn:iam::111122223333:role/ops"
