@@ -1,8 +1,11 @@
 """The own Lambda layer: the tested releases, for the platform of the functions, and all that the functions import."""
 
+import hashlib
 import re
 import subprocess
 import sys
+import zipfile
+from contextlib import nullcontext
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from infra.functions import FUNCTIONS, PACKAGE
-from infra.layer import PYTHON, REQUIREMENTS, layer_folder
+from infra.layer import PLATFORM, PYTHON, REQUIREMENTS, layer_folder
+from infra.layer import build as layer_build
 from infra.layer.build import FILE_TIME_S
 from infra.settings import DeploymentSettings
 from tests.infra.deployment import Deployment
@@ -18,6 +22,8 @@ from tests.infra.deployment import Deployment
 ROOT = Path(__file__).parents[2]
 OF_THE_RUNTIME = ("boto3", "botocore", "dateutil", "s3transfer", "six", "urllib3")
 """What the Lambda runtime brings. Its boto3 has a jmespath, which the layer has as well."""
+TAG = f"cp{PYTHON.replace('.', '')}-cp{PYTHON.replace('.', '')}-{PLATFORM}"
+"""Tag of a wheel for the functions."""
 IMPORT = """
 import importlib, sys
 sys.path += sys.argv[2:]
@@ -37,6 +43,53 @@ def test_the_layer_has_the_releases_that_the_tests_run_with() -> None:
     pins = _pins(REQUIREMENTS)
     assert pins.items() <= _pins(ROOT / "requirements.txt").items()
     assert pins == {name: version(name) for name in pins}
+
+
+def test_each_package_of_the_layer_has_the_hash_of_its_wheel() -> None:
+    """A file that was exchanged at the package index must not reach an account."""
+    lines = [line for line in REQUIREMENTS.read_text().splitlines() if line and not line.startswith("#")]
+    assert len(lines) == len(_pins(REQUIREMENTS)) > 0
+    assert not [line for line in lines if not re.fullmatch(r"[\w-]+==[\w.]+( --hash=sha256:[0-9a-f]{64})+", line)]
+
+
+@pytest.mark.parametrize(
+    ("hashed", "refusal"),
+    [("as it is", ""), ("exchanged", "DO NOT MATCH THE HASHES"), ("without", "Hashes are required")],
+)
+def test_the_build_of_the_layer_refuses_a_wheel_that_has_not_the_hash(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    hashed: str,
+    refusal: str,
+) -> None:
+    """The build without a network, with a wheel for the functions' Python and processor in a folder."""
+    wheel = _wheel(tmp_path)
+    digest = hashlib.sha256(wheel.read_bytes() if hashed == "as it is" else b"another wheel").hexdigest()
+    requirements = tmp_path / "requirements.txt"
+    requirements.write_text("tiny==1.0" + (f" --hash=sha256:{digest}" if hashed != "without" else ""))
+    monkeypatch.setattr(layer_build, "REQUIREMENTS", requirements)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    with pytest.raises(subprocess.CalledProcessError) if refusal else nullcontext():
+        layer_build.build(tmp_path / "layer")
+    assert refusal in capfd.readouterr().err
+    assert (tmp_path / "layer/python/tiny.py").is_file() == (not refusal)
+
+
+def _wheel(folder: Path) -> Path:
+    """A wheel of one empty module for the functions."""
+    information = {
+        "METADATA": "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n",
+        "WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {TAG}\n",
+        "RECORD": "",
+    }
+    wheel = folder / f"tiny-1.0-{TAG}.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("tiny.py", "")
+        for name, text in information.items():
+            archive.writestr(f"tiny-1.0.dist-info/{name}", text)
+    return wheel
 
 
 @pytest.mark.slow
