@@ -132,6 +132,18 @@ def test_the_image_has_what_its_dockerfile_copies(validated: dict[str, Path]) ->
     (context,) = (path for path in validated["ray"].glob("asset.*") if (path / "ray_runner").is_dir())
     assert copied and all(list(context.glob(one)) for one in copied)
     assert {path.name for path in context.iterdir()} == {"lambdas", "ray_runner"}
-    release = re.search(r"^ray\[default\]==(\S+)$", (ROOT / "ray_runner" / "requirements.txt").read_text(), re.M)
-    tested = re.search(r"^ray\[default\]==(\S+)$", (ROOT / "requirements.txt").read_text(), re.M)
-    assert release and tested and release[1] == tested[1]
+
+
+def test_the_image_has_the_releases_that_the_tests_run_with() -> None:
+    """Each package of the image is pinned, and to the release of the project's own requirements."""
+    image, tested = _pins("ray_runner/requirements.txt"), _pins("requirements.txt")
+    assert "ray[default]" in image
+    assert image.items() <= tested.items()
+
+
+def _pins(path: str) -> dict[str, str]:
+    """Each line of a requirements file that is no comment: the package with its extras, and its release."""
+    lines = [line for line in (ROOT / path).read_text().splitlines() if line and not line.startswith("#")]
+    pins = [re.fullmatch(r"([\w.-]+(?:\[[\w,-]+\])?)==([\w.]+)", line) for line in lines]
+    assert pins and all(pins), [line for line, pin in zip(lines, pins, strict=True) if pin is None]
+    return {pin[1]: pin[2] for pin in pins if pin is not None}
