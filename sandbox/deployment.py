@@ -59,6 +59,7 @@ def _environment(run: Path, extra: Mapping[str, str] | None = None) -> dict[str,
             "JSII_RUNTIME_PACKAGE_CACHE_ROOT": str(jsii_cache()),
             "CDK_DISABLE_CLI_TELEMETRY": "true",  # with --no-notices: no network
             "NODE_NO_WARNINGS": "1",
+            # The Makefile warns of Node 20. A log that is shown after a failure must begin with the error.
             "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20",
             **(extra or {}),
         }

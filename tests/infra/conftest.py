@@ -43,6 +43,7 @@ def run(folder: Path, arguments: list[str], **variables: str) -> None:
         "HTTP_PROXY": NOWHERE,
         "HTTPS_PROXY": NOWHERE,
         "JSII_RUNTIME_PACKAGE_CACHE_ROOT": str(jsii_cache()),
+        # The Makefile warns of Node 20. What a failed assertion shows must begin with the error.
         "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20",
         **variables,
     }

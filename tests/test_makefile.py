@@ -1,0 +1,61 @@
+"""The Makefile: which release of Node it refuses, warns of and accepts."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.markdown import READMES, ROOT, Page
+
+CONTRIBUTING = Page(ROOT / "CONTRIBUTING.md")
+
+
+def _make(folder: Path, *arguments: str, release: str) -> subprocess.CompletedProcess[str]:
+    """Run make as a user types it, on a computer with this release of Node."""
+    node = folder / "node"
+    node.write_text(f"#!/bin/sh\necho {release}\n")
+    node.chmod(0o755)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    environment["PATH"] = f"{folder}{os.pathsep}{environment['PATH']}"
+    command = ["make", "--no-print-directory", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True, check=False)
+
+
+@pytest.mark.parametrize("release", ["v22.0.0", "v24.11.1", "v100.0.0"])
+def test_a_supported_release_of_node_is_accepted_in_silence(tmp_path: Path, release: str) -> None:
+    """The release that the READMEs ask for, and newer releases."""
+    result = _make(tmp_path, "node-release", release=release)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("release", ["v20.20.2", "v21.7.3"])
+def test_a_release_of_node_after_its_end_of_life_is_named_in_one_line(tmp_path: Path, release: str) -> None:
+    """A warning that does not stop the work."""
+    result = _make(tmp_path, "node-release", release=release)
+    assert (result.returncode, result.stdout) == (0, "")
+    assert result.stderr == f"Warning: Node {release[1:3]} has reached its end of life. Install Node 22 or newer.\n"
+
+
+@pytest.mark.parametrize("release", ["v18.20.4", ""])
+def test_an_older_release_of_node_and_no_release_are_refused(tmp_path: Path, release: str) -> None:
+    """The setup would end with an error of npm that names no cause."""
+    result = _make(tmp_path, "node-release", release=release)
+    assert (result.returncode != 0, result.stdout) == (True, "Node 22 or newer is needed\n")
+
+
+@pytest.mark.parametrize("verb", ["setup", "demo", "deploy"])
+def test_what_needs_node_looks_at_its_release(tmp_path: Path, verb: str) -> None:
+    """Once for each command of the user."""
+    result = _make(tmp_path, "--dry-run", verb, release="v20.20.2")
+    assert result.stdout.count("has reached its end of life") == 1
+
+
+@pytest.mark.parametrize("page", [*READMES, CONTRIBUTING], ids=lambda page: page.name)
+def test_the_pages_ask_for_the_release_of_node_without_a_warning(page: Page) -> None:
+    """The number that the Makefile compares with, and none else."""
+    (warned,) = re.findall(r'"\$\$major" -lt (\d+)', (ROOT / "Makefile").read_text())
+    assert re.findall(r"Node (\d+)", page.prose) == [warned]
