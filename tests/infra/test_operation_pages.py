@@ -1,4 +1,4 @@
-"""docs/deploy.md about Auto Scaling groups and quotas: commands that AWS accepts, and figures that are the code's."""
+"""docs/deploy.md about images, groups and quotas: commands that AWS accepts, and figures and names of the code."""
 
 import ast
 import re
@@ -105,3 +105,14 @@ def test_each_service_that_a_large_fleet_may_exhaust_is_among_the_quotas() -> No
     }
     assert services == expected
     assert all(_numbers(row[1]) and row[2] and row[3] for row in _quotas())
+
+
+def test_the_base_images_of_the_page_are_the_defaults_of_the_dockerfiles() -> None:
+    """Whoever pins a base image adds the digest to the reference on the page."""
+    (table,) = [table for table in DEPLOY.tables() if table[0][:2] == ["Image", "Setting"]]
+    rows = {bare(image): (bare(setting), bare(default)) for image, setting, default in table[1:]}
+    assert rows.keys() == {path.parent.name for path in ROOT.glob("*/Dockerfile")}
+    for image, (setting, default) in rows.items():
+        text = (ROOT / image / "Dockerfile").read_text(encoding="utf-8")
+        assert re.findall(r"^ARG BASE_IMAGE=(\S+)$", text, re.MULTILINE) == [default]
+        assert setting in text, "the Dockerfile names its setting"
