@@ -77,6 +77,16 @@ def test_the_limit_of_an_alarm_is_the_one_that_the_synthesis_enforces() -> None:
     assert _numbers(row[1]) == [int(number)]
 
 
+def test_the_quota_of_codebuild_is_that_of_the_machine_and_of_the_images() -> None:
+    """A new account may build one image at a time, so the others have to start within the time that the queue gives."""
+    text = (ROOT / "infra/image_build.py").read_text(encoding="utf-8")
+    ((_, starts_within_min),) = re.findall(r"^BUILD_WITHIN_MIN, STARTS_WITHIN_MIN = (\d+), (\d+)$", text, re.MULTILINE)
+    (row,) = [row for row in _quotas() if row[0].startswith("CodeBuild")]
+    assert row[0].endswith("Linux/Medium") and 'compute_type="BUILD_GENERAL1_MEDIUM"' in text
+    assert _numbers(row[2]) == [len(list(ROOT.glob("*/Dockerfile")))]
+    assert int(starts_within_min) in _numbers(row[3])
+
+
 def test_settings_and_alarms_of_the_quotas_exist() -> None:
     """Whoever reaches a quota looks for the name."""
     index = Page(ROOT / "docs/runbooks/README.md")
@@ -102,6 +112,7 @@ def test_each_service_that_a_large_fleet_may_exhaust_is_among_the_quotas() -> No
         "DynamoDB",
         "CloudWatch",
         "CloudWatch Logs",
+        "CodeBuild",
     }
     assert services == expected
     assert all(_numbers(row[1]) and row[2] and row[3] for row in _quotas())
