@@ -272,6 +272,13 @@ def test_the_ray_runner_has_the_built_image_by_its_digest(with_ray: Deployment) 
     assert statement["Principal"] == {"Service": "lambda.amazonaws.com"} and set(statement["Action"]) == PULL
 
 
+def test_the_output_of_the_agent_is_the_built_image_by_its_digest(with_ray: Deployment) -> None:
+    """`agent/ecs-daemon.json` gets this value."""
+    registry = f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com"
+    outputs = with_ray.outputs("GpuRecovery")
+    assert outputs["AgentImageUri"] == f"{registry}/ImagesAgentRepository@sha256:ImagesAgentImage.Sha256"
+
+
 def test_no_image_is_left_to_docker(validated: dict[str, Path]) -> None:
     """An assembly with a Docker asset would need Docker at the deployment."""
     for folder in validated.values():
