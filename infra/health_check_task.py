@@ -80,12 +80,11 @@ def _image(settings: DeploymentSettings, images: ImageBuilder | None) -> tuple[s
     configured = settings.health_check_image
     if configured == BUILD:
         assert images is not None
-        base = settings.health_check_base_image
         built = images.build(
             "HealthCheck",
             dockerfile="health_check/Dockerfile",
             exclude=FILES,
-            arguments={"BASE_IMAGE": base} if base else {},
+            base_image=settings.health_check_base_image,
         )
         return built.uri, built.repository.repository_arn
     if not configured:

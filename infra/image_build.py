@@ -7,7 +7,7 @@ are immutable, and users of the image refer to its digest.
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from aws_cdk import Aws, CustomResource, Duration, IgnoreMode, RemovalPolicy
@@ -66,7 +66,8 @@ class BuiltImage(Construct):
     Args:
         dockerfile: path of the Dockerfile in this repository.
         exclude: files that are no part of the image, in the syntax of .dockerignore.
-        arguments: build arguments of the Dockerfile. `BASE_IMAGE` may name a private repository of ECR.
+        base_image: reference for the argument `BASE_IMAGE` of the Dockerfile, perhaps of a private repository of ECR.
+            Empty: the base that the Dockerfile names.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class BuiltImage(Construct):
         *,
         dockerfile: str,
         exclude: Sequence[str],
-        arguments: Mapping[str, str],
+        base_image: str,
     ) -> None:
         super().__init__(scope, construct_id)
         source = assets.Asset(self, "Source", path=str(ROOT), exclude=list(exclude), ignore_mode=IgnoreMode.DOCKER)
@@ -92,10 +93,10 @@ class BuiltImage(Construct):
         )
         if settings.is_prod:  # the images stay, except that a first deployment that fails leaves no repository behind
             self.repository.apply_removal_policy(RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE)
-        base = ecr_image(arguments.get("BASE_IMAGE", ""))
+        base = ecr_image(base_image)
         self.project = _project(self, settings, source, self.repository, base)
         content = [source.asset_hash, build_spec(base), settings.image_revision]
-        options = " ".join(f"--build-arg {name}={value}" for name, value in sorted(arguments.items()))
+        options = f"--build-arg BASE_IMAGE={base_image}" if base_image else ""
         self._built = CustomResource(
             self,
             "Image",
@@ -232,12 +233,10 @@ class ImageBuilder(Construct):
             targets=[targets.LambdaFunction(self.function)],
         )
 
-    def build(
-        self, construct_id: str, *, dockerfile: str, exclude: Sequence[str], arguments: Mapping[str, str] | None = None
-    ) -> BuiltImage:
+    def build(self, construct_id: str, *, dockerfile: str, exclude: Sequence[str], base_image: str) -> BuiltImage:
         """Add an image to the deployment, see `BuiltImage`."""
         return BuiltImage(
-            self, construct_id, self._settings, dockerfile=dockerfile, exclude=exclude, arguments=arguments or {}
+            self, construct_id, self._settings, dockerfile=dockerfile, exclude=exclude, base_image=base_image
         )
 
     def admit(self, image: BuiltImage) -> None:

@@ -140,7 +140,9 @@ def _code(scope: Construct, settings: DeploymentSettings, images: ImageBuilder |
     """Return the image of the function, by its digest. Lambda may pull from the repository of a built image."""
     if settings.ray_image == BUILD:
         assert images is not None
-        built = images.build("RayRunner", dockerfile="ray_runner/Dockerfile", exclude=IN_THE_IMAGE)
+        built = images.build(
+            "RayRunner", dockerfile="ray_runner/Dockerfile", exclude=IN_THE_IMAGE, base_image=settings.ray_base_image
+        )
         return lambda_.DockerImageCode.from_ecr(built.repository, tag_or_digest=f"sha256:{built.sha256}")
     image = ecr_image(settings.ray_image)
     assert image is not None

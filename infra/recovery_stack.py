@@ -153,7 +153,10 @@ def _agent_image(settings: DeploymentSettings, images: ImageBuilder | None) -> d
     if not settings.build_agent_image:
         return {}
     assert images is not None
-    return {"AgentImageUri": images.build("Agent", dockerfile="agent/Dockerfile", exclude=AGENT_FILES).uri}
+    built = images.build(
+        "Agent", dockerfile="agent/Dockerfile", exclude=AGENT_FILES, base_image=settings.agent_base_image
+    )
+    return {"AgentImageUri": built.uri}
 
 
 def _addresses(settings: DeploymentSettings, state: StateStack) -> dict[str, str]:

@@ -43,6 +43,12 @@ SETTINGS_OF_THEIR_OWN = {**{switch: switch for switch in SWITCHES}, "xid_profile
 """Fields of the policy that may not be set in `policy`, each with the setting that decides the field."""
 RAY_NEEDS = ("ray_control_store", "ray_subnet_ids", "ray_security_group_ids")
 """Settings that must be given together with `ray_dashboard`."""
+BUILT_IF = {
+    "health_check_base_image": f"{NAMESPACE}health_check_image is {BUILD}",
+    "ray_base_image": f"{NAMESPACE}ray_dashboard is given and {NAMESPACE}ray_image is {BUILD}",
+    "agent_base_image": f"{NAMESPACE}build_agent_image is true",
+}
+"""When a deployment builds an image on the base that the setting names, in the words of an error message."""
 PROFILE_RETENTION_DAYS = {"dev": 7, "prod": 90}
 """Days for which log groups keep their lines, by profile."""
 RETENTION_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731)
@@ -50,6 +56,9 @@ RETENTION_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731)
 
 _TABLE = text(r"[A-Za-z0-9_.-]{3,255}", "a DynamoDB table name")
 _FAMILY = text(r"[A-Za-z0-9_-]{1,255}", "a task definition family")
+_BASE_IMAGE = text(
+    r"(\w[\w.:/-]{0,399}(@sha256:[0-9a-f]{64})?)?", "an image reference, with or without @sha256:<digest>"
+)
 
 
 class DeploymentSettingsError(ValueError):
@@ -82,10 +91,8 @@ def _callers(auth: str, roles: Mapping[str, str]) -> list[str]:
     return []
 
 
-def _privileged_image(image: str, base_image: str, *, is_prod: bool) -> list[str]:
-    """Return an error message for an image that someone could replace in production, or for a base without a build."""
-    if image != BUILD and base_image:
-        return [f"{NAMESPACE}health_check_base_image: has no effect unless {NAMESPACE}health_check_image is {BUILD}"]
+def _privileged_image(image: str, *, is_prod: bool) -> list[str]:
+    """Return an error message for an image that someone could replace in production."""
     if is_prod and image != BUILD and not DIGEST.fullmatch(image):
         return [
             f"{NAMESPACE}health_check_image: must be {BUILD}, or end in @sha256:<digest>, with {NAMESPACE}profile "
@@ -145,12 +152,14 @@ class DeploymentSettings:
     # `build`: the deployment builds the image. Else a reference; empty: tag latest of the repository
     # gpu-recovery-health-check in the account's ECR registry.
     health_check_image: str = _setting("build", text(r"(\S{1,512})?", "an image reference"))
-    # Only with `build`: a copy of NVIDIA's DCGM image, where nvcr.io cannot be reached. Empty: the image of nvcr.io.
-    health_check_base_image: str = _setting("", text(r"([\w.:/@-]{1,512})?", "an image reference"))
+    # Only with `build`: NVIDIA's DCGM image by digest, or a copy of it. Empty: the image of nvcr.io by its tag.
+    health_check_base_image: str = _setting("", _BASE_IMAGE)
     # Any text, for example a date. A new text builds the images again, with the security updates of their base images.
     image_revision: str = _setting("", text(r"[\w.-]{0,64}", "up to 64 letters, digits, `.`, `_` and `-`"))
     # Whether the deployment builds the image of the node agent, for installations as an ECS daemon.
     build_agent_image: bool = _setting(False, boolean)
+    # Only with `build_agent_image`: the base by digest, or a copy of it. Empty: the base of the Dockerfile, by its tag.
+    agent_base_image: str = _setting("", _BASE_IMAGE)
     check_level: int = _setting(2, integer(1, 4))
     check_reserves_gpus: bool = _setting(True, boolean)
     # Classification of the XIDs on which vendors disagree: NVIDIA's catalogue, or AWS's list for ECS Managed Instances.
@@ -168,6 +177,8 @@ class DeploymentSettings:
             "build or the reference of an ECR image by its digest",
         ),
     )
+    # Only with `build`: the base by digest, or a copy of it. Empty: the base of the Dockerfile, by its tag.
+    ray_base_image: str = _setting("", _BASE_IMAGE)
     # Subnets and security groups of the Ray runner's network interface. From there the Ray cluster can be reached.
     ray_subnet_ids: tuple[str, ...] = _setting((), items(text(r"subnet-[0-9a-f]{8,17}", "the id of a subnet")))
     ray_security_group_ids: tuple[str, ...] = _setting(
@@ -219,7 +230,12 @@ class DeploymentSettings:
             errors.append(f"{NAMESPACE}instance_table_name: {self.instance_table_name!r} is also the job table")
         errors += [] if errors else _callers(self.api_auth, self.api_roles)
         if not errors:
-            errors += _privileged_image(self.health_check_image, self.health_check_base_image, is_prod=self.is_prod)
+            errors += _privileged_image(self.health_check_image, is_prod=self.is_prod)
+            errors += [
+                f"{NAMESPACE}{name}: has no effect unless {BUILT_IF[name]}"
+                for name, is_built in self._built_on.items()
+                if getattr(self, name) and not is_built
+            ]
         if not errors and self.has_ray:
             missing = [name for name in RAY_NEEDS if not getattr(self, name)]
             errors += [f"{NAMESPACE}{name}: is needed with {NAMESPACE}ray_dashboard" for name in missing]
@@ -257,8 +273,16 @@ class DeploymentSettings:
     @property
     def builds_images(self) -> bool:
         """Whether the deployment builds an image itself."""
-        of_ray = self.has_ray and self.ray_image == BUILD
-        return self.health_check_image == BUILD or of_ray or self.build_agent_image
+        return any(self._built_on.values())
+
+    @property
+    def _built_on(self) -> dict[str, bool]:
+        """Whether the deployment builds an image on the base that the setting names, for each such setting."""
+        return {
+            "health_check_base_image": self.health_check_image == BUILD,
+            "ray_base_image": self.has_ray and self.ray_image == BUILD,
+            "agent_base_image": self.build_agent_image,
+        }
 
     @property
     def signs_requests(self) -> bool:

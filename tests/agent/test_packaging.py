@@ -74,8 +74,26 @@ def test_the_versions_agree() -> None:
     project = tomllib.loads((AGENT / "pyproject.toml").read_text())["project"]
     assert project["version"] == gpu_recovery_agent.VERSION
     assert project["version"] == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    image = json.loads((AGENT / "ecs-daemon.json").read_text())["containerDefinitions"][0]["image"]
-    assert image.endswith(f":{gpu_recovery_agent.VERSION}")
+
+
+def test_the_image_of_the_daemon_is_the_output_of_the_stack_in_every_document() -> None:
+    """A name of its own would be the name of an image that no stack pushes. The documents say what goes there."""
+    (container,) = json.loads((AGENT / "ecs-daemon.json").read_text())["containerDefinitions"]
+    assert container["image"] == "AGENT_IMAGE_URI"
+    assert '{"AgentImageUri": ' in (ROOT / "infra/recovery_stack.py").read_text(), "the output of the stack"
+    for page in (PAGE, (ROOT / "docs/deploy.md").read_text()):
+        (sentence,) = [
+            sentence for sentence in re.split(r"[.:]\s", page) if "`AGENT_IMAGE_URI`" in " ".join(sentence.split())
+        ]
+        assert "`AgentImageUri`" in sentence and "ecs-daemon.json" in sentence
+
+
+def test_the_page_names_every_placeholder_of_the_daemon() -> None:
+    """A placeholder that is left in place fails at registration, at the pull of the image, or at the first report."""
+    (container,) = json.loads((AGENT / "ecs-daemon.json").read_text())["containerDefinitions"]
+    values = [container["image"], *(one["value"] for one in container["environment"])]
+    placeholders = {word for value in values for word in re.findall(r"\b[A-Z][A-Z_]+\b", value)}
+    assert placeholders and all(f"`{placeholder}`" in PAGE for placeholder in placeholders)
 
 
 def test_the_unit_restarts_what_a_restart_mends_and_nothing_else() -> None:

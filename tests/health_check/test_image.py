@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 import health_check
 
 FOLDER = Path(health_check.__file__).parent
+IMAGES = sorted(path.parent.name for path in FOLDER.parent.glob("*/Dockerfile"))
 NOT_IN_THE_IMAGE = {"Dockerfile", "README.md"}
 
 
@@ -26,9 +28,19 @@ def copied() -> set[Path]:
 
 PYTHON_OF_UBUNTU = {"24.04": "3.12"}
 """The Python that each release of Ubuntu has in its main archive, with security updates. 22.04 has 3.10."""
+SECURITY_UPDATES_UNTIL = {
+    "3.11": dt.date(2027, 10, 1),
+    "3.12": dt.date(2028, 10, 1),
+    "3.13": dt.date(2029, 10, 1),
+    "3.14": dt.date(2030, 10, 1),
+}
+"""The month in which the security updates of each release of Python end.
+
+Source: Python Developer's Guide, "Status of Python versions".
+"""
 
 
-@pytest.mark.parametrize("image", ["agent", "health_check", "ray_runner"])
+@pytest.mark.parametrize("image", IMAGES)
 def test_a_base_image_can_be_given_by_digest(image: str) -> None:
     """Every stage is built on the argument `BASE_IMAGE`, which has a default."""
     text = (FOLDER.parent / image / "Dockerfile").read_text()
@@ -43,6 +55,15 @@ def test_the_program_runs_with_a_python_that_is_maintained() -> None:
     text = (FOLDER / "Dockerfile").read_text()
     (release,) = re.findall(r"^ARG BASE_IMAGE=\S+-ubuntu(\S+)$", text, re.MULTILINE)
     assert set(re.findall(r"\bpython(3\.\d+)", text)) == {PYTHON_OF_UBUNTU[release]}
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_the_python_of_each_image_gets_security_updates(image: str) -> None:
+    """The default of the base image decides the release. The test fails when the release reaches its end."""
+    text = (FOLDER.parent / image / "Dockerfile").read_text()
+    (release,) = set(re.findall(r"\bpython:?(3\.\d+)", text))
+    assert release in SECURITY_UPDATES_UNTIL, "the table lacks the release"
+    assert dt.date.today() < SECURITY_UPDATES_UNTIL[release], f"{image}/Dockerfile needs a later Python"
 
 
 def test_every_file_of_the_program_is_in_the_image() -> None:

@@ -35,20 +35,28 @@ EVERYTHING = {
 }
 """Settings that differ from the default wherever they can, with every optional part on."""
 
+_MIRROR = "444455556666.dkr.ecr.us-west-2.amazonaws.com/mirror"
+BASE_IMAGES = {
+    "gpu-recovery:health_check_base_image": f"{_MIRROR}/dcgm:4@sha256:{64 * '1'}",
+    "gpu-recovery:ray_base_image": f"{_MIRROR}/python:3.13@sha256:{64 * '2'}",
+    "gpu-recovery:agent_base_image": f"public.ecr.aws/docker/library/python:3.11-slim@sha256:{64 * '3'}",
+}
+"""The base of each image by digest: two in a registry of another account and region, and one in a public registry."""
+
 RAY = {
     "gpu-recovery:ray_dashboard": "http://ray.internal:8265",
     "gpu-recovery:ray_control_store": "ray.internal:6379",
     "gpu-recovery:ray_subnet_ids": "subnet-0a1b2c3d",
     "gpu-recovery:ray_security_group_ids": "sg-0a1b2c3d",
-    "gpu-recovery:health_check_base_image": "444455556666.dkr.ecr.us-west-2.amazonaws.com/mirror/dcgm:4",
+    **BASE_IMAGES,
     "gpu-recovery:build_agent_image": "true",
     "gpu-recovery:log_level": "DEBUG",
 }
-"""A Ray cluster beside the defaults, every log line, every image that can be built, and a mirror of a base image."""
+"""A Ray cluster beside the defaults, every log line, every image that can be built, and the base of each by digest."""
 
 OWN_IMAGES = {
     **RAY,
-    "gpu-recovery:health_check_base_image": "",
+    **dict.fromkeys(BASE_IMAGES, ""),
     "gpu-recovery:health_check_image": "",
     "gpu-recovery:build_agent_image": "false",
     "gpu-recovery:ray_image": "111122223333.dkr.ecr.us-east-1.amazonaws.com/ray-runner@sha256:" + 64 * "8",

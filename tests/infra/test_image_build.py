@@ -10,18 +10,28 @@ from typing import Any
 import pytest
 
 from image_builder.handler import ANSWER_WITHIN_S, ANSWERED_BY, BETWEEN_DENIALS_S, DENIALS_MAX
+from infra.setting_readers import DIGEST
 from tests.infra.conftest import ROOT, run
+from tests.infra.contexts import BASE_IMAGES
 from tests.infra.deployment import ACCOUNT, IMAGES, Deployment, listed
 
 pytestmark = pytest.mark.slow
 
 BUILT = {"HealthCheck": "health_check", "RayRunner": "ray_runner", "Agent": "agent"}
 """Each image, with its folder."""
+BASE_IMAGE_SETTINGS = {
+    "HealthCheck": "health_check_base_image",
+    "RayRunner": "ray_base_image",
+    "Agent": "agent_base_image",
+}
+"""Each image, with the setting of its base image."""
 LOGIN = {("ecr:GetAuthorizationToken", "*")}
 PULL = {"ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"}
 PUSH = {"ecr:CompleteLayerUpload", "ecr:InitiateLayerUpload", "ecr:PutImage", "ecr:UploadLayerPart"}
 MIRROR, MIRROR_REGION = "444455556666.dkr.ecr.us-west-2.amazonaws.com", "us-west-2"
 """A registry of ECR that another account has in another region."""
+MIRRORED = {"HealthCheck": "dcgm", "RayRunner": "python"}
+"""The images whose base is in that registry, each with the end of the repository's name."""
 TAGS = """
 import json, sys
 from pathlib import Path
@@ -30,21 +40,23 @@ from infra import image_build
 from infra.health_check_task import FILES
 from infra.settings import DeploymentSettings
 
-def tag(revision="", **arguments):
+def tag(revision="", base_image=""):
     app = cdk.App(outdir=str(image_build.ROOT / "out"))
     builder = image_build.ImageBuilder(cdk.Stack(app, "Stack"), "Images", DeploymentSettings(image_revision=revision))
-    builder.build("HealthCheck", dockerfile="health_check/Dockerfile", exclude=FILES, arguments=arguments)
+    builder.build("HealthCheck", dockerfile="health_check/Dockerfile", exclude=FILES, base_image=base_image)
     resources = app.synth().get_stack_by_name("Stack").template["Resources"].values()
     return next(each["Properties"]["Tag"] for each in resources if each["Type"] == "Custom::BuiltImage")
 
 for path in map(Path, sys.argv[1:]):
     image_build.ROOT = path
-    tags = [tag(), tag(BASE_IMAGE="mirror"), tag("2026-12-01")]
+    bases = [f"mirror:4@sha256:{64 * digit}" for digit in "12"]
+    tags = [tag(), *(tag(base_image=base) for base in bases), tag("2026-12-01")]
     Path(path, "tags.json").write_text(json.dumps(tags))
 """
 """Program that writes the tags of the check's image for each copy of the repository.
 
-The first tag is that of the image as it is, the second on another base image, the third of another revision.
+The first tag is that of the image as it is, the next two on base images that differ in their digests only, and the last
+of another revision.
 """
 CLOUDFORMATION_WAITS_MIN = 60
 """Longest time for which CloudFormation waits for a custom resource. Source: CloudFormation, "Custom resources"."""
@@ -89,8 +101,8 @@ def test_a_build_reaches_its_source_its_repository_its_log_and_nothing_else(with
     source = request(with_ray, image)["Variables"]["SOURCE"].removeprefix("s3://")
     logs = {(f"logs:{each}", f"Images{image}Logs.Arn") for each in ("CreateLogStream", "PutLogEvents")}
     base = (
-        {(action, f"arn:aws:ecr:{MIRROR_REGION}:444455556666:repository/mirror/dcgm") for action in PULL}
-        if image == "HealthCheck"
+        {(action, f"arn:aws:ecr:{MIRROR_REGION}:444455556666:repository/mirror/{MIRRORED[image]}") for action in PULL}
+        if image in MIRRORED
         else set()
     )
     assert granted(with_ray, f"Images{image}Role") == (
@@ -166,18 +178,25 @@ def test_an_image_is_built_again_only_if_its_files_its_arguments_or_its_revision
                 file.write("\n")
     run(tmp_path, ["-c", TAGS, *(str(tmp_path / name) for name in copies)])
     tags = [json.loads((tmp_path / name / "tags.json").read_text()) for name in copies]
-    (first, other_base, other_revision), elsewhere, (other_file, *_) = tags
-    assert elsewhere == [first, other_base, other_revision]
-    assert len({first, other_base, other_revision, other_file}) == 4
+    as_it_is, elsewhere, (other_file, *_) = tags
+    assert elsewhere == as_it_is
+    assert len({*as_it_is, other_file}) == 5
 
 
-def test_the_base_image_of_the_settings_is_an_argument_of_the_build(with_ray: Deployment) -> None:
-    """Where nvcr.io cannot be reached, the image is built on a copy of NVIDIA's image: the build logs in there."""
-    variables = request(with_ray, "HealthCheck")["Variables"]
-    assert variables["BUILD_ARGUMENTS"] == f"--build-arg BASE_IMAGE={MIRROR}/mirror/dcgm:4"
-    assert logins(with_ray, "HealthCheck") == {('"$AWS_REGION"', '"${REPOSITORY%%/*}"'), (MIRROR_REGION, MIRROR)}
-    assert logins(with_ray, "RayRunner") == {('"$AWS_REGION"', '"${REPOSITORY%%/*}"')}
-    assert "BUILD_ARGUMENTS" not in request(with_ray, "RayRunner")["Variables"]
+@pytest.mark.parametrize("image", BUILT)
+def test_the_base_image_of_the_settings_is_an_argument_of_the_build(with_ray: Deployment, image: str) -> None:
+    """By its digest. A build logs in to its own registry, and to that of a base image in ECR."""
+    base = BASE_IMAGES[f"gpu-recovery:{BASE_IMAGE_SETTINGS[image]}"]
+    assert DIGEST.fullmatch(base)
+    assert request(with_ray, image)["Variables"]["BUILD_ARGUMENTS"] == f"--build-arg BASE_IMAGE={base}"
+    mirror = {(MIRROR_REGION, MIRROR)} if image in MIRRORED else set()
+    assert logins(with_ray, image) == {('"$AWS_REGION"', '"${REPOSITORY%%/*}"')} | mirror
+
+
+def test_without_a_setting_the_base_image_is_that_of_the_dockerfile(deployment: Deployment) -> None:
+    """The build has no argument then."""
+    assert "BUILD_ARGUMENTS" not in request(deployment, "HealthCheck")["Variables"]
+    assert logins(deployment, "HealthCheck") == {('"$AWS_REGION"', '"${REPOSITORY%%/*}"')}
 
 
 def test_a_build_ends_before_cloudformation_gives_up(deployment: Deployment) -> None:
@@ -251,6 +270,13 @@ def test_the_ray_runner_has_the_built_image_by_its_digest(with_ray: Deployment) 
     policy = with_ray.of_type("AWS::ECR::Repository")["ImagesRayRunnerRepository"]["RepositoryPolicyText"]
     (statement,) = policy["Statement"]
     assert statement["Principal"] == {"Service": "lambda.amazonaws.com"} and set(statement["Action"]) == PULL
+
+
+def test_the_output_of_the_agent_is_the_built_image_by_its_digest(with_ray: Deployment) -> None:
+    """`agent/ecs-daemon.json` gets this value."""
+    registry = f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com"
+    outputs = with_ray.outputs("GpuRecovery")
+    assert outputs["AgentImageUri"] == f"{registry}/ImagesAgentRepository@sha256:ImagesAgentImage.Sha256"
 
 
 def test_no_image_is_left_to_docker(validated: dict[str, Path]) -> None:

@@ -1,4 +1,4 @@
-"""docs/deploy.md about Auto Scaling groups and quotas: commands that AWS accepts, and figures that are the code's."""
+"""docs/deploy.md about images, groups and quotas: commands that AWS accepts, and figures and names of the code."""
 
 import ast
 import re
@@ -77,6 +77,16 @@ def test_the_limit_of_an_alarm_is_the_one_that_the_synthesis_enforces() -> None:
     assert _numbers(row[1]) == [int(number)]
 
 
+def test_the_quota_of_codebuild_is_that_of_the_machine_and_of_the_images() -> None:
+    """A new account may build one image at a time, so the others have to start within the time that the queue gives."""
+    text = (ROOT / "infra/image_build.py").read_text(encoding="utf-8")
+    ((_, starts_within_min),) = re.findall(r"^BUILD_WITHIN_MIN, STARTS_WITHIN_MIN = (\d+), (\d+)$", text, re.MULTILINE)
+    (row,) = [row for row in _quotas() if row[0].startswith("CodeBuild")]
+    assert row[0].endswith("Linux/Medium") and 'compute_type="BUILD_GENERAL1_MEDIUM"' in text
+    assert _numbers(row[2]) == [len(list(ROOT.glob("*/Dockerfile")))]
+    assert int(starts_within_min) in _numbers(row[3])
+
+
 def test_settings_and_alarms_of_the_quotas_exist() -> None:
     """Whoever reaches a quota looks for the name."""
     index = Page(ROOT / "docs/runbooks/README.md")
@@ -102,6 +112,18 @@ def test_each_service_that_a_large_fleet_may_exhaust_is_among_the_quotas() -> No
         "DynamoDB",
         "CloudWatch",
         "CloudWatch Logs",
+        "CodeBuild",
     }
     assert services == expected
     assert all(_numbers(row[1]) and row[2] and row[3] for row in _quotas())
+
+
+def test_the_base_images_of_the_page_are_the_defaults_of_the_dockerfiles() -> None:
+    """Whoever pins a base image adds the digest to the reference on the page."""
+    (table,) = [table for table in DEPLOY.tables() if table[0][:2] == ["Image", "Setting"]]
+    rows = {bare(image): (bare(setting), bare(default)) for image, setting, default in table[1:]}
+    assert rows.keys() == {path.parent.name for path in ROOT.glob("*/Dockerfile")}
+    for image, (setting, default) in rows.items():
+        text = (ROOT / image / "Dockerfile").read_text(encoding="utf-8")
+        assert re.findall(r"^ARG BASE_IMAGE=(\S+)$", text, re.MULTILINE) == [default]
+        assert setting in text, "the Dockerfile names its setting"

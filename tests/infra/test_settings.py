@@ -16,9 +16,15 @@ from gpu_recovery.core.xid import XidProfile
 from health_check.settings import TIMEOUT_S_BY_LEVEL
 from health_check.xid_table import XidPolicy
 from infra.settings import NAMESPACE, DeploymentSettings, DeploymentSettingsError
+from tests.infra.contexts import OWN_IMAGES, RAY
 from tests.markdown import READMES, Page
 
 ROOT = Path(__file__).parents[2]
+RAY_CLUSTER = {
+    name: RAY[f"{NAMESPACE}{name}"]
+    for name in ("ray_dashboard", "ray_control_store", "ray_subnet_ids", "ray_security_group_ids")
+}
+"""The settings of a Ray cluster."""
 
 
 def _settings(**context: object) -> DeploymentSettings:
@@ -104,6 +110,9 @@ def _settings(**context: object) -> DeploymentSettings:
         ("reserved_concurrency", "all"),
         ("health_check_image", "two words"),
         ("health_check_base_image", "x; rm -rf /"),
+        ("health_check_base_image", "mirror/dcgm@sha256:77"),
+        ("ray_base_image", "python:3.13@sha512:" + 64 * "7"),
+        ("agent_base_image", "--build-arg"),
         ("ray_image", "111122223333.dkr.ecr.us-east-1.amazonaws.com/ray:latest"),
         ("ray_image", "docker.io/ray@sha256:" + 64 * "7"),
         ("function_name_prefix", "a/b"),
@@ -126,11 +135,23 @@ def test_production_takes_a_check_that_nobody_can_replace(image: str) -> None:
         assert _settings(health_check_image=replaced_by_none, profile="prod").is_prod
 
 
-def test_a_base_image_is_refused_where_nothing_is_built_on_it() -> None:
+@pytest.mark.parametrize(
+    ("name", "built", "not_built"),
+    [
+        ("health_check_base_image", {}, [{"health_check_image": ""}]),
+        ("ray_base_image", RAY_CLUSTER, [{}, {**RAY_CLUSTER, "ray_image": OWN_IMAGES[f"{NAMESPACE}ray_image"]}]),
+        ("agent_base_image", {"build_agent_image": True}, [{}]),
+    ],
+)
+def test_a_base_image_is_refused_where_nothing_is_built_on_it(
+    name: str, built: dict[str, Any], not_built: list[dict[str, Any]]
+) -> None:
     """The setting would have no effect, and its author would believe that it has."""
-    assert _settings(health_check_base_image="mirror/dcgm:4").builds_images
-    with pytest.raises(DeploymentSettingsError, match=f"^{NAMESPACE}health_check_base_image: has no effect unless"):
-        _settings(health_check_base_image="mirror/dcgm:4", health_check_image="")
+    base = {name: "mirror/base:4@sha256:" + 64 * "7"}
+    assert getattr(_settings(**base, **built), name) == base[name]
+    for settings in not_built:
+        with pytest.raises(DeploymentSettingsError, match=f"^{NAMESPACE}{name}: has no effect unless"):
+            _settings(**base, **settings)
 
 
 @pytest.mark.parametrize(
