@@ -1,7 +1,9 @@
 """The product's Lambda functions and their triggers: EventBridge rules, the clock, the scheduler's queue, wake-ups.
 
-An invocation that raises or is killed is retried, as Lambda does. The FIFO queue delivers nothing to the scheduler
-while the scheduler works. The queue accepts one deduplication id only once in five minutes.
+An asynchronous invocation that raises or is killed is retried, as Lambda does. The FIFO queue delivers nothing to the
+scheduler while the scheduler works. If the scheduler raises or is killed, its messages and all later messages wait for
+the visibility timeout. After `RECEIVES_MAX` receives a message moves to the dead-letter queue. The queue accepts one
+deduplication id only once in five minutes.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ WAKE = "wake"
 TICK_S, POKE_S, DEDUPLICATED_S = 60, 1, 300
 SCHEDULER_BATCH = 10
 """Upper bound of the messages that the scheduler's queue delivers at once: `infra/functions.py`."""
+VISIBILITY_S, RECEIVES_MAX = 120, 5
+"""Visibility timeout of the scheduler's queue, and receives of a message before its dead letter: `infra/queues.py`."""
 RETRIES_S = (60, 120)
 """Seconds after which Lambda retries an asynchronous invocation that raised or was killed, first and second time."""
 Work = Callable[[], object]
@@ -75,7 +79,13 @@ class FunctionsWorld(WorldView, Protocol):
 
 
 class LambdaRuntime:
-    """The functions of one world. `retries`: whether an invocation that raised or was killed is retried."""
+    """The functions of one world.
+
+    Args:
+        world: The world.
+        retries: Whether an invocation that raised or was killed is repeated, by Lambda or by the scheduler's queue. If
+            not, the messages of the scheduler wait for its next invocation.
+    """
 
     def __init__(self, world: FunctionsWorld, *, retries: bool) -> None:
         self.world, self.retries = world, retries
@@ -85,8 +95,13 @@ class LambdaRuntime:
         self._poke_keys: dict[str, datetime] = {}
         self.asked: dict[str, int] = {}
         """The hops of the messages in the scheduler's queue, by deduplication id."""
+        self.dead_letters: list[str] = []
+        """The deduplication ids of the messages that moved to the dead-letter queue of the scheduler's queue."""
+        self._receives: dict[str, int] = {}
+        """How often each message of the scheduler's queue was received without success, by deduplication id."""
         self._busy_until: datetime | None = None
-        """The end of the scheduler's last invocation; None: no invocation of it has taken time."""
+        """The time until which the queue delivers nothing: the end of the scheduler's last invocation or, after a
+        failure, of the visibility timeout. None: no invocation has taken time or failed."""
         self._is_waited_for = False
         """Whether the scheduler will be triggered as soon as its present invocation ends."""
 
@@ -141,10 +156,10 @@ class LambdaRuntime:
     # -- invocations ---------------------------------------------------------------------------------------------------
 
     def invoke(self, name: str, work: Work, tried: int = 0) -> None:
-        """Run one asynchronous invocation. If it raises or is killed, Lambda retries it twice, later."""
+        """Run one invocation. If it raises or is killed, Lambda or the scheduler's queue repeats it later."""
         world = self.world
         if name == SCHEDULER and (busy_s := self._busy_s()) > 0:
-            self._enqueue(busy_s, work, tried)
+            self._enqueue(busy_s, work)
             return
         try:
             survived = world.invocations.run(name, work)
@@ -156,24 +171,33 @@ class LambdaRuntime:
                 raise
             survived = False
         spent_s = 0.0 if world.invocations.meter is None else world.invocations.meter.last_s
-        if name == SCHEDULER and spent_s:
-            self._busy_until = world.timeline.now + timedelta(seconds=spent_s)
-        if not survived and self.retries and tried < len(RETRIES_S):
+        if name == SCHEDULER:
+            is_repeated = self.retries and not survived
+            blocked_s = VISIBILITY_S if is_repeated else spent_s
+            if blocked_s:
+                self._busy_until = world.timeline.now + timedelta(seconds=blocked_s)
+            if is_repeated:
+                self._enqueue(blocked_s, work)
+        elif not survived and self.retries and tried < len(RETRIES_S):
             world.timeline.after(spent_s + RETRIES_S[tried], world.invoke, name, work, tried + 1)
 
     def _busy_s(self) -> float:
         until = self._busy_until
         return 0.0 if until is None else (until - self.world.timeline.now).total_seconds()
 
-    def _enqueue(self, seconds: float, work: Work, tried: int) -> None:
-        """Invoke the scheduler in `seconds`, when its present work ends. The queue delivers nothing before that."""
+    def _enqueue(self, seconds: float, work: Work) -> None:
+        """Invoke the scheduler in `seconds`, if its queue holds a message then. The queue delivers nothing before."""
         if not self._is_waited_for:
             self._is_waited_for = True
-            self.world.timeline.after(seconds, self._dequeue, work, tried)
+            self.world.timeline.after(seconds, self._dequeue, work)
 
-    def _dequeue(self, work: Work, tried: int) -> None:
+    def _dequeue(self, work: Work) -> None:
         self._is_waited_for = False
-        self.world.invoke(SCHEDULER, work, tried)
+        for key in [key for key, times in self._receives.items() if times >= RECEIVES_MAX]:
+            del self._receives[key], self.asked[key]
+            self.dead_letters.append(key)
+        if self.asked:
+            self.world.invoke(SCHEDULER, work)
 
     # -- triggers other than events ------------------------------------------------------------------------------------
 
@@ -197,8 +221,11 @@ class LambdaRuntime:
         messages trigger the scheduler again after the block.
         """
         received = dict(islice(self.asked.items(), SCHEDULER_BATCH))
-        yield received
         for key in received:
+            self._receives[key] = self._receives.get(key, 0) + 1
+        yield received
+        for key in received:  # a pass that overlapped may have deleted a message
+            self._receives.pop(key, None)
             self.asked.pop(key, None)
         if self.asked:
             self.world.timeline.after(0, self._woken_by_a_poke)

@@ -155,7 +155,7 @@ class World(WorldView):
             self.invoke(*work)
 
     def invoke(self, name: str, work: Callable[[], object], tried: int = 0) -> None:
-        """Run one asynchronous invocation. If it raises or is killed, Lambda retries it twice, later."""
+        """Run one invocation. If it raises or is killed, Lambda or the queue of the scheduler repeats it later."""
         self.functions.invoke(name, work, tried)
 
     def _poked(self, key: str, hops: int) -> None:

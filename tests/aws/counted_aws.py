@@ -15,6 +15,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from sandbox import payload_limits
+from sandbox.cluster.model.describe import check_filters
 from simulator.dynamodb.botocore_handler import answer
 from simulator.dynamodb.double import DynamoDb
 from tests.aws.ecs_events import ARN, task_arn
@@ -141,6 +142,7 @@ class CountedAws:
         return {"tasks": [{"taskArn": task_arn(task_id)}], "failures": []}
 
     def _ListTasks(self, asked: dict[str, Any]) -> dict[str, Any]:
+        check_filters(asked)
         running = self.tasks.get(asked.get("startedBy", ""), []) if asked["desiredStatus"] == "RUNNING" else []
         return {"taskArns": [task_arn(task_id) for task_id in running]}
 

@@ -10,6 +10,7 @@ import pytest
 from gpu_recovery.core.policy import policy_from
 
 from infra.functions import FUNCTIONS, PACKAGE, FunctionRow
+from simulator import lambda_runtime
 from simulator.cloud.rate_limits import TIMEOUT_S
 from tests.infra.deployment import Deployment
 
@@ -64,6 +65,14 @@ def _function(deployment: Deployment, row: FunctionRow) -> dict:
 def test_the_simulator_gives_each_function_the_time_that_it_has() -> None:
     """Else what takes too long in an account would be in time there."""
     assert {row.name: row.timeout_s for row in FUNCTIONS if row.name in NAMES} == TIMEOUT_S
+
+
+def test_the_simulator_has_the_schedulers_queue_as_it_is_deployed(deployment: Deployment) -> None:
+    """Else a failed batch would block the scheduler for another time there, or for another number of receives."""
+    queue = deployment.of_type("AWS::SQS::Queue")["QueuesScheduler"]
+    assert queue["VisibilityTimeout"] == lambda_runtime.VISIBILITY_S
+    assert queue["RedrivePolicy"]["maxReceiveCount"] == lambda_runtime.RECEIVES_MAX
+    assert deployment.only("AWS::Lambda::EventSourceMapping")["BatchSize"] == lambda_runtime.SCHEDULER_BATCH
 
 
 def test_the_table_and_the_template_have_the_same_functions(deployment: Deployment) -> None:

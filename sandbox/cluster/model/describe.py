@@ -28,10 +28,22 @@ def describe_tasks(cluster: ClusterModel, request: dict[str, Any], now: datetime
     return {"tasks": views, "failures": failures}
 
 
-def list_tasks(cluster: ClusterModel, request: dict[str, Any], now: datetime) -> dict[str, Any]:
-    """ListTasks. `desiredStatus` is RUNNING by default; `startedBy` excludes the other filters."""
-    if "startedBy" in request and {"family", "containerInstance", "serviceName"} & set(request):
+def check_filters(request: dict[str, Any]) -> None:
+    """Refuse filters of ListTasks that ECS does not combine.
+
+    The API reference says that `startedBy` must be the only filter. `desiredStatus` is accepted beside it: deployed
+    programs send both (the EcsRunTaskOperator of Apache Airflow).
+
+    Raises:
+        AwsApiError: `startedBy` stands beside another filter.
+    """
+    if "startedBy" in request and {"family", "containerInstance", "serviceName", "launchType"} & set(request):
         raise AwsApiError("InvalidParameterException", "startedBy must be the only filter that you use.")
+
+
+def list_tasks(cluster: ClusterModel, request: dict[str, Any], now: datetime) -> dict[str, Any]:
+    """ListTasks. `desiredStatus` is RUNNING by default; `startedBy` excludes every filter but `desiredStatus`."""
+    check_filters(request)
     host = None
     if "containerInstance" in request:
         host = cluster.find_container_instance(request["containerInstance"])

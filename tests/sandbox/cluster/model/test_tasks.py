@@ -244,8 +244,10 @@ def test_list_tasks_filters_and_defaults_to_running(scene):
     assert listed(containerInstance=scene.second.arn) == []
     assert listed(family="train") == [one]
     assert listed(family="other") == []
-    with pytest.raises(AwsApiError, match="only filter"):
-        listed(startedBy="job--a01", family="train")
+    others = {"family": "train", "containerInstance": scene.first.arn, "serviceName": "s", "launchType": "EC2"}
+    for name, value in others.items():
+        with pytest.raises(AwsApiError, match="only filter"):
+            listed(startedBy="job--a01", **{name: value})
 
 
 def test_list_tasks_pages(scene):
