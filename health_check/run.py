@@ -48,7 +48,14 @@ class StopRequested(Exception):
 
 
 class _EngineNotStarted(Exception):
-    """The host engine of the check did not start. The message is the end of its log."""
+    """The host engine of the check did not start. The message is the end of its log.
+
+    `killed` says that a signal ended it, for example because the host was out of memory.
+    """
+
+    def __init__(self, log: str, *, killed: bool) -> None:
+        super().__init__(log)
+        self.killed = killed
 
 
 @dataclass(frozen=True)
@@ -60,7 +67,8 @@ class ProcessRun:
     the task was stopped. A process that sleeps in the driver may survive its kill.
 
     `late` says that the exit code may have no other cause than a slow host: the host engine of the check was started
-    and gives no connection, or less than half of the time was left when the diagnostic began.
+    and gives no connection, a signal ended it at its start, or less than half of the time was left when the diagnostic
+    began.
     """
 
     output: str
@@ -109,7 +117,8 @@ def diagnose(level: int, timeout_s: float, *, gpus: Set[int] | None = None, paus
     except StopRequested:
         return ProcessRun("", "the task was stopped", 128 + signal.SIGTERM)
     except _EngineNotStarted as error:
-        return ProcessRun("", f"the check's own host engine did not start: {error}", remedies.CONNECTION_NOT_VALID)
+        text = f"the check's own host engine did not start: {error}"
+        return ProcessRun("", text, remedies.CONNECTION_NOT_VALID, late=error.killed)
 
 
 def run_bounded(command: Sequence[str], timeout_s: float) -> ProcessRun:
@@ -224,7 +233,8 @@ def _host_engine() -> Iterator[_HostEngine | None]:
             _wait_for(engine)
             if not engine.is_running():
                 written = Path(folder, "engine.log").read_bytes()[-ENGINE_LOG_BYTES:]
-                raise _EngineNotStarted(written.decode(errors="replace") or "it wrote nothing")
+                text = written.decode(errors="replace") or "it wrote nothing"
+                raise _EngineNotStarted(text, killed=process.returncode < 0)
             yield engine
         finally:
             _kill_group(process)

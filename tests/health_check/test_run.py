@@ -144,6 +144,15 @@ def test_without_its_own_engine_the_check_does_not_use_the_hosts(programs: Path)
     assert not (programs / "arguments").exists()
 
 
+def test_an_engine_that_a_signal_ends_at_its_start_is_late(programs: Path) -> None:
+    """As a host out of memory ends it. dcgmi is not started either."""
+    install(programs, "nv-hostengine", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    install_dcgmi(programs, "", 0)
+    run = diagnose(1, 60, pause_s=61)
+    assert (run.exit_code, run.late) == (235, True)
+    assert not (programs / "arguments").exists()
+
+
 def test_the_environment_of_the_tests_has_no_real_dcgmi() -> None:
     """These tests stand for nothing where a real one answers."""
     assert not any(Path(folder, "dcgmi").exists() for folder in os.environ["PATH"].split(os.pathsep))

@@ -36,9 +36,10 @@ pytestmark = pytest.mark.slow
 
 # The limits of the program, shortened; that of the whole check is CHECK_TIMEOUT_S.
 PROGRAM = """
-import sys
-from health_check import driver, run
-driver.ANSWERS_WITHIN_S, run.ENGINE_READY_WITHIN_S = 0.5, 0.5
+import random, sys
+random.random = lambda: 0.0  # botocore pauses a random time between two attempts
+from health_check import driver, publish, run
+driver.ANSWERS_WITHIN_S, run.ENGINE_READY_WITHIN_S, publish.READ_TIMEOUT_S = 0.5, 0.5, 0.5
 run.diagnose.__kwdefaults__["pause_s"] = 0.1
 from health_check.__main__ import main
 sys.exit(main())
@@ -225,3 +226,56 @@ def test_a_check_that_is_stopped_while_the_driver_is_late_keeps_its_evidence(
     process.send_signal(signal.SIGTERM)
     assert finish(process)[0] == (1 if evidence else 44)
     assert only_document(bucket)["outcome"] == ("REBOOT" if evidence else "INCONCLUSIVE")
+
+
+@pytest.mark.parametrize("evidence", [False, True])
+def test_an_engine_that_the_host_kills_is_no_configuration(
+    environment: dict[str, str], bucket: Bucket, folder: Path, evidence: bool
+) -> None:
+    """A host out of memory ends it at its start. dcgmi is not started, and the kernel log decides."""
+    install(folder, "nv-hostengine", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    client(folder, HEALTHY, 0)
+    if evidence:
+        kernel_says(folder, xid(79, 3))
+    code, _, err = finish(start_slow(environment))
+    assert code == (1 if evidence else 44), err
+    assert only_document(bucket)["findings"][0]["code"] == ("XID_79" if evidence else "HOST_ENGINE_LATE")
+    assert not (folder / "arguments").exists()
+
+
+@pytest.mark.parametrize("evidence", [False, True])
+def test_a_driver_that_is_late_and_shows_no_gpu_is_no_configuration(
+    environment: dict[str, str], bucket: Bucket, folder: Path, evidence: bool
+) -> None:
+    """DCGM sees neither a GPU nor a driver, as in a container without driver libraries; here nvidia-smi hangs."""
+    late_driver(folder)
+    client(folder, dcgm4([], gpus=0, driver=None), 0)
+    if evidence:
+        kernel_says(folder, xid(79, 3))
+    code, _, err = finish(start_slow(environment))
+    assert code == (1 if evidence else 44), err
+    assert ("XID_79" if evidence else "NO_GPU_VISIBLE") == only_document(bucket)["findings"][0]["code"]
+
+
+@pytest.mark.parametrize(("refused", "refusal"), [("", 235), (NO_CONNECTION, 226)], ids=["exit code", "sentence"])
+def test_an_engine_of_the_host_may_come_late(
+    environment: dict[str, str], bucket: Bucket, folder: Path, refused: str, refusal: int
+) -> None:
+    """The image has no engine of its own, and that of the host answers at the third call."""
+    (folder / "nv-hostengine").unlink()
+    calls = "calls = open(os.path.join(HERE, 'arguments')).read().count('called')\n"
+    refuse = f"if calls < 3:\n    sys.stdout.write({refused!r})\n    sys.exit({refusal})\n"
+    install(folder, "dcgmi", f"{NOTE}{calls}{refuse}sys.stdout.write({HEALTHY!r})\n")
+    code, _, err = finish(start_slow(environment))
+    assert code == 0, err
+    assert only_document(bucket)["outcome"] == "HEALTHY"
+    assert (folder / "arguments").read_text().split() == ["called"] * 3
+
+
+def test_evidence_reaches_a_bucket_that_is_late(environment: dict[str, str], bucket: Bucket, folder: Path) -> None:
+    """Two PUTs are answered after the read timeout. Without the document the evidence of the check would be lost."""
+    bucket.late = 2
+    client(folder, FAULTY, 205)
+    code, _, err = finish(start_slow(environment))
+    assert code == 1, err
+    assert only_document(bucket)["outcome"] == "REBOOT" and bucket.puts > bucket.late
