@@ -103,9 +103,7 @@ def _explains(report: DiagnosticReport, exit_code: int) -> bool:
     return exit_code == 0
 
 
-def _missing_gpus(
-    report: DiagnosticReport, expected_gpus: int | None, *, driver_hung: bool
-) -> Iterator[CheckFinding]:
+def _missing_gpus(report: DiagnosticReport, expected_gpus: int | None, *, driver_hung: bool) -> Iterator[CheckFinding]:
     if expected_gpus is None or report.gpu_count is None or report.gpu_count >= expected_gpus:
         return
     if report.gpu_count == 0 and report.driver_version is None:
