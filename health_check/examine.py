@@ -36,8 +36,8 @@ class DiagnosticRun:
     run: ProcessRun
     report: DiagnosticReport
 
-    def findings(self, expected_gpus: int | None) -> list[CheckFinding]:
-        """Return the findings of this run."""
+    def findings(self, expected_gpus: int | None, driver: DriverReport) -> list[CheckFinding]:
+        """Return the findings of this run. `driver` is the answer of nvidia-smi."""
         return findings_of(
             self.report,
             self.run.exit_code,
@@ -45,6 +45,7 @@ class DiagnosticRun:
             expected_gpus=expected_gpus,
             gpus=self.step.gpus,
             late=self.run.late,
+            driver_hung=driver.hung,
         )
 
 
@@ -90,8 +91,8 @@ def examine(settings: CheckSettings) -> Examination:
                     examination = _after_a_hang(settings, examination, diagnosis)
                     break
                 examination = replace(examination, diagnoses=(*examination.diagnoses, diagnosis))
-                stopped = diagnosis.run.exit_code == STOPPED
-                if stopped or any(finding.blames_hardware for finding in diagnosis.findings(settings.expected_gpus)):
+                findings = diagnosis.findings(settings.expected_gpus, examination.driver)
+                if diagnosis.run.exit_code == STOPPED or any(finding.blames_hardware for finding in findings):
                     break
     except StopRequested:
         ended = DiagnosticRun(
@@ -143,7 +144,7 @@ def judge(examination: Examination, *, level: int, expected_gpus: int | None) ->
     if any(diagnosis.step.level > 1 for diagnosis in diagnoses):
         findings = [_answered(finding) for finding in findings]
     for diagnosis in diagnoses:
-        findings += diagnosis.findings(expected_gpus)
+        findings += diagnosis.findings(expected_gpus, examination.driver)
     accused = {finding.gpu_index for finding in evidence.findings if finding.gpu_index is not None}
     return conclude(findings, _healthy(examination, level), accused | evidence.suspects)
 

@@ -164,7 +164,8 @@ ALREADY_RUNNING = 217
 CONNECTION_NOT_VALID = 235
 NOT_EXECUTABLE = 126
 NOT_INSTALLED = 127
-HUNG_BESIDE_HOST_ENGINE = 123  # ours; no code of dcgmi or of the shell
+HOST_SHORT = 122  # ours, as the next; no codes of dcgmi or of the shell
+HUNG_BESIDE_HOST_ENGINE = 123
 DEADLINE_PASSED = 124
 KILLED = 137
 SIGNALLED = range(129, 193)
@@ -199,6 +200,11 @@ EXITS: Mapping[int, KnownExit] = {
     190: KnownExit("DCGM_ST_DIAG_STOPPED", FindingRemedy.RESTART_APP, "the diagnostic was stopped"),
     DEADLINE_PASSED: KnownExit(
         "DIAGNOSTIC_HUNG", FindingRemedy.REBOOT_INSTANCE, "the diagnostic did not end before its deadline"
+    ),
+    HOST_SHORT: KnownExit(
+        "HOST_SHORT_OF_RESOURCES",
+        FindingRemedy.RESTART_APP,
+        "the host was short of processes, memory or open files and could not start dcgmi",
     ),
     HUNG_BESIDE_HOST_ENGINE: KnownExit(
         "OTHER_HOST_ENGINE",

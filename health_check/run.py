@@ -9,6 +9,7 @@ without `nv-hostengine` dcgmi itself finds the engine that runs on the host.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import signal
@@ -41,6 +42,8 @@ KILLED_WITHIN_S = 10.0
 PAUSE_S = 20.0
 """Seconds between two runs of dcgmi."""
 POLL_S = 0.05
+SHORTAGES = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
+"""Errors of fork, exec and pipe (Linux man-pages, section 2) while processes, memory or open files are short."""
 
 
 class StopRequested(Exception):
@@ -48,7 +51,14 @@ class StopRequested(Exception):
 
 
 class _EngineNotStarted(Exception):
-    """The host engine of the check did not start. The message is the end of its log."""
+    """The host engine of the check did not start. The message is the end of its log.
+
+    `late` says that the host may be the cause: a signal ended it, or the host had no room for another process.
+    """
+
+    def __init__(self, log: str, *, late: bool) -> None:
+        super().__init__(log)
+        self.late = late
 
 
 @dataclass(frozen=True)
@@ -56,11 +66,13 @@ class ProcessRun:
     """The result of one run of a process.
 
     `exit_code` is as in a shell: 128+n for signal n, 124 after the deadline, 126 or 127 if the program cannot be
-    executed or is missing. `diagnose` gives 235 if the host engine of the check has died or did not start, and 143 if
-    the task was stopped. A process that sleeps in the driver may survive its kill.
+    executed or is missing. 122 is the check's own: the host had no room for another process. `diagnose` gives 235 if
+    the host engine of the check has died or did not start, and 143 if the task was stopped. A process that sleeps in
+    the driver may survive its kill.
 
     `late` says that the exit code may have no other cause than a slow host: the host engine of the check was started
-    and gives no connection, or less than half of the time was left when the diagnostic began.
+    and gives no connection, a signal or a shortage prevented its start, or less than half of the time was left when
+    the diagnostic began.
     """
 
     output: str
@@ -109,7 +121,8 @@ def diagnose(level: int, timeout_s: float, *, gpus: Set[int] | None = None, paus
     except StopRequested:
         return ProcessRun("", "the task was stopped", 128 + signal.SIGTERM)
     except _EngineNotStarted as error:
-        return ProcessRun("", f"the check's own host engine did not start: {error}", remedies.CONNECTION_NOT_VALID)
+        text = f"the check's own host engine did not start: {error}"
+        return ProcessRun("", text, remedies.CONNECTION_NOT_VALID, late=error.late)
 
 
 def run_bounded(command: Sequence[str], timeout_s: float) -> ProcessRun:
@@ -128,7 +141,8 @@ def run_bounded(command: Sequence[str], timeout_s: float) -> ProcessRun:
     except FileNotFoundError:
         return ProcessRun("", f"{command[0]} is not installed", remedies.NOT_INSTALLED)
     except OSError as error:
-        return ProcessRun("", f"{command[0]} cannot be executed: {error}", remedies.NOT_EXECUTABLE)
+        exit_code = remedies.HOST_SHORT if error.errno in SHORTAGES else remedies.NOT_EXECUTABLE
+        return ProcessRun("", f"{command[0]} cannot be executed: {error}", exit_code)
     assert process.stdout and process.stderr
     output = _BoundedReader(process.stdout, OUTPUT_BYTES_MAX)
     error_output = _BoundedReader(process.stderr, ERROR_BYTES_MAX)
@@ -216,15 +230,19 @@ def _host_engine() -> Iterator[_HostEngine | None]:
         address, pid_file = Path(folder, "engine.sock"), Path(folder, "engine.pid")
         command = [program, "--no-daemon", "--domain-socket", str(address), "--pid", str(pid_file)]
         with Path(folder, "engine.log").open("wb") as log:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
+            try:
+                process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                )
+            except OSError as error:
+                raise _EngineNotStarted(str(error), late=error.errno in SHORTAGES) from error
         engine = _HostEngine(process, address)
         try:
             _wait_for(engine)
             if not engine.is_running():
                 written = Path(folder, "engine.log").read_bytes()[-ENGINE_LOG_BYTES:]
-                raise _EngineNotStarted(written.decode(errors="replace") or "it wrote nothing")
+                text = written.decode(errors="replace") or "it wrote nothing"
+                raise _EngineNotStarted(text, late=process.returncode < 0)
             yield engine
         finally:
             _kill_group(process)

@@ -31,11 +31,16 @@ WITHIN_S = 60.0
 
 @dataclass
 class Bucket:
-    """An S3 of one operation on the loopback: takes PUT, or refuses every one of them with `refusal`."""
+    """An S3 of one operation on the loopback: takes PUT, or refuses every one of them with `refusal`.
+
+    The first `late` PUTs get no answer before their client gives up.
+    """
 
     url: str = ""
     refusal: int | None = None
+    late: int = 0
     objects: dict[str, bytes] = field(default_factory=dict)
+    puts: int = 0
 
 
 @pytest.fixture
@@ -44,8 +49,14 @@ def bucket() -> Iterator[Bucket]:
     held = Bucket()
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"  # with 1.0 botocore waits a second for "100 Continue"
+
         def do_PUT(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
+            held.puts += 1
+            if held.puts <= held.late:
+                self.rfile.read(1)  # returns when the client has closed the connection
+                return
             if held.refusal is None:
                 held.objects[self.path] = body
             answer = b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"

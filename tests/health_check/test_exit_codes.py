@@ -30,6 +30,7 @@ TABLE = {
     215: (HealthOutcome.CONFIGURATION, HealthOutcome.CONFIGURATION, HealthOutcome.REBOOT, HealthOutcome.CONFIGURATION),
     198: (HealthOutcome.INCONCLUSIVE, HealthOutcome.INCONCLUSIVE, HealthOutcome.REBOOT, HealthOutcome.CONFIGURATION),
     190: (HealthOutcome.INCONCLUSIVE, HealthOutcome.INCONCLUSIVE, HealthOutcome.REBOOT, HealthOutcome.CONFIGURATION),
+    122: (HealthOutcome.INCONCLUSIVE, HealthOutcome.INCONCLUSIVE, HealthOutcome.REBOOT, HealthOutcome.CONFIGURATION),
     123: (HealthOutcome.INCONCLUSIVE, HealthOutcome.INCONCLUSIVE, HealthOutcome.REBOOT, HealthOutcome.CONFIGURATION),
     124: (HealthOutcome.REBOOT, HealthOutcome.REBOOT, HealthOutcome.REBOOT, HealthOutcome.REBOOT),
     137: (HealthOutcome.INCONCLUSIVE, HealthOutcome.INCONCLUSIVE, HealthOutcome.REBOOT, HealthOutcome.CONFIGURATION),

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from health_check.driver import DriverReport
 from health_check.examine import judge
 from health_check.remedies import ERRORS, ErrorSeverity, FindingRemedy, HealthOutcome
 from health_check.verdict import InstanceVerdict
@@ -122,8 +123,11 @@ def test_an_output_that_does_not_count_gpus_loses_none() -> None:
 
 def test_a_check_without_driver_and_gpus_is_a_matter_of_configuration() -> None:
     """A container that was given no driver libraries sees no GPU of eight healthy ones."""
-    assert verdict_on(dcgm4([], gpus=0, driver=None), expected_gpus=8).outcome is HealthOutcome.CONFIGURATION
+    nothing = dcgm4([], gpus=0, driver=None)
+    assert verdict_on(nothing, expected_gpus=8).outcome is HealthOutcome.CONFIGURATION
     assert verdict_on(dcgm4([], gpus=0), expected_gpus=1).outcome is HealthOutcome.REBOOT
+    late = examination((nothing, 0), said=DriverReport(hung=True))
+    assert judge(late, level=2, expected_gpus=8).outcome is HealthOutcome.INCONCLUSIVE
 
 
 def test_a_memory_test_that_got_no_memory_has_passed_nothing() -> None:

@@ -10,6 +10,7 @@ from gpu_recovery.core.policy import CHECK_MARGIN_S, PRESETS, Preset
 import health_check
 from health_check.driver import ANSWERS_WITHIN_S
 from health_check.evidence import CheckEvidence, DiagnosticStep, plan
+from health_check.publish import ATTEMPTS_MAX, READ_TIMEOUT_S
 from health_check.remedies import EXIT_CODES
 from health_check.settings import TIMEOUT_S_BY_LEVEL
 from health_check.xid_table import TABLES, XidPolicy
@@ -41,6 +42,7 @@ def test_the_numbers_are_the_programs() -> None:
     minutes = [TIMEOUT_S_BY_LEVEL[level] // 60 for level in (1, 2, 3)]
     assert "{}, {} and {} minutes are kept for levels 1, 2 and 3".format(*minutes) in PAGE
     assert f"within {ANSWERS_WITHIN_S:.0f} seconds" in PAGE
+    assert ATTEMPTS_MAX == 5 and f"five attempts of {READ_TIMEOUT_S} seconds" in PAGE
 
 
 def _told(cell: str) -> list[tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from health_check import run as running
+from health_check.judge import findings_of
+from health_check.remedies import HealthOutcome
+from health_check.report import DiagnosticReport
 from health_check.run import diagnose, run_bounded
 from tests.health_check.stub_programs import HOST_ENGINE, install, install_dcgmi, is_running
 
@@ -142,6 +146,44 @@ def test_without_its_own_engine_the_check_does_not_use_the_hosts(programs: Path)
     assert (run.output, run.exit_code, run.late) == ("", 235, False)
     assert "did not start: Failed to start DCGM Server: -7" in run.error
     assert not (programs / "arguments").exists()
+
+
+def test_an_engine_that_a_signal_ends_at_its_start_is_late(programs: Path) -> None:
+    """As a host out of memory ends it. dcgmi is not started either."""
+    install(programs, "nv-hostengine", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    install_dcgmi(programs, "", 0)
+    run = diagnose(1, 60, pause_s=61)
+    assert (run.exit_code, run.late) == (235, True)
+    assert not (programs / "arguments").exists()
+
+
+@pytest.mark.parametrize("code", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE])
+@pytest.mark.parametrize("own_engine", [False, True])
+def test_a_process_for_which_the_host_has_no_room_is_no_configuration(
+    programs: Path, monkeypatch: pytest.MonkeyPatch, code: int, own_engine: bool
+) -> None:
+    """Neither dcgmi nor the host engine can be started while processes, memory or open files are short."""
+
+    def short(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    install_dcgmi(programs, "", 0)
+    if own_engine:
+        install(programs, "nv-hostengine", HOST_ENGINE)
+    monkeypatch.setattr(running.subprocess, "Popen", short)
+    run = diagnose(1, 60, pause_s=61)
+    assert os.strerror(code) in run.error
+    (found,) = findings_of(DiagnosticReport(), run.exit_code, level=1, expected_gpus=8, late=run.late)
+    assert found.outcome is HealthOutcome.INCONCLUSIVE
+
+
+def test_a_host_engine_that_cannot_be_executed_is_a_lost_connection(programs: Path) -> None:
+    """A broken image."""
+    install(programs, "nv-hostengine", "").write_text("no program at all")
+    install_dcgmi(programs, "", 0)
+    run = diagnose(1, 60, pause_s=61)
+    assert (run.exit_code, run.late) == (235, False)
+    assert "Exec format error" in run.error
 
 
 def test_the_environment_of_the_tests_has_no_real_dcgmi() -> None:
