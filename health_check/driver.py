@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from health_check.recovery_action import RecoveryAction, action_in
-from health_check.remedies import DEADLINE_PASSED
+from health_check.remedies import DEADLINE_PASSED, HOST_SHORT
 from health_check.run import ProcessRun, run_bounded
 from health_check.xid import bus_id
 
@@ -22,6 +22,8 @@ ANSWERS_WITHIN_S = 300.0
 """Seconds that nvidia-smi may take: ten times what eight GPUs take while the driver is not kept loaded (about 30 s)."""
 GPUS_MAX = 256
 TEXT_MAX = 64
+BY_SIGNAL = range(129, 160)
+"""Exit codes of a program that a signal ended, as in a shell."""
 NO_DEVICES = "the driver shows no GPU to the check"
 _LOST = re.compile(
     r"Unable to determine the device handle for (?:GPU|gpu)\s{0,2}(?:(\d{1,3}):\s)?([0-9a-fA-F:.]{7,20})?"
@@ -56,7 +58,7 @@ class DriverReport:
     """The driver's answer.
 
     `no_answer` is the reason for a missing answer. `gpus` is empty then, but `lost` may have entries. `hung` says that
-    nvidia-smi did not answer before its deadline.
+    nvidia-smi did not answer before its deadline, and `killed` that a signal or a shortage of the host ended nvidia-smi.
     """
 
     version: str | None = None
@@ -64,6 +66,12 @@ class DriverReport:
     lost: tuple[LostGpu, ...] = ()
     no_answer: str | None = None
     hung: bool = False
+    killed: bool = False
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether the host may be the cause of the missing answer."""
+        return self.hung or self.killed
 
     def index_of(self, pci_bus_id: str | None) -> int | None:
         """Return the index of the GPU at a PCI address; None if it is unknown."""
@@ -85,7 +93,9 @@ def parse(output: str, error: str, exit_code: int) -> DriverReport:
         hung = exit_code == DEADLINE_PASSED
         first = next((line for line in (error + "\n" + output).split("\n") if line.strip()), "it printed nothing")
         reason = "it did not answer in time" if hung else " ".join(first.split())[:200]
-        return DriverReport(lost=lost, no_answer=f"nvidia-smi ended with {exit_code}: {reason}", hung=hung)
+        killed = exit_code == HOST_SHORT or exit_code in BY_SIGNAL
+        no_answer = f"nvidia-smi ended with {exit_code}: {reason}"
+        return DriverReport(lost=lost, no_answer=no_answer, hung=hung, killed=killed)
     taken = {gpu.index for gpu in lost}
     free = (index for index in range(2 * GPUS_MAX) if index not in taken)
     gpus = tuple(_gpu(node, index) for node, index in zip(root.findall("gpu")[:GPUS_MAX], free, strict=False))

@@ -84,6 +84,7 @@ while True:
     listener.accept()[0].close()
 """
 HANGS = "import time\ntime.sleep(600)\n"
+KILLS_ITSELF = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
 # Another diagnostic holds the GPUs until two thirds of the time are over; then this one does not end.
 BUSY_THEN_HANGS = (
     NOTE
@@ -242,7 +243,7 @@ def test_an_engine_that_the_host_kills_is_no_configuration(
     environment: dict[str, str], bucket: Bucket, folder: Path, evidence: bool
 ) -> None:
     """A host out of memory ends it at its start. dcgmi is not started, and the kernel log decides."""
-    install(folder, "nv-hostengine", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    install(folder, "nv-hostengine", KILLS_ITSELF)
     client(folder, HEALTHY, 0)
     if evidence:
         kernel_says(folder, xid(79, 3))
@@ -253,11 +254,12 @@ def test_an_engine_that_the_host_kills_is_no_configuration(
 
 
 @pytest.mark.parametrize("evidence", [False, True])
+@pytest.mark.parametrize("body", [HANGS, KILLS_ITSELF], ids=["hangs", "killed"])
 def test_a_driver_that_is_late_and_shows_no_gpu_is_no_configuration(
-    environment: dict[str, str], bucket: Bucket, folder: Path, evidence: bool
+    environment: dict[str, str], bucket: Bucket, folder: Path, body: str, evidence: bool
 ) -> None:
-    """DCGM sees neither a GPU nor a driver, as in a container without driver libraries; here nvidia-smi hangs."""
-    late_driver(folder)
+    """DCGM sees neither a GPU nor a driver, as in a container without driver libraries; nvidia-smi gave no answer."""
+    install(folder, "nvidia-smi", body)
     client(folder, dcgm4([], gpus=0, driver=None), 0)
     if evidence:
         kernel_says(folder, xid(79, 3))
