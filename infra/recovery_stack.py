@@ -138,7 +138,6 @@ def _watched(
         function_groups=groups,
         asynchronous={row.construct_id: function for row, function in by_row.items() if row.trigger.is_asynchronous},
         reconciler=functions.of(Trigger.SCHEDULE),
-        scheduler=functions.of(Trigger.SCHEDULER_QUEUE),
         dead_letter_queues=queues.dead_letter_queues,
         work_queues={"Scheduler": queues.scheduler, **({"Ray": queues.ray} if queues.ray is not None else {})},
         rules={**rules.by_name, **({"RaySchedule": ray.rule} if ray is not None else {})},
