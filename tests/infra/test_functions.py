@@ -12,6 +12,7 @@ from gpu_recovery.core.policy import policy_from
 
 from infra.functions import FUNCTIONS, PACKAGE, FunctionRow
 from simulator.cloud.rate_limits import TIMEOUT_S
+from tests.infra.contexts import LAYER_ARN
 from tests.infra.deployment import Deployment
 
 pytestmark = pytest.mark.slow
@@ -344,3 +345,12 @@ def test_the_public_layer_is_that_of_the_partition(production: Deployment) -> No
     assert not production.of_type("AWS::Lambda::LayerVersion")
     for function in production.at_run_time("AWS::Lambda::Function").values():
         assert function["Layers"] == [layer]
+
+
+def test_a_layer_of_the_user_is_the_only_one(own_images: Deployment) -> None:
+    """The setting may be the ARN of a layer version. The image of the Ray runner has no layers."""
+    assert not own_images.of_type("AWS::Lambda::LayerVersion")
+    functions = own_images.of_type("AWS::Lambda::Function").values()
+    layers = {function["FunctionName"]: function.get("Layers") for function in functions}
+    assert layers.pop("gpu-recovery-ray_runner") is None
+    assert layers == {f"gpu-recovery-{row.name}": [LAYER_ARN] for row in FUNCTIONS}
