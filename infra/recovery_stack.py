@@ -78,7 +78,9 @@ class RecoveryStack(Stack):
                 **functions.names,
             },
         )
-        # In China and in GovCloud event source mappings have no tags, and CloudFormation refuses them.
+        # In China and in GovCloud event source mappings have no tags, and CloudFormation refuses them. The feature flag
+        # `explicitStackTags` in cdk.json keeps these tags off the stack itself. CloudFormation would give them to
+        # all of its resources.
         Tags.of(self).add("Project", "gpu-recovery", exclude_resource_types=["AWS::Lambda::EventSourceMapping"])
 
 
