@@ -6,7 +6,7 @@ wrong and names the runbook for it.
 There is one alarm for each cause that operators handle alike, over all functions, rules or tables concerned. The graphs
 of the dashboard show which of them it is. An alarm notifies once until it is OK again. So each queue and each topic has
 an alarm of its own. The reconciler and the scheduler share no alarm on errors, silence or lateness. Both share the
-alarms on throttling and on undelivered events with the other functions.
+alarms on throttling, on stopped loops and on undelivered events with the other functions.
 
 Missing data: a count of failures is sent only if there are failures, so missing data is not breaching. There are two
 exceptions. On invocations of the reconciler missing data is breaching. On metrics of DynamoDB CloudWatch ignores
@@ -162,14 +162,13 @@ class Alarms(Construct):
             recurring=True,
             sentence="Lambda refuses to run functions: no concurrency is left in the account or the function's limit",
         )
-
-        # Lambda sends this metric only while its detection of recursive loops is on, which the template switches off.
-        stopped = watched.scheduler.metric("RecursiveInvocationsDropped", period=FIVE_MINUTES, statistic="Sum")
+        # Lambda sends this metric only where its detection of recursive loops is on: not in every region, and by the
+        # template not for the two functions that wake themselves.
         self._alarm(
-            "SchedulerStopped",
-            "scheduler-stopped",
-            stopped,
-            sentence="Lambda has stopped the scheduler because it counts its messages to itself as an endless loop",
+            "FunctionsStopped",
+            "function-stopped",
+            total(_of_functions(watched.functions, "RecursiveInvocationsDropped")),
+            sentence="Lambda has stopped a function because it counts a chain of messages as an endless loop",
         )
 
     def _schedules(self, watched: MonitoredResources) -> None:

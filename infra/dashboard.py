@@ -161,13 +161,15 @@ def _functions(watched: MonitoredResources) -> list[cloudwatch.IWidget]:
             "Function errors", [function.metric_errors(period=FIVE_MINUTES, label=name) for name, function in functions]
         ),
         _graph(
-            "Functions refused by Lambda, events lost at the right",
+            "Functions refused by Lambda; events lost and loops stopped, at the right",
             [function.metric_throttles(period=FIVE_MINUTES, label=name) for name, function in functions],
             right=[
-                function.metric(
-                    "DestinationDeliveryFailures", period=FIVE_MINUTES, statistic="Sum", label=f"{name} lost"
+                function.metric(metric, period=FIVE_MINUTES, statistic="Sum", label=f"{name} {label}")
+                for metric, label, those in (
+                    ("DestinationDeliveryFailures", "lost", watched.asynchronous),
+                    ("RecursiveInvocationsDropped", "stopped", watched.functions),
                 )
-                for name, function in watched.asynchronous.items()
+                for name, function in those.items()
             ],
         ),
         _graph(

@@ -1,4 +1,4 @@
-"""Properties of every Lambda function: name, role, size, environment, JSON logs."""
+"""Properties of every Lambda function: name, role, size, environment, log."""
 
 from collections.abc import Iterable, Mapping
 from typing import TypedDict
@@ -10,16 +10,9 @@ from aws_cdk import aws_logs as logs_
 from constructs import Construct
 
 from infra.log_groups import log_group
-from infra.partition import outside_china
+from infra.partition import Feature, where_available
 from infra.permissions import Permission, Reach, statements
 from infra.settings import DeploymentSettings
-
-LAMBDA_LOG_LEVELS = {"DEBUG": lambda_.ApplicationLogLevel.DEBUG}
-"""Lambda's own filter of log lines, by the setting `log_level`; for the other settings it is INFO.
-
-Lambda counts a line without a level as INFO, and the lines with metrics have none. A stricter filter would drop all
-metrics, and alarms would stay silent. Lines below WARNING and ERROR are left out by the logger of the functions.
-"""
 
 
 class FunctionProperties(TypedDict):
@@ -32,8 +25,6 @@ class FunctionProperties(TypedDict):
     memory_size: int
     environment: Mapping[str, str]
     log_group: logs_.LogGroup
-    logging_format: lambda_.LoggingFormat
-    application_log_level_v2: lambda_.ApplicationLogLevel
 
 
 def function_name(settings: DeploymentSettings, name: str) -> str:
@@ -82,14 +73,48 @@ def function_properties(
         "memory_size": memory_mib,
         "environment": dict(environment),
         "log_group": logs,
-        "logging_format": lambda_.LoggingFormat.JSON,
-        "application_log_level_v2": LAMBDA_LOG_LEVELS.get(settings.log_level, lambda_.ApplicationLogLevel.INFO),
     }
 
 
-def allow_loops(function: lambda_.CfnFunction) -> None:
+def resource_of(function: lambda_.Function) -> lambda_.CfnFunction:
+    """Return the resource of a function, for properties that depend on the region."""
+    resource = function.node.default_child
+    assert isinstance(resource, lambda_.CfnFunction)
+    return resource
+
+
+def filter_level(settings: DeploymentSettings) -> str:
+    """Return the level of Lambda's own filter of log lines: DEBUG or INFO.
+
+    Lambda counts a line without a level as INFO, and the lines with metrics have none. A stricter filter would drop all
+    metrics, and alarms would stay silent. Lines below WARNING and ERROR are left out by the logger of the functions.
+    """
+    return "DEBUG" if settings.log_level == "DEBUG" else "INFO"
+
+
+def log_as_json(function: lambda_.Function, level: str, *, system_level: str = "") -> None:
+    """Let Lambda write its own lines as JSON and filter lines by their level, where it can.
+
+    In GovCloud Lambda has only the format Text. There it stores every line as it is written. The functions need no
+    help of Lambda: their logger writes JSON itself and obeys `POWERTOOLS_LOG_LEVEL`, and lines with metrics are JSON.
+
+    Args:
+        function: the function, which has its log group already.
+        level: lowest level of the function's lines that are stored.
+        system_level: lowest level of Lambda's own lines that are stored. Empty: Lambda's default.
+    """
+    properties = {"LogFormat": "JSON", "ApplicationLogLevel": level, "SystemLogLevel": system_level}
+    resource = resource_of(function)
+    for name, value in properties.items():
+        if value:
+            resource.add_property_override(f"LoggingConfig.{name}", where_available(function, Feature.JSON_LOGS, value))
+
+
+def allow_loops(function: lambda_.Function) -> None:
     """Let a function wake itself by its own queue: Lambda would stop it after about 16 invocations in a row.
 
-    The code ends each chain itself (`HOPS_MAX`). In China Lambda has neither the detection nor the property.
+    The code ends each chain itself (`HOPS_MAX`), so nothing is lost where Lambda has neither the detection nor the
+    property.
     """
-    function.add_property_override("RecursiveLoop", outside_china(function, "Allow"))
+    allowed = where_available(function, Feature.LOOP_DETECTION, "Allow")
+    resource_of(function).add_property_override("RecursiveLoop", allowed)

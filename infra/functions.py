@@ -47,7 +47,7 @@ class FunctionRow:
         permissions: permissions of the role.
         extra_environment: names of variables that the function gets besides those of every function.
         often: whether the function runs so often that Lambda's own log lines about each run would cost more than the
-            runs. Then Lambda logs only warnings.
+            runs. Then Lambda logs only warnings, where it can filter its lines.
     """
 
     name: str

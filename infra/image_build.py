@@ -20,7 +20,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3_assets as assets
 from constructs import Construct
 
-from infra.function_properties import function_name
+from infra.function_properties import function_name, log_as_json
 from infra.image_reference import EcrImage, allow_pull, ecr_image
 from infra.log_groups import log_group
 from infra.settings import DeploymentSettings
@@ -220,8 +220,8 @@ class ImageBuilder(Construct):
             timeout=Duration.seconds(90),
             memory_size=256,
             log_group=logs,
-            logging_format=lambda_.LoggingFormat.JSON,
         )
+        log_as_json(self.function, "INFO")
         self.rule = events.Rule(
             self,
             "Ended",

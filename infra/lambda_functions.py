@@ -8,9 +8,16 @@ from aws_cdk import aws_lambda_destinations as destinations
 from aws_cdk import aws_lambda_event_sources as event_sources
 from constructs import Construct
 
-from infra.function_properties import allow_loops, function_name, function_properties
+from infra.function_properties import (
+    allow_loops,
+    filter_level,
+    function_name,
+    function_properties,
+    log_as_json,
+    resource_of,
+)
 from infra.functions import FUNCTIONS, PACKAGE, SCHEDULER_BATCH, FunctionRow, Trigger
-from infra.partition import outside_china
+from infra.partition import Feature, where_available
 from infra.permissions import Reach
 from infra.powertools import powertools_layer
 from infra.queues import Queues
@@ -116,17 +123,16 @@ class LambdaFunctions(Construct):
             code=self._code,
             runtime=lambda_.Runtime.PYTHON_3_13,
             layers=[self._layer],
-            system_log_level_v2=lambda_.SystemLogLevel.WARN if row.often else None,
             tracing=lambda_.Tracing.ACTIVE,
             retry_attempts=2 if row.trigger.is_asynchronous else None,
             max_event_age=Duration.hours(1) if row.trigger.is_asynchronous else None,
             reserved_concurrent_executions=(self._settings.reserved_concurrency or None) if row.is_central else None,
             on_failure=destinations.SqsDestination(self._failed) if row.trigger.is_asynchronous else None,
         )
-        # In China Lambda does not support X-Ray. PassThrough is the default of a function without a tracing mode.
-        resource = function.node.default_child
-        assert isinstance(resource, lambda_.CfnFunction)
-        resource.add_property_override("TracingConfig.Mode", outside_china(self, "Active", "PassThrough"))
+        log_as_json(function, filter_level(self._settings), system_level="WARN" if row.often else "")
+        # PassThrough is the default of a function without a tracing mode.
+        tracing = where_available(self, Feature.X_RAY, "Active", "PassThrough")
+        resource_of(function).add_property_override("TracingConfig.Mode", tracing)
         if row.trigger is Trigger.SCHEDULER_QUEUE:
-            allow_loops(resource)
+            allow_loops(function)
         return function

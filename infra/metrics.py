@@ -30,7 +30,6 @@ class MonitoredResources:
         function_groups: the same functions by the name of their group. Functions of a group share an alarm on errors.
         asynchronous: the functions that Lambda invokes asynchronously.
         reconciler: the function that must run every few minutes.
-        scheduler: the function that wakes itself by its own queue.
         dead_letter_queues: queues that are empty unless a message could not be handled.
         work_queues: queues whose messages wake a function. The age of the oldest shows how late the function is.
         rules: the rules on the default bus.
@@ -43,7 +42,6 @@ class MonitoredResources:
     function_groups: Mapping[str, Mapping[str, lambda_.Function]]
     asynchronous: Mapping[str, lambda_.Function]
     reconciler: lambda_.Function
-    scheduler: lambda_.Function
     dead_letter_queues: Mapping[str, sqs.Queue]
     work_queues: Mapping[str, sqs.Queue]
     rules: Mapping[str, events.Rule]

@@ -78,7 +78,9 @@ class RecoveryStack(Stack):
                 **functions.names,
             },
         )
-        # In China and in GovCloud event source mappings have no tags, and CloudFormation refuses them.
+        # In China and in GovCloud event source mappings have no tags, and CloudFormation refuses them. The feature flag
+        # `explicitStackTags` in cdk.json keeps these tags off the stack itself. CloudFormation would give them to
+        # all of its resources.
         Tags.of(self).add("Project", "gpu-recovery", exclude_resource_types=["AWS::Lambda::EventSourceMapping"])
 
 
@@ -138,7 +140,6 @@ def _watched(
         function_groups=groups,
         asynchronous={row.construct_id: function for row, function in by_row.items() if row.trigger.is_asynchronous},
         reconciler=functions.of(Trigger.SCHEDULE),
-        scheduler=functions.of(Trigger.SCHEDULER_QUEUE),
         dead_letter_queues=queues.dead_letter_queues,
         work_queues={"Scheduler": queues.scheduler, **({"Ray": queues.ray} if queues.ray is not None else {})},
         rules={**rules.by_name, **({"RaySchedule": ray.rule} if ray is not None else {})},

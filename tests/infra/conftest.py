@@ -121,7 +121,7 @@ def in_china_with_iam(validated: dict[str, Path]) -> Deployment:
 
 @pytest.fixture(scope="session")
 def own_images(validated: dict[str, Path]) -> Deployment:
-    """Images that the user has pushed: nothing is built."""
+    """Images and a layer of the user: nothing is built."""
     return Deployment.read(validated["own_images"])
 
 

@@ -54,14 +54,19 @@ RAY = {
 }
 """A Ray cluster beside the defaults, every log line, every image that can be built, and the base of each by digest."""
 
+LAYER_ARN = "arn:aws:lambda:us-east-1:111122223333:layer:our-packages:3"
 OWN_IMAGES = {
     **RAY,
     **dict.fromkeys(BASE_IMAGES, ""),
+    "gpu-recovery:powertools_layer": LAYER_ARN,
     "gpu-recovery:health_check_image": "",
     "gpu-recovery:build_agent_image": "false",
     "gpu-recovery:ray_image": "111122223333.dkr.ecr.us-east-1.amazonaws.com/ray-runner@sha256:" + 64 * "8",
 }
-"""Images that the user has pushed, so that nothing is built: that of the check as in releases before `build`."""
+"""Images that the user has pushed, so that nothing is built, and a layer that the user has published.
+
+The image of the check is that of releases before `build`.
+"""
 
 PLANTED = "planted"
 """Name of the set whose stacks get a planted mistake: `tests/infra/nag_run.py`."""

@@ -118,6 +118,8 @@ class Deployment:
         ((name, argument),) = condition.items()
         if name == "Fn::Not":
             return not self._holds(argument[0], template)
+        if name == "Fn::Or":
+            return any(self._holds(each, template) for each in argument)
         if name == "Fn::Equals":
             left, right = self.resolve(argument, template)
             return bool(left == right)

@@ -63,6 +63,13 @@ def test_the_second_way_to_hear_of_alarms_is_open_to_every_one(production: Deplo
     assert not caught("SomebodyElses-Alarms")
 
 
+def test_the_shell_function_for_logs_finds_errors_in_json_and_in_text() -> None:
+    """In GovCloud Lambda's own lines are text. A JSON pattern finds none of them, a term finds both."""
+    (command,) = [line for line in Page(INDEX).commands() if line.startswith("logs() ")]
+    words = shlex.split(command)
+    assert words[words.index("--filter-pattern") + 1].removesuffix(";") == "ERROR"
+
+
 def test_the_index_leads_from_each_alarm_to_its_runbook(named: dict[str, str]) -> None:
     """The table is what one has when the e-mail is gone."""
     rows = next(table for table in Page(INDEX).tables() if table[0][0] == "Alarm")[1:]

@@ -34,7 +34,7 @@ KINDS = {
     "OperatorsUnreached": UNREACHED,
     "ReconcilerSilent": ("AWS/Lambda", "Invocations", "Sum", 300, 1, (2, 2)),
     "SchedulerLate": LATE,
-    "SchedulerStopped": ("AWS/Lambda", "RecursiveInvocationsDropped", "Sum", 300, 0, ONCE),
+    "FunctionsStopped": ("AWS/Lambda", "RecursiveInvocationsDropped", "Sum", 300, 0, ONCE),
     "ApiFailing": ("AWS/ApiGateway", "5xx", "Sum", 300, 0, AGAIN),
     "FailedNotEmpty": NOT_EMPTY,
     "UndeliveredNotEmpty": NOT_EMPTY,
@@ -68,7 +68,8 @@ def called_for(deployment: Deployment) -> set[tuple[str, str]]:
     asynchronous = {f"Functions{row.construct_id}Function" for row in FUNCTIONS if row.trigger.is_asynchronous}
     needed: set[tuple[str, str]] = set()
     for name in deployment.at_run_time("AWS::Lambda::Function"):
-        metrics = ("Errors", "Throttles", *(["DestinationDeliveryFailures"] if name in asynchronous else []))
+        metrics = ["Errors", "Throttles", "RecursiveInvocationsDropped"]
+        metrics += ["DestinationDeliveryFailures"] if name in asynchronous else []
         needed |= {(metric, name) for metric in metrics}
     for name in deployment.of_type("AWS::SQS::Queue"):
         work = f"{name}.Arn" in consumed

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -118,6 +119,18 @@ def test_event_source_mappings_have_no_tags(with_ray: Deployment, production: De
         assert mappings and not any("Tags" in each for each in mappings)
         tag = {"Key": "Project", "Value": "gpu-recovery"}
         assert all(tag in each["Tags"] for each in where.of_type("AWS::SQS::Queue").values())
+
+
+def test_no_stack_has_tags_of_its_own(validated: dict[str, Path]) -> None:
+    """CloudFormation would spread them to every resource, mappings too, whatever the template leaves out.
+
+    Without the feature flag `explicitStackTags` in cdk.json the CDK makes tags of the stack out of those of its
+    resources.
+    """
+    for name, folder in validated.items():
+        artifacts = json.loads((folder / "manifest.json").read_text())["artifacts"].values()
+        stacks = [each for each in artifacts if each["type"] == "aws:cloudformation:stack"]
+        assert len(stacks) == 2 and not any("tags" in each["properties"] for each in stacks), name
 
 
 def test_with_iam_every_route_is_authorized_by_api_gateway(in_china_with_iam: Deployment) -> None:

@@ -7,7 +7,7 @@ from gpu_recovery.core.metrics import METRICS, NAMESPACE, SERVICE
 
 from infra.functions import FUNCTIONS
 from tests.infra.deployment import Deployment
-from tests.infra.watched_metrics import Named, alarms, of_alarm, of_widgets, widgets
+from tests.infra.watched_metrics import Named, alarms, expressions, of_alarm, of_widgets, widgets
 
 pytestmark = pytest.mark.slow
 
@@ -59,11 +59,11 @@ def test_every_function_queue_and_rule_is_on_the_page(shown: list[Named], deploy
     assert {"TablesJobs", "TablesInstances", "OperatorsTopic.TopicName"} <= values
 
 
-def test_what_rings_of_a_table_or_a_rule_is_on_the_page(shown: list[Named], deployment: Deployment) -> None:
-    """The runbooks send people here to see since when, and whether it is over."""
-    ringing = {metric for alarm in alarms(deployment).values() for metric in of_alarm(alarm)}
-    watched = {metric for metric in ringing if metric.namespace in ("AWS/DynamoDB", "AWS/Events")}
-    assert {metric.name for metric in watched} >= {"ThrottledRequests", "InvocationsFailedToBeSentToDlq"}
+def test_what_rings_by_a_sum_is_on_the_page(shown: list[Named], deployment: Deployment) -> None:
+    """The runbooks send people here to see which of the functions, tables or rules it is, and whether it is over."""
+    watched = {metric for alarm in alarms(deployment).values() if expressions(alarm) for metric in of_alarm(alarm)}
+    names = {"ThrottledRequests", "InvocationsFailedToBeSentToDlq", "RecursiveInvocationsDropped"}
+    assert {metric.name for metric in watched} >= names
     assert not watched - set(shown)
 
 

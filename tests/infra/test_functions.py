@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gpu_recovery.core.policy import policy_from
@@ -12,6 +13,7 @@ from gpu_recovery.core.policy import policy_from
 from infra.functions import FUNCTIONS, PACKAGE, FunctionRow
 from simulator import lambda_runtime
 from simulator.cloud.rate_limits import TIMEOUT_S
+from tests.infra.contexts import LAYER_ARN
 from tests.infra.deployment import Deployment
 
 pytestmark = pytest.mark.slow
@@ -52,10 +54,25 @@ LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR"]
 LOG_A_LINE_OF_EACH_LEVEL = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from gpu_recovery.aws.wiring import logger
+import logging
+logging.root.addHandler(logging.StreamHandler(sys.stdout))
+from gpu_recovery.aws.wiring import logger, metrics
 for level in ("debug", "info", "warning", "error"):
     getattr(logger, level)("a line")
+metrics.add_metric(name="Reboots", unit="Count", value=1)
+metrics.flush_metrics()
 """
+WITH_LOOP_DETECTION = ("us-east-1", "eu-central-1")
+REGIONS = (
+    *WITH_LOOP_DETECTION,
+    "ap-southeast-6",
+    "mx-central-1",
+    "cn-north-1",
+    "cn-northwest-1",
+    "us-gov-east-1",
+    "us-gov-west-1",
+)
+"""Regions of each partition. Those of `aws` are two with the detection of recursive loops, and the two without it."""
 
 
 def _function(deployment: Deployment, row: FunctionRow) -> dict:
@@ -247,16 +264,39 @@ def test_the_package_holds_the_sources_and_nothing_a_run_left_behind(assembly: P
     assert shipped == written
 
 
-@pytest.mark.parametrize(("where", "level"), [("with_ray", "DEBUG"), ("deployment", "INFO"), ("production", "ERROR")])
-def test_a_function_logs_what_the_setting_says(where: str, level: str, request: pytest.FixtureRequest) -> None:
-    """Lambda tells the function the level of its own filter, which Powertools obeys unless it is told otherwise."""
-    function = request.getfixturevalue(where).only("AWS::Lambda::Function", "JobApi")
-    as_lambda_does = {"AWS_LAMBDA_LOG_LEVEL": function["LoggingConfig"]["ApplicationLogLevel"]}
+def _logged(function: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
+    """The lines that a function of the package writes of a line of each level and a metric.
+
+    Lambda tells the function the level of its own filter. Its handler of the root logger is there first, in both
+    formats.
+    """
+    logging = function["LoggingConfig"]
+    as_lambda_does = {"AWS_LAMBDA_LOG_LEVEL": logging["ApplicationLogLevel"]} if "LogFormat" in logging else {}
     command = [sys.executable, "-I", "-c", LOG_A_LINE_OF_EACH_LEVEL, str(PACKAGE)]
     variables = function["Environment"]["Variables"] | as_lambda_does
-    result = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    result = subprocess.run(command, env=variables, cwd=folder, capture_output=True, text=True, check=False)
     assert result.returncode == 0 and not result.stderr, result.stderr
-    assert [json.loads(line)["level"] for line in result.stdout.splitlines()] == LEVELS[LEVELS.index(level) :]
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("settings", "level", "region"),
+    [
+        ("ray", "DEBUG", "us-east-1"),
+        ("ray", "DEBUG", "us-gov-west-1"),
+        ("prod", "INFO", "us-east-1"),
+        ("prod", "INFO", "us-gov-west-1"),
+        ("everything", "ERROR", "us-east-1"),
+    ],
+)
+def test_a_function_logs_what_the_setting_says(
+    validated: dict[str, Path], tmp_path: Path, settings: str, level: str, region: str
+) -> None:
+    """Powertools obeys the level of Lambda's filter unless it is told otherwise. In GovCloud there is no filter."""
+    where = _in(region, validated[settings])
+    *lines, metric = _logged(where.only("AWS::Lambda::Function", "JobApi"), tmp_path)
+    assert [line["level"] for line in lines] == LEVELS[LEVELS.index(level) :]
+    assert metric["Reboots"] == [1.0] and metric["_aws"]["CloudWatchMetrics"]
 
 
 @pytest.mark.parametrize("where", ["with_ray", "deployment", "production"])
@@ -266,14 +306,26 @@ def test_lambdas_own_filter_lets_metrics_pass(where: str, request: pytest.Fixtur
     assert {function["LoggingConfig"]["ApplicationLogLevel"] for function in functions} <= {"DEBUG", "INFO"}
 
 
+@pytest.mark.parametrize("region", REGIONS)
+def test_lambda_writes_json_only_where_it_has_the_format(validated: dict[str, Path], region: str) -> None:
+    """In GovCloud it has none, and neither filter. The log group is the same everywhere."""
+    functions = _in(region, validated["ray"]).of_type("AWS::Lambda::Function")
+    has_format = not region.startswith("us-gov-")
+    for name, function in functions.items():
+        logging = function["LoggingConfig"]
+        assert logging.pop("LogGroup").endswith("Logs"), name
+        assert (logging.get("LogFormat"), bool(logging)) == (("JSON", True) if has_format else (None, False)), name
+    assert {"FunctionsJobApiFunction", "RayFunction", "ImagesFunction"} < set(functions)
+
+
 @pytest.mark.parametrize("name", ["Scheduler", "Ray"])
+@pytest.mark.parametrize("region", REGIONS)
 def test_a_function_that_wakes_itself_may_do_so_where_lambda_looks_for_loops(
-    with_ray: Deployment, validated: dict[str, Path], name: str
+    validated: dict[str, Path], region: str, name: str
 ) -> None:
-    """In China Lambda has no such detection, so its property must not be there."""
-    china = Deployment.read(validated["ray"], partition="aws-cn", region="cn-northwest-1")
-    assert with_ray.only("AWS::Lambda::Function", name)["RecursiveLoop"] == "Allow"
-    assert "RecursiveLoop" not in china.only("AWS::Lambda::Function", name)
+    """Elsewhere Lambda has no such detection, so its property must not be there."""
+    function = _in(region, validated["ray"]).only("AWS::Lambda::Function", name)
+    assert function.get("RecursiveLoop") == ("Allow" if region in WITH_LOOP_DETECTION else None)
 
 
 def test_no_other_function_may_run_in_a_loop(with_ray: Deployment) -> None:
@@ -281,6 +333,11 @@ def test_no_other_function_may_run_in_a_loop(with_ray: Deployment) -> None:
     functions = with_ray.at_run_time("AWS::Lambda::Function").values()
     looping = {function["FunctionName"] for function in functions if "RecursiveLoop" in function}
     assert looping == {"gpu-recovery-scheduler", "gpu-recovery-ray_runner"}
+
+
+def _in(region: str, folder: Path) -> Deployment:
+    partition = {"cn": "aws-cn", "us-gov": "aws-us-gov"}.get(region.rsplit("-", 2)[0], "aws")
+    return Deployment.read(folder, partition=partition, region=region)
 
 
 def test_every_function_has_the_own_layer(deployment: Deployment, china: Deployment) -> None:
@@ -297,3 +354,12 @@ def test_the_public_layer_is_that_of_the_partition(production: Deployment) -> No
     assert not production.of_type("AWS::Lambda::LayerVersion")
     for function in production.at_run_time("AWS::Lambda::Function").values():
         assert function["Layers"] == [layer]
+
+
+def test_a_layer_of_the_user_is_the_only_one(own_images: Deployment) -> None:
+    """The setting may be the ARN of a layer version. The image of the Ray runner has no layers."""
+    assert not own_images.of_type("AWS::Lambda::LayerVersion")
+    functions = own_images.of_type("AWS::Lambda::Function").values()
+    layers = {function["FunctionName"]: function.get("Layers") for function in functions}
+    assert layers.pop("gpu-recovery-ray_runner") is None
+    assert layers == {f"gpu-recovery-{row.name}": [LAYER_ARN] for row in FUNCTIONS}
