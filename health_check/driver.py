@@ -58,7 +58,7 @@ class DriverReport:
     """The driver's answer.
 
     `no_answer` is the reason for a missing answer. `gpus` is empty then, but `lost` may have entries. `hung` says that
-    nvidia-smi did not answer before its deadline, and `killed` that a signal or a shortage of the host ended the program.
+    nvidia-smi did not answer before its deadline. `killed` says that a signal or a shortage of the host ended it.
     """
 
     version: str | None = None

@@ -91,10 +91,13 @@ def _functions(path: Path) -> list[tuple[str, int, bool]]:
     ]
 
 
-def test_modules_and_functions_are_short() -> None:
+@pytest.mark.parametrize("of_tests", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["product", "tests"])
+def test_modules_and_functions_are_short(of_tests: bool) -> None:
     """What is longer cannot be held in mind at once."""
     long: list[str] = []
     for path in MODULES:
+        if of_tests != path_in_repository(path).startswith("tests/"):
+            continue
         if len(path.read_text().splitlines()) > MODULE_LINES_MAX:
             long.append(path_in_repository(path))
         long += [

@@ -41,6 +41,7 @@ from tests.execution.failed_gang import (
 )
 from tests.lambdas.api_gateway import Api
 from tests.lambdas.conftest import Functions
+from tests.tiers import sampled
 
 
 @pytest.fixture
@@ -143,7 +144,7 @@ def test_a_secret_in_a_log_goes_into_no_mail(api: Api) -> None:
     assert "unknown option" in told and "hf_abcdef" not in told and "pass@" not in told
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+@pytest.mark.parametrize("form", sampled(FORMS, fast=5, default=len(FORMS)), ids=lambda form: form.name)
 def test_no_form_of_a_secret_goes_into_a_mail_or_a_table(api: Api, form: SecretForm) -> None:
     """The line comes from the log of the container. The record of the job keeps it, and the mail is not encrypted."""
     before, secret = re.fullmatch("(.*?)«(.*)».*", form.example, re.DOTALL).groups()  # type: ignore[union-attr]

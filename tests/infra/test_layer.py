@@ -52,6 +52,7 @@ def test_each_package_of_the_layer_has_the_hash_of_its_wheel() -> None:
     assert not [line for line in lines if not re.fullmatch(r"[\w-]+==[\w.]+( --hash=sha256:[0-9a-f]{64})+", line)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hashed", "refusal"),
     [("as it is", ""), ("exchanged", "DO NOT MATCH THE HASHES"), ("without", "Hashes are required")],
