@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from health_check.recovery_action import RecoveryAction, action_in
-from health_check.remedies import DEADLINE_PASSED, HOST_SHORT
+from health_check.remedies import DEADLINE_PASSED, HOST_SHORT, KILLED
 from health_check.run import ProcessRun, run_bounded
 from health_check.xid import bus_id
 
@@ -22,8 +22,6 @@ ANSWERS_WITHIN_S = 300.0
 """Seconds that nvidia-smi may take: ten times what eight GPUs take while the driver is not kept loaded (about 30 s)."""
 GPUS_MAX = 256
 TEXT_MAX = 64
-BY_SIGNAL = range(129, 160)
-"""Exit codes of a program that a signal ended, as in a shell."""
 NO_DEVICES = "the driver shows no GPU to the check"
 _LOST = re.compile(
     r"Unable to determine the device handle for (?:GPU|gpu)\s{0,2}(?:(\d{1,3}):\s)?([0-9a-fA-F:.]{7,20})?"
@@ -58,7 +56,8 @@ class DriverReport:
     """The driver's answer.
 
     `no_answer` is the reason for a missing answer. `gpus` is empty then, but `lost` may have entries. `hung` says that
-    nvidia-smi did not answer before its deadline. `killed` says that a signal or a shortage of the host ended it.
+    nvidia-smi did not answer before its deadline. `killed` says that another process killed it, as the kernel does
+    without memory, or that the host had no room for it.
     """
 
     version: str | None = None
@@ -69,8 +68,8 @@ class DriverReport:
     killed: bool = False
 
     @property
-    def cut_short(self) -> bool:
-        """Whether the host may be the cause of the missing answer."""
+    def late(self) -> bool:
+        """Whether the missing answer may have no other cause than a slow host."""
         return self.hung or self.killed
 
     def index_of(self, pci_bus_id: str | None) -> int | None:
@@ -93,7 +92,7 @@ def parse(output: str, error: str, exit_code: int) -> DriverReport:
         hung = exit_code == DEADLINE_PASSED
         first = next((line for line in (error + "\n" + output).split("\n") if line.strip()), "it printed nothing")
         reason = "it did not answer in time" if hung else " ".join(first.split())[:200]
-        killed = exit_code == HOST_SHORT or exit_code in BY_SIGNAL
+        killed = exit_code in (HOST_SHORT, KILLED)
         no_answer = f"nvidia-smi ended with {exit_code}: {reason}"
         return DriverReport(lost=lost, no_answer=no_answer, hung=hung, killed=killed)
     taken = {gpu.index for gpu in lost}

@@ -45,7 +45,7 @@ class DiagnosticRun:
             expected_gpus=expected_gpus,
             gpus=self.step.gpus,
             late=self.run.late,
-            driver_cut_short=driver.cut_short,
+            driver_late=driver.late,
         )
 
 

@@ -13,7 +13,7 @@ from health_check.remedies import ErrorSeverity, FindingRemedy, HealthOutcome
 from health_check.report import DiagnosticError, DiagnosticReport, DiagnosticResult
 from health_check.verdict import DCGM, MESSAGE_MAX, CheckFinding, by_check, counted
 
-_HOST_ENGINE_LATE = "the host engine of the check gave dcgmi no connection in time, or lost it"
+_HOST_ENGINE_LATE = "the host engine of the check was killed, gave dcgmi no connection in time, or lost it"
 
 
 def findings_of(
@@ -24,7 +24,7 @@ def findings_of(
     expected_gpus: int | None,
     gpus: frozenset[int] | None = None,
     late: bool = False,
-    driver_cut_short: bool = False,
+    driver_late: bool = False,
 ) -> list[CheckFinding]:
     """Return the findings of one run of `dcgmi diag -r <level>`.
 
@@ -36,7 +36,7 @@ def findings_of(
         gpus: the GPUs that were examined; None for all. With some GPUs only, the report says nothing about their
             number.
         late: whether the host, and no setting and no GPU, may account for the exit code (`ProcessRun.late`).
-        driver_cut_short: whether the host may have kept nvidia-smi from answering (`DriverReport.cut_short`).
+        driver_late: whether a slow host may have kept nvidia-smi from answering (`DriverReport.late`).
     """
     lost = exit_code == remedies.CONNECTION_NOT_VALID or report.lost_connection
     if late and lost:
@@ -50,7 +50,7 @@ def findings_of(
     if not _explains(report, exit_code):
         findings.append(_by_exit_code(exit_code, report, late=late))
     if gpus is None:
-        findings += _missing_gpus(report, expected_gpus, driver_cut_short=driver_cut_short)
+        findings += _missing_gpus(report, expected_gpus, driver_late=driver_late)
     if all(finding.outcome is HealthOutcome.HEALTHY for finding in findings):
         findings += _not_examined(report, level, report.gpus if gpus is None else gpus)
     return findings
@@ -103,15 +103,13 @@ def _explains(report: DiagnosticReport, exit_code: int) -> bool:
     return exit_code == 0
 
 
-def _missing_gpus(
-    report: DiagnosticReport, expected_gpus: int | None, *, driver_cut_short: bool
-) -> Iterator[CheckFinding]:
+def _missing_gpus(report: DiagnosticReport, expected_gpus: int | None, *, driver_late: bool) -> Iterator[CheckFinding]:
     if expected_gpus is None or report.gpu_count is None or report.gpu_count >= expected_gpus:
         return
     if report.gpu_count == 0 and report.driver_version is None:
         # Neither a GPU nor a driver: the container has no driver libraries, which says nothing about the GPUs.
-        # If the host cut nvidia-smi short, the libraries may be there and the driver may be late.
-        remedy = FindingRemedy.RESTART_APP if driver_cut_short else FindingRemedy.FIX_CONFIGURATION
+        # If nvidia-smi gave no answer because of the host, the libraries may be there and the driver may be late.
+        remedy = FindingRemedy.RESTART_APP if driver_late else FindingRemedy.FIX_CONFIGURATION
         message = f"no driver and none of {expected_gpus} GPUs is visible to the check"
         yield by_check("gpu count", "NO_GPU_VISIBLE", remedy, message)
         return

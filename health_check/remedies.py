@@ -204,7 +204,7 @@ EXITS: Mapping[int, KnownExit] = {
     HOST_SHORT: KnownExit(
         "HOST_SHORT_OF_RESOURCES",
         FindingRemedy.RESTART_APP,
-        "the host was short of processes, memory or open files and could not start dcgmi",
+        "the host was short of processes, memory or open files and could not start the diagnostic",
     ),
     HUNG_BESIDE_HOST_ENGINE: KnownExit(
         "OTHER_HOST_ENGINE",

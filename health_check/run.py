@@ -53,7 +53,7 @@ class StopRequested(Exception):
 class _EngineNotStarted(Exception):
     """The host engine of the check did not start. The message is the end of its log.
 
-    `late` says that the host may be the cause: a signal ended it, or the host had no room for another process.
+    `late` says that the host may be the cause: another process killed the engine, as the kernel does without memory.
     """
 
     def __init__(self, log: str, *, late: bool) -> None:
@@ -66,13 +66,13 @@ class ProcessRun:
     """The result of one run of a process.
 
     `exit_code` is as in a shell: 128+n for signal n, 124 after the deadline, 126 or 127 if the program cannot be
-    executed or is missing. 122 is the check's own: the host had no room for another process. `diagnose` gives 235 if
-    the host engine of the check has died or did not start, and 143 if the task was stopped. A process that sleeps in
-    the driver may survive its kill.
+    executed or is missing. 122 is the check's own: the host had no room for another process, thread or open file.
+    `diagnose` gives 235 if the host engine of the check has died or did not start, and 143 if the task was stopped. A
+    process that sleeps in the driver may survive its kill.
 
     `late` says that the exit code may have no other cause than a slow host: the host engine of the check was started
-    and gives no connection, a signal or a shortage prevented its start, or less than half of the time was left when
-    the diagnostic began.
+    and gives no connection, another process killed it at its start, or less than half of the time was left when the
+    diagnostic began.
     """
 
     output: str
@@ -123,6 +123,10 @@ def diagnose(level: int, timeout_s: float, *, gpus: Set[int] | None = None, paus
     except _EngineNotStarted as error:
         text = f"the check's own host engine did not start: {error}"
         return ProcessRun("", text, remedies.CONNECTION_NOT_VALID, late=error.late)
+    except OSError as error:
+        if error.errno not in SHORTAGES:
+            raise
+        return ProcessRun("", f"the diagnostic cannot be started: {error}", remedies.HOST_SHORT)
 
 
 def run_bounded(command: Sequence[str], timeout_s: float) -> ProcessRun:
@@ -144,13 +148,15 @@ def run_bounded(command: Sequence[str], timeout_s: float) -> ProcessRun:
         exit_code = remedies.HOST_SHORT if error.errno in SHORTAGES else remedies.NOT_EXECUTABLE
         return ProcessRun("", f"{command[0]} cannot be executed: {error}", exit_code)
     assert process.stdout and process.stderr
-    output = _BoundedReader(process.stdout, OUTPUT_BYTES_MAX)
-    error_output = _BoundedReader(process.stderr, ERROR_BYTES_MAX)
     try:
+        output = _BoundedReader(process.stdout, OUTPUT_BYTES_MAX)
+        error_output = _BoundedReader(process.stderr, ERROR_BYTES_MAX)
         code = process.wait(timeout=max(timeout_s, 0.0))
         exit_code = code if code >= 0 else 128 - code
     except subprocess.TimeoutExpired:
         exit_code = remedies.DEADLINE_PASSED
+    except RuntimeError as error:  # Python's error for a thread that cannot be started
+        return ProcessRun("", f"the output of {command[0]} cannot be read: {error}", remedies.HOST_SHORT)
     finally:
         _kill_group(process)
     return ProcessRun(output.text(), error_output.text(), exit_code)
@@ -219,6 +225,7 @@ def _host_engine() -> Iterator[_HostEngine | None]:
     An engine that is late is yielded before it listens: `diagnose` repeats a lost connection.
 
     Raises:
+        OSError: the host is short of processes, memory or open files.
         _EngineNotStarted: the engine ended at its start. dcgmi may not fall back to an engine of the host: that engine
             has another release and other rights, and its tests would be judged as if they were the check's.
     """
@@ -235,14 +242,16 @@ def _host_engine() -> Iterator[_HostEngine | None]:
                     command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
                 )
             except OSError as error:
-                raise _EngineNotStarted(str(error), late=error.errno in SHORTAGES) from error
+                if error.errno in SHORTAGES:
+                    raise
+                raise _EngineNotStarted(str(error), late=False) from error
         engine = _HostEngine(process, address)
         try:
             _wait_for(engine)
             if not engine.is_running():
                 written = Path(folder, "engine.log").read_bytes()[-ENGINE_LOG_BYTES:]
                 text = written.decode(errors="replace") or "it wrote nothing"
-                raise _EngineNotStarted(text, late=process.returncode < 0)
+                raise _EngineNotStarted(text, late=process.returncode == -signal.SIGKILL)
             yield engine
         finally:
             _kill_group(process)

@@ -148,12 +148,13 @@ def test_without_its_own_engine_the_check_does_not_use_the_hosts(programs: Path)
     assert not (programs / "arguments").exists()
 
 
-def test_an_engine_that_a_signal_ends_at_its_start_is_late(programs: Path) -> None:
-    """As a host out of memory ends it. dcgmi is not started either."""
-    install(programs, "nv-hostengine", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+@pytest.mark.parametrize(("by", "late"), [("SIGKILL", True), ("SIGABRT", False), ("SIGSEGV", False)])
+def test_an_engine_that_is_killed_at_its_start_is_late(programs: Path, by: str, late: bool) -> None:
+    """As a host out of memory kills it. An engine that aborts does so at each start: the image is broken."""
+    install(programs, "nv-hostengine", f"import os, signal\nos.kill(os.getpid(), signal.{by})\n")
     install_dcgmi(programs, "", 0)
     run = diagnose(1, 60, pause_s=61)
-    assert (run.exit_code, run.late) == (235, True)
+    assert (run.exit_code, run.late) == (235, late)
     assert not (programs / "arguments").exists()
 
 
@@ -175,6 +176,33 @@ def test_a_process_for_which_the_host_has_no_room_is_no_configuration(
     assert os.strerror(code) in run.error
     (found,) = findings_of(DiagnosticReport(), run.exit_code, level=1, expected_gpus=8, late=run.late)
     assert found.outcome is HealthOutcome.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("own_engine", [False, True])
+def test_a_host_without_room_for_a_thread_or_a_file_is_no_configuration(
+    programs: Path, monkeypatch: pytest.MonkeyPatch, own_engine: bool
+) -> None:
+    """dcgmi starts and its output cannot be read, or the log of the engine cannot be opened. dcgmi does not stay."""
+
+    def no_thread(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def no_file(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    install(
+        programs,
+        "dcgmi",
+        "import os, time\nopen('" + str(programs / "pid") + "', 'w').write(str(os.getpid()))\ntime.sleep(600)\n",
+    )
+    if own_engine:
+        install(programs, "nv-hostengine", HOST_ENGINE)
+        monkeypatch.setattr(running.tempfile, "TemporaryDirectory", no_file)
+    monkeypatch.setattr(running.threading.Thread, "start", no_thread)
+    run = diagnose(1, 60, pause_s=61)
+    (found,) = findings_of(DiagnosticReport(), run.exit_code, level=1, expected_gpus=8, late=run.late)
+    assert (found.code, found.outcome) == ("HOST_SHORT_OF_RESOURCES", HealthOutcome.INCONCLUSIVE)
+    assert not (programs / "pid").exists() or wait_until_ended(int((programs / "pid").read_text()))
 
 
 def test_a_host_engine_that_cannot_be_executed_is_a_lost_connection(programs: Path) -> None:
