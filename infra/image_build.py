@@ -1,7 +1,7 @@
 """Images that a deployment builds by itself, so that nobody needs Docker: CodeBuild, ECR and a custom resource.
 
-The files of an image are an asset. The tag of the image is a hash of these files, of the build's commands and
-arguments, and of the setting `image_revision`. So a deployment builds an image only if one of them has changed. Tags
+The files of an image are an asset. The tag of the image is a hash of these files, of the build's commands and base
+image, and of the setting `image_revision`. So a deployment builds an image only if one of them has changed. Tags
 are immutable, and users of the image refer to its digest.
 """
 
@@ -43,7 +43,8 @@ LOGIN = "aws ecr get-login-password --region {region} | docker login --username 
 def build_spec(base: EcrImage | None) -> str:
     """Return the build specification of an image: its commands, with a login to the registry of the base image.
 
-    `$BUILD_ARGUMENTS` stands without quotes, because it is a list of options.
+    Every stage is built on the digest that the base has at the build. Labels of the image name the base and the digest
+    (OCI Image Format Specification, annotations).
 
     Args:
         base: the base image, if it is in a private registry of ECR, which may belong to another account or region.
@@ -53,7 +54,12 @@ def build_spec(base: EcrImage | None) -> str:
         logins.append(LOGIN.format(region=base.region, registry=base.registry))
     fetch = ['aws s3 cp --only-show-errors "$SOURCE" source.zip', "unzip -q source.zip -d source"]
     build = [
-        'docker build $BUILD_ARGUMENTS --file "source/$DOCKERFILE" --tag "$REPOSITORY:$TAG" source',
+        'BASE="${BASE_IMAGE:-$(sed -n "s/^ARG BASE_IMAGE=//p" "source/$DOCKERFILE")}"',
+        'docker pull --quiet "$BASE"',
+        'BASE_BY_DIGEST="$(docker inspect --format "{{index .RepoDigests 0}}" "$BASE")"',
+        'docker build --build-arg "BASE_IMAGE=$BASE_BY_DIGEST" --label "org.opencontainers.image.base.name=$BASE" '
+        '--label "org.opencontainers.image.base.digest=${BASE_BY_DIGEST##*@}" '
+        '--file "source/$DOCKERFILE" --tag "$REPOSITORY:$TAG" source',
         'docker push "$REPOSITORY:$TAG"',
     ]
     phases = {"pre_build": {"commands": [*logins, *fetch]}, "build": {"commands": build}}
@@ -66,8 +72,8 @@ class BuiltImage(Construct):
     Args:
         dockerfile: path of the Dockerfile in this repository.
         exclude: files that are no part of the image, in the syntax of .dockerignore.
-        base_image: reference for the argument `BASE_IMAGE` of the Dockerfile, perhaps of a private repository of ECR.
-            Empty: the base that the Dockerfile names.
+        base_image: reference of the base image, perhaps of a private repository of ECR. Empty: the base that the
+            Dockerfile names.
     """
 
     def __init__(
@@ -96,7 +102,6 @@ class BuiltImage(Construct):
         base = ecr_image(base_image)
         self.project = _project(self, settings, source, self.repository, base)
         content = [source.asset_hash, build_spec(base), settings.image_revision]
-        options = f"--build-arg BASE_IMAGE={base_image}" if base_image else ""
         self._built = CustomResource(
             self,
             "Image",
@@ -105,11 +110,11 @@ class BuiltImage(Construct):
             properties={
                 "Project": self.project.ref,
                 "Repository": self.repository.repository_name,
-                "Tag": hashlib.sha256(json.dumps([*content, dockerfile, options]).encode()).hexdigest(),
+                "Tag": hashlib.sha256(json.dumps([*content, dockerfile, base_image]).encode()).hexdigest(),
                 "Variables": {
                     "SOURCE": source.s3_object_url,
                     "DOCKERFILE": dockerfile,
-                    **({"BUILD_ARGUMENTS": options} if options else {}),
+                    **({"BASE_IMAGE": base_image} if base_image else {}),
                 },
             },
         )

@@ -188,14 +188,14 @@ def test_the_base_image_of_the_settings_is_an_argument_of_the_build(with_ray: De
     """By its digest. A build logs in to its own registry, and to that of a base image in ECR."""
     base = BASE_IMAGES[f"gpu-recovery:{BASE_IMAGE_SETTINGS[image]}"]
     assert DIGEST.fullmatch(base)
-    assert request(with_ray, image)["Variables"]["BUILD_ARGUMENTS"] == f"--build-arg BASE_IMAGE={base}"
+    assert request(with_ray, image)["Variables"]["BASE_IMAGE"] == base
     mirror = {(MIRROR_REGION, MIRROR)} if image in MIRRORED else set()
     assert logins(with_ray, image) == {('"$AWS_REGION"', '"${REPOSITORY%%/*}"')} | mirror
 
 
 def test_without_a_setting_the_base_image_is_that_of_the_dockerfile(deployment: Deployment) -> None:
-    """The build has no argument then."""
-    assert "BUILD_ARGUMENTS" not in request(deployment, "HealthCheck")["Variables"]
+    """The build reads the Dockerfile then."""
+    assert "BASE_IMAGE" not in request(deployment, "HealthCheck")["Variables"]
     assert logins(deployment, "HealthCheck") == {('"$AWS_REGION"', '"${REPOSITORY%%/*}"')}
 
 
@@ -250,13 +250,17 @@ def test_the_commands_of_a_build_use_only_variables_that_it_has(with_ray: Deploy
     project = with_ray.of_type("AWS::CodeBuild::Project")[f"Images{image}Project"]
     environment = project["Environment"]
     phases = json.loads(project["Source"]["BuildSpec"])["phases"]
-    assert [command.split()[:2] for command in phases["build"]["commands"]] == [["docker", "build"], ["docker", "push"]]
+    assert [command.split()[:2] for command in phases["build"]["commands"][-2:]] == [
+        ["docker", "build"],
+        ["docker", "push"],
+    ]
     assert environment["PrivilegedMode"] is True and environment["Type"] == "LINUX_CONTAINER"
     used = set(re.findall(r"\$\{?([A-Z_]+)", project["Source"]["BuildSpec"]))
+    used -= {match[1] for command in phases["build"]["commands"] if (match := re.match(r"([A-Z_]+)=", command))}
     fixed = {each["Name"]: each["Value"] for each in environment["EnvironmentVariables"]}
     assert used - fixed.keys() - request(with_ray, image)["Variables"].keys() <= {
         "TAG",
-        "BUILD_ARGUMENTS",
+        "BASE_IMAGE",
         "AWS_REGION",
     }
     assert fixed["REPOSITORY"] == f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com/Images{image}Repository"

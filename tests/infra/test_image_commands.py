@@ -6,6 +6,7 @@ Guide, "Build specification reference for CodeBuild" and "Build phase transition
 """
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from botocore.stub import ANY, Stubber
 
 from image_builder import handler as image_builder
+from infra.image_build import ROOT
 from tests.infra.contexts import BASE_IMAGES
 from tests.infra.deployment import ACCOUNT, Deployment
 
@@ -50,10 +52,14 @@ elif arguments[:2] == ["s3", "cp"]:
     shutil.copy(os.environ["ARCHIVE"], arguments[-1])
 elif program == "unzip":
     shutil.unpack_archive(arguments[-3], arguments[-1], "zip")
+elif arguments[0] == "inspect":
+    print(arguments[-1].partition("@")[0].rpartition(":")[0] + "@sha256:" + 64 * "d")
 elif arguments[0] == "build" and not Path(arguments[arguments.index("--file") + 1]).is_file():
     sys.exit("Error: no such Dockerfile")
 """
 """Program that stands for `aws`, `docker` and `unzip`. It records its arguments, and for a login also the password.
+
+Each image that Docker has pulled has the digest ddd...
 
 The command that begins with the variable FAILING fails.
 """
@@ -108,6 +114,7 @@ class Build:
             program = self._programs / name
             program.write_text(f"#!{sys.executable}\n{STUB}")
             program.chmod(0o755)
+        (self._programs / "sed").symlink_to(shutil.which("sed") or "")
         self._archive = shutil.make_archive(str(folder / "archive"), "zip", self.context)
 
     def run(self, failing: str = NOTHING) -> int:
@@ -136,16 +143,29 @@ def files(folder: Path) -> set[str]:
 def test_the_commands_log_in_build_the_context_on_its_base_and_push_the_tag(
     validated: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, image: str
 ) -> None:
-    """In this order. The pushed reference is the one that the function looks for when the build has ended."""
+    """In this order. Every stage is built on the digest that the base has now, which labels of the image name.
+
+    The pushed reference is the one that the function looks for when the build has ended.
+    """
     folder, setting, in_mirror = BUILDS[where, image]
     build = Build(validated[where], image, tmp_path, monkeypatch)
     assert build.run() == 0
     login = ["docker", "login", "--username", "AWS", "--password-stdin"]
-    arguments = ["--build-arg", f"BASE_IMAGE={BASE_IMAGES['gpu-recovery:' + setting]}"] if setting else []
+    (default,) = re.findall("^ARG BASE_IMAGE=(.+)", (ROOT / folder / "Dockerfile").read_text(), re.MULTILINE)
+    base = BASE_IMAGES["gpu-recovery:" + setting] if setting else default
+    digest = "sha256:" + 64 * "d"
+    by_digest = f"{base.partition('@')[0].rpartition(':')[0]}@{digest}"
+    label = "org.opencontainers.image.base"
+    arguments = [
+        *("--build-arg", f"BASE_IMAGE={by_digest}"),
+        *("--label", f"{label}.name={base}", "--label", f"{label}.digest={digest}"),
+    ]
     reference = f"{REGISTRY}/Images{image}Repository:{build.variables['TAG']}"
     assert build.recorded("docker") == [
         [*login, REGISTRY, f"password of {REGION}"],
         *([[*login, MIRROR, f"password of {MIRROR_REGION}"]] if in_mirror else []),
+        ["docker", "pull", "--quiet", base],
+        ["docker", "inspect", "--format", "{{index .RepoDigests 0}}", base],
         ["docker", "build", *arguments, "--file", f"source/{folder}/Dockerfile", "--tag", reference, "source"],
         ["docker", "push", reference],
     ]
@@ -156,7 +176,10 @@ def test_the_commands_log_in_build_the_context_on_its_base_and_push_the_tag(
     assert build.environment["BUILDX_NO_DEFAULT_ATTESTATIONS"] == "1", "Lambda accepts no image with an attestation"
 
 
-@pytest.mark.parametrize("failing", ["aws ecr", "docker login", "aws s3 cp", "unzip", "docker build", "docker push"])
+@pytest.mark.parametrize(
+    "failing",
+    ["aws ecr", "docker login", "aws s3 cp", "unzip", "docker pull", "docker inspect", "docker build", "docker push"],
+)
 def test_a_command_that_fails_ends_the_build_without_an_image(
     validated: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
