@@ -81,6 +81,7 @@ def account_findings(instance_ids: Sequence[str], region: str, cluster: str = ""
         *_unknown(instance_ids, described, region),
         *metadata(described),
         *ecs_agents(registered),
+        *(_unregistered(instance_ids, registered, cluster) if cluster else ()),
         *auto_scaling_groups(groups, members),
     ]
 
@@ -117,8 +118,8 @@ def ecs_agents(container_instances: Iterable[Described]) -> Iterator[AccountFind
             yield AccountFinding(
                 instance["ec2InstanceId"],
                 "tasks in awsvpc mode reach the metadata service: ECS_AWSVPC_BLOCK_IMDS is not set for the ECS agent "
-                "(set it in the user data; an agent reads it when it starts)",
-                "echo ECS_AWSVPC_BLOCK_IMDS=true | sudo tee -a /etc/ecs/ecs.config",
+                "(on the instance, and in the user data of new instances:)",
+                "echo ECS_AWSVPC_BLOCK_IMDS=true | sudo tee -a /etc/ecs/ecs.config && sudo systemctl restart ecs",
             )
 
 
@@ -162,6 +163,16 @@ def _unknown(instance_ids: Sequence[str], described: Iterable[Described], region
         if name not in known:
             sentence = f"the instance is not in {region} of this account, so its settings were not checked"
             yield AccountFinding(name, sentence, "aws sts get-caller-identity")
+
+
+def _unregistered(
+    instance_ids: Sequence[str], registered: Iterable[Described], cluster: str
+) -> Iterator[AccountFinding]:
+    known = {instance["ec2InstanceId"] for instance in registered}
+    for name in instance_ids:
+        if name not in known:
+            sentence = f"the instance is not registered in the cluster {cluster}, so its ECS agent was not checked"
+            yield AccountFinding(name, sentence, "aws ecs list-clusters")
 
 
 def _instances(ec2: Any, instance_ids: Sequence[str]) -> Iterator[Described]:

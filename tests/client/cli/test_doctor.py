@@ -197,6 +197,16 @@ def test_an_agent_that_leaves_the_metadata_to_awsvpc_tasks_is_found(
 
 
 @pytest.mark.usefixtures("account")
+def test_another_cluster_is_no_clean_cluster(run: Run, api: FakeApi) -> None:
+    """A misspelt name must not look like agents that are all set well."""
+    (name,) = ids = launch(api)
+    protect(ids)
+    client("ecs").create_cluster(clusterName="others")
+    (found,) = findings(run, 1, "--cluster", "others")
+    assert found["subject"] == name and "not registered in the cluster others" in found["sentence"]
+
+
+@pytest.mark.usefixtures("account")
 def test_an_instance_of_another_account_is_no_clean_instance(run: Run, api: FakeApi) -> None:
     """The wrong profile or region must not look like a good account; an instance that is GONE is not asked about."""
     api.instances = [
