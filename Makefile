@@ -13,6 +13,9 @@ export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 export NODE_NO_WARNINGS := 1
 # Compiled files are kept: else every worker and every child process of a test compiles what it imports.
 unexport PYTHONDONTWRITEBYTECODE
+# A make that this Makefile starts checks the release of Node no second time.
+CHECK_NODE := $(if $(GPU_RECOVERY_NODE_CHECKED),,node-release)
+export GPU_RECOVERY_NODE_CHECKED := 1
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-fast test-full test-ray check simulate synth mutants bench deploy docs clean node-release
@@ -20,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## Say what each verb does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(if $(filter 0,$(MAKELEVEL)),node-release) $(READY) ## Install everything into .venv and node_modules (once)
+setup: $(CHECK_NODE) $(READY) ## Install everything into .venv and node_modules (once)
 
 # Node.js Release Working Group, schedule.json: release 20 had its end of life on 30 April 2026. What it runs still works.
 node-release:

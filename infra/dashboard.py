@@ -165,11 +165,11 @@ def _functions(watched: MonitoredResources) -> list[cloudwatch.IWidget]:
             [function.metric_throttles(period=FIVE_MINUTES, label=name) for name, function in functions],
             right=[
                 function.metric(metric, period=FIVE_MINUTES, statistic="Sum", label=f"{name} {label}")
-                for metric, label, those in (
+                for metric, label, functions_of_metric in (
                     ("DestinationDeliveryFailures", "lost", watched.asynchronous),
                     ("RecursiveInvocationsDropped", "stopped", watched.functions),
                 )
-                for name, function in those.items()
+                for name, function in functions_of_metric.items()
             ],
         ),
         _graph(

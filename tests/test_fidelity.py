@@ -1,4 +1,4 @@
-"""docs/fidelity.md: every difference from AWS is emulated or checked, what the page names is there, no trap lacks."""
+"""docs/fidelity.md: every difference from AWS is emulated or checked, every trap is covered, and all names exist."""
 
 from __future__ import annotations
 

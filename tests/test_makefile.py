@@ -19,7 +19,8 @@ def _make(folder: Path, *arguments: str, release: str) -> subprocess.CompletedPr
     node = folder / "node"
     node.write_text(f"#!/bin/sh\necho {release}\n")
     node.chmod(0o755)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    ours = ("MAKE", "MFLAGS", "GPU_RECOVERY_NODE_CHECKED")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     environment["PATH"] = f"{folder}{os.pathsep}{environment['PATH']}"
     command = ["make", "--no-print-directory", *arguments]
     return subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True, check=False)
@@ -51,6 +52,12 @@ def test_an_older_release_of_node_and_no_release_are_refused(tmp_path: Path, rel
 def test_what_needs_node_looks_at_its_release(tmp_path: Path, verb: str) -> None:
     """Once for each command of the user."""
     result = _make(tmp_path, "--dry-run", verb, release="v20.20.2")
+    assert result.stdout.count("has reached its end of life") == 1
+
+
+def test_a_make_of_somebody_else_does_not_skip_the_release(tmp_path: Path) -> None:
+    """The level that GNU make counts would be 1 there."""
+    result = _make(tmp_path, "--dry-run", "MAKELEVEL=1", "setup", release="v20.20.2")
     assert result.stdout.count("has reached its end of life") == 1
 
 

@@ -63,11 +63,22 @@ def test_the_second_way_to_hear_of_alarms_is_open_to_every_one(production: Deplo
     assert not caught("SomebodyElses-Alarms")
 
 
-def test_the_shell_function_for_logs_finds_errors_in_json_and_in_text() -> None:
-    """In GovCloud Lambda's own lines are text. A JSON pattern finds none of them, a term finds both."""
+LINES = {
+    '{"level": "ERROR", "message": "the event is refused"}': True,
+    "[ERROR] 2026-11-21T03:00:00Z 8f2c KeyError: 'detail'": True,
+    "2026-11-21T03:00:00Z 8f2c Task timed out after 110.00 seconds": True,
+    '{"level": "INFO", "message": "the event is handled"}': False,
+}
+"""Lines of a log, in JSON and in text as in GovCloud, each with whether an operator looks for it."""
+
+
+def test_the_shell_function_for_logs_finds_errors_and_timeouts_in_json_and_in_text() -> None:
+    """CloudWatch Logs User Guide, "Filter pattern syntax": a line matches if it has one of the terms after `?`."""
     (command,) = [line for line in Page(INDEX).commands() if line.startswith("logs() ")]
     words = shlex.split(command)
-    assert words[words.index("--filter-pattern") + 1].removesuffix(";") == "ERROR"
+    pattern = words[words.index("--filter-pattern") + 1].removesuffix(";")
+    terms = [quoted or term for quoted, term in re.findall(r'\?(?:"([^"]+)"|(\S+))', pattern)]
+    assert {line: any(term in line for term in terms) for line in LINES} == LINES
 
 
 def test_the_index_leads_from_each_alarm_to_its_runbook(named: dict[str, str]) -> None:

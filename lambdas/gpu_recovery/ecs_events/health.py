@@ -63,8 +63,9 @@ class InstanceHealthEvent:
 class ReservationEnding:
     """The end of a Capacity Block: an announcement to each of our instances that EC2 shows in it.
 
-    The owner may extend a block until shortly after the warning. So an instance that EC2 shows in the block after
-    `ends_at` is in an extended block, and the warning is void.
+    An extension that was requested before the warning may take effect until 35 minutes before the end (EC2 User Guide,
+    "Extend Capacity Blocks"). So an instance that EC2 shows in the block after `ends_at` is in an extended block, and
+    the warning is void.
     """
 
     reservation: str

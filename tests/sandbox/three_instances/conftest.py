@@ -22,6 +22,8 @@ POLICY = {
     "preemption_protect_s": 1,
     "demote_after_s": 5,
 }
+PERMITTED = {"ana/ABOVE_NORMAL/*": 3, "bob/ABOVE_NORMAL/*": 3, "bob/HIGH/*": 3}
+"""Quotas that let users ask for more than NORMAL."""
 
 
 @pytest.fixture(scope="package")
@@ -32,6 +34,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
         state = sandbox.up(directory, instances=3, gpus=8, policy=POLICY, agents=True)
         with RecoveryClient(state["api_url"], state["operator_token"]) as operator:
             wait_until(lambda: len(list(operator.instances())) == 3)
+            operator.put_quotas({"instances": PERMITTED}, operator.quotas()["revision"])
             with ExitStack() as clients:
                 users = {}
                 for user in ("ana", "bob"):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from gpu_recovery_client.errors import RequestRefused
 
-from tests.sandbox.three_instances.conftest import POLICY
+from tests.sandbox.three_instances.conftest import PERMITTED, POLICY
 from tests.sandbox.time_sharing import ENDED, Shared
 
 pytestmark = pytest.mark.slow
@@ -101,7 +101,7 @@ def test_a_person_suspends_and_resumes_their_own_job_and_nobody_elses(shared: Sh
 def test_a_job_over_its_quota_waits_and_says_so(shared: Shared, tmp_path: Path) -> None:
     """One instance for ana: her second job waits although other instances are free, and goes on when she has room."""
     limits = shared.operator.quotas()
-    kept = shared.operator.put_quotas({"instances": {"ana/*/*": 1}}, limits["revision"])
+    kept = shared.operator.put_quotas({"instances": {**PERMITTED, "ana/*/*": 1}}, limits["revision"])
     try:
         end = tmp_path / "end of first"
         first = shared.program("ana", "first", UNTIL_THE_FILE.format(path=str(end)), nnodes=1)
@@ -115,7 +115,7 @@ def test_a_job_over_its_quota_waits_and_says_so(shared: Shared, tmp_path: Path) 
         shared.succeeds(first)
         shared.succeeds(second)
     finally:
-        shared.operator.put_quotas({}, kept["revision"])
+        shared.operator.put_quotas({"instances": PERMITTED}, kept["revision"])
 
 
 @pytest.mark.full
@@ -215,7 +215,7 @@ def test_any_rank_may_ask_for_the_suspension_of_its_job(shared: Shared) -> None:
 def test_a_quota_holds_for_its_priority_alone_and_is_shown_with_what_is_used(shared: Shared, tmp_path: Path) -> None:
     """One instance for ana's LOW jobs: a second one waits, one of NORMAL runs beside the first."""
     limits = shared.operator.quotas()
-    kept = shared.operator.put_quotas({"instances": {"ana/LOW/*": 1}}, limits["revision"])
+    kept = shared.operator.put_quotas({"instances": {**PERMITTED, "ana/LOW/*": 1}}, limits["revision"])
     try:
         end = tmp_path / "end of both"
         text = UNTIL_THE_FILE.format(path=str(end))
@@ -231,4 +231,4 @@ def test_a_quota_holds_for_its_priority_alone_and_is_shown_with_what_is_used(sha
         for job_id in (normal, first, second):
             shared.succeeds(job_id)
     finally:
-        shared.operator.put_quotas({}, kept["revision"])
+        shared.operator.put_quotas({"instances": PERMITTED}, kept["revision"])

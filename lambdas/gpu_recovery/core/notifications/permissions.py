@@ -31,7 +31,7 @@ def launch_denied(job: Job, lacks: MissingPermission, sentence: str, queue_timeo
     """
     affected = "All jobs on ECS" if lacks.everywhere else f"Jobs of the task definition {job.spec.task_definition}"
     others = [] if lacks.everywhere else ["Jobs of other task definitions start as usual."]
-    how = [sentence.format(setting=lacks.setting) for sentence in HOW_TO_DEPLOY] if lacks.setting else []
+    how = [text.format(setting=lacks.setting) for text in HOW_TO_DEPLOY] if lacks.setting else []
     note_id = f"permission/{job.job_id}/{job.attempt}"
     parts = {
         Part.WHAT: [f"gpu-recovery cannot launch job {job.job_id}: it lacks the permission {lacks.name}."],
