@@ -9,6 +9,7 @@ import pytest
 
 from tests import tiers
 from tests.distribution import UnitScheduling, rank_of
+from tests.garbage import FileGarbage
 from tests.heavy_imports import HeavyImports
 from tests.processor_time import ProcessorTime
 from tests.tiers import EXCLUDED_MARKS, Tier
@@ -29,6 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
     tiers.select(Tier(config.getoption("tier")))
     config.pluginmanager.register(ProcessorTime(config))
     config.pluginmanager.register(HeavyImports())
+    config.pluginmanager.register(FileGarbage())
 
 
 @pytest.hookimpl(tryfirst=True)

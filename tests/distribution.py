@@ -25,8 +25,17 @@ INDEPENDENT: tuple[str, ...] = (
     "tests/simulator/trials/",
 )
 """Beginnings of paths where each test is a unit: the tests are long and share nothing that is expensive."""
-FIRST: tuple[str, ...] = ("tests/sandbox", "tests/infra")
-"""Beginnings of paths that run first: their tests take long and mostly wait."""
+FIRST: tuple[str, ...] = (
+    "tests/sandbox",
+    "tests/infra",
+    "tests/client/cli/test_doctor.py",
+    "tests/fuzz/test_openapi.py",
+    "tests/test_tidy.py",
+)
+"""Beginnings of paths that run first: their tests take long and mostly wait, or take much memory for a moment.
+
+The memory that such a test returns is used by later tests. At the end of a run it would come on top of theirs.
+"""
 
 
 def unit_of(nodeid: str) -> str:

@@ -27,9 +27,9 @@ class Tier(StrEnum):
     FULL = "full"
 
 
-EXAMPLES = {Tier.FAST: 10, Tier.DEFAULT: 40, Tier.FULL: 400}
+EXAMPLES = {Tier.FAST: 10, Tier.DEFAULT: 30, Tier.FULL: 400}
 """Examples of each property that has no weight."""
-STEPS = {Tier.FAST: 20, Tier.DEFAULT: 30, Tier.FULL: 50}
+STEPS = {Tier.FAST: 20, Tier.DEFAULT: 25, Tier.FULL: 50}
 """Steps of each example of a state machine, at most."""
 EXCLUDED_MARKS = {Tier.FAST: {"slow", "full"}, Tier.DEFAULT: {"full"}, Tier.FULL: set[str]()}
 """Marks of tests that a tier leaves out."""

@@ -18,9 +18,9 @@ import pytest
 from botocore.stub import ANY, Stubber
 
 from image_builder import handler as image_builder
-from infra.image_build import ROOT
 from tests.infra.contexts import BASE_IMAGES
 from tests.infra.deployment import ACCOUNT, Deployment
+from tests.markdown import ROOT
 
 pytestmark = pytest.mark.slow
 

@@ -84,7 +84,6 @@ def protect(ids: list[str]) -> None:
 
 def register(name: str, *attributes: str) -> None:
     """The ECS agent of the instance joins the cluster with these attributes."""
-    client("ecs").create_cluster(clusterName=GROUP)
     document = json.dumps({"instanceId": name})
     joined = client("ecs").register_container_instance(cluster=GROUP, instanceIdentityDocument=document)
     target = joined["containerInstance"]["containerInstanceArn"]
@@ -172,27 +171,19 @@ def test_only_the_processes_that_are_active_are_named(run: Run, api: FakeApi) ->
 
 
 @pytest.mark.usefixtures("account")
-@pytest.mark.parametrize(
-    ("attributes", "found"),
-    [
-        (("task-eni",), ["ECS_AWSVPC_BLOCK_IMDS"]),
-        (("task-eni", "task-eni-block-instance-metadata"), []),
-        ((), []),  # the agent runs no task in awsvpc mode
-    ],
-)
-def test_an_agent_that_leaves_the_metadata_to_awsvpc_tasks_is_found(
-    run: Run, api: FakeApi, attributes: tuple[str, ...], found: list[str]
-) -> None:
-    """If the cluster is named. Instances of the cluster that the API does not list are left out."""
-    (name,) = ids = launch(api)
+def test_an_agent_that_leaves_the_metadata_to_awsvpc_tasks_is_found(run: Run, api: FakeApi) -> None:
+    """If the cluster is named. The last agent runs no task in awsvpc mode, and the API does not list the stranger."""
+    ids = launch(api, number=3)
     protect(ids)
-    (stranger,) = client("ec2").run_instances(MinCount=1, MaxCount=1, ImageId="ami-1", InstanceType="p5.48xlarge")[
-        "Instances"
-    ]
-    for one in (name, stranger["InstanceId"]):
-        register(one, *attributes)
-    shown = findings(run, bool(found), "--cluster", GROUP)
-    assert [(one["subject"], one["command"].split()[1]) for one in shown] == [(name, f"{one}=true") for one in found]
+    image = {"ImageId": "ami-1", "InstanceType": "p5.48xlarge"}
+    (stranger,) = client("ec2").run_instances(MinCount=1, MaxCount=1, **image)["Instances"]
+    client("ecs").create_cluster(clusterName=GROUP)
+    register(ids[0], "task-eni")
+    register(ids[1], "task-eni", "task-eni-block-instance-metadata")
+    register(ids[2])
+    register(stranger["InstanceId"], "task-eni")
+    (found,) = findings(run, 1, "--cluster", GROUP)
+    assert found["subject"] == ids[0] and "ECS_AWSVPC_BLOCK_IMDS=true" in found["command"]
     assert findings(run, 0) == []
 
 

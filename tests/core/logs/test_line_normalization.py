@@ -115,7 +115,7 @@ MEGABYTE = 1 << 20
 @pytest.mark.parametrize(
     "unit",
     sampled(
-        [WORDS, "nccl " * 20 + "a" * 4_000, "loss nan ", "\x1b[", "(pid=1) ", "[ 1.1] ", "a.", " "], fast=1, default=8
+        [WORDS, "nccl " * 20 + "a" * 4_000, "loss nan ", "\x1b[", "(pid=1) ", "[ 1.1] ", "a.", " "], fast=1, default=4
     ),
 )
 def test_a_megabyte_made_to_be_slow_is_as_many_searches_as_it_has_lines(unit: str) -> None:
