@@ -27,7 +27,7 @@ class Tier(StrEnum):
     FULL = "full"
 
 
-EXAMPLES = {Tier.FAST: 10, Tier.DEFAULT: 30, Tier.FULL: 400}
+EXAMPLES = {Tier.FAST: 10, Tier.DEFAULT: 24, Tier.FULL: 400}
 """Examples of each property that has no weight."""
 STEPS = {Tier.FAST: 20, Tier.DEFAULT: 25, Tier.FULL: 50}
 """Steps of each example of a state machine, at most."""

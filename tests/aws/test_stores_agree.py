@@ -260,4 +260,4 @@ def test_both_stores_answer_the_same() -> None:
 @pytest.mark.slow
 def test_the_store_answers_the_same_on_moto() -> None:
     """The double is not alone in what it answers."""
-    run_state_machine_as_test(OnMoto, settings=examples(WEIGHT))
+    run_state_machine_as_test(OnMoto, settings=examples(WEIGHT / 2))

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.diagnosis.small_cases import AT_S, found_by, judged, of_row, rows
+from tests.tiers import sampled
 
 Tests = list[PairReport]
 
@@ -47,7 +48,7 @@ def both_rounds(
     return first + run(second_round(names, first), 2, fails, seconds)
 
 
-@pytest.mark.parametrize("count", range(3, 65))
+@pytest.mark.parametrize("count", sampled(range(3, 65), fast=20, default=63))
 def test_any_single_bad_machine_is_found_in_two_rounds(count: int) -> None:
     """Every one of every number, odd ones too, although a test of it alone shows nothing."""
     names = machines(count)
@@ -66,7 +67,7 @@ def test_of_two_machines_the_bad_one_is_found_if_it_fails_alone() -> None:
         assert found(card) == Found(suspected=("i-00", "i-01"))
 
 
-@pytest.mark.parametrize("count", range(2, 65))
+@pytest.mark.parametrize("count", sampled(range(2, 65), fast=20, default=63))
 def test_nobody_is_accused_where_all_pass(count: int) -> None:
     """And everybody has been tested with a partner."""
     tests = both_rounds(machines(count), lambda group: False)
@@ -74,7 +75,7 @@ def test_nobody_is_accused_where_all_pass(count: int) -> None:
     assert {name for test in tests if len(test.instances) > 1 for name in test.instances} == set(machines(count))
 
 
-@pytest.mark.parametrize("count", range(2, 65))
+@pytest.mark.parametrize("count", sampled(range(2, 65), fast=20, default=63))
 def test_a_machine_is_in_one_test_of_a_round(count: int) -> None:
     """Tests of one round run at the same time."""
     names = machines(count)
@@ -95,7 +96,7 @@ def test_two_bad_machines_are_found_where_enough_are_good(count: int) -> None:
         assert found(tests).bad == tuple(sorted(bad))
 
 
-@pytest.mark.parametrize("count", range(4, 65))
+@pytest.mark.parametrize("count", sampled(range(4, 65), fast=20, default=63))
 def test_one_slow_machine_is_found_by_its_better_time(count: int) -> None:
     """Whoever was slow once had a slow partner."""
     names = machines(count)

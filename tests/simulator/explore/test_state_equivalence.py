@@ -90,7 +90,11 @@ def otherwise(record: Any) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("incident", "kind"), [(Incident.GPU, ExploredFault.DROP), (Incident.CRASH, ExploredFault.CRASH)]
+    ("incident", "kind"),
+    [
+        (Incident.GPU, ExploredFault.DROP),
+        pytest.param(Incident.CRASH, ExploredFault.CRASH, marks=pytest.mark.full),
+    ],
 )
 def test_what_is_left_out_of_a_name_matters_to_nobody(
     incident: Incident, kind: ExploredFault, monkeypatch: pytest.MonkeyPatch

@@ -26,7 +26,7 @@ PIECE, PIECES = 10, 1_000
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("piece", seeds(PIECES, fast=1, default=6))
+@pytest.mark.parametrize("piece", seeds(PIECES, fast=1, default=4))
 def test_no_seed_breaks_anything(piece: int) -> None:
     """Invariants after every step, and every job ends once faults have stopped."""
     found = campaign.tally(range(piece * PIECE, (piece + 1) * PIECE))
