@@ -20,7 +20,7 @@ from tests.client.conftest import FakeApi
 
 pytestmark = pytest.mark.slow
 
-REGION, GROUP = "cn-north-1", "gpus"
+REGION, GROUP, TYPE = "cn-north-1", "gpus", "p5.48xlarge"
 Run = Callable[..., Result]
 
 
@@ -28,12 +28,15 @@ Run = Callable[..., Result]
 def account(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An empty account, with the caller's credentials for it.
 
-    moto gets no images, and the instance types of one region: those of all regions would take 170 MB of the process.
+    moto gets no images, one instance type, and the offerings of one region. All of them would take 250 MB.
     """
     load = moto.utilities.utils.load_resource
 
     def of_the_region(path: str) -> Any:
-        return [] if "/instance_type_offerings/" in path and f"/{REGION}." not in path else load(path)
+        if "/instance_type_offerings/" in path and f"/{REGION}." not in path:
+            return []
+        found = load(path)
+        return {TYPE: found[TYPE]} if path.endswith("/instance_types.json") else found
 
     monkeypatch.setenv("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
     monkeypatch.setattr(moto.utilities.utils, "load_resource", of_the_region)
@@ -55,7 +58,7 @@ def launch(api: FakeApi, *, tokens: str = "required", hops: int = 1, number: int
     image = client("ec2").register_image(Name="gpu", RootDeviceName="/dev/xvda")["ImageId"]
     client("ec2").create_launch_template(
         LaunchTemplateName="gpu",
-        LaunchTemplateData={"ImageId": image, "InstanceType": "p5.48xlarge"},
+        LaunchTemplateData={"ImageId": image, "InstanceType": TYPE},
     )
     client("autoscaling").create_auto_scaling_group(
         AutoScalingGroupName=GROUP,
@@ -175,7 +178,7 @@ def test_an_agent_that_leaves_the_metadata_to_awsvpc_tasks_is_found(run: Run, ap
     """If the cluster is named. The last agent runs no task in awsvpc mode, and the API does not list the stranger."""
     ids = launch(api, number=3)
     protect(ids)
-    image = {"ImageId": "ami-1", "InstanceType": "p5.48xlarge"}
+    image = {"ImageId": "ami-1", "InstanceType": TYPE}
     (stranger,) = client("ec2").run_instances(MinCount=1, MaxCount=1, **image)["Instances"]
     client("ecs").create_cluster(clusterName=GROUP)
     register(ids[0], "task-eni")
