@@ -90,7 +90,7 @@ def test_whatever_happens_the_brakes_hold_and_their_record_stays_small(
             case "heal" | "fail" if name in fleet.repairing:
                 fleet = with_repair_ended(fleet, name, what == "heal", now)
             case "hold" if name in fleet.repairing:
-                fleet = with_repair_undone(fleet, name, now)
+                fleet = with_repair_undone(fleet, name, now, now)
             case "blame":
                 fleet = with_blame(fleet, name, 8, SMALL, now)
             case "pause":
@@ -131,7 +131,7 @@ def test_the_cap_of_replacements_counts_within_its_window_and_holds_no_reboot() 
 def test_a_repair_that_was_held_back_before_it_touched_anything_does_not_count() -> None:
     """A maintenance tag that is seen again and again would use up the whole fleet's repairs."""
     fleet = with_repair_begun(Fleet(gpu_instances=10), "i-1", ADAPTIVE, NOW)
-    assert with_repair_undone(fleet, "i-1", NOW) == Fleet(gpu_instances=10)
+    assert with_repair_undone(fleet, "i-1", NOW, NOW) == Fleet(gpu_instances=10)
 
 
 # -- the breaker -------------------------------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def test_the_probe_that_does_not_heal_opens_it_again_with_a_fresh_wait() -> None
 
 def test_a_probe_that_never_tried_leaves_its_turn_to_the_next() -> None:
     """Held back by a tag before anything was asked of EC2, it has proved nothing either way."""
-    fleet = with_repair_undone(with_repair_begun(_open(), "i-a", ADAPTIVE, PROBE_AT), "i-a", PROBE_AT)
+    fleet = with_repair_undone(with_repair_begun(_open(), "i-a", ADAPTIVE, PROBE_AT), "i-a", PROBE_AT, PROBE_AT)
     assert fleet.breaker is Breaker.OPEN
     assert repair_blocked_reason(fleet, "i-b", ADAPTIVE, PROBE_AT) == ""
 
@@ -223,8 +223,8 @@ def test_a_repair_that_never_began_takes_back_its_own_time_only() -> None:
     """Another instance's repair has begun since: that one still counts against the hour."""
     fleet = with_repair_begun(Fleet(gpu_instances=10), "i-1", ADAPTIVE, NOW)
     fleet = with_repair_begun(fleet, "i-2", ADAPTIVE, later(60))
-    assert with_repair_undone(fleet, "i-1", NOW).repairs == (later(60),)
-    assert with_repair_undone(fleet, "i-2", later(60)).repairs == (NOW,)
+    assert with_repair_undone(fleet, "i-1", NOW, NOW).repairs == (later(60),)
+    assert with_repair_undone(fleet, "i-2", later(60), later(60)).repairs == (NOW,)
 
 
 ROLE = MissingPermission("iam:PassRole", "arn:aws:iam::123456789012:role/training")

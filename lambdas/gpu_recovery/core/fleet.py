@@ -247,20 +247,28 @@ def with_repair_ended(fleet: Fleet, instance_id: str, healed: bool, now: datetim
     return with_breaker_closed(after) if healed else replace(after, opened_at=now, probe="")
 
 
-def with_repair_undone(fleet: Fleet, instance_id: str, began_at: datetime, *, replacing: bool = False) -> Fleet:
-    """Return the fleet without a repair that was held back before any request to EC2.
+def with_repair_undone(
+    fleet: Fleet, instance_id: str, began_at: datetime, now: datetime, *, replacing: bool = False
+) -> Fleet:
+    """Return the fleet without a reboot or a replacement that was held back before any request to EC2.
+
+    If a reboot of the same repair came before, the repair has begun: it counts, and has ended without success.
 
     Args:
         fleet: the fleet record.
         instance_id: the instance of the repair.
-        began_at: time at which the repair was decided. A reboot before a replacement has an earlier time and counts.
-        replacing: whether the repair is a replacement.
+        began_at: time at which the reboot or the replacement was decided.
+        now: time of the decision to hold it back.
+        replacing: whether it is a replacement.
     """
+    if replacing:
+        fleet = replace(fleet, replacements=_without(fleet.replacements, began_at))
+    if began_at not in fleet.repairs:
+        return with_repair_ended(fleet, instance_id, healed=False, now=now)
     return replace(
         fleet,
         repairing=fleet.repairing - {instance_id},
         repairs=_without(fleet.repairs, began_at),
-        replacements=_without(fleet.replacements, began_at) if replacing else fleet.replacements,
         probe="" if fleet.probe == instance_id else fleet.probe,
     )
 

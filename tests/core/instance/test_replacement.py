@@ -162,6 +162,20 @@ def test_a_replacement_that_waits_for_its_proof_counts_once() -> None:
     assert decision.record.status is S.REPLACING and (decision.fleet or once).replacements == (NOW,)
 
 
+def test_a_held_replacement_after_a_reboot_is_a_probe_that_failed() -> None:
+    """The reboot was made and did not help. Without a new wait the breaker would let the next instance try at once."""
+    opened = replace(FLEET, opened_at=later(-9_999), opened_because="many", incident_id="breaker/1")
+    overdue_at = rebooting(ON).deadline_at
+    assert overdue_at is not None
+    replacing = overdue(rebooting(ON), ON, with_repair_begun(opened, IDS[0], ON, NOW))
+    assert replacing.record.status is S.REPLACING and replacing.fleet is not None
+    held = events.RepairHeld(at=overdue_at, epoch=replacing.record.epoch, sentence="a maintenance tag")
+    after = tell(replacing.record, held, ON, overdue_at, replacing.fleet).fleet
+    assert after is not None
+    assert (after.breaker, after.opened_at, after.probe) == (Breaker.OPEN, overdue_at, "")
+    assert (after.repairs, after.replacements, after.repairing) == ((NOW,), (), frozenset())
+
+
 def test_a_replacement_held_before_its_request_does_not_count() -> None:
     """A maintenance tag that is read again and again would use up the replacements of the fleet."""
     record = applied(blamed_by_check(REPLACE, ON))

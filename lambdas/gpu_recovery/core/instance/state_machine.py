@@ -217,7 +217,7 @@ def _fleet_after(
         if isinstance(event, events.RepairHeld):
             began_at = before.reboot.asked_at if before.reboot is not None else context.now
             replacing = before.status is InstanceStatus.REPLACING
-            fleet = with_repair_undone(fleet, name, began_at, replacing=replacing)
+            fleet = with_repair_undone(fleet, name, began_at, context.now, replacing=replacing)
         else:
             healed = after.status is InstanceStatus.AVAILABLE
             fleet = with_repair_ended(fleet, name, healed, context.now)
