@@ -83,26 +83,21 @@ def resource_of(function: lambda_.Function) -> lambda_.CfnFunction:
     return resource
 
 
-def filter_level(settings: DeploymentSettings) -> str:
-    """Return the level of Lambda's own filter of log lines: DEBUG or INFO.
-
-    Lambda counts a line without a level as INFO, and the lines with metrics have none. A stricter filter would drop all
-    metrics, and alarms would stay silent. Lines below WARNING and ERROR are left out by the logger of the functions.
-    """
-    return "DEBUG" if settings.log_level == "DEBUG" else "INFO"
-
-
-def log_as_json(function: lambda_.Function, level: str, *, system_level: str = "") -> None:
+def log_as_json(function: lambda_.Function, settings: DeploymentSettings, *, system_level: str = "") -> None:
     """Let Lambda write its own lines as JSON and filter lines by their level, where it can.
 
     In GovCloud Lambda has only the format Text. There it stores every line as it is written. The functions need no
     help of Lambda: their logger writes JSON itself and obeys `POWERTOOLS_LOG_LEVEL`, and lines with metrics are JSON.
 
+    Lambda counts a line without a level as INFO, and the lines with metrics have none. A stricter filter would drop all
+    metrics, and alarms would stay silent. Lines below WARNING and ERROR are left out by the logger of the functions.
+
     Args:
         function: the function, which has its log group already.
-        level: lowest level of the function's lines that are stored.
+        settings: gives the log level.
         system_level: lowest level of Lambda's own lines that are stored. Empty: Lambda's default.
     """
+    level = "DEBUG" if settings.log_level == "DEBUG" else "INFO"
     properties = {"LogFormat": "JSON", "ApplicationLogLevel": level, "SystemLogLevel": system_level}
     resource = resource_of(function)
     for name, value in properties.items():

@@ -226,7 +226,7 @@ class ImageBuilder(Construct):
             memory_size=256,
             log_group=logs,
         )
-        log_as_json(self.function, "INFO")
+        log_as_json(self.function, settings)
         self.rule = events.Rule(
             self,
             "Ended",

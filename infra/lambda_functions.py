@@ -8,14 +8,7 @@ from aws_cdk import aws_lambda_destinations as destinations
 from aws_cdk import aws_lambda_event_sources as event_sources
 from constructs import Construct
 
-from infra.function_properties import (
-    allow_loops,
-    filter_level,
-    function_name,
-    function_properties,
-    log_as_json,
-    resource_of,
-)
+from infra.function_properties import allow_loops, function_name, function_properties, log_as_json, resource_of
 from infra.functions import FUNCTIONS, PACKAGE, SCHEDULER_BATCH, FunctionRow, Trigger
 from infra.partition import Feature, where_available
 from infra.permissions import Reach
@@ -129,7 +122,7 @@ class LambdaFunctions(Construct):
             reserved_concurrent_executions=(self._settings.reserved_concurrency or None) if row.is_central else None,
             on_failure=destinations.SqsDestination(self._failed) if row.trigger.is_asynchronous else None,
         )
-        log_as_json(function, filter_level(self._settings), system_level="WARN" if row.often else "")
+        log_as_json(function, self._settings, system_level="WARN" if row.often else "")
         # PassThrough is the default of a function without a tracing mode.
         tracing = where_available(self, Feature.X_RAY, "Active", "PassThrough")
         resource_of(function).add_property_override("TracingConfig.Mode", tracing)

@@ -17,14 +17,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_lambda_event_sources as event_sources
 from constructs import Construct
 
-from infra.function_properties import (
-    allow_loops,
-    filter_level,
-    function_name,
-    function_properties,
-    log_as_json,
-    resource_of,
-)
+from infra.function_properties import allow_loops, function_name, function_properties, log_as_json, resource_of
 from infra.image_build import ImageBuilder
 from infra.image_reference import ecr_image
 from infra.lambda_functions import function_arn
@@ -119,7 +112,7 @@ class RayRunner(Construct):
         # A build of CodeBuild is for x86_64: in China and in GovCloud CodeBuild has no ARM.
         properties["architecture"] = lambda_.Architecture.X86_64
         self.function = lambda_.DockerImageFunction(self, "Function", **properties, code=_code(self, settings, images))
-        log_as_json(self.function, filter_level(settings))
+        log_as_json(self.function, settings)
         allow_loops(self.function)
         resource_of(self.function).vpc_config = lambda_.CfnFunction.VpcConfigProperty(
             subnet_ids=list(settings.ray_subnet_ids), security_group_ids=list(settings.ray_security_group_ids)

@@ -69,10 +69,8 @@ def account_findings(instance_ids: Sequence[str], region: str, cluster: str = ""
             for batch in _batches(names)
             for group in auto_scaling.describe_auto_scaling_groups(AutoScalingGroupNames=batch)["AutoScalingGroups"]
         ]
-        ecs = session.create_client("ecs", region_name=region)
-        registered = [
-            one for one in (_registered(ecs, cluster) if cluster else ()) if one.get("ec2InstanceId") in instance_ids
-        ]
+        members_of_cluster = _registered(session.create_client("ecs", region_name=region), cluster) if cluster else ()
+        registered = [one for one in members_of_cluster if one.get("ec2InstanceId") in instance_ids]
     except (errors.NoCredentialsError, errors.PartialCredentialsError) as error:
         raise SettingsMissing("there are no AWS credentials to read the account with: set AWS_PROFILE") from error
     except (errors.BotoCoreError, errors.ClientError) as error:
@@ -117,8 +115,8 @@ def ecs_agents(container_instances: Iterable[Described]) -> Iterator[AccountFind
         if RUNS_AWSVPC in attributes and BLOCKS_METADATA not in attributes:
             yield AccountFinding(
                 instance["ec2InstanceId"],
-                "tasks in awsvpc mode reach the metadata service: ECS_AWSVPC_BLOCK_IMDS is not set for the ECS agent "
-                "(on the instance, and in the user data of new instances:)",
+                "tasks in awsvpc mode reach the metadata service, because ECS_AWSVPC_BLOCK_IMDS is not set for the ECS "
+                "agent. Run the command on the instance, and put it into the user data of new instances",
                 "echo ECS_AWSVPC_BLOCK_IMDS=true | sudo tee -a /etc/ecs/ecs.config && sudo systemctl restart ecs",
             )
 
