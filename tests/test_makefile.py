@@ -1,9 +1,10 @@
-"""The Makefile: which release of Node it refuses, warns of and accepts."""
+"""The Makefile: the release of Node, and the two parts of the tests."""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tests.markdown import READMES, ROOT, Page
 CONTRIBUTING = Page(ROOT / "CONTRIBUTING.md")
 
 
-def _make(folder: Path, *arguments: str, release: str) -> subprocess.CompletedProcess[str]:
+def _make(folder: Path, *arguments: str, release: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """Run make as a user types it, on a computer with this release of Node."""
     node = folder / "node"
     node.write_text(f"#!/bin/sh\necho {release}\n")
@@ -23,7 +24,7 @@ def _make(folder: Path, *arguments: str, release: str) -> subprocess.CompletedPr
     environment = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     environment["PATH"] = f"{folder}{os.pathsep}{environment['PATH']}"
     command = ["make", "--no-print-directory", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True, check=False)
+    return subprocess.run(command, cwd=cwd, env=environment, text=True, capture_output=True, check=False)
 
 
 @pytest.mark.parametrize("release", ["v22.0.0", "v24.11.1", "v100.0.0"])
@@ -59,6 +60,44 @@ def test_a_make_of_somebody_else_does_not_skip_the_release(tmp_path: Path) -> No
     """The level that GNU make counts would be 1 there."""
     result = _make(tmp_path, "--dry-run", "MAKELEVEL=1", "setup", release="v20.20.2")
     assert result.stdout.count("has reached its end of life") == 1
+
+
+PYTHON = """#!/bin/sh
+case "$*" in
+  *"-m ray"*) echo "output of the tests with Ray"; exit {ray} ;;
+  *"--ignore=tests/ray_runner"*) echo "output of the other tests"; exit {main} ;;
+esac
+"""
+"""Stands for the Python of the virtual environment: pytest ends as the test says."""
+
+
+@pytest.mark.parametrize("ray", [0, 1])
+@pytest.mark.parametrize("main", [0, 1])
+def test_both_parts_run_and_report_and_one_failure_fails_the_run(tmp_path: Path, main: int, ray: int) -> None:
+    """CI runs the same command. The part with Ray reports also if the other part has failed."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for name in ("requirements.txt", "pyproject.toml", "package.json", "package-lock.json"):
+        (tmp_path / name).touch()
+    (tmp_path / "infra/layer").mkdir(parents=True)
+    for name in ("requirements.txt", "build.py"):
+        (tmp_path / "infra/layer" / name).touch()
+    python = tmp_path / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(PYTHON.format(main=main, ray=ray))
+    python.chmod(0o755)
+    (tmp_path / ".make").mkdir()
+    (tmp_path / ".make/ready").touch()
+    result = _make(tmp_path, "test", release="v22.0.0", cwd=tmp_path)
+    words = {0: "passed", 1: "FAILED"}
+    assert "output of the other tests\n" in result.stdout and "output of the tests with Ray\n" in result.stdout
+    assert f"tests: {words[main]}; tests with Ray: {words[ray]}\n" in result.stdout
+    assert (result.returncode == 0) == (main == ray == 0)
+
+
+def test_ci_runs_the_command_of_the_readme() -> None:
+    """With its exit status."""
+    lines = [line for line in (ROOT / ".ci/run").read_text().splitlines() if line and not line.startswith("#")]
+    assert lines == ["set -euo pipefail", 'cd "$(dirname "$0")/.."', "make test"]
 
 
 @pytest.mark.parametrize("page", [*READMES, CONTRIBUTING], ids=lambda page: page.name)

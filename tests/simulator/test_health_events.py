@@ -17,6 +17,7 @@ from sandbox.cluster.model.statuses import ContainerInstanceStatus, CuredBy, Ec2
 from simulator.faults.delivery import PROMPT_S, Delivery, Unruly, losing, prompt
 from simulator.world import World
 from tests.simulator import incidents
+from tests.tiers import seeds
 
 REPLACING = replace(incidents.ADAPTIVE, replace=True)
 HOUR_S = 3600.0
@@ -260,7 +261,7 @@ def test_a_terminated_machine_behind_a_dead_agent_leaves_no_zombies(delivery: De
     assert {task.last_status for task in zombies} == {TaskStatus.STOPPED}
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(24, fast=2, default=6))
 def test_words_of_ec2_in_any_order_come_to_the_same_end(seed: int) -> None:
     """Lost, doubled, late and out of order: a change of state is a reason to look, and the look decides."""
     world, machine = idle(delivery=OnlyEc2Unruly(seed))

@@ -14,6 +14,7 @@ from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, ScopeKind
 from benchmarks.diagnosis import found_at, instances_of, straggler_rates, window
 from benchmarks.fault_cases.case import ALL, AT_S, TOPOLOGY, FaultCase, healthy
 from benchmarks.fault_cases.catalogue import fault_cases
+from tests.tiers import seeds
 
 FAMILIES = {"rpc", "telemetry", "patterns", "stragglers", "weight_sync", "collectives"}
 CASES = [case for case in fault_cases() if case.family in FAMILIES]
@@ -26,7 +27,7 @@ def test_an_injected_fault_is_the_verdict(case: FaultCase) -> None:
     assert found_at(case, verdict) == (True, True), (verdict.cause, verdict.scope)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(100, fast=10, default=40))
 def test_without_a_fault_nothing_is_wrong(seed: int) -> None:
     """What the healthy ones report, with its noise, speaks for nobody."""
     reports = [replace(one, report_id=f"r{n}") for n, one in enumerate(healthy(ALL, seed))]

@@ -17,6 +17,7 @@ from gpu_recovery.core.queue.snapshot import Host
 
 from tests.core import build
 from tests.core.queue.build import at, given, host, hosts, passed, recovering, running, waiting
+from tests.tiers import seeds
 
 
 def test_of_equal_hosts_those_that_failed_least_are_taken_first() -> None:
@@ -86,7 +87,7 @@ def test_a_lemon_in_use_is_the_last_of_those_that_are_as_free() -> None:
     assert given(passed(line, fleet)) == {"a": ("i-2",), "b": ("i-2",), "c": ("i-1",)}
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(40, fast=5, default=20))
 def test_the_same_hosts_in_any_order_give_the_same_answer(seed: int) -> None:
     """With lemons among them, in use and not, in racks and without."""
     drawn = random.Random(seed)

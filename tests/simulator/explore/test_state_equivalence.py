@@ -19,6 +19,7 @@ from simulator.explore.state_capture import Core, StateCapture
 from simulator.explore.state_equivalence import LEFT_OUT
 from simulator.explore.transition import Transitions
 from tests.simulator.explore.reference_search import SlowCore, written
+from tests.tiers import seeds
 
 LEAST, MOST = 30, 1_000
 
@@ -45,8 +46,7 @@ def one_way(stage: Transitions, seed: int) -> list[tuple[Action, int]]:
     return way
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(20, fast=0, default=5))
 def test_a_state_that_is_put_back_goes_on_as_if_it_had_never_been_away(seed: int) -> None:
     """The same actions in one world without a break, and in another that is elsewhere between any two of them."""
     broken = Transitions(SmallWorld(Incident.FLAKY))
