@@ -13,7 +13,7 @@ from gpu_recovery_agent.rank.files import NUMBER_MAX, name, whole
 
 DENIALS = ("missing_token", "invalid_token", "invalid_signer")
 """Error codes with which the API itself refuses credentials."""
-ANOTHER_AGENT = "another_agent"
+STALE_SEQUENCE, ANOTHER_AGENT = "stale_sequence", "another_agent"
 COMMANDS_MAX = 64
 WAIT_MAX_S = 3_600.0
 GRACE_DEFAULT_S, GRACE_MAX_S = 30.0, 3_600.0
@@ -101,7 +101,8 @@ def read(status: int, raw: bytes, retry_after: str | None) -> Response:
         return Response(ResponseKind.DENIED if code in DENIALS else ResponseKind.UNREACHABLE, why, retry_after_s=wait)
     if status == 409 and code == ANOTHER_AGENT:
         return Response(ResponseKind.REPLACED, why)
-    if status == 409:
+    # A conflict of a proxy is no word of the API about this agent.
+    if status == 409 and code == STALE_SEQUENCE:
         return Response(ResponseKind.STALE, why, last=whole(body.get("last"), most=NUMBER_MAX - 1))
     if status == 413:
         return Response(ResponseKind.TOO_LARGE, why)

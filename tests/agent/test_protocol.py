@@ -7,6 +7,7 @@ import re
 import subprocess
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -212,6 +213,17 @@ def test_409_another_agent_ends_this_one_for_good(api: Api, node: Node) -> None:
     assert node.agent().wait(60) == 78
     assert [one.report["sequence"] for one in api.heard] == [1, 2]
     assert "started later" in node.said()
+
+
+@pytest.mark.parametrize("body", [b"<html>conflict</html>", {"error": "conflict", "last": 7}], ids=["a page", "another API"])
+def test_409_in_somebody_elses_words_is_an_api_that_is_away(api: Api, node: Node, body: Any) -> None:
+    """A proxy may answer so for a while. The exit is reported again under the same sequence, and the agent goes on."""
+    leave_exit(node, 0, code=1)
+    api.script = [Said(409, body), Said(409, body), ok()]
+    agent = node.agent(GPU_RECOVERY_NVML="off")
+    reports = api.count(4)
+    assert [(one["sequence"], exits_of(one)) for one in reports[:3]] == [(1, [0])] * 3
+    assert agent.poll() is None
 
 
 def test_each_start_of_an_agent_has_a_name_of_its_own(api: Api, node: Node) -> None:
