@@ -32,7 +32,7 @@ class Place:
     def exits(self, *ranks: int) -> None:
         for rank in ranks:
             content = {"job_id": "j", "attempt": 1, "rank": rank, "code": 1, "uptime_s": 1.0, "boot_id": BOOT}
-            (self.folder / f"{rank:03}.exit.json").write_text(json.dumps(content))
+            (self.folder / f"{rank:03}.exit").write_text(json.dumps(content))
 
     def look(self, *xids: Xid, health: GpuHealthStatus = OK) -> bool:
         return self.untold.add(self.sensor.poll()[1], xids, health)
@@ -60,7 +60,7 @@ def test_an_exit_waits_until_it_is_heard_however_often_it_is_told(place: Place) 
         place.look()
         facts = place.facts()
         assert len(facts.exits) == 1
-    assert place.names() == ["000.exit.json"]
+    assert place.names() == ["000.exit"]
     place.untold.acknowledge(facts, inventory_wanted=False, now=0.0)
     place.look()
     assert place.names() == [] and place.facts().exits == []

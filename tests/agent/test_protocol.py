@@ -26,7 +26,7 @@ def exits_of(report: dict) -> list[int]:
 def leave_exit(node: Node, rank: int, **how: object) -> Path:
     """An exit of a rank that ended under this boot."""
     node.running.mkdir(exist_ok=True)
-    path = node.running / f"{100 + rank}.exit.json"
+    path = node.running / f"{100 + rank}.exit"
     content = {"job_id": "run-1", "attempt": 1, "rank": rank, "uptime_s": 1.0, "boot_id": boot_id(), **how}
     path.write_text(json.dumps(content))
     return path
@@ -82,6 +82,16 @@ def test_gap_8_a_pid_that_lives_again_is_no_rank_and_its_end_is_told(api: Api, n
     (told,) = api.next(lambda report: "exits" in report)["exits"]
     assert (told["rank"], told["code"]) == (3, 7)
     assert api.next(lambda report: "exits" not in report)["running"] == []
+
+
+def test_200_exits_are_removed_under_both_names(api: Api, node: Node) -> None:
+    """Earlier wrappers wrote `.exit.json`, which agents of GPUTasker take for running ranks."""
+    old = leave_exit(node, 1, code=4)
+    old.rename(old.with_name("101.exit.json"))
+    leave_exit(node, 0, code=3)
+    node.agent()
+    assert exits_of(api.count(1)[0]) == [0, 1]
+    wait_until(lambda: node.files() == [])
 
 
 def test_200_orders_are_carried_out_once_each(api: Api, node: Node) -> None:
@@ -215,7 +225,9 @@ def test_409_another_agent_ends_this_one_for_good(api: Api, node: Node) -> None:
     assert "started later" in node.said()
 
 
-@pytest.mark.parametrize("body", [b"<html>conflict</html>", {"error": "conflict", "last": 7}], ids=["a page", "another API"])
+@pytest.mark.parametrize(
+    "body", [b"<html>conflict</html>", {"error": "conflict", "last": 7}], ids=["a page", "another API"]
+)
 def test_409_in_somebody_elses_words_is_an_api_that_is_away(api: Api, node: Node, body: Any) -> None:
     """A proxy may answer so for a while. The exit is reported again under the same sequence, and the agent goes on."""
     leave_exit(node, 0, code=1)

@@ -63,7 +63,7 @@ def test_an_exit_of_another_user_does_not_end_a_rank_that_runs(api: Api, node: N
     node.agent()
     api.until(lambda reports: any(ranks_in(one) for one in reports))
     begin = len(api.heard)
-    for name in ("100.exit.json", "other.exit.json"):
+    for name in ("100.exit", "other.exit"):
         of_a_stranger(node.running / name, {"job_id": "run-1", "attempt": 1, "rank": 0, "code": 1, "uptime_s": 1.0})
     wait_until(lambda: node.files() == ["100.exit.refused", "100.json", "other.exit.refused"])
     reports = api.count(len(api.heard) + 2)[begin:]

@@ -34,7 +34,7 @@ def test_an_exit_survives_a_killed_agent_and_is_told_by_the_next(api: Api, node:
     agent.wait()
     begin = len(api.heard)
     assert node.rank("sh", "-c", "exit 3").wait() == 3
-    assert node.files() == ["100.exit.json"]
+    assert node.files() == ["100.exit"]
     node.agent()
     reports = api.until(lambda reports: any(exits_of(one) for one in reports[begin:]))
     (gone,) = next(one for one in reports if exits_of(one))["exits"]

@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu_recovery.auth.tokens import issue
 from gpu_recovery.aws.clients import client
 from gpu_recovery.aws.ecs_events import detail_of, instance_fact, task_fact
 from gpu_recovery.aws.health_events import notifications_of
-from gpu_recovery.aws.token_store import DynamoTokenStore
+from gpu_recovery.aws.token_store import DynamoTokenStore, NodeTokensWithInstance
 from gpu_recovery.core.heartbeat import AgentReport, GpuHealth, RunningRank
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.metrics import METRICS
@@ -238,14 +239,18 @@ def _without_rounds(world: CountingWorld, work: Callable[[], object], idle: Coun
 def heartbeats() -> Counter[str]:
     """Five minutes of one instance whose agent reports: twenty heartbeats of a rank, one of them with the inventory.
 
-    The token is read once a minute, as by a function that serves many.
+    The token is read once a minute, and the record of the instance with it, as by a function that serves many.
     """
     with counting_world(instances=1) as world:
         job_id = world.submit(1)
         world.until_status(job_id, JobStatus.RUNNING)
         instance = world.model_instance(0).instance_id
-        tokens = DynamoTokenStore(client("dynamodb"), world._instance_table)
-        ears = HeartbeatReceiver(world.node_recovery)
+        store, ears = (
+            DynamoTokenStore(client("dynamodb"), world._instance_table),
+            HeartbeatReceiver(world.node_recovery),
+        )
+        tokens = NodeTokensWithInstance(store, ears.lookup.needs_claims_of, ears.lookup.use_record)
+        token_id = issue(store, b"a key", instance, world.timeline.now, "a test", {}).record.token_id
         rank = RunningRank(job_id, 1, 0, 0, pid=4_000, start_ticks=123_456)
         fields = {f"field_of_nvml_{n}": 123_456 for n in range(27)}  # an agent's inventory of 8 GPUs has 6.4 kB
         gpus = [{"uuid": f"GPU-{n:032x}", "index": n, **fields} for n in range(8)]
@@ -253,7 +258,7 @@ def heartbeats() -> Counter[str]:
 
         def work(number: int) -> None:
             if number % 4 == 0:
-                tokens.load_token("a" * 12)
+                assert tokens.load_token(token_id)
             inventory = {"agent": "0.1.0", "driver": "580.65.06", "gpus": gpus} if number == 0 else None
             ears.receive(
                 AgentReport(
@@ -273,7 +278,7 @@ def heartbeats() -> Counter[str]:
             world.timeline.now += timedelta(seconds=15)
             world.invoke("node_api", lambda: work(number))
 
-        beat(1)  # the first of a function looks the rank up
+        beat(0)  # the first of a function reads the token and the claims
         return world.spent(lambda: [beat(number) for number in range(20)])
 
 

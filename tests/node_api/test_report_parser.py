@@ -19,7 +19,6 @@ from gpu_recovery.core.heartbeat import (
 )
 from gpu_recovery.node_api.report_parser import (
     GPUS_MAX,
-    LOGS_MAX,
     SAFE_MAX,
     SECONDS_MAX,
     ReportInvalid,
@@ -270,10 +269,10 @@ def test_a_running_log_may_be_a_number_or_a_text(value: Any, read: int | None) -
     assert said == AgentReport(A, running_logs=(5,) if read is None else (read, 5))
 
 
-def test_no_older_list_is_read_without_end() -> None:
-    """A rank counts once, and no instance has hundreds."""
+def test_a_rank_counts_once_and_of_gpus_no_more_are_kept_than_an_instance_has() -> None:
+    """Which of the running logs are ranks here, the lookup knows."""
     many = [{"running_log_id": number // 2} for number in range(1_000)]
-    assert parse_task_report(A, {"tasks": many}).running_logs == tuple(range(LOGS_MAX))
+    assert parse_task_report(A, {"tasks": many}).running_logs == tuple(range(500))
     gpus = parse_gpu_report(A, {"gpus": [{"uuid": f"GPU-{number}"} for number in range(1_000)]}).inventory
     assert gpus is not None and len(json.loads(json.dumps(gpus))["gpus"]) == GPUS_MAX
 

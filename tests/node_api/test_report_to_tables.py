@@ -20,6 +20,7 @@ from tests.aws.records import JOB, NOW, OTHER_JOB, A, B, claim, instance, job, l
 from tests.lambdas.conftest import Functions
 from tests.lambdas.starting_states import gang
 from tests.node_api.test_router import BEAT, BOOT, OLDER, REPORTS, ROLE, SIGNED, SIGNER, Agent, Ear
+from tests.node_api.warm_functions import WarmFunctions
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 RANK = {"job": JOB, "attempt": 1, "rank": 0, "pid": 4242, "ticks": 99}
@@ -52,6 +53,30 @@ def test_a_report_of_a_rank_that_is_not_there_is_refused_with_the_reason(agent: 
     assert set(beat.ranks) == {str(running_log_id(JOB, 1, 0))} and beat.boot_id == BOOT
 
 
+def test_an_attempt_that_is_over_is_refused_by_each_function_that_has_heard_it(agent: Agent) -> None:
+    """A minute after its end at the latest, also if no newer attempt is reported there."""
+    warm = WarmFunctions(agent.functions)
+    running = BEAT | {"running": [RANK]}
+    for number in warm.each():
+        assert agent.call(REPORTS, running | {"sequence": 10 + number}).body["refused"] == []
+    agent.functions.store.save_instance(replace(agent.functions.instance(), claims={}))
+    agent.functions.now = later(62)
+    for number in warm.each():
+        said = agent.call(REPORTS, running | {"sequence": 20 + number, "uptime_s": 86_470})
+        assert [(one["job"], one["attempt"]) for one in said.body["refused"]] == [(JOB, 1)], number
+        assert agent.older(OLDER[1], tasks=[{"running_log_id": running_log_id(JOB, 1, 0)}]).body["updated"] == 0
+    assert {one.seen_at for one in agent.functions.store.load_heartbeats([A])[A].ranks.values()} == {later(2)}
+
+
+def test_an_attempt_that_was_followed_by_another_is_refused_as_soon_as_the_other_is_known(agent: Agent) -> None:
+    """The claims that tell of the next attempt end the last one at once."""
+    assert agent.call(REPORTS, BEAT | {"running": [RANK]}).body["refused"] == []
+    agent.functions.store.save_instance(replace(agent.functions.instance(), claims={JOB: replace(claim(2), rank=0)}))
+    agent.functions.now = later(15)
+    said = agent.call(REPORTS, BEAT | {"sequence": 8, "uptime_s": 86_415.5, "running": [RANK, RANK | {"attempt": 2}]})
+    assert [one["attempt"] for one in said.body["refused"]] == [1]
+
+
 @pytest.mark.parametrize(
     "say",
     [
@@ -62,14 +87,14 @@ def test_a_report_of_a_rank_that_is_not_there_is_refused_with_the_reason(agent: 
     ids=["one rank", "eight ranks", "older"],
 )
 def test_a_heartbeat_is_one_call_once_its_token_is_known(agent: Agent, say: Callable[[Agent, int], Any]) -> None:
-    """One write; with the token to be read anew, two calls."""
+    """One write; with the token to be read anew, and the claims with it, two calls."""
     for number in (1, 2, 3):
         agent.functions.now = later(number * 15)
         assert say(agent, number).status == 200
     assert agent.functions.aws.operations() == {"UpdateItem": 1}
     agent.functions.now = later(90)
     assert say(agent, 4).status == 200
-    assert agent.functions.aws.operations() == {"UpdateItem": 1, "GetItem": 1}
+    assert agent.functions.aws.operations() == {"UpdateItem": 1, "BatchGetItem": 1}
 
 
 MINUTES, BEAT_S = 15, 15
@@ -121,10 +146,17 @@ def test_no_heartbeat_costs_more_than_two_calls_whatever_runs_there(agent: Agent
     assert inventory is not None and inventory[2] >= later(600)
 
 
-def test_ranks_that_were_told_who_they_are_are_never_read_again(agent: Agent) -> None:
-    """Then the only read is that of the token, once a minute: with it cached there is none."""
+def test_ranks_that_were_told_who_they_are_cost_no_read_of_their_own(agent: Agent) -> None:
+    """Their claims are read with the token, once a minute: with it cached there is no read."""
     crowd(agent)
     _, *rest = beats_for_minutes(agent, SPOKEN_OF[:6], inventories=False)
+    assert all(cost in (Counter(UpdateItem=1), Counter(UpdateItem=1, BatchGetItem=1)) for cost in rest)
+    assert sum(cost["BatchGetItem"] for cost in rest) == MINUTES - 1
+
+
+def test_an_instance_without_ranks_has_its_token_read_alone(agent: Agent) -> None:
+    """There is nothing to confirm, so the record of the instance is not read."""
+    _, *rest = beats_for_minutes(agent, [], inventories=False)
     assert all(cost in (Counter(UpdateItem=1), Counter(UpdateItem=1, GetItem=1)) for cost in rest)
     assert sum(cost["GetItem"] for cost in rest) == MINUTES - 1
 

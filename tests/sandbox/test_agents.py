@@ -263,7 +263,7 @@ def test_what_happened_while_the_api_was_away_for_a_whole_stale_period_arrives_a
     with (node.place / "dev/kmsg").open("a") as log:
         log.write("4,900,1000000,-;NVRM: Xid (PCI:0000:10:00): 13, pid=1, name=python, Graphics Exception\n")
     fleet.leave.touch()
-    (exit_file,) = wait_until(lambda: list(node.ranks.glob("*.exit.json")), "the wrapper writes no exit")
+    (exit_file,) = wait_until(lambda: list(node.ranks.glob("*.exit")), "the wrapper writes no exit")
     fleet.becomes(fleet.job, "SUCCEEDED")
     assert exit_file.exists() and len(road.told) == answered and road.turned_away > 0
     road.closed.clear()

@@ -1,8 +1,9 @@
 """Files of a rank: one names its process, the other says how it ended.
 
-`<running log id>.json` names the process, `<running log id>.exit.json` holds the exit. The first has the form of seed
-000, where numbers may be strings, with additional fields. Any process that can write to the folder may have written a
-file. So a file is only a claim, and the agent compares it with /proc.
+`<running log id>.json` names the process, `<running log id>.exit` holds the exit. The first has the form of seed
+000, where numbers may be strings, with additional fields. An agent of GPUTasker takes every `*.json` for a running
+task, so the name of the exit has another ending. Any process that can write to the folder may have written a file. So
+a file is only a claim, and the agent compares it with /proc.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 _JOB = re.compile(r"[A-Za-z0-9_/-]{1,120}")
-EXIT_SUFFIX = ".exit.json"
+EXIT_SUFFIX, OLD_EXIT_SUFFIX = ".exit", ".exit.json"
+"""End of the name of an exit file, now and as earlier wrappers wrote it."""
+EXIT_SUFFIXES = (OLD_EXIT_SUFFIX, EXIT_SUFFIX)
+RUNNING_SUFFIX = ".json"
 REFUSED_SUFFIX = ".exit.refused"
 NAME_MAX = 128
 NUMBER_MAX = 2**63 - 1
@@ -63,6 +67,14 @@ class Exit:
     signal: int | None
     uptime_s: float | None
     boot_id: str | None
+
+
+def exit_stem(file_name: str) -> str | None:
+    """Return the base name of an exit file; None if the name is of another file."""
+    for suffix in EXIT_SUFFIXES:
+        if file_name.endswith(suffix):
+            return file_name[: -len(suffix)]
+    return None
 
 
 def whole(value: Any, *, least: int = 0, most: int = NUMBER_MAX) -> int | None:

@@ -32,7 +32,8 @@ from typing import Any
 from gpu_recovery_agent import clock
 from gpu_recovery_agent.files import sync_folder, write_whole
 from gpu_recovery_agent.rank import output_tail
-from gpu_recovery_agent.rank.files import EXIT_SUFFIX, RankIdentity, rank_fields, rank_of, whole
+from gpu_recovery_agent.rank.exit_files import remove_old_exits
+from gpu_recovery_agent.rank.files import EXIT_SUFFIX, EXIT_SUFFIXES, RankIdentity, rank_fields, rank_of, whole
 from gpu_recovery_agent.rank.output_tail import OutputTail
 from gpu_recovery_agent.rank.process import Command, Ended
 from gpu_recovery_agent.rank.settings import rank_timeouts, rehearsal_and_command
@@ -162,13 +163,14 @@ class RankFiles:
         """
         if self._stem is None:
             return
-        leftover = self._folder / f"{self._stem}{EXIT_SUFFIX}"
-        try:
-            leftover.unlink(missing_ok=True)
-        except NotADirectoryError:
-            pass  # the write below fails for the same reason, and its warning says so
-        except OSError as error:
-            self._warn(f"the earlier exit {leftover} cannot be removed: {error.strerror}")
+        for leftover in (self._folder / f"{self._stem}{suffix}" for suffix in EXIT_SUFFIXES):
+            try:
+                leftover.unlink(missing_ok=True)
+            except NotADirectoryError:
+                pass  # the write below fails for the same reason, and its warning says so
+            except OSError as error:
+                self._warn(f"the earlier exit {leftover} cannot be removed: {error.strerror}")
+        remove_old_exits(self._folder, time.time())
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             write_whole(self._folder / f"{self._stem}.json", self._running(command_pid))

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from gpu_recovery_agent.files import read_object
 from gpu_recovery_agent.log import AgentLog
+from gpu_recovery_agent.rank.files import EXIT_SUFFIXES, RUNNING_SUFFIX
 
 FILES_MAX = 256
 """Largest number of files in one look: 8 ranks, and the exits of 31 attempts that wait for the API."""
@@ -58,7 +59,8 @@ def list_files(folder: Path, log: AgentLog, running: Collection[str]) -> dict[st
     except OSError as error:
         log.once("running folder", f"{folder} cannot be read: {error.strerror}")
         return {}
-    names |= dict.fromkeys(name for name in listed[:NAMES_MAX] if name.endswith(".json") and not name.startswith("."))
+    suffixes = (RUNNING_SUFFIX, *EXIT_SUFFIXES)
+    names |= dict.fromkeys(name for name in listed[:NAMES_MAX] if name.endswith(suffixes) and not name.startswith("."))
     found = {name: listed_file for name in names if (listed_file := _file(folder / name, log))}
     chosen = _in_turn(found, running) if len(found) > FILES_MAX else found
     if len(chosen) < len(found) or len(listed) > NAMES_MAX:

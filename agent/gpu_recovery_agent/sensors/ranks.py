@@ -14,12 +14,13 @@ from pathlib import Path
 
 from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.rank.files import (
-    EXIT_SUFFIX,
     REFUSED_SUFFIX,
+    RUNNING_SUFFIX,
     Exit,
     RankIdentity,
     RunningFile,
     exit_in,
+    exit_stem,
     running_in,
 )
 from gpu_recovery_agent.sensors import processes
@@ -93,11 +94,11 @@ class RankSensor:
         self._running = set(live)
         self._remember_owners(live)
         exits = self._exits()
-        ended = {(one.path.name.removesuffix(EXIT_SUFFIX), one.signature.owner) for one in exits}
+        ended = {(exit_stem(one.path.name), one.signature.owner) for one in exits}
         running = [
             process
             for name, process in live.items()
-            if (name.removesuffix(".json"), self._known[name].signature.owner) not in ended
+            if (name.removesuffix(RUNNING_SUFFIX), self._known[name].signature.owner) not in ended
         ]
         return running, exits
 
@@ -116,7 +117,7 @@ class RankSensor:
 
         Does nothing if the file was replaced meanwhile.
         """
-        aside = refused.path.with_name(refused.path.name.removesuffix(EXIT_SUFFIX) + REFUSED_SUFFIX)
+        aside = refused.path.with_name(f"{exit_stem(refused.path.name)}{REFUSED_SUFFIX}")
         try:
             if is_unchanged(refused.path, refused.signature):
                 refused.path.replace(aside)
@@ -155,7 +156,7 @@ class RankSensor:
     def _read(self, name: str, signature: FileSignature) -> _Known:
         try:
             content = read_file(self._folder / name, signature)
-            if name.endswith(EXIT_SUFFIX):
+            if exit_stem(name) is not None:
                 return _Known(signature, exit=exit_in(content))
             return _Known(signature, claim=running_in(content))
         except (FileNotFoundError, FileChanged):

@@ -19,8 +19,8 @@ from gpu_recovery.core.job.adoption import JOB_ID
 
 RUNNING_MAX, EXITS_MAX, XIDS_MAX = 8, 32, 32
 """Entries of the lists in a report at most."""
-LOGS_MAX, GPUS_MAX = 64, 32
-"""Entries that are read of the lists in the older calls. The protocol does not limit their length."""
+GPUS_MAX = 32
+"""GPUs that are read of the list in the older call. The protocol does not limit its length."""
 SENTENCE_MAX, DIGEST_MAX, NAME_MAX = 500, 128, 100
 """Lengths of texts in characters at most."""
 SECONDS_MAX = 100 * 365 * 86_400
@@ -94,13 +94,15 @@ def parse_report(instance_id: str, body: Any) -> AgentReport:
 def parse_task_report(instance_id: str, body: Mapping[str, Any]) -> AgentReport:
     """Parse the body of POST /api/v1/report_tasks/: the ranks by their running logs.
 
+    Every log is returned. The lookup knows which of them are ranks of the instance, so the limit is applied there.
+
     Raises:
         ReportInvalid: `tasks` is missing or is not a list.
     """
     tasks = _legacy_list(body, "tasks")
     logs = (_number(task.get("running_log_id")) for task in tasks if isinstance(task, Mapping))
     known = dict.fromkeys(int(log) for log in logs if log is not None and 0 <= log <= SAFE_MAX and log == int(log))
-    return AgentReport(instance_id=instance_id, running_logs=tuple(known)[:LOGS_MAX])
+    return AgentReport(instance_id=instance_id, running_logs=tuple(known))
 
 
 def parse_gpu_report(instance_id: str, body: Mapping[str, Any]) -> AgentReport:

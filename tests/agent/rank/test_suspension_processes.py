@@ -63,7 +63,7 @@ class Place:
 
     def exit(self, number: int = 100) -> dict[str, Any]:
         """How the rank ended, without when and who."""
-        found = json.loads((self.node.running / f"{number}.exit.json").read_text())
+        found = json.loads((self.node.running / f"{number}.exit").read_text())
         return {key: found[key] for key in ("code", "signal", "notice", "suspended", "timed_out") if key in found}
 
     def pid(self, name: str) -> int:
@@ -164,7 +164,7 @@ def test_a_command_that_heeds_the_notice_saves_everything_and_leaves(place: Plac
     assert (status, out) == (75, b"saved\n")
     assert (place.folder / "checkpoint").read_text().split() == [str(part) for part in range(50)]
     assert place.exit() == {"signal": signal.SIGTERM, "notice": True, "suspended": True}
-    assert place.node.files() == ["100.exit.json"] and not lives(place.pid("pid"))
+    assert place.node.files() == ["100.exit"] and not lives(place.pid("pid"))
 
 
 @pytest.mark.parametrize(("handler", "status"), [("SIG_IGN", 137), ("SIG_DFL", 143)])

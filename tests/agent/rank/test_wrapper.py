@@ -36,7 +36,7 @@ def test_the_file_is_there_before_the_command_begins_and_gone_after_it(node: Nod
     assert found["running_log_id"] == 100 and found["start_ticks"] > 0 and found["timestamp"] > 0
     assert found["boot_id"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert found["pid_namespace"] == processes.pid_namespace(PROC, "self")
-    assert node.files() == ["100.exit.json"]
+    assert node.files() == ["100.exit"]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_the_file_is_there_before_the_command_begins_and_gone_after_it(node: Nod
 def test_the_exit_is_the_commands_and_is_written_down(node: Node, script: str, status: int, how: dict) -> None:
     """A signal is not a code: 137 may be either, and the file says which."""
     assert node.rank("sh", "-c", script).wait() == status
-    found = content(node, "100.exit.json")
+    found = content(node, "100.exit")
     assert {key: found.get(key) for key in ("code", "signal") if key in found} == how
     assert found["uptime_s"] > 0 and found["job_id"] == "run-1"
 
@@ -59,7 +59,7 @@ def test_the_exit_is_the_commands_and_is_written_down(node: Node, script: str, s
 def test_a_command_that_cannot_be_started_has_an_exit_as_well(node: Node) -> None:
     """127 and 126, as a shell has them; the rank has ended, and somebody should hear of it."""
     assert node.rank("no-such-command-here").wait() == 127
-    assert content(node, "100.exit.json")["code"] == 127
+    assert content(node, "100.exit")["code"] == 127
     assert node.rank("/etc/passwd", rank=1).wait() == 126
     misused = subprocess.run(
         [*node.processes[0].args[:3], "--"], env=node.environment, capture_output=True, check=False
@@ -121,7 +121,7 @@ def test_what_the_command_leaves_behind_ends_with_it(node: Node) -> None:
     for pid in map(int, pids.read_text().split()):
         process = processes.read(PROC, pid)
         assert process is None or not process.is_alive
-    assert content(node, "100.exit.json")["code"] == 3
+    assert content(node, "100.exit")["code"] == 3
 
 
 def test_a_command_does_not_outlive_its_wrapper(node: Node) -> None:
@@ -174,12 +174,12 @@ def test_a_new_run_of_the_same_rank_forgets_the_exit_of_the_one_before(node: Nod
     wait_until(lambda: node.files() == ["100.json"])
     rank.terminate()
     assert rank.wait(WITHIN_S) == 143
-    assert content(node, "100.exit.json")["signal"] == 15
+    assert content(node, "100.exit")["signal"] == 15
 
 
 def test_an_exit_file_that_cannot_be_removed_does_not_hide_the_rank(node: Node) -> None:
     """Any user of the folder may create that name first, also as a directory: the running file is written."""
-    (node.running / "100.exit.json").mkdir(parents=True)
+    (node.running / "100.exit").mkdir(parents=True)
     rank = node.rank("sleep", "600")
     wait_until(lambda: "100.json" in node.files())
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -198,7 +198,7 @@ def test_as_first_process_of_a_container_it_is_found_by_the_agent_outside(node: 
         pytest.skip("no namespaces here")
     wrapped = node.rank("true")
     wrapped.wait()
-    (node.running / "100.exit.json").unlink()
+    (node.running / "100.exit").unlink()
     command = ["unshare", "-p", "-f", "--mount-proc", *wrapped.args[:3], "--", "sleep", "600"]
     variables = {"JOB_ID": "run-1", "ATTEMPT": "1", "RANK": "0", "RUNNING_LOG_ID": "100"}
     outer = subprocess.Popen(command, env={**node.environment, **variables}, stdin=subprocess.DEVNULL)
@@ -211,7 +211,7 @@ def test_as_first_process_of_a_container_it_is_found_by_the_agent_outside(node: 
         assert inner is not None and inner.parent == outer.pid and carries(PROC, inner.pid, live[0].rank)
         os.kill(inner.pid, signal.SIGTERM)
         assert outer.wait(WITHIN_S) == 143
-        assert node.files() == ["100.exit.json"]
+        assert node.files() == ["100.exit"]
     finally:
         outer.kill()
         outer.wait()

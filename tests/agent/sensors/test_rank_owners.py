@@ -47,7 +47,7 @@ def test_a_container_claim_finds_no_process_of_another_user(place: Place, tmp_pa
 
 
 @ROOT_ONLY
-@pytest.mark.parametrize("name", ["100.exit.json", "other.exit.json"])
+@pytest.mark.parametrize("name", ["100.exit", "other.exit"])
 def test_an_exit_of_another_user_neither_hides_nor_ends_a_rank(
     place: Place, name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -61,7 +61,7 @@ def test_an_exit_of_another_user_neither_hides_nor_ends_a_rank(
         live, exits = place.sensor.poll()
         assert ([one.pid for one in live], exits) == ([42], [])
     assert capfd.readouterr().err.count("it is put aside") == 1
-    place.file("100.exit.json", code=7)
+    place.file("100.exit", code=7)
     (place.folder / "100.json").unlink()
     _, exits = place.sensor.poll()
     assert [one.exit.code for one in exits] == [7]
@@ -74,8 +74,8 @@ def test_an_exit_of_another_user_is_refused_also_after_the_end_of_the_rank(place
     place.proc.add(42, TICKS)
     assert place.pids() == [42]
     (place.folder / "100.json").unlink()
-    place.file("100.exit.json", code=1)
-    os.chown(place.folder / "100.exit.json", STRANGER, -1)
+    place.file("100.exit", code=1)
+    os.chown(place.folder / "100.exit", STRANGER, -1)
     assert place.sensor.poll() == ([], [])
 
 
@@ -89,10 +89,10 @@ def test_a_claim_of_a_second_user_takes_no_rank_from_its_user(place: Place) -> N
     os.chown(place.folder / "0.json", STRANGER, -1)
     place.proc.add(50, TICKS, user=STRANGER)
     assert sorted(place.pids()) == [42, 50]
-    place.file("0.exit.json", code=1)
-    os.chown(place.folder / "0.exit.json", STRANGER, -1)
+    place.file("0.exit", code=1)
+    os.chown(place.folder / "0.exit", STRANGER, -1)
     assert place.sensor.poll()[1] == []
-    place.file("100.exit.json", code=0)
+    place.file("100.exit", code=0)
     (ended,) = place.sensor.poll()[1]
     assert ended.exit.code == 0
 
@@ -108,8 +108,8 @@ def test_a_rank_that_another_user_starts_again_has_that_users_exit(place: Place)
     place.file("200.json", attempt=0, remote_pid=43, start_ticks=TICKS + 5)
     os.chown(place.folder / "200.json", STRANGER, -1)
     assert place.pids() == [43]
-    place.file("200.exit.json", attempt=0, code=3)
-    os.chown(place.folder / "200.exit.json", STRANGER, -1)
+    place.file("200.exit", attempt=0, code=3)
+    os.chown(place.folder / "200.exit", STRANGER, -1)
     (ended,) = place.sensor.poll()[1]
     assert ended.exit.code == 3
 
@@ -165,10 +165,10 @@ def test_a_running_rank_stays_known_whatever_is_written_to_the_folder(place: Pla
 
 def test_an_exit_that_was_replaced_meanwhile_is_not_put_aside(place: Place) -> None:
     """The new file may be the exit of the rank itself."""
-    place.file("100.exit.json", code=1)
+    place.file("100.exit", code=1)
     _, (refused,) = place.sensor.poll()
     place.file("new", code=0)
-    (place.folder / "new").replace(place.folder / "100.exit.json")
+    (place.folder / "new").replace(place.folder / "100.exit")
     place.sensor.put_aside(refused)
     _, (ended,) = place.sensor.poll()
     assert ended.exit.code == 0

@@ -126,16 +126,16 @@ def test_a_rank_that_has_an_exit_runs_no_more(place: Place) -> None:
     place.file()
     place.proc.add(42, TICKS)
     assert place.pids() == [42]
-    place.file("100.exit.json", code=0, uptime_s=5.0)
+    place.file("100.exit", code=0, uptime_s=5.0)
     live, exits = place.sensor.poll()
     assert live == [] and [(one.exit.rank.rank, one.exit.code) for one in exits] == [(0, 0)]
 
 
 def test_an_exit_that_was_told_is_removed_unless_it_is_another_one(place: Place) -> None:
     """The same rank may have ended again between the telling and the answer."""
-    place.file("100.exit.json", code=0, uptime_s=5.0)
+    place.file("100.exit", code=0, uptime_s=5.0)
     _, (first,) = place.sensor.poll()
-    place.file("100.exit.json", code=1, uptime_s=9.25)
+    place.file("100.exit", code=1, uptime_s=9.25)
     place.sensor.remove(first)
     _, (second,) = place.sensor.poll()
     assert second.exit.code == 1
@@ -143,14 +143,30 @@ def test_an_exit_that_was_told_is_removed_unless_it_is_another_one(place: Place)
     assert place.sensor.poll()[1] == []
 
 
+def test_an_exit_that_an_earlier_wrapper_wrote_is_told_and_removed(place: Place) -> None:
+    """Its name ends with `.exit.json`. The image of a job may be older than the agent of the instance."""
+    place.file()
+    place.proc.add(42, TICKS)
+    place.file("100.exit.json", code=3, uptime_s=5.0)
+    place.file("200.exit.json", rank=1, signal=9)
+    live, exits = place.sensor.poll()
+    assert live == [] and [(one.exit.rank.rank, one.exit.code, one.exit.signal) for one in exits] == [
+        (0, 3, None),
+        (1, None, 9),
+    ]
+    place.sensor.remove(exits[0])
+    place.sensor.put_aside(exits[1])
+    assert sorted(path.name for path in place.folder.iterdir()) == ["100.json", "200.exit.refused"]
+
+
 @pytest.mark.parametrize(
     "fields", [{}, {"code": 1, "signal": 9}, {"code": 256}, {"signal": 0}, {"code": 1, "job_id": 7}]
 )
 def test_an_exit_that_says_nothing_is_not_told(place: Place, fields: dict[str, Any]) -> None:
     """It stays where it is, for a person."""
-    place.file("100.exit.json", **fields)
+    place.file("100.exit", **fields)
     assert place.sensor.poll()[1] == []
-    assert (place.folder / "100.exit.json").exists()
+    assert (place.folder / "100.exit").exists()
 
 
 def test_a_rank_in_a_container_is_found_by_its_own_pid_and_start(place: Place, tmp_path: Path) -> None:

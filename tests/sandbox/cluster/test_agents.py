@@ -78,7 +78,7 @@ def test_a_fault_strikes_the_command_under_the_wrapper(start_server, kind, ends_
     server.post("fault", instance=instance_id, kind=kind)
     task = server.until_status(arn["tasks"][0]["taskArn"], "STOPPED")
     assert task["containers"][0]["exitCode"] == 128 + ends_with
-    exits = [json.loads(path.read_text())["signal"] for path in ranks.glob("*.exit.json")]
+    exits = [json.loads(path.read_text())["signal"] for path in ranks.glob("*.exit")]
     assert exits == ([ends_with] if kind == "xid79" else [])
 
 
@@ -110,7 +110,7 @@ def test_a_stop_of_ecs_is_a_notice_to_rank_0_and_the_end_of_any_other(start_serv
     assert task["containers"][0]["exitCode"] == status
     assert ("saved" in server.log(arn)) == (rank == "0")
     place = Path(server.instance(instance_id)["folder"])
-    (told,) = place.glob("ranks/*.exit.json")
+    (told,) = place.glob("ranks/*.exit")
     assert json.loads(told.read_text())["notice"] and list((place / "memory").iterdir()) == []
 
 
