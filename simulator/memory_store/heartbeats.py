@@ -131,5 +131,5 @@ def _presence_fields(beat: Heartbeat, known: Heartbeat) -> dict[str, Any]:
     if beat.interval_s:
         fields["interval_s"] = beat.interval_s
     if beat.health is not None:
-        fields |= {"health": beat.health, "digest": beat.digest}
+        fields |= {"health": beat.health, "digest": beat.digest, "sentence": beat.sentence}
     return fields

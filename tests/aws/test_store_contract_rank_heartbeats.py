@@ -30,11 +30,11 @@ def test_ranks_long_unseen_outgrow_a_heartbeat_first_and_are_forgotten_together(
         store.save_heartbeat(Heartbeat(A, at, BOOT, NOW - UP, attempt, 15, seen), True)
     store.save_heartbeat(beat(90, REPORTS_WINDOW_S, 0, 1), True)
     assert store.mark_rank_heartbeat_missing(A, int(log(0, attempt=2)), later(2))
-    old = ranks_to_forget(kept(store))
+    old = ranks_to_forget(kept(store), {})
     assert old == {log(0, attempt=n): later(n) for n in range(2, 6)}
     assert store.forget_ranks(A, old)
     left = kept(store).ranks
-    assert len(left) == HEARTBEAT_RANKS_MAX and ranks_to_forget(kept(store)) == {}
+    assert len(left) == HEARTBEAT_RANKS_MAX and ranks_to_forget(kept(store), {}) == {}
     assert {log(0), log(1)} <= set(left)
     assert {rank.attempt for rank in left.values()} - {1} == set(range(6, HEARTBEAT_RANKS_MAX + 4))
 

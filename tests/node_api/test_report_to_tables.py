@@ -20,7 +20,6 @@ from tests.aws.records import JOB, NOW, OTHER_JOB, A, B, claim, instance, job, l
 from tests.lambdas.conftest import Functions
 from tests.lambdas.starting_states import gang
 from tests.node_api.test_router import BEAT, BOOT, OLDER, REPORTS, ROLE, SIGNED, SIGNER, Agent, Ear
-from tests.node_api.warm_functions import WarmFunctions
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 RANK = {"job": JOB, "attempt": 1, "rank": 0, "pid": 4242, "ticks": 99}
@@ -51,30 +50,6 @@ def test_a_report_of_a_rank_that_is_not_there_is_refused_with_the_reason(agent: 
     assert all(one["why"] for one in said.body["refused"])
     beat = agent.functions.store.load_heartbeats([A])[A]
     assert set(beat.ranks) == {str(running_log_id(JOB, 1, 0))} and beat.boot_id == BOOT
-
-
-def test_an_attempt_that_is_over_is_refused_by_each_function_that_has_heard_it(agent: Agent) -> None:
-    """A minute after its end at the latest, also if no newer attempt is reported there."""
-    warm = WarmFunctions(agent.functions)
-    running = BEAT | {"running": [RANK]}
-    for number in warm.each():
-        assert agent.call(REPORTS, running | {"sequence": 10 + number}).body["refused"] == []
-    agent.functions.store.save_instance(replace(agent.functions.instance(), claims={}))
-    agent.functions.now = later(62)
-    for number in warm.each():
-        said = agent.call(REPORTS, running | {"sequence": 20 + number, "uptime_s": 86_470})
-        assert [(one["job"], one["attempt"]) for one in said.body["refused"]] == [(JOB, 1)], number
-        assert agent.older(OLDER[1], tasks=[{"running_log_id": running_log_id(JOB, 1, 0)}]).body["updated"] == 0
-    assert {one.seen_at for one in agent.functions.store.load_heartbeats([A])[A].ranks.values()} == {later(2)}
-
-
-def test_an_attempt_that_was_followed_by_another_is_refused_as_soon_as_the_other_is_known(agent: Agent) -> None:
-    """The claims that tell of the next attempt end the last one at once."""
-    assert agent.call(REPORTS, BEAT | {"running": [RANK]}).body["refused"] == []
-    agent.functions.store.save_instance(replace(agent.functions.instance(), claims={JOB: replace(claim(2), rank=0)}))
-    agent.functions.now = later(15)
-    said = agent.call(REPORTS, BEAT | {"sequence": 8, "uptime_s": 86_415.5, "running": [RANK, RANK | {"attempt": 2}]})
-    assert [one["attempt"] for one in said.body["refused"]] == [1]
 
 
 @pytest.mark.parametrize(

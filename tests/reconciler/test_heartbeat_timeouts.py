@@ -216,6 +216,27 @@ def test_gap_8_ranks_that_were_seen_under_another_boot_have_ended(scene: Scene) 
 # -- agents that are forgotten, and many at once -----------------------------------------------------------------------
 
 
+def test_a_rank_that_has_ended_is_forgotten_an_hour_later(scene: Scene) -> None:
+    """One write, once. A rank whose job still has GPUs there is remembered, however long it is silent."""
+    forgotten: list[str] = []
+    forget = scene.store.forget_ranks
+    object.__setattr__(scene.store, "forget_ranks", lambda name, ranks: forgotten.append(name) or forget(name, ranks))
+    scene.changes_instance(0, claims={})
+    for _ in range(2):
+        scene.passes(1_790)
+        scene.beats(0, running=())
+        scene.beats(1, running=())
+        scene.sweep()
+    assert not forgotten
+    scene.passes(20)
+    for _ in range(3):
+        scene.beats(0, running=())
+        scene.beats(1, running=())
+        scene.sweep()
+    assert forgotten == [IDS[0]]
+    assert [len(beat.ranks) for beat in scene.store.load_heartbeats(IDS[:2]).values()] == [0, 1]
+
+
 def test_an_agent_that_was_taken_away_is_forgotten_after_a_day(store: Store) -> None:
     """It would make the fleet deaf, and its instance useless, for ever."""
     scene = Scene(store, IDS)

@@ -65,13 +65,25 @@ def instance_details(view: View, now: datetime, width: int | None = None) -> str
 
 
 def heartbeat(view: View, now: datetime) -> str:
-    """Return when the instance was last seen and the ranks it reported; "" if it never reported."""
+    """Return when the instance was last seen and the ranks it reported; "" if it never reported.
+
+    A rank that the newest report does not name is shown with the time of its own last report, and only while its
+    attempt has GPUs there.
+    """
     beat = view.get("heartbeat")
     if not beat:
         return ""
-    ranks = ", ".join(f"rank {rank['rank']} of {rank['job_id']} (attempt {rank['attempt']})" for rank in beat["ranks"])
+    ranks = ", ".join(rank for entry in beat["ranks"] if (rank := _reported_rank(entry, view, now)))
     seen = f"{beat['liveness']}, {since(beat['seen_at'], now)} ago"
     return f"{seen}: {ranks}" if ranks else seen
+
+
+def _reported_rank(rank: View, view: View, now: datetime) -> str:
+    is_reported = rank["seen_at"] == view["heartbeat"]["seen_at"]
+    if not is_reported and (view.get("claims") or {}).get(rank["job_id"]) != rank["attempt"]:
+        return ""  # it has ended
+    last = "" if is_reported else f", last reported {since(rank['seen_at'], now)} ago"
+    return f"rank {rank['rank']} of {rank['job_id']} (attempt {rank['attempt']}{last})"
 
 
 def health(view: View) -> list[str]:

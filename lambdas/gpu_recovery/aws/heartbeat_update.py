@@ -126,6 +126,7 @@ def _set_presence(update: _Update, beat: Heartbeat) -> None:
     if beat.health is not None:
         update.set("health", beat.health)
         update.set("digest", beat.digest)
+        update.set("sentence", beat.sentence)
     for log, rank in beat.ranks.items():
         update.set(f"ranks.{log}", rank_text(rank))
     if beat.ranks:

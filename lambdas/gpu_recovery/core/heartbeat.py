@@ -19,6 +19,10 @@ RUNNING_LOG_BITS = 53
 """Bits of a running log id. JSON numbers keep 53 bits exactly in every language."""
 HEARTBEAT_RANKS_MAX = 24
 """Ranks that the heartbeat of an instance holds: three times the number that may run there at a time."""
+RANK_FORGET_AFTER = timedelta(hours=1)
+"""Time after which a rank that has ended and is not reported any more is removed from the heartbeat."""
+SENTENCE_MAX = 300
+"""Characters of the sentence about GPU health that a heartbeat keeps."""
 REPORTS_MAX, REPORTS_WINDOW_S = 120, 300
 """Reports accepted with one token within a window, and the window's seconds.
 
@@ -214,7 +218,7 @@ class Heartbeat:
     ranks:        the latest ranks by running log id as text, at most HEARTBEAT_RANKS_MAX.
     orders:       commands to the agent by id.
     silent_since: last report before the heartbeat timed out. None while reports arrive.
-    health:       GPU health that the agent last reported, None if it reported none.
+    health:       GPU health that the agent last reported, None if it reported none; `sentence` is its reason.
     digest:       digest of the GPU inventory that the agent last reported.
     window:       number of the window of the report limit (`window_of`).
     run:          id of the start of the present agent.
@@ -236,6 +240,7 @@ class Heartbeat:
     window: int = 0
     heard: Mapping[str, int] = field(default_factory=dict)
     """Reports received in that window, by the id of their token or BY_ROLE."""
+    sentence: str = ""
     run: str = ""
     past_runs: tuple[str, ...] = ()
     doubled_at: datetime | None = None
@@ -292,10 +297,20 @@ def _freshness_by_boot(beat: Heartbeat, known: Heartbeat, present: bool) -> Repo
     return ReportFreshness.STALE
 
 
-def ranks_to_forget(beat: Heartbeat) -> dict[str, datetime]:
-    """Return the ranks above HEARTBEAT_RANKS_MAX: last seen time by running log id, the oldest first."""
+def ranks_to_forget(beat: Heartbeat, live: Mapping[str, int]) -> dict[str, datetime]:
+    """Return the ranks to remove from a heartbeat: last seen time by running log id, the oldest first.
+
+    These are the ranks above HEARTBEAT_RANKS_MAX, and the ranks that ended and were not reported for
+    RANK_FORGET_AFTER. The age counts up to the newest report, so a silent agent makes no rank older.
+
+    Args:
+        live: the attempt of each job with a claim on the instance.
+    """
     oldest = sorted(beat.ranks, key=lambda log: (beat.ranks[log].seen_at, log))
-    return {log: beat.ranks[log].seen_at for log in oldest[: max(0, len(beat.ranks) - HEARTBEAT_RANKS_MAX)]}
+    surplus = oldest[: max(0, len(beat.ranks) - HEARTBEAT_RANKS_MAX)]
+    old = [log for log in oldest if beat.seen_at - beat.ranks[log].seen_at >= RANK_FORGET_AFTER]
+    ended = [log for log in old if live.get(beat.ranks[log].job_id) != beat.ranks[log].attempt]
+    return {log: beat.ranks[log].seen_at for log in dict.fromkeys((*surplus, *ended))}
 
 
 def window_of(at: datetime) -> int:

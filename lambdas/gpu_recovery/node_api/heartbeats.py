@@ -19,6 +19,7 @@ from gpu_recovery.core import events
 from gpu_recovery.core.heartbeat import (
     BY_ROLE,
     DUPLICATE_AGENT_REMINDER,
+    SENTENCE_MAX,
     AgentCommand,
     AgentReport,
     Heartbeat,
@@ -97,6 +98,7 @@ class HeartbeatReceiver:
             {str(log): RankHeartbeat(r.job_id, r.attempt, r.rank, now, r.epoch) for log, r in ranks.items()},
             health=report.health,
             digest=report.digest,
+            sentence=report.sentence[:SENTENCE_MAX],
             run=report.run,
         )
         before = self._save_heartbeat(beat, present, by)

@@ -58,7 +58,7 @@ def check_heartbeats(cycle: Cycle) -> None:
     fleet = _update_reporting(recovery, len(lost & in_use), len(in_use), now)
     fresh = [(records[name], beat) for name, beat in beats.items() if name not in lost]
     failures += run_each(lambda pair: _deliver_missed(recovery, *pair), fresh)
-    failures += run_each(lambda beat: _forget_ranks(recovery, beat), beats.values())
+    failures += run_each(lambda beat: _forget_ranks(recovery, records[beat.instance_id], beat), beats.values())
     if fleet is not None and fleet.deaf is None:
         failures += run_each(lambda pair: _handle_missing_ranks(recovery, *pair), fresh)
         failures += run_each(lambda name: _handle_missing_heartbeat(recovery, records[name], beats[name]), sorted(lost))
@@ -143,9 +143,9 @@ def _forget(recovery: Recovery, record: Instance) -> None:
         recovery.handle(record.instance_id, events.InstanceHeard(at=recovery.clock()))
 
 
-def _forget_ranks(recovery: Recovery, beat: Heartbeat) -> None:
-    """Remove ranks from a heartbeat that holds more than its item may. Reports do not wait for this work."""
-    old = ranks_to_forget(beat)
+def _forget_ranks(recovery: Recovery, record: Instance, beat: Heartbeat) -> None:
+    """Remove ended ranks, and ranks above the limit, from a heartbeat. Reports do not wait for this work."""
+    old = ranks_to_forget(beat, {job_id: claim.attempt for job_id, claim in record.claims.items()})
     if old:
         recovery.store.forget_ranks(beat.instance_id, old)
 
@@ -161,7 +161,7 @@ def _deliver_missed(recovery: Recovery, record: Instance, beat: Heartbeat) -> No
     status = _undelivered_health(record, beat)
     if status is not None:
         now = recovery.clock()
-        sentence = "" if status is HealthStatus.OK else "so says its agent"
+        sentence = "" if status is HealthStatus.OK else beat.sentence or "so says its agent"
         kind = HealthKind.NODE_AGENT
         recovery.handle(
             beat.instance_id, events.HealthReported(at=now, kind=kind, status=status, since=now, sentence=sentence)

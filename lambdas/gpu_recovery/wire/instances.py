@@ -6,7 +6,8 @@ import json
 from datetime import datetime
 from typing import Any
 
-from gpu_recovery.core.heartbeat import Heartbeat
+from gpu_recovery.core.health_signals import HealthKind, HealthStatus
+from gpu_recovery.core.heartbeat import GpuHealth, Heartbeat
 from gpu_recovery.core.instance.fault_history import percent, score_sentence
 from gpu_recovery.core.instance.lemons import LemonSignal, faded
 from gpu_recovery.core.instance.record import Instance, InstanceStatus, RepairNeed
@@ -80,9 +81,23 @@ def _waiting_job(need: RepairNeed) -> str | None:
     return need.job_id or ended or None
 
 
-def instance_view(instance: Instance, now: datetime) -> dict[str, Any]:
-    """Return an instance on its own: its summary, and every decision with its reason."""
-    return {**instance_summary(instance, now), "history": [history_view(entry) for entry in instance.history]}
+def instance_view(instance: Instance, now: datetime, beat: Heartbeat | None = None) -> dict[str, Any]:
+    """Return an instance on its own: its summary, and every decision with its reason.
+
+    Args:
+        beat: its latest heartbeat. A report that changes only the sentence of the GPU health is saved there alone.
+    """
+    summary = instance_summary(instance, now)
+    report = summary["health"].get(HealthKind.NODE_AGENT.value)
+    status = None if beat is None or beat.health is None else _UNIMPAIRED.get(beat.health)
+    # An impairment keeps the evidence that led to a check. A heartbeat of an older release has no sentence.
+    if report is not None and report["status"] == status and beat and (beat.sentence or status is HealthStatus.OK):
+        report["sentence"] = beat.sentence
+    return {**summary, "history": [history_view(entry) for entry in instance.history]}
+
+
+_UNIMPAIRED = {GpuHealth.OK: HealthStatus.OK, GpuHealth.UNKNOWN: HealthStatus.INSUFFICIENT_DATA}
+"""Status of an instance by the GPU health that its agent reports, without the impairment."""
 
 
 def lemon_view(instance: Instance, now: datetime) -> dict[str, Any]:
@@ -111,6 +126,7 @@ def heartbeat_view(
         "boot_id": beat.boot_id or None,
         "booted_at": time_text(beat.booted_at),
         "health": beat.health,
+        "sentence": beat.sentence or None,
         "ranks": [
             {"job_id": rank.job_id, "attempt": rank.attempt, "rank": rank.rank, "seen_at": time_text(rank.seen_at)}
             for rank in sorted(beat.ranks.values(), key=lambda rank: (rank.job_id, rank.attempt, rank.rank))

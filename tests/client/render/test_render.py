@@ -263,6 +263,21 @@ def test_an_instance_says_when_it_was_last_heard_of() -> None:
     assert "heartbeat" not in render_instances.instance_details({**view, "heartbeat": None}, NOW)
 
 
+def test_a_rank_that_is_reported_no_longer_is_not_shown_as_heard() -> None:
+    """While it has GPUs there, with the time of its last report; once they are free, not at all."""
+    ranks = [
+        {"job_id": job, "attempt": attempt, "rank": 0, "seen_at": f"2026-11-21T09:0{minute}:50.000Z"}
+        for job, attempt, minute in (("sft-1", 1, 0), ("sft-1", 2, 2), ("sft-2", 1, 1), ("sft-3", 1, 0))
+    ]
+    beat = {"seen_at": "2026-11-21T09:02:50.000Z", "liveness": "HEARD", "ranks": ranks}
+    view = {"instance_id": "i-1", "status": "AVAILABLE", "claims": {"sft-1": 2, "sft-2": 1}}
+    told = render_instances.instance_details({**view, "heartbeat": beat}, NOW)
+    assert "HEARD, 10s ago: rank 0 of sft-1 (attempt 2), rank 0 of sft-2 (attempt 1, last reported 1m10s ago)" in told
+    assert "sft-3" not in told and "sft-1 (attempt 1)" not in told
+    silent = {**beat, "ranks": ranks[:1]}
+    assert "HEARD, 10s ago\n" in render_instances.instance_details({**view, "heartbeat": silent}, NOW)
+
+
 def test_a_deaf_fleet_says_so() -> None:
     """Who looks at the brakes at night must see why nothing is concluded."""
     deaf = {"since": "2026-11-21T09:00:00.000Z", "because": "5 of 8 instances are silent at once", "incident_id": "s"}

@@ -42,7 +42,7 @@ def read_instance(dependencies: Dependencies, request: Request) -> ApiResponse:
     inventory = store.load_inventory(instance_id)
     now = dependencies.recovery.clock()
     heartbeat_answer = heartbeat_view(heartbeat, inventory, dependencies.recovery.policy, now)
-    return ApiResponse(200, {**instance_view(instance, now), "heartbeat": heartbeat_answer})
+    return ApiResponse(200, {**instance_view(instance, now, heartbeat), "heartbeat": heartbeat_answer})
 
 
 def release_instance(dependencies: Dependencies, request: Request) -> ApiResponse:
