@@ -11,6 +11,7 @@ import sys
 from types import FrameType
 
 from gpu_recovery_agent import VERSION
+from gpu_recovery_agent.gputasker_variables import unread_variables
 from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.loop import Agent
 from gpu_recovery_agent.reporter import DO_NOT_RESTART, AgentEnds
@@ -36,6 +37,8 @@ def main() -> None:
 
 def run(log: AgentLog) -> int:
     """Run an agent with the environment of this process and return its exit status."""
+    for sentence in unread_variables(os.environ):
+        log.write(sentence)
     try:
         settings = AgentSettings.from_environment(os.environ)
         agent = Agent(settings, os.environ, log)
