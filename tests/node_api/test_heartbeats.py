@@ -48,6 +48,24 @@ def test_a_forced_cancel_leaves_an_order_that_is_repeated_until_the_rank_is_gone
     assert scene.beats(1).commands == first
 
 
+@pytest.mark.parametrize("attempt", [1, 0])
+def test_an_order_reaches_a_rank_whose_gpus_are_free_by_the_word_of_ecs(scene: Scene, attempt: int) -> None:
+    """ECS may have forgotten the task of a rank that lives on. The rank is refused as over, and still stopped."""
+    running = (RunningRank(JOB, attempt, 0, 0),)
+    scene.beats(0, running=running)
+    scene.recovery.handle(JOB, events.CancelRequested(at=scene.now, attempt=1, by="ada", force=True))
+    scene.changes_instance(0, claims={})
+    for _ in range(20):
+        scene.passes(15)
+        said = scene.beats(0, running=running)
+        assert [(one.kind, one.attempt) for one in said.commands] == [(AgentCommandKind.STOP, attempt)]
+    assert said.updated == 0
+    scene.beats(0, running=())
+    scene.passes(200)
+    assert scene.beats(0, running=()).commands == ()
+    assert scene.store.load_heartbeats(IDS[:1])[IDS[0]].orders == {}
+
+
 def test_a_suspension_goes_through_ecs_and_no_agent_hears_of_it(scene: Scene) -> None:
     """One SIGTERM: a second would end the grace."""
     scene.recovery.handle(JOB, events.SuspendRequested(at=scene.now, attempt=1, by="ada"))

@@ -193,13 +193,21 @@ class HeartbeatReceiver:
     ) -> tuple[AgentCommand, ...]:
         """Return the commands for ranks that run on the instance, and remove the others: they are carried out or void.
 
-        An agent that reports a rank without an attempt gets its command with attempt 0.
+        A rank that is reported gets its command also if it has no claim any more: ECS may have forgotten the task of a
+        process that still runs. An agent that reports a rank without an attempt gets its command with attempt 0.
         """
         if before is None or not before.orders:
             return ()
         commands = before.orders.values()
-        running = {(rank.job_id, rank.attempt) for rank in ranks.values()}
-        due = tuple(command for command in commands if (command.job_id, command.attempt) in running)
+        reported = report.running or ()
+        running = {(rank.job_id, rank.attempt) for rank in (*ranks.values(), *reported)}
+        unnamed = {rank.job_id for rank in reported if not rank.attempt}
+        unclaimed = unnamed - {rank.job_id for rank in ranks.values()}
+        due = tuple(
+            command
+            for command in commands
+            if (command.job_id, command.attempt) in running or command.job_id in unclaimed
+        )
         # A single report without the rank may follow a restart or a failed scan. The rank is over when it stays away.
         now = self.recovery.clock()
         recent = {
@@ -214,7 +222,6 @@ class HeartbeatReceiver:
         ]
         if void:
             self.recovery.store.remove_agent_commands(before.instance_id, void)
-        unnamed = {rank.job_id for rank in report.running or () if not rank.attempt}
         return tuple(replace(command, attempt=0) if command.job_id in unnamed else command for command in due)
 
 
