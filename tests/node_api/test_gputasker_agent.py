@@ -208,6 +208,18 @@ def test_a_rank_that_was_launched_after_the_last_read_counts_among_many_dead_one
     assert said.body["updated"] == 1
 
 
+def test_no_number_of_dead_ranks_costs_more_calls(agent: Agent) -> None:
+    """The write, and once a minute the read of the token and the claims, as without them."""
+    tasks = [{"running_log_id": 10_000 + number} for number in range(5_000)]
+    costs = []
+    for at in range(0, 300, 15):
+        agent.functions.now = later(at)
+        assert agent.older(OLDER[1], tasks=[*tasks, {"running_log_id": LIVE}]).body["updated"] == 1
+        costs.append(agent.functions.aws.operations("dynamodb"))
+    assert max(cost.total() for cost in costs[1:]) == 2
+    assert sum(cost["BatchGetItem"] for cost in costs[1:]) == 300 // 60 - 1
+
+
 def test_a_rank_of_an_attempt_that_is_over_is_heard_by_no_function(gputasker: GpuTasker) -> None:
     """Its old exit file is reported for ever, beside the next attempt. Each function has heard attempt 1."""
     agent, warm = gputasker.agent, WarmFunctions(gputasker.agent.functions)

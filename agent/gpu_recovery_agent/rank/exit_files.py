@@ -13,31 +13,25 @@ from pathlib import Path
 
 from .files import EXIT_SUFFIXES, REFUSED_SUFFIX
 
-AGE_MAX_S = 7 * 86_400
-"""Age in seconds above which an exit is removed. ECS has told the end of that rank long before."""
 EXITS_KEPT_MAX = 256
 """Exits of one user that are kept: as many files as the agent reads in one look."""
 NAMES_MAX = 4_096
 """Names that are read from the folder at most."""
 
 
-def remove_old_exits(folder: Path, now: float) -> None:
-    """Remove the exits of this user that are older than `AGE_MAX_S`, and the oldest above `EXITS_KEPT_MAX`.
+def remove_old_exits(folder: Path) -> None:
+    """Remove the oldest exits of this user above `EXITS_KEPT_MAX`.
 
-    Never raises: a rank runs whether or not the folder can be cleaned.
-
-    Args:
-        folder: the folder of the ranks; it may be missing.
-        now: Unix time in seconds.
+    Never raises: a rank runs whether or not the folder can be cleaned. There is no limit of age, because a clock that
+    is set forward would remove exits that the server has not received.
     """
-    own: list[tuple[float, str]] = []
+    own: list[tuple[int, str]] = []
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in islice(entries, NAMES_MAX):
             if entry.name.endswith((*EXIT_SUFFIXES, REFUSED_SUFFIX)):
                 with suppress(OSError):
                     status = entry.stat(follow_symlinks=False)
-                    own += [(status.st_mtime, entry.path)] if status.st_uid == os.geteuid() else []
-    for number, (changed, path) in enumerate(sorted(own, reverse=True)):
-        if number >= EXITS_KEPT_MAX or now - changed > AGE_MAX_S:
-            with suppress(OSError):
-                os.unlink(path)
+                    own += [(status.st_mtime_ns, entry.path)] if status.st_uid == os.geteuid() else []
+    for _, path in sorted(own, reverse=True)[EXITS_KEPT_MAX:]:
+        with suppress(OSError):
+            os.unlink(path)

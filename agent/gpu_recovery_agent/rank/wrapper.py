@@ -170,7 +170,7 @@ class RankFiles:
                 pass  # the write below fails for the same reason, and its warning says so
             except OSError as error:
                 self._warn(f"the earlier exit {leftover} cannot be removed: {error.strerror}")
-        remove_old_exits(self._folder, time.time())
+        remove_old_exits(self._folder)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             write_whole(self._folder / f"{self._stem}.json", self._running(command_pid))

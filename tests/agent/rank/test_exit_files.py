@@ -1,4 +1,4 @@
-"""Old exits, which no agent has removed, go when the next rank of their user begins."""
+"""Old exits, which no agent has removed, are removed when the next rank of their user begins."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from gpu_recovery_agent.rank.exit_files import AGE_MAX_S, EXITS_KEPT_MAX
+from gpu_recovery_agent.rank.exit_files import EXITS_KEPT_MAX
 
 from tests.agent.api import WITHIN_S
 from tests.agent.node import Node
@@ -31,23 +31,15 @@ def begin_a_rank(node: Node) -> None:
     assert node.rank("true").wait(WITHIN_S) == 0
 
 
-def test_exits_of_last_week_are_removed_under_each_of_their_names(node: Node) -> None:
-    """Also those that an agent has put aside. Files of running ranks are never removed by age."""
-    for name in ("1.exit", "2.exit.json", "3.exit.refused", "4.json"):
-        left(node, name, AGE_MAX_S + DAY_S)
-    for name in ("5.exit", "6.exit.json", "7.exit.refused", "8.json"):
-        left(node, name, AGE_MAX_S - DAY_S)
-    begin_a_rank(node)
-    assert node.files() == ["100.exit", "4.json", "5.exit", "6.exit.json", "7.exit.refused", "8.json"]
-
-
 def test_of_many_exits_the_newest_stay(node: Node) -> None:
-    """As many as an agent reads in one look. The exit of the rank itself is written after that."""
+    """Under each of their names, as many as an agent reads in one look. Files of running ranks stay."""
+    endings = (".exit", ".exit.json", ".exit.refused")
     for number in range(EXITS_KEPT_MAX + 40):
-        left(node, f"{1_000 + number}.exit", age_s=DAY_S - number)
+        left(node, f"{1_000 + number}{endings[number % 3]}", age_s=DAY_S - number)
+    left(node, "1.json", age_s=100 * DAY_S)
     begin_a_rank(node)
-    kept = [f"{1_000 + number}.exit" for number in range(40, EXITS_KEPT_MAX + 40)]
-    assert node.files() == sorted(["100.exit", *kept])
+    kept = [f"{1_000 + number}{endings[number % 3]}" for number in range(40, EXITS_KEPT_MAX + 40)]
+    assert node.files() == sorted(["1.json", "100.exit", *kept])
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
@@ -55,8 +47,8 @@ def test_exits_of_other_users_are_left_to_them(node: Node) -> None:
     """A user could otherwise remove the exits of all others with many files of their own."""
     for number in range(EXITS_KEPT_MAX):
         os.chown(left(node, f"{1_000 + number}.exit", age_s=0), STRANGER, -1)
-    old = left(node, "1.exit", AGE_MAX_S + DAY_S)
-    os.chown(old, STRANGER, -1)
+    oldest = left(node, "1.exit", age_s=100 * DAY_S)
+    os.chown(oldest, STRANGER, -1)
     own = left(node, "2.exit", age_s=DAY_S)
     begin_a_rank(node)
-    assert old.exists() and own.exists()
+    assert oldest.exists() and own.exists()
