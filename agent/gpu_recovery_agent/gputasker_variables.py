@@ -1,7 +1,7 @@
 """Variables of GPUTasker's agent, which this agent does not read, and the variables that are meant here.
 
 An instance that had GPUTasker's agent may have its environment file still. `GPUTASKER_RUNNING_TASKS_DIR` is not here,
-because both agents read it. docs/protocol.md has the same table.
+because both agents read it. agent/README.md has the same table.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def test_the_shared_variable_is_read() -> None:
 
 def test_the_page_has_every_variable() -> None:
     """With the same one of this agent."""
-    page = (ROOT / "docs/protocol.md").read_text()
+    page = (ROOT / "agent/README.md").read_text()
     rows = dict(re.findall(r"^\| `(GPUTASKER_\w+)` \| ([^|]+?) \|", page, re.MULTILINE))
     shared = rows.pop("GPUTASKER_RUNNING_TASKS_DIR")
     assert shared == "`GPUTASKER_RUNNING_TASKS_DIR`"
