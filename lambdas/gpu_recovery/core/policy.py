@@ -82,7 +82,7 @@ class RecoveryPolicy:
     suspect_window: int = 8
     """Attempts of a job for which its first ends, and the repairs made for them, are remembered."""
     lemon_order: bool = True
-    """Whether placement takes lemons last among instances that suit a job equally well (faults within 28 days)."""
+    """Whether placement takes lemons last among the instances on which a job is equally close together."""
     lemon_replace: int = 100
     """Lemon score in percent from which an instance is replaced instead of rebooted again. No score reaches 100."""
     require_verdict_document: bool = True

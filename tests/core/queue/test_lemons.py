@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+import hypothesis
 import pytest
 from gpu_recovery.core.cluster_snapshot import snapshot_of
 from gpu_recovery.core.instance.fault_history import EACH_MAX, signal_at
@@ -14,10 +15,11 @@ from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.queue.quota import QuotaLimits
 from gpu_recovery.core.queue.snapshot import Host
+from hypothesis import strategies as st
 
 from tests.core import build
 from tests.core.queue.build import at, given, host, hosts, passed, recovering, running, waiting
-from tests.tiers import seeds
+from tests.tiers import examples, seeds
 
 
 def test_of_equal_hosts_those_that_failed_least_are_taken_first() -> None:
@@ -45,8 +47,69 @@ def test_what_fits_exactly_and_what_is_in_use_come_before_the_past() -> None:
     """A whole host that is broken for a small job is one less for a gang, today."""
     fleet = [host("i-1", 8), host("i-2", 4, lemon=0.5)]
     assert given(passed([waiting("a", gpus=4)], fleet)) == {"a": ("i-2",)}
-    fleet = [host("i-1", 8), host("i-2", 8, free=6, lemon=0.5), host("i-3", 8, free=7)]
+    fleet = [host("i-1", 8), host("i-2", 8, free=6, lemon=0.5)]
     assert given(passed([waiting("a", gpus=2)], fleet)) == {"a": ("i-2",)}
+
+
+def test_of_the_hosts_in_use_a_lemon_is_the_last_even_if_it_fits_best() -> None:
+    """No empty host is broken up in either case."""
+    fleet = [host("i-1", 8), host("i-2", 8, free=2, lemon=0.5), host("i-3", 8, free=7)]
+    assert given(passed([waiting("a", gpus=2)], fleet)) == {"a": ("i-3",)}
+
+
+def test_a_gang_takes_the_rack_without_the_machine_that_was_just_repaired() -> None:
+    """Although the rack with the repaired machine fits the gang exactly. A gang that needs that rack has it."""
+    repaired = [host("a-1", rack="a", lemon=0.3), host("a-2", rack="a")]
+    fleet = [*repaired, *hosts("b-1", "b-2", "b-3", "b-4", rack="b")]
+    assert set(given(passed([waiting("g", 2)], fleet))["g"]) <= {"b-1", "b-2", "b-3", "b-4"}
+    assert given(passed([waiting("g", 2)], [*repaired, host("b-1", rack="b")])) == {"g": ("a-2", "a-1")}
+    assert given(passed([waiting("g", 2)], fleet[:2])) == {"g": ("a-2", "a-1")}
+
+
+def test_a_gang_over_two_racks_takes_no_lemon_of_them_if_the_others_are_enough() -> None:
+    """No third rack takes part for that."""
+    fleet = [
+        *hosts("a-1", "a-2", rack="a", lemon=0.3),
+        *hosts("a-3", "a-4", "a-5", rack="a"),
+        *hosts("b-1", "b-2", "b-3", "b-4", rack="b"),
+        host("c-1", rack="c"),
+    ]
+    answer = given(passed([waiting("g", 7), waiting("h", 1)], fleet))
+    assert set(answer["g"]) == {"a-3", "a-4", "a-5", "b-1", "b-2", "b-3", "b-4"}
+    answer = given(passed([waiting("g", 8)], fleet))
+    assert {host_id for host_id in answer["g"] if host_id in ("a-1", "a-2")} and "c-1" not in answer["g"]
+
+
+@st.composite
+def rack_fleets(draw: st.DrawFn) -> tuple[Host, ...]:
+    """Empty hosts of 8 GPUs in racks of two zones, some of them lemons."""
+    racks = [("x", "a"), ("x", "b"), ("y", "c"), ("y", "d")]
+    places = draw(st.lists(st.sampled_from(racks), min_size=1, max_size=14))
+    scores = st.sampled_from([0.0, 0.0, 0.3, 0.6])
+    return tuple(
+        host(f"i-{number:02}", rack=rack, zone=zone, lemon=draw(scores)) for number, (zone, rack) in enumerate(places)
+    )
+
+
+@hypothesis.given(rack_fleets(), st.integers(1, 8))
+@examples(4)
+def test_lemons_change_the_hosts_of_a_gang_and_not_its_racks_and_zones(fleet: tuple[Host, ...], nodes: int) -> None:
+    """The gang starts if it would start without scores, in as few racks and zones, and with the lowest scores there."""
+    by_id = {one.host_id: one for one in fleet}
+    chosen = [by_id[name] for name in given(passed([waiting("g", nodes)], fleet)).get("g", ())]
+    plain = given(passed([waiting("g", nodes)], [replace(one, lemon=0.0) for one in fleet])).get("g", ())
+    assert len(chosen) == len(plain)
+    assert len({one.rack for one in chosen}) == len({by_id[name].rack for name in plain})
+    assert len({one.zone for one in chosen}) == len({by_id[name].zone for name in plain})
+    racks: dict[str, list[float]] = {}
+    for one in fleet:
+        racks.setdefault(one.rack, []).append(one.lemon)
+    possible = [sum(sorted(scores)[:nodes]) for scores in racks.values() if len(scores) >= nodes]
+    if possible:
+        assert sum(one.lemon for one in chosen) == pytest.approx(min(possible))
+    elif chosen:
+        inside = sorted(one.lemon for one in fleet if one.rack in {other.rack for other in chosen})
+        assert sum(one.lemon for one in chosen) == pytest.approx(sum(inside[:nodes]))
 
 
 def test_a_gang_stays_in_one_rack_with_a_lemon_in_it() -> None:

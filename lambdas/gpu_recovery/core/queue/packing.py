@@ -5,8 +5,11 @@ The index answers what fits without a loop over the hosts.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from heapq import nsmallest
 from itertools import islice
+from math import fsum
+from operator import itemgetter
 
 from gpu_recovery.core.queue.snapshot import Host
 
@@ -14,13 +17,14 @@ from gpu_recovery.core.queue.snapshot import Host
 class HostLevels:
     """Hosts in levels by their number of free GPUs; hosts in use are separate from empty hosts.
 
-    `fits[g]` is the number of hosts with at least g free GPUs. On each level, lemons stand behind the other hosts.
+    `fits[g]` is the number of hosts with at least g free GPUs. Lemons are on levels of their own, by their score.
     """
 
-    __slots__ = ("_lemons", "_partly", "_whole", "fits")
+    __slots__ = ("_lemon_fits", "_lemons", "_partly", "_whole", "fits")
 
     def __init__(self, most: int) -> None:
         self.fits = [0] * (most + 1)
+        self._lemon_fits = [0] * (most + 1)
         self._partly: list[dict[str, None]] = [{} for _ in range(most + 1)]
         self._whole: list[dict[str, None]] = [{} for _ in range(most + 1)]
         self._lemons: dict[tuple[bool, int], dict[float, dict[str, None]]] = {}
@@ -28,26 +32,27 @@ class HostLevels:
     def put(self, host_id: str, free: int, whole: bool, lemon: float) -> None:
         """Add a host."""
         self._level(free, whole, lemon)[host_id] = None
-        for gpus in range(1, free + 1):
-            self.fits[gpus] += 1
+        self._count(range(1, free + 1), lemon, 1)
 
     def remove(self, host_id: str, free: int, whole: bool, lemon: float) -> None:
         """Remove a host; the arguments are those of its `put`."""
         del self._level(free, whole, lemon)[host_id]
-        for gpus in range(1, free + 1):
-            self.fits[gpus] -= 1
+        self._count(range(1, free + 1), lemon, -1)
 
     def lower(self, host_id: str, free: int, whole: bool, lemon: float, left: int) -> None:
         """Lower the free GPUs of a host from `free` to `left`."""
         del self._level(free, whole, lemon)[host_id]
-        for gpus in range(left + 1, free + 1):
-            self.fits[gpus] -= 1
+        self._count(range(left + 1, free + 1), lemon, -1)
         if left:
             self._level(left, False, lemon)[host_id] = None
 
+    def without_lemons(self, gpus: int) -> int:
+        """Return how many hosts without a lemon score have at least `gpus` free GPUs."""
+        return self.fits[gpus] - self._lemon_fits[gpus]
+
     def best(self, gpus: int) -> Iterator[str]:
         """Yield hosts for a rank with `gpus` GPUs, best fit first: exact fits, then hosts in use, then empty hosts."""
-        if self._lemons:
+        if self._lemon_fits[gpus]:
             yield from self._best_with_lemons(gpus)
             return
         yield from reversed(self._partly[gpus])
@@ -57,13 +62,24 @@ class HostLevels:
                 yield from reversed(level)
 
     def _best_with_lemons(self, gpus: int) -> Iterator[str]:
-        """Yield the same order where there are lemons: on each level after the others, the lowest score first."""
+        """Yield the same order where there are lemons.
+
+        Lemons follow the other hosts that fit exactly or are in use, the lowest score first. They precede the larger
+        empty hosts: the job would break up such a host, which costs a gang more than a worse fit does.
+        """
         more = range(gpus + 1, len(self._whole))
-        for whole, free in ((False, gpus), (True, gpus), *((whole, free) for whole in (False, True) for free in more)):
-            yield from reversed((self._whole if whole else self._partly)[free])
-            behind = self._lemons.get((whole, free), {})
-            for lemon in sorted(behind):
-                yield from reversed(behind[lemon])
+        exact_or_in_use = ((False, gpus), (True, gpus), *((False, free) for free in more))
+        for levels in (exact_or_in_use, tuple((True, free) for free in more)):
+            for whole, free in levels:
+                yield from reversed((self._whole if whole else self._partly)[free])
+            behind = [(lemon, level) for level in levels for lemon in self._lemons.get(level, {})]
+            for lemon, level in sorted(behind, key=itemgetter(0)):
+                yield from reversed(self._lemons[level][lemon])
+
+    def _count(self, sizes: Iterable[int], lemon: float, by: int) -> None:
+        for counts in (self.fits, self._lemon_fits) if lemon else (self.fits,):
+            for gpus in sizes:
+                counts[gpus] += by
 
     def _level(self, free: int, whole: bool, lemon: float) -> dict[str, None]:
         if lemon:
@@ -128,7 +144,7 @@ class OpenHosts:
         """Return at most `nodes` hosts with at least `gpus` free GPUs each.
 
         The hosts are of one rack if a rack has enough, else of one zone, else of few racks. Racks and zones of the
-        hosts `near` come first.
+        hosts `near` come first, then those whose hosts for the job have the lowest lemon scores, then the best fit.
         """
         if gpus > self._most or nodes < 1:
             return []
@@ -136,36 +152,62 @@ class OpenHosts:
             return list(islice(self._levels.best(gpus), nodes))
         beside = {(self.hosts[host_id].zone, self.hosts[host_id].rack) for host_id in near}
         racks = [
-            (key not in beside, level.fits[gpus], key)
+            (key not in beside, self._lemons_in(level, nodes, gpus), level.fits[gpus], key)
             for key, level in self._racks.items()
             if level.fits[gpus] >= nodes and key[1]
         ]
         if racks:
-            return list(islice(self._racks[min(racks)[2]].best(gpus), nodes))
+            return list(islice(self._racks[min(racks)[3]].best(gpus), nodes))
         around = {zone for zone, _ in beside}
         zones = [
-            (zone not in around, level.fits[gpus], zone)
+            (zone not in around, self._lemons_in(level, nodes, gpus), level.fits[gpus], zone)
             for zone, level in self._zones.items()
             if level.fits[gpus] >= nodes and zone
         ]
-        within = {min(zones)[2]} if zones else set(self._zones)
+        within = {min(zones)[3]} if zones else set(self._zones)
         return self._of_few_racks(nodes, gpus, beside, within)
 
     def _of_few_racks(
         self, nodes: int, gpus: int, beside: Collection[tuple[str, str]], zones: Collection[str]
     ) -> list[str]:
-        """Return hosts of the racks of `zones`, racks with most fitting hosts first, so that few racks take part."""
+        """Return hosts of the racks of `zones`, racks with most fitting hosts first, so that few racks take part.
+
+        Of the hosts of these few racks, lemons are taken only if the others are too few.
+        """
         ranked = sorted(
             (key not in beside, -level.fits[gpus], key) for key, level in self._racks.items() if key[0] in zones
         )
-        chosen: list[str] = []
+        few: list[HostLevels] = []
+        room = nodes
         for _, _, key in ranked:
-            chosen += islice(self._racks[key].best(gpus), nodes - len(chosen))
+            if room <= 0:
+                break
+            few.append(self._racks[key])
+            room -= self._racks[key].fits[gpus]
+        lemons = self._lemons_to_take(few, nodes, gpus)
+        chosen: list[str] = []
+        for level in few:
+            fitting = (host_id for host_id in level.best(gpus) if not self.hosts[host_id].lemon or host_id in lemons)
+            chosen += islice(fitting, nodes - len(chosen))
         if len(chosen) < nodes:  # some hosts have neither rack nor zone
             taken = set(chosen)
             placeless = (host_id for host_id in self._levels.best(gpus) if host_id not in taken)
             chosen += islice(placeless, nodes - len(chosen))
         return chosen
+
+    def _lemons_to_take(self, racks: Collection[HostLevels], nodes: int, gpus: int) -> Collection[str]:
+        """Return the lemons of these racks that a gang of `nodes` needs besides the other hosts, lowest score first."""
+        needed = nodes - sum(level.without_lemons(gpus) for level in racks)
+        if needed <= 0:
+            return ()
+        lemons = (host_id for level in racks for host_id in level.best(gpus) if self.hosts[host_id].lemon)
+        return set(nsmallest(needed, lemons, key=lambda host_id: self.hosts[host_id].lemon))
+
+    def _lemons_in(self, level: HostLevels, nodes: int, gpus: int) -> float:
+        """Return the sum of the lemon scores of the hosts that a gang of `nodes` would take here."""
+        if level.without_lemons(gpus) == level.fits[gpus]:
+            return 0.0
+        return fsum(self.hosts[host_id].lemon for host_id in islice(level.best(gpus), nodes))
 
     def _levels_of(self, host: Host) -> tuple[HostLevels, ...]:
         """Return the levels that hold the host: those of all hosts, of its zone and of its rack.

@@ -23,8 +23,8 @@ class Host:
                     if that is None.
     port_offsets:   the port offsets of the claims on the host.
     leaves_at:      when the host is announced to leave the cluster; None if no end is known.
-    lemon:          lemon score from the fault history, from 0 (no faults) to 1. Among equal hosts, lower scores are
-                    used first.
+    lemon:          lemon score from the fault history, from 0 (no faults) to 1. Lower scores are used first
+                    where a gang needs no further rack or zone for that.
     """
 
     host_id: str
