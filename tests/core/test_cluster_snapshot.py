@@ -6,14 +6,26 @@ from dataclasses import replace
 from datetime import datetime
 
 import pytest
-from gpu_recovery.core.cluster_snapshot import snapshot_of
-from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
+from gpu_recovery.core.cluster_snapshot import is_usable, snapshot_of
+from gpu_recovery.core.fleet import Fleet
+from gpu_recovery.core.health_signals import DepartureKind, HealthStatus
+from gpu_recovery.core.instance.out_of_use import out_of_use
+from gpu_recovery.core.instance.record import (
+    Claim,
+    HealthReport,
+    Instance,
+    InstanceStatus,
+    Interruption,
+    RepairHold,
+)
 from gpu_recovery.core.job.queue_entry import entry_of
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.queue.place import place
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.quota import QuotaLimits
 from gpu_recovery.core.queue.snapshot import Placement, RejectionKind
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.core.build import ADAPTIVE, NOW, SPEC, Cluster, available, later, place_records, placed, queued
 
@@ -110,3 +122,53 @@ def test_a_gang_that_a_person_started_goes_on_among_its_instances() -> None:
     broken = [replace(machines[0], status=InstanceStatus.REBOOTING), *machines[1:]]
     placement = place_records(Cluster((gang,), tuple(broken)))
     assert [one.instances for one in placement.assignments] == [("i-0c3", "i-0b2")]
+
+
+HEALTH = {"GPU": HealthReport(HealthStatus.IMPAIRED, NOW, "XID 79")}
+LEAVES = Interruption(DepartureKind.INTERRUPTION, "spot", later(120), "EC2 takes it back")
+
+
+@given(
+    status=st.sampled_from([status for status in InstanceStatus if status is not InstanceStatus.GONE]),
+    ecs_status=st.sampled_from(["ACTIVE", "DRAINING", "DEREGISTERING"]),
+    connected=st.booleans(),
+    drained=st.booleans(),
+    health=st.sampled_from([{}, HEALTH]),
+    silent=st.sampled_from([None, NOW]),
+    departure=st.sampled_from([None, LEAVES]),
+    held=st.sampled_from([None, RepairHold(NOW, "the breaker is open")]),
+)
+def test_an_instance_is_usable_exactly_if_no_reason_keeps_it_out_of_use(
+    status: InstanceStatus,
+    ecs_status: str,
+    connected: bool,
+    drained: bool,
+    health: dict[str, HealthReport],
+    silent: datetime | None,
+    departure: Interruption | None,
+    held: RepairHold | None,
+) -> None:
+    """So a list of the reasons misses no instance that gets no job."""
+    instance = available(
+        status=status,
+        ecs_status=ecs_status,
+        agent_connected=connected,
+        drained=drained,
+        health=health,
+        silent_since=silent,
+        departure=departure,
+        held=held,
+    )
+    assert is_usable(instance) == (out_of_use(instance) is None)
+
+
+def test_a_waiting_job_learns_from_the_fleet_record_what_holds_the_instances() -> None:
+    """A quarantined instance with a held repair is not simply missing from the cluster."""
+    held = replace(available("i-2"), status=InstanceStatus.QUARANTINED, held=RepairHold(NOW, "the breaker is open"))
+    entry = entry_of(queued(spec=replace(SPEC, nnodes=2)))
+    assert entry is not None
+    fleet = Fleet(gpu_instances=2, opened_at=NOW, opened_because="2 of 2 looked bad")
+    snapshot = snapshot_of([entry], (available("i-1"), held), ADAPTIVE, NOW, {}, QuotaLimits(), fleet=fleet)
+    (rejection,) = place(snapshot, ADAPTIVE, NOW).rejected
+    assert rejection.short_of is RejectionKind.HELD
+    assert "1 is held by the circuit breaker until 03:15:00 UTC" in rejection.sentence

@@ -13,6 +13,7 @@ from gpu_recovery.core.fleet import (
     Pause,
     breaker_limit,
     budget,
+    holding_limit,
     repair_blocked_reason,
     with_blame,
     with_breaker_closed,
@@ -101,6 +102,12 @@ def test_whatever_happens_the_brakes_hold_and_their_record_stays_small(
         assert not fleet.probe or (fleet.probe in fleet.repairing and fleet.breaker is Breaker.HALF_OPEN)
         assert len(fleet.repairs) <= SMALL.fleet_repairs_max
         assert len(fleet.blamed) <= SMALL.breaker_instances_max
+        limit = holding_limit(fleet, SMALL, now)
+        assert (limit is None) == (repair_blocked_reason(fleet, "another", SMALL, now) == "")
+        if limit is not None and limit.until is not None:
+            assert limit.until > now
+            assert holding_limit(fleet, SMALL, limit.until - timedelta(seconds=1)) == limit
+            assert holding_limit(fleet, SMALL, limit.until) != limit
         if "hold" not in [one for one, _, _ in asked]:
             assert sum(now - at < timedelta(seconds=SMALL.fleet_window_s) for at in began) <= SMALL.fleet_repairs_max
 

@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from gpu_recovery.core.fleet import DeniedLaunches
+from gpu_recovery.core.fleet import Fleet, holding_limit
 from gpu_recovery.core.instance.fault_history import grade
+from gpu_recovery.core.instance.out_of_use import out_of_use
 from gpu_recovery.core.instance.record import EcsStatus, Instance, InstanceStatus
 from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.queue.entry import NOTHING, Entry, running_job, waiting_job
@@ -15,6 +16,9 @@ from gpu_recovery.core.queue.launch_holds import launch_holds
 from gpu_recovery.core.queue.quota import QuotaKey, QuotaLimits
 from gpu_recovery.core.queue.run_time_estimates import JobKind
 from gpu_recovery.core.queue.snapshot import Host, Snapshot
+
+NO_LIMITS = Fleet()
+"""A fleet record that holds no repair and no launch."""
 
 
 def snapshot_of(
@@ -25,7 +29,7 @@ def snapshot_of(
     used: Mapping[QuotaKey, int],
     limits: QuotaLimits,
     usual: Mapping[JobKind, int] = NOTHING,
-    denied_launches: Mapping[str, DeniedLaunches] = NOTHING,
+    fleet: Fleet = NO_LIMITS,
 ) -> Snapshot:
     """Return one view of the jobs that may start now, the jobs that hold quota, and all instances.
 
@@ -39,7 +43,7 @@ def snapshot_of(
         used: instances in use, by quota.
         limits: limits of the quotas.
         usual: usual run time in seconds by kind of job, for jobs without a time limit.
-        denied_launches: launches that AWS denies, by scope, as the fleet record has them.
+        fleet: the fleet record: launches that AWS denies, and what holds repairs.
     """
     instances = tuple(instances)
     groups = {instance.instance_id: instance.group for instance in instances}
@@ -59,7 +63,8 @@ def snapshot_of(
         used=used,
         limits=limits,
         recent_preemptions=sum(entry.recent_preemptions(policy, now) for entry in entries),
-        launch_holds=launch_holds(entries, denied_launches, now),
+        launch_holds=launch_holds(entries, fleet.denied_launches, now),
+        repairs_held_by=holding_limit(fleet, policy, now),
     )
 
 
@@ -120,6 +125,7 @@ def _host(
         port_offsets=tuple(sorted(claim.port_offset for claim in instance.claims.values())),
         leaves_at=departure.leaves_at if departure is not None else None,
         lemon=lemon,
+        out_of_use=out_of_use(instance),
     )
 
 

@@ -170,8 +170,56 @@ def repair_blocked_reason(
     return ""
 
 
+@dataclass(frozen=True, slots=True)
+class HoldingLimit:
+    """The fleet limit that holds every new repair now.
+
+    name:  the limit in words, as in `held by the circuit breaker`.
+    until: earliest time at which a repair may begin; None if it depends on an operator or on another repair.
+    """
+
+    name: str
+    until: datetime | None = None
+
+    def __str__(self) -> str:
+        """Return the limit and its earliest end."""
+        return f"{self.name} until {self.until:%H:%M:%S} UTC at the earliest" if self.until is not None else self.name
+
+
+def holding_limit(fleet: Fleet, policy: RecoveryPolicy, now: datetime) -> HoldingLimit | None:
+    """Return the limit that holds the repair of any further instance; None if a repair may begin.
+
+    It exists exactly if `repair_blocked_reason` blocks the reboot of an instance that is not under repair.
+    """
+    if fleet.pause is not None:
+        return HoldingLimit(f"the pause of {fleet.pause.by} ({fleet.pause.because})")
+    if fleet.deaf is not None:
+        return HoldingLimit("the reporting outage")
+    if fleet.probe:
+        return HoldingLimit(f"the circuit breaker while {fleet.probe} is repaired as a probe")
+    if fleet.opened_at is not None and not _may_probe(fleet, policy, now):
+        return HoldingLimit("the circuit breaker", probe_at(fleet, policy))
+    most, under_repair = budget(fleet, policy), len(fleet.repairing)
+    if under_repair >= most:
+        return HoldingLimit(f"the repair budget ({under_repair} of at most {most} under repair)")
+    recent = _recent_repairs(fleet, policy, now)
+    if len(recent) >= policy.fleet_repairs_max:
+        words = f"the limit of {policy.fleet_repairs_max} repairs within {policy.fleet_window_s} s"
+        last_that_counts = sorted(recent)[len(recent) - policy.fleet_repairs_max]
+        return HoldingLimit(words, last_that_counts + duration(policy.fleet_window_s))
+    return None
+
+
+def probe_at(fleet: Fleet, policy: RecoveryPolicy) -> datetime | None:
+    """Return when the open breaker permits a probe; None if the breaker is closed or a probe is under way."""
+    if fleet.opened_at is None or fleet.probe:
+        return None
+    return fleet.opened_at + duration(policy.breaker_probe_s)
+
+
 def _may_probe(fleet: Fleet, policy: RecoveryPolicy, now: datetime) -> bool:
-    return fleet.opened_at is not None and not fleet.probe and now >= fleet.opened_at + duration(policy.breaker_probe_s)
+    earliest = probe_at(fleet, policy)
+    return earliest is not None and now >= earliest
 
 
 def _recent_repairs(fleet: Fleet, policy: RecoveryPolicy, now: datetime) -> tuple[datetime, ...]:

@@ -121,8 +121,8 @@ def read_queue_view(recovery: Recovery, extra: Job | None = None) -> QueueView:
     instances = store.instances_in(PRESENT, failures)
     used_by_key = {key: used[key.text] for key in keys}
     usual = usual_run_times(store, entries.values(), now)
-    denied = store.load_fleet().denied_launches
-    snapshot = snapshot_of(entries.values(), instances, policy, now, used_by_key, limits_of(recovery), usual, denied)
+    fleet = store.load_fleet()
+    snapshot = snapshot_of(entries.values(), instances, policy, now, used_by_key, limits_of(recovery), usual, fleet)
     return QueueView(now, entries, snapshot, place(snapshot, policy, now), failures)
 
 

@@ -202,8 +202,8 @@ def read(recovery: Recovery, changed: Collection[str] = ()) -> QueueReading:
     used = store.quota_used(sorted(key.text for key in keys))
     counts = {key: used[key.text] for key in keys}
     usual = usual_run_times(store, entries.values(), now)
-    denied = store.load_fleet().denied_launches
-    snapshot = snapshot_of(entries.values(), instances, policy, now, counts, limits_of(recovery), usual, denied)
+    fleet = store.load_fleet()
+    snapshot = snapshot_of(entries.values(), instances, policy, now, counts, limits_of(recovery), usual, fleet)
     return QueueReading(snapshot, entries, unreadable, first_cool_down)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from gpu_recovery.core.fleet import Fleet, breaker_limit, budget
+from gpu_recovery.core.fleet import Fleet, breaker_limit, budget, probe_at
 from gpu_recovery.core.instance.record import Instance
-from gpu_recovery.core.policy import RecoveryPolicy, duration
+from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.wire.json_body import time_text
 
 
@@ -19,7 +19,6 @@ def fleet_view(
     Args:
         unreadable: errors of records that could not be read and may be quarantined too.
     """
-    probe_at = fleet.opened_at + duration(policy.breaker_probe_s) if fleet.opened_at and not fleet.probe else None
     waiting = sorted(quarantined, key=lambda instance: instance.instance_id)
     return {
         "gpu_instances": fleet.gpu_instances,
@@ -32,7 +31,7 @@ def fleet_view(
             "since": time_text(fleet.opened_at),
             "because": fleet.opened_because or None,
             "probe": fleet.probe or None,
-            "probe_at": time_text(probe_at),
+            "probe_at": time_text(probe_at(fleet, policy)),
             "incident_id": fleet.incident_id or None,
             "blamed": {instance_id: time_text(at) for instance_id, at in sorted(fleet.blamed.items())},
             "opens_at": breaker_limit(fleet, policy),

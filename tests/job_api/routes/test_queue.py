@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from importlib import import_module
 from typing import Any
 
 import pytest
 from gpu_recovery.core import events
-from gpu_recovery.core.instance.record import Claim
+from gpu_recovery.core.fleet import Fleet
+from gpu_recovery.core.instance.record import Claim, InstanceStatus, RepairHold, RepairLevel, RepairNeed
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.queue.priority import Priority
@@ -123,6 +125,28 @@ def test_a_dry_run_of_a_job_on_ray_says_that_it_cannot_tell(api: Api, monkeypatc
     asked = {"workload": "ppo", "nnodes": 4, "n_gpus_per_node": 8, "backend": "ray", "entrypoint": "python ppo.py"}
     body = api.post("/jobs", asked, dry_run="1").body
     assert body["would_start"] is False and "Ray" in body["sentence"]
+
+
+def test_a_job_that_fits_but_for_held_instances_is_told_so_everywhere(api: Api) -> None:
+    """Dry run, queue and explanation name the circuit breaker and its time. The cluster is not too small."""
+    held = {"need": RepairNeed(RepairLevel.REBOOT, "XID 79", NOW), "held": RepairHold(NOW, "the breaker is open")}
+    here = api.functions.store.load_instance(B)
+    assert here is not None
+    api.functions.store.save_instance(replace(here, status=InstanceStatus.QUARANTINED, **held))
+    api.functions.store.save_fleet(Fleet(gpu_instances=2, opened_at=api.functions.now, opened_because="2 of 2"))
+    sentence = (
+        "needs 2 instance(s) with 8 GPU(s) each; the cluster has 1, used or free; "
+        "1 is held by the circuit breaker until 10:15:00 UTC at the earliest"
+    )
+    body = api.post("/jobs", ASKED, dry_run="1").body
+    assert (body["short_of"], body["sentence"]) == ("held", sentence)
+    job_id = api.post("/jobs", ASKED).body["job_id"]
+    api.functions.call("scheduler", {"Records": [{"body": "{}"}]})
+    (waiting,) = api.get("/queue").body["waiting"]
+    pending = api.get(f"/jobs/{job_id}/explain").body["pending"]
+    assert waiting["short_of"] == pending["short_of"] == "held"
+    assert waiting["sentence"] == pending["sentence"] == sentence
+    assert api.get(f"/jobs/{job_id}").body["reason"] == sentence
 
 
 # -- explain -----------------------------------------------------------------------------------------------------------

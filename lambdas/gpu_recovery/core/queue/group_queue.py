@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from gpu_recovery.core.fleet import HoldingLimit
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.queue.backfill import BackfillWindow
 from gpu_recovery.core.queue.host_selection import HostPool
@@ -23,6 +24,7 @@ from gpu_recovery.core.queue.snapshot import (
     Suspension,
     WaitingJob,
 )
+from gpu_recovery.core.queue.unusable_hosts import UnusableHosts
 from gpu_recovery.core.queue.wait_reasons import WaitReasons
 
 
@@ -35,12 +37,13 @@ class PassState:
     quota: QuotaAdmission
     suspensions_left: int
     launch_holds: LaunchHolds
+    repairs_held_by: HoldingLimit | None = None
 
 
 class GroupQueue:
     """The queue of one group. `admit` is called for each job, in queue order."""
 
-    def __init__(self, hosts: Iterable[Host], running: Iterable[RunningJob], shared: PassState) -> None:
+    def __init__(self, hosts: Sequence[Host], running: Iterable[RunningJob], shared: PassState) -> None:
         self.shared = shared
         self.hosts = HostPool(hosts, shared.at)
         self.forecast = ReleaseForecast(running, shared.at)
@@ -48,7 +51,7 @@ class GroupQueue:
         self.backfill_window: BackfillWindow | None = None
         self.suspensions: list[Suspension] = []
         self.highest_waiting: Priority | None = None
-        self._wait_reasons = WaitReasons(self.hosts, self.forecast)
+        self._wait_reasons = WaitReasons(self.hosts, self.forecast, UnusableHosts(hosts, shared.repairs_held_by))
         self._position = 0
 
     def admit(self, job: WaitingJob) -> Assignment | Rejection:

@@ -54,7 +54,11 @@ class HostPool:
 
     def could_fit(self, job: WaitingJob) -> bool:
         """Return whether the whole cluster, empty and healthy, has enough GPUs for the job."""
-        return job.gpus < len(self._at_least) and self._at_least[job.gpus] >= job.nodes
+        return self.large_enough(job) >= job.nodes
+
+    def large_enough(self, job: WaitingJob) -> int:
+        """Return how many hosts have enough GPUs for a rank of the job, used or free."""
+        return self._at_least[job.gpus] if job.gpus < len(self._at_least) else 0
 
     def free_for(self, host_id: str, job: WaitingJob) -> int:
         """Return the GPUs of a host that the job may use now."""

@@ -10,6 +10,7 @@ The phases, each in a module of its own:
 5. `backfill`                   the first waiting job is promised hosts; others may use the rest
 6. `preemption`                 jobs of lower priority are suspended, as few and as cheap as possible
 7. `wait_reasons`               every other job gets the reason why it waits
+   `unusable_hosts`             the hosts that get no job, in the words of that reason
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def place(snapshot: Snapshot, policy: RecoveryPolicy, now: datetime) -> Placemen
     """
     hosts, running = _by_group(snapshot.hosts), _by_group(snapshot.running)
     left = max(0, policy.fleet_suspensions_max - snapshot.recent_preemptions)
-    shared = PassState(policy, now, QuotaAdmission(snapshot), left, LaunchHolds(snapshot.launch_holds))
+    shared = PassState(
+        policy, now, QuotaAdmission(snapshot), left, LaunchHolds(snapshot.launch_holds), snapshot.repairs_held_by
+    )
     queues: dict[str, GroupQueue] = {}
     assignments: list[Assignment] = []
     rejections: list[Rejection] = []

@@ -7,8 +7,22 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from gpu_recovery.core.fleet import HoldingLimit
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.quota import QuotaKey, QuotaLimits
+
+
+class OutOfUse(StrEnum):
+    """Why a host of the cluster gets no job."""
+
+    HELD = "held"  # its repair is held back
+    QUARANTINED = "quarantined"  # until an operator releases it
+    REPAIR = "repair"  # it is checked, repaired or verified
+    DRAINING = "draining"  # an operator drained it in ECS
+    IMPAIRED = "impaired"  # by a health source
+    SILENT = "silent"  # no heartbeat of its node agent
+    LEAVING = "leaving"  # its interruption is announced
+    DISCONNECTED = "disconnected"  # its ECS agent is not connected, or it is not ACTIVE in ECS
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +39,7 @@ class Host:
     leaves_at:      when the host is announced to leave the cluster; None if no end is known.
     lemon:          lemon score from the fault history, from 0 (no faults) to 1. Lower scores are used first
                     where a gang needs no further rack or zone for that.
+    out_of_use:     why the host is not usable; None if it is. Wait reasons name it.
     """
 
     host_id: str
@@ -41,6 +56,7 @@ class Host:
     port_offsets: tuple[int, ...] = ()
     leaves_at: datetime | None = None
     lemon: float = 0.0
+    out_of_use: OutOfUse | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +155,7 @@ class Snapshot:
 
     used:                instances in use by quota key, including those of recovering gangs.
     recent_preemptions:  suspensions of the whole fleet within `policy.suspensions_window_s`.
+    repairs_held_by:     the fleet limit that holds repairs now; None if repairs may begin.
     """
 
     waiting: tuple[WaitingJob, ...]
@@ -148,6 +165,7 @@ class Snapshot:
     limits: QuotaLimits = field(default_factory=QuotaLimits)
     recent_preemptions: int = 0
     launch_holds: tuple[LaunchHold, ...] = ()
+    repairs_held_by: HoldingLimit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +201,7 @@ class RejectionKind(StrEnum):
 
     GPUS = "gpus"  # GPUs that are free now; enough exist
     CLUSTER = "cluster"  # GPUs: even the empty cluster has too few
+    HELD = "held"  # hosts whose repair is held back: with them it would fit
     TURN = "turn"  # other jobs are before it
     QUOTA = "quota"  # instances of its user at this priority
     JOBS = "jobs"  # the number of jobs that may run at once

@@ -8,17 +8,20 @@ from datetime import datetime
 from gpu_recovery.core.queue.backfill import BackfillWindow
 from gpu_recovery.core.queue.host_selection import HostPool
 from gpu_recovery.core.queue.release_forecast import ReleaseForecast
-from gpu_recovery.core.queue.snapshot import LaunchHold, Rejection, RejectionKind, WaitingJob
+from gpu_recovery.core.queue.snapshot import LaunchHold, OutOfUse, Rejection, RejectionKind, WaitingJob
+from gpu_recovery.core.queue.unusable_hosts import UnusableHosts
 
 NAMED = 5
 """Upper bound of the blocking jobs that a wait reason names."""
+NOT_COUNTED = (OutOfUse.HELD, OutOfUse.QUARANTINED)
+"""Reasons for which a host does not count as part of the cluster (`Host.counts`)."""
 
 
 class WaitReasons:
     """Builds the wait reasons for the queue of one group. A sentence that many jobs share is built once."""
 
-    def __init__(self, pool: HostPool, forecast: ReleaseForecast) -> None:
-        self._hosts, self._forecast = pool, forecast
+    def __init__(self, pool: HostPool, forecast: ReleaseForecast, unusable: UnusableHosts) -> None:
+        self._hosts, self._forecast, self._unusable = pool, forecast, unusable
         self._behind: tuple[str, tuple[str, ...], datetime | None] = ("", (), None)
 
     def of_quota(self, job: WaitingJob, position: int, refused: tuple[RejectionKind, str]) -> Rejection:
@@ -31,10 +34,14 @@ class WaitReasons:
         return Rejection(job.job_id, job.version, job.attempt, sentence, RejectionKind.PERMISSION, position)
 
     def of_cluster(self, job: WaitingJob, position: int) -> Rejection:
-        """Return the reason of a job that is too large for the whole cluster."""
+        """Return the reason of a job that is too large for the hosts that work without an operator."""
         where = f"the group {job.group}" if job.group else "the cluster"
-        sentence = f"needs {_wanted(job)}; {where} has not that many, used or free"
-        return Rejection(job.job_id, job.version, job.attempt, sentence, RejectionKind.CLUSTER, position)
+        there, held = self._hosts.large_enough(job), self._unusable.held(job.gpus)
+        without = self._unusable.sentence(job.gpus, NOT_COUNTED)
+        has = f"has {there}, used or free; {without}" if without else "has not that many, used or free"
+        sentence = f"needs {_wanted(job)}; {where} {has}"
+        short_of = RejectionKind.HELD if there + held >= job.nodes else RejectionKind.CLUSTER
+        return Rejection(job.job_id, job.version, job.attempt, sentence, short_of, position)
 
     def of_queue_order(self, job: WaitingJob, position: int) -> Rejection:
         """Return the reason of a job behind the head of the queue that fits no backfill window."""
@@ -49,6 +56,7 @@ class WaitReasons:
             if self._hosts.free_for(host_id, job) < job.gpus and host_id not in self._hosts.held
         ]
         sentence = f"waits for its own instances: {', '.join(missing) or 'their repair to be reported'}"
+        sentence += _joined("; ", self._unusable.among(missing).sentence(job.gpus, NOT_COUNTED))
         return Rejection(job.job_id, job.version, job.attempt, sentence, RejectionKind.OWN, position)
 
     def of_preemption(self, job: WaitingJob, position: int, leavers: Sequence[str]) -> Rejection:
@@ -71,8 +79,9 @@ class WaitReasons:
             at = window.reservation.at
             blockers = self._blockers(window.reservation.hosts)
             self._behind = (f"waits behind {job.job_id}", (job.job_id,), at)
-        sentence = f"needs {_wanted(job)}; {fitting} are free"
-        return Rejection(job.job_id, job.version, job.attempt, sentence, RejectionKind.GPUS, position, blockers, at)
+        sentence = f"needs {_wanted(job)}; {fitting} are free{_joined(', ', self._unusable.sentence(job.gpus))}"
+        short_of = RejectionKind.HELD if fitting + self._unusable.held(job.gpus) >= job.nodes else RejectionKind.GPUS
+        return Rejection(job.job_id, job.version, job.attempt, sentence, short_of, position, blockers, at)
 
     def _blockers(self, hosts: Collection[str]) -> tuple[str, ...]:
         """Return the jobs that hold promised hosts, the latest end first."""
@@ -83,6 +92,11 @@ class WaitReasons:
 def _wanted(job: WaitingJob) -> str:
     """Describe the GPUs that the job needs."""
     return f"{job.nodes} instance(s) with {job.gpus} GPU(s) each"
+
+
+def _joined(separator: str, words: str) -> str:
+    """Return the words after the separator; "" for no words."""
+    return separator + words if words else ""
 
 
 def _few(names: Sequence[str]) -> str:
