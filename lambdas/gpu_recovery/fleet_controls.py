@@ -52,8 +52,8 @@ def save_gpu_instance_count(recovery: Recovery, gpu_instances: int) -> None:
     """
     fleet = recovery.store.load_fleet()
     recovery.decision_log.fleet_checked(fleet, recovery.clock())
-    if fleet.gpu_instances != gpu_instances:
-        change_fleet(recovery, lambda fleet: replace(fleet, gpu_instances=gpu_instances))
+    if fleet.gpu_instances != gpu_instances or not fleet.is_counted:
+        change_fleet(recovery, lambda fleet: replace(fleet, gpu_instances=gpu_instances, counted=True))
 
 
 def change_fleet(recovery: Recovery, change: Callable[[Fleet], Fleet], attempts_max: int = SAVE_ATTEMPTS_MAX) -> Fleet:

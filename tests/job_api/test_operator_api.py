@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core.fleet import Fleet
-from gpu_recovery.core.instance.record import InstanceStatus, RankOnInstance, RepairHold, RepairLevel, RepairNeed
+from gpu_recovery.core.health_signals import HealthStatus
+from gpu_recovery.core.instance.record import (
+    HealthReport,
+    InstanceStatus,
+    RankOnInstance,
+    RepairHold,
+    RepairLevel,
+    RepairNeed,
+)
 
 from sandbox.payload_limits import PAYLOAD_BYTES_MAX
 from tests.aws.ecs_events import ours
@@ -133,6 +141,32 @@ def test_the_fleet_shows_its_brakes_and_whom_they_hold(api: Api) -> None:
     assert [one["instance_id"] for one in body["held"]] == [A]
     assert [one["because"] for one in body["for_a_person"]] == ["it did not come back"]
     assert body["unreadable"] == []
+
+
+def test_the_fleet_lists_every_instance_that_gets_no_job(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An impaired, a lost and a drained instance read AVAILABLE elsewhere: here each has its cause and since when."""
+    sick = {"NODE_AGENT": HealthReport(HealthStatus.IMPAIRED, NOW, "XID 48")}
+    api.functions.store.save_instance(instance(A, silent_since=NOW, health=sick))
+    api.functions.store.save_instance(instance(B, ecs_status="DRAINING"))
+    api.functions.store.save_instance(instance("i-0cccccccccccccccc"))
+    api.functions.store.save_instance(instance("i-0dddddddddddddddd", status=InstanceStatus.GONE))
+    body = api.get("/fleet").body
+    shown = [(one["instance_id"], one["kind"], one["since"]) for one in body["out_of_use"]]
+    since = "2026-11-21T09:00:00.000Z"
+    assert shown == [(A, "impaired", since), (A, "lost", since), (B, "draining", None)]
+    assert body["out_of_use"][0]["because"] == "NODE_AGENT is IMPAIRED: XID 48" and body["out_of_use_more"] == 0
+    monkeypatch.setattr("gpu_recovery.wire.fleet.OUT_OF_USE_MAX", 2)
+    body = api.get("/fleet").body
+    assert (len(body["out_of_use"]), body["out_of_use_more"]) == (2, 1)
+
+
+def test_before_the_reconciler_has_counted_the_fleet_does_not_claim_to_know(api: Api) -> None:
+    """The first minute of a deployment: a count of 0 of a cluster that has instances."""
+    api.functions.store.save_instance(instance(A))
+    assert api.get("/fleet").body["gpu_instances_counted"] is False
+    api.functions.call("reconciler", {})
+    body = api.get("/fleet").body
+    assert body["gpu_instances_counted"] is True
 
 
 def test_the_fleet_names_an_instance_that_nobody_can_read(api: Api) -> None:

@@ -14,8 +14,8 @@ from gpu_recovery_client.render import fleet
 app = typer.Typer(
     invoke_without_command=True,
     rich_markup_mode=None,
-    help="Show the fleet limits: repair budget, circuit breaker, pause. Shows the instances under repair, and the held "
-    "repairs with their reasons.",
+    help="Show the fleet limits: repair budget, circuit breaker, pause. Shows the instances under repair, the held "
+    "repairs, and every other instance that gets no job, with their reasons.",
     epilog=examples("gpu-recovery fleet", "gpu-recovery fleet --json"),
 )
 
@@ -30,7 +30,7 @@ class Queue(StrEnum):
 
 @app.callback()
 def show(context: typer.Context, as_json: AsJson = False) -> None:
-    """Show the fleet limits: instances under repair, held repairs with their reasons, circuit breaker, pause."""
+    """Show the fleet limits, and the instances that get no job with their reasons."""
     if context.invoked_subcommand is not None:
         return
     with context.obj.client() as client:

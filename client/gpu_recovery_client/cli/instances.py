@@ -25,7 +25,7 @@ def instances(
             missed: list[str] = []
             every = list(client.instances(missed))
             listed: dict[str, Any] = {"instances": every, "next_cursor": None, "unreadable": missed}
-            text = render_instances.instance_list(listed["instances"], terminal_width())
+            text = render_instances.instance_list(listed["instances"], now(), terminal_width())
         else:
             listed = client.instance(instance)
             text = render_instances.instance_details(listed, now(), terminal_width())

@@ -6,19 +6,25 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from gpu_recovery.core.queue.snapshot import OutOfUse
+
 from gpu_recovery_client.render.formats import clock, since, until
 from gpu_recovery_client.render.table import line, table
 
 View = Mapping[str, Any]
+NOT_COUNTED = "not counted yet: the reconciler counts them every minute"
+LISTED_ABOVE = (OutOfUse.HELD, OutOfUse.QUARANTINED)
+"""Causes of instances out of use that have a table of their own."""
 
 
 def fleet(view: View, now: datetime, width: int | None = None) -> str:
     """Return the fleet limits as lines of `name  value`, then the held repairs and what needs an operator."""
-    under = view["repairing"]
+    under, counted = view["repairing"], view.get("gpu_instances_counted", True)
+    at_most = f" of at most {view['repairs_at_once_max']}" if counted else ""
     rows = [
-        ("under repair", f"{len(under)} of at most {view['repairs_at_once_max']}: {', '.join(under) or 'none'}"),
-        ("instances with GPUs", str(view["gpu_instances"])),
-        ("breaker", _breaker(view["breaker"], now)),
+        ("under repair", f"{len(under)}{at_most}: {', '.join(under) or 'none'}"),
+        ("instances with GPUs", str(view["gpu_instances"]) if counted else NOT_COUNTED),
+        ("breaker", _breaker(view["breaker"], now, counted)),
         ("blamed lately", ", ".join(view["breaker"]["blamed"])),
         ("deaf", _reporting_outage(view["deaf"], now)),
         ("paused", _pause(view["pause"], now)),
@@ -43,12 +49,21 @@ def fleet(view: View, now: datetime, width: int | None = None) -> str:
     ]
     if waiting:
         text += "\n" + table(("FOR A PERSON", "SINCE", "BECAUSE"), waiting, width)
-    return text
+    others = [
+        (one["instance_id"], one["kind"].upper(), since(one["since"], now), one["because"])
+        for one in view.get("out_of_use") or ()
+        if one["kind"] not in LISTED_ABOVE
+    ]
+    if others:
+        text += "\n" + table(("OUT OF USE", "CAUSE", "SINCE", "BECAUSE"), others, width)
+    more = view.get("out_of_use_more")
+    return text + (line(f"and {more} more, which `gpu-recovery instances` lists") if more else "")
 
 
-def _breaker(breaker: View, now: datetime) -> str:
+def _breaker(breaker: View, now: datetime, counted: bool) -> str:
     if not breaker["since"]:
-        return f"{breaker['state']}; {breaker['opens_at']} instances blamed at once would open it"
+        opens = f"{breaker['opens_at']} instances blamed at once would open it"
+        return f"{breaker['state']}; {opens if counted else 'its limit follows from that number'}"
     words = f"{breaker['state']} since {clock(breaker['since'])} ({since(breaker['since'], now)}): {breaker['because']}"
     if breaker["probe"]:
         return f"{words}; {breaker['probe']} tries"

@@ -24,6 +24,17 @@ def since(value: str | None, now: datetime) -> str:
     return duration((now - moment(value)).total_seconds()) if value else "-"
 
 
+def age(value: str | None, now: datetime) -> str:
+    """Return how long ago the API's time `value` was, in one unit, for narrow columns; "" for none."""
+    if not value:
+        return ""
+    seconds = max(0, int((now - moment(value)).total_seconds()))
+    for unit, name in ((86_400, "d"), (3_600, "h"), (60, "m")):
+        if seconds >= unit + unit // 2:
+            return f"{seconds // unit}{name}"
+    return f"{seconds}s"
+
+
 def until(deadline: str | None, now: datetime) -> str:
     """Return a deadline and its distance, before or after now; "" for none."""
     if not deadline:

@@ -6,31 +6,72 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from gpu_recovery.core.health_signals import HealthStatus
 from gpu_recovery.core.identifiers import attempt_id
+from gpu_recovery.core.liveness import Liveness
+from gpu_recovery.core.queue.snapshot import OutOfUse
 
-from gpu_recovery_client.render.formats import clock, count, moved, since, standing, until
+from gpu_recovery_client.render.formats import age, clock, count, moved, since, standing, until
 from gpu_recovery_client.render.table import table
 
 View = Mapping[str, Any]
+WITHOUT_COLUMN = (OutOfUse.DRAINING, OutOfUse.LEAVING)
+"""Reasons to get no job that the other columns and the reason of the instance do not explain."""
 
 
-def instance_list(instances: Iterable[View], width: int | None = None) -> str:
-    """Return instances as a table."""
+def instance_list(instances: Iterable[View], now: datetime, width: int | None = None) -> str:
+    """Return instances as a table. Its columns fit into 80 characters, with the notes on lines of their own."""
     rows = [
         (
             view["instance_id"],
             view["status"],
             count(view.get("gpus")),
-            agent(view),
-            claims(view) or "-",
-            view.get("reserved_for") or "-",
-            view.get("reason") or "",
+            view.get("ecs_status") or "-",
+            ecs_agent(view),
+            node_agent(view, now),
+            health_status(view),
+            notes(view),
         )
         for view in instances
     ]
     if not rows:
         return "no instances\n"
-    return table(("INSTANCE", "STATUS", "GPUS", "AGENT", "CLAIMED BY", "RESERVED FOR", "REASON"), rows, width)
+    return table(("INSTANCE", "STATUS", "GPU", "ECS", "ECS AGENT", "NODE AGENT", "HEALTH", "NOTES"), rows, width)
+
+
+def notes(view: View) -> str:
+    """Return the jobs on an instance, who reports it as IMPAIRED, why it gets no job, and its reason."""
+    others = (one for one in view.get("out_of_use") or () if one["kind"] in WITHOUT_COLUMN)
+    words = (
+        *(f"claimed by {claim}" for claim in claims(view).split(", ") if claim),
+        f"reserved for {view['reserved_for']}" if view.get("reserved_for") else "",
+        *health(view, only_impaired=True),
+        *(one["because"] for one in others),
+        view.get("reason") or "",
+    )
+    return "; ".join(word for word in words if word)
+
+
+def health_status(view: View) -> str:
+    """Return IMPAIRED if any health source reports the instance as such, else "ok"; "-" if no source has reported."""
+    statuses = [report["status"] for report in (view.get("health") or {}).values()]
+    if HealthStatus.IMPAIRED in statuses:
+        return HealthStatus.IMPAIRED.value
+    return "ok" if statuses else "-"
+
+
+def node_agent(view: View, now: datetime) -> str:
+    """Return the liveness of the node agent and when it was last heard: `HEARD 12s`, `SILENT 90s`, `LOST 14m`.
+
+    "none" if no node agent ever reported, "-" if the API does not say.
+    """
+    if "node_agent" not in view:
+        return "-"
+    agent = view["node_agent"]
+    if agent is None:
+        return "none"
+    silent = agent["liveness"] in (Liveness.SUSPECT, Liveness.UNREACHABLE)
+    return f"{'SILENT' if silent else agent['liveness']} {age(agent['seen_at'], now)}"
 
 
 def instance_details(view: View, now: datetime, width: int | None = None) -> str:
@@ -41,9 +82,11 @@ def instance_details(view: View, now: datetime, width: int | None = None) -> str
         ("reason", view.get("reason")),
         ("waits until", until(view.get("deadline_at"), now)),
         ("gpus", count(view.get("gpus"))),
-        ("agent", agent(view)),
-        ("heartbeat", heartbeat(view, now)),
+        ("ecs status", view.get("ecs_status")),
+        ("ecs agent", ecs_agent(view)),
+        ("node agent", heartbeat(view, now)),
         *(("health", sentence) for sentence in health(view)),
+        *(("out of use", one["because"]) for one in view.get("out_of_use") or () if one["kind"] == OutOfUse.DRAINING),
         ("leaves", interruption(view, now)),
         ("needs", needs(view)),
         ("held back", held_back(view, now)),
@@ -86,12 +129,13 @@ def _reported_rank(rank: View, view: View, now: datetime) -> str:
     return f"rank {rank['rank']} of {rank['job_id']} (attempt {rank['attempt']}{last})"
 
 
-def health(view: View) -> list[str]:
+def health(view: View, *, only_impaired: bool = False) -> list[str]:
     """Return the last report of each health source about the instance."""
     return [
         f"{kind} is {report['status']} since {clock(report['since'])}"
         + (f": {report['sentence']}" if report["sentence"] else "")
         for kind, report in (view.get("health") or {}).items()
+        if not only_impaired or report["status"] == HealthStatus.IMPAIRED
     ]
 
 
@@ -126,7 +170,7 @@ def claims(view: View) -> str:
     return ", ".join(attempt_id(job, attempt) for job, attempt in (view.get("claims") or {}).items())
 
 
-def agent(view: View) -> str:
+def ecs_agent(view: View) -> str:
     """Return the state of the ECS agent's connection."""
     connected = view.get("agent_connected")
-    return "-" if connected is None else "connected" if connected else "disconnected"
+    return "-" if connected is None else "connected" if connected else "cut off"

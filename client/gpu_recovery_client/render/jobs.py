@@ -104,13 +104,13 @@ def waiting(job: View, now: datetime) -> str:
 
 
 def attempts(job: View, *, words: bool = False) -> str:
-    """Return `2/3`: the attempt's number and the largest number of counted attempts.
+    """Return `2 (1/3)`: the attempt's number, and how many of the largest number of counted attempts are used up.
 
-    In words: the attempt's number and how many attempts were counted.
+    An attempt that is not counted, as after an interruption, raises only the first number.
     """
     attempt, most = job.get("attempt") or 0, job.get("attempts_max")
     if not words:
-        return f"{attempt}/{most}" if most else str(attempt)
+        return f"{attempt} ({job.get('attempts_counted') or 0}/{most})" if most else str(attempt)
     counted = f"{job.get('attempts_counted') or 0} of {most} counted" if most else ""
     return f"{attempt} ({counted})" if counted else str(attempt)
 

@@ -31,14 +31,16 @@ def queue(view: View, now: datetime, width: int | None = None) -> str:
     text = table(header, waiting, width) if waiting else "nobody waits\n"
     runs = [
         (
-            *_columns(job),
+            job["job_id"],
+            job.get("status") or "-",
+            *_columns(job)[1:],
             since(job["since"], now),
             _until_when(job, now),
         )
         for job in view["running"]
     ]
     if runs:
-        text += "\n" + table(("RUNNING", "USER", "PRIORITY", "GROUP", "SIZE", "FOR", "ENDS"), runs, width)
+        text += "\n" + table(("JOB", "STATUS", "USER", "PRIORITY", "GROUP", "SIZE", "FOR", "ENDS"), runs, width)
     text += _used_of(view["quotas"], width)
     promised = [
         (job["job_id"], job["group"] or "-", clock(job.get("at")), ", ".join(job["hosts"]))

@@ -95,6 +95,8 @@ class Fleet:
     """Number of writes, for the optimistic locking of the store: a write from an older revision is refused."""
     gpu_instances: int = 0
     """Instances with GPUs in the cluster, counted by the reconciler."""
+    counted: bool = False
+    """Whether the reconciler has counted them. A record of an older release has no such field until the next count."""
     repairing: frozenset[str] = frozenset()
     """Instances that are rebooted or replaced, until proof of the repair and a passing check."""
     repairs: tuple[datetime, ...] = ()
@@ -119,6 +121,11 @@ class Fleet:
     """Missing permissions that operators were notified of within `PERMISSION_TOLD_FOR`, by name."""
     denied_launches: Mapping[str, DeniedLaunches] = field(default_factory=dict)
     """Launches that AWS denied within `PERMISSION_TOLD_FOR`, by scope: a task definition, or EVERYWHERE."""
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether `gpu_instances` is known. Before the first count of a new deployment it is 0 for any cluster."""
+        return self.counted or self.gpu_instances > 0
 
     @property
     def breaker(self) -> Breaker:

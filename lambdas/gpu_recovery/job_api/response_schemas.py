@@ -7,8 +7,9 @@ from gpu_recovery.core.diagnosis.taxonomy import Cause, Probe, Remedy, ScopeKind
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus, Origin
 from gpu_recovery.core.job.spec import Backend
+from gpu_recovery.core.liveness import Liveness
 from gpu_recovery.core.queue.quota import ANY
-from gpu_recovery.core.queue.snapshot import RejectionKind
+from gpu_recovery.core.queue.snapshot import OutOfUse, RejectionKind
 from gpu_recovery.core.task import FailureKind
 from gpu_recovery.job_api.redrive import DeadLetterQueue
 from gpu_recovery.job_api.schema_types import (
@@ -121,6 +122,7 @@ _QUEUE = response_object(
     running=list_of(
         response_object(
             job_id=TEXT,
+            status=one_of(JobStatus),
             user=TEXT,
             priority=PRIORITY,
             group=TEXT,
@@ -139,6 +141,7 @@ _QUEUE = response_object(
     unreadable=list_of(TEXT),
 )
 _OUTCOME = response_object(cause=one_of(Cause), where=TEXT, held=none_or(BOOLEAN), english=TEXT, chinese=TEXT)
+_OUT_OF_USE = response_object(kind=one_of(OutOfUse), since=none_or(TIME), because=TEXT)
 _INSTANCE: dict[str, Schema] = {
     "instance_id": TEXT,
     "status": one_of(InstanceStatus),
@@ -164,7 +167,9 @@ _INSTANCE: dict[str, Schema] = {
     "need": none_or(ANY_OBJECT),
     "held": none_or(ANY_OBJECT),
     "lemon": response_object(score=INTEGER, made_of=none_or(TEXT), signals=by_name(INTEGER)),
+    "out_of_use": list_of(_OUT_OF_USE),
 }
+_NODE_AGENT = none_or(response_object(seen_at=TIME, liveness=one_of(Liveness)))
 _TOKEN: dict[str, Schema] = {
     "live": BOOLEAN,
     "issued_at": TIME,
@@ -285,13 +290,13 @@ RESPONSE_SCHEMAS: dict[str, Schema] = {
     ),
     "Queue": _QUEUE,
     "Quotas": response_object(limits=response_object(**LIMITS), revision=INTEGER),
-    "InstanceSummary": response_object(**_INSTANCE),
+    "InstanceSummary": response_object(**_INSTANCE, node_agent=_NODE_AGENT),
     "Instances": response_object(
         instances=list_of(ref("InstanceSummary")), next_cursor=none_or(TEXT), unreadable=list_of(TEXT)
     ),
     "Instance": {
         **response_object(**_INSTANCE, history=list_of(ref("Decision"))),
-        "description": "heartbeat is there when one instance is read",
+        "description": "node_agent and heartbeat are there when one instance is read",
     },
     "NodeToken": response_object(**_NODE_TOKEN),
     "NewNodeToken": response_object(token=TEXT, **_NODE_TOKEN),
@@ -301,6 +306,7 @@ RESPONSE_SCHEMAS: dict[str, Schema] = {
     "UserTokens": response_object(user=TEXT, tokens=list_of(ref("UserToken"))),
     "Fleet": response_object(
         gpu_instances=INTEGER,
+        gpu_instances_counted=BOOLEAN,
         observe_only=BOOLEAN,
         replace=BOOLEAN,
         repairing=list_of(TEXT),
@@ -310,6 +316,8 @@ RESPONSE_SCHEMAS: dict[str, Schema] = {
         pause=none_or(ANY_OBJECT),
         held=list_of(ANY_OBJECT),
         for_a_person=list_of(ANY_OBJECT),
+        out_of_use=list_of(response_object(instance_id=TEXT, kind=one_of(OutOfUse), since=none_or(TIME), because=TEXT)),
+        out_of_use_more=INTEGER,
         unreadable=list_of(TEXT),
     ),
     "DeadLetters": response_object(

@@ -6,22 +6,33 @@ from collections.abc import Iterable
 from typing import Any
 
 from gpu_recovery.core.fleet import Fleet, breaker_limit, budget, probe_at
-from gpu_recovery.core.instance.record import Instance
+from gpu_recovery.core.instance.out_of_use import out_of_use_reasons
+from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.wire.instances import out_of_use_view
 from gpu_recovery.wire.json_body import time_text
+
+OUT_OF_USE_MAX = 2_000
+"""Upper bound of the reasons in an answer. Each has at most about 600 bytes, and Lambda answers with at most 6 MB."""
 
 
 def fleet_view(
-    fleet: Fleet, policy: RecoveryPolicy, quarantined: Iterable[Instance], unreadable: Iterable[Exception]
+    fleet: Fleet, policy: RecoveryPolicy, instances: Iterable[Instance], unreadable: Iterable[Exception]
 ) -> dict[str, Any]:
-    """Return the fleet limits and the quarantined instances that wait: for the limits, for jobs, or for an operator.
+    """Return the fleet limits, the quarantined instances, and every reason why an instance gets no job.
+
+    Quarantined instances wait for the limits, for jobs, or for an operator.
 
     Args:
-        unreadable: errors of records that could not be read and may be quarantined too.
+        instances: the instances of the cluster.
+        unreadable: errors of records that could not be read and may be out of use too.
     """
-    waiting = sorted(quarantined, key=lambda instance: instance.instance_id)
+    ordered = sorted(instances, key=lambda instance: instance.instance_id)
+    waiting = [instance for instance in ordered if instance.status is InstanceStatus.QUARANTINED]
+    reasons = [(instance, reason) for instance in ordered for reason in out_of_use_reasons(instance)]
     return {
         "gpu_instances": fleet.gpu_instances,
+        "gpu_instances_counted": fleet.is_counted,
         "observe_only": policy.observe_only,
         "replace": policy.replace,
         "repairing": sorted(fleet.repairing),
@@ -66,5 +77,10 @@ def fleet_view(
             for instance in waiting
             if instance.held is None
         ],
+        "out_of_use": [
+            {"instance_id": instance.instance_id, **out_of_use_view(reason)}
+            for instance, reason in reasons[:OUT_OF_USE_MAX]
+        ],
+        "out_of_use_more": max(0, len(reasons) - OUT_OF_USE_MAX),
         "unreadable": [str(error) for error in unreadable],
     }

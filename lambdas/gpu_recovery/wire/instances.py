@@ -10,6 +10,7 @@ from gpu_recovery.core.health_signals import HealthKind, HealthStatus
 from gpu_recovery.core.heartbeat import GpuHealth, Heartbeat
 from gpu_recovery.core.instance.fault_history import percent, score_sentence
 from gpu_recovery.core.instance.lemons import LemonSignal, faded
+from gpu_recovery.core.instance.out_of_use import OutOfUseReason, out_of_use_reasons
 from gpu_recovery.core.instance.record import Instance, InstanceStatus, RepairNeed
 from gpu_recovery.core.liveness import liveness
 from gpu_recovery.core.policy import RecoveryPolicy
@@ -68,7 +69,20 @@ def instance_summary(instance: Instance, now: datetime) -> dict[str, Any]:
             "because": instance.held.sentence,
         },
         "lemon": lemon_view(instance, now),
+        "out_of_use": [out_of_use_view(reason) for reason in out_of_use_reasons(instance)],
     }
+
+
+def out_of_use_view(reason: OutOfUseReason) -> dict[str, Any]:
+    """Return one reason why an instance gets no job."""
+    return {"kind": reason.kind.value, "since": time_text(reason.since), "because": reason.sentence}
+
+
+def node_agent_view(beat: Heartbeat | None, policy: RecoveryPolicy, now: datetime) -> dict[str, Any] | None:
+    """Return when the node agent of an instance was last heard, and its liveness; None if it never reported."""
+    if beat is None:
+        return None
+    return {"seen_at": time_text(beat.seen_at), "liveness": liveness(now - beat.seen_at, policy).value}
 
 
 def _waiting_job(need: RepairNeed) -> str | None:

@@ -166,7 +166,14 @@ def test_fleet_prints_the_golden_text(run: Run) -> None:
 def test_a_fleet_at_rest_says_so_in_a_few_lines(run: Run, api: Any) -> None:
     """Nothing held, nothing open, nobody paused it."""
     closed = {"state": "CLOSED", "since": None, "because": None, "probe": None, "probe_at": None, "blamed": {}}
-    api.fleet |= {"repairing": [], "held": [], "for_a_person": [], "pause": None, "observe_only": False}
+    api.fleet |= {
+        "repairing": [],
+        "held": [],
+        "for_a_person": [],
+        "out_of_use": [],
+        "pause": None,
+        "observe_only": False,
+    }
     api.fleet["breaker"] |= closed
     lines = run("fleet").stdout.splitlines()
     assert [line.split("  ")[0] for line in lines] == [

@@ -53,12 +53,12 @@ def test_a_narrow_terminal_folds_the_reasons_and_loses_nothing(incident: dict[st
 def test_an_id_is_never_cut_however_narrow_the_terminal(incident: dict[str, Any], width: int) -> None:
     """What a person copies to the next command is whole."""
     assert "sft-20261121-090000-1a2b  RECOVERING" in render_jobs.job_list({"jobs": [incident["job"]]}, NOW, width)
-    text = render_instances.instance_list(incident["instances"], width)
+    text = render_instances.instance_list(incident["instances"], NOW, width)
     assert [line.split()[0] for line in text.splitlines() if line.startswith("i-")] == [
         "i-0aaa00000000000a1",
         "i-0bbb00000000000b2",
     ]
-    assert "sft-20261121-090000-1a2b--a01  sft-20261121-090000-1a2b" in text
+    assert "sft-20261121-090000-1a2b--a01;" in text
 
 
 def test_an_ended_job_is_explained_up_to_its_end(incident: dict[str, Any]) -> None:
@@ -215,18 +215,73 @@ def test_jobs_are_listed_in_columns_with_the_way_to_the_next_page(incident: dict
     """A header, a line for each job, and a hint while there is more."""
     lines = render_jobs.job_list({"jobs": [incident["job"]], "next_cursor": "abc"}, NOW).splitlines()
     assert lines[0].split() == ["JOB", "STATUS", "SINCE", "ATTEMPT", "SIZE", "USER", "PRIORITY", "REASON"]
-    assert lines[1].split()[:6] == ["sft-20261121-090000-1a2b", "RECOVERING", "50s", "1/3", "2x8", "trainer-team"]
+    assert lines[1].split()[:6] == ["sft-20261121-090000-1a2b", "RECOVERING", "50s", "1", "(1/3)", "2x8"]
     assert lines[2:] == ["more: add --cursor abc, or --all"]
     assert render_jobs.job_list({"jobs": [], "next_cursor": None}, NOW) == "no jobs\n"
 
 
 def test_instances_are_listed_with_who_claims_them(incident: dict[str, Any]) -> None:
     """A claim is shown as the attempt that holds it."""
-    lines = render_instances.instance_list(incident["instances"]).splitlines()
-    assert lines[1].split()[:4] == ["i-0aaa00000000000a1", "REBOOTING", "8", "disconnected"]
-    claimed = ["connected", "sft-20261121-090000-1a2b--a01", "sft-20261121-090000-1a2b", "its"]
-    assert lines[2].split()[3:7] == claimed
-    assert render_instances.instance_list([]) == "no instances\n"
+    lines = render_instances.instance_list(incident["instances"], NOW).splitlines()
+    assert lines[1].split()[:6] == ["i-0aaa00000000000a1", "REBOOTING", "8", "DRAINING", "cut", "off"]
+    job = "sft-20261121-090000-1a2b"
+    assert f"claimed by {job}--a01; reserved for {job}; its" in lines[2]
+    assert render_instances.instance_list([], NOW) == "no instances\n"
+
+
+def test_the_list_shows_what_is_wrong_with_an_instance_in_80_columns() -> None:
+    """ECS status, both agents by name, health with its source, and who drained it: all of them read AVAILABLE."""
+    broken = {"status": "IMPAIRED", "since": "2026-11-21T08:03:00.000Z", "sentence": "XID 48 on GPU 3"}
+    drained = {"kind": "draining", "since": None, "because": "set to DRAINING in ECS, not by gpu-recovery"}
+    agents = ("HEARD", "09:02:48"), ("SUSPECT", "09:02:00"), ("UNREACHABLE", "09:00:59"), ("LOST", "08:49:00")
+    heard = [{"liveness": name, "seen_at": f"2026-11-21T{at}.000Z"} for name, at in agents]
+    view = {"status": "QUARANTINED", "gpus": 16, "ecs_status": "DRAINING", "agent_connected": False, "reason": "why"}
+    views = [
+        {**view, "instance_id": f"i-0aaa0000000000{n:03}", "node_agent": agent, "health": {"NODE_AGENT": broken}}
+        for n, agent in enumerate([*heard, None])
+    ]
+    views[0]["out_of_use"] = [drained]
+    lines = render_instances.instance_list(views, NOW, 80).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split("  ")[0] == "INSTANCE" and "ECS  " in lines[0] and "ECS AGENT  NODE AGENT  HEALTH" in lines[0]
+    rows = [line for line in lines if line.startswith("i-")]
+    assert [row.partition("cut off")[2].split() for row in rows] == [
+        ["HEARD", "12s", "IMPAIRED"],
+        ["SILENT", "60s", "IMPAIRED"],
+        ["SILENT", "2m", "IMPAIRED"],
+        ["LOST", "14m", "IMPAIRED"],
+        ["none", "IMPAIRED"],
+    ]
+    notes = " ".join(" ".join(lines[2:4]).split())
+    assert notes.startswith(
+        "NODE_AGENT is IMPAIRED since 2026-11-21 08:03:00Z: XID 48 on GPU 3; set to DRAINING in ECS"
+    )
+    healthy = {"instance_id": "i-1", "status": "AVAILABLE", "health": {"DAEMON": {**broken, "status": "OK"}}}
+    assert render_instances.instance_list([healthy], NOW).splitlines()[1].split()[-1] == "ok"
+
+
+def test_an_uncounted_attempt_uses_up_no_attempt_in_the_list(incident: dict[str, Any]) -> None:
+    """Attempt 2 after an interruption of Spot: none of the three is used up."""
+    job = incident["job"] | {"attempt": 2, "attempts_counted": 0}
+    assert "  2 (0/3)  " in render_jobs.job_list({"jobs": [job]}, NOW)
+    assert "attempt          2 (0 of 3 counted)" in render_jobs.job_details(job, NOW)
+
+
+def test_before_the_first_count_the_fleet_says_that_the_count_is_unknown() -> None:
+    """Neither 0 instances nor a limit that follows from 0."""
+    view = json.loads((HERE / "fleet.json").read_text())
+    closed = {**view["breaker"], "state": "CLOSED", "since": None, "opens_at": 3}
+    early = {**view, "gpu_instances": 0, "gpu_instances_counted": False, "breaker": closed, "repairing": []}
+    text = fleet.fleet(early, NOW)
+    assert "instances with GPUs  not counted yet" in text and "would open it" not in text and "of at most" not in text
+    text = fleet.fleet({**early, "gpu_instances_counted": True}, NOW)
+    assert "instances with GPUs  0\n" in text and "3 instances blamed at once would open it" in text
+
+
+def test_causes_that_do_not_fit_into_the_answer_are_counted() -> None:
+    """The list of instances has all of them."""
+    view = json.loads((HERE / "fleet.json").read_text())
+    assert "and 7 more, which `gpu-recovery instances` lists" in fleet.fleet({**view, "out_of_use_more": 7}, NOW)
 
 
 def test_an_instance_is_shown_with_its_history(incident: dict[str, Any]) -> None:
@@ -260,7 +315,7 @@ def test_an_instance_says_when_it_was_last_heard_of() -> None:
     view = {"instance_id": "i-1", "status": "AVAILABLE"}
     told = render_instances.instance_details({**view, "heartbeat": beat}, NOW)
     assert "HEARD, 10s ago: rank 0 of sft-1 (attempt 2)" in told
-    assert "heartbeat" not in render_instances.instance_details({**view, "heartbeat": None}, NOW)
+    assert "node agent" not in render_instances.instance_details({**view, "heartbeat": None}, NOW)
 
 
 def test_a_rank_that_is_reported_no_longer_is_not_shown_as_heard() -> None:

@@ -57,12 +57,12 @@ def test_hosts_are_counted_by_reason_if_they_are_large_enough() -> None:
         host("i-1", usable=False, out_of_use=OutOfUse.DRAINING),
         host("i-2", usable=False, out_of_use=OutOfUse.IMPAIRED),
         host("i-3", usable=False, out_of_use=OutOfUse.IMPAIRED),
-        host("i-4", 4, usable=False, out_of_use=OutOfUse.SILENT),
-        host("i-5", group="g", usable=False, out_of_use=OutOfUse.SILENT),
+        host("i-4", 4, usable=False, out_of_use=OutOfUse.LOST),
+        host("i-5", group="g", usable=False, out_of_use=OutOfUse.LOST),
         host("i-6"),
     ]
     assert why(passed([waiting("a", 2)], away))["a"].endswith("1 are free, 1 is DRAINING in ECS, 2 are impaired")
-    assert why(passed([waiting("b", 2, 4)], away))["b"].endswith("1 is DRAINING in ECS, 2 are impaired, 1 is silent")
+    assert why(passed([waiting("b", 2, 4)], away))["b"].endswith("1 is DRAINING in ECS, 2 are impaired, 1 is LOST")
 
 
 def test_every_reason_has_words_for_one_host_and_for_several() -> None:

@@ -6,13 +6,15 @@ import json
 from importlib import import_module
 
 import pytest
+from gpu_recovery.core.health_signals import HealthStatus
 from gpu_recovery.core.heartbeat import Heartbeat
-from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.instance.record import HealthReport, InstanceStatus
 from gpu_recovery.core.state_machine import HistoryEntry
 
 from tests.aws.records import JOB, NOW, A, B, claim, instance, later
 from tests.lambdas.api_gateway import Api, refused
 
+C = "i-0cccccccccccccccc"
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 
 
@@ -50,6 +52,31 @@ def test_a_listing_of_instances_leaves_their_histories_out(api: Api) -> None:
     alone = api.get(f"/instances/{A}").body
     assert alone.pop("history") and alone.pop("heartbeat") is None and listed == alone
     assert len(json.dumps(listed)) * 1_000 < 6_000_000
+
+
+def test_a_listing_shows_what_is_wrong_with_each_instance(api: Api) -> None:
+    """The node agent as one instance shows it, and every reason why an instance gets no job. One call reads a page."""
+    sick = {"NODE_AGENT": HealthReport(HealthStatus.IMPAIRED, NOW, "XID 48 on GPU 3")}
+    api.functions.store.save_instance(instance(A, ecs_status="DRAINING", health=sick))
+    api.functions.store.save_instance(instance(B, silent_since=NOW))
+    api.functions.store.save_instance(instance(C))
+    for name in (A, B):
+        api.functions.store.save_heartbeat(Heartbeat(name, NOW), True)
+    api.functions.now = later(840)
+    api.functions.store.save_heartbeat(Heartbeat(A, later(828)), True)
+    first, second, third = api.get("/instances").body["instances"]
+    assert api.functions.aws.operations()["BatchGetItem"] == 1
+    assert first["node_agent"] == {"seen_at": "2026-11-21T09:13:48.000Z", "liveness": "HEARD"}
+    assert second["node_agent"] == {"seen_at": "2026-11-21T09:00:00.000Z", "liveness": "LOST"}
+    assert third["node_agent"] is None and third["out_of_use"] == []
+    assert api.get(f"/instances/{B}").body["node_agent"] == second["node_agent"]
+    assert [(one["kind"], one["since"]) for one in first["out_of_use"]] == [
+        ("draining", None),
+        ("impaired", "2026-11-21T09:00:00.000Z"),
+    ]
+    assert "not by gpu-recovery" in first["out_of_use"][0]["because"]
+    assert "XID 48 on GPU 3" in first["out_of_use"][1]["because"]
+    assert [(one["kind"], one["since"]) for one in second["out_of_use"]] == [("lost", "2026-11-21T09:00:00.000Z")]
 
 
 USUAL: dict[str, int] = {}

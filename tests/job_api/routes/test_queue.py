@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+from gpu_recovery.aws.dynamodb import plain
 from gpu_recovery.core import events
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance.record import Claim, InstanceStatus, RepairHold, RepairLevel, RepairNeed
@@ -125,6 +126,29 @@ def test_a_dry_run_of_a_job_on_ray_says_that_it_cannot_tell(api: Api, monkeypatc
     asked = {"workload": "ppo", "nnodes": 4, "n_gpus_per_node": 8, "backend": "ray", "entrypoint": "python ppo.py"}
     body = api.post("/jobs", asked, dry_run="1").body
     assert body["would_start"] is False and "Ray" in body["sentence"]
+
+
+@pytest.mark.parametrize("status", [JobStatus.LOST, JobStatus.RUNNING, JobStatus.SUBMITTED, JobStatus.STOPPING])
+def test_the_queue_shows_the_status_of_a_placed_job(api: Api, status: JobStatus) -> None:
+    """A LOST job is not shown as if it ran."""
+    runs(api, "placed", A, status=status)
+    (one,) = api.get("/queue").body["running"]
+    assert one["status"] == status
+
+
+@pytest.mark.parametrize(
+    ("status", "shown"),
+    [(JobStatus.RUNNING, "RUNNING"), (JobStatus.STOPPING, "STOPPING"), (JobStatus.SUBMITTED, "SUBMITTING")],
+)
+def test_an_entry_of_an_older_release_shows_the_status_as_far_as_it_can(
+    api: Api, status: JobStatus, shown: str
+) -> None:
+    """Until the next decision about the job writes the entry anew."""
+    runs(api, "placed", A, status=status)
+    item = plain(api.functions.kept()["placed"])
+    entry = {name: value for name, value in json.loads(item["line_entry"]).items() if name != "status"}
+    api.functions.store.jobs.put(item | {"line_entry": json.dumps(entry)}, "attribute_exists(job_id_rank)")
+    assert [one["status"] for one in api.get("/queue").body["running"]] == [shown]
 
 
 def test_a_job_that_fits_but_for_held_instances_is_told_so_everywhere(api: Api) -> None:
@@ -249,6 +273,7 @@ def test_the_queue_shows_the_line_what_runs_and_what_is_used(api: Api) -> None:
     (one,) = body["running"]
     assert one == {
         "job_id": "low-1",
+        "status": "RUNNING",
         "user": "bob",
         "priority": "NORMAL",
         "group": "",

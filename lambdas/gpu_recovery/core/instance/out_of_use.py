@@ -44,7 +44,7 @@ def out_of_use_reasons(instance: Instance) -> Iterator[OutOfUseReason]:
             yield OutOfUseReason(OutOfUse.IMPAIRED, health.since, words)
     if instance.silent_since is not None:
         words = f"its node agent was last heard of at {instance.silent_since:%H:%M:%S} UTC"
-        yield OutOfUseReason(OutOfUse.SILENT, instance.silent_since, words)
+        yield OutOfUseReason(OutOfUse.LOST, instance.silent_since, words)
     if instance.departure is not None:
         yield OutOfUseReason(OutOfUse.LEAVING, None, instance.departure.sentence)
     if not instance.agent_connected and instance.status in IN_USE:

@@ -57,4 +57,5 @@ def entry_of(job: Job) -> Entry | None:
         denials=denied.launches if denied is not None and lacks is not None else 0,
         lacks=lacks.name if lacks is not None else "",
         lacks_everywhere=lacks is not None and lacks.everywhere,
+        status=job.status.value,
     )

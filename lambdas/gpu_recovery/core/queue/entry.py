@@ -36,6 +36,7 @@ class Entry:
     launching:   its launch has not been answered, or was denied and its gang is being stopped.
     denials:     number of its launches in a row that AWS denied for lack of a permission.
     lacks:       name of the missing permission; `lacks_everywhere`: every launch needs it.
+    status:      the status of the job (`JobStatus`); "" in an entry of an older release.
     """
 
     job_id: str
@@ -73,6 +74,7 @@ class Entry:
     denials: int = 0
     lacks: str = ""
     lacks_everywhere: bool = False
+    status: str = ""
 
     @property
     def quota_key(self) -> QuotaKey:

@@ -20,7 +20,7 @@ class OutOfUse(StrEnum):
     REPAIR = "repair"  # it is checked, repaired or verified
     DRAINING = "draining"  # an operator drained it in ECS
     IMPAIRED = "impaired"  # by a health source
-    SILENT = "silent"  # no heartbeat of its node agent
+    LOST = "lost"  # no heartbeat of its node agent within the heartbeat timeout
     LEAVING = "leaving"  # its interruption is announced
     DISCONNECTED = "disconnected"  # its ECS agent is not connected, or it is not ACTIVE in ECS
 

@@ -14,7 +14,7 @@ _WORDS: Mapping[OutOfUse, tuple[str, str]] = {
     OutOfUse.REPAIR: ("is checked or repaired", "are checked or repaired"),
     OutOfUse.DRAINING: ("is DRAINING in ECS", "are DRAINING in ECS"),
     OutOfUse.IMPAIRED: ("is impaired", "are impaired"),
-    OutOfUse.SILENT: ("is silent", "are silent"),
+    OutOfUse.LOST: ("is LOST", "are LOST"),
     OutOfUse.LEAVING: ("is about to leave", "are about to leave"),
     OutOfUse.DISCONNECTED: ("is not connected to ECS", "are not connected to ECS"),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpu_recovery import fleet_controls
 from gpu_recovery.auth.roles import Role
-from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.instance.record import PRESENT
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.request import Request, Route
 from gpu_recovery.job_api.response import ApiResponse
@@ -13,11 +13,11 @@ from gpu_recovery.wire.json_body import because_of
 
 
 def read_fleet(dependencies: Dependencies, request: Request) -> ApiResponse:
-    """Return the fleet limits, and the quarantined instances with the reason why each waits."""
+    """Return the fleet limits, and the instances that get no job with the reason of each."""
     store = dependencies.recovery.store
     failures: list[Exception] = []
-    quarantined = store.instances_in([InstanceStatus.QUARANTINED], failures)
-    return ApiResponse(200, fleet_view(store.load_fleet(), dependencies.recovery.policy, quarantined, failures))
+    instances = store.instances_in(PRESENT, failures)
+    return ApiResponse(200, fleet_view(store.load_fleet(), dependencies.recovery.policy, instances, failures))
 
 
 def pause_fleet(dependencies: Dependencies, request: Request) -> ApiResponse:

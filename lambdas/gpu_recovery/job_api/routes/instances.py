@@ -11,18 +11,25 @@ from gpu_recovery.job_api.pagination import PAGING, page_of
 from gpu_recovery.job_api.request import Request, Route
 from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.job_api.routes.tokens import TokenRoutes
-from gpu_recovery.wire.instances import heartbeat_view, instance_summary, instance_view
+from gpu_recovery.wire.instances import heartbeat_view, instance_summary, instance_view, node_agent_view
 from gpu_recovery.wire.json_body import because_of
 
 
 def list_instances(dependencies: Dependencies, request: Request) -> ApiResponse:
-    """Return a page of the instances that have not left the cluster, sorted by id, without their history."""
+    """Return a page of the instances that have not left the cluster, sorted by id, without their history.
+
+    The heartbeats of the page are read too: one call for a hundred instances.
+    """
     failures: list[Exception] = []
     present = [status for status in InstanceStatus if status is not InstanceStatus.GONE]
     instances = dependencies.recovery.store.instances_in(present, failures)
     page, cursor = page_of(dependencies, request, "instances", instances, _id, lambda instance: (instance.instance_id,))
-    now = dependencies.recovery.clock()
-    views = [instance_summary(instance, now) for instance in page]
+    now, policy = dependencies.recovery.clock(), dependencies.recovery.policy
+    beats = dependencies.recovery.store.load_heartbeats([instance.instance_id for instance in page], failures)
+    views = [
+        instance_summary(instance, now) | {"node_agent": node_agent_view(beats.get(instance.instance_id), policy, now)}
+        for instance in page
+    ]
     return ApiResponse(
         200, {"instances": views, "next_cursor": cursor, "unreadable": [str(error) for error in failures]}
     )
@@ -40,9 +47,12 @@ def read_instance(dependencies: Dependencies, request: Request) -> ApiResponse:
         raise _no_instance(instance_id)
     heartbeat = next(iter(store.load_heartbeats([instance_id]).values()), None)
     inventory = store.load_inventory(instance_id)
-    now = dependencies.recovery.clock()
-    heartbeat_answer = heartbeat_view(heartbeat, inventory, dependencies.recovery.policy, now)
-    return ApiResponse(200, {**instance_view(instance, now, heartbeat), "heartbeat": heartbeat_answer})
+    now, policy = dependencies.recovery.clock(), dependencies.recovery.policy
+    agent = {
+        "node_agent": node_agent_view(heartbeat, policy, now),
+        "heartbeat": heartbeat_view(heartbeat, inventory, policy, now),
+    }
+    return ApiResponse(200, {**instance_view(instance, now, heartbeat), **agent})
 
 
 def release_instance(dependencies: Dependencies, request: Request) -> ApiResponse:

@@ -32,7 +32,10 @@ def read_queue(dependencies: Dependencies, request: Request) -> ApiResponse:
     answer: dict[str, Any] = {"waiting": page, "running": [], "quotas": [], "reservations": [], "unreadable": []}
     if "cursor" not in request.query:
         running = sorted(view.snapshot.running, key=lambda job: (job.since, job.job_id))
-        answer |= {"running": [_running(job) for job in running], "quotas": _quotas(view)}
+        answer |= {
+            "running": [_running(job, _status(view.entries[job.job_id])) for job in running],
+            "quotas": _quotas(view),
+        }
         answer |= {"reservations": _reservations(view.placement), "unreadable": [str(error) for error in view.failures]}
     return ApiResponse(200, {**answer, "next_cursor": cursor})
 
@@ -66,7 +69,11 @@ def _waiting(entry: Entry, preview: PlacementPreview | None, priority: Priority)
 
 
 def _status(entry: Entry) -> JobStatus:
-    """Return the status of the job when the entry was made, as far as the entry shows the status."""
+    """Return the status of the job. An entry of an older release only allows a conclusion."""
+    if entry.status:
+        return JobStatus(entry.status)
+    if not entry.waits:
+        return JobStatus.RUNNING if entry.works else JobStatus.STOPPING if entry.leaves else JobStatus.SUBMITTING
     if entry.recovering:
         return JobStatus.RECOVERING
     if entry.fresh:
@@ -76,9 +83,10 @@ def _status(entry: Entry) -> JobStatus:
     return JobStatus.SUSPENDED if has_left else JobStatus.PENDING_RESOURCES
 
 
-def _running(job: RunningJob) -> dict[str, Any]:
+def _running(job: RunningJob, status: JobStatus) -> dict[str, Any]:
     return {
         "job_id": job.job_id,
+        "status": status.value,
         "user": job.user,
         "priority": Priority(job.priority).name,
         "group": job.group,
