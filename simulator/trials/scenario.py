@@ -65,6 +65,7 @@ class ClusterOf:
     gpus:      the GPUs of each instance.
     group:     whether the instances belong to an Auto Scaling group.
     agents:    whether a node agent reports from each instance.
+    wrapped:   whether ranks run under `gpu-recovery-run`, so that the node agents see them.
     diagnose:  whether the product diagnoses why an attempt ended.
     lemons:    whether instances that failed often are placed last.
     adopt:     what the product does with gangs that an operator started: `Adoption`.
@@ -76,6 +77,7 @@ class ClusterOf:
     gpus: int = 8
     group: bool = False
     agents: bool = False
+    wrapped: bool = True
     diagnose: bool = False
     lemons: bool = False
     adopt: str = Adoption.OFF
@@ -147,6 +149,24 @@ class JobOf:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExpectedMail:
+    """One message to operators.
+
+    subject:  a part of its subject.
+    severity: its severity: SEV2, SEV3 or SEV4.
+    thread:   the number of its thread; the threads are numbered from 0 in the order of their first messages.
+    has:      texts that its body must have.
+    lacks:    texts that its body must not have.
+    """
+
+    subject: str
+    severity: str
+    thread: int = 0
+    has: tuple[str, ...] = ()
+    lacks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Expected:
     """The expected end of a run. A field that is None is not checked.
 
@@ -156,6 +176,7 @@ class Expected:
     reboots:     the number of reboots that took place, on all instances.
     quarantined: the number of instances in quarantine.
     mails:       the upper bound of the number of messages to operators.
+    mail:        every message to operators, in order; a scenario file has one `[[expect.mail]]` for each.
     """
 
     jobs: tuple[str, ...] | None = None
@@ -164,6 +185,7 @@ class Expected:
     reboots: int | None = None
     quarantined: int | None = None
     mails: int | None = None
+    mail: tuple[ExpectedMail, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,9 +233,16 @@ def parse(table: Mapping[str, Any]) -> Scenario:
         "cluster": _build(ClusterOf, members.pop("cluster", {}), "cluster"),
         "jobs": tuple(_build(JobOf, entry, "job") for entry in members.pop("job", [{}])),
         "faults": tuple(_fault(entry) for entry in members.pop("fault", [])),
-        "expect": _build(Expected, members.pop("expect", {}), "expect"),
+        "expect": _expected(members.pop("expect", {})),
     }
     return _build(Scenario, {**members, **parts}, "scenario")
+
+
+def _expected(table: Mapping[str, Any]) -> Expected:
+    members = dict(table)
+    if "mail" in members:
+        members["mail"] = [_build(ExpectedMail, entry, "expect.mail") for entry in members["mail"]]
+    return _build(Expected, members, "expect")
 
 
 def _fault(table: Mapping[str, Any]) -> Fault:
@@ -248,6 +277,8 @@ def written(scenario: Scenario) -> str:
         table["cluster"] = _differing(scenario.cluster)
     if "expect" in table:
         table["expect"] = _differing(scenario.expect)
+        if scenario.expect.mail is not None:
+            table["expect"]["mail"] = [_differing(mail) for mail in scenario.expect.mail]
     table.pop("jobs", None)
     table["job"] = [_differing(job) for job in scenario.jobs]
     if table.pop("faults", None):

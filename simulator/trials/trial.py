@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from botocore.exceptions import ReadTimeoutError
+from gpu_recovery.core.commands import NotifyOperator
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
@@ -20,7 +21,7 @@ from simulator.faults.transient import CallFault, EventFault
 from simulator.invariants.fairness import FairnessCheck
 from simulator.invariants.records import InvariantBroken
 from simulator.lambda_runtime import TICK_S
-from simulator.trials.scenario import JobOf, Scenario
+from simulator.trials.scenario import ExpectedMail, JobOf, Scenario
 from simulator.world import NeverHappened, World
 
 OPERATOR_S = 3600.0
@@ -78,6 +79,8 @@ def play(scenario: Scenario, source: Source | None = None) -> Played:
         diagnose=cluster.diagnose,
         lemons=cluster.lemons,
     )
+    if world.agents is not None and not cluster.wrapped:
+        world.agents.unable |= world.cluster.instances.keys()
     if cluster.group:
         for instance in world.model_instances():
             instance.tags[health.GROUP_TAG] = "gpus"
@@ -219,3 +222,25 @@ def _unexpected(scenario: Scenario, played: Played) -> Iterator[str]:
             yield f"expected {name} to be {expected}, found {actual}"
     if expect.mails is not None and len(world.messages()) > expect.mails:
         yield f"expected at most {expect.mails} mails, found {len(world.messages())}"
+    if expect.mail is not None:
+        yield from _unexpected_mails(expect.mail, world.messages())
+
+
+def _unexpected_mails(expected: Sequence[ExpectedMail], messages: Sequence[NotifyOperator]) -> Iterator[str]:
+    """Yield a sentence for each difference between the expected messages and those that were sent."""
+    if len(expected) != len(messages):
+        found = "; ".join(f"{message.severity} {message.subject}" for message in messages)
+        yield f"expected {len(expected)} mails, found {len(messages)}: {found}"
+        return
+    threads = list(dict.fromkeys(message.incident_id for message in messages))
+    for number, (mail, message) in enumerate(zip(expected, messages, strict=True)):
+        facts = (message.severity, threads.index(message.incident_id))
+        if mail.subject not in message.subject or facts != (mail.severity, mail.thread):
+            wanted = f"{mail.severity} {mail.subject} in thread {mail.thread}"
+            yield f"expected mail {number} to be {wanted}, found {message.subject} in thread {facts[1]}"
+        for text in mail.has:
+            if text not in message.body:
+                yield f"expected mail {number} ({message.subject}) to have {text!r}"
+        for text in mail.lacks:
+            if text in message.body:
+                yield f"expected mail {number} ({message.subject}) not to have {text!r}"

@@ -44,6 +44,36 @@ def test_a_scenario_that_expects_something_else_is_broken() -> None:
     assert "at most 0 mails" in play(parse({"expect": {"mails": 0}, "fault": [GPU]})).violations[0]
 
 
+MAILS = [
+    {"subject": "attempt 1 failed, recovering", "severity": "SEV3"},
+    {"subject": "recovered on attempt 2", "severity": "SEV4"},
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({}, ""),
+        ({"subject": "FAILED"}, "expected mail 0 to be SEV3 FAILED in thread 0, found"),
+        ({"severity": "SEV2"}, "expected mail 0 to be SEV2 attempt 1 failed, recovering in thread 0"),
+        ({"thread": 1}, "in thread 1, found"),
+        ({"has": ["XID 48"]}, "to have 'XID 48'"),
+        ({"has": ["exit code 134"], "lacks": ["exit code 134"]}, "not to have 'exit code 134'"),
+    ],
+)
+def test_each_part_of_an_expected_mail_can_fail(change: dict[str, object], sentence: str) -> None:
+    """Subject, severity, thread and words."""
+    mails = [{**MAILS[0], **change}, MAILS[1]]
+    found = play(parse({"expect": {"mail": mails}, "fault": [GPU]})).violations
+    assert (len(found) == 1 and sentence in found[0]) if sentence else found == []
+
+
+def test_mails_that_are_not_expected_are_named() -> None:
+    """With their subjects."""
+    (found,) = play(parse({"expect": {"mail": MAILS[:1]}, "fault": [GPU]})).violations
+    assert "expected 1 mails, found 2" in found and "recovered on attempt 2" in found
+
+
 GPU = {"kind": "gpu", "at_s": 120}
 
 
