@@ -29,7 +29,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from sandbox import account_setup, credentials, deployment, processes, servers
+from sandbox import account_setup, credentials, deployment, processes, ray_cluster, servers
 from sandbox.ministack import command as ministack
 from sandbox.processes import SandboxError
 
@@ -42,6 +42,9 @@ TRAINING_FAMILY = "gpu-training"
 TRAINING_LOG_GROUP = "/ecs/gpu-training"
 SERVICES = ("ssm", "s3", "sqs", "sns", "lambda", "secretsmanager")
 SCHEDULE_SPEED = 12.0
+RAY_POLL_INTERVAL_S = 5
+"""Seconds between two polls of a job with a Ray head. Ray reports no end of a driver, so the status of a job on Ray
+lags behind by this time: by two minutes with the default of the policy, which is for hours of training."""
 
 Progress = Callable[[str], None]
 
@@ -57,6 +60,7 @@ def up(
     context: Mapping[str, Any] | None = None,
     cluster_options: Sequence[str] = (),
     agents: bool = False,
+    ray: bool = False,
     progress: Progress = lambda line: None,
 ) -> dict[str, Any]:
     """Start a sandbox and leave it running. A sandbox that already runs in `directory` is ended first.
@@ -71,6 +75,7 @@ def up(
         context: Further deployment settings, by full key.
         cluster_options: Further arguments of `python -m sandbox.cluster`.
         agents: Whether a node agent runs on each instance.
+        ray: Whether a Ray head with `gpus` GPUs runs, for jobs with `backend: ray`.
         progress: Function that receives one line for each step.
 
     Returns:
@@ -81,24 +86,23 @@ def up(
     """
     directory = directory.resolve()
     down(directory)
-    settings: dict[str, Any] = {**SETTINGS, "gpu-recovery:preset": preset, **(context or {})}
-    if policy:
-        settings["gpu-recovery:policy"] = dict(policy)
     with _ended_when_interrupted(directory):
-        run = directory / "run"
-        for folder in processes.own_folders(run).values():
-            Path(folder).mkdir(parents=True)
+        run = _new_folder(directory)
+        head = ray_cluster.RayHead(directory, gpus) if ray else None
+        settings = _settings(preset, policy, context, head)
         is_synthesised = deployment.is_synthesised(settings)
         with deployment.synthesis(settings, run) as assembly:
             progress(f"Starting MiniStack and a cluster of {instances} instances with {gpus} GPUs each")
             options = ["--instances", str(instances), "--gpus", str(gpus), *cluster_options]
             secret = secrets.token_hex(32)
             keys = credentials.client_keys(secret)
-            endpoint_url, cluster_url = servers.start_servers(directory, CLUSTER_NAME, speed, secret, options)
-            clients = {service: client(service, endpoint_url, keys) for service in SERVICES}
-            deployment.bootstrap(clients)
-            client("logs", endpoint_url, keys).create_log_group(logGroupName=TRAINING_LOG_GROUP)
-            account_setup.register_trainer(client("ecs", cluster_url, keys), TRAINING_FAMILY, TRAINING_LOG_GROUP)
+            endpoint_url, cluster_url = servers.start_servers(
+                directory, CLUSTER_NAME, speed, secret, options, head.function_environment if head else {}
+            )
+            if head:
+                progress(f"Starting a Ray head with {gpus} GPUs")
+                head.start()
+            clients = _prepared_account(endpoint_url, cluster_url, keys)
             if not is_synthesised:
                 progress("Synthesising the stacks with the CDK (kept for the next time)")
             stacks = assembly()
@@ -107,14 +111,14 @@ def up(
         progress("Setting the operator token, opening the mailbox, announcing the instances, issuing their tokens")
         state = _describe(endpoint_url, cluster_url, keys, outputs)
         _complete(clients, outputs, state)
+        if head:
+            state["sandbox"] |= head.wait()
         processes.write_private(directory / "state.json", state)
         if agents:
             progress("Starting a node agent on each instance")
-            settings_of_agents = {"api_url": state["sandbox"]["api_url"], "tokens": state["sandbox"]["node_tokens"]}
-            servers.post(f"{cluster_url}/_sandbox/agents", keys, settings_of_agents)
+            _start_agents(state["sandbox"])
         progress("The sandbox is ready")
-        reach: dict[str, Any] = state["sandbox"]
-        return reach
+        return dict(state["sandbox"])
 
 
 def down(directory: Path = DEFAULT_DIRECTORY) -> bool:
@@ -124,6 +128,7 @@ def down(directory: Path = DEFAULT_DIRECTORY) -> bool:
     existed = run.exists()
     processes.stop(processes.recall(directory / "processes.json"))
     processes.sweep(run)
+    ray_cluster.remove_session(run)
     for leftover in ("processes.json", "processes.new", "state.json", "state.new"):
         (directory / leftover).unlink(missing_ok=True)
     if existed:
@@ -218,6 +223,45 @@ def _ended_when_interrupted(directory: Path) -> Iterator[None]:
     finally:
         if on_main_thread:
             signal.signal(signal.SIGTERM, before)
+
+
+def _new_folder(directory: Path) -> Path:
+    """Create and return the folder of the files of a sandbox's processes."""
+    run = directory / "run"
+    for folder in processes.own_folders(run).values():
+        Path(folder).mkdir(parents=True)
+    return run
+
+
+def _settings(
+    preset: str,
+    policy: Mapping[str, Any] | None,
+    context: Mapping[str, Any] | None,
+    head: ray_cluster.RayHead | None,
+) -> dict[str, Any]:
+    """Return the deployment settings of a sandbox. The arguments are as those of `up`."""
+    settings: dict[str, Any] = {**SETTINGS, "gpu-recovery:preset": preset, **(context or {})}
+    if head:
+        settings |= head.settings
+        policy = {"poll_interval_s": RAY_POLL_INTERVAL_S, **(policy or {})}
+    if policy:
+        settings["gpu-recovery:policy"] = dict(policy)
+    return settings
+
+
+def _prepared_account(endpoint_url: str, cluster_url: str, keys: Mapping[str, str]) -> dict[str, Any]:
+    """Bootstrap the account and register the trainer. Returns the clients of MiniStack by service."""
+    clients = {service: client(service, endpoint_url, keys) for service in SERVICES}
+    deployment.bootstrap(clients)
+    client("logs", endpoint_url, keys).create_log_group(logGroupName=TRAINING_LOG_GROUP)
+    account_setup.register_trainer(client("ecs", cluster_url, keys), TRAINING_FAMILY, TRAINING_LOG_GROUP)
+    return clients
+
+
+def _start_agents(reach: Mapping[str, Any]) -> None:
+    """Start a node agent on each instance of the sandbox."""
+    settings = {"api_url": reach["api_url"], "tokens": reach["node_tokens"]}
+    servers.post(f"{reach['ecs_endpoint_url']}/_sandbox/agents", reach, settings)
 
 
 def _describe(

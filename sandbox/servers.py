@@ -27,7 +27,12 @@ ATTEMPTS_TO_START = 3
 
 
 def start_servers(
-    directory: Path, cluster_name: str, speed: float, secret: str, options: Sequence[str]
+    directory: Path,
+    cluster_name: str,
+    speed: float,
+    secret: str,
+    options: Sequence[str],
+    variables: Mapping[str, str],
 ) -> tuple[str, str]:
     """Start both servers.
 
@@ -40,6 +45,7 @@ def start_servers(
         speed: Factor by which `rate(...)` schedules of MiniStack run more often than stated.
         secret: Secret of the sandbox, whose holders the servers answer.
         options: Further arguments of `python -m sandbox.cluster`.
+        variables: Further variables of MiniStack's process.
 
     Returns:
         The URLs of MiniStack and of the cluster.
@@ -49,16 +55,21 @@ def start_servers(
     """
     for _ in range(ATTEMPTS_TO_START - 1):
         try:
-            return _start_servers_once(directory, cluster_name, speed, secret, options)
+            return _start_servers_once(directory, cluster_name, speed, secret, options, variables)
         except SandboxError as error:
             if "in use" not in str(error):
                 raise
             processes.stop(processes.recall(directory / "processes.json"))
-    return _start_servers_once(directory, cluster_name, speed, secret, options)
+    return _start_servers_once(directory, cluster_name, speed, secret, options, variables)
 
 
 def _start_servers_once(
-    directory: Path, cluster_name: str, speed: float, secret: str, options: Sequence[str]
+    directory: Path,
+    cluster_name: str,
+    speed: float,
+    secret: str,
+    options: Sequence[str],
+    variables: Mapping[str, str],
 ) -> tuple[str, str]:
     run = directory / "run"
     port, cluster_port = processes.free_port(), processes.free_port()
@@ -71,7 +82,7 @@ def _start_servers_once(
         processes.remember(directory / "processes.json", servers)
 
     endpoints = {"ECS": cluster_url, "EC2": cluster_url, "AUTO_SCALING": cluster_url}
-    start("ministack", ministack.COMMAND, ministack.environment(port, speed, secret, endpoints))
+    start("ministack", ministack.COMMAND, {**ministack.environment(port, speed, secret, endpoints), **variables})
     cluster = [
         sys.executable,
         "-m",

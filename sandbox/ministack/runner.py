@@ -10,6 +10,7 @@ Run as `python -m sandbox.ministack.runner`. Settings come from the environment,
 
 - `SANDBOX_LAMBDA_WIDTH`: processes per function for asynchronous events (default 2, about 35 MB each).
 - `SANDBOX_SCHEDULE_SPEED`: factor by which `rate(...)` schedules run more often than stated (default 1).
+- `SANDBOX_IMAGE_STAND_IN`: the image that is run from a package, see `sandbox/ray_cluster.py` (default: none).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from ministack import app  # type: ignore[import-untyped]
@@ -391,6 +393,34 @@ def filter_level_is_a_variable() -> None:
     lambda_runtime.execution_credentials = execution_variables
 
 
+def image_is_run_from_a_package() -> None:
+    """Run the image that `SANDBOX_IMAGE_STAND_IN` names from a package of its files, in a process as other functions.
+
+    Plain MiniStack needs Docker for a function with an image. The function keeps its image in what the API of Lambda
+    tells, and its role, its variables, its timeout and its triggers.
+    """
+    stand_in: dict[str, Any] = json.loads(os.environ.pop("SANDBOX_IMAGE_STAND_IN", "{}"))
+    if not stand_in:
+        return
+    package = Path(stand_in["package"]).read_bytes()
+    with_docker = lambda_svc._execute_function_docker
+
+    def execute(func: dict[str, Any], event: Any, request_id: str) -> Any:
+        config = func.get("config") or func
+        if config.get("ImageUri") != stand_in["image"]:
+            return with_docker(func, event, request_id)
+        stated = config.get("Environment", {}).get("Variables", {})
+        run_as = {
+            **config,
+            "Runtime": "python3.13",
+            "Handler": stand_in["handler"],
+            "Environment": {"Variables": {**stated, **stand_in["variables"]}},
+        }
+        return lambda_svc._execute_function_warm({**func, "config": run_as, "code_zip": package}, event, request_id)
+
+    lambda_svc._execute_function_docker = execute
+
+
 PATCHES: tuple[Callable[[], None], ...] = (
     asynchronous_events,
     queues_by_their_own_rules,
@@ -407,6 +437,7 @@ PATCHES: tuple[Callable[[], None], ...] = (
     alarms_on_expressions,
     payloads_are_limited,
     filter_level_is_a_variable,
+    image_is_run_from_a_package,
 )
 
 

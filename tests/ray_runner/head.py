@@ -5,23 +5,21 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ray.job_submission import JobSubmissionClient
+from sandbox import ray_cluster
 
 GPUS = 8
 START_S, STOP_S = 300, 60
 ON_LOOPBACK = {
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # off, Ray takes 127.0.0.1 at its word
-    "RAY_USAGE_STATS_ENABLED": "0",
+    **ray_cluster.ENVIRONMENT,
     "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
 }
 DRIVER = "counts_like_verl.py"
@@ -76,38 +74,21 @@ class Head:
 def serve(folder: Path) -> Iterator[Head]:
     """A head for as long as the block lasts; only the processes that were started for it are ended."""
     session = Path(tempfile.mkdtemp(prefix="ray-"))  # Ray's sockets need a short path
-    port, dashboard, agent, client = (_free_port() for _ in range(4))
-    arguments = [
-        "start",
-        "--head",
-        "--block",
-        "--node-ip-address=127.0.0.1",
-        f"--port={port}",
-        "--dashboard-host=127.0.0.1",
-        f"--dashboard-port={dashboard}",
-        f"--dashboard-agent-listen-port={agent}",
-        f"--ray-client-server-port={client}",
-        "--num-cpus=8",
-        f"--num-gpus={GPUS}",
-        '--resources={"worker_node": 100}',
-        f"--temp-dir={session}",
-        "--object-store-memory=80000000",
-        "--disable-usage-stats",
-    ]
+    ports = ray_cluster.free_ports()
     # Written once: Python may begin to read it long after Ray says that the driver runs.
     (folder / DRIVER).write_text(COUNTS_LIKE_VERL, encoding="utf-8")
     log = folder / "head.log"
     with log.open("wb") as output:
         head = subprocess.Popen(
-            [Path(sys.executable).parent / "ray", *arguments],
+            ray_cluster.head_command(ports, GPUS, session),
             stdout=output,
             stderr=subprocess.STDOUT,
             env={**os.environ, **ON_LOOPBACK},
             start_new_session=True,
         )
     try:
-        _wait_for(head, dashboard, log)
-        yield Head(f"http://127.0.0.1:{dashboard}", f"127.0.0.1:{port}", folder, head.pid)
+        _wait_for(head, ports, log)
+        yield Head(ports.dashboard_url, ports.control_store_address, folder, head.pid)
     finally:
         head.terminate()  # `--block` ends what it has started
         try:
@@ -118,21 +99,11 @@ def serve(folder: Path) -> Iterator[Head]:
         shutil.rmtree(session, ignore_errors=True)
 
 
-def _wait_for(head: subprocess.Popen[bytes], dashboard: int, log: Path) -> None:
+def _wait_for(head: subprocess.Popen[bytes], ports: ray_cluster.RayPorts, log: Path) -> None:
     until = time.monotonic() + START_S
     while time.monotonic() < until:
         assert head.poll() is None, log.read_text()
-        try:
-            # The dashboard answers some seconds before there is an agent that takes drivers.
-            JobSubmissionClient(f"http://127.0.0.1:{dashboard}").submit_job(entrypoint="true", submission_id="first")
-        except (OSError, RuntimeError):  # the errors of `requests` are OSErrors
-            time.sleep(0.1)
-        else:
+        if ray_cluster.takes_drivers(ports):
             return
+        time.sleep(0.1)
     raise AssertionError(f"no Ray head after {START_S} s: {log.read_text()}")
-
-
-def _free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -7,7 +7,7 @@ import json
 import sys
 import urllib.request
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,12 @@ TRUST = json.dumps(
         ],
     }
 )
+IMAGE = "000000000000.dkr.ecr.us-east-1.amazonaws.com/runner@sha256:" + "0" * 64
+IMAGE_CODE = """
+import os
+def answer(event, context):
+    return [event, os.environ["OWN"], os.environ["GIVEN"]]
+"""
 ROLE = "arn:aws:iam::000000000000:role/nothing-allowed"
 
 
@@ -128,9 +134,22 @@ def is_ready(url: str) -> bool:
         return False
 
 
+def image_stand_in(package: Path) -> dict[str, str]:
+    """The variable by which ours runs IMAGE from a package, which is written to `package`."""
+    with zipfile.ZipFile(package, "w") as archive:
+        archive.writestr("inner/code.py", IMAGE_CODE)
+    stand_in = {
+        "image": IMAGE,
+        "package": str(package),
+        "handler": "inner.code.answer",
+        "variables": {"GIVEN": "by the sandbox"},
+    }
+    return {"SANDBOX_IMAGE_STAND_IN": json.dumps(stand_in)}
+
+
 @contextmanager
-def serve(folder: Path, command: tuple[str, ...]) -> Iterator[Cloud]:
-    """A MiniStack of the given command line, up when entered and gone when left."""
+def serve(folder: Path, command: tuple[str, ...], variables: Mapping[str, str] | None = None) -> Iterator[Cloud]:
+    """A MiniStack of the given command line and further variables, up when entered and gone when left."""
     port = processes.free_port()
     url = f"http://127.0.0.1:{port}"
     folders = processes.own_folders(folder)
@@ -139,6 +158,7 @@ def serve(folder: Path, command: tuple[str, ...]) -> Iterator[Cloud]:
     environment = (
         ministack.environment(port, speed=120.0, secret=SECRET) | folders | {"LAMBDA_ASYNC_RETRY_BASE_SECONDS": "0.05"}
     )
+    environment |= variables or {}
     server = processes.start("ministack", command, processes.clean_environment(environment), ROOT, folder / "log")
     try:
         processes.wait_until(lambda: is_ready(url), server)

@@ -45,6 +45,7 @@ def up(
     gpus: Annotated[int, typer.Option(min=1, max=16, help="How many GPUs on each.")] = 8,
     preset: Annotated[str, typer.Option(help="The recovery policy: adaptive or classic.")] = "adaptive",
     agents: Annotated[bool, typer.Option("--agents", help="Run a node agent on each instance.")] = False,
+    ray: Annotated[bool, typer.Option("--ray", help="Run a Ray head too, for jobs with `--backend ray`.")] = False,
     directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
@@ -53,11 +54,14 @@ def up(
     """
     with _sandbox() as sandbox:
         place = directory or sandbox.DEFAULT_DIRECTORY
-        state = sandbox.up(place, instances=instances, gpus=gpus, preset=preset, agents=agents, progress=_progress)
+        options = {"instances": instances, "gpus": gpus, "preset": preset, "agents": agents, "ray": ray}
+        state = sandbox.up(place, **options, progress=_progress)
     if as_json:
         print_json(state)
         return
     typer.echo(f"The sandbox is up: {state['api_url']}")
+    if "ray_dashboard" in state:
+        typer.echo(f"The Ray dashboard is {state['ray_dashboard']}")
     typer.echo(f"In {place.parent} and below, gpu-recovery finds it; the tokens are in {place / 'state.json'}")
 
 

@@ -72,13 +72,21 @@ def test_up_prints_what_the_sandbox_says_as_json_and_its_progress_beside(recorde
     result = run("up", "--json", "--instances", "3", "--gpus", "4", "--preset", "classic")
     assert (result.exit_code, json.loads(result.stdout), result.stderr) == (0, STATE, "one step\n")
     given = {"directory": sandbox.DEFAULT_DIRECTORY, "instances": 3, "gpus": 4, "preset": "classic"}
-    assert recorder.calls == [("up", {**given, "agents": False})]
+    assert recorder.calls == [("up", {**given, "agents": False, "ray": False})]
 
 
 def test_up_runs_node_agents_when_it_is_asked_to(recorder: Recorder) -> None:
     """They report for ever, so nobody has them unasked."""
     assert run("up", "--agents").exit_code == 0
     assert recorder.calls[0][1]["agents"] is True
+
+
+def test_up_runs_a_ray_head_when_it_is_asked_to(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And says where its dashboard is."""
+    monkeypatch.setitem(STATE, "ray_dashboard", "http://127.0.0.1:2")
+    result = run("up", "--ray")
+    assert recorder.calls[0][1]["ray"] is True
+    assert "The Ray dashboard is http://127.0.0.1:2\n" in result.stdout
 
 
 def test_up_in_words_keeps_the_tokens_to_itself(recorder: Recorder, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from sandbox.ministack import command
-from tests.sandbox.ministack_server import PLAIN, Cloud, serve
+from tests.sandbox.ministack_server import PLAIN, Cloud, image_stand_in, serve
 
 
 @pytest.fixture(scope="module")
@@ -20,5 +20,6 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     """MiniStack with every patch."""
-    with serve(tmp_path_factory.mktemp("whole"), command.COMMAND) as cloud:
+    folder = tmp_path_factory.mktemp("whole")
+    with serve(folder, command.COMMAND, image_stand_in(folder / "image.zip")) as cloud:
         yield cloud

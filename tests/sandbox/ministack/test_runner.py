@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 
 from sandbox.ministack import command
 from sandbox.payload_limits import PAYLOAD_BYTES_MAX
-from tests.sandbox.ministack_server import Cloud, lines
+from tests.sandbox.ministack_server import IMAGE, ROLE, Cloud, lines
 from tests.sandbox.patience import wait_until
 
 pytestmark = pytest.mark.slow
@@ -454,3 +454,42 @@ def test_a_function_is_told_the_level_of_lambdas_filter(whole: Cloud) -> None:
     told = levels_of(whole, {"LogFormat": "JSON", "ApplicationLogLevel": "WARN"}, {"LogFormat": "JSON"})
     assert told == [["JSON", "WARN"], ["JSON", "INFO"]]
     assert levels_of(whole, {"LogFormat": "Text"}) == [[None, None]]
+
+
+def answer_of_an_image(cloud: Cloud, image: str = IMAGE) -> dict[str, Any]:
+    """What a function with this image answers, and what the API of Lambda tells of it."""
+    awslambda, name = cloud.client("lambda"), cloud.name("image")
+    awslambda.create_function(
+        FunctionName=name,
+        Role=ROLE,
+        PackageType="Image",
+        Code={"ImageUri": image},
+        Timeout=10,
+        Environment={"Variables": {"OWN": "own", "GIVEN": "as deployed"}},
+    )
+    wait_until(lambda: awslambda.get_function_configuration(FunctionName=name)["State"] == "Active")
+    answer = awslambda.invoke(FunctionName=name, Payload=json.dumps("event"))
+    told = awslambda.get_function(FunctionName=name)
+    return {
+        "failed": "FunctionError" in answer,
+        "answer": json.loads(answer["Payload"].read()),
+        "image": told["Code"]["ImageUri"],
+        "type": told["Configuration"]["PackageType"],
+    }
+
+
+def test_plain_ministack_runs_no_image_without_docker(plain: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does ours run any other image than the one it was given a package for."""
+    assert answer_of_an_image(plain)["failed"]
+    assert runner().image_is_run_from_a_package in runner().PATCHES
+
+
+def test_an_image_is_run_from_the_package_that_stands_for_it(whole: Cloud) -> None:
+    """With the function's own variables, those of the sandbox first. The API still tells of an image."""
+    assert answer_of_an_image(whole) == {
+        "failed": False,
+        "answer": ["event", "own", "by the sandbox"],
+        "image": IMAGE,
+        "type": "Image",
+    }
+    assert answer_of_an_image(whole, IMAGE.replace("runner", "other"))["failed"]
