@@ -6,10 +6,8 @@ The index answers what fits without a loop over the hosts.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from heapq import nsmallest
 from itertools import islice
 from math import fsum
-from operator import itemgetter
 
 from gpu_recovery.core.queue.snapshot import Host
 
@@ -73,7 +71,7 @@ class HostLevels:
             for whole, free in levels:
                 yield from reversed((self._whole if whole else self._partly)[free])
             behind = [(lemon, level) for level in levels for lemon in self._lemons.get(level, {})]
-            for lemon, level in sorted(behind, key=itemgetter(0)):
+            for lemon, level in sorted(behind, key=lambda pair: pair[0]):
                 yield from reversed(self._lemons[level][lemon])
 
     def _count(self, sizes: Iterable[int], lemon: float, by: int) -> None:
@@ -201,7 +199,7 @@ class OpenHosts:
         if needed <= 0:
             return ()
         lemons = (host_id for level in racks for host_id in level.best(gpus) if self.hosts[host_id].lemon)
-        return set(nsmallest(needed, lemons, key=lambda host_id: self.hosts[host_id].lemon))
+        return set(sorted(lemons, key=lambda host_id: self.hosts[host_id].lemon)[:needed])
 
     def _lemons_in(self, level: HostLevels, nodes: int, gpus: int) -> float:
         """Return the sum of the lemon scores of the hosts that a gang of `nodes` would take here."""
