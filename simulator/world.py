@@ -28,7 +28,7 @@ from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
 from gpu_recovery.execution.hand_over import CLUSTER_COMMANDS, HandOver
 from gpu_recovery.job_api.submission import submit
 from gpu_recovery.ports.store import Store
-from gpu_recovery.reconciler.reconcile import reconcile
+from gpu_recovery.reconciler.reconcile import reconcile, unlimited
 from gpu_recovery.reconciler.resync import RESYNCS
 from gpu_recovery.recovery import Recovery
 from gpu_recovery.scheduler.schedule import schedule
@@ -185,7 +185,8 @@ class World(WorldView):
 
     def run_reconciler(self) -> None:
         """Run the reconciler function, as the clock does each minute."""
-        reconcile(self.recovery, RESYNCS if self.idle_skip is None else self.idle_skip.resyncs())
+        resyncs = RESYNCS if self.idle_skip is None else self.idle_skip.resyncs()
+        reconcile(self.recovery, resyncs, self.meter.seconds_left if self.meter is not None else unlimited)
 
     # -- operators and faults ------------------------------------------------------------------------------------------
 

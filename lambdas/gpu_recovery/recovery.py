@@ -116,7 +116,8 @@ class Recovery:
     ray: RayCommandHandler | None = None
     for_each: ForEach = sequentially
     has_time: Callable[[], bool] = always
-    """Returns whether there is time for another command. The others are due at once, for another function."""
+    """Returns whether there is time for another command, or another item of `run_each`. The other commands are due at
+    once, for another function."""
     hops: int = 0
     hand_over: HandOver | None = None
 
@@ -139,6 +140,20 @@ class Recovery:
         if isinstance(event, events.JobEvent):
             return self._handle_job(record_id, event)
         return self._handle_instance(record_id, event)
+
+    def run_each(self, work: Callable[[Any], object], items: Iterable[Any]) -> list[Exception]:
+        """Do `work` for each of `items`, in parallel where there are threads, and return the failures.
+
+        Items that have not begun when the time is over are left out. StaleRecord is not a failure.
+        """
+        failures: list[Exception] = []
+
+        def in_time(item: Any) -> None:
+            if self.has_time():
+                failures.extend(run_each(work, (item,)))
+
+        self.for_each(in_time, items)
+        return failures
 
     def notify(self, message: NotifyOperator) -> None:
         """Notify operators on every channel about a problem that belongs to no record.

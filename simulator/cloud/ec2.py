@@ -45,12 +45,12 @@ class Ec2ModelClient:
 
     def describe_instances(self, **params: Any) -> dict[str, Any]:
         """Answer DescribeInstances."""
-        self.invocations.call()
+        self.invocations.call("DescribeInstances")
         return self._answer("DescribeInstances", self.api.describe_instances, params)
 
     def describe_instance_status(self, **params: Any) -> dict[str, Any]:
         """Answer DescribeInstanceStatus."""
-        self.invocations.call()
+        self.invocations.call("DescribeInstanceStatus")
         return self._answer("DescribeInstanceStatus", self.api.describe_instance_status, params)
 
     def reboot_instances(self, **params: Any) -> dict[str, Any]:

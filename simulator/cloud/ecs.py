@@ -74,12 +74,12 @@ class EcsModelClient:
 
     def describe_tasks(self, **params: Any) -> dict[str, Any]:
         """Answer DescribeTasks."""
-        self.invocations.call()
+        self.invocations.call("DescribeTasks")
         return describe.describe_tasks(self.fleet.cluster, params, self.fleet.timeline.now)
 
     def describe_container_instances(self, **params: Any) -> dict[str, Any]:
         """Answer DescribeContainerInstances."""
-        self.invocations.call()
+        self.invocations.call("DescribeContainerInstances")
         return describe.describe_container_instances(self.fleet.cluster, params)
 
     def get_paginator(self, operation: str) -> EcsModelPages:
@@ -110,13 +110,14 @@ class EcsModelPages:
         """Yield the pages. The list is read once, so that all pages show the cluster at the same instant."""
         cluster, now = self.client.fleet.cluster, self.client.fleet.timeline.now
         if self.operation == "list_tasks":
-            member, everything = "taskArns", describe.list_tasks(cluster, {**params, "maxResults": sys.maxsize}, now)
+            call, member = "ListTasks", "taskArns"
+            everything = describe.list_tasks(cluster, {**params, "maxResults": sys.maxsize}, now)
         else:
-            member = "containerInstanceArns"
+            call, member = "ListContainerInstances", "containerInstanceArns"
             everything = describe.list_container_instances(cluster, {**params, "maxResults": sys.maxsize})
         request: dict[str, Any] = {}
         while True:
-            self.client.invocations.call()
+            self.client.invocations.call(call)
             page = describe.page(everything[member], request, member, "maxResults", "nextToken")
             yield page
             if "nextToken" not in page:

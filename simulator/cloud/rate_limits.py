@@ -5,15 +5,18 @@ effect of the invocation takes place later by the seconds spent up to its call (
 stop, events arrive and instances reboot. An invocation that exceeds the timeout of its function is killed there.
 
 Token buckets of ECS and EC2, per account and Region, as burst and refill per second: ECS API Reference, "Request
-throttling for the Amazon ECS API" (cluster resource modify actions share one bucket); EC2 API Reference, "Request
-throttling for the Amazon EC2 API" (mutating actions, StartInstances, TerminateInstances).
+throttling for the Amazon ECS API" (cluster resource modify actions share a bucket, and read actions another); EC2 API
+Reference, "Request throttling for the Amazon EC2 API" (mutating actions, StartInstances, TerminateInstances,
+non-mutating actions with and without a filter).
 
 Simplifications:
 
 - invocations queue at a bucket in the order in which they begin;
 - a wait between botocore's retries is not drawn: it is as long as the bucket needs, up to the mean sum of all waits;
-- a query of DynamoDB counts as one call for any number of pages;
-- read-only calls take time but have no rate limit.
+- a query and a batch of DynamoDB count as one call for any number of pages;
+- each invocation has buckets of its own for reads of ECS and EC2. In common buckets an invocation that reads for a
+  minute, far below the rate, would keep the invocations that begin meanwhile waiting until its end;
+- calls of other services than ECS, EC2 and Auto Scaling take time but have no rate limit.
 """
 
 from __future__ import annotations
@@ -56,19 +59,27 @@ class Limit:
 
 
 ECS_MODIFY, EC2_MUTATE = Limit(100, 40), Limit(50, 5)
+ECS_READ, EC2_READ, EC2_READ_UNFILTERED = Limit(100, 20), Limit(100, 20), Limit(50, 10)
+READS = (ECS_READ, EC2_READ, EC2_READ_UNFILTERED)
 EC2_START, EC2_TERMINATE = Limit(5, 2), Limit(100, 5)
-"""Limits of the buckets of ECS and EC2. The module docstring names the sources."""
+"""Limits of the buckets of ECS and EC2, `READS` those of reads. The module docstring names the sources."""
 LIMITS: Mapping[str, tuple[str, Limit]] = {
     "RunTask": ("ECS cluster resources", ECS_MODIFY),
     "StopTask": ("ECS cluster resources", ECS_MODIFY),
     "UpdateContainerInstancesState": ("ECS cluster resources", ECS_MODIFY),
     "DeregisterContainerInstance": ("ECS cluster resources", ECS_MODIFY),
+    "DescribeTasks": ("ECS cluster resource reads", ECS_READ),
+    "ListTasks": ("ECS cluster resource reads", ECS_READ),
+    "DescribeContainerInstances": ("ECS cluster resource reads", ECS_READ),
+    "ListContainerInstances": ("ECS cluster resource reads", ECS_READ),
+    "DescribeInstances": ("EC2 reads", EC2_READ),
+    "DescribeInstanceStatus": ("EC2 unfiltered reads", EC2_READ_UNFILTERED),
     "RebootInstances": ("EC2", EC2_MUTATE),
     "StopInstances": ("EC2", EC2_MUTATE),
     "StartInstances": ("EC2 StartInstances", EC2_START),
     "TerminateInstanceInAutoScalingGroup": ("EC2 TerminateInstances", EC2_TERMINATE),
 }
-"""Name and limit of the bucket of each changing call."""
+"""Name and limit of the bucket of each call. The product asks DescribeInstanceStatus by ids, which is no filter."""
 STORE = "DynamoDB"
 """Operation name that stands for every call to DynamoDB."""
 ASKED_ONCE = ("RebootInstances",)
@@ -97,7 +108,7 @@ class Costs:
     """Duration of calls in seconds, and whether AWS limits calls.
 
     Attributes:
-        throttled: whether changing calls need a token of their bucket.
+        throttled: whether calls of ECS and EC2 need a token of their bucket.
         ecs: limit of the changing calls of ECS. AWS Support raises this limit on request.
         call_s: seconds until the answer of ECS, EC2 or another service. The product waits for up to eight answers at
             once where it uses threads.
@@ -136,6 +147,8 @@ class InvocationCost:
     limit_s: float
     spent_s: float = 0.0
     at_once: int = 1
+    buckets: dict[str, Bucket] = field(default_factory=dict)
+    """The buckets of its reads."""
 
 
 @dataclass
@@ -204,6 +217,10 @@ class Meter:
         finally:
             cost.at_once = former
 
+    def seconds_left(self) -> float:
+        """Return the seconds left of the timeout of the present invocation; infinity if there is none."""
+        return self._open[-1].limit_s - self._open[-1].spent_s if self._open else math.inf
+
     def call(self, operation: str = "") -> None:
         """Spend the time of a call to AWS.
 
@@ -220,7 +237,8 @@ class Meter:
         if costs.throttled and operation in LIMITS:
             name, limit = LIMITS[operation]
             limit = costs.ecs if limit is ECS_MODIFY else limit
-            bucket = self.buckets.setdefault(name, Bucket(limit))
+            buckets = cost.buckets if limit in READS else self.buckets
+            bucket = buckets.setdefault(name, Bucket(limit))
             self._queue(cost, bucket, operation)
 
     def _queue(self, cost: InvocationCost, bucket: Bucket, operation: str) -> None:

@@ -47,7 +47,7 @@ class CachedEcs(SequentialEcs):
         self, task_ids: Sequence[str], unreadable: list[Exception] | None = None
     ) -> tuple[TaskFact, ...]:
         """Return the facts of the tasks that ECS still knows, in the order of `task_ids`."""
-        self.invocations.call(times=ceil(len(task_ids) / DESCRIBED_AT_ONCE))
+        self.invocations.call("DescribeTasks", ceil(len(task_ids) / DESCRIBED_AT_ONCE))
         with self.invocations.free_of_charge():
             return self.cache.tasks(task_ids, self.clock(), super().describe_tasks)
 
@@ -57,7 +57,7 @@ class CachedEcs(SequentialEcs):
         listed = [
             instance for instance in map(self.cache.cluster.find_container_instance, arns) if instance is not None
         ]
-        self.invocations.call(times=ceil(len(listed) / DESCRIBED_AT_ONCE))
+        self.invocations.call("DescribeContainerInstances", ceil(len(listed) / DESCRIBED_AT_ONCE))
         with self.invocations.free_of_charge():
             shown = self.cache.instances(listed, self.clock(), self._described)
         yield from shown
@@ -76,12 +76,12 @@ class CachedEc2(ModelEc2):
 
     def describe(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2Instance]:
         """Return the state of each instance that EC2 knows, by id."""
-        self.invocations.call(times=ceil(len(instance_ids) / FILTER_VALUES_MAX))
+        self.invocations.call("DescribeInstances", ceil(len(instance_ids) / FILTER_VALUES_MAX))
         with self.invocations.free_of_charge():
             return self.cache.instances(instance_ids, super().describe)
 
     def describe_status(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2InstanceStatus]:
         """Return the status checks and the scheduled events of each running instance, by id."""
-        self.invocations.call(times=ceil(len(instance_ids) / STATUS_IDS_MAX))
+        self.invocations.call("DescribeInstanceStatus", ceil(len(instance_ids) / STATUS_IDS_MAX))
         with self.invocations.free_of_charge():
             return self.cache.statuses(instance_ids, STATUS_IDS_MAX, super().describe_status)

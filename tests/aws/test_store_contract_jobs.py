@@ -213,6 +213,14 @@ def test_a_job_is_due_at_the_first_of_deadline_look_and_claim(store: Store) -> N
     assert "never" not in set(store.due_jobs(later(10**6)))
 
 
+def test_the_records_that_are_overdue_for_longest_come_first(store: Store) -> None:
+    """Whatever their ids: a reconciler that has no time for all of them must not leave out the same ones each time."""
+    names = [f"job-{(7 * number) % 24}" for number in range(24)]
+    for at, name in enumerate(names):
+        store.create_job(job(name, deadline_at=later(at)), "")
+    assert list(store.due_jobs(later(99))) == names
+
+
 def test_a_settled_record_is_not_due_until_its_next_time(store: Store) -> None:
     """With the last command gone its deadline is what is left; with no deadline it leaves the index."""
     waiting = kept(store, job(JOB, deadline_at=later(50), commands=(pending(JOB, 1, until=5),)))

@@ -57,6 +57,11 @@ class Context:
     memory_limit_in_mb: int = 512
     invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:f"
     aws_request_id: str = "52fdfc07-2182-154f-163f-5f0f9a621d72"
+    left_s: float = 110.0
+
+    def get_remaining_time_in_millis(self) -> int:
+        """The time until the function's timeout."""
+        return int(self.left_s * 1000)
 
 
 @dataclass
@@ -67,13 +72,14 @@ class Functions:
     store: DynamoStore
     log: io.StringIO
     now: datetime = field(default=NOW)
+    left_s: float = 110.0
 
     def call(self, name: str, event: dict[str, Any]) -> Any:
         """What the handler answers; the calls are counted anew. AWS refuses what the function's role does not allow."""
         self.aws.forget()
         self.aws.refuses = partial(refuses, name)
         try:
-            return import_module(name).handler(event, Context(name))
+            return import_module(name).handler(event, Context(name, left_s=self.left_s))
         finally:
             self.aws.refuses = refuses_nothing
 

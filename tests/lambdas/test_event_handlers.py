@@ -290,6 +290,19 @@ def test_a_record_that_fails_does_not_keep_the_others_and_is_raised_at_the_end(f
     assert functions.job(OTHER_JOB).commands == functions.instance().commands == ()
 
 
+def test_a_cycle_without_time_left_begins_no_record(functions: Functions) -> None:
+    """It still compares the cluster; the record stays due for the next cycle."""
+    gang(functions, status=JobStatus.STOPPING, commands=(pending(JOB, 1, until=1),))
+    functions.now = later(10)
+    functions.left_s = 39.0
+    functions.call("reconciler", {})
+    assert functions.aws.operations("ecs")["ListTasks"]
+    assert len(functions.job().commands) == 1
+    functions.left_s = 110.0
+    functions.call("reconciler", {})
+    assert functions.job().commands == ()
+
+
 def test_a_task_of_an_attempt_that_is_over_is_stopped(functions: Functions) -> None:
     """ECS lists it, the job knows better; a stranger's task is left alone."""
     gang(functions, status=JobStatus.RUNNING, attempt=2)

@@ -15,7 +15,7 @@ from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.launch_signature import launch_signature
 from gpu_recovery.core.task import LAUNCH_SIGNATURE, TaskFact
 from gpu_recovery.reconciler import resync
-from gpu_recovery.reconciler.reconcile import process_due_instance, reconcile
+from gpu_recovery.reconciler.reconcile import reconcile
 from gpu_recovery.recovery import Recovery
 
 from sandbox.cluster.model.statuses import TaskStatus
@@ -162,21 +162,6 @@ def test_the_record_of_an_instance_is_read_only_where_the_listing_speaks_of_anot
     assert reads == [record.instance_id]
     stopped = [world.cluster.tasks[one] for one in being_stopped(world) if one not in ranks]
     assert [task.started_by for task in stopped] == [f"check/{record.instance_id}/1"]
-
-
-def test_a_record_that_is_due_is_read_once_before_it_is_told() -> None:
-    """Only commands of the dead, taken over, can have moved it in between."""
-    world = World(instances=1)
-    reads: list[str] = []
-    store = world.recovery.store
-
-    def load_instance(name: str) -> object:
-        reads.append(name)
-        return store.load_instance(name)
-
-    recovery: Recovery = replace(world.recovery, store=Half(store, load_instance=load_instance))
-    process_due_instance(recovery, world.model_instance(0).instance_id)
-    assert len(reads) == 1
 
 
 def test_a_look_at_a_gang_finds_the_one_rank_whose_task_ecs_has_forgotten() -> None:

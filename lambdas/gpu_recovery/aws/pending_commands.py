@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -48,12 +48,14 @@ def due_keys(
 class RecordTable(Table):
     """A table of records with pending commands and a sparse index `due`."""
 
-    def due(self, now: datetime) -> Iterator[str]:
-        """Yield the keys of records that are due at `now`. Within a shard the longest overdue record comes first."""
+    def due(self, now: datetime) -> tuple[str, ...]:
+        """Return the keys of records that are due at `now`, the longest overdue first, over all shards."""
+        found: list[tuple[str, str]] = []
         for shard in range(SHARDS):
             names, values = {"#s": "shard", "#d": "due_at"}, {":s": shard, ":now": to_iso(now)}
-            for item in self.query("due", "#s = :s AND #d <= :now", names, values):
-                yield item[self.key]
+            items = self.query("due", "#s = :s AND #d <= :now", names, values)
+            found += [(item["due_at"], item[self.key]) for item in items]
+        return tuple(key for _, key in sorted(found))
 
     def remove_finished(
         self,

@@ -87,7 +87,10 @@ class JobStore(Protocol):
         """
 
     def due_jobs(self, now: datetime) -> Iterable[str]:
-        """Return the ids of jobs with a deadline, a poll time or an end of a command lease at or before `now`."""
+        """Return the ids of jobs with a deadline, a poll time or an end of a command lease at or before `now`.
+
+        The longest overdue job comes first.
+        """
 
 
 class AttemptStore(Protocol):
@@ -259,7 +262,10 @@ class InstanceStore(Protocol):
         """Return every instance in one of `statuses`. The records may lag behind the latest writes."""
 
     def due_instances(self, now: datetime) -> Iterable[str]:
-        """Return the ids of instances with a deadline, a poll time or an end of a command lease at or before `now`."""
+        """Return the ids of instances with a deadline, a poll time or an end of a command lease at or before `now`.
+
+        The longest overdue instance comes first.
+        """
 
 
 class FleetStore(Protocol):

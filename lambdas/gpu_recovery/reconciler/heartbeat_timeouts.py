@@ -61,7 +61,9 @@ def check_heartbeats(cycle: Cycle) -> None:
     failures += run_each(lambda beat: _forget_ranks(recovery, records[beat.instance_id], beat), beats.values())
     if fleet is not None and fleet.deaf is None:
         failures += run_each(lambda pair: _handle_missing_ranks(recovery, *pair), fresh)
-        failures += run_each(lambda name: _handle_missing_heartbeat(recovery, records[name], beats[name]), sorted(lost))
+        failures += recovery.run_each(
+            lambda name: _handle_missing_heartbeat(recovery, records[name], beats[name]), sorted(lost)
+        )
         failures += run_each(lambda limits: alert_silent_agents(recovery, limits, records, beats), (fleet,))
     raise_all("not every heartbeat could be compared", failures)
 

@@ -1,36 +1,107 @@
-"""The reconciler: process due records, reclaim expired commands, resync with ECS and EC2.
+"""The reconciler: resync with ECS and EC2, process due records, reclaim expired commands.
 
-Every event may be lost. So each minute the reconciler processes the records that are due, and compares ECS and EC2 with
-the tables (`resync.py`). The reconciler decides nothing: each finding becomes the event that was lost.
+Every event may be lost. So each minute the reconciler compares ECS and EC2 with the tables (`resync.py`), and processes
+the records that are due. The reconciler decides nothing: each finding becomes the event that was lost.
+
+A cycle ends before its function is killed. The resyncs run first, because no due record may keep a lost event from
+being found. They leave time for due records. Due records that are left over stay due, and the next cycle begins with
+those that are overdue for longest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain, zip_longest
+from math import inf
 
 from gpu_recovery.core import events
 from gpu_recovery.core.attempt import undelivered_event
+from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import LIVE, Job, JobStatus
+from gpu_recovery.core.task import LastStatus, TaskFact
+from gpu_recovery.ecs_events import tasks
 from gpu_recovery.partial_failures import raise_all, run_each
 from gpu_recovery.reconciler import lost_jobs
 from gpu_recovery.reconciler.cycle import Cycle
+from gpu_recovery.reconciler.due_checks import describe_due_checks
 from gpu_recovery.reconciler.resync import RESYNCS
 from gpu_recovery.recovery import Recovery
 
+RECORD_S = 40
+"""Seconds that must be left of the function's timeout for a due record, or a command, to begin.
 
-def reconcile(recovery: Recovery, resyncs: Iterable[Callable[[Cycle], object]] = RESYNCS) -> None:
+A call to AWS that gets no answer ends after 38 s: five tries of 6 s and the waits between them (`aws/clients.py`).
+"""
+RECORDS_AT_ONCE = 400
+"""Upper bound of the jobs, and of the instances, that are processed in one part. A part is in memory as a whole."""
+RESYNC_S = 70
+"""Seconds that must be left of the function's timeout for a resync to deliver another event.
+
+The rest, half of the time in which work may begin, is for the due records.
+"""
+
+
+def unlimited() -> float:
+    """Return infinity: the seconds left of a reconcile cycle that no timeout ends."""
+    return inf
+
+
+def reconcile(
+    recovery: Recovery,
+    resyncs: Iterable[Callable[[Cycle], object]] = RESYNCS,
+    seconds_left: Callable[[], float] = unlimited,
+) -> None:
     """Run one reconcile cycle. A failing record does not delay the others.
+
+    Args:
+        recovery: the loop.
+        resyncs: the comparisons with ECS and EC2. Each of them runs, and delivers events while there is time.
+        seconds_left: returns the seconds that are left of the function's timeout.
 
     Raises:
         ExceptionGroup: all failures of the cycle, raised together at its end.
     """
-    now, cycle = recovery.clock(), Cycle(recovery)
-    failures = [
-        *run_each(lambda job_id: process_due_job(recovery, job_id), recovery.store.due_jobs(now)),
-        *run_each(lambda instance_id: process_due_instance(recovery, instance_id), recovery.store.due_instances(now)),
-        *run_each(lambda compare: compare(cycle), resyncs),
-    ]
+    cycle = Cycle(replace(recovery, has_time=lambda: seconds_left() > RESYNC_S))
+    failures = run_each(lambda compare: compare(cycle), resyncs)
+    failures += process_due_records(replace(recovery, has_time=lambda: seconds_left() > RECORD_S))
     raise_all("the reconciler could not finish everything", failures)
+
+
+def process_due_records(recovery: Recovery) -> list[Exception]:
+    """Process the due records while there is time, the longest overdue first. Return the failures.
+
+    Jobs and instances take turns, so that neither wait for all of the others.
+    """
+    now = recovery.clock()
+    jobs, instances = tuple(recovery.store.due_jobs(now)), tuple(recovery.store.due_instances(now))
+    failures: list[Exception] = []
+    for start in range(0, max(len(jobs), len(instances)), RECORDS_AT_ONCE):
+        if not recovery.has_time():
+            break
+        part = slice(start, start + RECORDS_AT_ONCE)
+        failures += _process_part(recovery, jobs[part], instances[part])
+    return failures
+
+
+def _process_part(recovery: Recovery, jobs: Sequence[str], instances: Sequence[str]) -> list[Exception]:
+    """Process some due records side by side. ECS is asked about all their health checks at once."""
+    listed = recovery.store.load_instances(instances) if instances else {}
+    facts: dict[str, TaskFact] = {}
+    failures = run_each(lambda records: facts.update(describe_due_checks(recovery, records)), (listed.values(),))
+
+    def of_instance(instance_id: str) -> None:
+        # The listing lacks unreadable records. To load such a record raises its error.
+        record = listed.get(instance_id) or recovery.store.load_instance(instance_id)
+        if record is not None:
+            process_due_instance(recovery, record, facts.get(instance_id))
+
+    works = zip_longest(
+        (partial(process_due_job, recovery, job_id) for job_id in jobs),
+        (partial(of_instance, instance_id) for instance_id in instances),
+    )
+    return failures + recovery.run_each(lambda work: work(), filter(None, chain.from_iterable(works)))
 
 
 def process_due_job(recovery: Recovery, job_id: str) -> None:
@@ -82,11 +153,15 @@ def _due_event(recovery: Recovery, job: Job) -> events.JobEvent | None:
     return None
 
 
-def process_due_instance(recovery: Recovery, instance_id: str) -> None:
-    """Do what is due for one instance: reclaim expired commands, its deadline or its poll."""
-    instance = recovery.store.load_instance(instance_id)
-    if instance is None:
-        return
+def process_due_instance(recovery: Recovery, instance: Instance, fact: TaskFact | None = None) -> None:
+    """Do what is due for one instance: reclaim expired commands, its deadline or its poll.
+
+    Args:
+        recovery: the loop.
+        instance: the record. It may have changed since: an event about a deadline or a poll that has moved is outdated.
+        fact: what ECS says about the task of its health check; None if ECS was not asked.
+    """
+    instance_id = instance.instance_id
     recovery.decision_log.record_due(instance, recovery.clock())
     if recovery.reclaim_expired(instance):
         instance = recovery.store.load_instance(instance_id) or instance
@@ -94,6 +169,10 @@ def process_due_instance(recovery: Recovery, instance_id: str) -> None:
     if instance.deadline_at is not None and instance.deadline_at <= now:
         recovery.handle(instance_id, events.InstanceDeadlineReached(at=now, deadline_at=instance.deadline_at))
     elif instance.look_at is not None and instance.look_at <= now:
-        recovery.handle(instance_id, events.InstanceLookDue(at=now, look_at=instance.look_at))
+        if fact is not None and fact.last_status == LastStatus.STOPPED:
+            tasks.check_changed(recovery, fact)
+        else:
+            look = events.InstanceLookDue(at=now, look_at=instance.look_at, check_runs=fact is not None)
+            recovery.handle(instance_id, look)
     else:
         recovery.store.remove_finished_instance_commands(instance, (), {})

@@ -5,6 +5,7 @@ Each difference is delivered as the event that was lost.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from gpu_recovery.core import events
@@ -40,18 +41,32 @@ def resync_instances(cycle: Cycle) -> None:
     newer = [(i, seen) for i, seen in shown.items() if i not in known or is_newer(seen, known[i])]
     missing = [record for instance_id, record in known.items() if instance_id not in shown]
     failures += [
-        *run_each(lambda observed: cycle.handle(*observed), newer),
-        *run_each(lambda record: _check_missing(cycle, record), missing),
+        *cycle.recovery.run_each(lambda observed: cycle.handle(*observed), newer),
+        *cycle.recovery.run_each(lambda record: _check_missing(cycle, record), missing),
     ]
     # The registrations are delivered first, so that a report finds the record of its instance.
     reports = [
-        (instance_id, report)
+        (instance_id, undelivered_reports(record, seen.health))
         for instance_id, seen in shown.items()
         if seen.health and (record := cycle.listed(instance_id)) is not None
-        for report in undelivered_reports(record, seen.health)
     ]
-    failures += run_each(lambda addressed: cycle.handle(*addressed), reports)
+    failures += _deliver(cycle, reports)
     raise_all("not every instance could be compared", failures)
+
+
+def _deliver(cycle: Cycle, found: Iterable[tuple[str, Iterable[events.InstanceEvent]]]) -> list[Exception]:
+    """Deliver the events of each instance while there is time, and return the failures.
+
+    Instances are independent. The events of one instance keep their order, and each of them is tried.
+    """
+
+    def deliver(addressed: tuple[str, tuple[events.InstanceEvent, ...]]) -> None:
+        instance_id, undelivered = addressed
+        failed = run_each(lambda event: cycle.handle(instance_id, event), undelivered)
+        raise_all(f"not every event reached {instance_id}", failed)
+
+    listed = [(instance_id, tuple(undelivered)) for instance_id, undelivered in found]
+    return cycle.recovery.run_each(deliver, [addressed for addressed in listed if addressed[1]])
 
 
 def is_newer(seen: events.InstanceObserved, record: Instance) -> bool:
@@ -90,17 +105,16 @@ def resync_ec2(cycle: Cycle) -> None:
     off = {
         instance_id: ec2_state_of(instance_id, described, known[instance_id].agent_connected) for instance_id in unknown
     }
-    undelivered: list[tuple[str, events.InstanceEvent]] = [
-        (instance_id, events.MachineSeen(at=now, state=state))
+    undelivered: list[tuple[str, Iterable[events.InstanceEvent]]] = [
+        (instance_id, (events.MachineSeen(at=now, state=state),))
         for instance_id, state in off.items()
         if state is not None and state.is_off
     ]
     undelivered += [
-        (instance_id, event)
+        (instance_id, undelivered_ec2_events(known[instance_id], status, now))
         for instance_id, status in statuses.items()
-        for event in undelivered_ec2_events(known[instance_id], status, now)
     ]
-    failures += run_each(lambda addressed: cycle.handle(*addressed), undelivered)
+    failures += _deliver(cycle, undelivered)
     raise_all("not every machine could be compared", failures)
 
 
@@ -139,7 +153,7 @@ def resync_tasks(cycle: Cycle) -> None:
     failures: list[Exception] = []
     known: set[str] = set()
     failures += run_each(lambda entry: known.update(_planned(recovery, entry)), _large_gangs(cycle, failures))
-    failures += run_each(compare, recovery.actions.running_tasks(failures, known))
+    failures += recovery.run_each(compare, recovery.actions.running_tasks(failures, known))
     raise_all("not every task could be compared", failures)
 
 

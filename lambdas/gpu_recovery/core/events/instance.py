@@ -195,9 +195,13 @@ class ReleaseRequested(InstanceEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceLookDue(InstanceEvent):
-    """The poll of the instance in ECS is due (`look_at`)."""
+    """The poll of the instance in ECS is due (`look_at`).
+
+    check_runs: ECS was asked just now, and the task of the health check has not stopped.
+    """
 
     look_at: datetime
+    check_runs: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

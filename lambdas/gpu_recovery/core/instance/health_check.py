@@ -285,8 +285,13 @@ def check_overdue(instance: Instance, event: events.InstanceDeadlineReached, con
 
 
 def poll_check(instance: Instance, event: events.InstanceLookDue, context: DecisionContext) -> Step | Ignore:
-    """Poll the check, because the report of its end may have been lost."""
+    """Poll the check, because the report of its end may have been lost.
+
+    Nothing is asked about a check whose task is known to run, or that no answer of ECS has started yet.
+    """
     if instance.check is None:
         return NO_CHECK
-    observe = commands.ObserveCheck(instance.check.check_id)
-    return Step(instance.status, instance.reason, {}, unless_pending(instance, observe))
+    check_id = instance.check.check_id
+    to_start = any(pending.command == commands.RunCheck(check_id) for pending in instance.commands)
+    asks = () if event.check_runs or to_start else unless_pending(instance, commands.ObserveCheck(check_id))
+    return Step(instance.status, instance.reason, {}, asks)
