@@ -37,6 +37,8 @@ The reconciler processes due records every few minutes. So nothing has acted on 
 """
 PAUSED_S_MAX = 14_400
 """Seconds of a pause of all repairs above which an alarm is raised: four hours."""
+SCHEDULER = "Scheduler"
+"""Name of the group of the function that counts failures of single jobs instead of raising them."""
 REBOOTS_PER_HOUR_MAX = 5
 """Reboots within an hour above which an alarm is raised."""
 MESSAGE_AGE_S_MAX = 300
@@ -148,10 +150,15 @@ class Alarms(Construct):
 
     def _functions(self, watched: MonitoredResources) -> None:
         for name, functions in watched.function_groups.items():
+            errors: dict[str, cloudwatch.IMetric] = {**_of_functions(functions, "Errors")}
+            if name == SCHEDULER:
+                # The scheduler counts failures of single jobs and does not raise them: its messages would come back and
+                # hold back all others of the FIFO queue.
+                errors["placements"] = our_metric("PlacementsFailed", "Sum")
             self._alarm(
                 f"{name}Errors",
                 "function-errors",
-                total(_of_functions(functions, "Errors")),
+                total(errors),
                 recurring=True,
                 sentence=f"Errors again and again in {' or '.join(functions)}",
             )

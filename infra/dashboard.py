@@ -110,8 +110,9 @@ def _repairs() -> list[cloudwatch.IWidget]:
             right=[our_metric("UnderRepair", "Maximum"), our_metric("BreakerOpened", "Sum")],
         ),
         _graph(
-            "Messages to operators, and words that could not be sent",
+            "Messages to operators, and words that could not be sent; jobs that could not be placed at the right",
             [our_metric(name, "Sum") for name in ("NoticesSent", "NoticesFailed", "Unsaid")],
+            right=[our_metric("PlacementsFailed", "Sum")],
         ),
     ]
 

@@ -74,6 +74,10 @@ class Transcript:
     def notified(self, record: Job | Instance, command: Any, failure: Exception | None) -> None:
         """Write nothing: `message_sent` writes what was sent, and a failed message is sent again later."""
 
+    def placement_failed(self, failure: Exception) -> None:
+        """Write a line for a job whose event or command failed in a pass of the scheduler."""
+        self._line(f"    the scheduler could not finish a job: {type(failure).__name__}")
+
     def unknown_record(self, record_id: str, event: Any) -> None:
         """Write a line for an event about a record that does not exist."""
         self._line(f"{record_id}  {type(event).__name__}  (no such record)")

@@ -28,7 +28,7 @@ from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
 from gpu_recovery.execution.hand_over import CLUSTER_COMMANDS, HandOver
 from gpu_recovery.job_api.submission import submit
 from gpu_recovery.ports.store import Store
-from gpu_recovery.reconciler.reconcile import reconcile, unlimited
+from gpu_recovery.reconciler.reconcile import JOB_S, reconcile, unlimited
 from gpu_recovery.reconciler.resync import RESYNCS
 from gpu_recovery.recovery import Recovery
 from gpu_recovery.scheduler.schedule import schedule
@@ -181,7 +181,11 @@ class World(WorldView):
         """Run the scheduler function: one pass for all messages that it receives at once."""
         self.guard.before_pass()
         with self.functions.messages() as received:
-            schedule(replace(self.recovery, hops=max(received.values(), default=0)), tuple(received))
+            hops = max(received.values(), default=0)
+            schedule(replace(self.recovery, hops=hops, has_time=self._has_time), tuple(received))
+
+    def _has_time(self) -> bool:
+        return self.meter is None or self.meter.seconds_left() > JOB_S
 
     def run_reconciler(self) -> None:
         """Run the reconciler function, as the clock does each minute."""

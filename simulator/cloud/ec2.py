@@ -121,9 +121,3 @@ class ModelEc2(Ec2):
         power: Any = VirtualPower(fleet)
         self.client = self.once = Ec2ModelClient(Ec2Api(driver, power), fleet, invocations)
         self.groups = Ec2ModelClient(AutoScalingApi(driver, power), fleet, invocations)
-        self._fleet, self._invocations = fleet, invocations
-
-    def private_ip(self, instance_id: str) -> str:
-        """Return the private IP address in the model. The lookup costs no call and no virtual time."""
-        self._invocations.check_alive()
-        return self._fleet.cluster.instances[instance_id].private_ip

@@ -93,7 +93,9 @@ class EcsModelClient:
             try:
                 return self.fleet.change(change)
             except AwsApiError as error:
-                body = {"Error": {"Code": error.code, "Message": error.message}, **error.members}
+                metadata = {"HTTPStatusCode": error.status}
+                body = {"Error": {"Code": error.code, "Message": error.message}, "ResponseMetadata": metadata}
+                body |= error.members
                 raise ClientError(cast(Any, body), operation) from error
 
         self.invocations.call(operation)

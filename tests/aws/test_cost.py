@@ -56,6 +56,9 @@ class Silent:
     def notified(self, record: Any, command: Any, failure: Exception | None) -> None:
         """Said to nobody."""
 
+    def placement_failed(self, failure: Exception) -> None:
+        """Nobody reads it."""
+
     def unknown_record(self, record_id: str, event: Any) -> None:
         """Said to nobody."""
 

@@ -131,6 +131,17 @@ def test_the_brakes_are_shown_at_each_round(journal: PowertoolsDecisionLog) -> N
     assert blob(journal)["BreakerOpenSeconds"] == [60.0]
 
 
+def test_a_failed_placement_is_counted_and_logged_with_its_error(
+    journal: PowertoolsDecisionLog, log: io.StringIO
+) -> None:
+    """The scheduler does not raise it, so the alarm and the log are all that operators have."""
+    journal.placement_failed(TimeoutError("RunTask was not answered"))
+    assert blob(journal)["PlacementsFailed"] == [1.0]
+    line = json.loads(log.getvalue())
+    assert (line["level"], line["exception_name"]) == ("ERROR", "TimeoutError")
+    assert "RunTask was not answered" in line["exception"]
+
+
 def test_a_word_that_was_not_sent_is_counted_and_named_but_not_quoted(
     journal: PowertoolsDecisionLog, log: io.StringIO
 ) -> None:

@@ -20,6 +20,7 @@ from gpu_recovery.core.metrics import (
     Unit,
     of_decision,
     of_due_record,
+    of_failed_placement,
     of_fleet,
     of_notification,
     status_metric,
@@ -396,6 +397,7 @@ def test_everything_in_the_table_is_measured_by_something() -> None:
         found |= {one.name for one in of_decision(record, blame)}
     for command in (NOTICE, PokeScheduler("")):
         found |= {one.name for said in (True, False) for one in of_notification(command, said)}
+    found |= {one.name for one in of_failed_placement()}
     found |= {
         one.name
         for one in of_fleet(

@@ -46,7 +46,7 @@ KINDS = {
     "EventFunctionErrors": ERRORS,
     "ApiFunctionErrors": ERRORS,
     "ReconcilerErrors": ERRORS,
-    "SchedulerErrors": ERRORS,
+    "SchedulerErrors": (f"AWS/Lambda {NAMESPACE}", "Errors PlacementsFailed", *ERRORS[2:]),
     "FunctionsThrottled": ("AWS/Lambda", "Throttles", "Sum", 300, 0, AGAIN),
     "JobsRefused": REFUSED,
     "InstancesRefused": REFUSED,
@@ -116,7 +116,8 @@ def test_each_alarm_watches_the_metric_that_it_is_named_after(production: Deploy
     for name, alarm in (alarms(production) | alarms(with_ray)).items():
         metrics = of_alarm(alarm)
         names = " ".join(sorted({metric.name for metric in metrics}))
-        (shape,) = {(metric.namespace, metric.statistic, metric.period) for metric in metrics}
+        namespaces = " ".join(sorted({metric.namespace for metric in metrics}))
+        (shape,) = {(namespaces, metric.statistic, metric.period) for metric in metrics}
         periods = (alarm["EvaluationPeriods"], alarm["DatapointsToAlarm"])
         found = (shape[0], names, *shape[1:], alarm["Threshold"], periods)
         assert found == (KINDS | CHAT | RAY)[name], name

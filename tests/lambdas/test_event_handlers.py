@@ -244,18 +244,21 @@ def test_a_pass_over_an_empty_line_reads_no_instance_and_the_next_tick_is_one_re
     assert functions.aws.operations("dynamodb") == {"GetItem": 1}
 
 
-def test_a_launch_that_fails_is_raised_and_does_not_hold_the_queue(functions: Functions) -> None:
-    """SQS shows the message again; the next job in line is launched all the same."""
+def test_a_launch_that_fails_is_logged_and_counted_and_holds_neither_the_queue_nor_another_job(
+    functions: Functions,
+) -> None:
+    """The order stays in the record of the job for the reconciler. SQS shows no message again."""
     functions.store.create_job(job(), "")
     functions.store.create_job(job(OTHER_JOB, queued_at=later(1)), "")
     for machine in plan(world=4).instances:
         functions.store.save_instance(instance(machine))
     usual = functions.aws.usual("RunTask")
     functions.aws.answers["RunTask"] = lambda asked: (throttled if JOB in asked["startedBy"] else usual)(asked)
-    with pytest.raises(ExceptionGroup) as raised:
-        functions.call("scheduler", {"Records": []})
-    assert raised.group_contains(ClientError, match="Throttling")
+    functions.call("scheduler", {"Records": []})
+    (line,) = functions.logged("placement_failed")
+    assert "ThrottlingException" in line["exception"] and line["level"] == "ERROR"
     assert functions.job(JOB).status is JobStatus.SUBMITTING
+    assert commands.LaunchAttempt in [type(each.command) for each in functions.job(JOB).commands]
     assert functions.job(OTHER_JOB).status is JobStatus.SUBMITTED
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from gpu_recovery.core import events
 from gpu_recovery.core.attempt import Plan
+from gpu_recovery.core.health_signals import Ec2InstanceState
 from gpu_recovery.core.instance.record import Claim, InstanceStatus
 from gpu_recovery.core.job import state_machine
 from gpu_recovery.core.job.record import Job, JobStatus
@@ -18,6 +19,7 @@ from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.run_time_estimates import LEAST, slot_of
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure, TaskFact
 from gpu_recovery.ports.store import Store
+from gpu_recovery.ports.values import Ec2Instance
 from gpu_recovery.recovery import Recovery
 from gpu_recovery.scheduler import schedule as schedule_module
 from gpu_recovery.scheduler.schedule import PASS_INTERVAL_MAX, read, schedule
@@ -36,9 +38,12 @@ class Launching:
     stopped: list[str] = field(default_factory=list)
     poked: list[str] = field(default_factory=list)
 
-    def run_ranks(self, job: Job, plan: Plan, key: str) -> tuple[str, ...]:
+    def run_ranks(self, job: Job, plan: Plan, master_ip: str, key: str) -> tuple[str, ...]:
         self.launched[job.job_id] = plan.instances
         return tuple(f"{job.job_id}-{rank}" for rank in range(len(plan.instances)))
+
+    def describe_ec2(self, instance_ids: Sequence[str]) -> dict[str, Ec2Instance]:
+        return {name: Ec2Instance(Ec2InstanceState.RUNNING, private_ip="10.0.0.1") for name in instance_ids}
 
     def stop_tasks(self, task_ids: Sequence[str], reason: str) -> None:
         self.stopped += task_ids

@@ -15,7 +15,7 @@ from gpu_recovery.core import commands
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.state_machine import PendingCommand
-from gpu_recovery.reconciler.reconcile import process_due_instance, process_due_records
+from gpu_recovery.reconciler.reconcile import process_due_instance, process_due_instances
 from gpu_recovery.reconciler.resync import RESYNCS
 from gpu_recovery.recovery import Recovery
 
@@ -178,7 +178,7 @@ def test_a_check_that_ended_unseen_is_found_by_the_call_that_asks_about_all() ->
         return real(task_ids, unreadable)
 
     world.actions.ecs.describe_tasks = describe_tasks  # type: ignore[method-assign]
-    assert process_due_records(world.recovery) == []
+    assert process_due_instances(world.recovery) == []
     assert {record.status for record in world.instances()} == {InstanceStatus.AVAILABLE}
     assert asked[0] == 2 and 1 not in asked[1:]
 
@@ -237,6 +237,6 @@ def test_due_records_are_loaded_in_one_call() -> None:
 
     half: Any = Half(store, load_instance=load_instance, load_instances=load_instances)
     recovery: Recovery = replace(world.recovery, store=half)
-    process_due_records(recovery)
+    process_due_instances(recovery)
     assert sorted(map(len, map(list, reads[:1]))) == [3]
     assert sorted(reads[1:]) == sorted(reads[0])  # each event loads the record that it is about

@@ -13,6 +13,7 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
+from botocore.exceptions import ClientError
 
 from gpu_recovery.ports.errors import TryAgainSoon
 
@@ -47,6 +48,22 @@ THROTTLES = frozenset(
 )
 """Error codes of throttling. A service that answers with them has not processed the request."""
 _UNANSWERED = "gpu_recovery_unanswered"
+NO_ANSWER_CODES = frozenset(
+    {
+        "Unavailable",
+        "InternalError",
+        "InternalFailure",
+        "ServiceUnavailable",
+        "ResourceContention",
+        "ScalingActivityInProgress",
+        "RequestExpired",
+    }
+)
+"""Error codes that are no refusal, as every answer with HTTP 5xx.
+
+They say nothing about the object of the call, and they leave open whether AWS carried out the call.
+"""
+SERVER_ERROR = 500
 
 
 def client(service: str, config: Config = STANDARD_RETRIES) -> Any:
@@ -64,6 +81,12 @@ def client(service: str, config: Config = STANDARD_RETRIES) -> Any:
     aws_client.meta.events.register("response-received", _mark_unanswered, unique_id="gpu-recovery-silence")
     aws_client.meta.events.register("after-call", _raise_if_throttled, unique_id="gpu-recovery-throttle")
     return aws_client
+
+
+def is_no_answer(error: ClientError) -> bool:
+    """Return whether the error leaves open whether AWS carried out the call, or would carry it out a moment later."""
+    code = _code(error.response)
+    return code in NO_ANSWER_CODES or code in THROTTLES or _status(error.response) >= SERVER_ERROR
 
 
 def _mark_unanswered(context: dict[str, Any], parsed_response: Any, exception: Any, **_: Any) -> None:

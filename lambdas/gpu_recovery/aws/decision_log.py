@@ -75,6 +75,11 @@ class PowertoolsDecisionLog:
             )
         self._measure(measures.of_notification(command, failure is None))
 
+    def placement_failed(self, failure: Exception) -> None:
+        """Log the failure with its traceback, and count it for the alarm on errors of the scheduler."""
+        self.logger.error("placement_failed", exc_info=failure)
+        self._measure(measures.of_failed_placement())
+
     def unknown_record(self, record_id: str, event: Any) -> None:
         """Log an event about a record that does not exist."""
         self.logger.warning("record_unknown", extra={"record_id": record_id, "event_type": type(event).__name__})

@@ -13,7 +13,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
 
-from gpu_recovery.aws.clients import NO_RETRIES, client
+from gpu_recovery.aws.clients import NO_RETRIES, client, is_no_answer
 from gpu_recovery.aws.fields import EventUnreadable
 from gpu_recovery.core.events import DepartureAnnounced, HealthReported
 from gpu_recovery.core.health_signals import DepartureKind, Ec2InstanceState, HealthKind, HealthStatus
@@ -31,20 +31,6 @@ GONE = (Ec2InstanceState.SHUTTING_DOWN, Ec2InstanceState.TERMINATED)
 
 IMPAIRED_AT_LEAST = timedelta(minutes=5)
 """Time that a failed status check must last to count as impaired. Under load a check of EC2 may fail for a minute."""
-NO_ANSWER_CODES = (
-    "Unavailable",
-    "InternalError",
-    "InternalFailure",
-    "ServiceUnavailable",
-    "ResourceContention",
-    "ScalingActivityInProgress",
-    "RequestExpired",
-)
-"""Error codes that are no refusal, as every answer with HTTP 5xx.
-
-They say nothing about the instance, and they leave open whether AWS carried out the call.
-"""
-SERVER_ERROR = 500
 TEMPORARY_REFUSALS = (
     "InsufficientInstanceCapacity",
     "InsufficientHostCapacity",
@@ -100,11 +86,6 @@ class Ec2:
 
     # -- reads ---------------------------------------------------------------------------------------------------------
 
-    def private_ip(self, instance_id: str) -> str:
-        """Return the private IPv4 address of the instance, at which the other ranks reach the master."""
-        answer = self.client.describe_instances(InstanceIds=[instance_id])
-        return str(answer["Reservations"][0]["Instances"][0]["PrivateIpAddress"])
-
     def describe(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2Instance]:
         """Return the EC2 state of these instances by id. Instances that EC2 no longer knows are left out."""
         instances: dict[str, Ec2Instance] = {}
@@ -127,6 +108,7 @@ class Ec2:
             # EC2 names a lifecycle (Spot, Capacity Block) only if the instance is not on demand.
             restartable=not entry.get("InstanceLifecycle") and entry.get("RootDeviceType") == "ebs",
             reservation=entry.get("CapacityReservationId", ""),
+            private_ip=entry.get("PrivateIpAddress", ""),
         )
 
     def describe_status(self, instance_ids: Sequence[str]) -> Mapping[str, Ec2InstanceStatus]:
@@ -200,7 +182,7 @@ class Ec2:
 def _refusal(verb: str, call: Callable[[], Any], temporary: Collection[str] = ()) -> Refusal | None:
     """Make the call. Return None if it succeeds, or EC2's definite refusal.
 
-    Errors that are no refusal (NO_ANSWER_CODES, HTTP 5xx) are raised.
+    Errors that are no refusal (`clients.is_no_answer`) are raised.
 
     Args:
         verb: what the call does, for the reason of the refusal.
@@ -212,14 +194,10 @@ def _refusal(verb: str, call: Callable[[], Any], temporary: Collection[str] = ()
     except ClientError as error:
         code, message = error.response["Error"]["Code"], error.response["Error"].get("Message", "")
         # The temporary codes are tested first, because EC2 reports missing capacity with HTTP 500.
-        if code not in temporary and (code in NO_ANSWER_CODES or _http_status(error) >= SERVER_ERROR):
+        if code not in temporary and is_no_answer(error):
             raise
         return Refusal(f"EC2 will not {verb} it: {code}: {message}", lasting=code not in temporary)
     return None
-
-
-def _http_status(error: ClientError) -> int:
-    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
 def _chunks(instance_ids: Sequence[str], most: int) -> Iterator[list[str]]:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from botocore.exceptions import ClientError
 
 from gpu_recovery.aws import ecs_requests
-from gpu_recovery.aws.clients import client
+from gpu_recovery.aws.clients import client, is_no_answer
 from gpu_recovery.aws.ecs_events import instance_fact, task_fact
 from gpu_recovery.aws.fields import EventUnreadable
 from gpu_recovery.aws.missing_permissions import missing_permission, unassumed_role
@@ -28,6 +28,14 @@ from gpu_recovery.ports.values import Refusal
 
 PARALLEL = 8
 """Parallel calls. At 30 to 100 ms for a call this stays below the burst of 100 that ECS grants to writes."""
+LASTING_ERRORS = (
+    "ClientException",
+    "ClusterNotFoundException",
+    "PlatformTaskDefinitionIncompatibilityException",
+    "PlatformUnknownException",
+    "UnsupportedFeatureException",
+)
+"""Errors of RunTask that a repeated request cannot cure."""
 DESCRIBED_AT_ONCE = 100
 """Upper bound of tasks or container instances in one Describe call."""
 
@@ -272,24 +280,27 @@ class InstanceStatusRefused(Exception):
 
 
 def _refused_or_raised(error: ClientError) -> str | Refusal:
-    """Return the task id or the Refusal that an error of RunTask stands for. Other errors are raised."""
+    """Return the task id or the Refusal that an error of RunTask stands for.
+
+    Errors that are no answer are raised. Every other error is a refusal, also with a code that is new to this module.
+    """
     code, message = error.response["Error"]["Code"], error.response["Error"].get("Message", "")
     if code == "ConflictException":
         # The client token was used before for a different request (a policy has changed since). The task of that
         # request is the wanted task.
         ids: Any = error.response.get("resourceIds")
-        if ids:
-            return str(ids[0]).rsplit("/", 1)[-1]
-    if code == "InvalidParameterException":
-        # ECS also answers so, instead of with failures[], while every instance of the cluster is DRAINING.
-        return Refusal(f"{code}: {message}")
+        if not ids:
+            raise error
+        return str(ids[0]).rsplit("/", 1)[-1]
     if sentence := unassumed_role(code, message):
         return Refusal(f"{sentence} ({code}: {message})", lasting=True)
     if lacks := missing_permission(code, message):
         return Refusal(f"{code}: {message}", lacks=lacks)
-    if code in ("ClientException", "ClusterNotFoundException"):
-        return Refusal(f"{code}: {message}", lasting=True)
-    raise error
+    if is_no_answer(error):
+        raise error
+    # InvalidParameterException is not among the lasting refusals: ECS also answers so, instead of with failures[],
+    # while every instance of the cluster is DRAINING.
+    return Refusal(f"{code}: {message}", lasting=code in LASTING_ERRORS)
 
 
 @cache

@@ -126,6 +126,10 @@ METRICS: dict[str, MetricType] = {
     "NoticesFailed": MetricType(
         Unit.COUNT, "a message to operators could not be published; it is kept and tried again"
     ),
+    "PlacementsFailed": MetricType(
+        Unit.COUNT,
+        "the scheduler could not give a job its place, or a command of the job failed; it is tried again",
+    ),
     "Unsaid": MetricType(
         Unit.COUNT, "an event of ours or a call for another function could not be sent; it is tried again"
     ),
@@ -178,6 +182,11 @@ def of_notification(command: Any, sent: bool) -> list[MetricValue]:
     if isinstance(command, NotifyOperator):
         return [MetricValue("NoticesSent" if sent else "NoticesFailed")]
     return [] if sent else [MetricValue("Unsaid")]
+
+
+def of_failed_placement() -> list[MetricValue]:
+    """Return the metric of a job that the scheduler could not give its place, or whose command failed."""
+    return [MetricValue("PlacementsFailed")]
 
 
 def _of_job(before: Job, after: Job) -> list[MetricValue]:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.fleet import Fleet, with_missing_permission, with_permission_granted
-from gpu_recovery.core.identifiers import attempt_id
+from gpu_recovery.core.health_signals import Ec2InstanceState
+from gpu_recovery.core.identifiers import attempt_id, listed
 from gpu_recovery.core.instance.record import Claim
 from gpu_recovery.core.job.record import LIVE, Job, JobStatus
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
 from gpu_recovery.ports.retry import SAVE_ATTEMPTS_MAX, save_with_retry
-from gpu_recovery.ports.values import Refusal
+from gpu_recovery.ports.values import Ec2Instance, Refusal
+
+ABSENT_NAMED_MAX = 3
+"""Largest number of absent instances that the reason of a refused launch names."""
 
 
 def launch(context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
@@ -25,6 +29,11 @@ def launch(context: ExecutionContext, job: Job, pending: PendingCommand) -> Comm
     command: commands.LaunchAttempt = pending.command
     if job.status is not JobStatus.SUBMITTING or job.attempt != command.attempt:
         return CommandResult((_launch_refused(context, job, command.attempt, "the launch was given up"),))
+    # EC2 is asked before any claim: ECS may list an instance for a while after EC2 has terminated it.
+    described = context.actions.describe_ec2(command.instances)
+    absent = _absent_instances(command.instances, described)
+    if absent:
+        return CommandResult(tuple(_refused_by_ec2(context, job, command.attempt, absent, described)))
     plan = context.store.begin_attempt(
         Plan(
             job.job_id,
@@ -40,7 +49,8 @@ def launch(context: ExecutionContext, job: Job, pending: PendingCommand) -> Comm
     if taken:
         first = plan.instances[min(taken)]
         return CommandResult((_launch_refused(context, job, command.attempt, f"{first} was no longer free"),))
-    answers = context.actions.run_ranks(job, plan, context.store.launch_key())
+    master_ip = described[plan.instances[0]].private_ip
+    answers = context.actions.run_ranks(job, plan, master_ip, context.store.launch_key())
     started = tuple("" if isinstance(answer, Refusal) else answer for answer in answers)
     context.store.record_tasks(replace(plan, task_ids=started))
     refusals = [(rank, answer) for rank, answer in enumerate(answers) if isinstance(answer, Refusal)]
@@ -52,6 +62,32 @@ def launch(context: ExecutionContext, job: Job, pending: PendingCommand) -> Comm
         return CommandResult((FollowUp(job.job_id, _refused_by_ecs(context, job, plan, refusals)),))
     event = events.AttemptLaunched(at=context.now, attempt=command.attempt, ends_hold=command.is_probe)
     return CommandResult((FollowUp(job.job_id, event),))
+
+
+def _absent_instances(instances: Sequence[str], described: Mapping[str, Ec2Instance]) -> dict[str, str]:
+    """Return the instances on which no rank can start, each with what EC2 says about it, as a clause.
+
+    Only rank 0 needs an answer: without the address of its instance the ranks do not find each other.
+    """
+    absent = {
+        instance_id: f"EC2 shows {instance_id} {described[instance_id].state}"
+        for instance_id in instances
+        if instance_id in described and described[instance_id].state is not Ec2InstanceState.RUNNING
+    }
+    master = instances[0]
+    if master not in absent and (master not in described or not described[master].private_ip):
+        absent[master] = f"EC2 shows no address of {master}"
+    return absent
+
+
+def _refused_by_ec2(
+    context: ExecutionContext, job: Job, attempt: int, absent: Mapping[str, str], described: Mapping[str, Ec2Instance]
+) -> Iterator[FollowUp]:
+    """Yield what each absent instance has to learn, and then the event that ends the launch."""
+    for instance_id in absent:
+        if instance_id in described and described[instance_id].state.is_off:
+            yield FollowUp(instance_id, events.MachineSeen(at=context.now, state=described[instance_id].state))
+    yield _launch_refused(context, job, attempt, listed(absent.values(), ABSENT_NAMED_MAX))
 
 
 def _unclaimed_ranks(context: ExecutionContext, job: Job, plan: Plan, port_offset: int) -> list[int]:

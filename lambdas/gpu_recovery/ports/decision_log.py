@@ -35,5 +35,11 @@ class DecisionLog(Protocol):
     def notified(self, record: Job | Instance, command: Any, failure: Exception | None) -> None:
         """Log that a notification was sent. `failure` says why it was not sent; None if it was."""
 
+    def placement_failed(self, failure: Exception) -> None:
+        """Log that the scheduler could not deliver an event to a job, or that a command of the job failed.
+
+        The error is not raised, because it would hold back the messages about all other jobs.
+        """
+
     def unknown_record(self, record_id: str, event: Any) -> None:
         """Log an event about a record that does not exist."""

@@ -64,6 +64,7 @@ class Ec2Instance:
     group:          its Auto Scaling group; "" if it is in none.
     restartable:    the instance can be stopped and started: on demand, with a root volume on EBS.
     reservation:    the Capacity Reservation or Capacity Block that it runs in; "" if it is in none.
+    private_ip:     its private IPv4 address; "" once it is terminated.
     """
 
     state: Ec2InstanceState
@@ -72,6 +73,7 @@ class Ec2Instance:
     group: str = ""
     restartable: bool = False
     reservation: str = ""
+    private_ip: str = ""
 
 
 def ec2_state_of(

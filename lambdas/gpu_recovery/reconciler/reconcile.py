@@ -4,16 +4,13 @@ Every event may be lost. So each minute the reconciler compares ECS and EC2 with
 the records that are due. The reconciler decides nothing: each finding becomes the event that was lost.
 
 A cycle ends before its function is killed. The resyncs run first, because no due record may keep a lost event from
-being found. They leave time for due records. Due records that are left over stay due, and the next cycle begins with
-those that are overdue for longest.
+being found. Due records that are left over stay due, and the next cycle begins with those that are overdue for longest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
-from itertools import chain, zip_longest
 from math import inf
 
 from gpu_recovery.core import events
@@ -29,18 +26,15 @@ from gpu_recovery.reconciler.due_checks import describe_due_checks
 from gpu_recovery.reconciler.resync import RESYNCS
 from gpu_recovery.recovery import Recovery
 
-RECORD_S = 40
-"""Seconds that must be left of the function's timeout for a due record, or a command, to begin.
+RESYNC_S, INSTANCE_S, JOB_S = 70, 55, 40
+"""Seconds that must be left of the function's timeout for a resync to deliver another event, for a due instance to
+begin, and for a due job to begin.
 
-A call to AWS that gets no answer ends after 38 s: five tries of 6 s and the waits between them (`aws/clients.py`).
+So each of the three has time in each cycle. A call to AWS that gets no answer ends after 38 s: five tries of 6 s and
+the waits between them (`aws/clients.py`). Jobs come last, because a command of a large gang may take most of the time.
 """
-RECORDS_AT_ONCE = 400
-"""Upper bound of the jobs, and of the instances, that are processed in one part. A part is in memory as a whole."""
-RESYNC_S = 70
-"""Seconds that must be left of the function's timeout for a resync to deliver another event.
-
-The rest, half of the time in which work may begin, is for the due records.
-"""
+INSTANCES_AT_ONCE = 400
+"""Upper bound of the due instances that are in memory at once."""
 
 
 def unlimited() -> float:
@@ -63,45 +57,47 @@ def reconcile(
     Raises:
         ExceptionGroup: all failures of the cycle, raised together at its end.
     """
-    cycle = Cycle(replace(recovery, has_time=lambda: seconds_left() > RESYNC_S))
+    cycle = Cycle(_until(recovery, seconds_left, RESYNC_S))
     failures = run_each(lambda compare: compare(cycle), resyncs)
-    failures += process_due_records(replace(recovery, has_time=lambda: seconds_left() > RECORD_S))
+    failures += process_due_instances(_until(recovery, seconds_left, INSTANCE_S))
+    failures += process_due_jobs(_until(recovery, seconds_left, JOB_S))
     raise_all("the reconciler could not finish everything", failures)
 
 
-def process_due_records(recovery: Recovery) -> list[Exception]:
-    """Process the due records while there is time, the longest overdue first. Return the failures.
+def _until(recovery: Recovery, seconds_left: Callable[[], float], seconds: float) -> Recovery:
+    """Return the loop that begins no further work when only `seconds` of the function's timeout are left."""
+    return replace(recovery, has_time=lambda: seconds_left() > seconds)
 
-    Jobs and instances take turns, so that neither wait for all of the others.
-    """
-    now = recovery.clock()
-    jobs, instances = tuple(recovery.store.due_jobs(now)), tuple(recovery.store.due_instances(now))
+
+def process_due_jobs(recovery: Recovery) -> list[Exception]:
+    """Process the due jobs while there is time, the longest overdue first. Return the failures."""
+    due = recovery.store.due_jobs(recovery.clock())
+    return recovery.run_each(lambda job_id: process_due_job(recovery, job_id), due)
+
+
+def process_due_instances(recovery: Recovery) -> list[Exception]:
+    """Process the due instances while there is time, the longest overdue first. Return the failures."""
+    due = tuple(recovery.store.due_instances(recovery.clock()))
     failures: list[Exception] = []
-    for start in range(0, max(len(jobs), len(instances)), RECORDS_AT_ONCE):
-        if not recovery.has_time():
-            break
-        part = slice(start, start + RECORDS_AT_ONCE)
-        failures += _process_part(recovery, jobs[part], instances[part])
+    for start in range(0, len(due), INSTANCES_AT_ONCE):
+        if recovery.has_time():
+            failures += _process_part(recovery, due[start : start + INSTANCES_AT_ONCE])
     return failures
 
 
-def _process_part(recovery: Recovery, jobs: Sequence[str], instances: Sequence[str]) -> list[Exception]:
-    """Process some due records side by side. ECS is asked about all their health checks at once."""
-    listed = recovery.store.load_instances(instances) if instances else {}
+def _process_part(recovery: Recovery, instance_ids: Sequence[str]) -> list[Exception]:
+    """Process some due instances. They are loaded together, and ECS is asked about all their health checks together."""
+    listed = recovery.store.load_instances(instance_ids)
     facts: dict[str, TaskFact] = {}
     failures = run_each(lambda records: facts.update(describe_due_checks(recovery, records)), (listed.values(),))
 
-    def of_instance(instance_id: str) -> None:
+    def process(instance_id: str) -> None:
         # The listing lacks unreadable records. To load such a record raises its error.
         record = listed.get(instance_id) or recovery.store.load_instance(instance_id)
         if record is not None:
             process_due_instance(recovery, record, facts.get(instance_id))
 
-    works = zip_longest(
-        (partial(process_due_job, recovery, job_id) for job_id in jobs),
-        (partial(of_instance, instance_id) for instance_id in instances),
-    )
-    return failures + recovery.run_each(lambda work: work(), filter(None, chain.from_iterable(works)))
+    return failures + recovery.run_each(process, instance_ids)
 
 
 def process_due_job(recovery: Recovery, job_id: str) -> None:

@@ -13,7 +13,7 @@ minute.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -29,12 +29,11 @@ from gpu_recovery.core.queue.run_time_estimates import JobKind, usual_run_time
 from gpu_recovery.core.queue.snapshot import Assignment, Host, Placement, RejectionKind, Snapshot
 from gpu_recovery.core.state_machine import EventOutcome
 from gpu_recovery.execution.context import HOPS_MAX
-from gpu_recovery.partial_failures import raise_all, run_each
+from gpu_recovery.partial_failures import run_each
 from gpu_recovery.ports.errors import TermOver
 from gpu_recovery.ports.store import QueueStore
 from gpu_recovery.recovery import NotificationFailed, Recovery
 
-UNFINISHED = "not every job could be given or told its place"
 WAIT_EVENTS_MAX = 200
 """Upper bound of the wait events that one pass delivers. If more are left, the next pass follows at once."""
 KINDS_MAX = 100
@@ -56,10 +55,8 @@ def schedule(recovery: Recovery, asked: Sequence[str] = ()) -> int:
             message without a key. Empty: a whole pass.
 
     Returns:
-        The number of jobs that were placed.
-
-    Raises:
-        ExceptionGroup: events could not be delivered to some jobs. The others were handled.
+        The number of jobs that were placed. Failures of single jobs are logged and not raised. What their records order
+        is the reconciler's, and the next tick places the others.
     """
     now = recovery.clock()
     by = {key.rpartition("/")[0] for key in asked}
@@ -79,24 +76,27 @@ def schedule(recovery: Recovery, asked: Sequence[str] = ()) -> int:
     deliveries, wait_events = _Deliveries(recovery), _waiting_events(reading.entries, placement, now)
     try:
         answers = (*_placement_events(placement, placed, term, now), *wait_events[:WAIT_EVENTS_MAX])
-        failures = run_each(deliveries.deliver, answers, fatal=TermOver)
+        failures = run_each(deliveries.deliver, deliveries.in_time(answers), fatal=TermOver)
     except TermOver:
         return 0  # a later pass has begun, and has read every change of this one
     times = [at for at in (placement.next_at, reading.first_cool_down) if at is not None]
-    incomplete, unfinished = bool(stale or deliveries.undelivered or failures), len(wait_events) > WAIT_EVENTS_MAX
+    incomplete = bool(stale or deliveries.undelivered or failures)
+    unfinished = len(wait_events) > WAIT_EVENTS_MAX or deliveries.out_of_time
     if incomplete or unfinished:
         # Decisions were based on outdated records, or events were not delivered: run the next pass at once, and after
         # that with every tick. Wait events that exceed the limit follow at once too, but only while this pass changed a
         # record: the index may lag, and would show the same jobs again.
         times.append(now)
-        at_once = (incomplete and NEXT_PASS_KEY not in by) or (unfinished and deliveries.notified_to_wait)
+        progress = deliveries.notified_to_wait or deliveries.out_of_time
+        at_once = (incomplete and NEXT_PASS_KEY not in by) or (unfinished and progress)
         if at_once and recovery.hops < HOPS_MAX:
             recovery.actions.poke_scheduler(f"{NEXT_PASS_KEY}/{term}", recovery.hops + 1)
     if recovery.hops >= HOPS_MAX:
         times.append(now)  # the commands of this pass have sent no message either: the next tick goes on
     left = len(snapshot.waiting) - deliveries.placed
     recovery.store.save_pass(LastPass(term, now, min(times, default=None), left))
-    raise_all(UNFINISHED, failures)
+    for failure in failures:
+        recovery.decision_log.placement_failed(failure)
     return deliveries.placed
 
 
@@ -106,6 +106,7 @@ class _Deliveries:
     placed:            jobs that accepted their placement.
     notified_to_wait:  jobs that accepted their wait reason.
     undelivered:       True if a placement was not applied, or a suspension was outdated.
+    out_of_time:       True if the time of the function was over before all events were delivered.
     """
 
     def __init__(self, recovery: Recovery) -> None:
@@ -113,6 +114,15 @@ class _Deliveries:
         self.placed = 0
         self.notified_to_wait = 0
         self.undelivered = False
+        self.out_of_time = False
+
+    def in_time(self, answers: Iterable[tuple[str, events.JobEvent]]) -> Iterator[tuple[str, events.JobEvent]]:
+        """Yield the answers while there is time for another."""
+        for answer in answers:
+            if not self._recovery.has_time():
+                self.out_of_time = True
+                return
+            yield answer
 
     def deliver(self, addressed: tuple[str, events.JobEvent]) -> None:
         """Deliver one event to a job.
