@@ -86,11 +86,14 @@ class _CommandResults:
     """Whether a command was left to another function."""
     order_matters: bool = False
     """Whether a command other than a notification was left. Later commands then wait for it."""
+    scheduler_waits: bool = False
+    """Whether a command was left whose effect the scheduler must see. The scheduler is woken after it."""
 
     def leave(self, pending: PendingCommand, now: datetime) -> None:
         """Leave a command to another function: it stays in the record, due at once."""
         self.left = True
         self.order_matters |= not isinstance(pending.command, execution.NOTIFICATIONS)
+        self.scheduler_waits |= isinstance(pending.command, execution.SCHEDULER_VISIBLE)
         self.deferred[pending.command_id] = now - CLOCK_SKEW
 
 
@@ -303,6 +306,7 @@ class Recovery:
         if self.hand_over is None:
             return False
         waits = results.order_matters and not isinstance(pending.command, execution.NOTIFICATIONS)
+        waits |= results.scheduler_waits and isinstance(pending.command, commands.PokeScheduler)
         return waits or self.hand_over.includes(record, pending.command)
 
     def _wake_executor(self, record: Job | Instance) -> None:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
+from gpu_recovery.core.events import CancelRequested
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 
+from simulator.cloud.rate_limits import TIMEOUT_S, Costs
+from simulator.cloud.workloads import ScriptedCheck
+from simulator.fast.fidelity import THOROUGH, Checking, Fidelity
 from simulator.faults.delivery import PROMPT_S, Delivery, Envelope, losing
 from simulator.invocations import Effect, Killed
 from simulator.lambda_runtime import EXECUTOR, RECONCILER, TICK_S, WAKE
 from simulator.world import World
+
+UNCHECKED = Fidelity(remembers=False, checking=Checking.NEVER)
+"""Worlds of many instances, without the checks of invariants."""
 
 
 def delayed(*seconds: float) -> Delivery:
@@ -87,3 +96,78 @@ def test_a_command_executor_that_is_killed_costs_one_lease() -> None:
     assert kill.done
     assert world.job(job_id).status is JobStatus.CANCELED
     assert {step.invocation for step in stops(world)} == {RECONCILER}
+
+
+def gang_in(status: JobStatus, nnodes: int, fidelity: Fidelity = UNCHECKED) -> tuple[World, str]:
+    """A gang in this status, and its world, in which calls take no time."""
+    world = World(instances=nnodes, fidelity=fidelity, costs=Costs(), agents=True)
+    job_id = world.submit(nnodes)
+    world.until_status(job_id, JobStatus.RUNNING)
+    world.training.ignores_signals = status is JobStatus.STOPPING
+    for instance in world.model_instances():
+        world.checks.script(instance, ScriptedCheck(outcome=None))
+    if status is not JobStatus.RUNNING:
+        world.exit(job_id, 0, 134)
+        world.until_status(job_id, status)
+    return world, job_id
+
+
+def calls_of_a_cancel(status: JobStatus, nnodes: int, force: bool) -> Counter[str]:
+    """The calls that the job API makes for the cancellation of a gang of this size."""
+    world, job_id = gang_in(status, nnodes)
+    calls: Counter[str] = Counter()
+    real = world.invocations.call
+
+    def call(operation: str = "", times: int = 1) -> None:
+        calls[operation] += times
+        real(operation, times)
+
+    by_a_person = CancelRequested(at=world.timeline.now, attempt=1, by="a person", force=force)
+    world.invocations.call = call  # type: ignore[method-assign]
+    world.invocations.run("job_api", lambda: world.api_recovery.handle(job_id, by_a_person))
+    world.invocations.call = real  # type: ignore[method-assign]
+    if status is not JobStatus.STOPPING:
+        world.until_end(job_id)
+        assert not any(record.claims or record.reserved_for for record in world.instances())
+    return calls
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("status", [JobStatus.RUNNING, JobStatus.STOPPING, JobStatus.DIAGNOSING])
+def test_the_cancellation_of_a_gang_costs_its_api_the_same_calls_at_every_size(status: JobStatus, force: bool) -> None:
+    """Its ranks are stopped, and its instances released, by the command executor."""
+    assert calls_of_a_cancel(status, 40, force) == calls_of_a_cancel(status, 20, force)
+
+
+def test_the_scheduler_is_woken_after_the_release_that_was_left() -> None:
+    """Woken before, it would find the instances of the canceled job reserved, and the next job would wait a minute."""
+    world, job_id = gang_in(JobStatus.DIAGNOSING, 20, THOROUGH)
+    before = len(world.invocations.done)
+    world.cancel(job_id)
+    world.until(lambda: not world.job(job_id).commands, "commands are left")
+    names = ("store.release_instance", "SendMessage")
+    steps = [step for step in world.invocations.done[before:] if step.name in names]
+    assert [step.name for step in steps if step.given.get("key", job_id).startswith(job_id)][-21:] == [
+        *["store.release_instance"] * 20,
+        "SendMessage",
+    ]
+    assert {step.invocation for step in steps if step.name == "store.release_instance"} == {EXECUTOR}
+
+
+@pytest.mark.slow
+def test_three_thousand_ranks_are_canceled_at_once_and_stopped_by_one_invocation() -> None:
+    """At 40 calls a second their stop takes 73 s, far beyond the time in which a user gets an answer."""
+    world = World(instances=3_000, fidelity=UNCHECKED, costs=Costs(call_s=0.06, store_s=0.01))
+    job_id = world.submit(3_000)
+    world.let_pass(600)
+    assert world.job(job_id).status is JobStatus.RUNNING
+    assert world.meter is not None
+    world.meter.longest.clear()
+    killed = len(world.invocations.killed)
+    world.cancel(job_id)
+    assert world.job(job_id).status is JobStatus.STOPPING
+    assert world.meter.longest["job_api"] < 1
+    world.let_pass(300)
+    assert world.job(job_id).status is JobStatus.CANCELED
+    assert 70 < world.meter.longest[EXECUTOR] < TIMEOUT_S[EXECUTOR]
+    assert len(world.invocations.killed) == killed

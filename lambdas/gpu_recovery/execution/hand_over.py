@@ -1,7 +1,8 @@
 """Hand-over of commands: a function that answers the internet leaves commands for the cluster to an internal function.
 
-The two API functions may not run, stop or describe tasks. They leave such commands in the record, due at once, and wake
-the command executor, which may. If the wake-up is lost, the reconciler finds the commands due.
+The two API functions may not run, stop or describe tasks, and answer within seconds. They leave such commands, and the
+release of a large gang, in the record, due at once, and wake the command executor. If the wake-up is lost, the
+reconciler finds the commands due.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ CLUSTER_COMMANDS = (
     commands.DeregisterInstance,
 )
 """Commands that call ECS or EC2, or read the logs of ranks. `CheckInstances` leads to a `RunCheck` on each instance."""
+INSTANCES_MAX = 8
+"""Instances of a job above which an API function leaves the release of its instances, which is a write for each."""
 CLOCK_SKEW = timedelta(seconds=1)
 """Time by which the clocks of two functions may differ. A command that is left is due this much earlier."""
 
@@ -52,7 +55,12 @@ class HandOver:
     wake: Callable[[Job | Instance], object]
 
     def includes(self, record: Job | Instance, command: Any) -> bool:
-        """Return whether the function leaves this command. Commands for a Ray cluster have a hand-over of their own."""
+        """Return whether the function leaves this command. Commands for a Ray cluster have a hand-over of their own.
+
+        So the answer to a user needs the same number of calls for a gang of any size.
+        """
         if isinstance(command, RAY_COMMANDS) and isinstance(record, Job) and record.spec.backend is Backend.RAY:
             return False
+        if isinstance(command, commands.ReleaseInstances) and len(command.instances) > INSTANCES_MAX:
+            return True
         return isinstance(command, self.commands)
