@@ -14,8 +14,6 @@ from gpu_recovery.aws.wiring import logger, metrics, recovery
 from gpu_recovery.core.identifiers import TICK
 from gpu_recovery.scheduler.schedule import schedule
 
-JOB_S = 40
-"""Seconds that must be left of the function's timeout for another job to be placed: see `reconciler.reconcile`."""
 WHOLE_PASS = "/"
 """The key of a message that names no record."""
 
@@ -25,12 +23,8 @@ WHOLE_PASS = "/"
 def handler(event: dict[str, Any], context: Any) -> None:
     """Run one pass of the scheduler for all messages. A message only names the record that changed."""
     messages = tuple(bodies(event))
-    loop = replace(
-        recovery(),
-        hops=hops_of(messages),
-        has_time=lambda: context.get_remaining_time_in_millis() > 1_000 * JOB_S,
-    )
-    placed = schedule(loop, tuple(map(_key, messages)))
+    loop = replace(recovery(), hops=hops_of(messages))
+    placed = schedule(loop, tuple(map(_key, messages)), lambda: context.get_remaining_time_in_millis() / 1000)
     logger.info("placed", extra={"jobs": placed})
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
+from math import inf
 from typing import Any, cast
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -28,7 +29,7 @@ from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
 from gpu_recovery.execution.hand_over import CLUSTER_COMMANDS, HandOver
 from gpu_recovery.job_api.submission import submit
 from gpu_recovery.ports.store import Store
-from gpu_recovery.reconciler.reconcile import JOB_S, reconcile, unlimited
+from gpu_recovery.reconciler.reconcile import reconcile
 from gpu_recovery.reconciler.resync import RESYNCS
 from gpu_recovery.recovery import Recovery
 from gpu_recovery.scheduler.schedule import schedule
@@ -182,15 +183,15 @@ class World(WorldView):
         self.guard.before_pass()
         with self.functions.messages() as received:
             hops = max(received.values(), default=0)
-            schedule(replace(self.recovery, hops=hops, has_time=self._has_time), tuple(received))
+            schedule(replace(self.recovery, hops=hops), tuple(received), self._seconds_left)
 
-    def _has_time(self) -> bool:
-        return self.meter is None or self.meter.seconds_left() > JOB_S
+    def _seconds_left(self) -> float:
+        return self.meter.seconds_left() if self.meter is not None else inf
 
     def run_reconciler(self) -> None:
         """Run the reconciler function, as the clock does each minute."""
         resyncs = RESYNCS if self.idle_skip is None else self.idle_skip.resyncs()
-        reconcile(self.recovery, resyncs, self.meter.seconds_left if self.meter is not None else unlimited)
+        reconcile(self.recovery, resyncs, self._seconds_left)
 
     # -- operators and faults ------------------------------------------------------------------------------------------
 

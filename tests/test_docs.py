@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import typer
-from gpu_recovery.aws.ecs_requests import rank_environment
 from gpu_recovery.core import health_check
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.instance import state_machine
@@ -21,6 +20,7 @@ from gpu_recovery.core.instance.deadlines import deadlines as instance_deadlines
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.job import state_machine as job_state_machine
 from gpu_recovery.core.job.deadlines import deadlines as job_deadlines
+from gpu_recovery.core.job.rank_overrides import rank_environment
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.job.spec import OUR_VARIABLES, JobSpec
 from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
@@ -247,7 +247,7 @@ def test_the_exit_codes_of_the_check(page: Page) -> None:
 def test_the_variables_of_a_rank(page: Page) -> None:
     """The table lists what every rank is told, and nothing that it is not."""
     record = Job("j", JobSpec("sft", 1, 8, "f"), NOW, NOW)
-    told = rank_environment(record, Plan("j", 1, ("i-1",), (0,)), 0, "10.0.0.1", "")
+    told = rank_environment(record.spec, Plan("j", 1, ("i-1",), (0,)), 0, "10.0.0.1", "")
     assert set(told) == OUR_VARIABLES
     assert page.table_of(set(told))
 

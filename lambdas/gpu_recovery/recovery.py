@@ -124,6 +124,10 @@ class Recovery:
     hops: int = 0
     hand_over: HandOver | None = None
 
+    def until(self, seconds_left: Callable[[], float], reserve_s: float) -> Recovery:
+        """Return the loop that begins no work when at most `reserve_s` of the function's `seconds_left` are left."""
+        return replace(self, has_time=lambda: seconds_left() > reserve_s)
+
     def handle(self, record_id: str, event: events.JobEvent | events.InstanceEvent) -> Decision[Any] | None:
         """Handle one event about a record.
 

@@ -13,9 +13,10 @@ import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 from gpu_recovery.auth.tokens import SECRET, TokenKind
-from gpu_recovery.aws.ecs_requests import MASTER_PORT, PASSIVE_LEVEL, CheckTask, check_request, rank_request
+from gpu_recovery.aws.ecs_requests import PASSIVE_LEVEL, CheckTask, check_request, rank_request
 from gpu_recovery.core.heartbeat import running_log_id
 from gpu_recovery.core.instance.record import CheckRun
+from gpu_recovery.core.job.rank_overrides import MASTER_PORT, OVERRIDES_CHARACTERS_MAX, characters_of_launch
 from gpu_recovery.core.job.spec import COMMAND_AND_ENV_CHARACTERS_MAX, OUR_VARIABLES, parse_spec
 from gpu_recovery.core.launch_signature import launch_signature, verdict_name
 
@@ -26,7 +27,6 @@ from tests.aws.records import JOB, A, instance, job, launched, spec
 RUN_TASK = botocore.session.get_session().get_service_model("ecs").operation_model("RunTask").input_shape
 LONG = "j" * 100
 KEY = "launch-key"
-OVERRIDES_CHARACTERS_MAX = 8_192  # RunTask: all overrides together, as JSON
 
 
 def rank(number: int = 0, **changes: Any) -> dict[str, Any]:
@@ -204,7 +204,9 @@ def test_the_largest_job_that_is_accepted_still_fits(document: dict[str, Any]) -
     user = json.dumps([*accepted.command, *({"name": k, "value": v} for k, v in accepted.env.items())])
     assert len(user) > 0.8 * COMMAND_AND_ENV_CHARACTERS_MAX
     request = rank_request(CLUSTER, job(LONG, spec=accepted), launched(LONG), 1, "255.255.255.255", KEY)
-    assert len(json.dumps(request["overrides"])) <= OVERRIDES_CHARACTERS_MAX
+    size = len(json.dumps(request["overrides"]))
+    assert size <= characters_of_launch(LONG, accepted) <= OVERRIDES_CHARACTERS_MAX
+    assert characters_of_launch(LONG, accepted) < size + 60  # the bound is no more than longer numbers
 
 
 def test_a_check_is_told_who_it_is_and_where_to_leave_its_verdict() -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
+import pytest
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import JobStatus, Origin
 
@@ -126,3 +130,34 @@ def test_a_rank_that_starts_after_its_gang_was_stopped_is_stopped_too() -> None:
     incidents.ended(world, HAND_JOB)
     assert late.stop_code == "UserInitiated"
     assert (world.job(HAND_JOB).status, world.job(HAND_JOB).attempt) == (JobStatus.SUCCEEDED, 2)
+
+
+@pytest.mark.parametrize("adoption", [Adoption.RECOVER, Adoption.OBSERVE])
+def test_a_gang_whose_relaunch_ecs_would_refuse_is_not_adopted_to_recover(adoption: Adoption) -> None:
+    """Its own overrides fit into ECS's limit, but not with our variables. People hear of it once, in numbers."""
+    world = World(instances=2, adoption=adoption)
+    for rank, instance in enumerate(world.model_instances()):
+        world.start_by_hand("run-1", rank, 2, instance, CONFIG="x" * 7_700)
+    world.let_pass(300)
+    told = [message for message in world.messages() if "not adopted" in message.subject]
+    if adoption is Adoption.OBSERVE:  # it relaunches nothing
+        assert world.job("run-1").status is JobStatus.RUNNING and told == []
+        return
+    assert world.jobs() == () and len(told) == 1
+    assert re.search(r"would have 8\d{3} characters of overrides; ECS allows 8192", told[0].body)
+    assert re.search(r"at least \d{2,3} characters shorter", told[0].body)
+
+
+def test_an_adopted_job_of_an_older_release_with_too_long_overrides_fails_at_its_first_relaunch() -> None:
+    """It was adopted before its length was checked. ECS would refuse every launch, so one refusal is enough."""
+    world = World(instances=3, adoption=Adoption.OBSERVE)
+    for rank, instance in enumerate(world.model_instances()[:2]):
+        world.start_by_hand("run-1", rank, 2, instance, CONFIG="x" * 7_700)
+    world.let_pass(60)
+    world.store.save_job(replace(world.job("run-1"), hands_off=False))
+    world.recovery = replace(world.recovery, adoption=Adoption.RECOVER)
+    world.break_gpu(world.model_instance(0))
+    job = world.until_end("run-1")
+    assert (job.status, job.attempt) == (JobStatus.FAILED, 2)
+    assert "ECS allows 8192" in str([entry.reason for entry in job.history])
+    assert not [step for step in world.calls("RunTask") if step.given["startedBy"].startswith("run-1")]

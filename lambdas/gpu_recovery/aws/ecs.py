@@ -21,6 +21,7 @@ from gpu_recovery.aws.missing_permissions import missing_permission, unassumed_r
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.events import InstanceObserved
 from gpu_recovery.core.instance.record import EcsStatus, Instance
+from gpu_recovery.core.job.rank_overrides import OVERRIDES_CHARACTERS_MAX, characters_of
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.task import TaskFact
 from gpu_recovery.ports.errors import TryAgainSoon
@@ -130,7 +131,11 @@ class Ecs:
         """
 
         def launch(rank: int) -> str | Refusal:
-            return self.run(ecs_requests.rank_request(self.cluster, job, plan, rank, master_ip, key))
+            request = ecs_requests.rank_request(self.cluster, job, plan, rank, master_ip, key)
+            size = characters_of(request["overrides"])
+            if size > OVERRIDES_CHARACTERS_MAX:
+                return Refusal(f"its overrides have {size} characters, ECS allows {OVERRIDES_CHARACTERS_MAX}", True)
+            return self.run(request)
 
         ranks = range(len(plan.instances))
         if job.denied is None or job.denied.over:

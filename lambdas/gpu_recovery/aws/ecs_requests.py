@@ -13,16 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpu_recovery.core.attempt import Plan
-from gpu_recovery.core.heartbeat import running_log_id
 from gpu_recovery.core.identifiers import attempt_id, gpu_name
 from gpu_recovery.core.instance.record import Instance
+from gpu_recovery.core.job.rank_overrides import pairs_of, rank_environment, rank_override
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.launch_signature import launch_signature, verdict_name
 from gpu_recovery.core.policy import CHECK_MARGIN_S
 from gpu_recovery.core.task import LAUNCH_SIGNATURE, VERDICT_KEY
 
-MASTER_PORT = 2222
-"""TCP port of the master process, to which the plan's `port_offset` is added."""
 CHECK_CONTAINER = "health-check"
 """Name of the container in the task definition of the health check."""
 CHECK_S_MAX, FOCUS_MAX = 86_400, 64
@@ -36,43 +34,6 @@ LASTING_FAILURES = ("ATTRIBUTE", "MISSING", "INACTIVE")
 def token(*parts: object) -> str:
     """Return a client token of 64 characters. The same parts give the same token."""
     return hashlib.sha256("/".join(map(str, parts)).encode()).hexdigest()[:64]
-
-
-def rank_environment(job: Job, plan: Plan, rank: int, master_ip: str, signature: str) -> dict[str, str]:
-    """Return the environment variables of a rank's container.
-
-    WORLD_SIZE and RANK count instances, not processes. The job's own variables may replace only
-    GPU_RECOVERY_STOP_TIMEOUT_S; all other variables of the system replace the job's.
-
-    Args:
-        job: the job.
-        plan: the plan of the attempt.
-        rank: the rank.
-        master_ip: the private IPv4 address of rank 0's instance.
-        signature: the launch signature of the rank.
-    """
-    world = str(len(plan.instances))
-    stops_s = job.spec.stop_timeout_s
-    return {
-        **({"GPU_RECOVERY_STOP_TIMEOUT_S": str(stops_s)} if stops_s is not None else {}),
-        **job.spec.env,
-        "JOB_ID": job.job_id,
-        "ATTEMPT": str(plan.attempt),
-        "RANK": str(rank),
-        "WORLD_SIZE": world,
-        "NODE_RANK": str(rank),
-        "NNODES": world,
-        "GPUS_PER_NODE": str(job.spec.gpus_per_node),
-        "MASTER_IP": master_ip,
-        "MASTER_ADDR": master_ip,
-        "MASTER_PORT": str(MASTER_PORT + plan.port_offset),
-        "INSTANCE_ID": plan.instances[rank],
-        "SUSPEND_GRACE_S": str(job.spec.suspend_grace_s),
-        **({"CHECKPOINT_DIR": job.spec.checkpoint_dir} if job.spec.checkpoint_dir else {}),
-        "RUNNING_LOG_ID": str(running_log_id(job.job_id, plan.attempt, rank)),
-        **({"EPOCH": str(plan.epochs[rank])} if plan.epochs else {}),
-        **({LAUNCH_SIGNATURE: signature} if plan.signed else {}),
-    }
 
 
 def rank_request(cluster: str, job: Job, plan: Plan, rank: int, master_ip: str, key: str) -> dict[str, Any]:
@@ -90,13 +51,7 @@ def rank_request(cluster: str, job: Job, plan: Plan, rank: int, master_ip: str, 
     """
     name = attempt_id(job.job_id, plan.attempt)
     signature = launch_signature(key, name, rank)
-    override: dict[str, Any] = {
-        "name": job.spec.container,
-        "environment": _pairs(rank_environment(job, plan, rank, master_ip, signature)),
-        "resourceRequirements": [{"type": "GPU", "value": str(job.spec.gpus_per_node)}],
-    }
-    if job.spec.command:
-        override["command"] = list(job.spec.command)
+    override = rank_override(job.spec, rank_environment(job.spec, plan, rank, master_ip, signature))
     return _request(
         cluster,
         job.spec.task_definition,
@@ -161,7 +116,7 @@ def check_request(
     names = [gpu_name(gpu) for gpu in instance.check.focus] if instance.check is not None else []
     if focus := list(dict.fromkeys(filter(None, names)))[:FOCUS_MAX]:
         environment["FOCUS"] = ",".join(focus)
-    override: dict[str, Any] = {"name": CHECK_CONTAINER, "environment": _pairs(environment)}
+    override: dict[str, Any] = {"name": CHECK_CONTAINER, "environment": pairs_of(environment)}
     if check.reserve_gpus and not passive:
         override["resourceRequirements"] = [{"type": "GPU", "value": str(instance.gpus or "ALL")}]
     return _request(
@@ -204,7 +159,3 @@ def _request(
         "startedBy": started_by,
         "clientToken": client_token,
     }
-
-
-def _pairs(environment: Mapping[str, str]) -> list[dict[str, str]]:
-    return [{"name": name, "value": value} for name, value in environment.items()]

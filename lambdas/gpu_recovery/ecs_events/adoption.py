@@ -6,7 +6,9 @@ from gpu_recovery.core import events
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.job import state_machine
 from gpu_recovery.core.job.adoption import Adoption, TaskIdentity, job_template, task_identity
+from gpu_recovery.core.job.rank_overrides import OVERRIDES_CHARACTERS_MAX, characters_of_launch
 from gpu_recovery.core.job.record import LIVE, TERMINAL, Job, Origin
+from gpu_recovery.core.job.spec import JobSpec
 from gpu_recovery.core.notifications import jobs
 from gpu_recovery.core.task import OUR_STOP, LastStatus, TaskFact
 from gpu_recovery.ecs_events import rank_progress
@@ -22,7 +24,15 @@ def handle_user_task(recovery: Recovery, fact: TaskFact) -> None:
         return None
     record = recovery.store.load_job(identity.job_id)
     if record is None:
-        record = _adopt(recovery, fact, identity)
+        spec = job_template(fact, identity.world_size, fact.gpus or 1)
+        characters = characters_of_launch(identity.job_id, spec)
+        over = characters - OVERRIDES_CHARACTERS_MAX
+        if recovery.adoption is Adoption.RECOVER and over > 0:
+            reason = (
+                f"its relaunch would have {characters} characters of overrides; ECS allows {OVERRIDES_CHARACTERS_MAX}"
+            )
+            return _refuse(recovery, fact, identity, reason, over)
+        record = _adopt(recovery, spec, identity)
     if record.origin is not Origin.ADOPTED:
         return _refuse(recovery, fact, identity, "that job was submitted to gpu-recovery and starts its own tasks")
     if record.status in TERMINAL and _is_newer(fact, record):
@@ -34,12 +44,11 @@ def handle_user_task(recovery: Recovery, fact: TaskFact) -> None:
     return _record_rank(recovery, fact, identity, record)
 
 
-def _adopt(recovery: Recovery, fact: TaskFact, identity: TaskIdentity) -> Job:
+def _adopt(recovery: Recovery, spec: JobSpec, identity: TaskIdentity) -> Job:
     """Create the job record, with the first task as the template of every relaunch.
 
     If two ranks are seen at once, only the first creates the record, and both use that record.
     """
-    spec = job_template(fact, identity.world_size, fact.gpus or 1)
     hands_off = recovery.adoption is Adoption.OBSERVE
     decision = state_machine.adopted(identity.job_id, spec, hands_off, recovery.policy, recovery.clock())
     recovery.create_job(decision, "")
@@ -80,7 +89,7 @@ def _is_newer(fact: TaskFact, record: Job) -> bool:
     return fact.created_at is not None and fact.created_at > record.status_at
 
 
-def _refuse(recovery: Recovery, fact: TaskFact, identity: TaskIdentity, reason: str) -> None:
+def _refuse(recovery: Recovery, fact: TaskFact, identity: TaskIdentity, reason: str, over: int = 0) -> None:
     """Notify operators once, as soon as the task runs."""
     if fact.last_status == LastStatus.RUNNING:
-        notify_once(recovery, jobs.adoption_refused(identity.job_id, fact.task_id, reason))
+        notify_once(recovery, jobs.adoption_refused(identity.job_id, fact.task_id, reason, over))

@@ -10,7 +10,6 @@ being found. Due records that are left over stay due, and the next cycle begins 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from math import inf
 
 from gpu_recovery.core import events
@@ -37,15 +36,10 @@ INSTANCES_AT_ONCE = 400
 """Upper bound of the due instances that are in memory at once."""
 
 
-def unlimited() -> float:
-    """Return infinity: the seconds left of a reconcile cycle that no timeout ends."""
-    return inf
-
-
 def reconcile(
     recovery: Recovery,
     resyncs: Iterable[Callable[[Cycle], object]] = RESYNCS,
-    seconds_left: Callable[[], float] = unlimited,
+    seconds_left: Callable[[], float] = lambda: inf,
 ) -> None:
     """Run one reconcile cycle. A failing record does not delay the others.
 
@@ -57,16 +51,11 @@ def reconcile(
     Raises:
         ExceptionGroup: all failures of the cycle, raised together at its end.
     """
-    cycle = Cycle(_until(recovery, seconds_left, RESYNC_S))
+    cycle = Cycle(recovery.until(seconds_left, RESYNC_S))
     failures = run_each(lambda compare: compare(cycle), resyncs)
-    failures += process_due_instances(_until(recovery, seconds_left, INSTANCE_S))
-    failures += process_due_jobs(_until(recovery, seconds_left, JOB_S))
+    failures += process_due_instances(recovery.until(seconds_left, INSTANCE_S))
+    failures += process_due_jobs(recovery.until(seconds_left, JOB_S))
     raise_all("the reconciler could not finish everything", failures)
-
-
-def _until(recovery: Recovery, seconds_left: Callable[[], float], seconds: float) -> Recovery:
-    """Return the loop that begins no further work when only `seconds` of the function's timeout are left."""
-    return replace(recovery, has_time=lambda: seconds_left() > seconds)
 
 
 def process_due_jobs(recovery: Recovery) -> list[Exception]:

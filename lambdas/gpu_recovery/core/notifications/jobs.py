@@ -212,8 +212,21 @@ def agent_silent(job: Job, reason: str) -> NotifyOperator:
     return message(job.incident_id or "", Severity.SEV4, Phase.RESOLVED, subject, parts, job_id=job.job_id)
 
 
-def adoption_refused(job_id: str, task_id: str, reason: str) -> NotifyOperator:
-    """Return the message that a task of a user was not adopted because it carries a JOB_ID that is not allowed."""
+def adoption_refused(job_id: str, task_id: str, reason: str, over: int = 0) -> NotifyOperator:
+    """Return the message that a task of a user was not adopted, because of its JOB_ID or the length of its overrides.
+
+    Args:
+        job_id: the JOB_ID of the task.
+        task_id: the task.
+        reason: why it was not adopted, as a clause.
+        over: the characters by which its overrides are too long for a relaunch; 0: its JOB_ID is the reason.
+    """
+    another = ("Start it under a JOB_ID of its own. The job that has this one:", typed(f"status {job_id}"))
+    shorter = (
+        f"Make its overrides at least {over} characters shorter: move variables into the task definition or into a "
+        "file. Then start it again. The jobs that are watched:",
+        typed("list"),
+    )
     note_id = f"{job_id}/refused"
     parts = {
         Part.WHAT: [f"Task {task_id} carries JOB_ID {job_id}, but {reason}."],
@@ -223,7 +236,7 @@ def adoption_refused(job_id: str, task_id: str, reason: str) -> NotifyOperator:
             "The task runs as if gpu-recovery were not there. "
             "Other tasks may carry this JOB_ID: they are treated alike, and no message follows for some hours.",
         ],
-        Part.YOU: ["Start it under a JOB_ID of its own. The job that has this one:", typed(f"status {job_id}")],
+        Part.YOU: [*(shorter if over else another)],
         Part.IDS: [f"job {job_id}, task {task_id}", f"correlation id {note_id}"],
     }
     return message(note_id, Severity.SEV3, Phase.NOTED, f"{job_id}: a task was not adopted", parts, job_id=job_id)
