@@ -16,6 +16,8 @@ from sandbox.cluster.power import PowerControl
 from sandbox.cluster.task_definitions import Definitions
 
 Answer = dict[str, Any]
+FILTER_VALUES_MAX, STATUS_IDS_MAX = 200, 100
+"""Upper bounds of the values of a filter, and of the ids of DescribeInstanceStatus: EC2 API reference."""
 
 
 class EcsApi:
@@ -103,6 +105,8 @@ class Ec2Api:
     def describe_instance_status(self, **params: Any) -> Answer:
         """DescribeInstanceStatus: only running instances unless IncludeAllInstances. As on EC2, reboots do not show."""
         everything = params.get("IncludeAllInstances", False)
+        if len(params.get("InstanceIds", [])) > STATUS_IDS_MAX:
+            raise AwsApiError("InvalidParameterValue", f"At most {STATUS_IDS_MAX} instance IDs can be specified.")
         with self._driver.lock:
             statuses = [
                 {
@@ -172,6 +176,8 @@ class Ec2Api:
             wanted_ids = set(wanted)
             selected = [i for i in selected if i.instance_id in wanted_ids]
         for condition in params.get("Filters", []):
+            if len(condition["Values"]) > FILTER_VALUES_MAX:
+                raise AwsApiError("FilterLimitExceeded", f"A filter can have at most {FILTER_VALUES_MAX} values.")
             matches, facts = _matcher(condition["Values"]), _facts(condition["Name"])
             selected = [i for i in selected if any(map(matches, facts(i)))]
         return selected

@@ -352,7 +352,7 @@ def alarms_on_expressions() -> None:
 
 
 def payloads_are_limited() -> None:
-    """Refuse PutEvents requests and asynchronous invocations that are too large for AWS.
+    """Refuse PutEvents requests and invocations that are too large for AWS.
 
     Plain MiniStack accepts every size.
     """

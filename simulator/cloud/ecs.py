@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, cast
@@ -113,14 +112,14 @@ class EcsModelPages:
         cluster, now = self.client.fleet.cluster, self.client.fleet.timeline.now
         if self.operation == "list_tasks":
             call, member = "ListTasks", "taskArns"
-            everything = describe.list_tasks(cluster, {**params, "maxResults": sys.maxsize}, now)
+            everything = describe.tasks_listed(cluster, params, now)
         else:
             call, member = "ListContainerInstances", "containerInstanceArns"
-            everything = describe.list_container_instances(cluster, {**params, "maxResults": sys.maxsize})
+            everything = describe.instances_listed(cluster, params)
         request: dict[str, Any] = {}
         while True:
             self.client.invocations.call(call)
-            page = describe.page(everything[member], request, member, "maxResults", "nextToken")
+            page = describe.page(everything, request, member, "maxResults", "nextToken")
             yield page
             if "nextToken" not in page:
                 return

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from sandbox.payload_limits import PAYLOAD_BYTES_MAX
+from sandbox.payload_limits import PAYLOAD_BYTES_MAX, SYNCHRONOUS_BYTES_MAX
 from tests.aws.counted_aws import CountedAws
 from tests.platform.cloud import Cloud
 
@@ -32,11 +32,14 @@ def test_the_aws_of_the_tests_refuses_entries_that_are_too_large(aws: type[Count
         events.put_events(Entries=[half, half])
 
 
-def test_the_aws_of_the_tests_refuses_asynchronous_payloads_that_are_too_large() -> None:
-    """A synchronous payload may be larger."""
+def test_the_aws_of_the_tests_refuses_payloads_that_are_too_large() -> None:
+    """A synchronous payload may be larger: up to 6 MB."""
     invoke = CountedAws().client("lambda").invoke
     payload = b"x" * (PAYLOAD_BYTES_MAX + 1)
     invoke(FunctionName="f", InvocationType="Event", Payload=payload[1:])
     invoke(FunctionName="f", Payload=payload)
     with pytest.raises(ClientError, match="262145 byte payload is too large for the Event invocation type"):
         invoke(FunctionName="f", InvocationType="Event", Payload=payload)
+    invoke(FunctionName="f", Payload=b"x" * SYNCHRONOUS_BYTES_MAX)
+    with pytest.raises(ClientError, match="6291457 byte payload is too large for the RequestResponse invocation type"):
+        invoke(FunctionName="f", Payload=b"x" * (SYNCHRONOUS_BYTES_MAX + 1))

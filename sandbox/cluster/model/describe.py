@@ -11,10 +11,13 @@ from sandbox.cluster.model.records import ModelInstance, Task
 from sandbox.cluster.model.statuses import ContainerInstanceStatus, TaskStatus
 from sandbox.cluster.model.views import container_instance_view, task_view
 
+PAGE_MAX = 100
+"""Upper bound of the items of a page, and of the ids of a Describe call."""
+
 
 def describe_tasks(cluster: ClusterModel, request: dict[str, Any], now: datetime) -> dict[str, Any]:
     """DescribeTasks. An unknown or forgotten id is a MISSING failure."""
-    if len(request["tasks"]) > 100:
+    if len(request["tasks"]) > PAGE_MAX:
         raise AwsApiError("InvalidParameterException", "Tasks cannot have more than 100 elements")
     views, failures = [], []
     for reference in request["tasks"]:
@@ -43,6 +46,22 @@ def check_filters(request: dict[str, Any]) -> None:
 
 def list_tasks(cluster: ClusterModel, request: dict[str, Any], now: datetime) -> dict[str, Any]:
     """ListTasks. `desiredStatus` is RUNNING by default; `startedBy` excludes every filter but `desiredStatus`."""
+    return page(tasks_listed(cluster, request, now), _with_page_size(request), "taskArns", "maxResults", "nextToken")
+
+
+def _with_page_size(request: dict[str, Any]) -> dict[str, Any]:
+    """Return the request of a list operation of ECS.
+
+    Raises:
+        AwsApiError: Its page has not between 1 and 100 items (API reference, ListTasks and ListContainerInstances).
+    """
+    if not 1 <= request.get("maxResults", PAGE_MAX) <= PAGE_MAX:
+        raise AwsApiError("InvalidParameterException", f"maxResults must be between 1 and {PAGE_MAX}.")
+    return request
+
+
+def tasks_listed(cluster: ClusterModel, request: dict[str, Any], now: datetime) -> list[str]:
+    """Return the ARNs of all pages of ListTasks."""
     check_filters(request)
     host = None
     if "containerInstance" in request:
@@ -51,9 +70,9 @@ def list_tasks(cluster: ClusterModel, request: dict[str, Any], now: datetime) ->
             raise AwsApiError("InvalidParameterException", "The referenced container instance was not found.")
     desired = request.get("desiredStatus", "RUNNING")
     if request.get("launchType", "EC2") != "EC2" or "serviceName" in request:
-        return {"taskArns": []}
+        return []
     family = request.get("family")
-    arns = [
+    return [
         task.arn
         for task in _candidates(cluster, request, desired, host)
         if task.desired_status == desired
@@ -61,7 +80,6 @@ def list_tasks(cluster: ClusterModel, request: dict[str, Any], now: datetime) ->
         and (family is None or task.definition["family"] == family)
         and (host is None or task.instance_id == host.instance_id)
     ]
-    return page(arns, request, "taskArns", "maxResults", "nextToken")
 
 
 def _candidates(
@@ -100,7 +118,7 @@ def page(items: list[Any], request: dict[str, Any], member: str, size: str, toke
 
 def describe_container_instances(cluster: ClusterModel, request: dict[str, Any]) -> dict[str, Any]:
     """DescribeContainerInstances. An unknown id is a MISSING failure."""
-    if len(request["containerInstances"]) > 100:
+    if len(request["containerInstances"]) > PAGE_MAX:
         raise AwsApiError("InvalidParameterException", "instanceIds can have at most 100 items.")
     views, failures = [], []
     for reference in request["containerInstances"]:
@@ -115,14 +133,19 @@ def describe_container_instances(cluster: ClusterModel, request: dict[str, Any])
 
 def list_container_instances(cluster: ClusterModel, request: dict[str, Any]) -> dict[str, Any]:
     """ListContainerInstances. Without `status`, ACTIVE and DRAINING instances."""
+    arns = instances_listed(cluster, request)
+    return page(arns, _with_page_size(request), "containerInstanceArns", "maxResults", "nextToken")
+
+
+def instances_listed(cluster: ClusterModel, request: dict[str, Any]) -> list[str]:
+    """Return the ARNs of all pages of ListContainerInstances."""
     holds = predicate(request["filter"]) if request.get("filter") else (lambda instance: True)
     wanted = (
         {request["status"]}
         if "status" in request
         else {ContainerInstanceStatus.ACTIVE, ContainerInstanceStatus.DRAINING}
     )
-    arns = [i.arn for i in cluster.instances.values() if i.status in wanted and holds(i)]
-    return page(arns, request, "containerInstanceArns", "maxResults", "nextToken")
+    return [i.arn for i in cluster.instances.values() if i.status in wanted and holds(i)]
 
 
 def describe_clusters(cluster: ClusterModel, request: dict[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from sandbox.cluster.model.views import task_answered
 
 OVERRIDES_CHARS_MAX = 8192
 REASON_CHARS_MAX = 1024
+CONSTRAINTS_MAX = 10
 _STARTED_BY = re.compile(r"^[A-Za-z0-9_/\-]{0,128}$")
 _TOKEN = re.compile(r"[!-~]{1,64}")
 EXITED = "Essential container in task exited"
@@ -42,6 +43,8 @@ def _check_request(request: dict[str, Any], definition: dict[str, Any]) -> None:
     problem = None
     if not 1 <= request.get("count", 1) <= 10:
         problem = "count must be between 1 and 10."
+    elif len(request.get("placementConstraints", [])) > CONSTRAINTS_MAX:
+        problem = f"placementConstraints can have at most {CONSTRAINTS_MAX} items."
     elif not _STARTED_BY.match(request.get("startedBy", "")):
         problem = "startedBy must be at most 128 letters, numbers, hyphens, slashes and underscores."
     elif _is_too_long(overrides):

@@ -218,7 +218,7 @@ def test_an_invocation_that_needs_more_than_its_time_is_killed_there() -> None:
 def test_what_a_slow_invocation_starts_starts_later() -> None:
     """Three seconds until the scheduler is woken, and each rank as long after it as the launcher had spent by then.
 
-    Two calls are made at once, of which together one is answered in half the time that each takes.
+    The launcher first asks EC2 about the instances, in one call. Two calls are made at once, of which together one is answered in half the time that each takes.
     """
     started: dict[float, list[float]] = {}
     for call_s in (3.0, 0.0):
@@ -228,7 +228,7 @@ def test_what_a_slow_invocation_starts_starts_later() -> None:
         for running in (1, 2):
             world.until(lambda world=world, running=running: len(world.fleet.running()) >= running, "no start")
             started[call_s].append(seconds(world))
-    assert started[3.0] == [at + 3 + n * 3 / 2 for n, at in enumerate(started[0.0], 1)]
+    assert started[3.0] == [at + 3 + 3 + n * 3 / 2 for n, at in enumerate(started[0.0], 1)]
 
 
 def test_the_scheduler_is_not_woken_while_it_works() -> None:
@@ -274,6 +274,26 @@ def test_a_look_costs_the_same_whether_its_answer_is_known_or_not(fidelity: Fide
             assert len(list(world.actions.container_instances())) == 3
             assert len(world.actions.describe_ec2(ids)) == len(world.actions.describe_ec2_status(ids)) == 3
         assert spent.spent_s == 2 + 3 + 1 + 1
+
+
+@pytest.mark.parametrize(
+    ("operation", "seconds"),
+    [
+        ("DescribeTasks", 2.0),
+        ("ListContainerInstances", 2.0),
+        ("DescribeInstances", 2.0),
+        ("DescribeInstanceStatus", 9.0),
+    ],
+)
+def test_the_reads_of_an_invocation_are_limited(operation: str, seconds: float) -> None:
+    """A burst of 100 and 20 a second, or of 50 and 10 a second. Another invocation at that time has its own bucket."""
+    world = World(instances=1, costs=Costs())
+    assert world.meter is not None
+    for _ in range(2):
+        with world.meter.invocation("somebody") as spent:
+            for _ in range(140):
+                world.meter.call(operation)
+        assert spent.spent_s == pytest.approx(seconds)
 
 
 def test_calls_that_take_nothing_change_nothing() -> None:
