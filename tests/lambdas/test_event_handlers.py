@@ -262,6 +262,41 @@ def test_a_launch_that_fails_is_logged_and_counted_and_holds_neither_the_queue_n
     assert functions.job(OTHER_JOB).status is JobStatus.SUBMITTED
 
 
+@pytest.mark.parametrize(
+    ("shown", "reason"),
+    [
+        ({"State": {"Name": "terminated"}}, "EC2 shows {0} terminated"),
+        ({"State": {"Name": "shutting-down"}}, "EC2 shows {0} shutting-down"),
+        ({"State": {"Name": "running"}}, "EC2 shows no address of {0}"),
+        (None, "EC2 shows no address of {0}"),
+    ],
+    ids=["terminated", "shutting-down", "no-address", "forgotten"],
+)
+def test_a_launch_without_the_instance_of_its_rank_0_ends_at_once_and_places_the_next_job(
+    functions: Functions, shown: dict[str, Any] | None, reason: str
+) -> None:
+    """EC2 shows a terminated instance without its address for an hour, and then no more."""
+    functions.store.create_job(job(), "")
+    functions.store.create_job(job(OTHER_JOB, queued_at=later(1)), "")
+    for machine in plan(world=4).instances:
+        functions.store.save_instance(instance(machine))
+    usual, gone_id = functions.aws.usual("DescribeInstances"), list[str]()
+
+    def describe(asked: dict[str, Any]) -> dict[str, Any]:
+        (named,) = [each["Values"] for each in asked["Filters"]]
+        gone_id.extend(named[:1] if not gone_id else ())  # the first launch is that of the first job
+        found = [each for each in usual(asked)["Reservations"][0]["Instances"] if each["InstanceId"] not in gone_id]
+        gone = [{"InstanceId": name, **shown} for name in named if name in gone_id] if shown is not None else []
+        return {"Reservations": [{"Instances": found + gone}]}
+
+    functions.aws.answers["DescribeInstances"] = describe
+    functions.call("scheduler", {"Records": []})
+    assert functions.job(OTHER_JOB).status is JobStatus.SUBMITTED
+    assert functions.job(JOB).status is JobStatus.PENDING_RESOURCES
+    assert reason.format(*gone_id) in str([entry.reason for entry in functions.job(JOB).history])
+    assert {asked["startedBy"] for asked in functions.aws.asked("RunTask")} == {attempt_id(OTHER_JOB, 1)}
+
+
 # -- reconciler --------------------------------------------------------------------------------------------------------
 
 

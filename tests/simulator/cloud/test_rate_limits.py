@@ -218,7 +218,8 @@ def test_an_invocation_that_needs_more_than_its_time_is_killed_there() -> None:
 def test_what_a_slow_invocation_starts_starts_later() -> None:
     """Three seconds until the scheduler is woken, and each rank as long after it as the launcher had spent by then.
 
-    The launcher first asks EC2 about the instances, in one call. Two calls are made at once, of which together one is answered in half the time that each takes.
+    The launcher first asks EC2 about the instances, in one call. Then two calls are made at once, of which together one
+    is answered in half the time that each takes.
     """
     started: dict[float, list[float]] = {}
     for call_s in (3.0, 0.0):
