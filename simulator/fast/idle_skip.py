@@ -138,7 +138,7 @@ class IdleSkip:
     def resyncs(self) -> Iterator[Callable[[Cycle], object]]:
         """Yield the resyncs of the present reconcile cycle, or none if they would certainly find no difference.
 
-        The inputs are read when the cycle takes the first resync, because its earlier steps may change the world.
+        The inputs are read when the cycle takes the first resync. Its later steps may change the world again.
         """
         if (
             self._clean_resync is not None

@@ -17,8 +17,10 @@ from botocore.exceptions import ClientError
 
 from gpu_recovery.ports.errors import TryAgainSoon
 
-STANDARD_RETRIES = Config(retries={"mode": "standard", "total_max_attempts": 5}, connect_timeout=2, read_timeout=6)
-"""Retries and timeouts (seconds) of all clients.
+STANDARD_RETRIES = Config(
+    retries={"mode": "standard", "total_max_attempts": 5}, connect_timeout=2, read_timeout=6, max_pool_connections=64
+)
+"""Retries and timeouts (seconds) of all clients, and connections for parallel calls within parallel work.
 
 Five tries without an answer, and the waits between them, end before the shortest timeout of a function that handles
 events.

@@ -20,7 +20,7 @@ MASTER_PORT = 2222
 OVERRIDES_CHARACTERS_MAX = 8_192
 """Upper bound of the characters of all overrides of a task, as JSON: ECS API reference, RunTask."""
 _LATE_ATTEMPT, _LATE_EPOCH, _PORT_OFFSET = 9_999, 999_999, 9_999
-_INSTANCE_ID, _ADDRESS, _SIGNATURE = f"i-{'f' * 17}", "255.255.255.255", "f" * 32
+_INSTANCE_ID, _ADDRESS, _SIGNATURE = "i-0123456789abcdef0", "255.255.255.255", "f" * 32
 """Long values of the variables of a launch that has not happened yet."""
 
 
