@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from health_check.kernel_log import KernelMessage
+from .kernel_log import KernelMessage
 
 FALLEN_OFF_THE_BUS = 79
 """The XID of a GPU that has fallen off the bus."""

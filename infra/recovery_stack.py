@@ -25,8 +25,8 @@ from infra.settings import DeploymentSettings
 from infra.state_stack import StateStack
 
 AGENT_FILES = [
-    *("*", "!agent", "agent/ecs-daemon.json", "agent/gpu-recovery-agent.service"),
-    *("!client", "!health_check", "health_check/*", "!health_check/*.py", "**/__pycache__"),
+    *("*", "!agent", "agent/ecs-daemon.json", "agent/run"),
+    *("!health_check", "health_check/*", "!health_check/*.py", "**/__pycache__", "**/*.egg-info"),
 ]
 """Exclusion patterns of the build context of the node agent's image, in the syntax of .dockerignore."""
 

@@ -18,6 +18,7 @@ from gpu_recovery_agent.credentials import credentials_of
 from gpu_recovery_agent.http_client import ReportsEndpoint
 from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.outbox import Outbox
+from gpu_recovery_agent.parsers.xid import bus_id
 from gpu_recovery_agent.report import RUNNING_MAX, ReportContent
 from gpu_recovery_agent.report_schedule import ReportSchedule
 from gpu_recovery_agent.reporter import Reporter
@@ -31,7 +32,6 @@ from gpu_recovery_agent.sensors.ranks import LiveRank, RankSensor
 from gpu_recovery_agent.sensors.training_socket import TrainingSocket
 from gpu_recovery_agent.settings import AgentSettings
 from gpu_recovery_agent.state import AgentState
-from health_check.xid import bus_id
 
 
 class Agent:
