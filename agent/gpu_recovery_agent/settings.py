@@ -27,7 +27,7 @@ class AgentSettings:
 
     Durations are in seconds. `token_file` is None if the token is in the environment. If `signs` is true, the reports
     are signed for `region` with the role of the instance, and there is no token. `socket` receives the observations of
-    training processes; None disables it.
+    training processes; None disables it. The agent touches `alive_file` at each turn of its loop; None: no file.
     """
 
     reports_url: str
@@ -45,6 +45,7 @@ class AgentSettings:
     signs: bool = False
     region: str = ""
     socket: Path | None = None
+    alive_file: Path | None = None
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> AgentSettings:
@@ -58,6 +59,7 @@ class AgentSettings:
             region=_region(environment, address) if signs else "",
             running_folder=running_folder(environment),
             socket=socket_path(environment),
+            alive_file=path_or_off(environment, "GPU_RECOVERY_ALIVE_FILE", "off"),
             state_folder=state_folder(environment),
             host_proc=Path(environment.get("HOST_PROC") or "/proc"),
             host_kmsg=path_or_off(environment, "HOST_KMSG", "/dev/kmsg"),
