@@ -2,11 +2,13 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from gpu_recovery_agent.settings import SIGNED_REPORTS, AgentSettings
 
 from infra.node_agent import PLACEMENT
+from infra.settings import DeploymentSettings, DeploymentSettingsError
 from tests.infra.conftest import ROOT
 from tests.infra.deployment import ACCOUNT, Deployment
 from tests.infra.test_image_build import LOGIN, PULL, granted
@@ -150,3 +152,23 @@ def test_the_page_for_a_daemon_of_your_own_has_the_same_container(with_ray: Depl
     same = {"GPU_RECOVERY_STATE_DIR", "GPUTASKER_RUNNING_TASKS_DIR", "GPU_RECOVERY_ALIVE_FILE", "HOST_ROOT"}
     given = {each["name"]: each["value"] for each in own["environment"]}
     assert {name: given[name] for name in same} == {name: environment(with_ray)[name] for name in same}
+
+
+def test_in_china_the_service_has_the_arns_of_its_partition(validated: dict[str, Path]) -> None:
+    """One template serves every partition."""
+    deployed = Deployment.read(validated["ray"], partition="aws-cn", region="cn-north-1")
+    assert granted(deployed, "NodeAgentTaskRole") == {
+        ("execute-api:Invoke", f"arn:aws-cn:execute-api:cn-north-1:{ACCOUNT}:JobApiApi/$default/POST{SIGNED_REPORTS}")
+    }
+    found = container(deployed)
+    assert found["Image"].startswith(f"{ACCOUNT}.dkr.ecr.cn-north-1.amazonaws.com.cn/ImagesAgentRepository@sha256:")
+    assert environment(deployed)["GPU_RECOVERY_REGION"] == "cn-north-1"
+
+
+@pytest.mark.parametrize("name", ["check_family", "training_task_families"])
+def test_no_other_tasks_share_the_family_of_the_agent(name: str) -> None:
+    """The event of such a task would name the instance of an agent."""
+    family = {"check_family": FAMILY, "training_task_families": (FAMILY,)}[name]
+    with pytest.raises(DeploymentSettingsError, match="gpu-recovery:node_agent"):
+        DeploymentSettings(node_agent="daemon", **{name: family})
+    assert not DeploymentSettings(**{name: family}).runs_agent
