@@ -158,7 +158,7 @@ def test_in_china_the_service_has_the_arns_of_its_partition(validated: dict[str,
     """One template serves every partition."""
     deployed = Deployment.read(validated["ray"], partition="aws-cn", region="cn-north-1")
     assert granted(deployed, "NodeAgentTaskRole") == {
-        ("execute-api:Invoke", f"arn:aws-cn:execute-api:cn-north-1:{ACCOUNT}:JobApiApi/$default/POST{SIGNED_REPORTS}")
+        ("execute-api:Invoke", f"arn:aws-cn:execute-api:cn-north-1:{ACCOUNT}:JobApi/$default/POST{SIGNED_REPORTS}")
     }
     found = container(deployed)
     assert found["Image"].startswith(f"{ACCOUNT}.dkr.ecr.cn-north-1.amazonaws.com.cn/ImagesAgentRepository@sha256:")
