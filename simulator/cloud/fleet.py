@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from sandbox.cluster.model import health, instances, tasks
 from sandbox.cluster.model.cluster import ClusterModel, OperationResult
 from sandbox.cluster.model.records import ModelInstance, Task
-from sandbox.cluster.model.statuses import Ec2State, ProcessState, RebootBehaviour
+from sandbox.cluster.model.statuses import ContainerInstanceStatus, Ec2State, ProcessState, RebootBehaviour
 from simulator.virtual_clock import VirtualClock
 
 SIGTERM_EXIT, SIGKILL_EXIT = 143, 137
@@ -262,6 +262,20 @@ class VirtualFleet:
         self.hung.add(instance.instance_id)
         self.stuck.add(instance.instance_id)
         self.changes += 1
+
+    def deregister(self, instance: ModelInstance) -> None:
+        """Deregister the instance from ECS by force. ECS ends its tasks, and their processes run on as orphans."""
+        self.change(lambda now: instances.deregister(self.cluster, instance.arn, force=True, now=now))
+
+    def set_state(self, instance: ModelInstance, status: ContainerInstanceStatus) -> None:
+        """Set the instance to ACTIVE or DRAINING in ECS, as UpdateContainerInstancesState does."""
+        request = {"containerInstances": [instance.arn], "status": status}
+        self.change(lambda now: instances.update_container_instances_state(self.cluster, request, now))
+
+    def register_again(self, instance: ModelInstance) -> None:
+        """Register the deregistered instance anew, unless it is down or off. Orphans run on."""
+        if not self.is_down(instance):
+            self.change(lambda now: instances.register_again(self.cluster, instance, now))
 
     def disconnect(self, instance: ModelInstance) -> None:
         """Disconnect the ECS agent. The processes continue."""

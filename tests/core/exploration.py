@@ -227,6 +227,7 @@ def instance_signature(record: Instance) -> Any:
         tuple(sorted(record.claims)) if at_rest else bool(record.claims),
         min(len(record.reboots), 2),
         record.withdrawn,
+        bool(record.orphaned_ranks),
         (
             bool(check.job_id),
             check.may_reboot,

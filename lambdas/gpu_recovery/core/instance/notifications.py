@@ -1,8 +1,8 @@
 """Notifications about an instance, derived in one place from the changes of its record.
 
 An incident opens when the instance waits for something that an operator should know: it is quarantined, its repair is
-held for a reason of its own, its host will be retired or rebooted, or a health source reports it impaired while it
-works. The record saves the incident's id until the instance works again without a report against it, or is gone. Then
+held for a reason of its own, its host will be retired or rebooted, its registration ended under running ranks, or a
+health source reports it impaired while it works. The record saves the incident's id until the instance works again without a report against it, or is gone. Then
 the same thread says so.
 
 When many instances are blamed at once, the notification of the fleet replaces those of the instances. No notification
@@ -54,6 +54,10 @@ def with_notifications(
         replaces = context.policy.replace
         at = evacuation_at(after.departure, context)
         notices.append(instances.interruption_announced(before, incident_id, after.departure, at, replaces))
+    if isinstance(event, events.RepairRequested) and before.orphaned_ranks and after.ended_for != before.ended_for:
+        held = after.status is not InstanceStatus.REBOOTING
+        recovers = not context.policy.diagnose_exit_code_1_only
+        notices.append(instances.deregistered(before, incident_id, after.reason, held, recovers))
     if after.status is InstanceStatus.QUARANTINED:
         notices += _of_quarantine(before, after, incident_id, event, context, fleet)
     elif after.status is InstanceStatus.AVAILABLE:

@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from gpu_recovery.core.health_signals import DepartureKind, HealthStatus
+from gpu_recovery.core.identifiers import attempt_id, listed
 from gpu_recovery.core.instance.lemons import LemonSignal, Signal
 from gpu_recovery.core.missing_permission import MissingPermission
 from gpu_recovery.core.state_machine import HistoryEntry, PendingCommand
@@ -61,6 +62,19 @@ class RankOnInstance:
 
     job_id: str
     attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Orphans:
+    """Ranks that may run on after ECS ended the registration under them (forced deregistration, new registration).
+
+    ECS shows their tasks as STOPPED, which proves nothing. Only a boot or the end of the instance ends them for certain.
+
+    since: time at which the end of the registration was seen. A later boot ends the ranks.
+    """
+
+    since: datetime
+    ranks: tuple[RankOnInstance, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +304,8 @@ class Instance:
     departure: Interruption | None = None
     announced: Mapping[str, datetime] = field(default_factory=dict)
     """Time of the last new message of each announcement source. Earlier messages that arrive later are outdated."""
+    orphans: Orphans | None = None
+    """The ranks of an ended registration; `orphaned_ranks` are those of them that still hold their claims."""
     drained: bool = False
     """Whether the system drained the instance in ECS. An instance that a user drained is activated by the user."""
     withdrawn: bool = False
@@ -336,6 +352,16 @@ class Instance:
         return free_gpus(self.gpus_unclaimed - promised, self.gpus_free)
 
     @property
+    def orphaned_ranks(self) -> tuple[RankOnInstance, ...]:
+        """The ranks that may run on unknown to ECS; each keeps its claim until its end is confirmed."""
+        if self.orphans is None:
+            return ()
+        claims = self.claims
+        return tuple(
+            rank for rank in self.orphans.ranks if rank.job_id in claims and claims[rank.job_id].attempt == rank.attempt
+        )
+
+    @property
     def under_repair(self) -> bool:
         """Whether the instance counts against the repair budget.
 
@@ -351,6 +377,9 @@ class Instance:
     @property
     def avoid_reason(self) -> str:
         """The reason to place nothing new on the instance although it works; "" if there is none."""
+        if orphans := self.orphaned_ranks:
+            ranks = listed(attempt_id(rank.job_id, rank.attempt) for rank in orphans)
+            return f"{ranks} may still run on it, unknown to ECS: its registration was ended under them"
         for kind, health in sorted(self.health.items()):
             if health.status is HealthStatus.IMPAIRED:
                 return f"{kind} is {health.status}" + (f": {health.sentence}" if health.sentence else "")

@@ -74,6 +74,44 @@ def repair_held(instance: Instance, incident_id: str, reason: str, given_up_at: 
     return _incident_message(instance, incident_id, Severity.SEV3, "its repair is held back", parts)
 
 
+def deregistered(instance: Instance, incident_id: str, reason: str, held: bool, recovers: bool) -> NotifyOperator:
+    """Return the message that ECS ended the registration of an instance under running ranks. EC2 shows it running.
+
+    Args:
+        instance: the record before the decision.
+        incident_id: the incident of the message.
+        reason: the reason of the decision.
+        held: whether the reboot must wait.
+        recovers: whether the jobs go on elsewhere. Under the preset `classic` they fail.
+    """
+    ranks = listed(attempt_id(rank.job_id, rank.attempt) for rank in instance.orphaned_ranks)
+    then = "and goes on elsewhere from its last checkpoint; the attempt is not counted" if recovers else "and fails"
+    parts = {
+        Part.WHAT: [
+            f"Instance {instance.instance_id} was deregistered from ECS while {ranks} ran on it, and EC2 shows it "
+            "running. Most often a person has deregistered it by force."
+        ],
+        Part.EVIDENCE: [reason, *_record_evidence(instance)],
+        Part.DONE: [
+            "ECS shows these tasks as STOPPED, but a forced deregistration ends no process. Their GPUs stay claimed, "
+            "and no other attempt of these jobs starts.",
+            f"Each of these jobs is stopped {then}.",
+        ],
+        Part.NEXT: [
+            "The instance is rebooted as soon as the limits of the fleet allow it." if held else "It is rebooted now.",
+            "A proved boot ends the ranks for certain, and the jobs go on then.",
+        ],
+        Part.YOU: [
+            "Nothing is needed if the instance registers with ECS again after its boot. If it does not, terminate it: "
+            "EC2's word that it is off is a proof, too.",
+            typed(f"instances {instance.instance_id}", "its history"),
+            *(typed(f"explain {rank.job_id}") for rank in instance.orphaned_ranks[:3]),
+        ],
+        Part.IDS: _ids(instance, incident_id),
+    }
+    return _incident_message(instance, incident_id, Severity.SEV3, "deregistered under running ranks", parts)
+
+
 def suspected(instance: Instance, incident_id: str, evidence: str) -> NotifyOperator:
     """Return the message that a health source reports a working instance as impaired."""
     parts = {
