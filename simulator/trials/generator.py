@@ -61,7 +61,7 @@ def scenario_of(seed: int) -> Scenario:
     train_s = float(draw.choice((600, 1200, 2400)))
     faults = _faults(draw) + (_reporting_faults(Draw(f"silence {seed}")) if cluster.agents else ())
     if seed % PEOPLE_EVERY == PEOPLE_AT:
-        faults += _people(Draw(f"people {seed}"))
+        faults += _operator_faults(Draw(f"people {seed}"))
     queue_draw = Draw(f"queue {seed}")
     if seed % CONTENTION_EVERY == 1:
         cluster, jobs, train_s = contention.drawn(queue_draw, cluster, jobs)
@@ -127,7 +127,7 @@ def _faults(draw: Draw) -> tuple[TimedFault, ...]:
     return tuple(faults)
 
 
-def _people(draw: Draw) -> tuple[TimedFault, ...]:
+def _operator_faults(draw: Draw) -> tuple[TimedFault, ...]:
     """Draw what people do in ECS beside the product."""
     faults: list[TimedFault] = []
     for _ in range(draw.randint(1, 3)):

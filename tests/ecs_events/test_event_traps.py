@@ -16,8 +16,8 @@ from gpu_recovery.core.instance.record import InstanceStatus, Reboot
 from gpu_recovery.core.job.record import CloseCause, JobStatus, StopPurpose
 from gpu_recovery.core.task import OUR_STOP, EndingKind
 
-from tests.aws.ecs_events import ARN, check_event, instance_event, ours, rank_event
 from tests.aws.described_instances import reserved, shown
+from tests.aws.ecs_events import ARN, check_event, instance_event, ours, rank_event
 from tests.aws.environment import CLUSTER
 from tests.aws.records import JOB, NOW, A, claim, instance, later, launched, plan
 from tests.lambdas.conftest import Functions

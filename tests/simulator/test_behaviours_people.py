@@ -55,7 +55,7 @@ def test_an_instance_that_registers_again_with_an_orphan_is_not_given_out(regist
 
 
 def test_a_boot_that_the_node_agent_reports_ends_the_orphan_of_an_instance_that_never_registers_again() -> None:
-    """Usual after a forced deregistration: the agent of ECS keeps its dead registration. The heartbeat proves the boot."""
+    """Usual after a forced deregistration: the agent of ECS keeps its dead registration."""
     world, job_id = deregistered(0, agents=True)
     orphan = world.rank(job_id, 1)
     world.until(lambda: world.job(job_id).attempt == 2, "no second attempt", 1200)

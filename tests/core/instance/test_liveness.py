@@ -29,7 +29,6 @@ from tests.core.build import (
     available,
     claimed,
     later,
-    observed,
     orders,
     rebooting,
     tell,

@@ -21,6 +21,7 @@ from gpu_recovery.core.instance.effects import (
 from gpu_recovery.core.instance.escalation import escalate
 from gpu_recovery.core.instance.fault_history import failure_of
 from gpu_recovery.core.instance.faults import standing_fault, verdict_by
+from gpu_recovery.core.instance.health_reports import cleared_by_check
 from gpu_recovery.core.instance.quarantine import repair_given_up
 from gpu_recovery.core.instance.record import (
     CheckRun,
@@ -194,6 +195,8 @@ def check_ended(instance: Instance, event: events.CheckEnded, context: DecisionC
     healed = verdict.outcome is CheckOutcome.HEALTHY
     if not healed and _is_blamed(instance):
         return repair_given_up(instance, f"{verdict_text}; {_STILL_BLAMED}", context, changes, orders)
+    if healed and not run.passive:
+        changes["health"] = cleared_by_check(instance.health, event.at)
     ended = repair_ended(instance, healed, f"{instance.instance_id} was checked afresh: {verdict_text}", context.now)
     return Step(
         InstanceStatus.AVAILABLE, verdict_text, {**changes, **_SETTLED}, (*orders, *ended, *poke_if_usable(instance))

@@ -1,9 +1,9 @@
 """Notifications about an instance, derived in one place from the changes of its record.
 
 An incident opens when the instance waits for something that an operator should know: it is quarantined, its repair is
-held for a reason of its own, its host will be retired or rebooted, its registration ended under running ranks, or a
-health source reports it impaired while it works. The record saves the incident's id until the instance works again without a report against it, or is gone. Then
-the same thread says so.
+held for a reason of its own, or its host will be retired or rebooted. It also opens when the registration ended under
+running ranks, or when a health source reports a working instance as impaired. The record saves the incident's id until the instance works again
+without a report against it, or is gone. Then the same thread says so.
 
 When many instances are blamed at once, the notification of the fleet replaces those of the instances. No notification
 is sent for an instance that only the fleet limits hold back, that is blamed while the circuit breaker is open, or that
@@ -17,7 +17,7 @@ from typing import Any
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.fleet import Fleet, budget, repair_blocked_reason
-from gpu_recovery.core.health_signals import DepartureKind, HealthStatus
+from gpu_recovery.core.health_signals import DepartureKind
 from gpu_recovery.core.instance.deadlines import deadlines
 from gpu_recovery.core.instance.escalation import claimants
 from gpu_recovery.core.instance.interruptions import evacuation_at
@@ -165,7 +165,7 @@ def _is_leaving(departure: Interruption | None) -> bool:
 
 def _impaired(instance: Instance) -> frozenset[str]:
     """Return the health sources that report the instance impaired."""
-    return frozenset(kind for kind, report in instance.health.items() if report.status is HealthStatus.IMPAIRED)
+    return frozenset(kind for kind, report in instance.health.items() if report.impairs)
 
 
 def _sentence(instance: Instance, kinds: frozenset[str]) -> str:

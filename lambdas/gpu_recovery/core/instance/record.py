@@ -68,7 +68,7 @@ class RankOnInstance:
 class Orphans:
     """Ranks that may run on after ECS ended the registration under them (forced deregistration, new registration).
 
-    ECS shows their tasks as STOPPED, which proves nothing. Only a boot or the end of the instance ends them for certain.
+    ECS shows their tasks as STOPPED, which proves nothing. Only a boot or the end of the instance ends them.
 
     since: time at which the end of the registration was seen. A later boot ends the ranks.
     """
@@ -227,6 +227,22 @@ class HealthReport:
     """Whether the report was handled; False if it arrived while the instance was busy and was not acted on."""
     fault: Fault | None = None
     """The gravest fault that the health source has named since its last report OK, or since the last proved repair."""
+    updated_at: datetime | None = None
+    """Time of the source's last update, which orders reports with the same `since`; None if it gives none."""
+    cleared: bool = False
+    """Whether the report keeps no work away: it names only an error of a user's program, or a check has passed
+    since."""
+
+    @property
+    def impairs(self) -> bool:
+        """Whether the report is a reason to place nothing on the instance."""
+        return self.status is HealthStatus.IMPAIRED and not self.cleared
+
+    def is_older_than(self, since: datetime, updated_at: datetime | None) -> bool:
+        """Return whether a report with these times is news after this report."""
+        if since != self.since:
+            return since > self.since
+        return updated_at is not None and updated_at > (self.updated_at or self.since)
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,7 +397,7 @@ class Instance:
             ranks = listed(attempt_id(rank.job_id, rank.attempt) for rank in orphans)
             return f"{ranks} may still run on it, unknown to ECS: its registration was ended under them"
         for kind, health in sorted(self.health.items()):
-            if health.status is HealthStatus.IMPAIRED:
+            if health.impairs:
                 return f"{kind} is {health.status}" + (f": {health.sentence}" if health.sentence else "")
         if self.silent_since is not None:
             return f"its agent was last heard of at {self.silent_since:%H:%M:%S} UTC"

@@ -120,8 +120,11 @@ def _outdated_reason(instance: Instance, event: events.InstanceEvent) -> str:
         case events.MachineSeen() if event.at < instance.status_at:
             return "seen before it came to be as it is"
         case events.HealthReported() if event.kind in instance.health:
-            known = instance.health[event.kind].since
-            return "" if event.since > known else "the same watcher said something as new before"
+            known = instance.health[event.kind]
+            told = (event.since, event.status, event.sentence[: escalation.EVIDENCE_CHARACTERS_MAX])
+            repeats = told == (known.since, known.status, known.sentence)
+            is_news = known.is_older_than(event.since, event.updated_at) and not repeats
+            return "" if is_news else "the same watcher said something as new before"
         case events.DepartureAnnounced() if event.source in instance.announced:
             known = instance.announced[event.source]
             return "" if event.at > known else "the same source said something as new before"
