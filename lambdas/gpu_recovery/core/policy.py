@@ -155,7 +155,9 @@ class RecoveryPolicy:
     start_timeout_s: int = 1_800
     """Seconds that a job may be SUBMITTED."""
     stop_timeout_s: int = 240
-    """Seconds for each of the first two steps of STOPPING."""
+    """Seconds for each of the first two steps of STOPPING, unless the containers of the job may need longer."""
+    container_stop_timeout_max_s: int = 1_200
+    """Upper bound in seconds of a container's `stopTimeout`. A job with a longer `stopTimeout` is refused."""
     check_timeout_s: int = 2_400
     """Seconds that an instance may be CHECKING."""
     reboot_timeout_s: int = 1_800

@@ -76,6 +76,7 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
         "withdrawn": instances.withdrawn(machine, f"{name}/3", reason, later(86_400)),
         "repair_held": instances.repair_held(machine, f"{name}/3", reason, later(21_600)),
         "suspected": instances.suspected(machine, f"{name}/3", reason),
+        "stop_timeout_too_long": jobs.stop_timeout_too_long("sft-1", "gpu-training:3", reason),
         "deregistered": instances.deregistered(machine, f"{name}/3", reason, held=True, recovers=True),
         "interruption_announced": instances.interruption_announced(machine, f"{name}/3", leaves, later(82_800), False),
         "reservation_ending": instances.reservation_ending(f"cr-{name}", (name, *IDS), (name,), ending),

@@ -2,8 +2,8 @@
 
 An incident opens when the instance waits for something that an operator should know: it is quarantined, its repair is
 held for a reason of its own, or its host will be retired or rebooted. It also opens when the registration ended under
-running ranks, or when a health source reports a working instance as impaired. The record saves the incident's id until the instance works again
-without a report against it, or is gone. Then the same thread says so.
+running ranks, or when a health source reports a working instance as impaired. The record saves the incident's id until
+the instance works again without a report against it, or is gone. Then the same thread says so.
 
 When many instances are blamed at once, the notification of the fleet replaces those of the instances. No notification
 is sent for an instance that only the fleet limits hold back, that is blamed while the circuit breaker is open, or that

@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.job.stop_timeout import stop_step_s
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext
 
@@ -36,7 +37,7 @@ def deadlines(job: Job, context: DecisionContext) -> tuple[datetime | None, date
         case JobStatus.LOST:
             return context.now + duration(context.policy.lost_timeout_s), poll_at
         case JobStatus.STOPPING:
-            return context.now + duration(context.policy.stop_timeout_s), poll_at
+            return context.now + duration(stop_step_s(job.spec, context.policy)), poll_at
         case JobStatus.DIAGNOSING:
             return context.now + duration(context.policy.check_timeout_s + context.policy.poll_interval_s), poll_at
         case JobStatus.RECOVERING:

@@ -22,6 +22,7 @@ from gpu_recovery.core.job.completion import (
 )
 from gpu_recovery.core.job.denied_launch import queued_again, with_permission
 from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, StopPurpose
+from gpu_recovery.core.job.stop_timeout import stop_step_s
 from gpu_recovery.core.notifications import jobs
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, replace_fields, unless_pending
@@ -132,7 +133,7 @@ def stop(
         incident = job.incident_id or attempt_id(job.job_id, job.attempt)
         changes["incident_id"] = incident
         data = {"job_id": job.job_id, "attempt": job.attempt, "incident_id": incident, "reason": reason}
-        stopped_by = context.now + duration(context.policy.stop_timeout_s)
+        stopped_by = context.now + duration(stop_step_s(job.spec, context.policy))
         checked_by = stopped_by + duration(context.policy.check_timeout_s + context.policy.poll_interval_s)
         notice = jobs.recovery_started(job, incident, reason, failure or job.failure, stopped_by, checked_by)
         orders = (*orders, notice, commands.PublishEvent("Recovery Started", data))
@@ -226,7 +227,7 @@ def stop_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionCo
     """
     tries = job.stop_tries + 1
     unconfirmed = listed(event.unconfirmed)
-    changes = {"stop_tries": tries, "deadline_at": context.now + duration(context.policy.stop_timeout_s)}
+    changes = {"stop_tries": tries, "deadline_at": context.now + duration(stop_step_s(job.spec, context.policy))}
     if tries == 1:
         reason = f"ranks on {unconfirmed} have not ended in time: asking ECS and stopping them again"
         return Step(

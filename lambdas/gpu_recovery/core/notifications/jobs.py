@@ -229,6 +229,24 @@ def adoption_refused(job_id: str, task_id: str, reason: str) -> NotifyOperator:
     return message(note_id, Severity.SEV3, Phase.NOTED, f"{job_id}: a task was not adopted", parts, job_id=job_id)
 
 
+def stop_timeout_too_long(job_id: str, task_definition: str, reason: str) -> NotifyOperator:
+    """Return the message that the containers of an adopted job may take longer to stop than the deployment waits."""
+    note_id = f"{job_id}/stop-timeout"
+    parts = {
+        Part.WHAT: [f"Job {job_id}, which a person started, runs task definition {task_definition}: {reason}."],
+        Part.EVIDENCE: ["the task definition, as ECS describes it"],
+        Part.DONE: ["The job was adopted all the same."],
+        Part.NEXT: ["If the gang is stopped and a rank still saves after that time, its instance is rebooted."],
+        Part.YOU: [
+            "Shorten the stopTimeout, or deploy with a larger container_stop_timeout_max_s. What is known of the job:",
+            typed(f"explain {job_id}"),
+        ],
+        Part.IDS: [f"job {job_id}, task definition {task_definition}", f"correlation id {note_id}"],
+    }
+    subject = f"{job_id}: its stopTimeout is longer than the wait for it"
+    return message(note_id, Severity.SEV3, Phase.NOTED, subject, parts, job_id=job_id)
+
+
 def incompletely_adopted(job: Job, reason: str) -> NotifyOperator:
     """Return the message that a job of a user is not watched any more because some ranks were never seen."""
     note_id = f"{job.job_id}/{job.version + 1}"
