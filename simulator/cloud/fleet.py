@@ -127,8 +127,8 @@ class VirtualFleet:
     def stop_timeout_s(self, task: Task) -> float:
         """Return the seconds from SIGTERM to SIGKILL: the `stopTimeout` of the main container."""
         containers = task.definition.get("containerDefinitions", ())
-        main = next((container for container in containers if container["name"] == task.main), {})
-        return float(main.get("stopTimeout", self.timings.stop_timeout_s))
+        own = (container.get("stopTimeout") for container in containers if container["name"] == task.main)
+        return float(next(own, None) or self.timings.stop_timeout_s)
 
     def _once(self, name: str, task: Task, seconds: float, step: Callable[[str], None]) -> None:
         if name not in self._taken:

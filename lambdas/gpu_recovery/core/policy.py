@@ -59,6 +59,11 @@ class RecoveryPolicy:
 
     The setting is for launchers such as torchrun, which exit with code 1 after every failure.
     """
+    relaunch_after_manual_stop: bool = False
+    """Whether a job is relaunched, uncounted, after a person stopped one of its tasks in ECS.
+
+    Otherwise the job is CANCELED. A job that its ECS service stopped is always CANCELED.
+    """
     relaunch_on_same_instances: bool = False
     """Whether a job waits for its own instances. Otherwise the job takes any healthy capacity."""
     reboots_max: int = 2

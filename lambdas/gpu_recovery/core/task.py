@@ -22,6 +22,8 @@ RANK = re.compile(r"[0-9]{1,9}")
 OUR_STOP = "gpu-recovery: "
 """Beginning of the reason of each StopTask call that we make. ECS returns the reason as `stoppedReason`."""
 
+STOPPED_BY_SERVICE = "stopped by its ECS service"
+"""Beginning of the sentence about a rank that its ECS service has stopped."""
 DEREGISTERED = "Container instance deregistration forced"
 """Beginning of the reason of a task that ECS ended because its container instance was deregistered by force (ECS
 developer guide, stopped tasks). The containers run on (API reference, DeregisterContainerInstance)."""
@@ -148,6 +150,11 @@ class Ending:
     sentence: str
 
     @property
+    def is_by_service(self) -> bool:
+        """Whether the ECS service of the rank stopped it, for example because a person made the service smaller."""
+        return self.sentence.startswith(STOPPED_BY_SERVICE)
+
+    @property
     def is_own(self) -> bool:
         """Whether the rank or its host failed, so that neither a stop nor an interruption ended the rank."""
         return self.kind in (EndingKind.FAILED, EndingKind.CRASHED, EndingKind.HOST_FAULT, EndingKind.NEVER_STARTED)
@@ -186,9 +193,7 @@ def ending(task: TaskFact, main_container: str) -> Ending:
             return Ending(EndingKind.STOPPED_BY_US, code, "stopped by gpu-recovery")
         return Ending(EndingKind.STOPPED_BY_PERSON, code, f"stopped by a person ({_quoted(task.stopped_reason)})")
     if stop == StopCode.SERVICE_SCHEDULER_INITIATED:
-        return Ending(
-            EndingKind.STOPPED_BY_PERSON, code, f"stopped by its ECS service ({_quoted(task.stopped_reason)})"
-        )
+        return Ending(EndingKind.STOPPED_BY_PERSON, code, f"{STOPPED_BY_SERVICE} ({_quoted(task.stopped_reason)})")
     if stop in (StopCode.SPOT_INTERRUPTION, StopCode.TERMINATION_NOTICE):
         return Ending(
             EndingKind.INTERRUPTED, code, f"its instance was taken away ({stop}: {_quoted(task.stopped_reason)})"

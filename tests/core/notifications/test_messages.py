@@ -19,6 +19,7 @@ from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.health_signals import DepartureKind, HealthStatus
 from gpu_recovery.core.heartbeat import Heartbeat
 from gpu_recovery.core.instance.record import HealthReport, Interruption
+from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.missing_permission import MissingPermission
 from gpu_recovery.core.notifications import agents, fleet, foreign_tasks, instances, jobs, permissions, template
 from gpu_recovery.core.notifications.channels import for_every_channel
@@ -66,6 +67,7 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
         "failed": jobs.failed(job, f"{name}--a01", reason, IDS, results),
         "started_again": jobs.started_again(job),
         "would_have_acted": jobs.would_have_acted(job, reason, lost),
+        "stopped_by_person": jobs.stopped_by_person(job, lost, JobStatus.CANCELED),
         "adoption_refused": jobs.adoption_refused(name, "task-1", reason),
         "foreign_task": foreign_tasks.foreign_task(name, 1, 0, "task-1"),
         "contact_lost": jobs.contact_lost(fresh, f"{name}--a01/lost/4", name, reason, later(600)),

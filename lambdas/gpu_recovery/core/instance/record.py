@@ -368,6 +368,11 @@ class Instance:
         return free_gpus(self.gpus_unclaimed - promised, self.gpus_free)
 
     @property
+    def drained_by_others(self) -> bool:
+        """Whether somebody else than the system drained the instance in ECS, so that ECS starts no task on it."""
+        return self.ecs_status == EcsStatus.DRAINING and not self.drained
+
+    @property
     def orphaned_ranks(self) -> tuple[RankOnInstance, ...]:
         """The ranks that may run on unknown to ECS; each keeps its claim until its end is confirmed."""
         if self.orphans is None:

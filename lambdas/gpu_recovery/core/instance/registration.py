@@ -10,11 +10,13 @@ from datetime import datetime
 from typing import Any
 
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.health_check import CheckOutcome
+from gpu_recovery.core.health_check import DRAINED_BY_OTHERS, CheckOutcome
 from gpu_recovery.core.health_signals import Ec2InstanceState, HealthKind
+from gpu_recovery.core.instance.deadlines import DRAINED_CHECK_S
 from gpu_recovery.core.instance.effects import check_report, poke_scheduler, repair_ended, verify
 from gpu_recovery.core.instance.health_check import REMEMBERED_MAX
 from gpu_recovery.core.instance.record import (
+    IN_USE,
     EcsStatus,
     Instance,
     InstanceStatus,
@@ -73,7 +75,29 @@ def observed(instance: Instance, event: events.InstanceObserved, context: Decisi
         # Tasks of the old registration stay with it, and nothing says that their processes have ended.
         changes["orphans"] = orphans_of(instance, context.now)
         orders = (*orders, *_ask_ec2(instance))
-    return Step(instance.status, instance.reason, changes, orders)
+    reason, drain_changes = _drained_or_active(instance, event, context)
+    return Step(instance.status, reason, {**changes, **drain_changes}, orders)
+
+
+def _drained_or_active(
+    instance: Instance, event: events.InstanceObserved, context: DecisionContext
+) -> tuple[str, dict[str, Any]]:
+    """Return the reason and the changes after others have drained the instance, or have made it ACTIVE again.
+
+    A check that has not started waits `DRAINED_CHECK_S` for such an instance, and its whole time after that.
+    """
+    drained = event.ecs_status == EcsStatus.DRAINING and not instance.drained
+    if drained == instance.drained_by_others or instance.status not in IN_USE:
+        return instance.reason, {}
+    changes: dict[str, Any] = {}
+    if instance.check is not None and not instance.check.task_id and instance.status is InstanceStatus.CHECKING:
+        limit_at = instance.status_at + duration(context.policy.check_timeout_s)
+        waits_until = context.now + duration(DRAINED_CHECK_S)
+        changes["deadline_at"] = min(limit_at, waits_until) if drained else limit_at
+    if not drained:
+        return f"it is {event.ecs_status} in ECS again", changes
+    what = "its health check cannot start" if changes else "nothing new is placed on it"
+    return f"{DRAINED_BY_OTHERS}: {what}", changes
 
 
 def _registration_ended(instance: Instance, event: events.InstanceObserved, context: DecisionContext) -> Step | Ignore:

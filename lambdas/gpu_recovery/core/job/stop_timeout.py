@@ -24,8 +24,8 @@ def longest_stop_timeout_s(definition: Mapping[str, Any]) -> int:
     Args:
         definition: the task definition as ECS describes it.
     """
-    containers = definition.get("containerDefinitions") or ({},)
-    return max(int(container.get("stopTimeout", DEFAULT_S)) for container in containers)
+    containers = definition.get("containerDefinitions", ())
+    return max((int(container.get("stopTimeout", DEFAULT_S)) for container in containers), default=DEFAULT_S)
 
 
 def too_long(definition: Mapping[str, Any], policy: RecoveryPolicy) -> str:

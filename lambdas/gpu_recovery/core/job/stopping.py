@@ -96,8 +96,14 @@ def stop_for(job: Job, failure: RankFailure, context: DecisionContext) -> Step:
     purpose, cause = purpose_of(failure, context.policy)
     reason = f"rank {failure.rank} on {failure.instance_id} {failure.ending.sentence}"
     if cause is not None:
-        return relaunch_or_fail(job, cause, reason, context, failure, purpose)
-    return stop(job, purpose, reason, context, failure=failure)
+        step = relaunch_or_fail(job, cause, reason, context, failure, purpose)
+    else:
+        step = stop(job, purpose, reason, context, failure=failure)
+    if failure.ending.kind is EndingKind.STOPPED_BY_PERSON:
+        ends_as = {StopPurpose.CANCEL: JobStatus.CANCELED, StopPurpose.FAIL: JobStatus.FAILED}
+        notice = jobs.stopped_by_person(job, failure, ends_as.get(step.changes["stop_purpose"]))
+        step = replace(step, commands=(*step.commands, notice))
+    return step
 
 
 def relaunch_or_fail(
@@ -216,6 +222,8 @@ def relaunch(job: Job, context: DecisionContext) -> Step:
         changes |= {"in_line_at": context.now, "not_before": context.now + duration(context.policy.pending_retry_s)}
         return Step(JobStatus.PENDING_RESOURCES, "short of resources; looking again soon", changes, orders)
     why = "an instance needed repair" if cause is CloseCause.REPAIR else "capacity was taken away"
+    if job.failure is not None and job.failure.ending.kind is EndingKind.STOPPED_BY_PERSON:
+        why = "a person stopped a rank"
     changes |= with_cool_down(job, context)
     return Step(JobStatus.RECOVERING, f"{why}; waiting for another place (not counted)", changes, orders)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from gpu_recovery.core.health_check import DRAINED_BY_OTHERS
 from gpu_recovery.core.health_signals import DepartureKind
 from gpu_recovery.core.identifiers import attempt_id, listed
 from gpu_recovery.core.notifications.template import Part, Phase, Severity, clock, message, next_of, story, typed
@@ -252,7 +253,8 @@ def never_checked(instance: Instance, reason: str) -> NotifyOperator:
         Part.DONE: ["Its check counts as one that could not tell.", _use_sentence(instance)],
         Part.NEXT: ["It is checked again when a job fails on it."],
         Part.YOU: [
-            _check_remedy(instance)
+            _drain_remedy(instance)
+            or _check_remedy(instance)
             or "See who holds its GPUs: other tasks on this cluster, or ranks that ECS still counts as running:",
             typed(f"instances {instance.instance_id}"),
         ],
@@ -316,6 +318,18 @@ def _noted_message(instance: Instance, subject: str, parts: dict[Part, list[str]
     )
 
 
+def _drain_remedy(instance: Instance) -> str:
+    """Return what an operator does about an instance that others have drained; "" if none have."""
+    if not instance.drained_by_others:
+        return ""
+    name = instance.container_instance_id
+    return (
+        "A person has set it to DRAINING, or ECS itself before a scale-in. It gets no job until it is ACTIVE again. "
+        "When the maintenance is over: aws ecs update-container-instances-state --cluster CLUSTER "
+        f"--container-instances {name} --status ACTIVE"
+    )
+
+
 def _check_remedy(instance: Instance) -> str:
     """Return what an operator does about the permission that the health check lacks; "" if none is missing."""
     refusal = instance.check.why_not_started if instance.check is not None else None
@@ -346,6 +360,8 @@ def _record_evidence(instance: Instance) -> list[str]:
 
 def _use_sentence(instance: Instance) -> str:
     """Return a sentence that says whether an AVAILABLE instance gets new work."""
+    if instance.drained_by_others:
+        return f"What runs on it goes on. Nothing new is placed on it, because {DRAINED_BY_OTHERS}."
     if instance.avoid_reason:
         return f"What runs on it goes on. Nothing new is placed on it, for another reason: {instance.avoid_reason}."
     return "The instance stays in use."

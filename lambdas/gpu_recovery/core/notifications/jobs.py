@@ -23,7 +23,7 @@ from gpu_recovery.core.notifications.template import (
 
 if TYPE_CHECKING:
     from gpu_recovery.core.commands import NotifyOperator
-    from gpu_recovery.core.job.record import Job
+    from gpu_recovery.core.job.record import Job, JobStatus
     from gpu_recovery.core.task import RankFailure
 
 
@@ -210,6 +210,40 @@ def agent_silent(job: Job, reason: str) -> NotifyOperator:
     }
     subject = f"{job.job_id}: the node agent is silent, not the machine"
     return message(job.incident_id or "", Severity.SEV4, Phase.RESOLVED, subject, parts, job_id=job.job_id)
+
+
+def stopped_by_person(job: Job, failure: RankFailure, ends_as: JobStatus | None) -> NotifyOperator:
+    """Return the message that a person stopped a rank in ECS, beside gpu-recovery, and what that does to the job.
+
+    Args:
+        job: the record before the decision.
+        failure: the end of the rank.
+        ends_as: the status in which the job ends because of the stop; None if it goes on.
+    """
+    note_id = f"{job.job_id}/{job.version + 1}"
+    goes_on = ends_as is None
+    done = f"The whole job ends as {ends_as}: its other ranks are stopped, and its GPUs are given back."
+    if goes_on:
+        done = "The gang is stopped, and goes on from its last checkpoint. The attempt is not counted."
+    parts = {
+        Part.WHAT: [
+            f"Rank {failure.rank} of job {job.job_id}, attempt {job.attempt}, on "
+            f"{failure.instance_id or 'an unknown instance'} was {failure.ending.sentence}."
+        ],
+        Part.EVIDENCE: _failure_lines(failure),
+        Part.DONE: [done],
+        Part.NEXT: ["It waits for its turn and for healthy GPUs." if goes_on else "Nothing more is done for this job."],
+        Part.YOU: [
+            "To move a job off an instance without an end of the job, take the instance out of use, then suspend and "
+            "resume the job. To have a job go on after such a stop: set relaunch_after_manual_stop in the policy.",
+            typed(f"quarantine {failure.instance_id or 'INSTANCE'}"),
+            typed(f"suspend {job.job_id}"),
+            typed(f"resume {job.job_id}"),
+        ],
+        Part.IDS: _ids(job, note_id),
+    }
+    subject = f"{job.job_id}: a person stopped a rank, the job {'goes on' if goes_on else f'is {ends_as}'}"
+    return message(note_id, Severity.SEV3, Phase.NOTED, subject, parts, job_id=job.job_id)
 
 
 def adoption_refused(job_id: str, task_id: str, reason: str) -> NotifyOperator:
