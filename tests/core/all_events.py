@@ -268,7 +268,7 @@ ANNOUNCEMENTS = (
 
 def written_by_a_store(record: Instance) -> list[Instance]:
     """The record after each write that no event makes: a launch's or a person's claim, a claim that
-    is given back, a check that ECS refused."""
+    is given back, a check that ECS refused, a check that ECS started although the record still says DRAINING."""
     if record.status is InstanceStatus.GONE:
         return []
     new = [("sft-1", 1), ("sft-1", 2), ("sft-2", 1)]
@@ -277,4 +277,7 @@ def written_by_a_store(record: Instance) -> list[Instance]:
     left = [{**record.claims}] if record.claims else []
     for some in left:
         some.popitem()
-    return [*(replace(record, claims=some) for some in (*claims, *left)), replace(record, commands=refused)]
+    grown = [*(replace(record, claims=some) for some in (*claims, *left)), replace(record, commands=refused)]
+    if record.status is InstanceStatus.CHECKING and record.check is not None and record.drained_by_others:
+        grown.append(replace(record, check=replace(record.check, task_id="task-1")))
+    return grown
