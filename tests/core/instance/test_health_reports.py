@@ -10,6 +10,7 @@ from gpu_recovery.core import commands, events
 from gpu_recovery.core.cluster_snapshot import is_usable
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus
+from gpu_recovery.core.instance.out_of_use import out_of_use
 from gpu_recovery.core.instance.record import HealthReport, InstanceStatus
 from gpu_recovery.core.state_machine import EventOutcome
 from gpu_recovery.core.xid import XidClass, class_of
@@ -94,6 +95,7 @@ def test_an_xid_that_says_nothing_of_the_hardware_is_only_noted(xid: int | None,
     assert xid is None or (class_of(xid) in harmless) is not checked
     assert bool(decision.record.avoid_reason) is checked
     assert checked or not orders(decision, commands.NotifyOperator)
+    assert checked or out_of_use(decision.record) is None
 
 
 def test_a_grave_xid_behind_a_harmless_one_is_judged_by_what_it_says() -> None:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from gpu_recovery.core.health_signals import HealthStatus
 from gpu_recovery.core.instance.record import IN_USE, EcsStatus, Instance, InstanceStatus
 from gpu_recovery.core.queue.snapshot import OutOfUse
 
@@ -39,7 +38,7 @@ def out_of_use_reasons(instance: Instance) -> Iterator[OutOfUseReason]:
         by = "by gpu-recovery, and not yet ACTIVE again" if instance.drained else "in ECS, not by gpu-recovery"
         yield OutOfUseReason(OutOfUse.DRAINING, None, f"set to DRAINING {by}")
     for kind, health in sorted(instance.health.items()):
-        if health.status is HealthStatus.IMPAIRED:
+        if health.impairs:
             words = f"{kind} is {health.status}" + (f": {health.sentence}" if health.sentence else "")
             yield OutOfUseReason(OutOfUse.IMPAIRED, health.since, words)
     if instance.silent_since is not None:
