@@ -61,7 +61,7 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
     probing = replace(BREAKER, probe=name or "i-0")
     return {
         "recovery_started": jobs.recovery_started(fresh, f"{name}--a01", reason, lost, later(240), later(2_760)),
-        "recovered": jobs.recovered(job),
+        "recovered": jobs.recovered(job, reason),
         "closed": jobs.closed(job, reason),
         "failed": jobs.failed(job, f"{name}--a01", reason, IDS, results),
         "started_again": jobs.started_again(job),
@@ -74,6 +74,7 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
         "incompletely_adopted": jobs.incompletely_adopted(job, reason),
         "quarantined": instances.quarantined(machine, f"{name}/3", reason, later(86_400)),
         "withdrawn": instances.withdrawn(machine, f"{name}/3", reason, later(86_400)),
+        "repair_begun": instances.repair_begun(replace(machine, incident_id=""), f"{name}/3", reason, later(1_800)),
         "repair_held": instances.repair_held(machine, f"{name}/3", reason, later(21_600)),
         "suspected": instances.suspected(machine, f"{name}/3", reason),
         "interruption_announced": instances.interruption_announced(machine, f"{name}/3", leaves, later(82_800), False),
@@ -110,7 +111,7 @@ def test_every_message_there_is_is_asked_here() -> None:
         if getattr(one, "__module__", "") == module.__name__
         and getattr(one, "__annotations__", {}).get("return") == "NotifyOperator"
         and not name.startswith("_")
-    } - {"message"}
+    } - {"message", "with_evidence"}
     assert public | {"breaker_opened", "breaker_stays_open"} == set(KINDS)
 
 
@@ -248,8 +249,8 @@ def test_a_failure_lists_the_checks_that_matter_first() -> None:
     results["i-051"] = Checked(CheckOutcome.REBOOT, "XID 48 on GPU 1", True)
     job = replace(running(), failure=failure(EndingKind.CRASHED))
     evidence = template.parts_of(jobs.failed(job, "sft-1--a01", "why", (), results).body)[Part.EVIDENCE]
-    assert evidence[2] == "check of i-050: REPLACE: XID 79 on GPU 3"
-    assert evidence[3] == "check of i-051: REBOOT: XID 48 on GPU 1 (its repair has begun)"
+    assert evidence[2] == "check of i-050: REPLACE: XID 79 on GPU 3 (GPU_HAS_FALLEN_OFF_THE_BUS)"
+    assert evidence[3] == "check of i-051: REBOOT: XID 48 on GPU 1 (GPU_ECC_DBE) (its repair has begun)"
     assert evidence[-1] == "and 90 more checks"
 
 
@@ -267,8 +268,8 @@ def test_a_recovery_tells_the_story_from_the_beginning_of_the_incident() -> None
     """Not what came before it, and its newest decisions where it was long."""
     old = HistoryEntry(NOW, "", "QUEUED", "JobSubmitted", 0, "submitted by ada")
     since = [HistoryEntry(later(60 + n), "RUNNING", "STOPPING", "RankFailed", 1, f"step {n}") for n in range(12)]
-    job = replace(running(), history=(old, *since), incident_id="sft-1--a01", incident_at=later(60))
-    evidence = template.parts_of(jobs.recovered(job).body)[Part.EVIDENCE]
+    job = replace(running(), history=(old, *since), incident_id="sft-1--a01", recovery_since=later(60))
+    evidence = template.parts_of(jobs.recovered(job, "it has run for 60 s").body)[Part.EVIDENCE]
     assert len(evidence) == 8
     assert evidence[-1].endswith("STOPPING: step 11")
     assert "submitted" not in "\n".join(evidence)
