@@ -15,9 +15,12 @@ from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext
 
 
 def notify(context: ExecutionContext, record: Job | Instance, pending: PendingCommand) -> CommandResult:
-    """Send the message. Evidence is added about the instances that it names."""
+    """Send the message. Evidence is added about the instances that it names.
+
+    A message that was not sent at the first try is sent without the evidence, whose reading may have failed.
+    """
     command: commands.NotifyOperator = pending.command
-    if command.evidence_of and isinstance(record, Job):
+    if command.evidence_of and isinstance(record, Job) and pending.tries == 1:
         command = with_evidence(command, _lines(context, record, command))
     context.actions.notify(command)
     return DONE
