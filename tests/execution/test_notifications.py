@@ -81,6 +81,12 @@ def test_the_first_mail_names_an_agent_that_is_silent(api: Api) -> None:
     assert f"{SECOND} (rank 1): suspect" not in mail
 
 
+def test_an_agent_that_was_silent_before_the_job_ran_is_no_suspect(api: Api) -> None:
+    """It was removed, or died days ago."""
+    api.functions.store.save_heartbeat(Heartbeat(FIRST, later(-700), "boot-1", later(-9_000)), True)
+    assert "suspect" not in first_mail(api)
+
+
 @pytest.mark.parametrize(
     ("booted_s", "ordered_s", "restarted"), [(-40, None, True), (-900, None, False), (-40, -60, False)]
 )
@@ -113,6 +119,14 @@ class Mailbox:
 
     def notify(self, message: NotifyOperator) -> None:
         self.sent.append(message)
+
+
+@pytest.mark.parametrize(("ordered_s", "told"), [(None, True), (-60, False)])
+def test_the_first_mail_says_that_a_machine_restarted(api: Api, ordered_s: int | None, told: bool) -> None:
+    """Its boot changed under the rank. A reboot that gpu-recovery ordered is no news."""
+    reboots = () if ordered_s is None else (later(ordered_s),)
+    api.functions.store.save_instance(instance(SECOND, boot_heard_at=later(-40), reboots=reboots, revision=1))
+    assert (f"{SECOND} (rank 1): the machine restarted at 2026-11-21 08:59 UTC" in first_mail(api)) is told
 
 
 def test_a_mail_that_was_not_sent_at_the_first_try_is_sent_without_its_evidence() -> None:

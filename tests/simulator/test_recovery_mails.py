@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from gpu_recovery.core.diagnosis.observations import ProgressReport
 from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.execution.training_progress import describe_continued
 
 from simulator.world import World
 from tests.simulator import incidents
@@ -55,6 +56,20 @@ def test_a_job_with_progress_reports_recovers_with_the_first_report_of_its_attem
     world.let_pass(130)
     assert subjects(world)[1:] == ["recovered on attempt 2"]
     assert "attempt 2 reports progress: 41" in world.messages()[-1].body
+
+
+def test_a_poll_within_the_first_minute_ends_no_recovery() -> None:
+    """An exit that an agent reports brings the poll forward."""
+    world, job_id = relaunched(progress=False)
+    record = world.job(job_id)
+    plan = world.store.load_plan(job_id, 2)
+    assert plan is not None and record.running_at is not None
+    began_s = record.running_at.timestamp()
+
+    def continued(after_s: float) -> str | None:
+        return describe_continued(world.store, incidents.ADAPTIVE, record, plan, began_s + after_s)
+
+    assert continued(59) is None and continued(60) == "attempt 2 has run for 60 s"
 
 
 def test_a_job_that_never_reports_again_is_not_waited_for_for_ever() -> None:

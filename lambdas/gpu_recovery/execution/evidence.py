@@ -241,8 +241,8 @@ def _restarts(job: Job, plan: Plan, instances: Mapping[str, Instance]) -> Iterat
     if began is None or plan.attempt != job.attempt:
         return
     for name, instance in instances.items():
-        booted = instance.boot_heard_at
-        if booted is None or booted <= began or any(began <= at <= booted for at in instance.reboots):
+        booted = instance.restarted_after(began)
+        if booted is None:
             continue
         yield RestartReport(report_id=f"restart/{name}", at_s=booted.timestamp(), instance_id=name)
 

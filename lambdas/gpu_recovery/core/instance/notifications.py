@@ -132,8 +132,8 @@ def _of_quarantine(
     asks_reboot = (
         isinstance(event, events.CheckEnded)
         and event.verdict.outcome is CheckOutcome.REBOOT
+        and before.status is InstanceStatus.VERIFYING
         and before.need is None
-        and before.reboot is None
     )
     return [instances.quarantined(before, incident_id, after.reason, after.deadline_at, asks_reboot=asks_reboot)]
 

@@ -47,7 +47,9 @@ def health_lines(
     lines = [
         f"{instance.instance_id}{_rank_text(ranks.get(instance.instance_id))}: {fact}"
         for instance in instances
-        for fact in _facts(instance, heartbeats.get(instance.instance_id), since, now, silent_s)
+        for fact in _facts(
+            instance, heartbeats.get(instance.instance_id), ranks.get(instance.instance_id), since, now, silent_s
+        )
     ]
     return lines[:LINES_MAX]
 
@@ -89,16 +91,25 @@ def last_report_lines(
 
 
 def _facts(
-    instance: Instance, heartbeat: Heartbeat | None, since: datetime | None, now: datetime, silent_s: int
+    instance: Instance,
+    heartbeat: Heartbeat | None,
+    rank: int | None,
+    since: datetime | None,
+    now: datetime,
+    silent_s: int,
 ) -> Iterator[str]:
     for kind, report in sorted(instance.health.items()):
         if report.status is HealthStatus.IMPAIRED:
             yield f"{kind} is {report.status} since {clock(report.since)}" + (
                 f": {report.sentence}" if report.sentence else ""
             )
-    if since is not None and instance.boot_heard_at is not None and instance.boot_heard_at > since:
-        yield f"the machine restarted at {clock(instance.boot_heard_at)}, while the attempt ran"
-    if heartbeat is not None and (age_s := (now - heartbeat.seen_at).total_seconds()) > silent_s:
+    if since is None:
+        return
+    if rank is not None and (booted := instance.restarted_after(since)) is not None:
+        yield f"the machine restarted at {clock(booted)}, while the attempt ran; gpu-recovery had not ordered it"
+    if heartbeat is None or heartbeat.seen_at < since:  # an agent that was silent before has nothing to do with it
+        return
+    if (age_s := (now - heartbeat.seen_at).total_seconds()) > silent_s:
         yield f"suspect: no heartbeat of its node agent for {age_s:.0f} s"
 
 
