@@ -85,7 +85,7 @@ def test_a_kind_speaks_for_its_cause_where_the_line_was_written(kind: LineKind, 
         ({2: "[Errno 28] No space left on device: '/fsx/run/out.log'"}, JOB, Remedy.PERSON),
         ({2: "[Errno 28] No space left on device"}, ON_1, Remedy.LEAVE_OUT),
         ({2: "[Errno 28] No space left on device: '/tmp/ckpt/step-4.pt'"}, ON_1, Remedy.LEAVE_OUT),
-        ({2: "[Errno 28] No space left on device: '/home/ana/out'"}, ON_1, Remedy.LEAVE_OUT),
+        ({2: "[Errno 28] No space left on device: '/data/out'"}, ON_1, Remedy.LEAVE_OUT),
         ({0: "[Errno 28] No space left on device", 2: "[Errno 28] No space left on device"}, JOB, Remedy.PERSON),
     ],
 )
