@@ -89,7 +89,7 @@ def test_faulty_check_in_the_second_run_fails_the_job() -> None:
     assert (job.status, job.attempt, job.attempts_counted) == (JobStatus.FAILED, 2, 2)
     assert len(world.calls("RebootInstances")) == 1
     assert world.instance(world.model_instance(0)).status is InstanceStatus.QUARANTINED
-    assert failures_told(world) == [f"{job_id}--a02"]
+    assert failures_told(world) == [f"{job_id}--a01"]  # the training never went on, so it is one incident
 
 
 def test_a_check_that_could_not_tell_fails_the_job_and_says_so() -> None:

@@ -102,6 +102,12 @@ class RecoveryPolicy:
     progress_timeout_s: int = 900
     """Seconds without progress on any rank after which a job that reports progress counts as hung and is stopped."""
 
+    recovered_after_s: int = 60
+    """Seconds that a relaunched job must run before it counts as recovered, if it reports no progress.
+
+    A job that reports progress counts as recovered with its first report. Until then its incident stays open.
+    """
+
     observe_only: bool = False
     """Whether decisions are only recorded and notified. No task is stopped; no instance is drained or repaired."""
     replace: bool = False

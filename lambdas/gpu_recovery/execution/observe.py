@@ -14,13 +14,14 @@ from gpu_recovery.core.task import Ending, EndingKind, LastStatus, RankFailure, 
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
 from gpu_recovery.execution.hang_detection import describe_hang
 from gpu_recovery.execution.task_ownership import may_run_on, tasks_of_ranks
+from gpu_recovery.execution.training_progress import describe_continued
 from gpu_recovery.ports.values import ec2_state_of
 
 
 def observe(context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
     """Ask ECS about each rank without a confirmed end, record the answers, and return what the job did not receive.
 
-    If the job has received everything, a running job is tested for a hang.
+    If the job has received everything, a running job is tested for a hang, and for the success of an open recovery.
     """
     command: commands.ObserveAttempt = pending.command
     plan = context.store.load_plan(job.job_id, command.attempt)
@@ -38,7 +39,7 @@ def observe(context: ExecutionContext, job: Job, pending: PendingCommand) -> Com
     if event is None and orphaned is not None:
         event = events.RankFailed(at=context.now, attempt=plan.attempt, failure=orphaned)
     elif event is None and not powered_off:
-        event = _hang_event(context, job, plan)
+        event = _hang_event(context, job, plan) or _continued_event(context, job, plan)
     return CommandResult((*powered_off, FollowUp(job.job_id, event))) if event else CommandResult(powered_off)
 
 
@@ -48,6 +49,14 @@ def _hang_event(context: ExecutionContext, job: Job, plan: Plan) -> events.JobEv
         return None
     sentence = describe_hang(context.store, context.policy, job, plan, context.now)
     return events.ProgressStopped(at=context.now, attempt=plan.attempt, sentence=sentence) if sentence else None
+
+
+def _continued_event(context: ExecutionContext, job: Job, plan: Plan) -> events.JobEvent | None:
+    """Return the event that the training of a relaunched job has gone on; None if no incident is open."""
+    if job.status is not JobStatus.RUNNING or job.incident_id is None:
+        return None
+    sentence = describe_continued(context.store, context.policy, job, plan, context.now.timestamp())
+    return events.TrainingContinued(at=context.now, attempt=plan.attempt, sentence=sentence) if sentence else None
 
 
 def _powered_off_events(context: ExecutionContext, instance_ids: list[str]) -> tuple[FollowUp, ...]:

@@ -354,6 +354,13 @@ class Instance:
     commands: tuple[PendingCommand, ...] = ()
     history: tuple[HistoryEntry, ...] = ()
 
+    def restarted_after(self, began: datetime) -> datetime | None:
+        """Return the last boot if it is later than `began` and gpu-recovery had not ordered it since; else None."""
+        booted = self.boot_heard_at
+        if booted is None or booted <= began or any(began <= at <= booted for at in self.reboots):
+            return None
+        return booted
+
     @property
     def gpus_unclaimed(self) -> int:
         """The number of GPUs without a claim; negative if users have started too many tasks on the instance."""

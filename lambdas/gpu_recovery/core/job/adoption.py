@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from gpu_recovery.core import commands, events
+from gpu_recovery.core.job.completion import INCIDENT_CLOSED
 from gpu_recovery.core.job.record import Job, JobStatus, Origin
 from gpu_recovery.core.job.spec import NNODES_MAX, OUR_VARIABLES, JobSpec
 from gpu_recovery.core.job.stop_timeout import longest_stop_timeout_s
@@ -103,7 +104,7 @@ def newer_task(job: Job, event: events.NewerTaskSeen, context: DecisionContext) 
         "attempts_counted": 0,
         "failure": None,
         "attempts_uncounted": {},
-        "incident_id": None,
+        **INCIDENT_CLOSED,
         "stop_purpose": None,
         "stop_cause": None,
         "stop_tries": 0,

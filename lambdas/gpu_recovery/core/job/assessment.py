@@ -140,6 +140,8 @@ def _without_evidence(job: Job, checks: str, policy: RecoveryPolicy) -> Assessme
     """Assess an attempt without a faulty instance: continue if a restart usually cures such an ending, else fail."""
     kind = job.failure.ending.kind if job.failure else None
     reason = f"no instance is to blame ({checks}); {job.stop_reason}"
+    if job.diagnosed is not None and job.diagnosed.needs_person:
+        return Assessment(False, f"{reason}; {job.diagnosed.summary}; a person must mend the cause first")
     if is_retried(kind, policy):
         why = "and exits are retried" if kind is EndingKind.FAILED else "which a restart usually cures"
         return Assessment(True, f"{reason}, {why}")

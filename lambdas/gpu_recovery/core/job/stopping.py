@@ -139,10 +139,16 @@ def stop(
         incident = job.incident_id or attempt_id(job.job_id, job.attempt)
         changes["incident_id"] = incident
         data = {"job_id": job.job_id, "attempt": job.attempt, "incident_id": incident, "reason": reason}
-        stopped_by = context.now + duration(stop_step_s(job.spec, context.policy))
-        checked_by = stopped_by + duration(context.policy.check_timeout_s + context.policy.poll_interval_s)
-        notice = jobs.recovery_started(job, incident, reason, failure or job.failure, stopped_by, checked_by)
-        orders = (*orders, notice, commands.PublishEvent("Recovery Started", data))
+        if job.recovery_since is None:  # else operators know of this recovery, and will hear how it ends
+            changes["recovery_since"] = context.now
+            stopped_by = context.now + duration(stop_step_s(job.spec, context.policy))
+            checked_by = stopped_by + duration(context.policy.check_timeout_s + context.policy.poll_interval_s)
+            is_last = not job.attempts_left(context.policy)
+            notice = jobs.recovery_started(
+                job, incident, reason, failure or job.failure, stopped_by, checked_by, is_last=is_last
+            )
+            orders = (*orders, notice)
+        orders = (*orders, commands.PublishEvent("Recovery Started", data))
     return Step(JobStatus.STOPPING, f"stopping the gang: {reason}", changes, orders)
 
 
@@ -221,7 +227,7 @@ def relaunch(job: Job, context: DecisionContext) -> Step:
     if cause is CloseCause.INSUFFICIENT_RESOURCES:
         changes |= {"in_line_at": context.now, "not_before": context.now + duration(context.policy.pending_retry_s)}
         return Step(JobStatus.PENDING_RESOURCES, "short of resources; looking again soon", changes, orders)
-    why = "an instance needed repair" if cause is CloseCause.REPAIR else "capacity was taken away"
+    why = "an instance needed repair" if cause is CloseCause.REPAIR else "an instance was taken away or restarted"
     if job.failure is not None and job.failure.ending.kind is EndingKind.STOPPED_BY_PERSON:
         why = "a person stopped a rank"
     changes |= with_cool_down(job, context)

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING
 from gpu_recovery.core.health_check import DRAINED_BY_OTHERS
 from gpu_recovery.core.health_signals import DepartureKind
 from gpu_recovery.core.identifiers import attempt_id, listed
-from gpu_recovery.core.notifications.template import Part, Phase, Severity, clock, message, next_of, story, typed
+from gpu_recovery.core.notifications.template import (
+    Part,
+    Phase,
+    Severity,
+    clock,
+    message,
+    next_of,
+    runbook,
+    story,
+    typed,
+)
 
 if TYPE_CHECKING:
     from gpu_recovery.core import events
@@ -17,17 +27,32 @@ if TYPE_CHECKING:
     from gpu_recovery.core.instance.record import Instance, Interruption
 
 
-def quarantined(instance: Instance, incident_id: str, reason: str, reminder_at: datetime | None) -> NotifyOperator:
-    """Return the message that an instance is quarantined and needs an operator. `instance` is the record before."""
+_REPLACE = (
+    "Replace the machine (stop and start it for another host, or terminate it in its Auto Scaling group), or repair it."
+)
+_REBOOT = "Its check asks for a reboot: reboot the machine. If a reboot has not helped before, replace it."
+
+
+def quarantined(
+    instance: Instance, incident_id: str, reason: str, reminder_at: datetime | None, *, asks_reboot: bool = False
+) -> NotifyOperator:
+    """Return the message that an instance is quarantined and needs an operator.
+
+    Args:
+        instance: the record before.
+        incident_id: the incident of the message.
+        reason: the reason of the decision.
+        reminder_at: time of the next reminder.
+        asks_reboot: whether the check asks for a reboot, and no repair was begun before.
+    """
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id} is quarantined: {reason}."],
         Part.EVIDENCE: [reason, *_record_evidence(instance)],
         Part.DONE: ["ECS places nothing new on it (DRAINING), and neither do we. What runs on it goes on."],
         Part.NEXT: [f"It stays so until a person acts. You are reminded at {clock(reminder_at)}."],
         Part.YOU: [
-            _check_remedy(instance)
-            or "Replace the machine (stop and start it for another host, or terminate it in its Auto Scaling group), "
-            "or repair it.",
+            _check_remedy(instance) or (_REBOOT if asks_reboot else _REPLACE),
+            runbook("replacing-an-instance"),
             "Then give it back. It works again once it passes a health check:",
             typed(f"instances {instance.instance_id}", "its history"),
             typed(f"release {instance.instance_id}"),
@@ -48,10 +73,38 @@ def withdrawn(instance: Instance, incident_id: str, reason: str, reminder_at: da
             "When the work on it is done:",
             typed(f"release {instance.instance_id}"),
             typed(f"instances {instance.instance_id}", "its history"),
+            runbook("quarantining"),
         ],
         Part.IDS: _ids(instance, incident_id),
     }
     return _incident_message(instance, incident_id, Severity.SEV3, "taken out of use by a person", parts)
+
+
+def repair_begun(instance: Instance, incident_id: str, reason: str, given_up_at: datetime | None) -> NotifyOperator:
+    """Return the message that the repair of an instance begins for which no job waits.
+
+    Args:
+        instance: the record before.
+        incident_id: the incident of the message.
+        reason: the reason of the decision.
+        given_up_at: time at which the repair counts as failed.
+    """
+    parts = {
+        Part.WHAT: [f"Instance {instance.instance_id}: {reason}."],
+        Part.EVIDENCE: [reason, *_record_evidence(instance)],
+        Part.DONE: ["Its repair was ordered. ECS places nothing on it (DRAINING), and neither do we. No job waits."],
+        Part.NEXT: [
+            "It works again with the proof of its repair and a passed check, and you hear so.",
+            f"If it is not back by {clock(given_up_at)}, the next repair level follows, or a person is asked.",
+        ],
+        Part.YOU: [
+            "Nothing is needed. To follow it:",
+            typed(f"instances {instance.instance_id}"),
+            typed("fleet", "what is under repair"),
+        ],
+        Part.IDS: _ids(instance, incident_id),
+    }
+    return _incident_message(instance, incident_id, Severity.SEV3, "its repair has begun, no job waits", parts)
 
 
 def repair_held(instance: Instance, incident_id: str, reason: str, given_up_at: datetime | None) -> NotifyOperator:
