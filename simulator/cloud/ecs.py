@@ -110,7 +110,12 @@ class EcsModelPages:
         """Yield the pages. The list is read once, so that all pages show the cluster at the same instant."""
         cluster, now = self.client.fleet.cluster, self.client.fleet.timeline.now
         if self.operation == "list_tasks":
-            member, everything = "taskArns", describe.list_tasks(cluster, {**params, "maxResults": sys.maxsize}, now)
+            member = "taskArns"
+            try:
+                everything = describe.list_tasks(cluster, {**params, "maxResults": sys.maxsize}, now)
+            except AwsApiError as error:
+                body = {"Error": {"Code": error.code, "Message": error.message}}
+                raise ClientError(cast(Any, body), "ListTasks") from error
         else:
             member = "containerInstanceArns"
             everything = describe.list_container_instances(cluster, {**params, "maxResults": sys.maxsize})

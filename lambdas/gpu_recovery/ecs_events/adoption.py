@@ -7,6 +7,7 @@ from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.job import state_machine
 from gpu_recovery.core.job.adoption import Adoption, TaskIdentity, job_template, task_identity
 from gpu_recovery.core.job.record import LIVE, TERMINAL, Job, Origin
+from gpu_recovery.core.job.stop_timeout import too_long
 from gpu_recovery.core.notifications import jobs
 from gpu_recovery.core.task import OUR_STOP, LastStatus, TaskFact
 from gpu_recovery.ecs_events import rank_progress
@@ -39,10 +40,13 @@ def _adopt(recovery: Recovery, fact: TaskFact, identity: TaskIdentity) -> Job:
 
     If two ranks are seen at once, only the first creates the record, and both use that record.
     """
-    spec = job_template(fact, identity.world_size, fact.gpus or 1)
+    definition = recovery.actions.task_definition(fact.task_definition)
+    spec = job_template(fact, identity.world_size, fact.gpus or 1, definition)
     hands_off = recovery.adoption is Adoption.OBSERVE
     decision = state_machine.adopted(identity.job_id, spec, hands_off, recovery.policy, recovery.clock())
     recovery.create_job(decision, "")
+    if definition is not None and (reason := too_long(definition, recovery.policy)):
+        notify_once(recovery, jobs.stop_timeout_too_long(identity.job_id, fact.task_definition, reason))
     return recovery.store.load_job(identity.job_id) or decision.record
 
 

@@ -124,6 +124,9 @@ def _claimed(instance: Instance, reported: Mapping[str, int]) -> list[tuple[str,
 
 
 def _ended(instance: Instance, event: events.InstanceBooted) -> tuple[commands.ConfirmEnd, ...]:
-    """Return the commands that confirm the end of the ranks of the earlier boot."""
+    """Return the commands that confirm the end of the ranks of the earlier boot: reported ranks, and orphans."""
     sentence = "ended when its instance booted again"
-    return tuple(commands.ConfirmEnd(job_id, attempt, sentence) for job_id, attempt in _claimed(instance, event.ended))
+    ended = dict.fromkeys(_claimed(instance, event.ended))
+    if instance.orphans is not None and event.booted_at > instance.orphans.since:
+        ended |= dict.fromkeys((rank.job_id, rank.attempt) for rank in instance.orphaned_ranks)
+    return tuple(commands.ConfirmEnd(job_id, attempt, sentence) for job_id, attempt in ended)
