@@ -31,14 +31,14 @@ node-release:
 	if [ "$${major:-0}" -lt 20 ]; then echo "Node 22 or newer is needed"; exit 1; fi; \
 	if [ "$$major" -lt 22 ]; then echo "Warning: Node $$major has reached its end of life. Install Node 22 or newer." >&2; fi
 
-$(READY): requirements.txt pyproject.toml package.json package-lock.json infra/layer/requirements.txt infra/layer/build.py
+$(READY): requirements.txt pyproject.toml agent/pyproject.toml agent/run/pyproject.toml package.json package-lock.json infra/layer/requirements.txt infra/layer/build.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed"; exit 1; }
 	@echo "[1/5] Making a virtual environment in $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "[2/5] Installing the Python packages of requirements.txt (a minute or two, the first time)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	@echo "[3/5] Installing gpu-recovery itself"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e . -e ./agent -e ./agent/run
 	@echo "[4/5] Building the Lambda layer of the functions"
 	@$(BIN)/python -m infra.layer.build
 	@echo "[5/5] Installing the CDK command line"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from health_check.kernel_log import KernelMessage
+from .kernel_log import KernelMessage
 
 FALLEN_OFF_THE_BUS = 79
 """The XID of a GPU that has fallen off the bus."""
@@ -73,19 +73,38 @@ def bus_id(address: str) -> str | None:
 
 
 def _xids(messages: list[KernelMessage]) -> Iterator[XidEvent]:
+    """Yield the XIDs. A loss that the driver reports as XID 79 and in words, for one GPU, is one event."""
+    numbered = list(_numbered_xids(messages))
+    lost = {(number, event.pci_bus_id) for number, event, in_words in numbered if _is_loss(event) and not in_words}
+    for number, event, in_words in numbered:
+        near = range(number - MESSAGES_OF_ONE_LOSS, number + MESSAGES_OF_ONE_LOSS + 1)
+        if not (in_words and any((at, event.pci_bus_id) in lost for at in near)):
+            yield event
+
+
+def _is_loss(event: XidEvent) -> bool:
+    return event.code == FALLEN_OFF_THE_BUS
+
+
+def _numbered_xids(messages: list[KernelMessage]) -> Iterator[tuple[int, XidEvent, bool]]:
+    """Yield each XID with the number of its message, and whether the message has only words in place of the number."""
     loss: tuple[int, str] | None = None  # the first message of a loss, and its address
     for number, message in enumerate(messages):
         if match := _XID.search(message.text):
-            yield XidEvent(int(match[2]), bus_id(match[1]), message.at, _line(match[3]))
+            yield number, XidEvent(int(match[2]), bus_id(match[1]), message.at, _line(match[3])), False
             continue
         if match := _LOST.search(message.text):
-            yield XidEvent(FALLEN_OFF_THE_BUS, bus_id(match[1]), message.at, "GPU has fallen off the bus")
+            yield number, _loss(match[1], message, "GPU has fallen off the bus"), True
             continue
         if match := _LOST_BEGINS.search(message.text):
             loss = number, match[1]
         if loss and number - loss[0] <= MESSAGES_OF_ONE_LOSS and _LOST_ENDS in message.text:
-            yield XidEvent(FALLEN_OFF_THE_BUS, bus_id(loss[1]), message.at, f"GPU has {_LOST_ENDS}")
+            yield number, _loss(loss[1], message, f"GPU has {_LOST_ENDS}"), True
             loss = None
+
+
+def _loss(address: str, message: KernelMessage, text: str) -> XidEvent:
+    return XidEvent(FALLEN_OFF_THE_BUS, bus_id(address), message.at, text)
 
 
 def _sxids(messages: list[KernelMessage]) -> Iterator[SxidEvent]:

@@ -110,6 +110,17 @@ ACKNOWLEDGED = (
         "[*]",
     ),
     Acknowledged(
+        _POLICY,
+        "GpuRecovery/NodeAgent/ExecutionRole/DefaultPolicy/Resource",
+        "A login to the container registry has no resource level; the pull itself is allowed for one repository.",
+        "[*]",
+    ),
+    Acknowledged(
+        "AwsSolutions-ECS2",
+        "GpuRecovery/NodeAgent/Definition/Resource",
+        "The variables are the address of the API, its region, and paths. None is a secret.",
+    ),
+    Acknowledged(
         "AwsSolutions-APIG4",
         "GpuRecovery/JobApi/Api/ANY--{proxy+}/Resource",
         "The function checks the operator token itself, so the check does not depend on API Gateway.",

@@ -6,6 +6,7 @@ from gpu_recovery.core.metrics import NAMESPACE, SERVICE
 
 from infra.health_check_task import HealthCheckTask
 from infra.lambda_functions import executor_name
+from infra.node_agent import NodeAgent
 from infra.queues import Queues
 from infra.ray_runner import ray_function_name
 from infra.settings import DeploymentSettings
@@ -44,9 +45,13 @@ def function_environment(
     }
 
 
-def api_environment(settings: DeploymentSettings, state: StateStack, queues: Queues) -> dict[str, str]:
+def api_environment(
+    settings: DeploymentSettings, state: StateStack, queues: Queues, agent: NodeAgent | None
+) -> dict[str, str]:
     """Return the further variables. A function gets those that its row of `infra/functions.py` names."""
     return {
+        "NODE_AGENT_ROLE_ARN": agent.task_role.role_arn if agent is not None else "",
+        "NODE_AGENT_FAMILY": settings.agent_family if settings.runs_agent else "",
         "OPERATOR_TOKEN_SECRET": state.token.secret_arn,
         "NODE_TOKEN_KEY_SECRET": state.node_token_key.secret_arn,
         "SIGNING_KEY_SECRET": state.signing_key.secret_arn,

@@ -139,11 +139,15 @@ _API_ENVIRONMENT = frozenset(
         "COMMAND_EXECUTOR_FUNCTION",
     }
 )
-_NODE_ENVIRONMENT = frozenset({"NODE_ROLE_ARNS", "NODE_TOKEN_KEY_SECRET", "COMMAND_EXECUTOR_FUNCTION"})
+_NODE_ENVIRONMENT = frozenset(
+    {"NODE_ROLE_ARNS", "NODE_AGENT_ROLE_ARN", "NODE_TOKEN_KEY_SECRET", "COMMAND_EXECUTOR_FUNCTION"}
+)
 
 FUNCTIONS = (
     # After the last rank's end a held instance is checked. The instance must be ACTIVE for the check.
-    FunctionRow("ecs_task_handler", Trigger.TRAINING_TASKS, 110, 512, _FOLLOW | _READMIT),
+    FunctionRow(
+        "ecs_task_handler", Trigger.TRAINING_TASKS, 110, 512, _FOLLOW | _READMIT, frozenset({"NODE_AGENT_FAMILY"})
+    ),
     FunctionRow("dcgm_task_monitor", Trigger.CHECK_TASKS, 110, 512, _FOLLOW | _REPAIR),
     FunctionRow("ecs_instance_monitor", Trigger.CONTAINER_INSTANCES, 110, 512, _FOLLOW | _REPAIR),
     # The reconciler carries out commands that any other function did not finish, so it needs all their permissions.

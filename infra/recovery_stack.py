@@ -14,9 +14,10 @@ from infra.environment import api_environment, function_environment
 from infra.event_rules import EventRules
 from infra.functions import FUNCTIONS, Trigger
 from infra.health_check_task import HealthCheckTask
-from infra.image_build import ImageBuilder
+from infra.image_build import BuiltImage, ImageBuilder
 from infra.lambda_functions import LambdaFunctions, event_function_arns, executor_name, function_arn
 from infra.metrics import MonitoredResources
+from infra.node_agent import NodeAgent
 from infra.outputs import Outputs
 from infra.permissions import Reach
 from infra.queues import Queues
@@ -25,8 +26,8 @@ from infra.settings import DeploymentSettings
 from infra.state_stack import StateStack
 
 AGENT_FILES = [
-    *("*", "!agent", "agent/ecs-daemon.json", "agent/gpu-recovery-agent.service"),
-    *("!client", "!health_check", "health_check/*", "!health_check/*.py", "**/__pycache__"),
+    *("*", "!agent", "agent/ecs-daemon.json", "agent/run"),
+    *("!health_check", "health_check/*", "!health_check/*.py", "**/__pycache__", "**/*.egg-info"),
 ]
 """Exclusion patterns of the build context of the node agent's image, in the syntax of .dockerignore."""
 
@@ -42,19 +43,26 @@ class RecoveryStack(Stack):
         check = HealthCheckTask(self, "HealthCheck", settings, verdicts=state.verdicts, images=images)
         reach = _reach(settings, cluster, state, queues, check)
         environment = function_environment(settings, state, queues, check)
+        agent_image = _agent_image(settings, images)
+        agent = None
+        if settings.runs_agent:
+            assert agent_image is not None
+            agent = NodeAgent(self, "NodeAgent", settings, cluster=cluster, image=agent_image)
         functions = LambdaFunctions(
             self,
             "Functions",
             settings,
             reach=reach,
             environment=environment,
-            extra_environment=api_environment(settings, state, queues),
+            extra_environment=api_environment(settings, state, queues, agent),
             queues=queues,
         )
         rules = EventRules(self, "Rules", settings, cluster=cluster, functions=functions, queues=queues)
         api = JobApi(
             self, "JobApi", settings, function=functions.of(Trigger.HTTP), nodes=functions.of(Trigger.NODE_HTTP)
         )
+        if agent is not None:
+            agent.run(api.http_api.api_id, api.url)
         ray = (
             RayRunner(self, "Ray", settings, reach=reach, environment=environment, queues=queues, images=images)
             if settings.has_ray
@@ -72,7 +80,8 @@ class RecoveryStack(Stack):
                 "ApiId": api.http_api.api_id,
                 "HealthCheckTaskDefinitionArn": check.definition.task_definition_arn,
                 "HealthCheckLogGroupName": check.logs.log_group_name,
-                **_agent_image(settings, images),
+                **({"AgentImageUri": agent_image.uri} if agent_image is not None else {}),
+                **({"AgentLogGroupName": agent.logs.log_group_name} if agent is not None else {}),
                 **({"ChatTopicArn": state.topic.chat_arn} if settings.chat_topic else {}),
                 **queues.urls,
                 **functions.names,
@@ -149,15 +158,14 @@ def _watched(
     )
 
 
-def _agent_image(settings: DeploymentSettings, images: ImageBuilder | None) -> dict[str, str]:
-    """Return the output with the image of the node agent, for the users' daemon service. No stack runs the image."""
-    if not settings.build_agent_image:
-        return {}
+def _agent_image(settings: DeploymentSettings, images: ImageBuilder | None) -> BuiltImage | None:
+    """Return the image of the node agent; None if the deployment does not build it."""
+    if not settings.builds_agent_image:
+        return None
     assert images is not None
-    built = images.build(
+    return images.build(
         "Agent", dockerfile="agent/Dockerfile", exclude=AGENT_FILES, base_image=settings.agent_base_image
     )
-    return {"AgentImageUri": built.uri}
 
 
 def _addresses(settings: DeploymentSettings, state: StateStack) -> dict[str, str]:

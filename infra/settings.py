@@ -46,7 +46,7 @@ RAY_NEEDS = ("ray_control_store", "ray_subnet_ids", "ray_security_group_ids")
 BUILT_IF = {
     "health_check_base_image": f"{NAMESPACE}health_check_image is {BUILD}",
     "ray_base_image": f"{NAMESPACE}ray_dashboard is given and {NAMESPACE}ray_image is {BUILD}",
-    "agent_base_image": f"{NAMESPACE}build_agent_image is true",
+    "agent_base_image": f"{NAMESPACE}node_agent is daemon or {NAMESPACE}build_agent_image is true",
 }
 """When a deployment builds an image on the base that the setting names, in the words of an error message."""
 PROFILE_RETENTION_DAYS = {"dev": 7, "prod": 90}
@@ -156,9 +156,12 @@ class DeploymentSettings:
     health_check_base_image: str = _setting("", _BASE_IMAGE)
     # Any text, for example a date. A new text builds the images again, with the security updates of their base images.
     image_revision: str = _setting("", text(r"[\w.-]{0,64}", "up to 64 letters, digits, `.`, `_` and `-`"))
-    # Whether the deployment builds the image of the node agent, for installations as an ECS daemon.
+    # `daemon`: the deployment builds the image of the node agent and runs the agent on each GPU instance, as a daemon
+    # service of the cluster. `off`: the agents are installed by other means, or there are none.
+    node_agent: str = _setting("off", one_of("off", "daemon"))
+    # Whether the deployment builds the image of the node agent without a service, for a daemon of your own.
     build_agent_image: bool = _setting(False, boolean)
-    # Only with `build_agent_image`: the base by digest, or a copy of it. Empty: the base of the Dockerfile, by its tag.
+    # Only if that image is built: the base by digest, or a copy of it. Empty: the base of the Dockerfile, by its tag.
     agent_base_image: str = _setting("", _BASE_IMAGE)
     check_level: int = _setting(2, integer(1, 4))
     check_reserves_gpus: bool = _setting(True, boolean)
@@ -224,8 +227,8 @@ class DeploymentSettings:
                 object.__setattr__(self, each.name, each.metadata["read"](getattr(self, each.name)))
             except ValueError as error:
                 errors.append(f"{NAMESPACE}{each.name}: {error}")
-        if not errors and self.check_family in self.training_task_families:
-            errors.append(f"{NAMESPACE}check_family: {self.check_family!r} is also a training family")
+        if not errors:
+            errors += self._shared_families()
         if not errors and self.job_table_name == self.instance_table_name:
             errors.append(f"{NAMESPACE}instance_table_name: {self.instance_table_name!r} is also the job table")
         errors += [] if errors else _callers(self.api_auth, self.api_roles)
@@ -265,10 +268,34 @@ class DeploymentSettings:
             raise DeploymentSettingsError("\n".join(f"{NAMESPACE}{name}: there is no such setting" for name in unknown))
         return cls(**ours)
 
+    def _shared_families(self) -> list[str]:
+        """Return an error message for each family that two kinds of tasks would share."""
+        shared = []
+        if self.check_family in self.training_task_families:
+            shared.append(f"{NAMESPACE}check_family: {self.check_family!r} is also a training family")
+        if self.runs_agent and self.agent_family in (*self.training_task_families, self.check_family):
+            shared.append(f"{NAMESPACE}node_agent: {self.agent_family!r} is also the family of other tasks")
+        return shared
+
     @property
     def has_ray(self) -> bool:
         """Whether the deployment has a Ray cluster."""
         return bool(self.ray_dashboard)
+
+    @property
+    def runs_agent(self) -> bool:
+        """Whether the deployment runs the node agent as a daemon service."""
+        return self.node_agent == "daemon"
+
+    @property
+    def agent_family(self) -> str:
+        """Task definition family of that service, and its name."""
+        return f"{self.function_name_prefix}agent"
+
+    @property
+    def builds_agent_image(self) -> bool:
+        """Whether the deployment builds the image of the node agent."""
+        return self.build_agent_image or self.runs_agent
 
     @property
     def builds_images(self) -> bool:
@@ -281,7 +308,7 @@ class DeploymentSettings:
         return {
             "health_check_base_image": self.health_check_image == BUILD,
             "ray_base_image": self.has_ray and self.ray_image == BUILD,
-            "agent_base_image": self.build_agent_image,
+            "agent_base_image": self.builds_agent_image,
         }
 
     @property
@@ -308,7 +335,7 @@ class DeploymentSettings:
             for old in self.policy
             if old in RENAMED
         }
-        if self.signs_requests and not self.node_role_arns:
+        if self.signs_requests and not self.node_role_arns and not self.runs_agent:
             found["no-agent-can-report"] = (
                 f"{NAMESPACE}node_role_arns: names no role, so no agent can report while {NAMESPACE}api_auth is iam"
             )

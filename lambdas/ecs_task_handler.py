@@ -1,16 +1,16 @@
-"""EventBridge handler: a training task started or ended (RUNNING or STOPPED)."""
+"""EventBridge handler: a training task, or a task of the node agent, started or ended (RUNNING or STOPPED)."""
 
 from typing import Any
 
 from gpu_recovery.aws.ecs_events import detail_of, task_fact
-from gpu_recovery.aws.wiring import is_refused, logger, metrics, recovery, utc_now
-from gpu_recovery.ecs_events import tasks
+from gpu_recovery.aws.wiring import is_refused, logger, metrics, recovery, settings, utc_now
+from gpu_recovery.ecs_events import agent_tasks, tasks
 
 
 @metrics.log_metrics
 @logger.inject_lambda_context(correlation_id_path="id", clear_state=True)
 def handler(event: dict[str, Any], context: Any) -> None:
-    """Record the start or the end of one rank.
+    """Record the start or the end of one rank, or the instance of a node agent.
 
     An event of another account or region is refused (`is_refused`).
 
@@ -19,4 +19,8 @@ def handler(event: dict[str, Any], context: Any) -> None:
     """
     if is_refused(event):
         return
-    tasks.task_changed(recovery(), task_fact(detail_of(event), utc_now()))
+    fact = task_fact(detail_of(event), utc_now())
+    if agent_tasks.is_agent_task(fact, settings().agent_family):
+        agent_tasks.agent_task_changed(recovery(), fact)
+    else:
+        tasks.task_changed(recovery(), fact)

@@ -25,7 +25,7 @@ def api() -> NodeApi:
     receiver = HeartbeatReceiver(replace(api_recovery(RecordAttempt), has_time=time_budget.has_time_left))
     token_store = NodeTokensWithInstance(tokens(), receiver.lookup.needs_claims_of, receiver.lookup.use_record)
     authenticator = TokenAuthenticator(token_store, receiver.recovery.clock, TokenKind.NODE, node_token_key)
-    return NodeApi(receiver, authenticator, settings().node_roles, _log_busy)
+    return NodeApi(receiver, authenticator, settings().node_roles, _log_busy, settings().agent_role)
 
 
 def _log_busy(error: BaseException) -> None:

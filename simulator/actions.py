@@ -13,6 +13,7 @@ from gpu_recovery.core.commands import NotifyOperator, PublishEvent
 from gpu_recovery.core.health_check import Verdict
 from gpu_recovery.core.job.record import Job
 
+from sandbox.cluster.model.cluster import AwsApiError
 from simulator.cloud.ec2 import ModelEc2
 from simulator.cloud.ecs import SequentialEcs
 from simulator.cloud.fleet import VirtualFleet
@@ -52,6 +53,16 @@ class SimulatedActions(ClusterActions):
         """Return the verdict document of a health check, or None if the check wrote none."""
         self.invocations.call()
         return self.checks.bucket.get(check_id)
+
+    def task_definition(self, name: str) -> Mapping[str, Any] | None:
+        """Return the task definition `name`; None if there is none."""
+        self.invocations.call()
+        try:
+            definition: Mapping[str, Any] = self.ecs.client.definitions.describe_task_definition(taskDefinition=name)
+        except AwsApiError:
+            return None
+        described: Mapping[str, Any] = definition["taskDefinition"]
+        return described
 
     def log_tail(self, job: Job, task_id: str, most: int) -> tuple[str, ...] | str:
         """Return the last `most` lines of a task's log, or the reason why there are none."""

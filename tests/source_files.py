@@ -20,8 +20,8 @@ def of_the_repository() -> Iterator[Path]:
     pending = [ROOT]
     while pending:
         for path in sorted(pending.pop().iterdir()):
-            if path.name in ignored or any(path.match(pattern) for pattern in ignored):
-                continue
+            if path.name in ignored or any(path.match(pattern) for pattern in ignored) or path.is_symlink():
+                continue  # a link of a package leads to a file that is read in its own place
             if path.is_dir():
                 pending.append(path)
             elif path.suffix in TEXT:

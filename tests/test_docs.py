@@ -178,8 +178,13 @@ def test_every_path_of_the_code_exists(page: Page) -> None:
 
 @cache
 def definitions() -> frozenset[str]:
-    """Every module, class, function, method, field and constant of the functions' package and of the stacks."""
+    """Every module, class, function, method, field and constant of the functions' package and of the stacks.
+
+    Of the agent and of the client the modules alone.
+    """
     names = {"aws", "core", "GpuRecovery", "GpuRecoveryState"}
+    for path in (*(ROOT / "agent").rglob("*.py"), *(ROOT / "client").rglob("*.py")):
+        names.add(path.parent.name if path.stem == "__init__" else path.stem)
     for path in (*(ROOT / "lambdas").rglob("*.py"), *(ROOT / "infra").glob("*.py")):
         names.add(path.parent.name if path.stem == "__init__" else path.stem)
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -45,14 +45,10 @@ IMPORTS = {
         "gpu_recovery.core.diagnosis.case_file",
     },
     "health_check": {"health_check", "boto3", "botocore"},
-    # A GPU instance has Python and the driver; the wheel brings what of the health check reads the kernel's log.
+    # A GPU instance has Python and the driver. The parsers of the kernel's log are links to those of the health check.
     "agent": {
         "gpu_recovery_agent",
         "pynvml",
-        "health_check.boot",
-        "health_check.kernel_log",
-        "health_check.recovery_action",
-        "health_check.xid",
     },
     # The image has Ray's clients, and what they ask the cluster with.
     "ray_runner": {"ray_runner", "gpu_recovery", "ray", "requests"},

@@ -81,6 +81,9 @@ def test_both_parts_run_and_report_and_one_failure_fails_the_run(tmp_path: Path,
     (tmp_path / "infra/layer").mkdir(parents=True)
     for name in ("requirements.txt", "build.py"):
         (tmp_path / "infra/layer" / name).touch()
+    (tmp_path / "agent/run").mkdir(parents=True)
+    for name in ("agent/pyproject.toml", "agent/run/pyproject.toml"):
+        (tmp_path / name).touch()
     python = tmp_path / ".venv/bin/python"
     python.parent.mkdir(parents=True)
     python.write_text(PYTHON.format(main=main, ray=ray))

@@ -16,6 +16,7 @@ AGENT = ROOT / "agent"
 FOLDERS = {
     "gpu_recovery": "lambdas/gpu_recovery",
     "gpu_recovery_agent": "agent/gpu_recovery_agent",
+    "gpu_recovery_run": "agent/run/gpu_recovery_run",
     "gpu_recovery_client": "client/gpu_recovery_client",
     "health_check": "health_check",
     "image_builder": "image_builder",
@@ -27,8 +28,12 @@ FOLDERS = {
 """Each top-level package and its folder in the repository."""
 OF_IMAGES_ONLY = {"ray_runner", "image_builder"}
 """Packages that are never installed: an image or the package of a function holds them."""
-OF_TRAININGS = {"gpu_recovery_client.training", "gpu_recovery_client.errors", "gpu_recovery_client.diagnosis"}
-"""What a training program imports of the agent's wheel; the last name is a package."""
+WHEELS = {
+    "pyproject.toml": "",
+    "agent/pyproject.toml": "gpu_recovery_agent",
+    "agent/run/pyproject.toml": "gpu_recovery_run",
+}
+"""Each project that a wheel is built of, with its only top-level package; the first owns all others."""
 IMAGES = ("agent", "health_check", "ray_runner")
 
 
@@ -38,7 +43,16 @@ def _name(folder: str, path: Path) -> str:
     return ".".join((folder, *(part for part in parts if part != "__init__")))
 
 
-MODULES = {_name(folder, path): path for folder, where in FOLDERS.items() for path in (ROOT / where).rglob("*.py")}
+def _files(folder: Path) -> Iterator[Path]:
+    """The modules in a folder and below, those behind links included."""
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            yield from _files(path)
+        elif path.suffix == ".py":
+            yield path
+
+
+MODULES = {_name(folder, path): path for folder, where in FOLDERS.items() for path in _files(ROOT / where)}
 """Each module of the repository's packages by its dotted name."""
 
 
@@ -96,60 +110,44 @@ def _below(package: str) -> set[str]:
 # -- the project itself ------------------------------------------------------------------------------------------------
 
 
-def test_every_package_is_installed() -> None:
+@pytest.mark.parametrize("project", WHEELS)
+def test_every_package_is_installed(project: str) -> None:
     """A folder that the list lacks is missing from an installed project, though every test from the checkout passes."""
-    listed = _setuptools(ROOT / "pyproject.toml")["packages"]
-    with_modules = {path.parent for name, path in MODULES.items() if name.split(".")[0] not in OF_IMAGES_ONLY}
-    found = {
-        ".".join((folder, *path.relative_to(ROOT / where).parts))
-        for folder, where in FOLDERS.items()
-        for path in with_modules
-        if path.is_relative_to(ROOT / where)
-    }
+    listed = _setuptools(ROOT / project)["packages"]
+    of_others = {*OF_IMAGES_ONLY, *WHEELS.values()} - {WHEELS[project]}
+    own = {WHEELS[project]} if WHEELS[project] else FOLDERS.keys() - of_others
+    found = {_package_of(name, path) for name, path in MODULES.items() if name.split(".")[0] in own}
     assert sorted(listed) == sorted(found)
+
+
+def test_no_two_wheels_own_the_same_package() -> None:
+    """The removal of one would break the other."""
+    owned = [{name.split(".")[0] for name in _setuptools(ROOT / project)["packages"]} for project in WHEELS]
+    assert len(set().union(*owned)) == sum(map(len, owned))
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_every_folder_with_modules_is_a_package(folder: str) -> None:
     """Without `__init__.py` a folder is importable from the checkout alone."""
-    folders = {path.parent for path in (ROOT / FOLDERS[folder]).rglob("*.py")}
+    folders = {path.parent for path in _files(ROOT / FOLDERS[folder])}
     assert folders and not [str(one) for one in folders if not (one / "__init__.py").exists()]
 
 
 def test_every_package_is_found_in_its_folder() -> None:
     """`package-dir` names the folder that the tests of this file look into."""
     declared = _setuptools(ROOT / "pyproject.toml")["package-dir"]
-    assert declared == {name: where for name, where in FOLDERS.items() if name not in OF_IMAGES_ONLY}
-
-
-# -- the agent's wheel -------------------------------------------------------------------------------------------------
-
-
-def _in_the_wheel() -> set[str]:
-    """The modules of the agent's wheel."""
-    told = _setuptools(AGENT / "pyproject.toml")
-    modules = {name.removesuffix(".__init__") for name in told["py-modules"]}
-    in_packages = {name for name, path in MODULES.items() if _package_of(name, path) in told["packages"]}
-    return modules | in_packages
+    of_others = OF_IMAGES_ONLY | set(WHEELS.values())
+    assert declared == {name: where for name, where in FOLDERS.items() if name not in of_others}
 
 
 def _package_of(name: str, path: Path) -> str:
     return name if path.name == "__init__.py" else name.rpartition(".")[0]
 
 
-def test_the_agents_wheel_holds_every_module_that_it_needs() -> None:
-    """A GPU instance and the image of a training have this wheel and nothing else of the repository."""
-    start = _below("gpu_recovery_agent") | {name for one in OF_TRAININGS for name in _below(one)}
-    assert sorted(_needed(start) - _in_the_wheel()) == []
-
-
-def test_the_agents_wheel_names_only_modules_that_exist() -> None:
-    """setuptools skips a module that it does not find, with a warning that nobody reads."""
-    told = _setuptools(AGENT / "pyproject.toml")
-    assert _in_the_wheel() <= MODULES.keys()
-    assert not [name for name in told["packages"] if name not in MODULES]
-    for name, where in told["package-dir"].items():
-        assert (AGENT / where).resolve() == (ROOT / FOLDERS[name]).resolve(), name
+@pytest.mark.parametrize("package", ["gpu_recovery_agent", "gpu_recovery_run"])
+def test_a_wheel_holds_every_module_that_it_needs(package: str) -> None:
+    """A GPU instance and the image of a training have one wheel each, and nothing else of the repository."""
+    assert sorted(_needed(_below(package)) - _below(package)) == []
 
 
 # -- images ------------------------------------------------------------------------------------------------------------
@@ -193,11 +191,11 @@ def test_everything_that_a_dockerfile_copies_exists(image: str) -> None:
 
 
 def test_the_agents_image_builds_the_wheel_from_all_of_its_files() -> None:
-    """`package-dir` leads out of the agent's folder, so the other folders lie beside it in the build too."""
+    """Links lead out of the agent's folder, so the folder that they lead to lies beside it in the build too."""
     copied = _copied("agent")
-    needed = [MODULES[name] for name in _in_the_wheel()] + [AGENT / "pyproject.toml", AGENT / "README.md"]
-    missing = [path for path in needed if copied.get(path.relative_to(ROOT).as_posix()) != path]
-    assert not missing
+    needed = {MODULES[name].resolve() for name in _below("gpu_recovery_agent")}
+    needed |= {AGENT / name for name in ("pyproject.toml", "README.md", "LICENSE")}
+    assert not [path for path in needed if copied.get(path.relative_to(ROOT).as_posix()) != path]
 
 
 @pytest.mark.slow
@@ -226,7 +224,7 @@ def test_what_a_dockerfile_names_is_in_the_image(image: str) -> None:
     assert tried or entry
     assert set(tried) | set(programs) <= _modules(_copied(image))
     assert set(entry) <= scripts.keys()
-    assert {target.partition(":")[0] for target in scripts.values()} <= _in_the_wheel()
+    assert {target.partition(":")[0] for target in scripts.values()} <= _below("gpu_recovery_agent")
 
 
 def _setuptools_scripts() -> dict[str, str]:

@@ -14,10 +14,21 @@ from gpu_recovery_agent import VERSION
 from gpu_recovery_agent.gputasker_variables import unread_variables
 from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.loop import Agent
-from gpu_recovery_agent.reporter import DO_NOT_RESTART, AgentEnds
+from gpu_recovery_agent.rank.paths import AgentSettingsError
+from gpu_recovery_agent.reporter import DENIED, DO_NOT_RESTART, AgentEnds
 from gpu_recovery_agent.sensors.boot import BootUnknown
-from gpu_recovery_agent.settings import AgentSettings, AgentSettingsError
+from gpu_recovery_agent.settings import AgentSettings, CredentialsMissing
 from gpu_recovery_agent.state import AlreadyRunning
+
+HELP = """usage: gpu-recovery-agent [--version | --help]
+
+The node agent of gpu-recovery: reports the ranks of this instance, the health of its GPUs and the errors of its kernel.
+It takes no other arguments. Its settings are variables of the environment: GPU_RECOVERY_API_URL is required, and
+GPU_RECOVERY_TOKEN_FILE, or GPU_RECOVERY_AUTH=sigv4. The page of the agent (agent/README.md) lists them all.
+
+Exit status: 0 after SIGTERM or SIGINT; 77 if the credentials are missing or refused, 78 if another agent speaks for
+this instance or a setting is wrong: a restart mends neither; 1 otherwise.
+"""
 
 
 def main() -> None:
@@ -27,6 +38,9 @@ def main() -> None:
     """
     if sys.argv[1:] == ["--version"]:
         sys.stdout.write(f"gpu-recovery-agent {VERSION}\n")
+        return
+    if sys.argv[1:] in (["--help"], ["-h"]):
+        sys.stdout.write(HELP)
         return
     log = AgentLog()
     if sys.argv[1:]:
@@ -50,6 +64,9 @@ def run(log: AgentLog) -> int:
         signal.signal(signal.SIGINT, stop)
         log.write(f"gpu-recovery-agent {VERSION} reports to {settings.reports_url}")
         agent.run()
+    except CredentialsMissing as error:
+        log.write(f"the agent ends: {error}")
+        return DENIED
     except (AgentSettingsError, AlreadyRunning) as error:
         log.write(f"the agent ends: {error}")
         return DO_NOT_RESTART

@@ -11,7 +11,8 @@ import importlib
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from gpu_recovery_agent.settings import AgentSettings, AgentSettingsError
+from gpu_recovery_agent.rank.paths import AgentSettingsError
+from gpu_recovery_agent.settings import AgentSettings
 
 SERVICE = "execute-api"
 BOTOCORE_MISSING = "GPU_RECOVERY_AUTH is sigv4, for which botocore is missing: install gpu-recovery-agent[sigv4]"

@@ -18,6 +18,7 @@ from gpu_recovery_agent.credentials import credentials_of
 from gpu_recovery_agent.http_client import ReportsEndpoint
 from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.outbox import Outbox
+from gpu_recovery_agent.parsers.xid import bus_id
 from gpu_recovery_agent.report import RUNNING_MAX, ReportContent
 from gpu_recovery_agent.report_schedule import ReportSchedule
 from gpu_recovery_agent.reporter import Reporter
@@ -31,7 +32,6 @@ from gpu_recovery_agent.sensors.ranks import LiveRank, RankSensor
 from gpu_recovery_agent.sensors.training_socket import TrainingSocket
 from gpu_recovery_agent.settings import AgentSettings
 from gpu_recovery_agent.state import AgentState
-from health_check.xid import bus_id
 
 
 class Agent:
@@ -69,6 +69,7 @@ class Agent:
         try:
             while not self.stop.is_set():
                 self._notify.notify(systemd.WATCHDOG)
+                self._touch_alive_file()
                 self._cycle()
                 left = self._schedule.due_at - clock.monotonic_s()
                 self.stop.wait(min(max(left, 0.0), self._settings.poll_s))
@@ -93,6 +94,14 @@ class Agent:
         self._reader.rest()
         if clock.monotonic_s() >= self._schedule.due_at:
             self._send_report()
+
+    def _touch_alive_file(self) -> None:
+        """Show a health check of the container that the loop turns."""
+        if self._settings.alive_file is not None:
+            try:
+                self._settings.alive_file.touch()
+            except OSError as error:
+                self._log.once("alive file", f"{self._settings.alive_file} cannot be written: {error.strerror}")
 
     def _health(self) -> gpu_health.GpuHealthStatus:
         return gpu_health.with_note(self._health_of_gpus(), self._reader.unread)

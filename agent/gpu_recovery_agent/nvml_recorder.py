@@ -73,8 +73,18 @@ def record(nvml: Any, now_s: Callable[[], float] = clock.monotonic_s) -> dict[st
     }
 
 
+HELP = """usage: gpu-recovery-record [--help]
+
+Ask NVML five times all that the node agent asks, and print one reading and the cost of each question as JSON.
+Exit status: 69 if there is no NVML.
+"""
+
+
 def main() -> None:
     """Print the record as JSON. Exit with 69 and the reason if there is no NVML."""
+    if sys.argv[1:] in (["--help"], ["-h"]):
+        sys.stdout.write(HELP)
+        return
     try:
         nvml: Any = importlib.import_module("pynvml")
     except ImportError:

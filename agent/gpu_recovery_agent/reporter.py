@@ -13,10 +13,10 @@ from gpu_recovery_agent import clock
 from gpu_recovery_agent.credentials import Credentials
 from gpu_recovery_agent.http_client import ReportsEndpoint
 from gpu_recovery_agent.log import AgentLog
+from gpu_recovery_agent.rank.paths import AgentSettingsError
 from gpu_recovery_agent.report import ReportContent, body, encoded
 from gpu_recovery_agent.responses import Response, ResponseKind, no_response
 from gpu_recovery_agent.sensors.boot import uptime_s
-from gpu_recovery_agent.settings import AgentSettingsError
 from gpu_recovery_agent.state import AgentState
 
 DENIED, DO_NOT_RESTART = 77, 78

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from gpu_recovery_agent.rank.paths import AgentSettingsError, at_home, path_or_off, running_folder, socket_path
+
 REPORTS, SIGNED_REPORTS = "/api/v1/reports", "/api/v1/signed/reports"
 REGION_IN_HOST = re.compile(r"[^.]+\.execute-api\.([a-z0-9-]+)\.amazonaws\.com(\.cn)?")
 REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-[0-9]")
 TOKEN_MAX = 256
-SOCKET = ".diagnosis.sock"
-"""File name of the socket for observations. It begins with a dot; file names of ranks do not."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-class AgentSettingsError(ValueError):
-    """An environment variable is missing or unusable. The message names the variable and never holds a secret."""
+class CredentialsMissing(AgentSettingsError):
+    """There is no usable token."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class AgentSettings:
 
     Durations are in seconds. `token_file` is None if the token is in the environment. If `signs` is true, the reports
     are signed for `region` with the role of the instance, and there is no token. `socket` receives the observations of
-    training processes; None disables it.
+    training processes; None disables it. The agent touches `alive_file` at each turn of its loop; None: no file.
     """
 
     reports_url: str
@@ -45,6 +45,7 @@ class AgentSettings:
     signs: bool = False
     region: str = ""
     socket: Path | None = None
+    alive_file: Path | None = None
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> AgentSettings:
@@ -58,9 +59,10 @@ class AgentSettings:
             region=_region(environment, address) if signs else "",
             running_folder=running_folder(environment),
             socket=socket_path(environment),
+            alive_file=path_or_off(environment, "GPU_RECOVERY_ALIVE_FILE", "off"),
             state_folder=state_folder(environment),
             host_proc=Path(environment.get("HOST_PROC") or "/proc"),
-            host_kmsg=_or_off(environment, "HOST_KMSG", "/dev/kmsg"),
+            host_kmsg=path_or_off(environment, "HOST_KMSG", "/dev/kmsg"),
             ecs_agent_url=_ecs_agent(environment),
             nvml=_switch(environment, "GPU_RECOVERY_NVML"),
             interval_s=_milliseconds(environment, "GPU_RECOVERY_INTERVAL_MS", 15_000, least=10),
@@ -70,7 +72,7 @@ class AgentSettings:
         )
 
     def token(self, environment: Mapping[str, str]) -> str:
-        """Return the current token: the file may have been replaced. Raises AgentSettingsError."""
+        """Return the current token: the file may have been replaced. Raises CredentialsMissing."""
         text = environment.get("GPU_RECOVERY_TOKEN", "")
         if self.token_file is not None:
             try:
@@ -78,40 +80,17 @@ class AgentSettings:
                     text = file.read(TOKEN_MAX + 2)
             except (OSError, ValueError) as error:
                 why = error.strerror if isinstance(error, OSError) else "it is not ASCII text"
-                raise AgentSettingsError(f"the token file {self.token_file} cannot be read: {why}") from None
+                raise CredentialsMissing(f"the token file {self.token_file} cannot be read: {why}") from None
         text = text.strip()
         if not text or len(text) > TOKEN_MAX or not all("!" <= character <= "~" for character in text):
-            raise AgentSettingsError("the token is empty, too long, or has characters that no token has")
+            raise CredentialsMissing("the token is empty, too long, or has characters that no token has")
         return text
-
-
-def running_folder(environment: Mapping[str, str]) -> Path:
-    """Return the folder of the rank files, which agent and wrapper share, by GPUTasker's variable.
-
-    Raises AgentSettingsError.
-    """
-    return _at_home(environment.get("GPUTASKER_RUNNING_TASKS_DIR") or "~/.gputasker/running_tasks")
-
-
-def socket_path(environment: Mapping[str, str]) -> Path | None:
-    """Return the path of the socket for observations, in the folder that ranks and agent share.
-
-    Raises AgentSettingsError.
-    """
-    return _or_off(environment, "GPU_RECOVERY_SOCKET", str(running_folder(environment) / SOCKET))
 
 
 def state_folder(environment: Mapping[str, str]) -> Path:
     """Return the state folder: of the variable, or what systemd made (STATE_DIRECTORY). Raises AgentSettingsError."""
     folder = environment.get("GPU_RECOVERY_STATE_DIR") or environment.get("STATE_DIRECTORY")
-    return _at_home(folder or "~/.gputasker/agent")
-
-
-def _at_home(text: str) -> Path:
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:
-        raise AgentSettingsError(f"there is no home directory for {text}: give the folder by its variable") from None
+    return at_home(folder or "~/.gputasker/agent")
 
 
 def _url(environment: Mapping[str, str]) -> str:
@@ -147,7 +126,7 @@ def _token_file(environment: Mapping[str, str]) -> Path | None:
     if folder := environment.get("CREDENTIALS_DIRECTORY"):
         return Path(folder) / "token"
     if not environment.get("GPU_RECOVERY_TOKEN"):
-        raise AgentSettingsError("no token: set GPU_RECOVERY_TOKEN_FILE or GPU_RECOVERY_TOKEN")
+        raise CredentialsMissing("no token: set GPU_RECOVERY_TOKEN_FILE or GPU_RECOVERY_TOKEN")
     return None
 
 
@@ -159,11 +138,6 @@ def _ecs_agent(environment: Mapping[str, str]) -> str | None:
     if parts.scheme != "http" or (parts.hostname or "") not in LOOPBACK:
         raise AgentSettingsError("GPU_RECOVERY_ECS_AGENT must be http on this machine, or `off`")
     return text.rstrip("/")
-
-
-def _or_off(environment: Mapping[str, str], variable: str, default: str) -> Path | None:
-    text = environment.get(variable) or default
-    return None if text == "off" else Path(text)
 
 
 def _switch(environment: Mapping[str, str], variable: str) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from gpu_recovery_client.errors import SettingsMissing
+from .errors import SettingsMissing
 
 SERVICE = "execute-api"
 BOTOCORE_MISSING = (

@@ -92,13 +92,20 @@ class EcsModelClient:
             try:
                 return self.fleet.change(change)
             except AwsApiError as error:
-                metadata = {"HTTPStatusCode": error.status}
-                body = {"Error": {"Code": error.code, "Message": error.message}, "ResponseMetadata": metadata}
-                body |= error.members
-                raise ClientError(cast(Any, body), operation) from error
+                raise _client_error(error, operation) from error
 
         self.invocations.call(operation)
         return self.invocations.effect(operation, params, call)
+
+
+def _client_error(error: AwsApiError, operation: str) -> ClientError:
+    """Return the refusal of the model as boto3 raises it."""
+    body = {
+        "Error": {"Code": error.code, "Message": error.message},
+        "ResponseMetadata": {"HTTPStatusCode": error.status},
+        **error.members,
+    }
+    return ClientError(cast(Any, body), operation)
 
 
 class EcsModelPages:
@@ -112,7 +119,10 @@ class EcsModelPages:
         cluster, now = self.client.fleet.cluster, self.client.fleet.timeline.now
         if self.operation == "list_tasks":
             call, member = "ListTasks", "taskArns"
-            everything = describe.tasks_listed(cluster, params, now)
+            try:
+                everything = describe.tasks_listed(cluster, params, now)
+            except AwsApiError as error:
+                raise _client_error(error, call) from error
         else:
             call, member = "ListContainerInstances", "containerInstanceArns"
             everything = describe.instances_listed(cluster, params)

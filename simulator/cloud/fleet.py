@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from sandbox.cluster.model import health, instances, tasks
 from sandbox.cluster.model.cluster import ClusterModel, OperationResult
 from sandbox.cluster.model.records import ModelInstance, Task
-from sandbox.cluster.model.statuses import Ec2State, ProcessState, RebootBehaviour
+from sandbox.cluster.model.statuses import ContainerInstanceStatus, Ec2State, ProcessState, RebootBehaviour
 from simulator.virtual_clock import VirtualClock
 
 SIGTERM_EXIT, SIGKILL_EXIT = 143, 137
@@ -28,7 +28,7 @@ class FleetTimings:
 
     start_s: float = 10  # placement to process
     leave_s: float = 2  # SIGTERM to the end of a process that obeys it
-    stop_timeout_s: float = 30  # SIGTERM to SIGKILL
+    stop_timeout_s: float = 30  # SIGTERM to SIGKILL of a container without a `stopTimeout`
     down_s: float = 15  # reboot request to the instance being down
     boot_s: float = 165  # instance down to the ECS agent being connected again
     launch_s: float = 300  # an instance of a group terminated, to the ECS agent of its replacement
@@ -44,7 +44,7 @@ class Program(Protocol):
         """Called when the process of `task` has begun."""
 
     def leaves_in(self, task: Task) -> float:
-        """Return the seconds from SIGTERM to the end of the process. `stop_timeout_s` is the upper bound (SIGKILL)."""
+        """Return the seconds from SIGTERM to the end of the process. SIGKILL is the upper bound."""
 
     def leaves(self, task: Task) -> int:
         """Called when the process ends after SIGTERM. Return its exit code."""
@@ -121,8 +121,14 @@ class VirtualFleet:
         for task in to_start:
             self._once(f"start {task.task_id}", task, self.timings.start_s, self._start)
         for task in to_stop:
-            seconds = min(self.program(task).leaves_in(task), self.timings.stop_timeout_s)
+            seconds = min(self.program(task).leaves_in(task), self.stop_timeout_s(task))
             self._once(f"stop {task.task_id}", task, seconds, self._stop)
+
+    def stop_timeout_s(self, task: Task) -> float:
+        """Return the seconds from SIGTERM to SIGKILL: the `stopTimeout` of the main container."""
+        containers = task.definition.get("containerDefinitions", ())
+        own = (container.get("stopTimeout") for container in containers if container["name"] == task.main)
+        return float(next(own, None) or self.timings.stop_timeout_s)
 
     def _once(self, name: str, task: Task, seconds: float, step: Callable[[str], None]) -> None:
         if name not in self._taken:
@@ -262,6 +268,20 @@ class VirtualFleet:
         self.hung.add(instance.instance_id)
         self.stuck.add(instance.instance_id)
         self.changes += 1
+
+    def deregister(self, instance: ModelInstance) -> None:
+        """Deregister the instance from ECS by force. ECS ends its tasks, and their processes run on as orphans."""
+        self.change(lambda now: instances.deregister(self.cluster, instance.arn, force=True, now=now))
+
+    def set_state(self, instance: ModelInstance, status: ContainerInstanceStatus) -> None:
+        """Set the instance to ACTIVE or DRAINING in ECS, as UpdateContainerInstancesState does."""
+        request = {"containerInstances": [instance.arn], "status": status}
+        self.change(lambda now: instances.update_container_instances_state(self.cluster, request, now))
+
+    def register_again(self, instance: ModelInstance) -> None:
+        """Register the deregistered instance anew, unless it is down or off. Orphans run on."""
+        if not self.is_down(instance):
+            self.change(lambda now: instances.register_again(self.cluster, instance, now))
 
     def disconnect(self, instance: ModelInstance) -> None:
         """Disconnect the ECS agent. The processes continue."""

@@ -34,6 +34,8 @@ class LogStory(StrEnum):
     NETWORK = "network"  # another rank has ended
     RDMA = "rdma"  # the network itself
     STORAGE = "storage"
+    CHECKPOINT = "checkpoint"  # the storage of checkpoints is full
+    EXCEPTION = "exception"  # an exception of the program that no signature explains
     SERVICE = "service"  # an external service is unavailable
     NOTHING = "nothing"
     UNREADABLE = "unreadable"
@@ -53,6 +55,12 @@ LINES: Mapping[LogStory, tuple[str, ...]] = {
     LogStory.NETWORK: ("torch.distributed.DistBackendError: NCCL error: remote process exited",),
     LogStory.RDMA: ("NCCL WARN NET/IB: Got completion from peer with status=12 opcode=0 len=0 vendor err 129",),
     LogStory.STORAGE: ("OSError: [Errno 28] No space left on device",),
+    LogStory.CHECKPOINT: ("OSError: [Errno 28] No space left on device: '/data/checkpoints/step-40.pt'",),
+    LogStory.EXCEPTION: (
+        "Traceback (most recent call last):",
+        '  File "train.py", line 31, in load',
+        "KeyError: 'learning_rate'",
+    ),
     LogStory.SERVICE: ("requests.exceptions.HTTPError: 503 Server Error: Service Unavailable for url: https://models",),
     LogStory.NOTHING: (),
 }

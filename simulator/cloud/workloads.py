@@ -108,7 +108,7 @@ class Training:
     def leaves_in(self, task: Task) -> float:
         """Return the seconds from SIGTERM to the exit of the rank."""
         if self.ignores_signals:
-            return self.fleet.timings.stop_timeout_s
+            return self.fleet.stop_timeout_s(task)
         variables = environment(task)
         grace_s = float(variables.get("SUSPEND_GRACE_S", 0))
         match self._notice(task):
@@ -117,7 +117,7 @@ class Training:
             case NoticeBehaviour.STAYS:
                 return grace_s
             case NoticeBehaviour.HANGS:
-                return self.fleet.timings.stop_timeout_s
+                return self.fleet.stop_timeout_s(task)
             case _:
                 return self.fleet.timings.leave_s
 

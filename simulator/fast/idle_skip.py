@@ -7,9 +7,9 @@ skipped did nothing, and if since then these conditions hold:
 - No record is due. Deadlines, polls and command leases of killed invocations are all in the due times of the store.
 - The passing of time has not changed what the function reads.
 
-Time alone changes three things. A failing EC2 status check becomes a health report only after five minutes, so no tick
-is skipped while a check fails. EC2 forgets a terminated instance after an hour. The scheduler places a job when its
-cool-down is over. For the last two the skip ends at that time.
+Time alone changes three things. A failing EC2 status check becomes a health report only after five minutes, and so does
+a disconnected ECS agent. So no tick is skipped meanwhile. EC2 forgets a terminated instance after an hour. The
+scheduler places a job when its cool-down is over. For the last two the skip ends at that time.
 
 While a job runs, its poll is due every other minute and writes the time of the next poll. Such a reconcile cycle runs,
 but without the resyncs, if the latest resyncs found no difference and their inputs are unchanged. The inputs are the
@@ -115,7 +115,11 @@ class IdleSkip:
                 for instance in instances
                 if instance.terminated_at is not None
             ]
-            self._conditions = changes, any(instance.impaired for instance in instances), tuple(forgotten_at)
+            impaired = any(
+                instance.impaired or any(check.status == "IMPAIRED" for check in instance.ecs_health.values())
+                for instance in instances
+            )
+            self._conditions = changes, impaired, tuple(forgotten_at)
         return self._conditions[1:]
 
     def _idle_until(self) -> datetime:

@@ -12,7 +12,8 @@ from gpu_recovery.core.job.record import TERMINAL, JobStatus, Origin
 
 from sandbox.cluster.model.instances import MANAGED_TAG
 from sandbox.cluster.model.records import ModelInstance
-from sandbox.cluster.model.statuses import ContainerInstanceStatus
+from sandbox.cluster.model.statuses import ContainerInstanceStatus, Ec2State
+from simulator.cloud.workloads import environment
 from simulator.faults.schedule import InstanceFault, TimedFault
 
 if TYPE_CHECKING:
@@ -29,6 +30,64 @@ class RebootedByHand(InstanceFault):
         world.transcript.happened(f"somebody reboots {instance.instance_id}")
         world.fleet.reboot(instance.instance_id)
         return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeregisteredByHand(InstanceFault):
+    """An operator deregisters the instance from ECS by force; its containers run on, unknown to ECS.
+
+    The agent tries to register anew every `registers_every_s` seconds, with an empty data directory. 0: it never does.
+    """
+
+    kind = "deregister_by_hand"
+    registers_every_s: float = 120
+
+    def _strike(self, world: World, instance: ModelInstance) -> bool:
+        if instance.status is ContainerInstanceStatus.INACTIVE:
+            return False
+        world.transcript.happened(f"a person deregisters {instance.instance_id} by force")
+        world.fleet.deregister(instance)
+        if self.registers_every_s:
+            world.timeline.after(self.registers_every_s, _register_again, world, instance, self.registers_every_s)
+        return True
+
+
+def _register_again(world: World, instance: ModelInstance, every_s: float) -> None:
+    world.fleet.register_again(instance)
+    gone = instance.ec2_state in (Ec2State.TERMINATED, Ec2State.SHUTTING_DOWN)
+    if instance.status is ContainerInstanceStatus.INACTIVE and not gone:
+        world.timeline.after(every_s, _register_again, world, instance, every_s)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrainedByHand(InstanceFault):
+    """An operator sets the instance to DRAINING in ECS, and to ACTIVE again after `for_s` seconds. 0: never."""
+
+    kind = "drain_by_hand"
+    for_s: float = 0
+
+    def _strike(self, world: World, instance: ModelInstance) -> bool:
+        if instance.status is not ContainerInstanceStatus.ACTIVE:
+            return False
+        world.transcript.happened(f"a person drains {instance.instance_id}")
+        world.fleet.set_state(instance, ContainerInstanceStatus.DRAINING)
+        if self.for_s:
+            world.timeline.after(self.for_s, world.fleet.set_state, instance, ContainerInstanceStatus.ACTIVE)
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankStoppedByHand(InstanceFault):
+    """An operator stops the rank on the instance with StopTask."""
+
+    kind = "stop_by_hand"
+
+    def _strike(self, world: World, instance: ModelInstance) -> bool:
+        tasks = [task for task in world.fleet.running() if task.instance_id == instance.instance_id]
+        ranks = [task for task in tasks if "CHECK_ID" not in environment(task)]
+        for task in ranks:
+            world.stop_by_hand(task, "maintenance")
+        return bool(ranks)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,6 +42,7 @@ class MemoryStore(MemoryAttempts, MemoryHeartbeats, MemoryQueue, MemoryObservati
         self.registered: dict[str, str] = {}
         self.fleet = Fleet()
         self.notified: dict[str, datetime] = {}
+        self.agent_tasks: dict[str, tuple[str, datetime]] = {}
 
     def load_submitted(self, job_id: str) -> str | None:
         """Return the text that the job was submitted with, or None."""
@@ -228,6 +229,17 @@ class MemoryStore(MemoryAttempts, MemoryHeartbeats, MemoryQueue, MemoryObservati
     def mark_notified(self, incident_id: str, until: datetime) -> None:
         """Record that operators were notified of the incident."""
         self.notified[incident_id] = max(until, self.notified.get(incident_id, until))
+
+    def load_agent_task(self, task_id: str, now: datetime) -> tuple[str, datetime] | None:
+        """Return the instance of a task of the agent's service, and until when it is remembered."""
+        found = self.agent_tasks.get(task_id)
+        return found if found is not None and found[1] > now else None
+
+    def save_agent_task(self, task_id: str, instance_id: str, until: datetime) -> None:
+        """Record the instance of a task, unless a record with a later end exists."""
+        known = self.agent_tasks.get(task_id)
+        if known is None or known[1] < until:
+            self.agent_tasks[task_id] = (instance_id, until)
 
     def due_instances(self, now: datetime) -> Iterable[str]:
         """Return the ids of the instances that are due at `now`."""

@@ -21,6 +21,8 @@ FAULTS_MAX = 6
 SILENCES_MAX = 3
 REPORTING_EVERY, REPORTING_CONTENTION_EVERY = 3, 9
 """Node agents report in every third run, and in every third run with contention."""
+PEOPLE_EVERY, PEOPLE_AT = 5, 2
+"""In every fifth run people deregister and drain instances, and stop ranks, with the tools of ECS."""
 CONTENTION_EVERY = 3
 """Every third run has more jobs than capacity, of several users and priorities."""
 INSTANCES_MAX = 6
@@ -58,6 +60,8 @@ def scenario_of(seed: int) -> Scenario:
     jobs = tuple(_job(draw, cluster, number) for number in range(draw.choice((1, 1, 2, 3))))
     train_s = float(draw.choice((600, 1200, 2400)))
     faults = _faults(draw) + (_reporting_faults(Draw(f"silence {seed}")) if cluster.agents else ())
+    if seed % PEOPLE_EVERY == PEOPLE_AT:
+        faults += _operator_faults(Draw(f"people {seed}"))
     queue_draw = Draw(f"queue {seed}")
     if seed % CONTENTION_EVERY == 1:
         cluster, jobs, train_s = contention.drawn(queue_draw, cluster, jobs)
@@ -120,6 +124,24 @@ def _faults(draw: Draw) -> tuple[TimedFault, ...]:
         make = draw.choices([make for make, _ in LIKELIHOOD], [weight for _, weight in LIKELIHOOD])[0]
         faults.append(make(draw, where))
         previous = where
+    return tuple(faults)
+
+
+def _operator_faults(draw: Draw) -> tuple[TimedFault, ...]:
+    """Draw what people do in ECS beside the product."""
+    faults: list[TimedFault] = []
+    for _ in range(draw.randint(1, 3)):
+        where: dict[str, Any] = {
+            "at_s": round(draw.uniform(60, FAULTS_UNTIL_S), 1),
+            "machines": (draw.randrange(INSTANCES_MAX),),
+        }
+        kind = draw.choice(("deregister", "deregister", "drain", "stop"))
+        if kind == "deregister":
+            faults.append(operators.DeregisteredByHand(registers_every_s=draw.choice((1.0, 30.0, 400.0)), **where))
+        elif kind == "drain":
+            faults.append(operators.DrainedByHand(for_s=draw.choice((300.0, 3_000.0)), **where))
+        else:
+            faults.append(operators.RankStoppedByHand(**where))
     return tuple(faults)
 
 

@@ -14,8 +14,9 @@ from gpu_recovery_agent.__main__ import run
 from gpu_recovery_agent.credentials import BOTOCORE_MISSING, SignedCredentials, TokenCredentials, credentials_of
 from gpu_recovery_agent.http_client import ReportsEndpoint
 from gpu_recovery_agent.log import AgentLog
+from gpu_recovery_agent.rank.paths import AgentSettingsError
 from gpu_recovery_agent.responses import ResponseKind
-from gpu_recovery_agent.settings import AgentSettings, AgentSettingsError
+from gpu_recovery_agent.settings import AgentSettings
 
 from tests.agent.api import Api, Heard, Said, ok, refusal, serving
 from tests.agent.node import Node

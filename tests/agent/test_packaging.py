@@ -8,9 +8,7 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tomllib
-import zipfile
 from pathlib import Path
 
 import gpu_recovery_agent
@@ -39,41 +37,12 @@ def unit() -> dict[str, str]:
     return dict(parser["Service"])
 
 
-@pytest.mark.slow
-def test_the_wheel_runs_alone_with_nothing_but_the_standard_library(tmp_path: Path) -> None:
-    """Built without network from the tree, it brings the parsers of the kernel's log and both programs."""
-    source = tmp_path / "source"
-    ignore = shutil.ignore_patterns("build", "*.egg-info", "__pycache__")
-    for name in ("agent", "health_check", "client"):
-        shutil.copytree(ROOT / name, source / name, ignore=ignore)
-    build = [sys.executable, "-m", "pip", "wheel", "./agent", "--no-deps", "--no-index", "--no-build-isolation"]
-    done = subprocess.run([*build, "-w", str(tmp_path)], cwd=source, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    (wheel,) = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(wheel) as found:
-        names = set(found.namelist())
-        entry = found.read(next(name for name in names if name.endswith("entry_points.txt"))).decode()
-    ours = {path.relative_to(AGENT).as_posix() for path in PACKAGE.rglob("*.py")}
-    assert ours <= names and "health_check/xid.py" in names and "health_check/check.py" not in names
-    assert "gpu-recovery-run = gpu_recovery_agent.rank.wrapper:main" in entry
-    assert "gpu_recovery_client/training.py" in names and "gpu_recovery_client/api.py" not in names
-    program = (
-        "import gpu_recovery_agent.__main__, gpu_recovery_agent.rank.wrapper, gpu_recovery_agent.sensors.child.nvml"
-    )
-    program += "; from gpu_recovery_client import diagnosis, training; print(training.receive_suspend_command())"
-    program += "\nwith diagnosis.stage('rollout'): diagnosis.progress(1)"
-    alone = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(wheel)}
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", program], env=alone, cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-
-
 def test_the_versions_agree() -> None:
     """The one that is installed is the one that is told."""
     project = tomllib.loads((AGENT / "pyproject.toml").read_text())["project"]
     assert project["version"] == gpu_recovery_agent.VERSION
-    assert project["version"] == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    for other in (ROOT, AGENT / "run"):
+        assert project["version"] == tomllib.loads((other / "pyproject.toml").read_text())["project"]["version"]
 
 
 def test_the_image_of_the_daemon_is_the_output_of_the_stack_in_every_document() -> None:
@@ -92,6 +61,7 @@ def test_the_page_names_every_placeholder_of_the_daemon() -> None:
     """A placeholder that is left in place fails at registration, at the pull of the image, or at the first report."""
     (container,) = json.loads((AGENT / "ecs-daemon.json").read_text())["containerDefinitions"]
     values = [container["image"], *(one["value"] for one in container["environment"])]
+    values += container["logConfiguration"]["options"].values()
     placeholders = {word for value in values for word in re.findall(r"\b[A-Z][A-Z_]+\b", value)}
     assert placeholders and all(f"`{placeholder}`" in PAGE for placeholder in placeholders)
 
@@ -129,15 +99,14 @@ def test_systemd_itself_finds_the_unit_hardened() -> None:
     assert complaints == [] and "Overall exposure level" in done.stdout
 
 
-def test_the_daemon_of_ecs_sees_the_host_and_takes_no_gpu_from_a_training() -> None:
-    """A GPU that it reserved could be used by nobody else."""
+def test_the_daemon_of_ecs_sees_the_gpus_and_takes_none_from_a_training() -> None:
+    """A GPU that it reserved could be used by nobody else; the default runtime passes neither devices nor library."""
     task = json.loads((AGENT / "ecs-daemon.json").read_text())
     (container,) = task["containerDefinitions"]
     assert (task["pidMode"], task["networkMode"]) == ("host", "host")
-    assert "resourceRequirements" not in container and not container.get("privileged")
-    assert container["linuxParameters"]["devices"][0]["hostPath"] == "/dev/kmsg"
+    assert "resourceRequirements" not in container and container["privileged"] is True
     given = {one["name"]: one["value"] for one in container["environment"]}
-    assert "GPU_RECOVERY_TOKEN" not in given
+    assert "GPU_RECOVERY_TOKEN" not in given and given["HOST_ROOT"] == "/proc/1/root"
     settings = AgentSettings.from_environment({**given, "GPU_RECOVERY_API_URL": "https://h"})
     mounted = {one["containerPath"]: one.get("readOnly", False) for one in container["mountPoints"]}
     assert mounted == {
@@ -145,6 +114,51 @@ def test_the_daemon_of_ecs_sees_the_host_and_takes_no_gpu_from_a_training() -> N
         str(settings.state_folder): False,
         str(settings.running_folder): False,
     }
+    assert str(settings.alive_file) in container["healthCheck"]["command"][1]
+    assert container["logConfiguration"]["options"]["mode"] == "non-blocking"
+
+
+PROGRAM = """#!/bin/sh
+echo "${0##*/} $*" >> "$DONE"
+for last; do before=$target; target=$last; done
+case "${0##*/} $*" in
+  *"-m venv "*) mkdir -p "$target/bin" "$target/share/gpu-recovery-agent"; cp "$0" "$target/bin/pip"
+    echo unit > "$target/share/gpu-recovery-agent/gpu-recovery-agent.service" ;;
+  "install -d"*) mkdir -p "$target" ;;
+  "install "*) if [ -d "$target" ]; then target="$target/${before##*/}"; fi; cat "$before" > "$target" ;;
+esac
+"""
+"""Stands in for every program of the installation: notes its arguments, and does what the next lines need."""
+
+
+def test_the_installation_can_be_pasted_whole(tmp_path: Path) -> None:
+    """A line that reads the terminal would swallow the lines after it: the token comes last."""
+    block = next(text for text in re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL) if "venv" in text)
+    lines = re.sub(r"(?<![\w.])/(etc|opt|var)/", rf"{tmp_path}/\1/", block)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("dnf", "python3.11", "useradd", "install", "systemctl"):
+        (programs / name).write_text(PROGRAM)
+        (programs / name).chmod(0o755)
+    (tmp_path / "etc/systemd/system").mkdir(parents=True)
+    done, token = tmp_path / "done", "grn_the-token"
+    environment = {"PATH": f"{programs}:{os.environ['PATH']}", "DONE": str(done)}
+    pasted = subprocess.run(
+        ["bash", "--norc"],
+        input=f"{lines}{token}\n",
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (pasted.returncode, pasted.stdout, pasted.stderr) == (0, "", "")
+    assert (tmp_path / "etc/gpu-recovery/token").read_text() == f"{token}\n"
+    assert (tmp_path / "etc/gpu-recovery/agent.env").read_text().startswith("GPU_RECOVERY_API_URL=https://")
+    assert (tmp_path / "etc/systemd/system/gpu-recovery-agent.service").read_text() == "unit\n"
+    ran = done.read_text().splitlines()
+    assert ran[-1] == "systemctl enable --now gpu-recovery-agent" and not any(token in line for line in ran)
+    assert len(ran) == len(block.splitlines()) - 1, "every line but that of the settings runs one program"
 
 
 def test_the_page_says_every_variable_and_status() -> None:

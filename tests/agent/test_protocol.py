@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -206,6 +207,38 @@ def test_403_the_next_token_is_tried_before_giving_up(api: Api, node: Node, tmp_
         "Bearer grn_next_one",
         "Bearer grn_next_one",
     ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "status", "why"),
+    [
+        ({"GPU_RECOVERY_TOKEN": ""}, 77, "no token"),
+        ({"GPU_RECOVERY_TOKEN_FILE": "/nowhere/token"}, 77, "cannot be read"),
+        ({"GPU_RECOVERY_TOKEN_FILE": "/dev/null"}, 77, "empty"),
+        ({"GPU_RECOVERY_API_URL": ""}, 78, "GPU_RECOVERY_API_URL"),
+    ],
+)
+def test_the_exit_status_tells_a_missing_token_from_a_wrong_setting(
+    api: Api, node: Node, settings: dict[str, str], status: int, why: str
+) -> None:
+    """As the table of the page says: 77 is mended with a token, 78 with another setting."""
+    assert node.agent(**settings).wait(WITHIN_S) == status
+    assert why in node.said() and not api.heard
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("gpu_recovery_agent", ("usage: gpu-recovery-agent", "GPU_RECOVERY_API_URL", "77", "78")),
+        ("gpu_recovery_agent.nvml_recorder", ("usage: gpu-recovery-record", "69")),
+    ],
+)
+def test_help_is_text_and_needs_no_settings(node: Node, module: str, words: tuple[str, ...]) -> None:
+    """A newcomer asks for help before anything is set."""
+    command = [sys.executable, "-m", module, "--help"]
+    environment = {name: node.environment[name] for name in ("PATH", "PYTHONPATH")}
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (told.returncode, told.stderr) == (0, "") and all(word in told.stdout for word in words)
 
 
 def test_409_the_agent_goes_on_from_the_last_once_and_then_is_not_alone(api: Api, node: Node) -> None:

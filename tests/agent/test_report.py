@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from gpu_recovery_agent import report
 from gpu_recovery_agent.rank.files import Exit, RankIdentity
+from gpu_recovery_agent.rank.paths import AgentSettingsError, running_folder
 from gpu_recovery_agent.report import ReportContent, body, encoded
 from gpu_recovery_agent.report_schedule import ReportSchedule
 from gpu_recovery_agent.responses import ResponseKind, read
 from gpu_recovery_agent.sensors.gpu_health import GpuHealthStatus, digest, inventory
 from gpu_recovery_agent.sensors.kernel_log import Xid
 from gpu_recovery_agent.sensors.ranks import ExitFile, LiveRank
-from gpu_recovery_agent.settings import AgentSettings, AgentSettingsError, running_folder
+from gpu_recovery_agent.settings import AgentSettings
 
 from tests.agent.fake_proc import BOOT
 

@@ -316,6 +316,8 @@ def test_the_tasks_on_an_instance_are_all_that_are_to_run(actions: AwsActions, e
     assert [fact.task_id for fact in actions.tasks_on(instance())] == ["0a1b"]
     ecs.add_response("list_tasks", {"taskArns": []}, asked)
     assert actions.tasks_on(instance()) == ()
+    ecs.add_client_error("list_tasks", "InvalidParameterException", "The referenced container instance was not found.")
+    assert actions.tasks_on(instance()) == ()
 
 
 GARBLED = {"taskArn": f"{TASK}0", "lastStatus": "RUNNING", "containers": [{"name": "main", "exitCode": 2**70}]}

@@ -11,7 +11,7 @@ from gpu_recovery.core.events import HealthReported
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus
 from gpu_recovery.ecs_events.health import InstanceHealthEvent, SkippedNotification
 
-from tests.aws.health_events import check, health_change, warning
+from tests.aws.health_events import check, health_change, passed_over, warning
 from tests.aws.records import NOW, A, later
 
 
@@ -30,19 +30,31 @@ def test_each_health_check_of_an_event_is_a_word_of_its_own() -> None:
             since=later(-119.5),
             sentence="XID_79",
             xid=79,
+            updated_at=later(-180),
         ),
     )
-    assert agent == InstanceHealthEvent(
-        A, HealthReported(at=said, kind=HealthKind.AGENT_CONNECTIVITY, status=HealthStatus.OK, since=later(-180))
+    connected = HealthReported(
+        at=said,
+        kind=HealthKind.AGENT_CONNECTIVITY,
+        status=HealthStatus.OK,
+        since=later(-180),
+        updated_at=later(-180),
     )
+    assert agent == InstanceHealthEvent(A, connected)
 
 
 @pytest.mark.parametrize("kind", ["CONTAINER_RUNTIME", "ACCELERATED_COMPUTE", "DAEMON", "AGENT_CONNECTIVITY"])
 @pytest.mark.parametrize("status", ["OK", "IMPAIRED", "INSUFFICIENT_DATA", "INITIALIZING"])
 def test_every_check_and_status_that_ecs_has_is_known(kind: str, status: str) -> None:
     """In the core's words, which are ECS's."""
-    found = warning(health_change(check(kind, status)))
+    found = warning(health_change(check(kind, status, lastStatusChange=later(-300).isoformat())))
     assert (found.kind, found.status) == (HealthKind(kind), HealthStatus(status))
+
+
+def test_an_agent_that_is_disconnected_for_a_moment_is_no_news() -> None:
+    """It disconnects several times an hour; the resync finds a disconnection that lasts."""
+    blink = check("AGENT_CONNECTIVITY", lastStatusChange=later(-299).isoformat())
+    assert "told when it lasts" in passed_over(health_change(blink))
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,7 @@ def anything_for_job(record: Job, now: datetime) -> list[Telling]:
         *(events.InstancesChecked(**about, results=found) for found in FINDINGS),
         *(events.Diagnosed(**about, conclusion=replace(one, attempt=record.attempt)) for one in CONCLUSIONS),
         events.ProgressStopped(**about, sentence="no rank has got on for 900 s"),
+        events.TrainingContinued(**about, sentence="its ranks report progress"),
         *(
             events.RepairEnded(**about, instance_id=one, healed=healed, sentence="its repair has ended")
             for one in IDS
@@ -268,7 +269,7 @@ ANNOUNCEMENTS = (
 
 def written_by_a_store(record: Instance) -> list[Instance]:
     """The record after each write that no event makes: a launch's or a person's claim, a claim that
-    is given back, a check that ECS refused."""
+    is given back, a check that ECS refused, a check that ECS started although the record still says DRAINING."""
     if record.status is InstanceStatus.GONE:
         return []
     new = [("sft-1", 1), ("sft-1", 2), ("sft-2", 1)]
@@ -277,4 +278,7 @@ def written_by_a_store(record: Instance) -> list[Instance]:
     left = [{**record.claims}] if record.claims else []
     for some in left:
         some.popitem()
-    return [*(replace(record, claims=some) for some in (*claims, *left)), replace(record, commands=refused)]
+    grown = [*(replace(record, claims=some) for some in (*claims, *left)), replace(record, commands=refused)]
+    if record.status is InstanceStatus.CHECKING and record.check is not None and record.drained_by_others:
+        grown.append(replace(record, check=replace(record.check, task_id="task-1")))
+    return grown

@@ -227,6 +227,7 @@ def instance_signature(record: Instance) -> Any:
         tuple(sorted(record.claims)) if at_rest else bool(record.claims),
         min(len(record.reboots), 2),
         record.withdrawn,
+        bool(record.orphaned_ranks),
         (
             bool(check.job_id),
             check.may_reboot,
@@ -256,7 +257,9 @@ def _warned(record: Instance) -> Any:
             refused = any(one.refusals for one in record.commands)
             is_sure = any(one.fault is not None for one in record.health.values())
             is_sure = is_sure and record.check is not None and not record.check.passive
-            return unhandled_report(record), refused and record.agent_connected, is_sure
+            drained = record.drained_by_others
+            started = drained and record.check is not None and bool(record.check.task_id)
+            return unhandled_report(record), refused and record.agent_connected, is_sure, drained, started
         case InstanceStatus.QUARANTINED if record.held is not None and record.need is not None:
             return is_withdrawn(record, record.need), record.agent_connected
     return None

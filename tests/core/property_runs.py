@@ -9,7 +9,7 @@ from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.health_signals import HealthStatus
 from gpu_recovery.core.instance import state_machine
 from gpu_recovery.core.instance.record import Instance, InstanceStatus, RankOnInstance
-from gpu_recovery.core.instance.repair_proof import proves_reboot
+from gpu_recovery.core.instance.repair_proof import proves_end_of_orphans, proves_reboot
 from gpu_recovery.core.job import state_machine as job_state_machine
 from gpu_recovery.core.policy import RecoveryPolicy, policy_from
 from hypothesis import strategies as st
@@ -53,7 +53,9 @@ def works_only_after_proof(before: Instance, event: Any, after: Instance, policy
     if before.status is InstanceStatus.CHECKING and isinstance(event, events.InstanceDeadlineReached):
         assert before.check is not None
         # ECS never started its check, and nothing blames it; or it only read logs beside somebody's work.
-        assert before.check.passive or any(one.refusals for one in before.commands)
+        refused = any(one.refusals for one in before.commands)
+        drained = before.drained_by_others and not before.check.task_id
+        assert before.check.passive or refused or drained
         return
     assert isinstance(event, events.CheckEnded)
     if before.status is InstanceStatus.VERIFYING:
@@ -74,18 +76,22 @@ def _has_a_fault_of_this_check(before: Instance) -> bool:
 
 
 def claims_go_only_when_sure(before: Instance, event: Any, after: Instance) -> None:
-    """Assert that a claim was dropped for a check of its own attempt, for a proved reboot, or with the machine."""
+    """Assert that a claim was dropped for a check of its own attempt, for a proved reboot, or for EC2's word."""
     for job_id in before.claims.keys() - after.claims.keys():
+        rank = RankOnInstance(job_id, before.claims[job_id].attempt)
+        orphaned = rank in before.orphaned_ranks
         if isinstance(event, events.CheckRequested):
             assert event.job_id == job_id
             assert event.attempt >= before.claims[job_id].attempt
         elif isinstance(event, events.MachineSeen):
             assert event.state.is_off
         elif isinstance(event, events.CheckEnded):
-            if before.reboot is None:  # given back by a person, or registered anew: its check had every GPU
+            if orphaned and before.reboot is None:
+                assert proves_end_of_orphans(before, event.verdict)
+            elif before.reboot is None:  # given back by a person, or registered anew: its check had every GPU
                 assert event.verdict.outcome is CheckOutcome.HEALTHY
             else:
-                assert before.reboot.ends == RankOnInstance(job_id, before.claims[job_id].attempt)
+                assert orphaned or before.reboot.ends == rank
                 assert proves_reboot(before.reboot, event.verdict)
-        else:
-            assert after.status is InstanceStatus.GONE
+        else:  # the word of ECS alone ends no rank
+            assert after.status is InstanceStatus.GONE and not isinstance(event, events.InstanceObserved)

@@ -6,6 +6,7 @@ import csv
 
 import pytest
 from gpu_recovery.core.xid import REPEATS, XidClass, XidProfile, class_of
+from gpu_recovery.core.xid_names import XID_NAMES, with_xid_names
 
 from health_check import xid_table
 from health_check.xid_table import TABLES, XidPolicy
@@ -76,3 +77,29 @@ def test_an_unknown_number_asks_for_a_diagnosis(code: int) -> None:
 def test_the_numbers_that_operators_know_by_heart(code: int, expected: XidClass) -> None:
     """74, 144 to 150 and 154 are told apart by their messages only, so their number asks for a diagnosis."""
     assert class_of(code) is expected
+
+
+def test_a_name_in_a_mail_is_that_of_the_catalogue() -> None:
+    """Every XID that asks for a reboot, a replacement or another configuration has one."""
+    table = TABLES[XidPolicy.NVIDIA]
+    for code, name in XID_NAMES.items():
+        assert table[code].mnemonic.removeprefix("ROBUST_CHANNEL_") == name
+    grave = (XidClass.REBOOT, XidClass.REPLACE, XidClass.CONFIG)
+    assert {code for code in table if class_of(code) in grave} <= set(XID_NAMES)
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("XID 79 on 0000:10:00; it is lost", "XID 79 on 0000:10:00 (GPU_HAS_FALLEN_OFF_THE_BUS); it is lost"),
+        ("XID 48 on GPU GPU-1b2c (REBOOT)", "XID 48 on GPU GPU-1b2c (GPU_ECC_DBE) (REBOOT)"),
+        ("XID 79", "XID 79 (GPU_HAS_FALLEN_OFF_THE_BUS)"),
+        ("XID 79 on a, XID 48 on b.", "XID 79 on a (GPU_HAS_FALLEN_OFF_THE_BUS), XID 48 on b (GPU_ECC_DBE)."),
+        ("XID_79: ROBUST_CHANNEL_GPU_HAS_FALLEN_OFF_THE_BUS", "XID_79: ROBUST_CHANNEL_GPU_HAS_FALLEN_OFF_THE_BUS"),
+        ("XID 79: GPU_HAS_FALLEN_OFF_THE_BUS", "XID 79: GPU_HAS_FALLEN_OFF_THE_BUS"),
+        ("XID 999 on 0000:10:00", "XID 999 on 0000:10:00"),
+    ],
+)
+def test_an_xid_gets_its_name_once(written: str, expected: str) -> None:
+    """Behind the GPU, so that the number and its GPU stay one text."""
+    assert with_xid_names(written) == expected

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from gpu_recovery.aws.fields import EventUnreadable
 from gpu_recovery.core.instance.record import InstanceStatus, Reboot
-from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.job.record import CloseCause, JobStatus, StopPurpose
 from gpu_recovery.core.task import OUR_STOP, EndingKind
 
+from tests.aws.described_instances import reserved, shown
 from tests.aws.ecs_events import ARN, check_event, instance_event, ours, rank_event
 from tests.aws.environment import CLUSTER
 from tests.aws.records import JOB, NOW, A, claim, instance, later, launched, plan
@@ -25,6 +26,7 @@ from tests.lambdas.starting_states import as_rank, checking, gang, published
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 TASKS = "ecs_task_handler"
 MACHINES = "ecs_instance_monitor"
+MANAGED = {"gpu-recovery:managed": "true"}
 
 
 def end_of(functions: Functions, detail: dict[str, Any], rank: int = 0, main: str = "") -> EndingKind | None:
@@ -417,16 +419,46 @@ def test_an_unknown_status_ends_no_rank(functions: Functions, status: str) -> No
 
 
 @pytest.mark.parametrize("status", ["INACTIVE", "DEREGISTERING", "REGISTRATION_FAILED"])
-def test_a_registration_that_is_over_ends_the_ranks(functions: Functions, status: str) -> None:
-    """No sample of these was ever published; only the value differs from an ACTIVE one."""
+@pytest.mark.parametrize(
+    ("state", "then", "ended"),
+    [
+        ("running", InstanceStatus.REBOOTING, set()),
+        ("shutting-down", InstanceStatus.AVAILABLE, set()),
+        ("terminated", InstanceStatus.GONE, {0}),
+        ("stopped", InstanceStatus.GONE, {0}),
+    ],
+)
+def test_a_registration_that_is_over_ends_no_rank_unless_ec2_shows_the_instance_off(
+    functions: Functions, status: str, state: str, then: InstanceStatus, ended: set[int]
+) -> None:
+    """A forced deregistration leaves its containers running (API reference): EC2 decides what ends them."""
     gang(functions)
     machine = plan().instances[0]
     functions.store.save_instance(instance(machine, claims={JOB: claim()}))
+    functions.aws.answers["DescribeInstances"] = lambda asked: reserved(shown(machine, state, MANAGED))
     functions.call(MACHINES, instance_event(machine, 4, status=status, agentConnected=False))
-    found = functions.instance(machine)
-    assert (found.status, found.claims) == (InstanceStatus.GONE, {})
+    assert functions.instance(machine).status is then
+    assert len(functions.aws.asked("RebootInstances")) == (then is InstanceStatus.REBOOTING)
     progress = functions.store.load_progress(JOB, 1)
-    assert progress is not None and progress.stopped == {0}
+    assert progress is not None and progress.stopped == ended
+
+
+def test_the_stop_of_an_orphaned_task_is_no_end_of_its_rank(functions: Functions) -> None:
+    """ECS ends the tasks of a deregistered instance with a reason of their own: the job leaves, uncounted."""
+    gang(functions)
+    machine = plan().instances[0]
+    functions.store.save_instance(instance(machine, claims={JOB: claim()}))
+    reason = "Container instance deregistration forced by user"
+    gone = rank_event(JOB, 1, 0, "STOPPED", stop_code="UserInitiated", reason=reason)
+    functions.call(TASKS, gone)
+    progress = functions.store.load_progress(JOB, 1)
+    assert progress is not None and progress.stopped == set()
+    job = functions.job()
+    assert (job.status, job.stop_purpose, job.stop_cause) == (
+        JobStatus.STOPPING,
+        StopPurpose.RELAUNCH,
+        CloseCause.INTERRUPTED,
+    )
 
 
 def test_active_proves_no_reboot(functions: Functions) -> None:

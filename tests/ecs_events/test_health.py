@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 from gpu_recovery.aws.fields import EventUnreadable
+from gpu_recovery.core.cluster_snapshot import is_usable
 from gpu_recovery.core.health_signals import DepartureKind, HealthKind, HealthStatus
 from gpu_recovery.core.instance.record import InstanceStatus
 
@@ -94,6 +95,26 @@ def test_what_ecs_says_of_its_health_checks_is_kept(functions: Functions) -> Non
     }
     (line,) = functions.logged("signal_passed_over")
     assert "QUANTUM" in line["reason"]
+
+
+def test_an_error_of_a_users_program_takes_no_instance_out_of_use(functions: Functions) -> None:
+    """A segfault is XID 31, and ECS may call the GPU impaired for ever: it stays in use, and no mail is sent."""
+    functions.store.save_instance(instance())
+    functions.call(MACHINES, health_change(check(statusReason="XID_31")))
+    found = functions.instance()
+    assert found.health[HealthKind.ACCELERATED_COMPUTE].status is HealthStatus.IMPAIRED
+    assert is_usable(found)
+    assert functions.aws.count("sns") == functions.aws.count("ecs") == 0
+
+
+def test_a_lost_gpu_is_checked_although_a_harmless_error_had_changed_the_status_before(functions: Functions) -> None:
+    """IMPAIRED stays IMPAIRED, so ECS repeats the time of the first change. The update and the error are new."""
+    functions.store.save_instance(instance())
+    functions.call(MACHINES, health_change(check(statusReason="XID_31")))
+    functions.call(MACHINES, health_change(check(statusReason="XID_79", lastUpdated="2026-11-21T08:59:00Z")))
+    assert functions.instance().status is InstanceStatus.CHECKING
+    functions.call(MACHINES, health_change(check(statusReason="XID_31")))
+    assert functions.instance().health[HealthKind.ACCELERATED_COMPUTE].sentence == "XID_79"
 
 
 def test_an_interruption_is_known_before_it_takes_place(functions: Functions) -> None:

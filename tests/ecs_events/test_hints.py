@@ -249,7 +249,9 @@ def test_an_impairment_whose_event_was_lost_is_found_by_the_reconciler(functions
     functions.aws.answers["ListContainerInstances"] = lambda asked: {
         "containerInstanceArns": [f"ci-{A}"] if asked["status"] == "ACTIVE" else []
     }
-    describes(functions, check("AGENT_CONNECTIVITY"), check("DAEMON", "OK"), check("CONTAINER_RUNTIME", "INITIALIZING"))
+    long_ago = later(-300).isoformat()
+    agent = check("AGENT_CONNECTIVITY", lastStatusChange=long_ago)
+    describes(functions, agent, check("DAEMON", "OK"), check("CONTAINER_RUNTIME", "INITIALIZING"))
     functions.call("reconciler", {})
     assert {kind: report.status for kind, report in functions.instance().health.items()} == {
         HealthKind.AGENT_CONNECTIVITY: HealthStatus.IMPAIRED

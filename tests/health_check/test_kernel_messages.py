@@ -59,6 +59,18 @@ def test_a_loss_that_is_told_in_three_messages_is_one_loss() -> None:
     assert found(*far).xids == ()
 
 
+def test_a_loss_that_has_its_number_and_its_words_is_one_loss() -> None:
+    """The driver writes both lines for one GPU. Another GPU, and a loss without the number, count by themselves."""
+    number = "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+    words = "NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus."
+    for lines in ((number, words), (words, number), (number, "NVRM: other", words)):
+        assert [event.text for event in found(*lines).xids if event.code == 79] == [
+            "pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+        ]
+    assert len(found(number, words.replace("3b", "5e")).xids) == 2
+    assert len(found(number, *["NVRM: other"] * 9, words).xids) == 2
+
+
 @pytest.mark.parametrize(
     "line",
     [

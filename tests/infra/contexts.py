@@ -50,9 +50,11 @@ RAY = {
     "gpu-recovery:ray_security_group_ids": "sg-0a1b2c3d",
     **BASE_IMAGES,
     "gpu-recovery:build_agent_image": "true",
+    "gpu-recovery:node_agent": "daemon",
     "gpu-recovery:log_level": "DEBUG",
 }
-"""A Ray cluster beside the defaults, every log line, every image that can be built, and the base of each by digest."""
+"""A Ray cluster and the agent's service beside the defaults, every log line, every image that can be built, and the
+base of each by digest."""
 
 LAYER_ARN = "arn:aws:lambda:us-east-1:111122223333:layer:our-packages:3"
 OWN_IMAGES = {
@@ -61,6 +63,7 @@ OWN_IMAGES = {
     "gpu-recovery:powertools_layer": LAYER_ARN,
     "gpu-recovery:health_check_image": "",
     "gpu-recovery:build_agent_image": "false",
+    "gpu-recovery:node_agent": "off",
     "gpu-recovery:ray_image": "111122223333.dkr.ecr.us-east-1.amazonaws.com/ray-runner@sha256:" + 64 * "8",
 }
 """Images that the user has pushed, so that nothing is built, and a layer that the user has published.

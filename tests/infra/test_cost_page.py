@@ -27,8 +27,8 @@ def test_a_table_forgets_nothing_by_itself_but_keys_of_submissions_reports_and_u
 ) -> None:
     """Time to live deletes within two days or so: a claim or a deadline must never depend on it. The attribute it goes
     by is written with the key of a submission, whose end the API decides by the clock, and with what a training told of
-    an attempt, which only a diagnosis reads, with a lock that nobody has used for 90 days, and with the mark of a
-    notification that was sent once; with nothing else."""
+    an attempt, which only a diagnosis reads, with a lock that nobody has used for 90 days, with the mark of a
+    notification that was sent once, and with the task of an agent, which its reports prolong; with nothing else."""
     tables = deployment.of_type("AWS::DynamoDB::Table")
     assert len(tables) == 2
     forgetful = {name: table for name, table in tables.items() if "TimeToLiveSpecification" in table}
@@ -43,4 +43,5 @@ def test_a_table_forgets_nothing_by_itself_but_keys_of_submissions_reports_and_u
         "observation_store.py",
         "gpu_lock_store.py",
         "notification_store.py",
+        "agent_task_store.py",
     }

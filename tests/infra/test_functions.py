@@ -123,8 +123,9 @@ def test_a_function_has_the_environment_of_the_contract(deployment: Deployment, 
     executor = "COMMAND_EXECUTOR_FUNCTION"
     rules = {"TRAINING_TASK_FAMILIES", "TRAINING_ROLE_ARNS", "TRAINING_LOG_GROUPS", "USER_PRIORITY_MAX"}
     of_jobs = {"API_AUTH", "API_ROLES", *rules, executor, *queues, *secrets}
-    of_nodes = {"NODE_ROLE_ARNS", "NODE_TOKEN_KEY_SECRET", executor}
-    extra = {"job_api": of_jobs, "node_api": of_nodes}.get(row.name, set())
+    of_nodes = {"NODE_ROLE_ARNS", "NODE_AGENT_ROLE_ARN", "NODE_TOKEN_KEY_SECRET", executor}
+    of_tasks = {"NODE_AGENT_FAMILY"}
+    extra = {"job_api": of_jobs, "node_api": of_nodes, "ecs_task_handler": of_tasks}.get(row.name, set())
     assert set(_function(deployment, row)["Environment"]["Variables"]) == ENVIRONMENT | extra
 
 

@@ -17,7 +17,7 @@ from tests.infra.deployment import ACCOUNT, IMAGES, Deployment, listed
 
 pytestmark = pytest.mark.slow
 
-BUILT = {"HealthCheck": "health_check", "RayRunner": "ray_runner", "Agent": "agent"}
+BUILT = {"HealthCheck": "health_check", "Agent": "agent", "RayRunner": "ray_runner"}
 """Each image, with its folder."""
 BASE_IMAGE_SETTINGS = {
     "HealthCheck": "health_check_base_image",

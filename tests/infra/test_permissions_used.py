@@ -22,6 +22,7 @@ NEEDED: dict[str, frozenset[P]] = {
     "run_check": frozenset({P.RUN_CHECKS}),
     "stop_tasks": frozenset({P.STOP_TASKS}),
     "stop_task": frozenset({P.STOP_TASKS}),
+    "task_definition": frozenset({P.DESCRIBE_TASK_DEFINITIONS}),
     "log_tail": frozenset({P.DESCRIBE_TASK_DEFINITIONS, P.READ_TRAINING_LOGS}),
     "tasks_started_by": frozenset({P.LIST_TASKS}),
     "describe_tasks": frozenset({P.DESCRIBE_TASKS}),

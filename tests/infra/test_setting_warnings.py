@@ -23,7 +23,12 @@ def test_a_former_name_is_warned_of_at_synthesis(validated: dict[str, Path]) -> 
 
 @pytest.mark.parametrize(
     ("overrides", "warned"),
-    [({}, False), ({"gpu-recovery:node_role_arns": []}, True), ({"gpu-recovery:api_auth": "token"}, False)],
+    [
+        ({}, False),
+        ({"gpu-recovery:node_role_arns": []}, True),
+        ({"gpu-recovery:node_role_arns": [], "gpu-recovery:node_agent": "daemon"}, False),
+        ({"gpu-recovery:api_auth": "token"}, False),
+    ],
 )
 def test_iam_without_roles_of_nodes_is_warned_of(overrides: dict[str, Any], warned: bool) -> None:
     """With IAM only the roles of the setting may report. A deployment without agents is possible, so it is no error."""

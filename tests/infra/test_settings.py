@@ -44,6 +44,8 @@ def _settings(**context: object) -> DeploymentSettings:
         ("node_role_arns", "gpu-nodes"),
         ("node_role_arns", "arn:aws:sts::111122223333:assumed-role/gpu-nodes/i-0123456789abcdef0"),
         ("training_role_arns", '["arn:aws:iam::111122223333:user/me"]'),
+        ("node_agent", "DAEMON"),
+        ("node_agent", True),
         ("api_auth", "IAM"),
         ("api_auth", "none"),
         ("api_roles", "operator"),

@@ -165,8 +165,8 @@ def test_a_rank_that_has_ended_is_reported_no_more(gputasker: GpuTasker) -> None
     rank = gputasker.rank("sleep", "600")
     gputasker.reports()
     assert gputasker.seen_now() == {(1, 0)}
-    (pid,) = Path(f"/proc/{rank.pid}/task/{rank.pid}/children").read_text().split()
-    os.kill(int(pid), 9)
+    (name,) = gputasker.node.files()
+    os.kill(json.loads((gputasker.node.running / name).read_text())["remote_pgid"], 9)
     assert rank.wait(WITHIN_S) == 128 + 9
     assert len(gputasker.node.files()) == 1
     gputasker.agent.functions.now = later(15)

@@ -87,8 +87,11 @@ class Deployment:
         wanted = [t for t in tasks if t["started_by"] == f"{job_id}--a{attempt:02d}"]
         return "".join(Path(task["log"]).read_text() for task in wanted)
 
-    def subjects(self, job_id: str) -> list[str]:
-        return [mail["subject"] for mail in sandbox.read_mailbox(self.directory) if job_id in mail["subject"]]
+    def mails(self, record_id: str) -> list[dict[str, Any]]:
+        return [mail for mail in sandbox.read_mailbox(self.directory) if record_id in mail["subject"]]
+
+    def subjects(self, record_id: str) -> list[str]:
+        return [mail["subject"] for mail in self.mails(record_id)]
 
 
 @pytest.fixture(scope="module")
@@ -131,8 +134,13 @@ def test_a_gpu_fault_heals_by_itself(deployed: Deployment) -> None:
     assert after[sick]["boot_id"] not in (before[sick]["boot_id"], None)
     assert after[sick]["boot_id"] == healed["boot_id"] and after[well]["boot_id"] == before[well]["boot_id"]
     assert after[sick]["status"] == "ACTIVE" and not after[sick]["faults"]
-    told = [subject.split(": ", 1)[1] for subject in deployed.subjects(job_id)]
-    assert told == ["attempt 1 failed, recovering", "recovered on attempt 2"]
+    wait_until(lambda: len(deployed.mails(job_id)) == 2, "the e-mails")
+    first, last = deployed.mails(job_id)
+    assert first["subject"].endswith("attempt 1 failed, recovering")
+    # The second attempt ends within the minute after which it would count as recovered.
+    assert last["subject"].endswith("has ended, nothing is left to recover")
+    assert "GPU_HAS_FALLEN_OFF_THE_BUS" in last["body"] and f"{sick} " in last["body"] and "REBOOTING: " in last["body"]
+    assert "(2 times)" not in last["body"]
 
 
 @CLASSIC_IF_FULL

@@ -45,10 +45,14 @@ def test_one_exit_0_does_not_complete_the_job() -> None:
 
 
 def test_a_persons_stop_marks_the_job_other() -> None:
-    """Flow 1: a task that a person stopped ends the job as CANCELED, the seed's "Other", without any check."""
+    """Flow 1: a task that a person stopped ends the job as CANCELED, the seed's "Other", without any check.
+
+    Operators are told what the stop did.
+    """
     world, job_id = incidents.classic_user_stop()
     assert world.job(job_id).status is JobStatus.CANCELED
-    assert checks_of(world) == [] and world.messages() == []
+    (told,) = world.messages()
+    assert checks_of(world) == [] and "a person stopped a rank, the job is CANCELED" in told.subject
 
 
 def test_another_non_zero_exit_fails_without_a_check() -> None:
@@ -85,7 +89,7 @@ def test_faulty_check_in_the_second_run_fails_the_job() -> None:
     assert (job.status, job.attempt, job.attempts_counted) == (JobStatus.FAILED, 2, 2)
     assert len(world.calls("RebootInstances")) == 1
     assert world.instance(world.model_instance(0)).status is InstanceStatus.QUARANTINED
-    assert failures_told(world) == [f"{job_id}--a02"]
+    assert failures_told(world) == [f"{job_id}--a01"]  # the training never went on, so it is one incident
 
 
 def test_a_check_that_could_not_tell_fails_the_job_and_says_so() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from gpu_recovery.core.cluster_snapshot import is_usable
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 
@@ -92,16 +93,64 @@ def test_a_watcher_that_is_wrong_costs_a_check() -> None:
     assert not world.fleet.boots
 
 
-def test_a_machine_whose_agent_is_silent_gets_no_job_until_it_speaks() -> None:
-    """It is not broken, and not to be trusted with a gang either."""
-    world, machine = idle(train_s=incidents.TRAIN_S)
+def cut_off(world: World, machine: ModelInstance) -> None:
+    """The agent of ECS disconnects, and ECS reports it at once."""
+    world.fleet.disconnect(machine)
     world.fleet.announce(health.report_health, machine, "AGENT_CONNECTIVITY", "IMPAIRED", "Agent disconnected")
+
+
+def connected(world: World, machine: ModelInstance) -> None:
+    """The agent of ECS is back, and ECS reports it at once."""
+    world.fleet.reconnect(machine)
+    world.fleet.announce(health.report_health, machine, "AGENT_CONNECTIVITY", "OK", None)
+
+
+def test_an_agent_that_blinks_sends_no_mail_and_takes_nothing_out_of_use() -> None:
+    """Three blinks in half an hour are normal operation of ECS; meanwhile nothing is placed there."""
+    world, machine = idle(train_s=incidents.TRAIN_S)
+    for _ in range(3):
+        cut_off(world, machine)
+        world.let_pass(40)
+        assert not is_usable(world.instance(machine))
+        connected(world, machine)
+        world.let_pass(560)
+        assert is_usable(world.instance(machine))
+    assert world.messages() == [] and not world.calls("RunTask")
+
+
+@pytest.mark.parametrize("reboots", [False, True], ids=["under its check", "under the check after its reboot"])
+def test_an_agent_that_blinks_while_its_instance_is_checked_harms_nothing(reboots: bool) -> None:
+    """The check goes on, its result counts, and no mail is sent about the agent."""
+    world, job_id = incidents.running(instances=2, train_s=incidents.TRAIN_S)
+    machine = world.model_instance(0)
+    if reboots:
+        world.break_gpu(machine)
+    else:
+        world.exit(job_id, 0, 139)
+    until(world, machine, InstanceStatus.VERIFYING if reboots else InstanceStatus.CHECKING)
+    world.let_pass(20)
+    cut_off(world, machine)
+    world.let_pass(15)
+    connected(world, machine)
+    incidents.ended(world, job_id)
+    assert (world.job(job_id).status, world.job(job_id).attempt) == (JobStatus.SUCCEEDED, 2)
+    assert sum(world.fleet.boots.values()) == reboots
+    assert not [message for message in world.messages() if "impaired" in message.subject]
+
+
+def test_a_machine_whose_agent_is_silent_gets_no_job_until_it_speaks() -> None:
+    """It is not broken, and not to be trusted with a gang either. After five minutes operators are told."""
+    world, machine = idle(train_s=incidents.TRAIN_S)
+    cut_off(world, machine)
     world.let_pass(5)
     job_id = world.submit(nnodes=2)
     world.until_status(job_id, JobStatus.PENDING_RESOURCES)
-    world.let_pass(300)
+    world.let_pass(200)
+    assert world.messages() == []
+    world.let_pass(220)
     assert world.job(job_id).status is JobStatus.PENDING_RESOURCES
-    world.fleet.announce(health.report_health, machine, "AGENT_CONNECTIVITY", "OK", None)
+    assert ["impaired" in message.subject for message in world.messages()] == [True]
+    connected(world, machine)
     incidents.ended(world, job_id)
     assert world.job(job_id).status is JobStatus.SUCCEEDED
     assert not world.fleet.boots

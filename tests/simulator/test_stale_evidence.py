@@ -74,9 +74,9 @@ def test_too_little_data_neither_blames_a_machine_nor_clears_one() -> None:
     world.fleet.announce(health.report_health, machine, "ACCELERATED_COMPUTE", "INSUFFICIENT_DATA", None)
     world.let_pass(HOUR_S)
     assert world.calls("RunTask") == [] and world.instance(machine).status is InstanceStatus.AVAILABLE
-    world.fleet.announce(health.report_health, machine, "AGENT_CONNECTIVITY", "IMPAIRED", "Agent disconnected")
+    world.fleet.announce(health.report_health, machine, "DAEMON", "IMPAIRED", "a daemon failed")
     world.let_pass(5)
-    world.fleet.announce(health.report_health, machine, "AGENT_CONNECTIVITY", "INSUFFICIENT_DATA", None)
+    world.fleet.announce(health.report_health, machine, "DAEMON", "INSUFFICIENT_DATA", None)
     job_id = world.submit(nnodes=2)
     world.let_pass(300)
     assert world.job(job_id).status is JobStatus.PENDING_RESOURCES
@@ -106,9 +106,9 @@ def test_an_open_breaker_keeps_no_healthy_machine_from_work() -> None:
     well = world.model_instance(8)
     world.until(lambda: world.instance(well).status is InstanceStatus.AVAILABLE, "its check has not ended")
     world.recovery.handle(well.instance_id, QuarantineRequested(at=world.timeline.now, by="an operator"))
-    world.fleet.announce(health.report_health, well, "AGENT_CONNECTIVITY", "IMPAIRED", "Agent disconnected")
+    world.fleet.announce(health.report_health, well, "DAEMON", "IMPAIRED", "a daemon failed")
     world.let_pass(30)
-    world.fleet.announce(health.report_health, well, "AGENT_CONNECTIVITY", "OK", None)
+    world.fleet.announce(health.report_health, well, "DAEMON", "OK", None)
     world.release(well)
     world.let_pass(240)
     assert world.store.load_fleet().breaker is Breaker.OPEN

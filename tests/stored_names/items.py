@@ -77,6 +77,7 @@ def _write_jobs(store: DynamoStore) -> None:
     store.save_pass(LastPass(1, NOW, later(60), 1))
     store.save_limits({"instances": {"ana": 4}}, 0)
     store.mark_notified("incident", later(60))
+    store.save_agent_task("task-of-the-agent", A, later(60))
     store.save_lock(GpuLockRecord(JOB, "gpu-0", "train", "4242", A, 1, NOW, later(60)), NOW)
 
 

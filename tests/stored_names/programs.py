@@ -31,7 +31,9 @@ PUBLIC = {
     "gpu_recovery_client.training": training,
     "gpu_recovery_client.diagnosis": diagnosis,
 }
-"""The modules that users import."""
+"""The modules that users import. In the image of a training the last two are in the package `gpu_recovery_run`."""
+PROJECTS = ("pyproject.toml", "agent/pyproject.toml", "agent/run/pyproject.toml")
+"""The projects with console scripts."""
 
 
 def commands() -> dict[str, Any]:
@@ -39,7 +41,7 @@ def commands() -> dict[str, Any]:
     return {
         "gpu-recovery": dict(_verbs(typer.main.get_command(cli_app.app), "gpu-recovery")),
         "simulator": dict(_parsers(_parser_of_the_simulator(), "simulate")),
-        "scripts": sorted(_scripts("pyproject.toml") + _scripts("agent/pyproject.toml")),
+        "scripts": sorted([each for project in PROJECTS for each in _scripts(project)]),
     }
 
 

@@ -34,7 +34,8 @@ def spellings() -> dict[str, dict[str, list[str]]]:
 @cache
 def trees(place: str) -> list[ast.Module]:
     """The syntax trees of every module of a place."""
-    return [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / place).rglob("*.py")]
+    paths = [path for path in (ROOT / place).rglob("*.py") if path.resolve() == path]  # a link's module is read once
+    return [ast.parse(path.read_text(encoding="utf-8")) for path in paths]
 
 
 def _of_place(place: str) -> dict[str, list[str]]:

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpu_recovery_agent import clock
-from gpu_recovery_agent.files import socket_address
-from gpu_recovery_agent.rank.files import RankIdentity
+from .. import clock
+from ..files import socket_address
+from .files import RankIdentity
 
 SWITCH = "GPU_RECOVERY_LAST_WORDS"
 CHUNK_BYTES = 65_536

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpu_recovery_agent.settings import AgentSettingsError
+from .paths import AgentSettingsError
 
 GRACE_S, STOP_TIMEOUT_S = 5, 30
 """Default suspend grace, and the default stopTimeout of a container, in seconds."""
@@ -69,7 +69,7 @@ def rehearsal_and_command(arguments: Sequence[str], environment: Mapping[str, st
         The seconds until the rehearsal of a suspension, None without a rehearsal; and the command.
 
     Raises:
-        AgentSettingsError: the seconds are invalid, or there is no command.
+        AgentSettingsError: the seconds are invalid, an option is unknown, or there is no command.
     """
     rest, seconds, name = list(arguments), environment.get("GPU_RECOVERY_SIMULATE") or "0", "GPU_RECOVERY_SIMULATE"
     if rest[:1] == ["--simulate"]:
@@ -78,6 +78,8 @@ def rehearsal_and_command(arguments: Sequence[str], environment: Mapping[str, st
         seconds, name, rest = rest[0].partition("=")[2], "--simulate", rest[1:]
     if rest[:1] == ["--"]:
         rest = rest[1:]
+    elif rest and rest[0].startswith("-"):
+        raise AgentSettingsError(f"there is no option {rest[0]}")
     try:
         after_s = float(seconds)
     except ValueError:

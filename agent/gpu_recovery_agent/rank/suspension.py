@@ -11,10 +11,10 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
-from gpu_recovery_agent import clock
-from gpu_recovery_agent.rank.process import Ended
-from gpu_recovery_agent.rank.settings import REST_S, RankTimeouts
-from gpu_recovery_agent.rank.suspension_folder import ASKED, SUSPEND, SuspensionFolder
+from .. import clock
+from .process import Ended
+from .settings import REST_S, RankTimeouts
+from .suspension_folder import ASKED, SUSPEND, SuspensionFolder
 
 SUSPENDED, TIMED_OUT = 75, 124
 """Exit statuses: EX_TEMPFAIL, "try again later", and the status of `timeout`."""

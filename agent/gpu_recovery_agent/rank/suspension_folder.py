@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpu_recovery_agent.files import read_object, write_whole
+from ..files import read_object, write_whole
 
 VARIABLE = "GPU_RECOVERY_NOTICE"
 """Environment variable with the path of the folder."""
@@ -59,7 +59,7 @@ class SuspensionFolder:
             seconds = read_object(self.path / WATCHDOG)[0].get("seconds")
         except FileNotFoundError:
             return None
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < SECONDS_MAX:
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < SECONDS_MAX:
             raise ValueError(f"{seconds!r} is no number of seconds")
         return float(seconds) or None
 

@@ -29,28 +29,45 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpu_recovery_agent import clock
-from gpu_recovery_agent.files import sync_folder, write_whole
-from gpu_recovery_agent.rank import output_tail
-from gpu_recovery_agent.rank.exit_files import remove_old_exits
-from gpu_recovery_agent.rank.files import EXIT_SUFFIX, EXIT_SUFFIXES, RankIdentity, rank_fields, rank_of, whole
-from gpu_recovery_agent.rank.output_tail import OutputTail
-from gpu_recovery_agent.rank.process import Command, Ended
-from gpu_recovery_agent.rank.settings import rank_timeouts, rehearsal_and_command
-from gpu_recovery_agent.rank.suspension import SuspensionHandler
-from gpu_recovery_agent.rank.suspension_folder import VARIABLE, SuspensionFolder, suspension_folder
-from gpu_recovery_agent.sensors import processes
-from gpu_recovery_agent.sensors.boot import BootUnknown, boot_id
-from gpu_recovery_agent.settings import AgentSettingsError, running_folder, socket_path
+from .. import clock
+from ..files import sync_folder, write_whole
+from ..sensors import processes
+from ..sensors.boot import BootUnknown, boot_id
+from . import output_tail
+from .exit_files import remove_old_exits
+from .files import EXIT_SUFFIX, EXIT_SUFFIXES, RankIdentity, rank_fields, rank_of, whole
+from .guard import Guard
+from .output_tail import OutputTail
+from .paths import AgentSettingsError, running_folder, socket_path
+from .process import Command, Ended
+from .settings import rank_timeouts, rehearsal_and_command
+from .suspension import SuspensionHandler
+from .suspension_folder import VARIABLE, SuspensionFolder, suspension_folder
 
 MISUSED = 125
 """Exit status of a wrong command line: without a command, or with invalid seconds of a rehearsal."""
 PROC = Path("/proc")
 USAGE = "usage: gpu-recovery-run [--simulate SECONDS] [--] command [argument...]"
+HELP = f"""{USAGE}
+
+Start a rank of a training job: run the command, write its exit for the node agent, and suspend it on request.
+
+  --simulate SECONDS   rehearse a suspension: give the notice so long after the command has asked for it
+  --help               print this text
+
+The environment names the rank: JOB_ID, ATTEMPT, RANK; GPUTASKER_RUNNING_TASKS_DIR names the folder that the rank
+shares with the agent. Exit status: that of the command, 128+n for signal n; 75 suspended, 124 no progress,
+125 wrong command line, 126 or 127 the command cannot be started.
+"""
+ECS_VARIABLES = ("ECS_CONTAINER_METADATA_URI_V4", "ECS_CONTAINER_METADATA_URI")
+"""Variables that the agent of ECS sets in every container."""
 
 
 def main() -> None:
     """Entry point of `gpu-recovery-run`."""
+    if sys.argv[1:2] in (["--help"], ["-h"]):
+        sys.stdout.write(HELP)
+        return
     environment = dict(os.environ)
     if environment.get("JOB_ID") and environment.pop("GPU_RECOVERY_SIMULATE", ""):
         print_line("warning: GPU_RECOVERY_SIMULATE is not for the ranks of a job, and is passed over")
@@ -103,8 +120,10 @@ def _once(
         suspension = SuspensionHandler(
             rank_timeouts(environment, print_line), folder, leads=leads, say=print_line, rehearse_s=rehearse_s
         )
+        guard = Guard(folder.path if folder else None)  # before the pipes of the output, which it must not hold open
         output = OutputTail(environment)
         command = Command(arguments, passed, output.ends)
+        guard.watch(command.pid)
         output.begin()
         try:
             if files:
@@ -117,6 +136,7 @@ def _once(
         finally:
             if files:
                 files.remove()
+        guard.dismiss()
         command.end_the_rest()
         lines = output.end()
         if files and ended.status and not suspension.noticed:
@@ -173,6 +193,11 @@ class RankFiles:
         remove_old_exits(self._folder)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
+            if _is_inside_the_container(self._folder, self._environment):
+                print_line(
+                    f"warning: {self._folder} is not mounted into this container: the agent of the instance does not "
+                    "see the files of this rank, and will not hear how it ends"
+                )
             write_whole(self._folder / f"{self._stem}.json", self._running(command_pid))
         except (OSError, BootUnknown) as error:
             self._warn(f"the file of this rank cannot be written to {self._folder}: {error}")
@@ -228,6 +253,13 @@ class RankFiles:
         if not self._has_warned:
             self._has_warned = True
             print_line(f"warning: {text}")
+
+
+def _is_inside_the_container(folder: Path, environment: Mapping[str, str]) -> bool:
+    """Return whether this is a container of ECS, and `folder` is part of its own file system instead of a mount."""
+    if not any(environment.get(name) for name in ECS_VARIABLES):
+        return False
+    return os.stat(folder).st_dev == os.stat("/").st_dev
 
 
 def _stem(rank: RankIdentity | None, log: int | None) -> str | None:

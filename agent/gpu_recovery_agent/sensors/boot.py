@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from gpu_recovery_agent import clock
-from health_check.boot import read_boot
+from .. import clock
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
@@ -17,9 +16,13 @@ class BootUnknown(RuntimeError):
 
 def boot_id(host_proc: Path) -> str:
     """Return the kernel's id of this boot, a UUID in lower case. Raises BootUnknown."""
-    value = read_boot(host_proc).id
-    if value is None or not _UUID.fullmatch(value):
-        raise BootUnknown(f"{host_proc}/sys/kernel/random/boot_id holds no boot id: {value!r}")
+    path = host_proc / "sys/kernel/random/boot_id"
+    try:
+        value = path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError as error:
+        raise BootUnknown(f"{path} cannot be read: {error.strerror}") from error
+    if not _UUID.fullmatch(value):
+        raise BootUnknown(f"{path} holds no boot id: {value[:64]!r}")
     return value.lower()
 
 

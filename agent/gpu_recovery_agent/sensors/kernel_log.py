@@ -15,9 +15,9 @@ from pathlib import Path
 
 from gpu_recovery_agent import clock
 from gpu_recovery_agent.log import AgentLog
-from health_check.kernel_log import RECORD_BYTES_MAX, KernelMessage, drain, open_log, parse
-from health_check.recovery_action import number_changed_to
-from health_check.xid import LoggedErrors, SxidEvent, XidEvent, find
+from gpu_recovery_agent.parsers.kernel_log import RECORD_BYTES_MAX, KernelMessage, drain, open_log, parse
+from gpu_recovery_agent.parsers.recovery_action import number_changed_to
+from gpu_recovery_agent.parsers.xid import LoggedErrors, SxidEvent, XidEvent, find
 
 DAY_S = 86_400.0
 REMEMBERED_MAX = 1_000

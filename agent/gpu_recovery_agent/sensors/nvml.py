@@ -107,10 +107,14 @@ class NvmlSensor:
             reading = json.loads(line)
         except ValueError:
             reading = None
-        if not isinstance(reading, dict):
+        if not isinstance(reading, dict) or not isinstance(reading.get("error", {}), dict):
             reading = {"error": {"code": None, "text": "the reader of NVML answers no JSON"}}
         self._answered_at, self.hung = self._now(), False
         self._log.over("nvml", "NVML answers again")
+        if "error" in reading:
+            self._log.once("nvml reading", f"the GPUs cannot be read: {reading['error'].get('text')}")
+        else:
+            self._log.over("nvml reading", "the GPUs can be read again")
         self.reading, self.trouble = reading, None
         self.gpus = reading if "gpus" in reading else self.gpus
         return True

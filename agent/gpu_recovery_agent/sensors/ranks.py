@@ -92,6 +92,8 @@ class RankSensor:
             if known.claim is not None and (process := self._process(name, known, known.claim, table)):
                 live[name] = process
         self._running = set(live)
+        for name in set(self._known) - set(live):
+            self._remove_leftover(name, self._known[name])
         self._remember_owners(live)
         exits = self._exits()
         ended = {(exit_stem(one.path.name), one.signature.owner) for one in exits}
@@ -124,6 +126,33 @@ class RankSensor:
         except OSError as error:
             self._log.once(refused.path.name, f"{refused.path} cannot be put aside: {error.strerror}")
             self._known[refused.path.name] = _Known(refused.signature)
+
+    def _remove_leftover(self, name: str, known: _Known) -> None:
+        """Remove a running file whose process has ended: its wrapper was killed and could not remove it.
+
+        A file without a boot and a start time is left alone: only the program that wrote it knows whether it is over.
+        """
+        claim = known.claim
+        if claim is None or claim.boot_id is None or claim.ticks is None:
+            return
+        if claim.boot_id == self._boot_id:
+            if known.seen is None and (claim.pid_namespace is None or claim.pid_namespace != self._namespace):
+                return  # a process of a container that was not found may still run
+            pid = known.seen.pid if known.seen else claim.pid
+            process = processes.read(self._proc, pid)
+            if process is None and (self._proc / str(pid)).exists():
+                return  # it cannot be read
+            if process is not None and process.is_alive and process.ticks == claim.ticks:
+                return  # it runs, as another user than the owner of the file
+        try:
+            if is_unchanged(self._folder / name, known.signature):
+                (self._folder / name).unlink()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self._log.once(
+                name, f"{self._folder / name} names an ended process and cannot be removed: {error.strerror}"
+            )
 
     def _remember_owners(self, live: Iterable[str]) -> None:
         """Remember the user of each running rank. A second user gets no rank whose first user still runs it."""

@@ -29,14 +29,14 @@ docs/training.md is the guide.
 
 from __future__ import annotations
 
-from gpu_recovery_client.diagnosis.errors import GPUHealthError
-from gpu_recovery_client.diagnosis.event_tracker import EventTracker, event_tracker
-from gpu_recovery_client.diagnosis.gpu_locks import GpuLock
-from gpu_recovery_client.diagnosis.nccl_log import nccl_log_monitor
-from gpu_recovery_client.diagnosis.reporter import configure
-from gpu_recovery_client.diagnosis.stages import operation, stage
-from gpu_recovery_client.diagnosis.timings import progress, rpc_timing, weight_sync_timing
-from gpu_recovery_client.diagnosis.worker_health import health_reporter, processing
+from .errors import GPUHealthError
+from .event_tracker import EventTracker, event_tracker
+from .gpu_locks import GpuLock
+from .nccl_log import nccl_log_monitor
+from .reporter import configure
+from .stages import operation, stage
+from .timings import progress, rpc_timing, weight_sync_timing
+from .worker_health import health_reporter, processing
 
 __all__ = [
     "EventTracker",

@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gpu_recovery_client.diagnosis.reporter import reporter, sentence
-from gpu_recovery_client.diagnosis.sender import log
+from .reporter import reporter, sentence
+from .sender import log
 
 EVENTS = ("rollout_start", "rollout_end", "train_end")
 """The kinds of events. The original system lacks train_end: there no event says that the GPU is free."""

@@ -20,10 +20,10 @@ import weakref
 from collections.abc import Callable
 from types import TracebackType
 
-from gpu_recovery_client.diagnosis.leases import POLL_S as LEASE_POLL_S
-from gpu_recovery_client.diagnosis.leases import Lease, of_process
-from gpu_recovery_client.diagnosis.reporter import reporter
-from gpu_recovery_client.diagnosis.sender import log
+from .leases import POLL_S as LEASE_POLL_S
+from .leases import Lease, of_process
+from .reporter import reporter
+from .sender import log
 
 TIMEOUT_S, POLL_S = 60.0, 0.1
 """Default timeout of `acquire`, and the time between two attempts, in seconds."""

@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from gpu_recovery_client.diagnosis.reporter import sentence
+from .reporter import sentence
 
 SIDE, LEAST, BELOW, SEED = 1_000, -8, 8, 2_026
 

@@ -17,18 +17,18 @@ import urllib.parse
 import urllib.request
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Optional
 
-from gpu_recovery_client.diagnosis.sender import log
-from gpu_recovery_client.errors import SettingsMissing
-from gpu_recovery_client.request_signer import RequestSigner
+from ..errors import SettingsMissing
+from ..request_signer import RequestSigner
+from .sender import log
 
 LEASE_S, POLL_S, CALL_S = 60, 1.0, 5.0
 """Seconds of a lease, between two attempts, and until a call is given up."""
 OK, CONFLICT = 200, 409
 AGAIN = (429, 500, 502, 503, 504)
 """HTTP statuses after which a call may be repeated."""
-Call = Callable[[str, str, Mapping[str, Any] | None], tuple[int, Mapping[str, Any]]]
+Call = Callable[[str, str, Optional[Mapping[str, Any]]], tuple[int, Mapping[str, Any]]]
 _held: weakref.WeakSet[Lease] = weakref.WeakSet()
 
 

@@ -8,8 +8,8 @@ import socket
 from collections import deque
 from collections.abc import Callable
 
-from gpu_recovery_client.diagnosis.reporter import ObservationReporter, one_line, reporter
-from gpu_recovery_client.diagnosis.sender import log
+from .reporter import ObservationReporter, one_line, reporter
+from .sender import log
 
 EVERY_S = 10.0
 """Seconds between two polls of the log."""

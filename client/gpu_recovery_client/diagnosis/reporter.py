@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
-from gpu_recovery_client.diagnosis.sender import Sender, log
+from .sender import Sender, log
 
 SOCKET, FOLDER, NAME = "GPU_RECOVERY_SOCKET", "GPUTASKER_RUNNING_TASKS_DIR", ".diagnosis.sock"
 """Environment variables of the socket and of its folder, and the default file name."""

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from gpu_recovery_client.diagnosis.errors import GPUHealthError
-from gpu_recovery_client.diagnosis.gpu_probe import ComputeProbe, Probed, memory_of_torch, uuid_of_torch
-from gpu_recovery_client.diagnosis.gpu_state import EccWatch, Gpu, Nvml, boot_id, own
-from gpu_recovery_client.diagnosis.reporter import ObservationReporter, reporter, sentence
-from gpu_recovery_client.diagnosis.sender import log
+from .errors import GPUHealthError
+from .gpu_probe import ComputeProbe, Probed, memory_of_torch, uuid_of_torch
+from .gpu_state import EccWatch, Gpu, Nvml, boot_id, own
+from .reporter import ObservationReporter, reporter, sentence
+from .sender import log
 
 SHARE, ALLOWANCE_S = 0.01, 0.5
 """Share of the time since the first stage that checks may take, and seconds they may take at the beginning, when the

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from gpu_recovery_client.diagnosis.reporter import ObservationReporter, reporter, sentence
-from gpu_recovery_client.diagnosis.sender import log
+from .reporter import ObservationReporter, reporter, sentence
+from .sender import log
 
 HEARTBEAT_S = 10.0
 """Seconds between two reports of progress."""

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpu_recovery_client.diagnosis.gpu_probe import memory_of_torch, torch_in_use, uuid_of_torch
-from gpu_recovery_client.diagnosis.gpu_state import Nvml, own
-from gpu_recovery_client.diagnosis.reporter import ObservationReporter, reporter, sentence
+from .gpu_probe import memory_of_torch, torch_in_use, uuid_of_torch
+from .gpu_state import Nvml, own
+from .reporter import ObservationReporter, reporter, sentence
 
 INTERVAL_S = 10.0
 """Seconds between two reports of health."""

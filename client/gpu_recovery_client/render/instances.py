@@ -15,8 +15,10 @@ from gpu_recovery_client.render.formats import age, clock, count, moved, since, 
 from gpu_recovery_client.render.table import table
 
 View = Mapping[str, Any]
-WITHOUT_COLUMN = (OutOfUse.DRAINING, OutOfUse.LEAVING)
+WITHOUT_COLUMN = (OutOfUse.DRAINING, OutOfUse.ORPHANED, OutOfUse.LEAVING)
 """Reasons to get no job that the other columns and the reason of the instance do not explain."""
+STATED = (OutOfUse.DRAINING, OutOfUse.ORPHANED)
+"""Reasons to get no job that no other line about the instance explains."""
 
 
 def instance_list(instances: Iterable[View], now: datetime, width: int | None = None) -> str:
@@ -86,7 +88,7 @@ def instance_details(view: View, now: datetime, width: int | None = None) -> str
         ("ecs agent", ecs_agent(view)),
         ("node agent", heartbeat(view, now)),
         *(("health", sentence) for sentence in health(view)),
-        *(("out of use", one["because"]) for one in view.get("out_of_use") or () if one["kind"] == OutOfUse.DRAINING),
+        *(("out of use", one["because"]) for one in view.get("out_of_use") or () if one["kind"] in STATED),
         ("leaves", interruption(view, now)),
         ("needs", needs(view)),
         ("held back", held_back(view, now)),

@@ -90,6 +90,10 @@ class AwsActions(ClusterActions):
             raise
         return parse_verdict(answer["Body"].read(), check_id)
 
+    def task_definition(self, name: str) -> Mapping[str, Any] | None:
+        """Return the ECS task definition `name`; None if ECS does not know it."""
+        return task_definition(name)
+
     def log_tail(self, job: Job, task_id: str, most: int) -> tuple[str, ...] | str:
         """Return the last `most` log lines of the job's container in the task, or the reason why there are none."""
         definition = task_definition(job.spec.task_definition)

@@ -196,15 +196,20 @@ class Ecs:
         yield from self.describe_tasks([task_id for task_id in listed if task_id not in known], unreadable)
 
     def tasks_on(self, instance: Instance) -> tuple[TaskFact, ...]:
-        """Return the tasks on the instance with desired status RUNNING.
+        """Return the tasks on the instance with desired status RUNNING. A registration that ECS forgot has none.
 
         Raises:
             EventUnreadable: a task cannot be parsed.
             TryAgainSoon: ECS lists a task that it does not describe.
         """
-        arns = self._list(
-            "list_tasks", "taskArns", containerInstance=instance.container_instance_id, desiredStatus="RUNNING"
-        )
+        try:
+            arns = self._list(
+                "list_tasks", "taskArns", containerInstance=instance.container_instance_id, desiredStatus="RUNNING"
+            )
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "InvalidParameterException":
+                raise
+            return ()
         # An unreadable task is an error here: it may use the GPUs of the instance that is about to be rebooted.
         facts = self.describe_tasks([arn.rsplit("/", 1)[-1] for arn in arns])
         if len(facts) < len(arns):

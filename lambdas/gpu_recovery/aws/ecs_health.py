@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from gpu_recovery.aws.fields import Fields
 from gpu_recovery.core.events import HealthReported
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus
 
 XID = re.compile(r"XID_(\d{1,4})\b")
+DISCONNECTED_AT_LEAST = timedelta(minutes=5)
+"""Time for which an ECS agent must be disconnected before the instance counts as impaired."""
 
 
 def health_report(check: Fields, at: datetime, now: datetime) -> HealthReported | None:
@@ -29,19 +31,35 @@ def health_report(check: Fields, at: datetime, now: datetime) -> HealthReported 
         return None
     sentence = check.prose("statusReason")
     xid = XID.search(sentence)
+    updated_at = happened_at(check, "lastUpdated", now)
     return HealthReported(
         at=at,
         kind=HealthKind(kind),
         status=HealthStatus(status),
-        since=happened_at(check, "lastStatusChange", now) or happened_at(check, "lastUpdated", now) or at,
+        since=happened_at(check, "lastStatusChange", now) or updated_at or at,
         sentence=sentence,
         xid=int(xid[1]) if xid else None,
+        updated_at=updated_at,
     )
 
 
+def may_be_a_blink(report: HealthReported, now: datetime) -> bool:
+    """Return whether the report only says that the ECS agent is disconnected for less than `DISCONNECTED_AT_LEAST`.
+
+    An agent disconnects several times an hour in normal operation (ECS developer guide, container instance events).
+    ECS and the scheduler place nothing on a disconnected instance in any case. The resync delivers a report that lasts.
+    """
+    lasts = now - report.since >= DISCONNECTED_AT_LEAST
+    return report.kind is HealthKind.AGENT_CONNECTIVITY and report.status is HealthStatus.IMPAIRED and not lasts
+
+
 def health_reports(checks: Iterable[Fields], now: datetime) -> tuple[HealthReported, ...]:
-    """Return the reports of the health checks in a description of `now`, unknown types and statuses left out."""
-    return tuple(report for check in checks if (report := health_report(check, now, now)) is not None)
+    """Return the reports of the health checks in a description of `now`.
+
+    Unknown types and statuses are left out, and so is a disconnected agent that may be back in a moment.
+    """
+    reports = (health_report(check, now, now) for check in checks)
+    return tuple(report for report in reports if report is not None and not may_be_a_blink(report, now))
 
 
 def happened_at(fields: Fields, name: str, now: datetime) -> datetime | None:

@@ -54,6 +54,10 @@ class LambdaSettings:
     signing_key_secret: str = ""
     """Secret with the keys of user tokens and of cursors. Only the job API has the variable."""
     node_roles: tuple[str, ...] = ()
+    agent_role: str = ""
+    """Role of the tasks of the node agent's service, "" without one. Only the node API has the variable."""
+    agent_family: str = ""
+    """Task definition family of that service. Only `ecs_task_handler` has the variable."""
     training_families: tuple[str, ...] = ()
     """ECS families that jobs may run. Only the job API has the variable, and the next two."""
     training_roles: tuple[str, ...] = ()
@@ -135,6 +139,8 @@ class LambdaSettings:
             node_token_key_secret=environment.get("NODE_TOKEN_KEY_SECRET", ""),
             signing_key_secret=environment.get("SIGNING_KEY_SECRET", ""),
             node_roles=tuple(environment.get("NODE_ROLE_ARNS", "").split()),
+            agent_role=environment.get("NODE_AGENT_ROLE_ARN", ""),
+            agent_family=environment.get("NODE_AGENT_FAMILY", ""),
             training_families=tuple(environment.get("TRAINING_TASK_FAMILIES", "").split()),
             training_roles=tuple(environment.get("TRAINING_ROLE_ARNS", "").split()),
             training_log_groups=tuple(environment.get("TRAINING_LOG_GROUPS", "").split()),

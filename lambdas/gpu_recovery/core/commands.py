@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from gpu_recovery.core.events import CheckRequested, InstanceEvent, JobEvent
@@ -237,6 +238,9 @@ class NotifyOperator:
 
     phase: place of the message in the incident's thread (`core.notifications.template.Phase`).
     job_id, instance_id: subject of the message, "" for none. Subscriptions filter by both.
+    evidence_of: instances whose health and repairs are added to the evidence when the message is sent.
+    evidence_since: time from which decisions about these instances belong to the incident. None: only their
+        present health is added.
     """
 
     incident_id: str
@@ -247,6 +251,8 @@ class NotifyOperator:
     job_id: str = ""
     instance_id: str = ""
     channel: Channel = Channel.MAIL
+    evidence_of: tuple[str, ...] = ()
+    evidence_since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ class CheckOutcome(StrEnum):
         return self in (CheckOutcome.REBOOT, CheckOutcome.REPLACE, CheckOutcome.GONE)
 
 
+DRAINED_BY_OTHERS = "it is set to DRAINING in ECS, not by gpu-recovery"
+"""Sentence about an instance on which no check starts. A person drained it, or ECS itself."""
 REASON_CHARACTERS_MAX = 300
 """Characters of a container's reason that a summary quotes."""
 

@@ -30,6 +30,10 @@ The limit is six times the number of reports that a healthy instance sends.
 """
 BY_ROLE = "role"
 """Key of the count of reports that came without a token, signed with the role of their instance."""
+BY_DAEMON = "daemon"
+"""Key of the count of reports that the agent signed as a task of the daemon service, with the role of the task."""
+AGENT_TASK_TTL = timedelta(days=30)
+"""Time for which the instance of such a task is remembered after its start, or after it was last written again."""
 RETRY_AFTER_MAX_S = 60
 """Upper bound in seconds of the pause that a refused agent is asked for."""
 PAST_RUNS_MAX = 8
@@ -239,7 +243,7 @@ class Heartbeat:
     digest: str = ""
     window: int = 0
     heard: Mapping[str, int] = field(default_factory=dict)
-    """Reports received in that window, by the id of their token or BY_ROLE."""
+    """Reports received in that window, by the id of their token, BY_ROLE or BY_DAEMON."""
     sentence: str = ""
     run: str = ""
     past_runs: tuple[str, ...] = ()

@@ -59,6 +59,11 @@ class RecoveryPolicy:
 
     The setting is for launchers such as torchrun, which exit with code 1 after every failure.
     """
+    relaunch_after_manual_stop: bool = False
+    """Whether a job is relaunched, uncounted, after a person stopped one of its tasks in ECS.
+
+    Otherwise the job is CANCELED. A job that its ECS service stopped is always CANCELED.
+    """
     relaunch_on_same_instances: bool = False
     """Whether a job waits for its own instances. Otherwise the job takes any healthy capacity."""
     reboots_max: int = 2
@@ -96,6 +101,12 @@ class RecoveryPolicy:
     """
     progress_timeout_s: int = 900
     """Seconds without progress on any rank after which a job that reports progress counts as hung and is stopped."""
+
+    recovered_after_s: int = 60
+    """Seconds that a relaunched job must run before it counts as recovered, if it reports no progress.
+
+    A job that reports progress counts as recovered with its first report. Until then its incident stays open.
+    """
 
     observe_only: bool = False
     """Whether decisions are only recorded and notified. No task is stopped; no instance is drained or repaired."""
@@ -155,7 +166,9 @@ class RecoveryPolicy:
     start_timeout_s: int = 1_800
     """Seconds that a job may be SUBMITTED."""
     stop_timeout_s: int = 240
-    """Seconds for each of the first two steps of STOPPING."""
+    """Seconds for each of the first two steps of STOPPING, unless the containers of the job may need longer."""
+    container_stop_timeout_max_s: int = 1_200
+    """Upper bound in seconds of a container's `stopTimeout`. A job with a longer `stopTimeout` is refused."""
     check_timeout_s: int = 2_400
     """Seconds that an instance may be CHECKING."""
     reboot_timeout_s: int = 1_800

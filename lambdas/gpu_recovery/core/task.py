@@ -22,6 +22,12 @@ RANK = re.compile(r"[0-9]{1,9}")
 OUR_STOP = "gpu-recovery: "
 """Beginning of the reason of each StopTask call that we make. ECS returns the reason as `stoppedReason`."""
 
+STOPPED_BY_SERVICE = "stopped by its ECS service"
+"""Beginning of the sentence about a rank that its ECS service has stopped."""
+DEREGISTERED = "Container instance deregistration forced"
+"""Beginning of the reason of a task that ECS ended because its container instance was deregistered by force (ECS
+developer guide, stopped tasks). The containers run on (API reference, DeregisterContainerInstance)."""
+
 
 class LastStatus(StrEnum):
     """The two values of a task's `lastStatus` that lead to events."""
@@ -117,6 +123,11 @@ class TaskFact:
         return (self.environment or {}).get(VERDICT_KEY, "")
 
     @property
+    def is_orphaned(self) -> bool:
+        """Whether ECS ended the task only because its instance was deregistered by force: its process may run on."""
+        return self.last_status == LastStatus.STOPPED and self.stopped_reason.startswith(DEREGISTERED)
+
+    @property
     def rank(self) -> int | None:
         """The rank of the task, from its environment. None if the environment has no number."""
         text = (self.environment or {}).get("RANK", "")
@@ -137,6 +148,11 @@ class Ending:
     kind: EndingKind
     exit_code: int | None
     sentence: str
+
+    @property
+    def is_by_service(self) -> bool:
+        """Whether the ECS service of the rank stopped it, for example because a person made the service smaller."""
+        return self.sentence.startswith(STOPPED_BY_SERVICE)
 
     @property
     def is_own(self) -> bool:
@@ -170,14 +186,14 @@ def ending(task: TaskFact, main_container: str) -> Ending:
     reason = (main.reason if main else "") or task.stopped_reason
     stop = task.stop_code
 
+    if task.is_orphaned:
+        return Ending(EndingKind.INTERRUPTED, code, "lost its registration: its instance was deregistered by force")
     if stop == StopCode.USER_INITIATED:
         if task.stopped_reason.startswith(OUR_STOP):
             return Ending(EndingKind.STOPPED_BY_US, code, "stopped by gpu-recovery")
         return Ending(EndingKind.STOPPED_BY_PERSON, code, f"stopped by a person ({_quoted(task.stopped_reason)})")
     if stop == StopCode.SERVICE_SCHEDULER_INITIATED:
-        return Ending(
-            EndingKind.STOPPED_BY_PERSON, code, f"stopped by its ECS service ({_quoted(task.stopped_reason)})"
-        )
+        return Ending(EndingKind.STOPPED_BY_PERSON, code, f"{STOPPED_BY_SERVICE} ({_quoted(task.stopped_reason)})")
     if stop in (StopCode.SPOT_INTERRUPTION, StopCode.TERMINATION_NOTICE):
         return Ending(
             EndingKind.INTERRUPTED, code, f"its instance was taken away ({stop}: {_quoted(task.stopped_reason)})"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gpu_recovery.core import events
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.job import state_machine
@@ -9,6 +12,7 @@ from gpu_recovery.core.job.adoption import Adoption, TaskIdentity, job_template,
 from gpu_recovery.core.job.rank_overrides import OVERRIDES_CHARACTERS_MAX, characters_of_launch
 from gpu_recovery.core.job.record import LIVE, TERMINAL, Job, Origin
 from gpu_recovery.core.job.spec import JobSpec
+from gpu_recovery.core.job.stop_timeout import too_long
 from gpu_recovery.core.notifications import jobs
 from gpu_recovery.core.task import OUR_STOP, LastStatus, TaskFact
 from gpu_recovery.ecs_events import rank_progress
@@ -24,7 +28,8 @@ def handle_user_task(recovery: Recovery, fact: TaskFact) -> None:
         return None
     record = recovery.store.load_job(identity.job_id)
     if record is None:
-        spec = job_template(fact, identity.world_size, fact.gpus or 1)
+        definition = recovery.actions.task_definition(fact.task_definition)
+        spec = job_template(fact, identity.world_size, fact.gpus or 1, definition)
         characters = characters_of_launch(identity.job_id, spec)
         over = characters - OVERRIDES_CHARACTERS_MAX
         if recovery.adoption is Adoption.RECOVER and over > 0:
@@ -32,7 +37,7 @@ def handle_user_task(recovery: Recovery, fact: TaskFact) -> None:
                 f"its relaunch would have {characters} characters of overrides; ECS allows {OVERRIDES_CHARACTERS_MAX}"
             )
             return _refuse(recovery, fact, identity, reason, over)
-        record = _adopt(recovery, spec, identity)
+        record = _adopt(recovery, spec, identity, definition)
     if record.origin is not Origin.ADOPTED:
         return _refuse(recovery, fact, identity, "that job was submitted to gpu-recovery and starts its own tasks")
     if record.status in TERMINAL and _is_newer(fact, record):
@@ -44,7 +49,7 @@ def handle_user_task(recovery: Recovery, fact: TaskFact) -> None:
     return _record_rank(recovery, fact, identity, record)
 
 
-def _adopt(recovery: Recovery, spec: JobSpec, identity: TaskIdentity) -> Job:
+def _adopt(recovery: Recovery, spec: JobSpec, identity: TaskIdentity, definition: Mapping[str, Any] | None) -> Job:
     """Create the job record, with the first task as the template of every relaunch.
 
     If two ranks are seen at once, only the first creates the record, and both use that record.
@@ -52,6 +57,8 @@ def _adopt(recovery: Recovery, spec: JobSpec, identity: TaskIdentity) -> Job:
     hands_off = recovery.adoption is Adoption.OBSERVE
     decision = state_machine.adopted(identity.job_id, spec, hands_off, recovery.policy, recovery.clock())
     recovery.create_job(decision, "")
+    if definition is not None and (reason := too_long(definition, recovery.policy)):
+        notify_once(recovery, jobs.stop_timeout_too_long(identity.job_id, spec.task_definition, reason))
     return recovery.store.load_job(identity.job_id) or decision.record
 
 

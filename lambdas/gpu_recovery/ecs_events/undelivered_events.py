@@ -50,7 +50,9 @@ def undelivered_reports(
     """
     for report in reports:
         known = record.health.get(report.kind)
-        if report.status not in _DECISIVE or (known is not None and report.since <= known.since):
+        if report.status not in _DECISIVE:
+            continue
+        if known is not None and not known.is_older_than(report.since, report.updated_at):
             continue
         if report.status is not (known.status if known is not None else HealthStatus.OK):
             yield report

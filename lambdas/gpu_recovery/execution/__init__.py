@@ -19,7 +19,17 @@ from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.state_machine import PendingCommand
-from gpu_recovery.execution import attempts, diagnosis, health_checks, job_archive, launch, observe, repairs, stop
+from gpu_recovery.execution import (
+    attempts,
+    diagnosis,
+    health_checks,
+    job_archive,
+    launch,
+    notifications,
+    observe,
+    repairs,
+    stop,
+)
 from gpu_recovery.execution.context import DONE, HOPS_MAX, CommandResult, ExecutionContext, FollowUp
 from gpu_recovery.execution.ray import RAY_COMMANDS
 
@@ -52,6 +62,7 @@ HANDLERS: dict[type, Callable[[ExecutionContext, Any, PendingCommand], CommandRe
     commands.ReplaceInstance: repairs.replace_instance,
     commands.StartInstance: repairs.start_instance,
     commands.DeregisterInstance: repairs.deregister,
+    commands.NotifyOperator: notifications.notify,
 }
 """The function that executes each command. Commands that are not listed are executed by `execute` itself."""
 
@@ -78,8 +89,6 @@ def execute(context: ExecutionContext, record: Job | Instance, pending: PendingC
     if handler is not None:
         return handler(context, record, pending)
     match command:
-        case commands.NotifyOperator():
-            context.actions.notify(command)
         case commands.PublishEvent():
             context.actions.publish(command, pending.command_id.rsplit("/", 1)[0])
         case commands.PokeScheduler():

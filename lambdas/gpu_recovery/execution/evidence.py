@@ -17,17 +17,19 @@ from gpu_recovery.core.diagnosis.observations import (
     ExitReport,
     LogFinding,
     Observation,
+    RestartReport,
     SilenceReport,
     StageReport,
     Written,
     XidReport,
 )
+from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
 from gpu_recovery.core.diagnosis.thresholds import Thresholds
 from gpu_recovery.core.health_signals import HealthStatus
 from gpu_recovery.core.identifiers import gpu_name
 from gpu_recovery.core.instance.fault_history import score
 from gpu_recovery.core.instance.record import Instance
-from gpu_recovery.core.job.diagnosis_result import INSTANCES_MAX, DiagnosisResult
+from gpu_recovery.core.job.diagnosis_result import INSTANCES_MAX, SHARED_STORAGE, DiagnosisResult
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.logs.classify import classify
 from gpu_recovery.core.policy import RecoveryPolicy
@@ -42,10 +44,18 @@ LOGS_MAX = 4
 """Ranks with logs that are read: the rank that failed first, then rank 0 and the ranks after it."""
 PARTS_MAX = 4
 """Largest number of parts in which a wrapper reports the output tail of its rank (docs/protocol.md)."""
+FRAME = re.compile(r'File "[^"]{1,300}", line \d{1,7}(?:, in \S{1,80})?')
+"""A frame of a Python traceback."""
+FRAME_WITHIN = 6
+"""Lines before an error in which the last frame of its traceback is searched."""
+ERROR_LINE_MAX = 400
+"""Characters of the error line of a diagnosis result."""
 OUTPUT_TAILS_MAX = 64
 """Largest number of ranks for which the output tail replaces an unreadable log."""
 REPORTS_MAX = 20_000
 """Observations that are used: as many as fit into the memory of the smallest function that reads them."""
+POSSIBLE_MAX = 3
+"""Largest number of possible causes that an undecided diagnosis result names."""
 SIGNAL_BASE = 128
 """Exit codes above this value are this value plus the number of a signal."""
 WORKER_OF_RANK = re.compile(r"(?P<rank>\d{1,6})\.\d{1,6}")
@@ -64,12 +74,14 @@ class Evidence:
 
     unread_logs: the reason why the log of a rank could not be read, by rank.
     history:     fault scores of the attempt's instances.
+    error_line:  the error in the output of the rank that failed first, masked; "" if its output names none.
     """
 
     reports: tuple[Observation, ...]
     topology: Topology
     unread_logs: Mapping[int, str]
     history: History
+    error_line: str = ""
 
     def diagnosis(self, policy: RecoveryPolicy, now: datetime) -> Diagnosis:
         """Return the diagnosis of this evidence at `now`."""
@@ -94,15 +106,18 @@ def collect_evidence(
     buffers = store.observations_of(job.job_id, plan.attempt, instance_ids).values()
     received = tuple(report for buffer in buffers for report in buffer.reports)[-REPORTS_MAX:]
     not_output = tuple(report for report in received if not isinstance(report, Written))
-    logs, unread = _log_findings(log_tail, job, plan, _output_tails(received, plan), now)
+    output, unread = _output_of_ranks(log_tail, job, plan, _output_tails(received, plan))
+    logs = tuple(found for rank, lines in output.items() for found in _findings_of_rank(rank, lines, plan, now))
     reports = (
         *not_output,
         *_exit_observations(store, job, plan),
         *_instance_observations(store, instances, policy, now),
+        *_restarts(job, plan, instances),
         *logs,
     )
     lemons = {name: score(instance.past, now) for name, instance in instances.items() if instance.past}
-    return Evidence(reports, topology_of(plan, instances, not_output), unread, History(lemons))
+    quoted = error_line(output.get(_failed_first(job, plan), ()))
+    return Evidence(reports, topology_of(plan, instances, not_output), unread, History(lemons), quoted)
 
 
 def topology_of(plan: Plan, instances: Mapping[str, Instance], reports: Iterable[Observation]) -> Topology:
@@ -135,18 +150,31 @@ def diagnosis_result_of(evidence: Evidence, diagnosis: Diagnosis, plan: Plan) ->
     instances = tuple(name for name in dict.fromkeys(plan.instances) if name in scope_instances)  # in rank order
     strongest = max(diagnosis.findings, key=lambda finding: (finding.weight, finding.row))
     few = len(instances) <= INSTANCES_MAX
+    is_shared_storage = diagnosis.cause is Cause.STORAGE and diagnosis.remedy is Remedy.PERSON
+    where = SHARED_STORAGE if is_shared_storage else str(diagnosis.scope)
     gpus = _gpus(evidence, diagnosis, instances)
     return DiagnosisResult(
         plan.attempt,
         diagnosis.cause,
-        str(diagnosis.scope)[:200],
+        where[:200],
         instances if few else (),
         diagnosis.remedy,
         round(100 * diagnosis.confidence),
         diagnosis.decided and few,
         masked(strongest.english)[:500],
         gpus,
+        possible=() if diagnosis.decided else _possible_causes(diagnosis),
+        quoted=evidence.error_line,
     )
+
+
+def _possible_causes(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Return the cause and its rivals with their confidence, the most probable first, each cause once."""
+    causes = {diagnosis.cause: diagnosis.confidence}
+    for rival in diagnosis.rivals:
+        causes.setdefault(rival.cause, rival.confidence)
+    ranked = sorted(causes.items(), key=lambda of_cause: -of_cause[1])
+    return tuple(f"{cause} ({confidence:.0%})" for cause, confidence in ranked[:POSSIBLE_MAX])
 
 
 def _gpus(evidence: Evidence, diagnosis: Diagnosis, instances: Sequence[str]) -> tuple[str, ...]:
@@ -207,6 +235,18 @@ def _instance_observations(
             yield SilenceReport(report_id=f"silent/{name}", at_s=now.timestamp(), instance_id=name, silent_s=silent_s)
 
 
+def _restarts(job: Job, plan: Plan, instances: Mapping[str, Instance]) -> Iterator[Observation]:
+    """Yield the boots of instances during the run of the present attempt that gpu-recovery did not order."""
+    began = job.running_at
+    if began is None or plan.attempt != job.attempt:
+        return
+    for name, instance in instances.items():
+        booted = instance.restarted_after(began)
+        if booted is None:
+            continue
+        yield RestartReport(report_id=f"restart/{name}", at_s=booted.timestamp(), instance_id=name)
+
+
 def _output_tails(reports: Iterable[Observation], plan: Plan) -> dict[int, list[str]]:
     """Return the last output lines of ranks, as their wrappers reported them, by rank.
 
@@ -225,15 +265,20 @@ def _output_tails(reports: Iterable[Observation], plan: Plan) -> dict[int, list[
     return {rank: tail for rank, tail in lines.items() if tail}
 
 
-def _log_findings(
-    log_tail: LogTail, job: Job, plan: Plan, written: Mapping[int, Sequence[str]], now: datetime
-) -> tuple[tuple[LogFinding, ...], dict[int, str]]:
-    """Return findings in logs, and the reason for each log that could not be read, by rank.
+def _failed_first(job: Job, plan: Plan) -> int:
+    """Return the rank that failed first, or 0 if it is unknown."""
+    return job.failure.rank if job.failure is not None and plan.attempt == job.attempt else 0
+
+
+def _output_of_ranks(
+    log_tail: LogTail, job: Job, plan: Plan, written: Mapping[int, Sequence[str]]
+) -> tuple[dict[int, Sequence[str]], dict[int, str]]:
+    """Return the last lines of ranks, and the reason for each log that could not be read, both by rank.
 
     The logs of the first failed rank and of the first ranks are read. An output tail replaces a log that cannot be
     read.
     """
-    first = job.failure.rank if job.failure is not None and plan.attempt == job.attempt else 0
+    first = _failed_first(job, plan)
     ranks = [rank for rank in dict.fromkeys((first, *range(LOGS_MAX))) if rank < len(plan.task_ids)][:LOGS_MAX]
     lines: dict[int, Sequence[str]] = {}
     unread: dict[int, str] = {}
@@ -244,10 +289,21 @@ def _log_findings(
         elif not isinstance(tail, str) and tail:
             lines[rank] = tail
     with_tail_only = [rank for rank in sorted(written) if rank not in lines][:OUTPUT_TAILS_MAX]
-    lines |= {rank: written[rank] for rank in with_tail_only}
-    return tuple(
-        finding for rank, tail in lines.items() for finding in _findings_of_rank(rank, tail, plan, now)
-    ), unread
+    return lines | {rank: written[rank] for rank in with_tail_only}, unread
+
+
+def error_line(lines: Sequence[str]) -> str:
+    """Return the error in the output of a rank as one masked line: its place in the program, and its text.
+
+    The line is that of the classifier's verdict, else the last line.
+    """
+    verdict = classify(lines).verdict
+    number = verdict.number if verdict is not None else len(lines)
+    if not lines:
+        return ""
+    frames = [match[0] for line in lines[max(0, number - FRAME_WITHIN) : number] if (match := FRAME.search(line))]
+    place = f"{frames[-1]}: " if frames else ""
+    return masked(f"{place}{lines[number - 1].strip()}")[:ERROR_LINE_MAX]
 
 
 def _findings_of_rank(rank: int, lines: Sequence[str], plan: Plan, now: datetime) -> Iterator[LogFinding]:

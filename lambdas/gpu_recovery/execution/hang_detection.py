@@ -25,10 +25,10 @@ def describe_hang(store: ObservationStore, policy: RecoveryPolicy, job: Job, pla
         None if a rank makes progress, if the first rank's instance has no progress report, or if the newest progress
         report is older than `heartbeat_stale_s`.
     """
-    if not _progress_reports(store, job, plan.attempt, plan.instances[:1]):
+    if not progress_reports(store, job, plan.attempt, plan.instances[:1]):
         return None
     instance_ids = tuple(dict.fromkeys(filter(None, plan.instances)))
-    progress = _progress_reports(store, job, plan.attempt, instance_ids)
+    progress = progress_reports(store, job, plan.attempt, instance_ids)
     if not progress:
         return None
     last_s = max(_last_increase(reports) for reports in _by_reporter(progress))
@@ -39,7 +39,7 @@ def describe_hang(store: ObservationStore, policy: RecoveryPolicy, job: Job, pla
     return f"no rank has got on for {stalled_s:.0f} s, though its machines are heard of"
 
 
-def _progress_reports(
+def progress_reports(
     store: ObservationStore, job: Job, attempt: int, instance_ids: Sequence[str]
 ) -> list[ProgressReport]:
     """Return the progress reports of the attempt's processes on these instances."""

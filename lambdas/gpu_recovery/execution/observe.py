@@ -13,14 +13,15 @@ from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import Ending, EndingKind, LastStatus, RankFailure, failure_of
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
 from gpu_recovery.execution.hang_detection import describe_hang
-from gpu_recovery.execution.task_ownership import tasks_of_ranks
+from gpu_recovery.execution.task_ownership import may_run_on, tasks_of_ranks
+from gpu_recovery.execution.training_progress import describe_continued
 from gpu_recovery.ports.values import ec2_state_of
 
 
 def observe(context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
     """Ask ECS about each rank without a confirmed end, record the answers, and return what the job did not receive.
 
-    If the job has received everything, a running job is tested for a hang.
+    If the job has received everything, a running job is tested for a hang, and for the success of an open recovery.
     """
     command: commands.ObserveAttempt = pending.command
     plan = context.store.load_plan(job.job_id, command.attempt)
@@ -28,14 +29,17 @@ def observe(context: ExecutionContext, job: Job, pending: PendingCommand) -> Com
     if command.attempt != job.attempt or plan is None or progress is None:
         return DONE
     powered_off: tuple[FollowUp, ...] = ()
+    orphaned: RankFailure | None = None
     if job.status is not JobStatus.DIAGNOSING:
         plan = _with_tasks(context, job, plan)
-        _record_ranks(context, job, plan, progress)
+        orphaned = _record_ranks(context, job, plan, progress)
         progress = context.store.load_progress(job.job_id, command.attempt) or progress
         powered_off = _powered_off_events(context, list(filter(None, progress.unconfirmed(plan))))
-    event = undelivered_event(job, progress, plan, context.policy, context.now) or (
-        None if powered_off else _hang_event(context, job, plan)
-    )
+    event = undelivered_event(job, progress, plan, context.policy, context.now)
+    if event is None and orphaned is not None:
+        event = events.RankFailed(at=context.now, attempt=plan.attempt, failure=orphaned)
+    elif event is None and not powered_off:
+        event = _hang_event(context, job, plan) or _continued_event(context, job, plan)
     return CommandResult((*powered_off, FollowUp(job.job_id, event))) if event else CommandResult(powered_off)
 
 
@@ -45,6 +49,14 @@ def _hang_event(context: ExecutionContext, job: Job, plan: Plan) -> events.JobEv
         return None
     sentence = describe_hang(context.store, context.policy, job, plan, context.now)
     return events.ProgressStopped(at=context.now, attempt=plan.attempt, sentence=sentence) if sentence else None
+
+
+def _continued_event(context: ExecutionContext, job: Job, plan: Plan) -> events.JobEvent | None:
+    """Return the event that the training of a relaunched job has gone on; None if no incident is open."""
+    if job.status is not JobStatus.RUNNING or job.incident_id is None:
+        return None
+    sentence = describe_continued(context.store, context.policy, job, plan, context.now.timestamp())
+    return events.TrainingContinued(at=context.now, attempt=plan.attempt, sentence=sentence) if sentence else None
 
 
 def _powered_off_events(context: ExecutionContext, instance_ids: list[str]) -> tuple[FollowUp, ...]:
@@ -82,11 +94,16 @@ def _with_tasks(context: ExecutionContext, job: Job, plan: Plan) -> Plan:
     return filled
 
 
-def _record_ranks(context: ExecutionContext, job: Job, plan: Plan, progress: AttemptProgress) -> None:
+def _record_ranks(context: ExecutionContext, job: Job, plan: Plan, progress: AttemptProgress) -> RankFailure | None:
     """Record what ECS says about the ranks without a confirmed end.
 
-    A task that ECS neither describes nor lists has ended without an event.
+    A task that ECS neither describes nor lists has ended without an event, unless its instance was deregistered by
+    force.
+
+    Returns:
+        The failure of the first rank whose process may run on after a forced deregistration; None if there is none.
     """
+    orphaned: RankFailure | None = None
     task_ids = progress.unconfirmed_tasks(plan)
     described = context.actions.describe_tasks(task_ids)
     if (
@@ -94,7 +111,7 @@ def _record_ranks(context: ExecutionContext, job: Job, plan: Plan, progress: Att
         and len(described) == len(task_ids)
         and {fact.last_status for fact in described} == {LastStatus.RUNNING}
     ):
-        return  # the result of nearly every poll of a long job
+        return None  # the result of nearly every poll of a long job
     facts = {fact.task_id: fact for fact in described}
     listed = _tasks_of_attempt(context, job, plan) if len(facts) < len(task_ids) else frozenset()
     # Known facts are not written again: a job is polled for weeks, and a refused write costs as much as another.
@@ -109,7 +126,11 @@ def _record_ranks(context: ExecutionContext, job: Job, plan: Plan, progress: Att
         fact = facts.get(task_id)
         if fact is None and task_id in listed:
             continue  # ECS's answers are not consistent yet: the next poll asks again, and the GPUs stay claimed
-        if fact is None:
+        ended = fact is None or fact.last_status == LastStatus.STOPPED
+        if ended and may_run_on(context.store, fact, job.job_id, plan.attempt, plan.instances[rank]):
+            if fact is not None:
+                orphaned = orphaned or failure_of(fact, rank, plan.instances[rank])
+        elif fact is None:
             lost = Ending(EndingKind.CRASHED, None, "ended unseen: ECS no longer knows its task")
             failure = RankFailure(rank, plan.instances[rank], context.now, lost)
             context.store.add_stopped(job.job_id, plan.attempt, rank, failure)
@@ -117,6 +138,7 @@ def _record_ranks(context: ExecutionContext, job: Job, plan: Plan, progress: Att
             context.store.add_stopped(job.job_id, plan.attempt, rank, failure_of(fact, rank, plan.instances[rank]))
         elif fact.last_status == LastStatus.RUNNING:
             context.store.add_running(job.job_id, plan.attempt, rank)
+    return orphaned
 
 
 def _tasks_of_attempt(context: ExecutionContext, job: Job, plan: Plan) -> frozenset[str]:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from gpu_recovery.core import commands
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.identifiers import attempt_id
-from gpu_recovery.core.instance.record import Instance
+from gpu_recovery.core.instance.record import Instance, RankOnInstance
 from gpu_recovery.core.job.record import LIVE, Job
 from gpu_recovery.core.launch_signature import ExpectedTask, has_signature, is_of_family, launch_signature
 from gpu_recovery.core.task import TaskFact
@@ -55,6 +55,24 @@ def instance_of(store: Store, actions: Actions, fact: TaskFact) -> str:
         return known
     described = actions.describe_instance(fact.container_instance_id)
     return described[0] if described else ""
+
+
+def may_run_on(store: Store, fact: TaskFact | None, job_id: str, attempt: int, instance_id: str) -> bool:
+    """Return whether a rank may still run although ECS shows its task as ended, or does not know it any more.
+
+    This is so after a forced deregistration, until the claim of the rank is removed: only a boot or the end of the
+    instance removes it.
+
+    Args:
+        fact: the STOPPED task; None if ECS no longer knows it.
+    """
+    if fact is not None and not fact.is_orphaned:
+        return False
+    record = store.load_instance(instance_id) if instance_id else None
+    claim = record.claims.get(job_id) if record is not None else None
+    if record is None or claim is None or claim.attempt != attempt:
+        return False
+    return fact is not None or RankOnInstance(job_id, attempt) in record.orphaned_ranks
 
 
 # -- ranks -------------------------------------------------------------------------------------------------------------

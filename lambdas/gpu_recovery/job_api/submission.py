@@ -206,7 +206,7 @@ class SubmissionHandler:
         if self.rules is not None:
             self.rules.check_family(spec)
         definition = self.describe(spec.task_definition)
-        spec = with_container(spec, definition)
+        spec = with_container(spec, definition, self.recovery.policy)
         if self.rules is not None and definition is not None:
             self.rules.check(spec, definition)
         never = never_runs(facts.limits, key, spec.nnodes)

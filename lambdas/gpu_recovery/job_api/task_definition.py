@@ -8,12 +8,12 @@ from typing import Any
 
 from gpu_recovery.core.errors import SpecInvalid
 from gpu_recovery.core.job.spec import JobSpec
+from gpu_recovery.core.job.stop_timeout import DEFAULT_S, longest_stop_timeout_s, too_long
 from gpu_recovery.core.log_location import place_of
+from gpu_recovery.core.policy import RecoveryPolicy
 
 ACTIVE = "ACTIVE"
 """Status of a usable task definition. ECS also describes a deregistered revision, but runs no new task of it."""
-STOP_TIMEOUT_S = 30
-"""Seconds of a container's `stopTimeout` if neither the container nor the instance's ECS agent sets another value."""
 _ROLES = {"taskRoleArn": "task role", "executionRoleArn": "execution role"}
 
 
@@ -80,12 +80,13 @@ def _listed(names: Collection[str]) -> str:
     return ", ".join(sorted(names)) or "none"
 
 
-def with_container(spec: JobSpec, definition: Mapping[str, Any] | None) -> JobSpec:
+def with_container(spec: JobSpec, definition: Mapping[str, Any] | None, policy: RecoveryPolicy) -> JobSpec:
     """Return `spec` with its container and stop timeout, after the checks that the task definition suits a gang.
 
     Args:
         spec: the specification. Without a container it gets the first essential container.
         definition: the task definition as ECS describes it; None if there is none.
+        policy: gives the longest `stopTimeout`.
 
     Raises:
         SpecInvalid: the task definition is not active, or its network mode, container, stop timeout or image does not
@@ -95,17 +96,24 @@ def with_container(spec: JobSpec, definition: Mapping[str, Any] | None) -> JobSp
         raise SpecInvalid("task_definition", f"ECS knows no active task definition {spec.task_definition}")
     if definition.get("networkMode") != "host":
         raise SpecInvalid("task_definition", "its network mode must be host: ranks find each other by instance address")
+    if refused := too_long(definition, policy):
+        raise SpecInvalid("task_definition", refused)
     containers = [container for container in definition["containerDefinitions"] if container.get("essential", True)]
     names = [container["name"] for container in containers]
     if spec.container and spec.container not in names:
         raise SpecInvalid("container", f"the essential containers of the task definition are {', '.join(names)}")
     chosen = next(container for container in containers if spec.container in ("", container["name"]))
-    stops_within = chosen.get("stopTimeout", STOP_TIMEOUT_S)
+    stops_within = chosen.get("stopTimeout", DEFAULT_S)
     if spec.suspend_grace_s > stops_within:
         detail = f"must be at most {stops_within}: the stopTimeout of container {chosen['name']} ends it after that"
         raise SpecInvalid("suspend_grace_s", detail)
     spec = _with_image(spec, definition, str(chosen.get("image", "")))
-    return replace(spec, container=chosen["name"], stop_timeout_s=int(stops_within))
+    return replace(
+        spec,
+        container=chosen["name"],
+        stop_timeout_s=int(stops_within),
+        task_stop_timeout_s=longest_stop_timeout_s(definition),
+    )
 
 
 def _with_image(spec: JobSpec, definition: Mapping[str, Any], image: str) -> JobSpec:

@@ -15,7 +15,8 @@ from typing import Any
 from gpu_recovery.auth.authenticator import TokenAuthenticator, TokenInvalid, TokenMissing
 from gpu_recovery.auth.principals import signer_of, user_arn, without_path
 from gpu_recovery.auth.tokens import INSTANCE_ID, Token
-from gpu_recovery.core.heartbeat import BY_ROLE, AgentReport
+from gpu_recovery.core.heartbeat import BY_DAEMON, BY_ROLE, AgentReport
+from gpu_recovery.node_api.agent_tasks import TASK_ID, AgentTasks
 from gpu_recovery.node_api.heartbeats import HeartbeatReceiver
 from gpu_recovery.node_api.report_parser import ReportInvalid, parse_gpu_report, parse_report, parse_task_report
 from gpu_recovery.ports.errors import AnotherAgent, SequenceStale, TooManyConflicts, TooManyReports, TryAgainSoon
@@ -52,6 +53,7 @@ class NodeApi:
 
     node_roles: ARNs of the roles with instances that may sign their calls instead of sending a token.
     log_error:  receives errors that are neither the agent's fault nor a defect: AWS or a record was too busy.
+    agent_role: ARN of the role of the agent's daemon service; "" if the deployment has no such service.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class NodeApi:
         authenticator: TokenAuthenticator,
         node_roles: Sequence[str] = (),
         log_error: Callable[[BaseException], object] = lambda error: None,
+        agent_role: str = "",
     ) -> None:
         self._recovery, self._receiver, self._authenticator, self._log_error = (
             receiver.recovery,
@@ -68,6 +71,8 @@ class NodeApi:
             log_error,
         )
         self._roles = {without_path(role) for role in node_roles}
+        self._agent_role = without_path(agent_role)
+        self._agent_tasks = AgentTasks(receiver.recovery.store, receiver.recovery.clock)
         self._calls: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
             "/api/v1/report_gpu": self._gpus,
             "/api/v1/report_tasks": self._tasks,
@@ -112,12 +117,23 @@ class NodeApi:
     def _signed(self, event: Mapping[str, Any]) -> dict[str, Any]:
         body = _body(event)
         signer = signer_of(user_arn(event))
+        if signer is not None and signer.principal == self._agent_role:
+            return self._signed_by_task(signer.name, body)
         # EC2 names a session of an instance's role by the id of the instance.
         if signer is None or signer.principal not in self._roles or not INSTANCE_ID.fullmatch(signer.name):
             raise NodeApiError(
                 403, "invalid_signer", "only the instances of the roles in node_role_arns may sign reports"
             )
         return self._receive(parse_report(signer.name, _json(body)), spare=True, by=BY_ROLE)
+
+    def _signed_by_task(self, task_id: str, body: bytes) -> dict[str, Any]:
+        """Receive a report of the agent's service. ECS names a session of a task's role by the id of the task."""
+        if not TASK_ID.fullmatch(task_id):
+            raise NodeApiError(403, "invalid_signer", "only tasks of ECS may sign with the role of the agent's service")
+        instance_id = self._agent_tasks.instance_of(task_id)
+        if instance_id is None:
+            raise TryAgainSoon(f"no event of ECS has named task {task_id} yet")
+        return self._receive(parse_report(instance_id, _json(body)), spare=True, by=BY_DAEMON)
 
     def _gpus(self, event: Mapping[str, Any]) -> dict[str, Any]:
         by, spare, document = self._legacy_call(event)

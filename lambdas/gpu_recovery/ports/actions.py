@@ -135,6 +135,9 @@ class Actions(Protocol):
             VerdictUnreadable: the document is malformed.
         """
 
+    def task_definition(self, name: str) -> Mapping[str, Any] | None:
+        """Return the ECS task definition `name` (family or family:revision); None if ECS does not know it."""
+
     def log_tail(self, job: Job, task_id: str, most: int) -> tuple[str, ...] | str:
         """Return the last `most` lines that the job's container wrote in the task.
 

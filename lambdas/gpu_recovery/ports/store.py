@@ -401,6 +401,16 @@ class NotificationStore(Protocol):
         """Record that operators were notified of the incident. The mark is deleted some time after `until`."""
 
 
+class AgentTaskStore(Protocol):
+    """The instance of each task of the node agent's daemon service."""
+
+    def load_agent_task(self, task_id: str, now: datetime) -> tuple[str, datetime] | None:
+        """Return the EC2 instance id of a task, and until when it is remembered; None if it is unknown at `now`."""
+
+    def save_agent_task(self, task_id: str, instance_id: str, until: datetime) -> None:
+        """Record the instance of a task. The record is deleted some time after `until`."""
+
+
 class Store(
     JobStore,
     AttemptStore,
@@ -411,6 +421,7 @@ class Store(
     ObservationStore,
     GpuLockStore,
     NotificationStore,
+    AgentTaskStore,
     Protocol,
 ):
     """The store of all records. Each write is conditional or repeatable. No method scans a table."""

@@ -12,6 +12,7 @@ from gpu_recovery.core import events
 from gpu_recovery.core.fleet import Fleet, with_reporting
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus
 from gpu_recovery.core.heartbeat import GpuHealth, Heartbeat, RankHeartbeat, ranks_to_forget
+from gpu_recovery.core.instance.liveness import is_missing_heartbeat_expected
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.liveness import Liveness, boot_event, is_fresh, latest_attempts, liveness
 from gpu_recovery.core.notifications import fleet as fleet_notifications
@@ -52,11 +53,16 @@ def check_heartbeats(cycle: Cycle) -> None:
     }
     failures += run_each(lambda name: _forget(recovery, records[name]), sorted(forgotten))
     beats = {name: beat for name, beat in beats.items() if name not in forgotten}
-    lost = {name for name, beat in beats.items() if liveness(now - beat.seen_at, recovery.policy) is Liveness.LOST}
+    compared = {
+        name: beat
+        for name, beat in beats.items()
+        if not is_missing_heartbeat_expected(records[name], beat, now, recovery.policy)
+    }
+    lost = {name for name, beat in compared.items() if liveness(now - beat.seen_at, recovery.policy) is Liveness.LOST}
     # A quarantined instance may be down for days, so its missing heartbeat is no evidence of a reporting outage.
-    in_use = {name for name in beats if records[name].status is not InstanceStatus.QUARANTINED}
+    in_use = {name for name in compared if records[name].status is not InstanceStatus.QUARANTINED}
     fleet = _update_reporting(recovery, len(lost & in_use), len(in_use), now)
-    fresh = [(records[name], beat) for name, beat in beats.items() if name not in lost]
+    fresh = [(records[name], beat) for name, beat in compared.items() if name not in lost]
     failures += run_each(lambda pair: _deliver_missed(recovery, *pair), fresh)
     failures += run_each(lambda beat: _forget_ranks(recovery, records[beat.instance_id], beat), beats.values())
     if fleet is not None and fleet.deaf is None:

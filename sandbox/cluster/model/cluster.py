@@ -130,7 +130,8 @@ class ClusterModel:
     def find_container_instance(self, reference: str) -> ModelInstance | None:
         """Return the instance with this container instance id or ARN; None if ECS does not know the instance."""
         instance = self._registrations.get(reference)
-        if instance is None or self.instances.get(instance.instance_id) is not instance:
+        is_current = instance is not None and reference.rsplit("/", 1)[-1] == instance.arn.rsplit("/", 1)[-1]
+        if instance is None or not is_current or self.instances.get(instance.instance_id) is not instance:
             every = self.instances.values()
             self._registrations = {i.arn.rsplit("/", 1)[-1]: i for i in every} | {i.arn: i for i in every}
             instance = self._registrations.get(reference) or self._registrations.get(reference.rsplit("/", 1)[-1])

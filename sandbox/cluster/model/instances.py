@@ -112,6 +112,19 @@ def deregister(cluster: ClusterModel, reference: str, *, force: bool, now: datet
     return OperationResult({"containerInstance": container_instance_view(cluster, instance)}, events)
 
 
+def register_again(cluster: ClusterModel, instance: ModelInstance, now: datetime) -> OperationResult:
+    """Register a deregistered instance anew, as its agent does after its data directory was emptied.
+
+    The new registration has another ARN, and ECS counts every GPU as free. Orphans of the old registration run on.
+    """
+    if instance.status is not ContainerInstanceStatus.INACTIVE or instance.ec2_state is not Ec2State.RUNNING:
+        return OperationResult({}, [])
+    instance.arn = cluster.arn("container-instance", f"{cluster.name}/{cluster.ids.hex('container-instance')}")
+    instance.status, instance.agent_connected = ContainerInstanceStatus.ACTIVE, True
+    instance.version, instance.registered_at = 1, now
+    return OperationResult({}, [container_instance_changed(cluster, instance, now, is_new=True)])
+
+
 def _give_up(cluster: ClusterModel, instance: ModelInstance, code: EcsStopCode, reason: str, now: datetime) -> Events:
     """End the instance's tasks in ECS without exit codes, because no agent reports them."""
     events: Events = []
@@ -145,11 +158,13 @@ def went_down(
 ) -> OperationResult:
     """Switch the instance off: every process on it ends, and ECS does not know of the ends yet.
 
+    Orphans of a forced deregistration end, too. ECS has shown their tasks as STOPPED before.
+
     `exit_code` is the code that docker reports for the containers afterwards; None if docker has lost them.
     """
     outcome = agent_disconnected(cluster, instance, now)
-    for task in cluster.live_tasks(instance):
-        if task.process is ProcessState.RUNNING:
+    for task in cluster.tasks.running():
+        if task.instance_id == instance.instance_id:
             cluster.processed(task, ProcessState.ENDED)
             task.process_exit, task.process_ended_at = exit_code, now
             task.process_reason = None if exit_code is not None else "ContainerVanishedError: container not found"

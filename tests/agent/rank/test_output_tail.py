@@ -25,8 +25,8 @@ from gpu_recovery_agent.rank.output_tail import (
     OutputTail,
     send,
 )
+from gpu_recovery_agent.rank.paths import SOCKET
 from gpu_recovery_agent.sensors.training_socket import TrainingSocket
-from gpu_recovery_agent.settings import SOCKET
 
 from tests.agent.api import WITHIN_S
 from tests.agent.node import Node, wait_until

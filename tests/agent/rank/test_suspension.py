@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from gpu_recovery_agent.rank import settings
+from gpu_recovery_agent.rank.paths import AgentSettingsError
 from gpu_recovery_agent.rank.process import Ended
 from gpu_recovery_agent.rank.settings import MARGIN_S, REST_S, RankTimeouts, rank_timeouts, rehearsal_and_command
 from gpu_recovery_agent.rank.suspension import STARTUP_S, SUSPENDED, TIMED_OUT, SuspensionHandler
@@ -21,7 +22,6 @@ from gpu_recovery_agent.rank.suspension_folder import (
     SuspensionFolder,
     suspension_folder,
 )
-from gpu_recovery_agent.settings import AgentSettingsError
 
 TERM, KILL, NOTHING = signal.SIGTERM, signal.SIGKILL, 0
 CRASHED = Ended(code=7)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from gpu_recovery_agent.log import AgentLog
+from gpu_recovery_agent.rank import wrapper
 from gpu_recovery_agent.sensors import processes
 from gpu_recovery_agent.sensors.ranks import RankSensor, carries
 
@@ -22,6 +23,11 @@ PROC = Path("/proc")
 
 def content(node: Node, name: str) -> dict:
     return json.loads((node.running / name).read_text())
+
+
+def alive(pid: int) -> bool:
+    found = processes.read(PROC, pid)
+    return found is not None and found.is_alive
 
 
 def test_the_file_is_there_before_the_command_begins_and_gone_after_it(node: Node) -> None:
@@ -107,8 +113,8 @@ def test_orphans_are_reaped_while_the_command_runs(node: Node) -> None:
         found = (processes.read(PROC, pid) for pid in processes.pids(PROC))
         return [one for one in found if one and one.parent == rank.pid]
 
-    wait_until(lambda: len(children()) == 1)
-    assert children()[0].is_alive
+    wait_until(lambda: len(children()) == 2)  # the command, and the guard
+    assert all(child.is_alive for child in children())
     rank.terminate()
     assert rank.wait(WITHIN_S) == 143
 
@@ -134,6 +140,31 @@ def test_a_command_does_not_outlive_its_wrapper(node: Node) -> None:
     rank.wait()
     wait_until(lambda: not ((found := processes.read(PROC, command)) and found.is_alive))
     assert node.files() == ["100.json"]
+
+
+@pytest.mark.parametrize("launcher", ["", "setsid"])
+def test_nothing_of_a_rank_outlives_its_wrapper(node: Node, launcher: str) -> None:
+    """Workers of torchrun have sessions of their own, and would hold their GPUs for ever."""
+    pids = node.running.parent / "pids"
+    rank = node.rank("sh", "-c", f"{launcher} sleep 600 & echo $! > {pids}; wait")
+    wait_until(lambda: pids.exists() and pids.read_text().endswith("\n"))
+    worker = int(pids.read_text())
+    notices = [path for path in node.running.parent.iterdir() if path.name.startswith("gpu-recovery-")]
+    assert alive(worker) and notices
+    rank.kill()
+    rank.wait()
+    wait_until(lambda: not alive(worker), "the worker lives on")
+    wait_until(lambda: not any(path.exists() for path in notices), "the folder of the notice stays")
+
+
+def test_the_guard_of_a_rank_holds_no_output_open_and_ends_with_it(node: Node) -> None:
+    """A reader of the output would wait for its end for ever."""
+    rank = node.rank("sh", "-c", "ps -o pid= --ppid $PPID")
+    output, _ = rank.communicate(timeout=WITHIN_S)
+    assert rank.returncode == 0
+    found = list(map(int, output.split()))
+    assert len(found) >= 2, "the command and the guard"
+    assert not any(map(alive, found))
 
 
 @pytest.mark.parametrize("folder", ["/proc/nowhere/running", "/dev/null/running", "file"])
@@ -224,3 +255,49 @@ def test_gap_9_a_command_is_words_and_no_shell_reads_it(node: Node) -> None:
     program = f"import json,sys; json.dump(sys.argv[1:], open({str(said)!r}, 'w'))"
     assert node.rank("python3", "-c", program, *words).wait(WITHIN_S) == 0
     assert json.loads(said.read_text()) == words and not trap.exists()
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_help_is_text_and_no_command(node: Node, option: str) -> None:
+    """The exit status is 0 and nothing is started. After `--` the same word is a command."""
+    command = [*node.rank("true").args[:3]]
+    told = subprocess.run([*command, option], env=node.environment, capture_output=True, text=True, check=False)
+    assert (told.returncode, told.stderr) == (0, "") and told.stdout.startswith("usage: gpu-recovery-run")
+    assert all(word in told.stdout for word in ("JOB_ID", "--simulate", "75", "124", "125"))
+    run = subprocess.run([*command, "--", option], env=node.environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 127 and f"{option}: No such file or directory" in run.stderr
+
+
+def test_an_unknown_option_is_refused_and_no_command(node: Node) -> None:
+    """A mistyped option would otherwise be a program that does not exist."""
+    command = [*node.rank("true").args[:3], "--simulat", "5", "true"]
+    told = subprocess.run(command, env=node.environment, capture_output=True, text=True, check=False)
+    assert told.returncode == 125 and "there is no option --simulat" in told.stderr
+
+
+@pytest.mark.parametrize(
+    ("folder", "ecs", "is_warned"),
+    [("/ranks-of-no-mount", True, True), ("/ranks-of-no-mount", False, False), ("/dev/shm", True, False)],
+)
+def test_a_container_without_the_folder_of_the_ranks_is_warned_of(
+    node: Node,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    folder: str,
+    ecs: bool,
+    is_warned: bool,
+) -> None:
+    """The files of the rank would lie in the container, where no agent reads them."""
+    root = os.stat("/")
+    real = os.stat
+
+    def stat(path: object, **more: object) -> os.stat_result:
+        return root if path == Path("/ranks-of-no-mount") else real(path, **more)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(os, "stat", stat)
+    environment = {"GPUTASKER_RUNNING_TASKS_DIR": folder, "JOB_ID": "j", "RANK": "0", "ATTEMPT": "1"}
+    environment |= {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/x"} if ecs else {}
+    monkeypatch.setattr(Path, "mkdir", lambda *_, **__: None)
+    monkeypatch.setattr(wrapper, "write_whole", lambda *_: None)
+    wrapper.RankFiles(environment).begin(1)
+    assert ("is not mounted into this container" in capfd.readouterr().err) is is_warned

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from gpu_recovery.core.xid import REPEATS
 from gpu_recovery_agent.log import AgentLog
+from gpu_recovery_agent.parsers.recovery_action import number_changed_to
 from gpu_recovery_agent.sensors.kernel_log import BURST_GAP_S, DAY_S, KernelLogSensor
-
-from health_check.recovery_action import number_changed_to
 
 
 class Log:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -303,6 +304,38 @@ def test_an_nvml_that_does_not_begin_is_said(node: Node, watched: Watched, code:
     watched.reading()
     assert watched.health().status == status and "NVML does not begin" in watched.health().sentence
     assert watched.sensor.gpus is None
+
+
+def test_an_nvml_that_cannot_be_read_is_in_the_journal_once_and_so_is_its_return(
+    node: Node, watched: Watched, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A person who looks for a missing GPU reads the journal first."""
+    node.set_nvml(init=12)
+    for _ in range(3):
+        watched.reading()
+    node.set_nvml()
+    for _ in range(3):
+        watched.reading()
+    lines = capfd.readouterr().err.splitlines()
+    assert [line for line in lines if "cannot be read: NVML does not begin" in line] == lines[:1]
+    assert lines[1:] == ["the GPUs can be read again"]
+
+
+def test_a_container_without_the_drivers_library_takes_that_of_the_host(tmp_path: Path) -> None:
+    """The default runtime of Docker mounts no library. The link is absolute on some systems."""
+    host = tmp_path / "host"
+    (host / "usr/lib64").mkdir(parents=True)
+    source = next(Path(path) for path in ("/lib/x86_64-linux-gnu/libm.so.6", "/lib64/libm.so.6") if Path(path).exists())
+    (host / "usr/lib64/libnvidia-ml.so.570").write_bytes(source.read_bytes())
+    (host / "usr/lib64/libnvidia-ml.so.1").symlink_to("/usr/lib64/libnvidia-ml.so.570")
+    program = (
+        "from gpu_recovery_agent.sensors.child import nvml\nimport sys\n"
+        "nvml._load_the_hosts_library(sys.argv[1])\nprint(open('/proc/self/maps').read())"
+    )
+    told = subprocess.run([sys.executable, "-c", program, str(host)], capture_output=True, text=True, check=True)
+    assert str(host / "usr/lib64/libnvidia-ml.so.570") in told.stdout
+    alone = subprocess.run([sys.executable, "-c", program, ""], capture_output=True, text=True, check=True)
+    assert "libnvidia-ml" not in alone.stdout
 
 
 def test_the_reader_never_gets_the_token(node: Node, watched: Watched) -> None:

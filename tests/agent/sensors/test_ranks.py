@@ -53,6 +53,31 @@ def test_a_file_of_another_boot_names_nobody(place: Place) -> None:
     assert place.pids() == []
 
 
+@pytest.mark.parametrize("how", ["seen", "never seen", "of another boot"])
+def test_the_file_of_a_wrapper_that_was_killed_is_removed(place: Place, how: str) -> None:
+    """Nobody else would remove it, and the folder would fill with such files."""
+    other_boot = {"boot_id": "0" * 36} if how == "of another boot" else {}
+    place.file(**{"pid_namespace": place.proc.own.stat().st_ino, **other_boot})
+    if how == "seen":
+        place.proc.add(42, TICKS)
+        assert place.pids() == [42]
+        place.proc.add(42, TICKS + 1)
+    assert place.pids() == [] and list(place.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "user"),
+    [({"start_ticks": ...}, None), ({"boot_id": ...}, None), ({"pid_namespace": 77}, None), ({}, 12_345)],
+    ids=["without a start", "without a boot", "of a container", "of another user"],
+)
+def test_a_file_whose_process_may_still_run_stays(place: Place, fields: dict[str, Any], user: int | None) -> None:
+    """It may be the file of a rank that this look did not find."""
+    place.file(**{"pid_namespace": place.proc.own.stat().st_ino, **fields})
+    if user is not None:
+        place.proc.add(42, TICKS, user=user)
+    assert place.pids() == [] and [path.name for path in place.folder.iterdir()] == ["100.json"]
+
+
 def test_a_file_of_gputasker_is_reported_with_what_it_has(place: Place) -> None:
     """Its numbers are texts, and its process is held to the start that it had when it was first seen."""
     content = {"running_log_id": 123, "remote_pid": "42", "remote_pgid": "42", "timestamp": "1734220000"}

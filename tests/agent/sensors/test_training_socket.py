@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from gpu_recovery.wire.json_body import read_json
 from gpu_recovery_agent.log import AgentLog
+from gpu_recovery_agent.rank.paths import SOCKET
 from gpu_recovery_agent.report import ReportContent, body, encoded
 from gpu_recovery_agent.sensors.training_message import LINE_BYTES_MAX, read
 from gpu_recovery_agent.sensors.training_socket import (
@@ -27,7 +28,7 @@ from gpu_recovery_agent.sensors.training_socket import (
     QUEUE_MAX,
     TrainingSocket,
 )
-from gpu_recovery_agent.settings import SOCKET, AgentSettings
+from gpu_recovery_agent.settings import AgentSettings
 from gpu_recovery_client.diagnosis.sender import Sender
 from hypothesis import given
 from hypothesis import strategies as st

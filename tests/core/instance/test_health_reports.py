@@ -7,8 +7,10 @@ from itertools import product
 
 import pytest
 from gpu_recovery.core import commands, events
+from gpu_recovery.core.cluster_snapshot import is_usable
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus
+from gpu_recovery.core.instance.out_of_use import out_of_use
 from gpu_recovery.core.instance.record import HealthReport, InstanceStatus
 from gpu_recovery.core.state_machine import EventOutcome
 from gpu_recovery.core.xid import XidClass, class_of
@@ -83,12 +85,40 @@ def test_a_watcher_that_cannot_tell_takes_nothing_back(unsure: HealthStatus) -> 
     [(None, True), (79, True), (48, True), (54, True), (7, True), (31, False), (45, False), (43, False), (63, False)],
 )
 def test_an_xid_that_says_nothing_of_the_hardware_is_only_noted(xid: int | None, checked: bool) -> None:
-    """An application's fault, one that follows another, one to watch; what is unknown is looked at."""
+    """An application's fault, one that follows another, one to watch: it stays in use, and nobody is told.
+
+    What is unknown is looked at.
+    """
     decision = tell(available(), health_report(HealthKind.ACCELERATED_COMPUTE, xid=xid))
     assert decision.record.status is (S.CHECKING if checked else S.AVAILABLE)
     harmless = (XidClass.APP, XidClass.IGNORE, XidClass.WATCH, XidClass.FOLLOW_OTHER)
     assert xid is None or (class_of(xid) in harmless) is not checked
-    assert decision.record.avoid_reason
+    assert bool(decision.record.avoid_reason) is checked
+    assert checked or not orders(decision, commands.NotifyOperator)
+    assert checked or out_of_use(decision.record) is None
+
+
+def test_a_grave_xid_behind_a_harmless_one_is_judged_by_what_it_says() -> None:
+    """The status stays IMPAIRED, so its change has the old time; only the update is newer."""
+    gpus = HealthKind.ACCELERATED_COMPUTE
+    segfault = replace(health_report(gpus, xid=31), sentence="XID_31", updated_at=later(-30))
+    lost = replace(segfault, sentence="XID_79", xid=79, updated_at=later(30))
+    noted = applied(tell(available(), segfault))
+    found = tell(noted, lost)
+    assert (noted.status, found.record.status) == (S.AVAILABLE, S.CHECKING)
+    assert tell(found.record, segfault).outcome is EventOutcome.OUTDATED
+    assert tell(found.record, replace(lost, updated_at=later(60))).outcome is EventOutcome.OUTDATED
+    both = replace(segfault, sentence="XID_31, XID_79")
+    assert tell(available(), both).record.status is S.CHECKING
+
+
+def test_a_passed_check_gives_the_instance_back_although_ecs_still_calls_its_gpus_impaired() -> None:
+    """Described without a reason, or for a doubtful XID: our own check has examined the GPUs since."""
+    asked = tell(available(), health_report(HealthKind.ACCELERATED_COMPUTE, xid=7)).record
+    passed = tell(asked, verdict_of(asked, CheckOutcome.HEALTHY))
+    assert passed.record.status is S.AVAILABLE and is_usable(passed.record)
+    unsure = tell(asked, verdict_of(asked, CheckOutcome.INCONCLUSIVE))
+    assert unsure.record.status is S.AVAILABLE and not is_usable(unsure.record)
 
 
 def test_impaired_gpus_are_asked_beside_those_at_work() -> None:

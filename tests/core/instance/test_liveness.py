@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.fleet import Fleet, ReportingOutage, repair_blocked_reason, with_reporting
-from gpu_recovery.core.health_signals import HealthKind, HealthStatus
+from gpu_recovery.core.health_signals import Ec2InstanceState, HealthKind, HealthStatus
 from gpu_recovery.core.heartbeat import running_log_id
 from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
 from gpu_recovery.core.liveness import Liveness, liveness
@@ -29,7 +29,6 @@ from tests.core.build import (
     available,
     claimed,
     later,
-    observed,
     orders,
     rebooting,
     tell,
@@ -132,7 +131,9 @@ def test_a_silence_told_after_its_end_is_over() -> None:
 
 def test_an_instance_that_comes_back_under_another_registration_is_not_silent() -> None:
     """What was known of it when it left is over."""
-    gone = applied(tell(silenced(), observed(2, ecs_status="INACTIVE")))
+    gone = applied(
+        tell(silenced(), events.MachineSeen(at=later(200), state=Ec2InstanceState.TERMINATED), now=later(200))
+    )
     assert gone.status is S.GONE and gone.silent_since is None
 
 

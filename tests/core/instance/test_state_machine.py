@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core import commands, events
+from gpu_recovery.core.cluster_snapshot import is_usable
 from gpu_recovery.core.health_check import CheckOutcome, Verdict
+from gpu_recovery.core.health_signals import Ec2InstanceState
 from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus, Reboot
 from gpu_recovery.core.instance.repair_proof import proves_reboot
 from gpu_recovery.core.state_machine import Decision, EventOutcome
@@ -83,15 +85,25 @@ def test_an_agent_that_flaps_changes_no_status() -> None:
 
 
 def test_an_instance_that_leaves_ends_what_was_on_it() -> None:
-    """Its ranks have certainly ended, and whoever waits for its check or its repair hears so."""
+    """EC2 says that it is off, so its ranks have ended; whoever waits for its check or its repair hears so."""
     gone = observed(2, ecs_status="INACTIVE", agent_connected=False)
-    working = tell(claimed(), gone)
+    working = tell(claimed(), events.MachineSeen(at=later(1), state=Ec2InstanceState.TERMINATED))
     assert (working.record.status, working.record.claims) == (InstanceStatus.GONE, {})
     assert [(one.job_id, one.attempt) for one in orders(working, commands.ConfirmEnd)] == [("sft-1", 1)]
     under_check = tell(checking(), gone)
     assert [one.outcome for one in orders(under_check, commands.ReportCheck)] == [CheckOutcome.GONE]
     under_repair = tell(rebooting(), observed(9, ecs_status="INACTIVE"))
     assert [one.event.healed for one in orders(under_repair, commands.TellJob)] == [False]
+
+
+def test_the_end_of_a_registration_ends_no_rank() -> None:
+    """A forced deregistration leaves the containers running: the claims stay, nothing new comes, and EC2 is asked."""
+    told = tell(claimed(), observed(2, ecs_status="INACTIVE", agent_connected=False))
+    assert (told.record.status, set(told.record.claims)) == (AVAILABLE, {"sft-1"})
+    assert orders(told, commands.ConfirmEnd) == []
+    assert len(orders(told, commands.ObserveInstance)) == 1
+    again = tell(applied(told), observed(1, container_instance_id="ci-2"), now=later(60)).record
+    assert "sft-1--a01 may still run on it" in again.avoid_reason and not is_usable(again)
 
 
 def test_an_old_registration_that_leaves_takes_nothing_with_it() -> None:

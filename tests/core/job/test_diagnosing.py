@@ -421,3 +421,56 @@ def test_an_observed_gang_that_does_not_get_on_is_told_of_once() -> None:
     after = build.applied(first)
     assert after.status is JobStatus.RUNNING and not build.orders(first, commands.StopAttempt)
     assert build.tell(after, event, policy).outcome is EventOutcome.IGNORED
+
+
+FULL_HERE = DiagnosisResult(
+    1, Cause.STORAGE, f"instance {build.IDS[0]}", (build.IDS[0],), Remedy.LEAVE_OUT, 94, True, "No space left on device"
+)
+FULL_SHARED = replace(FULL_HERE, where="shared storage", instances=(), remedy=Remedy.PERSON)
+
+
+def _second(before: DiagnosisResult) -> Job:
+    """The job whose second attempt has ended, after the first was diagnosed as `before`."""
+    record = build.applied(build.tell(ended(), events.Diagnosed(at=build.NOW, attempt=1, conclusion=before)))
+    record = build.placed(record)
+    record = build.applied(build.tell(record, events.AttemptLaunched(at=build.NOW, attempt=2)))
+    failed = replace(build.failure(EndingKind.FAILED, 1), rank=1)
+    return build.applied(build.tell(record, events.AllRanksStopped(at=build.NOW, attempt=2, failure=failed)))
+
+
+def test_full_shared_storage_ends_the_job_at_once() -> None:
+    """Also after a long run, and with attempts left: no attempt frees space."""
+    lasted = replace(ended(), running_at=build.NOW - timedelta(seconds=9_000), incident_at=build.NOW)
+    for record in (ended(), lasted):
+        after = build.applied(diagnosed(record, FULL_SHARED))
+        assert after.status is JobStatus.FAILED and after.attempts_left(build.ADAPTIVE)
+        assert "a person must mend the cause first" in after.reason
+
+
+def test_full_storage_of_an_instance_is_tried_once_elsewhere() -> None:
+    """If another machine is full, too, the storage is shared. If the same is full, it is that machine's."""
+    second = _second(FULL_HERE)
+    elsewhere = replace(FULL_HERE, attempt=2, where=f"instance {build.IDS[1]}", instances=(build.IDS[1],))
+    same = replace(FULL_HERE, attempt=2)
+    for found, instances in ((elsewhere, ()), (same, (build.IDS[0],))):
+        event = events.Diagnosed(at=build.NOW, attempt=2, conclusion=found)
+        after = build.applied(build.tell(second, event))
+        assert after.status is JobStatus.FAILED, after.reason
+        assert after.conclusion is not None and after.conclusion.instances == instances
+        assert f"attempt 1 ended for full storage on {build.IDS[0]}, too" in after.reason
+
+
+def test_full_storage_that_is_known_after_the_checks_is_not_retried() -> None:
+    """A restart cures most crashes, but not this."""
+    crash = build.diagnosing(build.failure(EndingKind.CRASHED, 139))
+    after = build.applied(build.checked(replace(crash, conclusion=FULL_SHARED), {}))
+    assert after.status is JobStatus.FAILED and "a person must mend the cause first" in after.reason
+
+
+def test_an_undecided_result_is_given_as_possible_causes() -> None:
+    """A guess is no fact."""
+    guess = replace(NETWORK, decided=False, confidence=37, possible=("HOST_MEMORY (37%)", "WORKER_CRASH (37%)"))
+    assert guess.summary == (
+        "diagnosis: undecided, possible causes: HOST_MEMORY (37%), WORKER_CRASH (37%): connection timed out"
+    )
+    assert replace(guess, possible=()).summary.startswith("diagnosis: undecided, possible causes: NETWORK (37 %): ")

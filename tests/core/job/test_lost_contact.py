@@ -134,6 +134,18 @@ def test_a_job_is_lost_until_every_rank_is_heard_again() -> None:
     assert tell(first.record, rank_heard(record, 0, later(501)), now=later(501)).record.status is S.RUNNING
 
 
+def test_a_silence_within_a_recovery_stays_in_its_thread() -> None:
+    """The recovery is not over yet, so a heartbeat that comes back does not say that it is."""
+    recovering = replace(running(), incident_id="sft-1--a01", recovery_since=NOW)
+    decision = tell(recovering, rank_silent(recovering, seen_at=NOW), now=later(200))
+    assert notices(decision) == [(Phase.ESCALATED, "sft-1--a01")]
+    record = applied(decision)
+    heard = tell(record, rank_heard(record), now=later(300))
+    assert notices(heard) == [] and heard.record.incident_id == "sft-1--a01"
+    alive = overdue(record)
+    assert notices(alive) == [(Phase.ESCALATED, "sft-1--a01")] and alive.record.incident_id == "sft-1--a01"
+
+
 def test_a_second_silence_of_the_attempt_opens_another_thread() -> None:
     """A thread that was closed is not opened again."""
     first = lost()

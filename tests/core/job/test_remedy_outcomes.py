@@ -190,7 +190,7 @@ def test_what_the_checks_find_is_waited_for_before_a_verdict_is_judged(checks: C
 
 
 @pytest.mark.parametrize(
-    "verdict", [replace(HANG, decided=False), replace(GPU, decided=False), replace(HANG, remedy=Remedy.PERSON)]
+    "verdict", [replace(HANG, decided=False), replace(GPU, decided=False), replace(HANG, remedy=Remedy.NOTHING)]
 )
 def test_what_was_not_acted_upon_is_not_judged(verdict: DiagnosisResult) -> None:
     """The checks have decided instead."""

@@ -385,14 +385,20 @@ def test_a_repair_that_fails_leaves_an_adaptive_job_waiting_for_spares() -> None
     assert _overdue(decision.record).record.status is JobStatus.FAILED
 
 
-def test_running_again_closes_the_incident_under_its_own_id() -> None:
-    """Operators who heard the beginning hear the end."""
+def test_training_that_goes_on_closes_the_incident_under_its_own_id() -> None:
+    """Ranks that run are no recovery yet. Operators who heard the beginning hear the end, and the bus does."""
     waiting = applied(checked(diagnosing(CRASH), results(HEALTHY, REBOOT)))
     second = applied(tell(placed(waiting), events.AttemptLaunched(at=NOW, attempt=2)))
     decision = tell(second, events.AllRanksRunning(at=NOW, attempt=2))
+    assert orders(decision, commands.NotifyOperator) == [] and decision.record.incident_id == "sft-1--a01"
+    assert "Recovery Succeeded" not in [one.detail_type for one in orders(decision, commands.PublishEvent)]
+    assert decision.record.look_at == later(ADAPTIVE.recovered_after_s)
+    continued = events.TrainingContinued(at=NOW, attempt=2, sentence="attempt 2 has run for 60 s")
+    decision = tell(applied(decision), continued)
     (told,) = orders(decision, commands.NotifyOperator)
-    assert told.incident_id == "sft-1--a01"
+    assert told.incident_id == "sft-1--a01" and "attempt 2 has run for 60 s" in told.body
     assert decision.record.incident_id is None
+    assert tell(applied(decision), continued).outcome is EventOutcome.IGNORED
     assert "Recovery Succeeded" in [one.detail_type for one in orders(decision, commands.PublishEvent)]
 
 

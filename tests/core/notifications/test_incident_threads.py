@@ -274,15 +274,15 @@ def test_an_instance_that_leaves_ends_its_thread() -> None:
     assert (record.status, record.incident_id) == (InstanceStatus.GONE, "")
 
 
-def test_a_job_that_fails_again_before_it_ran_stays_in_its_thread() -> None:
-    """The second attempt never ran: it is the same incident, and it is told so."""
+def test_a_job_that_fails_again_before_it_recovered_sends_no_second_mail() -> None:
+    """Operators know of the recovery, and hear how it ends. The bus has every start."""
     first = failure(EndingKind.CRASHED)
     record = diagnosing(first)
     checks = events.InstancesChecked(at=NOW, attempt=1, results={})
     record = placed(applied(tell(record, checks)), ids=IDS)
     decision = tell(record, events.RankFailed(at=NOW, attempt=2, failure=first))
-    (said,) = own(decision)
-    assert (said.phase, said.incident_id) == (Phase.ESCALATED, "sft-1--a01")
+    assert own(decision) == [] and decision.record.incident_id == "sft-1--a01"
+    assert "Recovery Started" in [one.detail_type for one in orders(decision, PublishEvent)]
 
 
 def test_a_canceled_job_closes_its_incident() -> None:

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
@@ -13,12 +14,15 @@ import pytest
 import typer
 from gpu_recovery.core import notifications
 from gpu_recovery.core.commands import Channel, NotifyOperator, PokeScheduler
+from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
 from gpu_recovery.core.events import Checked, DepartureAnnounced
 from gpu_recovery.core.fleet import Fleet, ReportingOutage
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.health_signals import DepartureKind, HealthStatus
 from gpu_recovery.core.heartbeat import Heartbeat
 from gpu_recovery.core.instance.record import HealthReport, Interruption
+from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
+from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.missing_permission import MissingPermission
 from gpu_recovery.core.notifications import agents, fleet, foreign_tasks, instances, jobs, permissions, template
 from gpu_recovery.core.notifications.channels import for_every_channel
@@ -32,6 +36,7 @@ from hypothesis import strategies as st
 from tests.core.build import ADAPTIVE, IDS, NOW, available, checking, failure, later, running
 
 HOSTILE = "run\r\n[SEV1] \x00\x1b[31m\u2028Grüße\x7f\n\nYOU\n  gpu-recovery cancel other\n" + "x" * 900
+ROOT = Path(__file__).resolve().parents[3]
 TWO_SCREENS = 60
 CHARACTERS_MAX = 12_000
 BREAKER = Fleet(
@@ -61,11 +66,12 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
     probing = replace(BREAKER, probe=name or "i-0")
     return {
         "recovery_started": jobs.recovery_started(fresh, f"{name}--a01", reason, lost, later(240), later(2_760)),
-        "recovered": jobs.recovered(job),
+        "recovered": jobs.recovered(job, reason),
         "closed": jobs.closed(job, reason),
         "failed": jobs.failed(job, f"{name}--a01", reason, IDS, results),
         "started_again": jobs.started_again(job),
         "would_have_acted": jobs.would_have_acted(job, reason, lost),
+        "stopped_by_person": jobs.stopped_by_person(job, lost, JobStatus.CANCELED),
         "adoption_refused": jobs.adoption_refused(name, "task-1", reason),
         "foreign_task": foreign_tasks.foreign_task(name, 1, 0, "task-1"),
         "contact_lost": jobs.contact_lost(fresh, f"{name}--a01/lost/4", name, reason, later(600)),
@@ -74,8 +80,11 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
         "incompletely_adopted": jobs.incompletely_adopted(job, reason),
         "quarantined": instances.quarantined(machine, f"{name}/3", reason, later(86_400)),
         "withdrawn": instances.withdrawn(machine, f"{name}/3", reason, later(86_400)),
+        "repair_begun": instances.repair_begun(replace(machine, incident_id=""), f"{name}/3", reason, later(1_800)),
         "repair_held": instances.repair_held(machine, f"{name}/3", reason, later(21_600)),
         "suspected": instances.suspected(machine, f"{name}/3", reason),
+        "stop_timeout_too_long": jobs.stop_timeout_too_long("sft-1", "gpu-training:3", reason),
+        "deregistered": instances.deregistered(machine, f"{name}/3", reason, held=True, recovers=True),
         "interruption_announced": instances.interruption_announced(machine, f"{name}/3", leaves, later(82_800), False),
         "reservation_ending": instances.reservation_ending(f"cr-{name}", (name, *IDS), (name,), ending),
         "back_in_service": instances.back_in_service(machine, reason),
@@ -110,7 +119,7 @@ def test_every_message_there_is_is_asked_here() -> None:
         if getattr(one, "__module__", "") == module.__name__
         and getattr(one, "__annotations__", {}).get("return") == "NotifyOperator"
         and not name.startswith("_")
-    } - {"message"}
+    } - {"message", "with_evidence"}
     assert public | {"breaker_opened", "breaker_stays_open"} == set(KINDS)
 
 
@@ -248,8 +257,8 @@ def test_a_failure_lists_the_checks_that_matter_first() -> None:
     results["i-051"] = Checked(CheckOutcome.REBOOT, "XID 48 on GPU 1", True)
     job = replace(running(), failure=failure(EndingKind.CRASHED))
     evidence = template.parts_of(jobs.failed(job, "sft-1--a01", "why", (), results).body)[Part.EVIDENCE]
-    assert evidence[2] == "check of i-050: REPLACE: XID 79 on GPU 3"
-    assert evidence[3] == "check of i-051: REBOOT: XID 48 on GPU 1 (its repair has begun)"
+    assert evidence[2] == "check of i-050: REPLACE: XID 79 on GPU 3 (GPU_HAS_FALLEN_OFF_THE_BUS)"
+    assert evidence[3] == "check of i-051: REBOOT: XID 48 on GPU 1 (GPU_ECC_DBE) (its repair has begun)"
     assert evidence[-1] == "and 90 more checks"
 
 
@@ -267,8 +276,8 @@ def test_a_recovery_tells_the_story_from_the_beginning_of_the_incident() -> None
     """Not what came before it, and its newest decisions where it was long."""
     old = HistoryEntry(NOW, "", "QUEUED", "JobSubmitted", 0, "submitted by ada")
     since = [HistoryEntry(later(60 + n), "RUNNING", "STOPPING", "RankFailed", 1, f"step {n}") for n in range(12)]
-    job = replace(running(), history=(old, *since), incident_id="sft-1--a01", incident_at=later(60))
-    evidence = template.parts_of(jobs.recovered(job).body)[Part.EVIDENCE]
+    job = replace(running(), history=(old, *since), incident_id="sft-1--a01", recovery_since=later(60))
+    evidence = template.parts_of(jobs.recovered(job, "it has run for 60 s").body)[Part.EVIDENCE]
     assert len(evidence) == 8
     assert evidence[-1].endswith("STOPPING: step 11")
     assert "submitted" not in "\n".join(evidence)
@@ -347,3 +356,62 @@ def test_without_a_second_channel_nothing_is_added() -> None:
     """The decision is the very one."""
     decision = _decided(messages_about("sft-1", "why")["recovery_started"])
     assert for_every_channel((Channel.MAIL,), decision) is decision
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_runbook_that_a_message_names_exists(kind: str) -> None:
+    """Under the name that the alarms use, too."""
+    named = re.findall(r"docs/runbooks/[\w-]+\.md", messages_about("sft-1", "why")[kind].body)
+    assert all((ROOT / name).is_file() for name in named)
+    if kind in ("quarantined", "withdrawn", "contact_lost", "breaker_opened", "breaker_stays_open", "failed"):
+        assert named
+
+
+def test_a_failure_offers_the_output_of_the_rank_that_failed_and_its_diagnosis() -> None:
+    """The commands that show why."""
+    job = replace(running(), failure=replace(failure(EndingKind.FAILED), rank=3))
+    told = template.parts_of(jobs.failed(job, "sft-1--a01", "why", (), {}).body)[Part.YOU]
+    assert any(line.startswith(f"  gpu-recovery logs {job.job_id} --rank 3") for line in told)
+    assert any(line.startswith(f"  gpu-recovery diagnose {job.job_id}") for line in told)
+
+
+def test_a_check_without_words_has_no_dangling_colon() -> None:
+    """A check that passed says nothing more."""
+    body = jobs.failed(running(), "sft-1--a01", "why", (), {"i-1": Checked(CheckOutcome.HEALTHY, "")}).body
+    assert "check of i-1: HEALTHY\n" in body
+
+
+def test_the_failure_of_the_last_attempt_promises_no_further_attempt() -> None:
+    """The job ends after its checks."""
+    last = jobs.recovery_started(running(), "a", "why", None, later(1), later(2), is_last=True).body
+    assert "this attempt was its last" in last and "goes on from its last checkpoint" not in last
+
+
+@pytest.mark.parametrize(
+    ("asks_reboot", "act"), [(True, "Its check asks for a reboot"), (False, "Replace the machine")]
+)
+def test_a_quarantine_asks_for_what_the_check_asks_for(asks_reboot: bool, act: str) -> None:
+    """A person who released a machine without a reboot reads that it wants one."""
+    body = instances.quarantined(available(), "i/2", "why", NOW, asks_reboot=asks_reboot).body
+    assert template.parts_of(body)[Part.YOU][0].startswith(act)
+
+
+CASES: list[tuple[Cause, Remedy, tuple[str, ...], str, str]] = [
+    (Cause.STORAGE, Remedy.PERSON, (), "full: '/data/ckpt/step-4.pt'", "Free space on /data/ckpt/step-4.pt"),
+    (Cause.STORAGE, Remedy.PERSON, (), "full: '/data/ckpt/step-4.pt'", "The storage is shared"),
+    (Cause.STORAGE, Remedy.LEAVE_OUT, ("i-1",), "No space left on device", "Free space where the program writes"),
+    (Cause.STORAGE, Remedy.WAIT, ("i-1",), "Input/output error", "Look after the storage"),
+    (Cause.APPLICATION, Remedy.FAIL, (), "KeyError: 'x'", "Mend the program"),
+    (Cause.GPU_FAULT, Remedy.CHECK, ("i-1",), "XID 79", "Read why"),
+]
+
+
+@pytest.mark.parametrize(("cause", "remedy", "where", "line", "act"), CASES)
+def test_a_failure_asks_for_the_act_that_mends_its_cause(
+    cause: Cause, remedy: Remedy, where: tuple[str, ...], line: str, act: str
+) -> None:
+    """And an undecided cause asks for none."""
+    found = DiagnosisResult(1, cause, "there", where, remedy, 94, True, line)
+    assert act in jobs.failed(running(), "a", "why", (), {}, found).body
+    unsure = replace(found, decided=False)
+    assert "Read why" in jobs.failed(running(), "a", "why", (), {}, unsure).body

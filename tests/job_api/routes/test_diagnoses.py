@@ -37,6 +37,23 @@ def test_an_attempt_is_diagnosed_when_it_is_asked_for(api: Api) -> None:
     assert api.functions.kept() == before
 
 
+@pytest.mark.parametrize(
+    ("status", "attempt", "follows"),
+    [
+        (JobStatus.FAILED, 1, "Next: Nothing more is tried: the job has FAILED."),
+        (JobStatus.CANCELED, 1, "Next: Nothing: the job has ended."),
+        (JobStatus.RUNNING, 2, "Next: Nothing: the job has gone on to a later attempt."),
+        (JobStatus.DIAGNOSING, 1, "Next: The job ends: a person must mend the cause first."),
+    ],
+)
+def test_what_comes_next_is_true_of_the_job(api: Api, status: JobStatus, attempt: int, follows: str) -> None:
+    """A job that has FAILED is not tried again."""
+    full = "OSError: [Errno 28] No space left on device: '/fsx/checkpoints/step-4.pt'"
+    failed(api, full, status=status, attempt=attempt)
+    page = api.post("/diagnoses", {"job_id": JOB, "attempt": 1}).body["page"]
+    assert follows in page["en"] and "下一步: " in page["zh"]
+
+
 def acted_upon(status: JobStatus, **changes: Any) -> dict[str, Any]:
     """A job that was started again because of a verdict on its first attempt."""
     verdict = DiagnosisResult(

@@ -142,13 +142,13 @@ def test_a_late_report_is_compared_with_ecs_in_the_next_cycle() -> None:
         world = World(instances=3, fidelity=fidelity, delivery=late)
         world.until_status(world.submit(), JobStatus.RUNNING)
         machine = world.model_instance(2)
-        world.fleet.announce(health.report_health, machine, "AGENT_CONNECTIVITY", "IMPAIRED", "Agent disconnected")
+        world.fleet.announce(health.report_health, machine, "DAEMON", "IMPAIRED", "a daemon failed")
         world.let_pass(1)
-        world.fleet.announce(health.report_health, machine, "AGENT_CONNECTIVITY", "OK", None)
+        world.fleet.announce(health.report_health, machine, "DAEMON", "OK", None)
         world.let_pass(198)
         assert not world.instance(machine).health
         world.let_pass(4 * 3_600)
-        assert world.instance(machine).health["AGENT_CONNECTIVITY"].status == "OK"
+        assert world.instance(machine).health["DAEMON"].status == "OK"
         return world
 
     thorough, quick = run(THOROUGH), run(QUICK)

@@ -7,7 +7,10 @@ then. It lives on between readings, because the initialisation of NVML costs mor
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
+import os
+from pathlib import Path
 from typing import Any
 
 from gpu_recovery_agent.sensors.child.serve import answer_each
@@ -17,6 +20,10 @@ LOST_CONTACT = {1, 9, 999}
 """Error numbers after which NVML is initialised again: uninitialised, driver not loaded, unknown. The driver may be
 loaded again by then.
 """
+LIBRARY = "libnvidia-ml.so.1"
+LIBRARY_FOLDERS = ("usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib")
+"""The library of the driver, and where it lies on Amazon Linux, on Debian and on Ubuntu."""
+LINKS_MAX = 8
 
 
 def main() -> None:
@@ -49,6 +56,7 @@ class _NvmlBinding:
             nvml = importlib.import_module("pynvml")
         except ImportError:
             return _error(None, "nvidia-ml-py is not installed")
+        _load_the_hosts_library(os.environ.get("HOST_ROOT", ""))
         try:
             nvml.nvmlInit()
         except nvml.NVMLError as error:
@@ -57,6 +65,38 @@ class _NvmlBinding:
             return _error(None, f"NVML cannot be loaded: {error}")
         self._nvml = nvml
         return None
+
+
+def _load_the_hosts_library(root: str) -> None:
+    """Load the driver's library from the file system of the host, if this container has none.
+
+    The binding then finds it by its name, because the dynamic linker opens no library of the same name a second time.
+    The container runtime of NVIDIA mounts the library into a container; without that runtime the container has none.
+
+    Args:
+        root: the root of the host's file system; "" outside of a container.
+    """
+    if not root:
+        return
+    with contextlib.suppress(OSError):
+        ctypes.CDLL(LIBRARY)
+        return
+    for folder in LIBRARY_FOLDERS:
+        path = _on_the_host(Path(root), Path(root, folder, LIBRARY))
+        with contextlib.suppress(OSError):
+            ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+            return
+
+
+def _on_the_host(root: Path, path: Path) -> Path:
+    """Follow the links of a file. An absolute link begins at the root of the host, not at that of this container."""
+    for _ in range(LINKS_MAX):
+        try:
+            target = os.readlink(path)
+        except OSError:
+            break
+        path = root / target.lstrip("/") if target.startswith("/") else path.parent / target
+    return path
 
 
 def _error(code: int | None, text: str) -> dict[str, Any]:

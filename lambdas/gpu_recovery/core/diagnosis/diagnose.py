@@ -107,7 +107,7 @@ def diagnose(
     return Diagnosis(
         first.cause,
         first.scope,
-        remedy_for(first.cause, first.scope),
+        remedy_for(first.cause, first.scope, frozenset(finding.row for finding in first.findings)),
         confidence,
         decided,
         evidence,

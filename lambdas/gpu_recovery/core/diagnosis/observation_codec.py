@@ -44,6 +44,7 @@ EVERY_KIND: Mapping[str, type[Observation]] = {
     "exit": observations.ExitReport,
     "xid": observations.XidReport,
     "silent": observations.SilenceReport,
+    "restart": observations.RestartReport,
     "pair": observations.PairReport,
     "probe": observations.ProbeReport,
 }

@@ -300,6 +300,11 @@ class SilenceReport(Observation):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RestartReport(Observation):
+    """An instance that booted at `at_s` while the attempt ran, without a reboot by gpu-recovery."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PairReport(Observation):
     """One pairwise test: its round, its instances and its result (`core.diagnosis.pairwise_test`)."""
 

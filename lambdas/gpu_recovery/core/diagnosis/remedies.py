@@ -40,12 +40,21 @@ _REMEDIES: Mapping[Cause, Remedy] = {
 }
 
 
-def remedy_for(cause: Cause, scope: Scope) -> Remedy:
-    """Remedy for `cause` at `scope`.
+STORAGE_FULL_ROW = "log storage_full"
+"""Row of the rule that finds full storage (`rules/log_lines.py`)."""
+
+
+def remedy_for(cause: Cause, scope: Scope, rows: frozenset[str] = frozenset()) -> Remedy:
+    """Remedy for `cause` at `scope`, where `rows` are the rules that found the cause.
+
+    Full storage stays full. If the whole job shares the storage, a person must free space. The own storage of an
+    instance is left with the instance.
 
     If the network of an instance or a rack is bad, the next attempt leaves these instances out. If the scope is the
     whole job, no instance can be left out, so the job is restarted.
     """
+    if cause is Cause.STORAGE and STORAGE_FULL_ROW in rows:
+        return Remedy.PERSON if scope.kind is ScopeKind.JOB else Remedy.LEAVE_OUT
     if _REMEDIES[cause] is Remedy.LEAVE_OUT and scope.kind is ScopeKind.JOB:
         return Remedy.RESTART
     if cause is Cause.NETWORK and scope.kind in (ScopeKind.INSTANCE, ScopeKind.RACK):

@@ -34,7 +34,7 @@ _REMEDY: dict[Remedy, tuple[str, str]] = {
     Remedy.LEAVE_OUT: ("The job is started again without these machines.", "避开这些机器重新启动作业。"),
     Remedy.CHECK: ("These machines are checked; what fails its check is repaired.", "检查这些机器; 未通过者予以修复。"),
     Remedy.RELEASE: ("Whoever holds what another waits for is ended.", "结束占有资源不放的一方。"),
-    Remedy.PERSON: ("A person must decide.", "需要人工处理。"),
+    Remedy.PERSON: ("The job ends: a person must mend the cause first.", "作业结束: 须先由人排除原因。"),
     Remedy.NOTHING: ("Nothing is done.", "不做任何处理。"),
 }
 _HEADS = {
@@ -43,8 +43,30 @@ _HEADS = {
 }
 
 
-def report_text(diagnosis: Diagnosis, language: Language = Language.ENGLISH) -> str:
-    """Diagnosis as plain text. Lines stay below 200 characters if the evidence allows it."""
+class NextStep(StrEnum):
+    """What follows the diagnosis of an attempt whose job is past it, in place of its remedy."""
+
+    FAILED = "FAILED"
+    ENDED = "ENDED"
+    CONTINUED = "CONTINUED"
+
+
+_PAST: dict[NextStep, tuple[str, str]] = {
+    NextStep.FAILED: (
+        "Nothing more is tried: the job has FAILED. Mend the cause, then submit the job again.",
+        "不再重试: 作业已FAILED。请先排除原因, 再重新提交作业。",
+    ),
+    NextStep.ENDED: ("Nothing: the job has ended.", "无: 作业已结束。"),
+    NextStep.CONTINUED: ("Nothing: the job has gone on to a later attempt.", "无: 作业已进入后续尝试。"),
+}
+
+
+def report_text(diagnosis: Diagnosis, language: Language = Language.ENGLISH, next_step: NextStep | None = None) -> str:
+    """Diagnosis as plain text. Lines stay below 200 characters if the evidence allows it.
+
+    Args:
+        next_step: what follows if the job is past the attempt. None: the remedy follows.
+    """
     cause_head, scope_head, confidence_head, evidence_head, rivals_head, notes_head, next_head = _HEADS[language]
     english = language is Language.ENGLISH
     decided = ("decided" if english else "已定") if diagnosis.decided else ("undecided" if english else "未定")
@@ -61,7 +83,8 @@ def report_text(diagnosis: Diagnosis, language: Language = Language.ENGLISH) -> 
         lines += [f"{rivals_head}:", *(f"  - {_rival(rival)}" for rival in diagnosis.rivals)]
     if diagnosis.informational:
         lines += [f"{notes_head}:", *_listed(diagnosis.informational, english, SENTENCE_MAX)]
-    lines.append(f"{next_head}: {_next(diagnosis, english)}")
+    follows = _PAST[next_step][0 if english else 1] if next_step is not None else _next(diagnosis, english)
+    lines.append(f"{next_head}: {follows}")
     return "\n".join(lines) + "\n"
 
 

@@ -54,6 +54,7 @@ from gpu_recovery.core.events.job import (
     ResourcesShort,
     ResumeRequested,
     SuspendRequested,
+    TrainingContinued,
 )
 
 __all__ = [
@@ -102,4 +103,5 @@ __all__ = [
     "ResourcesShort",
     "ResumeRequested",
     "SuspendRequested",
+    "TrainingContinued",
 ]

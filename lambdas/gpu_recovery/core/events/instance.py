@@ -117,7 +117,11 @@ class MachineSeen(InstanceEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthReported(InstanceEvent):
-    """A health source reported the status of the instance; `since` orders the reports of one `kind` of source."""
+    """A health source reported the status of the instance.
+
+    The reports of one `kind` of source are ordered by `since`, and by `updated_at` among equal times. A source that
+    stays IMPAIRED may name another error without a new `since`.
+    """
 
     kind: HealthKind
     status: HealthStatus
@@ -125,6 +129,8 @@ class HealthReported(InstanceEvent):
     sentence: str = ""
     xid: int | None = None
     """The XID that impairs a GPU, if the health source gives one."""
+    updated_at: datetime | None = None
+    """Time of the source's last update; None if it gives none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

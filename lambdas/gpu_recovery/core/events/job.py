@@ -134,6 +134,13 @@ class ProgressStopped(JobEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingContinued(JobEvent):
+    """The training of a relaunched attempt has gone on, so its recovery has succeeded; `sentence` says how we know."""
+
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class InstancesChecked(JobEvent):
     """Every instance of the attempt has a check result, so the barrier ends; `results` are by instance id.
 
@@ -264,6 +271,7 @@ JOB_EVENTS: tuple[type[JobEvent], ...] = (
     AllRanksStopped,
     Diagnosed,
     ProgressStopped,
+    TrainingContinued,
     InstancesChecked,
     RepairEnded,
     InstanceNeedsRepair,

@@ -9,6 +9,9 @@ from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext
 
+DRAINED_CHECK_S = 60
+"""Seconds for which a check waits for an instance that others have drained. ECS starts no task on such an instance."""
+
 
 def deadlines(instance: Instance, context: DecisionContext) -> tuple[datetime | None, datetime | None]:
     """Return when the instance's status gives up and when ECS is polled next; None stands for never."""
@@ -18,7 +21,8 @@ def deadlines(instance: Instance, context: DecisionContext) -> tuple[datetime | 
         case InstanceStatus.AVAILABLE:
             return next_wake_at(instance, context.now, context), None
         case InstanceStatus.CHECKING:
-            return context.now + duration(policy.check_timeout_s), check_poll_at
+            limit_s = DRAINED_CHECK_S if instance.drained_by_others else policy.check_timeout_s
+            return context.now + duration(limit_s), check_poll_at
         case InstanceStatus.REBOOTING:
             limit = context.now + duration(policy.reboot_timeout_s)
             return (instance.reboot.deadline_at or limit if instance.reboot else limit), poll_at

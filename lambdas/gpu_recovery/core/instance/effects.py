@@ -115,7 +115,8 @@ def verify(
 ) -> Step:
     """Return the step to VERIFYING: the instance works again only after this check has passed.
 
-    A check needs placement, so the instance is activated in ECS.
+    A check needs placement, so the instance is activated in ECS. While orphans may hold the GPUs, the check is passive:
+    it only reads the boot, and a second check examines the GPUs.
 
     Args:
         proof_needed: the check must also prove a repair.
@@ -123,7 +124,9 @@ def verify(
         repeats: number of inconclusive checks before this one.
         since: start of the period that the check reads logs of; None for the check's default.
     """
-    run_changes, checks = run_check(instance, CheckRun("", proof_needed=proof_needed, repeats=repeats, since=since))
+    passive = bool(instance.orphaned_ranks)
+    run = CheckRun("", proof_needed=proof_needed, repeats=repeats, passive=passive, since=since)
+    run_changes, checks = run_check(instance, run)
     active_changes, active = activate(instance)
     all_changes = {"held": None, **(changes or {}), **active_changes, **run_changes}
     return Step(InstanceStatus.VERIFYING, reason, all_changes, (*active, *checks))

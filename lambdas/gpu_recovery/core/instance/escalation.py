@@ -137,9 +137,14 @@ def _blocked_by_fleet(instance: Instance, need: RepairNeed, context: DecisionCon
 
 
 def claimants(instance: Instance, need: RepairNeed) -> list[str]:
-    """Return the jobs that work on the instance, except the job with the rank that the repair ends."""
-    ended = need.ends.job_id if need.ends is not None else ""
-    return sorted(job_id for job_id in instance.claims if job_id != ended)
+    """Return the jobs that work on the instance, except the job with the rank that the repair ends, and orphans.
+
+    No job can take its orphan away: the repair itself ends the orphan.
+    """
+    ended = {rank.job_id for rank in instance.orphaned_ranks}
+    if need.ends is not None:
+        ended.add(need.ends.job_id)
+    return sorted(job_id for job_id in instance.claims if job_id not in ended)
 
 
 def _is_blamed_anew(instance: Instance, need: RepairNeed) -> bool:
@@ -220,7 +225,9 @@ def retry_held(instance: Instance, need: RepairNeed, context: DecisionContext) -
         return check_instead(instance, f"{need.source} says that it is well again", {})
     # A check of the GPUs cannot re-validate a report of EC2; EC2 itself is polled every minute.
     stale = not need.source and context.now - need.seen_at >= duration(context.policy.evidence_stale_s)
-    if stale and need.rung is not RepairLevel.CHECK and need.ends is None and instance.agent_connected:
+    # An orphan holds GPUs that a check would need.
+    checkable = instance.agent_connected and not instance.orphaned_ranks
+    if stale and need.rung is not RepairLevel.CHECK and need.ends is None and checkable:
         fresh = replace(need, rung=RepairLevel.CHECK, evidence=f"{need.evidence} (some time ago)")
         return (
             escalate(instance, fresh, context)

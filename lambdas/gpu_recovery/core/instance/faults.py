@@ -45,13 +45,18 @@ def fault_after(event: events.HealthReported, before: HealthReport | None, conte
 
 def _level_of(event: events.HealthReported, context: DecisionContext) -> RepairLevel | None:
     """Return the repair level that the named errors ask for; None if no error asks for a repair by its number."""
-    named = {int(number) for number in _XID.findall(event.sentence)}
-    named |= {event.xid} if event.xid is not None else set()
-    classes = {class_of(number, context.policy.xid_profile) for number in named}
+    classes = xid_classes(event, context)
     if XidClass.REPLACE in classes:
         return RepairLevel.REPLACE
     is_asked = _ASKED_BY_DRIVER.search(event.sentence) or _FATAL_SXID.search(event.sentence)
     return RepairLevel.REBOOT if XidClass.REBOOT in classes or is_asked else None
+
+
+def xid_classes(event: events.HealthReported, context: DecisionContext) -> set[XidClass]:
+    """Return the classes of all XIDs that the report names; empty if it names none."""
+    named = {int(number) for number in _XID.findall(event.sentence)}
+    named |= {event.xid} if event.xid is not None else set()
+    return {class_of(number, context.policy.xid_profile) for number in named}
 
 
 def standing_fault(instance: Instance, run: CheckRun, context: DecisionContext) -> Fault | None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.health_check import CheckOutcome, Verdict
+from gpu_recovery.core.health_check import DRAINED_BY_OTHERS, CheckOutcome, Verdict
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.instance.effects import (
     WAITING_MAX,
@@ -21,6 +21,7 @@ from gpu_recovery.core.instance.effects import (
 from gpu_recovery.core.instance.escalation import escalate
 from gpu_recovery.core.instance.fault_history import failure_of
 from gpu_recovery.core.instance.faults import standing_fault, verdict_by
+from gpu_recovery.core.instance.health_reports import cleared_by_check
 from gpu_recovery.core.instance.quarantine import repair_given_up
 from gpu_recovery.core.instance.record import (
     CheckRun,
@@ -32,6 +33,7 @@ from gpu_recovery.core.instance.record import (
     RepairNeed,
 )
 from gpu_recovery.core.notifications import instances
+from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, unless_pending
 
 REMEMBERED_MAX = 8
@@ -194,6 +196,8 @@ def check_ended(instance: Instance, event: events.CheckEnded, context: DecisionC
     healed = verdict.outcome is CheckOutcome.HEALTHY
     if not healed and _is_blamed(instance):
         return repair_given_up(instance, f"{verdict_text}; {_STILL_BLAMED}", context, changes, orders)
+    if healed and not run.passive:
+        changes["health"] = cleared_by_check(instance.health, event.at)
     ended = repair_ended(instance, healed, f"{instance.instance_id} was checked afresh: {verdict_text}", context.now)
     return Step(
         InstanceStatus.AVAILABLE, verdict_text, {**changes, **_SETTLED}, (*orders, *ended, *poke_if_usable(instance))
@@ -255,19 +259,26 @@ def _to_repair(
 def check_overdue(instance: Instance, event: events.InstanceDeadlineReached, context: DecisionContext) -> Step | Ignore:
     """Handle a check that gave no answer in time.
 
-    A check that ECS never started says nothing about the instance: another task uses the GPUs, or the deployment lacks
-    a permission. A check that started and never ended is evidence against the instance.
+    A check that ECS never started says nothing about the instance: another task uses the GPUs, the deployment lacks a
+    permission, or others have drained the instance. A check that started and never ended is evidence against the
+    instance.
     """
     run = instance.check
     if run is None:
         return NO_CHECK
+    limit_at = instance.status_at + duration(context.policy.check_timeout_s)
+    if instance.drained_by_others and run.task_id and context.now < limit_at:
+        return Step(instance.status, instance.reason, {"deadline_at": limit_at})  # it has started all the same
     reason = f"its health check gave no answer within {context.policy.check_timeout_s} s"
     refused = any(
         pending.command == commands.RunCheck(run.check_id) and pending.refusals for pending in instance.commands
     )
-    if refused and instance.agent_connected:
+    drained = instance.drained_by_others and not run.task_id
+    if (refused or drained) and instance.agent_connected:
         because = f": {run.refusal.reason}" if run.refusal is not None else ""
         reason = f"ECS never started its health check within {context.policy.check_timeout_s} s{because}"
+        if drained:
+            reason = f"its health check could not start: {DRAINED_BY_OTHERS}"
         fault = standing_fault(instance, run, context)
         if fault is not None or _is_blamed(instance):
             # Another task may hold the GPUs, so an operator decides about a reboot.

@@ -7,17 +7,19 @@ repair (`escalation.py`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from gpu_recovery.core import events
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus
 from gpu_recovery.core.instance.effects import poke_scheduler
 from gpu_recovery.core.instance.escalation import EVIDENCE_CHARACTERS_MAX, check_instead, escalate
-from gpu_recovery.core.instance.faults import fault_after
+from gpu_recovery.core.instance.faults import fault_after, xid_classes
 from gpu_recovery.core.instance.record import HealthReport, Instance, RepairLevel, RepairNeed
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
-from gpu_recovery.core.xid import HARMLESS, class_of
+from gpu_recovery.core.xid import HARMLESS
 
 
 def health_recorded(instance: Instance, event: events.HealthReported, context: DecisionContext) -> Step | Ignore:
@@ -31,12 +33,14 @@ def health_recorded(instance: Instance, event: events.HealthReported, context: D
 def health_reported(instance: Instance, event: events.HealthReported, context: DecisionContext) -> Step | Ignore:
     """Handle a report about a working instance: record it, and escalate if it says IMPAIRED."""
     changes = _health(instance, event, context)
+    if event.status is HealthStatus.IMPAIRED and _is_harmless(event, context):
+        return Step(instance.status, instance.reason, changes)
     if event.status is not HealthStatus.IMPAIRED:
         was = instance.health.get(event.kind)
         well = event.status is HealthStatus.OK and was is not None and was.status is HealthStatus.IMPAIRED
         return Step(instance.status, instance.reason, changes, (poke_scheduler(instance),) if well else ())
     evidence = f"{event.kind} is {event.status}" + (f": {event.sentence}" if event.sentence else "")
-    rung = _level_of(event)
+    rung = _LEVELS.get(event.kind, RepairLevel.CHECK if event.kind in _EXAMINES_GPUS else None)
     if rung is None or not instance.gpus_most:  # an instance without GPUs is not repaired
         return Step(instance.status, evidence, changes)
     return escalate(instance, RepairNeed(rung, evidence, context.now, source=event.kind), context, changes)
@@ -62,10 +66,11 @@ def _health(
     """
     before = instance.health.get(event.kind)
     sentence, fault = event.sentence[:EVIDENCE_CHARACTERS_MAX], fault_after(event, before, context)
-    report = HealthReport(event.status, event.since, sentence, handled, fault)
+    cleared = event.status is HealthStatus.IMPAIRED and _is_harmless(event, context)
+    report = HealthReport(event.status, event.since, sentence, handled, fault, event.updated_at, cleared)
     unsure = event.status in (HealthStatus.INSUFFICIENT_DATA, HealthStatus.INITIALIZING)
     if unsure and before is not None and before.status is HealthStatus.IMPAIRED:
-        report = replace(before, since=event.since)
+        report = replace(before, since=event.since, updated_at=event.updated_at)
     return {"health": {**instance.health, event.kind: report}}
 
 
@@ -84,17 +89,31 @@ def answer_report(instance: Instance, kind: HealthKind, context: DecisionContext
     return escalate(instance, RepairNeed(_LEVELS[kind], evidence, context.now, source=kind), context, changes)
 
 
-def _level_of(event: events.HealthReported) -> RepairLevel | None:
-    """Return the repair level that an impairment asks for; None if it is no reason for a repair.
+def _is_harmless(event: events.HealthReported, context: DecisionContext) -> bool:
+    """Return whether ECS calls a GPU impaired only because of an error of a user's program, such as XID 31.
 
-    GPUs are examined by our own health check. EC2's system check fails for the host under the instance, and another
-    host cures that. EC2's instance check fails for the instance itself, and a reboot cures that (EC2 user guide, status
-    checks).
+    ECS itself takes the report back later, or never. Such a program may run on any instance.
     """
-    if event.kind == HealthKind.ACCELERATED_COMPUTE:
-        return None if event.xid is not None and class_of(event.xid) in HARMLESS else RepairLevel.CHECK
-    return RepairLevel.CHECK if event.kind == HealthKind.NODE_AGENT else _LEVELS.get(event.kind)
+    classes = xid_classes(event, context)
+    return event.kind == HealthKind.ACCELERATED_COMPUTE and bool(classes) and classes <= HARMLESS
+
+
+def cleared_by_check(health: Mapping[str, HealthReport], ended_at: datetime) -> dict[str, HealthReport]:
+    """Return `health` with ECS's report about the GPUs cleared, because a health check has examined them since.
+
+    ECS may show the GPUs as impaired for as long as it likes; a later report is judged anew.
+    """
+    report = health.get(HealthKind.ACCELERATED_COMPUTE)
+    if report is None or not report.impairs or report.since > ended_at:
+        return dict(health)
+    return {**health, HealthKind.ACCELERATED_COMPUTE: replace(report, cleared=True)}
 
 
 _LEVELS = {HealthKind.SYSTEM_STATUS: RepairLevel.REPLACE, HealthKind.INSTANCE_STATUS: RepairLevel.REBOOT}
-"""Repair levels for the status checks of EC2."""
+"""Repair levels for the status checks of EC2.
+
+EC2's system check fails for the host under the instance, and another host cures that. EC2's instance check fails for
+the instance itself, and a reboot cures that (EC2 user guide, status checks).
+"""
+_EXAMINES_GPUS = (HealthKind.ACCELERATED_COMPUTE, HealthKind.NODE_AGENT)
+"""Health sources that examine GPUs. Our own health check decides about the GPUs. Other sources ask for no repair."""

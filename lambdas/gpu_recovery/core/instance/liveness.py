@@ -9,12 +9,29 @@ that is reported after a reboot was requested proves the reboot; the health chec
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from gpu_recovery.core import commands, events
+from gpu_recovery.core.heartbeat import BY_DAEMON, Heartbeat
 from gpu_recovery.core.instance.effects import poke_scheduler, verify
-from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.instance.record import EcsStatus, Instance, InstanceStatus
+from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
+
+
+def is_missing_heartbeat_expected(instance: Instance, beat: Heartbeat, now: datetime, policy: RecoveryPolicy) -> bool:
+    """Return whether ECS itself has stopped the agent of the instance, so that its silence says nothing.
+
+    ECS stops the tasks of a service on an instance that is DRAINING, and so an agent that runs as a daemon service. It
+    starts the agent again when the instance is ACTIVE. That takes a moment, so a change of the status, such as the end
+    of a repair, begins the heartbeat timeout anew.
+    """
+    if BY_DAEMON not in beat.heard:
+        return False
+    if instance.drained or instance.ecs_status == EcsStatus.DRAINING:
+        return True
+    return beat.seen_at < instance.status_at and now - instance.status_at <= duration(policy.heartbeat_stale_s)
 
 
 def heartbeat_timed_out(instance: Instance, event: events.InstanceSilent, context: DecisionContext) -> Step | Ignore:
@@ -107,6 +124,9 @@ def _claimed(instance: Instance, reported: Mapping[str, int]) -> list[tuple[str,
 
 
 def _ended(instance: Instance, event: events.InstanceBooted) -> tuple[commands.ConfirmEnd, ...]:
-    """Return the commands that confirm the end of the ranks of the earlier boot."""
+    """Return the commands that confirm the end of the ranks of the earlier boot: reported ranks, and orphans."""
     sentence = "ended when its instance booted again"
-    return tuple(commands.ConfirmEnd(job_id, attempt, sentence) for job_id, attempt in _claimed(instance, event.ended))
+    ended = dict.fromkeys(_claimed(instance, event.ended))
+    if instance.orphans is not None and event.booted_at > instance.orphans.since:
+        ended |= dict.fromkeys((rank.job_id, rank.attempt) for rank in instance.orphaned_ranks)
+    return tuple(commands.ConfirmEnd(job_id, attempt, sentence) for job_id, attempt in ended)

@@ -1,9 +1,10 @@
 """Notifications about an instance, derived in one place from the changes of its record.
 
 An incident opens when the instance waits for something that an operator should know: it is quarantined, its repair is
-held for a reason of its own, its host will be retired or rebooted, or a health source reports it impaired while it
-works. The record saves the incident's id until the instance works again without a report against it, or is gone. Then
-the same thread says so.
+held for a reason of its own, its host will be retired or rebooted, or its registration ended under running ranks. It
+also opens when a health source reports a working instance as impaired, and when a repair begins for which no job waits:
+its reboot and its return are one thread. The record saves the incident's id until the instance works again without a
+report against it, or is gone. Then the same thread says so.
 
 When many instances are blamed at once, the notification of the fleet replaces those of the instances. No notification
 is sent for an instance that only the fleet limits hold back, that is blamed while the circuit breaker is open, or that
@@ -17,7 +18,8 @@ from typing import Any
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.fleet import Fleet, budget, repair_blocked_reason
-from gpu_recovery.core.health_signals import DepartureKind, HealthStatus
+from gpu_recovery.core.health_check import CheckOutcome
+from gpu_recovery.core.health_signals import DepartureKind
 from gpu_recovery.core.instance.deadlines import deadlines
 from gpu_recovery.core.instance.escalation import claimants
 from gpu_recovery.core.instance.interruptions import evacuation_at
@@ -26,6 +28,7 @@ from gpu_recovery.core.notifications import instances
 from gpu_recovery.core.notifications.template import Phase
 from gpu_recovery.core.state_machine import DecisionContext, Step, replace_fields
 
+_REPAIRS = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING)
 _ANNOUNCED = (DepartureKind.MAINTENANCE, DepartureKind.RETIREMENT)
 """Interruptions that an operator can act on: a Spot interruption comes within two minutes, a rebalance may
 never come."""
@@ -54,8 +57,14 @@ def with_notifications(
         replaces = context.policy.replace
         at = evacuation_at(after.departure, context)
         notices.append(instances.interruption_announced(before, incident_id, after.departure, at, replaces))
+    if isinstance(event, events.RepairRequested) and before.orphaned_ranks and after.ended_for != before.ended_for:
+        held = after.status is not InstanceStatus.REBOOTING
+        recovers = not context.policy.diagnose_exit_code_1_only
+        notices.append(instances.deregistered(before, incident_id, after.reason, held, recovers))
     if after.status is InstanceStatus.QUARANTINED:
         notices += _of_quarantine(before, after, incident_id, event, context, fleet)
+    elif _begins_idle_repair(before, after) and not _is_covered_by_fleet(before, after, context, fleet):
+        notices.append(instances.repair_begun(before, incident_id, after.reason, after.deadline_at))
     elif after.status is InstanceStatus.AVAILABLE:
         if new := _impaired(after) - (_impaired(before) if before.incident_id else frozenset()):
             notices.append(instances.suspected(before, incident_id, _sentence(after, new)))
@@ -124,7 +133,21 @@ def _of_quarantine(
     is_reminder = isinstance(event, events.InstanceDeadlineReached)
     if not (_now_needs_operator(before, after) or is_reminder) or _is_covered_by_fleet(before, after, context, fleet):
         return []
-    return [instances.quarantined(before, incident_id, after.reason, after.deadline_at)]
+    asks_reboot = (
+        isinstance(event, events.CheckEnded)
+        and event.verdict.outcome is CheckOutcome.REBOOT
+        and before.status is InstanceStatus.VERIFYING
+        and before.need is None
+    )
+    return [instances.quarantined(before, incident_id, after.reason, after.deadline_at, asks_reboot=asks_reboot)]
+
+
+def _begins_idle_repair(before: Instance, after: Instance) -> bool:
+    """Return whether a repair begins for which no job waits and of which operators have not heard."""
+    need = after.need
+    begins = after.status in _REPAIRS and before.status not in (*_REPAIRS, InstanceStatus.VERIFYING)
+    waits = need is not None and (need.job_id or need.ends is not None)
+    return begins and not waits and not after.also_waiting and not before.incident_id
 
 
 def _is_blocked_by_fleet(after: Instance, context: DecisionContext, fleet: Fleet | None) -> bool:
@@ -161,7 +184,7 @@ def _is_leaving(departure: Interruption | None) -> bool:
 
 def _impaired(instance: Instance) -> frozenset[str]:
     """Return the health sources that report the instance impaired."""
-    return frozenset(kind for kind, report in instance.health.items() if report.status is HealthStatus.IMPAIRED)
+    return frozenset(kind for kind, report in instance.health.items() if report.impairs)
 
 
 def _sentence(instance: Instance, kinds: frozenset[str]) -> str:

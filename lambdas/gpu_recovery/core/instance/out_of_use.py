@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from gpu_recovery.core.health_signals import HealthStatus
+from gpu_recovery.core.identifiers import attempt_id, listed
 from gpu_recovery.core.instance.record import IN_USE, EcsStatus, Instance, InstanceStatus
 from gpu_recovery.core.queue.snapshot import OutOfUse
 
@@ -38,8 +38,11 @@ def out_of_use_reasons(instance: Instance) -> Iterator[OutOfUseReason]:
     if instance.ecs_status == EcsStatus.DRAINING and instance.status in IN_USE:
         by = "by gpu-recovery, and not yet ACTIVE again" if instance.drained else "in ECS, not by gpu-recovery"
         yield OutOfUseReason(OutOfUse.DRAINING, None, f"set to DRAINING {by}")
+    if orphans := instance.orphaned_ranks:
+        ranks = listed(attempt_id(rank.job_id, rank.attempt) for rank in orphans)
+        yield OutOfUseReason(OutOfUse.ORPHANED, None, f"{ranks} may still run on it, unknown to ECS")
     for kind, health in sorted(instance.health.items()):
-        if health.status is HealthStatus.IMPAIRED:
+        if health.impairs:
             words = f"{kind} is {health.status}" + (f": {health.sentence}" if health.sentence else "")
             yield OutOfUseReason(OutOfUse.IMPAIRED, health.since, words)
     if instance.silent_since is not None:

@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from gpu_recovery.core.health_signals import DepartureKind, HealthStatus
+from gpu_recovery.core.identifiers import attempt_id, listed
 from gpu_recovery.core.instance.lemons import LemonSignal, Signal
 from gpu_recovery.core.missing_permission import MissingPermission
 from gpu_recovery.core.state_machine import HistoryEntry, PendingCommand
@@ -61,6 +62,19 @@ class RankOnInstance:
 
     job_id: str
     attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Orphans:
+    """Ranks that may run on after ECS ended the registration under them (forced deregistration, new registration).
+
+    ECS shows their tasks as STOPPED, which proves nothing. Only a boot or the end of the instance ends them.
+
+    since: time at which the end of the registration was seen. A later boot ends the ranks.
+    """
+
+    since: datetime
+    ranks: tuple[RankOnInstance, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +227,22 @@ class HealthReport:
     """Whether the report was handled; False if it arrived while the instance was busy and was not acted on."""
     fault: Fault | None = None
     """The gravest fault that the health source has named since its last report OK, or since the last proved repair."""
+    updated_at: datetime | None = None
+    """Time of the source's last update, which orders reports with the same `since`; None if it gives none."""
+    cleared: bool = False
+    """Whether the report keeps no work away: it names only an error of a user's program, or a check has passed
+    since."""
+
+    @property
+    def impairs(self) -> bool:
+        """Whether the report is a reason to place nothing on the instance."""
+        return self.status is HealthStatus.IMPAIRED and not self.cleared
+
+    def is_older_than(self, since: datetime, updated_at: datetime | None) -> bool:
+        """Return whether a report with these times is news after this report."""
+        if since != self.since:
+            return since > self.since
+        return updated_at is not None and updated_at > (self.updated_at or self.since)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +320,8 @@ class Instance:
     departure: Interruption | None = None
     announced: Mapping[str, datetime] = field(default_factory=dict)
     """Time of the last new message of each announcement source. Earlier messages that arrive later are outdated."""
+    orphans: Orphans | None = None
+    """The ranks of an ended registration; `orphaned_ranks` are those of them that still hold their claims."""
     drained: bool = False
     """Whether the system drained the instance in ECS. An instance that a user drained is activated by the user."""
     withdrawn: bool = False
@@ -322,6 +354,13 @@ class Instance:
     commands: tuple[PendingCommand, ...] = ()
     history: tuple[HistoryEntry, ...] = ()
 
+    def restarted_after(self, began: datetime) -> datetime | None:
+        """Return the last boot if it is later than `began` and gpu-recovery had not ordered it since; else None."""
+        booted = self.boot_heard_at
+        if booted is None or booted <= began or any(began <= at <= booted for at in self.reboots):
+            return None
+        return booted
+
     @property
     def gpus_unclaimed(self) -> int:
         """The number of GPUs without a claim; negative if users have started too many tasks on the instance."""
@@ -334,6 +373,21 @@ class Instance:
             promised: number of GPUs that are assigned to jobs before their claims are written.
         """
         return free_gpus(self.gpus_unclaimed - promised, self.gpus_free)
+
+    @property
+    def drained_by_others(self) -> bool:
+        """Whether somebody else than the system drained the instance in ECS, so that ECS starts no task on it."""
+        return self.ecs_status == EcsStatus.DRAINING and not self.drained
+
+    @property
+    def orphaned_ranks(self) -> tuple[RankOnInstance, ...]:
+        """The ranks that may run on unknown to ECS; each keeps its claim until its end is confirmed."""
+        if self.orphans is None:
+            return ()
+        claims = self.claims
+        return tuple(
+            rank for rank in self.orphans.ranks if rank.job_id in claims and claims[rank.job_id].attempt == rank.attempt
+        )
 
     @property
     def under_repair(self) -> bool:
@@ -351,8 +405,11 @@ class Instance:
     @property
     def avoid_reason(self) -> str:
         """The reason to place nothing new on the instance although it works; "" if there is none."""
+        if orphans := self.orphaned_ranks:
+            ranks = listed(attempt_id(rank.job_id, rank.attempt) for rank in orphans)
+            return f"{ranks} may still run on it, unknown to ECS: its registration was ended under them"
         for kind, health in sorted(self.health.items()):
-            if health.status is HealthStatus.IMPAIRED:
+            if health.impairs:
                 return f"{kind} is {health.status}" + (f": {health.sentence}" if health.sentence else "")
         if self.silent_since is not None:
             return f"its agent was last heard of at {self.silent_since:%H:%M:%S} UTC"

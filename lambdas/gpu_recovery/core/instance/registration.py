@@ -10,14 +10,23 @@ from datetime import datetime
 from typing import Any
 
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.health_check import CheckOutcome
+from gpu_recovery.core.health_check import DRAINED_BY_OTHERS, CheckOutcome
 from gpu_recovery.core.health_signals import Ec2InstanceState, HealthKind
+from gpu_recovery.core.instance.deadlines import DRAINED_CHECK_S
 from gpu_recovery.core.instance.effects import check_report, poke_scheduler, repair_ended, verify
 from gpu_recovery.core.instance.health_check import REMEMBERED_MAX
-from gpu_recovery.core.instance.record import EcsStatus, Instance, InstanceStatus, free_gpus
+from gpu_recovery.core.instance.record import (
+    IN_USE,
+    EcsStatus,
+    Instance,
+    InstanceStatus,
+    Orphans,
+    RankOnInstance,
+    free_gpus,
+)
 from gpu_recovery.core.instance.repair_proof import without_health_of
 from gpu_recovery.core.policy import duration
-from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
+from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, unless_pending
 
 
 def ecs_facts(instance: Instance, event: events.InstanceObserved) -> dict[str, Any]:
@@ -47,7 +56,7 @@ def observed(instance: Instance, event: events.InstanceObserved, context: Decisi
     be about an earlier boot (`repair_proof.is_outlived`).
     """
     if _is_over(event) and event.container_instance_id == instance.container_instance_id:
-        return gone(instance, f"its registration is {event.ecs_status}", ecs_facts(instance, event), context.now)
+        return _registration_ended(instance, event, context)
     if _is_over(event):
         return Ignore("about a registration this instance no longer has")
     returned = event.agent_connected and not instance.agent_connected
@@ -62,7 +71,64 @@ def observed(instance: Instance, event: events.InstanceObserved, context: Decisi
     if new_registration:
         # Without this command, ECS would count the tasks of the old registration as running for ever.
         orders = (*orders, commands.DeregisterInstance(instance.container_instance_id))
-    return Step(instance.status, instance.reason, changes, orders)
+    if new_registration and instance.claims and not instance.orphaned_ranks:
+        # Tasks of the old registration stay with it, and nothing says that their processes have ended.
+        changes["orphans"] = orphans_of(instance, context.now)
+        orders = (*orders, *_ask_ec2(instance))
+    reason, drain_changes = _drained_or_active(instance, event, context)
+    return Step(instance.status, reason, {**changes, **drain_changes}, orders)
+
+
+def _drained_or_active(
+    instance: Instance, event: events.InstanceObserved, context: DecisionContext
+) -> tuple[str, dict[str, Any]]:
+    """Return the reason and the changes after others have drained the instance, or have made it ACTIVE again.
+
+    A check that has not started waits `DRAINED_CHECK_S` for such an instance, and its whole time after that.
+    """
+    drained = event.ecs_status == EcsStatus.DRAINING and not instance.drained
+    if drained == instance.drained_by_others or instance.status not in IN_USE:
+        return instance.reason, {}
+    changes: dict[str, Any] = {}
+    if instance.check is not None and not instance.check.task_id and instance.status is InstanceStatus.CHECKING:
+        limit_at = instance.status_at + duration(context.policy.check_timeout_s)
+        waits_until = context.now + duration(DRAINED_CHECK_S)
+        changes["deadline_at"] = min(limit_at, waits_until) if drained else limit_at
+    if not drained:
+        return f"it is {event.ecs_status} in ECS again", changes
+    what = "its health check cannot start" if changes else "nothing new is placed on it"
+    return f"{DRAINED_BY_OTHERS}: {what}", changes
+
+
+def _registration_ended(instance: Instance, event: events.InstanceObserved, context: DecisionContext) -> Step | Ignore:
+    """Record the end of the registration. Without claims the instance is gone.
+
+    A forced deregistration ends no process: ECS only stops to account for the ranks ("orphaned", API reference of
+    DeregisterContainerInstance). So the claims stay, and EC2 is asked whether the instance runs.
+    """
+    reason = f"its registration is {event.ecs_status}"
+    facts = ecs_facts(instance, event)
+    if not instance.claims:
+        return gone(instance, reason, facts, context.now)
+    if instance.orphaned_ranks:
+        return Ignore("its ranks are known to run on without a registration, if they run")
+    facts["orphans"] = orphans_of(instance, context.now)
+    if instance.status in _UNDER_REPAIR:  # the boot of the repair ends the ranks
+        return Step(instance.status, instance.reason, facts)
+    return Step(instance.status, f"{reason}; asking EC2 whether its ranks can still run", facts, _ask_ec2(instance))
+
+
+_UNDER_REPAIR = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.VERIFYING)
+
+
+def orphans_of(instance: Instance, since: datetime) -> Orphans:
+    """Return the ranks with a claim on the instance as orphans of a registration that ended at `since`."""
+    return Orphans(since, tuple(RankOnInstance(job_id, claim.attempt) for job_id, claim in instance.claims.items()))
+
+
+def _ask_ec2(instance: Instance) -> tuple[Any, ...]:
+    """Return the command that asks EC2 about the instance, unless it is pending."""
+    return unless_pending(instance, commands.ObserveInstance())
 
 
 def _has_more_free(instance: Instance, event: events.InstanceObserved) -> bool:
@@ -80,14 +146,15 @@ def observed_under_repair(
     """Verify the repair if the instance seems to be back: its agent reconnected, or `reboot_settle_s` have passed."""
     step = observed(instance, event, context)
     reboot = instance.reboot
-    if isinstance(step, Ignore) or step.status is InstanceStatus.GONE or reboot is None:
+    if isinstance(step, Ignore) or step.status is InstanceStatus.GONE or reboot is None or _is_over(event):
         return step
     if not event.agent_connected:
         changes = {**step.changes, "reboot": replace(reboot, disconnected=True)}
         return replace(step, reason="its agent is gone: the repair is under way", changes=changes)
     if instance.status is InstanceStatus.REPLACING and not reboot.started:
         return step
-    new_registration = _is_new_registration(instance, event)
+    # An agent whose instance was deregistered by force may register anew without a boot.
+    new_registration = _is_new_registration(instance, event) and not instance.orphaned_ranks
     settled = context.now - (reboot.looked_at or reboot.asked_at) >= duration(context.policy.reboot_settle_s)
     if not (reboot.disconnected or new_registration or settled):
         return step
@@ -143,6 +210,7 @@ def gone(instance: Instance, reason: str, changes: dict[str, Any], now: datetime
         "also_waiting": (),
         "health": without_health_of(instance.health, tuple(HealthKind)),
         "claims": {},
+        "orphans": None,
         "reserved_for": "",
         "silent_since": None,
     }

@@ -40,10 +40,11 @@ from gpu_recovery.core.instance.repair_proof import (
     claims_left,
     confirm_ended,
     is_outlived,
+    proves_end_of_orphans,
     proves_reboot,
     without_health_of,
 )
-from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, unless_pending
+from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, replace_fields, unless_pending
 
 REPEATED_CHECKS_MAX = 1
 """Upper bound of the repeats of an inconclusive check."""
@@ -194,6 +195,10 @@ def verified(instance: Instance, event: events.CheckEnded, context: DecisionCont
         return verify(instance, why, run.proof_needed, {}, run.repeats, run.since)
     if run.proof_needed and reboot is not None and not proves_reboot(reboot, verdict):
         return _not_proved(instance, reboot, verdict, context)
+    if not run.proof_needed and instance.orphaned_ranks and not proves_end_of_orphans(instance, verdict):
+        return repair_given_up(instance, f"{instance.avoid_reason}; reboot it, then release it", context)
+    if run.passive:
+        return _orphans_ended(instance, run)
     seen: dict[str, Any] = {
         "check": None,
         "boot_id": verdict.boot_id or instance.boot_id,
@@ -227,6 +232,15 @@ def verified(instance: Instance, event: events.CheckEnded, context: DecisionCont
     )
 
 
+def _orphans_ended(instance: Instance, run: CheckRun) -> Step:
+    """Confirm the ends of the orphans, which the boot has proved, and examine the GPUs that they held."""
+    ended = confirm_ended(instance)
+    freed = replace_fields(instance, {"claims": claims_left(instance), "orphans": None})
+    changes = {"claims": freed.claims, "orphans": None}
+    step = verify(freed, "its boot has ended every rank: checking its GPUs", run.proof_needed, changes, since=run.since)
+    return replace(step, commands=(*ended, *step.commands))
+
+
 def _on_another_host(instance: Instance, context: DecisionContext) -> dict[str, Any]:
     """Return the changes after a stop and start: the instance has left the host that was to be retired or rebooted."""
     departure = instance.departure
@@ -238,7 +252,7 @@ def _healed(instance: Instance, run: CheckRun, seen: dict[str, Any], context: De
     """Return the step that puts the instance back to work."""
     proved = "its repair is proved and its check passed" if run.proof_needed else "its check passed"
     claims = claims_left(instance) if run.proof_needed else {}
-    changes = {**seen, "reboot": None, "need": None, "also_waiting": (), "claims": claims}
+    changes = {**seen, "reboot": None, "need": None, "also_waiting": (), "claims": claims, "orphans": None}
     if run.proof_needed:
         changes |= {"healed_at": context.now, "health": without_health_of(instance.health, ON_THE_INSTANCE)}
     # After a release or a new registration, all ranks that ran on the instance before have ended.

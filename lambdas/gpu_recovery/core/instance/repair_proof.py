@@ -9,7 +9,7 @@ from typing import Any
 from gpu_recovery.core.commands import ConfirmEnd
 from gpu_recovery.core.health_check import Verdict
 from gpu_recovery.core.health_signals import HealthStatus
-from gpu_recovery.core.instance.record import CheckRun, Claim, HealthReport, Instance, Reboot
+from gpu_recovery.core.instance.record import CheckRun, Claim, HealthReport, Instance, RankOnInstance, Reboot
 
 CLOCK_SKEW = timedelta(seconds=60)
 """Clock skew of an instance that is tolerated if its boot id has changed."""
@@ -50,15 +50,25 @@ def without_health_of(health: Mapping[str, HealthReport], kinds: Collection[str]
 
 
 def confirm_ended(instance: Instance) -> tuple[Any, ...]:
-    """Return the command that confirms the end of the rank that the reboot was requested for; () if there is none."""
-    reboot = instance.reboot
-    if reboot is None or reboot.ends is None:
-        return ()
-    return (ConfirmEnd(reboot.ends.job_id, reboot.ends.attempt, "ended when its instance was rebooted"),)
+    """Return the commands that confirm the end of the rank that the reboot was requested for, and of all orphans."""
+    sentence = "ended when its instance was rebooted"
+    return tuple(ConfirmEnd(rank.job_id, rank.attempt, sentence) for rank in _ended_ranks(instance))
 
 
 def claims_left(instance: Instance) -> dict[str, Claim]:
-    """Return the claims that are left after a proved reboot has ended the rank that it was requested for."""
+    """Return the claims that are left after a proved reboot: without its rank to end, and without the orphans."""
+    ended = {rank.job_id for rank in _ended_ranks(instance)}
+    return {job: claim for job, claim in instance.claims.items() if job not in ended}
+
+
+def _ended_ranks(instance: Instance) -> tuple[RankOnInstance, ...]:
+    """Return the ranks that the proved boot has ended: the rank that the reboot was requested for, and all orphans."""
     reboot = instance.reboot
-    ended = reboot.ends.job_id if reboot is not None and reboot.ends is not None else ""
-    return {job: claim for job, claim in instance.claims.items() if job != ended}
+    ends = (reboot.ends,) if reboot is not None and reboot.ends is not None else ()
+    return tuple(dict.fromkeys((*ends, *instance.orphaned_ranks)))
+
+
+def proves_end_of_orphans(instance: Instance, verdict: Verdict) -> bool:
+    """Return whether the check shows a boot after the end of the registration, which the orphans did not survive."""
+    orphans = instance.orphans
+    return orphans is None or proves_reboot(Reboot(orphans.since, instance.boot_id), verdict)

@@ -120,8 +120,11 @@ def _outdated_reason(instance: Instance, event: events.InstanceEvent) -> str:
         case events.MachineSeen() if event.at < instance.status_at:
             return "seen before it came to be as it is"
         case events.HealthReported() if event.kind in instance.health:
-            known = instance.health[event.kind].since
-            return "" if event.since > known else "the same watcher said something as new before"
+            report = instance.health[event.kind]
+            told = (event.since, event.status, event.sentence[: escalation.EVIDENCE_CHARACTERS_MAX])
+            repeats = told == (report.since, report.status, report.sentence)
+            is_news = report.is_older_than(event.since, event.updated_at) and not repeats
+            return "" if is_news else "the same watcher said something as new before"
         case events.DepartureAnnounced() if event.source in instance.announced:
             known = instance.announced[event.source]
             return "" if event.at > known else "the same source said something as new before"
@@ -252,7 +255,7 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Transition]
     (_S.CHECKING, events.QuarantineRequested): Transition.to(quarantine.quarantine_requested, _S.QUARANTINED),
     (_S.CHECKING, events.InstanceLookDue): Transition.to(health_check.poll_check, _S.CHECKING),
     (_S.CHECKING, events.InstanceDeadlineReached): Transition.to(
-        health_check.check_overdue, _S.QUARANTINED, _S.AVAILABLE
+        health_check.check_overdue, _S.CHECKING, _S.QUARANTINED, _S.AVAILABLE
     ),
     (_S.REBOOTING, events.InstanceObserved): Transition.to(
         registration.observed_under_repair, _S.REBOOTING, _S.VERIFYING, _S.GONE

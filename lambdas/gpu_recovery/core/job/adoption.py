@@ -10,10 +10,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from gpu_recovery.core import commands, events
+from gpu_recovery.core.job.completion import INCIDENT_CLOSED
 from gpu_recovery.core.job.record import Job, JobStatus, Origin
 from gpu_recovery.core.job.spec import NNODES_MAX, OUR_VARIABLES, JobSpec
+from gpu_recovery.core.job.stop_timeout import longest_stop_timeout_s
 from gpu_recovery.core.notifications import jobs
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 from gpu_recovery.core.task import TaskFact
@@ -57,13 +60,14 @@ def task_identity(environment: Mapping[str, str] | None) -> TaskIdentity | None:
     return TaskIdentity(job_id, int(rank), int(world))
 
 
-def job_template(task: TaskFact, world: int, gpus: int) -> JobSpec:
+def job_template(task: TaskFact, world: int, gpus: int, definition: Mapping[str, Any] | None = None) -> JobSpec:
     """Return the specification of an adopted job as its first task shows it. A relaunch runs this specification.
 
     Args:
         task: the first task that was seen.
         world: number of ranks.
         gpus: number of GPUs that the task holds.
+        definition: the task definition as ECS describes it; None if ECS does not know it any more.
     """
     env = {k: v for k, v in (task.environment or {}).items() if k not in OUR_VARIABLES}
     return JobSpec(
@@ -75,6 +79,7 @@ def job_template(task: TaskFact, world: int, gpus: int) -> JobSpec:
         command=task.command,
         env=env,
         user=task.started_by,
+        task_stop_timeout_s=longest_stop_timeout_s(definition) if definition is not None else None,
     )
 
 
@@ -99,7 +104,7 @@ def newer_task(job: Job, event: events.NewerTaskSeen, context: DecisionContext) 
         "attempts_counted": 0,
         "failure": None,
         "attempts_uncounted": {},
-        "incident_id": None,
+        **INCIDENT_CLOSED,
         "stop_purpose": None,
         "stop_cause": None,
         "stop_tries": 0,

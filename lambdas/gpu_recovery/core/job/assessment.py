@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gpu_recovery.core.events import Checked
-from gpu_recovery.core.health_check import CheckOutcome
+from gpu_recovery.core.health_check import DRAINED_BY_OTHERS, CheckOutcome
 from gpu_recovery.core.identifiers import LISTED_MAX
 from gpu_recovery.core.job.record import LIVE, TERMINAL, CloseCause, Job, JobStatus, StopPurpose
 from gpu_recovery.core.policy import RecoveryPolicy
@@ -42,7 +42,8 @@ def purpose_of(failure: RankFailure, policy: RecoveryPolicy) -> tuple[StopPurpos
     """Return why the gang is stopped if `failure` is its first failure, and the uncounted cause or None."""
     kind, code = failure.ending.kind, failure.ending.exit_code
     if kind is EndingKind.STOPPED_BY_PERSON:
-        return StopPurpose.CANCEL, None
+        relaunches = policy.relaunch_after_manual_stop and not failure.ending.is_by_service
+        return (StopPurpose.RELAUNCH, CloseCause.INTERRUPTED) if relaunches else (StopPurpose.CANCEL, None)
     if kind is EndingKind.SHORT_OF_RESOURCES:
         return StopPurpose.RELAUNCH, CloseCause.INSUFFICIENT_RESOURCES
     if kind is EndingKind.FAILED and code == ASKS_FOR_SUSPENSION:
@@ -126,14 +127,21 @@ def _checks_sentence(job: Job, results: Mapping[str, Checked]) -> str:
     outcome = {i: results[i].outcome if i in results else "no answer" for i in job.instances}
     order = sorted(job.instances, key=lambda i: outcome[i] == CheckOutcome.HEALTHY)
     shown = order if len(order) <= LISTED_MAX else [i for i in order if outcome[i] != CheckOutcome.HEALTHY][:LISTED_MAX]
-    words = [f"{i or 'an unknown instance'}: {outcome[i]}" for i in shown]
+    words = [f"{i or 'an unknown instance'}: {outcome[i]}{_drained(results.get(i))}" for i in shown]
     return "; ".join(words) + (f"; {len(order) - len(shown)} more" if len(order) > len(shown) else "")
+
+
+def _drained(result: Checked | None) -> str:
+    """Return the addition to a check result that others prevented by draining the instance; "" if none did."""
+    return f" ({DRAINED_BY_OTHERS})" if result is not None and DRAINED_BY_OTHERS in result.summary else ""
 
 
 def _without_evidence(job: Job, checks: str, policy: RecoveryPolicy) -> Assessment:
     """Assess an attempt without a faulty instance: continue if a restart usually cures such an ending, else fail."""
     kind = job.failure.ending.kind if job.failure else None
     reason = f"no instance is to blame ({checks}); {job.stop_reason}"
+    if job.diagnosed is not None and job.diagnosed.needs_person:
+        return Assessment(False, f"{reason}; {job.diagnosed.summary}; a person must mend the cause first")
     if is_retried(kind, policy):
         why = "and exits are retried" if kind is EndingKind.FAILED else "which a restart usually cures"
         return Assessment(True, f"{reason}, {why}")

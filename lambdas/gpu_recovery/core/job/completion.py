@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpu_recovery.core import commands
 from gpu_recovery.core.events import Checked, CheckRequested
 from gpu_recovery.core.identifiers import attempt_id
-from gpu_recovery.core.job.record import CloseCause, Job, JobStatus
+from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
+from gpu_recovery.core.job.record import BLAMED_MAX, CloseCause, Job, JobStatus
 from gpu_recovery.core.notifications import jobs
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Step
@@ -16,6 +17,8 @@ from gpu_recovery.core.task import EndingKind, RankFailure
 
 PAUSE_DOUBLINGS_MAX = 20
 """Upper bound of the doublings of the cool-down, which keeps the power of two small."""
+INCIDENT_CLOSED: dict[str, Any] = {"incident_id": None, "recovery_since": None, "blamed": ()}
+"""Changes of the record that close the incident of a job."""
 _POSSIBLE_INSTANCE_FAULT = (EndingKind.CRASHED, EndingKind.HOST_FAULT)
 
 
@@ -90,7 +93,7 @@ def finished(job: Job, status: JobStatus, reason: str) -> Step:
         if status is JobStatus.SUCCEEDED:
             data = {"job_id": job.job_id, "attempt": job.attempt, "incident_id": job.incident_id, "reason": reason}
             orders = (*orders, commands.PublishEvent("Recovery Succeeded", data))
-    return Step(status, reason, {"incident_id": None, "repairing": ()}, orders)
+    return Step(status, reason, {**INCIDENT_CLOSED, "repairing": ()}, orders)
 
 
 def failed(
@@ -111,12 +114,23 @@ def failed(
     data = {"job_id": job.job_id, "attempt": job.attempt, "incident_id": incident, "reason": reason}
     orders = (
         commands.ReleaseInstances(job.instances, unconfirmed, job.attempt),
-        jobs.failed(job, incident, reason, unconfirmed, results or {}),
+        jobs.failed(job, incident, reason, unconfirmed, results or {}, _last_diagnosis(job, changes or {})),
         commands.PublishEvent("Recovery Failed", data),
         poke_scheduler(job),
     )
     base_changes = {"repairing": (), "incident_id": incident, "claims_kept": bool(unconfirmed)}
     return Step(JobStatus.FAILED, reason, {**base_changes, **(changes or {})}, orders)
+
+
+def _last_diagnosis(job: Job, changes: Mapping[str, Any]) -> DiagnosisResult | None:
+    """Return the diagnosis result of the last attempt, which `changes` may hold; None without one."""
+    conclusion: DiagnosisResult | None = changes.get("conclusion", job.conclusion)
+    return conclusion if conclusion is not None and conclusion.attempt == job.attempt else None
+
+
+def with_blamed(job: Job, instance_ids: Iterable[str]) -> tuple[str, ...]:
+    """Return the instances that are blamed in the open recovery of the job, with `instance_ids` added."""
+    return tuple(dict.fromkeys((*job.blamed, *instance_ids)))[-BLAMED_MAX:]
 
 
 def is_stable(job: Job, context: DecisionContext) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.job.stop_timeout import stop_step_s
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext
 
@@ -31,15 +32,26 @@ def deadlines(job: Job, context: DecisionContext) -> tuple[datetime | None, date
         case JobStatus.SUBMITTED:
             return context.now + duration(context.policy.start_timeout_s), poll_at
         case JobStatus.RUNNING:
-            limit = job.spec.max_runtime_s
-            return ((job.running_at or context.now) + duration(limit) if limit else None), poll_at
+            return _deadline_of_run(job, context), _next_poll_of_run(job, context)
         case JobStatus.LOST:
             return context.now + duration(context.policy.lost_timeout_s), poll_at
         case JobStatus.STOPPING:
-            return context.now + duration(context.policy.stop_timeout_s), poll_at
+            return context.now + duration(stop_step_s(job.spec, context.policy)), poll_at
         case JobStatus.DIAGNOSING:
             return context.now + duration(context.policy.check_timeout_s + context.policy.poll_interval_s), poll_at
         case JobStatus.RECOVERING:
             return context.now + duration(context.policy.recover_timeout_s), None
         case _:
             return None, None
+
+
+def _deadline_of_run(job: Job, context: DecisionContext) -> datetime | None:
+    limit = job.spec.max_runtime_s
+    return (job.running_at or context.now) + duration(limit) if limit else None
+
+
+def _next_poll_of_run(job: Job, context: DecisionContext) -> datetime:
+    """Return when the running job is polled next. An open recovery ends at a poll, so it is polled more often."""
+    policy = context.policy
+    recovering_s = policy.recovered_after_s if job.incident_id is not None else policy.poll_interval_s
+    return context.now + duration(min(policy.poll_interval_s, recovering_s))

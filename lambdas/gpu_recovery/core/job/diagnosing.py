@@ -4,6 +4,7 @@ When every rank has ended, the evidence is collected before any instance is chec
 authority on instances. A decided diagnosis result skips the check only where no instance is in doubt:
 
 - An error of the program itself ends the job at once. The reason quotes the log line.
+- So does a cause that only a person can mend, such as full shared storage.
 - A broken connection, a hung worker or an undelivered event restarts the job. The next attempt leaves out the
   instances that the result names.
 - If the result blames instances, only these instances are checked, in the background. A gang of thousands does not wait
@@ -23,8 +24,15 @@ from gpu_recovery.core import commands, events
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
 from gpu_recovery.core.identifiers import listed
 from gpu_recovery.core.job import remedy_outcomes
-from gpu_recovery.core.job.completion import failed, is_stable, poke_scheduler, unless_suspended, with_cool_down
-from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
+from gpu_recovery.core.job.completion import (
+    failed,
+    is_stable,
+    poke_scheduler,
+    unless_suspended,
+    with_blamed,
+    with_cool_down,
+)
+from gpu_recovery.core.job.diagnosis_result import SHARED_STORAGE, DiagnosisResult
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
@@ -47,8 +55,9 @@ def diagnosed(job: Job, event: events.Diagnosed, context: DecisionContext) -> St
     """Record the diagnosis result and act on it if it is certain; otherwise the commanded checks continue."""
     if job.diagnosed is not None and (job.diagnosed.decided or job.heard_again != job.attempt):
         return Ignore("this attempt is diagnosed")
-    diagnosis = event.conclusion
-    ends = _ends(diagnosis) and not is_stable(job, context)  # an error of the program shows itself soon
+    diagnosis = _full_storage_again(job, event.conclusion)
+    # An error of the program shows itself soon.
+    ends = diagnosis.needs_person or (_ends(diagnosis) and not is_stable(job, context))
     in_background = _background_checks(job, diagnosis, context)
     if not (ends or in_background or diagnosis.allows_restart) or not _may_skip_checks(job, diagnosis, context):
         changes = {"conclusion": diagnosis, **remedy_outcomes.keep_diagnosis_open(job)}
@@ -58,8 +67,11 @@ def diagnosed(job: Job, event: events.Diagnosed, context: DecisionContext) -> St
         "attempts_counted": job.attempts_counted + 1,
         **remedy_outcomes.failed_again(job, diagnosis, (), context),
     }
+    if diagnosis.excluded_instances:
+        changes["blamed"] = with_blamed(job, diagnosis.excluded_instances)
     if ends:
-        return failed(job, f"{diagnosis.summary}; it would fail again", (), changes)
+        why = "a person must mend the cause first" if diagnosis.needs_person else "it would fail again"
+        return failed(job, f"{diagnosis.summary}; {why}", (), changes)
     if not job.attempts_left(context.policy):
         last = f"attempt {job.attempt} was the last of {job.attempts_max(context.policy)}: {job.stop_reason}"
         return failed(job, f"{last}; {diagnosis.summary}", (), changes)
@@ -141,7 +153,7 @@ def _may_skip_checks(job: Job, diagnosis: DiagnosisResult, context: DecisionCont
     again = (
         before is not None and before.spares and before.attempt == job.attempt - 1 and before.cause is diagnosis.cause
     )
-    return not begun and not (again and not is_stable(job, context))
+    return not begun and (diagnosis.needs_person or not (again and not is_stable(job, context)))
 
 
 def _background_checks(job: Job, diagnosis: DiagnosisResult, context: DecisionContext) -> tuple[str, ...]:
@@ -159,6 +171,30 @@ def _background_checks(job: Job, diagnosis: DiagnosisResult, context: DecisionCo
     named = tuple(instance for instance in gang if instance in diagnosis.instances)
     few = 2 * len(named) <= len(gang) and job.repairs + len(named) <= policy.job_repairs_max
     return named if few else ()
+
+
+def _full_storage_again(job: Job, diagnosis: DiagnosisResult) -> DiagnosisResult:
+    """Return the result with the remedy PERSON if the attempt before ended for full storage, too.
+
+    One retry on another machine shows whether the storage is the own storage of an instance.
+    """
+    before = job.conclusion
+    is_full = diagnosis.decided and _is_own_storage_full(diagnosis)
+    if not is_full or before is None or before.attempt >= job.attempt or not _is_own_storage_full(before):
+        return diagnosis
+    elsewhere = not set(before.instances) & set(diagnosis.instances)
+    told = f"attempt {before.attempt} ended for full storage on {listed(before.instances)}"
+    return replace(
+        diagnosis,
+        remedy=Remedy.PERSON,
+        where=SHARED_STORAGE if elsewhere else diagnosis.where,
+        instances=() if elsewhere else diagnosis.instances,
+        sentence=f"{diagnosis.sentence}; {told}, too",
+    )
+
+
+def _is_own_storage_full(diagnosis: DiagnosisResult) -> bool:
+    return diagnosis.cause is Cause.STORAGE and diagnosis.remedy is Remedy.LEAVE_OUT
 
 
 def _ends(conclusion: DiagnosisResult) -> bool:

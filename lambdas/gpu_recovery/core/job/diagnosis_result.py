@@ -9,6 +9,8 @@ from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
 INSTANCES_MAX = 64
 """Upper bound of the instances that a diagnosis result blames. A rack has fewer; a result that would blame more blames
 none."""
+SHARED_STORAGE = "shared storage"
+"""The scope in words if storage is full that belongs to no single instance."""
 RESTART_REMEDIES = (Remedy.RESTART, Remedy.LEAVE_OUT, Remedy.WAIT, Remedy.RELEASE)
 """Remedies that start the job again."""
 INSTANCE_CAUSES = (Cause.GPU_FAULT, Cause.DRIVER, Cause.NODE_FAULT)
@@ -40,6 +42,10 @@ class DiagnosisResult:
     """Whether the job acted on the result and skipped the health checks, except those of the blamed instances."""
     followed: bool = False
     """Whether the job acted on the result after the checks had found nothing."""
+    possible: tuple[str, ...] = ()
+    """The possible causes of an undecided result with their confidence, the most probable first."""
+    quoted: str = ""
+    """The line of the failed rank's output that names its error, with the place in the program; "" if unknown."""
 
     @property
     def allows_restart(self) -> bool:
@@ -52,6 +58,11 @@ class DiagnosisResult:
         return self.decided and self.cause in INSTANCE_CAUSES
 
     @property
+    def needs_person(self) -> bool:
+        """Whether only a person can mend the cause, so that no further attempt helps."""
+        return self.decided and self.remedy is Remedy.PERSON
+
+    @property
     def excluded_instances(self) -> tuple[str, ...]:
         """The instances that the next attempt should not use."""
         elsewhere = self.allows_restart and self.remedy in (Remedy.LEAVE_OUT, Remedy.WAIT)
@@ -60,8 +71,10 @@ class DiagnosisResult:
     @property
     def summary(self) -> str:
         """The result in one sentence."""
-        sure = "" if self.decided else ", undecided"
-        return f"diagnosis: {self.cause} at {self.where} ({self.confidence} %{sure}): {self.sentence}"
+        if self.decided:
+            return f"diagnosis: {self.cause} at {self.where} ({self.confidence} %): {self.sentence}"
+        causes = ", ".join(self.possible) or f"{self.cause} ({self.confidence} %)"
+        return f"diagnosis: undecided, possible causes: {causes}: {self.sentence}"
 
 
 @dataclass(frozen=True, slots=True)

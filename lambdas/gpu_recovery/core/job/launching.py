@@ -7,7 +7,7 @@ from typing import Any
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.identifiers import listed
-from gpu_recovery.core.job.completion import failed, finished, poke_scheduler
+from gpu_recovery.core.job.completion import INCIDENT_CLOSED, failed, finished, poke_scheduler
 from gpu_recovery.core.job.denied_launch import notices, with_denial, with_permission
 from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, StopPurpose
 from gpu_recovery.core.job.stopping import record_only, relaunch_or_fail, stop
@@ -161,12 +161,19 @@ def start_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionC
 
 
 def running(job: Job, event: events.AllRanksRunning, context: DecisionContext) -> Step:
-    """Record that every rank runs. If an incident is open, report the recovery and close the incident."""
+    """Record that every rank runs. An open incident stays open until the training has gone on."""
     reason = f"all {job.spec.nnodes} ranks of attempt {job.attempt} run"
     changes = {"launched": True, "launch_ended": True, "running_at": context.now}
+    if job.incident_id is not None:
+        reason = f"relaunched: {reason}"
+    return with_permission(Step(JobStatus.RUNNING, reason, changes), job, context)
+
+
+def recovered(job: Job, event: events.TrainingContinued, context: DecisionContext) -> Step | Ignore:
+    """Report the recovery and close the incident, because the training of the relaunched attempt has gone on."""
     if job.incident_id is None:
-        return with_permission(Step(JobStatus.RUNNING, reason, changes), job, context)
+        return Ignore("no incident is open")
+    reason = f"recovered: {event.sentence}"
     data = {"job_id": job.job_id, "attempt": job.attempt, "incident_id": job.incident_id, "reason": reason}
-    orders = (jobs.recovered(job), commands.PublishEvent("Recovery Succeeded", data))
-    step = Step(JobStatus.RUNNING, f"recovered: {reason}", {**changes, "incident_id": None}, orders)
-    return with_permission(step, job, context)
+    orders = (jobs.recovered(job, event.sentence), commands.PublishEvent("Recovery Succeeded", data))
+    return Step(JobStatus.RUNNING, reason, dict(INCIDENT_CLOSED), orders)

@@ -15,6 +15,7 @@ from typing import Any
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.identifiers import attempt_id, listed
 from gpu_recovery.core.job import stopping
+from gpu_recovery.core.job.completion import INCIDENT_CLOSED
 from gpu_recovery.core.job.record import Job, JobStatus, StopPurpose
 from gpu_recovery.core.job.stopping import record_only, stop
 from gpu_recovery.core.notifications import jobs
@@ -59,7 +60,9 @@ def heartbeat_received(job: Job, event: events.RankHeard, context: DecisionConte
     if left:
         return Step(JobStatus.LOST, f"{event.instance_id} is heard of again, {listed(left)} not yet", changes)
     reason = f"every rank is heard of again, the last on {event.instance_id}"
-    return Step(JobStatus.RUNNING, reason, {**changes, "incident_id": None}, (jobs.contact_restored(job, reason),))
+    if job.recovery_since is not None:  # the incident is a recovery, which ends when the training has gone on
+        return Step(JobStatus.RUNNING, reason, changes)
+    return Step(JobStatus.RUNNING, reason, {**changes, **INCIDENT_CLOSED}, (jobs.contact_restored(job, reason),))
 
 
 def rank_exited(job: Job, event: events.RankExited, context: DecisionContext) -> Step | Ignore:
@@ -95,7 +98,9 @@ def lost_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionCo
     if not dead:
         alive = f"ECS and EC2 find {listed(job.silent)} alive: its node agent is silent, not the machine"
         last_seen = dict.fromkeys(job.silent, event.at)
-        changes = {"silent": (), "found_dead": (), "heard": {**job.heard, **last_seen}, "incident_id": None}
+        changes = {"silent": (), "found_dead": (), "heard": {**job.heard, **last_seen}}
+        if job.recovery_since is None:
+            changes |= INCIDENT_CLOSED
         return Step(JobStatus.RUNNING, alive, changes, (jobs.agent_silent(job, alive),))
     doubted = set(event.unsure) - set(job.found_dead)
     certain = {instance: sentence for instance, sentence in dead.items() if instance not in doubted}

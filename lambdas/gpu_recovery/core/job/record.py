@@ -87,6 +87,8 @@ class CloseCause(StrEnum):
     PERMISSION = "PERMISSION"  # the deployment lacks a permission
 
 
+BLAMED_MAX = 8
+"""Upper bound of the instances in `Job.blamed`."""
 UNCOUNTED = frozenset(
     {
         CloseCause.INSUFFICIENT_RESOURCES,
@@ -204,6 +206,11 @@ class Job:
     incident_at: datetime | None = None
     """Start of the current incident: its gang was ordered to stop, or had ended, by a failure or a loss of capacity.
     None again when the job runs, or when a user has ended it."""
+    recovery_since: datetime | None = None
+    """Time since which operators know of the recovery that the open incident is about. None if no recovery is open.
+    A further failure in the same incident sends no message of its own."""
+    blamed: tuple[str, ...] = ()
+    """Instances that a check or a diagnosis blamed in the open recovery, at most `BLAMED_MAX`."""
     running_at: datetime | None = None
     """Start of the run of the current attempt."""
     quick_ends: int = 0

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gpu_recovery.core import events
+from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.job import remedy_outcomes, repeat_offender
 from gpu_recovery.core.job.assessment import assess
-from gpu_recovery.core.job.completion import failed, poke_scheduler, unless_suspended
+from gpu_recovery.core.job.completion import failed, poke_scheduler, unless_suspended, with_blamed
 from gpu_recovery.core.job.diagnosing import gather_again, restart_changes
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
@@ -35,6 +36,8 @@ def after_checks(job: Job, results: Mapping[str, events.Checked], context: Decis
         **repeat_offender.updated_suspicions(job, results, context.policy),
     }
     blamed = [instance for instance, result in results.items() if result.outcome.blames_hardware]
+    suspected = [instance for instance, result in results.items() if result.outcome is CheckOutcome.SUSPECTED]
+    changes["blamed"] = with_blamed(job, (*blamed, *suspected))
     changes |= remedy_outcomes.failed_again(job, job.diagnosed, blamed, context)
     reason = assessment.reason + repeat_offender.suspicion_note(job, changes["suspicions"])
     if not assessment.continues:

@@ -64,8 +64,9 @@ COMMAND_AND_ENV_CHARACTERS_MAX = 6_000
 """Upper bound of the characters of `command` and `env` as JSON. ECS allows 8,192 characters of overrides as JSON; the
 rest is for the variables that we add."""
 SUSPEND_GRACE_S, SUSPEND_GRACE_S_MAX = 5, 110
-"""Default and upper bound of the suspend grace, in seconds. ECS gives a container at most two minutes between SIGTERM
-and SIGKILL."""
+"""Default and upper bound of the suspend grace, in seconds. The grace must fit into the container's `stopTimeout`, too.
+
+Another job waits for the end of the grace, so the bound is short. ECS on EC2 would allow any time."""
 RUNTIME_ENV_CHARACTERS_MAX = 16_000
 """Upper bound of the characters of a `runtime_env` as JSON."""
 RESOURCE_MAX, RESOURCES_MAX = 1_000_000, 16
@@ -92,6 +93,7 @@ class JobSpec:
             submission.
         container: the container that decides by its exit code; "" until the task definition has been read.
         stop_timeout_s: seconds that ECS gives that container between SIGTERM and SIGKILL; None if it was not read.
+        task_stop_timeout_s: the longest such time of all containers of the task; None if it was not read.
         command: the command of the ranks; an empty command leaves that of the task definition.
         env: environment variables of the ranks.
         max_runtime_s: time limit in seconds, None for no limit. Placement takes it as the job's expected run time.
@@ -119,6 +121,7 @@ class JobSpec:
     group: str = ""
     suspend_grace_s: int = SUSPEND_GRACE_S
     stop_timeout_s: int | None = None
+    task_stop_timeout_s: int | None = None
     checkpoint_dir: str = ""
     backend: Backend = Backend.ECS
     entrypoint: str = ""

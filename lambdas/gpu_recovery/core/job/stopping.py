@@ -22,6 +22,7 @@ from gpu_recovery.core.job.completion import (
 )
 from gpu_recovery.core.job.denied_launch import queued_again, with_permission
 from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, StopPurpose
+from gpu_recovery.core.job.stop_timeout import stop_step_s
 from gpu_recovery.core.notifications import jobs
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, replace_fields, unless_pending
@@ -95,8 +96,14 @@ def stop_for(job: Job, failure: RankFailure, context: DecisionContext) -> Step:
     purpose, cause = purpose_of(failure, context.policy)
     reason = f"rank {failure.rank} on {failure.instance_id} {failure.ending.sentence}"
     if cause is not None:
-        return relaunch_or_fail(job, cause, reason, context, failure, purpose)
-    return stop(job, purpose, reason, context, failure=failure)
+        step = relaunch_or_fail(job, cause, reason, context, failure, purpose)
+    else:
+        step = stop(job, purpose, reason, context, failure=failure)
+    if failure.ending.kind is EndingKind.STOPPED_BY_PERSON:
+        ends_as = {StopPurpose.CANCEL: JobStatus.CANCELED, StopPurpose.FAIL: JobStatus.FAILED}
+        notice = jobs.stopped_by_person(job, failure, ends_as.get(step.changes["stop_purpose"]))
+        step = replace(step, commands=(*step.commands, notice))
+    return step
 
 
 def relaunch_or_fail(
@@ -132,10 +139,16 @@ def stop(
         incident = job.incident_id or attempt_id(job.job_id, job.attempt)
         changes["incident_id"] = incident
         data = {"job_id": job.job_id, "attempt": job.attempt, "incident_id": incident, "reason": reason}
-        stopped_by = context.now + duration(context.policy.stop_timeout_s)
-        checked_by = stopped_by + duration(context.policy.check_timeout_s + context.policy.poll_interval_s)
-        notice = jobs.recovery_started(job, incident, reason, failure or job.failure, stopped_by, checked_by)
-        orders = (*orders, notice, commands.PublishEvent("Recovery Started", data))
+        if job.recovery_since is None:  # else operators know of this recovery, and will hear how it ends
+            changes["recovery_since"] = context.now
+            stopped_by = context.now + duration(stop_step_s(job.spec, context.policy))
+            checked_by = stopped_by + duration(context.policy.check_timeout_s + context.policy.poll_interval_s)
+            is_last = not job.attempts_left(context.policy)
+            notice = jobs.recovery_started(
+                job, incident, reason, failure or job.failure, stopped_by, checked_by, is_last=is_last
+            )
+            orders = (*orders, notice)
+        orders = (*orders, commands.PublishEvent("Recovery Started", data))
     return Step(JobStatus.STOPPING, f"stopping the gang: {reason}", changes, orders)
 
 
@@ -214,7 +227,9 @@ def relaunch(job: Job, context: DecisionContext) -> Step:
     if cause is CloseCause.INSUFFICIENT_RESOURCES:
         changes |= {"in_line_at": context.now, "not_before": context.now + duration(context.policy.pending_retry_s)}
         return Step(JobStatus.PENDING_RESOURCES, "short of resources; looking again soon", changes, orders)
-    why = "an instance needed repair" if cause is CloseCause.REPAIR else "capacity was taken away"
+    why = "an instance needed repair" if cause is CloseCause.REPAIR else "an instance was taken away or restarted"
+    if job.failure is not None and job.failure.ending.kind is EndingKind.STOPPED_BY_PERSON:
+        why = "a person stopped a rank"
     changes |= with_cool_down(job, context)
     return Step(JobStatus.RECOVERING, f"{why}; waiting for another place (not counted)", changes, orders)
 
@@ -226,7 +241,7 @@ def stop_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionCo
     """
     tries = job.stop_tries + 1
     unconfirmed = listed(event.unconfirmed)
-    changes = {"stop_tries": tries, "deadline_at": context.now + duration(context.policy.stop_timeout_s)}
+    changes = {"stop_tries": tries, "deadline_at": context.now + duration(stop_step_s(job.spec, context.policy))}
     if tries == 1:
         reason = f"ranks on {unconfirmed} have not ended in time: asking ECS and stopping them again"
         return Step(

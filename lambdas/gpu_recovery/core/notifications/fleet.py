@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.identifiers import listed
-from gpu_recovery.core.notifications.template import Part, Phase, Severity, clock, message, typed
+from gpu_recovery.core.notifications.template import Part, Phase, Severity, clock, message, runbook, typed
 from gpu_recovery.core.policy import duration
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def _breaker_opened(fleet: Fleet, policy: RecoveryPolicy) -> NotifyOperator:
             typed("fleet", "what is held, and why"),
             typed("fleet reset-breaker", "the held repairs go on, old evidence is looked at afresh"),
             typed("fleet pause --because TEXT", "no repair begins until you say so"),
+            runbook("breaker-open"),
         ],
         Part.IDS: [f"correlation id {fleet.incident_id}"],
     }
@@ -63,6 +64,7 @@ def _breaker_stays_open(before: Fleet, fleet: Fleet, policy: RecoveryPolicy) -> 
             typed(f"instances {before.probe}", "what became of the one that tried"),
             typed("fleet", "what is held, and why"),
             typed("fleet reset-breaker"),
+            runbook("breaker-open"),
         ],
         Part.IDS: [f"correlation id {fleet.incident_id}"],
     }

@@ -42,7 +42,9 @@ def foreign_check(instance: Instance, check_id: str, task_id: str) -> NotifyOper
     return _message(check_id, parts, subject, instance_id=instance_id)
 
 
-def _message(name: str, parts: dict[Part, list[str]], subject: str, **about: str) -> NotifyOperator:
+def _message(
+    name: str, parts: dict[Part, list[str]], subject: str, *, job_id: str = "", instance_id: str = ""
+) -> NotifyOperator:
     """Return the message about the first foreign task that carries `name`, with the sentences that all such share."""
     note_id = f"{name}/refused"
     whole = parts | {
@@ -58,4 +60,4 @@ def _message(name: str, parts: dict[Part, list[str]], subject: str, **about: str
         ],
         Part.IDS: [*parts[Part.IDS], f"correlation id {note_id}"],
     }
-    return message(note_id, Severity.SEV3, Phase.NOTED, subject, whole, **about)
+    return message(note_id, Severity.SEV3, Phase.NOTED, subject, whole, job_id=job_id, instance_id=instance_id)

@@ -6,9 +6,20 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from gpu_recovery.core.health_check import DRAINED_BY_OTHERS
 from gpu_recovery.core.health_signals import DepartureKind
 from gpu_recovery.core.identifiers import attempt_id, listed
-from gpu_recovery.core.notifications.template import Part, Phase, Severity, clock, message, next_of, story, typed
+from gpu_recovery.core.notifications.template import (
+    Part,
+    Phase,
+    Severity,
+    clock,
+    message,
+    next_of,
+    runbook,
+    story,
+    typed,
+)
 
 if TYPE_CHECKING:
     from gpu_recovery.core import events
@@ -16,17 +27,32 @@ if TYPE_CHECKING:
     from gpu_recovery.core.instance.record import Instance, Interruption
 
 
-def quarantined(instance: Instance, incident_id: str, reason: str, reminder_at: datetime | None) -> NotifyOperator:
-    """Return the message that an instance is quarantined and needs an operator. `instance` is the record before."""
+_REPLACE = (
+    "Replace the machine (stop and start it for another host, or terminate it in its Auto Scaling group), or repair it."
+)
+_REBOOT = "Its check asks for a reboot: reboot the machine. If a reboot has not helped before, replace it."
+
+
+def quarantined(
+    instance: Instance, incident_id: str, reason: str, reminder_at: datetime | None, *, asks_reboot: bool = False
+) -> NotifyOperator:
+    """Return the message that an instance is quarantined and needs an operator.
+
+    Args:
+        instance: the record before.
+        incident_id: the incident of the message.
+        reason: the reason of the decision.
+        reminder_at: time of the next reminder.
+        asks_reboot: whether the check asks for a reboot, and no repair was begun before.
+    """
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id} is quarantined: {reason}."],
         Part.EVIDENCE: [reason, *_record_evidence(instance)],
         Part.DONE: ["ECS places nothing new on it (DRAINING), and neither do we. What runs on it goes on."],
         Part.NEXT: [f"It stays so until a person acts. You are reminded at {clock(reminder_at)}."],
         Part.YOU: [
-            _check_remedy(instance)
-            or "Replace the machine (stop and start it for another host, or terminate it in its Auto Scaling group), "
-            "or repair it.",
+            _check_remedy(instance) or (_REBOOT if asks_reboot else _REPLACE),
+            runbook("replacing-an-instance"),
             "Then give it back. It works again once it passes a health check:",
             typed(f"instances {instance.instance_id}", "its history"),
             typed(f"release {instance.instance_id}"),
@@ -47,10 +73,38 @@ def withdrawn(instance: Instance, incident_id: str, reason: str, reminder_at: da
             "When the work on it is done:",
             typed(f"release {instance.instance_id}"),
             typed(f"instances {instance.instance_id}", "its history"),
+            runbook("quarantining"),
         ],
         Part.IDS: _ids(instance, incident_id),
     }
     return _incident_message(instance, incident_id, Severity.SEV3, "taken out of use by a person", parts)
+
+
+def repair_begun(instance: Instance, incident_id: str, reason: str, given_up_at: datetime | None) -> NotifyOperator:
+    """Return the message that the repair of an instance begins for which no job waits.
+
+    Args:
+        instance: the record before.
+        incident_id: the incident of the message.
+        reason: the reason of the decision.
+        given_up_at: time at which the repair counts as failed.
+    """
+    parts = {
+        Part.WHAT: [f"Instance {instance.instance_id}: {reason}."],
+        Part.EVIDENCE: [reason, *_record_evidence(instance)],
+        Part.DONE: ["Its repair was ordered. ECS places nothing on it (DRAINING), and neither do we. No job waits."],
+        Part.NEXT: [
+            "It works again with the proof of its repair and a passed check, and you hear so.",
+            f"If it is not back by {clock(given_up_at)}, the next repair level follows, or a person is asked.",
+        ],
+        Part.YOU: [
+            "Nothing is needed. To follow it:",
+            typed(f"instances {instance.instance_id}"),
+            typed("fleet", "what is under repair"),
+        ],
+        Part.IDS: _ids(instance, incident_id),
+    }
+    return _incident_message(instance, incident_id, Severity.SEV3, "its repair has begun, no job waits", parts)
 
 
 def repair_held(instance: Instance, incident_id: str, reason: str, given_up_at: datetime | None) -> NotifyOperator:
@@ -72,6 +126,44 @@ def repair_held(instance: Instance, incident_id: str, reason: str, given_up_at: 
         Part.IDS: _ids(instance, incident_id),
     }
     return _incident_message(instance, incident_id, Severity.SEV3, "its repair is held back", parts)
+
+
+def deregistered(instance: Instance, incident_id: str, reason: str, held: bool, recovers: bool) -> NotifyOperator:
+    """Return the message that ECS ended the registration of an instance under running ranks. EC2 shows it running.
+
+    Args:
+        instance: the record before the decision.
+        incident_id: the incident of the message.
+        reason: the reason of the decision.
+        held: whether the reboot must wait.
+        recovers: whether the jobs go on elsewhere. Under the preset `classic` they fail.
+    """
+    ranks = listed(attempt_id(rank.job_id, rank.attempt) for rank in instance.orphaned_ranks)
+    then = "and goes on elsewhere from its last checkpoint; the attempt is not counted" if recovers else "and fails"
+    parts = {
+        Part.WHAT: [
+            f"Instance {instance.instance_id} was deregistered from ECS while {ranks} ran on it, and EC2 shows it "
+            "running. Most often a person has deregistered it by force."
+        ],
+        Part.EVIDENCE: [reason, *_record_evidence(instance)],
+        Part.DONE: [
+            "ECS shows these tasks as STOPPED, but a forced deregistration ends no process. Their GPUs stay claimed, "
+            "and no other attempt of these jobs starts.",
+            f"Each of these jobs is stopped {then}.",
+        ],
+        Part.NEXT: [
+            "The instance is rebooted as soon as the limits of the fleet allow it." if held else "It is rebooted now.",
+            "A proved boot ends the ranks for certain, and the jobs go on then.",
+        ],
+        Part.YOU: [
+            "Nothing is needed if the instance registers with ECS again after its boot. If it does not, terminate it: "
+            "EC2's word that it is off is a proof, too.",
+            typed(f"instances {instance.instance_id}", "its history"),
+            *(typed(f"explain {rank.job_id}") for rank in instance.orphaned_ranks[:3]),
+        ],
+        Part.IDS: _ids(instance, incident_id),
+    }
+    return _incident_message(instance, incident_id, Severity.SEV3, "deregistered under running ranks", parts)
 
 
 def suspected(instance: Instance, incident_id: str, evidence: str) -> NotifyOperator:
@@ -214,7 +306,8 @@ def never_checked(instance: Instance, reason: str) -> NotifyOperator:
         Part.DONE: ["Its check counts as one that could not tell.", _use_sentence(instance)],
         Part.NEXT: ["It is checked again when a job fails on it."],
         Part.YOU: [
-            _check_remedy(instance)
+            _drain_remedy(instance)
+            or _check_remedy(instance)
             or "See who holds its GPUs: other tasks on this cluster, or ranks that ECS still counts as running:",
             typed(f"instances {instance.instance_id}"),
         ],
@@ -278,6 +371,18 @@ def _noted_message(instance: Instance, subject: str, parts: dict[Part, list[str]
     )
 
 
+def _drain_remedy(instance: Instance) -> str:
+    """Return what an operator does about an instance that others have drained; "" if none have."""
+    if not instance.drained_by_others:
+        return ""
+    name = instance.container_instance_id
+    return (
+        "A person has set it to DRAINING, or ECS itself before a scale-in. It gets no job until it is ACTIVE again. "
+        "When the maintenance is over: aws ecs update-container-instances-state --cluster CLUSTER "
+        f"--container-instances {name} --status ACTIVE"
+    )
+
+
 def _check_remedy(instance: Instance) -> str:
     """Return what an operator does about the permission that the health check lacks; "" if none is missing."""
     refusal = instance.check.why_not_started if instance.check is not None else None
@@ -308,6 +413,8 @@ def _record_evidence(instance: Instance) -> list[str]:
 
 def _use_sentence(instance: Instance) -> str:
     """Return a sentence that says whether an AVAILABLE instance gets new work."""
+    if instance.drained_by_others:
+        return f"What runs on it goes on. Nothing new is placed on it, because {DRAINED_BY_OTHERS}."
     if instance.avoid_reason:
         return f"What runs on it goes on. Nothing new is placed on it, for another reason: {instance.avoid_reason}."
     return "The instance stays in use."

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.identifiers import listed
+from gpu_recovery.core.notifications.acts import act_for
 from gpu_recovery.core.notifications.template import (
     EVIDENCE_MAX,
     Part,
@@ -17,18 +18,32 @@ from gpu_recovery.core.notifications.template import (
     clock,
     message,
     next_of,
+    runbook,
     story,
     typed,
 )
 
 if TYPE_CHECKING:
     from gpu_recovery.core.commands import NotifyOperator
-    from gpu_recovery.core.job.record import Job
+    from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
+    from gpu_recovery.core.job.record import Job, JobStatus
     from gpu_recovery.core.task import RankFailure
+
+EARLIER_MAX = 3
+"""Upper bound of the earlier failures in a message about a failed job."""
+EVIDENCE_OF_MAX = 100
+"""Upper bound of the instances that are read for the evidence of one message: one batch of reads."""
 
 
 def recovery_started(
-    job: Job, incident_id: str, reason: str, failure: RankFailure | None, stopped_by: datetime, checked_by: datetime
+    job: Job,
+    incident_id: str,
+    reason: str,
+    failure: RankFailure | None,
+    stopped_by: datetime,
+    checked_by: datetime,
+    *,
+    is_last: bool = False,
 ) -> NotifyOperator:
     """Return the message that a gang failed and its recovery begins, or begins again in the same incident.
 
@@ -39,7 +54,12 @@ def recovery_started(
         failure: the first failure of the attempt, None if unknown.
         stopped_by: deadline for the end of every rank.
         checked_by: deadline for every health check.
+        is_last: whether the attempt is the last that the job may have.
     """
+    what_follows = "the job goes on from its last checkpoint on healthy instances."
+    if is_last:
+        what_follows = "the job then ends, because this attempt was its last."
+    first = failure.instance_id if failure is not None else ""
     parts = {
         Part.WHAT: [f"Job {job.job_id}, attempt {job.attempt} on {job.spec.nnodes} instance(s): {reason}."],
         Part.EVIDENCE: _failure_lines(failure) or [reason],
@@ -47,50 +67,74 @@ def recovery_started(
         Part.NEXT: [
             f"Every rank must have ended by {clock(stopped_by)}; what does not answer is stopped again, then rebooted.",
             f"Then each of the {len(job.instances)} instance(s) gets a health check, done by {clock(checked_by)}; what "
-            "is faulty is repaired, and the job goes on from its last checkpoint on healthy instances.",
-            "You will hear how it ends.",
+            f"is faulty is repaired, and {what_follows}",
+            "You will hear how it ends: a message when its training has gone on, or when a person is needed. Further "
+            "failures until then send no message.",
         ],
         Part.YOU: [
-            "Nothing is needed. To follow it, or to end it:",
+            "Nothing is needed. To follow it, to read its output, or to end it:",
             typed(f"explain {job.job_id}"),
+            *_log_commands(job, failure),
             typed(f"cancel {job.job_id}"),
         ],
         Part.IDS: _ids(job, incident_id),
     }
     subject = f"{job.job_id}: attempt {job.attempt} failed, recovering"
-    return message(incident_id, Severity.SEV3, next_of(bool(job.incident_id)), subject, parts, job_id=job.job_id)
+    return message(
+        incident_id,
+        Severity.SEV3,
+        next_of(bool(job.incident_id)),
+        subject,
+        parts,
+        job_id=job.job_id,
+        evidence_of=_first_of(first, job.instances),
+        evidence_since=failure.at if failure is not None else job.status_at,
+    )
 
 
-def recovered(job: Job) -> NotifyOperator:
-    """Return the message that the job runs again after an incident."""
+def recovered(job: Job, sentence: str) -> NotifyOperator:
+    """Return the message that the training of the job has gone on after an incident.
+
+    Args:
+        job: the record before the decision.
+        sentence: how we know that the training has gone on.
+    """
     parts = {
-        Part.WHAT: [f"Job {job.job_id} runs again: attempt {job.attempt} on {listed(job.instances)}."],
-        Part.EVIDENCE: story(job.history, job.incident_at),
-        Part.DONE: ["Its ranks were started again, to go on from their last checkpoint."],
+        Part.WHAT: [
+            f"Job {job.job_id} has recovered on {listed(job.instances)}: {sentence}.",
+            *_cause_lines(job),
+        ],
+        Part.EVIDENCE: story(job.history, job.recovery_since),
+        Part.DONE: ["Its ranks were started again, to go on from their last checkpoint.", _blamed_line(job)],
         Part.NEXT: ["The incident is closed. Instances under repair come back by themselves or are reported apart."],
         Part.YOU: ["Nothing is needed. The whole story:", typed(f"explain {job.job_id}")],
         Part.IDS: _ids(job, job.incident_id or ""),
     }
     subject = f"{job.job_id}: recovered on attempt {job.attempt}"
-    return message(job.incident_id or "", Severity.SEV4, Phase.RESOLVED, subject, parts, job_id=job.job_id)
+    return _resolved(job, subject, parts)
 
 
 def closed(job: Job, reason: str) -> NotifyOperator:
     """Return the message that the job ended during an incident for another cause than a failure."""
     parts = {
-        Part.WHAT: [f"Job {job.job_id} has ended on attempt {job.attempt}: {reason}."],
-        Part.EVIDENCE: story(job.history, job.incident_at),
+        Part.WHAT: [f"Job {job.job_id} has ended on attempt {job.attempt}: {reason}.", *_cause_lines(job)],
+        Part.EVIDENCE: story(job.history, job.recovery_since or job.incident_at),
         Part.DONE: ["Its ranks have ended and its GPUs are given back."],
         Part.NEXT: ["The incident is closed. Instances under repair come back by themselves or are reported apart."],
         Part.YOU: ["Nothing is needed. The whole story:", typed(f"explain {job.job_id}")],
         Part.IDS: _ids(job, job.incident_id or ""),
     }
     subject = f"{job.job_id}: has ended, nothing is left to recover"
-    return message(job.incident_id or "", Severity.SEV4, Phase.RESOLVED, subject, parts, job_id=job.job_id)
+    return _resolved(job, subject, parts)
 
 
 def failed(
-    job: Job, incident_id: str, reason: str, unconfirmed: Iterable[str], results: Mapping[str, Checked]
+    job: Job,
+    incident_id: str,
+    reason: str,
+    unconfirmed: Iterable[str],
+    results: Mapping[str, Checked],
+    diagnosis: DiagnosisResult | None = None,
 ) -> NotifyOperator:
     """Return the message that the job FAILED. The incident stays open, because the job needs an operator.
 
@@ -100,26 +144,46 @@ def failed(
         reason: the reason of the decision.
         unconfirmed: instances on which a rank may still run.
         results: check results by instance id, empty without checks.
+        diagnosis: the diagnosis result of the last attempt, None without one.
     """
     kept = [instance_id for instance_id in unconfirmed if instance_id]
     done = "Its ranks have ended and its GPUs are given back."
     if kept:
         done = f"Its GPUs are given back, but for {listed(kept)}: nobody has confirmed that a rank has ended there."
-    evidence = [*_failure_lines(job.failure), *_check_lines(results)]
+    cause = [diagnosis.summary] if diagnosis is not None else []
+    if diagnosis is not None and diagnosis.quoted and diagnosis.quoted not in diagnosis.summary:
+        cause.insert(0, f"the program wrote: {diagnosis.quoted}")
+    act = "Read why; mend the cause; submit the job again with the same checkpoint, where it goes on:"
+    if diagnosis is not None and (named := act_for(diagnosis)):
+        act = f"{named} Then submit the job again with the same checkpoint, where it goes on:"
     parts = {
         Part.WHAT: [f"Job {job.job_id} has FAILED on attempt {job.attempt}: {reason}."],
-        Part.EVIDENCE: evidence or story(job.history, job.incident_at),
+        Part.EVIDENCE: [*_failure_lines(job.failure), *cause, *_check_lines(results), *_earlier_failures(job)]
+        or story(job.history, job.recovery_since or job.incident_at),
         Part.DONE: [done],
         Part.NEXT: ["Nothing more is tried for this job."],
         Part.YOU: [
-            "Read why; mend the cause; submit the job again with the same checkpoint, where it goes on:",
+            act,
             typed(f"explain {job.job_id}"),
+            typed(f"diagnose {job.job_id}", "the cause, with its evidence"),
+            *_log_commands(job, job.failure),
             *(typed(f"instances {name}", "until its rank has ended, it takes no work") for name in kept[:3]),
+            runbook("stuck-stopping") if kept else "",
         ],
         Part.IDS: _ids(job, incident_id),
     }
     subject = f"{job.job_id}: FAILED on attempt {job.attempt}"
-    return message(incident_id, Severity.SEV2, next_of(bool(job.incident_id)), subject, parts, job_id=job.job_id)
+    blamed = tuple(name for name, result in results.items() if result.outcome.blames_hardware)
+    return message(
+        incident_id,
+        Severity.SEV2,
+        next_of(bool(job.incident_id)),
+        subject,
+        parts,
+        job_id=job.job_id,
+        evidence_of=tuple(dict.fromkeys((*job.blamed, *blamed)))[:EVIDENCE_OF_MAX],
+        evidence_since=job.recovery_since or job.incident_at,
+    )
 
 
 def started_again(job: Job) -> NotifyOperator:
@@ -174,11 +238,13 @@ def contact_lost(job: Job, incident_id: str, instance_id: str, sentence: str, de
             "Nothing is needed. To see what was heard of the instance, or to end the job:",
             typed(f"instances {instance_id}"),
             typed(f"cancel {job.job_id}"),
+            runbook("zombie-tasks"),
         ],
         Part.IDS: _ids(job, incident_id),
     }
     subject = f"{job.job_id}: LOST, a rank is silent"
-    return message(incident_id, Severity.SEV3, Phase.OPENED, subject, parts, job_id=job.job_id, instance_id=instance_id)
+    phase = next_of(bool(job.incident_id))
+    return message(incident_id, Severity.SEV3, phase, subject, parts, job_id=job.job_id, instance_id=instance_id)
 
 
 def contact_restored(job: Job, reason: str) -> NotifyOperator:
@@ -209,7 +275,42 @@ def agent_silent(job: Job, reason: str) -> NotifyOperator:
         Part.IDS: _ids(job, job.incident_id or ""),
     }
     subject = f"{job.job_id}: the node agent is silent, not the machine"
-    return message(job.incident_id or "", Severity.SEV4, Phase.RESOLVED, subject, parts, job_id=job.job_id)
+    phase = Phase.RESOLVED if job.recovery_since is None else Phase.ESCALATED
+    return message(job.incident_id or "", Severity.SEV4, phase, subject, parts, job_id=job.job_id)
+
+
+def stopped_by_person(job: Job, failure: RankFailure, ends_as: JobStatus | None) -> NotifyOperator:
+    """Return the message that a person stopped a rank in ECS, beside gpu-recovery, and what that does to the job.
+
+    Args:
+        job: the record before the decision.
+        failure: the end of the rank.
+        ends_as: the status in which the job ends because of the stop; None if it goes on.
+    """
+    note_id = f"{job.job_id}/{job.version + 1}"
+    goes_on = ends_as is None
+    done = f"The whole job ends as {ends_as}: its other ranks are stopped, and its GPUs are given back."
+    if goes_on:
+        done = "The gang is stopped, and goes on from its last checkpoint. The attempt is not counted."
+    parts = {
+        Part.WHAT: [
+            f"Rank {failure.rank} of job {job.job_id}, attempt {job.attempt}, on "
+            f"{failure.instance_id or 'an unknown instance'} was {failure.ending.sentence}."
+        ],
+        Part.EVIDENCE: _failure_lines(failure),
+        Part.DONE: [done],
+        Part.NEXT: ["It waits for its turn and for healthy GPUs." if goes_on else "Nothing more is done for this job."],
+        Part.YOU: [
+            "To move a job off an instance without an end of the job, take the instance out of use, then suspend and "
+            "resume the job. To have a job go on after such a stop: set relaunch_after_manual_stop in the policy.",
+            typed(f"quarantine {failure.instance_id or 'INSTANCE'}"),
+            typed(f"suspend {job.job_id}"),
+            typed(f"resume {job.job_id}"),
+        ],
+        Part.IDS: _ids(job, note_id),
+    }
+    subject = f"{job.job_id}: a person stopped a rank, the job {'goes on' if goes_on else f'is {ends_as}'}"
+    return message(note_id, Severity.SEV3, Phase.NOTED, subject, parts, job_id=job.job_id)
 
 
 def adoption_refused(job_id: str, task_id: str, reason: str, over: int = 0) -> NotifyOperator:
@@ -240,6 +341,24 @@ def adoption_refused(job_id: str, task_id: str, reason: str, over: int = 0) -> N
         Part.IDS: [f"job {job_id}, task {task_id}", f"correlation id {note_id}"],
     }
     return message(note_id, Severity.SEV3, Phase.NOTED, f"{job_id}: a task was not adopted", parts, job_id=job_id)
+
+
+def stop_timeout_too_long(job_id: str, task_definition: str, reason: str) -> NotifyOperator:
+    """Return the message that the containers of an adopted job may take longer to stop than the deployment waits."""
+    note_id = f"{job_id}/stop-timeout"
+    parts = {
+        Part.WHAT: [f"Job {job_id}, which a person started, runs task definition {task_definition}: {reason}."],
+        Part.EVIDENCE: ["the task definition, as ECS describes it"],
+        Part.DONE: ["The job was adopted all the same."],
+        Part.NEXT: ["If the gang is stopped and a rank still saves after that time, its instance is rebooted."],
+        Part.YOU: [
+            "Shorten the stopTimeout, or deploy with a larger container_stop_timeout_max_s. What is known of the job:",
+            typed(f"explain {job_id}"),
+        ],
+        Part.IDS: [f"job {job_id}, task definition {task_definition}", f"correlation id {note_id}"],
+    }
+    subject = f"{job_id}: its stopTimeout is longer than the wait for it"
+    return message(note_id, Severity.SEV3, Phase.NOTED, subject, parts, job_id=job_id)
 
 
 def incompletely_adopted(job: Job, reason: str) -> NotifyOperator:
@@ -274,11 +393,58 @@ def _failure_lines(failure: RankFailure | None) -> list[str]:
     ]
 
 
+def _log_commands(job: Job, failure: RankFailure | None) -> list[str]:
+    """Return the command that shows the output of the rank that failed first."""
+    rank = failure.rank if failure is not None else 0
+    return [typed(f"logs {job.job_id} --rank {rank}", "what its program wrote last")]
+
+
+def _cause_lines(job: Job) -> list[str]:
+    """Return the diagnosis result of the open recovery as a line."""
+    past = job.conclusion
+    return [f"Attempt {past.attempt}: {past.summary}."] if past is not None and job.recovery_since is not None else []
+
+
+def _earlier_failures(job: Job) -> list[str]:
+    """Return the failures of earlier attempts in the open recovery as lines, which sent no message of their own."""
+    since = job.recovery_since
+    if since is None:
+        return []
+    begun = [entry for entry in job.history if entry.at >= since and entry.attempt < job.attempt]
+    last = {entry.attempt: entry for entry in begun if entry.event in ("RankFailed", "AllRanksStopped", "Diagnosed")}
+    return [f"attempt {entry.attempt}, {entry.at:%H:%M:%S}: {entry.reason}" for entry in last.values()][-EARLIER_MAX:]
+
+
+def _blamed_line(job: Job) -> str:
+    """Return the blamed instances as a line; "" without any."""
+    return f"Blamed: {listed(job.blamed)}. What was done with them is in the evidence." if job.blamed else ""
+
+
+def _first_of(first: str, instance_ids: Iterable[str]) -> tuple[str, ...]:
+    """Return the first EVIDENCE_OF_MAX instances, `first` before the others."""
+    return tuple(name for name in dict.fromkeys((first, *instance_ids)) if name)[:EVIDENCE_OF_MAX]
+
+
+def _resolved(job: Job, subject: str, parts: Mapping[Part, Iterable[str]]) -> NotifyOperator:
+    """Return the message that closes the incident of the job."""
+    return message(
+        job.incident_id or "",
+        Severity.SEV4,
+        Phase.RESOLVED,
+        subject,
+        parts,
+        job_id=job.job_id,
+        evidence_of=job.blamed,
+        evidence_since=job.recovery_since,
+    )
+
+
 def _check_lines(results: Mapping[str, Checked]) -> list[str]:
     """Return the check results as lines, unhealthy instances first, at most EVIDENCE_MAX results."""
     order = sorted(results, key=lambda name: (results[name].outcome is CheckOutcome.HEALTHY, name))
     shown = [
-        f"check of {name}: {results[name].outcome}: {results[name].summary}"
+        f"check of {name}: {results[name].outcome}"
+        + (f": {results[name].summary}" if results[name].summary else "")
         + (" (its repair has begun)" if results[name].repairing else "")
         for name in order[:EVIDENCE_MAX]
     ]

@@ -8,11 +8,13 @@ screens. An incident is one thread: all its messages carry its id, from `opened`
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
 from gpu_recovery.core.commands import NotifyOperator
 from gpu_recovery.core.state_machine import HistoryEntry
+from gpu_recovery.core.xid_names import with_xid_names
 
 SUBJECT_CHARACTERS_MAX = 99
 """Characters of a subject."""
@@ -20,6 +22,8 @@ TEXT_CHARACTERS_MAX = 500
 """Characters of one line of a body. The limit is needed because reasons quote the output of programs."""
 EVIDENCE_MAX = 10
 """Lines of evidence in a message. `gpu-recovery explain` shows all evidence."""
+NOTHING = "nothing"
+"""Line of a part without lines."""
 STORY_MAX = 8
 """Decisions of the history in a message."""
 
@@ -70,6 +74,8 @@ def message(
     *,
     job_id: str = "",
     instance_id: str = "",
+    evidence_of: tuple[str, ...] = (),
+    evidence_since: datetime | None = None,
 ) -> NotifyOperator:
     """Return the message with `parts`. A line that begins with two blanks is a command to type.
 
@@ -81,6 +87,8 @@ def message(
         parts: lines of each part. A part without lines says "nothing".
         job_id: the job that the message is about, "" for none.
         instance_id: the instance that the message is about, "" for none.
+        evidence_of: instances whose health and repairs are added to the evidence when the message is sent.
+        evidence_since: time from which decisions about these instances belong to the incident.
     """
     line = " ".join(f"[GPU-RECOVERY][{severity}] {subject}".split())
     printable = "".join(character if " " <= character <= "~" else "?" for character in line)
@@ -88,10 +96,12 @@ def message(
         incident_id=incident_id,
         severity=severity,
         subject=printable[:SUBJECT_CHARACTERS_MAX].rstrip(),
-        body="\n".join(_part(part, parts.get(part, ())) for part in PARTS),
+        body="\n".join(_part(part, map(with_xid_names, parts.get(part, ()))) for part in PARTS),
         phase=phase,
         job_id=job_id,
         instance_id=instance_id,
+        evidence_of=evidence_of,
+        evidence_since=evidence_since,
     )
 
 
@@ -107,8 +117,16 @@ def parts_of(body: str) -> dict[Part, list[str]]:
     return parts
 
 
+def with_evidence(notice: NotifyOperator, lines: Iterable[str]) -> NotifyOperator:
+    """Return the message with further lines of evidence."""
+    parts = parts_of(notice.body)
+    known = [line for line in parts[Part.EVIDENCE] if line != NOTHING]
+    parts[Part.EVIDENCE] = [*known, *(with_xid_names(line) for line in lines)]
+    return replace(notice, body="\n".join(_part(part, parts.get(part, ())) for part in PARTS))
+
+
 def _part(part: Part, lines: Iterable[str]) -> str:
-    present = [line for line in map(clipped, lines) if line.strip()] or ["nothing"]
+    present = [line for line in map(clipped, lines) if line.strip()] or [NOTHING]
     return "\n".join([part, *present]) + "\n"
 
 
@@ -125,6 +143,11 @@ def clipped(text: str) -> str:
 def typed(command: str, what_for: str = "") -> str:
     """Return a command line to copy, with its purpose."""
     return f"  gpu-recovery {command}" + (f" # {what_for}" if what_for else "")
+
+
+def runbook(name: str) -> str:
+    """Return the line that names a runbook of `docs/runbooks`."""
+    return f"The runbook: docs/runbooks/{name}.md"
 
 
 def clock(at: datetime | None) -> str:

@@ -19,6 +19,7 @@ class OutOfUse(StrEnum):
     QUARANTINED = "quarantined"  # until an operator releases it
     REPAIR = "repair"  # it is checked, repaired or verified
     DRAINING = "draining"  # an operator drained it in ECS
+    ORPHANED = "orphaned"  # ranks of an ended registration may still run on it
     IMPAIRED = "impaired"  # by a health source
     LOST = "lost"  # no heartbeat of its node agent within the heartbeat timeout
     LEAVING = "leaving"  # its interruption is announced

@@ -162,6 +162,7 @@ _OF_INSTANCES = (
     events.RankHeard,
     events.RankExited,
     events.ProgressStopped,
+    events.TrainingContinued,
 )
 """Events about ranks and instances of ours."""
 IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {

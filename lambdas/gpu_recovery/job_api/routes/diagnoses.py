@@ -11,10 +11,10 @@ from typing import Any
 from gpu_recovery.core.diagnosis.case import History
 from gpu_recovery.core.diagnosis.case_file import CaseInvalid, read_case
 from gpu_recovery.core.diagnosis.diagnose import Diagnosis, diagnose
-from gpu_recovery.core.diagnosis.report_text import Language, as_document, outcome_line, report_text
+from gpu_recovery.core.diagnosis.report_text import Language, NextStep, as_document, outcome_line, report_text
 from gpu_recovery.core.errors import RayUnreachable
 from gpu_recovery.core.job.diagnosis_result import PastDiagnosis
-from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
 from gpu_recovery.core.job.remedy_outcomes import outcome_of
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.execution.evidence import LogTail, collect_evidence, thresholds_of
@@ -78,9 +78,18 @@ def _diagnose_attempt(dependencies: Dependencies, document: dict[str, Any]) -> A
     log_tail = _driver_log_tail(dependencies) if job.spec.backend is Backend.RAY else recovery.actions.log_tail
     evidence = collect_evidence(recovery.store, log_tail, recovery.policy, job, plan, now)
     outcome = outcome_of(job, attempt)
-    return ApiResponse(
-        200, _view(evidence.diagnosis(recovery.policy, now), job.job_id, attempt, evidence.unread_logs, outcome)
-    )
+    diagnosis = evidence.diagnosis(recovery.policy, now)
+    view = _view(diagnosis, job.job_id, attempt, evidence.unread_logs, outcome, _next_step(job, attempt))
+    return ApiResponse(200, view)
+
+
+def _next_step(job: Job, attempt: int) -> NextStep | None:
+    """Return what follows the attempt if the job is past it; None while the attempt is the present one."""
+    if job.status is JobStatus.FAILED:
+        return NextStep.FAILED
+    if job.status in TERMINAL:
+        return NextStep.ENDED
+    return NextStep.CONTINUED if attempt < job.attempt else None
 
 
 def _driver_log_tail(dependencies: Dependencies) -> LogTail:
@@ -104,6 +113,7 @@ def _view(
     attempt: int | None,
     unread_logs: Any,
     outcome: PastDiagnosis | None = None,
+    next_step: NextStep | None = None,
 ) -> dict[str, Any]:
     lines = dict.fromkeys(Language, "")
     if outcome is not None:
@@ -112,7 +122,9 @@ def _view(
         **as_document(diagnosis),
         "job_id": job_id,
         "attempt": attempt,
-        "page": {language.value: report_text(diagnosis, language) + lines[language] for language in Language},
+        "page": {
+            language.value: report_text(diagnosis, language, next_step) + lines[language] for language in Language
+        },
         "unread_logs": {str(rank): reason for rank, reason in unread_logs.items()},
         "outcome": None
         if outcome is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -75,6 +76,34 @@ def test_a_kind_speaks_for_its_cause_where_the_line_was_written(kind: LineKind, 
     found = verdict(said(kind))
     assert (found.cause, found.scope) == (cause, scope)
     assert found.evidence == (said(kind).report_id,)
+
+
+@pytest.mark.parametrize(
+    ("lines", "scope", "remedy"),
+    [
+        ({2: "[Errno 28] No space left on device: '/data/checkpoints/step-4.pt'"}, JOB, Remedy.PERSON),
+        ({2: "[Errno 28] No space left on device: '/fsx/run/out.log'"}, JOB, Remedy.PERSON),
+        ({2: "[Errno 28] No space left on device"}, ON_1, Remedy.LEAVE_OUT),
+        ({2: "[Errno 28] No space left on device: '/tmp/ckpt/step-4.pt'"}, ON_1, Remedy.LEAVE_OUT),
+        ({2: "[Errno 28] No space left on device: '/data/out'"}, ON_1, Remedy.LEAVE_OUT),
+        ({0: "[Errno 28] No space left on device", 2: "[Errno 28] No space left on device"}, JOB, Remedy.PERSON),
+    ],
+)
+def test_full_storage_is_shared_by_its_path_or_by_several_instances(
+    lines: dict[int, str], scope: Scope, remedy: Remedy
+) -> None:
+    """A job resumes on any machine, so the storage of its checkpoints is shared. What is local is left out."""
+    found = verdict(*(replace(said(LineKind.STORAGE_FULL, rank=rank), line=line) for rank, line in lines.items()))
+    assert (found.cause, found.scope, found.remedy) == (Cause.STORAGE, scope, remedy)
+    assert verdict(said(LineKind.STORAGE_IO)).remedy is Remedy.WAIT
+
+
+def test_an_exception_of_the_program_is_an_application_error() -> None:
+    """A KeyError is no word about the configuration. It stays a consequence of what names the fault."""
+    generic = said(LineKind.USER_ERROR_CONFIG, generic=True)
+    assert verdict(generic).cause is Cause.APPLICATION and verdict(generic).confidence < 0.75
+    assert verdict(generic, said(LineKind.HARDWARE_GPU_LOST)).cause is Cause.GPU_FAULT
+    assert verdict(said(LineKind.USER_ERROR_CONFIG)).cause is Cause.CONFIGURATION
 
 
 def test_every_kind_but_benign_says_something_in_both_languages() -> None:

@@ -102,6 +102,18 @@ def test_deregistering_needs_force_while_tasks_are_there_and_ends_zombies(scene)
     assert scene.first.arn not in describe.list_container_instances(scene.cluster, {})["containerInstanceArns"]
 
 
+def test_an_orphan_outlives_its_registration_and_ends_with_the_boot(scene):
+    """Forced, the process runs on, also under a new registration with another ARN, which counts every GPU as free."""
+    task, arn = scene.running("4", scene.first), scene.first.arn
+    scene.do(instances.deregister, scene.first.arn, force=True)
+    scene.do(instances.register_again, scene.first)
+    assert task.runs and scene.first.arn != arn
+    assert scene.cluster.free_gpus(scene.first) == list(scene.first.gpus)
+    assert scene.cluster.find_container_instance(arn) is None
+    scene.do(instances.went_down, scene.first)
+    assert not task.runs
+
+
 def test_stop_and_start_report_ec2_states_and_bring_a_new_machine(scene):
     """stopping, stopped, pending, running; the tasks end with the host; same ARN, another boot."""
     task, arn, boot_id = scene.running("4", scene.first), scene.first.arn, scene.first.boot_id

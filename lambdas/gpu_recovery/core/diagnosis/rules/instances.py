@@ -17,6 +17,7 @@ from gpu_recovery.core.diagnosis.observations import (
     ExitReport,
     Observation,
     ProbeReport,
+    RestartReport,
     SilenceReport,
     StageReport,
     WorkerHealth,
@@ -75,8 +76,8 @@ _SIGNALS: Mapping[int, _Meaning] = {
         {},
     ),
     9: _Meaning(
-        "killed: by the kernel for lack of memory, or by somebody",
-        "被强制终止：内核OOM或人为",
+        "killed; who sent SIGKILL is unknown: the kernel for lack of memory, a person, or another program",
+        "被SIGKILL终止；发送者未知：内核OOM、人为或其他程序",
         {Cause.HOST_MEMORY: Weight.WEAK, Cause.WORKER_CRASH: Weight.WEAK},
         {},
     ),
@@ -206,6 +207,13 @@ def _xid_matches(case: Case) -> Iterator[Match]:
             yield Match(Cause.GPU_FAULT, place, weight, evidence, values)
 
 
+def _restarts(case: Case) -> Iterator[Match]:
+    """An instance that restarted under the attempt: that ended its rank, whatever the exit code is."""
+    for report in case.all(RestartReport):
+        place, values = case.scope_of(report), {"instance": case.topology.instance_of(report) or "a machine"}
+        yield Match(Cause.NODE_FAULT, place, Weight.STRONG, (report.report_id,), values)
+
+
 # -- missing heartbeats ------------------------------------------------------------------------------------------------
 
 
@@ -323,6 +331,14 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "xid", "XID {xid} on GPU {gpu} ({asks})", "GPU {gpu}出现XID {xid}（{asks}）", (XidReport,), _xid_matches, SOURCE
+    ),
+    Rule(
+        "restart",
+        "{instance} restarted while the attempt ran, and gpu-recovery had not ordered it",
+        "{instance}在运行期间重启，且并非由gpu-recovery发起",
+        (RestartReport,),
+        _restarts,
+        SOURCE,
     ),
     Rule(
         "silence",

@@ -9,6 +9,7 @@ catalogue, docs/diagnosis.md).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -23,6 +24,11 @@ LINE_MAX = 300
 """Characters of a line that a sentence quotes."""
 SOURCE = "core.logs"
 """Source of these rules, as documents name it."""
+_PATH = re.compile(r"(?<![\w./:-])/[\w.@+=-]+(?:/[\w.@+=-]*)*")
+_LOCAL = ("/tmp", "/var", "/dev", "/run", "/root", "/proc", "/local", "/scratch", "/opt/dlami", "/mnt/nvme")
+"""Beginnings of paths that are an instance's own storage."""
+_SHARED = ("checkpoint", "ckpt", "/fsx", "/efs", "/lustre", "/nfs", "/shared", "/s3")
+"""Parts of paths that are shared storage: a job goes on from its checkpoint on any machine."""
 _PLACED = frozenset(
     {
         Cause.GPU_FAULT,
@@ -139,8 +145,24 @@ def _findings(case: Case, *roles: LineRole) -> Iterator[tuple[LogFinding, LineKi
 
 
 def _scope(case: Case, report: LogFinding, cause: Cause) -> Scope:
+    if report.kind == LineKind.STORAGE_FULL and case.computed_once(_full_storage_is_shared):
+        return JOB
     instance = case.topology.instance_of(report) if cause in _PLACED else ""
     return Scope.of(ScopeKind.INSTANCE, instance) if instance else JOB
+
+
+def _full_storage_is_shared(case: Case) -> bool:
+    """Return whether the storage that is full belongs to no single instance.
+
+    The evidence is the path of a checkpoint, which another machine must be able to read, a path of a shared file
+    system, or full storage on several instances. A path below `_LOCAL` is an instance's own.
+    """
+    reports = [report for report in case.all(LogFinding) if report.kind == LineKind.STORAGE_FULL]
+    paths = [match[0].lower() for report in reports if (match := _PATH.search(report.line))]
+    if any(path.startswith(_LOCAL) for path in paths):
+        return False
+    named = any(word in path for path in paths for word in _SHARED)
+    return named or len({case.topology.instance_of(report) for report in reports}) > 1
 
 
 def _match(case: Case, report: LogFinding, meaning: _KindMeaning, cause: Cause, weight: float) -> Match:
@@ -155,7 +177,7 @@ def _finder(kind: LineKind) -> Callable[[Case], Iterator[Match]]:
     def find(case: Case) -> Iterator[Match]:
         ooms = case.computed_once(explained_ooms) if kind is LineKind.CUDA_OOM else {}
         for report, line_kind, meaning in _findings(case, LineRole.ROOT, LineRole.CONFIRMATION, LineRole.CASCADE):
-            if line_kind is not kind:
+            if line_kind is not kind or _is_exception(report):
                 continue
             explained = ooms.get(report.report_id)
             if explained is not None:  # a note only: the explanation supports the cause
@@ -170,6 +192,18 @@ def _finder(kind: LineKind) -> Callable[[Case], Iterator[Match]]:
                 yield _match(case, report, meaning, meaning.rival, min(Weight.HINT, meaning.weight / 2))
 
     return find
+
+
+def _is_exception(report: LogFinding) -> bool:
+    """Return whether the line is an exception of the program that no signature explains, such as a KeyError."""
+    return report.generic and report.kind == LineKind.USER_ERROR_CONFIG
+
+
+def _exceptions(case: Case) -> Iterator[Match]:
+    """An exception of the program itself. It may repeat a fault that another observation names."""
+    for report, _, meaning in _findings(case, LineRole.ROOT, LineRole.CONFIRMATION, LineRole.CASCADE):
+        if _is_exception(report):
+            yield replace(_match(case, report, meaning, Cause.APPLICATION, Weight.WEAK), follows=True)
 
 
 def _confirmed(case: Case) -> Iterator[Match]:
@@ -195,6 +229,14 @@ def _rule(kind: LineKind, meaning: _KindMeaning) -> Rule:
 
 RULES: tuple[Rule, ...] = (
     *(_rule(kind, meaning) for kind, meaning in _MEANINGS.items()),
+    Rule(
+        "log exception",
+        "{who}: an exception of the program: {line}",
+        "{who}: 程序抛出异常: {line}",
+        (LogFinding,),
+        _exceptions,
+        SOURCE,
+    ),
     Rule("log confirmed", "{who}: confirmed: {line}", "{who}: 已确认: {line}", (LogFinding,), _confirmed, SOURCE),
     Rule(
         "log first", "{who}: the first error: {line}", "{who}: 最早的错误: {line}", (LogFinding,), _first_root, SOURCE

@@ -1,0 +1,1 @@
+../../../health_check/kernel_log.py

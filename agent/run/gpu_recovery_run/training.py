@@ -1,0 +1,1 @@
+../../../client/gpu_recovery_client/training.py

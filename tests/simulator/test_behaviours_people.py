@@ -1,0 +1,198 @@
+"""What people do in ECS beside the product: deregister an instance, drain it, stop a rank. Each with its mails."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from gpu_recovery.core.cluster_snapshot import is_usable
+from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.job.record import JobStatus
+
+from sandbox.cluster.model.statuses import ContainerInstanceStatus
+from simulator.faults.operators import DeregisteredByHand, DrainedByHand, QuarantinedByHand
+from simulator.world import World
+from tests.simulator import incidents
+
+
+def subjects(world: World) -> list[str]:
+    """The subjects of all mails, with the names of instances in place of their ids."""
+    names = {machine.instance_id: machine.tags["Name"] for machine in world.model_instances()}
+    told = [message.subject.rsplit("] ", 1)[-1] for message in world.messages()]
+    for instance_id, name in names.items():
+        told = [subject.replace(instance_id, name) for subject in told]
+    return told
+
+
+def deregistered(registers_every_s: float = 120, **given: Any) -> tuple[World, str]:
+    """A gang of two with spares, of which a person deregisters the instance of rank 1 by force."""
+    world, job_id = incidents.running(**{"instances": 4, "train_s": 7200.0, **given})
+    DeregisteredByHand(at_s=0, machines=(1,), registers_every_s=registers_every_s).strike(world)
+    return world, job_id
+
+
+def test_a_forced_deregistration_starts_no_attempt_beside_the_orphan() -> None:
+    """The process runs on, unknown to ECS: the instance is rebooted, and only then attempt 2 starts (I4, I1)."""
+    world, job_id = deregistered()
+    orphan = world.rank(job_id, 1)
+    world.until(lambda: world.job(job_id).attempt == 2, "no second attempt")
+    assert not orphan.runs
+    assert len(world.calls("RebootInstances")) == 1
+    job = world.job(job_id)
+    assert (job.attempts_counted, dict(job.attempts_uncounted)) == (0, {"INTERRUPTED": 1})
+    incidents.ended(world, job_id)
+    assert world.job(job_id).status is JobStatus.SUCCEEDED
+    assert world.instance(world.model_instance(1)).status is InstanceStatus.AVAILABLE
+    assert subjects(world) == ["gpu-1: deregistered under running ranks", "gpu-1: in use again"]
+    assert f"{job_id}--a01" in world.messages()[0].body and "the attempt is not counted" in world.messages()[0].body
+
+
+@pytest.mark.parametrize("registers_every_s", [1, 20])
+def test_an_instance_that_registers_again_with_an_orphan_is_not_given_out(registers_every_s: float) -> None:
+    """ECS counts its GPUs as free at once; another job waits until the reboot is proved."""
+    world, job_id = deregistered(registers_every_s, instances=2)
+    orphan = world.rank(job_id, 1)
+    other = world.submit(1)
+    world.until(lambda: not orphan.runs, "the orphan was never ended")
+    world.until_status(other, JobStatus.SUCCEEDED)
+    incidents.ended(world, job_id)
+
+
+def test_a_boot_that_the_node_agent_reports_ends_the_orphan_of_an_instance_that_never_registers_again() -> None:
+    """Usual after a forced deregistration: the agent of ECS keeps its dead registration."""
+    world, job_id = deregistered(0, agents=True)
+    orphan = world.rank(job_id, 1)
+    world.until(lambda: world.job(job_id).attempt == 2, "no second attempt", 1200)
+    assert not orphan.runs
+
+
+def test_without_any_proof_the_job_waits_for_a_person_who_terminates_the_instance() -> None:
+    """No agent speaks after the reboot, so nothing proves it. EC2's word that the instance is off does."""
+    world, job_id = deregistered(0)
+    world.let_pass(1200)
+    assert (world.job(job_id).status, world.job(job_id).attempt) == (JobStatus.STOPPING, 1)
+    world.fleet.terminate(world.model_instance(1))
+    world.until(lambda: world.job(job_id).attempt == 2, "no second attempt", 120)
+    incidents.ended(world, job_id)
+    assert world.job(job_id).status is JobStatus.SUCCEEDED
+
+
+def test_two_jobs_orphaned_on_one_instance_are_ended_by_one_reboot() -> None:
+    """Neither can leave it: the reboot ends both, and both go on elsewhere."""
+    world = World(instances=1, train_s=7200.0)
+    both = [world.submit(1, 4), world.submit(1, 4)]
+    for job_id in both:
+        world.until_status(job_id, JobStatus.RUNNING)
+    DeregisteredByHand(at_s=0, machines=(0,)).strike(world)
+    world.until(lambda: all(world.job(job_id).attempt == 2 for job_id in both), "no second attempts", 1800)
+    assert len(world.calls("RebootInstances")) == 1
+
+
+def test_a_registration_that_ends_with_its_instance_reboots_nothing() -> None:
+    """A group scales in: ECS says INACTIVE, EC2 says terminated, and the job goes on at once."""
+    world, job_id = incidents.running(instances=3, train_s=7200.0)
+    world.fleet.terminate(world.model_instance(1))
+    world.until(lambda: world.job(job_id).attempt == 2, "no second attempt", 120)
+    assert not world.calls("RebootInstances")
+    assert world.instance(world.model_instance(1)).status is InstanceStatus.GONE
+
+
+# -- an instance that a person drains ----------------------------------------------------------------------------------
+
+
+def drained(for_s: float = 0, **given: Any) -> tuple[World, str]:
+    """A gang of two with spares; a person drains the instance of rank 1, then a rank crashes."""
+    world, job_id = incidents.running(**{"instances": 4, "train_s": 7200.0, **given})
+    DrainedByHand(at_s=0, machines=(1,), for_s=for_s).strike(world)
+    world.let_pass(5)
+    world.exit(job_id, 0, 139)
+    return world, job_id
+
+
+def test_a_job_does_not_wait_for_the_check_of_an_instance_that_a_person_drained() -> None:
+    """ECS starts no check there. After a minute it counts as one that could not tell, and the instance is left out."""
+    world, job_id = drained()
+    begun = world.timeline.now
+    world.until(lambda: world.job(job_id).attempt == 2, "no second attempt")
+    assert (world.timeline.now - begun).total_seconds() < 180
+    left_out = world.model_instance(1)
+    assert left_out.instance_id not in world.job(job_id).instances
+    record = world.instance(left_out)
+    assert record.status is InstanceStatus.AVAILABLE and not is_usable(record)
+    assert "set to DRAINING in ECS, not by gpu-recovery" in record.reason
+    assert any("set to DRAINING in ECS" in entry.reason for entry in record.history[:-1])
+    never = [message for message in world.messages() if "its health check never started" in message.subject]
+    assert len(never) == 1
+    world.until_status(job_id, JobStatus.RUNNING, 120)
+    assert "set to DRAINING in ECS, not by gpu-recovery" in never[0].body
+    assert "aws ecs update-container-instances-state" in never[0].body and "--status ACTIVE" in never[0].body
+    assert subjects(world) == [
+        f"{job_id}: attempt 1 failed, recovering",
+        "gpu-1: its health check never started",
+        f"{job_id}: recovered on attempt 2",
+    ]
+    assert "INCONCLUSIVE (it is set to DRAINING in ECS" in " ".join(entry.reason for entry in world.job(job_id).history)
+
+
+def test_a_check_that_a_person_lets_begin_within_the_minute_counts() -> None:
+    """Set ACTIVE again in time: the check starts, and its result decides."""
+    world, job_id = drained(for_s=40)
+    world.until(lambda: world.job(job_id).attempt == 2, "no second attempt")
+    assert not [message for message in world.messages() if "never started" in message.subject]
+
+
+def test_an_instance_that_a_person_drained_gets_work_again_once_it_is_active() -> None:
+    """Nothing else is needed: it is not quarantined and not checked."""
+    world, job_id = drained(instances=2)
+    world.until(lambda: world.job(job_id).status is JobStatus.RECOVERING, "not assessed")
+    world.let_pass(600)
+    assert world.job(job_id).attempt == 1
+    machine = world.model_instance(1)
+    world.fleet.set_state(machine, ContainerInstanceStatus.ACTIVE)
+    world.until(lambda: world.job(job_id).attempt == 2, "no second attempt", 120)
+
+
+def test_our_own_drain_is_not_taken_for_a_persons() -> None:
+    """An instance that is rebooted is DRAINING, too; its check after the boot has its whole time."""
+    world, _ = incidents.running(instances=3, train_s=7200.0)
+    sick = world.model_instance(0)
+    world.break_gpu(sick)
+    world.until(lambda: world.instance(sick).status is InstanceStatus.VERIFYING, "not rebooted")
+    assert not [entry for entry in world.instance(sick).history if "not by gpu-recovery" in entry.reason]
+
+
+# -- a rank that a person stops ----------------------------------------------------------------------------------------
+
+
+def test_a_stopped_rank_cancels_the_job_and_operators_are_told() -> None:
+    """One mail with who, what it did to the job, and how to move a job without losing it."""
+    world, job_id = incidents.user_stop()
+    assert world.job(job_id).status is JobStatus.CANCELED
+    (told,) = world.messages()
+    assert told.subject == f"[GPU-RECOVERY][SEV3] {job_id}: a person stopped a rank, the job is CANCELED"
+    assert "maintenance" in told.body and "gpu-recovery suspend" in told.body
+    assert "relaunch_after_manual_stop" in told.body
+
+
+def test_a_stopped_rank_is_recovered_from_if_the_policy_says_so() -> None:
+    """Uncounted, from the last checkpoint; still with a mail."""
+    world, job_id = incidents.user_stop(policy=replace(incidents.ADAPTIVE, relaunch_after_manual_stop=True))
+    job = world.job(job_id)
+    assert (job.status, job.attempt, job.attempts_counted) == (JobStatus.SUCCEEDED, 2, 0)
+    (told,) = world.messages()
+    assert told.subject == f"[GPU-RECOVERY][SEV3] {job_id}: a person stopped a rank, the job goes on"
+
+
+def test_a_job_moves_off_an_instance_with_the_commands_of_the_runbook() -> None:
+    """`quarantine`, `suspend`, `resume`: it goes on elsewhere, and no attempt is counted."""
+    world, job_id = incidents.running(instances=3, train_s=7200.0)
+    machine = world.model_instance(0)
+    QuarantinedByHand(at_s=0, machines=(0,)).strike(world)
+    world.suspend(job_id)
+    world.until_status(job_id, JobStatus.SUSPENDED, 300)
+    world.resume(job_id)
+    world.until(lambda: world.job(job_id).attempt == 2, "no second attempt", 300)
+    assert machine.instance_id not in world.job(job_id).instances and world.job(job_id).attempts_counted == 0
+    world.release(machine)
+    world.until(lambda: world.instance(machine).status is InstanceStatus.AVAILABLE, "not given back", 600)
