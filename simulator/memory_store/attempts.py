@@ -9,6 +9,8 @@ from gpu_recovery.core.events import Checked
 from gpu_recovery.core.task import RankFailure
 from gpu_recovery.ports.values import ProgressUpdate
 
+from simulator.memory_store.limits import check_plan, check_progress
+
 
 class MemoryAttempts:
     """Implements `ports.store.AttemptStore`, which documents arguments and results."""
@@ -18,6 +20,8 @@ class MemoryAttempts:
         self.progress: dict[tuple[str, int], AttemptProgress] = {}
         self.attempts_kept: int | None = None
         """The number of latest attempts of a job for which plan and progress are saved; None: all attempts."""
+        self._checked_characters: dict[tuple[str, int], int] = {}
+        """Characters of the summaries in the progress of each attempt."""
 
     def launch_key(self) -> str:
         """Return the key of launch signatures. It is constant, so that every run of a seed is the same."""
@@ -30,6 +34,8 @@ class MemoryAttempts:
             old = (plan.job_id, plan.attempt - self.attempts_kept)
             self.plans.pop(old, None)
             self.progress.pop(old, None)
+        if key not in self.plans:
+            check_plan(plan)
         self.progress.setdefault(key, AttemptProgress(*key, world=len(plan.instances)))
         return self.plans.setdefault(key, plan)
 
@@ -80,7 +86,12 @@ class MemoryAttempts:
         progress = self.load_progress(job_id, attempt)
         if progress is None or rank in progress.checked:
             return None
-        return ProgressUpdate(self._save_progress(replace(progress, checked={**progress.checked, rank: result})))
+        key = (job_id, attempt)
+        after = replace(progress, checked={**progress.checked, rank: result})
+        written = self._checked_characters.get(key, 0) + len(result.summary)
+        check_progress(after, written)
+        self._checked_characters[key] = written
+        return ProgressUpdate(self._save_progress(after))
 
     def _save_progress(self, progress: AttemptProgress) -> AttemptProgress:
         self.progress[progress.job_id, progress.attempt] = progress
