@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gpu_recovery.aws.wiring import logger, metrics, recovery
+from gpu_recovery.aws.wiring import logger, metrics, timed_recovery
 from gpu_recovery.reconciler.reconcile import reconcile
 
 
@@ -14,4 +14,4 @@ def handler(event: dict[str, Any], context: Any) -> None:
     Raises:
         ExceptionGroup: parts of the cycle failed. All other parts were done before.
     """
-    reconcile(recovery())
+    reconcile(timed_recovery(context))

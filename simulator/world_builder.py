@@ -9,7 +9,7 @@ from typing import Any, cast
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.ports.store import Store
-from gpu_recovery.recovery import Recovery
+from gpu_recovery.recovery import COMMAND_S, Recovery
 
 from sandbox.cluster.model.cluster import ClusterModel
 from sandbox.cluster.task_definitions import MemoryDefinitions
@@ -121,4 +121,13 @@ def build_recovery(
         return Recovery(effects, actions, policy, aws.timeline.clock, aws.journal, adoption)
     meter = aws.lives.meter = Meter(aws.timeline, costs, aws.lives.kill)
     actions.ecs.for_each = meter.each
-    return Recovery(effects, actions, policy, aws.timeline.clock, aws.journal, adoption, for_each=meter.each)
+    return Recovery(
+        effects,
+        actions,
+        policy,
+        aws.timeline.clock,
+        aws.journal,
+        adoption,
+        for_each=meter.each,
+        has_time=lambda: meter.seconds_left() > COMMAND_S,
+    )

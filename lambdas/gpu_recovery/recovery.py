@@ -47,6 +47,14 @@ Record = TypeVar("Record", Job, Instance)
 REMOVE_ATTEMPTS_MAX = 3
 """Tries to remove finished commands from a record when AWS throttles the write."""
 CONTENDED = f"refused {SAVE_ATTEMPTS_MAX} times: others write the record all the time"
+COMMAND_S = 40
+"""Seconds that must be left of a function's timeout for another command, or another part of a command, to begin.
+
+A call to AWS that gets no answer ends after 38 s: five tries of 6 s and the waits between them (`aws/clients.py`).
+"""
+DELIVERED_AT_ONCE = 50
+"""Events for other records that are delivered before the time is looked at again. With eight threads they take a few
+seconds."""
 BUSY_RETRY = timedelta(seconds=15)
 """Time before a throttled command is tried again. The call to AWS was already repeated several times by then."""
 
@@ -309,16 +317,36 @@ class Recovery:
             results.check_request = result.check_request or results.check_request
             if result.not_before is not None:
                 results.deferred[pending.command_id] = result.not_before
-            elif not self._deliver(
-                result.follow_ups, _record_id(record), pending.command_id, results.notification_failures
-            ):
-                results.done.append(pending.command_id)
+            else:
+                self._finish(record, pending, result.follow_ups, results)
             return bool(result.follow_ups)
         except TryAgainSoon:
             again_at = results.deferred[pending.command_id] = self.clock() + BUSY_RETRY
             if isinstance(pending.command, execution.SCHEDULER_VISIBLE):
                 results.scheduler_retry_at = again_at
             return True
+
+    def _finish(
+        self, record: Job | Instance, pending: PendingCommand, messages: Sequence[FollowUp], results: _CommandResults
+    ) -> None:
+        """Deliver the events that follow from a command: first to other records, then to the record itself.
+
+        The write that follows from the record's own event removes the command. If the time is over before every other
+        record has its event, the command is left, due at once. It is safe to repeat and leaves out what was done.
+        """
+        name = _record_id(record)
+        own = [message for message in messages if message.record_id == name]
+        others = [message for message in messages if message.record_id != name]
+        for start in range(0, len(others), DELIVERED_AT_ONCE):
+            if start and not self.has_time():
+                results.leave(pending, self.clock())
+                return
+            part = others[start : start + DELIVERED_AT_ONCE]
+            self.for_each(lambda message: self._deliver(message, results.notification_failures), part)
+        for message in own:
+            self._deliver(message, results.notification_failures, pending.command_id)
+        if not own:
+            results.done.append(pending.command_id)
 
     def _execute_best_effort(self, record: Job | Instance, pending: PendingCommand, results: _CommandResults) -> bool:
         """Execute a best-effort command as `_execute_command` does, and collect its failure instead of raising it.
@@ -386,34 +414,22 @@ class Recovery:
                 if not tries_left:
                     raise
 
-    def _deliver(
-        self, messages: Sequence[FollowUp], name: str, command_id: str, notification_failures: list[Exception]
-    ) -> bool:
-        """Deliver events to other records first, then to the record itself.
+    def _deliver(self, message: FollowUp, notification_failures: list[Exception], finished_id: str = "") -> None:
+        """Deliver one event.
 
         Args:
-            name: the id of the record.
-            notification_failures: collects the notifications that a receiver could not send. The event counts as
+            message: the event and its receiver.
+            notification_failures: collects the notifications that the receiver could not send. The event counts as
                 delivered nevertheless.
-
-        Returns:
-            Whether the record itself received an event. Its write then removed the command.
+            finished_id: the command of the receiver that its write removes; "" for none.
         """
-
-        def deliver(message: FollowUp, finished_id: str = "") -> None:
-            try:
-                if isinstance(message.event, events.JobEvent):
-                    self._handle_job(message.record_id, message.event, finished_id)
-                else:
-                    self._handle_instance(message.record_id, message.event, finished_id)
-            except NotificationFailed as failure:
-                notification_failures.append(failure)
-
-        own = [message for message in messages if message.record_id == name]
-        self.for_each(deliver, [message for message in messages if message.record_id != name])
-        for message in own:
-            deliver(message, command_id)
-        return bool(own)
+        try:
+            if isinstance(message.event, events.JobEvent):
+                self._handle_job(message.record_id, message.event, finished_id)
+            else:
+                self._handle_instance(message.record_id, message.event, finished_id)
+        except NotificationFailed as failure:
+            notification_failures.append(failure)
 
     def reclaim_expired(self, record: Job | Instance) -> bool:
         """Execute the commands of `record` with an expired lease: the function that held the lease was killed.

@@ -204,6 +204,10 @@ class Meter:
         finally:
             cost.at_once = former
 
+    def seconds_left(self) -> float:
+        """Return the seconds left of the timeout of the invocation under way; infinity outside of every one."""
+        return self._open[-1].limit_s - self._open[-1].spent_s if self._open else math.inf
+
     def call(self, operation: str = "") -> None:
         """Spend the time of a call to AWS.
 

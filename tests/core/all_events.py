@@ -139,7 +139,11 @@ def anything_for_job(record: Job, now: datetime) -> list[Telling]:
             )
             tellings.append((at, event))
         dead = dict.fromkeys(record.silent, "EC2 shows it terminated")
-        for said in ({"dead": dead}, {"dead": dead, "deaf": "9 of 10 instances are silent at once"}):
+        for said in (
+            {"under_way": IDS},
+            {"dead": dead},
+            {"dead": dead, "deaf": "9 of 10 instances are silent at once"},
+        ):
             about |= {"at": due, "deadline_at": record.deadline_at, **said}
             tellings.append((due, events.JobDeadlineReached(**about)))
     return tellings

@@ -57,6 +57,11 @@ class Context:
     memory_limit_in_mb: int = 512
     invoked_function_arn: str = "arn:aws:lambda:us-east-1:123456789012:function:f"
     aws_request_id: str = "52fdfc07-2182-154f-163f-5f0f9a621d72"
+    left_s: float = 110.0
+
+    def get_remaining_time_in_millis(self) -> int:
+        """The time until the function's timeout."""
+        return int(self.left_s * 1000)
 
 
 @dataclass

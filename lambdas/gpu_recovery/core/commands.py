@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from gpu_recovery.core.events import CheckRequested, InstanceEvent, JobEvent
@@ -58,6 +59,19 @@ class EndRanks:
     """End the attempt's ranks through the node agents, for ranks that ECS cannot stop or does not know."""
 
     attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndUnconfirmed:
+    """Reboot the instances of ranks that cannot be stopped, unless the end of the rank is confirmed meanwhile.
+
+    at:    time of the decision. An instance that was rebooted since is not rebooted for it.
+    ranks: the ranks by the evidence against them, a sentence. No ranks stand for every rank of the attempt.
+    """
+
+    attempt: int
+    at: datetime
+    ranks: Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +277,7 @@ JOB_COMMANDS = (
     StopAttempt,
     SuspendAttempt,
     EndRanks,
+    EndUnconfirmed,
     ObserveAttempt,
     GatherEvidence,
     CheckInstances,

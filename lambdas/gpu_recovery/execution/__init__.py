@@ -35,6 +35,7 @@ HANDLERS: dict[type, Callable[[ExecutionContext, Any, PendingCommand], CommandRe
     commands.StopAttempt: stop.stop,
     commands.SuspendAttempt: stop.suspend,
     commands.EndRanks: stop.end_ranks,
+    commands.EndUnconfirmed: stop.end_unconfirmed,
     commands.ObserveAttempt: observe.observe,
     commands.GatherEvidence: diagnosis.gather_evidence,
     commands.CheckInstances: attempts.check_instances,

@@ -21,6 +21,7 @@ CLUSTER_COMMANDS = (
     commands.LaunchAttempt,
     commands.StopAttempt,
     commands.SuspendAttempt,
+    commands.EndUnconfirmed,
     commands.ObserveAttempt,
     commands.GatherEvidence,
     commands.CheckInstances,
@@ -35,7 +36,10 @@ CLUSTER_COMMANDS = (
     commands.StartInstance,
     commands.DeregisterInstance,
 )
-"""Commands that call ECS or EC2, or read the logs of ranks. `CheckInstances` leads to a `RunCheck` on each instance."""
+"""Commands that call ECS or EC2, or read the logs of ranks.
+
+`CheckInstances` and `EndUnconfirmed` lead to such a command on each instance.
+"""
 CLOCK_SKEW = timedelta(seconds=1)
 """Time by which the clocks of two functions may differ. A command that is left is due this much earlier."""
 

@@ -1,11 +1,12 @@
-"""Stop or suspend an attempt: through ECS first, then through the agents of its instances."""
+"""Stop or suspend an attempt: through ECS first, then through the agents of its instances, then by reboots."""
 
 from __future__ import annotations
 
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.attempt import Plan, stopped_event
+from gpu_recovery.core.attempt import Plan, stopped_event, with_awaited_flag
 from gpu_recovery.core.heartbeat import AgentCommand, AgentCommandKind
 from gpu_recovery.core.identifiers import attempt_id
+from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import OUR_STOP
@@ -103,3 +104,34 @@ def end_ranks(context: ExecutionContext, job: Job, pending: PendingCommand) -> C
         lambda instance_id: context.store.add_agent_command(instance_id, stop), filter(None, job.instances)
     )
     return DONE
+
+
+def end_unconfirmed(context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
+    """Request the reboot of each instance with a rank that is not known to have ended.
+
+    Instances that received the request before are left out, so a function goes on where the function before it ended.
+    """
+    command: commands.EndUnconfirmed = pending.command
+    plan = context.store.load_plan(job.job_id, command.attempt)
+    progress = context.store.load_progress(job.job_id, command.attempt)
+    if command.attempt != job.attempt or plan is None or progress is None:
+        return DONE
+    evidence: dict[str, str] = {}
+    for sentence, ranks in command.ranks.items():
+        for rank in ranks or range(len(plan.instances)):
+            if rank not in progress.stopped and plan.instances[rank]:
+                evidence.setdefault(plan.instances[rank], sentence)
+    asker = attempt_id(job.job_id, job.attempt)
+    messages: list[FollowUp] = []
+    for instance_id, record in context.store.load_instances(list(evidence)).items():
+        if asker not in record.ended_for and _has_claim(record, job):
+            request = events.RepairRequested(
+                at=command.at, job_id=job.job_id, attempt=job.attempt, sentence=evidence[instance_id]
+            )
+            messages.append(FollowUp(instance_id, with_awaited_flag(job, request)))
+    return CommandResult(tuple(messages))
+
+
+def _has_claim(instance: Instance, job: Job) -> bool:
+    claim = instance.claims.get(job.job_id)
+    return claim is not None and claim.attempt == job.attempt

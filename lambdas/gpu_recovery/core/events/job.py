@@ -242,6 +242,8 @@ class JobDeadlineReached(JobEvent):
     unsure:      instances of `dead` with a disconnected ECS agent as the only evidence. An ECS agent disconnects by
         itself several times an hour.
     deaf:        why missing heartbeats have no consequence now (reporting outage), "" if they have.
+    under_way:   instances of the attempt at which a reboot, a health check or a repair that the job waits for goes on,
+        or is held back for now.
     """
 
     deadline_at: datetime
@@ -250,6 +252,7 @@ class JobDeadlineReached(JobEvent):
     dead: Mapping[str, str] = field(default_factory=dict)
     unsure: tuple[str, ...] = ()
     deaf: str = ""
+    under_way: tuple[str, ...] = ()
 
 
 JOB_EVENTS: tuple[type[JobEvent], ...] = (

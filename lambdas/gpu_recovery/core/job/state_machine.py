@@ -285,13 +285,15 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Transition] = {
     ),
     (_S.DIAGNOSING, events.RepairEnded): Transition.to(recovering.repair_ended_early, _S.DIAGNOSING),
     (_S.DIAGNOSING, events.CancelRequested): Transition.to(stopping.cancel_idle, _S.CANCELED),
-    (_S.DIAGNOSING, events.JobDeadlineReached): Transition.to(recovering.checks_overdue, *_AFTER_DIAGNOSIS),
+    (_S.DIAGNOSING, events.JobDeadlineReached): Transition.to(
+        recovering.checks_overdue, _S.DIAGNOSING, *_AFTER_DIAGNOSIS
+    ),
     (_S.RECOVERING, events.JobPlaced): Transition.to(launching.placed, _S.SUBMITTING),
     (_S.RECOVERING, events.RepairEnded): Transition.to(recovering.repair_ended, _S.RECOVERING, _S.FAILED),
     (_S.RECOVERING, events.CancelRequested): Transition.to(stopping.cancel_idle, _S.CANCELED),
     (_S.RECOVERING, events.SuspendRequested): Transition.to(suspension.suspend_recovering, _S.SUSPENDED),
     (_S.RECOVERING, events.JobLookDue): Transition.to(launching.poll_queued, _S.RECOVERING),
-    (_S.RECOVERING, events.JobDeadlineReached): Transition.to(recovering.recovery_overdue, _S.FAILED),
+    (_S.RECOVERING, events.JobDeadlineReached): Transition.to(recovering.recovery_overdue, _S.RECOVERING, _S.FAILED),
     (_S.FAILED, events.AllRanksStopped): Transition.to(stopping.late_end, _S.FAILED),
     (_S.FAILED, events.CancelRequested): Transition.to(stopping.cancel_failed, _S.FAILED),
     **{(status, events.NewerTaskSeen): Transition.to(newer_task, _S.SUBMITTED) for status in _ENDED},
