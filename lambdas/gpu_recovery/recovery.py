@@ -22,12 +22,13 @@ from typing import Any, TypeVar
 
 from gpu_recovery import execution
 from gpu_recovery.core import commands, events
+from gpu_recovery.core.attempt import with_seen_instances
 from gpu_recovery.core.commands import Channel, NotifyOperator
 from gpu_recovery.core.instance import state_machine
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job import state_machine as job_state_machine
 from gpu_recovery.core.job.adoption import Adoption
-from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.job.record import LIVE, Job
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.notifications.channels import for_every_channel
 from gpu_recovery.core.policy import RecoveryPolicy, duration
@@ -183,12 +184,26 @@ class Recovery:
             if record is None:
                 self.decision_log.unknown_record(job_id, event)
                 return None
+            record = self._with_seen_ranks(record)
             remaining = _without_command(record, finished_id)
             state_machine_of_job = ray_state_machine if record.spec.backend is Backend.RAY else job_state_machine
             decision = state_machine_of_job.decide(remaining, event, self.policy, self.clock())
             return self._save_job(record, event, decision, finished_id)
 
         return retry_stale(attempt, SAVE_ATTEMPTS_MAX, CONTENDED)
+
+    def _with_seen_ranks(self, job: Job) -> Job:
+        """Return the job with the instances of all ranks that were seen, and write their tasks into the plan.
+
+        The ranks of an adopted job write neither the job nor its plan, because hundreds of them are seen at once.
+        """
+        if not job.started_by_person or job.status not in LIVE or all(job.instances):
+            return job
+        plan = self.store.load_plan(job.job_id, job.attempt)
+        if plan is None or (seen := with_seen_instances(job, plan)) is job:
+            return job
+        self.store.record_tasks(plan)
+        return seen
 
     def _save_job(
         self, before: Job, event: events.JobEvent, decision: Decision[Job], finished_id: str

@@ -14,16 +14,17 @@ from botocore.exceptions import ClientError
 from gpu_recovery.aws.attempt_store import plan_key, progress_key
 from gpu_recovery.aws.dynamodb import typed
 from gpu_recovery.aws.instance_store import instance_item
-from gpu_recovery.aws.item_codec import item_of
+from gpu_recovery.aws.item_codec import encode, item_of
 from gpu_recovery.aws.job_store import job_item
 from gpu_recovery.core.attempt import AttemptProgress, Plan
+from gpu_recovery.core.events import Checked
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
 
 from simulator.dynamodb.attribute_values import check_item, size_of
 from simulator.dynamodb.conditions import parse_condition
 from simulator.dynamodb.errors import DynamoError, invalid, invalid_parameter
-from simulator.dynamodb.limits import ITEM_BYTES_MAX, PARTITION_KEY_BYTES_MAX
+from simulator.dynamodb.limits import ITEM_BYTES_MAX, KB, PARTITION_KEY_BYTES_MAX
 from simulator.dynamodb.updates import parse_update
 
 MEMBERS_MAX, TEXT_MAX = 64, 2_000
@@ -31,8 +32,8 @@ MEMBERS_MAX, TEXT_MAX = 64, 2_000
 
 Its largest parts are then 64 commands and 60 history entries of at most 2 KB each.
 """
-CHECKED_BYTES_MAX, UTF8_MAX = 80, 4
-"""Bytes of a check result without its summary, and of a character, at most."""
+RANK_BYTES_MAX, OTHER_BYTES_MAX = 8, 8 * KB
+"""Bytes of a rank in a progress besides its check result, and of everything else in a progress, at most."""
 KEY_SURELY_FITS = 256
 """Characters of a key that has certainly fewer than 2,048 bytes, with every suffix that the store adds."""
 
@@ -88,14 +89,20 @@ def check_plan(plan: Plan) -> None:
         check({"job_id_rank": key, **item_of(plan)})
 
 
-def check_progress(progress: AttemptProgress, characters: int) -> None:
+def checked_bytes(rank: int, result: Checked) -> int:
+    """Return the size of a check result in the progress of its attempt."""
+    return size_of(typed({str(rank): encode(result)}))
+
+
+def check_progress(progress: AttemptProgress, results_bytes: int) -> None:
     """Refuse a progress that the table cannot hold. Raises ClientError.
 
     Args:
         progress: the progress after the write.
-        characters: the characters of all summaries of its check results. Only these results can make the item large.
+        results_bytes: the size of all its check results. Nothing else can make the item large, so the whole item is
+            measured only when they are near the limit.
     """
-    if len(progress.checked) * CHECKED_BYTES_MAX + UTF8_MAX * characters <= ITEM_BYTES_MAX // 2:
+    if results_bytes + progress.world * RANK_BYTES_MAX + OTHER_BYTES_MAX <= ITEM_BYTES_MAX:
         return
     item = {"job_id_rank": progress_key(progress.job_id, progress.attempt), **item_of(progress)}
     # The item has no attribute for what has not happened: ADD and SET create the attributes.

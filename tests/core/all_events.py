@@ -110,9 +110,6 @@ def anything_for_job(record: Job, now: datetime) -> list[Telling]:
             for kind in (events.InstanceNeedsRepair, events.InstanceLeaving)
             for one in IDS
         ),
-        events.RankSeen(**about, rank=0, instance_id=IDS[0], gpus=8),
-        events.RankSeen(**about, rank=1, instance_id=IDS[1], gpus=8),
-        events.RankSeen(**about, rank=0, instance_id="i-0c3", gpus=8),
         events.CancelRequested(**about, by="ada", force=True),
         *(event for one in IDS for event in silences(about, one, now)),
         *(events.RankFailed(**about, failure=failure(kind)) for kind in ENDS),

@@ -149,6 +149,8 @@ class DynamoInstanceStore:
             if instance is None:
                 return False
             before = instance.claims.get(job_id)
+            if before == claim:
+                return True
             names = {"#c": "claims", "#j": job_id, "#rev": "revision", "#left": LEFT}
             left = instance.gpus_unclaimed - claim.gpus + (before.gpus if before is not None else 0)
             values: dict[str, Any] = {

@@ -36,6 +36,30 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
+class RankTask:
+    """The ECS task of a rank that a user started, and its instance; "" for an unknown instance."""
+
+    task_id: str
+    instance_id: str
+
+
+def with_tasks(plan: Plan, tasks: Mapping[int, RankTask]) -> Plan:
+    """Return the plan of a gang that a user started, with the tasks of ranks of which the plan has none."""
+    seen = {rank: task for rank, task in tasks.items() if not plan.task_ids[rank]}
+    if not seen:
+        return plan
+    instances = tuple(seen[rank].instance_id if rank in seen else name for rank, name in enumerate(plan.instances))
+    task_ids = tuple(seen[rank].task_id if rank in seen else name for rank, name in enumerate(plan.task_ids))
+    return replace(plan, instances=instances, task_ids=task_ids)
+
+
+def with_seen_instances(job: Job, plan: Plan) -> Job:
+    """Return an adopted job with the instances of the ranks that were seen since its record was written."""
+    instances = tuple(known or seen for known, seen in zip(job.instances, plan.instances, strict=True))
+    return job if instances == job.instances else replace(job, instances=instances)
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptProgress:
     """Progress of an attempt: which ranks started, ended and were checked. A set never shrinks.
 

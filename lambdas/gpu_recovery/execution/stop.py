@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.attempt import Plan, stopped_event, with_awaited_flag
+from gpu_recovery.core.attempt import Plan, RankTask, stopped_event, with_awaited_flag
 from gpu_recovery.core.heartbeat import AgentCommand, AgentCommandKind
 from gpu_recovery.core.identifiers import attempt_id
-from gpu_recovery.core.instance.record import Instance
+from gpu_recovery.core.instance.record import Claim, Instance
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import OUR_STOP
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
+from gpu_recovery.execution.launch import claim_for_adopted
 from gpu_recovery.execution.task_ownership import instance_of, tasks_of_ranks
 from gpu_recovery.execution.unregistered_tasks import unregistered_ranks
 
@@ -33,21 +34,23 @@ def stop(context: ExecutionContext, job: Job, pending: PendingCommand) -> Comman
     launching = any(isinstance(other.command, commands.LaunchAttempt) for other in job.commands)
     if job.launched or launching:
         return DONE
-    unregistered = _report_unregistered(context, job, plan) if plan is not None and job.started_by_person else ()
-    return CommandResult(unregistered) if unregistered else _record_never_started(context, job, task_ids)
+    if plan is not None and job.started_by_person:
+        unregistered = _record_unregistered(context, job, plan)
+        context.actions.stop_tasks(tuple(unregistered.values()), stopping)
+        task_ids = tuple(task_id or unregistered.get(rank, "") for rank, task_id in enumerate(task_ids))
+    return _record_never_started(context, job, task_ids)
 
 
-def _report_unregistered(context: ExecutionContext, job: Job, plan: Plan) -> tuple[FollowUp, ...]:
-    """Record ranks of an adopted job with lost events, and return them to the job, which stops them too."""
-    messages: list[FollowUp] = []
+def _record_unregistered(context: ExecutionContext, job: Job, plan: Plan) -> dict[int, str]:
+    """Record the ranks of an adopted job whose events were lost, and claim their instances. Return tasks by rank."""
+    found: dict[int, str] = {}
     for rank, fact in unregistered_ranks(context.actions, plan):
-        instance_id = instance_of(context.store, context.actions, fact)
-        context.store.record_task(plan, rank, instance_id, fact.task_id)
-        event = events.RankSeen(
-            at=fact.at, attempt=plan.attempt, rank=rank, instance_id=instance_id, gpus=job.spec.gpus_per_node
-        )
-        messages.append(FollowUp(job.job_id, event))
-    return tuple(messages)
+        task = RankTask(fact.task_id, instance_of(context.store, context.actions, fact))
+        found[rank] = context.store.record_task(job.job_id, plan.attempt, rank, task).task_id
+        if task.instance_id:
+            claim = Claim(plan.attempt, job.spec.gpus_per_node, rank=rank)
+            claim_for_adopted(context.store, job, task.instance_id, claim)
+    return found
 
 
 def _record_never_started(context: ExecutionContext, job: Job, task_ids: tuple[str, ...]) -> CommandResult:

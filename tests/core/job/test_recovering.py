@@ -124,18 +124,14 @@ def test_a_job_that_is_moved_again_and_again_fails_in_the_end(kind: Any) -> None
 
 def test_a_job_that_is_only_observed_is_not_moved_and_says_so_once_for_each_instance() -> None:
     """Whatever is said in between, the same wish is told once; a new attempt begins afresh."""
-    record = applied(tell(state_machine.adopted("run-1", SPEC, True, ADAPTIVE, NOW).record, _seen(0)))
+    record = replace(state_machine.adopted("run-1", SPEC, True, ADAPTIVE, NOW).record, instances=IDS)
     first = tell(record, _asked(events.InstanceNeedsRepair, record))
     assert first.record.status is S.SUBMITTED and "it would be STOPPING" in first.reason
     assert not orders(first, commands.StopAttempt)
-    moved = applied(tell(first.record, _seen(1)))
+    moved = first.record
     assert tell(moved, _asked(events.InstanceNeedsRepair, moved)).outcome is EventOutcome.IGNORED
     other = replace(_asked(events.InstanceLeaving, moved), instance_id=IDS[1])
     assert applied(tell(moved, other)).to_leave == IDS
-
-
-def _seen(rank: int) -> events.RankSeen:
-    return events.RankSeen(at=NOW, attempt=1, rank=rank, instance_id=IDS[rank], gpus=8)
 
 
 # -- the pause between relaunches --------------------------------------------------------------------------------------

@@ -81,15 +81,6 @@ class LaunchRefused(JobEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankSeen(JobEvent):
-    """A task that a user started was seen as `rank` of an adopted job, holding `gpus` of the instance."""
-
-    rank: int
-    instance_id: str
-    gpus: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NewerTaskSeen(JobEvent):
     """A user started tasks of an adopted job again after the job had ended."""
 
@@ -260,7 +251,6 @@ JOB_EVENTS: tuple[type[JobEvent], ...] = (
     ResourcesShort,
     AttemptLaunched,
     LaunchRefused,
-    RankSeen,
     NewerTaskSeen,
     AllRanksRunning,
     RankFailed,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gpu_recovery.core import commands, events
+from gpu_recovery.core import events
 from gpu_recovery.core.job.record import Job, JobStatus, Origin
 from gpu_recovery.core.job.spec import NNODES_MAX, OUR_VARIABLES, JobSpec
 from gpu_recovery.core.notifications import jobs
@@ -76,17 +76,6 @@ def job_template(task: TaskFact, world: int, gpus: int) -> JobSpec:
         env=env,
         user=task.started_by,
     )
-
-
-def rank_seen(job: Job, event: events.RankSeen, context: DecisionContext) -> Step | Ignore:
-    """Record a rank of an adopted job and claim its GPUs. While the gang is being stopped, stop this rank too."""
-    if job.instances[event.rank]:
-        return Ignore("this rank is known")
-    instances = tuple(event.instance_id if rank == event.rank else i for rank, i in enumerate(job.instances))
-    reason = f"rank {event.rank} runs on {event.instance_id}"
-    claim = commands.ClaimInstance(event.instance_id, job.attempt, event.gpus, event.rank)
-    stop = (commands.StopAttempt(job.attempt),) if job.status is JobStatus.STOPPING else ()
-    return Step(job.status, reason, {"instances": instances}, (claim, *stop))
 
 
 def newer_task(job: Job, event: events.NewerTaskSeen, context: DecisionContext) -> Step | Ignore:
