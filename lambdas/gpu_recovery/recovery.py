@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -34,15 +34,15 @@ from gpu_recovery.core.notifications.channels import for_every_channel
 from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.ray import state_machine as ray_state_machine
 from gpu_recovery.core.state_machine import Decision, EventOutcome, PendingCommand
+from gpu_recovery.execution.command_results import CommandResults
 from gpu_recovery.execution.context import ExecutionContext, FollowUp, ForEach, RayCommandHandler, previous_try_died
-from gpu_recovery.execution.hand_over import CLOCK_SKEW, HandOver
+from gpu_recovery.execution.hand_over import HandOver
 from gpu_recovery.partial_failures import raise_all, run_each
 from gpu_recovery.ports.actions import Actions
 from gpu_recovery.ports.decision_log import DecisionLog
 from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery.ports.retry import SAVE_ATTEMPTS_MAX, retry_stale
 from gpu_recovery.ports.store import Store
-from gpu_recovery.ports.values import RefusedCheck, StartedCheck
 
 Record = TypeVar("Record", Job, Instance)
 REMOVE_ATTEMPTS_MAX = 3
@@ -76,31 +76,6 @@ def sequentially(work: Callable[[Any], object], items: Iterable[Any]) -> None:
 def always() -> bool:
     """Return True: the default of `Recovery.has_time`."""
     return True
-
-
-@dataclass
-class _CommandResults:
-    """Results of the commands of one record: ids of finished and deferred commands, and failures."""
-
-    done: list[str] = field(default_factory=list)
-    deferred: dict[str, datetime] = field(default_factory=dict)
-    notification_failures: list[Exception] = field(default_factory=list)
-    failed: list[Exception] = field(default_factory=list)
-    """Failures of best-effort commands."""
-    check_request: StartedCheck | RefusedCheck | None = None
-    """The answer of ECS to the request of a health check."""
-    scheduler_retry_at: datetime | None = None
-    """Earliest retry of a deferred command whose effect the scheduler must see. None: no such command."""
-    left: bool = False
-    """Whether a command was left to another function."""
-    order_matters: bool = False
-    """Whether a command other than a notification was left. Later commands then wait for it."""
-
-    def leave(self, pending: PendingCommand, now: datetime) -> None:
-        """Leave a command to another function: it stays in the record, due at once."""
-        self.left = True
-        self.order_matters |= not isinstance(pending.command, execution.NOTIFICATIONS)
-        self.deferred[pending.command_id] = now - CLOCK_SKEW
 
 
 @dataclass(frozen=True)
@@ -274,12 +249,13 @@ class Recovery:
         """
         if not pending:
             return
-        results = _CommandResults()
+        results = CommandResults()
         delivered = False
         try:
             for pending_command in pending:
                 if self._is_left(record, pending_command, results):
-                    results.leave(pending_command, self.clock())
+                    is_notification = isinstance(pending_command.command, execution.NOTIFICATIONS)
+                    results.leave(pending_command, self.clock(), is_notification=is_notification)
                 elif isinstance(pending_command.command, execution.NOTIFICATIONS):
                     self._send_notification(record, pending_command, results, submitted)
                 else:
@@ -301,7 +277,7 @@ class Recovery:
                 f"not everything could be said about {_record_id(record)}", results.notification_failures
             )
 
-    def _is_left(self, record: Job | Instance, pending: PendingCommand, results: _CommandResults) -> bool:
+    def _is_left(self, record: Job | Instance, pending: PendingCommand, results: CommandResults) -> bool:
         """Return whether the command is left to another function: it has the permissions, or time.
 
         Commands other than notifications keep their order, so all after a command that is left are left too.
@@ -320,7 +296,7 @@ class Recovery:
         for failure in run_each(self.hand_over.wake, [record]):
             self.decision_log.notified(record, self.hand_over, failure)
 
-    def _execute_command(self, record: Job | Instance, pending: PendingCommand, results: _CommandResults) -> bool:
+    def _execute_command(self, record: Job | Instance, pending: PendingCommand, results: CommandResults) -> bool:
         """Execute one command and deliver the events that follow from it.
 
         Returns:
@@ -333,7 +309,7 @@ class Recovery:
             if result.not_before is not None:
                 results.deferred[pending.command_id] = result.not_before
             else:
-                self._finish(record, pending, result.follow_ups, results)
+                self._finish(record, pending, result.follow_ups, result.after, results)
             return bool(result.follow_ups)
         except TryAgainSoon:
             again_at = results.deferred[pending.command_id] = self.clock() + BUSY_RETRY
@@ -342,7 +318,12 @@ class Recovery:
             return True
 
     def _finish(
-        self, record: Job | Instance, pending: PendingCommand, messages: Sequence[FollowUp], results: _CommandResults
+        self,
+        record: Job | Instance,
+        pending: PendingCommand,
+        messages: Sequence[FollowUp],
+        after: Callable[[], object] | None,
+        results: CommandResults,
     ) -> None:
         """Deliver the events that follow from a command: first to other records, then to the record itself.
 
@@ -358,12 +339,14 @@ class Recovery:
                 return
             part = others[start : start + DELIVERED_AT_ONCE]
             self.for_each(lambda message: self._deliver(message, results.notification_failures), part)
+        if after is not None:
+            after()
         for message in own:
             self._deliver(message, results.notification_failures, pending.command_id)
         if not own:
             results.done.append(pending.command_id)
 
-    def _execute_best_effort(self, record: Job | Instance, pending: PendingCommand, results: _CommandResults) -> bool:
+    def _execute_best_effort(self, record: Job | Instance, pending: PendingCommand, results: CommandResults) -> bool:
         """Execute a best-effort command as `_execute_command` does, and collect its failure instead of raising it.
 
         A command during which a function was killed is not tried again: the command may have been the cause.
@@ -375,7 +358,7 @@ class Recovery:
         return True
 
     def _send_notification(
-        self, record: Job | Instance, pending: PendingCommand, results: _CommandResults, submitted: str | None
+        self, record: Job | Instance, pending: PendingCommand, results: CommandResults, submitted: str | None
     ) -> None:
         """Execute one notification command, and collect its failure instead of raising it.
 
@@ -412,7 +395,7 @@ class Recovery:
             return self.store.load_job(record.job_id) or record
         return self.store.load_instance(record.instance_id) or record
 
-    def _remove_finished(self, record: Job | Instance, results: _CommandResults) -> None:
+    def _remove_finished(self, record: Job | Instance, results: CommandResults) -> None:
         """Remove finished commands from the record, and record ECS's answer about a health check in the same write.
 
         A throttled write is tried again, because a notification that stays in the record is sent twice.

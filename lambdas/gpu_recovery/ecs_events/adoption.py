@@ -70,6 +70,7 @@ def _record_rank(recovery: Recovery, fact: TaskFact, identity: TaskIdentity, rec
     if store.load_progress(*of_attempt) is None:
         unknown = ("",) * record.spec.nnodes
         store.begin_attempt(Plan(*of_attempt, unknown, task_ids=unknown))
+    is_new = known is None
     if known is None or not known.instance_id:
         instance_id = instance_of(store, recovery.actions, fact)
         recorded = store.record_task(*of_attempt, rank, RankTask(fact.task_id, instance_id))
@@ -79,7 +80,7 @@ def _record_rank(recovery: Recovery, fact: TaskFact, identity: TaskIdentity, rec
     if known.instance_id and fact.last_status == LastStatus.RUNNING:
         claim = Claim(record.attempt, record.spec.gpus_per_node, rank=rank)
         after = claim_for_adopted(store, record, known.instance_id, claim)
-        if after is not None and after.status is JobStatus.STOPPING:
+        if is_new and after is not None and after.status is JobStatus.STOPPING:
             _stop(recovery, fact)  # the gang may have been stopped before this rank was recorded
     return rank_progress.record_rank_event(recovery, fact, *of_attempt, rank, known.instance_id)
 

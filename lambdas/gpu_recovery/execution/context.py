@@ -43,11 +43,13 @@ class CommandResult:
     follow_ups: events to deliver.
     not_before: the time before which an unfinished command is not tried again; None if the command is finished.
     check_request: the answer of ECS to the request of a health check; None if the command requested no check.
+    after: called after the events for other records are delivered, before the command is removed; None for nothing.
     """
 
     follow_ups: tuple[FollowUp, ...] = ()
     not_before: datetime | None = None
     check_request: StartedCheck | RefusedCheck | None = None
+    after: Callable[[], object] | None = None
 
 
 class RayCommandHandler(Protocol):

@@ -7,7 +7,7 @@ from gpu_recovery.core.attempt import Plan, RankTask, stopped_event, with_awaite
 from gpu_recovery.core.heartbeat import AgentCommand, AgentCommandKind
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.instance.record import Claim, Instance
-from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import OUR_STOP
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
@@ -132,7 +132,17 @@ def end_unconfirmed(context: ExecutionContext, job: Job, pending: PendingCommand
                 at=command.at, job_id=job.job_id, attempt=job.attempt, sentence=evidence[instance_id]
             )
             messages.append(FollowUp(instance_id, with_awaited_flag(job, request)))
-    return CommandResult(tuple(messages))
+    return CommandResult(tuple(messages), after=lambda: _release_reservations_if_ended(context, job, list(evidence)))
+
+
+def _release_reservations_if_ended(context: ExecutionContext, job: Job, instance_ids: list[str]) -> None:
+    """Remove the reservations of a job that has ended while its requests were delivered: it waits for no repair.
+
+    The first instance that cannot be repaired ends the job, and the next instances are reserved all the same.
+    """
+    after = context.store.load_job(job.job_id)
+    if after is not None and after.status in TERMINAL:
+        context.for_each(lambda one: context.store.release_instance(one, job.job_id, True, job.attempt), instance_ids)
 
 
 def _has_claim(instance: Instance, job: Job) -> bool:
