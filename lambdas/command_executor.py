@@ -3,7 +3,7 @@
 from typing import Any
 
 from gpu_recovery.aws.command_executor import load_record
-from gpu_recovery.aws.wiring import logger, metrics, recovery
+from gpu_recovery.aws.wiring import logger, metrics, timed_recovery
 
 
 @metrics.log_metrics
@@ -14,5 +14,5 @@ def handler(event: dict[str, Any], context: Any) -> None:
     Raises:
         Exception: any failure. The reconciler executes the remaining commands when their lease has expired.
     """
-    loop = recovery()
+    loop = timed_recovery(context)
     loop.execute_left(lambda: load_record(loop.store, event))

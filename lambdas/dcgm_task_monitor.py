@@ -3,7 +3,7 @@
 from typing import Any
 
 from gpu_recovery.aws.ecs_events import detail_of, task_fact
-from gpu_recovery.aws.wiring import is_refused, logger, metrics, recovery, utc_now
+from gpu_recovery.aws.wiring import is_refused, logger, metrics, timed_recovery, utc_now
 from gpu_recovery.ecs_events import tasks
 
 
@@ -19,4 +19,4 @@ def handler(event: dict[str, Any], context: Any) -> None:
     """
     if is_refused(event):
         return
-    tasks.check_changed(recovery(), task_fact(detail_of(event), utc_now()))
+    tasks.check_changed(timed_recovery(context), task_fact(detail_of(event), utc_now()))

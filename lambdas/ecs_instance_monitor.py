@@ -8,7 +8,7 @@ from typing import Any
 
 from gpu_recovery.aws.ecs_events import detail_of, instance_fact
 from gpu_recovery.aws.health_events import is_health_event, notifications_of
-from gpu_recovery.aws.wiring import is_refused, logger, metrics, recovery, utc_now
+from gpu_recovery.aws.wiring import is_refused, logger, metrics, timed_recovery, utc_now
 from gpu_recovery.ecs_events.health import deliver
 
 
@@ -27,7 +27,7 @@ def handler(event: dict[str, Any], context: Any) -> None:
     if is_refused(event):
         return
     if not is_health_event(event):
-        recovery().handle(*instance_fact(detail_of(event), utc_now()))
+        timed_recovery(context).handle(*instance_fact(detail_of(event), utc_now()))
         return
-    for reason in deliver(recovery(), notifications_of(event, utc_now())):
+    for reason in deliver(timed_recovery(context), notifications_of(event, utc_now())):
         logger.info("signal_passed_over", extra={"reason": reason})

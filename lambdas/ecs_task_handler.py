@@ -3,7 +3,7 @@
 from typing import Any
 
 from gpu_recovery.aws.ecs_events import detail_of, task_fact
-from gpu_recovery.aws.wiring import is_refused, logger, metrics, recovery, settings, utc_now
+from gpu_recovery.aws.wiring import is_refused, logger, metrics, settings, timed_recovery, utc_now
 from gpu_recovery.ecs_events import agent_tasks, tasks
 
 
@@ -21,6 +21,6 @@ def handler(event: dict[str, Any], context: Any) -> None:
         return
     fact = task_fact(detail_of(event), utc_now())
     if agent_tasks.is_agent_task(fact, settings().agent_family):
-        agent_tasks.agent_task_changed(recovery(), fact)
+        agent_tasks.agent_task_changed(timed_recovery(context), fact)
     else:
-        tasks.task_changed(recovery(), fact)
+        tasks.task_changed(timed_recovery(context), fact)

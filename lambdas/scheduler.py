@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpu_recovery.aws.sqs_messages import bodies, hops_of
-from gpu_recovery.aws.wiring import logger, metrics, recovery
+from gpu_recovery.aws.wiring import logger, metrics, timed_recovery
 from gpu_recovery.core.identifiers import TICK
 from gpu_recovery.scheduler.schedule import schedule
 
@@ -23,7 +23,7 @@ WHOLE_PASS = "/"
 def handler(event: dict[str, Any], context: Any) -> None:
     """Run one pass of the scheduler for all messages. A message only names the record that changed."""
     messages = tuple(bodies(event))
-    loop = replace(recovery(), hops=hops_of(messages))
+    loop = replace(timed_recovery(context), hops=hops_of(messages))
     placed = schedule(loop, tuple(map(_key, messages)), lambda: context.get_remaining_time_in_millis() / 1000)
     logger.info("placed", extra={"jobs": placed})
 

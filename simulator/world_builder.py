@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.policy import RecoveryPolicy
+from gpu_recovery.execution.context import COMMAND_S
 from gpu_recovery.ports.store import Store
 from gpu_recovery.recovery import Recovery
 
@@ -121,4 +122,13 @@ def build_recovery(
         return Recovery(effects, actions, policy, aws.timeline.clock, aws.journal, adoption)
     meter = aws.lives.meter = Meter(aws.timeline, costs, aws.lives.kill)
     actions.ecs.for_each = meter.each
-    return Recovery(effects, actions, policy, aws.timeline.clock, aws.journal, adoption, for_each=meter.each)
+    return Recovery(
+        effects,
+        actions,
+        policy,
+        aws.timeline.clock,
+        aws.journal,
+        adoption,
+        for_each=meter.each,
+        has_time=lambda: meter.seconds_left() > COMMAND_S,
+    )

@@ -16,37 +16,48 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from gpu_recovery import execution
 from gpu_recovery.core import commands, events
+from gpu_recovery.core.attempt import with_seen_instances
 from gpu_recovery.core.commands import Channel, NotifyOperator
 from gpu_recovery.core.instance import state_machine
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job import state_machine as job_state_machine
 from gpu_recovery.core.job.adoption import Adoption
-from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.job.record import LIVE, Job
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.notifications.channels import for_every_channel
 from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.ray import state_machine as ray_state_machine
 from gpu_recovery.core.state_machine import Decision, EventOutcome, PendingCommand
-from gpu_recovery.execution.context import ExecutionContext, FollowUp, ForEach, RayCommandHandler, previous_try_died
-from gpu_recovery.execution.hand_over import CLOCK_SKEW, HandOver
+from gpu_recovery.execution.command_results import BEST_EFFORT, NOTIFICATIONS, SCHEDULER_VISIBLE, CommandResults
+from gpu_recovery.execution.context import (
+    ExecutionContext,
+    FollowUp,
+    ForEach,
+    RayCommandHandler,
+    previous_try_died,
+    sequentially,
+)
+from gpu_recovery.execution.hand_over import HandOver
 from gpu_recovery.partial_failures import raise_all, run_each
 from gpu_recovery.ports.actions import Actions
 from gpu_recovery.ports.decision_log import DecisionLog
 from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery.ports.retry import SAVE_ATTEMPTS_MAX, retry_stale
 from gpu_recovery.ports.store import Store
-from gpu_recovery.ports.values import RefusedCheck, StartedCheck
 
 Record = TypeVar("Record", Job, Instance)
 REMOVE_ATTEMPTS_MAX = 3
 """Tries to remove finished commands from a record when AWS throttles the write."""
 CONTENDED = f"refused {SAVE_ATTEMPTS_MAX} times: others write the record all the time"
+DELIVERED_AT_ONCE = 50
+"""Events for other records that are delivered before the time is looked at again. With eight threads they take a few
+seconds."""
 BUSY_RETRY = timedelta(seconds=15)
 """Time before a throttled command is tried again. The call to AWS was already repeated several times by then."""
 
@@ -58,43 +69,9 @@ class NotificationFailed(ExceptionGroup):
     """
 
 
-def sequentially(work: Callable[[Any], object], items: Iterable[Any]) -> None:
-    """Call `work` for each of `items`, one after the other. A function with spare threads passes its own ForEach."""
-    for item in items:
-        work(item)
-
-
 def always() -> bool:
     """Return True: the default of `Recovery.has_time`."""
     return True
-
-
-@dataclass
-class _CommandResults:
-    """Results of the commands of one record: ids of finished and deferred commands, and failures."""
-
-    done: list[str] = field(default_factory=list)
-    deferred: dict[str, datetime] = field(default_factory=dict)
-    notification_failures: list[Exception] = field(default_factory=list)
-    failed: list[Exception] = field(default_factory=list)
-    """Failures of best-effort commands."""
-    check_request: StartedCheck | RefusedCheck | None = None
-    """The answer of ECS to the request of a health check."""
-    scheduler_retry_at: datetime | None = None
-    """Earliest retry of a deferred command whose effect the scheduler must see. None: no such command."""
-    left: bool = False
-    """Whether a command was left to another function."""
-    order_matters: bool = False
-    """Whether a command other than a notification was left. Later commands then wait for it."""
-    scheduler_waits: bool = False
-    """Whether a command was left whose effect the scheduler must see. The scheduler is woken after it."""
-
-    def leave(self, pending: PendingCommand, now: datetime) -> None:
-        """Leave a command to another function: it stays in the record, due at once."""
-        self.left = True
-        self.order_matters |= not isinstance(pending.command, execution.NOTIFICATIONS)
-        self.scheduler_waits |= isinstance(pending.command, execution.SCHEDULER_VISIBLE)
-        self.deferred[pending.command_id] = now - CLOCK_SKEW
 
 
 @dataclass(frozen=True)
@@ -197,12 +174,26 @@ class Recovery:
             if record is None:
                 self.decision_log.unknown_record(job_id, event)
                 return None
+            record = self._with_seen_ranks(record)
             remaining = _without_command(record, finished_id)
             state_machine_of_job = ray_state_machine if record.spec.backend is Backend.RAY else job_state_machine
             decision = state_machine_of_job.decide(remaining, event, self.policy, self.clock())
             return self._save_job(record, event, decision, finished_id)
 
         return retry_stale(attempt, SAVE_ATTEMPTS_MAX, CONTENDED)
+
+    def _with_seen_ranks(self, job: Job) -> Job:
+        """Return the job with the instances of all ranks that were seen, and write their tasks into the plan.
+
+        The ranks of an adopted job write neither the job nor its plan, because hundreds of them are seen at once.
+        """
+        if not job.started_by_person or job.status not in LIVE or all(job.instances):
+            return job
+        plan = self.store.load_plan(job.job_id, job.attempt)
+        if plan is None or (seen := with_seen_instances(job, plan)) is job:
+            return job
+        self.store.record_tasks(plan)
+        return seen
 
     def _save_job(
         self, before: Job, event: events.JobEvent, decision: Decision[Job], finished_id: str
@@ -216,7 +207,7 @@ class Recovery:
         saved = self.store.save_job(decision.record, decision.quota)
         self.decision_log.decided(before, event, decision)
         self.execute(saved, decision.commands)
-        return _with_saved(decision, saved)
+        return replace(decision, record=saved)
 
     def _handle_instance(
         self, instance_id: str, event: events.InstanceEvent, finished_id: str = ""
@@ -253,7 +244,7 @@ class Recovery:
         if saved.container_instance_id != before.container_instance_id or before.revision == 0:
             self.store.remember_registration(saved)
         self.execute(saved, decision.commands)
-        return _with_saved(decision, saved)
+        return replace(decision, record=saved)
 
     def execute(self, record: Job | Instance, pending: Sequence[PendingCommand], submitted: str | None = None) -> None:
         """Execute the `pending` commands of the saved `record` and remove the finished commands from it.
@@ -273,17 +264,17 @@ class Recovery:
         """
         if not pending:
             return
-        results = _CommandResults()
+        results = CommandResults()
         delivered = False
         try:
             for pending_command in pending:
                 if self._is_left(record, pending_command, results):
                     results.leave(pending_command, self.clock())
-                elif isinstance(pending_command.command, execution.NOTIFICATIONS):
+                elif isinstance(pending_command.command, NOTIFICATIONS):
                     self._send_notification(record, pending_command, results, submitted)
                 else:
                     record = self._reloaded(record) if delivered else record
-                    helps = isinstance(pending_command.command, execution.BEST_EFFORT)
+                    helps = isinstance(pending_command.command, BEST_EFFORT)
                     delivered = (
                         self._execute_best_effort(record, pending_command, results)
                         if helps
@@ -300,7 +291,7 @@ class Recovery:
                 f"not everything could be said about {_record_id(record)}", results.notification_failures
             )
 
-    def _is_left(self, record: Job | Instance, pending: PendingCommand, results: _CommandResults) -> bool:
+    def _is_left(self, record: Job | Instance, pending: PendingCommand, results: CommandResults) -> bool:
         """Return whether the command is left to another function: it has the permissions, or time.
 
         Commands other than notifications keep their order, so all after a command that is left are left too.
@@ -309,9 +300,7 @@ class Recovery:
             return True
         if self.hand_over is None:
             return False
-        waits = results.order_matters and not isinstance(pending.command, execution.NOTIFICATIONS)
-        waits |= results.scheduler_waits and isinstance(pending.command, commands.PokeScheduler)
-        return waits or self.hand_over.includes(record, pending.command)
+        return results.must_wait(pending) or self.hand_over.includes(record, pending.command)
 
     def _wake_executor(self, record: Job | Instance) -> None:
         """Wake the command executor for the commands that were left. The reconciler executes them if that fails."""
@@ -320,7 +309,7 @@ class Recovery:
         for failure in run_each(self.hand_over.wake, [record]):
             self.decision_log.notified(record, self.hand_over, failure)
 
-    def _execute_command(self, record: Job | Instance, pending: PendingCommand, results: _CommandResults) -> bool:
+    def _execute_command(self, record: Job | Instance, pending: PendingCommand, results: CommandResults) -> bool:
         """Execute one command and deliver the events that follow from it.
 
         Returns:
@@ -332,18 +321,45 @@ class Recovery:
             results.check_request = result.check_request or results.check_request
             if result.not_before is not None:
                 results.deferred[pending.command_id] = result.not_before
-            elif not self._deliver(
-                result.follow_ups, _record_id(record), pending.command_id, results.notification_failures
-            ):
-                results.done.append(pending.command_id)
+            else:
+                self._finish(record, pending, result.follow_ups, result.after, results)
             return bool(result.follow_ups)
         except TryAgainSoon:
             again_at = results.deferred[pending.command_id] = self.clock() + BUSY_RETRY
-            if isinstance(pending.command, execution.SCHEDULER_VISIBLE):
+            if isinstance(pending.command, SCHEDULER_VISIBLE):
                 results.scheduler_retry_at = again_at
             return True
 
-    def _execute_best_effort(self, record: Job | Instance, pending: PendingCommand, results: _CommandResults) -> bool:
+    def _finish(
+        self,
+        record: Job | Instance,
+        pending: PendingCommand,
+        messages: Sequence[FollowUp],
+        after: Callable[[], object] | None,
+        results: CommandResults,
+    ) -> None:
+        """Deliver the events that follow from a command: first to other records, then to the record itself.
+
+        The write that follows from the record's own event removes the command. If the time is over before every other
+        record has its event, the command is left, due at once. It is safe to repeat and leaves out what was done.
+        """
+        name = _record_id(record)
+        own = [message for message in messages if message.record_id == name]
+        others = [message for message in messages if message.record_id != name]
+        for start in range(0, len(others), DELIVERED_AT_ONCE):
+            if start and not self.has_time():
+                results.leave(pending, self.clock())
+                return
+            part = others[start : start + DELIVERED_AT_ONCE]
+            self.for_each(lambda message: self._deliver(message, results.notification_failures), part)
+        if after is not None:
+            after()
+        for message in own:
+            self._deliver(message, results.notification_failures, pending.command_id)
+        if not own:
+            results.done.append(pending.command_id)
+
+    def _execute_best_effort(self, record: Job | Instance, pending: PendingCommand, results: CommandResults) -> bool:
         """Execute a best-effort command as `_execute_command` does, and collect its failure instead of raising it.
 
         A command during which a function was killed is not tried again: the command may have been the cause.
@@ -355,7 +371,7 @@ class Recovery:
         return True
 
     def _send_notification(
-        self, record: Job | Instance, pending: PendingCommand, results: _CommandResults, submitted: str | None
+        self, record: Job | Instance, pending: PendingCommand, results: CommandResults, submitted: str | None
     ) -> None:
         """Execute one notification command, and collect its failure instead of raising it.
 
@@ -392,7 +408,7 @@ class Recovery:
             return self.store.load_job(record.job_id) or record
         return self.store.load_instance(record.instance_id) or record
 
-    def _remove_finished(self, record: Job | Instance, results: _CommandResults) -> None:
+    def _remove_finished(self, record: Job | Instance, results: CommandResults) -> None:
         """Remove finished commands from the record, and record ECS's answer about a health check in the same write.
 
         A throttled write is tried again, because a notification that stays in the record is sent twice.
@@ -409,34 +425,22 @@ class Recovery:
                 if not tries_left:
                     raise
 
-    def _deliver(
-        self, messages: Sequence[FollowUp], name: str, command_id: str, notification_failures: list[Exception]
-    ) -> bool:
-        """Deliver events to other records first, then to the record itself.
+    def _deliver(self, message: FollowUp, notification_failures: list[Exception], finished_id: str = "") -> None:
+        """Deliver one event.
 
         Args:
-            name: the id of the record.
-            notification_failures: collects the notifications that a receiver could not send. The event counts as
+            message: the event and its receiver.
+            notification_failures: collects the notifications that the receiver could not send. The event counts as
                 delivered nevertheless.
-
-        Returns:
-            Whether the record itself received an event. Its write then removed the command.
+            finished_id: the command of the receiver that its write removes; "" for none.
         """
-
-        def deliver(message: FollowUp, finished_id: str = "") -> None:
-            try:
-                if isinstance(message.event, events.JobEvent):
-                    self._handle_job(message.record_id, message.event, finished_id)
-                else:
-                    self._handle_instance(message.record_id, message.event, finished_id)
-            except NotificationFailed as failure:
-                notification_failures.append(failure)
-
-        own = [message for message in messages if message.record_id == name]
-        self.for_each(deliver, [message for message in messages if message.record_id != name])
-        for message in own:
-            deliver(message, command_id)
-        return bool(own)
+        try:
+            if isinstance(message.event, events.JobEvent):
+                self._handle_job(message.record_id, message.event, finished_id)
+            else:
+                self._handle_instance(message.record_id, message.event, finished_id)
+        except NotificationFailed as failure:
+            notification_failures.append(failure)
 
     def reclaim_expired(self, record: Job | Instance) -> bool:
         """Execute the commands of `record` with an expired lease: the function that held the lease was killed.
@@ -480,11 +484,6 @@ class Recovery:
             return record is not None and self.reclaim_expired(record)
 
         return retry_stale(attempt, SAVE_ATTEMPTS_MAX, CONTENDED)
-
-
-def _with_saved(decision: Decision[Record], saved: Record) -> Decision[Record]:
-    """Return the decision with the record as it was saved."""
-    return Decision(saved, decision.commands, decision.reason, decision.outcome, decision.fleet)
 
 
 def _record_id(record: Job | Instance) -> str:

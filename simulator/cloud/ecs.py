@@ -12,7 +12,7 @@ from gpu_recovery.aws.ecs_events import Overrides, overrides_of
 from gpu_recovery.aws.fields import Fields
 from gpu_recovery.core.events import InstanceObserved
 from gpu_recovery.core.task import TaskFact
-from gpu_recovery.recovery import sequentially
+from gpu_recovery.execution.context import sequentially
 
 from sandbox.cluster.model import describe, instances, tasks
 from sandbox.cluster.model.cluster import AwsApiError, OperationResult

@@ -11,7 +11,7 @@ from gpu_recovery.core.commands import NotifyOperator
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
 from gpu_recovery.core.state_machine import due_at
-from gpu_recovery.execution import NOTIFICATIONS
+from gpu_recovery.execution.command_results import NOTIFICATIONS
 
 from simulator.explore.small_world import SmallWorld
 from simulator.explore.state_capture import Core, StateCapture

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpu_recovery.core.attempt import AttemptProgress, Plan
+from gpu_recovery.core.attempt import AttemptProgress, Plan, RankTask, with_tasks
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.task import RankFailure
 from gpu_recovery.ports.values import ProgressUpdate
+
+from simulator.memory_store.limits import check_plan, check_progress, checked_bytes
 
 
 class MemoryAttempts:
@@ -15,9 +17,13 @@ class MemoryAttempts:
 
     def __init__(self) -> None:
         self.plans: dict[tuple[str, int], Plan] = {}
+        self.tasks: dict[tuple[str, int], dict[int, RankTask]] = {}
+        """Tasks of ranks that users started, by attempt and rank."""
         self.progress: dict[tuple[str, int], AttemptProgress] = {}
         self.attempts_kept: int | None = None
         """The number of latest attempts of a job for which plan and progress are saved; None: all attempts."""
+        self._checked_bytes: dict[tuple[str, int], int] = {}
+        """Size of the check results in the progress of each attempt."""
 
     def launch_key(self) -> str:
         """Return the key of launch signatures. It is constant, so that every run of a seed is the same."""
@@ -29,31 +35,43 @@ class MemoryAttempts:
         if self.attempts_kept is not None:
             old = (plan.job_id, plan.attempt - self.attempts_kept)
             self.plans.pop(old, None)
+            self.tasks.pop(old, None)
             self.progress.pop(old, None)
+        check_plan(plan)
         self.progress.setdefault(key, AttemptProgress(*key, world=len(plan.instances)))
-        return self.plans.setdefault(key, plan)
+        if key not in self.plans:
+            self.plans[key] = plan
+            return plan
+        return self.load_plan(*key) or plan
 
     def load_plan(self, job_id: str, attempt: int) -> Plan | None:
-        """Return the plan of an attempt, or None."""
-        return self.plans.get((job_id, attempt))
+        """Return the plan of an attempt, with the recorded tasks of its ranks, or None."""
+        plan = self.plans.get((job_id, attempt))
+        if plan is None or plan.epochs or all(plan.task_ids):
+            return plan
+        return with_tasks(plan, self.tasks.get((job_id, attempt), {}))
 
     def load_progress(self, job_id: str, attempt: int) -> AttemptProgress | None:
         """Return the progress of an attempt, or None."""
         return self.progress.get((job_id, attempt))
 
-    def record_task(self, plan: Plan, rank: int, instance_id: str, task_id: str) -> None:
-        """Write the instance and the task id of one rank into the stored plan."""
-        stored = self.load_plan(plan.job_id, plan.attempt)
-        if stored is not None:
-            instances = _with_rank(stored.instances, rank, instance_id)
-            task_ids = _with_rank(stored.task_ids, rank, task_id)
-            self.plans[plan.job_id, plan.attempt] = replace(stored, instances=instances, task_ids=task_ids)
+    def record_task(self, job_id: str, attempt: int, rank: int, task: RankTask) -> RankTask:
+        """Record the task of one rank, unless another task is recorded; return the recorded task."""
+        tasks = self.tasks.setdefault((job_id, attempt), {})
+        if rank not in tasks or tasks[rank].task_id == task.task_id:
+            tasks[rank] = task
+        return tasks[rank]
+
+    def load_task(self, job_id: str, attempt: int, rank: int) -> RankTask | None:
+        """Return the recorded task of a rank, or None."""
+        return self.tasks.get((job_id, attempt), {}).get(rank)
 
     def record_tasks(self, plan: Plan) -> None:
-        """Write the task ids of all ranks of `plan` into the stored plan."""
-        stored = self.load_plan(plan.job_id, plan.attempt)
+        """Write the task ids and instances of all ranks of `plan` into the stored plan."""
+        stored = self.plans.get((plan.job_id, plan.attempt))
         if stored is not None:
-            self.plans[plan.job_id, plan.attempt] = replace(stored, task_ids=plan.task_ids)
+            updated = replace(stored, task_ids=plan.task_ids, instances=plan.instances)
+            self.plans[plan.job_id, plan.attempt] = updated
 
     def add_running(self, job_id: str, attempt: int, rank: int) -> ProgressUpdate | None:
         """Record that the rank runs, unless that or its end is known."""
@@ -80,12 +98,13 @@ class MemoryAttempts:
         progress = self.load_progress(job_id, attempt)
         if progress is None or rank in progress.checked:
             return None
-        return ProgressUpdate(self._save_progress(replace(progress, checked={**progress.checked, rank: result})))
+        key = (job_id, attempt)
+        after = replace(progress, checked={**progress.checked, rank: result})
+        written = self._checked_bytes.get(key, 0) + checked_bytes(rank, result)
+        check_progress(after, written)
+        self._checked_bytes[key] = written
+        return ProgressUpdate(self._save_progress(after))
 
     def _save_progress(self, progress: AttemptProgress) -> AttemptProgress:
         self.progress[progress.job_id, progress.attempt] = progress
         return progress
-
-
-def _with_rank(values: tuple[str, ...], rank: int, value: str) -> tuple[str, ...]:
-    return tuple(value if number == rank else old for number, old in enumerate(values))

@@ -23,6 +23,7 @@ from gpu_recovery.ports.values import LISTED_STATUSES, JobPage, RefusedCheck, St
 
 from simulator.memory_store.attempts import MemoryAttempts
 from simulator.memory_store.heartbeats import MemoryHeartbeats
+from simulator.memory_store.limits import check_key
 from simulator.memory_store.observations import MemoryObservations
 from simulator.memory_store.queue import MemoryQueue
 from simulator.memory_store.table import MemoryTable
@@ -59,6 +60,8 @@ class MemoryStore(MemoryAttempts, MemoryHeartbeats, MemoryQueue, MemoryObservati
 
     def load_job(self, job_id: str) -> Job | None:
         """Return the record of a job, or None."""
+        if not job_id:
+            check_key(job_id)
         return self.jobs.records.get(job_id)
 
     def save_job(self, job: Job, quota: QuotaChange | None = None) -> Job:
@@ -115,10 +118,14 @@ class MemoryStore(MemoryAttempts, MemoryHeartbeats, MemoryQueue, MemoryObservati
 
     def load_instance(self, instance_id: str) -> Instance | None:
         """Return the record of an instance, or None."""
+        if not instance_id:
+            check_key(instance_id)
         return self.machines.records.get(instance_id)
 
     def load_instances(self, instance_ids: Sequence[str]) -> Mapping[str, Instance]:
         """Return the records of these instances by id; missing records are left out."""
+        if "" in instance_ids:
+            check_key("")
         return {
             instance_id: self.machines.records[instance_id]
             for instance_id in instance_ids
@@ -215,6 +222,8 @@ class MemoryStore(MemoryAttempts, MemoryHeartbeats, MemoryQueue, MemoryObservati
 
     def instance_of(self, container_instance_id: str) -> str | None:
         """Return the EC2 instance id behind a container instance id, or None."""
+        if not container_instance_id:
+            check_key(container_instance_id)
         return self.registered.get(container_instance_id)
 
     def next_due(self) -> datetime | None:
@@ -228,6 +237,7 @@ class MemoryStore(MemoryAttempts, MemoryHeartbeats, MemoryQueue, MemoryObservati
 
     def mark_notified(self, incident_id: str, until: datetime) -> None:
         """Record that operators were notified of the incident."""
+        check_key(f"#notified#{incident_id}")
         self.notified[incident_id] = max(until, self.notified.get(incident_id, until))
 
     def load_agent_task(self, task_id: str, now: datetime) -> tuple[str, datetime] | None:

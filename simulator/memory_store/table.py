@@ -7,12 +7,17 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
+from gpu_recovery.aws.pending_commands import settled_batches
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.state_machine import PendingCommand, due_at, replace_fields
 from gpu_recovery.ports.errors import StaleRecord
 
+from simulator.memory_store.limits import check_expressions, check_instance, check_job
+
 Record = TypeVar("Record", Job, Instance)
+MANY = 25
+"""Commands of which the expressions of one write are certainly below DynamoDB's limits."""
 
 
 @dataclass
@@ -38,6 +43,7 @@ class MemoryTable(Generic[Record]):
         if (stored.revision if stored else 0) != record.revision:
             raise StaleRecord(f"{name} was written since revision {record.revision}")
         saved = replace_fields(record, {"revision": record.revision + 1, "commands": in_order(record.commands)})
+        _check(saved, new=stored is None)
         self.records[name] = saved
         for written in self.listeners:
             written[name] = None
@@ -49,9 +55,11 @@ class MemoryTable(Generic[Record]):
 
         The revision increases. So a writer that read the record before is refused.
         """
+        changed = replace_fields(record, {**fields, "revision": record.revision + 1})
+        _check(changed, new=False)
         for written in self.listeners:
             written[name] = None
-        self.records[name] = changed = replace_fields(record, {**fields, "revision": record.revision + 1})
+        self.records[name] = changed
         return changed
 
     def remove_finished(
@@ -59,15 +67,22 @@ class MemoryTable(Generic[Record]):
     ) -> None:
         """Remove the commands `done` from the record, put the commands `deferred` off, and write `fields`.
 
-        The due time changes only if the stored record still has the revision of `read`.
+        The due time changes only if the stored record still has the revision of `read`. A command that another
+        function has put off since stays as it is.
         """
         stored = self.records.get(name)
+        refusals = {command.command_id: command.refusals for command in read.commands}
+        if len(done) + len(deferred) > MANY:
+            for batch in settled_batches(done, deferred, refusals):
+                request = batch.request("#rev = :rev", {":rev": 1}, {"shard": 0, "due_at": ""}, None)
+                check_expressions(request.change, request.condition, request.names)
         present = {command.command_id for command in stored.commands} if stored else set()
         if stored is None or (deferred and not done and not present & deferred.keys()):
             return
+        put_off = {command_id: refusals.get(command_id, 0) + 1 for command_id in deferred}
         left = tuple(
-            replace(command, acting_until=deferred[command.command_id], refusals=command.refusals + 1)
-            if command.command_id in deferred
+            replace(command, acting_until=deferred[command.command_id], refusals=put_off[command.command_id])
+            if command.refusals < put_off.get(command.command_id, 0)
             else command
             for command in stored.commands
             if command.command_id not in done
@@ -88,6 +103,13 @@ class MemoryTable(Generic[Record]):
         self.due.pop(name, None)
         if at := due_at(record.deadline_at, record.look_at, record.commands):
             self.due[name] = at
+
+
+def _check(record: Job | Instance, *, new: bool) -> None:
+    if isinstance(record, Job):
+        check_job(record, new=new)
+    else:
+        check_instance(record, new=new)
 
 
 def in_order(commands: Sequence[PendingCommand]) -> tuple[PendingCommand, ...]:

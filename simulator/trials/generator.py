@@ -25,6 +25,8 @@ PEOPLE_EVERY, PEOPLE_AT = 5, 2
 """In every fifth run people deregister and drain instances, and stop ranks, with the tools of ECS."""
 CONTENTION_EVERY = 3
 """Every third run has more jobs than capacity, of several users and priorities."""
+LARGE_EVERY, LARGE_AT, LARGE_GANGS = 199, 100, (24, 40, 64)
+"""One run in 199 has a single gang of so many ranks, none of which can be stopped when the first has crashed."""
 INSTANCES_MAX = 6
 SOON_S = 180.0
 SHORT_WAITS = {"recover_timeout_s": 5_400, "queue_timeout_s": 10_800, "repair_hold_timeout_s": 3_600}
@@ -75,6 +77,8 @@ def scenario_of(seed: int) -> Scenario:
         if faults:  # a run without timed faults is compared with an undisturbed run
             cluster = diagnosis.with_short_queue_timeout(evidence_draw, cluster)
             faults = (*faults, *diagnosis.stories(evidence_draw, FAULTS_UNTIL_S))
+    if seed % LARGE_EVERY == LARGE_AT:
+        cluster, jobs, faults = _large_gang(Draw(f"large {seed}"), cluster, faults)
     return Scenario(seed=seed, train_s=train_s, quiet_s=QUIET_S, cluster=cluster, jobs=jobs, faults=faults)
 
 
@@ -106,6 +110,16 @@ def _job(draw: Draw, cluster: ClusterOf, number: int) -> JobOf:
         by_hand=by_hand,
         max_runtime_s=None if by_hand else limit_s,
     )
+
+
+def _large_gang(
+    draw: Draw, cluster: ClusterOf, faults: tuple[TimedFault, ...]
+) -> tuple[ClusterOf, tuple[JobOf, ...], tuple[TimedFault, ...]]:
+    """Draw a gang that fills a larger cluster. A hung file system makes its ranks unkillable, and the first crashes."""
+    nnodes, at_s = draw.choice(LARGE_GANGS), round(draw.uniform(120, 500), 1)
+    hangs = instances.RanksAreStuck(at_s=at_s, machines=tuple(range(1, nnodes)))
+    crashes = instances.RankExits(at_s=at_s + 1, machines=(0,), code=139)
+    return replace(cluster, instances=nnodes, limits={}), (JobOf(nnodes=nnodes),), (hangs, crashes, *faults[:2])
 
 
 def _faults(draw: Draw) -> tuple[TimedFault, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
@@ -51,6 +51,12 @@ def moto_store(moto_client: Any) -> Iterator[DynamoStore]:
 def double_store() -> DynamoStore:
     """The production store on the DynamoDB double."""
     return dynamo_store(DoubleClient(DynamoDb()))
+
+
+@pytest.fixture
+def new_double() -> Callable[[], DynamoStore]:
+    """A function that makes the production store on a new DynamoDB double."""
+    return lambda: dynamo_store(DoubleClient(DynamoDb()))
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from threading import Barrier, Lock
 from typing import Any
@@ -15,9 +16,10 @@ from gpu_recovery.aws.ecs import PARALLEL, in_parallel
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.execution.context import previous_try_died
 from gpu_recovery.ports.errors import CursorInvalid
 
-from tests.aws.records import JOB, instance, job, later
+from tests.aws.records import JOB, A, instance, job, later, pending
 
 
 class Meddling:
@@ -165,3 +167,60 @@ def test_a_failure_among_parallel_calls_is_raised_after_the_others_were_made() -
     with pytest.raises(ValueError, match="no"):
         in_parallel(work, range(20))
     assert sorted(made) == list(range(20))
+
+
+# -- a lost answer -----------------------------------------------------------------------------------------------------
+
+
+def sent_twice(call: Any, request: dict[str, Any]) -> Any:
+    """The answer to the first request is lost, so botocore sends the request again."""
+    with suppress(ClientError):
+        call(**request)
+    return call(**request)
+
+
+@pytest.mark.parametrize("done", [(), (f"{JOB}/1/1",)], ids=["alone", "with a finished command"])
+def test_a_command_is_put_off_once_although_the_answer_is_lost(
+    double_store: DynamoStore, done: tuple[str, ...]
+) -> None:
+    """Its number of deferrals shows later whether a try was cut off: a reboot is sent a second time otherwise."""
+    first, second = pending(JOB, 1), pending(JOB, 2)
+    double_store.create_job(job(commands=(first, second)), "")
+    record = double_store.load_job(JOB)
+    assert record is not None
+    lossy = meddled(double_store, "update_item", sent_twice)
+    lossy.remove_finished_job_commands(record, done, {second.command_id: later(9)})
+    after = double_store.load_job(JOB)
+    assert after is not None
+    (put_off,) = [one for one in after.commands if one.command_id == second.command_id]
+    assert (put_off.refusals, put_off.acting_until) == (1, later(9))
+    assert [one.command_id for one in after.commands if one != put_off] == [] if done else [first.command_id]
+    taken_over_and_cut_off = replace(put_off, tries=put_off.tries + 2)
+    assert previous_try_died(taken_over_and_cut_off) and not previous_try_died(replace(put_off, tries=2))
+
+
+def test_a_repeated_settling_changes_nothing_further(double_store: DynamoStore) -> None:
+    """Also with many commands, which need several writes: the record is not written again after its last change."""
+    many = tuple(pending(A, n) for n in range(1, 131))
+    double_store.save_instance(instance(A, commands=many))
+    record = double_store.load_instance(A)
+    assert record is not None
+    done = [one.command_id for one in many[:120]]
+    deferred = {one.command_id: later(9) for one in many[120:]}
+    double_store.remove_finished_instance_commands(record, done, deferred)
+    after = double_store.load_instance(A)
+    double_store.remove_finished_instance_commands(record, done, deferred)
+    assert double_store.load_instance(A) == after and after is not None
+    assert [one.refusals for one in after.commands] == [1] * 10
+
+
+def test_a_command_that_another_function_put_off_meanwhile_stays_as_it_is(double_store: DynamoStore) -> None:
+    """A function that comes late must not shorten the wait of the command."""
+    order = pending(JOB, 1)
+    double_store.create_job(job(commands=(order,)), "")
+    late = double_store.load_job(JOB)
+    assert late is not None
+    double_store.remove_finished_job_commands(late, (), {order.command_id: later(60)})
+    double_store.remove_finished_job_commands(late, (), {order.command_id: later(9)})
+    after = double_store.load_job(JOB)
+    assert after is not None and [(one.refusals, one.acting_until) for one in after.commands] == [(1, later(60))]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from gpu_recovery.aws.store import DynamoStore
-from gpu_recovery.core.attempt import AttemptProgress
+from gpu_recovery.core.attempt import AttemptProgress, Plan, RankTask
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.task import EndingKind
 from gpu_recovery.ports.store import Store
@@ -53,7 +53,7 @@ def test_two_functions_that_create_the_launch_key_at_once_have_the_same(monkeypa
 def test_an_attempt_that_is_begun_again_keeps_what_is_known(store: Store) -> None:
     """The first plan holds, and the progress is not emptied."""
     store.begin_attempt(plan())
-    store.record_task(plan(), 0, "i-other", "task-0")
+    store.record_tasks(replace(plan(), task_ids=("task-0", ""), instances=("i-other", plan().instances[1])))
     store.add_running(JOB, 1, 0)
     held = store.begin_attempt(plan())
     assert held.instances == ("i-other", plan().instances[1])
@@ -82,9 +82,45 @@ def test_every_task_can_be_entered_at_once(store: Store) -> None:
 
 def test_a_task_of_an_attempt_that_was_never_begun_is_passed_over(store: Store) -> None:
     """Entering it creates no plan."""
-    store.record_task(plan(), 0, "i-1", "task-0")
+    store.record_task(JOB, 1, 0, RankTask("task-0", "i-1"))
     store.record_tasks(plan())
     assert store.load_plan(JOB, 1) is None
+
+
+STARTED_BY_A_USER = Plan(JOB, 1, ("", "", ""), task_ids=("", "", ""))
+
+
+def test_the_ranks_of_a_gang_that_a_user_started_are_recorded_one_by_one(store: Store) -> None:
+    """The plan shows them together, whether the attempt was begun before or after, and keeps what it has."""
+    store.record_task(JOB, 1, 2, RankTask("task-2", "i-2"))
+    store.begin_attempt(STARTED_BY_A_USER)
+    assert store.begin_attempt(STARTED_BY_A_USER).task_ids == ("", "", "task-2")
+    store.record_task(JOB, 1, 0, RankTask("task-0", ""))
+    store.record_task(JOB, 1, 0, RankTask("task-0", "i-0"))
+    seen = store.load_plan(JOB, 1)
+    assert seen is not None
+    assert (seen.instances, seen.task_ids) == (("i-0", "", "i-2"), ("task-0", "", "task-2"))
+    store.record_tasks(seen)
+    store.record_task(JOB, 1, 1, RankTask("task-1", "i-1"))
+    whole = store.load_plan(JOB, 1)
+    assert whole is not None and whole.instances == ("i-0", "i-1", "i-2")
+    assert store.load_plan(JOB, 2) is None
+
+
+def test_the_first_recorded_task_of_a_rank_stays(store: Store) -> None:
+    """Another task of the same rank is a stranger's."""
+    first, other = RankTask("task-0", "i-0"), RankTask("another", "i-9")
+    assert store.load_task(JOB, 1, 0) is None
+    assert store.record_task(JOB, 1, 0, first) == store.record_task(JOB, 1, 0, other) == first
+    assert store.load_task(JOB, 1, 0) == first
+
+
+def test_the_tasks_of_a_placed_gang_are_those_of_its_plan(store: Store) -> None:
+    """A rank that is not started yet has none."""
+    store.begin_attempt(plan())
+    store.record_task(JOB, 1, 0, RankTask("task-0", "i-0"))
+    held = store.load_plan(JOB, 1)
+    assert held is not None and held.task_ids == ("", "")
 
 
 def test_facts_of_an_attempt_that_was_never_begun_are_none(store: Store) -> None:

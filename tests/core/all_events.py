@@ -110,9 +110,6 @@ def anything_for_job(record: Job, now: datetime) -> list[Telling]:
             for kind in (events.InstanceNeedsRepair, events.InstanceLeaving)
             for one in IDS
         ),
-        events.RankSeen(**about, rank=0, instance_id=IDS[0], gpus=8),
-        events.RankSeen(**about, rank=1, instance_id=IDS[1], gpus=8),
-        events.RankSeen(**about, rank=0, instance_id="i-0c3", gpus=8),
         events.CancelRequested(**about, by="ada", force=True),
         *(event for one in IDS for event in silences(about, one, now)),
         *(events.RankFailed(**about, failure=failure(kind)) for kind in ENDS),
@@ -140,7 +137,11 @@ def anything_for_job(record: Job, now: datetime) -> list[Telling]:
             )
             tellings.append((at, event))
         dead = dict.fromkeys(record.silent, "EC2 shows it terminated")
-        for said in ({"dead": dead}, {"dead": dead, "deaf": "9 of 10 instances are silent at once"}):
+        for said in (
+            {"under_way": IDS},
+            {"dead": dead},
+            {"dead": dead, "deaf": "9 of 10 instances are silent at once"},
+        ):
             about |= {"at": due, "deadline_at": record.deadline_at, **said}
             tellings.append((due, events.JobDeadlineReached(**about)))
     return tellings

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from gpu_recovery.core import events
+from gpu_recovery.core import commands, events
 from gpu_recovery.core.attempt import (
     AttemptProgress,
     Plan,
+    is_under_way,
     missed_event,
     running_event,
     stopped_event,
@@ -16,10 +19,27 @@ from gpu_recovery.core.attempt import (
 )
 from gpu_recovery.core.events import AllRanksRunning, AllRanksStopped, Checked, InstancesChecked, RankFailed
 from gpu_recovery.core.health_check import CheckOutcome
-from gpu_recovery.core.job.record import TERMINAL, JobStatus
+from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
+from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
+from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import EndingKind
 
-from tests.core.build import IDS, NOW, failure, running
+from tests.core.build import (
+    ADAPTIVE,
+    IDS,
+    NOW,
+    STUCK,
+    applied,
+    available,
+    checking,
+    claimed,
+    failure,
+    later,
+    rebooting,
+    running,
+    tell,
+)
+from tests.core.instance.escalation_cases import PAUSED
 
 PLAN = Plan("sft-1", 1, IDS)
 NOTHING = AttemptProgress("sft-1", 1, 2)
@@ -145,3 +165,53 @@ def test_nobody_waits_for_what_another_attempt_has_asked_for(
     """The attempt that wanted it has been left behind."""
     job = replace(running(), status=JobStatus.DIAGNOSING, attempt=2)
     assert with_awaited_flag(job, asked) == replace(asked, awaited=False)
+
+
+# -- what a job waits for ----------------------------------------------------------------------------------------------
+
+SOON, PAST = later(60), later(-60)
+REPAIRED = (rebooting(), applied(tell(claimed(), STUCK, ADAPTIVE, NOW, PAUSED)))
+"""An instance with a reboot under way, and an instance whose reboot is held back."""
+
+
+@pytest.mark.parametrize("instance", REPAIRED, ids=["under way", "held back"])
+def test_a_job_waits_for_a_repair_that_goes_on_or_is_held_back(instance: Instance) -> None:
+    """In STOPPING only if the instance still holds its claim: the end of the rank is not confirmed."""
+    with_claim = replace(instance, claims={"sft-1": Claim(1, 8)})
+    assert is_under_way(with_claim, _in(JobStatus.STOPPING), NOW)
+    assert not is_under_way(replace(instance, claims={}), _in(JobStatus.STOPPING), NOW)
+    assert is_under_way(replace(instance, claims={}), _in(JobStatus.RECOVERING), NOW)
+    assert not is_under_way(with_claim, _in(JobStatus.RUNNING), NOW)
+
+
+def test_a_job_waits_for_an_end_that_is_about_to_be_confirmed() -> None:
+    """The repair is over and its claim is gone, but the function that confirms the end has not come to it."""
+    order = PendingCommand("i/2/1", commands.ConfirmEnd("sft-1", 1, "rebooted"), SOON)
+    back = replace(available(), commands=(order,))
+    assert is_under_way(back, _in(JobStatus.STOPPING), NOW)
+    assert not is_under_way(back, replace(_in(JobStatus.STOPPING), job_id="sft-2"), NOW)
+
+
+def test_nothing_goes_on_at_an_instance_that_waits_for_a_person_or_is_gone() -> None:
+    """Such a repair has ended: an operator may take days."""
+    for status in (InstanceStatus.QUARANTINED, InstanceStatus.GONE, InstanceStatus.AVAILABLE):
+        record = replace(claimed(), status=status)
+        for waiting in (JobStatus.STOPPING, JobStatus.RECOVERING, JobStatus.DIAGNOSING):
+            assert not is_under_way(record, _in(waiting), NOW)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [({}, True), ({"attempt": 2}, False), ({"job_id": "sft-2"}, False)],
+    ids=["its check", "of another attempt", "of another job"],
+)
+def test_a_job_waits_for_its_own_check_within_its_time(changes: Mapping[str, Any], expected: bool) -> None:
+    """Past its deadline the check reports by itself."""
+    record, job = checking(), replace(_in(JobStatus.DIAGNOSING), **changes)
+    assert record.check is not None and record.check.job_id == "sft-1"
+    assert is_under_way(replace(record, deadline_at=SOON), job, NOW) is expected
+    assert not is_under_way(replace(record, deadline_at=PAST), job, NOW)
+
+
+def _in(status: JobStatus) -> Job:
+    return replace(running(), status=status)

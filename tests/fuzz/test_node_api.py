@@ -18,6 +18,7 @@ from gpu_recovery.node_api.router import NodeApi
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from simulator.memory_store.store import MemoryStore
 from tests.auth.test_authenticator import KEY, Shelf, token
 from tests.aws.records import JOB, NOW, A
 from tests.fuzz.mutations import mutated, odd_values
@@ -96,6 +97,7 @@ class World:
 
     policy: RecoveryPolicy = field(default_factory=RecoveryPolicy)
     heard: list[AgentReport] = field(default_factory=list)
+    store: MemoryStore = field(default_factory=MemoryStore)
 
     @property
     def recovery(self) -> World:

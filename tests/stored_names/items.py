@@ -22,6 +22,7 @@ from gpu_recovery.aws.dynamodb import plain
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.aws.submission_store import DynamoSubmissions
 from gpu_recovery.aws.token_store import DynamoTokenStore, DynamoUserTokenStore
+from gpu_recovery.core.attempt import RankTask
 from gpu_recovery.core.diagnosis.observations import ProbeReport
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.gpu_lock import GpuLockRecord
@@ -83,7 +84,8 @@ def _write_jobs(store: DynamoStore) -> None:
 
 def _write_attempt(store: DynamoStore) -> None:
     store.begin_attempt(plan())
-    store.record_task(plan(), 0, A, "task-0")
+    store.record_tasks(replace(plan(), task_ids=("task-0", "")))
+    store.record_task(JOB, 1, 1, RankTask("task-1", A))
     store.add_running(JOB, 1, 1)
     store.add_stopped(JOB, 1, 0, failure(0))
     store.add_checked(JOB, 1, 0, checked())

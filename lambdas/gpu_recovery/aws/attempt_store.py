@@ -1,5 +1,7 @@
 """Attempts in the job table: the progress under the key `<job>#a01`, the plan under `<job>#a01#plan`.
 
+The ranks of a gang that a user started are seen one by one: each has its task under `<job>#a01#rank0`.
+
 A fact about a rank is one conditional ADD. The condition makes the fact count once, however often its event is
 delivered. DynamoDB returns the progress after the write, so no read is needed.
 """
@@ -14,7 +16,7 @@ from typing import Any
 from gpu_recovery.aws.dynamodb import Table
 from gpu_recovery.aws.item_codec import SCHEMA, decode, encode, item_of, reading
 from gpu_recovery.aws.job_store import DynamoJobStore
-from gpu_recovery.core.attempt import AttemptProgress, Plan
+from gpu_recovery.core.attempt import AttemptProgress, Plan, RankTask, with_tasks
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.task import RankFailure
 from gpu_recovery.ports.values import ProgressUpdate
@@ -31,6 +33,11 @@ def progress_key(job_id: str, attempt: int) -> str:
 def plan_key(job_id: str, attempt: int) -> str:
     """Return the key of an attempt's plan."""
     return f"{progress_key(job_id, attempt)}#plan"
+
+
+def task_key(job_id: str, attempt: int, rank: int) -> str:
+    """Return the key of the task of a rank that a user started."""
+    return f"{progress_key(job_id, attempt)}#rank{rank}"
 
 
 class DynamoAttemptStore(DynamoJobStore):
@@ -71,24 +78,45 @@ class DynamoAttemptStore(DynamoJobStore):
     def load_plan(self, job_id: str, attempt: int) -> Plan | None:
         """Return the plan of an attempt; None if there is none."""
         item = self.jobs.get(plan_key(job_id, attempt))
-        return _plan(item) if item is not None else None
+        return self._with_tasks(_plan(item)) if item is not None else None
+
+    def _with_tasks(self, plan: Plan) -> Plan:
+        """Return the plan with the tasks of ranks that a user started. They are recorded in items of their own."""
+        if plan.epochs or all(plan.task_ids):
+            return plan
+        unknown = [rank for rank, task_id in enumerate(plan.task_ids) if not task_id]
+        keys = {task_key(plan.job_id, plan.attempt, rank): rank for rank in unknown}
+        items = self.jobs.get_all(list(keys))
+        return with_tasks(plan, {keys[key]: _task(item) for key, item in items.items()})
 
     def load_progress(self, job_id: str, attempt: int) -> AttemptProgress | None:
         """Return the progress of an attempt; None if there is none."""
         item = self.jobs.get(progress_key(job_id, attempt))
         return _progress(item) if item else None
 
-    def record_task(self, plan: Plan, rank: int, instance_id: str, task_id: str) -> None:
-        """Write the instance and the task id of one rank into the stored plan."""
-        change = f"SET instances[{int(rank)}] = :i, task_ids[{int(rank)}] = :t"
-        values = {":i": instance_id, ":t": task_id}
-        self.jobs.update(plan_key(plan.job_id, plan.attempt), change, "attribute_exists(job_id_rank)", {}, values)
+    def record_task(self, job_id: str, attempt: int, rank: int, task: RankTask) -> RankTask:
+        """Record the task of one rank, unless another task is recorded. Return the recorded task.
+
+        The item of a rank has a key of its own. 512 writes of the plan of 512 ranks would need fifteen times the
+        write units that a partition has in a second.
+        """
+        key = task_key(job_id, attempt, rank)
+        item = {"job_id_rank": key, **item_of(task)}
+        is_free = "attribute_not_exists(job_id_rank) OR task_id = :t"
+        if self.jobs.put(item, is_free, {":t": task.task_id}):
+            return task
+        return self.load_task(job_id, attempt, rank) or task
+
+    def load_task(self, job_id: str, attempt: int, rank: int) -> RankTask | None:
+        """Return the recorded task of a rank; None if none is recorded."""
+        item = self.jobs.get(task_key(job_id, attempt, rank))
+        return _task(item) if item is not None else None
 
     def record_tasks(self, plan: Plan) -> None:
-        """Write the task ids of all ranks of `plan` into the stored plan."""
-        values = {":t": list(plan.task_ids)}
+        """Write the task ids and instances of all ranks of `plan` into the stored plan."""
+        values = {":t": list(plan.task_ids), ":i": list(plan.instances)}
         key = plan_key(plan.job_id, plan.attempt)
-        self.jobs.update(key, "SET task_ids = :t", "attribute_exists(job_id_rank)", {}, values)
+        self.jobs.update(key, "SET task_ids = :t, instances = :i", "attribute_exists(job_id_rank)", {}, values)
 
     def add_running(self, job_id: str, attempt: int, rank: int) -> ProgressUpdate | None:
         """Add the rank to the running ranks. Return the progress; None if the fact is known or the rank unknown."""
@@ -166,6 +194,12 @@ def _plan(item: Mapping[str, Any]) -> Plan:
     with reading(f"plan {item['job_id_rank']}", item):
         plan: Plan = decode(Plan, item)
         return plan
+
+
+def _task(item: Mapping[str, Any]) -> RankTask:
+    with reading(f"rank {item['job_id_rank']}", item):
+        task: RankTask = decode(RankTask, item)
+        return task
 
 
 def _progress(item: Mapping[str, Any]) -> AttemptProgress:

@@ -58,7 +58,7 @@ class DynamoInstanceStore:
             StaleRecord: another writer saved the instance, or the fleet record, since it was read.
         """
         saved = replace(instance, revision=instance.revision + 1)
-        puts = [_put(_item(saved), instance.revision)]
+        puts = [_put(instance_item(saved), instance.revision)]
         reason = f"instance {instance.instance_id} was written since revision {instance.revision}"
         if fleet is not None:
             puts.append(_put(_fleet_item(fleet), fleet.revision))
@@ -149,6 +149,8 @@ class DynamoInstanceStore:
             if instance is None:
                 return False
             before = instance.claims.get(job_id)
+            if before == claim:
+                return True
             names = {"#c": "claims", "#j": job_id, "#rev": "revision", "#left": LEFT}
             left = instance.gpus_unclaimed - claim.gpus + (before.gpus if before is not None else 0)
             values: dict[str, Any] = {
@@ -249,7 +251,8 @@ def _fleet_item(fleet: Fleet) -> dict[str, Any]:
     return {**item_of(replace(fleet, revision=fleet.revision + 1)), "container_inst_id": FLEET}
 
 
-def _item(instance: Instance) -> dict[str, Any]:
+def instance_item(instance: Instance) -> dict[str, Any]:
+    """Return the item of an instance, with its key and its index entries, as plain values."""
     item = item_of(instance)
     item["commands"] = commands_map(instance.commands)
     due = due_keys(instance.instance_id, instance.deadline_at, instance.look_at, instance.commands)

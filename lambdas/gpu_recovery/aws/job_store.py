@@ -33,7 +33,7 @@ class DynamoJobStore(DynamoQueueStore):
 
     def create_job(self, job: Job, submitted: str) -> bool:
         """Save a new job and its submitted text. Return False, and change nothing, if the job id is taken."""
-        if not self.jobs.put(_item(replace(job, revision=1)), "attribute_not_exists(job_id_rank)"):
+        if not self.jobs.put(job_item(replace(job, revision=1)), "attribute_not_exists(job_id_rank)"):
             return False
         if submitted:
             self.jobs.put(
@@ -61,7 +61,7 @@ class DynamoJobStore(DynamoQueueStore):
         saved = replace(job, revision=job.revision + 1)
         # Every write increases `revision`, also the removal of finished commands. So a writer with an older record is
         # refused and cannot restore a removed command.
-        self.put_job(Put(_item(saved), "revision = :read", {":read": job.revision}), job.job_id, quota)
+        self.put_job(Put(job_item(saved), "revision = :read", {":read": job.revision}), job.job_id, quota)
         return saved
 
     def remove_finished_job_commands(self, job: Job, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
@@ -128,7 +128,8 @@ class DynamoJobStore(DynamoQueueStore):
         return self.jobs.query("by_status", "#s = :s", {"#s": "status"}, {":s": status.value}, limit, start)
 
 
-def _item(job: Job) -> dict[str, Any]:
+def job_item(job: Job) -> dict[str, Any]:
+    """Return the item of a job, with its key and its index entries, as plain values."""
     item = item_of(job)
     item["commands"] = commands_map(job.commands)
     due = due_keys(job.job_id, job.deadline_at, job.look_at, job.commands)

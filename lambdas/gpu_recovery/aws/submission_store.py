@@ -12,7 +12,7 @@ from gpu_recovery.auth.tokens import Token
 from gpu_recovery.aws.dynamodb import Put, Table, get_together
 from gpu_recovery.aws.instance_store import FLEET
 from gpu_recovery.aws.item_codec import SCHEMA, TTL, from_iso, reading, to_iso
-from gpu_recovery.aws.job_store import _item as job_item
+from gpu_recovery.aws.job_store import job_item
 from gpu_recovery.aws.queue_store import LIMITS
 from gpu_recovery.aws.token_store import DynamoUserTokenStore
 from gpu_recovery.core.job.record import Job

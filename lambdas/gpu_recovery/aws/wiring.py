@@ -26,6 +26,7 @@ from gpu_recovery.aws.settings import LambdaSettings, LambdaSettingsInvalid
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.aws.token_store import DynamoTokenStore
 from gpu_recovery.core.commands import Channel
+from gpu_recovery.execution.context import COMMAND_S
 from gpu_recovery.execution.hand_over import CLUSTER_COMMANDS, HandOver
 from gpu_recovery.execution.ray import QueuedRayCommands
 from gpu_recovery.recovery import Recovery
@@ -89,6 +90,15 @@ def recovery() -> Recovery:
         channels=(Channel.MAIL, Channel.CHAT) if environment.chat_topic_arn else (Channel.MAIL,),
         ray=QueuedRayCommands(ray_queue()) if environment.ray_queue_url else None,
     )
+
+
+def timed_recovery(context: Any) -> Recovery:
+    """Return the loop for one invocation: commands that would begin shortly before its timeout stay due at once.
+
+    Args:
+        context: the Lambda context of the invocation.
+    """
+    return replace(recovery(), has_time=lambda: context.get_remaining_time_in_millis() > COMMAND_S * 1_000)
 
 
 def api_recovery(*also_left: type) -> Recovery:

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.events import AllRanksRunning, AllRanksStopped, Checked, InstancesChecked, JobEvent, RankFailed
-from gpu_recovery.core.instance.record import Instance
+from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.task import RankFailure
@@ -33,6 +33,30 @@ class Plan:
     port_offset: int = 0
     task_ids: tuple[str, ...] = ()
     signed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RankTask:
+    """The ECS task of a rank that a user started, and its instance; "" for an unknown instance."""
+
+    task_id: str
+    instance_id: str
+
+
+def with_tasks(plan: Plan, tasks: Mapping[int, RankTask]) -> Plan:
+    """Return the plan of a gang that a user started, with the tasks of ranks of which the plan has none."""
+    seen = {rank: task for rank, task in tasks.items() if not plan.task_ids[rank]}
+    if not seen:
+        return plan
+    instances = tuple(seen[rank].instance_id if rank in seen else name for rank, name in enumerate(plan.instances))
+    task_ids = tuple(seen[rank].task_id if rank in seen else name for rank, name in enumerate(plan.task_ids))
+    return replace(plan, instances=instances, task_ids=task_ids)
+
+
+def with_seen_instances(job: Job, plan: Plan) -> Job:
+    """Return an adopted job with the instances of the ranks that were seen since its record was written."""
+    instances = tuple(known or seen for known, seen in zip(job.instances, plan.instances, strict=True))
+    return job if instances == job.instances else replace(job, instances=instances)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,3 +190,28 @@ def with_awaited_flag(record: Job | Instance, event: events.InstanceEvent) -> ev
     checking = (JobStatus.DIAGNOSING, JobStatus.RECOVERING)
     waits = record.status in checking if isinstance(event, events.CheckRequested) else record.status not in TERMINAL
     return event if waits and record.attempt == event.attempt else replace(event, awaited=False)
+
+
+_IN_REPAIR = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.VERIFYING)
+
+
+def is_under_way(instance: Instance, job: Job, now: datetime) -> bool:
+    """Return whether something goes on at the instance, or is held back for now, that `job` waits for.
+
+    A job waits in STOPPING for the end of a rank that a reboot will confirm, in DIAGNOSING for a health check within
+    its time, in RECOVERING for a repair. All of these end by themselves: each instance has its own deadlines.
+    """
+    in_repair = instance.status in _IN_REPAIR or instance.held is not None
+    match job.status:
+        case JobStatus.STOPPING:
+            confirming = (pending.command for pending in instance.commands)
+            confirms = any(isinstance(one, commands.ConfirmEnd) and one.job_id == job.job_id for one in confirming)
+            return confirms or (in_repair and job.job_id in instance.claims)
+        case JobStatus.DIAGNOSING:
+            run, until = instance.check, instance.deadline_at
+            is_awaited = run is not None and (run.job_id, run.attempt) == (job.job_id, job.attempt)
+            return is_awaited and until is not None and until > now
+        case JobStatus.RECOVERING:
+            return in_repair or instance.status is InstanceStatus.CHECKING
+        case _:
+            return False

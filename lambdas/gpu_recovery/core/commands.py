@@ -62,6 +62,19 @@ class EndRanks:
 
 
 @dataclass(frozen=True, slots=True)
+class EndUnconfirmed:
+    """Reboot the instances of ranks that cannot be stopped, unless the end of the rank is confirmed meanwhile.
+
+    at:    time of the decision. An instance that was rebooted since is not rebooted for it.
+    ranks: the ranks by the evidence against them, a sentence. No ranks stand for every rank of the attempt.
+    """
+
+    attempt: int
+    at: datetime
+    ranks: Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
 class ObserveAttempt:
     """Poll ECS for every rank of the attempt that is not known to have ended, and report the answers."""
 
@@ -269,6 +282,7 @@ JOB_COMMANDS = (
     StopAttempt,
     SuspendAttempt,
     EndRanks,
+    EndUnconfirmed,
     ObserveAttempt,
     GatherEvidence,
     CheckInstances,

@@ -158,12 +158,31 @@ def repair_blocked_reason(
         now: time of the decision.
         replacing: whether the repair is a replacement, which has a limit of its own.
     """
+    stopped = _repairs_stopped_reason(fleet, instance_id, policy, now)
+    if stopped or (turn := repair_turn_reason(fleet, instance_id, policy, now)):
+        return stopped or turn
+    replaced = _recent_replacements(fleet, policy, now)
+    if replacing and len(replaced) >= policy.replacements_max:
+        return f"{len(replaced)} instances were replaced within {policy.replacement_window_s} s, which is the most"
+    return ""
+
+
+def _repairs_stopped_reason(fleet: Fleet, instance_id: str, policy: RecoveryPolicy, now: datetime) -> str:
+    """Return why no repair begins at all: a pause, a reporting outage or the open breaker; "" if repairs may begin."""
     if fleet.pause is not None:
         return f"recovery is paused by {fleet.pause.by}: {fleet.pause.because}"
     if fleet.deaf is not None:
         return fleet.deaf.sentence
     if fleet.opened_at is not None and not _may_probe(fleet, policy, now) and fleet.probe != instance_id:
         return f"the breaker is open: {fleet.opened_because}"
+    return ""
+
+
+def repair_turn_reason(fleet: Fleet, instance_id: str, policy: RecoveryPolicy, now: datetime) -> str:
+    """Return why the repair must wait for its turn: the repair budget or the hourly rate; "" if it need not wait.
+
+    The repairs of other instances go on meanwhile, and each end or hour brings the next turn.
+    """
     others = fleet.repairing - {instance_id}
     if len(others) >= budget(fleet, policy):
         most = budget(fleet, policy)
@@ -171,9 +190,6 @@ def repair_blocked_reason(
     recent = _recent_repairs(fleet, policy, now)
     if len(recent) >= policy.fleet_repairs_max:
         return f"{len(recent)} repairs began within {policy.fleet_window_s} s, which is the most"
-    replaced = _recent_replacements(fleet, policy, now)
-    if replacing and len(replaced) >= policy.replacements_max:
-        return f"{len(replaced)} instances were replaced within {policy.replacement_window_s} s, which is the most"
     return ""
 
 

@@ -138,7 +138,10 @@ class RecoveryPolicy:
     repair_hold_timeout_s: int = 21_600
     """Seconds that a repair may be held back before an operator must decide."""
     hold_retry_interval_s: int = 30
-    """Seconds between two tries to begin a repair that is held back."""
+    """Seconds between two tries to begin a repair that is held back.
+
+    In fleets of more than 300 instances the interval is longer, up to 600 seconds.
+    """
     evidence_stale_s: int = 1_800
     """Age in seconds from which a new check must confirm the evidence for a held repair before the repair begins."""
 

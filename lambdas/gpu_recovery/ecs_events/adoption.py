@@ -6,17 +6,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpu_recovery.core import events
-from gpu_recovery.core.attempt import Plan
+from gpu_recovery.core.attempt import Plan, RankTask
+from gpu_recovery.core.instance.record import Claim
 from gpu_recovery.core.job import state_machine
 from gpu_recovery.core.job.adoption import Adoption, TaskIdentity, job_template, task_identity
 from gpu_recovery.core.job.rank_overrides import OVERRIDES_CHARACTERS_MAX, characters_of_launch
-from gpu_recovery.core.job.record import LIVE, TERMINAL, Job, Origin
+from gpu_recovery.core.job.record import LIVE, TERMINAL, Job, JobStatus, Origin
 from gpu_recovery.core.job.spec import JobSpec
 from gpu_recovery.core.job.stop_timeout import too_long
 from gpu_recovery.core.notifications import jobs
 from gpu_recovery.core.task import OUR_STOP, LastStatus, TaskFact
 from gpu_recovery.ecs_events import rank_progress
 from gpu_recovery.ecs_events.notify_once import notify_once
+from gpu_recovery.execution.launch import claim_for_adopted
 from gpu_recovery.execution.task_ownership import instance_of
 from gpu_recovery.recovery import Recovery
 
@@ -63,32 +65,45 @@ def _adopt(recovery: Recovery, spec: JobSpec, identity: TaskIdentity, definition
 
 
 def _record_rank(recovery: Recovery, fact: TaskFact, identity: TaskIdentity, record: Job) -> None:
-    """Record the rank in the plan of the attempt and deliver its state, or refuse the task."""
+    """Record the rank, claim its instance and deliver its state, or refuse the task.
+
+    Hundreds of ranks are seen within a second. None of them writes an item that the others write, except the additions
+    to the progress, which need no comparison.
+    """
     if identity.world_size != record.spec.nnodes:
         return _refuse(recovery, fact, identity, f"that job has {record.spec.nnodes} ranks, not {identity.world_size}")
     if record.adopted_after and fact.created_at and fact.created_at <= record.adopted_after:
         return None  # a late event of a run that ended before this one was started
-    unknown = ("",) * record.spec.nnodes
-    plan = recovery.store.begin_attempt(Plan(record.job_id, record.attempt, unknown, task_ids=unknown))
-    known = plan.task_ids[identity.rank]
-    if known not in ("", fact.task_id):
-        return _refuse(recovery, fact, identity, f"rank {identity.rank} of that job is task {known}")
-    if not known and record.status not in LIVE and record.stop_purpose is not None:
-        # The gang was stopped before this rank was seen, so no other code would stop this task.
-        return recovery.actions.stop_tasks((fact.task_id,), f"{OUR_STOP}the gang of {fact.task_id} is over")
-    instance_id = plan.instances[identity.rank] or instance_of(recovery.store, recovery.actions, fact)
-    if not known:
-        recovery.store.record_task(plan, identity.rank, instance_id, fact.task_id)
-    if instance_id and record.instances[identity.rank] != instance_id:
-        seen = events.RankSeen(
-            at=fact.at,
-            attempt=record.attempt,
-            rank=identity.rank,
-            instance_id=instance_id,
-            gpus=record.spec.gpus_per_node,
-        )
-        recovery.handle(record.job_id, seen)
-    return rank_progress.record_rank_event(recovery, fact, record.job_id, record.attempt, identity.rank, instance_id)
+    store, rank, of_attempt = recovery.store, identity.rank, (record.job_id, record.attempt)
+    known = store.load_task(*of_attempt, rank)
+    if known is None and record.instances[rank]:  # an older release recorded the rank in the plan
+        plan = store.load_plan(*of_attempt)
+        known = RankTask(plan.task_ids[rank], record.instances[rank]) if plan is not None else None
+    if known is not None and known.task_id != fact.task_id:
+        return _refuse(recovery, fact, identity, f"rank {rank} of that job is task {known.task_id}")
+    if known is None and record.status not in LIVE and record.stop_purpose is not None:
+        return _stop(recovery, fact)
+    if store.load_progress(*of_attempt) is None:
+        unknown = ("",) * record.spec.nnodes
+        store.begin_attempt(Plan(*of_attempt, unknown, task_ids=unknown))
+    is_new = known is None
+    if known is None or not known.instance_id:
+        instance_id = instance_of(store, recovery.actions, fact)
+        recorded = store.record_task(*of_attempt, rank, RankTask(fact.task_id, instance_id))
+        if recorded.task_id != fact.task_id:
+            return _refuse(recovery, fact, identity, f"rank {rank} of that job is task {recorded.task_id}")
+        known = RankTask(recorded.task_id, instance_id) if known is None else recorded
+    if known.instance_id and fact.last_status == LastStatus.RUNNING:
+        claim = Claim(record.attempt, record.spec.gpus_per_node, rank=rank)
+        after = claim_for_adopted(store, record, known.instance_id, claim)
+        if is_new and after is not None and after.status is JobStatus.STOPPING:
+            _stop(recovery, fact)  # the gang may have been stopped before this rank was recorded
+    return rank_progress.record_rank_event(recovery, fact, *of_attempt, rank, known.instance_id)
+
+
+def _stop(recovery: Recovery, fact: TaskFact) -> None:
+    """Stop the task of a gang that was stopped before the task was seen: no other code would stop it."""
+    recovery.actions.stop_tasks((fact.task_id,), f"{OUR_STOP}the gang of {fact.task_id} is over")
 
 
 def _is_newer(fact: TaskFact, record: Job) -> bool:

@@ -33,18 +33,13 @@ from gpu_recovery.execution import (
 from gpu_recovery.execution.context import DONE, HOPS_MAX, CommandResult, ExecutionContext, FollowUp
 from gpu_recovery.execution.ray import RAY_COMMANDS
 
-NOTIFICATIONS = (commands.NotifyOperator, commands.PublishEvent, commands.PokeScheduler, commands.RecordAttempt)
-"""Commands that only notify others. No command waits for them, so their failure must not delay other commands."""
-SCHEDULER_VISIBLE = (commands.ReleaseInstances, commands.TellInstance)
-"""Commands with effects that the scheduler must see when the same record wakes it."""
-BEST_EFFORT = (commands.GatherEvidence,)
-"""Commands that only help. The other commands of the decision are executed even if these fail."""
 HANDLERS: dict[type, Callable[[ExecutionContext, Any, PendingCommand], CommandResult]] = {
     commands.LaunchAttempt: launch.launch,
     commands.ClaimInstance: launch.claim_adopted_instance,
     commands.StopAttempt: stop.stop,
     commands.SuspendAttempt: stop.suspend,
     commands.EndRanks: stop.end_ranks,
+    commands.EndUnconfirmed: stop.end_unconfirmed,
     commands.ObserveAttempt: observe.observe,
     commands.GatherEvidence: diagnosis.gather_evidence,
     commands.CheckInstances: attempts.check_instances,

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.health_check import CheckOutcome
+from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.job.diagnosing import skips_checks
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.state_machine import PendingCommand
@@ -15,7 +16,8 @@ from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext
 def check_instances(context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
     """Request a health check from every instance of the attempt.
 
-    A rank with an unknown instance gets the result INCONCLUSIVE.
+    A rank with an unknown instance gets the result INCONCLUSIVE. Instances that have the request are left out, so a
+    function goes on where the function before it ended.
     """
     command: commands.CheckInstances = pending.command
     if command.attempt != job.attempt or job.status not in (JobStatus.DIAGNOSING, JobStatus.RECOVERING):
@@ -25,9 +27,12 @@ def check_instances(context: ExecutionContext, job: Job, pending: PendingCommand
     messages: list[FollowUp] = []
     diagnosis_result = job.diagnosed
     request = replace(command.request, focus=diagnosis_result.gpus) if diagnosis_result is not None else command.request
+    asker = attempt_id(job.job_id, command.attempt)
+    records = context.store.load_instances(list(filter(None, job.instances))) if pending.tries > 1 else {}
     for rank, instance_id in enumerate(job.instances):
-        if instance_id:
+        if instance_id and (instance_id not in records or asker not in records[instance_id].checked_for):
             messages.append(FollowUp(instance_id, request))
+        if instance_id:
             continue
         unknown = events.Checked(CheckOutcome.INCONCLUSIVE, "the rank never showed on which instance it was")
         context.store.add_checked(job.job_id, command.attempt, rank, unknown)
@@ -37,6 +42,12 @@ def check_instances(context: ExecutionContext, job: Job, pending: PendingCommand
 def release(context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
     """Release the instances of the attempt. A claim stays if the end of a rank on the instance is not confirmed."""
     command: commands.ReleaseInstances = pending.command
+    instances = dict.fromkeys(filter(None, command.instances))
+    if command.attempt is not None and job.started_by_person:
+        # A rank may have been recorded after the decision read the plan.
+        plan = context.store.load_plan(job.job_id, command.attempt)
+        seen_late = set(plan.instances if plan is not None else ()) - {"", *job.instances}
+        instances |= dict.fromkeys(sorted(seen_late))
     claims_kept_on = set(command.keep_claims_of) | set(_unconfirmed_instances(context, job) if job.claims_kept else ())
 
     def release_one(instance_id: str) -> None:
@@ -45,7 +56,7 @@ def release(context: ExecutionContext, job: Job, pending: PendingCommand) -> Com
             instance_id, job.job_id, instance_id in claims_kept_on, command.attempt, left_out_at
         )
 
-    context.for_each(release_one, filter(None, command.instances))
+    context.for_each(release_one, instances)
     return DONE
 
 

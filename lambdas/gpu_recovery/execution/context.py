@@ -20,12 +20,23 @@ ForEach = Callable[[Callable[[Any], object], Iterable[Any]], object]
 failure is raised, after all calls that were begun have ended."""
 
 
+COMMAND_S = 40
+"""Seconds that must be left of a function's timeout for another command, or another part of a command, to begin.
+
+A call to AWS that gets no answer ends after 38 s: five tries of 6 s and the waits between them (`aws/clients.py`).
+"""
 HOPS_MAX = 10
 """Longest chain of messages to a queue that the woken function itself sends. Then the next tick goes on.
 
 A message that leads to the next without end would keep the function running for ever. Lambda itself ends a chain after
 about 16 invocations where its detection of recursive loops is on.
 """
+
+
+def sequentially(work: Callable[[Any], object], items: Iterable[Any]) -> None:
+    """Call `work` for each of `items`, one after the other. A function with spare threads passes its own ForEach."""
+    for item in items:
+        work(item)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +54,13 @@ class CommandResult:
     follow_ups: events to deliver.
     not_before: the time before which an unfinished command is not tried again; None if the command is finished.
     check_request: the answer of ECS to the request of a health check; None if the command requested no check.
+    after: called after the events for other records are delivered, before the command is removed; None for nothing.
     """
 
     follow_ups: tuple[FollowUp, ...] = ()
     not_before: datetime | None = None
     check_request: StartedCheck | RefusedCheck | None = None
+    after: Callable[[], object] | None = None
 
 
 class RayCommandHandler(Protocol):

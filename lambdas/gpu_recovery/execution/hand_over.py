@@ -22,6 +22,7 @@ CLUSTER_COMMANDS = (
     commands.LaunchAttempt,
     commands.StopAttempt,
     commands.SuspendAttempt,
+    commands.EndUnconfirmed,
     commands.ObserveAttempt,
     commands.GatherEvidence,
     commands.CheckInstances,
@@ -36,7 +37,10 @@ CLUSTER_COMMANDS = (
     commands.StartInstance,
     commands.DeregisterInstance,
 )
-"""Commands that call ECS or EC2, or read the logs of ranks. `CheckInstances` leads to a `RunCheck` on each instance."""
+"""Commands that call ECS or EC2, or read the logs of ranks.
+
+`CheckInstances` and `EndUnconfirmed` lead to such a command on each instance.
+"""
 INSTANCES_MAX = 8
 """Instances of a job above which an API function leaves the release of its instances, which is a write for each."""
 CLOCK_SKEW = timedelta(seconds=1)

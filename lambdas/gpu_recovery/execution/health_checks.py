@@ -22,8 +22,11 @@ CHECK_RETRY = timedelta(seconds=10)
 """Time before a check that was refused for lack of GPUs is tried again: a rank's end takes a moment to free them."""
 REFUSAL_CHARACTERS_MAX = 500
 """Length of ECS's reason for a refused check in the record of the instance, in characters."""
-SUMMARY_CHARACTERS_MAX = 200
-"""Length of a check's summary in the progress of an attempt, in characters."""
+SUMMARY_BYTES_MAX, SUMMARIES_BYTES_MAX = 200, 200_000
+"""Length in bytes of a check's summary in the progress of an attempt, and of all its summaries together.
+
+The progress is a single item of at most 400 KB. The other parts of 3,000 results take less than 180 KB.
+"""
 
 
 def run_check(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
@@ -135,7 +138,7 @@ def report_check(context: ExecutionContext, instance: Instance, pending: Pending
     plan = context.store.load_plan(command.job_id, command.attempt)
     outcome = CheckOutcome(command.outcome)
     # The progress of a large gang is a single item, so healthy instances get no summary and others a short one.
-    summary = "" if outcome is CheckOutcome.HEALTHY else command.summary[:SUMMARY_CHARACTERS_MAX]
+    summary = "" if outcome is CheckOutcome.HEALTHY or plan is None else _short(command.summary, len(plan.instances))
     messages: list[FollowUp] = []
     for rank in _ranks_on(plan, instance):
         result = events.Checked(outcome, summary, command.repairing)
@@ -145,6 +148,12 @@ def report_check(context: ExecutionContext, instance: Instance, pending: Pending
             barrier_event = events.InstancesChecked(at=context.now, attempt=command.attempt, results=results)
             messages.append(FollowUp(command.job_id, barrier_event))
     return CommandResult(tuple(messages))
+
+
+def _short(summary: str, ranks: int) -> str:
+    """Return the summary cut to its share of a progress with so many ranks."""
+    share = min(SUMMARY_BYTES_MAX, SUMMARIES_BYTES_MAX // max(1, ranks))
+    return summary.encode()[:share].decode(errors="ignore")
 
 
 def confirm_end(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:

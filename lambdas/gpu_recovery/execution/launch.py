@@ -15,6 +15,7 @@ from gpu_recovery.core.job.record import LIVE, Job, JobStatus
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
 from gpu_recovery.ports.retry import SAVE_ATTEMPTS_MAX, save_with_retry
+from gpu_recovery.ports.store import Store
 from gpu_recovery.ports.values import Ec2Instance, Refusal
 
 ABSENT_NAMED_MAX = 3
@@ -144,20 +145,26 @@ def _change_fleet(context: ExecutionContext, change: Callable[[Fleet], Fleet]) -
 
 
 def claim_adopted_instance(context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
-    """Claim the instance of an adopted rank, unless the attempt has ended.
+    """Claim the instance of an adopted rank. An older release gave such a command for each rank."""
+    command: commands.ClaimInstance = pending.command
+    if job.attempt == command.attempt:
+        claim = Claim(command.attempt, command.gpus, rank=command.rank)
+        claim_for_adopted(context.store, job, command.instance_id, claim)
+    return DONE
+
+
+def claim_for_adopted(store: Store, job: Job, instance_id: str, claim: Claim) -> Job | None:
+    """Claim the instance of an adopted rank, unless the attempt has ended. Return the job as it is after the claim.
 
     A claim that is added after the end of the attempt would stay for ever, so the job is loaded again after the claim.
     """
-    command: commands.ClaimInstance = pending.command
-    if not _may_run(job, command.attempt):
-        return DONE
-    context.store.claim_instance(
-        command.instance_id, job.job_id, Claim(command.attempt, command.gpus, rank=command.rank), None
-    )
-    after = context.store.load_job(job.job_id)
-    if after is None or not _may_run(after, command.attempt):
-        context.store.release_instance(command.instance_id, job.job_id, False, command.attempt)
-    return DONE
+    if not _may_run(job, claim.attempt):
+        return job
+    store.claim_instance(instance_id, job.job_id, claim, None)
+    after = store.load_job(job.job_id)
+    if after is None or not _may_run(after, claim.attempt):
+        store.release_instance(instance_id, job.job_id, False, claim.attempt)
+    return after
 
 
 def _may_run(job: Job, attempt: int) -> bool:

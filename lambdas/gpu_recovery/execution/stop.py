@@ -1,15 +1,17 @@
-"""Stop or suspend an attempt: through ECS first, then through the agents of its instances."""
+"""Stop or suspend an attempt: through ECS first, then through the agents of its instances, then by reboots."""
 
 from __future__ import annotations
 
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.attempt import Plan, stopped_event
+from gpu_recovery.core.attempt import Plan, RankTask, stopped_event, with_awaited_flag
 from gpu_recovery.core.heartbeat import AgentCommand, AgentCommandKind
 from gpu_recovery.core.identifiers import attempt_id
-from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.instance.record import Claim, Instance
+from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import OUR_STOP
 from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
+from gpu_recovery.execution.launch import claim_for_adopted
 from gpu_recovery.execution.task_ownership import instance_of, tasks_of_ranks
 from gpu_recovery.execution.unregistered_tasks import unregistered_ranks
 
@@ -32,21 +34,23 @@ def stop(context: ExecutionContext, job: Job, pending: PendingCommand) -> Comman
     launching = any(isinstance(other.command, commands.LaunchAttempt) for other in job.commands)
     if job.launched or launching:
         return DONE
-    unregistered = _report_unregistered(context, job, plan) if plan is not None and job.started_by_person else ()
-    return CommandResult(unregistered) if unregistered else _record_never_started(context, job, task_ids)
+    if plan is not None and job.started_by_person:
+        unregistered = _record_unregistered(context, job, plan)
+        context.actions.stop_tasks(tuple(unregistered.values()), stopping)
+        task_ids = tuple(task_id or unregistered.get(rank, "") for rank, task_id in enumerate(task_ids))
+    return _record_never_started(context, job, task_ids)
 
 
-def _report_unregistered(context: ExecutionContext, job: Job, plan: Plan) -> tuple[FollowUp, ...]:
-    """Record ranks of an adopted job with lost events, and return them to the job, which stops them too."""
-    messages: list[FollowUp] = []
+def _record_unregistered(context: ExecutionContext, job: Job, plan: Plan) -> dict[int, str]:
+    """Record the ranks of an adopted job whose events were lost, and claim their instances. Return tasks by rank."""
+    found: dict[int, str] = {}
     for rank, fact in unregistered_ranks(context.actions, plan):
-        instance_id = instance_of(context.store, context.actions, fact)
-        context.store.record_task(plan, rank, instance_id, fact.task_id)
-        event = events.RankSeen(
-            at=fact.at, attempt=plan.attempt, rank=rank, instance_id=instance_id, gpus=job.spec.gpus_per_node
-        )
-        messages.append(FollowUp(job.job_id, event))
-    return tuple(messages)
+        task = RankTask(fact.task_id, instance_of(context.store, context.actions, fact))
+        found[rank] = context.store.record_task(job.job_id, plan.attempt, rank, task).task_id
+        if task.instance_id:
+            claim = Claim(plan.attempt, job.spec.gpus_per_node, rank=rank)
+            claim_for_adopted(context.store, job, task.instance_id, claim)
+    return found
 
 
 def _record_never_started(context: ExecutionContext, job: Job, task_ids: tuple[str, ...]) -> CommandResult:
@@ -103,3 +107,44 @@ def end_ranks(context: ExecutionContext, job: Job, pending: PendingCommand) -> C
         lambda instance_id: context.store.add_agent_command(instance_id, stop), filter(None, job.instances)
     )
     return DONE
+
+
+def end_unconfirmed(context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
+    """Request the reboot of each instance with a rank that is not known to have ended.
+
+    Instances that received the request before are left out, so a function goes on where the function before it ended.
+    """
+    command: commands.EndUnconfirmed = pending.command
+    plan = context.store.load_plan(job.job_id, command.attempt)
+    progress = context.store.load_progress(job.job_id, command.attempt)
+    if command.attempt != job.attempt or plan is None or progress is None:
+        return DONE
+    evidence: dict[str, str] = {}
+    for sentence, ranks in command.ranks.items():
+        for rank in ranks or range(len(plan.instances)):
+            if rank not in progress.stopped and plan.instances[rank]:
+                evidence.setdefault(plan.instances[rank], sentence)
+    asker = attempt_id(job.job_id, job.attempt)
+    messages: list[FollowUp] = []
+    for instance_id, record in context.store.load_instances(list(evidence)).items():
+        if asker not in record.ended_for and _has_claim(record, job):
+            request = events.RepairRequested(
+                at=command.at, job_id=job.job_id, attempt=job.attempt, sentence=evidence[instance_id]
+            )
+            messages.append(FollowUp(instance_id, with_awaited_flag(job, request)))
+    return CommandResult(tuple(messages), after=lambda: _release_reservations_if_ended(context, job, list(evidence)))
+
+
+def _release_reservations_if_ended(context: ExecutionContext, job: Job, instance_ids: list[str]) -> None:
+    """Remove the reservations of a job that has ended while its requests were delivered: it waits for no repair.
+
+    The first instance that cannot be repaired ends the job, and the next instances are reserved all the same.
+    """
+    after = context.store.load_job(job.job_id)
+    if after is not None and after.status in TERMINAL:
+        context.for_each(lambda one: context.store.release_instance(one, job.job_id, True, job.attempt), instance_ids)
+
+
+def _has_claim(instance: Instance, job: Job) -> bool:
+    claim = instance.claims.get(job.job_id)
+    return claim is not None and claim.attempt == job.attempt

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
-from gpu_recovery.core.attempt import AttemptProgress, Plan
+from gpu_recovery.core.attempt import AttemptProgress, Plan, RankTask
 from gpu_recovery.core.diagnosis.observation_buffer import ObservationBuffer
 from gpu_recovery.core.diagnosis.observations import Observation
 from gpu_recovery.core.events import Checked
@@ -103,16 +103,25 @@ class AttemptStore(Protocol):
         """Write `plan` and an empty progress unless they exist. Return the stored plan."""
 
     def load_plan(self, job_id: str, attempt: int) -> Plan | None:
-        """Return the plan of an attempt; None if there is none."""
+        """Return the plan of an attempt; None if there is none. It includes the tasks of `record_task`."""
 
     def load_progress(self, job_id: str, attempt: int) -> AttemptProgress | None:
         """Return the progress of an attempt; None if there is none."""
 
-    def record_task(self, plan: Plan, rank: int, instance_id: str, task_id: str) -> None:
-        """Write the instance and the task id of one rank into the stored plan."""
+    def record_task(self, job_id: str, attempt: int, rank: int, task: RankTask) -> RankTask:
+        """Record the task of one rank that a user started, unless another task of the rank is recorded.
+
+        The ranks of a gang are recorded side by side: each is a write of its own, and none waits for another.
+
+        Returns:
+            The recorded task of the rank.
+        """
+
+    def load_task(self, job_id: str, attempt: int, rank: int) -> RankTask | None:
+        """Return the task of a rank that `record_task` recorded; None if none is recorded."""
 
     def record_tasks(self, plan: Plan) -> None:
-        """Write the task ids of all ranks of `plan` into the stored plan."""
+        """Write the task ids and instances of all ranks of `plan` into the stored plan."""
 
     def add_running(self, job_id: str, attempt: int, rank: int) -> ProgressUpdate | None:
         """Record that the rank runs.

@@ -22,6 +22,7 @@ from gpu_recovery.partial_failures import raise_all, run_each
 from gpu_recovery.reconciler import lost_jobs
 from gpu_recovery.reconciler.cycle import Cycle
 from gpu_recovery.reconciler.due_checks import describe_due_checks
+from gpu_recovery.reconciler.ongoing_work import instances_under_way
 from gpu_recovery.reconciler.resync import RESYNCS
 from gpu_recovery.recovery import Recovery
 
@@ -132,6 +133,7 @@ def _due_event(recovery: Recovery, job: Job) -> events.JobEvent | None:
             dead=dead,
             unsure=unsure,
             deaf=outage,
+            under_way=instances_under_way(recovery, job, plan, progress),
         )
     if job.look_at is not None and job.look_at <= now:
         return events.JobLookDue(at=now, attempt=job.attempt, look_at=job.look_at)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -161,6 +161,46 @@ def test_what_is_held_too_long_goes_to_a_person_and_the_job_hears_so() -> None:
     assert "was held back for 21600 s: 1 of at most 1" in decision.reason
     assert repair_ends(decision) == [("sft-1", False)]
     assert decision.record.look_at is None
+
+
+def test_a_repair_that_waits_for_its_turn_is_held_for_as_long_as_other_repairs_begin() -> None:
+    """128 machines at 20 repairs an hour take longer than the hold timeout: none of them is forgotten."""
+    record, timeout_s = held_instance(), ADAPTIVE.repair_hold_timeout_s
+    begun_at = later(timeout_s - 60)
+    turning = replace(FULL, repairs=(later(60), begun_at))
+    at = replace(record, look_at=later(timeout_s - 30))
+    for kept in (
+        at,
+        replace(at, need=replace(at.need, seen_at=begun_at)),
+    ):  # with old evidence, and with fresh evidence
+        still = at_its_look(kept, fleet=turning).record
+        assert still.held is not None and still.held.since == NOW
+        assert still.deadline_at == begun_at + timedelta(seconds=timeout_s)
+    ended = overdue(still, fleet=turning)
+    assert ended.record.held is None and repair_ends(ended) == [("sft-1", False)]
+
+
+@pytest.mark.parametrize(
+    "fleet",
+    [PAUSED, Fleet(gpu_instances=9, opened_at=NOW, opened_because="4 of 9 looked bad", probe="i-other")],
+    ids=["pause", "breaker"],
+)
+def test_what_stops_all_repairs_keeps_its_timeout(fleet: Fleet) -> None:
+    """A pause or an open breaker may last: then a person decides, from the last turn that came before it."""
+    timeout = timedelta(seconds=ADAPTIVE.repair_hold_timeout_s)
+    stopped = replace(fleet, repairs=(later(600),))
+    record = replace(held_instance(), look_at=later(900))
+    assert at_its_look(record, fleet=stopped).record.deadline_at == NOW + timeout
+    waited = at_its_look(record, fleet=replace(FULL, repairs=(later(600),))).record
+    assert at_its_look(waited, fleet=stopped).record.deadline_at == later(600) + timeout
+
+
+@pytest.mark.parametrize(("instances", "seconds"), [(9, 30), (3_000, 300), (50_000, 600)])
+def test_held_repairs_of_a_large_fleet_are_tried_less_often(instances: int, seconds: int) -> None:
+    """Thousands may be held at once: two tries a minute of each would fill the reconciler's minute."""
+    fleet = replace(PAUSED, gpu_instances=instances)
+    record = replace(held_instance(), look_at=later(60))
+    assert at_its_look(record, fleet=fleet).record.look_at == later(60 + seconds)
 
 
 def _second_look(record: Instance, now: datetime = NOW) -> events.RepairHeld:

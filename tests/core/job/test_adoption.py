@@ -23,10 +23,6 @@ def _adopted(hands_off: bool = False) -> Job:
     return state_machine.adopted("run-1", SPEC, hands_off, ADAPTIVE, NOW).record
 
 
-def _seen(rank: int, instance_id: str = "", attempt: int = 1) -> events.RankSeen:
-    return events.RankSeen(at=NOW, attempt=attempt, rank=rank, instance_id=instance_id or IDS[rank], gpus=8)
-
-
 @pytest.mark.parametrize(
     ("environment", "says"),
     [
@@ -76,28 +72,6 @@ def test_the_first_task_is_the_template_of_every_relaunch() -> None:
     )
     assert spec.env == {"LR": "1"}
     assert (spec.nnodes, spec.gpus_per_node) == (2, 8)
-
-
-def test_each_rank_that_shows_itself_claims_its_instance() -> None:
-    """Until then nobody knows where it is."""
-    decision = tell(_adopted(), _seen(1))
-    assert decision.record.instances == ("", IDS[1])
-    assert orders(decision, commands.ClaimInstance) == [commands.ClaimInstance(IDS[1], 1, 8, 1)]
-
-
-def test_a_rank_is_where_it_was_first_seen() -> None:
-    """Neither the same news nor another place moves it within the attempt."""
-    record = applied(tell(_adopted(), _seen(0)))
-    for again in (_seen(0), _seen(0, "i-0c3")):
-        assert tell(record, again).outcome is EventOutcome.IGNORED
-
-
-def test_a_rank_that_comes_while_its_gang_is_stopped_is_stopped_too() -> None:
-    """It started before it was heard of."""
-    record = applied(tell(_adopted(), events.RankFailed(at=NOW, attempt=1, failure=CRASH)))
-    decision = tell(record, _seen(1))
-    assert decision.record.status is JobStatus.STOPPING
-    assert orders(decision, commands.StopAttempt) == [commands.StopAttempt(1)]
 
 
 def test_a_person_may_start_an_ended_job_anew() -> None:
@@ -173,7 +147,7 @@ def _start_overdue(record: Job) -> Any:
 @pytest.mark.parametrize("hands_off", [False, True])
 def test_a_persons_gang_of_which_ranks_are_never_seen_is_let_go(hands_off: bool) -> None:
     """It was misunderstood: nothing of it is stopped, and operators hear that it is not watched."""
-    decision = _start_overdue(applied(tell(_adopted(hands_off), _seen(0))))
+    decision = _start_overdue(replace(_adopted(hands_off), instances=(IDS[0], "")))
     assert decision.record.status is JobStatus.CANCELED
     assert orders(decision, commands.NotifyOperator)
     assert not orders(decision, commands.StopAttempt)
@@ -182,8 +156,7 @@ def test_a_persons_gang_of_which_ranks_are_never_seen_is_let_go(hands_off: bool)
 def test_a_persons_gang_that_is_slow_to_start_is_stopped_only_if_we_may() -> None:
     """Observed only, it is noted, and looked at again later."""
     for hands_off, status in ((True, JobStatus.SUBMITTED), (False, JobStatus.STOPPING)):
-        record = applied(tell(_adopted(hands_off), _seen(0)))
-        decision = _start_overdue(applied(tell(record, _seen(1))))
+        decision = _start_overdue(replace(_adopted(hands_off), instances=IDS))
         assert decision.record.status is status
         assert decision.record.deadline_at is not None
 

@@ -118,8 +118,6 @@ def _is_not_recovery(move: Move) -> bool:
     if isinstance(move.event, events.CancelRequested | events.LaunchRefused | events.AttemptLaunched):
         return True
     status = move.before.status
-    if isinstance(move.event, events.RankSeen):
-        return bool(status is JobStatus.STOPPING)
     overdue = isinstance(move.event, events.JobDeadlineReached)
     return overdue and status in (JobStatus.SUBMITTING, JobStatus.RUNNING, JobStatus.STOPPING)
 

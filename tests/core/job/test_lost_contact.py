@@ -42,7 +42,7 @@ S = JobStatus
 OBSERVING = policy_from({"observe_only": True})
 DEAD = {IDS[0]: "EC2 shows it stopped"}
 LOST_S = ADAPTIVE.lost_timeout_s
-TAKING = (commands.StopAttempt, commands.ReleaseInstances, commands.TellInstance, commands.EndRanks)
+TAKING = (commands.StopAttempt, commands.ReleaseInstances, commands.EndUnconfirmed, commands.EndRanks)
 """Orders that end a rank or give GPUs back."""
 POLICY = pytest.mark.parametrize("policy", POLICIES, ids=["classic", "adaptive"])
 
@@ -204,8 +204,8 @@ def test_where_ecs_and_ec2_know_of_no_life_either_the_gang_is_stopped_and_the_ma
     after = decision.record
     assert (after.status, after.stop_purpose) == (S.STOPPING, StopPurpose.DIAGNOSE)
     assert orders(decision, commands.StopAttempt) == [commands.StopAttempt(1)]
-    (told,) = orders(decision, commands.TellInstance)
-    assert told.instance_id == IDS[0] and isinstance(told.event, events.RepairRequested) and told.event.attempt == 1
+    (order,) = orders(decision, commands.EndUnconfirmed)
+    assert (order.attempt, order.ranks) == (1, {DEAD[IDS[0]]: (0,)})
     assert not orders(decision, commands.ReleaseInstances)
     assert notices(decision) == [(Phase.ESCALATED, record.incident_id)] and after.incident_id == record.incident_id
 
@@ -220,7 +220,7 @@ def test_an_agent_of_ecs_that_is_not_connected_is_asked_for_twice() -> None:
     assert overdue(first.record).record.status is S.RUNNING
     again = overdue(first.record, **doubt)
     assert again.record.status is S.STOPPING
-    assert [one.instance_id for one in orders(again, commands.TellInstance)] == [IDS[0]]
+    assert [one.ranks for one in orders(again, commands.EndUnconfirmed)] == [{doubt["dead"][IDS[0]]: (0,)}]
     back = applied(tell(first.record, rank_heard(first.record, 0, later(9_000)), now=later(9_000)))
     assert (back.status, back.found_dead) == (S.RUNNING, ())
 
@@ -242,7 +242,7 @@ def test_only_the_dead_of_several_silent_instances_are_repaired() -> None:
     record = applied(tell(record, rank_silent(record, 1, later(60)), now=later(400)))
     decision = overdue(record, dead={IDS[1]: "it has left the cluster", "i-other": "EC2 shows it stopped"})
     assert decision.record.status is S.STOPPING
-    assert [one.instance_id for one in orders(decision, commands.TellInstance)] == [IDS[1]]
+    assert [one.ranks for one in orders(decision, commands.EndUnconfirmed)] == [{"it has left the cluster": (1,)}]
     other = overdue(lost(), dead={IDS[1]: "EC2 shows it stopped"})
     assert other.record.status is S.RUNNING and takes_nothing(other)
 

@@ -124,18 +124,14 @@ def test_a_job_that_is_moved_again_and_again_fails_in_the_end(kind: Any) -> None
 
 def test_a_job_that_is_only_observed_is_not_moved_and_says_so_once_for_each_instance() -> None:
     """Whatever is said in between, the same wish is told once; a new attempt begins afresh."""
-    record = applied(tell(state_machine.adopted("run-1", SPEC, True, ADAPTIVE, NOW).record, _seen(0)))
+    record = replace(state_machine.adopted("run-1", SPEC, True, ADAPTIVE, NOW).record, instances=IDS)
     first = tell(record, _asked(events.InstanceNeedsRepair, record))
     assert first.record.status is S.SUBMITTED and "it would be STOPPING" in first.reason
     assert not orders(first, commands.StopAttempt)
-    moved = applied(tell(first.record, _seen(1)))
+    moved = first.record
     assert tell(moved, _asked(events.InstanceNeedsRepair, moved)).outcome is EventOutcome.IGNORED
     other = replace(_asked(events.InstanceLeaving, moved), instance_id=IDS[1])
     assert applied(tell(moved, other)).to_leave == IDS
-
-
-def _seen(rank: int) -> events.RankSeen:
-    return events.RankSeen(at=NOW, attempt=1, rank=rank, instance_id=IDS[rank], gpus=8)
 
 
 # -- the pause between relaunches --------------------------------------------------------------------------------------
@@ -265,3 +261,30 @@ def test_a_job_that_waits_for_its_own_held_instance_ends_with_the_hold() -> None
         ended = events.RepairEnded(at=NOW, attempt=1, instance_id=IDS[1], healed=healed, sentence="held too long")
         after = applied(tell(waiting, ended, CLASSIC))
         assert (after.status, after.repairing) == (status, ())
+
+
+# -- deadlines of large gangs ------------------------------------------------------------------------------------------
+
+
+def _at_deadline(record: Job, policy: Any, **known: Any) -> Any:
+    assert record.deadline_at is not None
+    about = {"at": record.deadline_at, "attempt": record.attempt, "deadline_at": record.deadline_at}
+    return tell(record, events.JobDeadlineReached(**about, **known), policy, record.deadline_at)
+
+
+def test_a_job_waits_for_its_own_instances_while_their_repairs_go_on() -> None:
+    """128 repairs at 20 an hour take longer than `recover_timeout_s`. They end the wait themselves, if they fail."""
+    waiting = applied(checked(diagnosing(policy=CLASSIC), results(HEALTHY, REBOOT), CLASSIC))
+    later_on = applied(_at_deadline(waiting, CLASSIC, under_way=(IDS[1],)))
+    assert later_on.status is S.RECOVERING and waiting.deadline_at is not None
+    assert later_on.deadline_at == waiting.deadline_at + timedelta(seconds=CLASSIC.reboot_timeout_s)
+    assert applied(_at_deadline(later_on, CLASSIC)).status is S.FAILED
+
+
+def test_checks_that_began_late_are_waited_for() -> None:
+    """The last of 3,000 checks begins minutes after the first. Each has a deadline of its own."""
+    record = diagnosing(failure(EndingKind.CRASHED))
+    waits = applied(_at_deadline(record, ADAPTIVE, results=results(HEALTHY), under_way=(IDS[1],)))
+    assert waits.status is S.DIAGNOSING and record.deadline_at is not None
+    assert waits.deadline_at == record.deadline_at + timedelta(seconds=ADAPTIVE.poll_interval_s)
+    assert applied(_at_deadline(waits, ADAPTIVE, results=results(HEALTHY))).status is not S.DIAGNOSING

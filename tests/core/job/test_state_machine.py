@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -272,8 +273,8 @@ def test_a_gang_that_will_not_stop_is_stopped_again_then_rebooted_then_given_up(
     assert first.record.status is JobStatus.STOPPING
     assert [type(one.command) for one in first.commands] == [commands.StopAttempt, commands.ObserveAttempt]
     second = _overdue(first.record, unconfirmed=IDS[1:])
-    (told,) = orders(second, commands.TellInstance)
-    assert (told.instance_id, type(told.event)) == (IDS[1], events.RepairRequested)
+    (order,) = orders(second, commands.EndUnconfirmed)
+    assert (order.attempt, list(order.ranks.values())) == (1, [()])
     assert second.record.deadline_at == first.record.deadline_at + (
         later(ADAPTIVE.reboot_timeout_s + ADAPTIVE.verify_timeout_s) - NOW
     )
@@ -282,6 +283,22 @@ def test_a_gang_that_will_not_stop_is_stopped_again_then_rebooted_then_given_up(
     (release,) = orders(third, commands.ReleaseInstances)
     assert (release.instances, release.keep_claims_of) == (IDS, IDS[1:])
     assert orders(third, commands.NotifyOperator)
+
+
+@pytest.mark.parametrize(
+    ("under_way", "status"),
+    [(IDS, JobStatus.STOPPING), (IDS[:1], JobStatus.FAILED), ((), JobStatus.FAILED)],
+    ids=["all repaired", "one left alone", "none repaired"],
+)
+def test_a_job_waits_while_reboots_that_end_its_ranks_go_on(under_way: tuple[str, ...], status: JobStatus) -> None:
+    """The product's own limits may hold the reboots of a large gang back for hours. Then its deadline moves."""
+    record = _overdue(_overdue(stopping(CRASH), unconfirmed=IDS).record, unconfirmed=IDS).record
+    decision = _overdue(record, unconfirmed=IDS, under_way=under_way)
+    assert decision.record.status is status
+    if status is JobStatus.STOPPING:
+        assert record.deadline_at is not None
+        assert decision.record.deadline_at == record.deadline_at + timedelta(seconds=ADAPTIVE.reboot_timeout_s)
+        assert _overdue(decision.record, unconfirmed=IDS, under_way=IDS).record.status is JobStatus.STOPPING
 
 
 def test_a_stop_that_took_long_still_ends_for_what_it_was_begun_for() -> None:

@@ -81,15 +81,6 @@ class LaunchRefused(JobEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankSeen(JobEvent):
-    """A task that a user started was seen as `rank` of an adopted job, holding `gpus` of the instance."""
-
-    rank: int
-    instance_id: str
-    gpus: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NewerTaskSeen(JobEvent):
     """A user started tasks of an adopted job again after the job had ended."""
 
@@ -249,6 +240,8 @@ class JobDeadlineReached(JobEvent):
     unsure:      instances of `dead` with a disconnected ECS agent as the only evidence. An ECS agent disconnects by
         itself several times an hour.
     deaf:        why missing heartbeats have no consequence now (reporting outage), "" if they have.
+    under_way:   instances of the attempt at which a reboot, a health check or a repair that the job waits for goes on,
+        or is held back for now.
     """
 
     deadline_at: datetime
@@ -257,6 +250,7 @@ class JobDeadlineReached(JobEvent):
     dead: Mapping[str, str] = field(default_factory=dict)
     unsure: tuple[str, ...] = ()
     deaf: str = ""
+    under_way: tuple[str, ...] = ()
 
 
 JOB_EVENTS: tuple[type[JobEvent], ...] = (
@@ -264,7 +258,6 @@ JOB_EVENTS: tuple[type[JobEvent], ...] = (
     ResourcesShort,
     AttemptLaunched,
     LaunchRefused,
-    RankSeen,
     NewerTaskSeen,
     AllRanksRunning,
     RankFailed,

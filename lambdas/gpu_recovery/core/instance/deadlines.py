@@ -32,7 +32,7 @@ def deadlines(instance: Instance, context: DecisionContext) -> tuple[datetime | 
         case InstanceStatus.VERIFYING:
             return context.now + duration(policy.verify_timeout_s), check_poll_at
         case InstanceStatus.QUARANTINED if instance.held is not None:
-            return instance.held.since + duration(policy.repair_hold_timeout_s), context.now + duration(
+            return instance.held.timeout_from + duration(policy.repair_hold_timeout_s), context.now + duration(
                 policy.hold_retry_interval_s
             )
         case InstanceStatus.QUARANTINED:

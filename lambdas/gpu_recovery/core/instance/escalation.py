@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.fleet import repair_blocked_reason, with_blame
+from gpu_recovery.core.fleet import repair_blocked_reason, repair_turn_reason, with_blame
 from gpu_recovery.core.health_signals import DepartureKind, HealthKind, HealthStatus
 from gpu_recovery.core.instance.effects import activate, drain, run_check, verify
 from gpu_recovery.core.instance.fault_history import percent, score_sentence
@@ -35,6 +35,8 @@ from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 EVIDENCE_CHARACTERS_MAX = 500
 """Upper bound of the characters of evidence from health sources. The record saves the evidence, and every step repeats
 it."""
+HELD_TRIED_PER_S, HELD_RETRY_S_MAX = 10, 600
+"""Tries of held repairs in a second that the reconciler can make beside its other work, and the longest interval."""
 LEVEL_NAMES = {RepairLevel.CHECK: "its check", RepairLevel.REBOOT: "its reboot", RepairLevel.REPLACE: "its replacement"}
 """Names of the repair levels in sentences."""
 
@@ -174,7 +176,7 @@ def hold(
 
     Args:
         why: why the repair may not begin.
-        poll_s: seconds until the next try; 0 for `hold_retry_interval_s`.
+        poll_s: seconds until the next try; 0 for the usual interval.
     """
     before = instance.held
     already_asked = before.told if before is not None else ()
@@ -184,7 +186,8 @@ def hold(
     blocked = "" if announced or not claiming else _blocked_by_fleet(instance, need, context)
     to_ask = [job_id for job_id in claiming if job_id not in already_asked and not blocked]
     why = blocked or why
-    held = RepairHold(before.since if before is not None else context.now, why, (*already_asked, *to_ask))
+    since = before if before is not None else RepairHold(context.now, why)
+    held = replace(_counted(since, instance, why, context), sentence=why, told=(*already_asked, *to_ask))
     leave = tuple(_ask_to_leave(instance, need, job_id, context) for job_id in to_ask)
     reason = f"{need.evidence}; {LEVEL_NAMES[need.rung]} is held back: {why}"
     # A further poll of a held repair adds no command: commands that are not carried out would pile up.
@@ -194,8 +197,8 @@ def hold(
         "held": held,
         "check": None,
         "reboot": None,
-        "deadline_at": held.since + duration(context.policy.repair_hold_timeout_s),
-        "look_at": context.now + duration(poll_s or context.policy.hold_retry_interval_s),
+        "deadline_at": held.timeout_from + duration(context.policy.repair_hold_timeout_s),
+        "look_at": context.now + duration(poll_s or _retry_interval_s(context)),
     }
     return Step(
         InstanceStatus.QUARANTINED,
@@ -203,6 +206,29 @@ def hold(
         {**drain_changes, **changes, **held_changes},
         (*orders, *draining, *leave),
     )
+
+
+def _retry_interval_s(context: DecisionContext) -> int:
+    """Return the seconds to the next try of a held repair. In a large fleet thousands may be held at once.
+
+    So the tries of the whole fleet stay below `HELD_TRIED_PER_S` up to 6,000 instances.
+    """
+    instances = context.fleet.gpu_instances if context.fleet is not None else 0
+    return max(context.policy.hold_retry_interval_s, min(instances // HELD_TRIED_PER_S, HELD_RETRY_S_MAX))
+
+
+def _counted(held: RepairHold, instance: Instance, why: str, context: DecisionContext) -> RepairHold:
+    """Return the hold with the time from which its timeout counts.
+
+    A repair that only waits for its turn is not forgotten while other repairs of the fleet begin. So a fault of many
+    instances may be repaired for longer than `repair_hold_timeout_s`.
+    """
+    fleet = context.fleet
+    if fleet is None or not fleet.repairs:
+        return held
+    if why != repair_turn_reason(fleet, instance.instance_id, context.policy, context.now):
+        return held
+    return replace(held, counted_from=max(fleet.repairs[-1], held.timeout_from))
 
 
 def _ask_to_leave(instance: Instance, need: RepairNeed, job_id: str, context: DecisionContext) -> commands.TellJob:
@@ -229,19 +255,18 @@ def retry_held(instance: Instance, need: RepairNeed, context: DecisionContext) -
     checkable = instance.agent_connected and not instance.orphaned_ranks
     if stale and need.rung is not RepairLevel.CHECK and need.ends is None and checkable:
         fresh = replace(need, rung=RepairLevel.CHECK, evidence=f"{need.evidence} (some time ago)")
-        return (
-            escalate(instance, fresh, context)
-            if not blocked_reason(instance, need, context)
-            else _stay_held(instance, context)
-        )
+        why = blocked_reason(instance, need, context)
+        return escalate(instance, fresh, context) if not why else _stay_held(instance, context, why)
     return escalate(instance, need, context)
 
 
-def _stay_held(instance: Instance, context: DecisionContext) -> Step:
-    """Return the step that leaves the repair held until the next try."""
-    return Step(
-        instance.status, instance.reason, {"look_at": context.now + duration(context.policy.hold_retry_interval_s)}
-    )
+def _stay_held(instance: Instance, context: DecisionContext, why: str = "") -> Step:
+    """Return the step that leaves the repair held until the next try. `why`: why it may not begin."""
+    changes: dict[str, Any] = {"look_at": context.now + duration(_retry_interval_s(context))}
+    if instance.held is not None and why:
+        held = _counted(instance.held, instance, why, context)
+        changes |= {"held": held, "deadline_at": held.timeout_from + duration(context.policy.repair_hold_timeout_s)}
+    return Step(instance.status, instance.reason, changes)
 
 
 def is_withdrawn(instance: Instance, need: RepairNeed) -> bool:

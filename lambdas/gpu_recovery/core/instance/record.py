@@ -205,6 +205,13 @@ class RepairHold:
     since: datetime
     sentence: str
     told: tuple[str, ...] = ()
+    counted_from: datetime | None = None
+    """Time of the last repair of the fleet that began while this repair waited for its turn; None if there is none."""
+
+    @property
+    def timeout_from(self) -> datetime:
+        """The time from which `repair_hold_timeout_s` counts. A repair that waits for its turn does not time out."""
+        return max(self.since, self.counted_from or self.since)
 
 
 @dataclass(frozen=True, slots=True)

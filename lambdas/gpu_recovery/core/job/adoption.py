@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from gpu_recovery.core import commands, events
+from gpu_recovery.core import events
 from gpu_recovery.core.job.completion import INCIDENT_CLOSED
 from gpu_recovery.core.job.record import Job, JobStatus, Origin
 from gpu_recovery.core.job.spec import NNODES_MAX, OUR_VARIABLES, JobSpec
@@ -81,17 +81,6 @@ def job_template(task: TaskFact, world: int, gpus: int, definition: Mapping[str,
         user=task.started_by,
         task_stop_timeout_s=longest_stop_timeout_s(definition) if definition is not None else None,
     )
-
-
-def rank_seen(job: Job, event: events.RankSeen, context: DecisionContext) -> Step | Ignore:
-    """Record a rank of an adopted job and claim its GPUs. While the gang is being stopped, stop this rank too."""
-    if job.instances[event.rank]:
-        return Ignore("this rank is known")
-    instances = tuple(event.instance_id if rank == event.rank else i for rank, i in enumerate(job.instances))
-    reason = f"rank {event.rank} runs on {event.instance_id}"
-    claim = commands.ClaimInstance(event.instance_id, job.attempt, event.gpus, event.rank)
-    stop = (commands.StopAttempt(job.attempt),) if job.status is JobStatus.STOPPING else ()
-    return Step(job.status, reason, {"instances": instances}, (claim, *stop))
 
 
 def newer_task(job: Job, event: events.NewerTaskSeen, context: DecisionContext) -> Step | Ignore:

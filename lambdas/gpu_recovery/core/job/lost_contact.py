@@ -115,14 +115,12 @@ def lost_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionCo
         recorded = record_only(job, step, later)
         return replace(recorded, commands=()) if recorded.reason == job.reason else recorded
     # Only a reboot or the end of the instance can confirm that these ranks have ended.
-    repairs = tuple(
-        commands.TellInstance(
-            instance,
-            events.RepairRequested(at=context.now, job_id=job.job_id, attempt=job.attempt, sentence=sentence),
-        )
-        for instance, sentence in dead.items()
-    )
-    return replace(step, commands=(*step.commands, *repairs))
+    ranks: dict[str, tuple[int, ...]] = {}
+    for rank, instance in enumerate(job.instances):
+        if instance in dead:
+            ranks[dead[instance]] = (*ranks.get(dead[instance], ()), rank)
+    order = commands.EndUnconfirmed(job.attempt, context.now, ranks)
+    return replace(step, commands=(*step.commands, order))
 
 
 def _lost(silent: tuple[str, ...], sentence: str) -> str:

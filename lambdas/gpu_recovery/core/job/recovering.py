@@ -12,6 +12,7 @@ from gpu_recovery.core.job.assessment import assess
 from gpu_recovery.core.job.completion import failed, poke_scheduler, unless_suspended, with_blamed
 from gpu_recovery.core.job.diagnosing import gather_again, restart_changes
 from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 
 
@@ -24,7 +25,10 @@ def checks_complete(job: Job, event: events.InstancesChecked, context: DecisionC
 
 
 def checks_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step | Ignore:
-    """Assess the checks that have answered until the deadline."""
+    """Assess the checks that have answered until the deadline. Checks that began late have their own deadlines."""
+    if event.under_way:
+        later = {"deadline_at": context.now + duration(context.policy.poll_interval_s)}
+        return Step(JobStatus.DIAGNOSING, f"{len(event.under_way)} check(s) began late and go on", later)
     return after_checks(job, event.results, context)
 
 
@@ -73,5 +77,8 @@ def repair_ended(job: Job, event: events.RepairEnded, context: DecisionContext) 
 
 
 def recovery_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step | Ignore:
-    """Fail the job because it got no healthy instances within the recovery timeout."""
+    """Fail the job because it got no healthy instances within the recovery timeout, and none of its own is repaired."""
+    if event.under_way:
+        later = {"deadline_at": context.now + duration(context.policy.reboot_timeout_s)}
+        return Step(JobStatus.RECOVERING, f"the repair of {len(event.under_way)} instance(s) goes on", later)
     return failed(job, f"no healthy instances were to be had within {context.policy.recover_timeout_s} s", ())

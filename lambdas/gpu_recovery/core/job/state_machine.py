@@ -17,7 +17,7 @@ from datetime import datetime
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.job import diagnosing, launching, lost_contact, recovering, stopping, suspension
-from gpu_recovery.core.job.adoption import newer_task, rank_seen
+from gpu_recovery.core.job.adoption import newer_task
 from gpu_recovery.core.job.assessment import incident_since
 from gpu_recovery.core.job.deadlines import deadlines
 from gpu_recovery.core.job.record import LIVE, Job, JobStatus, Origin
@@ -241,7 +241,6 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Transition] = {
     (_S.SUBMITTING, events.LaunchRefused): Transition.to(launching.refused, _S.STOPPING),
     (_S.SUBMITTING, events.AllRanksRunning): Transition.to(launching.running, _S.RUNNING),
     (_S.SUBMITTING, events.JobDeadlineReached): Transition.to(launching.launch_overdue, _S.STOPPING),
-    (_S.SUBMITTED, events.RankSeen): Transition.to(rank_seen, _S.SUBMITTED),
     (_S.SUBMITTED, events.AllRanksRunning): Transition.to(launching.running, _S.RUNNING),
     (_S.SUBMITTED, events.JobDeadlineReached): Transition.to(
         launching.start_overdue, _S.STOPPING, _S.SUBMITTED, _S.CANCELED
@@ -275,7 +274,6 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Transition] = {
     (_S.SUSPENDED, events.JobDeadlineReached): Transition.to(suspension.suspension_overdue, _S.FAILED),
     (_S.STOPPING, events.AttemptLaunched): Transition.to(launching.launched_too_late, _S.STOPPING),
     (_S.STOPPING, events.LaunchRefused): Transition.to(launching.launched_too_late, _S.STOPPING),
-    (_S.STOPPING, events.RankSeen): Transition.to(rank_seen, _S.STOPPING),
     (_S.STOPPING, events.AllRanksStopped): Transition.to(stopping.all_stopped, *_AFTER_STOP),
     (_S.STOPPING, events.RepairEnded): Transition.to(stopping.rank_not_ended, _S.FAILED),
     (_S.STOPPING, events.CancelRequested): Transition.to(stopping.cancel_stopping, _S.STOPPING),
@@ -286,13 +284,15 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Transition] = {
     ),
     (_S.DIAGNOSING, events.RepairEnded): Transition.to(recovering.repair_ended_early, _S.DIAGNOSING),
     (_S.DIAGNOSING, events.CancelRequested): Transition.to(stopping.cancel_idle, _S.CANCELED),
-    (_S.DIAGNOSING, events.JobDeadlineReached): Transition.to(recovering.checks_overdue, *_AFTER_DIAGNOSIS),
+    (_S.DIAGNOSING, events.JobDeadlineReached): Transition.to(
+        recovering.checks_overdue, _S.DIAGNOSING, *_AFTER_DIAGNOSIS
+    ),
     (_S.RECOVERING, events.JobPlaced): Transition.to(launching.placed, _S.SUBMITTING),
     (_S.RECOVERING, events.RepairEnded): Transition.to(recovering.repair_ended, _S.RECOVERING, _S.FAILED),
     (_S.RECOVERING, events.CancelRequested): Transition.to(stopping.cancel_idle, _S.CANCELED),
     (_S.RECOVERING, events.SuspendRequested): Transition.to(suspension.suspend_recovering, _S.SUSPENDED),
     (_S.RECOVERING, events.JobLookDue): Transition.to(launching.poll_queued, _S.RECOVERING),
-    (_S.RECOVERING, events.JobDeadlineReached): Transition.to(recovering.recovery_overdue, _S.FAILED),
+    (_S.RECOVERING, events.JobDeadlineReached): Transition.to(recovering.recovery_overdue, _S.RECOVERING, _S.FAILED),
     (_S.FAILED, events.AllRanksStopped): Transition.to(stopping.late_end, _S.FAILED),
     (_S.FAILED, events.CancelRequested): Transition.to(stopping.cancel_failed, _S.FAILED),
     **{(status, events.NewerTaskSeen): Transition.to(newer_task, _S.SUBMITTED) for status in _ENDED},
@@ -307,8 +307,6 @@ IGNORED: dict[tuple[JobStatus, type[events.JobEvent]], str] = {
     **ignored("it waits for healthy instances in any case", events.ResourcesShort, _S.RECOVERING),
     **ignored("the launch of this attempt is over", events.AttemptLaunched, *_LAUNCH_OVER),
     **ignored("the launch of this attempt is over", events.LaunchRefused, *_LAUNCH_OVER),
-    **ignored("every rank is known", events.RankSeen, _S.RUNNING, _S.LOST, _S.SUSPENDING),
-    **ignored("its tasks are not started by people now", events.RankSeen, _S.SUBMITTING, *_NO_RANKS),
     **ignored("the job is under way", events.NewerTaskSeen, *_IN_QUEUE, *_UNDER_WAY, *_LEAVING, *_CHECKED),
     **ignored("every rank is known to run", events.AllRanksRunning, _S.RUNNING, _S.LOST, _S.SUSPENDING),
     **ignored("the gang is being stopped", events.AllRanksRunning, _S.STOPPING),

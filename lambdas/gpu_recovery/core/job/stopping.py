@@ -28,6 +28,9 @@ from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, replace_fields, unless_pending
 from gpu_recovery.core.task import EndingKind, RankFailure
 
+REBOOTS_FROM_TRY = 2
+"""The deadline of STOPPING, counted from 1, at which instances are rebooted to end ranks that cannot be stopped."""
+
 
 def rank_failed(job: Job, event: events.RankFailed, context: DecisionContext) -> Step | Ignore:
     """Stop the gang because its first rank failed. If the job is only observed, record the failure."""
@@ -237,12 +240,14 @@ def relaunch(job: Job, context: DecisionContext) -> Step:
 def stop_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step | Ignore:
     """First stop the ranks again, then reboot their instances, then fail the job and leave the GPUs claimed.
 
-    GPUs are released only when the end of a rank is confirmed, never on an assumption.
+    GPUs are released only when the end of a rank is confirmed, never on an assumption. The job does not fail while the
+    reboots go on, or while the repair budget or another limit holds them back: that may take hours in a large gang.
+    A reboot that fails is reported by `RepairEnded`.
     """
     tries = job.stop_tries + 1
     unconfirmed = listed(event.unconfirmed)
     changes = {"stop_tries": tries, "deadline_at": context.now + duration(stop_step_s(job.spec, context.policy))}
-    if tries == 1:
+    if tries < REBOOTS_FROM_TRY:
         reason = f"ranks on {unconfirmed} have not ended in time: asking ECS and stopping them again"
         return Step(
             JobStatus.STOPPING,
@@ -250,16 +255,19 @@ def stop_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionCo
             changes,
             (commands.StopAttempt(job.attempt), commands.ObserveAttempt(job.attempt)),
         )
-    if tries == 2:
+    if tries == REBOOTS_FROM_TRY:
         changes["deadline_at"] = context.now + duration(
             context.policy.reboot_timeout_s + context.policy.verify_timeout_s
         )
         sentence = f"a rank of {attempt_id(job.job_id, job.attempt)} cannot be stopped"
-        repair = events.RepairRequested(at=context.now, job_id=job.job_id, attempt=job.attempt, sentence=sentence)
-        orders = tuple(commands.TellInstance(instance, repair) for instance in event.unconfirmed)
+        order = commands.EndUnconfirmed(job.attempt, context.now, {sentence: ()})
         return Step(
-            JobStatus.STOPPING, f"ranks on {unconfirmed} cannot be stopped: rebooting to end them", changes, orders
+            JobStatus.STOPPING, f"ranks on {unconfirmed} cannot be stopped: rebooting to end them", changes, (order,)
         )
+    if event.unconfirmed and set(event.unconfirmed) <= set(event.under_way):
+        reason = f"{len(event.unconfirmed)} instance(s) have ranks that cannot be stopped: their reboots go on"
+        later = {"deadline_at": context.now + duration(context.policy.reboot_timeout_s)}
+        return Step(JobStatus.STOPPING, reason, later)
     return failed(
         job,
         f"the ranks on {unconfirmed} were never confirmed to have ended; their GPUs stay claimed",

@@ -13,7 +13,7 @@ _WORDS: Mapping[OutOfUse, tuple[str, str]] = {
     OutOfUse.QUARANTINED: ("is quarantined", "are quarantined"),
     OutOfUse.REPAIR: ("is checked or repaired", "are checked or repaired"),
     OutOfUse.DRAINING: ("is DRAINING in ECS", "are DRAINING in ECS"),
-    OutOfUse.ORPHANED: ("may run a rank unknown to ECS", "may run ranks unknown to ECS"),
+    OutOfUse.ORPHANED: ("is suspected to run ranks unknown to ECS", "are suspected to run ranks unknown to ECS"),
     OutOfUse.IMPAIRED: ("is impaired", "are impaired"),
     OutOfUse.LOST: ("is LOST", "are LOST"),
     OutOfUse.LEAVING: ("is about to leave", "are about to leave"),

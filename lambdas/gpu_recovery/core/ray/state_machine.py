@@ -151,7 +151,6 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Transition] = {
 }
 """Transitions by status and event: the function that decides and the statuses it may lead to."""
 _OF_INSTANCES = (
-    events.RankSeen,
     events.NewerTaskSeen,
     events.RankFailed,
     events.InstancesChecked,

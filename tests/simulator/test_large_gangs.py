@@ -1,0 +1,208 @@
+"""Gangs of any admitted size: their ranks are ended, confirmed and launched again within the limits of AWS.
+
+The store refuses what DynamoDB refuses. A hung network file system makes every rank of a gang unkillable at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from gpu_recovery.core import commands
+from gpu_recovery.core.attempt import Plan
+from gpu_recovery.core.health_check import CheckOutcome
+from gpu_recovery.core.identifiers import attempt_id
+from gpu_recovery.core.instance.record import Instance
+from gpu_recovery.core.job.adoption import Adoption
+from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.job.spec import NNODES_MAX
+from gpu_recovery.core.state_machine import PendingCommand
+from gpu_recovery.execution import execute
+from gpu_recovery.reconciler.reconcile import process_due_job
+
+from simulator.cloud.rate_limits import Costs
+from simulator.fast.fidelity import LARGE
+from simulator.memory_store.store import MemoryStore
+from simulator.world import World
+from tests.simulator.incidents import ADAPTIVE
+
+UNLIMITED = replace(ADAPTIVE, fleet_repairs_max=1_000_000, repair_budget_percent=100)
+"""The policy without limits of repairs: the gang is back within the hour."""
+COSTS = Costs(call_s=0.04, store_s=0.02)
+
+
+def stuck_gang(nnodes: int, **given: Any) -> tuple[World, str]:
+    """Return a world in which rank 0 of a running gang crashes, and no other rank can be stopped."""
+    world = World(**{"instances": nnodes, "fidelity": LARGE, **given})
+    job_id = world.submit(nnodes)
+    world.until_status(job_id, JobStatus.RUNNING)
+    world.fleet.stuck.update(world.job(job_id).instances[1:])
+    world.exit(job_id, 0, 139)
+    world.until_status(job_id, JobStatus.STOPPING)
+    return world, job_id
+
+
+def asked(world: World, job_id: str) -> int:
+    """Return the number of instances that were asked to end the rank of the first attempt."""
+    return sum(attempt_id(job_id, 1) in instance.ended_for for instance in world.instances())
+
+
+def until_reboots_are_ordered(world: World, job_id: str) -> None:
+    """Let time pass until the job has asked each instance for the reboot, and its command is removed."""
+
+    def are_ordered() -> bool:
+        job = world.job(job_id)
+        return job.stop_tries == 2 and not job.commands and asked(world, job_id) == len(job.instances) - 1
+
+    world.until(are_ordered, "not every reboot was ordered", 3_600)
+
+
+def relaunched(world: World, job_id: str, limit_s: float) -> None:
+    """Let time pass until the second attempt runs, and check that the job did not fail on the way."""
+
+    def is_over() -> bool:
+        job = world.job(job_id)
+        return job.status is JobStatus.FAILED or (job.status is JobStatus.RUNNING and job.attempt == 2)
+
+    world.until(is_over, "no second attempt", limit_s)
+    assert world.job(job_id).status is JobStatus.RUNNING, world.job(job_id).reason
+
+
+@pytest.mark.parametrize(
+    "nnodes", [8, 32, pytest.param(64, marks=pytest.mark.slow), pytest.param(128, marks=pytest.mark.slow)]
+)
+def test_healthy_machines_never_end_a_job_however_long_their_reboots_take(nnodes: int) -> None:
+    """20 reboots may begin in an hour: those of 128 machines take longer than any deadline of a job or a hold."""
+    world, job_id = stuck_gang(nnodes)
+    relaunched(world, job_id, 12 * 3_600)
+    assert sum(world.fleet.boots.values()) == nnodes - 1
+    assert not world.failures
+
+
+@pytest.mark.parametrize(
+    "nnodes",
+    [
+        64,
+        417,
+        pytest.param(512, marks=pytest.mark.slow),
+        pytest.param(1_024, marks=pytest.mark.slow),
+        pytest.param(3_000, marks=pytest.mark.full),
+    ],
+)
+def test_reboots_of_a_gang_of_any_size_are_ordered_by_bounded_writes(nnodes: int) -> None:
+    """One command in the record of the job stands for all of them, so neither an item nor an expression grows."""
+    world, job_id = stuck_gang(nnodes)
+    until_reboots_are_ordered(world, job_id)
+    world.let_pass(1_800)
+    assert world.job(job_id).status is JobStatus.STOPPING and not world.failures
+    waiting = [one for one in world.instances() if one.held is not None]
+    limit = min(ADAPTIVE.fleet_repairs_max, max(1, nnodes // 5))
+    assert len(waiting) >= nnodes - 1 - 2 * limit
+
+
+@pytest.mark.parametrize(
+    "nnodes",
+    [pytest.param(512, marks=pytest.mark.slow), pytest.param(1_024, marks=pytest.mark.full)],
+)
+def test_a_large_gang_comes_back_within_the_rates_and_timeouts_of_aws(nnodes: int) -> None:
+    """Launch, stop, reboot, check, release and the next launch all end, though calls take time and are limited."""
+    world, job_id = stuck_gang(nnodes, policy=UNLIMITED, costs=COSTS)
+    relaunched(world, job_id, 3 * 3_600)
+    assert sum(world.fleet.boots.values()) >= nnodes - 1
+
+
+def test_a_command_that_no_function_can_finish_in_its_time_goes_on_where_it_was() -> None:
+    """250 requests take longer than a function runs: the next function makes the others, and none is made twice."""
+    world, job_id = stuck_gang(250, policy=UNLIMITED, costs=Costs(store_s=0.5))
+    world.until(lambda: world.job(job_id).stop_tries == 1, "the first deadline did not come")
+    world.asleep["reconciler"] = world.timeline.now + timedelta(days=1)
+    counted, before = count_calls(world), -1
+    world.let_pass(ADAPTIVE.stop_timeout_s)
+    while asked(world, job_id) < 249:
+        assert asked(world, job_id) > before, "the function asked no further instance"
+        before = asked(world, job_id)
+        world.invocations.run("reconciler", lambda: process_due_job(world.recovery, job_id))
+        world.let_pass(60)
+    assert counted["load_instances"] == 2, "two functions work at the command"
+    assert {instance.epoch for instance in world.instances()} == {0, 1}
+    assert not world.job(job_id).commands and not world.invocations.killed
+
+
+@pytest.mark.parametrize("nnodes", [128, pytest.param(1_024, marks=pytest.mark.slow)])
+def test_the_job_is_read_as_often_for_a_thousand_reboots_as_for_one(nnodes: int) -> None:
+    """Each instance costs the same calls, and the record of the job, 165 KB for 1,024 ranks, is not read for each."""
+    world, job_id = stuck_gang(nnodes)
+    world.until(lambda: world.job(job_id).stop_tries == 1, "the first deadline did not come")
+    counted = count_calls(world)
+    until_reboots_are_ordered(world, job_id)
+    assert counted["load_job"] <= 12
+    assert counted["remove_finished_job_commands"] <= 6
+    of_instances = sum(
+        counted[name] for name in ("load_instance", "save_instance", "remove_finished_instance_commands")
+    )
+    assert of_instances <= 8 * nnodes
+
+
+@pytest.mark.parametrize("nnodes", [64, pytest.param(512, marks=pytest.mark.slow)])
+def test_ranks_that_a_user_starts_within_a_second_contend_with_none_of_the_others(nnodes: int) -> None:
+    """Each rank writes items of its own. The record of the job and its plan are written a few times for all of them."""
+    world = World(instances=nnodes, adoption=Adoption.RECOVER, fidelity=LARGE)
+    counted = count_calls(world)
+    for rank, machine in enumerate(world.model_instances()):
+        world.start_by_hand("run-1", rank, nnodes, machine)
+    world.until(lambda: world.store.load_job("run-1") is not None, "it was not adopted")
+    job = world.until_status("run-1", JobStatus.RUNNING)
+    assert counted["save_job"] + counted["record_tasks"] + counted["begin_attempt"] <= 6
+    assert (counted["record_task"], counted["add_running"], counted["claim_instance"]) == (nnodes,) * 3
+    assert not world.failures and "" not in job.instances and len(set(job.instances)) == nnodes
+    assert all(one.claims["run-1"].gpus == 8 for one in world.instances())
+    world.exit("run-1", 3, 139)
+    relaunched(world, "run-1", 3_600)
+
+
+@pytest.mark.parametrize("nnodes", [200, pytest.param(1_024, marks=pytest.mark.slow)])
+def test_each_instance_of_a_large_gang_is_checked_once_by_however_many_functions(nnodes: int) -> None:
+    """The checks of 200 instances take longer than a function runs at such a slow table."""
+    world = World(instances=nnodes, fidelity=LARGE, costs=Costs(call_s=0.04, store_s=100 / nnodes))
+    job_id = world.submit(nnodes)
+    world.until_status(job_id, JobStatus.RUNNING)
+    world.exit(job_id, 0, 139)
+    relaunched(world, job_id, 3 * 3_600)
+    assert {instance.checks for instance in world.instances()} == {1}
+
+
+def test_an_attempt_whose_3000_checks_tell_nothing_is_one_item() -> None:
+    """Their summaries share 200 KB. The registry of the check's image was out of reach, so each has a long summary."""
+    store, instances = MemoryStore(), tuple(f"i-{rank:017x}" for rank in range(NNODES_MAX))
+    store.begin_attempt(Plan("run-1", 1, instances, (0,) * NNODES_MAX, task_ids=("t",) * NNODES_MAX))
+    recovery = replace(World(instances=1).recovery, store=store)
+    summary = "CannotPullContainerError: \u65e0\u6cd5\u8fde\u63a5 " * 20
+    context = recovery._context()
+    for instance_id in instances:
+        order = commands.ReportCheck("run-1", 1, CheckOutcome.INCONCLUSIVE, summary, False)
+        pending = PendingCommand(f"{instance_id}/1/1", order, context.now)
+        execute(context, Instance(instance_id, context.now), pending)
+    progress = store.load_progress("run-1", 1)
+    assert progress is not None and progress.all_checked
+    assert "CannotPullContainerError" in progress.checked[NNODES_MAX - 1].summary
+
+
+class CountedStore:
+    """A store that counts its calls."""
+
+    def __init__(self, store: Any, counted: Counter[str]) -> None:
+        self._store, self._counted = store, counted
+
+    def __getattr__(self, name: str) -> Any:
+        self._counted[name] += 1
+        return getattr(self._store, name)
+
+
+def count_calls(world: World) -> Counter[str]:
+    """Count the calls of the store from now on."""
+    counted = Counter[str]()
+    world.recovery = replace(world.recovery, store=CountedStore(world.recovery.store, counted))
+    return counted
