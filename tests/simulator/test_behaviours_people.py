@@ -125,7 +125,7 @@ def test_a_job_does_not_wait_for_the_check_of_an_instance_that_a_person_drained(
     never = [message for message in world.messages() if "its health check never started" in message.subject]
     assert len(never) == 1
     world.until_status(job_id, JobStatus.RUNNING, 120)
-    world.let_pass(world.recovery.policy.recovered_after_s + 30)
+    world.until(lambda: len(subjects(world)) == 3, "no third message")
     assert "set to DRAINING in ECS, not by gpu-recovery" in never[0].body
     assert "aws ecs update-container-instances-state" in never[0].body and "--status ACTIVE" in never[0].body
     assert subjects(world) == [
