@@ -10,9 +10,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from simulator.dynamodb.attribute_values import Item, size_of
+from simulator.dynamodb.attribute_values import Item, size_of, sort_key
+from simulator.dynamodb.capacity_meter import CapacityMeter
 from simulator.dynamodb.conditions import parse_condition, parse_key_condition
 from simulator.dynamodb.errors import DynamoError, UnsupportedRequest, invalid
+from simulator.dynamodb.expression_parser import Parser
 from simulator.dynamodb.limits import (
     BATCH_GET_BYTES_MAX,
     BATCH_GET_KEYS_MAX,
@@ -21,7 +23,7 @@ from simulator.dynamodb.limits import (
     TRANSACTION_ACTIONS_MAX,
     TRANSACTION_BYTES_MAX,
 )
-from simulator.dynamodb.table import DynamoTable, Index, missing_table
+from simulator.dynamodb.table import DynamoTable, Index, missing_table, projected
 from simulator.dynamodb.writes import Placeholders, Write, condition_failed, prepared, present_item
 
 Request = Mapping[str, Any]
@@ -42,6 +44,7 @@ SUPPORTED: dict[str, set[str]] = {
         "IndexName",
         "KeyConditionExpression",
         "FilterExpression",
+        "ProjectionExpression",
         "Limit",
         "ExclusiveStartKey",
         "ScanIndexForward",
@@ -51,6 +54,7 @@ SUPPORTED: dict[str, set[str]] = {
     "TransactWriteItems": {"TransactItems", "ClientRequestToken"},
 }
 """Parameters of each operation."""
+_OF_BATCH = {"Keys", "ConsistentRead", "ProjectionExpression", "ExpressionAttributeNames"}
 _OF_ACTION = {"TableName", "Item", "Key", "UpdateExpression", *_CONDITION}
 
 
@@ -59,10 +63,12 @@ class DynamoDb:
 
     Attributes:
         tables: the tables by name.
+        meter: counts the units of every call; None: units are not counted.
     """
 
     def __init__(self) -> None:
         self.tables: dict[str, DynamoTable] = {}
+        self.meter: CapacityMeter | None = None
         self._transactions: dict[str, int] = {}
         """Hashes of the transactions that were carried out, by their token."""
         self._operations: dict[str, Callable[[Request], Response]] = {
@@ -119,7 +125,10 @@ class DynamoDb:
 
     def _get_item(self, request: Request) -> Response:
         table = self._table(request)
-        item = table.items.get(table.key_of(request["Key"]))
+        key = table.key_of(request["Key"])
+        item = table.items.get(key)
+        if self.meter is not None:
+            self.meter.read_item(table, key, item, request.get("ConsistentRead", False))
         return {} if item is None else {"Item": item}
 
     def _batch_get_item(self, request: Request) -> Response:
@@ -132,8 +141,8 @@ class DynamoDb:
         left: dict[str, Any] = {}
         size = 0
         for name, of_table in wanted.items():
-            _check_supported("BatchGetItem", of_table, {"Keys", "ConsistentRead"})
-            table = self._table({"TableName": name})
+            _check_supported("BatchGetItem", of_table, _OF_BATCH)
+            table, names = self._table({"TableName": name}), _answered_names(of_table, Placeholders(of_table))
             keys = [table.key_of(key) for key in of_table["Keys"]]
             if len(set(keys)) < len(keys):
                 raise invalid("Provided list of item keys contains duplicates")
@@ -144,8 +153,10 @@ class DynamoDb:
                 if size > BATCH_GET_BYTES_MAX:
                     left[name] = {**of_table, "Keys": of_table["Keys"][n:]}
                     break
+                if self.meter is not None:
+                    self.meter.read_item(table, key, item, of_table.get("ConsistentRead", False))
                 if item is not None:
-                    found[name].append(item)
+                    found[name].append(_answered(item, names))
         return {"Responses": found, "UnprocessedKeys": left}
 
     def _query(self, request: Request) -> Response:
@@ -162,6 +173,7 @@ class DynamoDb:
             condition = parse_condition("FilterExpression", request["FilterExpression"], placeholders.names)
             placeholders.use("FilterExpression", condition.used_names, condition.used_values)
             kept = lambda item: condition.holds(item, placeholders.values)  # noqa: E731
+        names = _answered_names(request, placeholders)
         placeholders.check_used()
         backwards = not request.get("ScanIndexForward", True)
         items = table.in_index(index.name, placeholders.values[key.value], backwards=backwards)
@@ -176,8 +188,10 @@ class DynamoDb:
                 for item in items
                 if (table.position(index, item) < at) is backwards and table.position(index, item) != at
             ]
-        page = _page(table, [_projected(item, index) for item in items], request.get("Limit"), index)
-        page["Items"] = [item for item in page["Items"] if kept(item)]
+        page = _page(table, items, request.get("Limit"), index)
+        if self.meter is not None:
+            self.meter.read_page(table, index, sort_key(placeholders.values[key.value]), page["Items"])
+        page["Items"] = [_answered(item, names) for item in page["Items"] if kept(item)]
         return {**page, "Count": len(page["Items"])}
 
     def _scan(self, request: Request) -> Response:
@@ -194,8 +208,14 @@ class DynamoDb:
         write = prepared(self._table(request), kind, request)
         if not write.holds:
             raise condition_failed(write, request)
-        write.apply()
+        self._apply([write])
         return _returned(write, request.get("ReturnValues", "NONE"))
+
+    def _apply(self, writes: Sequence[Write], *, transaction: bool = False) -> None:
+        for write in writes:
+            if self.meter is not None:
+                self.meter.wrote(write.table, write.key, write.old, write.new, transaction=transaction)
+            write.apply()
 
     def _batch_write_item(self, request: Request) -> Response:
         actions = [
@@ -211,8 +231,7 @@ class DynamoDb:
             for name, kind, parameters in actions
         ]
         _check_distinct(writes, "Provided list of item keys contains duplicates")
-        for write in writes:
-            write.apply()
+        self._apply(writes)
         return {"UnprocessedItems": {}}
 
     def _transact_write_items(self, request: Request) -> Response:
@@ -240,8 +259,7 @@ class DynamoDb:
             )
         if sum(size_of(write.new or {}) for write in writes) > TRANSACTION_BYTES_MAX:
             raise invalid("Collection size of the items in the transaction has exceeded the allowed limit")
-        for write in writes:
-            write.apply()
+        self._apply(writes, transaction=True)
         if token:
             self._transactions[token] = asked
         return {}
@@ -268,21 +286,43 @@ def _check_distinct(writes: Sequence[Write], message: str) -> None:
         raise invalid(message)
 
 
-def _projected(item: Item, index: Index) -> Item:
-    return item if index.projected is None else {name: item[name] for name in item if name in index.projected}
+def _answered_names(request: Request, placeholders: Placeholders) -> frozenset[str] | None:
+    """Return the attributes that `ProjectionExpression` names; None if the request has none.
+
+    Raises:
+        UnsupportedRequest: the expression names a part of an attribute.
+    """
+    if "ProjectionExpression" not in request:
+        return None
+    parser = Parser("ProjectionExpression", request["ProjectionExpression"], placeholders.names)
+    paths = [parser.path()]
+    while parser.take(","):
+        paths.append(parser.path())
+    parser.end()
+    placeholders.use("ProjectionExpression", frozenset(parser.used_names), frozenset())
+    if any(len(path) > 1 for path in paths):
+        raise UnsupportedRequest("the double has projections of whole attributes")
+    return frozenset(str(path[0]) for path in paths)
+
+
+def _answered(item: Item, names: frozenset[str] | None) -> Item:
+    return item if names is None else {name: item[name] for name in item if name in names}
 
 
 def _page(table: DynamoTable, items: Sequence[Item], limit: int | None, index: Index | None) -> Response:
     """Return the first page of items: at most `limit`, and at most PAGE_BYTES_MAX, but at least one item."""
     size, count = 0, 0
+    found: list[Item] = []
     for item in items:
-        size += size_of(item)
+        entry = item if index is None else projected(item, index)
+        size += size_of(entry)
         if count and size > PAGE_BYTES_MAX:
             break
+        found.append(entry)
         count += 1
         if count == limit:
             break
-    page: Response = {"Items": list(items[:count]), "Count": count, "ScannedCount": count}
+    page: Response = {"Items": found, "Count": count, "ScannedCount": count}
     if count and (count < len(items) or count == limit):
         page["LastEvaluatedKey"] = table.start_key(items[count - 1], index)
     return page

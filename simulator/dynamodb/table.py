@@ -21,6 +21,7 @@ class Index:
         sort: name of its sort key's attribute.
         projected: names of the attributes that a query returns; None: all.
         entries: keys of the items in the index, by the value of the partition key.
+        is_backfilling: whether the index was added to the table a moment ago and cannot be read yet.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Index:
     sort: str
     projected: frozenset[str] | None
     entries: dict[Any, dict[str, None]] = field(default_factory=dict)
+    is_backfilling: bool = False
 
 
 class DynamoTable:
@@ -139,15 +141,22 @@ class DynamoTable:
         return sort_key(item[index.sort]), item[self.key]["S"]
 
     def index(self, name: str) -> Index:
-        """Return an index. Raise DynamoError if the table has none of this name."""
+        """Return an index. Raise DynamoError if the table has none of this name, or if it cannot be read yet."""
         if name not in self.indexes:
             raise invalid(f"The table does not have the specified index: {name}")
+        if self.indexes[name].is_backfilling:
+            raise invalid(f"Cannot read from backfilling global secondary index: {name}")
         return self.indexes[name]
 
     def start_key(self, item: Item, index: Index | None) -> Item:
         """Return the parameter `LastEvaluatedKey` for a page that ends with the item."""
         names = {self.key} if index is None else {self.key, index.partition, index.sort}
         return {name: item[name] for name in names}
+
+
+def projected(item: Item, index: Index) -> Item:
+    """Return the entry of an item in the index: its keys and the projected attributes."""
+    return item if index.projected is None else {name: item[name] for name in item if name in index.projected}
 
 
 def missing_table() -> DynamoError:
