@@ -6,6 +6,7 @@ HTTP, as in a Lambda function. The server counts calls, and DynamoDB's bytes and
 
 from __future__ import annotations
 
+import gc
 import json
 from collections import Counter
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing.connection import Connection
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -180,14 +181,18 @@ def fill(service: DynamoDb, instances: int, jobs: int) -> None:
 
 
 class _Creating:
-    """The one method of a client that `create_tables` calls."""
+    """The methods of a client that `create_tables` calls, on the double."""
 
     def __init__(self, service: DynamoDb) -> None:
         self._service = service
 
     def create_table(self, **request: Any) -> None:
-        """Create a table in the double."""
+        """Create a table."""
         self._service.call("CreateTable", request)
+
+    def put_item(self, **request: Any) -> None:
+        """Write an item."""
+        self._service.call("PutItem", request)
 
 
 class FleetServer(ThreadingHTTPServer):
@@ -212,7 +217,7 @@ class FleetServer(ThreadingHTTPServer):
         """Return the calls by operation, and what DynamoDB bills for the reads, since the last question."""
         with self.lock:
             units = {"read_units": sum(self.meter.reads.values()), "bytes_read": self.meter.bytes_read}
-            counted = {**self.counted, **units}
+            counted: dict[str, float] = {**self.counted, **units}
             self.counted.clear()
             self.meter.clear()
             return counted
@@ -230,7 +235,7 @@ class FleetServer(ThreadingHTTPServer):
         if not target:
             return 200, self._status_checks(body), {"Content-Type": "text/xml"}
         asked = json.loads(body)
-        reply = getattr(self, f"_{operation}", lambda asked: {})(asked)
+        reply: dict[str, Any] = getattr(self, f"_{operation}", lambda asked: {})(asked)
         return 200, json.dumps(reply).encode(), {"Content-Type": "application/x-amz-json-1.1"}
 
     def _count(self, found: Mapping[str, Any]) -> None:
@@ -323,9 +328,8 @@ def serve(instances: int, jobs: int, connection: Connection) -> None:
         jobs: number of waiting jobs.
         connection: receives any object as a question for the counts.
     """
-    from threading import Thread
-
     server = FleetServer(instances, jobs)
+    gc.disable()  # a collection of millions of objects would take longer than the timeout of a call
     Thread(target=server.serve_forever, daemon=True).start()
     connection.send(server.server_address[1])
     while True:

@@ -1,7 +1,8 @@
 """DynamoDB tables of jobs and of instances, with their indexes.
 
 Both tables have the indexes `due` (records with a deadline or a poll) and `by_status`. The table of jobs also has the
-index `line`, the queue. All reads are by key or index, so no table is scanned.
+index `line`, the queue. The table of instances also has the index `listing`, the fleet without histories; it replaces
+`by_status`, which the next release removes. All reads are by key or index, so no table is scanned.
 """
 
 from aws_cdk import aws_dynamodb as dynamodb
@@ -15,6 +16,8 @@ _TTL = "expires_s"
 """The attribute by which DynamoDB deletes items: submissions' idempotency keys, observations and unused GPU locks."""
 _JOB_LIST = ["attempt", "version", "spec", "instances", "repairing", "reason", "status_at", "origin"]
 """Attributes of a job that lists of jobs show."""
+_LISTING = ["listed", "claims", "reserved_for", "past", "check", "schema", "complete_at"]
+"""Attributes of an instance that lists of the fleet read (`aws/instance_listing.py`). An index has at most 20."""
 
 
 class Tables(Construct):
@@ -48,6 +51,14 @@ class Tables(Construct):
             partition_key=_key("status", _STRING),
             sort_key=_key("container_inst_id", _STRING),
             projection_type=dynamodb.ProjectionType.ALL,
+        )
+        # Sparse index: an instance that is gone has no `listing`. The partition key is a number of the instance.
+        self.instances.add_global_secondary_index(
+            index_name="listing",
+            partition_key=_key("listing", _NUMBER),
+            sort_key=_key("container_inst_id", _STRING),
+            projection_type=dynamodb.ProjectionType.INCLUDE,
+            non_key_attributes=_LISTING,
         )
 
     def _table(self, construct_id: str, name: str, key: str, ttl: str | None = None) -> dynamodb.Table:

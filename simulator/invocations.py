@@ -225,6 +225,8 @@ _READS = (
     "list_jobs",
     "due_",
     "instances_in",
+    "list_instances",
+    "complete_listing",
     "instance_of",
     "load_heartbeats",
     "load_inventory",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Protocol
 
-from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.ports.store import Store
@@ -21,6 +21,7 @@ from simulator.cloud.fleet import VirtualFleet
 from simulator.cloud.workloads import Checks
 from simulator.invariants.quotas import JOBS_MAX
 from simulator.invocations import Invocations
+from simulator.memory_store.store import MemoryStore
 from simulator.transcript import Transcript
 from simulator.virtual_clock import VirtualClock
 
@@ -52,8 +53,10 @@ class WorldView(Protocol):
 
     def jobs(self) -> tuple[Job, ...]:
         """Read the record of every job."""
-        return self.store.list_jobs(None, JOBS_MAX, None).jobs
+        listed = self.store.list_jobs(None, JOBS_MAX, None).jobs
+        return tuple(filter(None, (self.store.load_job(job.job_id) for job in listed)))
 
     def instances(self) -> tuple[Instance, ...]:
         """Read the record of every instance."""
-        return self.store.instances_in(list(InstanceStatus))
+        assert isinstance(self.store, MemoryStore)  # a world on another store reads it in its own way
+        return tuple(self.store.machines.records[name] for name in sorted(self.store.machines.records))

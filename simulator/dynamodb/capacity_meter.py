@@ -1,4 +1,4 @@
-"""Capacity meter of the DynamoDB double: read and write units by table, index and partition key, as DynamoDB bills them.
+"""Capacity meter of the DynamoDB double: read and write units by table, index and partition key.
 
 Source: "DynamoDB read and write operations" and "Using Global Secondary Indexes" in the developer guide. Units follow
 from the sizes of whole items, or of whole index entries, whatever a projection expression leaves out of the answer.
@@ -22,7 +22,7 @@ class PartitionKey(NamedTuple):
     """A partition key of a table (index "") or of an index, with its value."""
 
     table: str
-    index: str
+    index_name: str
     value: object
 
 

@@ -7,7 +7,7 @@ parameter. A write takes effect at once, also in the indexes.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from simulator.dynamodb.attribute_values import Item, size_of, sort_key
@@ -176,18 +176,12 @@ class DynamoDb:
         names = _answered_names(request, placeholders)
         placeholders.check_used()
         backwards = not request.get("ScanIndexForward", True)
-        items = table.in_index(index.name, placeholders.values[key.value], backwards=backwards)
-        items = [item for item in items if key.condition.holds(item, placeholders.values)]
         start = request.get("ExclusiveStartKey")
-        if start is not None:
-            if set(start) != {table.key, index.partition, index.sort}:
-                raise invalid("The provided starting key is invalid")
-            at = table.position(index, start)
-            items = [
-                item
-                for item in items
-                if (table.position(index, item) < at) is backwards and table.position(index, item) != at
-            ]
+        if start is not None and set(start) != {table.key, index.partition, index.sort}:
+            raise invalid("The provided starting key is invalid")
+        items = table.in_index(index.name, placeholders.values[key.value], backwards=backwards, start=start)
+        if key.sort is not None:
+            items = (item for item in items if key.condition.holds(item, placeholders.values))
         page = _page(table, items, request.get("Limit"), index)
         if self.meter is not None:
             self.meter.read_page(table, index, sort_key(placeholders.values[key.value]), page["Items"])
@@ -200,7 +194,7 @@ class DynamoDb:
         if "ExclusiveStartKey" in request:
             keys = list(table.items)
             items = items[keys.index(table.key_of(request["ExclusiveStartKey"])) + 1 :]
-        return _page(table, items, request.get("Limit"), None)
+        return _page(table, iter(items), request.get("Limit"), None)
 
     # -- writes --------------------------------------------------------------------------------------------------------
 
@@ -309,22 +303,22 @@ def _answered(item: Item, names: frozenset[str] | None) -> Item:
     return item if names is None else {name: item[name] for name in item if name in names}
 
 
-def _page(table: DynamoTable, items: Sequence[Item], limit: int | None, index: Index | None) -> Response:
+def _page(table: DynamoTable, items: Iterator[Item], limit: int | None, index: Index | None) -> Response:
     """Return the first page of items: at most `limit`, and at most PAGE_BYTES_MAX, but at least one item."""
-    size, count = 0, 0
+    size = 0
     found: list[Item] = []
+    has_more = False
     for item in items:
         entry = item if index is None else projected(item, index)
         size += size_of(entry)
-        if count and size > PAGE_BYTES_MAX:
+        has_more = len(found) == limit or (bool(found) and size > PAGE_BYTES_MAX)
+        if has_more:
             break
         found.append(entry)
-        count += 1
-        if count == limit:
-            break
-    page: Response = {"Items": found, "Count": count, "ScannedCount": count}
-    if count and (count < len(items) or count == limit):
-        page["LastEvaluatedKey"] = table.start_key(items[count - 1], index)
+        last = item
+    page: Response = {"Items": found, "Count": len(found), "ScannedCount": len(found)}
+    if found and (has_more or len(found) == limit):
+        page["LastEvaluatedKey"] = table.start_key(last, index)
     return page
 
 

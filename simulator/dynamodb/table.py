@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +31,8 @@ class Index:
     projected: frozenset[str] | None
     entries: dict[Any, dict[str, None]] = field(default_factory=dict)
     is_backfilling: bool = False
+    in_order: dict[Any, list[tuple[Any, str]]] = field(default_factory=dict)
+    """Positions of the entries of a partition key, in order. A write to the partition key removes them."""
 
 
 class DynamoTable:
@@ -118,7 +121,9 @@ class DynamoTable:
         self.items[key] = item
         for index in self.indexes.values():
             if index.partition in item and index.sort in item:
-                index.entries.setdefault(sort_key(item[index.partition]), {})[key] = None
+                partition = sort_key(item[index.partition])
+                index.entries.setdefault(partition, {})[key] = None
+                index.in_order.pop(partition, None)
 
     def delete(self, key: str) -> None:
         """Delete the item with this key, if there is one."""
@@ -127,14 +132,30 @@ class DynamoTable:
             return
         for index in self.indexes.values():
             if index.partition in item and index.sort in item:
-                index.entries[sort_key(item[index.partition])].pop(key, None)
+                partition = sort_key(item[index.partition])
+                index.entries[partition].pop(key, None)
+                index.in_order.pop(partition, None)
 
-    def in_index(self, name: str, value: Value, *, backwards: bool) -> list[Item]:
-        """Return the items of an index with one value of the partition key, in the order of the sort key."""
-        index = self.indexes[name]
-        found = [self.items[key] for key in index.entries.get(sort_key(value), ())]
-        found.sort(key=lambda item: self.position(index, item), reverse=backwards)
-        return found
+    def in_index(self, name: str, value: Value, *, backwards: bool, start: Item | None = None) -> Iterator[Item]:
+        """Yield the items of an index with one value of the partition key, in the order of the sort key.
+
+        Args:
+            name: the index.
+            value: the value of the partition key.
+            backwards: the reverse order.
+            start: keys of the item after which to begin; None for the first item.
+        """
+        index, partition = self.indexes[name], sort_key(value)
+        if partition not in index.in_order:
+            keys = index.entries.get(partition, ())
+            index.in_order[partition] = sorted(self.position(index, self.items[key]) for key in keys)
+        positions = index.in_order[partition]
+        first, last = 0, len(positions)
+        if start is not None:
+            at = self.position(index, start)
+            first, last = (0, bisect_left(positions, at)) if backwards else (bisect_right(positions, at), last)
+        for number in range(last - 1, first - 1, -1) if backwards else range(first, last):
+            yield self.items[positions[number][1]]
 
     def position(self, index: Index, item: Item) -> tuple[Any, str]:
         """Return the position of an item, or of a start key, among the items with the same partition key."""

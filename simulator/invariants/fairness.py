@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from gpu_recovery.core.job.record import WAITING, Job, JobStatus
+from gpu_recovery.core.job.record import WAITING, JobStatus, ListedJob
 from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.queue import place
 from gpu_recovery.core.queue.ordering import queue_position_key
@@ -63,7 +63,7 @@ def _snapshot(recovery: Recovery, store: Store) -> Snapshot:
     return schedule.read_snapshot(replace(recovery, store=store))
 
 
-def _is_ahead_of(first: Job, other: Job, policy: RecoveryPolicy, now: datetime) -> bool:
+def _is_ahead_of(first: ListedJob, other: ListedJob, policy: RecoveryPolicy, now: datetime) -> bool:
     """Return whether `first` is ahead of `other` in the queue of its group and asks for no more."""
     own_position, other_position = _queue_position(first, policy, now), _queue_position(other, policy, now)
     spec, wanted = first.spec, other.spec
@@ -71,14 +71,18 @@ def _is_ahead_of(first: Job, other: Job, policy: RecoveryPolicy, now: datetime) 
     return spec.group == wanted.group and smaller and own_position < other_position and other.status in IN_TURN
 
 
-def _queue_position(job: Job, policy: RecoveryPolicy, now: datetime) -> tuple[int, bool, datetime, str]:
+def _queue_position(job: ListedJob, policy: RecoveryPolicy, now: datetime) -> tuple[int, bool, datetime, str]:
     since = now - duration(policy.suspensions_window_s)
     gave_way = any(at > since for at in job.suspensions)
     return -effective(job.spec.priority, job.ran_s, policy), not gave_way, job.queued_at, job.job_id
 
 
 def _may_pass(
-    other: Job, first: Job, instances: Iterable[str], hosts: Mapping[str, Host], run_times: Mapping[str, int | None]
+    other: ListedJob,
+    first: ListedJob,
+    instances: Iterable[str],
+    hosts: Mapping[str, Host],
+    run_times: Mapping[str, int | None],
 ) -> bool:
     """Return whether `other` may be placed before `first`: on hosts reserved for it, or because it ends sooner."""
     has_reserved_host = any(hosts[host_id].reserved_for == other.job_id for host_id in instances)
@@ -86,7 +90,7 @@ def _may_pass(
     return has_reserved_host or (other_limit is not None and (limit is None or other_limit < limit))
 
 
-def _barred(store: Store, jobs: Iterable[Job]) -> set[str]:
+def _barred(store: Store, jobs: Iterable[ListedJob]) -> set[str]:
     """Return the queued jobs that may be unable to start: the rest of a quota may be assigned to other jobs."""
     limits = parse_limits(store.load_limits()[0])
     candidates = [job for job in jobs if quotas.taken(job) or job.status in WAITING]
@@ -104,7 +108,7 @@ def _barred(store: Store, jobs: Iterable[Job]) -> set[str]:
     return barred
 
 
-def _may_start(job: Job, now: datetime) -> bool:
+def _may_start(job: ListedJob, now: datetime) -> bool:
     return not job.held and (job.not_before is None or job.not_before <= now)
 
 
@@ -151,7 +155,7 @@ class FairnessCheck:
                 yield job.job_id
 
 
-def _is_refused(store: Store, job: WaitingJob, holders: Collection[Job]) -> bool:
+def _is_refused(store: Store, job: WaitingJob, holders: Collection[ListedJob]) -> bool:
     """Return whether a limit refuses the start of the job now. The instances of all placed jobs count."""
     limits = parse_limits(store.load_limits()[0])
     key = QuotaKey(job.user, job.asked, job.group)

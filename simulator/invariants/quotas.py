@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from gpu_recovery.core.job.record import PLACED, Job
+from gpu_recovery.core.job.record import PLACED, ListedJob
 from gpu_recovery.core.queue.quota import parse_key, parse_limits
 from gpu_recovery.ports.store import Store
 
@@ -17,12 +17,12 @@ JOBS_MAX = 1000
 """Upper bound of the jobs that are read at once; no world with this check has more."""
 
 
-def taken(job: Job) -> int:
+def taken(job: ListedJob) -> int:
     """Return how many instances of its user's quota the job uses."""
     return job.spec.nnodes if job.status in PLACED and not job.started_by_person else 0
 
 
-def miscounted(store: Store, jobs: Iterable[Job]) -> Iterator[str]:
+def miscounted(store: Store, jobs: Iterable[ListedJob]) -> Iterator[str]:
     """Yield a sentence for each stored quota count that is wrong (I9). `jobs`: all jobs."""
     truth: Counter[str] = Counter()
     for job in jobs:
@@ -33,7 +33,7 @@ def miscounted(store: Store, jobs: Iterable[Job]) -> Iterator[str]:
             yield f"I9: {nodes} instance(s) of {key} are in use, {counted[key]} are counted"
 
 
-def exceeded(store: Store, placed: Job) -> Iterator[str]:
+def exceeded(store: Store, placed: ListedJob) -> Iterator[str]:
     """Yield a sentence for each limit that the placement of `placed` exceeds (I9), the other placed jobs included."""
     limits = parse_limits(store.load_limits()[0])
     holders = [job for job in store.list_jobs(None, JOBS_MAX, None).jobs if taken(job)]

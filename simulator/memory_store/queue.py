@@ -34,6 +34,10 @@ class MemoryQueue:
         entries = (entry_of(job) for job in self.jobs.records.values())
         return tuple(entry for entry in entries if entry is not None)
 
+    def load_waiting(self, unreadable: list[Exception] | None = None) -> tuple[Entry, ...]:
+        """Return the queue entries of all jobs that wait for instances."""
+        return tuple(entry for entry in self.load_queue(unreadable) if entry.waits)
+
     def jobs_on_ray(self, unreadable: list[Exception] | None = None) -> tuple[Job, ...]:
         """Return every job on Ray that waits for GPUs or holds some."""
         return tuple(job for job in self.jobs.records.values() if is_in_the_pool(job))

@@ -15,11 +15,11 @@ from itertools import chain
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance.fault_history import signal_at
 from gpu_recovery.core.instance.lemons import LemonSignal
-from gpu_recovery.core.instance.record import Claim, EcsStatus, Instance, InstanceStatus
-from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.instance.record import Claim, EcsStatus, Instance, InstanceStatus, ListedInstance
+from gpu_recovery.core.job.record import Job, JobStatus, ListedJob
 from gpu_recovery.core.state_machine import QuotaChange
 from gpu_recovery.ports.errors import CursorInvalid, StaleRecord
-from gpu_recovery.ports.values import LISTED_STATUSES, JobPage, RefusedCheck, StartedCheck
+from gpu_recovery.ports.values import LISTED_STATUSES, InstancePage, JobPage, RefusedCheck, StartedCheck
 
 from simulator.memory_store.attempts import MemoryAttempts
 from simulator.memory_store.heartbeats import MemoryHeartbeats
@@ -99,7 +99,10 @@ class MemoryStore(MemoryAttempts, MemoryHeartbeats, MemoryQueue, MemoryObservati
             for job_status, job in listed
             if after is None or job_status is not first_status or _queue_position(job) > after
         ][:limit]
-        return JobPage(tuple(job for _, job in page), _cursor(*page[-1]) if len(page) >= limit else None)
+        return JobPage(
+            tuple(self.jobs.part_of(job.job_id, ListedJob) for _, job in page),
+            _cursor(*page[-1]) if len(page) >= limit else None,
+        )
 
     def due_jobs(self, now: datetime) -> Iterable[str]:
         """Return the ids of the jobs that are due at `now`."""
@@ -211,14 +214,27 @@ class MemoryStore(MemoryAttempts, MemoryHeartbeats, MemoryQueue, MemoryObservati
 
     def instances_in(
         self, statuses: Sequence[InstanceStatus], unreadable: list[Exception] | None = None
-    ) -> tuple[Instance, ...]:
-        """Return every instance in one of `statuses`, in the order of `statuses`, then by id."""
-        by_status: dict[InstanceStatus, list[Instance]] = {status: [] for status in statuses}
+    ) -> tuple[ListedInstance, ...]:
+        """Return every instance in one of `statuses`, GONE excepted, in the order of `statuses`, then by id."""
+        by_status: dict[InstanceStatus, list[str]] = {status: [] for status in statuses}
+        by_status.pop(InstanceStatus.GONE, None)
         for name in sorted(self.machines.records):
-            instance = self.machines.records[name]
-            if instance.status in by_status:
-                by_status[instance.status].append(instance)
-        return tuple(chain.from_iterable(by_status[status] for status in statuses))
+            status = self.machines.records[name].status
+            if status in by_status:
+                by_status[status].append(name)
+        names = chain.from_iterable(by_status.values())
+        return tuple(self.machines.part_of(name, ListedInstance) for name in names)
+
+    def list_instances(self, limit: int, cursor: str | None, unreadable: list[Exception] | None = None) -> InstancePage:
+        """Return a page of at most `limit` present instances, in the order of their ids."""
+        records = self.machines.records
+        present = sorted(name for name, record in records.items() if record.status is not InstanceStatus.GONE)
+        names = [name for name in present if cursor is None or name > cursor]
+        page = tuple(self.machines.part_of(name, ListedInstance) for name in names[:limit])
+        return InstancePage(page, page[-1].instance_id if len(names) > limit else None)
+
+    def complete_listing(self, now: datetime) -> None:
+        """Every record is in the list."""
 
     def instance_of(self, container_instance_id: str) -> str | None:
         """Return the EC2 instance id behind a container instance id, or None."""

@@ -8,14 +8,15 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from gpu_recovery.aws.pending_commands import settled_batches
-from gpu_recovery.core.instance.record import Instance
-from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.instance.record import Instance, ListedInstance
+from gpu_recovery.core.job.record import Job, ListedJob
 from gpu_recovery.core.state_machine import PendingCommand, due_at, replace_fields
 from gpu_recovery.ports.errors import StaleRecord
 
 from simulator.memory_store.limits import check_expressions, check_instance, check_job
 
 Record = TypeVar("Record", Job, Instance)
+Part = TypeVar("Part", ListedJob, ListedInstance)
 MANY = 25
 """Commands of which the expressions of one write are certainly below DynamoDB's limits."""
 
@@ -32,6 +33,8 @@ class MemoryTable(Generic[Record]):
     due: dict[str, datetime] = field(default_factory=dict)
     listeners: tuple[dict[str, None], ...] = ()
     """Each receives the ids of the records that are written. The reader empties it."""
+    _parts: dict[str, tuple[object, Any]] = field(default_factory=dict)
+    """The part of each record that lists hold, with the record that it was made of."""
 
     def save(self, name: str, record: Record) -> Record:
         """Write the whole record with its next revision; return it.
@@ -90,6 +93,18 @@ class MemoryTable(Generic[Record]):
         changed = self.change(name, stored, commands=left, **fields)
         if stored.revision == read.revision:
             self._due(name, changed)
+
+    def part_of(self, name: str, kind: type[Part]) -> Part:
+        """Return the fields of a record that lists hold. `kind`: the base class of the record that has these fields."""
+        record = self.records[name]
+        made_of, part = self._parts.get(name, (None, None))
+        if made_of is not record:
+            # A frozen dataclass without slots is made by its dict, which is much faster than by its constructor.
+            part = object.__new__(kind)
+            part.__dict__.update({each: record.__dict__[each] for each in kind.__dataclass_fields__})
+            self._parts[name] = (record, part)
+        listed: Part = part
+        return listed
 
     def overdue(self, now: datetime) -> list[str]:
         """Return the ids of the records that are due at `now`, the longest overdue first."""

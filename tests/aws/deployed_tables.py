@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 JOB_LIST = ["attempt", "version", "spec", "instances", "repairing", "reason", "status_at", "origin"]
-TYPES = {"shard": "N"}
+LISTING = ["listed", "claims", "reserved_for", "past", "check", "schema", "complete_at"]
+TYPES = {"shard": "N", "listing": "N"}
 
 
 def _index(name: str, partition: str, sort: str, projection: dict[str, Any]) -> dict[str, Any]:
@@ -25,13 +26,21 @@ def _table(name: str, key: str, *others: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def create_tables(client: Any, jobs: str, instances: str) -> None:
-    """Create both tables under the given names."""
+def create_tables(client: Any, jobs: str, instances: str, *, is_complete: bool = True) -> None:
+    """Create both tables under the given names.
+
+    is_complete: the index `listing` is marked as complete, as the reconciler does in a new deployment.
+    """
     listed = {"ProjectionType": "INCLUDE", "NonKeyAttributes": JOB_LIST}
     line = _index("line", "line", "line_at", {"ProjectionType": "INCLUDE", "NonKeyAttributes": ["line_entry"]})
     by_status = _index("by_status", "status", "queued_at", listed)
     client.create_table(**_table(jobs, "job_id_rank", by_status, line))
-    whole = {"ProjectionType": "ALL"}
-    client.create_table(
-        **_table(instances, "container_inst_id", _index("by_status", "status", "container_inst_id", whole))
+    by_status = _index("by_status", "status", "container_inst_id", {"ProjectionType": "ALL"})
+    listing = _index(
+        "listing", "listing", "container_inst_id", {"ProjectionType": "INCLUDE", "NonKeyAttributes": LISTING}
     )
+    client.create_table(**_table(instances, "container_inst_id", by_status, listing))
+    if is_complete:
+        at = {"S": "2100-01-01T00:00:00.000000Z"}
+        mark = {"container_inst_id": {"S": "#listing"}, "listing": {"N": "0"}, "complete_at": at}
+        client.put_item(TableName=instances, Item=mark)

@@ -42,6 +42,7 @@ def test_the_line_has_who_waits_and_who_has_a_place(store: Store, status: JobSta
     kept(store, status=status)
     assert [entry.job_id for entry in store.load_queue()] == ([] if status in TERMINAL else [JOB])
     assert [entry.waits for entry in store.load_queue()] == ([] if status in TERMINAL else [status in WAITING])
+    assert store.load_waiting() == (store.load_queue() if status in WAITING else ())
 
 
 def test_a_job_leaves_the_line_with_its_end(store: Store) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import boto3
 import pytest
 from gpu_recovery.core.health_check import CheckOutcome
-from gpu_recovery.core.instance.record import EcsStatus, Instance, InstanceStatus
+from gpu_recovery.core.instance.record import PRESENT, EcsStatus, Instance, InstanceStatus
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.task import RankFailure
 from gpu_recovery.ports.errors import StaleRecord
@@ -213,7 +213,8 @@ class BothStores(RuleBasedStateMachine):
         """Every page of one status. Every page of all statuses takes 30 requests and is read once, at the end."""
         self.every_page(status, limit)
         self.both("jobs_in", (JobStatus.RUNNING, JobStatus.QUEUED), each)
-        self.both("instances_in", [InstanceStatus.AVAILABLE, InstanceStatus.CHECKING])
+        self.both("instances_in", PRESENT)
+        self.both("list_instances", limit, None)
 
     def every_page(self, status: JobStatus | None, limit: int) -> None:
         """The pages of both stores have the same jobs in the same order, and each job of the status once."""

@@ -37,7 +37,9 @@ def test_a_job_is_not_launched_on_an_instance_that_was_repaired_since_the_index_
     """The instance is free again but has another epoch: the job waits without a launch, a reason or an attempt."""
     cluster.submit("a")
     listed = cluster.store.instances_in(PRESENT)
-    cluster.store.save_instance(replace(listed[0], epoch=listed[0].epoch + 1))
+    record = cluster.store.load_instance(IDS[0])
+    assert record is not None
+    cluster.store.save_instance(replace(record, epoch=record.epoch + 1))
     queued, real = cluster.job("a"), cluster.store.instances_in
     cluster.store.instances_in = lambda *_: listed  # type: ignore[method-assign]
     assert cluster.schedule() == 0

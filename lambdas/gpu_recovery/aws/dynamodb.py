@@ -110,11 +110,16 @@ class Table:
         answer = self.client.get_item(TableName=self.name, Key=typed({self.key: key}), ConsistentRead=True)
         return plain(answer["Item"]) if "Item" in answer else None
 
-    def get_all(self, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """Return the existing items of `keys` by key, consistently read. `keys` holds no key twice."""
+    def get_all(self, keys: Sequence[str], names: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
+        """Return the existing items of `keys` by key, consistently read. `keys` holds no key twice.
+
+        Args:
+            keys: the keys.
+            names: the attributes to return, the key among them; empty: all.
+        """
         items: dict[str, dict[str, Any]] = {}
         for start in range(0, len(keys), BATCH_MAX):
-            items |= get_together({self: keys[start : start + BATCH_MAX]})[self]
+            items |= get_together({self: keys[start : start + BATCH_MAX]}, names)[self]
         return items
 
     def put(self, item: Mapping[str, Any], condition: str, values: Mapping[str, Any] | None = None) -> bool:
@@ -226,6 +231,8 @@ class Table:
         values: Mapping[str, Any],
         limit: int | None = None,
         start: Mapping[str, Any] | None = None,
+        page: int | None = None,
+        shown: str = "",
     ) -> Iterator[dict[str, Any]]:
         """Yield the items of an index in key order and read as many pages as needed.
 
@@ -236,6 +243,8 @@ class Table:
             values: the values of placeholders that begin with `:`.
             limit: upper bound of items; None for all.
             start: the key of the item after which the query starts; None for the beginning.
+            page: upper bound of the items that one call reads; None: as many as DynamoDB returns (1 MB).
+            shown: the projection expression; "": all attributes in the index.
         """
         request: dict[str, Any] = {
             "TableName": self.name,
@@ -246,10 +255,12 @@ class Table:
         }
         if start:
             request["ExclusiveStartKey"] = typed(start)
+        if shown:
+            request["ProjectionExpression"] = shown
         left = limit
         while left is None or left > 0:
-            if left is not None:
-                request["Limit"] = left
+            if left is not None or page is not None:
+                request["Limit"] = min(each for each in (left, page) if each is not None)
             answer = self.client.query(**request)
             for item in answer["Items"]:
                 yield plain(item)
@@ -259,19 +270,24 @@ class Table:
             request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
 
 
-def get_together(keys: Mapping[Table, Sequence[str]]) -> dict[Table, dict[str, dict[str, Any]]]:
+def get_together(
+    keys: Mapping[Table, Sequence[str]], names: Sequence[str] = ()
+) -> dict[Table, dict[str, dict[str, Any]]]:
     """Read items of several tables of one account in one batch. Keys that DynamoDB leaves unprocessed are read again.
 
     Args:
         keys: the keys by table, at most BATCH_MAX together and no key twice.
+        names: the attributes to return, the keys among them; empty: all.
 
     Returns:
         The existing items by table and key, consistently read.
     """
     items_by_table: dict[Table, dict[str, dict[str, Any]]] = {table: {} for table in keys}
     by_name = {table.name: table for table in keys}
+    aliases = {f"#a{n}": name for n, name in enumerate(names)}
+    shown = {"ProjectionExpression": ", ".join(aliases), "ExpressionAttributeNames": aliases} if names else {}
     wanted: Any = {
-        table.name: {"Keys": [typed({table.key: key}) for key in table_keys], "ConsistentRead": True}
+        table.name: {"Keys": [typed({table.key: key}) for key in table_keys], "ConsistentRead": True, **shown}
         for table, table_keys in keys.items()
     }
     while wanted:

@@ -12,14 +12,15 @@ from datetime import datetime
 from typing import Any
 
 from gpu_recovery.aws.dynamodb import Put
+from gpu_recovery.aws.instance_listing import InstanceListing, listing_keys
 from gpu_recovery.aws.item_codec import decode, encode, item_of, readable, reading
 from gpu_recovery.aws.pending_commands import RecordTable, commands_list, commands_map, due_keys
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance.fault_history import signal_at
 from gpu_recovery.core.instance.lemons import LemonSignal
-from gpu_recovery.core.instance.record import Claim, EcsStatus, Instance, InstanceStatus
+from gpu_recovery.core.instance.record import Claim, EcsStatus, Instance, InstanceStatus, ListedInstance
 from gpu_recovery.ports.errors import StaleRecord
-from gpu_recovery.ports.values import RefusedCheck, StartedCheck
+from gpu_recovery.ports.values import InstancePage, RefusedCheck, StartedCheck
 
 FLEET = "fleet"
 """Key of the fleet record. EC2 and ECS never issue such an id."""
@@ -46,6 +47,7 @@ class DynamoInstanceStore:
 
     def __init__(self, client: Any, table_name: str) -> None:
         self.table = RecordTable(client, table_name, "container_inst_id")
+        self.listing = InstanceListing(self.table)
 
     def load_instance(self, instance_id: str) -> Instance | None:
         """Return the record of an instance, consistently read; None if there is none."""
@@ -219,16 +221,17 @@ class DynamoInstanceStore:
 
     def instances_in(
         self, statuses: Sequence[InstanceStatus], unreadable: list[Exception] | None = None
-    ) -> tuple[Instance, ...]:
-        """Return every instance in one of `statuses`. The index may lag behind the latest writes."""
-        names = {"#s": "status"}
-        items = (
-            item
-            for status in statuses
-            for item in self.table.query("by_status", "#s = :s", names, {":s": status.value})
-        )
-        instances = readable(_instance, items, unreadable)
-        return tuple({instance.instance_id: instance for instance in instances}.values())
+    ) -> tuple[ListedInstance, ...]:
+        """Return every instance in one of `statuses`, GONE excepted. The index may lag behind the latest writes."""
+        return self.listing.instances_in(statuses, unreadable)
+
+    def list_instances(self, limit: int, cursor: str | None, unreadable: list[Exception] | None = None) -> InstancePage:
+        """Return a page of at most `limit` present instances, in the order of their ids."""
+        return self.listing.page(limit, cursor, unreadable)
+
+    def complete_listing(self, now: datetime) -> None:
+        """Add records that an older release wrote to the listing."""
+        self.listing.complete(now)
 
     def instance_of(self, container_instance_id: str) -> str | None:
         """Return the EC2 instance id behind a container instance id; None if no alias is stored."""
@@ -257,7 +260,7 @@ def instance_item(instance: Instance) -> dict[str, Any]:
     item["commands"] = commands_map(instance.commands)
     due = due_keys(instance.instance_id, instance.deadline_at, instance.look_at, instance.commands)
     item[LEFT] = instance.gpus_unclaimed
-    return {**item, "container_inst_id": instance.instance_id, **due}
+    return {**item, "container_inst_id": instance.instance_id, **due, **listing_keys(instance)}
 
 
 def _instance(item: Mapping[str, Any]) -> Instance:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -13,7 +13,7 @@ from gpu_recovery.aws.dynamodb import Put
 from gpu_recovery.aws.item_codec import decode, from_iso, item_of, readable, reading
 from gpu_recovery.aws.pending_commands import RecordTable, commands_list, commands_map, due_keys
 from gpu_recovery.aws.queue_store import ON_RAY, DynamoQueueStore, queue_keys
-from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.job.record import Job, JobStatus, ListedJob
 from gpu_recovery.core.ray.placement import is_in_the_pool
 from gpu_recovery.core.state_machine import QuotaChange
 from gpu_recovery.ports.errors import CursorInvalid
@@ -21,6 +21,8 @@ from gpu_recovery.ports.values import LISTED_STATUSES, JobPage
 
 KEY_BYTES_MAX = 2_048
 """Upper bound in bytes of a partition key in DynamoDB."""
+_LISTED = ("job_id_rank", "schema", *(field.name for field in fields(ListedJob)))
+"""Attributes of a job that a list reads: all but its commands and its history."""
 
 
 class DynamoJobStore(DynamoQueueStore):
@@ -112,8 +114,8 @@ class DynamoJobStore(DynamoQueueStore):
             if len(ids) >= limit:
                 break
         unique = list(dict.fromkeys(ids))
-        items = self.jobs.get_all(unique)
-        read = readable(_job, (items[job_id] for job_id in unique if job_id in items), unreadable)
+        items = self.jobs.get_all(unique, _LISTED)
+        read = readable(_listed_job, (items[job_id] for job_id in unique if job_id in items), unreadable)
         # A job may have left the status since the query, and the index may lag.
         jobs = tuple(job for job in read if status is None or job.status is status)
         return JobPage(jobs, _cursor(last) if last and len(ids) >= limit else None)
@@ -134,6 +136,12 @@ def job_item(job: Job) -> dict[str, Any]:
     item["commands"] = commands_map(job.commands)
     due = due_keys(job.job_id, job.deadline_at, job.look_at, job.commands)
     return {**item, "job_id_rank": job.job_id, **due, **queue_keys(job)}
+
+
+def _listed_job(item: Mapping[str, Any]) -> ListedJob:
+    with reading(f"job {item['job_id_rank']}", item):
+        job: ListedJob = decode(ListedJob, item)
+        return job
 
 
 def _job(item: Mapping[str, Any]) -> Job:

@@ -9,7 +9,7 @@ from datetime import datetime
 from gpu_recovery.core.fleet import Fleet, holding_limit
 from gpu_recovery.core.instance.fault_history import grade
 from gpu_recovery.core.instance.out_of_use import out_of_use
-from gpu_recovery.core.instance.record import EcsStatus, Instance, InstanceStatus
+from gpu_recovery.core.instance.record import EcsStatus, InstanceStatus, ListedInstance
 from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.queue.entry import NOTHING, Entry, running_job, waiting_job
 from gpu_recovery.core.queue.launch_holds import launch_holds
@@ -23,7 +23,7 @@ NO_LIMITS = Fleet()
 
 def snapshot_of(
     entries: Collection[Entry],
-    instances: Iterable[Instance],
+    instances: Iterable[ListedInstance],
     policy: RecoveryPolicy,
     now: datetime,
     used: Mapping[QuotaKey, int],
@@ -98,12 +98,12 @@ def _promised(entries: Iterable[Entry]) -> dict[str, dict[str, int]]:
     return promised
 
 
-def _lemon(instance: Instance, policy: RecoveryPolicy, now: datetime) -> float:
+def _lemon(instance: ListedInstance, policy: RecoveryPolicy, now: datetime) -> float:
     return grade(instance.past, now) if instance.past and policy.lemon_order else 0.0
 
 
 def _host(
-    instance: Instance, reserved: Mapping[str, tuple[str, datetime]], promised: Mapping[str, int], lemon: float
+    instance: ListedInstance, reserved: Mapping[str, tuple[str, datetime]], promised: Mapping[str, int], lemon: float
 ) -> Host:
     reserved_for, until = reserved.get(instance.instance_id, ("", None))
     if instance.reserved_for:
@@ -129,7 +129,7 @@ def _host(
     )
 
 
-def is_usable(instance: Instance) -> bool:
+def is_usable(instance: ListedInstance) -> bool:
     """Return whether the instance may be given to a job: AVAILABLE, connected to ECS and not avoided."""
     connected = instance.ecs_status == EcsStatus.ACTIVE and instance.agent_connected
     return instance.status is InstanceStatus.AVAILABLE and connected and not instance.avoid_reason

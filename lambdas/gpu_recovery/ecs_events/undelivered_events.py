@@ -12,7 +12,7 @@ from datetime import datetime
 from gpu_recovery.core import events
 from gpu_recovery.core.health_signals import Ec2InstanceState, HealthStatus
 from gpu_recovery.core.instance.interruptions import is_called_off, is_known
-from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.instance.record import InstanceStatus, ListedInstance
 from gpu_recovery.ports.values import Ec2InstanceStatus
 
 _DECISIVE = (HealthStatus.OK, HealthStatus.IMPAIRED)
@@ -20,7 +20,7 @@ _DECISIVE = (HealthStatus.OK, HealthStatus.IMPAIRED)
 
 
 def undelivered_ec2_events(
-    record: Instance, status: Ec2InstanceStatus, now: datetime
+    record: ListedInstance, status: Ec2InstanceStatus, now: datetime
 ) -> Iterator[events.InstanceEvent]:
     """Yield the events that the record lacks, from the state, status checks and scheduled events that EC2 shows."""
     if status.state.is_off and not _is_restarting(record, status.state):
@@ -42,7 +42,7 @@ def undelivered_ec2_events(
 
 
 def undelivered_reports(
-    record: Instance, reports: tuple[events.HealthReported, ...]
+    record: ListedInstance, reports: tuple[events.HealthReported, ...]
 ) -> Iterator[events.HealthReported]:
     """Yield the reports that are newer than the record's of the same health source, and have another status.
 
@@ -58,7 +58,7 @@ def undelivered_reports(
             yield report
 
 
-def _is_restarting(record: Instance, state: Ec2InstanceState) -> bool:
+def _is_restarting(record: ListedInstance, state: Ec2InstanceState) -> bool:
     """Return whether the instance is stopped because a repair stopped it, and its start is already requested."""
     started = record.reboot is not None and record.reboot.started
     return record.status is InstanceStatus.REPLACING and state is Ec2InstanceState.STOPPED and started

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from gpu_recovery.core.errors import SpecInvalid
 from gpu_recovery.core.identifiers import listed
-from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.instance.record import InstanceStatus, ListedInstance
 from gpu_recovery.core.job.spec import Backend, JobSpec
 
 CAPACITY_CACHE_TTL = timedelta(seconds=60)
@@ -27,7 +27,7 @@ class Capacity:
         read: returns every instance in the given statuses.
     """
 
-    def __init__(self, read: Callable[[Sequence[InstanceStatus]], Iterable[Instance]]) -> None:
+    def __init__(self, read: Callable[[Sequence[InstanceStatus]], Iterable[ListedInstance]]) -> None:
         self._read = read
         self._cached: tuple[datetime, Mapping[str, Sequence[int]]] | None = None
 
@@ -95,7 +95,7 @@ def _group_names(groups: Iterable[str]) -> list[str]:
     return [f"group {group}" if group else "no group" for group in sorted(groups)]
 
 
-def _gpus_by_group(instances: Iterable[Instance]) -> Mapping[str, Sequence[int]]:
+def _gpus_by_group(instances: Iterable[ListedInstance]) -> Mapping[str, Sequence[int]]:
     gpus_by_group: defaultdict[str, list[int]] = defaultdict(list)
     # An instance that changes its status between the two reads is in both.
     for instance in {instance.instance_id: instance for instance in instances}.values():

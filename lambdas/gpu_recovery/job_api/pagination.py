@@ -38,6 +38,23 @@ PAGING = (
 )
 
 
+def asked_page(dependencies: Dependencies, request: Request, purpose: str) -> tuple[int, str | None]:
+    """Return the number of items that the request asks for, and the position after which its page begins.
+
+    Args:
+        dependencies: gives the key that signs cursors.
+        request: its query may hold `limit` and `cursor`.
+        purpose: name of the list. A cursor of another list is rejected.
+
+    Raises:
+        ApiError: 400, the limit is malformed.
+        CursorInvalid: the cursor was issued for another list, or was not issued at all.
+    """
+    limit = request.number("limit", PAGE_MAX, 1, PAGE_MAX) or PAGE_MAX
+    cursor = request.query.get("cursor")
+    return limit, None if cursor is None else verified_position(dependencies.cursor_key(), purpose, cursor)
+
+
 def page_of(
     dependencies: Dependencies,
     request: Request,
@@ -60,11 +77,10 @@ def page_of(
         ApiError: 400, the limit is malformed.
         CursorInvalid: the cursor was issued for another list or by another release, or was not issued at all.
     """
-    limit = request.number("limit", PAGE_MAX, 1, PAGE_MAX) or PAGE_MAX
-    cursor = request.query.get("cursor")
+    limit, after_place = asked_page(dependencies, request, purpose)
     ordered = sorted(items, key=order)
-    if cursor is not None:
-        last_names, last_order = _read_place(verified_position(dependencies.cursor_key(), purpose, cursor))
+    if after_place is not None:
+        last_names, last_order = _read_place(after_place)
         orders = {name(item): order(item) for item in ordered}
         after = next((orders[item] for item in last_names if item in orders), last_order)
         ordered = [item for item in ordered if order(item) > after]

@@ -22,12 +22,12 @@ from gpu_recovery.core.events import Checked
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.gpu_lock import GpuLockRecord
 from gpu_recovery.core.heartbeat import BY_ROLE, AgentCommand, Heartbeat
-from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus
+from gpu_recovery.core.instance.record import Claim, Instance, InstanceStatus, ListedInstance
 from gpu_recovery.core.job.record import Job, JobStatus
 from gpu_recovery.core.queue.entry import Entry, LastPass
 from gpu_recovery.core.state_machine import QuotaChange
 from gpu_recovery.core.task import RankFailure
-from gpu_recovery.ports.values import JobPage, ProgressUpdate, RefusedCheck, StartedCheck
+from gpu_recovery.ports.values import InstancePage, JobPage, ProgressUpdate, RefusedCheck, StartedCheck
 
 
 class JobStore(Protocol):
@@ -76,7 +76,7 @@ class JobStore(Protocol):
     def list_jobs(
         self, status: JobStatus | None, limit: int, cursor: str | None, unreadable: list[Exception] | None = None
     ) -> JobPage:
-        """Return a page of at most `limit` jobs.
+        """Return a page of at most `limit` jobs, without their commands and histories.
 
         Args:
             status: the status of the jobs; None for all jobs, in the order of LISTED_STATUSES.
@@ -159,6 +159,9 @@ class QueueStore(Protocol):
 
         An entry may be outdated. Its version fences every decision that is based on it.
         """
+
+    def load_waiting(self, unreadable: list[Exception] | None = None) -> tuple[Entry, ...]:
+        """Return those entries of `load_queue` whose jobs wait for instances."""
 
     def jobs_on_ray(self, unreadable: list[Exception] | None = None) -> tuple[Job, ...]:
         """Return every job on Ray that waits for GPUs or holds some, consistently read.
@@ -267,8 +270,27 @@ class InstanceStore(Protocol):
 
     def instances_in(
         self, statuses: Sequence[InstanceStatus], unreadable: list[Exception] | None = None
-    ) -> tuple[Instance, ...]:
-        """Return every instance in one of `statuses`. The records may lag behind the latest writes."""
+    ) -> tuple[ListedInstance, ...]:
+        """Return every instance in one of `statuses`, without histories. They may lag behind the latest writes.
+
+        Args:
+            statuses: statuses of `PRESENT`, whose order is that of the answer. Instances of a status are in the order
+                of their ids.
+            unreadable: collects the errors of records that cannot be read. Without it the first such error is raised.
+        """
+
+    def list_instances(self, limit: int, cursor: str | None, unreadable: list[Exception] | None = None) -> InstancePage:
+        """Return a page of at most `limit` present instances, in the order of their ids. Only the page is read.
+
+        Args:
+            cursor: the `cursor` of the page before; None for the first page.
+        """
+
+    def complete_listing(self, now: datetime) -> None:
+        """Add present instances that an older release wrote to the list that `instances_in` reads.
+
+        The reconciler calls this each minute. One call adds a bounded number.
+        """
 
     def due_instances(self, now: datetime) -> Iterable[str]:
         """Return the ids of instances with a deadline, a poll time or an end of a command lease at or before `now`.

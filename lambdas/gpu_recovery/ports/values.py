@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from gpu_recovery.core.attempt import AttemptProgress
 from gpu_recovery.core.events import DepartureAnnounced, HealthReported
 from gpu_recovery.core.health_signals import Ec2InstanceState
-from gpu_recovery.core.instance.record import CheckRefusal
-from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.instance.record import CheckRefusal, ListedInstance
+from gpu_recovery.core.job.record import JobStatus, ListedJob
 from gpu_recovery.core.missing_permission import MissingPermission
 
 
@@ -102,7 +102,15 @@ class Ec2InstanceStatus:
 class JobPage:
     """A page of a job listing, and the cursor of the next page; None on the last page."""
 
-    jobs: tuple[Job, ...]
+    jobs: tuple[ListedJob, ...]
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class InstancePage:
+    """A page of a list of instances, and the cursor of the next page; None on the last page."""
+
+    instances: tuple[ListedInstance, ...]
     cursor: str | None
 
 

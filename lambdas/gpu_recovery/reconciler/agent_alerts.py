@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.heartbeat import Heartbeat
-from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.instance.record import InstanceStatus, ListedInstance
 from gpu_recovery.core.notifications import agents
 from gpu_recovery.core.policy import duration
 from gpu_recovery.fleet_controls import change_fleet
@@ -24,7 +24,7 @@ JOINS_WITHIN, GATHERING_MAX = timedelta(seconds=120), timedelta(seconds=300)
 
 
 def alert_silent_agents(
-    recovery: Recovery, fleet: Fleet, records: Mapping[str, Instance], beats: Mapping[str, Heartbeat]
+    recovery: Recovery, fleet: Fleet, records: Mapping[str, ListedInstance], beats: Mapping[str, Heartbeat]
 ) -> None:
     """Notify operators of idle instances with a long missing heartbeat, and of those that report again.
 
@@ -49,7 +49,7 @@ def alert_silent_agents(
     _save_alerted(recovery, dict.fromkeys(due, incident_id), set(back))
 
 
-def _due(recovery: Recovery, records: Mapping[str, Instance], now: datetime) -> dict[str, datetime]:
+def _due(recovery: Recovery, records: Mapping[str, ListedInstance], now: datetime) -> dict[str, datetime]:
     """Return the instances to alert operators of now, with the time since which the heartbeat is missing.
 
     Empty while more instances are about to join the alert.
@@ -68,7 +68,11 @@ def _due(recovery: Recovery, records: Mapping[str, Instance], now: datetime) -> 
 
 
 def _back(
-    recovery: Recovery, instance_id: str, records: Mapping[str, Instance], beats: Mapping[str, Heartbeat], now: datetime
+    recovery: Recovery,
+    instance_id: str,
+    records: Mapping[str, ListedInstance],
+    beats: Mapping[str, Heartbeat],
+    now: datetime,
 ) -> str:
     """Return why an instance in the alerts counts as back; "" while its heartbeat is missing or may soon be again."""
     record = records.get(instance_id) or recovery.store.load_instance(instance_id)

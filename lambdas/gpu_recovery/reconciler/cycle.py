@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from gpu_recovery.core import events
-from gpu_recovery.core.instance.record import PRESENT, Instance, InstanceStatus
+from gpu_recovery.core.instance.record import PRESENT, InstanceStatus, ListedInstance
 from gpu_recovery.core.queue.entry import Entry
 from gpu_recovery.recovery import Recovery
 
@@ -21,12 +21,14 @@ class Cycle:
 
     def __init__(self, recovery: Recovery) -> None:
         self.recovery = recovery
-        self._present: dict[str, Instance] | None = None
-        self._by_status: dict[InstanceStatus, list[Instance]] | None = None
+        self._present: dict[str, ListedInstance] | None = None
+        self._by_status: dict[InstanceStatus, list[ListedInstance]] | None = None
         self._queue_entries: tuple[Entry, ...] | None = None
         self._unreadable: list[Exception] = []
 
-    def instances_in(self, statuses: Sequence[InstanceStatus], unreadable: list[Exception]) -> tuple[Instance, ...]:
+    def instances_in(
+        self, statuses: Sequence[InstanceStatus], unreadable: list[Exception]
+    ) -> tuple[ListedInstance, ...]:
         """Return every instance in `statuses`, in the order of `statuses`.
 
         Args:
@@ -43,7 +45,7 @@ class Cycle:
                 self._by_status[instance.status].append(instance)
         return tuple(chain.from_iterable(self._by_status[status] for status in statuses))
 
-    def listed(self, instance_id: str) -> Instance | None:
+    def listed(self, instance_id: str) -> ListedInstance | None:
         """Return the instance as the cycle sees it; None if it is gone, or before the first call of `instances_in`."""
         return self._present.get(instance_id) if self._present is not None else None
 

@@ -13,7 +13,7 @@ from gpu_recovery.core.fleet import Fleet, with_reporting
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus
 from gpu_recovery.core.heartbeat import GpuHealth, Heartbeat, RankHeartbeat, ranks_to_forget
 from gpu_recovery.core.instance.liveness import is_missing_heartbeat_expected
-from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.instance.record import InstanceStatus, ListedInstance
 from gpu_recovery.core.liveness import Liveness, boot_event, is_fresh, latest_attempts, liveness
 from gpu_recovery.core.notifications import fleet as fleet_notifications
 from gpu_recovery.core.policy import duration
@@ -104,7 +104,7 @@ def _update_reporting(recovery: Recovery, silent: int, reporting: int, now: date
         return None
 
 
-def _handle_missing_heartbeat(recovery: Recovery, record: Instance, beat: Heartbeat) -> None:
+def _handle_missing_heartbeat(recovery: Recovery, record: ListedInstance, beat: Heartbeat) -> None:
     """Report a heartbeat timeout to the instance, or a known timeout to jobs that still need the event."""
     attempts = _not_ended(recovery, record, beat)
     if record.silent_since is not None:
@@ -117,7 +117,7 @@ def _handle_missing_heartbeat(recovery: Recovery, record: Instance, beat: Heartb
         recovery.handle(beat.instance_id, event)
 
 
-def _not_ended(recovery: Recovery, record: Instance, beat: Heartbeat) -> dict[str, int]:
+def _not_ended(recovery: Recovery, record: ListedInstance, beat: Heartbeat) -> dict[str, int]:
     """Return the attempt of each job with a rank in the heartbeat, if ECS has not confirmed the end of that rank."""
     living: dict[str, int] = {}
     for rank in beat.ranks.values():
@@ -142,7 +142,7 @@ def _handle_lost_rank(
     recovery.handle(job_id, event)
 
 
-def _forget(recovery: Recovery, record: Instance) -> None:
+def _forget(recovery: Recovery, record: ListedInstance) -> None:
     """Withdraw the heartbeat timeout of an instance that sent no heartbeat for `policy.heartbeat_forget_s` (a day).
 
     Its agent was removed, and the instance works without an agent, as instances do that never had one.
@@ -151,14 +151,14 @@ def _forget(recovery: Recovery, record: Instance) -> None:
         recovery.handle(record.instance_id, events.InstanceHeard(at=recovery.clock()))
 
 
-def _forget_ranks(recovery: Recovery, record: Instance, beat: Heartbeat) -> None:
+def _forget_ranks(recovery: Recovery, record: ListedInstance, beat: Heartbeat) -> None:
     """Remove ended ranks, and ranks above the limit, from a heartbeat. Reports do not wait for this work."""
     old = ranks_to_forget(beat, {job_id: claim.attempt for job_id, claim in record.claims.items()})
     if old:
         recovery.store.forget_ranks(beat.instance_id, old)
 
 
-def _deliver_missed(recovery: Recovery, record: Instance, beat: Heartbeat) -> None:
+def _deliver_missed(recovery: Recovery, record: ListedInstance, beat: Heartbeat) -> None:
     """Deliver the events that follow from a saved heartbeat, where the instance record lacks them."""
     if record.silent_since is not None:
         # Only the ranks of the latest report have been seen. A LOST job checks its other ranks when the job is due.
@@ -176,7 +176,7 @@ def _deliver_missed(recovery: Recovery, record: Instance, beat: Heartbeat) -> No
         )
 
 
-def _undelivered_health(record: Instance, beat: Heartbeat) -> HealthStatus | None:
+def _undelivered_health(record: ListedInstance, beat: Heartbeat) -> HealthStatus | None:
     """Return the GPU health of the heartbeat if the record says otherwise, else None.
 
     The event was lost: either the impairment or its end was saved with the heartbeat and not delivered.
@@ -188,7 +188,7 @@ def _undelivered_health(record: Instance, beat: Heartbeat) -> HealthStatus | Non
     return HealthStatus.IMPAIRED if beat.health is GpuHealth.IMPAIRED and not impaired else None
 
 
-def _handle_missing_ranks(recovery: Recovery, record: Instance, beat: Heartbeat) -> None:
+def _handle_missing_ranks(recovery: Recovery, record: ListedInstance, beat: Heartbeat) -> None:
     """Handle ranks that the heartbeat holds and the latest reports of the instance no longer mention."""
     for log, rank in beat.ranks.items():
         claim = record.claims.get(rank.job_id)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from gpu_recovery.core import events
 from gpu_recovery.core.identifiers import attempt_of, instance_of_check
-from gpu_recovery.core.instance.record import PRESENT, EcsStatus, Instance
+from gpu_recovery.core.instance.record import PRESENT, EcsStatus, ListedInstance
 from gpu_recovery.core.job.record import TERMINAL, Job
 from gpu_recovery.core.queue.entry import Entry
 from gpu_recovery.core.task import OUR_STOP, TaskFact
@@ -23,6 +23,12 @@ from gpu_recovery.ports.values import ec2_state_of
 from gpu_recovery.reconciler.cycle import Cycle
 from gpu_recovery.reconciler.heartbeat_timeouts import check_heartbeats
 from gpu_recovery.recovery import Recovery
+
+
+def resync_listing(cycle: Cycle) -> None:
+    """Add instances that an older release wrote to the listing that the other comparisons read."""
+    cycle.recovery.store.complete_listing(cycle.recovery.clock())
+
 
 # -- ECS ---------------------------------------------------------------------------------------------------------------
 
@@ -69,12 +75,12 @@ def _deliver(cycle: Cycle, found: Iterable[tuple[str, Iterable[events.InstanceEv
     return cycle.recovery.run_each(deliver, [addressed for addressed in listed if addressed[1]])
 
 
-def is_newer(seen: events.InstanceObserved, record: Instance) -> bool:
+def is_newer(seen: events.InstanceObserved, record: ListedInstance) -> bool:
     """Return whether ECS shows another registration than the record, or a later version of the same."""
     return seen.container_instance_id != record.container_instance_id or seen.ecs_version > record.ecs_version
 
 
-def _check_missing(cycle: Cycle, record: Instance) -> None:
+def _check_missing(cycle: Cycle, record: ListedInstance) -> None:
     """Describe an instance that the listing of ECS lacks, and deliver the answer if the registration has ended.
 
     A listing may lag, and so may a description. So only a description of an ended registration, or EC2, ends an
@@ -207,7 +213,7 @@ def _stop_forgotten_check(cycle: Cycle, fact: TaskFact, instance_id: str) -> Non
         recovery.actions.stop_tasks((fact.task_id,), f"{OUR_STOP}nobody waits for {fact.started_by}")
 
 
-def _waits_for(record: Instance | None, fact: TaskFact) -> bool:
+def _waits_for(record: ListedInstance | None, fact: TaskFact) -> bool:
     return record is not None and record.check is not None and record.check.check_id == fact.started_by
 
 
@@ -222,4 +228,11 @@ def check_queue_entries(cycle: Cycle) -> None:
     raise_all("not everybody in line can be read", unreadable)
 
 
-RESYNCS = (resync_instances, resync_ec2, resync_tasks, check_heartbeats, check_queue_entries)
+RESYNCS = (
+    resync_listing,
+    resync_instances,
+    resync_ec2,
+    resync_tasks,
+    check_heartbeats,
+    check_queue_entries,
+)

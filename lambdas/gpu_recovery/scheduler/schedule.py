@@ -5,9 +5,9 @@ never give out more than one would. A snapshot may be outdated. Therefore each d
 job record, each claim by the epoch of the instance, and quota counters change in the same write as the job.
 
 A tick with no work costs one read: the last pass saved the time at which the clock alone may change its answer. Every
-other change wakes the scheduler with the id of the changed record. A change of an instance costs one read of the queue
-as well, and no write if no job waits. This matters because every instance of a large gang sends such a message within a
-minute.
+other change wakes the scheduler with the id of the changed record. A change of an instance costs one read of the
+waiting jobs as well, and no write if no job waits. This matters because every instance of a large gang sends such a
+message within a minute.
 """
 
 from __future__ import annotations
@@ -165,7 +165,9 @@ def _no_job_waits(store: QueueStore, now: datetime) -> bool:
     A newly queued job sends a message with its own id. Its record is then read, even if the index does not show it yet.
     """
     last = store.load_last_pass()
-    return not (last.waiting or _is_due(last, now)) and not any(entry.may_start(now) for entry in store.load_queue([]))
+    if last.waiting or _is_due(last, now):
+        return False
+    return not any(entry.may_start(now) for entry in store.load_waiting([]))
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpu_recovery.core.fleet import Fleet, breaker_limit, budget, probe_at
 from gpu_recovery.core.instance.out_of_use import out_of_use_reasons
-from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.instance.record import InstanceStatus, ListedInstance
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.wire.instances import out_of_use_view
 from gpu_recovery.wire.json_body import time_text
@@ -17,7 +17,7 @@ OUT_OF_USE_MAX = 2_000
 
 
 def fleet_view(
-    fleet: Fleet, policy: RecoveryPolicy, instances: Iterable[Instance], unreadable: Iterable[Exception]
+    fleet: Fleet, policy: RecoveryPolicy, instances: Iterable[ListedInstance], unreadable: Iterable[Exception]
 ) -> dict[str, Any]:
     """Return the fleet limits, the quarantined instances, and every reason why an instance gets no job.
 

@@ -11,13 +11,13 @@ from gpu_recovery.core.heartbeat import GpuHealth, Heartbeat
 from gpu_recovery.core.instance.fault_history import percent, score_sentence
 from gpu_recovery.core.instance.lemons import LemonSignal, faded
 from gpu_recovery.core.instance.out_of_use import OutOfUseReason, out_of_use_reasons
-from gpu_recovery.core.instance.record import Instance, InstanceStatus, RepairNeed
+from gpu_recovery.core.instance.record import Instance, InstanceStatus, ListedInstance, RepairNeed
 from gpu_recovery.core.liveness import liveness
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.wire.json_body import history_view, time_text
 
 
-def instance_summary(instance: Instance, now: datetime) -> dict[str, Any]:
+def instance_summary(instance: ListedInstance, now: datetime) -> dict[str, Any]:
     """Return an instance in a listing, without its history.
 
     With histories, about 400 instances would exceed the largest response of Lambda (6 MB).
@@ -114,7 +114,7 @@ _UNIMPAIRED = {GpuHealth.OK: HealthStatus.OK, GpuHealth.UNKNOWN: HealthStatus.IN
 """Status of an instance by the GPU health that its agent reports, without the impairment."""
 
 
-def lemon_view(instance: Instance, now: datetime) -> dict[str, Any]:
+def lemon_view(instance: ListedInstance, now: datetime) -> dict[str, Any]:
     """Return the lemon score of an instance in percent, and how often each signal counts at `now`."""
     recent = [signal.kind for signal in instance.past if faded(signal.at_s, now.timestamp())]
     return {

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
-from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.job.record import Job, ListedJob
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.queue.priority import effective
 from gpu_recovery.wire.json_body import history_view, time_text
@@ -23,7 +23,7 @@ def records_of(job_id: str) -> str:
     return f"jobs/{quote(job_id, safe='')}/"
 
 
-def job_summary(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
+def job_summary(job: ListedJob, policy: RecoveryPolicy) -> dict[str, Any]:
     """Return a job in a listing."""
     return {
         "job_id": job.job_id,

@@ -15,12 +15,14 @@ from typing import Any
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.heartbeat import BY_DAEMON, Heartbeat
 from gpu_recovery.core.instance.effects import poke_scheduler, verify
-from gpu_recovery.core.instance.record import EcsStatus, Instance, InstanceStatus
+from gpu_recovery.core.instance.record import EcsStatus, Instance, InstanceStatus, ListedInstance
 from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 
 
-def is_missing_heartbeat_expected(instance: Instance, beat: Heartbeat, now: datetime, policy: RecoveryPolicy) -> bool:
+def is_missing_heartbeat_expected(
+    instance: ListedInstance, beat: Heartbeat, now: datetime, policy: RecoveryPolicy
+) -> bool:
     """Return whether ECS itself has stopped the agent of the instance, so that its silence says nothing.
 
     ECS stops the tasks of a service on an instance that is DRAINING, and so an agent that runs as a daemon service. It

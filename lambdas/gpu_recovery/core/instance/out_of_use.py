@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gpu_recovery.core.identifiers import attempt_id, listed
-from gpu_recovery.core.instance.record import IN_USE, EcsStatus, Instance, InstanceStatus
+from gpu_recovery.core.instance.record import IN_USE, EcsStatus, InstanceStatus, ListedInstance
 from gpu_recovery.core.queue.snapshot import OutOfUse
 
 
@@ -20,7 +20,7 @@ class OutOfUseReason:
     sentence: str
 
 
-def out_of_use_reasons(instance: Instance) -> Iterator[OutOfUseReason]:
+def out_of_use_reasons(instance: ListedInstance) -> Iterator[OutOfUseReason]:
     """Yield every reason why the instance gets no job, the gravest first. An instance may have several.
 
     An instance that left the cluster has none.
@@ -56,7 +56,7 @@ def out_of_use_reasons(instance: Instance) -> Iterator[OutOfUseReason]:
         yield OutOfUseReason(OutOfUse.DISCONNECTED, None, f"its status in ECS is {instance.ecs_status}")
 
 
-def out_of_use(instance: Instance) -> OutOfUse | None:
+def out_of_use(instance: ListedInstance) -> OutOfUse | None:
     """Return the gravest reason why the instance gets no job; None if it may get jobs."""
     reason = next(out_of_use_reasons(instance), None)
     return reason.kind if reason is not None else None

@@ -278,20 +278,18 @@ def free_gpus(unclaimed: int, gpus_free: int | None) -> int:
 
 
 @dataclass(frozen=True)  # without slots, so that it is copied fast, see `core/state_machine.py`
-class Instance:
-    """The record of an instance. Its key is the EC2 id, which stays the same after a new registration with ECS."""
+class ListedInstance:
+    """The part of an instance's record that lists of the whole fleet hold.
+
+    It has the fields that placement, comparisons and lists of instances read. `Instance` has those that only a decision
+    about the instance reads, its history among them.
+    """
 
     instance_id: str
     status_at: datetime
     status: InstanceStatus = InstanceStatus.AVAILABLE
     reason: str = ""
-    version: int = 1
-    """Number of decisions, a part of command ids."""
-    revision: int = 0
-    """Number of writes, maintained by the store. A write based on an older revision is rejected."""
     container_instance_id: str = ""
-    past_registrations: tuple[str, ...] = ()
-    """Earlier container instance ids, the latest last. Events about them are outdated."""
     ecs_status: str = EcsStatus.ACTIVE
     ecs_version: int = 0
     agent_connected: bool = True
@@ -309,12 +307,6 @@ class Instance:
     epoch: int = 0
     claims: Mapping[str, Claim] = field(default_factory=dict)
     reserved_for: str = ""
-    checked_for: tuple[str, ...] = ()
-    """The latest attempts (`<job_id>--a<NN>`) that had the instance checked, so that no attempt has it checked
-    twice."""
-    ended_for: tuple[str, ...] = ()
-    """The latest attempts that asked the instance to end a rank, so that a repeated request has no effect."""
-    checks: int = 0
     check: CheckRun | None = None
     health: Mapping[str, HealthReport] = field(default_factory=dict)
     """The last report of each health source, by `HealthKind`."""
@@ -325,8 +317,6 @@ class Instance:
     boot_heard_at: datetime | None = None
     """The latest boot that the node agent reported, by our clock; `booted_at` may be by the instance's own clock."""
     departure: Interruption | None = None
-    announced: Mapping[str, datetime] = field(default_factory=dict)
-    """Time of the last new message of each announcement source. Earlier messages that arrive later are outdated."""
     orphans: Orphans | None = None
     """The ranks of an ended registration; `orphaned_ranks` are those of them that still hold their claims."""
     drained: bool = False
@@ -337,10 +327,7 @@ class Instance:
     need: RepairNeed | None = None
     """The repair that the instance needs, while that is held back or under way."""
     held: RepairHold | None = None
-    also_waiting: tuple[RankOnInstance, ...] = ()
-    """Jobs that wait for the repair besides the job named by the need, the reboot or the check."""
     reboot: Reboot | None = None
-    reboots: tuple[datetime, ...] = ()
     blamed_at: datetime | None = None
     """Time at which evidence last blamed the hardware."""
     healed_at: datetime | None = None
@@ -356,17 +343,6 @@ class Instance:
     """The open incident that operators were notified of, until they are notified of its end."""
     deadline_at: datetime | None = None
     """Time at which the present status times out; None: never."""
-    look_at: datetime | None = None
-    """Time of the next poll; None: never."""
-    commands: tuple[PendingCommand, ...] = ()
-    history: tuple[HistoryEntry, ...] = ()
-
-    def restarted_after(self, began: datetime) -> datetime | None:
-        """Return the last boot if it is later than `began` and gpu-recovery had not ordered it since; else None."""
-        booted = self.boot_heard_at
-        if booted is None or booted <= began or any(began <= at <= booted for at in self.reboots):
-            return None
-        return booted
 
     @property
     def gpus_unclaimed(self) -> int:
@@ -421,3 +397,37 @@ class Instance:
         if self.silent_since is not None:
             return f"its agent was last heard of at {self.silent_since:%H:%M:%S} UTC"
         return self.departure.sentence if self.departure is not None else ""
+
+
+@dataclass(frozen=True)  # without slots, as its base
+class Instance(ListedInstance):
+    """The record of an instance. Its key is the EC2 id, which stays the same after a new registration with ECS."""
+
+    version: int = 1
+    """Number of decisions, a part of command ids."""
+    revision: int = 0
+    """Number of writes, maintained by the store. A write based on an older revision is rejected."""
+    past_registrations: tuple[str, ...] = ()
+    """Earlier container instance ids, the latest last. Events about them are outdated."""
+    checked_for: tuple[str, ...] = ()
+    """The latest attempts (`<job_id>--a<NN>`) that had the instance checked, so that no attempt has it checked
+    twice."""
+    ended_for: tuple[str, ...] = ()
+    """The latest attempts that asked the instance to end a rank, so that a repeated request has no effect."""
+    checks: int = 0
+    announced: Mapping[str, datetime] = field(default_factory=dict)
+    """Time of the last new message of each announcement source. Earlier messages that arrive later are outdated."""
+    also_waiting: tuple[RankOnInstance, ...] = ()
+    """Jobs that wait for the repair besides the job named by the need, the reboot or the check."""
+    reboots: tuple[datetime, ...] = ()
+    look_at: datetime | None = None
+    """Time of the next poll; None: never."""
+    commands: tuple[PendingCommand, ...] = ()
+    history: tuple[HistoryEntry, ...] = ()
+
+    def restarted_after(self, began: datetime) -> datetime | None:
+        """Return the last boot if it is later than `began` and gpu-recovery had not ordered it since; else None."""
+        booted = self.boot_heard_at
+        if booted is None or booted <= began or any(began <= at <= booted for at in self.reboots):
+            return None
+        return booted

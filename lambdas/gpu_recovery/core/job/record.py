@@ -157,8 +157,11 @@ class Suspicion:
 
 
 @dataclass(frozen=True)  # without slots, so that it is copied fast, see `core/state_machine.py`
-class Job:
-    """The record of a job. `instances` are those of the current or last attempt, in rank order."""
+class ListedJob:
+    """The record of a job without its commands and its history, as lists of jobs hold it.
+
+    `instances` are those of the current or last attempt, in rank order.
+    """
 
     job_id: str
     spec: JobSpec
@@ -271,8 +274,6 @@ class Job:
     in_line_at: datetime | None = None
     """Start of the present wait in the queue, from which `queue_timeout_s` counts. None: the wait began at `queued_at`.
     The queue order always follows `queued_at`."""
-    commands: tuple[PendingCommand, ...] = ()
-    history: tuple[HistoryEntry, ...] = ()
 
     @property
     def quota_key(self) -> str:
@@ -303,3 +304,11 @@ class Job:
     def attempts_left(self, policy: RecoveryPolicy) -> bool:
         """Return whether another attempt is allowed after the current one is counted."""
         return self.attempts_counted + 1 < self.attempts_max(policy)
+
+
+@dataclass(frozen=True)  # without slots, as its base
+class Job(ListedJob):
+    """The record of a job."""
+
+    commands: tuple[PendingCommand, ...] = ()
+    history: tuple[HistoryEntry, ...] = ()

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from gpu_recovery.auth.roles import Role
 from gpu_recovery.core.events import InstanceEvent, QuarantineRequested, ReleaseRequested
-from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.state_machine import EventOutcome
 from gpu_recovery.job_api.dependencies import Dependencies
-from gpu_recovery.job_api.pagination import PAGING, page_of
+from gpu_recovery.job_api.pagination import PAGING, asked_page, signed_cursor
 from gpu_recovery.job_api.request import Request, Route
 from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.job_api.routes.tokens import TokenRoutes
 from gpu_recovery.wire.instances import heartbeat_view, instance_summary, instance_view, node_agent_view
 from gpu_recovery.wire.json_body import because_of
+
+PURPOSE = "instances"
+"""Name of the list, which its cursors belong to."""
 
 
 def list_instances(dependencies: Dependencies, request: Request) -> ApiResponse:
@@ -21,22 +23,19 @@ def list_instances(dependencies: Dependencies, request: Request) -> ApiResponse:
     The heartbeats of the page are read too: one call for a hundred instances.
     """
     failures: list[Exception] = []
-    present = [status for status in InstanceStatus if status is not InstanceStatus.GONE]
-    instances = dependencies.recovery.store.instances_in(present, failures)
-    page, cursor = page_of(dependencies, request, "instances", instances, _id, lambda instance: (instance.instance_id,))
+    limit, after = asked_page(dependencies, request, PURPOSE)
+    page = dependencies.recovery.store.list_instances(limit, after, failures)
     now, policy = dependencies.recovery.clock(), dependencies.recovery.policy
-    beats = dependencies.recovery.store.load_heartbeats([instance.instance_id for instance in page], failures)
+    names = [instance.instance_id for instance in page.instances]
+    beats = dependencies.recovery.store.load_heartbeats(names, failures)
     views = [
         instance_summary(instance, now) | {"node_agent": node_agent_view(beats.get(instance.instance_id), policy, now)}
-        for instance in page
+        for instance in page.instances
     ]
+    cursor = None if page.cursor is None else signed_cursor(dependencies.cursor_key(), PURPOSE, page.cursor)
     return ApiResponse(
         200, {"instances": views, "next_cursor": cursor, "unreadable": [str(error) for error in failures]}
     )
-
-
-def _id(instance: Instance) -> str:
-    return instance.instance_id
 
 
 def read_instance(dependencies: Dependencies, request: Request) -> ApiResponse:

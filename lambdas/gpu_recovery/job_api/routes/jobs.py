@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpu_recovery.auth.roles import Role
-from gpu_recovery.core.job.record import WAITING, Job, JobStatus
+from gpu_recovery.core.job.record import WAITING, Job, JobStatus, ListedJob
 from gpu_recovery.core.job.spec import GROUP, Backend
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.pagination import signed_cursor, verified_position
@@ -190,7 +190,7 @@ def list_jobs(dependencies: Dependencies, request: Request) -> ApiResponse:
     since, user = _since(request), request.query.get("user")
     limit = request.number("limit", PAGE_DEFAULT, 1, PAGE_MAX) or PAGE_DEFAULT
 
-    def matches(job: Job) -> bool:
+    def matches(job: ListedJob) -> bool:
         return (
             (user is None or job.spec.user == user)
             and (group is None or job.spec.group == group)
@@ -200,7 +200,7 @@ def list_jobs(dependencies: Dependencies, request: Request) -> ApiResponse:
     cursor_text = request.query.get("cursor")
     place = None if cursor_text is None else verified_position(dependencies.cursor_key(), "jobs", cursor_text)
     failures: list[Exception] = []
-    jobs: list[Job] = []
+    jobs: list[ListedJob] = []
     for _ in range(PAGES_READ_MAX):
         page: JobPage = dependencies.recovery.store.list_jobs(
             JobStatus(status) if status else None, limit - len(jobs), place, failures

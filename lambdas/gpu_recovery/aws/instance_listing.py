@@ -1,0 +1,256 @@
+"""Listing of the fleet: the index `listing` of the instance table, which holds no histories.
+
+Placement, comparisons and lists of instances read every instance, but of each record only a tenth. So each write of a
+record also writes that tenth as JSON text, the attribute `listed`. Attributes that an update changes in place are
+projected as they are. The partition key is a number of the instance, so no status is a hot key.
+
+A record of release 0.1 has neither attribute until its next write. `complete_listing` adds them. Until all records have
+them, lists are read from the index `by_status`, which the next release removes.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields
+from datetime import datetime, timedelta
+from itertools import islice
+from math import ceil
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from gpu_recovery.aws.dynamodb import Table
+from gpu_recovery.aws.item_codec import decode, encode, from_iso, readable, reading, to_iso
+from gpu_recovery.core.instance.record import InstanceStatus, ListedInstance
+from gpu_recovery.ports.values import InstancePage
+
+LISTING = "listing"
+"""Name of the index, and of the attribute that is its partition key. Instances that are gone lack the attribute."""
+LISTED = "listed"
+"""Attribute with the JSON text."""
+SHARDS = 4
+"""Partition keys of the index. Each costs one query of a list.
+
+A partition key takes 1,000 write units a second. The entry of a healthy instance has about 600 bytes, one unit, and a
+gang of 3,000 ranks that ends within a second changes 3,000 entries: 3,000 / 4 = 750.
+"""
+IN_PLACE = ("claims", "reserved_for", "past", "check")
+"""Fields that updates change without the rest of the record. The index projects each of them."""
+COMPLETE_AT = "complete_at"
+"""Attribute of the mark: the time since which the index has every present instance."""
+PROJECTED = (LISTED, *IN_PLACE, "schema", COMPLETE_AT)
+"""Attributes in the index beside its keys."""
+MARK = "#listing"
+"""Key of the mark. Once complete, it is the first entry of the first partition key, so that it costs no read."""
+OLD_RELEASE = timedelta(minutes=15)
+"""Time after which no function of the older release writes any more, once records without the attributes were seen."""
+COMPARED_EACH = timedelta(days=1)
+"""Interval after which the indexes are compared again: an older release may have been deployed in between."""
+ADDED_MAX = 2_000
+"""Upper bound of the records that get the attributes in one round."""
+_Reader = Callable[[Mapping[str, Any]], ListedInstance]
+FIRST = " "
+"""A key before every instance id."""
+PAGE_SPARE = 1.3
+"""Instances that a page reads from each partition key, as a multiple of its share."""
+_DEFAULTS: dict[str, Any] = {
+    field.name: field.default_factory() if field.default_factory is not MISSING else field.default
+    for field in fields(ListedInstance)
+    if field.name not in (*IN_PLACE, "instance_id")
+}
+"""Default of each field in the text. A field with its default is not written; MISSING fields are always written."""
+_STORED = ("container_inst_id", "schema", *(field.name for field in fields(ListedInstance)))
+"""Attributes of a whole record that a list needs."""
+_NAMES = {f"#a{n}": name for n, name in enumerate(_STORED)}
+
+
+def listing_keys(instance: ListedInstance) -> dict[str, Any]:
+    """Return the attributes of an instance in the index; none if the instance is gone."""
+    if instance.status is InstanceStatus.GONE:
+        return {}
+    changed = {
+        name: encode(value)
+        for name, default in _DEFAULTS.items()
+        if (value := getattr(instance, name)) != default or default is MISSING
+    }
+    shard = zlib.crc32(instance.instance_id.encode()) % SHARDS
+    return {LISTING: shard, LISTED: json.dumps(changed, separators=(",", ":"))}
+
+
+class InstanceListing:
+    """Reads lists of instances, and completes the index after an upgrade.
+
+    table: the instance table.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self._is_complete = False
+
+    def instances_in(
+        self, statuses: Sequence[InstanceStatus], unreadable: list[Exception] | None
+    ) -> tuple[ListedInstance, ...]:
+        """Return every instance in one of `statuses`, all of them statuses of present instances.
+
+        Args:
+            statuses: the statuses, whose order is that of the answer.
+            unreadable: collects the errors of records that cannot be read. Without it the first such error is raised.
+        """
+        by_status: dict[InstanceStatus, list[ListedInstance]] = {status: [] for status in statuses}
+        for instance in self._all(unreadable):
+            if instance.status in by_status:
+                by_status[instance.status].append(instance)
+        return tuple(instance for status in statuses for instance in by_status[status])
+
+    def page(self, limit: int, cursor: str | None, unreadable: list[Exception] | None) -> InstancePage:
+        """Return a page of at most `limit` present instances in the order of their ids.
+
+        Args:
+            limit: upper bound of instances in the page.
+            cursor: id of the last instance of the page before; None for the first page.
+            unreadable: collects the errors of records that cannot be read. They count as instances of the page.
+        """
+        after = cursor or FIRST
+        entries = self._complete(
+            lambda: list(islice(self._in_order(after, limit), limit + 2)), shows_mark=cursor is None
+        )
+        if entries is not None:
+            return self._page(limit, entries, _from_entry, unreadable)
+        records = {item[self.table.key]: item for item in self._whole_records(_NAMES)}
+        following = (records[name] for name in sorted(records) if name > after)
+        return self._page(limit, list(islice(following, limit + 1)), _from_record, unreadable)
+
+    def _page(
+        self, limit: int, items: Sequence[Mapping[str, Any]], read: _Reader, unreadable: list[Exception] | None
+    ) -> InstancePage:
+        last = str(items[limit - 1][self.table.key]) if len(items) > limit else None
+        return InstancePage(tuple(readable(read, items[:limit], unreadable)), last)
+
+    def _all(self, unreadable: list[Exception] | None) -> Iterator[ListedInstance]:
+        entries = self._complete(lambda: [item for shard in range(SHARDS) for item in self._shard(shard)])
+        if entries is None:
+            return self._by_status(unreadable)
+        entries.sort(key=lambda item: str(item[self.table.key]))
+        return readable(_from_entry, entries, unreadable)
+
+    def _complete(
+        self, read: Callable[[], list[dict[str, Any]]], shows_mark: bool = True
+    ) -> list[dict[str, Any]] | None:
+        """Return the entries that `read` reads from the index; None if the index does not have every instance yet.
+
+        Args:
+            read: reads entries of the index.
+            shows_mark: whether these include the mark, once the index is complete.
+        """
+        if not shows_mark and not self._is_complete:
+            self._is_complete = COMPLETE_AT in (self.table.get(MARK) or {})
+            if not self._is_complete:
+                return None
+        try:
+            entries = read()
+        except ClientError as error:
+            if _is_building(error):
+                return None
+            raise
+        instances = [entry for entry in entries if entry[self.table.key] != MARK]
+        self._is_complete = self._is_complete or len(instances) < len(entries)
+        return instances if self._is_complete else None
+
+    def _shard(self, shard: int) -> Iterator[dict[str, Any]]:
+        return self.table.query(LISTING, "#l = :l", {"#l": LISTING}, {":l": shard})
+
+    def _in_order(self, after: str, limit: int) -> Iterator[dict[str, Any]]:
+        """Yield the entries after the id `after` in the order of ids. Each partition key is read page by page."""
+        names, values = {"#l": LISTING, "#k": self.table.key}, {":after": after}
+        size = ceil(limit / SHARDS * PAGE_SPARE) + 1
+        shards = [
+            self.table.query(LISTING, "#l = :l AND #k > :after", names, {**values, ":l": shard}, page=size)
+            for shard in range(SHARDS)
+        ]
+        return heapq.merge(*shards, key=lambda item: str(item[self.table.key]))
+
+    # -- until every record is in the index ----------------------------------------------------------------------------
+
+    def _by_status(self, unreadable: list[Exception] | None) -> Iterator[ListedInstance]:
+        # A record whose status changes between two queries is in both.
+        records = {item[self.table.key]: item for item in self._whole_records(_NAMES)}
+        return readable(_from_record, (records[name] for name in sorted(records)), unreadable)
+
+    def _whole_records(self, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+        """Yield attributes of every present record, from the index of whole records."""
+        for status in InstanceStatus:
+            if status is not InstanceStatus.GONE:
+                shown = ", ".join(names)
+                yield from self.table.query(
+                    "by_status", "#s = :s", {"#s": "status", **names}, {":s": status.value}, shown=shown
+                )
+
+    def complete(self, now: datetime) -> None:
+        """Add the attributes to present records that lack them, and mark the index complete once none lacks them.
+
+        An index that DynamoDB still builds is not marked. If records lacked the attributes, the mark waits until no
+        function of the older release can write a record without them.
+        """
+        mark = self.table.get(MARK) or {}
+        if COMPLETE_AT in mark and now - from_iso(mark[COMPLETE_AT]) < COMPARED_EACH:
+            return
+        missing, unreadable = self._add_missing()
+        if missing and COMPLETE_AT not in mark:
+            self._save_mark({"seen_at": to_iso(now)})
+        if missing or unreadable:  # the lists read whole records until an operator has mended the unreadable record
+            return
+        if "seen_at" in mark and now - from_iso(mark["seen_at"]) < OLD_RELEASE:
+            return
+        try:
+            next(self._shard(0), None)
+        except ClientError as error:
+            if _is_building(error):
+                return
+            raise
+        self._save_mark({COMPLETE_AT: to_iso(now), LISTING: 0})
+
+    def _save_mark(self, values: Mapping[str, Any]) -> None:
+        """Save the mark in place of the former one. The reconciler runs one round at a time."""
+        self.table.put({self.table.key: MARK, **values}, "attribute_not_exists(revision)")
+
+    def _add_missing(self) -> tuple[int, int]:
+        """Add the attributes to at most ADDED_MAX records that lack them.
+
+        Returns:
+            The number of these records, and the number of records that cannot be read.
+        """
+        names = {f"#a{n}": name for n, name in enumerate((*_STORED, LISTING, "revision"))}
+        missing = islice((item for item in self._whole_records(names) if LISTING not in item), ADDED_MAX)
+        added, failures = 0, list[Exception]()
+        for item in missing:
+            for instance in readable(_from_record, (item,), failures):
+                keys = listing_keys(instance)
+                change, unchanged = "SET #l = :l, #t = :t", "revision = :read AND attribute_not_exists(#l)"
+                values = {":l": keys[LISTING], ":t": keys[LISTED], ":read": int(item["revision"])}
+                self.table.update(instance.instance_id, change, unchanged, {"#l": LISTING, "#t": LISTED}, values)
+                added += 1
+        return added, len(failures)
+
+
+def _from_entry(item: Mapping[str, Any]) -> ListedInstance:
+    name = item["container_inst_id"]
+    with reading(f"instance {name}", item, LISTED):
+        changed = {key: item[key] for key in IN_PLACE if key in item}
+        listed: ListedInstance = decode(ListedInstance, {"instance_id": name, **json.loads(item[LISTED]), **changed})
+        return listed
+
+
+def _from_record(item: Mapping[str, Any]) -> ListedInstance:
+    with reading(f"instance {item['container_inst_id']}", item):
+        listed: ListedInstance = decode(ListedInstance, item)
+        return listed
+
+
+def _is_building(error: ClientError) -> bool:
+    """Return whether DynamoDB refuses to read the index: it is still building the index, or has none of this name."""
+    reason = error.response["Error"]
+    message = reason.get("Message", "")
+    return reason.get("Code") == "ValidationException" and ("backfilling" in message or "specified index" in message)
