@@ -117,13 +117,13 @@ class RecoveryClient(HttpClient):
 
     def queue(self) -> View:
         """Return the queue: waiting jobs with reasons, running jobs, quotas with usage, reservations; of all pages."""
-        first = self._page("/queue", "waiting", {})
-        if first.get("next_cursor") is None:
+        first, *further = pages = [*self._pages("/queue", "waiting", {})]
+        if not further:
             return first
-        more = self._items("/queue", "waiting", {"cursor": first["next_cursor"]}, None)
         # A job that moved between two pages is in both: keep its later entry.
-        line = {str(job.get("job_id")): job for job in (*first["waiting"], *more)}
-        return {**first, "waiting": [*line.values()], "next_cursor": None}
+        line = {str(job.get("job_id")): job for page in pages for job in page["waiting"]}
+        running = {str(job.get("job_id")): job for page in pages for job in page.get("running") or ()}
+        return {**first, "waiting": [*line.values()], "running": [*running.values()], "next_cursor": None}
 
     def quotas(self) -> View:
         """Return the limits, `{"limits": {...}, "revision": number}`."""

@@ -83,17 +83,22 @@ class HttpClient:
 
     def _items(self, path: str, key: str, query: Mapping[str, Any], unreadable: list[str] | None) -> Iterator[View]:
         """Yield the items of all pages."""
-        cursor = query.get("cursor")
-        seen = {cursor}
         missed: list[str] = [] if unreadable is None else unreadable
-        while True:
-            page = self._page(path, key, {**query, "cursor": cursor})
+        for page in self._pages(path, key, query):
             missed += map(str, page.get("unreadable") or ())
             yield from page[key]
+        if unreadable is None and missed:
+            raise ListIncomplete(f"GET {path}: the API cannot read {'; '.join(missed)}")
+
+    def _pages(self, path: str, key: str, query: Mapping[str, Any]) -> Iterator[View]:
+        """Yield all pages of a list."""
+        cursor = query.get("cursor")
+        seen = {cursor}
+        while True:
+            page = self._page(path, key, {**query, "cursor": cursor})
+            yield page
             cursor = page.get("next_cursor")
             if cursor is None:
-                if unreadable is None and missed:
-                    raise ListIncomplete(f"GET {path}: the API cannot read {'; '.join(missed)}")
                 return
             if cursor in seen:
                 raise AnswerUnreadable(f"GET {path}: the API repeats a page, so the list has no end")

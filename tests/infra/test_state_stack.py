@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.aws.deployed_tables import create_tables
+from tests.aws.deployed_tables import LISTING, create_tables
 from tests.infra.deployment import Deployment, listed
 
 pytestmark = pytest.mark.slow
@@ -36,7 +36,11 @@ def test_a_table_has_its_key_and_its_indexes(
     assert _keys(properties["KeySchema"]) == [(key, "HASH")]
     indexes = {index["IndexName"]: index for index in properties["GlobalSecondaryIndexes"]}
     line = {"line"} if name == "ecs-job-sub" else set()
-    assert set(indexes) == {"due", "by_status"} | line
+    listing = {"listing"} if name == "ecs_container_instance" else set()
+    assert set(indexes) == {"due", "by_status"} | line | listing
+    if listing:
+        assert _keys(indexes["listing"]["KeySchema"]) == [("listing", "HASH"), ("container_inst_id", "RANGE")]
+        assert indexes["listing"]["Projection"] == {"ProjectionType": "INCLUDE", "NonKeyAttributes": LISTING}
     if line:
         assert _keys(indexes["line"]["KeySchema"]) == [("line", "HASH"), ("line_at", "RANGE")]
         assert indexes["line"]["Projection"] == {"ProjectionType": "INCLUDE", "NonKeyAttributes": ["line_entry"]}
@@ -46,7 +50,7 @@ def test_a_table_has_its_key_and_its_indexes(
     assert indexes["by_status"]["Projection"] == projection
     types = {each["AttributeName"]: each["AttributeType"] for each in properties["AttributeDefinitions"]}
     texts = (key, "due_at", "status", by_status, *(("line", "line_at") if line else ()))
-    assert types == {"shard": "N", **dict.fromkeys(texts, "S")}
+    assert types == {"shard": "N", **dict.fromkeys(texts, "S"), **dict.fromkeys(listing, "N")}
 
 
 @pytest.mark.parametrize(

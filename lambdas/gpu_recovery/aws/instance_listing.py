@@ -76,8 +76,12 @@ def listing_keys(instance: ListedInstance) -> dict[str, Any]:
         for name, default in _DEFAULTS.items()
         if (value := getattr(instance, name)) != default or default is MISSING
     }
-    shard = zlib.crc32(instance.instance_id.encode()) % SHARDS
-    return {LISTING: shard, LISTED: json.dumps(changed, separators=(",", ":"))}
+    return {LISTING: shard_of(instance.instance_id), LISTED: json.dumps(changed, separators=(",", ":"))}
+
+
+def shard_of(instance_id: str) -> int:
+    """Return the partition key of an instance in the index."""
+    return zlib.crc32(instance_id.encode()) % SHARDS
 
 
 class InstanceListing:

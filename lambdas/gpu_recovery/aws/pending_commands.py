@@ -42,7 +42,12 @@ def due_keys(
         commands: the pending commands.
     """
     at = due_at(deadline, poll_at, tuple(commands))
-    return {} if at is None else {"shard": zlib.crc32(name.encode()) % SHARDS, "due_at": to_iso(at)}
+    return {} if at is None else {"shard": due_shard(name), "due_at": to_iso(at)}
+
+
+def due_shard(name: str) -> int:
+    """Return the partition key of a record in the index `due`."""
+    return zlib.crc32(name.encode()) % SHARDS
 
 
 SETTLED_AT_ONCE = 50

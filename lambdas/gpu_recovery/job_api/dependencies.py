@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gpu_recovery.auth.authenticator import TokenAuthenticator
@@ -13,6 +13,7 @@ from gpu_recovery.core.attempt import AttemptProgress, Plan
 from gpu_recovery.core.log_location import LogPage
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.job_api.capacity import Capacity
+from gpu_recovery.job_api.placement_preview import QueueViews
 from gpu_recovery.job_api.redrive import DeadLetters
 from gpu_recovery.job_api.submission import Submissions
 from gpu_recovery.job_api.task_definition import TaskDefinitionRules
@@ -91,6 +92,7 @@ class Dependencies:
     records:        location of the job archive, `s3://<bucket>`; "" if jobs are not archived.
     ray_logs:       None if the deployment has no Ray cluster.
     principals:     role by IAM principal, if callers sign their requests; None if callers send tokens.
+    queue_views:    the view of the queue that further pages are taken from.
     """
 
     recovery: Recovery
@@ -115,3 +117,4 @@ class Dependencies:
     records: str = ""
     ray_logs: RayLogs | None = None
     principals: Mapping[str, Role] | None = None
+    queue_views: QueueViews = field(default_factory=QueueViews)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import cached_property
 
 from gpu_recovery.core.cluster_snapshot import snapshot_of
 from gpu_recovery.core.identifiers import listed
@@ -16,9 +17,12 @@ from gpu_recovery.core.job.queue_entry import entry_of
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.queue.entry import Entry
 from gpu_recovery.core.queue.place import place
-from gpu_recovery.core.queue.snapshot import Placement, RejectionKind, Snapshot
+from gpu_recovery.core.queue.snapshot import Assignment, Placement, Rejection, RejectionKind, Snapshot
 from gpu_recovery.recovery import Recovery
 from gpu_recovery.scheduler.schedule import limits_of, usual_run_times
+
+VIEW_CACHE_TTL = timedelta(seconds=30)
+"""Time for which further pages of the queue are taken from the view that its first page was taken from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ class PlacementPreview:
     would_suspend: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, for its cached properties
 class QueueView:
     """The cluster and the queue at one moment, with the placement that a pass would decide.
 
@@ -64,30 +68,43 @@ class QueueView:
 
     def of(self, job_id: str) -> PlacementPreview | None:
         """Return the preview of a job; None if the job does not wait in the queue."""
-        for assignment in self.placement.assignments:
-            if assignment.job_id == job_id:
-                sentence = f"would start at once on {listed(assignment.instances)}"
-                return PlacementPreview(True, sentence + self._run_time_source(job_id), assignment.instances)
-        would_suspend = tuple(
-            suspension.job_id for suspension in self.placement.suspensions if suspension.for_job == job_id
-        )
-        for rejection in self.placement.rejected:
-            if rejection.job_id == job_id:
-                return PlacementPreview(
-                    False,
-                    rejection.sentence + self._run_time_source(job_id),
-                    (),
-                    rejection.short_of,
-                    rejection.position,
-                    rejection.blockers,
-                    rejection.earliest_at,
-                    would_suspend,
-                )
+        if (assignment := self._assignments.get(job_id)) is not None:
+            sentence = f"would start at once on {listed(assignment.instances)}"
+            return PlacementPreview(True, sentence + self._run_time_source(job_id), assignment.instances)
+        if (rejection := self.rejections.get(job_id)) is not None:
+            suspensions = self.placement.suspensions
+            return PlacementPreview(
+                False,
+                rejection.sentence + self._run_time_source(job_id),
+                (),
+                rejection.short_of,
+                rejection.position,
+                rejection.blockers,
+                rejection.earliest_at,
+                tuple(suspension.job_id for suspension in suspensions if suspension.for_job == job_id),
+            )
         entry = self.entries.get(job_id)
         if entry is None or not entry.waits:
             return None
         lacks = entry.lacks and not entry.held
         return PlacementPreview(False, _why_not_considered(entry), short_of=RejectionKind.PERMISSION if lacks else None)
+
+    def starts(self, job_id: str) -> bool:
+        """Return whether the job would start at once."""
+        return job_id in self._assignments
+
+    @cached_property
+    def rejections(self) -> Mapping[str, Rejection]:
+        """The jobs that would not start, by id."""
+        return {rejection.job_id: rejection for rejection in self.placement.rejected}
+
+    @cached_property
+    def _assignments(self) -> Mapping[str, Assignment]:
+        return {assignment.job_id: assignment for assignment in self.placement.assignments}
+
+    @cached_property
+    def _run_times_s(self) -> Mapping[str, int | None]:
+        return {waiting.job_id: waiting.runs_for_s for waiting in self.snapshot.waiting}
 
     def _run_time_source(self, job_id: str) -> str:
         """Return the source of the job's estimated run time, as a suffix of its sentence.
@@ -97,7 +114,7 @@ class QueueView:
         entry = self.entries.get(job_id)
         if entry is None or entry.max_runtime_s is not None:
             return ""
-        run_time_s = next((waiting.runs_for_s for waiting in self.snapshot.waiting if waiting.job_id == job_id), None)
+        run_time_s = self._run_times_s.get(job_id)
         if run_time_s is None:
             return "; nobody knows how long it runs"
         return f"; taken to run for {run_time_s} s, by the jobs of its kind before it"
@@ -124,6 +141,29 @@ def read_queue_view(recovery: Recovery, extra: Job | None = None) -> QueueView:
     fleet = store.load_fleet()
     snapshot = snapshot_of(entries.values(), instances, policy, now, used_by_key, limits_of(recovery), usual, fleet)
     return QueueView(now, entries, snapshot, place(snapshot, policy, now), failures)
+
+
+class QueueViews:
+    """The view of the latest first page of the queue, with a cache that lives as long as the function's process.
+
+    Fifty pages of a long queue then cost one reading of the cluster instead of fifty, and no job is missing from them
+    or in two of them because it moved.
+    """
+
+    def __init__(self) -> None:
+        self._cached: QueueView | None = None
+
+    def read(self, recovery: Recovery, is_first_page: bool) -> QueueView:
+        """Return the present view; for a further page a view that is at most `VIEW_CACHE_TTL` old."""
+        cached = self._cached
+        if is_first_page or cached is None or recovery.clock() - cached.at >= VIEW_CACHE_TTL:
+            self._cached = cached = None  # two views of a long queue would need much memory
+            self._cached = cached = read_queue_view(recovery)
+        return cached
+
+    def forget(self) -> None:
+        """Forget the view, after its last page."""
+        self._cached = None
 
 
 def _why_not_considered(entry: Entry) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from gpu_recovery.core.job.record import JobStatus
@@ -11,43 +12,64 @@ from gpu_recovery.core.queue.quota import ANY, QuotaKey
 from gpu_recovery.core.queue.snapshot import Placement, RunningJob
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.pagination import PAGING, page_of
-from gpu_recovery.job_api.placement_preview import PlacementPreview, QueueView, read_queue_view
+from gpu_recovery.job_api.placement_preview import PlacementPreview, QueueView
 from gpu_recovery.job_api.request import Request, Route
 from gpu_recovery.job_api.response import ApiResponse
 from gpu_recovery.wire.json_body import time_text
+
+PURPOSE = "queue/2"
+"""Name of the list, which its cursors belong to. Its number rises with the form of the cursors."""
+RUNNING_FIRST_MAX = 5_000
+"""Running jobs of the first page, which stays below 6 MB: an entry has about 330 bytes."""
 
 
 def read_queue(dependencies: Dependencies, request: Request) -> ApiResponse:
     """Return waiting jobs with their positions, running jobs, quotas and reservations, as the next pass sees them.
 
-    Only the waiting jobs are paged. The first page also contains everything else.
+    The waiting jobs are paged. The first page also contains everything else, and at most `RUNNING_FIRST_MAX` running
+    jobs. The others are on the pages after the last waiting job.
     """
-    view = read_queue_view(dependencies.recovery)
-    waiting = [
-        _waiting(entry, view.of(entry.job_id), effective(entry.asked, entry.ran_s, dependencies.recovery.policy))
-        for entry in view.entries.values()
-        if entry.waits
-    ]
-    page, cursor = page_of(dependencies, request, "queue", waiting, lambda job: str(job["job_id"]), _order)
-    answer: dict[str, Any] = {"waiting": page, "running": [], "quotas": [], "reservations": [], "unreadable": []}
-    if "cursor" not in request.query:
-        running = sorted(view.snapshot.running, key=lambda job: (job.since, job.job_id))
-        answer |= {
-            "running": [_running(job, _status(view.entries[job.job_id])) for job in running],
-            "quotas": _quotas(view),
-        }
-        answer |= {"reservations": _reservations(view.placement), "unreadable": [str(error) for error in view.failures]}
+    is_first = "cursor" not in request.query
+    view, policy = dependencies.queue_views.read(dependencies.recovery, is_first), dependencies.recovery.policy
+    running = sorted(view.snapshot.running, key=lambda job: (job.since, job.job_id))
+    waiting = [entry for entry in view.entries.values() if entry.waits]
+    items: list[Entry | RunningJob] = [*waiting, *running[RUNNING_FIRST_MAX:]]
+    page, cursor = page_of(dependencies, request, PURPOSE, items, lambda item: item.job_id, _order(view))
+    shown = running[:RUNNING_FIRST_MAX] if is_first else [item for item in page if isinstance(item, RunningJob)]
+    answer: dict[str, Any] = {
+        "waiting": [
+            _waiting(entry, view.of(entry.job_id), effective(entry.asked, entry.ran_s, policy))
+            for entry in page
+            if isinstance(entry, Entry)
+        ],
+        "running": [_running(job, _status(view.entries[job.job_id])) for job in shown],
+    }
+    if is_first:
+        answer |= {"quotas": _quotas(view), "reservations": _reservations(view.placement)}
+        answer["unreadable"] = [str(error) for error in view.failures]
+    else:
+        answer |= {"quotas": [], "reservations": [], "unreadable": []}
+    if cursor is None:
+        dependencies.queue_views.forget()
     return ApiResponse(200, {**answer, "next_cursor": cursor})
 
 
-def _order(job: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the sort key of a waiting job.
+def _order(view: QueueView) -> Callable[[Entry | RunningJob], tuple[Any, ...]]:
+    """Return the function that gives the sort key of a job: waiting jobs first, then running jobs by their start.
 
-    Jobs are sorted by group. In a group the jobs that would start at once are first, then the other jobs by position,
-    then the jobs that the scheduler does not consider.
+    Waiting jobs are sorted by group. In a group the jobs that would start at once are first, then the other jobs by
+    position, then the jobs that the scheduler does not consider.
     """
-    is_considered = job["position"] is not None or job["sentence"].startswith("would")
-    return job["group"], not is_considered, job["position"] or 0, job["queued_at"], job["job_id"]
+
+    def order(job: Entry | RunningJob) -> tuple[Any, ...]:
+        if isinstance(job, RunningJob):
+            return 1, time_text(job.since), job.job_id
+        rejection = view.rejections.get(job.job_id)
+        position = rejection.position if rejection is not None else None
+        is_considered = position is not None or view.starts(job.job_id)
+        return 0, job.group, not is_considered, position or 0, time_text(job.queued_at), job.job_id
+
+    return order
 
 
 def _waiting(entry: Entry, preview: PlacementPreview | None, priority: Priority) -> dict[str, Any]:

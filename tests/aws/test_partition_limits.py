@@ -1,0 +1,230 @@
+"""Partition keys: units a second that the worst second of a large gang, or of a large fleet, asks of each of them.
+
+Units are counted on a sample of instances. Each index spreads them by a number of the record; the fullest partition key
+has its share of a gang, or of a fleet, of the size in question.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from gpu_recovery.aws.instance_listing import SHARDS, shard_of
+from gpu_recovery.aws.pending_commands import due_shard
+from gpu_recovery.aws.queue_store import WAITING, waiting_key
+from gpu_recovery.aws.store import DynamoStore
+from gpu_recovery.core.heartbeat import Heartbeat, RankHeartbeat
+from gpu_recovery.core.instance.record import PRESENT, CheckRun, InstanceStatus
+from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.state_machine import HistoryEntry
+from gpu_recovery.ports.values import StartedCheck
+
+from simulator.dynamodb.capacity_meter import READ_BYTES, CapacityMeter, PartitionKey
+from simulator.dynamodb.double import DynamoDb
+from tests.aws.conftest import dynamo_store
+from tests.aws.dynamodb_client import DoubleClient
+from tests.aws.records import JOB, NOW, A, claim, instance, job, later, pending
+
+WRITES_MAX, READS_MAX = 1_000, 3_000
+"""Units a second of one partition key (DynamoDB Developer Guide, designing partition keys)."""
+GANG, FLEET, LINE = 3_000, 10_000, 50_000
+"""Ranks of the largest gang (`NNODES_MAX`), instances, and waiting jobs."""
+SAMPLE = 40
+LAUNCHES_PER_S = 140
+"""RunTask calls of one second: the burst of 100 and 40 that are added (Service Quotas, ECS)."""
+HEARTBEAT_S = 15
+REPLACED = frozenset({"by_status"})
+"""The index of whole records, which only the upgrade reads. The next release removes it (decision 41)."""
+HISTORY = tuple(
+    HistoryEntry(NOW, "AVAILABLE", "AVAILABLE", "InstanceObserved", 1, f"{n}: the agent reports again after some time")
+    for n in range(60)
+)
+INSTANCE, QUEUED = "i-{:017x}", "sft-20261121-090000-{:04x}"
+"""Forms of ids."""
+NAMES = tuple(INSTANCE.format(number) for number in range(SAMPLE))
+SPREADS: Mapping[str, Callable[[str], object]] = {"listing": shard_of, "due": due_shard, "line": waiting_key}
+"""The partition key of a record in each index."""
+
+
+@pytest.fixture
+def service() -> DynamoDb:
+    """An account whose units are counted."""
+    made = DynamoDb()
+    made.meter = CapacityMeter()
+    return made
+
+
+@pytest.fixture
+def counted(service: DynamoDb) -> DynamoStore:
+    """Instances with full histories, as they are after some weeks."""
+    store = dynamo_store(DoubleClient(service))
+    for name in NAMES:
+        store.save_instance(instance(name, history=HISTORY, boot_id="0b7c1d2e-1111-4222-8333-444455556666"))
+    return store
+
+
+def units(service: DynamoDb, work: Callable[[], object]) -> Mapping[PartitionKey, float]:
+    """The write units that `work` asks of each partition key of an index."""
+    assert service.meter is not None
+    service.meter.clear()
+    work()
+    return {key: found for key, found in service.meter.writes.items() if key.index_name}
+
+
+def hottest(found: Mapping[PartitionKey, float], count: int) -> dict[str, float]:
+    """The units of the fullest partition key of each index, for so many instances."""
+    total: Counter[str] = Counter()
+    for key, number in found.items():
+        total[key.index_name] += number  # type: ignore[assignment]
+    return {
+        name: number / SAMPLE * fullest(SPREADS[name], INSTANCE, count)
+        for name, number in total.items()
+        if name not in REPLACED
+    }
+
+
+def fullest(spread: Callable[[str], object], name: str, count: int) -> int:
+    """How many of so many records the fullest partition key has. `name`: the form of their names."""
+    return max(Counter(spread(name.format(number)) for number in range(count)).values())
+
+
+def claimed(store: DynamoStore) -> None:
+    """A gang gets its instances."""
+    for name in NAMES:
+        assert store.claim_instance(name, JOB, claim(), 0)
+
+
+def observed(store: DynamoStore) -> None:
+    """ECS tells of each instance that its tasks have changed."""
+    for name in NAMES:
+        record = store.load_instance(name)
+        assert record is not None
+        store.save_instance(replace(record, ecs_version=record.ecs_version + 1, gpus_free=8))
+
+
+def released(store: DynamoStore) -> None:
+    """The end of each rank is confirmed."""
+    for name in NAMES:
+        store.release_instance(name, JOB, False, 1)
+
+
+def check_begun(store: DynamoStore) -> None:
+    """Each instance is to be checked, and its check starts."""
+    for name in NAMES:
+        record = store.load_instance(name)
+        assert record is not None
+        check = CheckRun(f"check/{name}/1", JOB, 1)
+        saved = store.save_instance(
+            replace(
+                record,
+                status=InstanceStatus.CHECKING,
+                check=check,
+                commands=(pending(name, 1),),
+                deadline_at=later(900),
+            )
+        )
+        store.remove_finished_instance_commands(saved, (f"{name}/1/1",), {}, StartedCheck(check.check_id, "task"))
+
+
+def test_a_gang_that_is_launched_and_checked_is_slower_than_any_partition_key(
+    counted: DynamoStore, service: DynamoDb
+) -> None:
+    """ECS starts 140 ranks or checks in a second at most; each is a claim or a check, and an event of its instance."""
+    for work in (claimed, observed, check_begun):
+        found = hottest(units(service, lambda work=work: work(counted)), LAUNCHES_PER_S)  # type: ignore[misc]
+        assert found and max(found.values()) <= WRITES_MAX, (work.__name__, found)
+
+
+def test_a_gang_of_3000_may_end_within_one_second(counted: DynamoStore, service: DynamoDb) -> None:
+    """No limit of ECS slows that down: each instance has an event, and an entry of the listing that changes."""
+    claimed(counted)
+    for work in (observed, released):  # one function releases the instances, one after the other
+        found = hottest(units(service, lambda work=work: work(counted)), GANG)  # type: ignore[misc]
+        assert set(found) == {"listing"} and found["listing"] <= WRITES_MAX, (work.__name__, found)
+
+
+def test_a_healthy_instance_is_one_write_unit_of_the_listing(counted: DynamoStore, service: DynamoDb) -> None:
+    """Whatever its history. An entry over a kilobyte would be two, and the shards would have to be twice as many."""
+    claimed(counted)
+    found = units(service, lambda: observed(counted))
+    assert sum(number for key, number in found.items() if key.index_name == "listing") == SAMPLE
+
+
+def test_heartbeats_of_ten_thousand_instances_touch_no_index(counted: DynamoStore, service: DynamoDb) -> None:
+    """667 a second, each of an item of its own. A partition key of the table takes four writes a minute."""
+    beats = [Heartbeat(name, NOW, "boot", NOW, 1, 15, {"77": RankHeartbeat(JOB, 1, 0, NOW, 4)}) for name in NAMES]
+    for beat in beats:
+        counted.save_heartbeat(beat, present=True)
+    assert service.meter is not None
+    service.meter.clear()
+    for beat in beats:
+        counted.save_heartbeat(replace(beat, sequence=2, seen_at=NOW + timedelta(seconds=HEARTBEAT_S)), present=True)
+    assert not [key for key in service.meter.writes if key.index_name]
+    assert len(service.meter.writes) == SAMPLE and max(service.meter.writes.values()) <= 2
+
+
+def test_a_list_of_ten_thousand_instances_may_be_read_ten_times_in_a_second(
+    counted: DynamoStore, service: DynamoDb
+) -> None:
+    """The scheduler, the reconciler and the pages of eight users."""
+    claimed(counted)
+    assert service.meter is not None
+    service.meter.clear()
+    assert len(counted.instances_in(PRESENT)) == SAMPLE
+    each = service.meter.bytes_read / SAMPLE / READ_BYTES / 2
+    assert len(service.meter.reads) == SHARDS
+    assert each * fullest(shard_of, INSTANCE, FLEET) * 10 <= READS_MAX, each
+
+
+def test_the_queue_of_fifty_thousand_jobs_may_be_read_thrice_in_a_second(
+    counted: DynamoStore, service: DynamoDb
+) -> None:
+    """By the scheduler, the reconciler and the API. Queued jobs are spread, and a submission is one unit of a key."""
+    waits = {"status": JobStatus.PENDING_RESOURCES, "short_of": "turn", "deadline_at": later(600)}
+
+    def submit() -> None:
+        for number in range(SAMPLE):
+            counted.create_job(job(QUEUED.format(number), **waits), "")
+
+    written = units(service, submit)
+    line = {key.value: number for key, number in written.items() if key.index_name == "line"}
+    assert len(line) == len(WAITING) and sum(line.values()) == SAMPLE
+    assert service.meter is not None
+    service.meter.clear()
+    assert len(counted.load_waiting()) == SAMPLE
+    each = service.meter.bytes_read / SAMPLE / READ_BYTES / 2
+    assert each * fullest(waiting_key, QUEUED, LINE) * 3 <= READS_MAX, each
+
+
+def test_due_records_are_spread_so_that_a_gang_may_become_due_in_one_second(
+    counted: DynamoStore, service: DynamoDb
+) -> None:
+    """The index `due` has keys only: an entry that comes, or goes, is one unit."""
+
+    def fall_due() -> None:
+        for name in NAMES:
+            record = counted.load_instance(name)
+            assert record is not None
+            counted.save_instance(replace(record, deadline_at=later(60)))
+
+    found = hottest(units(service, fall_due), GANG)
+    assert set(found) == {"due", "listing"} and max(found.values()) <= WRITES_MAX, found
+
+
+def test_the_meter_counts_as_dynamodb_bills(service: DynamoDb, counted: DynamoStore) -> None:
+    """An entry with another key is deleted and put, an unchanged entry costs nothing, and a read is of whole items."""
+    meter = service.meter
+    assert meter is not None
+    record = counted.save_instance(instance(A, deadline_at=later(60)))
+    found = units(service, lambda: counted.save_instance(replace(record, deadline_at=later(120))))
+    assert {key.index_name: number for key, number in found.items()} == {"due": 2, "listing": 1, "by_status": 1}
+    latest = counted.load_instance(A)
+    assert latest is not None
+    found = units(service, lambda: counted.save_instance(replace(latest, checks=7)))
+    assert {key.index_name: number for key, number in found.items()} == {"by_status": 1}
+    meter.clear()
+    counted.load_instance(NAMES[0])
+    assert sum(meter.reads.values()) == -(-meter.bytes_read // 4_096) > 1
