@@ -22,6 +22,7 @@ from benchmarks import results
 from benchmarks.agent import agent_figures
 from benchmarks.decisions import decision_figures
 from benchmarks.diagnosis import diagnosis_figures
+from benchmarks.fleet import fleet_figures
 from benchmarks.heartbeats import heartbeat_figures
 from benchmarks.log_kinds import log_kind_figures
 from benchmarks.observation_overhead import observation_figures
@@ -117,6 +118,7 @@ def main() -> None:
         "diagnosing": diagnosis_figures(),
         "log_kinds": log_kind_figures(),
         "telling": observation_figures(),
+        "fleet": fleet_figures(),
     }
     print(results.write(figures | results.kept()))
 

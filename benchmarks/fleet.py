@@ -1,5 +1,7 @@
 """Benchmark of a large fleet: what the operations that read every instance or every waiting job cost, by its size.
 
+    python -m benchmarks.fleet    measures only this, and writes it into results.json
+
 Each operation runs once in its Lambda handler, in a new process, against a server of the fleet (`fleet_server.py`).
 Every record has a full history. Processor time includes the cold start, the SDK and HTTP; elapsed time is not given,
 because the server is slower than DynamoDB.
@@ -16,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import results
 from benchmarks.fleet_operation import OPERATIONS
 from benchmarks.fleet_server import serve
 from tests.aws.environment import CREDENTIALS, FUNCTION
@@ -76,5 +79,6 @@ def _run(operation: str, port: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    chosen = [tuple(int(number) for number in size.split("x")) for size in sys.argv[1:]]
-    print(json.dumps(fleet_figures([(each[0], each[1]) for each in chosen] or SIZES), indent=2))
+    measured = fleet_figures()
+    results.update("fleet", measured)
+    print(json.dumps(measured, indent=2))

@@ -12,6 +12,12 @@ from infra.permissions import Permission as P
 
 PACKAGE = Path(__file__).parent.parent / "lambdas"
 """Folder of the deployment package."""
+ONE_PROCESSOR_MIB = 1_769
+"""Memory with which Lambda gives a function one whole processor (Developer Guide, configure memory).
+
+The functions that read the whole fleet or the whole queue have it. With 10,000 instances and 50,000 waiting jobs they
+then stay within a third of their time and memory (`benchmarks/results.json`, key `fleet`).
+"""
 SCHEDULER_BATCH = 10
 """Messages that one run of the scheduler receives at most. One run answers every waiting message."""
 
@@ -151,13 +157,20 @@ FUNCTIONS = (
     FunctionRow("dcgm_task_monitor", Trigger.CHECK_TASKS, 110, 512, _FOLLOW | _REPAIR),
     FunctionRow("ecs_instance_monitor", Trigger.CONTAINER_INSTANCES, 110, 512, _FOLLOW | _REPAIR),
     # The reconciler carries out commands that any other function did not finish, so it needs all their permissions.
-    FunctionRow("reconciler", Trigger.SCHEDULE, 110, 512, _FOLLOW | _REPAIR | _LAUNCH | _RESYNC),
-    FunctionRow("scheduler", Trigger.SCHEDULER_QUEUE, 110, 512, _FOLLOW | _LAUNCH | {P.PLACE_JOBS}),
+    FunctionRow("reconciler", Trigger.SCHEDULE, 110, ONE_PROCESSOR_MIB, _FOLLOW | _REPAIR | _LAUNCH | _RESYNC),
+    FunctionRow("scheduler", Trigger.SCHEDULER_QUEUE, 110, ONE_PROCESSOR_MIB, _FOLLOW | _LAUNCH | {P.PLACE_JOBS}),
     # The command executor is not the reconciler: its invocations would hide that the schedule no longer invokes the
     # reconciler. It executes every expired command of the record that it is woken for.
     FunctionRow("command_executor", Trigger.LEFT_COMMANDS, 110, 512, _FOLLOW | _REPAIR | _LAUNCH),
     # The job API reads logs and task definitions for its own answers.
-    FunctionRow("job_api", Trigger.HTTP, 29, 512, _LEAVE | _NOTIFY | _DIAGNOSE | _SERVE, _API_ENVIRONMENT),
+    FunctionRow(
+        "job_api",
+        Trigger.HTTP,
+        29,
+        ONE_PROCESSOR_MIB,
+        _LEAVE | _NOTIFY | _DIAGNOSE | _SERVE,
+        _API_ENVIRONMENT,
+    ),
     # The node API delivers agent reports to jobs and instances. It does not call ECS or EC2 and reads no log. So it
     # also leaves the record of an attempt, which has a log tail. Of the secrets it reads only the issuer key of node
     # tokens. That key makes no token that the job API accepts. It has half the memory of the others: in a large fleet

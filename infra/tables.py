@@ -17,7 +17,7 @@ _TTL = "expires_s"
 _JOB_LIST = ["attempt", "version", "spec", "instances", "repairing", "reason", "status_at", "origin"]
 """Attributes of a job that lists of jobs show."""
 _LISTING = ["listed", "claims", "reserved_for", "past", "check", "schema", "complete_at"]
-"""Attributes of an instance that lists of the fleet read (`aws/instance_listing.py`). An index has at most 20."""
+"""Attributes of an instance that lists of the fleet read (`aws/instance_index.py`). An index has at most 20."""
 
 
 class Tables(Construct):

@@ -13,13 +13,16 @@ from benchmarks import (
     agent,
     decisions,
     diagnosis,
+    fleet,
     heartbeats,
     log_kinds,
     observation_overhead,
     placement,
+    results,
     simulation,
     simulator_speed,
 )
+from infra.functions import FUNCTIONS, ONE_PROCESSOR_MIB
 
 
 def _flat(figures: dict[str, dict[str, float]]) -> dict[str, float]:
@@ -36,11 +39,12 @@ SMALL: dict[str, Callable[[], dict[str, Any]]] = {
     "heartbeats": lambda: heartbeats.heartbeat_figures(3),
     "placement": lambda: placement.placement_figures(((4, 8), (8, 32)), rounds=1),
     "observation_overhead": lambda: observation_overhead.observation_figures(3),
+    "fleet": lambda: _flat(fleet.fleet_figures(((8, 16),))["8 instances, 16 waiting jobs"]),
     "simulation": lambda: simulation.simulation_figures(seeds=2, gang=2, recoveries=1),
     "simulator_speed": lambda: _flat(simulator_speed.speed_figures(faults=0, gang=2, days=0.1)),
 }
 
-ELSEWHERE = {"submission", "results", "branch_coverage"}
+ELSEWHERE = {"submission", "results", "branch_coverage", "fleet_server", "fleet_operation"}
 """What needs a deployment of its own, and what is no benchmark. `diagnosis` measures the cases of `fault_cases/`."""
 
 
@@ -62,3 +66,38 @@ def test_no_benchmark_is_left_out() -> None:
     """Each module beside the command itself is run here."""
     modules = {file.stem for file in BENCHMARKS.glob("*.py")} - {"__init__", "__main__"} - ELSEWHERE
     assert modules == set(SMALL)
+
+
+FUNCTION_OF = {
+    "reconciler round": "reconciler",
+    "scheduler pass": "scheduler",
+    "GET /instances": "job_api",
+    "GET /queue": "job_api",
+    "GET /jobs": "job_api",
+}
+"""The function that carries out each operation of the benchmark of the fleet."""
+SPARE = 3
+"""How many times more time and memory the function has than the operation was measured to need."""
+
+
+@pytest.mark.parametrize("operation", FUNCTION_OF)
+def test_a_function_has_thrice_what_an_operation_of_the_largest_fleet_was_measured_to_need(operation: str) -> None:
+    """Of memory and of the processor that Lambda gives for it. And no answer of DynamoDB had a history in it."""
+    largest = results.read()["fleet"]["10000 instances, 50000 waiting jobs"]
+    assert set(largest) == set(FUNCTION_OF)
+    row = next(row for row in FUNCTIONS if row.name == FUNCTION_OF[operation])
+    figures = largest[operation]
+    assert figures["histories"] == 0
+    assert figures["peak_mib"] * SPARE <= row.memory_mib
+    processors = min(1.0, row.memory_mib / ONE_PROCESSOR_MIB)
+    assert figures["processor_s"] / processors * SPARE <= row.timeout_s
+
+
+def test_calls_grow_with_the_pages_of_a_list_and_not_with_its_records() -> None:
+    """From 100 to 10,000 instances the lists of the API and a pass of the scheduler make at most a few more calls."""
+    measured = results.read()["fleet"]
+    smallest, *_, largest = measured.values()
+    for operation in ("scheduler pass", "GET /instances", "GET /queue", "GET /jobs"):
+        assert largest[operation]["dynamodb_calls"] <= smallest[operation]["dynamodb_calls"] + 40
+    # The heartbeats are read a hundred to a call, and ECS describes a hundred to a call.
+    assert largest["reconciler round"]["dynamodb_calls"] <= 10_000 / 100 + 60

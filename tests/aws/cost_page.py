@@ -34,6 +34,7 @@ from gpu_recovery.node_api.heartbeats import HeartbeatReceiver
 
 from sandbox.cluster.model.records import ModelInstance
 from simulator.dynamodb.attribute_values import size_of
+from simulator.dynamodb.table import projected
 from simulator.faults.delivery import Delivery, prompt
 from tests.aws.ecs_events import instance_event, rank_event, task_event
 from tests.aws.environment import CREDENTIALS
@@ -90,9 +91,11 @@ class Counting:
         item = self.world.cloud.dynamodb.tables[asked["TableName"]].items.get(key)
         if item is None:
             return 1
-        size = ceil(size_of(item) / WRITE_BYTES)
-        whole_projection = asked["TableName"] == self.world._instance_table
-        return size + ("due_at" in item) + (size if whole_projection else 1) * ("status" in item)
+        table = self.world.cloud.dynamodb.tables[asked["TableName"]]
+        entries = [
+            projected(item, index) for index in table.indexes.values() if index.partition in item and index.sort in item
+        ]
+        return sum(ceil(size_of(written) / WRITE_BYTES) for written in (item, *entries))
 
 
 def _key(asked: dict[str, Any]) -> dict[str, Any]:
@@ -321,7 +324,7 @@ VOLUMES = {
     "a minute in which nothing happens, 20 instances": MINUTES,
 }
 """What happens in the month that is reckoned with."""
-EVENT_S, ROUND_S, MEMORY_GB = 0.15, 0.5, 0.5
+EVENT_S, ROUND_S, MEMORY_GB, ROUND_MEMORY_GB = 0.15, 0.5, 0.5, 1.73
 LOG_BYTES = 2_000
 """Assumed, not measured: how long an invocation and a round take, and what one writes into its log."""
 PRICES = {
@@ -354,11 +357,11 @@ def volumes(rows: dict[str, Counter[str]]) -> dict[str, float]:
         for column, each in rows[name].items():
             total[column] += each * times  # type: ignore[assignment]
     rounds = rows["a minute in which nothing happens, 20 instances"]["Lambda"] * MINUTES
-    seconds = rounds * ROUND_S + (total["Lambda"] - rounds) * EVENT_S
+    gb_seconds = rounds * ROUND_S * ROUND_MEMORY_GB + (total["Lambda"] - rounds) * EVENT_S * MEMORY_GB
     ticks = 3 * MINUTES  # the schedule's message is sent, received and deleted
     return {
         "Lambda requests": total["Lambda"],
-        "Lambda GB-seconds, arm64": seconds * MEMORY_GB,
+        "Lambda GB-seconds, arm64": gb_seconds,
         "DynamoDB write units": total["write units"],
         "DynamoDB read units": total["read units"],
         "SQS requests": total["SQS"] + ticks,

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from gpu_recovery.aws.instance_listing import SHARDS, shard_of
+from gpu_recovery.aws.instance_index import SHARDS, shard_of
 from gpu_recovery.aws.pending_commands import due_shard
 from gpu_recovery.aws.queue_store import WAITING, waiting_key
 from gpu_recovery.aws.store import DynamoStore

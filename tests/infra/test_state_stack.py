@@ -99,6 +99,7 @@ def test_the_tables_of_the_other_tests_are_those_of_the_template(deployment: Dep
         SimpleNamespace(create_table=lambda **asked: made.__setitem__(asked["TableName"], asked)),
         "ecs-job-sub",
         "ecs_container_instance",
+        is_complete=False,
     )
     deployed = {table["TableName"]: table for table in deployment.of_type("AWS::DynamoDB::Table").values()}
     assert made.keys() == deployed.keys()

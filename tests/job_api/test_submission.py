@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from gpu_recovery.auth.authenticator import TOKEN_CACHE_TTL
-from gpu_recovery.aws.instance_listing import MARK, SHARDS
+from gpu_recovery.aws.instance_index import MARK, SHARDS
 from gpu_recovery.aws.submission_store import KNOWN_FOR, DynamoSubmissions
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.queue.quota import parse_limits

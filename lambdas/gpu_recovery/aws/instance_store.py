@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from gpu_recovery.aws.dynamodb import Put
-from gpu_recovery.aws.instance_listing import InstanceListing, listing_keys
+from gpu_recovery.aws.instance_index import InstanceIndex, listing_keys
 from gpu_recovery.aws.item_codec import decode, encode, item_of, readable, reading
 from gpu_recovery.aws.pending_commands import RecordTable, commands_list, commands_map, due_keys
 from gpu_recovery.core.fleet import Fleet
@@ -47,7 +47,7 @@ class DynamoInstanceStore:
 
     def __init__(self, client: Any, table_name: str) -> None:
         self.table = RecordTable(client, table_name, "container_inst_id")
-        self.listing = InstanceListing(self.table)
+        self.index = InstanceIndex(self.table)
 
     def load_instance(self, instance_id: str) -> Instance | None:
         """Return the record of an instance, consistently read; None if there is none."""
@@ -223,15 +223,15 @@ class DynamoInstanceStore:
         self, statuses: Sequence[InstanceStatus], unreadable: list[Exception] | None = None
     ) -> tuple[ListedInstance, ...]:
         """Return every instance in one of `statuses`, GONE excepted. The index may lag behind the latest writes."""
-        return self.listing.instances_in(statuses, unreadable)
+        return self.index.instances_in(statuses, unreadable)
 
     def list_instances(self, limit: int, cursor: str | None, unreadable: list[Exception] | None = None) -> InstancePage:
         """Return a page of at most `limit` present instances, in the order of their ids."""
-        return self.listing.page(limit, cursor, unreadable)
+        return self.index.page(limit, cursor, unreadable)
 
     def complete_listing(self, now: datetime) -> None:
         """Add records that an older release wrote to the listing."""
-        self.listing.complete(now)
+        self.index.complete(now)
 
     def instance_of(self, container_instance_id: str) -> str | None:
         """Return the EC2 instance id behind a container instance id; None if no alias is stored."""

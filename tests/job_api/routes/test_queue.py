@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from importlib import import_module
@@ -10,6 +11,8 @@ from typing import Any
 
 import pytest
 from gpu_recovery.aws.dynamodb import plain
+from gpu_recovery.aws.instance_index import SHARDS
+from gpu_recovery.aws.queue_store import WAITING
 from gpu_recovery.core import events
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance.record import Claim, InstanceStatus, RepairHold, RepairLevel, RepairNeed
@@ -17,6 +20,9 @@ from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.state_machine import HistoryEntry
+from gpu_recovery.job_api.pagination import PAGE_MAX
+from gpu_recovery.job_api.placement_preview import VIEW_CACHE_TTL, read_queue_view
+from gpu_recovery.job_api.routes import queue
 
 from tests.aws.records import JOB, NOW, OTHER_JOB, A, B, instance, job, later, spec
 from tests.job_api.submissions import ASKED
@@ -327,8 +333,14 @@ def test_what_runs_is_shown_when_nobody_waits(api: Api) -> None:
     assert [one["job_id"] for one in api.get("/queue").body["running"]] == ["low-1"]
 
 
+def forget_views() -> None:
+    """Have the next page answered by another process of the function."""
+    import_module("gpu_recovery.aws.job_api_wiring").dependencies().queue_views.forget()
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["of one process", "of other processes"])
 @pytest.mark.parametrize("leave", [(), (0,), (1,), (0, 1)], ids=["nobody", "the first", "the last told", "both told"])
-def test_the_line_is_shown_page_by_page(api: Api, leave: tuple[int, ...]) -> None:
+def test_the_line_is_shown_page_by_page(api: Api, leave: tuple[int, ...], elsewhere: bool) -> None:
     """In its order, each job once, though others leave it meanwhile and everybody behind them moves up; who runs and
     quotas are on the first page alone."""
     runs(api, "low-1", A)
@@ -342,11 +354,70 @@ def test_the_line_is_shown_page_by_page(api: Api, leave: tuple[int, ...]) -> Non
         assert api.post(f"/jobs/{first['waiting'][n + 1]['job_id']}/cancel").status == 202
     seen, cursor = [one["job_id"] for one in first["waiting"]], first["next_cursor"]
     while cursor is not None:
+        if elsewhere:
+            forget_views()
         page = api.get("/queue", limit="3", cursor=cursor).body
         assert (page["running"], page["quotas"], page["reservations"]) == ([], [], [])
         seen += [one["job_id"] for one in page["waiting"]]
         cursor = page["next_cursor"]
     assert seen == whole
+
+
+def test_further_pages_are_of_the_view_of_the_first_and_read_nothing(api: Api) -> None:
+    """Fifty pages would else be fifty readings of the whole cluster. The view is kept for half a minute at most."""
+    for n in range(6):
+        api.functions.store.create_job(job(f"job-{n}", spec=spec(nnodes=9), queued_at=later(n)), "")
+    first = api.get("/queue", limit="2").body
+    api.functions.store.create_job(job("job-new", spec=spec(nnodes=9), queued_at=later(9)), "")
+    second = api.get("/queue", limit="2", cursor=first["next_cursor"])
+    assert api.functions.aws.count("dynamodb") == 0
+    api.functions.now += VIEW_CACHE_TTL
+    last = api.get("/queue", limit="9", cursor=second.body["next_cursor"])
+    assert api.functions.aws.operations("dynamodb")["Query"] == len(WAITING) + 1 + SHARDS
+    assert [one["job_id"] for one in last.body["waiting"]] == ["job-4", "job-5", "job-new"]
+    assert api.get("/queue").body["waiting"] and api.functions.aws.operations("dynamodb")["Query"] > 0
+
+
+def test_running_jobs_that_the_first_page_has_no_room_for_are_on_the_last(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A response has six megabytes at most, and a large cluster runs eighty thousand jobs of one GPU."""
+    assert queue.RUNNING_FIRST_MAX * 400 + PAGE_MAX * 1_000 < 6_000_000
+    monkeypatch.setattr(queue, "RUNNING_FIRST_MAX", 2)
+    for n in range(5):
+        name = f"i-0{n:016x}"
+        api.functions.store.save_instance(instance(name))
+        runs(api, f"run-{n}", name, running_at=later(n))
+    for n in range(3):
+        api.functions.store.create_job(job(f"job-{n}", spec=spec(nnodes=9), queued_at=later(n)), "")
+    pages = [api.get("/queue", limit="2").body]
+    while pages[-1]["next_cursor"] is not None:
+        pages.append(api.get("/queue", limit="2", cursor=pages[-1]["next_cursor"]).body)
+    waiting = [[one["job_id"] for one in page["waiting"]] for page in pages]
+    running = [[one["job_id"] for one in page["running"]] for page in pages]
+    assert waiting == [["job-0", "job-1"], ["job-2"], []]
+    assert running == [["run-0", "run-1"], ["run-2"], ["run-3", "run-4"]]
+
+
+def test_the_answers_of_a_pass_are_gone_through_once_for_all_jobs(api: Api) -> None:
+    """Fifty thousand times fifty thousand comparisons took a minute and a half."""
+    for n in range(20):
+        api.functions.store.create_job(job(f"job-{n}", spec=spec(nnodes=9), queued_at=later(n)), "")
+
+    class Counted(tuple[Any, ...]):
+        """A tuple that counts how often its items are gone through."""
+
+        times = 0
+
+        def __iter__(self) -> Iterator[Any]:
+            Counted.times += 1
+            return super().__iter__()
+
+    view = read_queue_view(import_module("gpu_recovery.aws.job_api_wiring").dependencies().recovery)
+    placement = replace(view.placement, rejected=Counted(view.placement.rejected))
+    counted = replace(view, placement=placement)
+    assert [counted.of(f"job-{n}") == view.of(f"job-{n}") for n in range(20)] == [True] * 20
+    assert Counted.times == 1
 
 
 def test_a_page_of_another_list_or_of_no_size_is_refused(api: Api) -> None:

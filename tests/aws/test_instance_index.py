@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from gpu_recovery.aws.dynamodb import typed
-from gpu_recovery.aws.instance_listing import (
+from gpu_recovery.aws.instance_index import (
     ADDED_MAX,
     COMPARED_EACH,
     IN_PLACE,
@@ -297,7 +297,7 @@ def test_what_an_older_release_registered_meanwhile_is_found_within_a_day(upgrad
 def test_a_round_lists_a_bounded_number_of_records(upgraded: DynamoStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten thousand at once would take longer than the function has. The next round goes on."""
     assert ADDED_MAX <= 2_000
-    monkeypatch.setattr("gpu_recovery.aws.instance_listing.ADDED_MAX", 2)
+    monkeypatch.setattr("gpu_recovery.aws.instance_index.ADDED_MAX", 2)
     of_old_release(upgraded, *(instance(f"i-{number}") for number in range(5)))
 
     def left() -> int:

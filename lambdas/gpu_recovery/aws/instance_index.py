@@ -84,7 +84,7 @@ def shard_of(instance_id: str) -> int:
     return zlib.crc32(instance_id.encode()) % SHARDS
 
 
-class InstanceListing:
+class InstanceIndex:
     """Reads lists of instances, and completes the index after an upgrade.
 
     table: the instance table.
