@@ -244,6 +244,8 @@ def test_the_reconciler_lists_old_records_and_then_lists_are_lean(upgraded: Dyna
     of_old_release(upgraded, instance("i-0c"))  # by a function of the older release that was still running
     upgraded.complete_listing(later(60))
     assert set(listed(upgraded)) == {A, "i-0c"} and "by_status" in read_indexes(service)
+    upgraded.complete_listing(later(120))
+    assert listed(upgraded) and "by_status" in read_indexes(service)
     upgraded.complete_listing(later(60) + OLD_RELEASE)
     read_indexes(service)
     assert set(listed(upgraded)) == {A, "i-0c"} and read_indexes(service) == {"listing"}
