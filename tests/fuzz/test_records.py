@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from gpu_recovery.aws.dynamodb import Table, plain
+from gpu_recovery.aws.instance_index import LISTED
 from gpu_recovery.aws.item_codec import ItemUnreadable
 from gpu_recovery.core.errors import RecoveryError
 from gpu_recovery.core.job.record import JobStatus
@@ -157,7 +158,7 @@ def test_listings_show_the_rest_and_name_what_cannot_be_read(functions: Function
     in_line(functions)
     sick = plan(world=4).instances[1]
     spoil(functions, JOB, "spec", None)
-    spoil(functions, sick, "history", {"S": "rubbish"})
+    spoil(functions, sick, LISTED, {"S": "rubbish"})
     api = Api(functions)
     jobs, machines = api.get("/jobs").body, api.get("/instances").body
     assert [one["job_id"] for one in jobs["jobs"]] == [OTHER_JOB]
