@@ -21,9 +21,9 @@ from urllib.parse import parse_qsl
 from gpu_recovery.aws.dynamodb import typed
 from gpu_recovery.aws.heartbeat_store import heartbeat_key
 from gpu_recovery.aws.heartbeat_update import counts_key, rank_text
-from gpu_recovery.aws.instance_store import _item as instance_item
+from gpu_recovery.aws.instance_store import instance_item
 from gpu_recovery.aws.item_codec import SCHEMA, encode, to_iso
-from gpu_recovery.aws.job_store import _item as job_item
+from gpu_recovery.aws.job_store import job_item
 from gpu_recovery.aws.queue_store import QUOTA
 from gpu_recovery.core.heartbeat import GpuHealth, RankHeartbeat, running_log_id, window_of
 from gpu_recovery.core.instance.record import Claim, Instance

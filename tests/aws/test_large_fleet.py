@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from gpu_recovery.aws.instance_index import SHARDS
-from gpu_recovery.aws.instance_store import _item
+from gpu_recovery.aws.instance_store import instance_item
 from gpu_recovery.aws.queue_store import WAITING
 from gpu_recovery.core.heartbeat import Heartbeat
 from gpu_recovery.core.job.record import JobStatus
@@ -33,7 +33,7 @@ NAMES = tuple(f"i-{number:017x}" for number in range(COUNT))
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """Instances that report, as ECS and EC2 show them, and a job that waits for more than there are."""
     with counted_world(monkeypatch) as made:
-        records = [_item(instance(name, revision=1, history=HISTORY, boot_id="boot")) for name in NAMES]
+        records = [instance_item(instance(name, revision=1, history=HISTORY, boot_id="boot")) for name in NAMES]
         write(made.store.table.client, made.store.table.name, records)
         for name in NAMES:
             made.store.save_heartbeat(Heartbeat(name, NOW, "boot", NOW, 1, 15), present=True)

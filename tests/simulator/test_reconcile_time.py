@@ -130,7 +130,7 @@ def test_a_cycle_ends_in_time_and_the_next_one_begins_with_what_is_overdue_for_l
     assert world.meter is not None
     world.meter.costs = Costs(store_s=2.0)
     waiting, rounds = due(world), 0
-    while waiting and rounds < 4:
+    while waiting and rounds < 5:
         assert round_s(world) < RECONCILER_S  # records begin until 40 s are left, and those that have begun end
         left, rounds = due(world), rounds + 1
         assert len(left) < len(waiting)
