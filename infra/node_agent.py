@@ -8,6 +8,7 @@ The agent signs its reports with the role of the task. That role may send report
 
 from aws_cdk import Aws, Duration
 from aws_cdk import aws_ecs as ecs
+from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
@@ -64,8 +65,14 @@ class NodeAgent(Construct):
         allow_pull(self._execution_role, image.repository.repository_arn)
         self.logs = log_group(self, "Logs", settings)
 
-    def run(self, api_id: str, api_url: str) -> None:
-        """Add the service, whose agents report to the API."""
+    def run(self, api_id: str, api_url: str, task_events: events.Rule) -> None:
+        """Add the service, whose agents report to the API.
+
+        Args:
+            api_id: id of the API.
+            api_url: address of the API.
+            task_events: the rule through which the instance of each task is recorded.
+        """
         self.task_role.add_to_policy(
             iam.PolicyStatement(
                 actions=["execute-api:Invoke"],
@@ -93,8 +100,9 @@ class NodeAgent(Construct):
                 deployment_circuit_breaker=ecs.CfnService.DeploymentCircuitBreakerProperty(enable=True, rollback=True),
             ),
         )
-        # ECS starts tasks at once, and they need the permissions of their roles.
-        service.node.add_dependency(self.task_role, self._execution_role)
+        # ECS starts tasks at once, and they need the permissions of their roles. ECS reports the start of a task only
+        # once, so the rule, and through it the function that knows the family, must be deployed before.
+        service.node.add_dependency(self.task_role, self._execution_role, task_events)
 
     def _definition(self, api_url: str) -> ecs.Ec2TaskDefinition:
         definition = ecs.Ec2TaskDefinition(

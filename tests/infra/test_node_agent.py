@@ -93,6 +93,16 @@ def test_the_functions_know_the_role_and_the_family(with_ray: Deployment) -> Non
     assert variables["NODE_AGENT_FAMILY"] == FAMILY
 
 
+def test_no_agent_starts_before_its_event_can_be_recorded(with_ray: Deployment) -> None:
+    """ECS reports the start of a task once. Without a rule, or with the former function, no one learns its instance."""
+    (service,) = (each for each in with_ray.resources.values() if each["Type"] == "AWS::ECS::Service")
+    awaited = {re.sub(r"[0-9A-F]{8}$", "", name) for name in service["DependsOn"]}
+    assert "RulesTrainingTasks" in awaited
+    assert any(name.startswith("RulesTrainingTasksAllowEventRule") for name in awaited)
+    (target,) = with_ray.of_type("AWS::Events::Rule")["RulesTrainingTasks"]["Targets"]
+    assert target["Arn"].endswith("EcsTaskHandler.Arn"), "so the function is updated before the rule is compared"
+
+
 def test_the_agent_starts_with_the_settings_of_the_task(with_ray: Deployment) -> None:
     """It signs, and has no token anywhere."""
     given = environment(with_ray)
