@@ -26,7 +26,7 @@ from infra.settings import DeploymentSettings
 from infra.state_stack import StateStack
 
 AGENT_FILES = [
-    *("*", "!agent", "agent/ecs-daemon.json", "agent/run"),
+    *("*", "!agent", "agent/ecs-daemon.json", "agent/run", "**/build"),
     *("!health_check", "health_check/*", "!health_check/*.py", "**/__pycache__", "**/*.egg-info"),
 ]
 """Exclusion patterns of the build context of the node agent's image, in the syntax of .dockerignore."""
@@ -62,7 +62,7 @@ class RecoveryStack(Stack):
             self, "JobApi", settings, function=functions.of(Trigger.HTTP), nodes=functions.of(Trigger.NODE_HTTP)
         )
         if agent is not None:
-            agent.run(api.http_api.api_id, api.url)
+            agent.run(api.http_api.api_id, api.url, rules.by_name[Trigger.TRAINING_TASKS.value])
         ray = (
             RayRunner(self, "Ray", settings, reach=reach, environment=environment, queues=queues, images=images)
             if settings.has_ray

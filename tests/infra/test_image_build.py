@@ -38,12 +38,13 @@ from pathlib import Path
 import aws_cdk as cdk
 from infra import image_build
 from infra.health_check_task import FILES
+from infra.recovery_stack import AGENT_FILES
 from infra.settings import DeploymentSettings
 
-def tag(revision="", base_image=""):
+def tag(revision="", base_image="", image="HealthCheck", folder="health_check", exclude=FILES):
     app = cdk.App(outdir=str(image_build.ROOT / "out"))
     builder = image_build.ImageBuilder(cdk.Stack(app, "Stack"), "Images", DeploymentSettings(image_revision=revision))
-    builder.build("HealthCheck", dockerfile="health_check/Dockerfile", exclude=FILES, base_image=base_image)
+    builder.build(image, dockerfile=f"{folder}/Dockerfile", exclude=exclude, base_image=base_image)
     resources = app.synth().get_stack_by_name("Stack").template["Resources"].values()
     return next(each["Properties"]["Tag"] for each in resources if each["Type"] == "Custom::BuiltImage")
 
@@ -51,9 +52,10 @@ for path in map(Path, sys.argv[1:]):
     image_build.ROOT = path
     bases = [f"mirror:4@sha256:{64 * digit}" for digit in "12"]
     tags = [tag(), *(tag(base_image=base) for base in bases), tag("2026-12-01")]
-    Path(path, "tags.json").write_text(json.dumps(tags))
+    of_agent = tag(image="Agent", folder="agent", exclude=AGENT_FILES)
+    Path(path, "tags.json").write_text(json.dumps([tags, of_agent]))
 """
-"""Program that writes the tags of the check's image for each copy of the repository.
+"""Program that writes the tags of the check's image, and the tag of the agent's, for each copy of the repository.
 
 The first tag is that of the image as it is, the next two on base images that differ in their digests only, and the last
 of another revision.
@@ -158,6 +160,8 @@ def test_a_build_gets_what_its_dockerfile_copies_and_little_else(
     folders = [path for source in sources for path in context.glob(source) if path.is_dir()]
     copied |= {path for folder in folders for path in folder.rglob("*") if path.is_file()}
     assert {path for path in context.rglob("*") if path.is_file()} - copied <= {context / dockerfile}
+    links = [path for path in context.rglob("*") if path.is_symlink()]
+    assert all(path.resolve(strict=True).is_relative_to(context.resolve()) for path in links), "the archive has files"
     for project in context.rglob("pyproject.toml"):
         readme = tomllib.loads(project.read_text())["project"]["readme"]
         assert (project.parent / readme).is_file(), "the build of the wheel reads it"
@@ -169,16 +173,21 @@ def test_an_image_is_built_again_only_if_its_files_its_arguments_or_its_revision
         "as it is": (),
         "changed elsewhere": ("health_check/README.md", "lambdas/scheduler.py"),
         "changed": ("health_check/judge.py",),
+        "installed from here": ("agent/build/lib/health_check/xid.py", "agent/gpu_recovery_agent.egg-info/PKG-INFO"),
     }
     for name, changed in copies.items():
-        for folder in ("health_check", "image_builder", "lambdas"):
-            shutil.copytree(ROOT / folder, tmp_path / name / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        for folder in ("agent", "health_check", "image_builder", "lambdas"):
+            left = shutil.ignore_patterns("__pycache__", "build", "*.egg-info")
+            shutil.copytree(ROOT / folder, tmp_path / name / folder, symlinks=True, ignore=left)
         for path in changed:
+            (tmp_path / name / path).parent.mkdir(parents=True, exist_ok=True)
             with (tmp_path / name / path).open("a") as file:
                 file.write("\n")
     run(tmp_path, ["-c", TAGS, *(str(tmp_path / name) for name in copies)])
-    tags = [json.loads((tmp_path / name / "tags.json").read_text()) for name in copies]
-    as_it_is, elsewhere, (other_file, *_) = tags
+    written = [json.loads((tmp_path / name / "tags.json").read_text()) for name in copies]
+    as_it_is, elsewhere, (other_file, *_), installed = (tags for tags, _ in written)
+    agent, *_, agent_installed = (tag for _, tag in written)
+    assert (installed, agent_installed) == (as_it_is, agent), "pip leaves such files, which would get into the wheel"
     assert elsewhere == as_it_is
     assert len({*as_it_is, other_file}) == 5
 
