@@ -6,7 +6,8 @@ It holds the read end of a pipe. Only the wrapper holds the write end, so the re
 
 The guard finds the processes by the command's process group, and by the variable that names the suspension folder.
 Every process of the rank inherits that variable, and no other rank has the same folder. Launchers such as torchrun
-start their workers in new sessions, so the process group alone would not find them.
+start their workers in new sessions, so the process group alone would not find them. Workers of Ray overwrite their
+environment with their title, so the descendants of all these processes are ended, too.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -86,10 +86,7 @@ def _stand_guard(read_end: int, write_end: int, folder: Path | None) -> NoReturn
 def _end_rank(group: int, folder: Path | None) -> None:
     """Kill the processes of the rank until a search finds none."""
     for _ in range(ROUNDS_MAX):
-        if group:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(group, signal.SIGKILL)
-        found = list(_of_the_rank(folder)) if folder is not None else []
+        found = _of_the_rank(group, folder)
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -98,11 +95,31 @@ def _end_rank(group: int, folder: Path | None) -> None:
         time.sleep(PAUSE_S)
 
 
-def _of_the_rank(folder: Path) -> Iterator[int]:
-    """Yield the live processes whose environment names the suspension folder."""
-    for pid in processes.pids(PROC):
-        environment = processes.environment(PROC, pid) if pid != os.getpid() else None
-        if environment is not None and environment.get(VARIABLE) == str(folder):
-            process = processes.read(PROC, pid)
-            if process is not None and process.is_alive:
-                yield pid
+def _of_the_rank(group: int, folder: Path | None) -> set[int]:
+    """Return the live processes of the group, those whose environment names the folder, and all their descendants.
+
+    Args:
+        group: the command's process group; 0 if the wrapper was killed before it had started the command.
+        folder: the suspension folder; None if there is none.
+    """
+    read = (processes.read(PROC, pid) for pid in processes.pids(PROC) if pid != os.getpid())
+    live = [process for process in read if process is not None and process.is_alive]
+    children: dict[int, list[int]] = {}
+    for process in live:
+        children.setdefault(process.parent, []).append(process.pid)
+    # Group 0 is that of kernel threads, and of processes that a PID namespace got from outside.
+    in_group = [process.pid for process in live if process.group == group] if group else []
+    rest = [*in_group, *(process.pid for process in live if _names(folder, process.pid))]
+    found: set[int] = set()
+    while rest:
+        pid = rest.pop()
+        if pid not in found:
+            found.add(pid)
+            rest += children.get(pid, [])
+    return found
+
+
+def _names(folder: Path | None, pid: int) -> bool:
+    """Return whether the environment that a process began with names the folder."""
+    environment = processes.environment(PROC, pid) if folder is not None else None
+    return environment is not None and environment.get(VARIABLE) == str(folder)

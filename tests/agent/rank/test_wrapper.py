@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,46 @@ def test_nothing_of_a_rank_outlives_its_wrapper(node: Node, launcher: str) -> No
     rank.wait()
     wait_until(lambda: not alive(worker), "the worker lives on")
     wait_until(lambda: not any(path.exists() for path in notices), "the folder of the notice stays")
+
+
+def test_a_worker_without_the_environment_of_its_rank_ends_with_it(node: Node) -> None:
+    """Workers of Ray write their title over their environment (setproctitle). Their parent has not."""
+    pids = node.running.parent / "pids"
+    parent = f"(env -i setsid sleep 600 & echo $! > {pids}.new; mv {pids}.new {pids}; wait)"
+    rank = node.rank("sh", "-c", f'setsid sh -c "{parent.replace("$", chr(92) + "$")}" & wait')
+    wait_until(pids.exists)
+    worker = int(pids.read_text())
+    wait_until(lambda: (PROC / str(worker) / "comm").read_text().strip() == "sleep")
+    rank.kill()
+    rank.wait()
+    wait_until(lambda: not alive(worker), "the worker lives on")
+
+
+def test_a_guard_ends_no_other_rank_and_nothing_else_of_the_instance(node: Node) -> None:
+    """Another rank of the same user, and a process beside both, in the group of the test."""
+    beside = node.rank("sleep", "600", rank=1)
+    rank = node.rank("sleep", "600")
+    wait_until(lambda: node.files() == ["100.json", "101.json"])
+    first, other = (content(node, f"10{number}.json")["remote_pgid"] for number in (0, 1))
+    rank.kill()
+    rank.wait()
+    wait_until(lambda: not alive(first))
+    notices = [path for path in node.running.parent.iterdir() if path.name.startswith("gpu-recovery-")]
+    wait_until(lambda: sum(path.exists() for path in notices) == 1, "the guard has not finished")
+    assert alive(other) and beside.poll() is None
+
+
+def test_the_guard_of_a_wrapper_without_a_command_finds_no_process() -> None:
+    """It knows no group yet. Kernel threads are in group 0, and the first process of a container may be."""
+    program = (
+        "from gpu_recovery_agent.rank.guard import _of_the_rank; import os; print(os.getpgid(1), _of_the_rank(0, None))"
+    )
+    command = ["unshare", "-p", "-f", "--mount-proc", "sh", "-c", f"{sys.executable} -c '{program}'; exit"]
+    environment = {**os.environ, "PYTHONPATH": "agent"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no PID namespace can be made here: {done.stderr}")
+    assert done.stdout == "0 set()\n"
 
 
 def test_the_guard_of_a_rank_holds_no_output_open_and_ends_with_it(node: Node) -> None:
