@@ -55,6 +55,9 @@ def _grid(header: Sequence[str] | None, cells: Sequence[Sequence[str]], last_wid
 
 
 def _folded(sentence: str, width: int) -> list[str]:
+    """Return the lines of a sentence; none for an empty one."""
+    if not sentence:
+        return []
     console = Console(file=StringIO(), width=UNBOUNDED, color_system=None, force_terminal=False)
     return [part.plain.rstrip() for part in Text(sentence).wrap(console, max(width, SENTENCE_MIN))]
 

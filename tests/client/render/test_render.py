@@ -257,6 +257,8 @@ def test_the_list_shows_what_is_wrong_with_an_instance_in_80_columns() -> None:
         "NODE_AGENT is IMPAIRED since 2026-11-21 08:03:00Z: XID 48 on GPU 3; set to DRAINING in ECS"
     )
     healthy = {"instance_id": "i-1", "status": "AVAILABLE", "health": {"DAEMON": {**broken, "status": "OK"}}}
+    mixed = render_instances.instance_list([healthy, views[0], healthy], NOW, 80).splitlines()
+    assert all(line.strip() for line in mixed), "an instance without notes has one line"
     assert render_instances.instance_list([healthy], NOW).splitlines()[1].split()[-1] == "ok"
 
 
