@@ -68,5 +68,5 @@ def cleaned(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return `text` with a question mark for each character that is not printable; line breaks stay."""
-    return "".join(character if character.isprintable() or character == "\n" else "?" for character in text)
+    """Return `text` with a question mark for each character that is not printable; tabs and line breaks stay."""
+    return "".join(character if character.isprintable() or character in "\t\n" else "?" for character in text)

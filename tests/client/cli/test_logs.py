@@ -71,6 +71,12 @@ def test_a_page_is_the_lines_as_they_were_written(run: Run, api: Any) -> None:
     ]
 
 
+def test_the_tabs_of_a_log_stay(run: Run, api: Any) -> None:
+    """Ray separates the time of its lines with a tab, and tables of a training have tabs."""
+    api.queue["logs"]["lines"] = [{"at": "2026-11-21T09:00:00.000Z", "text": "12:00:01\tINFO\tready\n"}]
+    assert run("logs", JOB).stdout == "12:00:01\tINFO\tready\n"
+
+
 def test_an_empty_log_says_so_beside_the_output(run: Run, api: Any) -> None:
     """Nothing on stdout, as nothing was written."""
     api.queue["logs"]["lines"] = []
