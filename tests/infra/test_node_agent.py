@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from gpu_recovery_agent.settings import SIGNED_REPORTS, AgentSettings
 
-from infra.node_agent import PLACEMENT
 from infra.settings import DeploymentSettings, DeploymentSettingsError
 from tests.infra.conftest import ROOT
 from tests.infra.deployment import ACCOUNT, Deployment
@@ -42,7 +41,7 @@ def test_each_gpu_instance_has_one_agent_and_never_two(with_ray: Deployment) -> 
     """A second agent would displace the first: a deployment ends the old task before it starts the new one."""
     service = with_ray.only("AWS::ECS::Service")
     assert (service["SchedulingStrategy"], service["ServiceName"]) == ("DAEMON", FAMILY)
-    assert service["PlacementConstraints"] == [{"Type": "memberOf", "Expression": PLACEMENT}]
+    assert [each["Type"] for each in service["PlacementConstraints"]] == ["memberOf"]
     configuration = service["DeploymentConfiguration"]
     assert (configuration["MinimumHealthyPercent"], configuration["MaximumPercent"]) == (0, 100)
     assert configuration["DeploymentCircuitBreaker"] == {"Enable": True, "Rollback": True}
@@ -55,12 +54,15 @@ def test_each_gpu_instance_has_one_agent_and_never_two(with_ray: Deployment) -> 
         *((name, False) for name in ("m7i.large", "c5.large", "t3.micro", "r6g.large")),
     ],
 )
-def test_the_service_runs_where_gpus_are(instance_type: str, is_chosen: bool) -> None:
+def test_the_service_runs_where_gpus_are(with_ray: Deployment, instance_type: str, is_chosen: bool) -> None:
     """By the instance type, an attribute that ECS itself sets."""
-    patterns = re.findall(r"attribute:ecs\.instance-type =~ (\S+?)[ )]", PLACEMENT)
+    (constraint,) = with_ray.only("AWS::ECS::Service")["PlacementConstraints"]
+    patterns = re.findall(r"attribute:ecs\.instance-type =~ (\S+?)[ )]", constraint["Expression"])
     assert len(patterns) == 2
     assert any(re.fullmatch(pattern, instance_type) for pattern in patterns) is is_chosen
-    assert "attribute:ecs.cpu-architecture == x86_64" in PLACEMENT, "the image is built for no other processor"
+    assert "attribute:ecs.cpu-architecture == x86_64" in constraint["Expression"], (
+        "the image is built for no other processor"
+    )
 
 
 def test_the_role_of_the_agent_sends_reports_and_nothing_else(with_ray: Deployment) -> None:
@@ -100,7 +102,7 @@ def test_no_agent_starts_before_its_event_can_be_recorded(with_ray: Deployment) 
     assert "RulesTrainingTasks" in awaited
     assert any(name.startswith("RulesTrainingTasksAllowEventRule") for name in awaited)
     (target,) = with_ray.of_type("AWS::Events::Rule")["RulesTrainingTasks"]["Targets"]
-    assert target["Arn"].endswith("EcsTaskHandler.Arn"), "so the function is updated before the rule is compared"
+    assert target["Arn"].endswith("EcsTaskHandlerFunction.Arn"), "so the function is updated before the rule is compared"
 
 
 def test_the_agent_starts_with_the_settings_of_the_task(with_ray: Deployment) -> None:
