@@ -6,11 +6,13 @@ import re
 from dataclasses import replace
 
 import pytest
+from gpu_recovery.core.cluster_snapshot import is_usable
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import JobStatus, Origin
 
 from simulator.cloud.workloads import environment
 from simulator.faults.delivery import Envelope, is_task, losing
+from simulator.faults.operators import DeregisteredByHand
 from simulator.world import World
 from tests.simulator import incidents
 from tests.simulator.incidents import HAND_JOB
@@ -33,6 +35,23 @@ def test_observe_reports_and_touches_nothing() -> None:
     told = [message for message in world.messages() if "observed only" in message.subject]
     assert len(told) == 1
     assert world.job(job_id).status is JobStatus.FAILED
+
+
+def test_observe_reboots_no_instance_that_a_person_deregistered_under_the_job() -> None:
+    """The process runs on, and its GPUs go to no other job. The cancellation of a user is carried out in full."""
+    world = incidents.started_by_hand(Adoption.OBSERVE, train_s=7200.0)
+    orphan, instance = world.rank(HAND_JOB, 1), world.model_instance(1)
+    DeregisteredByHand(at_s=0, machines=(1,)).strike(world)
+    world.let_pass(3_600)
+    assert orphan.runs and world.calls("RebootInstances") == [] and world.calls("StopTask") == []
+    record = world.instance(instance)
+    assert HAND_JOB in record.claims and not is_usable(record)
+    assert world.job(HAND_JOB).status is JobStatus.RUNNING
+    (told,) = world.messages()
+    assert "observed only" in told.subject and "deregistered by force" in told.body
+    world.cancel(HAND_JOB)
+    assert world.until_end(HAND_JOB, 3_600).status is JobStatus.CANCELED
+    assert not orphan.runs and len(world.calls("RebootInstances")) == 1
 
 
 def test_off_reads_nothing_and_keeps_nothing() -> None:

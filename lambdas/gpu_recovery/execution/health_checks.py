@@ -11,6 +11,7 @@ from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.health_signals import Ec2InstanceState
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.instance.record import CheckRefusal, Instance, InstanceStatus
+from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import OUR_STOP, Ending, EndingKind, LastStatus, RankFailure
 from gpu_recovery.execution.check_result import check_ended
@@ -103,8 +104,8 @@ ORPHANS_RETRY = timedelta(seconds=30)
 def _end_orphans(context: ExecutionContext, instance: Instance) -> CommandResult:
     """Ask EC2 about an instance whose registration ended under its ranks, and return what ends them for certain.
 
-    An instance that is off has ended them. An instance that runs is rebooted, within the limits of the fleet. An
-    instance on its way to another state is asked about again.
+    An instance that is off has ended them. An instance that runs is rebooted, within the limits of the fleet, but not
+    for a job that is only observed. An instance on its way to another state is asked about again.
     """
     name = instance.instance_id
     state = ec2_state_of(name, context.actions.describe_ec2((name,)), instance.agent_connected)
@@ -113,6 +114,7 @@ def _end_orphans(context: ExecutionContext, instance: Instance) -> CommandResult
     if state is not None and state is not Ec2InstanceState.RUNNING:
         return CommandResult(not_before=context.now + ORPHANS_RETRY)
     sentence = "its registration with ECS has ended, and EC2 shows it running"
+    ranks = [rank for rank in instance.orphaned_ranks if not _is_hands_off(context.store.load_job(rank.job_id))]
     return CommandResult(
         tuple(
             FollowUp(
@@ -124,9 +126,13 @@ def _end_orphans(context: ExecutionContext, instance: Instance) -> CommandResult
                     sentence=f"{sentence}: {attempt_id(rank.job_id, rank.attempt)} may still run on it",
                 ),
             )
-            for rank in instance.orphaned_ranks
+            for rank in ranks
         )
     )
+
+
+def _is_hands_off(job: Job | None) -> bool:
+    return job is not None and job.hands_off
 
 
 def report_check(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:
