@@ -89,6 +89,44 @@ def test_two_jobs_orphaned_on_one_instance_are_ended_by_one_reboot() -> None:
     assert len(world.calls("RebootInstances")) == 1
 
 
+def quarantined_and_deregistered(**given: Any) -> tuple[World, str]:
+    """A person quarantines the instance of rank 1, and then deregisters it by force."""
+    world, job_id = incidents.running(instances=4, train_s=7200.0, **given)
+    QuarantinedByHand(at_s=0, machines=(1,)).strike(world)
+    world.let_pass(60)
+    DeregisteredByHand(at_s=0, machines=(1,), registers_every_s=60).strike(world)
+    world.let_pass(120)
+    return world, job_id
+
+
+def test_a_person_who_quarantined_an_instance_is_asked_to_end_its_orphan() -> None:
+    """The instance is not rebooted, and the job waits for its orphan: the person hears of both at once."""
+    world, job_id = quarantined_and_deregistered()
+    assert subjects(world) == ["gpu-1: taken out of use by a person", "gpu-1: deregistered under running ranks"]
+    told = world.messages()[-1]
+    assert "it is not rebooted" in told.body and "Reboot the instance, and release it" in told.body
+    assert world.messages()[0].incident_id == told.incident_id and not world.calls("RebootInstances")
+    world.let_pass(600)
+    assert len(world.messages()) == 2
+    machine = world.model_instance(1)
+    world.fleet.reboot(machine.instance_id)
+    world.let_pass(300)
+    world.release(machine)
+    incidents.ended(world, job_id)
+    assert (world.job(job_id).status, world.job(job_id).attempt) == (JobStatus.SUCCEEDED, 2)
+    assert world.instance(machine).status is InstanceStatus.AVAILABLE
+
+
+def test_a_release_gives_back_no_instance_with_an_orphan() -> None:
+    """A rank of its job runs on, unknown to ECS: it is not "in use again" without a proof of the end."""
+    world, job_id = quarantined_and_deregistered()
+    orphan, machine = world.rank(job_id, 1), world.model_instance(1)
+    world.release(machine)
+    world.until(lambda: world.instance(machine).status is InstanceStatus.QUARANTINED, "not quarantined", 600)
+    assert orphan.runs and "reboot it, then release it" in world.instance(machine).reason
+    assert "gpu-1: in use again" not in subjects(world)
+
+
 def test_a_registration_that_ends_with_its_instance_reboots_nothing() -> None:
     """A group scales in: ECS says INACTIVE, EC2 says terminated, and the job goes on at once."""
     world, job_id = incidents.running(instances=3, train_s=7200.0)

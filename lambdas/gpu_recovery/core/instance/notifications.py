@@ -57,10 +57,15 @@ def with_notifications(
         replaces = context.policy.replace
         at = evacuation_at(after.departure, context)
         notices.append(instances.interruption_announced(before, incident_id, after.departure, at, replaces))
-    if isinstance(event, events.RepairRequested) and before.orphaned_ranks and after.ended_for != before.ended_for:
+    asked = isinstance(event, events.RepairRequested) and before.orphaned_ranks and after.ended_for != before.ended_for
+    if asked and not context.policy.observe_only:  # else the message of what would have been done says it
         held = after.status is not InstanceStatus.REBOOTING
         recovers = not context.policy.diagnose_exit_code_1_only
-        notices.append(instances.deregistered(before, incident_id, after.reason, held, recovers))
+        notices.append(
+            instances.deregistered(
+                before, incident_id, after.reason, held, recovers, needs_operator=after.needs_operator
+            )
+        )
     if after.status is InstanceStatus.QUARANTINED:
         notices += _of_quarantine(before, after, incident_id, event, context, fleet)
     elif _begins_idle_repair(before, after) and not _is_covered_by_fleet(before, after, context, fleet):

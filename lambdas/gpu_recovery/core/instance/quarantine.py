@@ -80,12 +80,13 @@ def quarantine_requested(
 def released(instance: Instance, event: events.ReleaseRequested, context: DecisionContext) -> Step | Ignore:
     """Release the instance on request of an operator: it must pass a check first.
 
-    An instance that was withdrawn without evidence and has a job on it is not checked.
+    An instance that was withdrawn without evidence and has a job on it is not checked, unless a rank may run on it
+    unknown to ECS.
     """
     if event.at < instance.status_at:
         return Ignore("it was quarantined after that")
     ended = repair_ended(instance, False, f"{instance.instance_id} was released by {event.by}", context.now)
-    if instance.withdrawn and instance.claims:
+    if instance.withdrawn and instance.claims and not instance.orphaned_ranks:
         changes, orders = activate(instance)
         freed = {"withdrawn": False, **changes}
         reason = f"released by {event.by}: a job still works on it, so it is not checked"

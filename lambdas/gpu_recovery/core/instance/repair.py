@@ -97,10 +97,19 @@ def repair_requested(instance: Instance, event: events.RepairRequested, context:
 
 
 def repair_of_quarantined(instance: Instance, event: events.RepairRequested, context: DecisionContext) -> Step | Ignore:
-    """Retry a held repair for a rank that cannot be stopped: the reboot ends that rank."""
-    if instance.held is None:
+    """Retry a held repair for a rank that cannot be stopped: the reboot ends that rank.
+
+    An instance that waits for a person is not rebooted. The person is told once of ranks that run on unknown to ECS.
+    """
+    if instance.held is not None:
+        return repair_requested(instance, event, context)
+    orphans = instance.orphaned_ranks
+    is_known = attempt_id(event.job_id, event.attempt) in instance.ended_for
+    if is_known or RankOnInstance(event.job_id, event.attempt) not in orphans:
         return Ignore("it waits for a person in any case")
-    return repair_requested(instance, event, context)
+    told = (attempt_id(rank.job_id, rank.attempt) for rank in orphans)
+    changes = {"ended_for": tuple(dict.fromkeys((*instance.ended_for, *told)))[-REMEMBERED_MAX:]}
+    return Step(InstanceStatus.QUARANTINED, instance.reason, changes)
 
 
 # -- waiting for the instance ------------------------------------------------------------------------------------------

@@ -128,7 +128,9 @@ def repair_held(instance: Instance, incident_id: str, reason: str, given_up_at: 
     return _incident_message(instance, incident_id, Severity.SEV3, "its repair is held back", parts)
 
 
-def deregistered(instance: Instance, incident_id: str, reason: str, held: bool, recovers: bool) -> NotifyOperator:
+def deregistered(
+    instance: Instance, incident_id: str, reason: str, held: bool, recovers: bool, *, needs_operator: bool = False
+) -> NotifyOperator:
     """Return the message that ECS ended the registration of an instance under running ranks. EC2 shows it running.
 
     Args:
@@ -137,9 +139,18 @@ def deregistered(instance: Instance, incident_id: str, reason: str, held: bool, 
         reason: the reason of the decision.
         held: whether the reboot must wait.
         recovers: whether the jobs go on elsewhere. Under the preset `classic` they fail.
+        needs_operator: whether the instance is quarantined for an operator, so that it is not rebooted.
     """
     ranks = listed(attempt_id(rank.job_id, rank.attempt) for rank in instance.orphaned_ranks)
     then = "and goes on elsewhere from its last checkpoint; the attempt is not counted" if recovers else "and fails"
+    reboot = "The instance is rebooted as soon as the limits of the fleet allow it." if held else "It is rebooted now."
+    act = (
+        "Nothing is needed if the instance registers with ECS again after its boot. If it does not, terminate it: "
+        "EC2's word that it is off is a proof, too."
+    )
+    if needs_operator:
+        reboot = "The instance is quarantined for a person, so it is not rebooted. The jobs wait for about an hour."
+        act = "Reboot the instance, and release it when it has registered with ECS again. Or terminate it."
     parts = {
         Part.WHAT: [
             f"Instance {instance.instance_id} was deregistered from ECS while {ranks} ran on it, and EC2 shows it "
@@ -152,12 +163,12 @@ def deregistered(instance: Instance, incident_id: str, reason: str, held: bool, 
             f"Each of these jobs is stopped {then}.",
         ],
         Part.NEXT: [
-            "The instance is rebooted as soon as the limits of the fleet allow it." if held else "It is rebooted now.",
+            reboot,
             "A proved boot ends the ranks for certain, and the jobs go on then.",
         ],
         Part.YOU: [
-            "Nothing is needed if the instance registers with ECS again after its boot. If it does not, terminate it: "
-            "EC2's word that it is off is a proof, too.",
+            act,
+            typed(f"release {instance.instance_id}") if needs_operator else "",
             typed(f"instances {instance.instance_id}", "its history"),
             *(typed(f"explain {rank.job_id}") for rank in instance.orphaned_ranks[:3]),
         ],
