@@ -139,4 +139,17 @@ def test_a_mail_that_was_not_sent_at_the_first_try_is_sent_without_its_evidence(
     with pytest.raises(TryAgainSoon):
         notify(context, job(), first)
     notify(context, job(), replace(first, tries=2))
-    assert mailbox.sent == [mail]
+    notify(context, job(), replace(first, tries=3, refusals=2))
+    assert mailbox.sent == [mail, mail]
+
+
+def test_a_mail_that_is_left_to_another_function_has_its_evidence(api: Api) -> None:
+    """The function that decided stopped a large gang first, and had no time left for the mail."""
+    report = HealthReport(HealthStatus.IMPAIRED, NOW, "XID 79 on GPU-1b2c, 2 times within a day")
+    api.functions.store.save_instance(instance(FIRST, health={HealthKind.NODE_AGENT: report}, revision=1))
+    failed(api, status=JobStatus.RUNNING, stop_purpose=None, failure=None, running_at=later(-600))
+    replace(loop(api), has_time=lambda: False).handle(JOB, RankFailed(at=NOW, attempt=1, failure=CRASH))
+    assert not api.functions.aws.asked("Publish")
+    assert loop(api).execute_left(lambda: api.functions.store.load_job(JOB))
+    (asked,) = api.functions.aws.asked("Publish")
+    assert "XID 79 on GPU-1b2c" in asked["Message"]

@@ -11,16 +11,21 @@ from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.notifications.instance_evidence import health_lines, last_report_lines, repair_lines
 from gpu_recovery.core.notifications.template import with_evidence
 from gpu_recovery.core.state_machine import PendingCommand
-from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext
+from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, previous_try_died
+
+EVIDENCE_TRIES = 2
+"""Tries of a message that may read its evidence."""
 
 
 def notify(context: ExecutionContext, record: Job | Instance, pending: PendingCommand) -> CommandResult:
     """Send the message. Evidence is added about the instances that it names.
 
-    A message that was not sent at the first try is sent without the evidence, whose reading may have failed.
+    If an earlier try failed, the message is sent without the evidence, whose reading may have failed. A message that
+    was put off once, or left to another function, has its evidence.
     """
     command: commands.NotifyOperator = pending.command
-    if command.evidence_of and isinstance(record, Job) and pending.tries == 1:
+    is_read = pending.tries <= EVIDENCE_TRIES and not previous_try_died(pending)
+    if command.evidence_of and isinstance(record, Job) and is_read:
         command = with_evidence(command, _lines(context, record, command))
     context.actions.notify(command)
     return DONE

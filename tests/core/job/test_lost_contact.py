@@ -294,6 +294,15 @@ def test_a_lost_job_that_has_succeeded_is_no_recovery() -> None:
     assert {one.name for one in of_decision(record, decision)} == {"JobSucceeded", "LostSeconds"}
 
 
+def test_a_lost_job_that_succeeds_within_a_recovery_has_recovered() -> None:
+    """Programs were told of the recovery that began before the silence."""
+    record = lost(record=replace(running(), incident_id="sft-1--a01", recovery_since=NOW))
+    decision = tell(record, events.AllRanksStopped(at=later(300), attempt=1), now=later(300))
+    assert decision.record.status is S.SUCCEEDED and notices(decision) == [(Phase.RESOLVED, "sft-1--a01")]
+    published = [one.detail_type for one in orders(decision, commands.PublishEvent)]
+    assert published == ["Recovery Succeeded", "Job State Changed"]
+
+
 def test_a_lost_job_whose_ranks_have_all_failed_is_diagnosed_as_any_other() -> None:
     """The thread of the silence goes on as that of the failure."""
     record = lost()

@@ -80,9 +80,9 @@ def rank_exited(job: Job, event: events.RankExited, context: DecisionContext) ->
 
 
 def ended(job: Job, event: events.AllRanksStopped, context: DecisionContext) -> Step:
-    """Act as in RUNNING, but report no recovery on success: the incident was only a missing heartbeat."""
+    """Act as in RUNNING, but report no recovery on success if the incident was only a missing heartbeat."""
     step = stopping.ended(job, event, context)
-    if event.failure is not None:
+    if event.failure is not None or job.recovery_since is not None:
         return step
     return replace(
         step, commands=tuple(command for command in step.commands if not isinstance(command, commands.PublishEvent))
