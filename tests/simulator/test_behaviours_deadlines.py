@@ -8,6 +8,7 @@ from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import RecoveryPolicy
 
 from sandbox.cluster.model.statuses import CuredBy, RebootBehaviour
+from simulator.faults.operators import RepairsPaused
 from simulator.world import World
 from tests.simulator import incidents
 
@@ -178,3 +179,16 @@ def test_a_wrongly_configured_host_is_told_and_not_rebooted() -> None:
     assert not world.fleet.boots
     assert [m.subject for m in world.messages() if "configuration" in m.subject] != []
     assert world.job(job_id).status is JobStatus.SUCCEEDED
+
+
+def test_a_job_waits_for_the_background_repair_of_the_instance_that_its_diagnosis_blamed() -> None:
+    """The cluster has no other instance. The repair was held back by a pause, and goes on when the job's time is up."""
+    world, job_id = incidents.running(instances=2, train_s=7200.0, agents=True, diagnose=True)
+    world.let_pass(120)
+    RepairsPaused(at_s=0, for_s=incidents.ADAPTIVE.recover_timeout_s - 300).strike(world)
+    world.break_gpu(world.model_instance(1))
+    world.until_status(job_id, JobStatus.RECOVERING)
+    assert world.job(job_id).repairing == () and world.job(job_id).blamed
+    job = world.until_end(job_id, 10 * 3_600)
+    assert (job.status, job.attempt) == (JobStatus.SUCCEEDED, 2)
+    assert "the repair of 1 instance(s) goes on" in [entry.reason for entry in job.history]

@@ -14,9 +14,13 @@ from gpu_recovery.recovery import Recovery
 def instances_under_way(
     recovery: Recovery, job: Job, plan: Plan | None, progress: AttemptProgress | None
 ) -> tuple[str, ...]:
-    """Return the instances at which something goes on that the job waits for. Other statuses wait for no instance."""
+    """Return the instances at which something goes on that the job waits for. Other statuses wait for no instance.
+
+    A diagnosis has its instances checked and repaired in the background. If the cluster has no others, the job waits
+    for them, too.
+    """
     if job.status is JobStatus.RECOVERING:
-        awaited = job.repairing
+        awaited = tuple(dict.fromkeys((*job.repairing, *job.blamed)))
     elif plan is None or progress is None:
         return ()
     elif job.status is JobStatus.STOPPING and job.stop_tries >= REBOOTS_FROM_TRY:
