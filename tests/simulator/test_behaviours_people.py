@@ -10,6 +10,7 @@ from gpu_recovery.core.cluster_snapshot import is_usable
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 
+from sandbox.cluster.model.records import ModelInstance
 from sandbox.cluster.model.statuses import ContainerInstanceStatus
 from simulator.faults.operators import DeregisteredByHand, DrainedByHand, QuarantinedByHand
 from simulator.world import World
@@ -190,6 +191,37 @@ def test_an_instance_that_a_person_drained_gets_work_again_once_it_is_active() -
     machine = world.model_instance(1)
     world.fleet.set_state(machine, ContainerInstanceStatus.ACTIVE)
     world.until(lambda: world.job(job_id).attempt == 2, "no second attempt", 120)
+
+
+def drained_under_repair(for_s: float = 0) -> tuple[World, ModelInstance]:
+    """An instance that a person drains during its health check. The check finds a fault, and the instance reboots."""
+    world, job_id = incidents.running(instances=4, train_s=7200.0)
+    sick = world.model_instance(1)
+    world.break_gpu(sick)
+    world.until_status(job_id, JobStatus.DIAGNOSING)
+    world.until(lambda: bool(getattr(world.instance(sick).check, "task_id", "")), "the check has not started")
+    DrainedByHand(at_s=0, machines=(1,), for_s=for_s).strike(world)
+    world.until(lambda: world.instance(sick).status is InstanceStatus.VERIFYING, "not rebooted")
+    return world, sick
+
+
+def test_the_check_after_a_repair_does_not_wait_long_for_an_instance_that_a_person_drained() -> None:
+    """After five minutes the person hears what to do; the check that they then allow returns the instance."""
+    world, sick = drained_under_repair()
+    world.until(lambda: world.instance(sick).status is InstanceStatus.QUARANTINED, "still waiting", 420)
+    assert "set to DRAINING in ECS, not by gpu-recovery; set it to ACTIVE, then release" in world.instance(sick).reason
+    assert "gpu-1: quarantined, needs a person" in subjects(world)
+    world.fleet.set_state(sick, ContainerInstanceStatus.ACTIVE)
+    world.let_pass(5)
+    world.release(sick)
+    world.until(lambda: world.instance(sick).status is InstanceStatus.AVAILABLE, "not given back", 600)
+
+
+def test_the_check_after_a_repair_starts_once_a_person_sets_the_instance_active() -> None:
+    """Within the five minutes nobody is asked."""
+    world, sick = drained_under_repair(for_s=400)
+    world.until(lambda: world.instance(sick).status is InstanceStatus.AVAILABLE, "not given back", 600)
+    assert not [entry for entry in world.instance(sick).history if entry.after == InstanceStatus.QUARANTINED]
 
 
 def test_our_own_drain_is_not_taken_for_a_persons() -> None:

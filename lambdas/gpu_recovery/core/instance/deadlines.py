@@ -11,6 +11,9 @@ from gpu_recovery.core.state_machine import DecisionContext
 
 DRAINED_CHECK_S = 60
 """Seconds for which a check waits for an instance that others have drained. ECS starts no task on such an instance."""
+DRAINED_VERIFY_S = 300
+"""The same for the check after a repair or a release. It is longer because the instance then goes to an operator, and
+ECS may show the drain of the repair for a moment after its end."""
 
 
 def deadlines(instance: Instance, context: DecisionContext) -> tuple[datetime | None, datetime | None]:
@@ -30,7 +33,8 @@ def deadlines(instance: Instance, context: DecisionContext) -> tuple[datetime | 
             limit = context.now + duration(policy.replace_timeout_s)
             return (instance.reboot.deadline_at or limit if instance.reboot else limit), poll_at
         case InstanceStatus.VERIFYING:
-            return context.now + duration(policy.verify_timeout_s), check_poll_at
+            limit_s = DRAINED_VERIFY_S if instance.drained_by_others else policy.verify_timeout_s
+            return context.now + duration(limit_s), check_poll_at
         case InstanceStatus.QUARANTINED if instance.held is not None:
             return instance.held.timeout_from + duration(policy.repair_hold_timeout_s), context.now + duration(
                 policy.hold_retry_interval_s

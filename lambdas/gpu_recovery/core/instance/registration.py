@@ -12,7 +12,7 @@ from typing import Any
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.health_check import DRAINED_BY_OTHERS, CheckOutcome
 from gpu_recovery.core.health_signals import Ec2InstanceState, HealthKind
-from gpu_recovery.core.instance.deadlines import DRAINED_CHECK_S
+from gpu_recovery.core.instance.deadlines import DRAINED_CHECK_S, DRAINED_VERIFY_S
 from gpu_recovery.core.instance.effects import check_report, poke_scheduler, repair_ended, verify
 from gpu_recovery.core.instance.health_check import REMEMBERED_MAX
 from gpu_recovery.core.instance.record import (
@@ -84,15 +84,20 @@ def _drained_or_active(
 ) -> tuple[str, dict[str, Any]]:
     """Return the reason and the changes after others have drained the instance, or have made it ACTIVE again.
 
-    A check that has not started waits `DRAINED_CHECK_S` for such an instance, and its whole time after that.
+    A check that has not started waits `DRAINED_CHECK_S` or `DRAINED_VERIFY_S` for such an instance, and its whole time
+    after that.
     """
     drained = event.ecs_status == EcsStatus.DRAINING and not instance.drained
-    if drained == instance.drained_by_others or instance.status not in IN_USE:
+    verifies = instance.status is InstanceStatus.VERIFYING
+    if drained == instance.drained_by_others or not (verifies or instance.status in IN_USE):
         return instance.reason, {}
     changes: dict[str, Any] = {}
-    if instance.check is not None and not instance.check.task_id and instance.status is InstanceStatus.CHECKING:
-        limit_at = instance.status_at + duration(context.policy.check_timeout_s)
-        waits_until = context.now + duration(DRAINED_CHECK_S)
+    checks = verifies or instance.status is InstanceStatus.CHECKING
+    if instance.check is not None and not instance.check.task_id and checks:
+        policy = context.policy
+        limit_s = policy.verify_timeout_s if verifies else policy.check_timeout_s
+        limit_at = instance.status_at + duration(limit_s)
+        waits_until = context.now + duration(DRAINED_VERIFY_S if verifies else DRAINED_CHECK_S)
         changes["deadline_at"] = min(limit_at, waits_until) if drained else limit_at
     if not drained:
         return f"it is {event.ecs_status} in ECS again", changes

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.health_check import CheckOutcome, Verdict
+from gpu_recovery.core.health_check import DRAINED_BY_OTHERS, CheckOutcome, Verdict
 from gpu_recovery.core.health_signals import ON_THE_INSTANCE, DepartureKind, Ec2InstanceState
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.instance.effects import (
@@ -44,6 +44,7 @@ from gpu_recovery.core.instance.repair_proof import (
     proves_reboot,
     without_health_of,
 )
+from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, replace_fields, unless_pending
 
 REPEATED_CHECKS_MAX = 1
@@ -297,11 +298,16 @@ def _not_proved(instance: Instance, reboot: Reboot, verdict: Verdict, context: D
 def verify_overdue(
     instance: Instance, event: events.InstanceDeadlineReached, context: DecisionContext
 ) -> Step | Ignore:
-    """Hand the instance to an operator: it came back, but its check gave no answer in time."""
+    """Hand the instance to an operator: it came back, but its check gave no answer in time, or cannot start."""
     run, limit = instance.check, context.policy.verify_timeout_s
     if run is None:
         return NO_CHECK
+    limit_at = instance.status_at + duration(limit)
+    if instance.drained_by_others and run.task_id and context.now < limit_at:
+        return Step(instance.status, instance.reason, {"deadline_at": limit_at})  # it has started all the same
     reason = f"the check after its repair gave no answer within {limit} s"
     if (refusal := run.why_not_started) is not None:
         reason = f"ECS never started the check after its repair within {limit} s: {refusal.reason}"
+    if instance.drained_by_others and not run.task_id:
+        reason = f"the check after its repair could not start: {DRAINED_BY_OTHERS}; set it to ACTIVE, then release it"
     return repair_given_up(instance, reason, context, None, (stop_check(run),))

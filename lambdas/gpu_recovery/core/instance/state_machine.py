@@ -291,7 +291,7 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Transition]
     (_S.VERIFYING, events.RebootUncertain): Transition.to(repair.reboot_uncertain_while_verifying, _S.VERIFYING),
     (_S.VERIFYING, events.QuarantineRequested): Transition.to(quarantine.quarantine_requested, _S.QUARANTINED),
     (_S.VERIFYING, events.InstanceLookDue): Transition.to(health_check.poll_check, _S.VERIFYING),
-    (_S.VERIFYING, events.InstanceDeadlineReached): Transition.to(repair.verify_overdue, _S.QUARANTINED),
+    (_S.VERIFYING, events.InstanceDeadlineReached): Transition.to(repair.verify_overdue, _S.VERIFYING, _S.QUARANTINED),
     (_S.QUARANTINED, events.InstanceObserved): Transition.to(registration.observed, _S.QUARANTINED, _S.GONE),
     (_S.QUARANTINED, events.MachineSeen): Transition.to(registration.ec2_state_seen, _S.GONE),
     (_S.QUARANTINED, events.HealthReported): Transition.to(health_reports.health_of_held, _S.QUARANTINED, _S.VERIFYING),
