@@ -103,3 +103,20 @@ def test_a_bus_and_a_topic_that_refuse_every_word_keep_no_job_from_healing(monke
     world.until_status(job_id, JobStatus.SUCCEEDED)
     assert world.job(job_id).attempt == 2
     assert world.failures, "the refusals were swallowed"
+
+
+def test_a_hung_machine_that_two_jobs_share_is_rebooted_for_both() -> None:
+    """Neither rank can be stopped, so neither job can leave it for the other: one reboot ends both, and both go on."""
+    world = World(instances=2, train_s=7200.0, agents=True)
+    both = [world.submit(1, 4), world.submit(1, 4)]
+    for job_id in both:
+        world.until_status(job_id, JobStatus.RUNNING)
+    (name,) = {world.job(job_id).instances[0] for job_id in both}
+    world.let_pass(60)
+    world.fleet.disconnect(world.cluster.instances[name])
+    world.fleet.hang(world.cluster.instances[name])
+    world.until(lambda: all(world.job(job_id).attempt == 2 for job_id in both), "not relaunched", 3_600)
+    assert len(world.calls("RebootInstances")) == 1
+    assert [world.until_end(job_id).status for job_id in both] == [JobStatus.SUCCEEDED] * 2
+    world.check_end()
+    assert world.instance(world.cluster.instances[name]).status is InstanceStatus.AVAILABLE

@@ -125,3 +125,29 @@ def test_a_rank_of_a_job_that_is_over_ends_with_a_proved_reboot_too() -> None:
     decision = tell(record, verdict_of(record, HEALTHY, "boot-2"))
     assert (decision.record.status, decision.record.claims) == (AVAILABLE, {})
     assert [(one.job_id, one.attempt) for one in orders(decision, commands.ConfirmEnd)] == [("sft-1", 1)]
+
+
+def test_one_reboot_ends_the_ranks_of_two_jobs_that_cannot_be_stopped() -> None:
+    """Neither job can leave the instance for the other. The second request begins the held reboot."""
+    shared = claimed(boot_id="boot-1")
+    shared = replace(shared, claims={"sft-1": Claim(1, 4), "other-1": Claim(1, 4)})
+    held = applied(tell(shared, STUCK))
+    assert held.status is QUARANTINED and held.held is not None
+    asked = replace(STUCK, job_id="other-1", at=later(60))
+    decision = tell(held, asked, now=later(60))
+    assert decision.record.status is InstanceStatus.REBOOTING and orders(decision, commands.RebootInstance)
+    record = applied(tell(decision.record, observed(2, agent_connected=False)))
+    record = applied(tell(record, observed(3)))
+    decision = tell(record, verdict_of(record, HEALTHY, "boot-2"))
+    assert (decision.record.status, decision.record.claims) == (AVAILABLE, {})
+    assert {one.job_id for one in orders(decision, commands.ConfirmEnd)} == {"sft-1", "other-1"}
+    assert {one.job_id for one in orders(decision, commands.TellJob)} == {"sft-1", "other-1"}
+
+
+def test_a_second_job_that_can_still_leave_is_not_ended_by_the_reboot() -> None:
+    """It has asked for nothing, so the reboot waits for it."""
+    shared = claimed()
+    shared = replace(shared, claims={"sft-1": Claim(1, 4), "other-1": Claim(2, 4)})
+    held = applied(tell(shared, STUCK))
+    outdated = replace(STUCK, job_id="other-1", attempt=1, at=later(60))
+    assert tell(held, outdated, now=later(60)).outcome is EventOutcome.IGNORED

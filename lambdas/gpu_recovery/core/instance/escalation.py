@@ -139,11 +139,11 @@ def _blocked_by_fleet(instance: Instance, need: RepairNeed, context: DecisionCon
 
 
 def claimants(instance: Instance, need: RepairNeed) -> list[str]:
-    """Return the jobs that work on the instance, except the job with the rank that the repair ends, and orphans.
+    """Return the jobs that work on the instance, except those with a rank that the repair ends.
 
-    No job can take its orphan away: the repair itself ends the orphan.
+    No job can take its orphan away, or a rank that no stop has ended: the repair itself ends both.
     """
-    ended = {rank.job_id for rank in instance.orphaned_ranks}
+    ended = {rank.job_id for rank in (*instance.orphaned_ranks, *instance.ranks_to_end)}
     if need.ends is not None:
         ended.add(need.ends.job_id)
     return sorted(job_id for job_id in instance.claims if job_id not in ended)

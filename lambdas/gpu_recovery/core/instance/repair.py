@@ -63,9 +63,8 @@ def repair_requested(instance: Instance, event: events.RepairRequested, context:
     if any(at >= event.at for at in instance.reboots):
         return Ignore("it was rebooted after that was asked")
     before = instance.need
-    ends = before.ends if before is not None else None
-    if ends is not None and ends.job_id in instance.claims:
-        return Ignore("it waits for a reboot that is to end a rank in any case")
+    if before is not None and before.ends is not None and before.ends.job_id in instance.claims:
+        return _ends_both(instance, before, event, context)
     rung = before.rung if before is not None and before.rung is RepairLevel.REPLACE else RepairLevel.REBOOT
     evidence = f"{before.evidence}; {event.sentence}" if before is not None else event.sentence
     waiting = (event.job_id, event.attempt) if event.awaited else ("", 0)
@@ -95,6 +94,16 @@ def repair_requested(instance: Instance, event: events.RepairRequested, context:
     # No reboot will end the rank now. Jobs that waited before were notified, except the job with the stopped check.
     never = replace(instance, reboot=None, need=need, check=None, also_waiting=cut_short)
     return replace(step, commands=(*step.commands, *repair_ended(never, False, step.reason, context.now)))
+
+
+def _ends_both(instance: Instance, need: RepairNeed, event: events.RepairRequested, context: DecisionContext) -> Step:
+    """Try the held reboot again: it ends the rank of another job, and the rank of this job cannot be stopped either."""
+    waiting = (RankOnInstance(event.job_id, event.attempt),) if event.awaited else ()
+    changes = {
+        "ended_for": (*instance.ended_for, attempt_id(event.job_id, event.attempt))[-REMEMBERED_MAX:],
+        "also_waiting": (*instance.also_waiting, *waiting)[-WAITING_MAX:],
+    }
+    return escalate(replace_fields(instance, changes), need, context, changes)
 
 
 def repair_of_quarantined(instance: Instance, event: events.RepairRequested, context: DecisionContext) -> Step | Ignore:

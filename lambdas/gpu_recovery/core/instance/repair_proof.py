@@ -50,22 +50,23 @@ def without_health_of(health: Mapping[str, HealthReport], kinds: Collection[str]
 
 
 def confirm_ended(instance: Instance) -> tuple[Any, ...]:
-    """Return the commands that confirm the end of the rank that the reboot was requested for, and of all orphans."""
+    """Return the commands that confirm the ends of the ranks that a reboot was requested for, and of all orphans."""
     sentence = "ended when its instance was rebooted"
     return tuple(ConfirmEnd(rank.job_id, rank.attempt, sentence) for rank in _ended_ranks(instance))
 
 
 def claims_left(instance: Instance) -> dict[str, Claim]:
-    """Return the claims that are left after a proved reboot: without its rank to end, and without the orphans."""
+    """Return the claims that are left after a proved reboot: without its ranks to end, and without the orphans."""
     ended = {rank.job_id for rank in _ended_ranks(instance)}
     return {job: claim for job, claim in instance.claims.items() if job not in ended}
 
 
 def _ended_ranks(instance: Instance) -> tuple[RankOnInstance, ...]:
-    """Return the ranks that the proved boot has ended: the rank that the reboot was requested for, and all orphans."""
+    """Return the ranks that the proved boot has ended: those that a reboot was requested for, and all orphans."""
     reboot = instance.reboot
     ends = (reboot.ends,) if reboot is not None and reboot.ends is not None else ()
-    return tuple(dict.fromkeys((*ends, *instance.orphaned_ranks)))
+    to_end = instance.ranks_to_end if reboot is not None else ()
+    return tuple(dict.fromkeys((*ends, *to_end, *instance.orphaned_ranks)))
 
 
 def proves_end_of_orphans(instance: Instance, verdict: Verdict) -> bool:
