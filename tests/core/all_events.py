@@ -280,6 +280,7 @@ def written_by_a_store(record: Instance) -> list[Instance]:
     for some in left:
         some.popitem()
     grown = [*(replace(record, claims=some) for some in (*claims, *left)), replace(record, commands=refused)]
-    if record.status is InstanceStatus.CHECKING and record.check is not None and record.drained_by_others:
+    checked = record.status in (InstanceStatus.CHECKING, InstanceStatus.VERIFYING)
+    if checked and record.check is not None and record.drained_by_others:
         grown.append(replace(record, check=replace(record.check, task_id="task-1")))
     return grown

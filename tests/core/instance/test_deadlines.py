@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -10,7 +11,7 @@ from gpu_recovery.core.instance.deadlines import deadlines
 from gpu_recovery.core.instance.record import Instance, InstanceStatus, Reboot
 from gpu_recovery.core.state_machine import DecisionContext
 
-from tests.core.build import ADAPTIVE, NOW, available, later, tell, verifying
+from tests.core.build import ADAPTIVE, NOW, applied, available, checking, later, observed, overdue, tell, verifying
 
 CONTEXT = DecisionContext(ADAPTIVE, NOW)
 CHECK_POLL, POLL = ADAPTIVE.check_poll_interval_s, ADAPTIVE.poll_interval_s
@@ -57,3 +58,17 @@ def test_only_a_boot_after_the_check_began_makes_it_run_again() -> None:
     for seconds, again in ((-1, False), (0, False), (1, True)):
         after = reboot_under_check(record, seconds)
         assert after.check is not None and (after.check.check_id != record.check.check_id) is again, seconds
+
+
+@pytest.mark.parametrize(
+    ("record", "limit_s"), [(checking(), ADAPTIVE.check_timeout_s), (verifying(), ADAPTIVE.verify_timeout_s)]
+)
+def test_a_check_that_starts_before_ecs_says_active_has_its_whole_time(record: Instance, limit_s: int) -> None:
+    """A person had drained the instance. The check that they then allow is found running before their change is."""
+    waits = applied(tell(record, observed(4, ecs_status="DRAINING"), now=later(5)))
+    assert waits.check is not None and waits.deadline_at < later(limit_s)
+    started = replace(waits, check=replace(waits.check, task_id="task-1"))
+    active = applied(tell(started, observed(5), now=later(20)))
+    decision = overdue(active)
+    assert (decision.record.status, decision.record.deadline_at) == (record.status, later(limit_s))
+    assert overdue(applied(decision)).record.status is InstanceStatus.QUARANTINED

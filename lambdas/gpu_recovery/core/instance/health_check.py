@@ -267,7 +267,7 @@ def check_overdue(instance: Instance, event: events.InstanceDeadlineReached, con
     if run is None:
         return NO_CHECK
     limit_at = instance.status_at + duration(context.policy.check_timeout_s)
-    if instance.drained_by_others and run.task_id and context.now < limit_at:
+    if run.task_id and context.now < limit_at:
         return Step(instance.status, instance.reason, {"deadline_at": limit_at})  # it has started all the same
     reason = f"its health check gave no answer within {context.policy.check_timeout_s} s"
     refused = any(

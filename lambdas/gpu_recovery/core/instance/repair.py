@@ -312,7 +312,7 @@ def verify_overdue(
     if run is None:
         return NO_CHECK
     limit_at = instance.status_at + duration(limit)
-    if instance.drained_by_others and run.task_id and context.now < limit_at:
+    if run.task_id and context.now < limit_at:
         return Step(instance.status, instance.reason, {"deadline_at": limit_at})  # it has started all the same
     reason = f"the check after its repair gave no answer within {limit} s"
     if (refusal := run.why_not_started) is not None:
