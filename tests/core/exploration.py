@@ -261,7 +261,8 @@ def _warned(record: Instance) -> Any:
             started = drained and record.check is not None and bool(record.check.task_id)
             return unhandled_report(record), refused and record.agent_connected, is_sure, drained, started
         case InstanceStatus.VERIFYING:
-            return record.drained_by_others and record.check is not None and bool(record.check.task_id)
+            drained = record.drained_by_others
+            return drained, drained and record.check is not None and bool(record.check.task_id)
         case InstanceStatus.QUARANTINED if record.held is not None and record.need is not None:
             return is_withdrawn(record, record.need), record.agent_connected
     return None
