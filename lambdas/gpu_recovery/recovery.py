@@ -393,16 +393,9 @@ class Recovery:
         self.decision_log.notified(record, pending.command, failed[0] if failed else None)
 
     def _context(self, submitted: str | None = None) -> ExecutionContext:
+        store, actions, policy, now = self.store, self.actions, self.policy, self.clock()
         return ExecutionContext(
-            self.store,
-            self.actions,
-            self.policy,
-            self.clock(),
-            self.for_each,
-            self.ray,
-            submitted,
-            self.hops,
-            self.has_time,
+            store, actions, policy, now, self.for_each, self.ray, submitted, self.hops, self.has_time
         )
 
     def _reloaded(self, record: Job | Instance) -> Job | Instance:

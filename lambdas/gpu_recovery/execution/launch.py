@@ -32,7 +32,8 @@ ABSENT_NAMED_MAX = 3
 def launch(context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
     """Claim every instance, then start every rank, if the record still waits for this launch.
 
-    A function that has no time for all ranks leaves the others. The plan shows which ranks have their task. If an instance or ECS refuses, the job receives `LaunchRefused` and releases the instances that were claimed.
+    A function that has no time for all ranks leaves the others. The plan shows which ranks have their task. If an
+    instance or ECS refuses, the job receives `LaunchRefused` and releases the instances that were claimed.
     """
     command: commands.LaunchAttempt = pending.command
     if job.status is not JobStatus.SUBMITTING or job.attempt != command.attempt:

@@ -57,7 +57,11 @@ def _stop_in_parts(context: ExecutionContext, pending: PendingCommand, task_ids:
     After an earlier try, ECS is asked first, and the tasks that it stops already are left out.
     """
     if pending.tries > 1:
-        asked = {fact.task_id for fact in context.actions.describe_tasks(task_ids) if fact.desired_status == LastStatus.STOPPED}
+        asked = {
+            fact.task_id
+            for fact in context.actions.describe_tasks(task_ids)
+            if fact.desired_status == LastStatus.STOPPED
+        }
         task_ids = [task_id for task_id in task_ids if task_id not in asked]
     for start in range(0, len(task_ids), RANKS_AT_ONCE):
         if start and not context.has_time():
