@@ -40,6 +40,7 @@ from gpu_recovery.execution.context import (
     FollowUp,
     ForEach,
     RayCommandHandler,
+    always,
     previous_try_died,
     sequentially,
 )
@@ -67,11 +68,6 @@ class NotificationFailed(ExceptionGroup):
 
     The notification stays in the record and is tried again.
     """
-
-
-def always() -> bool:
-    """Return True: the default of `Recovery.has_time`."""
-    return True
 
 
 @dataclass(frozen=True)
@@ -319,7 +315,9 @@ class Recovery:
         try:
             result = execution.execute(self._context(), record, pending)
             results.check_request = result.check_request or results.check_request
-            if result.not_before is not None:
+            if result.unfinished:
+                results.leave(pending, self.clock())
+            elif result.not_before is not None:
                 results.deferred[pending.command_id] = result.not_before
             else:
                 self._finish(record, pending, result.follow_ups, result.after, results)
@@ -395,8 +393,9 @@ class Recovery:
         self.decision_log.notified(record, pending.command, failed[0] if failed else None)
 
     def _context(self, submitted: str | None = None) -> ExecutionContext:
+        store, actions, policy, now = self.store, self.actions, self.policy, self.clock()
         return ExecutionContext(
-            self.store, self.actions, self.policy, self.clock(), self.for_each, self.ray, submitted, self.hops
+            store, actions, policy, now, self.for_each, self.ray, submitted, self.hops, self.has_time
         )
 
     def _reloaded(self, record: Job | Instance) -> Job | Instance:

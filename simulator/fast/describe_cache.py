@@ -88,6 +88,7 @@ class EcsDescribeCache:
             return False
         changes = {
             "last_status": str(task.last_status),
+            "desired_status": str(task.desired_status),
             "version": task.version,
             "at": task.started_at or task.created_at,
             "stop_code": str(task.stop_code or ""),

@@ -38,9 +38,9 @@ class Launching:
     stopped: list[str] = field(default_factory=list)
     poked: list[str] = field(default_factory=list)
 
-    def run_ranks(self, job: Job, plan: Plan, master_ip: str, key: str) -> tuple[str, ...]:
+    def run_ranks(self, job: Job, plan: Plan, ranks: Sequence[int], master_ip: str, key: str) -> tuple[str, ...]:
         self.launched[job.job_id] = plan.instances
-        return tuple(f"{job.job_id}-{rank}" for rank in range(len(plan.instances)))
+        return tuple(f"{job.job_id}-{rank}" for rank in ranks)
 
     def describe_ec2(self, instance_ids: Sequence[str]) -> dict[str, Ec2Instance]:
         return {name: Ec2Instance(Ec2InstanceState.RUNNING, private_ip="10.0.0.1") for name in instance_ids}

@@ -21,9 +21,11 @@ from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.job.spec import NNODES_MAX
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.execution import execute
+from gpu_recovery.execution.context import RANKS_AT_ONCE
 from gpu_recovery.reconciler.reconcile import process_due_job
 
-from simulator.cloud.rate_limits import Costs
+from simulator.cloud import rate_limits
+from simulator.cloud.rate_limits import Costs, Limit
 from simulator.fast.fidelity import LARGE
 from simulator.memory_store.store import MemoryStore
 from simulator.world import World
@@ -114,6 +116,63 @@ def test_a_large_gang_comes_back_within_the_rates_and_timeouts_of_aws(nnodes: in
     assert sum(world.fleet.boots.values()) >= nnodes - 1
 
 
+def after_a_launch(world: World, job_id: str, attempt: int, limit_s: float) -> None:
+    """Let time pass until this attempt runs, and check that each of its ranks runs once."""
+
+    def is_over() -> bool:
+        job = world.job(job_id)
+        return job.status is JobStatus.FAILED or (job.status is JobStatus.RUNNING and job.attempt == attempt)
+
+    world.until(is_over, f"attempt {attempt} does not run", limit_s)
+    job = world.job(job_id)
+    assert job.status is JobStatus.RUNNING, job.reason
+    assert len(world.ranks(job_id)) == len(job.instances)
+
+
+@pytest.mark.parametrize(
+    "nnodes",
+    [
+        64,
+        pytest.param(512, marks=pytest.mark.slow),
+        pytest.param(1_024, marks=pytest.mark.full),
+        pytest.param(NNODES_MAX, marks=pytest.mark.full),
+    ],
+)
+def test_each_phase_of_a_large_gang_ends_by_however_many_functions(nnodes: int) -> None:
+    """Launch, a crash, all ranks unkillable, a cancellation: no function is killed, and no command begins anew."""
+    world = World(instances=nnodes, fidelity=LARGE, policy=UNLIMITED, costs=Costs(call_s=0.03, store_s=0.015))
+    asked = count_operations(world)
+    job_id = world.submit(nnodes)
+    after_a_launch(world, job_id, 1, 600)
+    assert asked["RunTask"] <= nnodes + RANKS_AT_ONCE
+    asked.clear()
+    world.exit(job_id, 0, 139)
+    after_a_launch(world, job_id, 2, 1_800)
+    assert asked["StopTask"] <= nnodes + RANKS_AT_ONCE
+    assert asked["RunTask"] <= 2 * (nnodes + RANKS_AT_ONCE)  # each instance has a check, and then its rank
+    world.fleet.stuck.update(world.job(job_id).instances[1:])
+    world.exit(job_id, 0, 139)
+    after_a_launch(world, job_id, 3, 3 * 3_600)
+    assert sum(world.fleet.boots.values()) >= nnodes - 1
+    asked.clear()
+    world.cancel(job_id)
+    assert world.until_end(job_id).status is JobStatus.CANCELED
+    assert asked["StopTask"] <= nnodes + RANKS_AT_ONCE and not world.fleet.running()
+    assert not world.invocations.killed and not world.failures
+
+
+def test_reboots_that_ec2_throttles_for_long_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last reboot is asked for ten minutes after the first. No check looks for it before."""
+    slowly = "EC2", Limit(2, 1 / 30)
+    monkeypatch.setattr(rate_limits, "LIMITS", {**rate_limits.LIMITS, "RebootInstances": slowly})
+    world, job_id = stuck_gang(24, policy=UNLIMITED, costs=Costs())
+    relaunched(world, job_id, 3_600)
+    assert world.meter is not None and world.meter.refused > 24
+    assert sum(world.fleet.boots.values()) == 23
+    reasons = [entry.reason for instance in world.instances() for entry in instance.history]
+    assert not any("never seen to leave" in reason for reason in reasons)
+
+
 def test_a_command_that_no_function_can_finish_in_its_time_goes_on_where_it_was() -> None:
     """250 requests take longer than a function runs: the next function makes the others, and none is made twice."""
     world, job_id = stuck_gang(250, policy=UNLIMITED, costs=Costs(store_s=0.5))
@@ -188,6 +247,18 @@ def test_an_attempt_whose_3000_checks_tell_nothing_is_one_item() -> None:
     progress = store.load_progress("run-1", 1)
     assert progress is not None and progress.all_checked
     assert "CannotPullContainerError" in progress.checked[NNODES_MAX - 1].summary
+
+
+def count_operations(world: World) -> Counter[str]:
+    """Count the calls of AWS by operation from now on, including those that AWS refuses."""
+    counted, real = Counter[str](), world.invocations.call
+
+    def call(operation: str = "", times: int = 1) -> None:
+        counted[operation] += times
+        real(operation, times)
+
+    world.invocations.call = call  # type: ignore[method-assign]
+    return counted
 
 
 class CountedStore:

@@ -14,6 +14,7 @@ from sandbox.cluster.model import tasks
 from sandbox.cluster.model.records import Task
 from sandbox.cluster.model.statuses import Ec2State
 from simulator.cloud.fleet import VirtualFleet
+from simulator.invocations import Effect, Killed
 from simulator.world import World
 from tests.simulator import incidents
 
@@ -132,3 +133,37 @@ def test_a_reboot_of_somebody_else_is_no_fault_of_the_gpus() -> None:
     world, job_id = incidents.ended(world, job_id)
     assert world.job(job_id).status is JobStatus.SUCCEEDED and world.job(job_id).attempt == 2
     assert world.calls("RebootInstances") == [] and world.fleet.boots == {world.model_instance(0).instance_id: 1}
+
+
+class KillTheReboot:
+    """Kills the function that asks for the first reboot, before or after EC2 has the request."""
+
+    def __init__(self, heard: bool) -> None:
+        self.heard, self.done = heard, False
+
+    def before(self, step: Effect) -> None:
+        """Kill the function before EC2 has the request."""
+        if not self.heard:
+            self._kill(step)
+
+    def after(self, step: Effect) -> None:
+        """Kill the function when EC2 has the request."""
+        if self.heard:
+            self._kill(step)
+
+    def _kill(self, step: Effect) -> None:
+        if step.name == "RebootInstances" and not self.done:
+            self.done = True
+            raise Killed
+
+
+@pytest.mark.parametrize("heard", [False, True])
+def test_an_uncertain_reboot_is_looked_at_though_its_rank_holds_the_gpus(heard: bool) -> None:
+    """No check that needs GPUs can start beside a rank that ignores every signal. So the check only reads the boot."""
+    world, job_id = incidents.running(nemesis=KillTheReboot(heard))
+    world.fleet.stuck.add(world.job(job_id).instances[1])
+    world.exit(job_id, 0, 139)
+    world, job_id = incidents.ended(world, job_id)
+    assert world.job(job_id).status is JobStatus.SUCCEEDED and world.job(job_id).attempt == 2
+    assert world.fleet.boots == {world.job(job_id).instances[1]: 1}
+    assert len(world.calls("RebootInstances")) == 1

@@ -41,15 +41,17 @@ class ClusterActions:
         """The task definition of health checks."""
         return self.check_task.task_definition
 
-    def run_ranks(self, job: Job, plan: Plan, master_ip: str, key: str) -> tuple[str | Refusal, ...]:
-        """Start one task for each rank. `master_ip` is the private IP address of rank 0's instance.
+    def run_ranks(
+        self, job: Job, plan: Plan, ranks: Sequence[int], master_ip: str, key: str
+    ) -> tuple[str | Refusal, ...]:
+        """Start one task for each of `ranks`. `master_ip` is the private IP address of rank 0's instance.
 
         A job in the family of the health check is refused. Its submission is refused too, but an attacker who controls
         an API function could write such a record, and its command would run with the rights of the health check.
         """
         if family_of(job.spec.task_definition) == family_of(self.check_task.task_definition):
-            return (CHECK_FAMILY_REFUSED,) * len(plan.instances)
-        return self.ecs.run_ranks(job, plan, master_ip, key)
+            return (CHECK_FAMILY_REFUSED,) * len(ranks)
+        return self.ecs.run_ranks(job, plan, ranks, master_ip, key)
 
     def run_check(self, instance: Instance, check_id: str, refusals: int, key: str) -> str | Refusal:
         """Start a health check on the instance. Return its task id, or a Refusal."""

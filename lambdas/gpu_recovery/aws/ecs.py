@@ -124,10 +124,12 @@ class Ecs:
         lasting = bool(reasons) and all(reason.startswith(ecs_requests.LASTING_FAILURES) for reason in reasons)
         return Refusal(", ".join(reasons) or "no reason", lasting)
 
-    def run_ranks(self, job: Job, plan: Plan, master_ip: str, key: str) -> tuple[str | Refusal, ...]:
-        """Start the tasks of all ranks in parallel. Return a task id or a Refusal for each, in rank order.
+    def run_ranks(
+        self, job: Job, plan: Plan, ranks: Sequence[int], master_ip: str, key: str
+    ) -> tuple[str | Refusal, ...]:
+        """Start the tasks of `ranks` in parallel. Return a task id or a Refusal for each, in their order.
 
-        After a denied launch of the job, rank 0 is started alone. If AWS denies it too, no other rank is tried.
+        After a denied launch of the job, the first is started alone. If AWS denies it too, no other rank is tried.
         """
 
         def launch(rank: int) -> str | Refusal:
@@ -137,10 +139,9 @@ class Ecs:
                 return Refusal(f"its overrides have {size} characters, ECS allows {OVERRIDES_CHARACTERS_MAX}", True)
             return self.run(request)
 
-        ranks = range(len(plan.instances))
         if job.denied is None or job.denied.over:
             return tuple(self.each(launch, ranks))
-        first = launch(0)
+        first = launch(ranks[0])
         if isinstance(first, Refusal) and first.lacks is not None:
             return (first,) * len(ranks)
         return (first, *self.each(launch, ranks[1:]))

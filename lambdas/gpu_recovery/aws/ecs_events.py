@@ -89,6 +89,7 @@ def task_fact(
         stopped_reason=fields.prose("stoppedReason"),
         created_at=fields.time("createdAt"),
         ended_at=fields.time("executionStoppedAt"),
+        desired_status=fields.text("desiredStatus", NAME_CHARACTERS_MAX),
     )
 
 

@@ -92,6 +92,7 @@ class TaskFact:
     main_container: name of the container with JOB_ID or CHECK_ID in its override. Its end is the end of the task.
     gpus:           GPUs that the containers hold, 0 if ECS gives none.
     ended_at:       end of the containers by the clock of their instance, None if ECS gives none.
+    desired_status: STOPPED from the moment at which ECS is asked to stop the task.
     """
 
     task_id: str
@@ -111,6 +112,7 @@ class TaskFact:
     stopped_reason: str = ""
     created_at: datetime | None = None
     ended_at: datetime | None = None
+    desired_status: str = ""
 
     @property
     def launch_signature(self) -> str:

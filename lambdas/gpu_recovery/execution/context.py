@@ -25,12 +25,19 @@ COMMAND_S = 40
 
 A call to AWS that gets no answer ends after 38 s: five tries of 6 s and the waits between them (`aws/clients.py`).
 """
+RANKS_AT_ONCE = 100
+"""Ranks that are started or stopped before the time is looked at again. At the rates of ECS they take 2.5 s."""
 HOPS_MAX = 10
 """Longest chain of messages to a queue that the woken function itself sends. Then the next tick goes on.
 
 A message that leads to the next without end would keep the function running for ever. Lambda itself ends a chain after
 about 16 invocations where its detection of recursive loops is on.
 """
+
+
+def always() -> bool:
+    """Return True: the default of `has_time`."""
+    return True
 
 
 def sequentially(work: Callable[[Any], object], items: Iterable[Any]) -> None:
@@ -55,12 +62,14 @@ class CommandResult:
     not_before: the time before which an unfinished command is not tried again; None if the command is finished.
     check_request: the answer of ECS to the request of a health check; None if the command requested no check.
     after: called after the events for other records are delivered, before the command is removed; None for nothing.
+    unfinished: the time was over before the last part of the command. Another function goes on with it at once.
     """
 
     follow_ups: tuple[FollowUp, ...] = ()
     not_before: datetime | None = None
     check_request: StartedCheck | RefusedCheck | None = None
     after: Callable[[], object] | None = None
+    unfinished: bool = False
 
 
 class RayCommandHandler(Protocol):
@@ -80,6 +89,7 @@ class ExecutionContext:
     ray:       executes the commands of jobs on Ray; None without a Ray cluster.
     submitted: the text that the job was submitted with, if the caller has it; None: it is loaded from the store.
     hops:      the number of messages in a row that led to this invocation; see `Recovery.hops`.
+    has_time:  returns whether there is time for another part of a command.
     """
 
     store: Store
@@ -90,10 +100,13 @@ class ExecutionContext:
     ray: RayCommandHandler | None = None
     submitted: str | None = None
     hops: int = 0
+    has_time: Callable[[], bool] = always
 
 
 DONE = CommandResult()
 """The result of a finished command without events."""
+UNFINISHED = CommandResult(unfinished=True)
+"""The result of a command whose other parts are left to another function."""
 
 
 def previous_try_died(pending: PendingCommand) -> bool:

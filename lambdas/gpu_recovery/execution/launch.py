@@ -13,7 +13,14 @@ from gpu_recovery.core.identifiers import attempt_id, listed
 from gpu_recovery.core.instance.record import Claim
 from gpu_recovery.core.job.record import LIVE, Job, JobStatus
 from gpu_recovery.core.state_machine import PendingCommand
-from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
+from gpu_recovery.execution.context import (
+    DONE,
+    RANKS_AT_ONCE,
+    UNFINISHED,
+    CommandResult,
+    ExecutionContext,
+    FollowUp,
+)
 from gpu_recovery.ports.retry import SAVE_ATTEMPTS_MAX, save_with_retry
 from gpu_recovery.ports.store import Store
 from gpu_recovery.ports.values import Ec2Instance, Refusal
@@ -25,7 +32,8 @@ ABSENT_NAMED_MAX = 3
 def launch(context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
     """Claim every instance, then start every rank, if the record still waits for this launch.
 
-    If an instance or ECS refuses, the job receives `LaunchRefused` and releases the instances that were claimed.
+    A function that has no time for all ranks leaves the others. The plan shows which ranks have their task. If an
+    instance or ECS refuses, the job receives `LaunchRefused` and releases the instances that were claimed.
     """
     command: commands.LaunchAttempt = pending.command
     if job.status is not JobStatus.SUBMITTING or job.attempt != command.attempt:
@@ -46,15 +54,15 @@ def launch(context: ExecutionContext, job: Job, pending: PendingCommand) -> Comm
             signed=True,
         )
     )
-    taken = _unclaimed_ranks(context, job, plan, command.port_offset)
+    left = [rank for rank, task_id in enumerate(plan.task_ids) if not task_id]
+    taken = _unclaimed_ranks(context, job, plan, left, command.port_offset)
     if taken:
         first = plan.instances[min(taken)]
         return CommandResult((_launch_refused(context, job, command.attempt, f"{first} was no longer free"),))
     master_ip = described[plan.instances[0]].private_ip
-    answers = context.actions.run_ranks(job, plan, master_ip, context.store.launch_key())
-    started = tuple("" if isinstance(answer, Refusal) else answer for answer in answers)
-    context.store.record_tasks(replace(plan, task_ids=started))
-    refusals = [(rank, answer) for rank, answer in enumerate(answers) if isinstance(answer, Refusal)]
+    refusals = _start(context, job, plan, left, master_ip)
+    if refusals is None:
+        return UNFINISHED
     lacks = next((refusal.lacks for _, refusal in refusals if refusal.lacks is not None), None)
     if command.is_probe and lacks is None:
         definition = job.spec.task_definition
@@ -91,8 +99,36 @@ def _refused_by_ec2(
     yield _launch_refused(context, job, attempt, listed(absent.values(), ABSENT_NAMED_MAX))
 
 
-def _unclaimed_ranks(context: ExecutionContext, job: Job, plan: Plan, port_offset: int) -> list[int]:
-    """Claim the instance of every rank. Return, in any order, the ranks with an instance that is no longer free."""
+def _start(
+    context: ExecutionContext, job: Job, plan: Plan, ranks: Sequence[int], master_ip: str
+) -> list[tuple[int, Refusal]] | None:
+    """Start `ranks` part by part, and record the tasks of each part in the plan.
+
+    Returns:
+        The refusals of the first part that has any; no further rank is started then. None if the time was over first.
+    """
+    task_ids = list(plan.task_ids)
+    for start in range(0, len(ranks), RANKS_AT_ONCE):
+        if start and not context.has_time():
+            return None
+        part = ranks[start : start + RANKS_AT_ONCE]
+        answers = context.actions.run_ranks(job, plan, part, master_ip, context.store.launch_key())
+        refusals: list[tuple[int, Refusal]] = []
+        for rank, answer in zip(part, answers, strict=True):
+            if isinstance(answer, Refusal):
+                refusals.append((rank, answer))
+            else:
+                task_ids[rank] = answer
+        context.store.record_tasks(replace(plan, task_ids=tuple(task_ids)))
+        if refusals:
+            return refusals
+    return []
+
+
+def _unclaimed_ranks(
+    context: ExecutionContext, job: Job, plan: Plan, ranks: Sequence[int], port_offset: int
+) -> list[int]:
+    """Claim the instances of `ranks`. Return, in any order, the ranks with an instance that is no longer free."""
     taken: list[int] = []
 
     def claim(placement: tuple[int, str, int]) -> None:
@@ -101,7 +137,7 @@ def _unclaimed_ranks(context: ExecutionContext, job: Job, plan: Plan, port_offse
         if not context.store.claim_instance(instance_id, job.job_id, rank_claim, epoch):
             taken.append(rank)
 
-    context.for_each(claim, list(zip(range(len(plan.instances)), plan.instances, plan.epochs, strict=True)))
+    context.for_each(claim, [(rank, plan.instances[rank], plan.epochs[rank]) for rank in ranks])
     return taken
 
 

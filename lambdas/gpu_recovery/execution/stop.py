@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.attempt import Plan, RankTask, stopped_event, with_awaited_flag
 from gpu_recovery.core.heartbeat import AgentCommand, AgentCommandKind
@@ -9,8 +11,15 @@ from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.instance.record import Claim, Instance
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
 from gpu_recovery.core.state_machine import PendingCommand
-from gpu_recovery.core.task import OUR_STOP
-from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext, FollowUp
+from gpu_recovery.core.task import OUR_STOP, LastStatus
+from gpu_recovery.execution.context import (
+    DONE,
+    RANKS_AT_ONCE,
+    UNFINISHED,
+    CommandResult,
+    ExecutionContext,
+    FollowUp,
+)
 from gpu_recovery.execution.launch import claim_for_adopted
 from gpu_recovery.execution.task_ownership import instance_of, tasks_of_ranks
 from gpu_recovery.execution.unregistered_tasks import unregistered_ranks
@@ -20,7 +29,7 @@ STOP_GRACE_S = 5
 
 
 def stop(context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
-    """Stop every task of the attempt.
+    """Stop every task of the attempt. A function that has no time for all tasks leaves the others.
 
     A rank that never had a task is recorded as ended, unless a launch may still start it.
     """
@@ -30,7 +39,8 @@ def stop(context: ExecutionContext, job: Job, pending: PendingCommand) -> Comman
     plan = context.store.load_plan(job.job_id, command.attempt)
     task_ids = tasks_of_ranks(context, job, plan) if plan is not None else ()
     stopping = f"{OUR_STOP}{attempt_id(job.job_id, command.attempt)} is being stopped"
-    context.actions.stop_tasks(tuple(filter(None, task_ids)), stopping)
+    if not _stop_in_parts(context, pending, tuple(filter(None, task_ids)), stopping):
+        return UNFINISHED
     launching = any(isinstance(other.command, commands.LaunchAttempt) for other in job.commands)
     if job.launched or launching:
         return DONE
@@ -39,6 +49,25 @@ def stop(context: ExecutionContext, job: Job, pending: PendingCommand) -> Comman
         context.actions.stop_tasks(tuple(unregistered.values()), stopping)
         task_ids = tuple(task_id or unregistered.get(rank, "") for rank, task_id in enumerate(task_ids))
     return _record_never_started(context, job, task_ids)
+
+
+def _stop_in_parts(context: ExecutionContext, pending: PendingCommand, task_ids: Sequence[str], reason: str) -> bool:
+    """Stop the tasks part by part. Return False if the time was over before the last part.
+
+    After an earlier try, ECS is asked first, and the tasks that it stops already are left out.
+    """
+    if pending.tries > 1:
+        asked = {
+            fact.task_id
+            for fact in context.actions.describe_tasks(task_ids)
+            if fact.desired_status == LastStatus.STOPPED
+        }
+        task_ids = [task_id for task_id in task_ids if task_id not in asked]
+    for start in range(0, len(task_ids), RANKS_AT_ONCE):
+        if start and not context.has_time():
+            return False
+        context.actions.stop_tasks(task_ids[start : start + RANKS_AT_ONCE], reason)
+    return True
 
 
 def _record_unregistered(context: ExecutionContext, job: Job, plan: Plan) -> dict[int, str]:

@@ -28,8 +28,10 @@ class Actions(Protocol):
     def check_task_definition(self) -> str:
         """The task definition of health checks: family, family:revision or ARN."""
 
-    def run_ranks(self, job: Job, plan: Plan, master_ip: str, key: str) -> tuple[str | Refusal, ...]:
-        """Start one ECS task for each rank on its instance. Return a task id or a Refusal for each, in rank order.
+    def run_ranks(
+        self, job: Job, plan: Plan, ranks: Sequence[int], master_ip: str, key: str
+    ) -> tuple[str | Refusal, ...]:
+        """Start one ECS task for each of `ranks` on its instance. Return a task id or a Refusal for each, in order.
 
         Args:
             master_ip: the private IPv4 address of rank 0's instance, at which the other ranks reach the master.

@@ -265,12 +265,25 @@ def test_only_a_disconnect_a_new_registration_or_a_long_wait_makes_us_look() -> 
     record = rebooting()
     assert tell(record, observed(2)).record.status is InstanceStatus.REBOOTING
     assert tell(record, observed(1, container_instance_id="ci-2")).record.status is InstanceStatus.VERIFYING
-    settled = later(ADAPTIVE.reboot_settle_s)
-    assert tell(record, observed(2, looked=True), now=settled).record.status is InstanceStatus.VERIFYING
+    settled, asked = later(ADAPTIVE.reboot_settle_s), replace(record, commands=())
+    assert tell(asked, observed(2, looked=True), now=settled).record.status is InstanceStatus.VERIFYING
     away = applied(tell(record, observed(2, agent_connected=False)))
     back = tell(away, observed(3))
     assert back.record.status is InstanceStatus.VERIFYING
     assert orders(back, commands.ActivateInstance)
+
+
+def test_a_reboot_that_is_still_to_be_asked_for_is_not_looked_for() -> None:
+    """EC2 throttles it. The time to settle begins when it is asked for, and a disconnect is a sign all the same."""
+    record, settled = rebooting(), later(ADAPTIVE.reboot_settle_s)
+    waiting = applied(tell(record, observed(2, looked=True), now=settled))
+    assert waiting.status is InstanceStatus.REBOOTING
+    asked = replace(waiting, commands=())
+    soon, late = later(ADAPTIVE.reboot_settle_s + 60), later(2 * ADAPTIVE.reboot_settle_s)
+    assert tell(asked, observed(3, looked=True), now=soon).record.status is InstanceStatus.REBOOTING
+    assert tell(asked, observed(3, looked=True), now=late).record.status is InstanceStatus.VERIFYING
+    away = applied(tell(record, observed(2, agent_connected=False)))
+    assert tell(away, observed(3)).record.status is InstanceStatus.VERIFYING
 
 
 @pytest.mark.parametrize(

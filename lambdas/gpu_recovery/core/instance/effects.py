@@ -9,7 +9,7 @@ from typing import Any
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.identifiers import check_id
-from gpu_recovery.core.instance.record import CheckRun, EcsStatus, Instance, InstanceStatus, RankOnInstance
+from gpu_recovery.core.instance.record import CheckRun, EcsStatus, Instance, InstanceStatus, RankOnInstance, Reboot
 from gpu_recovery.core.state_machine import Step
 
 
@@ -115,8 +115,8 @@ def verify(
 ) -> Step:
     """Return the step to VERIFYING: the instance works again only after this check has passed.
 
-    A check needs placement, so the instance is activated in ECS. While orphans may hold the GPUs, the check is passive:
-    it only reads the boot, and a second check examines the GPUs.
+    A check needs placement, so the instance is activated in ECS. While orphans may hold the GPUs, or a rank that an
+    uncertain reboot is to end, the check is passive: it only reads the boot, and a second check examines the GPUs.
 
     Args:
         proof_needed: the check must also prove a repair.
@@ -124,7 +124,9 @@ def verify(
         repeats: number of inconclusive checks before this one.
         since: start of the period that the check reads logs of; None for the check's default.
     """
-    passive = bool(instance.orphaned_ranks)
+    reboot: Reboot | None = (changes or {}).get("reboot", instance.reboot)
+    ends = reboot.ends if reboot is not None and reboot.uncertain else None
+    passive = bool(instance.orphaned_ranks) or (ends is not None and ends.job_id in instance.claims)
     run = CheckRun("", proof_needed=proof_needed, repeats=repeats, passive=passive, since=since)
     run_changes, checks = run_check(instance, run)
     active_changes, active = activate(instance)

@@ -160,12 +160,22 @@ def observed_under_repair(
         return step
     # An agent whose instance was deregistered by force may register anew without a boot.
     new_registration = _is_new_registration(instance, event) and not instance.orphaned_ranks
+    returned = reboot.disconnected or new_registration
+    if not returned and _is_repair_pending(instance):
+        # EC2 throttles the request, or its outcome will be told. The time to settle begins when the request is made.
+        return replace(step, changes={**step.changes, "reboot": replace(reboot, looked_at=context.now)})
     settled = context.now - (reboot.looked_at or reboot.asked_at) >= duration(context.policy.reboot_settle_s)
-    if not (reboot.disconnected or new_registration or settled):
+    if not (returned or settled):
         return step
-    why = "its agent is back" if reboot.disconnected or new_registration else "its agent was never seen to leave"
+    why = "its agent is back" if returned else "its agent was never seen to leave"
     back = verify(instance, f"{why}: looking for proof of the repair", True, dict(step.changes))
     return replace(back, commands=(*step.commands, *back.commands))
+
+
+def _is_repair_pending(instance: Instance) -> bool:
+    """Return whether the request for the repair is still to be made."""
+    orders = (commands.RebootInstance(instance.epoch), commands.ReplaceInstance(instance.epoch))
+    return any(pending.command in orders for pending in instance.commands)
 
 
 def _is_over(event: events.InstanceObserved) -> bool:

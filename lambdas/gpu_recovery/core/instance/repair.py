@@ -217,7 +217,7 @@ def verified(instance: Instance, event: events.CheckEnded, context: DecisionCont
     if not run.proof_needed and instance.orphaned_ranks and not proves_end_of_orphans(instance, verdict):
         return repair_given_up(instance, f"{instance.avoid_reason}; reboot it, then release it", context)
     if run.passive:
-        return _orphans_ended(instance, run)
+        return _ranks_ended(instance, run)
     seen: dict[str, Any] = {
         "check": None,
         "boot_id": verdict.boot_id or instance.boot_id,
@@ -251,8 +251,8 @@ def verified(instance: Instance, event: events.CheckEnded, context: DecisionCont
     )
 
 
-def _orphans_ended(instance: Instance, run: CheckRun) -> Step:
-    """Confirm the ends of the orphans, which the boot has proved, and examine the GPUs that they held."""
+def _ranks_ended(instance: Instance, run: CheckRun) -> Step:
+    """Confirm the ends of the ranks, which the boot has proved, and examine the GPUs that they held."""
     ended = confirm_ended(instance)
     freed = replace_fields(instance, {"claims": claims_left(instance), "orphans": None})
     changes = {"claims": freed.claims, "orphans": None}

@@ -128,7 +128,9 @@ def _checks_sentence(job: Job, results: Mapping[str, Checked]) -> str:
     order = sorted(job.instances, key=lambda i: outcome[i] == CheckOutcome.HEALTHY)
     shown = order if len(order) <= LISTED_MAX else [i for i in order if outcome[i] != CheckOutcome.HEALTHY][:LISTED_MAX]
     words = [f"{i or 'an unknown instance'}: {outcome[i]}{_drained(results.get(i))}" for i in shown]
-    return "; ".join(words) + (f"; {len(order) - len(shown)} more" if len(order) > len(shown) else "")
+    if len(order) > len(shown):
+        words.append(f"{len(order) - len(shown)} more" if shown else f"all {len(order)}: {CheckOutcome.HEALTHY}")
+    return "; ".join(words)
 
 
 def _drained(result: Checked | None) -> str:
