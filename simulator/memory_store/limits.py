@@ -32,6 +32,11 @@ MEMBERS_MAX, TEXT_MAX = 64, 2_000
 
 Its largest parts are then 64 commands and 60 history entries of at most 2 KB each.
 """
+NAMED_MAX = 4_000
+"""Ids of instances that a job record may name, in its fields and in each of its commands, without being measured.
+
+They have at most 120 KB, beside the history and the commands above.
+"""
 RANK_BYTES_MAX, OTHER_BYTES_MAX = 8, 8 * KB
 """Bytes of a rank in a progress besides its check result, and of everything else in a progress, at most."""
 KEY_SURELY_FITS = 256
@@ -65,7 +70,8 @@ def check_job(job: Job, *, new: bool) -> None:
     """
     if new:
         check_key(job.job_id)
-    if new or _may_be_large(len(job.instances), len(job.commands), len(job.heard), text=job.reason):
+    named = len(job.instances) * (3 + len(job.commands))
+    if new or named > NAMED_MAX or _may_be_large(len(job.commands), len(job.heard), text=job.reason):
         check(job_item(job))
 
 

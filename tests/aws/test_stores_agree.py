@@ -10,8 +10,8 @@ from typing import Any
 import boto3
 import pytest
 from gpu_recovery.core.health_check import CheckOutcome
-from gpu_recovery.core.instance.record import PRESENT, EcsStatus, Instance, InstanceStatus
-from gpu_recovery.core.job.record import Job, JobStatus
+from gpu_recovery.core.instance.record import PRESENT, EcsStatus, InstanceStatus, ListedInstance
+from gpu_recovery.core.job.record import JobStatus, ListedJob
 from gpu_recovery.core.task import RankFailure
 from gpu_recovery.ports.errors import StaleRecord
 from gpu_recovery.ports.store import Store
@@ -49,7 +49,7 @@ def same(one: Any, other: Any) -> Any:
 
 
 def _without_revision(answer: Any) -> Any:
-    if isinstance(answer, Job | Instance):
+    if isinstance(answer, ListedJob | ListedInstance):  # the bases of Job and Instance
         return replace(answer, revision=0)
     if isinstance(answer, tuple):
         return tuple(_without_revision(one) for one in answer)

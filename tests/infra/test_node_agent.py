@@ -102,7 +102,9 @@ def test_no_agent_starts_before_its_event_can_be_recorded(with_ray: Deployment) 
     assert "RulesTrainingTasks" in awaited
     assert any(name.startswith("RulesTrainingTasksAllowEventRule") for name in awaited)
     (target,) = with_ray.of_type("AWS::Events::Rule")["RulesTrainingTasks"]["Targets"]
-    assert target["Arn"].endswith("EcsTaskHandlerFunction.Arn"), "so the function is updated before the rule is compared"
+    assert target["Arn"].endswith("EcsTaskHandlerFunction.Arn"), (
+        "so the function is updated before the rule is compared"
+    )
 
 
 def test_the_agent_starts_with_the_settings_of_the_task(with_ray: Deployment) -> None:
