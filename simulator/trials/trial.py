@@ -150,6 +150,10 @@ def _act_as_operator(world: World) -> None:
         for task in world.fleet.running():
             is_managed = world.recovery.adoption is not Adoption.OBSERVE or "--a" in (task.started_by or "")
             if (world.policy.observe_only or not is_managed) and not world.training.is_whole(task):
+                if task.runs and not task.is_live:  # ECS knows no task to stop: the mail asks for the termination
+                    world.transcript.happened(f"a person terminates {task.instance_id}, which runs an orphan")
+                    world.fleet.terminate(world.cluster.instances[task.instance_id])
+                    continue
                 world.stop_by_hand(task, "it hangs")
                 if task.instance_id in world.fleet.stuck:
                     _end_by_hand(world, task.instance_id)

@@ -9,7 +9,9 @@ from typing import Any
 import boto3
 import pytest
 from botocore.stub import Stubber
+from gpu_recovery.aws.actions import AwsActions
 from gpu_recovery.aws.ec2 import Ec2
+from gpu_recovery.aws.settings import LambdaSettings
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.ports.store import Store
 from moto import mock_aws
@@ -18,7 +20,7 @@ from simulator.dynamodb.double import DynamoDb
 from simulator.memory_store.store import MemoryStore
 from tests.aws.deployed_tables import create_tables
 from tests.aws.dynamodb_client import DoubleClient
-from tests.aws.environment import CREDENTIALS
+from tests.aws.environment import CREDENTIALS, FUNCTION
 from tests.aws.records import NOW
 from tests.sandbox.ministack_server import PLAIN, serve
 
@@ -107,3 +109,11 @@ def groups(ec2: Ec2) -> Iterator[Stubber]:
     with Stubber(ec2.groups) as stub:
         yield stub
         stub.assert_no_pending_responses()
+
+
+@pytest.fixture
+def actions(monkeypatch: pytest.MonkeyPatch) -> AwsActions:
+    """The actions of a function whose calls are all stubbed."""
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    return AwsActions(LambdaSettings.from_environment(FUNCTION), lambda: NOW)

@@ -270,7 +270,7 @@ ANNOUNCEMENTS = (
 
 def written_by_a_store(record: Instance) -> list[Instance]:
     """The record after each write that no event makes: a launch's or a person's claim, a claim that
-    is given back, a check that ECS refused, a check that ECS started although the record still says DRAINING."""
+    is given back, a check that ECS refused, a check that ECS started, perhaps although the record says DRAINING."""
     if record.status is InstanceStatus.GONE:
         return []
     new = [("sft-1", 1), ("sft-1", 2), ("sft-2", 1)]
@@ -280,7 +280,6 @@ def written_by_a_store(record: Instance) -> list[Instance]:
     for some in left:
         some.popitem()
     grown = [*(replace(record, claims=some) for some in (*claims, *left)), replace(record, commands=refused)]
-    checked = record.status in (InstanceStatus.CHECKING, InstanceStatus.VERIFYING)
-    if checked and record.check is not None and record.drained_by_others:
+    if record.check is not None:
         grown.append(replace(record, check=replace(record.check, task_id="task-1")))
     return grown

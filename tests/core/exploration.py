@@ -219,15 +219,12 @@ def _used_up(record: Job) -> Any:
 
 
 def instance_signature(record: Instance) -> Any:
-    """What tells instance records apart as far as the rows go."""
+    """What tells instance records apart as far as the rows go.
+
+    Only the tier `full` combines what ECS says of a check with all the rest, and reports during a check with reboots.
+    """
     check, reboot, need = record.check, record.reboot, record.need
-    at_rest = record.status in (InstanceStatus.AVAILABLE, InstanceStatus.QUARANTINED)
-    return (
-        record.status,
-        tuple(sorted(record.claims)) if at_rest else bool(record.claims),
-        min(len(record.reboots), 2),
-        record.withdrawn,
-        bool(record.orphaned_ranks),
+    of_check = (
         (
             bool(check.job_id),
             check.may_reboot,
@@ -236,33 +233,59 @@ def instance_signature(record: Instance) -> Any:
             bool(check.because),
             check.again,
             bool(check.superseded),
+            check.passive and record.status is InstanceStatus.VERIFYING,
         )
         if check
-        else None,
+        else None
+    )
+    in_ecs = _check_in_ecs(record)
+    is_full = tiers.selected() is tiers.Tier.FULL
+    if any(in_ecs) and not is_full:
+        return record.status, of_check, in_ecs, _is_sure(record)
+    is_warned = is_full or record.status is not InstanceStatus.CHECKING or not record.reboots
+    at_rest = record.status in (InstanceStatus.AVAILABLE, InstanceStatus.QUARANTINED)
+    return (
+        record.status,
+        tuple(sorted(record.claims)) if at_rest else bool(record.claims),
+        min(len(record.reboots), 2),
+        record.withdrawn,
+        bool(record.orphaned_ranks),
+        of_check,
+        in_ecs,
         (reboot.ends is None, reboot.uncertain, reboot.disconnected and not check, reboot.started and not check)
         if reboot
         else None,
         (need.rung, need.source in tuple(HealthKind), bool(need.source), need.ends is None) if need else None,
-        _warned(record),
+        _warned(record) if is_warned else None,
     )
 
 
+def _check_in_ecs(record: Instance) -> tuple[bool, ...]:
+    """What ECS says of a check: refused, drained, started, without its registration, orphaned."""
+    check = record.check
+    if check is None:
+        return ()
+    started = bool(check.task_id), record.registration_over, check.orphaned_at is not None
+    if record.status is InstanceStatus.VERIFYING:
+        return record.drained_by_others, *started
+    refused = any(one.refusals for one in record.commands) and record.agent_connected
+    return refused, record.drained_by_others, *started
+
+
+def _is_sure(record: Instance) -> bool:
+    """Whether a health source has named a fault, which a check that finds nothing does not revoke."""
+    is_sure = any(one.fault is not None for one in record.health.values())
+    return is_sure and record.check is not None and not record.check.passive
+
+
 def _warned(record: Instance) -> Any:
-    """What was said of the instance, or answered by ECS, where a row asks for it."""
+    """What was said of the instance, where a row asks for it."""
     match record.status:
         case InstanceStatus.AVAILABLE:
             kind = record.departure.kind if record.departure is not None else None
             return kind, unhandled_report(record), record.deadline_at is None
         case InstanceStatus.CHECKING:
-            refused = any(one.refusals for one in record.commands)
-            is_sure = any(one.fault is not None for one in record.health.values())
-            is_sure = is_sure and record.check is not None and not record.check.passive
-            drained = record.drained_by_others
-            started = drained and record.check is not None and bool(record.check.task_id)
-            return unhandled_report(record), refused and record.agent_connected, is_sure, drained, started
-        case InstanceStatus.VERIFYING:
-            drained = record.drained_by_others
-            return drained, drained and record.check is not None and bool(record.check.task_id)
+            return unhandled_report(record), _is_sure(record)
         case InstanceStatus.QUARANTINED if record.held is not None and record.need is not None:
             return is_withdrawn(record, record.need), record.agent_connected
     return None

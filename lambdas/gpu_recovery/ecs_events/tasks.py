@@ -62,6 +62,8 @@ def check_changed(recovery: Recovery, fact: TaskFact) -> None:
         notify_once(recovery, foreign_tasks.foreign_check(record, fact.started_by, fact.task_id))
         return
     message = check_ended(recovery.actions, recovery.policy, fact)
+    if message is None:
+        return  # its process may run on; the instance polls for its verdict document
     recovery.handle(message.record_id, message.event)
 
 

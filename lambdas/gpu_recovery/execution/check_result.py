@@ -14,10 +14,11 @@ NEVER_RAN = ("CannotStartContainerError", "CannotCreateContainerError")
 """Prefixes of the reason that ECS gives for a container that did not start."""
 
 
-def check_ended(actions: Actions, policy: RecoveryPolicy, fact: TaskFact) -> FollowUp:
-    """Return the event for the instance of a check task that has stopped.
+def check_ended(actions: Actions, policy: RecoveryPolicy, fact: TaskFact) -> FollowUp | None:
+    """Return the event for the instance of a check task that has stopped; None if its process may run on.
 
-    Its verdict follows from the exit code and the verdict document. An unreadable document makes it INCONCLUSIVE.
+    The verdict follows from the exit code and the verdict document. An unreadable document makes it INCONCLUSIVE. A
+    forced deregistration ends no process and gives no exit code: the check has ended when its document is there.
 
     Args:
         fact: the stopped task; its `startedBy` is the check id. The task must be known to be ours.
@@ -36,5 +37,9 @@ def check_ended(actions: Actions, policy: RecoveryPolicy, fact: TaskFact) -> Fol
     except VerdictUnreadable as error:
         unreadable = health_check.Verdict(CheckOutcome.INCONCLUSIVE, str(error))
         return FollowUp(instance_id, events.CheckEnded(at=at, check_id=fact.started_by, verdict=unreadable))
+    if fact.is_orphaned:
+        if document is None:
+            return None
+        return FollowUp(instance_id, events.CheckEnded(at=at, check_id=fact.started_by, verdict=document))
     verdict = health_check.verdict_of(exit_code, document, document_required=policy.require_verdict_document)
     return FollowUp(instance_id, events.CheckEnded(at=at, check_id=fact.started_by, verdict=verdict))

@@ -76,8 +76,9 @@ def observe_check(context: ExecutionContext, instance: Instance, pending: Pendin
         facts = context.actions.describe_tasks((run.task_id,))
     else:
         facts = tasks_of_check(context, instance, command.check_id)[:1]
-    ended = [fact for fact in facts if fact.last_status == LastStatus.STOPPED]
-    return CommandResult(tuple(check_ended(context.actions, context.policy, fact) for fact in ended))
+    stopped = [fact for fact in facts if fact.last_status == LastStatus.STOPPED]
+    messages = (check_ended(context.actions, context.policy, fact) for fact in stopped)
+    return CommandResult(tuple(message for message in messages if message is not None))
 
 
 def observe_instance(context: ExecutionContext, instance: Instance, pending: PendingCommand) -> CommandResult:

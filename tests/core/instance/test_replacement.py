@@ -82,19 +82,42 @@ def test_a_machine_terminated_in_its_group_is_gone_and_the_job_hears_so() -> Non
     assert decision.fleet is not None and decision.fleet.repairing == frozenset()
 
 
-@pytest.mark.parametrize("make", [rebooting, verifying, lambda: applied(blamed_by_check(REPLACE, ON))])
-def test_one_that_goes_while_it_tries_opens_the_breaker_again(make: Any) -> None:
+OFF = events.MachineSeen(at=later(5), state=Ec2InstanceState.TERMINATED)
+DEREGISTERED = observed(9, ecs_status="INACTIVE", agent_connected=False)
+
+
+@pytest.mark.parametrize(
+    ("make", "leaving"),
+    [
+        (rebooting, [OFF]),
+        (rebooting, [DEREGISTERED]),
+        (verifying, [OFF]),
+        (verifying, [DEREGISTERED, OFF]),
+        (lambda: applied(blamed_by_check(REPLACE, ON)), [OFF]),
+        (lambda: applied(blamed_by_check(REPLACE, ON)), [DEREGISTERED]),
+    ],
+)
+def test_one_that_goes_while_it_tries_opens_the_breaker_again(make: Any, leaving: list[Any]) -> None:
     """Terminated, it has not come back healed: a broken check would have its way with the next one, and the next."""
     opened = replace(FLEET, opened_at=later(-9_999), opened_because="many", incident_id="breaker/1")
     trying = with_repair_begun(opened, IDS[0], ON, NOW)
-    for leaves in (
-        events.MachineSeen(at=later(5), state=Ec2InstanceState.TERMINATED),
-        observed(9, ecs_status="INACTIVE", agent_connected=False),
-    ):
-        after = tell(make(), leaves, ON, later(5), trying).fleet
-        assert after is not None
-        assert (after.breaker, after.probe, after.repairing) == (Breaker.OPEN, "", frozenset())
-        assert after.opened_at == later(5)
+    record = make()
+    for event in leaving[:-1]:
+        record = tell(record, event, ON, later(4), trying).record
+    after = tell(record, leaving[-1], ON, later(5), trying).fleet
+    assert after is not None
+    assert (after.breaker, after.probe, after.repairing) == (Breaker.OPEN, "", frozenset())
+    assert after.opened_at == later(5)
+
+
+def test_a_check_without_its_registration_keeps_the_instance_under_repair_until_it_has_ended() -> None:
+    """Its process may hold the GPUs. What it says is no proof for a registration that is over."""
+    trying = with_repair_begun(FLEET, IDS[0], ON, NOW)
+    left = tell(verifying(), DEREGISTERED, ON, later(5), trying)
+    assert left.record.status is S.VERIFYING and left.fleet is None
+    ended = tell(left.record, verdict_of(left.record, CheckOutcome.HEALTHY, "boot-2"), ON, later(9), trying)
+    assert ended.record.status is S.GONE and ended.fleet is not None
+    assert ended.fleet.repairing == frozenset()
 
 
 @pytest.mark.parametrize("outcome", [REPLACE, REBOOT])

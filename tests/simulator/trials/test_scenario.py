@@ -35,6 +35,18 @@ def test_a_fault_that_finds_nothing_has_not_struck() -> None:
     assert len(play(parse({"fault": [GPU]})).took) == 1
 
 
+def test_an_orphan_that_is_only_observed_is_ended_by_the_operator() -> None:
+    """ECS has forgotten its task, so StopTask is refused: the operator terminates the instance."""
+    faults = [
+        {"kind": "deregister_by_hand", "at_s": 300, "machines": [1], "registers_every_s": 1.0},
+        {"kind": "exit", "at_s": 310, "code": 139},
+    ]
+    cluster = {"instances": 2, "policy": {"observe_only": True}}
+    played = play(parse({"train_s": 20_000, "cluster": cluster, "job": [{"nnodes": 2}], "fault": faults}))
+    assert played.violations == []
+    assert "which runs an orphan" in played.world.transcript.text()
+
+
 def test_a_scenario_that_expects_something_else_is_broken() -> None:
     """Each expectation can fail."""
     wrong = {"jobs": ["FAILED"], "attempts": [2], "reboots": 1, "quarantined": 1}

@@ -8,8 +8,10 @@ from typing import Any
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.health_check import CheckOutcome
+from gpu_recovery.core.health_signals import HealthKind
 from gpu_recovery.core.identifiers import check_id
 from gpu_recovery.core.instance.record import CheckRun, EcsStatus, Instance, InstanceStatus, RankOnInstance, Reboot
+from gpu_recovery.core.instance.repair_proof import without_health_of
 from gpu_recovery.core.state_machine import Step
 
 
@@ -132,3 +134,30 @@ def verify(
     active_changes, active = activate(instance)
     all_changes = {"held": None, **(changes or {}), **active_changes, **run_changes}
     return Step(InstanceStatus.VERIFYING, reason, all_changes, (*active, *checks))
+
+
+def gone(instance: Instance, reason: str, changes: dict[str, Any], now: datetime) -> Step:
+    """Record that the instance has left the cluster: its ranks have ended, and waiting jobs are notified."""
+    orders: list[Any] = []
+    if instance.check is not None and instance.status is InstanceStatus.CHECKING:
+        orders += check_report(instance.check, CheckOutcome.GONE, reason)
+    orders += repair_ended(instance, False, f"{instance.instance_id} is gone: {reason}", now, gone=True)
+    orders += [
+        commands.ConfirmEnd(job_id, claim.attempt, f"ended with its instance: {reason}")
+        for job_id, claim in instance.claims.items()
+    ]
+    cleared: dict[str, Any] = {
+        "check": None,
+        "reboot": None,
+        "need": None,
+        "held": None,
+        "departure": None,
+        "withdrawn": False,
+        "also_waiting": (),
+        "health": without_health_of(instance.health, tuple(HealthKind)),
+        "claims": {},
+        "orphans": None,
+        "reserved_for": "",
+        "silent_since": None,
+    }
+    return Step(InstanceStatus.GONE, reason, {**changes, **cleared}, tuple(orders))

@@ -12,11 +12,13 @@ from gpu_recovery.core.instance.effects import (
     WAITING_MAX,
     activate,
     check_report,
+    gone,
     other_waiting_jobs,
     poke_if_usable,
     repair_ended,
     run_check,
     stop_check,
+    verify,
 )
 from gpu_recovery.core.instance.escalation import escalate
 from gpu_recovery.core.instance.fault_history import failure_of
@@ -172,6 +174,8 @@ def check_ended(instance: Instance, event: events.CheckEnded, context: DecisionC
         "booted_at": verdict.booted_at or instance.booted_at,
     }
     verdict_text = f"{verdict.outcome}: {verdict.summary}"
+    if instance.has_left:
+        return gone(instance, f"its registration is {instance.ecs_status}; {verdict_text}", changes, context.now)
     if event.check_id != run.check_id:
         # The verdict counts as if it had come before the job's request: the instance's own check has no job's limits.
         step = _blamed(instance, replace(run, may_reboot=True), verdict, changes, context)
@@ -266,6 +270,8 @@ def check_overdue(instance: Instance, event: events.InstanceDeadlineReached, con
     run = instance.check
     if run is None:
         return NO_CHECK
+    if instance.has_left or run.orphaned_at is not None:
+        return orphan_overdue(instance, run, context)
     limit_at = instance.status_at + duration(context.policy.check_timeout_s)
     if run.task_id and context.now < limit_at:
         return Step(instance.status, instance.reason, {"deadline_at": limit_at})  # it has started all the same
@@ -293,6 +299,21 @@ def check_overdue(instance: Instance, event: events.InstanceDeadlineReached, con
     if run.passive and not _is_blamed(instance):  # it only reads logs, and another job works on the instance
         return Step(InstanceStatus.AVAILABLE, reason, {"check": None, **_SETTLED}, (*orders, *poke_if_usable(instance)))
     return repair_given_up(instance, reason, context, None, orders)
+
+
+def orphan_overdue(instance: Instance, run: CheckRun, context: DecisionContext) -> Step:
+    """Handle a check that gave no answer after the registration under it had ended: it has given up by now.
+
+    A boot may have ended it, so its silence is no evidence against the instance. An instance that has registered again
+    is checked afresh.
+    """
+    reason = "its registration ended under its health check, which gave no answer"
+    if instance.has_left:
+        return gone(instance, reason, {}, context.now)
+    reports = check_report(run, CheckOutcome.INCONCLUSIVE, reason)
+    changes = {"deadline_at": context.now + duration(context.policy.verify_timeout_s)}
+    step = verify(instance, f"{reason}: checking once more", run.proof_needed, changes, run.repeats, run.since)
+    return replace(step, commands=(*reports, *step.commands))
 
 
 def poll_check(instance: Instance, event: events.InstanceLookDue, context: DecisionContext) -> Step | Ignore:

@@ -43,6 +43,10 @@ class EcsStatus(StrEnum):
     DRAINING = "DRAINING"
 
 
+ENDED_REGISTRATION = ("REGISTRATION_FAILED", "DEREGISTERING", "INACTIVE")
+"""The container instance statuses of ECS that end a registration."""
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """The right of a job's attempt to GPUs of an instance, until the end of its rank is confirmed."""
@@ -131,6 +135,9 @@ class CheckRun:
     """Whether the task carries a launch signature. False: an older release started the check."""
     refusal: CheckRefusal | None = None
     """The last refusal of ECS to start this check; None if there was none."""
+    orphaned_at: datetime | None = None
+    """Time at which ECS ended the registration under the task of this check. Its process runs on until it gives up, and
+    its verdict document is the only sign of its end. None: ECS accounts for the task."""
 
     @property
     def why_not_started(self) -> CheckRefusal | None:
@@ -361,6 +368,16 @@ class ListedInstance:
     def drained_by_others(self) -> bool:
         """Whether somebody else than the system drained the instance in ECS, so that ECS starts no task on it."""
         return self.ecs_status == EcsStatus.DRAINING and not self.drained
+
+    @property
+    def registration_over(self) -> bool:
+        """Whether ECS has ended the recorded registration. An unknown status does not end it."""
+        return self.ecs_status in ENDED_REGISTRATION
+
+    @property
+    def has_left(self) -> bool:
+        """Whether its registration is over and no rank can run on it, so that the end of its check makes it GONE."""
+        return self.registration_over and not self.claims
 
     @property
     def orphaned_ranks(self) -> tuple[RankOnInstance, ...]:

@@ -11,11 +11,12 @@ from typing import Any
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.health_check import DRAINED_BY_OTHERS, CheckOutcome
-from gpu_recovery.core.health_signals import Ec2InstanceState, HealthKind
+from gpu_recovery.core.health_signals import Ec2InstanceState
 from gpu_recovery.core.instance.deadlines import DRAINED_CHECK_S, DRAINED_VERIFY_S
-from gpu_recovery.core.instance.effects import check_report, poke_scheduler, repair_ended, verify
+from gpu_recovery.core.instance.effects import check_report, gone, poke_scheduler, verify
 from gpu_recovery.core.instance.health_check import REMEMBERED_MAX
 from gpu_recovery.core.instance.record import (
+    ENDED_REGISTRATION,
     IN_USE,
     EcsStatus,
     Instance,
@@ -24,7 +25,6 @@ from gpu_recovery.core.instance.record import (
     RankOnInstance,
     free_gpus,
 )
-from gpu_recovery.core.instance.repair_proof import without_health_of
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, unless_pending
 
@@ -69,6 +69,7 @@ def observed(instance: Instance, event: events.InstanceObserved, context: Decisi
     if (returned or new_registration) and instance.check is not None and instance.status is InstanceStatus.VERIFYING:
         changes["check"] = replace(instance.check, agent_back_at=event.at)
     if new_registration:
+        changes |= _orphaned_check(instance, context.now)
         # Without this command, ECS would count the tasks of the old registration as running for ever.
         orders = (*orders, commands.DeregisterInstance(instance.container_instance_id))
     if new_registration and instance.claims and not instance.orphaned_ranks:
@@ -106,7 +107,7 @@ def _drained_or_active(
 
 
 def _registration_ended(instance: Instance, event: events.InstanceObserved, context: DecisionContext) -> Step | Ignore:
-    """Record the end of the registration. Without claims the instance is gone.
+    """Record the end of the registration. Without claims, and without a check that may run on, the instance is gone.
 
     A forced deregistration ends no process: ECS only stops to account for the ranks ("orphaned", API reference of
     DeregisterContainerInstance). So the claims stay, and EC2 is asked whether the instance runs.
@@ -114,10 +115,12 @@ def _registration_ended(instance: Instance, event: events.InstanceObserved, cont
     reason = f"its registration is {event.ecs_status}"
     facts = ecs_facts(instance, event)
     if not instance.claims:
-        return gone(instance, reason, facts, context.now)
+        if not _check_may_run(instance):
+            return gone(instance, reason, facts, context.now)
+        return _left_to_its_check(instance, reason, facts, context)
     if instance.orphaned_ranks:
         return Ignore("its ranks are known to run on without a registration, if they run")
-    facts["orphans"] = orphans_of(instance, context.now)
+    facts |= {"orphans": orphans_of(instance, context.now), **_orphaned_check(instance, context.now)}
     if instance.status in _UNDER_REPAIR:  # the boot of the repair ends the ranks
         return Step(instance.status, instance.reason, facts)
     return Step(instance.status, f"{reason}; asking EC2 whether its ranks can still run", facts, _ask_ec2(instance))
@@ -129,6 +132,37 @@ _UNDER_REPAIR = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceSta
 def orphans_of(instance: Instance, since: datetime) -> Orphans:
     """Return the ranks with a claim on the instance as orphans of a registration that ended at `since`."""
     return Orphans(since, tuple(RankOnInstance(job_id, claim.attempt) for job_id, claim in instance.claims.items()))
+
+
+def _check_may_run(instance: Instance) -> bool:
+    """Return whether a health check may use the GPUs: it runs, or ECS may have received the request to start it."""
+    run = instance.check
+    if run is None or run.passive:
+        return False
+    return bool(run.task_id) or any(pending.command == commands.RunCheck(run.check_id) for pending in instance.commands)
+
+
+def _orphaned_check(instance: Instance, since: datetime) -> dict[str, Any]:
+    """Return the change that marks the running check as an orphan of a registration that ended at `since`."""
+    run = instance.check
+    if run is None or not run.task_id or run.passive or run.orphaned_at is not None:
+        return {}
+    return {"check": replace(run, orphaned_at=since)}
+
+
+def _left_to_its_check(
+    instance: Instance, reason: str, facts: dict[str, Any], context: DecisionContext
+) -> Step | Ignore:
+    """Keep the instance until its check has ended, so that no task shares the GPUs if it registers again.
+
+    The job that asked for the check does not wait for it. If EC2 shows the instance off, the instance is gone.
+    """
+    if instance.registration_over or instance.check is None:
+        return Ignore("its check is known to run on without a registration, if it runs")
+    orders = check_report(instance.check, CheckOutcome.GONE, reason)
+    run = _orphaned_check(instance, context.now).get("check", instance.check)
+    changes = {**facts, "check": replace(run, job_id="", attempt=0), "reserved_for": ""}
+    return Step(instance.status, f"{reason}; its health check may run on, unknown to ECS", changes, orders)
 
 
 def _ask_ec2(instance: Instance) -> tuple[Any, ...]:
@@ -183,7 +217,7 @@ def _is_over(event: events.InstanceObserved) -> bool:
 
     An unknown status does not: it would release GPUs while ranks still hold them.
     """
-    return event.ecs_status in ("REGISTRATION_FAILED", "DEREGISTERING", "INACTIVE")
+    return event.ecs_status in ENDED_REGISTRATION
 
 
 def _is_new_registration(instance: Instance, event: events.InstanceObserved) -> bool:
@@ -203,33 +237,6 @@ def ec2_state_seen(instance: Instance, event: events.MachineSeen, context: Decis
         return step
     order = commands.DeregisterInstance(instance.container_instance_id)
     return replace(step, commands=(*step.commands, order))
-
-
-def gone(instance: Instance, reason: str, changes: dict[str, Any], now: datetime) -> Step:
-    """Record that the instance has left the cluster: its ranks have ended, and waiting jobs are notified."""
-    orders: list[Any] = []
-    if instance.check is not None and instance.status is InstanceStatus.CHECKING:
-        orders += check_report(instance.check, CheckOutcome.GONE, reason)
-    orders += repair_ended(instance, False, f"{instance.instance_id} is gone: {reason}", now, gone=True)
-    orders += [
-        commands.ConfirmEnd(job_id, claim.attempt, f"ended with its instance: {reason}")
-        for job_id, claim in instance.claims.items()
-    ]
-    cleared: dict[str, Any] = {
-        "check": None,
-        "reboot": None,
-        "need": None,
-        "held": None,
-        "departure": None,
-        "withdrawn": False,
-        "also_waiting": (),
-        "health": without_health_of(instance.health, tuple(HealthKind)),
-        "claims": {},
-        "orphans": None,
-        "reserved_for": "",
-        "silent_since": None,
-    }
-    return Step(InstanceStatus.GONE, reason, {**changes, **cleared}, tuple(orders))
 
 
 def came_back(instance: Instance, event: events.InstanceObserved, context: DecisionContext) -> Step | Ignore:

@@ -17,6 +17,7 @@ from gpu_recovery.core.instance.effects import (
     WAITING_MAX,
     check_report,
     drain,
+    gone,
     other_waiting_jobs,
     poke_scheduler,
     repair_ended,
@@ -24,7 +25,7 @@ from gpu_recovery.core.instance.effects import (
     verify,
 )
 from gpu_recovery.core.instance.escalation import blocked_reason, escalate, hold, repair
-from gpu_recovery.core.instance.health_check import NO_CHECK, REMEMBERED_MAX, reservation_for
+from gpu_recovery.core.instance.health_check import NO_CHECK, REMEMBERED_MAX, orphan_overdue, reservation_for
 from gpu_recovery.core.instance.quarantine import repair_given_up
 from gpu_recovery.core.instance.record import (
     CheckRun,
@@ -209,6 +210,9 @@ def verified(instance: Instance, event: events.CheckEnded, context: DecisionCont
     run, verdict, reboot = instance.check, event.verdict, instance.reboot
     if run is None:
         return NO_CHECK
+    if instance.has_left:
+        verdict_text = f"{verdict.outcome}: {verdict.summary}"
+        return gone(instance, f"its registration is {instance.ecs_status}; {verdict_text}", {}, context.now)
     if is_outlived(instance, run, event.at):
         why = "its agent was away when its check ended, or since: it may have booted again, checking once more"
         return verify(instance, why, run.proof_needed, {}, run.repeats, run.since)
@@ -311,6 +315,8 @@ def verify_overdue(
     run, limit = instance.check, context.policy.verify_timeout_s
     if run is None:
         return NO_CHECK
+    if instance.has_left or run.orphaned_at is not None:
+        return orphan_overdue(instance, run, context)
     limit_at = instance.status_at + duration(limit)
     if run.task_id and context.now < limit_at:
         return Step(instance.status, instance.reason, {"deadline_at": limit_at})  # it has started all the same

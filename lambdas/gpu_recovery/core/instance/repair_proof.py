@@ -57,8 +57,8 @@ def confirm_ended(instance: Instance) -> tuple[Any, ...]:
 
 def claims_left(instance: Instance) -> dict[str, Claim]:
     """Return the claims that are left after a proved reboot: without its ranks to end, and without the orphans."""
-    ended = {rank.job_id for rank in _ended_ranks(instance)}
-    return {job: claim for job, claim in instance.claims.items() if job not in ended}
+    ended = _ended_ranks(instance)
+    return {job: claim for job, claim in instance.claims.items() if RankOnInstance(job, claim.attempt) not in ended}
 
 
 def _ended_ranks(instance: Instance) -> tuple[RankOnInstance, ...]:

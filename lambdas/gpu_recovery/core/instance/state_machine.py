@@ -250,12 +250,12 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Transition]
     (_S.CHECKING, events.HealthReported): Transition.to(health_reports.health_recorded, _S.CHECKING),
     (_S.CHECKING, events.DepartureAnnounced): Transition.to(interruptions.departure_announced, _S.CHECKING),
     (_S.CHECKING, events.CheckRequested): Transition.to(health_check.check_requested_while_checked, _S.CHECKING),
-    (_S.CHECKING, events.CheckEnded): Transition.to(health_check.check_ended, _S.AVAILABLE, *_REPAIR),
+    (_S.CHECKING, events.CheckEnded): Transition.to(health_check.check_ended, _S.AVAILABLE, _S.GONE, *_REPAIR),
     (_S.CHECKING, events.RepairRequested): Transition.to(repair.repair_requested, _S.REBOOTING, _S.QUARANTINED),
     (_S.CHECKING, events.QuarantineRequested): Transition.to(quarantine.quarantine_requested, _S.QUARANTINED),
     (_S.CHECKING, events.InstanceLookDue): Transition.to(health_check.poll_check, _S.CHECKING),
     (_S.CHECKING, events.InstanceDeadlineReached): Transition.to(
-        health_check.check_overdue, _S.CHECKING, _S.QUARANTINED, _S.AVAILABLE
+        health_check.check_overdue, _S.CHECKING, _S.QUARANTINED, _S.AVAILABLE, _S.VERIFYING, _S.GONE
     ),
     (_S.REBOOTING, events.InstanceObserved): Transition.to(
         registration.observed_under_repair, _S.REBOOTING, _S.VERIFYING, _S.GONE
@@ -287,11 +287,13 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Transition]
     (_S.VERIFYING, events.HealthReported): Transition.to(health_reports.health_recorded, _S.VERIFYING),
     (_S.VERIFYING, events.DepartureAnnounced): Transition.to(interruptions.departure_announced, _S.VERIFYING),
     (_S.VERIFYING, events.CheckRequested): Transition.to(health_check.check_impossible, _S.VERIFYING),
-    (_S.VERIFYING, events.CheckEnded): Transition.to(repair.verified, _S.AVAILABLE, _S.VERIFYING, *_REPAIR),
+    (_S.VERIFYING, events.CheckEnded): Transition.to(repair.verified, _S.AVAILABLE, _S.VERIFYING, _S.GONE, *_REPAIR),
     (_S.VERIFYING, events.RebootUncertain): Transition.to(repair.reboot_uncertain_while_verifying, _S.VERIFYING),
     (_S.VERIFYING, events.QuarantineRequested): Transition.to(quarantine.quarantine_requested, _S.QUARANTINED),
     (_S.VERIFYING, events.InstanceLookDue): Transition.to(health_check.poll_check, _S.VERIFYING),
-    (_S.VERIFYING, events.InstanceDeadlineReached): Transition.to(repair.verify_overdue, _S.VERIFYING, _S.QUARANTINED),
+    (_S.VERIFYING, events.InstanceDeadlineReached): Transition.to(
+        repair.verify_overdue, _S.VERIFYING, _S.QUARANTINED, _S.GONE
+    ),
     (_S.QUARANTINED, events.InstanceObserved): Transition.to(registration.observed, _S.QUARANTINED, _S.GONE),
     (_S.QUARANTINED, events.MachineSeen): Transition.to(registration.ec2_state_seen, _S.GONE),
     (_S.QUARANTINED, events.HealthReported): Transition.to(health_reports.health_of_held, _S.QUARANTINED, _S.VERIFYING),

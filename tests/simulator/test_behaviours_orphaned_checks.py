@@ -1,0 +1,101 @@
+"""What follows when a person deregisters an instance by force under its health check: the check runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.policy import RecoveryPolicy
+
+from sandbox.cluster.model.records import Task
+from simulator.cloud.workloads import environment
+from simulator.faults.delivery import Delivery, Envelope, is_task, losing, prompt
+from simulator.faults.operators import DeregisteredByHand
+from simulator.world import World
+from tests.simulator import incidents
+
+RETRIES = RecoveryPolicy(retry_exits=True)
+
+
+def ends_registration(envelope: Envelope) -> bool:
+    """Whether the event reports the end of a registration."""
+    return not is_task(envelope) and envelope["detail"].get("status") == "INACTIVE"
+
+
+def checks(world: World) -> list[Task]:
+    """The health checks that run now."""
+    return [task for task in world.fleet.running() if "CHECK_ID" in environment(task)]
+
+
+def deregistered(registers_every_s: float, **given: Any) -> tuple[World, str, Task]:
+    """A rank fails on the only instance, and a person deregisters the instance by force in the middle of its check."""
+    world, job_id = incidents.running(1, **{"policy": RETRIES, **given})
+    world.exit(job_id, 0, 1)
+    world.until(lambda: bool(checks(world)), "no check began", 300)
+    (check,) = checks(world)
+    world.let_pass(20)
+    DeregisteredByHand(at_s=0, machines=(0,), registers_every_s=registers_every_s).strike(world)
+    return world, job_id, check
+
+
+@pytest.mark.parametrize("lost", [None, ends_registration, is_task], ids=["none", "its end", "of tasks"])
+@pytest.mark.parametrize("registers_every_s", [1, 30, 400])
+def test_nothing_runs_beside_the_check_of_an_ended_registration(
+    registers_every_s: float, lost: Callable[[Envelope], bool] | None
+) -> None:
+    """ECS counts the GPUs as free at once. The next task starts when the check has ended (I1 after each step)."""
+    delivery: Delivery = losing(lost) if lost else prompt
+    world, job_id, check = deregistered(registers_every_s, delivery=delivery)
+    world.until(lambda: not check.runs, "the check never ended", 300)
+    incidents.ended(world, job_id)
+    assert world.job(job_id).status is JobStatus.SUCCEEDED
+    assert world.instance(world.model_instance(0)).status is InstanceStatus.AVAILABLE
+    assert not world.calls("RebootInstances")
+
+
+def test_the_verdict_document_of_the_check_counts() -> None:
+    """The instance has registered again before its check ends: the same check returns it to work, and no other runs."""
+    world, job_id, _ = deregistered(1)
+    incidents.ended(world, job_id)
+    assert world.instance(world.model_instance(0)).checks == 1
+
+
+def test_a_job_does_not_wait_for_a_check_that_ecs_no_longer_knows() -> None:
+    """Its instance never registers again. The attempt goes on at once, on the spare."""
+    world, job_id, check = deregistered(0, instances=2)
+    world.until(lambda: world.job(job_id).attempt == 2, "no second attempt", 30)
+    assert check.runs and check.instance_id not in world.job(job_id).instances
+
+
+def test_the_instance_is_gone_when_its_check_has_ended() -> None:
+    """The registration is over, so nothing can be placed on the instance."""
+    world, _, check = deregistered(0)
+    instance = world.model_instance(0)
+    assert world.instance(instance).status is InstanceStatus.CHECKING
+    world.until(lambda: world.instance(instance).status is InstanceStatus.GONE, "it never left", 300)
+    assert not check.runs
+
+
+def test_a_check_that_a_boot_has_ended_is_repeated_at_its_deadline() -> None:
+    """The instance reboots and registers again: no document comes, and that is no evidence against the instance."""
+    world, job_id, check = deregistered(0)
+    instance = world.model_instance(0)
+    world.fleet.reboot(instance.instance_id)
+    world.until(lambda: not check.runs, "it did not boot", 300)
+    world.let_pass(300)
+    world.fleet.register_again(instance)
+    world.until(lambda: world.instance(instance).status is InstanceStatus.AVAILABLE, "never in use again", 3600)
+    assert world.instance(instance).checks == 2
+    incidents.ended(world, job_id)
+
+
+def test_an_instance_that_is_terminated_under_its_check_leaves_at_once() -> None:
+    """ECS ends the registration, and EC2 says that the instance is off."""
+    world, job_id, _ = deregistered(0, instances=2)
+    world.fleet.terminate(world.model_instance(0))
+    instance = world.model_instance(0)
+    world.until(lambda: world.instance(instance).status is InstanceStatus.GONE, "it never left", 180)
+    incidents.ended(world, job_id)
