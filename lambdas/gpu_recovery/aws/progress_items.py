@@ -148,11 +148,11 @@ class ProgressItems:
     def _add(self, rank: int, addition: _Addition) -> ProgressUpdate | None:
         """Write the fact, and update the head if the fact concerns the whole gang."""
         job_id, attempt, part = addition.fact.job_id, addition.fact.attempt, part_of(rank)
-        after, stored = self._update(progress_key(job_id, attempt, part), addition, addition.condition)
+        after, stored = self._update(progress_key(job_id, attempt, part), addition)
         if after is None and stored is None and part > 0:
             # No such part: an earlier release began the attempt, or there is no such rank.
-            part, head = 0, progress_key(job_id, attempt)
-            after, _ = self._update(head, addition, f"attribute_not_exists(parts) AND {addition.condition}")
+            part = 0
+            after, _ = self._update(progress_key(job_id, attempt), addition)
         if after is None:
             return None
         progress = _progress(after)
@@ -161,10 +161,8 @@ class ProgressItems:
             return ProgressUpdate(progress, is_first)
         return self._update_head(part, addition, progress, rank, is_first)
 
-    def _update(
-        self, key: str, addition: _Addition, condition: str
-    ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-        return self.jobs.try_update(key, addition.change, condition, addition.names, addition.values)
+    def _update(self, key: str, addition: _Addition) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        return self.jobs.try_update(key, addition.change, addition.condition, addition.names, addition.values)
 
     def _update_head(
         self, part: int, addition: _Addition, after: AttemptProgress, rank: int, is_first: bool
