@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+from gpu_recovery.aws.progress_items import part_of, parts_in
 from gpu_recovery.core.attempt import AttemptProgress, Plan, RankTask, with_tasks
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.task import RankFailure
@@ -22,8 +24,8 @@ class MemoryAttempts:
         self.progress: dict[tuple[str, int], AttemptProgress] = {}
         self.attempts_kept: int | None = None
         """The number of latest attempts of a job for which plan and progress are saved; None: all attempts."""
-        self._checked_bytes: dict[tuple[str, int], int] = {}
-        """Size of the check results in the progress of each attempt."""
+        self._checked_bytes: dict[tuple[str, int, int], int] = {}
+        """Size of the check results in each part of the progress of each attempt."""
 
     def launch_key(self) -> str:
         """Return the key of launch signatures. It is constant, so that every run of a seed is the same."""
@@ -55,6 +57,10 @@ class MemoryAttempts:
         """Return the progress of an attempt, or None."""
         return self.progress.get((job_id, attempt))
 
+    def has_progress(self, job_id: str, attempt: int, rank: int) -> bool:
+        """Return whether the attempt has a progress."""
+        return (job_id, attempt) in self.progress
+
     def record_task(self, job_id: str, attempt: int, rank: int, task: RankTask) -> RankTask:
         """Record the task of one rank, unless another task is recorded; return the recorded task."""
         tasks = self.tasks.setdefault((job_id, attempt), {})
@@ -80,7 +86,8 @@ class MemoryAttempts:
             return None
         if rank in progress.running or rank in progress.stopped:
             return None
-        return ProgressUpdate(self._save_progress(replace(progress, running=progress.running | {rank})))
+        after = self._save_progress(replace(progress, running=progress.running | {rank}))
+        return ProgressUpdate(after if after.all_running else _seen_by_part(after, running=frozenset({rank})))
 
     def add_stopped(self, job_id: str, attempt: int, rank: int, failure: RankFailure | None) -> ProgressUpdate | None:
         """Record that the rank has ended, and its failure if it is the first of the attempt."""
@@ -88,23 +95,34 @@ class MemoryAttempts:
         if progress is None or rank >= progress.world or rank in progress.stopped:
             return None
         first = failure is not None and progress.failure is None
-        own_ends = progress.own_ends + (failure is not None and failure.ending.is_own)
+        is_own = failure is not None and failure.ending.is_own
         failed = failure if first else progress.failure
-        updated = replace(progress, stopped=progress.stopped | {rank}, failure=failed, own_ends=own_ends)
-        return ProgressUpdate(self._save_progress(updated), first)
+        after = self._save_progress(
+            replace(progress, stopped=progress.stopped | {rank}, failure=failed, own_ends=progress.own_ends + is_own)
+        )
+        fact = {"stopped": frozenset({rank}), "failure": failure if first else None, "own_ends": int(is_own)}
+        return ProgressUpdate(after if after.all_stopped else _seen_by_part(after, **fact), first)
 
     def add_checked(self, job_id: str, attempt: int, rank: int, result: Checked) -> ProgressUpdate | None:
         """Record the health check of the rank's instance, unless a result is recorded already."""
         progress = self.load_progress(job_id, attempt)
-        if progress is None or rank in progress.checked:
+        if progress is None or rank >= progress.world or rank in progress.checked:
             return None
-        key = (job_id, attempt)
+        key = (job_id, attempt, part_of(rank))
         after = replace(progress, checked={**progress.checked, rank: result})
         written = self._checked_bytes.get(key, 0) + checked_bytes(rank, result)
-        check_progress(after, written)
+        check_progress(after, part_of(rank), written)
         self._checked_bytes[key] = written
-        return ProgressUpdate(self._save_progress(after))
+        self._save_progress(after)
+        return ProgressUpdate(after if after.all_checked else _seen_by_part(after, checked={rank: result}))
 
     def _save_progress(self, progress: AttemptProgress) -> AttemptProgress:
         self.progress[progress.job_id, progress.attempt] = progress
         return progress
+
+
+def _seen_by_part(after: AttemptProgress, **fact: Any) -> AttemptProgress:
+    """Return the progress that DynamoDB returns after a fact that completes no set: of a large gang only the fact."""
+    if parts_in(after.world) == 1:
+        return after
+    return AttemptProgress(after.job_id, after.attempt, after.world, **fact)

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from botocore.exceptions import ClientError
-from gpu_recovery.aws.attempt_store import plan_key, progress_key
+from gpu_recovery.aws.attempt_store import plan_key
 from gpu_recovery.aws.dynamodb import typed
 from gpu_recovery.aws.instance_store import instance_item
 from gpu_recovery.aws.item_codec import encode, item_of
 from gpu_recovery.aws.job_store import job_item
+from gpu_recovery.aws.progress_items import part_ranks, parts_in, progress_key
 from gpu_recovery.core.attempt import AttemptProgress, Plan
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.instance.record import Instance
@@ -100,21 +101,26 @@ def checked_bytes(rank: int, result: Checked) -> int:
     return size_of(typed({str(rank): encode(result)}))
 
 
-def check_progress(progress: AttemptProgress, results_bytes: int) -> None:
-    """Refuse a progress that the table cannot hold. Raises ClientError.
+def check_progress(progress: AttemptProgress, part: int, results_bytes: int) -> None:
+    """Refuse a part of a progress that the table cannot hold. Raises ClientError.
 
     Args:
-        progress: the progress after the write.
-        results_bytes: the size of all its check results. Nothing else can make the item large, so the whole item is
-            measured only when they are near the limit.
+        progress: the whole progress after the write.
+        part: the part that is written.
+        results_bytes: the size of all check results of the part. Nothing else can make the item large, so the whole
+            item is measured only when they are near the limit.
     """
-    if results_bytes + progress.world * RANK_BYTES_MAX + OTHER_BYTES_MAX <= ITEM_BYTES_MAX:
+    ranks = part_ranks(part, progress.world)
+    if results_bytes + len(ranks) * RANK_BYTES_MAX + OTHER_BYTES_MAX <= ITEM_BYTES_MAX:
         return
-    item = {"job_id_rank": progress_key(progress.job_id, progress.attempt), **item_of(progress)}
+    item = {"job_id_rank": progress_key(progress.job_id, progress.attempt, part), **item_of(progress)}
+    item["checked"] = {rank: result for rank, result in item["checked"].items() if int(rank) in ranks}
     # The item has no attribute for what has not happened: ADD and SET create the attributes.
-    sets = {name: set(item.pop(name)) for name in ("running", "stopped")}
+    sets = {name: set(item.pop(name)) & set(ranks) for name in ("running", "stopped")}
     if not progress.own_ends:
         del item["own_ends"]
+    if part == 0 and (count := parts_in(progress.world)) > 1:
+        item["parts"] = count
     check({name: value for name, value in {**item, **sets}.items() if value not in (None, set())})
 
 

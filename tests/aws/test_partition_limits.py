@@ -14,12 +14,19 @@ from datetime import timedelta
 import pytest
 from gpu_recovery.aws.instance_index import SHARDS, shard_of
 from gpu_recovery.aws.pending_commands import due_shard
+from gpu_recovery.aws.progress_items import PART_RANKS, parts_in
 from gpu_recovery.aws.queue_store import WAITING, waiting_key
 from gpu_recovery.aws.store import DynamoStore
+from gpu_recovery.core.attempt import Plan
+from gpu_recovery.core.events import Checked
+from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.heartbeat import Heartbeat, RankHeartbeat
 from gpu_recovery.core.instance.record import PRESENT, CheckRun, InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.job.spec import NNODES_MAX
 from gpu_recovery.core.state_machine import HistoryEntry
+from gpu_recovery.core.task import Ending, EndingKind, RankFailure
+from gpu_recovery.execution.health_checks import SUMMARIES_BYTES_MAX, SUMMARY_BYTES_MAX
 from gpu_recovery.ports.values import StartedCheck
 
 from simulator.dynamodb.capacity_meter import READ_BYTES, CapacityMeter, PartitionKey
@@ -228,3 +235,62 @@ def test_the_meter_counts_as_dynamodb_bills(service: DynamoDb, counted: DynamoSt
     meter.clear()
     counted.load_instance(NAMES[0])
     assert sum(meter.reads.values()) == -(-meter.bytes_read // 4_096) > 1
+
+
+FACTS: Mapping[str, Callable[[DynamoStore, int, str], object]] = {
+    "run": lambda store, rank, _: store.add_running(JOB, 1, rank),
+    "fail": lambda store, rank, text: store.add_stopped(
+        JOB, 1, rank, RankFailure(rank, INSTANCE.format(rank), NOW, Ending(EndingKind.CRASHED, 139, text))
+    ),
+    "checked": lambda store, rank, text: store.add_checked(
+        JOB, 1, rank, Checked(CheckOutcome.INCONCLUSIVE, text, True)
+    ),
+}
+"""The facts of a rank. Each comes within one second for all ranks of a gang, with a text of the greatest length."""
+
+
+@pytest.mark.parametrize(
+    "nnodes",
+    [
+        PART_RANKS,
+        4 * PART_RANKS,
+        pytest.param(1_000, marks=pytest.mark.slow),
+        pytest.param(NNODES_MAX, marks=pytest.mark.slow),
+    ],
+)
+def test_all_ranks_of_a_gang_may_start_fail_and_be_checked_within_a_second(nnodes: int, service: DynamoDb) -> None:
+    """The facts of 64 ranks share an item. The head has a few further writes for each part, and one call reads all."""
+    client = CountedCalls(DoubleClient(service))
+    store = dynamo_store(client)
+    store.begin_attempt(Plan(JOB, 1, tuple(map(INSTANCE.format, range(nnodes))), (0,) * nnodes, 0, ("",) * nnodes))
+    assert service.meter is not None
+    text, parts = "x" * min(SUMMARY_BYTES_MAX, SUMMARIES_BYTES_MAX // nnodes), parts_in(nnodes)
+    for name, add in FACTS.items():
+        service.meter.clear()
+        client.calls.clear()
+        answers = [add(store, rank, text) for rank in range(nnodes)]
+        assert all(answers) and len(service.meter.writes) == parts
+        assert max(service.meter.writes.values()) <= WRITES_MAX, (name, service.meter.writes.most_common(3))
+        assert client.calls["update_item"] <= nnodes + 2 * parts
+        assert client.calls["batch_get_item"] == (parts > 1) and len(client.calls) <= 2
+
+
+def test_ranks_that_a_user_started_ask_for_their_attempt_at_different_keys(service: DynamoDb) -> None:
+    """Each event of a rank asks whether its attempt was begun: 3,000 within a second, of 47 keys."""
+    store = dynamo_store(DoubleClient(service))
+    assert service.meter is not None
+    store.begin_attempt(Plan(JOB, 1, ("",) * NNODES_MAX, task_ids=("",) * NNODES_MAX))
+    service.meter.clear()
+    assert all(store.has_progress(JOB, 1, rank) for rank in range(NNODES_MAX))
+    assert max(service.meter.reads.values()) <= PART_RANKS
+
+
+class CountedCalls:
+    """A client of DynamoDB that counts its calls."""
+
+    def __init__(self, client: object) -> None:
+        self.client, self.calls = client, Counter[str]()
+
+    def __getattr__(self, name: str) -> object:
+        self.calls[name] += 1
+        return getattr(self.client, name)

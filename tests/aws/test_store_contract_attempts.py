@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
 import pytest
+from gpu_recovery.aws.progress_items import PART_RANKS
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.core.attempt import AttemptProgress, Plan, RankTask
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.task import EndingKind
 from gpu_recovery.ports.store import Store
+from gpu_recovery.ports.values import ProgressUpdate
 
 from simulator.dynamodb.double import DynamoDb
 from tests.aws.conftest import dynamo_store
@@ -225,3 +228,63 @@ def test_attempts_of_one_job_do_not_touch_each_other(store: Store) -> None:
     store.begin_attempt(plan(attempt=2))
     store.add_stopped(JOB, 1, 0, failure(0))
     assert store.load_progress(JOB, 2) == AttemptProgress(JOB, 2, world=2)
+
+
+WORLD = PART_RANKS + 6
+"""Ranks of the smallest kind of gang in parts: 64 ranks in the head and 6 in the second part."""
+ADDITIONS: Mapping[str, Callable[[Store, int], ProgressUpdate | None]] = {
+    "all_running": lambda store, rank: store.add_running(JOB, 1, rank),
+    "all_stopped": lambda store, rank: store.add_stopped(JOB, 1, rank, None),
+    "all_checked": lambda store, rank: store.add_checked(JOB, 1, rank, checked()),
+}
+
+
+@pytest.mark.parametrize("name", ADDITIONS)
+@pytest.mark.parametrize("last", [0, WORLD - 1], ids=["in the head", "in a part"])
+def test_only_the_last_rank_of_a_large_gang_has_the_whole_progress(store: Store, name: str, last: int) -> None:
+    """Every other answer holds its own fact alone, which completes nothing. A repeated fact is None."""
+    store.begin_attempt(plan(world=WORLD))
+    for rank in (rank for rank in range(WORLD) if rank != last):
+        answer = ADDITIONS[name](store, rank)
+        assert answer is not None and not getattr(answer.progress, name)
+        progress = answer.progress
+        assert {*progress.running, *progress.stopped, *progress.checked} == {rank} and progress.world == WORLD
+        assert ADDITIONS[name](store, rank) is None
+    whole = ADDITIONS[name](store, last)
+    assert whole is not None and getattr(whole.progress, name)
+    assert whole.progress == store.load_progress(JOB, 1) and ADDITIONS[name](store, last) is None
+    assert ADDITIONS[name](store, WORLD) is None
+
+
+@pytest.mark.parametrize("order", [(0, 1, 64, 69), (64, 69, 0, 1), (69, 0, 64, 1)])
+def test_one_failure_of_a_large_gang_is_the_first_whatever_its_part(store: Store, order: tuple[int, ...]) -> None:
+    """The head decides between the parts, and the ends of all parts are added up."""
+    store.begin_attempt(plan(world=WORLD))
+    answers = [store.add_stopped(JOB, 1, rank, failure(rank)) for rank in order]
+    assert [one is not None and one.first_failure for one in answers] == [True, False, False, False]
+    assert answers[0] is not None and answers[0].progress.failure == failure(order[0])
+    for rank in set(range(WORLD)) - set(order):
+        latest = store.add_stopped(JOB, 1, rank, None)
+    assert latest is not None and latest.progress.all_stopped and not latest.first_failure
+    assert (latest.progress.failure, latest.progress.own_ends) == (failure(order[0]), 4)
+
+
+def test_ranks_of_a_large_gang_that_ended_unseen_count_as_started(store: Store) -> None:
+    """The last RUNNING tells that all run, whichever part the unseen end completed."""
+    store.begin_attempt(plan(world=WORLD))
+    for rank in range(WORLD - 1):
+        ADDITIONS["all_stopped" if rank % 2 else "all_running"](store, rank)
+    whole = store.add_running(JOB, 1, WORLD - 1)
+    assert whole is not None and whole.progress.all_running and len(whole.progress.stopped) == WORLD // 2 - 1
+    assert whole.progress == store.load_progress(JOB, 1)
+
+
+def test_an_attempt_is_known_by_each_of_its_ranks(store: Store) -> None:
+    """Before it is begun none is."""
+    assert not store.has_progress(JOB, 1, 0) and not store.has_progress(JOB, 1, WORLD - 1)
+    store.begin_attempt(plan(world=WORLD))
+    assert store.has_progress(JOB, 1, 0) and store.has_progress(JOB, 1, WORLD - 1)
+    before = ADDITIONS["all_running"](store, WORLD - 1)
+    store.begin_attempt(plan(world=WORLD))
+    progress = store.load_progress(JOB, 1)
+    assert before is not None and progress is not None and progress.running == {WORLD - 1}

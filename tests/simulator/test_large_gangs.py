@@ -216,6 +216,7 @@ def test_ranks_that_a_user_starts_within_a_second_contend_with_none_of_the_other
     job = world.until_status("run-1", JobStatus.RUNNING)
     assert counted["save_job"] + counted["record_tasks"] + counted["begin_attempt"] <= 6
     assert (counted["record_task"], counted["add_running"], counted["claim_instance"]) == (nnodes,) * 3
+    assert counted["load_progress"] <= 6, "each rank reads the progress of all ranks"
     assert not world.failures and "" not in job.instances and len(set(job.instances)) == nnodes
     assert all(one.claims["run-1"].gpus == 8 for one in world.instances())
     world.exit("run-1", 3, 139)

@@ -19,6 +19,7 @@ from boto3.dynamodb.types import Binary
 from gpu_recovery.auth.roles import Role
 from gpu_recovery.auth.tokens import Token, TokenKind, TokenList
 from gpu_recovery.aws.dynamodb import plain
+from gpu_recovery.aws.progress_items import PART_RANKS, ProgressItems
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.aws.submission_store import DynamoSubmissions
 from gpu_recovery.aws.token_store import DynamoTokenStore, DynamoUserTokenStore
@@ -89,8 +90,17 @@ def _write_attempt(store: DynamoStore) -> None:
     store.add_running(JOB, 1, 1)
     store.add_stopped(JOB, 1, 0, failure(0))
     store.add_checked(JOB, 1, 0, checked())
+    _write_large_attempt(store)
     probe = ProbeReport(report_id="r-1", at_s=1_795_251_600.0, instance_id=A, rank=0, probe="DCGM r1", passed=True)
     store.add_observations(JOB, 1, A, (probe,), lost=2)
+
+
+def _write_large_attempt(store: DynamoStore) -> None:
+    """Write the progress of a gang in two parts, of which the second is complete."""
+    ProgressItems(store.jobs).begin(OTHER_JOB, 1, PART_RANKS + 1)
+    store.add_running(OTHER_JOB, 1, PART_RANKS)
+    store.add_stopped(OTHER_JOB, 1, PART_RANKS, failure(PART_RANKS))
+    store.add_checked(OTHER_JOB, 1, PART_RANKS, checked())
 
 
 def _write_instances(store: DynamoStore) -> None:

@@ -1,9 +1,6 @@
-"""Attempts in the job table: the progress under the key `<job>#a01`, the plan under `<job>#a01#plan`.
+"""Attempts in the job table: the plan under the key `<job>#a01#plan`, the progress in the items of `progress_items`.
 
 The ranks of a gang that a user started are seen one by one: each has its task under `<job>#a01#rank0`.
-
-A fact about a rank is one conditional ADD. The condition makes the fact count once, however often its event is
-delivered. DynamoDB returns the progress after the write, so no read is needed.
 """
 
 from __future__ import annotations
@@ -14,8 +11,9 @@ from functools import cached_property
 from typing import Any
 
 from gpu_recovery.aws.dynamodb import Table
-from gpu_recovery.aws.item_codec import SCHEMA, decode, encode, item_of, reading
+from gpu_recovery.aws.item_codec import decode, item_of, reading
 from gpu_recovery.aws.job_store import DynamoJobStore
+from gpu_recovery.aws.progress_items import NOT_STORED, ProgressItems, progress_key
 from gpu_recovery.core.attempt import AttemptProgress, Plan, RankTask, with_tasks
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.task import RankFailure
@@ -23,11 +21,6 @@ from gpu_recovery.ports.values import ProgressUpdate
 
 LAUNCH_KEY = "#launch-key"
 """Key of the item with the launch key."""
-
-
-def progress_key(job_id: str, attempt: int) -> str:
-    """Return the key of an attempt's progress."""
-    return f"{job_id}#a{attempt:02d}"
 
 
 def plan_key(job_id: str, attempt: int) -> str:
@@ -53,7 +46,7 @@ class DynamoAttemptStore(DynamoJobStore):
         if item is None:
             # If two functions create the key at once, the condition lets one write win, and both read its key.
             created = {"job_id_rank": LAUNCH_KEY, "launch_key": secrets.token_hex(32)}
-            item = created if self.jobs.put(created, "attribute_not_exists(job_id_rank)") else self.jobs.get(LAUNCH_KEY)
+            item = created if self.jobs.put(created, NOT_STORED) else self.jobs.get(LAUNCH_KEY)
         return str((item or {})["launch_key"])
 
     def begin_attempt(self, plan: Plan) -> Plan:
@@ -62,16 +55,8 @@ class DynamoAttemptStore(DynamoJobStore):
         The progress is written first: a stored plan always has a progress.
         """
         key = plan_key(plan.job_id, plan.attempt)
-        progress = {
-            "job_id_rank": progress_key(plan.job_id, plan.attempt),
-            "job_id": plan.job_id,
-            "attempt": plan.attempt,
-            "world": len(plan.instances),
-            "checked": {},
-            "schema": SCHEMA,
-        }
-        self.jobs.put(progress, "attribute_not_exists(job_id_rank)")
-        if self.jobs.put({"job_id_rank": key, **item_of(plan)}, "attribute_not_exists(job_id_rank)"):
+        self._progress.begin(plan.job_id, plan.attempt, len(plan.instances))
+        if self.jobs.put({"job_id_rank": key, **item_of(plan)}, NOT_STORED):
             return plan
         return self.load_plan(plan.job_id, plan.attempt) or plan
 
@@ -91,8 +76,11 @@ class DynamoAttemptStore(DynamoJobStore):
 
     def load_progress(self, job_id: str, attempt: int) -> AttemptProgress | None:
         """Return the progress of an attempt; None if there is none."""
-        item = self.jobs.get(progress_key(job_id, attempt))
-        return _progress(item) if item else None
+        return self._progress.load(job_id, attempt)
+
+    def has_progress(self, job_id: str, attempt: int, rank: int) -> bool:
+        """Return whether the attempt has been begun, by the item with the facts of the rank."""
+        return self._progress.has_rank(job_id, attempt, rank)
 
     def record_task(self, job_id: str, attempt: int, rank: int, task: RankTask) -> RankTask:
         """Record the task of one rank, unless another task is recorded. Return the recorded task.
@@ -119,52 +107,20 @@ class DynamoAttemptStore(DynamoJobStore):
         self.jobs.update(key, "SET task_ids = :t, instances = :i", "attribute_exists(job_id_rank)", {}, values)
 
     def add_running(self, job_id: str, attempt: int, rank: int) -> ProgressUpdate | None:
-        """Add the rank to the running ranks. Return the progress; None if the fact is known or the rank unknown."""
-        known = "world > :r AND NOT contains(running, :r) AND NOT contains(stopped, :r)"
-        after = self.jobs.update(
-            progress_key(job_id, attempt), "ADD running :ranks", known, {}, {":r": rank, ":ranks": {rank}}
-        )
-        return ProgressUpdate(_progress(after)) if after else None
+        """Add the rank to the running ranks. Return the update; None if the fact is known or the rank unknown."""
+        return self._progress.add_running(job_id, attempt, rank)
 
     def add_stopped(self, job_id: str, attempt: int, rank: int, failure: RankFailure | None) -> ProgressUpdate | None:
-        """Add the rank to the stopped ranks.
-
-        Args:
-            job_id: the job.
-            attempt: the number of the attempt.
-            rank: the rank.
-            failure: how the rank failed; None if its end is no failure.
-
-        Returns:
-            The progress, and whether this failure is the first of the attempt. None if the end is known or there is no
-            such rank.
-        """
-        known = "world > :r AND NOT contains(stopped, :r)"
-        change, values = "ADD stopped :ranks", {":r": rank, ":ranks": {rank}}
-        if failure is not None:
-            # The first failure of the attempt stays, because it causes the later failures.
-            change, values = f"SET failure = if_not_exists(failure, :f) {change}", {**values, ":f": encode(failure)}
-        if failure is not None and failure.ending.is_own:
-            change, values = f"{change}, own_ends :one", {**values, ":one": 1}
-        after = self.jobs.update(progress_key(job_id, attempt), change, known, {}, values)
-        if after is None:
-            return None
-        progress = _progress(after)
-        return ProgressUpdate(
-            progress, failure is not None and progress.failure is not None and progress.failure.rank == rank
-        )
+        """Add the rank to the stopped ranks. Return the update; None if the end is known or the rank unknown."""
+        return self._progress.add_stopped(job_id, attempt, rank, failure)
 
     def add_checked(self, job_id: str, attempt: int, rank: int, result: Checked) -> ProgressUpdate | None:
-        """Add the check result of the rank's instance. Return the progress; None if the rank has a result already."""
-        names, values = {"#r": str(rank)}, {":c": encode(result)}
-        after = self.jobs.update(
-            progress_key(job_id, attempt),
-            "SET checked.#r = :c",
-            "attribute_exists(world) AND attribute_not_exists(checked.#r)",
-            names,
-            values,
-        )
-        return ProgressUpdate(_progress(after)) if after else None
+        """Add the check result of the rank's instance. Return the update; None if the rank has a result already."""
+        return self._progress.add_checked(job_id, attempt, rank, result)
+
+    @cached_property
+    def _progress(self) -> ProgressItems:
+        return ProgressItems(self.jobs)
 
 
 class DynamoAttemptHistory:
@@ -181,12 +137,10 @@ class DynamoAttemptHistory:
         """Return the plan and the progress of each attempt by its number; None for an item that is not stored."""
         keys = [key(job_id, number) for number in attempts for key in (plan_key, progress_key)]
         items = self.jobs.get_all(keys)
+        progress = ProgressItems(self.jobs).load_all(job_id, attempts, items)
+        plans = {number: items.get(plan_key(job_id, number)) for number in attempts}
         return {
-            number: (
-                _plan(items[plan_key(job_id, number)]) if plan_key(job_id, number) in items else None,
-                _progress(items[progress_key(job_id, number)]) if progress_key(job_id, number) in items else None,
-            )
-            for number in attempts
+            number: (_plan(plan) if plan is not None else None, progress.get(number)) for number, plan in plans.items()
         }
 
 
@@ -200,9 +154,3 @@ def _task(item: Mapping[str, Any]) -> RankTask:
     with reading(f"rank {item['job_id_rank']}", item):
         task: RankTask = decode(RankTask, item)
         return task
-
-
-def _progress(item: Mapping[str, Any]) -> AttemptProgress:
-    with reading(f"progress {item['job_id_rank']}", item):
-        progress: AttemptProgress = decode(AttemptProgress, item)
-        return progress

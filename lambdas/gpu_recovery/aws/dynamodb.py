@@ -204,12 +204,23 @@ class Table:
         Raises:
             TryAgainSoon: transactions held the item at every try.
         """
+        return self.try_update(key, change, condition, names, values)[0]
+
+    def try_update(
+        self, key: str, change: str, condition: str, names: Mapping[str, str], values: Mapping[str, Any]
+    ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        """Do what `update` does.
+
+        Returns:
+            The item after the update and None; or, without a write, None and the stored item, None if there is none.
+        """
         request: dict[str, Any] = {
             "TableName": self.name,
             "Key": typed({self.key: key}),
             "UpdateExpression": change,
             "ConditionExpression": condition,
             "ReturnValues": "ALL_NEW",
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
         if names:
             request["ExpressionAttributeNames"] = dict(names)
@@ -219,9 +230,10 @@ class Table:
             answer = _retry_conflicts(self.client.update_item, request)
         except ClientError as error:
             if condition_failed(error):
-                return None
+                stored: Any = error.response
+                return None, plain(stored["Item"]) if "Item" in stored else None
             raise
-        return plain(answer["Attributes"])
+        return plain(answer["Attributes"]), None
 
     def query(
         self,

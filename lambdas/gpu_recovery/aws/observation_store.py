@@ -11,8 +11,9 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpu_recovery.aws.attempt_store import DynamoAttemptStore, progress_key
+from gpu_recovery.aws.attempt_store import DynamoAttemptStore
 from gpu_recovery.aws.item_codec import SCHEMA, TTL, reading
+from gpu_recovery.aws.progress_items import progress_key
 from gpu_recovery.core.diagnosis.observation_buffer import ObservationBuffer, added
 from gpu_recovery.core.diagnosis.observation_codec import from_json, to_json
 from gpu_recovery.core.diagnosis.observations import Observation

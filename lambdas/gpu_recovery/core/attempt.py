@@ -7,7 +7,7 @@ failure, and the addition that completes a set. `running_event` and `stopped_eve
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -111,6 +111,27 @@ class AttemptProgress:
         if self.stopped:
             task_ids = tuple(task_id for rank, task_id in enumerate(task_ids) if rank not in self.stopped)
         return tuple(filter(None, task_ids))
+
+
+def joined(parts: Sequence[AttemptProgress]) -> AttemptProgress:
+    """Return the whole progress of an attempt whose ranks are recorded in parts.
+
+    The first part holds the first failure of the attempt. If a function was killed before it wrote the failure there,
+    the earliest failure of the other parts takes its place.
+    """
+    head, *others = parts
+    failures = [part.failure for part in others if part.failure is not None]
+    checked: dict[int, Checked] = {}
+    for part in parts:
+        checked |= part.checked
+    return replace(
+        head,
+        running=frozenset().union(*(part.running for part in parts)),
+        stopped=frozenset().union(*(part.stopped for part in parts)),
+        failure=head.failure or min(failures, key=lambda failure: (failure.at, failure.rank), default=None),
+        checked=checked,
+        own_ends=sum(part.own_ends for part in parts),
+    )
 
 
 def running_event(after: AttemptProgress, at: datetime) -> JobEvent | None:

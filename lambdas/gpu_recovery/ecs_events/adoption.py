@@ -83,7 +83,7 @@ def _record_rank(recovery: Recovery, fact: TaskFact, identity: TaskIdentity, rec
         return _refuse(recovery, fact, identity, f"rank {rank} of that job is task {known.task_id}")
     if known is None and record.status not in LIVE and record.stop_purpose is not None:
         return _stop(recovery, fact)
-    if store.load_progress(*of_attempt) is None:
+    if not store.has_progress(*of_attempt, rank):
         unknown = ("",) * record.spec.nnodes
         store.begin_attempt(Plan(*of_attempt, unknown, task_ids=unknown))
     is_new = known is None

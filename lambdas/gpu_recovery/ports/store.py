@@ -106,7 +106,13 @@ class AttemptStore(Protocol):
         """Return the plan of an attempt; None if there is none. It includes the tasks of `record_task`."""
 
     def load_progress(self, job_id: str, attempt: int) -> AttemptProgress | None:
-        """Return the progress of an attempt; None if there is none."""
+        """Return the whole progress of an attempt, consistently read; None if there is none."""
+
+    def has_progress(self, job_id: str, attempt: int, rank: int) -> bool:
+        """Return whether the attempt has a progress, consistently read.
+
+        Each rank of a gang may call this within the same second. `rank` is the rank that the caller records next.
+        """
 
     def record_task(self, job_id: str, attempt: int, rank: int, task: RankTask) -> RankTask:
         """Record the task of one rank that a user started, unless another task of the rank is recorded.
@@ -127,8 +133,11 @@ class AttemptStore(Protocol):
         """Record that the rank runs.
 
         Returns:
-            The progress after the write. None without a write if the rank is known to run or to have ended, or if the
-            attempt has no such rank.
+            The progress after the write (`ProgressUpdate`). None without a write if the rank is known to run or to have
+            ended, or if the attempt has no such rank.
+
+        A fact is known as soon as it is written, also if the caller was killed before it could act on the answer. The
+        reconciler finds the event that was not delivered in the whole progress.
         """
 
     def add_stopped(self, job_id: str, attempt: int, rank: int, failure: RankFailure | None) -> ProgressUpdate | None:
@@ -146,8 +155,8 @@ class AttemptStore(Protocol):
         """Record the health check of the rank's instance.
 
         Returns:
-            The progress after the write. None without a write if a result is recorded already or if there is no such
-            attempt.
+            The progress after the write. None without a write if a result is recorded already or if the attempt has no
+            such rank.
         """
 
 

@@ -33,6 +33,9 @@ class RefusedCheck:
 class ProgressUpdate:
     """Progress of an attempt after a fact about a rank was added.
 
+    progress:      the whole progress. The progress of a large gang is stored in parts: then it is whole only if the
+                   fact completes the ranks that run, ended or were checked; otherwise it holds this fact alone. Such a
+                   progress completes nothing, and has a failure only if the failure is the first of the attempt.
     first_failure: the fact is the first failure of the attempt.
     """
 
