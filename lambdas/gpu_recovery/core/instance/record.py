@@ -390,12 +390,6 @@ class ListedInstance:
         )
 
     @property
-    def ranks_to_end(self) -> tuple[RankOnInstance, ...]:
-        """The ranks with a claim that no stop has ended: their attempts have asked the instance to end them."""
-        claimed = (RankOnInstance(job_id, claim.attempt) for job_id, claim in self.claims.items())
-        return tuple(rank for rank in claimed if attempt_id(rank.job_id, rank.attempt) in self.ended_for)
-
-    @property
     def under_repair(self) -> bool:
         """Whether the instance counts against the repair budget.
 
@@ -454,3 +448,9 @@ class Instance(ListedInstance):
         if booted is None or booted <= began or any(began <= at <= booted for at in self.reboots):
             return None
         return booted
+
+    @property
+    def ranks_to_end(self) -> tuple[RankOnInstance, ...]:
+        """The ranks with a claim that no stop has ended: their attempts have asked the instance to end them."""
+        claimed = (RankOnInstance(job_id, claim.attempt) for job_id, claim in self.claims.items())
+        return tuple(rank for rank in claimed if attempt_id(rank.job_id, rank.attempt) in self.ended_for)
