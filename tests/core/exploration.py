@@ -261,7 +261,7 @@ def instance_signature(record: Instance) -> Any:
 
 
 def _check_in_ecs(record: Instance) -> tuple[bool, ...]:
-    """What ECS says of a check: refused, drained, started, without its registration, orphaned."""
+    """What ECS says of a check: refused, drained by others, started, without its registration, orphaned."""
     check = record.check
     if check is None:
         return ()

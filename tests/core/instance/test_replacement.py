@@ -110,6 +110,15 @@ def test_one_that_goes_while_it_tries_opens_the_breaker_again(make: Any, leaving
     assert after.opened_at == later(5)
 
 
+def test_a_check_under_a_new_registration_is_an_orphan_and_may_be_about_an_earlier_boot() -> None:
+    """Both are kept: its silence is no evidence, and a verdict from before the registration is not the last word."""
+    record = verifying()
+    assert record.check is not None
+    record = replace(record, check=replace(record.check, task_id="task-1"))
+    back = tell(record, observed(1, container_instance_id="ci-2", at=later(7)), ON, later(7)).record.check
+    assert back is not None and (back.orphaned_at, back.agent_back_at) == (later(7), later(7))
+
+
 def test_a_check_without_its_registration_keeps_the_instance_under_repair_until_it_has_ended() -> None:
     """Its process may hold the GPUs. What it says is no proof for a registration that is over."""
     trying = with_repair_begun(FLEET, IDS[0], ON, NOW)

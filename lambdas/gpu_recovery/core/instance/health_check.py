@@ -275,6 +275,8 @@ def check_overdue(instance: Instance, event: events.InstanceDeadlineReached, con
     limit_at = instance.status_at + duration(context.policy.check_timeout_s)
     if run.task_id and context.now < limit_at:
         return Step(instance.status, instance.reason, {"deadline_at": limit_at})  # it has started all the same
+    if instance.has_left or run.orphaned_at is not None:
+        return orphan_overdue(instance, run, context)
     reason = f"its health check gave no answer within {context.policy.check_timeout_s} s"
     refused = any(
         pending.command == commands.RunCheck(run.check_id) and pending.refusals for pending in instance.commands

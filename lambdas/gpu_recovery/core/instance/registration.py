@@ -18,6 +18,7 @@ from gpu_recovery.core.instance.health_check import REMEMBERED_MAX
 from gpu_recovery.core.instance.record import (
     ENDED_REGISTRATION,
     IN_USE,
+    CheckRun,
     EcsStatus,
     Instance,
     InstanceStatus,
@@ -69,7 +70,7 @@ def observed(instance: Instance, event: events.InstanceObserved, context: Decisi
     if (returned or new_registration) and instance.check is not None and instance.status is InstanceStatus.VERIFYING:
         changes["check"] = replace(instance.check, agent_back_at=event.at)
     if new_registration:
-        changes |= _orphaned_check(instance, context.now)
+        changes |= _orphaned_check(changes.get("check", instance.check), context.now)
         # Without this command, ECS would count the tasks of the old registration as running for ever.
         orders = (*orders, commands.DeregisterInstance(instance.container_instance_id))
     if new_registration and instance.claims and not instance.orphaned_ranks:
@@ -120,7 +121,7 @@ def _registration_ended(instance: Instance, event: events.InstanceObserved, cont
         return _left_to_its_check(instance, reason, facts, context)
     if instance.orphaned_ranks:
         return Ignore("its ranks are known to run on without a registration, if they run")
-    facts |= {"orphans": orphans_of(instance, context.now), **_orphaned_check(instance, context.now)}
+    facts |= {"orphans": orphans_of(instance, context.now), **_orphaned_check(instance.check, context.now)}
     if instance.status in _UNDER_REPAIR:  # the boot of the repair ends the ranks
         return Step(instance.status, instance.reason, facts)
     return Step(instance.status, f"{reason}; asking EC2 whether its ranks can still run", facts, _ask_ec2(instance))
@@ -142,9 +143,8 @@ def _check_may_run(instance: Instance) -> bool:
     return bool(run.task_id) or any(pending.command == commands.RunCheck(run.check_id) for pending in instance.commands)
 
 
-def _orphaned_check(instance: Instance, since: datetime) -> dict[str, Any]:
+def _orphaned_check(run: CheckRun | None, since: datetime) -> dict[str, Any]:
     """Return the change that marks the running check as an orphan of a registration that ended at `since`."""
-    run = instance.check
     if run is None or not run.task_id or run.passive or run.orphaned_at is not None:
         return {}
     return {"check": replace(run, orphaned_at=since)}
@@ -160,7 +160,7 @@ def _left_to_its_check(
     if instance.registration_over or instance.check is None:
         return Ignore("its check is known to run on without a registration, if it runs")
     orders = check_report(instance.check, CheckOutcome.GONE, reason)
-    run = _orphaned_check(instance, context.now).get("check", instance.check)
+    run = _orphaned_check(instance.check, context.now).get("check", instance.check)
     changes = {**facts, "check": replace(run, job_id="", attempt=0), "reserved_for": ""}
     return Step(instance.status, f"{reason}; its health check may run on, unknown to ECS", changes, orders)
 

@@ -320,6 +320,8 @@ def verify_overdue(
     limit_at = instance.status_at + duration(limit)
     if run.task_id and context.now < limit_at:
         return Step(instance.status, instance.reason, {"deadline_at": limit_at})  # it has started all the same
+    if instance.has_left or run.orphaned_at is not None:
+        return orphan_overdue(instance, run, context)
     reason = f"the check after its repair gave no answer within {limit} s"
     if (refusal := run.why_not_started) is not None:
         reason = f"ECS never started the check after its repair within {limit} s: {refusal.reason}"
