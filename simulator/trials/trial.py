@@ -150,13 +150,11 @@ def _act_as_operator(world: World) -> None:
         for task in world.fleet.running():
             is_managed = world.recovery.adoption is not Adoption.OBSERVE or "--a" in (task.started_by or "")
             if (world.policy.observe_only or not is_managed) and not world.training.is_whole(task):
-                if task.runs and not task.is_live:  # ECS knows no task to stop: the mail asks for the termination
-                    world.transcript.happened(f"a person terminates {task.instance_id}, which runs an orphan")
-                    world.fleet.terminate(world.cluster.instances[task.instance_id])
-                    continue
-                world.stop_by_hand(task, "it hangs")
+                if task.is_live:  # StopTask does not reach an orphan of a forced deregistration
+                    world.stop_by_hand(task, "it hangs")
                 if task.instance_id in world.fleet.stuck:
                     _end_by_hand(world, task.instance_id)
+        _terminate_orphans(world)
     for job in world.jobs():
         # Only operators notice an instance from which neither agent reports: the README says so.
         hosts = [world.cluster.instances[instance_id] for instance_id in job.instances if instance_id]
@@ -171,6 +169,15 @@ def _act_as_operator(world: World) -> None:
         for instance_id in sorted(world.fleet.hung):
             _end_by_hand(world, instance_id)
     world.timeline.after(OPERATOR_S, _act_as_operator, world)
+
+
+def _terminate_orphans(world: World) -> None:
+    """Terminate the instances with orphans of observed jobs: the product ends none, and nothing else proves the end."""
+    observed = {job.job_id for job in world.jobs() if world.policy.observe_only or job.hands_off}
+    for record in world.instances():
+        if any(rank.job_id in observed for rank in record.orphaned_ranks):
+            world.transcript.happened(f"a person terminates {record.instance_id}, which may run an orphan")
+            world.fleet.terminate(world.cluster.instances[record.instance_id])
 
 
 def _is_unreported(world: World, host: ModelInstance) -> bool:
