@@ -11,6 +11,7 @@ from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import JobStatus, Origin
 
 from simulator.cloud.workloads import environment
+from simulator.faults.aws_notifications import StatusCheckFails
 from simulator.faults.delivery import Envelope, is_task, losing
 from simulator.faults.operators import DeregisteredByHand
 from simulator.world import World
@@ -52,6 +53,17 @@ def test_observe_reboots_no_instance_that_a_person_deregistered_under_the_job() 
     world.cancel(HAND_JOB)
     assert world.until_end(HAND_JOB, 3_600).status is JobStatus.CANCELED
     assert not orphan.runs and len(world.calls("RebootInstances")) == 1
+
+
+def test_a_health_report_reboots_no_instance_under_the_orphan_of_an_observed_job() -> None:
+    """Nobody has asked to end the orphan, so the repair waits for its job as for any other (I12)."""
+    world = incidents.started_by_hand(Adoption.OBSERVE, train_s=7200.0)
+    orphan = world.rank(HAND_JOB, 1)
+    DeregisteredByHand(at_s=0, machines=(1,), registers_every_s=1).strike(world)
+    StatusCheckFails(at_s=0, machines=(1,)).strike(world)
+    world.let_pass(3_000)
+    assert orphan.runs and world.calls("RebootInstances") == []
+    assert world.instance(world.model_instance(1)).held is not None
 
 
 def test_off_reads_nothing_and_keeps_nothing() -> None:

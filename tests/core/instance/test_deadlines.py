@@ -72,3 +72,18 @@ def test_a_check_that_starts_before_ecs_says_active_has_its_whole_time(record: I
     decision = overdue(active)
     assert (decision.record.status, decision.record.deadline_at) == (record.status, later(limit_s))
     assert overdue(applied(decision)).record.status is InstanceStatus.QUARANTINED
+
+
+@pytest.mark.parametrize(
+    ("record", "limit_s"), [(checking(), ADAPTIVE.check_timeout_s), (verifying(), ADAPTIVE.verify_timeout_s)]
+)
+def test_the_check_of_an_ended_registration_has_its_whole_time(record: Instance, limit_s: int) -> None:
+    """Its process runs until it gives up. The short wait for a drained instance does not start another check."""
+    waits = applied(tell(record, observed(4, ecs_status="DRAINING"), now=later(5)))
+    assert waits.check is not None
+    started = replace(waits, check=replace(waits.check, task_id="task-1"))
+    orphaned = applied(tell(started, observed(1, container_instance_id="ci-2"), now=later(20)))
+    decision = overdue(orphaned)
+    assert (decision.record.status, decision.record.deadline_at) == (record.status, later(limit_s))
+    assert decision.record.check.check_id == waits.check.check_id
+    assert overdue(applied(decision)).record.status is InstanceStatus.VERIFYING

@@ -141,9 +141,10 @@ def _blocked_by_fleet(instance: Instance, need: RepairNeed, context: DecisionCon
 def claimants(instance: Instance, need: RepairNeed) -> list[str]:
     """Return the jobs that work on the instance, except those with a rank that the repair ends.
 
-    No job can take its orphan away, or a rank that no stop has ended: the repair itself ends both.
+    No job can take a rank away that no stop has ended, such as an orphan: the repair itself ends it if its job has
+    asked for that. A job that is only observed asks for nothing.
     """
-    ended = {rank.job_id for rank in (*instance.orphaned_ranks, *instance.ranks_to_end)}
+    ended = {rank.job_id for rank in instance.ranks_to_end}
     if need.ends is not None:
         ended.add(need.ends.job_id)
     return sorted(job_id for job_id in instance.claims if job_id not in ended)

@@ -270,8 +270,6 @@ def check_overdue(instance: Instance, event: events.InstanceDeadlineReached, con
     run = instance.check
     if run is None:
         return NO_CHECK
-    if instance.has_left or run.orphaned_at is not None:
-        return orphan_overdue(instance, run, context)
     limit_at = instance.status_at + duration(context.policy.check_timeout_s)
     if run.task_id and context.now < limit_at:
         return Step(instance.status, instance.reason, {"deadline_at": limit_at})  # it has started all the same

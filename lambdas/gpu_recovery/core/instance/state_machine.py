@@ -292,7 +292,7 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Transition]
     (_S.VERIFYING, events.QuarantineRequested): Transition.to(quarantine.quarantine_requested, _S.QUARANTINED),
     (_S.VERIFYING, events.InstanceLookDue): Transition.to(health_check.poll_check, _S.VERIFYING),
     (_S.VERIFYING, events.InstanceDeadlineReached): Transition.to(
-        repair.verify_overdue, _S.QUARANTINED, _S.VERIFYING, _S.GONE
+        repair.verify_overdue, _S.VERIFYING, _S.QUARANTINED, _S.GONE
     ),
     (_S.QUARANTINED, events.InstanceObserved): Transition.to(registration.observed, _S.QUARANTINED, _S.GONE),
     (_S.QUARANTINED, events.MachineSeen): Transition.to(registration.ec2_state_seen, _S.GONE),
