@@ -16,6 +16,7 @@ from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.ports.store import Store
 from moto import mock_aws
 
+from simulator.dynamodb.capacity_meter import CapacityMeter
 from simulator.dynamodb.double import DynamoDb
 from simulator.memory_store.store import MemoryStore
 from tests.aws.deployed_tables import create_tables
@@ -53,6 +54,14 @@ def moto_store(moto_client: Any) -> Iterator[DynamoStore]:
 def double_store() -> DynamoStore:
     """The production store on the DynamoDB double."""
     return dynamo_store(DoubleClient(DynamoDb()))
+
+
+@pytest.fixture
+def metered() -> DynamoDb:
+    """An empty account on the DynamoDB double, whose read and write units are counted."""
+    account = DynamoDb()
+    account.meter = CapacityMeter()
+    return account
 
 
 @pytest.fixture

@@ -40,7 +40,6 @@ from gpu_recovery.core.state_machine import HistoryEntry
 from gpu_recovery.ports.store import Store
 from gpu_recovery.ports.values import RefusedCheck, StartedCheck
 
-from simulator.dynamodb.capacity_meter import CapacityMeter
 from simulator.dynamodb.double import DynamoDb
 from tests.aws.deployed_tables import LISTING as DEPLOYED
 from tests.aws.deployed_tables import create_tables
@@ -144,17 +143,9 @@ def test_pages_of_a_list_have_each_instance_once_in_the_order_of_ids(store: Stor
 
 
 @pytest.fixture
-def service() -> DynamoDb:
-    """An empty account, whose read units are counted."""
-    made = DynamoDb()
-    made.meter = CapacityMeter()
-    return made
-
-
-@pytest.fixture
-def upgraded(service: DynamoDb) -> DynamoStore:
+def upgraded(metered: DynamoDb) -> DynamoStore:
     """Tables on which no round of the reconciler has run since the upgrade."""
-    client = DoubleClient(service)
+    client = DoubleClient(metered)
     create_tables(client, "jobs", "instances", is_complete=False)
     return DynamoStore(client, "jobs", "instances")
 
@@ -169,11 +160,11 @@ def of_old_release(store: DynamoStore, *records: Instance) -> None:
         store.table.client.put_item(TableName=store.table.name, Item=typed(old))
 
 
-def read_indexes(service: DynamoDb) -> set[str]:
+def read_indexes(metered: DynamoDb) -> set[str]:
     """The indexes that were read since the last question."""
-    assert service.meter is not None
-    found = {partition.index_name for partition in service.meter.reads} - {""}
-    service.meter.clear()
+    assert metered.meter is not None
+    found = {partition.index_name for partition in metered.meter.reads} - {""}
+    metered.meter.clear()
     return found
 
 
@@ -183,24 +174,24 @@ def test_the_deployed_index_projects_what_a_list_reads() -> None:
     assert set(IN_PLACE) <= {field.name for field in fields(ListedInstance)}
 
 
-def test_a_list_reads_no_history(upgraded: DynamoStore, service: DynamoDb) -> None:
+def test_a_list_reads_no_history(upgraded: DynamoStore, metered: DynamoDb) -> None:
     """Nothing but the index is read, and its entries have no history, so that DynamoDB does not bill it either."""
     upgraded.save_instance(SICK)
     upgraded.complete_listing(NOW)
-    read_indexes(service)
+    read_indexes(metered)
     answers: list[Mapping[str, Any]] = []
-    call = service.call
-    service.call = lambda operation, asked: answers.append(found := call(operation, asked)) or found  # type: ignore[method-assign, func-returns-value]
+    call = metered.call
+    metered.call = lambda operation, asked: answers.append(found := call(operation, asked)) or found  # type: ignore[method-assign, func-returns-value]
     assert upgraded.instances_in(PRESENT) and upgraded.list_instances(10, None).instances
-    assert service.meter is not None and service.meter.bytes_read < 4_000
-    assert read_indexes(service) == {"listing"}
+    assert metered.meter is not None and metered.meter.bytes_read < 4_000
+    assert read_indexes(metered) == {"listing"}
     items = [item for found in answers for item in found.get("Items", ())]
     assert items and all("history" not in item and "xxx" not in str(item) for item in items)
 
 
 @pytest.mark.parametrize("count", [10, 1_000])
 def test_a_list_costs_as_many_calls_as_there_are_partition_keys(
-    upgraded: DynamoStore, service: DynamoDb, count: int
+    upgraded: DynamoStore, metered: DynamoDb, count: int
 ) -> None:
     """A thousand instances are 4 queries and no other read; so are ten. A page of a hundred is 4 small queries."""
     for number in range(count):
@@ -208,34 +199,34 @@ def test_a_list_costs_as_many_calls_as_there_are_partition_keys(
     upgraded.complete_listing(NOW)
     assert upgraded.instances_in(PRESENT)
     operations: list[str] = []
-    call = service.call
-    service.call = lambda operation, asked: operations.append(operation) or call(operation, asked)  # type: ignore[method-assign, func-returns-value]
-    read_indexes(service)
+    call = metered.call
+    metered.call = lambda operation, asked: operations.append(operation) or call(operation, asked)  # type: ignore[method-assign, func-returns-value]
+    read_indexes(metered)
     assert len(upgraded.instances_in(PRESENT)) == count
     assert operations == ["Query"] * SHARDS
     operations.clear()
-    assert service.meter is not None
-    service.meter.clear()
+    assert metered.meter is not None
+    metered.meter.clear()
     assert len(upgraded.list_instances(100, None).instances) == min(count, 100)
     assert len(operations) <= 2 * SHARDS and set(operations) == {"Query"}
-    assert service.meter.bytes_read < 100 * 1.6 * 2_000
+    assert metered.meter.bytes_read < 100 * 1.6 * 2_000
 
 
 # -- upgrade -----------------------------------------------------------------------------------------------------------
 
 
 def test_records_of_an_older_release_are_listed_from_the_first_read_on(
-    upgraded: DynamoStore, service: DynamoDb
+    upgraded: DynamoStore, metered: DynamoDb
 ) -> None:
     """From the older index, also next to records of this release, and without their histories in the answer."""
     of_old_release(upgraded, SICK)
     new = upgraded.save_instance(instance(B))
     assert listed(upgraded) == {A: part(SICK), B: part(new)}
     assert [one.instance_id for one in upgraded.list_instances(1, A).instances] == [B]
-    assert "by_status" in read_indexes(service)
+    assert "by_status" in read_indexes(metered)
 
 
-def test_the_reconciler_lists_old_records_and_then_lists_are_lean(upgraded: DynamoStore, service: DynamoDb) -> None:
+def test_the_reconciler_lists_old_records_and_then_lists_are_lean(upgraded: DynamoStore, metered: DynamoDb) -> None:
     """Once no function of the older release can write any more. Records stay as they are, to the revision."""
     of_old_release(upgraded, SICK, instance(B, status=InstanceStatus.GONE))
     before = upgraded.load_instance(A)
@@ -243,46 +234,46 @@ def test_the_reconciler_lists_old_records_and_then_lists_are_lean(upgraded: Dyna
     assert upgraded.load_instance(A) == before and listed(upgraded) == {A: part(SICK)}
     of_old_release(upgraded, instance("i-0c"))  # by a function of the older release that was still running
     upgraded.complete_listing(later(60))
-    assert set(listed(upgraded)) == {A, "i-0c"} and "by_status" in read_indexes(service)
+    assert set(listed(upgraded)) == {A, "i-0c"} and "by_status" in read_indexes(metered)
     upgraded.complete_listing(later(120))
-    assert listed(upgraded) and "by_status" in read_indexes(service)
+    assert listed(upgraded) and "by_status" in read_indexes(metered)
     upgraded.complete_listing(later(60) + OLD_RELEASE)
-    read_indexes(service)
-    assert set(listed(upgraded)) == {A, "i-0c"} and read_indexes(service) == {"listing"}
+    read_indexes(metered)
+    assert set(listed(upgraded)) == {A, "i-0c"} and read_indexes(metered) == {"listing"}
 
 
-def test_a_new_deployment_is_complete_after_one_round(upgraded: DynamoStore, service: DynamoDb) -> None:
+def test_a_new_deployment_is_complete_after_one_round(upgraded: DynamoStore, metered: DynamoDb) -> None:
     """No record lacks the attributes, so nothing is waited for. A later round costs one read."""
     upgraded.complete_listing(NOW)
-    read_indexes(service)
+    read_indexes(metered)
     upgraded.complete_listing(later(60))
-    assert service.meter is not None and read_indexes(service) == set()
+    assert metered.meter is not None and read_indexes(metered) == set()
     upgraded.save_instance(instance())
-    assert set(listed(upgraded)) == {A} and read_indexes(service) == {"listing"}
+    assert set(listed(upgraded)) == {A} and read_indexes(metered) == {"listing"}
 
 
-def test_an_index_that_is_still_built_is_not_read(upgraded: DynamoStore, service: DynamoDb) -> None:
+def test_an_index_that_is_still_built_is_not_read(upgraded: DynamoStore, metered: DynamoDb) -> None:
     """CloudFormation does not wait for it. The lists come from the older index until it can be read."""
-    service.tables["instances"].indexes["listing"].is_backfilling = True
+    metered.tables["instances"].indexes["listing"].is_backfilling = True
     of_old_release(upgraded, SICK)
     for after in (0, 60, 2 * OLD_RELEASE.total_seconds()):
         upgraded.complete_listing(later(after))
         assert listed(upgraded) == {A: part(SICK)}
-    service.tables["instances"].indexes["listing"].is_backfilling = False
-    read_indexes(service)
+    metered.tables["instances"].indexes["listing"].is_backfilling = False
+    read_indexes(metered)
     upgraded.complete_listing(later(3 * OLD_RELEASE.total_seconds()))
-    read_indexes(service)
-    assert listed(upgraded) == {A: part(SICK)} and read_indexes(service) == {"listing"}
+    read_indexes(metered)
+    assert listed(upgraded) == {A: part(SICK)} and read_indexes(metered) == {"listing"}
 
 
-def test_lists_are_there_while_the_index_is_built_anew(upgraded: DynamoStore, service: DynamoDb) -> None:
+def test_lists_are_there_while_the_index_is_built_anew(upgraded: DynamoStore, metered: DynamoDb) -> None:
     """After a way back to the older release and another upgrade the mark is older than the index."""
     upgraded.save_instance(SICK)
     upgraded.complete_listing(NOW)
-    service.tables["instances"].indexes["listing"].is_backfilling = True
+    metered.tables["instances"].indexes["listing"].is_backfilling = True
     assert listed(upgraded) == {A: part(SICK)}
     assert upgraded.list_instances(5, None).instances == (part(SICK),)
-    del service.tables["instances"].indexes["listing"]
+    del metered.tables["instances"].indexes["listing"]
     assert listed(upgraded) == {A: part(SICK)}
 
 
@@ -315,7 +306,7 @@ def test_a_round_lists_a_bounded_number_of_records(upgraded: DynamoStore, monkey
 
 @pytest.mark.parametrize("change", [{"epoch": "no number"}, {"schema": SCHEMA + 1}])
 def test_an_old_record_that_cannot_be_read_keeps_the_older_index_in_use(
-    upgraded: DynamoStore, service: DynamoDb, change: Mapping[str, Any]
+    upgraded: DynamoStore, metered: DynamoDb, change: Mapping[str, Any]
 ) -> None:
     """Else it would be in no list, and nobody would hear of it."""
     of_old_release(upgraded, SICK)

@@ -29,7 +29,7 @@ from gpu_recovery.core.task import Ending, EndingKind, RankFailure
 from gpu_recovery.execution.health_checks import SUMMARIES_BYTES_MAX, SUMMARY_BYTES_MAX
 from gpu_recovery.ports.values import StartedCheck
 
-from simulator.dynamodb.capacity_meter import READ_BYTES, CapacityMeter, PartitionKey
+from simulator.dynamodb.capacity_meter import READ_BYTES, PartitionKey
 from simulator.dynamodb.double import DynamoDb
 from tests.aws.conftest import dynamo_store
 from tests.aws.dynamodb_client import DoubleClient
@@ -57,28 +57,20 @@ SPREADS: Mapping[str, Callable[[str], object]] = {"listing": shard_of, "due": du
 
 
 @pytest.fixture
-def service() -> DynamoDb:
-    """An account whose units are counted."""
-    made = DynamoDb()
-    made.meter = CapacityMeter()
-    return made
-
-
-@pytest.fixture
-def counted(service: DynamoDb) -> DynamoStore:
+def counted(metered: DynamoDb) -> DynamoStore:
     """Instances with full histories, as they are after some weeks."""
-    store = dynamo_store(DoubleClient(service))
+    store = dynamo_store(DoubleClient(metered))
     for name in NAMES:
         store.save_instance(instance(name, history=HISTORY, boot_id="0b7c1d2e-1111-4222-8333-444455556666"))
     return store
 
 
-def units(service: DynamoDb, work: Callable[[], object]) -> Mapping[PartitionKey, float]:
+def units(metered: DynamoDb, work: Callable[[], object]) -> Mapping[PartitionKey, float]:
     """The write units that `work` asks of each partition key of an index."""
-    assert service.meter is not None
-    service.meter.clear()
+    assert metered.meter is not None
+    metered.meter.clear()
     work()
-    return {key: found for key, found in service.meter.writes.items() if key.index_name}
+    return {key: found for key, found in metered.meter.writes.items() if key.index_name}
 
 
 def hottest(found: Mapping[PartitionKey, float], count: int) -> dict[str, float]:
@@ -137,57 +129,57 @@ def check_begun(store: DynamoStore) -> None:
 
 
 def test_a_gang_that_is_launched_and_checked_is_slower_than_any_partition_key(
-    counted: DynamoStore, service: DynamoDb
+    counted: DynamoStore, metered: DynamoDb
 ) -> None:
     """ECS starts 140 ranks or checks in a second at most; each is a claim or a check, and an event of its instance."""
     for work in (claimed, observed, check_begun):
-        found = hottest(units(service, lambda work=work: work(counted)), LAUNCHES_PER_S)  # type: ignore[misc]
+        found = hottest(units(metered, lambda work=work: work(counted)), LAUNCHES_PER_S)  # type: ignore[misc]
         assert found and max(found.values()) <= WRITES_MAX, (work.__name__, found)
 
 
-def test_a_gang_of_3000_may_end_within_one_second(counted: DynamoStore, service: DynamoDb) -> None:
+def test_a_gang_of_3000_may_end_within_one_second(counted: DynamoStore, metered: DynamoDb) -> None:
     """No limit of ECS slows that down: each instance has an event, and an entry of the listing that changes."""
     claimed(counted)
     for work in (observed, released):  # one function releases the instances, one after the other
-        found = hottest(units(service, lambda work=work: work(counted)), GANG)  # type: ignore[misc]
+        found = hottest(units(metered, lambda work=work: work(counted)), GANG)  # type: ignore[misc]
         assert set(found) == {"listing"} and found["listing"] <= WRITES_MAX, (work.__name__, found)
 
 
-def test_a_healthy_instance_is_one_write_unit_of_the_listing(counted: DynamoStore, service: DynamoDb) -> None:
+def test_a_healthy_instance_is_one_write_unit_of_the_listing(counted: DynamoStore, metered: DynamoDb) -> None:
     """Whatever its history. An entry over a kilobyte would be two, and the shards would have to be twice as many."""
     claimed(counted)
-    found = units(service, lambda: observed(counted))
+    found = units(metered, lambda: observed(counted))
     assert sum(number for key, number in found.items() if key.index_name == "listing") == SAMPLE
 
 
-def test_heartbeats_of_ten_thousand_instances_touch_no_index(counted: DynamoStore, service: DynamoDb) -> None:
+def test_heartbeats_of_ten_thousand_instances_touch_no_index(counted: DynamoStore, metered: DynamoDb) -> None:
     """667 a second, each of an item of its own. A partition key of the table takes four writes a minute."""
     beats = [Heartbeat(name, NOW, "boot", NOW, 1, 15, {"77": RankHeartbeat(JOB, 1, 0, NOW, 4)}) for name in NAMES]
     for beat in beats:
         counted.save_heartbeat(beat, present=True)
-    assert service.meter is not None
-    service.meter.clear()
+    assert metered.meter is not None
+    metered.meter.clear()
     for beat in beats:
         counted.save_heartbeat(replace(beat, sequence=2, seen_at=NOW + timedelta(seconds=HEARTBEAT_S)), present=True)
-    assert not [key for key in service.meter.writes if key.index_name]
-    assert len(service.meter.writes) == SAMPLE and max(service.meter.writes.values()) <= 2
+    assert not [key for key in metered.meter.writes if key.index_name]
+    assert len(metered.meter.writes) == SAMPLE and max(metered.meter.writes.values()) <= 2
 
 
 def test_a_list_of_ten_thousand_instances_may_be_read_ten_times_in_a_second(
-    counted: DynamoStore, service: DynamoDb
+    counted: DynamoStore, metered: DynamoDb
 ) -> None:
     """The scheduler, the reconciler and the pages of eight users."""
     claimed(counted)
-    assert service.meter is not None
-    service.meter.clear()
+    assert metered.meter is not None
+    metered.meter.clear()
     assert len(counted.instances_in(PRESENT)) == SAMPLE
-    each = service.meter.bytes_read / SAMPLE / READ_BYTES / 2
-    assert len(service.meter.reads) == SHARDS
+    each = metered.meter.bytes_read / SAMPLE / READ_BYTES / 2
+    assert len(metered.meter.reads) == SHARDS
     assert each * fullest(shard_of, INSTANCE, FLEET) * 10 <= READS_MAX, each
 
 
 def test_the_queue_of_fifty_thousand_jobs_may_be_read_thrice_in_a_second(
-    counted: DynamoStore, service: DynamoDb
+    counted: DynamoStore, metered: DynamoDb
 ) -> None:
     """By the scheduler, the reconciler and the API. Queued jobs are spread, and a submission is one unit of a key."""
     waits = {"status": JobStatus.PENDING_RESOURCES, "short_of": "turn", "deadline_at": later(600)}
@@ -196,18 +188,18 @@ def test_the_queue_of_fifty_thousand_jobs_may_be_read_thrice_in_a_second(
         for number in range(SAMPLE):
             counted.create_job(job(QUEUED.format(number), **waits), "")
 
-    written = units(service, submit)
+    written = units(metered, submit)
     line = {key.value: number for key, number in written.items() if key.index_name == "line"}
     assert len(line) == len(WAITING) and sum(line.values()) == SAMPLE
-    assert service.meter is not None
-    service.meter.clear()
+    assert metered.meter is not None
+    metered.meter.clear()
     assert len(counted.load_waiting()) == SAMPLE
-    each = service.meter.bytes_read / SAMPLE / READ_BYTES / 2
+    each = metered.meter.bytes_read / SAMPLE / READ_BYTES / 2
     assert each * fullest(waiting_key, QUEUED, LINE) * 3 <= READS_MAX, each
 
 
 def test_due_records_are_spread_so_that_a_gang_may_become_due_in_one_second(
-    counted: DynamoStore, service: DynamoDb
+    counted: DynamoStore, metered: DynamoDb
 ) -> None:
     """The index `due` has keys only: an entry that comes, or goes, is one unit."""
 
@@ -217,20 +209,20 @@ def test_due_records_are_spread_so_that_a_gang_may_become_due_in_one_second(
             assert record is not None
             counted.save_instance(replace(record, deadline_at=later(60)))
 
-    found = hottest(units(service, fall_due), GANG)
+    found = hottest(units(metered, fall_due), GANG)
     assert set(found) == {"due", "listing"} and max(found.values()) <= WRITES_MAX, found
 
 
-def test_the_meter_counts_as_dynamodb_bills(service: DynamoDb, counted: DynamoStore) -> None:
+def test_the_meter_counts_as_dynamodb_bills(metered: DynamoDb, counted: DynamoStore) -> None:
     """An entry with another key is deleted and put, an unchanged entry costs nothing, and a read is of whole items."""
-    meter = service.meter
+    meter = metered.meter
     assert meter is not None
     record = counted.save_instance(instance(A, deadline_at=later(60)))
-    found = units(service, lambda: counted.save_instance(replace(record, deadline_at=later(120))))
+    found = units(metered, lambda: counted.save_instance(replace(record, deadline_at=later(120))))
     assert {key.index_name: number for key, number in found.items()} == {"due": 2, "listing": 1, "by_status": 1}
     latest = counted.load_instance(A)
     assert latest is not None
-    found = units(service, lambda: counted.save_instance(replace(latest, checks=7)))
+    found = units(metered, lambda: counted.save_instance(replace(latest, checks=7)))
     assert {key.index_name: number for key, number in found.items()} == {"by_status": 1}
     meter.clear()
     counted.load_instance(NAMES[0])
@@ -258,31 +250,31 @@ FACTS: Mapping[str, Callable[[DynamoStore, int, str], object]] = {
         pytest.param(NNODES_MAX, marks=pytest.mark.slow),
     ],
 )
-def test_all_ranks_of_a_gang_may_start_fail_and_be_checked_within_a_second(nnodes: int, service: DynamoDb) -> None:
+def test_all_ranks_of_a_gang_may_start_fail_and_be_checked_within_a_second(nnodes: int, metered: DynamoDb) -> None:
     """The facts of 64 ranks share an item. The head has a few further writes for each part, and one call reads all."""
-    client = CountedCalls(DoubleClient(service))
+    client = CountedCalls(DoubleClient(metered))
     store = dynamo_store(client)
     store.begin_attempt(Plan(JOB, 1, tuple(map(INSTANCE.format, range(nnodes))), (0,) * nnodes, 0, ("",) * nnodes))
-    assert service.meter is not None
+    assert metered.meter is not None
     text, parts = "x" * min(SUMMARY_BYTES_MAX, SUMMARIES_BYTES_MAX // nnodes), parts_in(nnodes)
     for name, add in FACTS.items():
-        service.meter.clear()
+        metered.meter.clear()
         client.calls.clear()
         answers = [add(store, rank, text) for rank in range(nnodes)]
-        assert all(answers) and len(service.meter.writes) == parts
-        assert max(service.meter.writes.values()) <= WRITES_MAX, (name, service.meter.writes.most_common(3))
+        assert all(answers) and len(metered.meter.writes) == parts
+        assert max(metered.meter.writes.values()) <= WRITES_MAX, (name, metered.meter.writes.most_common(3))
         assert client.calls["update_item"] <= nnodes + 2 * parts
         assert client.calls["batch_get_item"] == (parts > 1) and len(client.calls) <= 2
 
 
-def test_ranks_that_a_user_started_ask_for_their_attempt_at_different_keys(service: DynamoDb) -> None:
+def test_ranks_that_a_user_started_ask_for_their_attempt_at_different_keys(metered: DynamoDb) -> None:
     """Each event of a rank asks whether its attempt was begun: 3,000 within a second, of 47 keys."""
-    store = dynamo_store(DoubleClient(service))
-    assert service.meter is not None
+    store = dynamo_store(DoubleClient(metered))
+    assert metered.meter is not None
     store.begin_attempt(Plan(JOB, 1, ("",) * NNODES_MAX, task_ids=("",) * NNODES_MAX))
-    service.meter.clear()
+    metered.meter.clear()
     assert all(store.has_progress(JOB, 1, rank) for rank in range(NNODES_MAX))
-    assert max(service.meter.reads.values()) <= PART_RANKS
+    assert max(metered.meter.reads.values()) <= PART_RANKS
 
 
 class CountedCalls:
