@@ -24,7 +24,7 @@ def handler(event: dict[str, Any], context: Any) -> None:
     """Run one pass of the scheduler for all messages. A message only names the record that changed."""
     messages = tuple(bodies(event))
     loop = replace(timed_recovery(context), hops=hops_of(messages))
-    placed = schedule(loop, tuple(map(_key, messages)), lambda: context.get_remaining_time_in_millis() / 1000)
+    placed = schedule(loop, tuple(map(_key, messages)))
     logger.info("placed", extra={"jobs": placed})
 
 

@@ -183,7 +183,7 @@ class World(WorldView):
         self.guard.before_pass()
         with self.functions.messages() as received:
             hops = max(received.values(), default=0)
-            schedule(replace(self.recovery, hops=hops), tuple(received), self._seconds_left)
+            schedule(replace(self.recovery, hops=hops), tuple(received))
 
     def _seconds_left(self) -> float:
         return self.meter.seconds_left() if self.meter is not None else inf

@@ -43,7 +43,7 @@ def health_report(check: Fields, at: datetime, now: datetime) -> HealthReported 
     )
 
 
-def may_be_a_blink(report: HealthReported, now: datetime) -> bool:
+def may_be_a_flap(report: HealthReported, now: datetime) -> bool:
     """Return whether the report only says that the ECS agent is disconnected for less than `DISCONNECTED_AT_LEAST`.
 
     An agent disconnects several times an hour in normal operation (ECS developer guide, container instance events).
@@ -59,7 +59,7 @@ def health_reports(checks: Iterable[Fields], now: datetime) -> tuple[HealthRepor
     Unknown types and statuses are left out, and so is a disconnected agent that may be back in a moment.
     """
     reports = (health_report(check, now, now) for check in checks)
-    return tuple(report for report in reports if report is not None and not may_be_a_blink(report, now))
+    return tuple(report for report in reports if report is not None and not may_be_a_flap(report, now))
 
 
 def happened_at(fields: Fields, name: str, now: datetime) -> datetime | None:

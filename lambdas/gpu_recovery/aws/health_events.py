@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from gpu_recovery.aws.ecs_health import happened_at, health_report, may_be_a_blink
+from gpu_recovery.aws.ecs_health import happened_at, health_report, may_be_a_flap
 from gpu_recovery.aws.fields import EventUnreadable, Fields, fields_of
 from gpu_recovery.core.events import DepartureAnnounced
 from gpu_recovery.core.health_signals import CAPACITY_BLOCK_WARNINGS, DepartureKind, Ec2InstanceState
@@ -89,7 +89,7 @@ def _health_change(event: Fields, at: datetime, now: datetime) -> Iterator[Healt
     instance_id = detail.last_id("ec2InstanceId")
     for check in detail.each("healthChecks"):
         report = health_report(check, at, now)
-        if report is not None and may_be_a_blink(report, now):
+        if report is not None and may_be_a_flap(report, now):
             yield SkippedNotification(f"{instance_id}: its agent is disconnected, which is told when it lasts")
             continue
         yield (

@@ -9,7 +9,7 @@ every rank runs or ran, ended, was checked. A second write updates the head afte
 a fact that completes a part. The write that completes such a set reads all parts.
 
 A function may be killed between the two writes. The whole progress, which the reconciler reads, holds the fact
-nevertheless (`AttemptProgress.joined`), and the reconciler delivers the event.
+nevertheless (`core.attempt.joined`), and the reconciler delivers the event.
 
 An earlier release kept each attempt in one item of any size: a head without `parts`. Its attempts stay as they are.
 """

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.events import AllRanksRunning, AllRanksStopped, Checked, InstancesChecked, JobEvent, RankFailed
-from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.instance.record import IN_REPAIR, Instance, InstanceStatus
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.task import RankFailure
@@ -213,16 +213,13 @@ def with_awaited_flag(record: Job | Instance, event: events.InstanceEvent) -> ev
     return event if waits and record.attempt == event.attempt else replace(event, awaited=False)
 
 
-_IN_REPAIR = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.VERIFYING)
-
-
 def is_under_way(instance: Instance, job: Job, now: datetime) -> bool:
     """Return whether something goes on at the instance, or is held back for now, that `job` waits for.
 
     A job waits in STOPPING for the end of a rank that a reboot will confirm, in DIAGNOSING for a health check within
     its time, in RECOVERING for a repair. All of these end by themselves: each instance has its own deadlines.
     """
-    in_repair = instance.status in _IN_REPAIR or instance.held is not None
+    in_repair = instance.status in IN_REPAIR or instance.held is not None
     match job.status:
         case JobStatus.STOPPING:
             confirming = (pending.command for pending in instance.commands)

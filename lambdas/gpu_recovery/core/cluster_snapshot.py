@@ -9,7 +9,7 @@ from datetime import datetime
 from gpu_recovery.core.fleet import Fleet, holding_limit
 from gpu_recovery.core.instance.fault_history import grade
 from gpu_recovery.core.instance.out_of_use import out_of_use
-from gpu_recovery.core.instance.record import EcsStatus, InstanceStatus, ListedInstance
+from gpu_recovery.core.instance.record import InstanceStatus, ListedInstance
 from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.queue.entry import NOTHING, Entry, running_job, waiting_job
 from gpu_recovery.core.queue.launch_holds import launch_holds
@@ -109,13 +109,14 @@ def _host(
     if instance.reserved_for:
         reserved_for, until = instance.reserved_for, None
     departure = instance.departure
+    reason = out_of_use(instance)
     unclaimed = sum(gpus for job_id, gpus in promised.items() if job_id not in instance.claims)
     return Host(
         host_id=instance.instance_id,
         group=instance.group,
         gpus=instance.gpus,
         free=instance.gpus_to_give(unclaimed),
-        usable=is_usable(instance),
+        usable=reason is None,
         counts=instance.status not in (InstanceStatus.GONE, InstanceStatus.QUARANTINED),
         epoch=instance.epoch,
         rack=instance.rack,
@@ -125,11 +126,10 @@ def _host(
         port_offsets=tuple(sorted(claim.port_offset for claim in instance.claims.values())),
         leaves_at=departure.leaves_at if departure is not None else None,
         lemon=lemon,
-        out_of_use=out_of_use(instance),
+        out_of_use=reason,
     )
 
 
 def is_usable(instance: ListedInstance) -> bool:
-    """Return whether the instance may be given to a job: AVAILABLE, connected to ECS and not avoided."""
-    connected = instance.ecs_status == EcsStatus.ACTIVE and instance.agent_connected
-    return instance.status is InstanceStatus.AVAILABLE and connected and not instance.avoid_reason
+    """Return whether the instance may be given to a job: nothing puts it out of use."""
+    return out_of_use(instance) is None

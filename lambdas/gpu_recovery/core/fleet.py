@@ -159,8 +159,8 @@ def repair_blocked_reason(
         replacing: whether the repair is a replacement, which has a limit of its own.
     """
     stopped = _repairs_stopped_reason(fleet, instance_id, policy, now)
-    if stopped or (turn := repair_turn_reason(fleet, instance_id, policy, now)):
-        return stopped or turn
+    if blocked := stopped or repair_turn_reason(fleet, instance_id, policy, now):
+        return blocked
     replaced = _recent_replacements(fleet, policy, now)
     if replacing and len(replaced) >= policy.replacements_max:
         return f"{len(replaced)} instances were replaced within {policy.replacement_window_s} s, which is the most"

@@ -92,7 +92,7 @@ def _record_rank(recovery: Recovery, fact: TaskFact, identity: TaskIdentity, rec
         recorded = store.record_task(*of_attempt, rank, RankTask(fact.task_id, instance_id))
         if recorded.task_id != fact.task_id:
             return _refuse(recovery, fact, identity, f"rank {rank} of that job is task {recorded.task_id}")
-        known = RankTask(recorded.task_id, instance_id) if known is None else recorded
+        known = recorded
     if known.instance_id and fact.last_status == LastStatus.RUNNING:
         claim = Claim(record.attempt, record.spec.gpus_per_node, rank=rank)
         after = claim_for_adopted(store, record, known.instance_id, claim)

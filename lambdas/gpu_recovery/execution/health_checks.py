@@ -26,7 +26,8 @@ REFUSAL_CHARACTERS_MAX = 500
 SUMMARY_BYTES_MAX, SUMMARIES_BYTES_MAX = 200, 200_000
 """Length in bytes of a check's summary in the progress of an attempt, and of all its summaries together.
 
-The progress is a single item of at most 400 KB. The other parts of 3,000 results take less than 180 KB.
+An item of the progress has the results of 64 ranks (`aws/progress_items.py`). An attempt of an older release has one
+item of at most 400 KB for all ranks, so the summaries share a limit.
 """
 
 
@@ -144,7 +145,7 @@ def report_check(context: ExecutionContext, instance: Instance, pending: Pending
     command: commands.ReportCheck = pending.command
     plan = context.store.load_plan(command.job_id, command.attempt)
     outcome = CheckOutcome(command.outcome)
-    # The progress of a large gang is a single item, so healthy instances get no summary and others a short one.
+    # A healthy instance needs no summary.
     summary = "" if outcome is CheckOutcome.HEALTHY or plan is None else _short(command.summary, len(plan.instances))
     messages: list[FollowUp] = []
     for rank in _ranks_on(plan, instance):

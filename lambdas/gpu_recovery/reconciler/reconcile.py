@@ -18,6 +18,7 @@ from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import LIVE, Job, JobStatus
 from gpu_recovery.core.task import LastStatus, TaskFact
 from gpu_recovery.ecs_events import tasks
+from gpu_recovery.execution.context import COMMAND_S
 from gpu_recovery.partial_failures import raise_all, run_each
 from gpu_recovery.reconciler import lost_jobs
 from gpu_recovery.reconciler.cycle import Cycle
@@ -26,12 +27,12 @@ from gpu_recovery.reconciler.ongoing_work import instances_under_way
 from gpu_recovery.reconciler.resync import RESYNCS
 from gpu_recovery.recovery import Recovery
 
-RESYNC_S, INSTANCE_S, JOB_S = 70, 55, 40
+RESYNC_S, INSTANCE_S, JOB_S = 70, 55, COMMAND_S
 """Seconds that must be left of the function's timeout for a resync to deliver another event, for a due instance to
 begin, and for a due job to begin.
 
-So each of the three has time in each cycle. A call to AWS that gets no answer ends after 38 s: five tries of 6 s and
-the waits between them (`aws/clients.py`). Jobs come last, because a command of a large gang may take most of the time.
+So each of the three has time in each cycle. Jobs come last, because a command of a large gang may take most of the
+time.
 """
 INSTANCES_AT_ONCE = 400
 """Upper bound of the due instances that are in memory at once."""

@@ -13,10 +13,9 @@ message within a minute.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from math import inf
 
 from gpu_recovery.core import events
 from gpu_recovery.core.cluster_snapshot import is_usable, snapshot_of
@@ -35,8 +34,6 @@ from gpu_recovery.ports.errors import TermOver
 from gpu_recovery.ports.store import QueueStore
 from gpu_recovery.recovery import NotificationFailed, Recovery
 
-JOB_S = 40
-"""Seconds that must be left of the function's timeout for another job to be placed, as in `reconciler.reconcile`."""
 WAIT_EVENTS_MAX = 200
 """Upper bound of the wait events that one pass delivers. If more are left, the next pass follows at once."""
 KINDS_MAX = 100
@@ -49,16 +46,14 @@ INSTANCE_ID = re.compile(r"m?i-[0-9A-Za-z-]{1,64}")
 """Pattern of the instance ids among the names that wake the scheduler."""
 
 
-def schedule(recovery: Recovery, asked: Sequence[str] = (), seconds_left: Callable[[], float] = lambda: inf) -> int:
+def schedule(recovery: Recovery, asked: Sequence[str] = ()) -> int:
     """Place the jobs that fit.
 
     Args:
-        recovery: the loop.
+        recovery: the loop. Jobs for which its time is over have the next pass, which follows at once.
         asked: keys of the messages that ask for the pass: `<id of the changed record>/<number>`, `#tick/<event id>`,
             `#pass/<term>` from a pass that left work, `#limits/<revision>` after a change of the quotas, or `/` from a
             message without a key. Empty: a whole pass.
-        seconds_left: returns the seconds that are left of the function's timeout. Jobs for which no time is left have
-            the next pass, which follows at once.
 
     Returns:
         The number of jobs that were placed. Failures of single jobs are logged and not raised. What their records order
@@ -79,7 +74,7 @@ def schedule(recovery: Recovery, asked: Sequence[str] = (), seconds_left: Callab
         return 0
     placement = place(snapshot, recovery.policy, now)
     placed, stale = _confirmed(recovery, placement, {host.host_id: host for host in snapshot.hosts})
-    deliveries = _Deliveries(recovery.until(seconds_left, JOB_S))
+    deliveries = _Deliveries(recovery)
     wait_events = _waiting_events(reading.entries, placement, now)
     try:
         answers = (*_placement_events(placement, placed, term, now), *wait_events[:WAIT_EVENTS_MAX])

@@ -400,7 +400,7 @@ CASES: list[tuple[Cause, Remedy, tuple[str, ...], str, str]] = [
     (Cause.STORAGE, Remedy.PERSON, (), "full: '/data/ckpt/step-4.pt'", "Free space on /data/ckpt/step-4.pt"),
     (Cause.STORAGE, Remedy.PERSON, (), "full: '/data/ckpt/step-4.pt'", "The storage is shared"),
     (Cause.STORAGE, Remedy.LEAVE_OUT, ("i-1",), "No space left on device", "Free space where the program writes"),
-    (Cause.STORAGE, Remedy.WAIT, ("i-1",), "Input/output error", "Look after the storage"),
+    (Cause.STORAGE, Remedy.WAIT, ("i-1",), "Input/output error", "Check the storage"),
     (Cause.APPLICATION, Remedy.FAIL, (), "KeyError: 'x'", "Mend the program"),
     (Cause.GPU_FAULT, Remedy.CHECK, ("i-1",), "XID 79", "Read why"),
 ]

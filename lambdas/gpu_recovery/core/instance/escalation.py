@@ -35,7 +35,7 @@ from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 EVIDENCE_CHARACTERS_MAX = 500
 """Upper bound of the characters of evidence from health sources. The record saves the evidence, and every step repeats
 it."""
-HELD_TRIED_PER_S, HELD_RETRY_S_MAX = 10, 600
+HELD_RETRIES_PER_S, HELD_RETRY_S_MAX = 10, 600
 """Tries of held repairs in a second that the reconciler can make beside its other work, and the longest interval."""
 LEVEL_NAMES = {RepairLevel.CHECK: "its check", RepairLevel.REBOOT: "its reboot", RepairLevel.REPLACE: "its replacement"}
 """Names of the repair levels in sentences."""
@@ -187,8 +187,8 @@ def hold(
     blocked = "" if announced or not claiming else _blocked_by_fleet(instance, need, context)
     to_ask = [job_id for job_id in claiming if job_id not in already_asked and not blocked]
     why = blocked or why
-    since = before if before is not None else RepairHold(context.now, why)
-    held = replace(_counted(since, instance, why, context), sentence=why, told=(*already_asked, *to_ask))
+    present = before or RepairHold(context.now, why)
+    held = replace(_with_timeout_from(present, instance, why, context), sentence=why, told=(*already_asked, *to_ask))
     leave = tuple(_ask_to_leave(instance, need, job_id, context) for job_id in to_ask)
     reason = f"{need.evidence}; {LEVEL_NAMES[need.rung]} is held back: {why}"
     # A further poll of a held repair adds no command: commands that are not carried out would pile up.
@@ -212,13 +212,13 @@ def hold(
 def _retry_interval_s(context: DecisionContext) -> int:
     """Return the seconds to the next try of a held repair. In a large fleet thousands may be held at once.
 
-    So the tries of the whole fleet stay below `HELD_TRIED_PER_S` up to 6,000 instances.
+    So the tries of the whole fleet stay below `HELD_RETRIES_PER_S` up to 6,000 instances.
     """
     instances = context.fleet.gpu_instances if context.fleet is not None else 0
-    return max(context.policy.hold_retry_interval_s, min(instances // HELD_TRIED_PER_S, HELD_RETRY_S_MAX))
+    return max(context.policy.hold_retry_interval_s, min(instances // HELD_RETRIES_PER_S, HELD_RETRY_S_MAX))
 
 
-def _counted(held: RepairHold, instance: Instance, why: str, context: DecisionContext) -> RepairHold:
+def _with_timeout_from(held: RepairHold, instance: Instance, why: str, context: DecisionContext) -> RepairHold:
     """Return the hold with the time from which its timeout counts.
 
     A repair that only waits for its turn is not forgotten while other repairs of the fleet begin. So a fault of many
@@ -265,7 +265,7 @@ def _stay_held(instance: Instance, context: DecisionContext, why: str = "") -> S
     """Return the step that leaves the repair held until the next try. `why`: why it may not begin."""
     changes: dict[str, Any] = {"look_at": context.now + duration(_retry_interval_s(context))}
     if instance.held is not None and why:
-        held = _counted(instance.held, instance, why, context)
+        held = _with_timeout_from(instance.held, instance, why, context)
         changes |= {"held": held, "deadline_at": held.timeout_from + duration(context.policy.repair_hold_timeout_s)}
     return Step(instance.status, instance.reason, changes)
 

@@ -33,7 +33,7 @@ def health_recorded(instance: Instance, event: events.HealthReported, context: D
 def health_reported(instance: Instance, event: events.HealthReported, context: DecisionContext) -> Step | Ignore:
     """Handle a report about a working instance: record it, and escalate if it says IMPAIRED."""
     changes = _health(instance, event, context)
-    if event.status is HealthStatus.IMPAIRED and _is_harmless(event, context):
+    if _is_harmless(event, context):
         return Step(instance.status, instance.reason, changes)
     if event.status is not HealthStatus.IMPAIRED:
         was = instance.health.get(event.kind)
@@ -66,7 +66,7 @@ def _health(
     """
     before = instance.health.get(event.kind)
     sentence, fault = event.sentence[:EVIDENCE_CHARACTERS_MAX], fault_after(event, before, context)
-    cleared = event.status is HealthStatus.IMPAIRED and _is_harmless(event, context)
+    cleared = _is_harmless(event, context)
     report = HealthReport(event.status, event.since, sentence, handled, fault, event.updated_at, cleared)
     unsure = event.status in (HealthStatus.INSUFFICIENT_DATA, HealthStatus.INITIALIZING)
     if unsure and before is not None and before.status is HealthStatus.IMPAIRED:
@@ -85,8 +85,9 @@ def answer_report(instance: Instance, kind: HealthKind, context: DecisionContext
     """Act on an unhandled report now that the instance works again."""
     report = instance.health[kind]
     changes = {"health": {**instance.health, kind: replace(report, answered=True)}}
-    evidence = f"{kind} is {report.status}" + (f": {report.sentence}" if report.sentence else "")
-    return escalate(instance, RepairNeed(_LEVELS[kind], evidence, context.now, source=kind), context, changes)
+    return escalate(
+        instance, RepairNeed(_LEVELS[kind], report.clause(kind), context.now, source=kind), context, changes
+    )
 
 
 def _is_harmless(event: events.HealthReported, context: DecisionContext) -> bool:
@@ -94,8 +95,10 @@ def _is_harmless(event: events.HealthReported, context: DecisionContext) -> bool
 
     ECS itself takes the report back later, or never. Such a program may run on any instance.
     """
+    if event.status is not HealthStatus.IMPAIRED or event.kind != HealthKind.ACCELERATED_COMPUTE:
+        return False
     classes = xid_classes(event, context)
-    return event.kind == HealthKind.ACCELERATED_COMPUTE and bool(classes) and classes <= HARMLESS
+    return bool(classes) and classes <= HARMLESS
 
 
 def cleared_by_check(health: Mapping[str, HealthReport], ended_at: datetime) -> dict[str, HealthReport]:

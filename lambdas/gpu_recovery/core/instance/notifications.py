@@ -23,12 +23,11 @@ from gpu_recovery.core.health_signals import DepartureKind
 from gpu_recovery.core.instance.deadlines import deadlines
 from gpu_recovery.core.instance.escalation import claimants
 from gpu_recovery.core.instance.interruptions import evacuation_at
-from gpu_recovery.core.instance.record import Instance, InstanceStatus, Interruption
+from gpu_recovery.core.instance.record import BEING_REPAIRED, IN_REPAIR, Instance, InstanceStatus, Interruption
 from gpu_recovery.core.notifications import instances
 from gpu_recovery.core.notifications.template import Phase
 from gpu_recovery.core.state_machine import DecisionContext, Step, replace_fields
 
-_REPAIRS = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING)
 _ANNOUNCED = (DepartureKind.MAINTENANCE, DepartureKind.RETIREMENT)
 """Interruptions that an operator can act on: a Spot interruption comes within two minutes, a rebalance may
 never come."""
@@ -150,7 +149,7 @@ def _of_quarantine(
 def _begins_idle_repair(before: Instance, after: Instance) -> bool:
     """Return whether a repair begins for which no job waits and of which operators have not heard."""
     need = after.need
-    begins = after.status in _REPAIRS and before.status not in (*_REPAIRS, InstanceStatus.VERIFYING)
+    begins = after.status in BEING_REPAIRED and before.status not in IN_REPAIR
     waits = need is not None and (need.job_id or need.ends is not None)
     return begins and not waits and not after.also_waiting and not before.incident_id
 
@@ -195,6 +194,4 @@ def _impaired(instance: Instance) -> frozenset[str]:
 def _sentence(instance: Instance, kinds: frozenset[str]) -> str:
     """Return the reports of the health sources `kinds` as a sentence."""
     reports = [(kind, instance.health[kind]) for kind in sorted(kinds)]
-    return "; ".join(
-        f"{kind} is {report.status}" + (f": {report.sentence}" if report.sentence else "") for kind, report in reports
-    )
+    return "; ".join(report.clause(kind) for kind, report in reports)

@@ -43,8 +43,7 @@ def out_of_use_reasons(instance: ListedInstance) -> Iterator[OutOfUseReason]:
         yield OutOfUseReason(OutOfUse.ORPHANED, None, f"{ranks} may still run on it, unknown to ECS")
     for kind, health in sorted(instance.health.items()):
         if health.impairs:
-            words = f"{kind} is {health.status}" + (f": {health.sentence}" if health.sentence else "")
-            yield OutOfUseReason(OutOfUse.IMPAIRED, health.since, words)
+            yield OutOfUseReason(OutOfUse.IMPAIRED, health.since, health.clause(kind))
     if instance.silent_since is not None:
         words = f"its node agent was last heard of at {instance.silent_since:%H:%M:%S} UTC"
         yield OutOfUseReason(OutOfUse.LOST, instance.silent_since, words)

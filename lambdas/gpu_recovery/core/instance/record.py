@@ -32,8 +32,10 @@ PRESENT = tuple(status for status in InstanceStatus if status is not InstanceSta
 
 IN_USE = (InstanceStatus.AVAILABLE, InstanceStatus.CHECKING)
 """The statuses of an instance without proved evidence against it."""
-_BEING_REPAIRED = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING)
+BEING_REPAIRED = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING)
 """The statuses of a repair that is being carried out."""
+IN_REPAIR = (*BEING_REPAIRED, InstanceStatus.VERIFYING)
+"""The statuses from the start of a repair to the end of its check."""
 
 
 class EcsStatus(StrEnum):
@@ -252,6 +254,10 @@ class HealthReport:
         """Whether the report is a reason to place nothing on the instance."""
         return self.status is HealthStatus.IMPAIRED and not self.cleared
 
+    def clause(self, kind: str) -> str:
+        """Return what the health source `kind` reports, as a clause."""
+        return f"{kind} is {self.status}" + (f": {self.sentence}" if self.sentence else "")
+
     def is_older_than(self, since: datetime, updated_at: datetime | None) -> bool:
         """Return whether a report with these times is news after this report."""
         if since != self.since:
@@ -395,7 +401,7 @@ class ListedInstance:
 
         It counts from the start of a reboot or replacement until the proof and a passed check.
         """
-        return self.status in _BEING_REPAIRED or (self.status is InstanceStatus.VERIFYING and self.reboot is not None)
+        return self.status in BEING_REPAIRED or (self.status is InstanceStatus.VERIFYING and self.reboot is not None)
 
     @property
     def needs_operator(self) -> bool:
@@ -410,7 +416,7 @@ class ListedInstance:
             return f"{ranks} may still run on it, unknown to ECS: its registration was ended under them"
         for kind, health in sorted(self.health.items()):
             if health.impairs:
-                return f"{kind} is {health.status}" + (f": {health.sentence}" if health.sentence else "")
+                return health.clause(kind)
         if self.silent_since is not None:
             return f"its agent was last heard of at {self.silent_since:%H:%M:%S} UTC"
         return self.departure.sentence if self.departure is not None else ""

@@ -17,6 +17,7 @@ from gpu_recovery.core.instance.effects import check_report, gone, poke_schedule
 from gpu_recovery.core.instance.health_check import REMEMBERED_MAX
 from gpu_recovery.core.instance.record import (
     ENDED_REGISTRATION,
+    IN_REPAIR,
     IN_USE,
     CheckRun,
     EcsStatus,
@@ -122,12 +123,9 @@ def _registration_ended(instance: Instance, event: events.InstanceObserved, cont
     if instance.orphaned_ranks:
         return Ignore("its ranks are known to run on without a registration, if they run")
     facts |= {"orphans": orphans_of(instance, context.now), **_orphaned_check(instance.check, context.now)}
-    if instance.status in _UNDER_REPAIR:  # the boot of the repair ends the ranks
+    if instance.status in IN_REPAIR:  # the boot of the repair ends the ranks
         return Step(instance.status, instance.reason, facts)
     return Step(instance.status, f"{reason}; asking EC2 whether its ranks can still run", facts, _ask_ec2(instance))
-
-
-_UNDER_REPAIR = (InstanceStatus.REBOOTING, InstanceStatus.REPLACING, InstanceStatus.VERIFYING)
 
 
 def orphans_of(instance: Instance, since: datetime) -> Orphans:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from gpu_recovery.core.diagnosis.rules.log_lines import FILE_PATH
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
 
 if TYPE_CHECKING:
@@ -18,10 +18,9 @@ _ACTS: Mapping[Cause, str] = {
     Cause.HOST_MEMORY: "Let the program use less host memory, or give its task more.",
     Cause.NUMERICAL: "Look at the data and the learning rate: the loss became NaN or diverged.",
     Cause.EXTERNAL: "Wait until the service outside the cluster answers again, or do without it.",
-    Cause.STORAGE: "Look after the storage that the evidence names.",
+    Cause.STORAGE: "Check the storage that the evidence names.",
 }
 """Acts by cause. Other causes have no act of a person: the check and the repair of instances follow."""
-_PATH = re.compile(r"(?<![\w./:-])/[\w.@+=-]+(?:/[\w.@+=-]*)*")
 
 
 def act_for(diagnosis: DiagnosisResult) -> str:
@@ -40,7 +39,7 @@ def full_storage_act(line: str, *, shared: bool) -> str:
         line: the log line about the full storage.
         shared: whether the storage is shared by several instances.
     """
-    match = _PATH.search(line)
+    match = FILE_PATH.search(line)
     where = f"on {match[0]}" if match is not None else "where the program writes"
     kind = "The storage is shared, so another machine does not help. " if shared else ""
     return f"{kind}Free space {where}, or raise the quota there."

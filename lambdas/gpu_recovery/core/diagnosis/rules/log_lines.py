@@ -24,7 +24,8 @@ LINE_MAX = 300
 """Characters of a line that a sentence quotes."""
 SOURCE = "core.logs"
 """Source of these rules, as documents name it."""
-_PATH = re.compile(r"(?<![\w./:-])/[\w.@+=-]+(?:/[\w.@+=-]*)*")
+FILE_PATH = re.compile(r"(?<![\w./:-])/[\w.@+=-]+(?:/[\w.@+=-]*)*")
+"""An absolute path in a log line."""
 _LOCAL = ("/tmp", "/var", "/dev", "/run", "/root", "/proc", "/local", "/scratch", "/opt/dlami", "/mnt/nvme")
 """Beginnings of paths that are an instance's own storage."""
 _SHARED = ("checkpoint", "ckpt", "/fsx", "/efs", "/lustre", "/nfs", "/shared", "/s3")
@@ -158,7 +159,7 @@ def _full_storage_is_shared(case: Case) -> bool:
     system, or full storage on several instances. A path below `_LOCAL` is an instance's own.
     """
     reports = [report for report in case.all(LogFinding) if report.kind == LineKind.STORAGE_FULL]
-    paths = [match[0].lower() for report in reports if (match := _PATH.search(report.line))]
+    paths = [match[0].lower() for report in reports if (match := FILE_PATH.search(report.line))]
     if any(path.startswith(_LOCAL) for path in paths):
         return False
     named = any(word in path for path in paths for word in _SHARED)
