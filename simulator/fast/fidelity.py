@@ -40,5 +40,7 @@ THOROUGH = Fidelity()
 """Full fidelity, without omissions."""
 LARGE = Fidelity(remembers=False, checking=Checking.RECORDS, skips=True, everything_every=100_000)
 """Fidelity of large worlds: skipped ticks, changed records checked."""
+UNCHECKED = Fidelity(remembers=False, checking=Checking.NEVER)
+"""Fidelity of large worlds whose time is limited (`Costs`): no checks, and each tick runs."""
 FASTEST = Fidelity(remembers=False, checking=Checking.NEVER, skips=True)
 """Fidelity of speed measurements: skipped ticks, no checks."""

@@ -35,8 +35,13 @@ from tests.aws.conftest import dynamo_store
 from tests.aws.dynamodb_client import DoubleClient
 from tests.aws.records import JOB, NOW, A, claim, instance, job, later, pending
 
-WRITES_MAX, READS_MAX = 1_000, 3_000
-"""Units a second of one partition key (DynamoDB Developer Guide, designing partition keys)."""
+READS_MAX = 3_000
+"""Read units a second of one partition key (DynamoDB Developer Guide, designing partition keys)."""
+GANG_WRITES_MAX, PROGRESS_WRITES_MAX = 800, 900
+"""Write units a second that a gang asks of a key of an index, and of an item of its progress (docs/deploy.md).
+
+DynamoDB admits 1,000 for one partition key.
+"""
 GANG, FLEET, LINE = 3_000, 10_000, 50_000
 """Ranks of the largest gang (`NNODES_MAX`), instances, and waiting jobs."""
 SAMPLE = 40
@@ -134,7 +139,7 @@ def test_a_gang_that_is_launched_and_checked_is_slower_than_any_partition_key(
     """ECS starts 140 ranks or checks in a second at most; each is a claim or a check, and an event of its instance."""
     for work in (claimed, observed, check_begun):
         found = hottest(units(metered, lambda work=work: work(counted)), LAUNCHES_PER_S)  # type: ignore[misc]
-        assert found and max(found.values()) <= WRITES_MAX, (work.__name__, found)
+        assert found and max(found.values()) <= GANG_WRITES_MAX, (work.__name__, found)
 
 
 def test_a_gang_of_3000_may_end_within_one_second(counted: DynamoStore, metered: DynamoDb) -> None:
@@ -142,7 +147,7 @@ def test_a_gang_of_3000_may_end_within_one_second(counted: DynamoStore, metered:
     claimed(counted)
     for work in (observed, released):  # one function releases the instances, one after the other
         found = hottest(units(metered, lambda work=work: work(counted)), GANG)  # type: ignore[misc]
-        assert set(found) == {"listing"} and found["listing"] <= WRITES_MAX, (work.__name__, found)
+        assert set(found) == {"listing"} and found["listing"] <= GANG_WRITES_MAX, (work.__name__, found)
 
 
 def test_a_healthy_instance_is_one_write_unit_of_the_listing(counted: DynamoStore, metered: DynamoDb) -> None:
@@ -210,7 +215,7 @@ def test_due_records_are_spread_so_that_a_gang_may_become_due_in_one_second(
             counted.save_instance(replace(record, deadline_at=later(60)))
 
     found = hottest(units(metered, fall_due), GANG)
-    assert set(found) == {"due", "listing"} and max(found.values()) <= WRITES_MAX, found
+    assert set(found) == {"due", "listing"} and max(found.values()) <= GANG_WRITES_MAX, found
 
 
 def test_the_meter_counts_as_dynamodb_bills(metered: DynamoDb, counted: DynamoStore) -> None:
@@ -262,7 +267,7 @@ def test_all_ranks_of_a_gang_may_start_fail_and_be_checked_within_a_second(nnode
         client.calls.clear()
         answers = [add(store, rank, text) for rank in range(nnodes)]
         assert all(answers) and len(metered.meter.writes) == parts
-        assert max(metered.meter.writes.values()) <= WRITES_MAX, (name, metered.meter.writes.most_common(3))
+        assert max(metered.meter.writes.values()) <= PROGRESS_WRITES_MAX, (name, metered.meter.writes.most_common(3))
         assert client.calls["update_item"] <= nnodes + 2 * parts
         assert client.calls["batch_get_item"] == (parts > 1) and len(client.calls) <= 2
 

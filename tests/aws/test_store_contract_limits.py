@@ -102,7 +102,7 @@ def test_the_largest_item_of_both_stores_is_the_same_to_the_byte(name: str, new_
     assert _fits(new_double(), write, largest) and not _fits(new_double(), write, largest + 1)
 
 
-def test_the_check_results_of_an_attempt_are_one_item(new_double: Callable[[], Store]) -> None:
+def test_the_largest_progress_item_of_both_stores_is_the_same_to_the_byte(new_double: Callable[[], Store]) -> None:
     """The store in memory measures it only when it may be large, and then to the byte."""
     largest = _largest(MemoryStore, _checks, 108_000, 110_000)
     assert _fits(new_double(), _checks, largest) and not _fits(new_double(), _checks, largest + 1)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.policy import PRESETS, Preset
 
 from tests.aws.ecs_events import check_event
 from tests.aws.health_events import check, health_change
@@ -16,6 +17,7 @@ from tests.lambdas.conftest import Functions
 from tests.lambdas.starting_states import checking
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
+ADAPTIVE = PRESETS[Preset.ADAPTIVE]
 GPUS_GONE = "CannotStartContainerError: nvidia-container-cli: device error: GPU-1: unknown device"
 
 
@@ -110,9 +112,9 @@ def test_a_check_whose_end_never_arrives_returns_no_instance(functions: Function
     checking(functions, "HEALTHY")
     no_document(functions)
     machine = plan().instances[0]
-    functions.store.save_instance(replace(functions.instance(machine), deadline_at=later(600)))
+    functions.store.save_instance(replace(functions.instance(machine), deadline_at=later(ADAPTIVE.check_timeout_s)))
     if evidence:
         impaired(functions, machine)
-    functions.now = later(3_000)
+    functions.now = later(ADAPTIVE.check_timeout_s + 1)
     functions.call("reconciler", {})
     assert functions.instance(machine).status is InstanceStatus.QUARANTINED

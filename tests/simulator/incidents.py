@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -42,6 +43,18 @@ def ended(world: World, job_id: str) -> Told:
     world.until_end(job_id)
     world.check_end()
     return world, job_id
+
+
+def count_operations(world: World) -> Counter[str]:
+    """Count the calls of AWS by operation from now on, including those that AWS refuses."""
+    counted, real = Counter[str](), world.invocations.call
+
+    def call(operation: str = "", times: int = 1) -> None:
+        counted[operation] += times
+        real(operation, times)
+
+    world.invocations.call = call  # type: ignore[method-assign]
+    return counted
 
 
 def troubled(seed: int) -> FaultInjector:

@@ -11,7 +11,7 @@ from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 
 from simulator.cloud.rate_limits import Costs
-from simulator.fast.fidelity import Checking, Fidelity
+from simulator.fast.fidelity import UNCHECKED
 from simulator.faults.delivery import nothing
 from simulator.invocations import Effect
 from simulator.world import World
@@ -134,8 +134,7 @@ def test_an_unknown_outcome_leaves_the_order_to_the_reconciler_and_blocks_no_que
 @pytest.mark.slow
 def test_a_pass_that_cannot_place_all_jobs_in_time_ends_and_the_next_one_goes_on() -> None:
     """Six hundred jobs of one instance at 50 ms a call take more than the scheduler's timeout."""
-    fidelity = Fidelity(remembers=False, checking=Checking.NEVER)
-    world = World(instances=600, fidelity=fidelity, costs=Costs(call_s=0.05, store_s=0.01))
+    world = World(instances=600, fidelity=UNCHECKED, costs=Costs(call_s=0.05, store_s=0.01))
     jobs = [world.submit(1) for _ in range(600)]
     world.let_pass(300)
     assert {world.job(job_id).status for job_id in jobs} == {JobStatus.RUNNING}

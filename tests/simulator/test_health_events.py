@@ -105,8 +105,8 @@ def connected(world: World, machine: ModelInstance) -> None:
     world.fleet.announce(health.report_health, machine, "AGENT_CONNECTIVITY", "OK", None)
 
 
-def test_an_agent_that_blinks_sends_no_mail_and_takes_nothing_out_of_use() -> None:
-    """Three blinks in half an hour are normal operation of ECS; meanwhile nothing is placed there."""
+def test_an_agent_that_flaps_sends_no_mail_and_takes_nothing_out_of_use() -> None:
+    """Three flaps in half an hour are normal operation of ECS; meanwhile nothing is placed there."""
     world, machine = idle(train_s=incidents.TRAIN_S)
     for _ in range(3):
         cut_off(world, machine)
@@ -119,7 +119,7 @@ def test_an_agent_that_blinks_sends_no_mail_and_takes_nothing_out_of_use() -> No
 
 
 @pytest.mark.parametrize("reboots", [False, True], ids=["under its check", "under the check after its reboot"])
-def test_an_agent_that_blinks_while_its_instance_is_checked_harms_nothing(reboots: bool) -> None:
+def test_an_agent_that_flaps_while_its_instance_is_checked_harms_nothing(reboots: bool) -> None:
     """The check goes on, its result counts, and no mail is sent about the agent."""
     world, job_id = incidents.running(instances=2, train_s=incidents.TRAIN_S)
     machine = world.model_instance(0)

@@ -22,6 +22,7 @@ from gpu_recovery.core.job.spec import NNODES_MAX
 from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.execution import execute
 from gpu_recovery.execution.context import RANKS_AT_ONCE
+from gpu_recovery.execution.health_checks import SUMMARIES_BYTES_MAX
 from gpu_recovery.reconciler.reconcile import process_due_job
 
 from simulator.cloud import rate_limits
@@ -29,7 +30,7 @@ from simulator.cloud.rate_limits import Costs, Limit
 from simulator.fast.fidelity import LARGE
 from simulator.memory_store.store import MemoryStore
 from simulator.world import World
-from tests.simulator.incidents import ADAPTIVE
+from tests.simulator.incidents import ADAPTIVE, count_operations
 
 UNLIMITED = replace(ADAPTIVE, fleet_repairs_max=1_000_000, repair_budget_percent=100)
 """The policy without limits of repairs: the gang is back within the hour."""
@@ -141,23 +142,23 @@ def after_a_launch(world: World, job_id: str, attempt: int, limit_s: float) -> N
 def test_each_phase_of_a_large_gang_ends_by_however_many_functions(nnodes: int) -> None:
     """Launch, a crash, all ranks unkillable, a cancellation: no function is killed, and no command begins anew."""
     world = World(instances=nnodes, fidelity=LARGE, policy=UNLIMITED, costs=Costs(call_s=0.03, store_s=0.015))
-    asked = count_operations(world)
+    calls = count_operations(world)
     job_id = world.submit(nnodes)
     after_a_launch(world, job_id, 1, 600)
-    assert asked["RunTask"] <= nnodes + RANKS_AT_ONCE
-    asked.clear()
+    assert calls["RunTask"] <= nnodes + RANKS_AT_ONCE
+    calls.clear()
     world.exit(job_id, 0, 139)
     after_a_launch(world, job_id, 2, 1_800)
-    assert asked["StopTask"] <= nnodes + RANKS_AT_ONCE
-    assert asked["RunTask"] <= 2 * (nnodes + RANKS_AT_ONCE)  # each instance has a check, and then its rank
+    assert calls["StopTask"] <= nnodes + RANKS_AT_ONCE
+    assert calls["RunTask"] <= 2 * (nnodes + RANKS_AT_ONCE)  # each instance has a check, and then its rank
     world.fleet.stuck.update(world.job(job_id).instances[1:])
     world.exit(job_id, 0, 139)
     after_a_launch(world, job_id, 3, 3 * 3_600)
     assert sum(world.fleet.boots.values()) >= nnodes - 1
-    asked.clear()
+    calls.clear()
     world.cancel(job_id)
     assert world.until_end(job_id).status is JobStatus.CANCELED
-    assert asked["StopTask"] <= nnodes + RANKS_AT_ONCE and not world.fleet.running()
+    assert calls["StopTask"] <= nnodes + RANKS_AT_ONCE and not world.fleet.running()
     assert not world.invocations.killed and not world.failures
 
 
@@ -234,8 +235,8 @@ def test_each_instance_of_a_large_gang_is_checked_once_by_however_many_functions
     assert {instance.checks for instance in world.instances()} == {1}
 
 
-def test_an_attempt_whose_3000_checks_tell_nothing_is_one_item() -> None:
-    """Their summaries share 200 KB. The registry of the check's image was out of reach, so each has a long summary."""
+def test_the_summaries_of_3000_checks_share_200_kilobytes() -> None:
+    """The registry of the check's image was out of reach, so each check has a long summary."""
     store, instances = MemoryStore(), tuple(f"i-{rank:017x}" for rank in range(NNODES_MAX))
     store.begin_attempt(Plan("run-1", 1, instances, (0,) * NNODES_MAX, task_ids=("t",) * NNODES_MAX))
     recovery = replace(World(instances=1).recovery, store=store)
@@ -248,18 +249,7 @@ def test_an_attempt_whose_3000_checks_tell_nothing_is_one_item() -> None:
     progress = store.load_progress("run-1", 1)
     assert progress is not None and progress.all_checked
     assert "CannotPullContainerError" in progress.checked[NNODES_MAX - 1].summary
-
-
-def count_operations(world: World) -> Counter[str]:
-    """Count the calls of AWS by operation from now on, including those that AWS refuses."""
-    counted, real = Counter[str](), world.invocations.call
-
-    def call(operation: str = "", times: int = 1) -> None:
-        counted[operation] += times
-        real(operation, times)
-
-    world.invocations.call = call  # type: ignore[method-assign]
-    return counted
+    assert sum(len(each.summary.encode()) for each in progress.checked.values()) <= SUMMARIES_BYTES_MAX
 
 
 class CountedStore:

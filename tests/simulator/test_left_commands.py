@@ -11,14 +11,12 @@ from gpu_recovery.core.job.record import JobStatus
 
 from simulator.cloud.rate_limits import TIMEOUT_S, Costs
 from simulator.cloud.workloads import ScriptedCheck
-from simulator.fast.fidelity import THOROUGH, Checking, Fidelity
+from simulator.fast.fidelity import THOROUGH, UNCHECKED, Fidelity
 from simulator.faults.delivery import PROMPT_S, Delivery, Envelope, losing
 from simulator.invocations import Effect, Killed
 from simulator.lambda_runtime import EXECUTOR, RECONCILER, TICK_S, WAKE
 from simulator.world import World
-
-UNCHECKED = Fidelity(remembers=False, checking=Checking.NEVER)
-"""Worlds of many instances, without the checks of invariants."""
+from tests.simulator.incidents import count_operations
 
 
 def delayed(*seconds: float) -> Delivery:
@@ -115,17 +113,10 @@ def gang_in(status: JobStatus, nnodes: int, fidelity: Fidelity = UNCHECKED) -> t
 def calls_of_a_cancel(status: JobStatus, nnodes: int, force: bool) -> Counter[str]:
     """The calls that the job API makes for the cancellation of a gang of this size."""
     world, job_id = gang_in(status, nnodes)
-    calls: Counter[str] = Counter()
-    real = world.invocations.call
-
-    def call(operation: str = "", times: int = 1) -> None:
-        calls[operation] += times
-        real(operation, times)
-
     by_a_person = CancelRequested(at=world.timeline.now, attempt=1, by="a person", force=force)
-    world.invocations.call = call  # type: ignore[method-assign]
+    counted = count_operations(world)
     world.invocations.run("job_api", lambda: world.api_recovery.handle(job_id, by_a_person))
-    world.invocations.call = real  # type: ignore[method-assign]
+    calls = counted.copy()
     if status is not JobStatus.STOPPING:
         world.until_end(job_id)
         assert not any(record.claims or record.reserved_for for record in world.instances())

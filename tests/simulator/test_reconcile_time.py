@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -21,13 +20,12 @@ from gpu_recovery.recovery import Recovery
 
 from simulator.cloud.rate_limits import TIMEOUT_S, Costs
 from simulator.cloud.workloads import ScriptedCheck
-from simulator.fast.fidelity import Checking, Fidelity
+from simulator.fast.fidelity import UNCHECKED
 from simulator.faults.delivery import nothing
 from simulator.world import World
+from tests.simulator.incidents import count_operations
 from tests.simulator.test_reconcile_cycle import Half
 
-UNCHECKED = Fidelity(remembers=False, checking=Checking.NEVER)
-"""Large worlds without the checks of invariants, and without skipped ticks."""
 USUAL = Costs(call_s=0.05, store_s=0.01)
 """50 ms for a call of ECS and EC2, 10 ms for a call of DynamoDB, and the rate limits of AWS."""
 RECONCILER_S = TIMEOUT_S["reconciler"]
@@ -37,15 +35,8 @@ class Calls:
     """Counts the calls of a world by operation, and the resyncs that ran."""
 
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.operations: Counter[str] = Counter()
+        self.operations = count_operations(world)
         self.resyncs: list[str] = []
-        real = world.invocations.call
-
-        def call(operation: str = "", times: int = 1) -> None:
-            self.operations[operation] += times
-            real(operation, times)
-
-        monkeypatch.setattr(world.invocations, "call", call)
         monkeypatch.setattr("simulator.world.RESYNCS", [self._seen(resync) for resync in RESYNCS])
 
     def _seen(self, resync: Any) -> Any:
