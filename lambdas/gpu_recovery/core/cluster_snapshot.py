@@ -109,14 +109,13 @@ def _host(
     if instance.reserved_for:
         reserved_for, until = instance.reserved_for, None
     departure = instance.departure
-    reason = out_of_use(instance)
     unclaimed = sum(gpus for job_id, gpus in promised.items() if job_id not in instance.claims)
     return Host(
         host_id=instance.instance_id,
         group=instance.group,
         gpus=instance.gpus,
         free=instance.gpus_to_give(unclaimed),
-        usable=reason is None,
+        usable=is_usable(instance),
         counts=instance.status not in (InstanceStatus.GONE, InstanceStatus.QUARANTINED),
         epoch=instance.epoch,
         rack=instance.rack,
@@ -126,10 +125,10 @@ def _host(
         port_offsets=tuple(sorted(claim.port_offset for claim in instance.claims.values())),
         leaves_at=departure.leaves_at if departure is not None else None,
         lemon=lemon,
-        out_of_use=reason,
+        out_of_use=out_of_use(instance),
     )
 
 
 def is_usable(instance: ListedInstance) -> bool:
-    """Return whether the instance may be given to a job: nothing puts it out of use."""
-    return out_of_use(instance) is None
+    """Return whether the instance may be given to a job: it is AVAILABLE and nothing puts it out of use."""
+    return instance.status is InstanceStatus.AVAILABLE and out_of_use(instance) is None

@@ -1,4 +1,4 @@
-"""Identifiers that we give to ECS tasks (attempts, checks), how to parse them, and names of families and GPUs."""
+"""Identifiers that we give to ECS tasks (attempts, checks), how to parse them, and names of families, GPUs, files."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ ATTEMPT = re.compile(r"(?P<job>.+)--a(?P<attempt>\d{2,})")
 """Pattern of an attempt id."""
 CHECK = re.compile(r"check/(?P<instance>i-[0-9a-f]+)/(?P<number>\d+)")
 """Pattern of a check id."""
+FILE_PATH = re.compile(r"(?<![\w./:-])/[\w.@+=-]+(?:/[\w.@+=-]*)*")
+"""Pattern of an absolute path in a log line."""
 _GPU_NAME = re.compile(r"[0-9]{1,3}|(GPU|MIG)-[0-9a-zA-Z-]{1,60}")
 _PCI_ADDRESS = re.compile(r"(?:PCI:)?(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.[0-7])?")
 

@@ -73,6 +73,13 @@ def test_an_impossible_job_does_not_hold_others_back() -> None:
     assert _why(placement)["huge"].endswith("the cluster has not that many, used or free")
 
 
+@pytest.mark.parametrize("status", [status for status in InstanceStatus if status is not InstanceStatus.AVAILABLE])
+def test_only_an_available_instance_gets_a_job(status: InstanceStatus) -> None:
+    """An instance that left the cluster has no reason for being out of use, and still gets none."""
+    fleet = [*_fleet("i-1", status=status), *_fleet("i-2", claims={"x": Claim(1, 8)})]
+    assert _given(_place([_job("a")], fleet)) == {}
+
+
 def test_an_instance_with_too_few_gpus_serves_nobody_who_needs_more() -> None:
     """GPUs are per instance; two halves are no whole."""
     placement = _place([_job("a")], _fleet("i-1", "i-2", gpus=4))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from gpu_recovery.core.diagnosis.rules.log_lines import FILE_PATH
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
+from gpu_recovery.core.identifiers import FILE_PATH
 
 if TYPE_CHECKING:
     from gpu_recovery.core.job.diagnosis_result import DiagnosisResult

@@ -9,7 +9,6 @@ catalogue, docs/diagnosis.md).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -18,14 +17,13 @@ from gpu_recovery.core.diagnosis.misleading_oom import explained_ooms
 from gpu_recovery.core.diagnosis.observations import LogFinding
 from gpu_recovery.core.diagnosis.rule import Match, Rule
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, ScopeKind, Weight
+from gpu_recovery.core.identifiers import FILE_PATH
 from gpu_recovery.core.logs.kinds import LineKind, LineRole
 
 LINE_MAX = 300
 """Characters of a line that a sentence quotes."""
 SOURCE = "core.logs"
 """Source of these rules, as documents name it."""
-FILE_PATH = re.compile(r"(?<![\w./:-])/[\w.@+=-]+(?:/[\w.@+=-]*)*")
-"""An absolute path in a log line."""
 _LOCAL = ("/tmp", "/var", "/dev", "/run", "/root", "/proc", "/local", "/scratch", "/opt/dlami", "/mnt/nvme")
 """Beginnings of paths that are an instance's own storage."""
 _SHARED = ("checkpoint", "ckpt", "/fsx", "/efs", "/lustre", "/nfs", "/shared", "/s3")
