@@ -31,6 +31,7 @@ class LogStory(StrEnum):
     PROGRAM = "program"  # the program's own mistake
     CRASH = "crash"
     KILLED = "killed"
+    HOST_MEMORY = "host_memory"  # Ray ends the program because the host has too little memory
     NETWORK = "network"  # another rank has ended
     RDMA = "rdma"  # the network itself
     STORAGE = "storage"
@@ -52,6 +53,7 @@ LINES: Mapping[LogStory, tuple[str, ...]] = {
     ),
     LogStory.CRASH: ("Segmentation fault (core dumped)",),
     LogStory.KILLED: ("Killed",),
+    LogStory.HOST_MEMORY: ("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",),
     LogStory.NETWORK: ("torch.distributed.DistBackendError: NCCL error: remote process exited",),
     LogStory.RDMA: ("NCCL WARN NET/IB: Got completion from peer with status=12 opcode=0 len=0 vendor err 129",),
     LogStory.STORAGE: ("OSError: [Errno 28] No space left on device",),

@@ -467,6 +467,38 @@ def test_full_storage_that_is_known_after_the_checks_is_not_retried() -> None:
     assert after.status is JobStatus.FAILED and "a person must mend the cause first" in after.reason
 
 
+MEMORY = DiagnosisResult(
+    1, Cause.HOST_MEMORY, f"instance {build.IDS[0]}", (build.IDS[0],), Remedy.FAIL, 73, True, "out of memory"
+)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "ran_s", "ends"),
+    [
+        (MEMORY, MEMORY, 60, True),
+        (replace(MEMORY, cause=Cause.GPU_MEMORY), MEMORY, 60, False),
+        (replace(MEMORY, decided=False), MEMORY, 60, False),
+        (MEMORY, replace(MEMORY, decided=False), 60, False),
+        (replace(MEMORY, remedy=Remedy.CHECK), replace(MEMORY, remedy=Remedy.CHECK), 60, False),
+        (MEMORY, MEMORY, build.ADAPTIVE.stable_run_s, False),
+    ],
+)
+def test_an_error_of_the_program_that_comes_again_after_a_restart_ends_the_job(
+    first: DiagnosisResult, second: DiagnosisResult, ran_s: int, ends: bool
+) -> None:
+    """The checks come first, because an instance may cause it. A long run is progress, and is tried again."""
+    record = build.applied(diagnosed(ended(), first))
+    record = build.placed(build.applied(build.checked(record, {})))
+    record = build.applied(build.tell(record, events.AttemptLaunched(at=build.NOW, attempt=2)))
+    record = build.applied(build.tell(record, events.AllRanksStopped(at=build.NOW, attempt=2, failure=CRASHED)))
+    record = replace(record, running_at=build.NOW - timedelta(seconds=ran_s))
+    record = build.applied(diagnosed(record, replace(second, attempt=2)))
+    assert record.status is JobStatus.DIAGNOSING
+    after = build.applied(build.checked(record, {}))
+    assert after.status is (JobStatus.FAILED if ends else JobStatus.RECOVERING)
+    assert ("attempt 1 ended for the same cause; it would fail again" in after.reason) is ends
+
+
 def test_an_undecided_result_is_given_as_possible_causes() -> None:
     """A guess is no fact."""
     guess = replace(NETWORK, decided=False, confidence=37, possible=("HOST_MEMORY (37%)", "WORKER_CRASH (37%)"))

@@ -144,6 +144,8 @@ def _without_evidence(job: Job, checks: str, policy: RecoveryPolicy) -> Assessme
     reason = f"no instance is to blame ({checks}); {job.stop_reason}"
     if job.diagnosed is not None and job.diagnosed.needs_person:
         return Assessment(False, f"{reason}; {job.diagnosed.summary}; a person must mend the cause first")
+    if job.diagnosed is not None and job.diagnosed.repeated:
+        return Assessment(False, f"{reason}; {job.diagnosed.summary}; it would fail again")
     if is_retried(kind, policy):
         why = "and exits are retried" if kind is EndingKind.FAILED else "which a restart usually cures"
         return Assessment(True, f"{reason}, {why}")

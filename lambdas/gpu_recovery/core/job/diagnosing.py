@@ -9,7 +9,8 @@ authority on instances. A decided diagnosis result skips the check only where no
   instances that the result names.
 - If the result blames instances, only these instances are checked, in the background. A gang of thousands does not wait
   for the check of the others.
-- An undecided result leads to the check of all instances.
+- An undecided result leads to the check of all instances. So does exhausted memory or a NaN, which an instance can
+  cause. If the next attempt ends for the same cause and its instances pass their checks, the job ends.
 
 Evidence may be late, because an agent or CloudWatch was slow. If the checks found nothing and no other reason lets the
 job continue, the evidence is collected a second time before the job ends.
@@ -55,7 +56,7 @@ def diagnosed(job: Job, event: events.Diagnosed, context: DecisionContext) -> St
     """Record the diagnosis result and act on it if it is certain; otherwise the commanded checks continue."""
     if job.diagnosed is not None and (job.diagnosed.decided or job.heard_again != job.attempt):
         return Ignore("this attempt is diagnosed")
-    diagnosis = _full_storage_again(job, event.conclusion)
+    diagnosis = _program_fault_again(job, _full_storage_again(job, event.conclusion), context)
     # An error of the program shows itself soon.
     ends = diagnosis.needs_person or (_ends(diagnosis) and not is_stable(job, context))
     in_background = _background_checks(job, diagnosis, context)
@@ -191,6 +192,19 @@ def _full_storage_again(job: Job, diagnosis: DiagnosisResult) -> DiagnosisResult
         instances=() if elsewhere else diagnosis.instances,
         sentence=f"{diagnosis.sentence}; {told}, too",
     )
+
+
+def _program_fault_again(job: Job, diagnosis: DiagnosisResult, context: DecisionContext) -> DiagnosisResult:
+    """Return the result as repeated if the attempt before ended soon, too, for the same error of the program.
+
+    One restart shows whether an instance caused the error, or chance. The checks still come first.
+    """
+    before = job.conclusion
+    again = before is not None and before.attempt == job.attempt - 1 and before.cause is diagnosis.cause
+    if before is None or not (again and before.blames_program and diagnosis.blames_program) or is_stable(job, context):
+        return diagnosis
+    told = f"attempt {before.attempt} ended for the same cause"
+    return replace(diagnosis, repeated=True, sentence=f"{diagnosis.sentence}; {told}")
 
 
 def _is_own_storage_full(diagnosis: DiagnosisResult) -> bool:

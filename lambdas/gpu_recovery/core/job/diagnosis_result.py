@@ -42,6 +42,8 @@ class DiagnosisResult:
     """Whether the job acted on the result and skipped the health checks, except those of the blamed instances."""
     followed: bool = False
     """Whether the job acted on the result after the checks had found nothing."""
+    repeated: bool = False
+    """Whether the attempt before had the same decided cause, and that cause lies in the program."""
     possible: tuple[str, ...] = ()
     """The possible causes of an undecided result with their confidence, the most probable first."""
     quoted: str = ""
@@ -56,6 +58,11 @@ class DiagnosisResult:
     def blames_instance(self) -> bool:
         """Whether an instance is certainly to blame, even if its check passes."""
         return self.decided and self.cause in INSTANCE_CAUSES
+
+    @property
+    def blames_program(self) -> bool:
+        """Whether the program itself is certainly to blame."""
+        return self.decided and self.remedy is Remedy.FAIL
 
     @property
     def needs_person(self) -> bool:
