@@ -33,14 +33,19 @@ class TimedFault(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceFault(TimedFault):
-    """A fault that strikes `machines` at once: one instance, two instances together, or a whole rack."""
+    """A fault that strikes `machines` at once: one instance, two instances together, or a whole rack.
+
+    through: also every instance after the last of `machines` through this number; None: no further instance.
+    """
 
     machines: tuple[int, ...] = (0,)
+    through: int | None = None
 
     def strike(self, world: World) -> bool:
         """Carry out the fault on every listed instance that runs; return whether it applied to any of them."""
         struck = False
-        for number in dict.fromkeys(number % len(world.cluster.instances) for number in self.machines):
+        numbers = [*self.machines, *range(self.machines[-1] + 1, (self.through or 0) + 1)]
+        for number in dict.fromkeys(number % len(world.cluster.instances) for number in numbers):
             instance = world.model_instance(number)
             if instance.ec2_state is Ec2State.RUNNING:
                 struck = self._strike(world, instance) or struck

@@ -25,8 +25,10 @@ PEOPLE_EVERY, PEOPLE_AT = 5, 2
 """In every fifth run people deregister and drain instances, and stop ranks, with the tools of ECS."""
 CONTENTION_EVERY = 3
 """Every third run has more jobs than capacity, of several users and priorities."""
-LARGE_EVERY, LARGE_AT, LARGE_GANGS = 199, 100, (24, 40, 64)
+LARGE_EVERY, LARGE_AT, LARGE_GANGS = 199, 100, (24, 40, 64, 24, 40, 64, 417, 512, 1_024)
 """One run in 199 has a single gang of so many ranks, none of which can be stopped when the first has crashed."""
+REPAIRED_IN_TURN = 64
+"""Ranks of the largest gang whose repairs wait for their turn. The turns of a larger gang would take days."""
 INSTANCES_MAX = 6
 SOON_S = 180.0
 SHORT_WAITS = {"recover_timeout_s": 5_400, "queue_timeout_s": 10_800, "repair_hold_timeout_s": 3_600}
@@ -117,9 +119,13 @@ def _large_gang(
 ) -> tuple[ClusterOf, tuple[JobOf, ...], tuple[TimedFault, ...]]:
     """Draw a gang that fills a larger cluster. A hung file system makes its ranks unkillable, and the first crashes."""
     nnodes, at_s = draw.choice(LARGE_GANGS), round(draw.uniform(120, 500), 1)
-    hangs = instances.RanksAreStuck(at_s=at_s, machines=tuple(range(1, nnodes)))
+    hangs = instances.RanksAreStuck(at_s=at_s, machines=(1,), through=nnodes - 1)
     crashes = instances.RankExits(at_s=at_s + 1, machines=(0,), code=139)
-    return replace(cluster, instances=nnodes, limits={}), (JobOf(nnodes=nnodes),), (hangs, crashes, *faults[:2])
+    policy = {**cluster.policy, "fleet_repairs_max": nnodes, "repair_budget_percent": 100}
+    cluster = replace(
+        cluster, instances=nnodes, limits={}, policy=policy if nnodes > REPAIRED_IN_TURN else cluster.policy
+    )
+    return cluster, (JobOf(nnodes=nnodes),), (hangs, crashes, *faults[:2])
 
 
 def _faults(draw: Draw) -> tuple[TimedFault, ...]:

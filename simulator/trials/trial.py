@@ -15,6 +15,7 @@ from gpu_recovery.ports.errors import OutcomeUnknown, StaleRecord, TooManyConfli
 from sandbox.cluster.model import health
 from sandbox.cluster.model.records import ModelInstance
 from sandbox.cluster.model.statuses import Ec2State, RebootBehaviour
+from simulator.fast.fidelity import LARGE, THOROUGH
 from simulator.faults.injector import FaultInjector, ScriptedFaults, Source
 from simulator.faults.schedule import TimedFault
 from simulator.faults.transient import CallFault, EventFault
@@ -26,6 +27,9 @@ from simulator.world import NeverHappened, World
 
 OPERATOR_S = 3600.0
 """Seconds between two inspections by a simulated operator, of what the product leaves to operators."""
+THOROUGH_INSTANCES_MAX = 100
+"""Instances of the largest world in which every record is checked after each step. In larger worlds only the changed
+records are."""
 EXPECTED_FAILURES = (TryAgainSoon, ReadTimeoutError, OutcomeUnknown, StaleRecord, TooManyConflicts)
 """Exceptions that a function may raise in order to be retried. Any other exception is a defect."""
 
@@ -78,6 +82,7 @@ def play(scenario: Scenario, source: Source | None = None) -> Played:
         agents=cluster.agents,
         diagnose=cluster.diagnose,
         lemons=cluster.lemons,
+        fidelity=replace(LARGE, remembers=True) if cluster.instances > THOROUGH_INSTANCES_MAX else THOROUGH,
     )
     if world.agents is not None and not cluster.wrapped:
         world.agents.unable |= world.cluster.instances.keys()
