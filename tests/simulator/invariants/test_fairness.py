@@ -26,6 +26,7 @@ from simulator.memory_store.store import MemoryStore
 from simulator.world import World
 from tests.core.build import ADAPTIVE, NOW, SPEC, available, later, queued
 from tests.simulator import planted_queue_bugs
+from tests.tiers import scaled
 
 LIMITS: tuple[dict[str, Any], ...] = (
     {},
@@ -124,7 +125,8 @@ def _any_books(seed: int) -> Books:
     return Books(jobs, instances, draw.choice(LIMITS))
 
 
-MANY, MANY_SHOW = 2_000, 3
+MANY, MANY_SHOW = scaled(fast=500, default=500, full=2_000), scaled(fast=2, default=2, full=8)
+"""Clusters that are drawn, and how many of them show the planted bug at least."""
 
 
 @pytest.mark.slow
