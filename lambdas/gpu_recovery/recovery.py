@@ -188,7 +188,8 @@ class Recovery:
         plan = self.store.load_plan(job.job_id, job.attempt)
         if plan is None or (seen := with_seen_instances(job, plan)) is job:
             return job
-        self.store.record_tasks(plan)
+        ranks = [rank for rank, name in enumerate(seen.instances) if name != job.instances[rank]]
+        self.store.record_tasks(plan, ranks)
         return seen
 
     def _save_job(

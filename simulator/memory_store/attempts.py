@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -53,6 +54,17 @@ class MemoryAttempts:
             return plan
         return with_tasks(plan, self.tasks.get((job_id, attempt), {}))
 
+    def load_planned_task(self, job_id: str, attempt: int, rank: int) -> RankTask | None:
+        """Return the task and the instance of one rank as `load_plan` has them, or None."""
+        plan = self.plans.get((job_id, attempt))
+        if plan is None:
+            return None
+        task_ids, instances = plan.task_ids[rank : rank + 1], plan.instances[rank : rank + 1]
+        planned = RankTask(next(iter(task_ids), ""), next(iter(instances), ""))
+        if plan.epochs or all(task_ids):
+            return planned
+        return self.load_task(job_id, attempt, rank) or planned
+
     def load_progress(self, job_id: str, attempt: int) -> AttemptProgress | None:
         """Return the progress of an attempt, or None."""
         return self.progress.get((job_id, attempt))
@@ -72,12 +84,16 @@ class MemoryAttempts:
         """Return the recorded task of a rank, or None."""
         return self.tasks.get((job_id, attempt), {}).get(rank)
 
-    def record_tasks(self, plan: Plan) -> None:
-        """Write the task ids and instances of all ranks of `plan` into the stored plan."""
+    def record_tasks(self, plan: Plan, ranks: Iterable[int]) -> None:
+        """Write the task ids and instances of `ranks`, and of no other rank, into the stored plan."""
         stored = self.plans.get((plan.job_id, plan.attempt))
-        if stored is not None:
-            updated = replace(stored, task_ids=plan.task_ids, instances=plan.instances)
-            self.plans[plan.job_id, plan.attempt] = updated
+        if stored is None:
+            return
+        task_ids, instances = list(stored.task_ids), list(stored.instances)
+        for rank in ranks:
+            task_ids[rank], instances[rank] = plan.task_ids[rank], plan.instances[rank]
+        updated = replace(stored, task_ids=tuple(task_ids), instances=tuple(instances))
+        self.plans[plan.job_id, plan.attempt] = updated
 
     def add_running(self, job_id: str, attempt: int, rank: int) -> ProgressUpdate | None:
         """Record that the rank runs, unless that or its end is known."""

@@ -2,7 +2,8 @@
 
 An item is measured as `aws` writes it and by the same functions as the DynamoDB double. A record is measured only if it
 is new or may be large: to encode every record would take longer than the rest of a run. A transaction of the store has
-at most four items of at most 400 KB, and every batch is cut by the store, so no call reaches their limits.
+at most four items of at most 400 KB, or the items of a gang, one for each 64 ranks. Every batch is cut by the store. So
+no call reaches their limits.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from botocore.exceptions import ClientError
-from gpu_recovery.aws.attempt_store import plan_key
 from gpu_recovery.aws.dynamodb import typed
 from gpu_recovery.aws.instance_store import instance_item
 from gpu_recovery.aws.item_codec import encode, item_of
 from gpu_recovery.aws.job_store import job_item
+from gpu_recovery.aws.plan_items import items_of, plan_key
 from gpu_recovery.aws.progress_items import part_ranks, parts_in, progress_key
 from gpu_recovery.core.attempt import AttemptProgress, Plan
 from gpu_recovery.core.events import Checked
@@ -89,11 +90,11 @@ def check_instance(instance: Instance, *, new: bool) -> None:
 
 
 def check_plan(plan: Plan) -> None:
-    """Refuse a plan that the table cannot hold. Raises ClientError."""
-    key = plan_key(plan.job_id, plan.attempt)
-    check_key(key)
-    if _may_be_large(len(plan.instances)):
-        check({"job_id_rank": key, **item_of(plan)})
+    """Refuse a plan that the table cannot hold. Raises ClientError. Only long names can make one of its items large."""
+    check_key(plan_key(plan.job_id, plan.attempt))
+    if _may_be_large(text=max(plan.instances, key=len, default="")):
+        for item in items_of(plan):
+            check(item)
 
 
 def checked_bytes(rank: int, result: Checked) -> int:
@@ -145,7 +146,7 @@ def check_expressions(change: str, condition: str, names: Mapping[str, str]) -> 
 
 
 def _may_be_large(*members: int, text: str = "") -> bool:
-    return max(members) > MEMBERS_MAX or len(text) > TEXT_MAX
+    return max(members, default=0) > MEMBERS_MAX or len(text) > TEXT_MAX
 
 
 def _refusal(error: DynamoError) -> ClientError:

@@ -12,31 +12,40 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from gpu_recovery.aws.ecs_events import detail_of, task_fact
 from gpu_recovery.aws.instance_index import SHARDS, shard_of
 from gpu_recovery.aws.pending_commands import due_shard
 from gpu_recovery.aws.progress_items import PART_RANKS, parts_in
 from gpu_recovery.aws.queue_store import WAITING, waiting_key
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.core.attempt import Plan
+from gpu_recovery.core.commands import ConfirmEnd, ReportCheck
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.heartbeat import Heartbeat, RankHeartbeat
-from gpu_recovery.core.instance.record import PRESENT, CheckRun, InstanceStatus
+from gpu_recovery.core.instance.record import PRESENT, CheckRun, Instance, InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.job.spec import NNODES_MAX
-from gpu_recovery.core.state_machine import HistoryEntry
+from gpu_recovery.core.state_machine import HistoryEntry, PendingCommand
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
+from gpu_recovery.ecs_events.tasks import task_changed
+from gpu_recovery.execution import execute
 from gpu_recovery.execution.health_checks import SUMMARIES_BYTES_MAX, SUMMARY_BYTES_MAX
 from gpu_recovery.ports.values import StartedCheck
+from gpu_recovery.recovery import Recovery
 
 from simulator.dynamodb.capacity_meter import READ_BYTES, PartitionKey
 from simulator.dynamodb.double import DynamoDb
+from simulator.world import World
 from tests.aws.conftest import dynamo_store
 from tests.aws.dynamodb_client import DoubleClient
-from tests.aws.records import JOB, NOW, A, claim, instance, job, later, pending
+from tests.aws.ecs_events import task_event
+from tests.aws.records import JOB, NOW, A, claim, instance, job, later, pending, spec
 
 READS_MAX = 3_000
 """Read units a second of one partition key (DynamoDB Developer Guide, designing partition keys)."""
+PLAN_READS_MAX, RESULT_READS_MAX = 128, 280
+"""Read units a second of an item of a plan: all ranks of a gang end, or 140 of its checks (docs/deploy.md)."""
 GANG_WRITES_MAX, PROGRESS_WRITES_MAX = 800, 900
 """Write units a second that a gang asks of a key of an index, and of an item of its progress (docs/deploy.md).
 
@@ -55,6 +64,7 @@ HISTORY = tuple(
     for n in range(60)
 )
 INSTANCE, QUEUED = "i-{:017x}", "sft-20261121-090000-{:04x}"
+TASK = "{:032x}"
 """Forms of ids."""
 NAMES = tuple(INSTANCE.format(number) for number in range(SAMPLE))
 SPREADS: Mapping[str, Callable[[str], object]] = {"listing": shard_of, "due": due_shard, "line": waiting_key}
@@ -280,6 +290,65 @@ def test_ranks_that_a_user_started_ask_for_their_attempt_at_different_keys(meter
     metered.meter.clear()
     assert all(store.has_progress(JOB, 1, rank) for rank in range(NNODES_MAX))
     assert max(metered.meter.reads.values()) <= PART_RANKS
+
+
+def gang(metered: DynamoDb, nnodes: int) -> Recovery:
+    """The loop over the counted tables, which hold a running gang of so many ranks."""
+    store = dynamo_store(DoubleClient(metered))
+    instances, task_ids = tuple(map(INSTANCE.format, range(nnodes))), tuple(map(TASK.format, range(nnodes)))
+    store.create_job(job(spec=spec(nnodes=nnodes), status=JobStatus.RUNNING, attempt=1, instances=instances), "")
+    store.begin_attempt(Plan(JOB, 1, instances, (0,) * nnodes, 0, task_ids, signed=True))
+    assert metered.meter is not None
+    metered.meter.clear()
+    return replace(World(instances=1).recovery, store=store)
+
+
+def of_plans(metered: DynamoDb) -> dict[str, float]:
+    """The units that were read of each item of a plan."""
+    assert metered.meter is not None
+    return {str(key.value): number for key, number in metered.meter.reads.items() if "#plan" in str(key.value)}
+
+
+@pytest.mark.parametrize(
+    ("nnodes", "exit_code", "status"),
+    [
+        (4 * PART_RANKS, 0, JobStatus.SUCCEEDED),
+        (4 * PART_RANKS, 139, JobStatus.DIAGNOSING),
+        pytest.param(NNODES_MAX, 139, JobStatus.DIAGNOSING, marks=pytest.mark.slow),
+    ],
+)
+def test_all_ranks_of_a_gang_may_end_within_a_second(
+    nnodes: int, exit_code: int, status: JobStatus, metered: DynamoDb
+) -> None:
+    """Each event of a rank reads the recorded task of this rank. 64 ranks share a key, whatever their gang has."""
+    recovery = gang(metered, nnodes)
+    for rank in range(nnodes):
+        event = task_event(TASK.format(rank), f"{JOB}--a01", "STOPPED", {"RANK": str(rank)}, exit_code=exit_code)
+        task_changed(recovery, task_fact(detail_of(event), NOW))
+    assert metered.meter is not None
+    found = metered.meter.reads
+    assert max(of_plans(metered).values()) <= PLAN_READS_MAX, found.most_common(3)
+    assert max(found.values()) <= READS_MAX, found.most_common(3)
+    record = recovery.store.load_job(JOB)
+    assert record is not None and record.status is status
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        ReportCheck(JOB, 1, CheckOutcome.HEALTHY, "", False),
+        ConfirmEnd(JOB, 1, "its instance was booted after the launch"),
+    ],
+    ids=["checked", "rebooted"],
+)
+def test_the_results_of_140_instances_a_second_may_be_recorded(order: object, metered: DynamoDb) -> None:
+    """Each result looks for its instance in the plan of 3,000 ranks. No key has all of them."""
+    recovery = gang(metered, GANG)
+    for name in NAMES:
+        execute(recovery._context(), Instance(name, NOW), PendingCommand(f"{name}/1/1", order, NOW))
+    assert metered.meter is not None
+    busiest = metered.meter.reads.most_common(3)
+    assert busiest[0][1] / SAMPLE * LAUNCHES_PER_S <= RESULT_READS_MAX, busiest
 
 
 class CountedCalls:

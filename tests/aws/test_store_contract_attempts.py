@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
 from typing import Any
@@ -19,7 +19,7 @@ from gpu_recovery.ports.values import ProgressUpdate
 from simulator.dynamodb.double import DynamoDb
 from tests.aws.conftest import dynamo_store
 from tests.aws.dynamodb_client import DoubleClient
-from tests.aws.records import JOB, OTHER_JOB, checked, failure, plan
+from tests.aws.records import JOB, OTHER_JOB, checked, failure, launched, plan
 
 
 def test_an_attempt_begins_with_its_plan_and_an_empty_progress(store: Store) -> None:
@@ -56,7 +56,7 @@ def test_two_functions_that_create_the_launch_key_at_once_have_the_same(monkeypa
 def test_an_attempt_that_is_begun_again_keeps_what_is_known(store: Store) -> None:
     """The first plan holds, and the progress is not emptied."""
     store.begin_attempt(plan())
-    store.record_tasks(replace(plan(), task_ids=("task-0", ""), instances=("i-other", plan().instances[1])))
+    store.record_tasks(replace(plan(), task_ids=("task-0", ""), instances=("i-other", plan().instances[1])), (0,))
     store.add_running(JOB, 1, 0)
     held = store.begin_attempt(plan())
     assert held.instances == ("i-other", plan().instances[1])
@@ -78,7 +78,7 @@ def test_attempt_numbers_of_three_digits_are_kept_apart(store: Store) -> None:
 def test_every_task_can_be_entered_at_once(store: Store) -> None:
     """The task ids of a launch replace the empty ones."""
     store.begin_attempt(plan())
-    store.record_tasks(replace(plan(), task_ids=("task-0", "task-1")))
+    store.record_tasks(replace(plan(), task_ids=("task-0", "task-1")), (0, 1))
     held = store.load_plan(JOB, 1)
     assert held is not None and held.task_ids == ("task-0", "task-1")
 
@@ -86,10 +86,12 @@ def test_every_task_can_be_entered_at_once(store: Store) -> None:
 def test_a_task_of_an_attempt_that_was_never_begun_is_passed_over(store: Store) -> None:
     """Entering it creates no plan."""
     store.record_task(JOB, 1, 0, RankTask("task-0", "i-1"))
-    store.record_tasks(plan())
+    store.record_tasks(plan(), (0, 1))
     assert store.load_plan(JOB, 1) is None
 
 
+WORLD = PART_RANKS + 6
+"""Ranks of the smallest kind of gang in parts: 64 ranks in the head and 6 in the second part."""
 STARTED_BY_A_USER = Plan(JOB, 1, ("", "", ""), task_ids=("", "", ""))
 
 
@@ -103,7 +105,7 @@ def test_the_ranks_of_a_gang_that_a_user_started_are_recorded_one_by_one(store: 
     seen = store.load_plan(JOB, 1)
     assert seen is not None
     assert (seen.instances, seen.task_ids) == (("i-0", "", "i-2"), ("task-0", "", "task-2"))
-    store.record_tasks(seen)
+    store.record_tasks(seen, (0, 2))
     store.record_task(JOB, 1, 1, RankTask("task-1", "i-1"))
     whole = store.load_plan(JOB, 1)
     assert whole is not None and whole.instances == ("i-0", "i-1", "i-2")
@@ -124,6 +126,58 @@ def test_the_tasks_of_a_placed_gang_are_those_of_its_plan(store: Store) -> None:
     store.record_task(JOB, 1, 0, RankTask("task-0", "i-0"))
     held = store.load_plan(JOB, 1)
     assert held is not None and held.task_ids == ("", "")
+
+
+@pytest.mark.parametrize("world", [1, PART_RANKS, PART_RANKS + 1, 2 * PART_RANKS + 6])
+def test_the_plan_of_a_gang_of_any_size_is_read_as_it_was_written(store: Store, world: int) -> None:
+    """Whole, and rank by rank. The second function that begins the attempt gets the stored plan."""
+    first = replace(launched(world=world), epochs=tuple(range(world)), port_offset=3)
+    assert store.begin_attempt(first) == first
+    other = replace(first, instances=("i-other",) * world, task_ids=("another",) * world)
+    assert store.begin_attempt(other) == store.load_plan(JOB, 1) == first
+    for rank in {0, world // 2, min(world, PART_RANKS) - 1, world - 1}:
+        assert store.load_planned_task(JOB, 1, rank) == RankTask(first.task_ids[rank], first.instances[rank])
+
+
+@pytest.mark.parametrize("world", [2, PART_RANKS, PART_RANKS + 6])
+@pytest.mark.parametrize("outside", [0, 1, PART_RANKS, 999_999_999 - 2 * PART_RANKS])
+def test_a_rank_that_the_plan_does_not_have_has_no_task(store: Store, world: int, outside: int) -> None:
+    """The attempt is known nevertheless."""
+    assert store.load_planned_task(JOB, 1, world + outside) is None
+    store.begin_attempt(launched(world=world))
+    assert store.load_planned_task(JOB, 1, world + outside) == RankTask("", "")
+    assert store.load_planned_task(JOB, 2, world + outside) is None
+
+
+@pytest.mark.parametrize("ranks", [(0, 63), (5, 64, 69), range(WORLD)], ids=["head", "both", "all"])
+def test_the_tasks_of_some_ranks_of_a_large_gang_are_recorded(store: Store, ranks: Sequence[int]) -> None:
+    """A launch records them part by part, and no part changes another."""
+    store.begin_attempt(plan(world=WORLD))
+    task_ids = tuple(f"task-{rank}" if rank in ranks else "" for rank in range(WORLD))
+    recorded = replace(plan(world=WORLD), task_ids=task_ids)
+    store.record_tasks(recorded, ranks)
+    assert store.load_plan(JOB, 1) == recorded
+    whole = replace(recorded, task_ids=tuple(f"task-{rank}" for rank in range(WORLD)))
+    store.record_tasks(whole, [rank for rank in range(WORLD) if rank not in ranks])
+    assert store.load_plan(JOB, 1) == whole
+    store.record_tasks(replace(whole, attempt=2), ranks)
+    assert store.load_plan(JOB, 2) is None
+
+
+def test_the_tasks_of_a_large_gang_that_a_user_started_are_found_rank_by_rank(store: Store) -> None:
+    """In the plan if they are recorded there, else in the items of their own."""
+    unknown = ("",) * WORLD
+    store.begin_attempt(Plan(JOB, 1, unknown, task_ids=unknown))
+    for rank in (3, PART_RANKS, WORLD - 1):
+        store.record_task(JOB, 1, rank, RankTask(f"task-{rank}", f"i-{rank}"))
+    seen = store.load_plan(JOB, 1)
+    assert seen is not None and seen.instances[WORLD - 1] == f"i-{WORLD - 1}"
+    store.record_tasks(seen, (3, PART_RANKS))
+    store.record_task(JOB, 1, 7, RankTask("task-7", "i-7"))
+    seen = store.load_plan(JOB, 1)
+    assert seen is not None and [rank for rank, task in enumerate(seen.task_ids) if task] == [3, 7, 64, 69]
+    for rank in (0, 3, 7, PART_RANKS, WORLD - 2, WORLD - 1):
+        assert store.load_planned_task(JOB, 1, rank) == RankTask(seen.task_ids[rank], seen.instances[rank])
 
 
 def test_facts_of_an_attempt_that_was_never_begun_are_none(store: Store) -> None:
@@ -230,8 +284,6 @@ def test_attempts_of_one_job_do_not_touch_each_other(store: Store) -> None:
     assert store.load_progress(JOB, 2) == AttemptProgress(JOB, 2, world=2)
 
 
-WORLD = PART_RANKS + 6
-"""Ranks of the smallest kind of gang in parts: 64 ranks in the head and 6 in the second part."""
 ADDITIONS: Mapping[str, Callable[[Store, int], ProgressUpdate | None]] = {
     "all_running": lambda store, rank: store.add_running(JOB, 1, rank),
     "all_stopped": lambda store, rank: store.add_stopped(JOB, 1, rank, None),

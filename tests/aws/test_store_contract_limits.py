@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from gpu_recovery.aws.progress_items import PART_RANKS
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.instance.record import Claim
@@ -53,7 +54,13 @@ def _claim(store: Store, size: int) -> object:
 
 
 def _plan(store: Store, size: int) -> object:
-    return store.begin_attempt(replace(plan(world=100), instances=("i" * (size // 100), *["i" * (size // 99)] * 99)))
+    return store.begin_attempt(replace(plan(world=3), instances=("i" * (size - 9_000), "i" * 6_000, "i" * 3_000)))
+
+
+def _large_plan(store: Store, size: int) -> object:
+    """The head has 400 KB at most, and so has the other part."""
+    names = ("i" * (size - 6_000), *["i" * 100] * (PART_RANKS - 1), "i" * 390_000)
+    return store.begin_attempt(replace(plan(world=PART_RANKS + 1), instances=names))
 
 
 def _checks(store: Store, size: int) -> object:
@@ -72,6 +79,7 @@ WRITES: dict[str, tuple[Tries, int, int]] = {
     "an instance": (_instance, 203_000, 204_800),  # its reason is also in the text that lists read
     "a claim": (_claim, 203_000, 204_800),
     "a plan": (_plan, 400_000, 409_600),
+    "a plan in parts": (_large_plan, 400_000, 409_600),
 }
 """Each write, a size that fits, and a size that does not."""
 

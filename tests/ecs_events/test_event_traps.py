@@ -162,7 +162,7 @@ def test_trap_8_a_task_on_its_way_has_not_stopped(functions: Functions, status: 
 def test_trap_9_short_and_long_arns_are_the_same_rank(functions: Functions, arn: str) -> None:
     """Old accounts leave the cluster out of every ARN."""
     gang(functions)
-    functions.store.record_tasks(replace(launched(), task_ids=("0a1b", f"{JOB}-1-1")))
+    functions.store.record_tasks(replace(launched(), task_ids=("0a1b", f"{JOB}-1-1")), (0, 1))
     event = rank_event(JOB, 1, 0, "STOPPED", exit_code=1)
     short = {name: event["detail"][name].replace(f"/{CLUSTER}/", "/") for name in ("containerInstanceArn",)}
     event["detail"] |= {"taskArn": arn, **short}

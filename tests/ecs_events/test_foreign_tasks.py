@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from gpu_recovery.aws.progress_items import PART_RANKS
 from gpu_recovery.core import commands
+from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.identifiers import attempt_id, check_id
 from gpu_recovery.core.instance.record import CheckRun, InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
@@ -48,7 +50,8 @@ def starting(functions: Functions, rank: int = 0, **changes: Any) -> dict[str, A
     environment = {"JOB_ID": JOB, "RANK": str(rank), SIGNATURE: signature}
     environment |= {key: value for key, value in changes.items() if key.isupper()}
     event = task_event(f"{JOB}-1-{rank}", name, "RUNNING", environment)
-    event["detail"]["containerInstanceArn"] = f"{ARN}:container-instance/{CLUSTER}/ci-{plan().instances[rank]}"
+    instance_id = plan(world=rank + 1).instances[rank]
+    event["detail"]["containerInstanceArn"] = f"{ARN}:container-instance/{CLUSTER}/ci-{instance_id}"
     event["detail"] |= {key: value for key, value in changes.items() if not key.isupper()}
     return event
 
@@ -161,7 +164,7 @@ def test_without_evidence_an_event_waits_for_the_record_of_the_launch(
     with pytest.raises(TryAgainSoon, match=unrecorded):
         functions.call(TASKS, event)
     assert running(functions) == frozenset() and functions.aws.asked("Publish") == []
-    functions.store.record_tasks(launched())
+    functions.store.record_tasks(launched(), (0, 1))
     functions.call(TASKS, event)
     assert running(functions) == {0}
 
@@ -255,6 +258,54 @@ def test_a_rank_that_was_never_recorded_counts_even_after_its_launch(functions: 
     functions.store.save_job(replace(functions.job(), status=JobStatus.STOPPING))
     functions.call(TASKS, starting(functions))
     assert running(functions) == {0}
+
+
+LARGE = PART_RANKS + 6
+"""Ranks of a gang whose plan has two items."""
+
+
+def large_gang(functions: Functions, there: Plan) -> None:
+    """A running gang whose plan is in parts."""
+    changes = {"status": JobStatus.RUNNING, "attempt": 1, "launched": True, "instances": there.instances}
+    functions.store.create_job(job(spec=spec(nnodes=LARGE), **changes), "")
+    functions.store.begin_attempt(there)
+
+
+@pytest.mark.parametrize("rank", [0, PART_RANKS - 1, PART_RANKS, LARGE - 1])
+def test_a_rank_of_a_large_gang_counts_by_its_recorded_task_id(functions: Functions, rank: int) -> None:
+    """One read of the item with the rank and one write, as in a small gang."""
+    large_gang(functions, launched(world=LARGE))
+    functions.call(TASKS, rank_event(JOB, 1, rank, "RUNNING"))
+    assert functions.aws.operations("dynamodb") == {"GetItem": 1, "UpdateItem": 1}
+    assert running(functions) == {rank}
+
+
+@pytest.mark.parametrize(
+    ("rank", "name"),
+    [
+        (str(PART_RANKS), "copy"),
+        (str(LARGE), f"{JOB}-1-{LARGE}"),
+        (str(4 * PART_RANKS), f"{JOB}-1-{4 * PART_RANKS}"),
+        ("999999999", "beyond"),
+        ("", "none"),
+    ],
+)
+def test_a_foreign_task_of_a_large_gang_is_told_of(functions: Functions, rank: str, name: str) -> None:
+    """Whether its rank is that of another task, is none of the gang, or is missing."""
+    large_gang(functions, launched(world=LARGE))
+    before = functions.kept()
+    for status in ("RUNNING", "STOPPED"):
+        event = task_event(name, attempt_id(JOB, 1), status, {"JOB_ID": JOB, "RANK": rank}, exit_code=1)
+        assert told(functions, TASKS, event) == (status == "RUNNING")
+    assert {key: item for key, item in functions.kept().items() if not key.startswith("#notified#")} == before
+
+
+def test_a_rank_of_a_large_gang_that_starts_before_its_launch_is_recorded_counts(functions: Functions) -> None:
+    """Its item has no task id, so its evidence is compared with the whole plan."""
+    large_gang(functions, replace(plan(world=LARGE), signed=True))
+    functions.store.remember_registration(functions.store.save_instance(instance(plan(world=LARGE).instances[-1])))
+    functions.call(TASKS, starting(functions, LARGE - 1))
+    assert running(functions) == {LARGE - 1}
 
 
 # -- health checks -----------------------------------------------------------------------------------------------------

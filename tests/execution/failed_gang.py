@@ -57,7 +57,7 @@ def failed(api: Api, *lines: str, reports: tuple[Observation, ...] = (), **chang
     }
     store.create_job(job(**fields | changes), "")
     store.begin_attempt(plan())
-    store.record_tasks(replace(plan(), task_ids=("task-0", "task-1")))
+    store.record_tasks(replace(plan(), task_ids=("task-0", "task-1")), (0, 1))
     at = int(NOW.timestamp() * 1000)
 
     def read(asked: dict[str, Any]) -> dict[str, Any]:

@@ -317,8 +317,8 @@ def test_a_rank_that_fails_before_its_launch_is_reported_proves_the_permission(
     store = type(queue.functions.store)
     record_tasks = store.record_tasks
 
-    def fails_at_once(self: Any, plan: Any) -> None:
-        record_tasks(self, plan)
+    def fails_at_once(self: Any, plan: Any, ranks: Any) -> None:
+        record_tasks(self, plan, ranks)
         event = rank_event(first, 2, 0, "STOPPED", exit_code=139, at=queue.functions.now)
         import_module("ecs_task_handler").handler(event, Context("ecs_task_handler"))
 
@@ -358,8 +358,8 @@ def test_a_denied_launch_of_a_job_that_is_being_stopped_proves_no_permission(
     store = type(queue.functions.store)
     record_tasks = store.record_tasks
 
-    def is_suspended(self: Any, plan: Any) -> None:
-        record_tasks(self, plan)
+    def is_suspended(self: Any, plan: Any, ranks: Any) -> None:
+        record_tasks(self, plan, ranks)
         assert Api(queue.functions).post(f"/jobs/{first}/suspend").status == 202
 
     with monkeypatch.context() as once:

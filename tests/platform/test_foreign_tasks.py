@@ -139,7 +139,7 @@ def test_tasks_of_a_launcher_that_was_killed_are_told_from_strangers(monkeypatch
     copied = {one["name"]: one["value"] for one in rank.overrides["containerOverrides"][0]["environment"]}
     del copied["JOB_ID"]  # the invariants count every task with it as one that the product started
     strangers.append(start(world, machine, rank.started_by or "", TRAINING_FAMILY, **copied))
-    store.record_tasks(replace(plan, task_ids=("", "")))
+    store.record_tasks(replace(plan, task_ids=("", "")), (0, 1))
     world.let_pass(1_200)
     found = store.load_plan(job_id, attempt)
     assert found == plan and all(task.is_live for task in strangers)
@@ -162,7 +162,7 @@ def test_tasks_that_strangers_started_before_the_launch_are_no_ranks(monkeypatch
     store = world.recovery.store
     plan = store.load_plan(job_id, 1)
     assert plan is not None and all(plan.task_ids)
-    store.record_tasks(replace(plan, task_ids=("", "")))
+    store.record_tasks(replace(plan, task_ids=("", "")), (0, 1))
     world.let_pass(1_200)
     assert store.load_plan(job_id, 1) == plan and all(task.is_live for task in strangers)
     world.cancel(job_id)

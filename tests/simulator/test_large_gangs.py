@@ -218,10 +218,21 @@ def test_ranks_that_a_user_starts_within_a_second_contend_with_none_of_the_other
     assert counted["save_job"] + counted["record_tasks"] + counted["begin_attempt"] <= 6
     assert (counted["record_task"], counted["add_running"], counted["claim_instance"]) == (nnodes,) * 3
     assert counted["load_progress"] <= 6, "each rank reads the progress of all ranks"
+    assert all(world.store.plans["run-1", 1].task_ids), "the plan does not show the tasks that were seen"
     assert not world.failures and "" not in job.instances and len(set(job.instances)) == nnodes
     assert all(one.claims["run-1"].gpus == 8 for one in world.instances())
     world.exit("run-1", 3, 139)
     relaunched(world, "run-1", 3_600)
+
+
+@pytest.mark.parametrize("nnodes", [2 * RANKS_AT_ONCE + 30, pytest.param(1_024, marks=pytest.mark.slow)])
+def test_a_launch_has_recorded_every_task_when_it_ends(nnodes: int) -> None:
+    """No event and no poll was needed to find them."""
+    world = World(instances=nnodes, fidelity=LARGE)
+    job_id = world.submit(nnodes)
+    world.until_status(job_id, JobStatus.SUBMITTED)
+    plan = world.store.load_plan(job_id, 1)
+    assert plan is not None and all(plan.task_ids) and len(set(plan.task_ids)) == nnodes
 
 
 @pytest.mark.parametrize("nnodes", [200, pytest.param(1_024, marks=pytest.mark.slow)])

@@ -19,11 +19,11 @@ from boto3.dynamodb.types import Binary
 from gpu_recovery.auth.roles import Role
 from gpu_recovery.auth.tokens import Token, TokenKind, TokenList
 from gpu_recovery.aws.dynamodb import plain
-from gpu_recovery.aws.progress_items import PART_RANKS, ProgressItems
+from gpu_recovery.aws.progress_items import PART_RANKS
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.aws.submission_store import DynamoSubmissions
 from gpu_recovery.aws.token_store import DynamoTokenStore, DynamoUserTokenStore
-from gpu_recovery.core.attempt import RankTask
+from gpu_recovery.core.attempt import Plan, RankTask
 from gpu_recovery.core.diagnosis.observations import ProbeReport
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.gpu_lock import GpuLockRecord
@@ -85,7 +85,7 @@ def _write_jobs(store: DynamoStore) -> None:
 
 def _write_attempt(store: DynamoStore) -> None:
     store.begin_attempt(plan())
-    store.record_tasks(replace(plan(), task_ids=("task-0", "")))
+    store.record_tasks(replace(plan(), task_ids=("task-0", "")), (0,))
     store.record_task(JOB, 1, 1, RankTask("task-1", A))
     store.add_running(JOB, 1, 1)
     store.add_stopped(JOB, 1, 0, failure(0))
@@ -96,8 +96,9 @@ def _write_attempt(store: DynamoStore) -> None:
 
 
 def _write_large_attempt(store: DynamoStore) -> None:
-    """Write the progress of a gang in two parts, of which the second is complete."""
-    ProgressItems(store.jobs).begin(OTHER_JOB, 1, PART_RANKS + 1)
+    """Write a gang in two parts, of which the second is complete. The first has unnamed instances."""
+    unknown = ("",) * PART_RANKS
+    store.begin_attempt(Plan(OTHER_JOB, 1, (*unknown, A), task_ids=(*unknown, "task-64")))
     store.add_running(OTHER_JOB, 1, PART_RANKS)
     store.add_stopped(OTHER_JOB, 1, PART_RANKS, failure(PART_RANKS))
     store.add_checked(OTHER_JOB, 1, PART_RANKS, checked())
@@ -160,6 +161,8 @@ def _readable(value: Any) -> Any:
             return int(value)
         case dict():
             return {name: _readable(one) for name, one in value.items()}
+        case list() if value == [""] * PART_RANKS:
+            return {"empty texts": PART_RANKS}
         case list():
             return [_readable(one) for one in value]
     return value

@@ -1,4 +1,4 @@
-"""Attempts in the job table: the plan under the key `<job>#a01#plan`, the progress in the items of `progress_items`.
+"""Attempts in the job table: the plan in the items of `plan_items`, the progress in the items of `progress_items`.
 
 The ranks of a gang that a user started are seen one by one: each has its task under `<job>#a01#rank0`.
 """
@@ -6,13 +6,14 @@ The ranks of a gang that a user started are seen one by one: each has its task u
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from gpu_recovery.aws.dynamodb import Table
 from gpu_recovery.aws.item_codec import decode, item_of, reading
 from gpu_recovery.aws.job_store import DynamoJobStore
+from gpu_recovery.aws.plan_items import PlanItems, plan_key
 from gpu_recovery.aws.progress_items import NOT_STORED, ProgressItems, progress_key
 from gpu_recovery.core.attempt import AttemptProgress, Plan, RankTask, with_tasks
 from gpu_recovery.core.events import Checked
@@ -21,11 +22,6 @@ from gpu_recovery.ports.values import ProgressUpdate
 
 LAUNCH_KEY = "#launch-key"
 """Key of the item with the launch key."""
-
-
-def plan_key(job_id: str, attempt: int) -> str:
-    """Return the key of an attempt's plan."""
-    return f"{progress_key(job_id, attempt)}#plan"
 
 
 def task_key(job_id: str, attempt: int, rank: int) -> str:
@@ -54,16 +50,25 @@ class DynamoAttemptStore(DynamoJobStore):
 
         The progress is written first: a stored plan always has a progress.
         """
-        key = plan_key(plan.job_id, plan.attempt)
         self._progress.begin(plan.job_id, plan.attempt, len(plan.instances))
-        if self.jobs.put({"job_id_rank": key, **item_of(plan)}, NOT_STORED):
+        if self._plans.begin(plan):
             return plan
         return self.load_plan(plan.job_id, plan.attempt) or plan
 
     def load_plan(self, job_id: str, attempt: int) -> Plan | None:
         """Return the plan of an attempt; None if there is none."""
-        item = self.jobs.get(plan_key(job_id, attempt))
-        return self._with_tasks(_plan(item)) if item is not None else None
+        plan = self._plans.load(job_id, attempt)
+        return self._with_tasks(plan) if plan is not None else None
+
+    def load_planned_task(self, job_id: str, attempt: int, rank: int) -> RankTask | None:
+        """Return the instance and the task that the plan has for a rank. None if there is no plan."""
+        plan = self._plans.load_rank(job_id, attempt, rank)
+        if plan is None:
+            return None
+        planned = RankTask(next(iter(plan.task_ids), ""), next(iter(plan.instances), ""))
+        if plan.epochs or all(plan.task_ids):
+            return planned
+        return self.load_task(job_id, attempt, rank) or planned
 
     def _with_tasks(self, plan: Plan) -> Plan:
         """Return the plan with the tasks of ranks that a user started. They are recorded in items of their own."""
@@ -85,8 +90,8 @@ class DynamoAttemptStore(DynamoJobStore):
     def record_task(self, job_id: str, attempt: int, rank: int, task: RankTask) -> RankTask:
         """Record the task of one rank, unless another task is recorded. Return the recorded task.
 
-        The item of a rank has a key of its own. 512 writes of the plan of 512 ranks would need fifteen times the
-        write units that a partition has in a second.
+        The item of a rank has a key of its own. The tasks in the plan are lists for 64 ranks, which functions that
+        record several ranks at once would overwrite for each other.
         """
         key = task_key(job_id, attempt, rank)
         item = {"job_id_rank": key, **item_of(task)}
@@ -100,11 +105,9 @@ class DynamoAttemptStore(DynamoJobStore):
         item = self.jobs.get(task_key(job_id, attempt, rank))
         return _task(item) if item is not None else None
 
-    def record_tasks(self, plan: Plan) -> None:
-        """Write the task ids and instances of all ranks of `plan` into the stored plan."""
-        values = {":t": list(plan.task_ids), ":i": list(plan.instances)}
-        key = plan_key(plan.job_id, plan.attempt)
-        self.jobs.update(key, "SET task_ids = :t, instances = :i", "attribute_exists(job_id_rank)", {}, values)
+    def record_tasks(self, plan: Plan, ranks: Iterable[int]) -> None:
+        """Write the task ids and instances of `ranks` into the stored plan."""
+        self._plans.record_tasks(plan, ranks)
 
     def add_running(self, job_id: str, attempt: int, rank: int) -> ProgressUpdate | None:
         """Add the rank to the running ranks. Return the update; None if the fact is known or the rank unknown."""
@@ -122,6 +125,10 @@ class DynamoAttemptStore(DynamoJobStore):
     def _progress(self) -> ProgressItems:
         return ProgressItems(self.jobs)
 
+    @cached_property
+    def _plans(self) -> PlanItems:
+        return PlanItems(self.jobs)
+
 
 class DynamoAttemptHistory:
     """`job_api.dependencies.AttemptHistory` on DynamoDB.
@@ -138,16 +145,8 @@ class DynamoAttemptHistory:
         keys = [key(job_id, number) for number in attempts for key in (plan_key, progress_key)]
         items = self.jobs.get_all(keys)
         progress = ProgressItems(self.jobs).load_all(job_id, attempts, items)
-        plans = {number: items.get(plan_key(job_id, number)) for number in attempts}
-        return {
-            number: (_plan(plan) if plan is not None else None, progress.get(number)) for number, plan in plans.items()
-        }
-
-
-def _plan(item: Mapping[str, Any]) -> Plan:
-    with reading(f"plan {item['job_id_rank']}", item):
-        plan: Plan = decode(Plan, item)
-        return plan
+        plans = PlanItems(self.jobs).load_all(job_id, attempts, items)
+        return {number: (plans.get(number), progress.get(number)) for number in attempts}
 
 
 def _task(item: Mapping[str, Any]) -> RankTask:

@@ -60,6 +60,26 @@ def part_ranks(part: int, world: int) -> range:
     return range(part * PART_RANKS, min((part + 1) * PART_RANKS, world))
 
 
+def create(jobs: Table, items: Sequence[Mapping[str, Any]]) -> bool:
+    """Write the items of an attempt unless they exist, all together or none. Return whether they were written.
+
+    Args:
+        jobs: the job table.
+        items: the items with their keys; the first is the head.
+
+    Raises:
+        TryAgainSoon: DynamoDB throttled the write, or other functions held the items at every try.
+    """
+    head = items[0]["job_id_rank"]
+    for _ in range(CONFLICTS_MAX):
+        # A conflict is a function that begins the same attempt: the items exist, or this function tries again.
+        if jobs.put_all([Put(item, NOT_STORED) for item in items]):
+            return True
+        if len(items) == 1 or jobs.get(head) is not None:
+            return False
+    raise TryAgainSoon(f"dynamodb: other functions held {head} {CONFLICTS_MAX} times")
+
+
 @dataclass(frozen=True, slots=True)
 class _Addition:
     """A fact about a rank as a conditional update of its item. `fact`: the progress with this fact alone."""
@@ -90,13 +110,7 @@ class ProgressItems:
         items = [{"job_id_rank": progress_key(job_id, attempt, part), **empty} for part in range(count)]
         if count > 1:
             items[0]["parts"] = count
-        for _ in range(CONFLICTS_MAX):
-            # A conflict is a function that begins the same attempt: the items exist, or this function tries again.
-            if self.jobs.put_all([Put(item, NOT_STORED) for item in items]):
-                return
-            if count == 1 or self.jobs.get(progress_key(job_id, attempt)) is not None:
-                return
-        raise TryAgainSoon(f"dynamodb: other functions held the progress of {job_id} {CONFLICTS_MAX} times")
+        create(self.jobs, items)
 
     def load(self, job_id: str, attempt: int) -> AttemptProgress | None:
         """Return the whole progress of an attempt, consistently read; None if there is none."""

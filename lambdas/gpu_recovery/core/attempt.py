@@ -37,7 +37,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class RankTask:
-    """The ECS task of a rank that a user started, and its instance; "" for an unknown instance."""
+    """The ECS task of a rank and its instance; "" for an unknown task or instance."""
 
     task_id: str
     instance_id: str

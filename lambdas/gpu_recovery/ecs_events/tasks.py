@@ -13,7 +13,7 @@ from gpu_recovery.core.task import LastStatus, TaskFact
 from gpu_recovery.ecs_events import adoption, rank_progress
 from gpu_recovery.ecs_events.notify_once import notify_once
 from gpu_recovery.execution.check_result import check_ended
-from gpu_recovery.execution.task_ownership import Owner, owner_of_check_task, owner_of_rank_task
+from gpu_recovery.execution.task_ownership import Owner, owner_of_check_task, owner_of_rank_event
 from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery.recovery import Recovery
 
@@ -31,16 +31,16 @@ def task_changed(recovery: Recovery, fact: TaskFact) -> None:
     if fact.last_status not in set(LastStatus):
         return  # a status between: it says nothing about the rank
     job_id, attempt = named
-    plan = recovery.store.load_plan(job_id, attempt)
-    if plan is None:
+    known = recovery.store.load_planned_task(job_id, attempt, fact.rank or 0)
+    if known is None:
         return  # the plan is stored before the first task is started: another program uses the same names
-    owner = owner_of_rank_task(recovery.store, recovery.actions, plan, None, fact)
+    owner = owner_of_rank_event(recovery.store, recovery.actions, job_id, attempt, known, fact)
     if owner is Owner.UNKNOWN:
         raise TryAgainSoon(_not_recorded(fact))
     if owner is Owner.FOREIGN or fact.rank is None:
         notify_once(recovery, foreign_tasks.foreign_task(job_id, attempt, fact.rank, fact.task_id))
         return
-    rank_progress.record_rank_event(recovery, fact, job_id, attempt, fact.rank, plan.instances[fact.rank])
+    rank_progress.record_rank_event(recovery, fact, job_id, attempt, fact.rank, known.instance_id)
 
 
 def check_changed(recovery: Recovery, fact: TaskFact) -> None:

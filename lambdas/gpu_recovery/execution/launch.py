@@ -119,7 +119,7 @@ def _start(
                 refusals.append((rank, answer))
             else:
                 task_ids[rank] = answer
-        context.store.record_tasks(replace(plan, task_ids=tuple(task_ids)))
+        context.store.record_tasks(replace(plan, task_ids=tuple(task_ids)), part)
         if refusals:
             return refusals
     return []

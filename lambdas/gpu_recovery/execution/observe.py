@@ -88,9 +88,11 @@ def _with_tasks(context: ExecutionContext, job: Job, plan: Plan) -> Plan:
 
     No later poll could find these tasks.
     """
+    known = plan.task_ids or ("",) * len(plan.instances)
     filled = replace(plan, task_ids=tasks_of_ranks(context, job, plan))
-    if filled != plan:
-        context.store.record_tasks(filled)
+    found = [rank for rank, task_id in enumerate(filled.task_ids) if task_id != known[rank]]
+    if found:
+        context.store.record_tasks(filled, found)
     return filled
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from gpu_recovery.core import commands
-from gpu_recovery.core.attempt import Plan
+from gpu_recovery.core.attempt import Plan, RankTask
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.instance.record import Instance, RankOnInstance
 from gpu_recovery.core.job.record import LIVE, Job
@@ -76,6 +76,24 @@ def may_run_on(store: Store, fact: TaskFact | None, job_id: str, attempt: int, i
 
 
 # -- ranks -------------------------------------------------------------------------------------------------------------
+
+
+def owner_of_rank_event(
+    store: Store, actions: Actions, job_id: str, attempt: int, known: RankTask, fact: TaskFact
+) -> Owner:
+    """Return who started a task that carries the `startedBy` of an attempt, as `owner_of_rank_task` does.
+
+    A recorded task id decides. Only without an id is the whole plan read, which all ranks of a gang share.
+
+    Args:
+        known: what the plan has for the rank of the task.
+    """
+    if fact.rank is None:
+        return Owner.FOREIGN
+    if known.task_id:
+        return Owner.OURS if fact.task_id == known.task_id else Owner.FOREIGN
+    plan = store.load_plan(job_id, attempt)
+    return owner_of_rank_task(store, actions, plan, None, fact) if plan is not None else Owner.UNKNOWN
 
 
 def owner_of_rank_task(store: Store, actions: Actions, plan: Plan, job: Job | None, fact: TaskFact) -> Owner:

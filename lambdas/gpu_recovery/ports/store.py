@@ -105,6 +105,15 @@ class AttemptStore(Protocol):
     def load_plan(self, job_id: str, attempt: int) -> Plan | None:
         """Return the plan of an attempt; None if there is none. It includes the tasks of `record_task`."""
 
+    def load_planned_task(self, job_id: str, attempt: int, rank: int) -> RankTask | None:
+        """Return the task and the instance of one rank as `load_plan` has them, consistently read.
+
+        Each rank of a gang may call this within the same second. The whole plan is not read.
+
+        Returns:
+            None if there is no plan; "" as task and instance of a rank that the attempt does not have.
+        """
+
     def load_progress(self, job_id: str, attempt: int) -> AttemptProgress | None:
         """Return the whole progress of an attempt, consistently read; None if there is none."""
 
@@ -126,8 +135,13 @@ class AttemptStore(Protocol):
     def load_task(self, job_id: str, attempt: int, rank: int) -> RankTask | None:
         """Return the task of a rank that `record_task` recorded; None if none is recorded."""
 
-    def record_tasks(self, plan: Plan) -> None:
-        """Write the task ids and instances of all ranks of `plan` into the stored plan."""
+    def record_tasks(self, plan: Plan, ranks: Iterable[int]) -> None:
+        """Write the task ids and instances of `plan` into the stored plan, unless the attempt was never begun.
+
+        Args:
+            plan: the plan.
+            ranks: the ranks with changed values. The values of other ranks may be written, too.
+        """
 
     def add_running(self, job_id: str, attempt: int, rank: int) -> ProgressUpdate | None:
         """Record that the rank runs.

@@ -248,7 +248,7 @@ def with_log(api: Api, *lines: str, token: str = "f/1", **changes: Any) -> None:
     store.create_job(job(instances=plan().instances, **fields), "")
     for number in (1, 2):
         store.begin_attempt(plan(attempt=number))
-        store.record_tasks(replace(plan(attempt=number), task_ids=(f"task-{number}-0", f"task-{number}-1")))
+        store.record_tasks(replace(plan(attempt=number), task_ids=(f"task-{number}-0", f"task-{number}-1")), (0, 1))
     at = int(NOW.timestamp() * 1000)
     events = [{"timestamp": at + number, "message": line, "ingestionTime": at} for number, line in enumerate(lines)]
     api.functions.aws.answers["GetLogEvents"] = lambda asked: {
