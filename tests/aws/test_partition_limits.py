@@ -261,7 +261,6 @@ FACTS: Mapping[str, Callable[[DynamoStore, int, str], object]] = {
     [
         PART_RANKS,
         4 * PART_RANKS,
-        pytest.param(1_000, marks=pytest.mark.slow),
         pytest.param(NNODES_MAX, marks=pytest.mark.slow),
     ],
 )

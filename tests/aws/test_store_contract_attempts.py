@@ -301,7 +301,7 @@ def test_only_the_last_rank_of_a_large_gang_has_the_whole_progress(store: Store,
         assert answer is not None and not getattr(answer.progress, name)
         progress = answer.progress
         assert {*progress.running, *progress.stopped, *progress.checked} == {rank} and progress.world == WORLD
-        assert ADDITIONS[name](store, rank) is None
+    assert ADDITIONS[name](store, 1) is None
     whole = ADDITIONS[name](store, last)
     assert whole is not None and getattr(whole.progress, name)
     assert whole.progress == store.load_progress(JOB, 1) and ADDITIONS[name](store, last) is None
