@@ -12,7 +12,7 @@ from gpu_recovery.core.job.record import JobStatus
 
 from sandbox.cluster.model.records import ModelInstance
 from sandbox.cluster.model.statuses import ContainerInstanceStatus
-from simulator.faults.operators import DeregisteredByHand, DrainedByHand, QuarantinedByHand
+from simulator.faults.operators import DeregisteredByHand, DrainedByHand, QuarantinedByHand, RepairsPaused
 from simulator.world import World
 from tests.simulator import incidents
 
@@ -116,6 +116,37 @@ def test_a_person_who_quarantined_an_instance_is_asked_to_end_its_orphan() -> No
     incidents.ended(world, job_id)
     assert (world.job(job_id).status, world.job(job_id).attempt) == (JobStatus.SUCCEEDED, 2)
     assert world.instance(machine).status is InstanceStatus.AVAILABLE
+
+
+def test_a_job_names_the_orphan_that_only_a_person_can_end() -> None:
+    """In STOPPING and at its end, with what the person can do. Nothing is said to be rebooted, and nothing else runs."""
+    world, job_id = quarantined_and_deregistered()
+    orphan, sick = world.rank(job_id, 1), world.model_instance(1).instance_id
+    names = (f"{sick} is not rebooted: {job_id}--a01 may still run on it", "quarantined by an operator: a fan is loud")
+    act = "reboot it and release it, or terminate it"
+    for tries in (1, 2):
+        world.until(lambda n=tries: world.job(job_id).stop_tries == n, "no deadline", 600)  # type: ignore[misc]
+        job = world.job(job_id)
+        assert job.status is JobStatus.STOPPING and all(words in job.reason for words in (*names, act)), job.reason
+        assert "rebooting" not in job.reason
+    job = world.until_end(job_id)
+    assert job.status is JobStatus.FAILED and job.attempt == 1 and orphan.runs
+    assert all(words in world.messages()[-1].body for words in (*names, act, job.reason))
+    world.fleet.terminate(world.model_instance(1))
+    world.until(lambda: not world.job(job_id).claims_kept, "its GPUs stay claimed", 120)
+
+
+def test_a_job_says_that_a_limit_holds_the_reboot_back_that_is_to_end_its_rank() -> None:
+    """Recovery is paused. Later the reboot takes place, and the job goes on."""
+    world, job_id = incidents.running(instances=3)
+    RepairsPaused(at_s=0, for_s=7200).strike(world)
+    world.fleet.stuck.add(world.model_instance(0).instance_id)
+    world.exit(job_id, 1, 139)
+    world.until(lambda: world.instance(world.model_instance(0)).held is not None, "not held", 900)
+    world.until(lambda: "cannot be stopped; " in world.job(job_id).reason, "the reason is not named", 5400)
+    assert "is not rebooted: " in world.job(job_id).reason and "recovery is paused by" in world.job(job_id).reason
+    incidents.ended(world, job_id)
+    assert (world.job(job_id).status, world.job(job_id).attempt) == (JobStatus.SUCCEEDED, 2)
 
 
 def test_a_release_gives_back_no_instance_with_an_orphan() -> None:

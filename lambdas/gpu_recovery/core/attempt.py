@@ -233,3 +233,18 @@ def is_under_way(instance: Instance, job: Job, now: datetime) -> bool:
             return in_repair or instance.status is InstanceStatus.CHECKING
         case _:
             return False
+
+
+def why_not_rebooted(instance: Instance, job: Job) -> str:
+    """Return why the instance is not rebooted although a rank of `job` may run on it; "" if nothing prevents that.
+
+    A limit holds its repair back for now, or the instance waits for a person.
+    """
+    if job.status is not JobStatus.STOPPING or job.job_id not in instance.claims:
+        return ""
+    if instance.held is not None:
+        return instance.reason
+    if not instance.needs_operator:
+        return ""
+    orphans = f"{instance.avoid_reason}, and " if instance.orphaned_ranks else ""
+    return f"{orphans}it waits for a person ({instance.reason}), who must reboot it and release it, or terminate it"

@@ -5,16 +5,18 @@ The product's own limits may hold such work back for hours. Then the deadline of
 
 from __future__ import annotations
 
-from gpu_recovery.core.attempt import AttemptProgress, Plan, is_under_way
+from collections.abc import Mapping
+
+from gpu_recovery.core.attempt import AttemptProgress, Plan
+from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job, JobStatus
-from gpu_recovery.core.job.stopping import REBOOTS_FROM_TRY
 from gpu_recovery.recovery import Recovery
 
 
-def instances_under_way(
+def awaited_instances(
     recovery: Recovery, job: Job, plan: Plan | None, progress: AttemptProgress | None
-) -> tuple[str, ...]:
-    """Return the instances at which something goes on that the job waits for. Other statuses wait for no instance.
+) -> Mapping[str, Instance]:
+    """Return the records of the instances that the job waits for. Other statuses wait for no instance.
 
     A diagnosis has its instances checked and repaired in the background. If the cluster has no others, the job waits
     for them, too.
@@ -22,13 +24,11 @@ def instances_under_way(
     if job.status is JobStatus.RECOVERING:
         awaited = tuple(dict.fromkeys((*job.repairing, *job.blamed)))
     elif plan is None or progress is None:
-        return ()
-    elif job.status is JobStatus.STOPPING and job.stop_tries >= REBOOTS_FROM_TRY:
+        return {}
+    elif job.status is JobStatus.STOPPING:
         awaited = progress.unconfirmed(plan)
     elif job.status is JobStatus.DIAGNOSING:
         awaited = tuple(instance for rank, instance in enumerate(plan.instances) if rank not in progress.checked)
     else:
-        return ()
-    records = recovery.store.load_instances([instance_id for instance_id in awaited if instance_id])
-    now = recovery.clock()
-    return tuple(instance_id for instance_id, record in records.items() if is_under_way(record, job, now))
+        return {}
+    return recovery.store.load_instances([instance_id for instance_id in awaited if instance_id])

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
 from gpu_recovery.core import events
-from gpu_recovery.core.attempt import undelivered_event
+from gpu_recovery.core.attempt import is_under_way, undelivered_event, why_not_rebooted
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import LIVE, Job, JobStatus
 from gpu_recovery.core.task import LastStatus, TaskFact
@@ -23,7 +23,7 @@ from gpu_recovery.partial_failures import raise_all, run_each
 from gpu_recovery.reconciler import lost_jobs
 from gpu_recovery.reconciler.cycle import Cycle
 from gpu_recovery.reconciler.due_checks import describe_due_checks
-from gpu_recovery.reconciler.ongoing_work import instances_under_way
+from gpu_recovery.reconciler.ongoing_work import awaited_instances
 from gpu_recovery.reconciler.resync import RESYNCS
 from gpu_recovery.recovery import Recovery
 
@@ -125,6 +125,8 @@ def _due_event(recovery: Recovery, job: Job) -> events.JobEvent | None:
     if job.deadline_at is not None and job.deadline_at <= now:
         is_lost = job.status is JobStatus.LOST
         dead, unsure, outage = lost_jobs.evidence_of_death(recovery, job) if is_lost else ({}, (), "")
+        awaited = awaited_instances(recovery, job, plan, progress)
+        not_rebooted = {instance_id: why_not_rebooted(record, job) for instance_id, record in awaited.items()}
         return events.JobDeadlineReached(
             at=now,
             attempt=job.attempt,
@@ -134,7 +136,8 @@ def _due_event(recovery: Recovery, job: Job) -> events.JobEvent | None:
             dead=dead,
             unsure=unsure,
             deaf=outage,
-            under_way=instances_under_way(recovery, job, plan, progress),
+            under_way=tuple(instance_id for instance_id, record in awaited.items() if is_under_way(record, job, now)),
+            withheld={instance_id: why for instance_id, why in not_rebooted.items() if why},
         )
     if job.look_at is not None and job.look_at <= now:
         return events.JobLookDue(at=now, attempt=job.attempt, look_at=job.look_at)

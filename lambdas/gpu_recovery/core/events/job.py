@@ -242,6 +242,7 @@ class JobDeadlineReached(JobEvent):
     deaf:        why missing heartbeats have no consequence now (reporting outage), "" if they have.
     under_way:   instances of the attempt at which a reboot, a health check or a repair that the job waits for goes on,
         or is held back for now.
+    withheld:    for a STOPPING job, instances of `unconfirmed` that are not rebooted now, each with the reason.
     """
 
     deadline_at: datetime
@@ -251,6 +252,7 @@ class JobDeadlineReached(JobEvent):
     unsure: tuple[str, ...] = ()
     deaf: str = ""
     under_way: tuple[str, ...] = ()
+    withheld: Mapping[str, str] = field(default_factory=dict)
 
 
 JOB_EVENTS: tuple[type[JobEvent], ...] = (

@@ -125,7 +125,10 @@ def _registration_ended(instance: Instance, event: events.InstanceObserved, cont
     facts |= {"orphans": orphans_of(instance, context.now), **_orphaned_check(instance.check, context.now)}
     if instance.status in IN_REPAIR:  # the boot of the repair ends the ranks
         return Step(instance.status, instance.reason, facts)
-    return Step(instance.status, f"{reason}; asking EC2 whether its ranks can still run", facts, _ask_ec2(instance))
+    asking = f"{reason}; asking EC2 whether its ranks can still run"
+    if instance.needs_operator:  # why a person is needed stays known
+        asking = f"{instance.reason}; {reason}"
+    return Step(instance.status, asking, facts, _ask_ec2(instance))
 
 
 def orphans_of(instance: Instance, since: datetime) -> Orphans:

@@ -245,10 +245,10 @@ def stop_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionCo
     A reboot that fails is reported by `RepairEnded`.
     """
     tries = job.stop_tries + 1
-    unconfirmed = listed(event.unconfirmed)
+    unconfirmed, note = listed(event.unconfirmed), _why_not_rebooted(event)
     changes = {"stop_tries": tries, "deadline_at": context.now + duration(stop_step_s(job.spec, context.policy))}
     if tries < REBOOTS_FROM_TRY:
-        reason = f"ranks on {unconfirmed} have not ended in time: asking ECS and stopping them again"
+        reason = f"ranks on {unconfirmed} have not ended in time: asking ECS and stopping them again{note}"
         return Step(
             JobStatus.STOPPING,
             reason,
@@ -261,18 +261,27 @@ def stop_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionCo
         )
         sentence = f"a rank of {attempt_id(job.job_id, job.attempt)} cannot be stopped"
         order = commands.EndUnconfirmed(job.attempt, context.now, {sentence: ()})
-        return Step(
-            JobStatus.STOPPING, f"ranks on {unconfirmed} cannot be stopped: rebooting to end them", changes, (order,)
-        )
+        doing = ": rebooting to end them" if set(event.unconfirmed) - event.withheld.keys() else ""
+        return Step(JobStatus.STOPPING, f"ranks on {unconfirmed} cannot be stopped{doing}{note}", changes, (order,))
     if event.unconfirmed and set(event.unconfirmed) <= set(event.under_way):
-        reason = f"{len(event.unconfirmed)} instance(s) have ranks that cannot be stopped: their reboots go on"
+        doing = ": their reboots go on" if set(event.unconfirmed) - event.withheld.keys() else ""
+        reason = f"{len(event.unconfirmed)} instance(s) have ranks that cannot be stopped{doing}{note}"
         later = {"deadline_at": context.now + duration(context.policy.reboot_timeout_s)}
         return Step(JobStatus.STOPPING, reason, later)
     return failed(
         job,
-        f"the ranks on {unconfirmed} were never confirmed to have ended; their GPUs stay claimed",
+        f"the ranks on {unconfirmed} were never confirmed to have ended; their GPUs stay claimed{note}",
         event.unconfirmed,
     )
+
+
+def _why_not_rebooted(event: events.JobDeadlineReached) -> str:
+    """Return why no reboot ends the ranks of some instances now, as an addition to a reason; "" if none is withheld."""
+    if not event.withheld:
+        return ""
+    first, *others = event.withheld.items()
+    more = f"; neither is {listed(name for name, _ in others)}" if others else ""
+    return f"; {first[0]} is not rebooted: {first[1]}{more}"
 
 
 def rank_not_ended(job: Job, event: events.RepairEnded, context: DecisionContext) -> Step | Ignore:
