@@ -13,7 +13,7 @@ from gpu_recovery.core.policy import RecoveryPolicy
 from sandbox.cluster.model.records import Task
 from simulator.cloud.workloads import environment
 from simulator.faults.delivery import Delivery, Envelope, is_task, losing, prompt
-from simulator.faults.operators import DeregisteredByHand
+from simulator.faults.operators import DeregisteredByHand, QuarantinedByHand
 from simulator.world import World
 from tests.simulator import incidents
 
@@ -98,4 +98,99 @@ def test_an_instance_that_is_terminated_under_its_check_leaves_at_once() -> None
     world.fleet.terminate(world.model_instance(0))
     instance = world.model_instance(0)
     world.until(lambda: world.instance(instance).status is InstanceStatus.GONE, "it never left", 180)
+    incidents.ended(world, job_id)
+
+
+# -- an operator quarantines and releases ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lost", [None, is_task], ids=["none", "of tasks"])
+@pytest.mark.parametrize("after_s", [2, 30])
+def test_a_release_starts_no_check_beside_the_orphaned_check(
+    after_s: float, lost: Callable[[Envelope], bool] | None
+) -> None:
+    """The instance is checked for the release when the earlier check has ended (I1 after each step)."""
+    world, job_id, check = deregistered(1, delivery=losing(lost) if lost else prompt)
+    instance = world.model_instance(0)
+    world.let_pass(5)
+    QuarantinedByHand(at_s=0, machines=(0,)).strike(world)
+    world.let_pass(after_s)
+    world.release(instance)
+    assert check.runs and world.instance(instance).status is InstanceStatus.VERIFYING
+    assert "an earlier check may still run, unknown to ECS" in world.instance(instance).reason
+    world.until(lambda: world.instance(instance).status is InstanceStatus.AVAILABLE, "not given back", 900)
+    assert not check.runs and world.instance(instance).checks == 2
+    incidents.ended(world, job_id)
+
+
+def test_an_orphaned_check_without_an_answer_delays_a_release_until_its_deadline_at_most() -> None:
+    """A boot has ended the check, and no node agent tells. The time in quarantine counts."""
+    world, job_id, check = deregistered(0)
+    instance = world.model_instance(0)
+    world.fleet.reboot(instance.instance_id)
+    world.until(lambda: not check.runs, "it did not boot", 300)
+    world.let_pass(300)
+    world.fleet.register_again(instance)
+    QuarantinedByHand(at_s=0, machines=(0,)).strike(world)
+    begun = world.timeline.now
+    world.let_pass(1200)
+    world.release(instance)
+    world.until(lambda: world.instance(instance).status is InstanceStatus.AVAILABLE, "not given back", 3600)
+    assert (world.timeline.now - begun).total_seconds() < RETRIES.verify_timeout_s
+    incidents.ended(world, job_id)
+
+
+def test_a_release_after_the_time_of_the_orphaned_check_waits_for_nothing() -> None:
+    """The check has given up by itself long ago, so the check of the release begins at once."""
+    world, job_id, _ = deregistered(1)
+    instance = world.model_instance(0)
+    world.let_pass(5)
+    QuarantinedByHand(at_s=0, machines=(0,)).strike(world)
+    world.let_pass(RETRIES.verify_timeout_s)
+    world.release(instance)
+    assert world.instance(instance).checks == 2
+    world.until(lambda: world.instance(instance).status is InstanceStatus.AVAILABLE, "not given back", 120)
+    incidents.ended(world, job_id)
+
+
+# -- a person reboots --------------------------------------------------------------------------------------------------
+
+
+def rebooted(world: World, check: Task) -> None:
+    """A person reboots the only instance under its orphaned check; its node agent reports the boot."""
+    world.fleet.reboot(world.model_instance(0).instance_id)
+    world.until(lambda: not check.runs, "it did not boot", 300)
+
+
+@pytest.mark.parametrize("registers_every_s", [1, 400], ids=["registered before", "registers after"])
+def test_a_boot_ends_the_wait_for_the_orphaned_check(registers_every_s: float) -> None:
+    """No instance waits for the deadline of a check that is over. It is checked afresh, and the job gets it."""
+    world, job_id, check = deregistered(registers_every_s, agents=True)
+    instance = world.model_instance(0)
+    world.let_pass(5)
+    rebooted(world, check)
+    begun = world.timeline.now
+    world.until(lambda: world.instance(instance).status is InstanceStatus.AVAILABLE, "never in use again", 900)
+    assert (world.timeline.now - begun).total_seconds() < 900 and world.instance(instance).checks == 2
+    incidents.ended(world, job_id)
+
+
+def test_an_instance_without_a_registration_is_gone_with_the_boot_that_ended_its_check() -> None:
+    """It is not left in CHECKING until the deadline of the check."""
+    world, _, check = deregistered(0, agents=True)
+    rebooted(world, check)
+    world.until(lambda: world.instance(world.model_instance(0)).status is InstanceStatus.GONE, "it never left", 300)
+
+
+def test_a_boot_under_quarantine_lets_a_release_start_its_check_at_once() -> None:
+    """The operator has rebooted the instance, and releases it."""
+    world, job_id, check = deregistered(1, agents=True)
+    instance = world.model_instance(0)
+    world.let_pass(5)
+    QuarantinedByHand(at_s=0, machines=(0,)).strike(world)
+    rebooted(world, check)
+    world.until(lambda: world.instance(instance).check is None, "the boot was not heard of", 600)
+    world.release(instance)
+    assert world.instance(instance).checks == 2
+    world.until(lambda: world.instance(instance).status is InstanceStatus.AVAILABLE, "not given back", 600)
     incidents.ended(world, job_id)

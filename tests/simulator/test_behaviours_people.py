@@ -119,7 +119,7 @@ def test_a_person_who_quarantined_an_instance_is_asked_to_end_its_orphan() -> No
 
 
 def test_a_job_names_the_orphan_that_only_a_person_can_end() -> None:
-    """In STOPPING and at its end, with what the person can do. Nothing is said to be rebooted, and nothing else runs."""
+    """In STOPPING and at its end, with what the person can do. No reboot is claimed, and nothing else runs."""
     world, job_id = quarantined_and_deregistered()
     orphan, sick = world.rank(job_id, 1), world.model_instance(1).instance_id
     names = (f"{sick} is not rebooted: {job_id}--a01 may still run on it", "quarantined by an operator: a fan is loud")

@@ -302,16 +302,22 @@ def check_overdue(instance: Instance, event: events.InstanceDeadlineReached, con
 
 
 def orphan_overdue(instance: Instance, run: CheckRun, context: DecisionContext) -> Step:
-    """Handle a check that gave no answer after the registration under it had ended: it has given up by now.
-
-    A boot may have ended it, so its silence is no evidence against the instance. An instance that has registered again
-    is checked afresh.
-    """
+    """Handle a check that gave no answer after the registration under it had ended: it has given up by now."""
     reason = "its registration ended under its health check, which gave no answer"
+    return orphan_ended(instance, run, reason, {}, context)
+
+
+def orphan_ended(
+    instance: Instance, run: CheckRun, reason: str, changes: dict[str, Any], context: DecisionContext
+) -> Step:
+    """Handle the end of an orphaned check without an answer: by itself, or by a boot.
+
+    Its silence is no evidence against the instance. An instance that has registered again is checked afresh.
+    """
     if instance.has_left:
-        return gone(instance, reason, {}, context.now)
+        return gone(instance, reason, changes, context.now)
     reports = check_report(run, CheckOutcome.INCONCLUSIVE, reason)
-    changes = {"deadline_at": context.now + duration(context.policy.verify_timeout_s)}
+    changes = {**changes, "deadline_at": context.now + duration(context.policy.verify_timeout_s)}
     step = verify(instance, f"{reason}: checking once more", run.proof_needed, changes, run.repeats, run.since)
     return replace(step, commands=(*reports, *step.commands))
 

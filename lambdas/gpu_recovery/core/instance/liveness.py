@@ -9,12 +9,14 @@ that is reported after a reboot was requested proves the reboot; the health chec
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from gpu_recovery.core import commands, events
 from gpu_recovery.core.heartbeat import BY_DAEMON, Heartbeat
 from gpu_recovery.core.instance.effects import poke_scheduler, verify
+from gpu_recovery.core.instance.health_check import orphan_ended
 from gpu_recovery.core.instance.record import EcsStatus, Instance, InstanceStatus, ListedInstance
 from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
@@ -75,17 +77,43 @@ def booted(instance: Instance, event: events.InstanceBooted, context: DecisionCo
     """Record a boot of any cause: the ranks that ran under the earlier boot have ended."""
     if event.boot_id == instance.boot_id:
         return Ignore("this boot is known")
-    changes = {"boot_id": event.boot_id, "booted_at": event.booted_at, "boot_heard_at": event.booted_at}
+    changes: dict[str, Any] = {
+        "boot_id": event.boot_id,
+        "booted_at": event.booted_at,
+        "boot_heard_at": event.booted_at,
+    }
+    if _ends_orphaned_check(instance, event):
+        changes["check"] = None
     reason = f"{instance.reason}{_earlier_log_note(event)}"
     if instance.status is InstanceStatus.AVAILABLE:
         reason = event.sentence or instance.reason
     return Step(instance.status, reason, changes, _ended(instance, event))
 
 
+def booted_while_checked(instance: Instance, event: events.InstanceBooted, context: DecisionContext) -> Step | Ignore:
+    """Record a boot during the check. A check that ECS no longer accounts for is over by this boot."""
+    step, run = booted(instance, event, context), instance.check
+    if isinstance(step, Ignore) or run is None or not _ends_orphaned_check(instance, event):
+        return step
+    why = f"a boot at {event.booted_at:%H:%M:%S} UTC has ended its health check, unknown to ECS"
+    after = orphan_ended(instance, run, f"{why}{_earlier_log_note(event)}", dict(step.changes), context)
+    return replace(after, commands=(*step.commands, *after.commands))
+
+
+def _ends_orphaned_check(instance: Instance, event: events.InstanceBooted) -> bool:
+    """Return whether the boot came after the end of the registration under the check, which it therefore ended."""
+    run = instance.check
+    return run is not None and run.orphaned_at is not None and event.booted_at > run.orphaned_at
+
+
 def booted_while_verified(instance: Instance, event: events.InstanceBooted, context: DecisionContext) -> Step | Ignore:
     """Check again after a boot during the check, because its result is about the earlier boot."""
     step, run = booted(instance, event, context), instance.check
-    if isinstance(step, Ignore) or run is None or event.booted_at <= instance.status_at:
+    if isinstance(step, Ignore) or run is None:
+        return step
+    if run.orphaned_at is not None:
+        return booted_while_checked(instance, event, context)
+    if event.booted_at <= instance.status_at:
         return step
     booted_at = f"{event.booted_at:%H:%M:%S} UTC"
     why = f"it has booted again under its check, at {booted_at}: checking once more{_earlier_log_note(event)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from gpu_recovery.core import events
@@ -15,7 +16,7 @@ from gpu_recovery.core.instance.effects import (
     stop_check,
     verify,
 )
-from gpu_recovery.core.instance.record import Instance, InstanceStatus
+from gpu_recovery.core.instance.record import CheckRun, Instance, InstanceStatus
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step
 
@@ -70,11 +71,20 @@ def quarantine_requested(
         return Ignore("it is quarantined already")
     reason = f"quarantined by {event.by}" + (f": {event.because}" if event.because else "")
     orders: tuple[Any, ...] = ()
+    orphan: CheckRun | None = None
     if instance.check is not None:
         stopped = check_report(instance.check, CheckOutcome.INCONCLUSIVE, reason)
         orders = (stop_check(instance.check), *stopped)
+        orphan = _orphan_of(instance.check)
     withdrawn = instance.status is InstanceStatus.AVAILABLE and not instance.avoid_reason
-    return repair_given_up(instance, reason, context, {"withdrawn": withdrawn}, orders)
+    return repair_given_up(instance, reason, context, {"withdrawn": withdrawn, "check": orphan}, orders)
+
+
+def _orphan_of(run: CheckRun) -> CheckRun | None:
+    """Return what is left of a check that ECS cannot stop, because its registration ended; None if ECS can."""
+    if run.orphaned_at is None:
+        return None
+    return CheckRun(run.check_id, task_id=run.task_id, signed=run.signed, orphaned_at=run.orphaned_at)
 
 
 def released(instance: Instance, event: events.ReleaseRequested, context: DecisionContext) -> Step | Ignore:
@@ -93,6 +103,15 @@ def released(instance: Instance, event: events.ReleaseRequested, context: Decisi
         return Step(InstanceStatus.AVAILABLE, reason, freed, (*orders, *ended, poke_scheduler(instance)))
     # The operator has dealt with what the instance logged before, so the check does not read it.
     settled = {"reboot": None, "need": None, "also_waiting": (), "withdrawn": False}
+    if instance.check is not None and instance.check.orphaned_at is not None:
+        ends_at = instance.check.orphaned_at + duration(context.policy.verify_timeout_s)
+        if context.now < ends_at:
+            # A second check would share the GPUs with the first. It begins when the first has ended (`verified`).
+            waits = {**settled, "check": replace(instance.check, since=event.at), "deadline_at": ends_at}
+            reason = (
+                f"released by {event.by}: an earlier check may still run, unknown to ECS; then it must pass another"
+            )
+            return Step(InstanceStatus.VERIFYING, reason, waits, ended)
     step = verify(instance, f"released by {event.by}: it must pass a check first", False, settled, since=event.at)
     return Step(step.status, step.reason, step.changes, (*step.commands, *ended))
 

@@ -213,6 +213,10 @@ def verified(instance: Instance, event: events.CheckEnded, context: DecisionCont
     if instance.has_left:
         verdict_text = f"{verdict.outcome}: {verdict.summary}"
         return gone(instance, f"its registration is {instance.ecs_status}; {verdict_text}", {}, context.now)
+    if run.orphaned_at is not None and run.orphaned_at < instance.status_at:
+        return verify(
+            instance, "a check from before its release has ended: checking it now", False, {}, since=run.since
+        )
     if is_outlived(instance, run, event.at):
         why = "its agent was away when its check ended, or since: it may have booted again, checking once more"
         return verify(instance, why, run.proof_needed, {}, run.repeats, run.since)
@@ -315,7 +319,7 @@ def verify_overdue(
     run, limit = instance.check, context.policy.verify_timeout_s
     if run is None:
         return NO_CHECK
-    limit_at = instance.status_at + duration(limit)
+    limit_at = min(instance.status_at, run.orphaned_at or instance.status_at) + duration(limit)
     if run.task_id and context.now < limit_at:
         return Step(instance.status, instance.reason, {"deadline_at": limit_at})  # it has started all the same
     if instance.has_left or run.orphaned_at is not None:

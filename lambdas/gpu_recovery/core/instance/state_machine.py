@@ -314,9 +314,12 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Transition]
     },
     **{
         (status, events.InstanceBooted): Transition.to(liveness.booted, status)
-        for status in (_S.AVAILABLE, _S.CHECKING, _S.QUARANTINED)
+        for status in (_S.AVAILABLE, _S.QUARANTINED)
     },
-    (_S.VERIFYING, events.InstanceBooted): Transition.to(liveness.booted_while_verified, _S.VERIFYING),
+    (_S.CHECKING, events.InstanceBooted): Transition.to(
+        liveness.booted_while_checked, _S.CHECKING, _S.VERIFYING, _S.GONE
+    ),
+    (_S.VERIFYING, events.InstanceBooted): Transition.to(liveness.booted_while_verified, _S.VERIFYING, _S.GONE),
     **{
         (status, events.InstanceBooted): Transition.to(liveness.booted_under_repair, status, _S.VERIFYING)
         for status in _REPAIR[:2]
