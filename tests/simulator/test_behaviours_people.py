@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from gpu_recovery.core.cluster_snapshot import is_usable
 from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import JobStatus
 
 from sandbox.cluster.model.records import ModelInstance
 from sandbox.cluster.model.statuses import ContainerInstanceStatus
+from simulator.faults.instances import NodeAgentSilent
 from simulator.faults.operators import DeregisteredByHand, DrainedByHand, QuarantinedByHand, RepairsPaused
 from simulator.world import World
 from tests.simulator import incidents
@@ -298,3 +300,67 @@ def test_a_job_moves_off_an_instance_with_the_commands_of_the_runbook() -> None:
     assert machine.instance_id not in world.job(job_id).instances and world.job(job_id).attempts_counted == 0
     world.release(machine)
     world.until(lambda: world.instance(machine).status is InstanceStatus.AVAILABLE, "not given back", 600)
+
+
+# -- a released instance, on which a job still works, is checked -------------------------------------------------------
+
+
+def released_under_a_job(**given: Any) -> tuple[World, str]:
+    """A person quarantines the instance of rank 1, whose agent is silent, and releases it: it must pass a check."""
+    world, job_id = incidents.running(instances=4, train_s=7200.0, agents=True, **given)
+    world.let_pass(120)
+    NodeAgentSilent(at_s=0, machines=(1,), for_s=7200).strike(world)
+    world.until(lambda: world.instance(world.model_instance(1)).silent_since is not None, "it is heard of", 600)
+    released(world)
+    return world, job_id
+
+
+def released(world: World) -> None:
+    """A person quarantines instance 1 and releases it, and a rank still holds its GPUs: its check cannot start."""
+    machine = world.model_instance(1)
+    QuarantinedByHand(at_s=0, machines=(1,)).strike(world)
+    world.let_pass(2)
+    world.release(machine)
+    assert world.instance(machine).status is InstanceStatus.VERIFYING and world.instance(machine).claims
+    world.let_pass(10)
+
+
+@pytest.mark.parametrize("registers_every_s", [1, 60])
+def test_an_orphan_under_the_check_of_a_release_is_ended_by_a_reboot(registers_every_s: float) -> None:
+    """No reboot was under way that would end it. The check of the release does not run beside it (I1)."""
+    world, job_id = released_under_a_job()
+    orphan = world.rank(job_id, 1)
+    DeregisteredByHand(at_s=0, machines=(1,), registers_every_s=registers_every_s).strike(world)
+    world.until(lambda: world.job(job_id).attempt == 2, "no second attempt", 1200)
+    assert not orphan.runs and len(world.calls("RebootInstances")) == 1
+    assert "gpu-1: deregistered under running ranks" in subjects(world)
+    incidents.ended(world, job_id)
+    assert world.instance(world.model_instance(1)).status is InstanceStatus.AVAILABLE
+
+
+def test_no_check_runs_beside_the_orphan_of_a_job_that_is_only_observed() -> None:
+    """Its instance is not rebooted for it. The check of the release takes no GPU, and a person is asked (I1)."""
+    world = World(instances=2, train_s=7200.0, agents=True, adoption=Adoption.OBSERVE)
+    machine = world.model_instance(1)
+    world.let_pass(5)
+    orphan = world.start_by_hand(incidents.HAND_JOB, 0, 1, machine)
+    world.until(lambda: bool(world.instance(machine).claims), "not adopted")
+    world.let_pass(120)
+    NodeAgentSilent(at_s=0, machines=(1,), for_s=7200).strike(world)
+    world.until(lambda: world.instance(machine).silent_since is not None, "it is heard of", 600)
+    released(world)
+    DeregisteredByHand(at_s=0, machines=(1,), registers_every_s=1).strike(world)
+    world.until(lambda: world.instance(machine).status is InstanceStatus.QUARANTINED, "no person is asked", 600)
+    assert orphan.runs and "reboot it, then release it" in world.instance(machine).reason
+    assert not world.calls("RebootInstances")
+
+
+def test_a_rank_that_cannot_be_stopped_under_the_check_of_a_release_is_ended_by_a_reboot() -> None:
+    """The job does not wait for the deadline of a check that cannot start, and it does not fail."""
+    world, job_id = released_under_a_job()
+    world.fleet.stuck.add(world.model_instance(1).instance_id)
+    world.exit(job_id, 0, 139)
+    world.until(lambda: world.job(job_id).attempt == 2, "no second attempt", 1200)
+    assert len(world.calls("RebootInstances")) == 1
+    incidents.ended(world, job_id)
+    assert world.job(job_id).status is JobStatus.SUCCEEDED

@@ -17,7 +17,6 @@ from gpu_recovery.core.instance.effects import check_report, gone, poke_schedule
 from gpu_recovery.core.instance.health_check import REMEMBERED_MAX
 from gpu_recovery.core.instance.record import (
     ENDED_REGISTRATION,
-    IN_REPAIR,
     IN_USE,
     CheckRun,
     EcsStatus,
@@ -76,6 +75,7 @@ def observed(instance: Instance, event: events.InstanceObserved, context: Decisi
         orders = (*orders, commands.DeregisterInstance(instance.container_instance_id))
     if new_registration and instance.claims and not instance.orphaned_ranks:
         # Tasks of the old registration stay with it, and nothing says that their processes have ended.
+        changes |= _check_beside_orphans(instance.status, changes.get("check", instance.check))
         changes["orphans"] = orphans_of(instance, context.now)
         orders = (*orders, *_ask_ec2(instance))
     reason, drain_changes = _drained_or_active(instance, event, context)
@@ -123,7 +123,8 @@ def _registration_ended(instance: Instance, event: events.InstanceObserved, cont
     if instance.orphaned_ranks:
         return Ignore("its ranks are known to run on without a registration, if they run")
     facts |= {"orphans": orphans_of(instance, context.now), **_orphaned_check(instance.check, context.now)}
-    if instance.status in IN_REPAIR:  # the boot of the repair ends the ranks
+    facts |= _check_beside_orphans(instance.status, facts.get("check", instance.check))
+    if instance.under_repair:  # the boot of the repair ends the ranks
         return Step(instance.status, instance.reason, facts)
     asking = f"{reason}; asking EC2 whether its ranks can still run"
     if instance.needs_operator:  # why a person is needed stays known
@@ -149,6 +150,16 @@ def _orphaned_check(run: CheckRun | None, since: datetime) -> dict[str, Any]:
     if run is None or not run.task_id or run.passive or run.orphaned_at is not None:
         return {}
     return {"check": replace(run, orphaned_at=since)}
+
+
+def _check_beside_orphans(status: InstanceStatus, run: CheckRun | None) -> dict[str, Any]:
+    """Return the change that keeps the check of a release off the GPUs of the orphans: it only reads the boot.
+
+    Any other check beside a rank is passive from its beginning.
+    """
+    if run is None or run.task_id or status is not InstanceStatus.VERIFYING:
+        return {}
+    return {"check": replace(run, passive=True)}
 
 
 def _left_to_its_check(

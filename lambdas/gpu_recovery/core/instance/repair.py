@@ -107,6 +107,18 @@ def _ends_both(instance: Instance, need: RepairNeed, event: events.RepairRequest
     return escalate(replace_fields(instance, changes), need, context, changes)
 
 
+def repair_of_verified(instance: Instance, event: events.RepairRequested, context: DecisionContext) -> Step | Ignore:
+    """Reboot an instance that is checked after a release, if a rank on it cannot be stopped.
+
+    A reboot that is being verified ends the rank anyway.
+    """
+    if instance.reboot is not None:
+        return Ignore("a repair is under way")
+    if context.policy.observe_only:
+        return Ignore("the system is observe-only, and its check goes on")
+    return repair_requested(instance, event, context)
+
+
 def repair_of_quarantined(instance: Instance, event: events.RepairRequested, context: DecisionContext) -> Step | Ignore:
     """Retry a held repair for a rank that cannot be stopped: the reboot ends that rank.
 

@@ -288,6 +288,7 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Transition]
     (_S.VERIFYING, events.DepartureAnnounced): Transition.to(interruptions.departure_announced, _S.VERIFYING),
     (_S.VERIFYING, events.CheckRequested): Transition.to(health_check.check_impossible, _S.VERIFYING),
     (_S.VERIFYING, events.CheckEnded): Transition.to(repair.verified, _S.AVAILABLE, _S.VERIFYING, _S.GONE, *_REPAIR),
+    (_S.VERIFYING, events.RepairRequested): Transition.to(repair.repair_of_verified, _S.REBOOTING, _S.QUARANTINED),
     (_S.VERIFYING, events.RebootUncertain): Transition.to(repair.reboot_uncertain_while_verifying, _S.VERIFYING),
     (_S.VERIFYING, events.QuarantineRequested): Transition.to(quarantine.quarantine_requested, _S.QUARANTINED),
     (_S.VERIFYING, events.InstanceLookDue): Transition.to(health_check.poll_check, _S.VERIFYING),
@@ -333,7 +334,7 @@ _NOT_REPAIRED = (_S.AVAILABLE, _S.CHECKING, _S.QUARANTINED, _S.GONE)
 _NOT_QUARANTINED = (_S.AVAILABLE, _S.CHECKING, _S.REBOOTING, _S.REPLACING, _S.VERIFYING, _S.GONE)
 IGNORED: dict[tuple[InstanceStatus, type[events.InstanceEvent]], str] = {
     **ignored("no check is under way", events.CheckEnded, *_NOT_CHECKED),
-    **ignored("a repair is under way", events.RepairRequested, _S.REBOOTING, _S.REPLACING, _S.VERIFYING),
+    **ignored("a repair is under way", events.RepairRequested, _S.REBOOTING, _S.REPLACING),
     **ignored("it has left the cluster", events.RepairRequested, _S.GONE),
     **ignored("no repair is under way", events.RepairRefused, *_NOT_REPAIRED),
     **ignored("the check will show whether it was repaired", events.RepairRefused, _S.VERIFYING),
