@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 from gpu_recovery.core.cluster_snapshot import is_usable
+from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import JobStatus, Origin
 
-from simulator.cloud.workloads import environment
+from simulator.cloud.workloads import ScriptedCheck, environment
 from simulator.faults.aws_notifications import StatusCheckFails
 from simulator.faults.delivery import Envelope, is_task, losing
 from simulator.faults.operators import DeregisteredByHand
@@ -64,6 +65,49 @@ def test_a_health_report_reboots_no_instance_under_the_orphan_of_an_observed_job
     world.let_pass(3_000)
     assert orphan.runs and world.calls("RebootInstances") == []
     assert world.instance(world.model_instance(1)).held is not None
+
+
+def shared_with_an_observed_job() -> tuple[World, str]:
+    """Half of an instance belongs to a job that is only observed, and half to a job of the queue."""
+    world = World(instances=1, train_s=None, adoption=Adoption.OBSERVE)
+    world.start_by_hand(HAND_JOB, 0, 1, world.model_instance(0), gpus=4)
+    world.until(lambda: world.store.load_job(HAND_JOB) is not None, "not adopted")
+    world.until_status(HAND_JOB, JobStatus.RUNNING)
+    job_id = world.submit(1, 4)
+    world.until_status(job_id, JobStatus.RUNNING)
+    return world, job_id
+
+
+def test_no_rank_that_cannot_be_stopped_is_ended_at_the_expense_of_an_observed_job() -> None:
+    """The reboot is held back for as long as the observed job is there. The reasons name it, and a person is asked."""
+    world, job_id = shared_with_an_observed_job()
+    machine, watched = world.model_instance(0), world.rank(HAND_JOB, 0)
+    world.fleet.stuck.add(machine.instance_id)
+    world.cancel(job_id)
+    in_the_way = f"its reboot is held back: {HAND_JOB} must leave it first"
+    world.until(lambda: in_the_way in world.instance(machine).reason, "not held", 900)
+    world.until(lambda: in_the_way in world.job(job_id).reason, "the job does not say so", 7200)
+    assert world.job(job_id).status is JobStatus.STOPPING
+    world.until(
+        lambda: world.instance(machine).needs_operator, "no person is asked", world.policy.repair_hold_timeout_s
+    )
+    world.until_end(job_id)
+    assert world.job(job_id).status is JobStatus.FAILED and in_the_way.split(": ")[1] in world.job(job_id).reason
+    assert watched.runs and not world.calls("RebootInstances")
+
+
+def test_a_fault_that_the_check_of_another_job_finds_reboots_nothing_under_an_observed_job() -> None:
+    """The passive check blames a GPU. The repair begins when the observed job has left by itself."""
+    world, job_id = shared_with_an_observed_job()
+    machine, watched = world.model_instance(0), world.rank(HAND_JOB, 0)
+    world.checks.script(machine, *[ScriptedCheck(CheckOutcome.REBOOT)] * 2)
+    world.exit(job_id, 0, 139)
+    world.until(lambda: world.instance(machine).held is not None, "not held", 900)
+    world.let_pass(3600)
+    assert watched.runs and not world.calls("RebootInstances")
+    assert f"{HAND_JOB} must leave it first" in world.instance(machine).reason
+    world.fleet.end(watched, 0)
+    world.until(lambda: world.instance(machine).healed_at is not None, "not repaired", 1800)
 
 
 def test_off_reads_nothing_and_keeps_nothing() -> None:

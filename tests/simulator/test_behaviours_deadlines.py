@@ -8,6 +8,7 @@ from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import RecoveryPolicy
 
 from sandbox.cluster.model.statuses import CuredBy, RebootBehaviour
+from simulator.faults.aws_notifications import StatusCheckFails
 from simulator.faults.operators import RepairsPaused
 from simulator.world import World
 from tests.simulator import incidents
@@ -109,6 +110,45 @@ def test_an_unreachable_rank_that_nothing_ends_keeps_its_claim() -> None:
     assert job.status is JobStatus.FAILED and "never confirmed" in job.reason
     assert job_id in world.instance(lost).claims
     assert world.instance(lost).status is InstanceStatus.QUARANTINED
+
+
+def quarantine_mail(world: World) -> str:
+    """The one message that asks a person to act on an instance."""
+    (body,) = [message.body for message in world.messages() if "quarantined, needs a person" in message.subject]
+    return body
+
+
+def test_a_reboot_that_does_nothing_under_a_rank_that_holds_the_gpus_is_given_up() -> None:
+    """EC2 accepts the request, and no boot follows. The check after it waits for the GPUs until its deadline."""
+    world, job_id = incidents.running(instances=3)
+    stuck = world.model_instance(0)
+    stuck.reboot_behaviour = RebootBehaviour.IGNORED
+    world.fleet.stuck.add(stuck.instance_id)
+    world.exit(job_id, 1, 139)
+    policy, begun = world.policy, world.timeline.now
+    incidents.ended(world, job_id)
+    job, record = world.job(job_id), world.instance(stuck)
+    limit_s = 2 * policy.stop_timeout_s + policy.reboot_settle_s + policy.poll_interval_s + policy.verify_timeout_s
+    assert (world.timeline.now - begun).total_seconds() < limit_s + 300 and len(world.calls("RebootInstances")) == 1
+    assert job.status is JobStatus.FAILED and "never confirmed to have ended" in job.reason
+    assert "ECS never started the check after its repair" in job.reason and "RESOURCE:GPU" in job.reason
+    assert record.needs_operator and job_id in record.claims and world.rank(job_id, 0).runs
+    assert f"{job_id}--a01 may still run on it" in quarantine_mail(world)
+
+
+def test_a_stuck_rank_on_an_instance_that_only_a_replacement_cures_goes_to_a_person() -> None:
+    """Replacing is switched off. The person hears which rank may still run, and the job ends in bounded time."""
+    world, job_id = incidents.running(instances=3, train_s=7200.0)
+    stuck = world.model_instance(0)
+    world.fleet.stuck.add(stuck.instance_id)
+    StatusCheckFails(at_s=0, machines=(0,), check="system").strike(world)
+    world.until(lambda: world.instance(stuck).held is not None, "its replacement is not held", 900)
+    world.until_end(job_id, 2 * world.policy.stop_timeout_s + 120)
+    job = world.job(job_id)
+    assert job.status is JobStatus.FAILED and "replacing is switched off" in job.reason
+    assert "never confirmed to have ended" in job.reason and world.rank(job_id, 0).runs
+    assert world.instance(stuck).needs_operator and not world.fleet.boots
+    assert f"{job_id}--a01 may still run on it" in quarantine_mail(world)
 
 
 def test_attempts_exhausted_fail_the_job_and_tell_once() -> None:

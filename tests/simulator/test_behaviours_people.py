@@ -13,6 +13,7 @@ from gpu_recovery.core.job.record import JobStatus
 
 from sandbox.cluster.model.records import ModelInstance
 from sandbox.cluster.model.statuses import ContainerInstanceStatus
+from simulator.cloud.workloads import environment
 from simulator.faults.instances import NodeAgentSilent
 from simulator.faults.operators import DeregisteredByHand, DrainedByHand, QuarantinedByHand, RepairsPaused
 from simulator.world import World
@@ -286,6 +287,22 @@ def test_a_stopped_rank_is_recovered_from_if_the_policy_says_so() -> None:
     assert (job.status, job.attempt, job.attempts_counted) == (JobStatus.SUCCEEDED, 2, 0)
     (told,) = world.messages()
     assert told.subject == f"[GPU-RECOVERY][SEV3] {job_id}: a person stopped a rank, the job goes on"
+
+
+@pytest.mark.parametrize("relaunches", [False, True])
+def test_a_rank_that_a_person_stops_before_it_runs_counts_as_one_that_runs(relaunches: bool) -> None:
+    """The job is SUBMITTED. It is CANCELED, or relaunched if the policy says so, and operators get the same mail."""
+    world = World(train_s=600.0, policy=replace(incidents.ADAPTIVE, relaunch_after_manual_stop=relaunches))
+    job_id = world.submit()
+    world.until_status(job_id, JobStatus.SUBMITTED)
+    (task,) = [task for task in world.cluster.tasks.values() if environment(task)["RANK"] == "1"]
+    world.stop_by_hand(task, "maintenance")
+    incidents.ended(world, job_id)
+    job = world.job(job_id)
+    ends = (JobStatus.SUCCEEDED, 2) if relaunches else (JobStatus.CANCELED, 1)
+    assert (job.status, job.attempt, job.attempts_counted) == (*ends, 0)
+    goes = "goes on" if relaunches else "is CANCELED"
+    assert subjects(world) == [f"{job_id}: a person stopped a rank, the job {goes}"]
 
 
 def test_a_job_moves_off_an_instance_with_the_commands_of_the_runbook() -> None:

@@ -143,7 +143,12 @@ def _of_quarantine(
         and before.status is InstanceStatus.VERIFYING
         and before.need is None
     )
-    return [instances.quarantined(before, incident_id, after.reason, after.deadline_at, asks_reboot=asks_reboot)]
+    ranks = tuple(dict.fromkeys((*after.ranks_to_end, *after.orphaned_ranks)))
+    return [
+        instances.quarantined(
+            before, incident_id, after.reason, after.deadline_at, asks_reboot=asks_reboot, ranks=ranks
+        )
+    ]
 
 
 def _begins_idle_repair(before: Instance, after: Instance) -> bool:

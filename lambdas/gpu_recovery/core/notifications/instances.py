@@ -24,7 +24,7 @@ from gpu_recovery.core.notifications.template import (
 if TYPE_CHECKING:
     from gpu_recovery.core import events
     from gpu_recovery.core.commands import NotifyOperator
-    from gpu_recovery.core.instance.record import Instance, Interruption
+    from gpu_recovery.core.instance.record import Instance, Interruption, RankOnInstance
 
 
 _REPLACE = (
@@ -34,7 +34,13 @@ _REBOOT = "Its check asks for a reboot: reboot the machine. If a reboot has not 
 
 
 def quarantined(
-    instance: Instance, incident_id: str, reason: str, reminder_at: datetime | None, *, asks_reboot: bool = False
+    instance: Instance,
+    incident_id: str,
+    reason: str,
+    reminder_at: datetime | None,
+    *,
+    asks_reboot: bool = False,
+    ranks: Sequence[RankOnInstance] = (),
 ) -> NotifyOperator:
     """Return the message that an instance is quarantined and needs an operator.
 
@@ -44,11 +50,19 @@ def quarantined(
         reason: the reason of the decision.
         reminder_at: time of the next reminder.
         asks_reboot: whether the check asks for a reboot, and no repair was begun before.
+        ranks: the ranks on it that no stop has ended.
     """
+    left = listed(attempt_id(rank.job_id, rank.attempt) for rank in ranks)
     parts = {
         Part.WHAT: [f"Instance {instance.instance_id} is quarantined: {reason}."],
         Part.EVIDENCE: [reason, *_record_evidence(instance)],
-        Part.DONE: ["ECS places nothing new on it (DRAINING), and neither do we. What runs on it goes on."],
+        Part.DONE: [
+            "ECS places nothing new on it (DRAINING), and neither do we. What runs on it goes on.",
+            f"{left} may still run on it, because no stop has ended it. Its GPUs stay claimed until a boot of the "
+            "instance is proved, or EC2 shows it off."
+            if ranks
+            else "",
+        ],
         Part.NEXT: [f"It stays so until a person acts. You are reminded at {clock(reminder_at)}."],
         Part.YOU: [
             _check_remedy(instance) or (_REBOOT if asks_reboot else _REPLACE),
