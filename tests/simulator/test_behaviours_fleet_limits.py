@@ -55,6 +55,22 @@ def test_two_faulty_instances_of_eight_are_mended_one_after_the_other() -> None:
     assert Counter(step.given["instance"] for step in world.calls("RebootInstances")).most_common(1)[0][1] == 1
 
 
+def test_every_held_repair_gets_its_turn_although_later_faults_may_overtake_it() -> None:
+    """One repair at a time, and faults come faster than that. Each other instance overtakes with one reboot at most."""
+    policy = replace(ADAPTIVE, repair_budget_percent=12, breaker_instances_min=9, breaker_instances_max=9)
+    world = World(instances=8, train_s=None, policy=policy)
+    for job_id in [world.submit(1) for _ in world.model_instances()]:
+        world.until_status(job_id, JobStatus.RUNNING)
+    for machine in world.model_instances():
+        world.break_gpu(machine)
+        world.let_pass(100)
+    waiting = [one.instance_id for one in world.instances() if one.held is not None]
+    assert len(waiting) > 4 and budget(world.store.load_fleet(), policy) == 1
+    world.until(lambda: all(one.healed_at is not None for one in world.instances()), "one never had its turn", 7200)
+    assert set(Counter(step.given["instance"] for step in world.calls("RebootInstances")).values()) == {1}
+    assert not [subject for subject in subjects(world) if "needs a person" in subject]
+
+
 def test_a_rack_that_fails_opens_the_breaker_and_reboots_almost_nobody() -> None:
     """Six of ten look bad at once: that is not six machines. One may try after a while, and what heals it heals all."""
     world, job_id = incidents.running(10)
