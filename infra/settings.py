@@ -202,6 +202,8 @@ class DeploymentSettings:
     alert_endpoints: tuple[str, ...] = _setting((), items(alert_endpoint))
 
     # Operation.
+    # The release that this one deployment upgrades. It keeps the index of instances that 0.1 reads.
+    upgrade_from: str = _setting("", text(r"(0\.1)?", 'empty or the text "0.1"'))
     profile: str = _setting("dev", one_of("dev", "prod"))
     # 0: the number of days of the profile.
     log_retention_days: int = _setting(0, integer_of((0, *RETENTION_DAYS)))
@@ -312,6 +314,11 @@ class DeploymentSettings:
         }
 
     @property
+    def keeps_index_of_whole_records(self) -> bool:
+        """Whether the table of instances keeps the index `by_status`, which lists are read from during the upgrade."""
+        return bool(self.upgrade_from)
+
+    @property
     def signs_requests(self) -> bool:
         """Whether callers of the API sign their requests instead of sending a token."""
         return self.api_auth == "iam"
@@ -338,6 +345,11 @@ class DeploymentSettings:
         if self.signs_requests and not self.node_role_arns and not self.runs_agent:
             found["no-agent-can-report"] = (
                 f"{NAMESPACE}node_role_arns: names no role, so no agent can report while {NAMESPACE}api_auth is iam"
+            )
+        if self.keeps_index_of_whole_records:
+            found["upgrade-from"] = (
+                f"{NAMESPACE}upgrade_from: keeps an index with a hot partition key. Deploy again without the setting "
+                "once every instance is in the index `listing` (docs/upgrading.md)"
             )
         return found
 

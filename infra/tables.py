@@ -1,8 +1,11 @@
 """DynamoDB tables of jobs and of instances, with their indexes.
 
-Both tables have the indexes `due` (records with a deadline or a poll) and `by_status`. The table of jobs also has the
-index `line`, the queue. The table of instances also has the index `listing`, the fleet without histories; it replaces
-`by_status`, which the next release removes. All reads are by key or index, so no table is scanned.
+Both tables have the index `due` (records with a deadline or a poll). The table of jobs also has the indexes `by_status`
+and `line`, the queue. The table of instances also has the index `listing`, the fleet without histories. All reads are
+by key or index, so no table is scanned.
+
+`listing` replaces the index `by_status` of instances, which has one hot partition key. CloudFormation adds or removes
+one index of a table in an update, so a deployment that upgrades from release 0.1 keeps `by_status` until the next one.
 """
 
 from aws_cdk import aws_dynamodb as dynamodb
@@ -46,12 +49,13 @@ class Tables(Construct):
             non_key_attributes=["line_entry"],
         )
         self.instances = self._table("Instances", settings.instance_table_name, "container_inst_id")
-        self.instances.add_global_secondary_index(
-            index_name="by_status",
-            partition_key=_key("status", _STRING),
-            sort_key=_key("container_inst_id", _STRING),
-            projection_type=dynamodb.ProjectionType.ALL,
-        )
+        if settings.keeps_index_of_whole_records:
+            self.instances.add_global_secondary_index(
+                index_name="by_status",
+                partition_key=_key("status", _STRING),
+                sort_key=_key("container_inst_id", _STRING),
+                projection_type=dynamodb.ProjectionType.ALL,
+            )
         # Sparse index: an instance that is gone has no `listing`. The partition key is a number of the instance.
         self.instances.add_global_secondary_index(
             index_name="listing",

@@ -227,6 +227,7 @@ _READS = (
     "instances_in",
     "list_instances",
     "complete_listing",
+    "add_to_listing",
     "instance_of",
     "load_heartbeats",
     "load_inventory",

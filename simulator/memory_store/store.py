@@ -236,6 +236,9 @@ class MemoryStore(MemoryAttempts, MemoryHeartbeats, MemoryQueue, MemoryObservati
     def complete_listing(self, now: datetime) -> None:
         """Every record is in the list."""
 
+    def add_to_listing(self, instance_ids: Sequence[str]) -> None:
+        """Every record is in the list."""
+
     def instance_of(self, container_instance_id: str) -> str | None:
         """Return the EC2 instance id behind a container instance id, or None."""
         if not container_instance_id:

@@ -26,20 +26,25 @@ def _table(name: str, key: str, *others: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def create_tables(client: Any, jobs: str, instances: str, *, is_complete: bool = True) -> None:
+WHOLE = _index("by_status", "status", "container_inst_id", {"ProjectionType": "ALL"})
+"""The index of instances that a deployment with the setting `upgrade_from` has."""
+
+
+def create_tables(client: Any, jobs: str, instances: str, *, is_complete: bool = True, upgrade_from: str = "") -> None:
     """Create both tables under the given names.
 
     is_complete: the index `listing` is marked as complete, as the reconciler does in a new deployment.
+    upgrade_from: the setting of this name.
     """
     listed = {"ProjectionType": "INCLUDE", "NonKeyAttributes": JOB_LIST}
     line = _index("line", "line", "line_at", {"ProjectionType": "INCLUDE", "NonKeyAttributes": ["line_entry"]})
     by_status = _index("by_status", "status", "queued_at", listed)
     client.create_table(**_table(jobs, "job_id_rank", by_status, line))
-    by_status = _index("by_status", "status", "container_inst_id", {"ProjectionType": "ALL"})
     listing = _index(
         "listing", "listing", "container_inst_id", {"ProjectionType": "INCLUDE", "NonKeyAttributes": LISTING}
     )
-    client.create_table(**_table(instances, "container_inst_id", by_status, listing))
+    whole = [WHOLE] if upgrade_from else []
+    client.create_table(**_table(instances, "container_inst_id", *whole, listing))
     if is_complete:
         at = {"S": "2100-01-01T00:00:00.000000Z"}
         mark = {"container_inst_id": {"S": "#listing"}, "listing": {"N": "0"}, "complete_at": at}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from gpu_recovery.aws.instance_index import (
     OLD_RELEASE,
     PROJECTED,
     SHARDS,
+    ListingIncomplete,
 )
 from gpu_recovery.aws.item_codec import SCHEMA
 from gpu_recovery.aws.store import DynamoStore
@@ -144,10 +146,23 @@ def test_pages_of_a_list_have_each_instance_once_in_the_order_of_ids(store: Stor
 
 @pytest.fixture
 def upgraded(metered: DynamoDb) -> DynamoStore:
-    """Tables on which no round of the reconciler has run since the upgrade."""
+    """Tables on which no round of the reconciler has run since the upgrade, deployed with `upgrade_from`."""
+    client = DoubleClient(metered)
+    create_tables(client, "jobs", "instances", is_complete=False, upgrade_from="0.1")
+    return DynamoStore(client, "jobs", "instances")
+
+
+@pytest.fixture
+def new(metered: DynamoDb) -> DynamoStore:
+    """Tables of a new deployment, before the first round of the reconciler."""
     client = DoubleClient(metered)
     create_tables(client, "jobs", "instances", is_complete=False)
     return DynamoStore(client, "jobs", "instances")
+
+
+def deployed_without_setting(metered: DynamoDb) -> None:
+    """Remove the index of whole records, as the next deployment without `upgrade_from` does."""
+    del metered.tables["instances"].indexes["by_status"]
 
 
 def of_old_release(store: DynamoStore, *records: Instance) -> None:
@@ -242,14 +257,88 @@ def test_the_reconciler_lists_old_records_and_then_lists_are_lean(upgraded: Dyna
     assert set(listed(upgraded)) == {A, "i-0c"} and read_indexes(metered) == {"listing"}
 
 
-def test_a_new_deployment_is_complete_after_one_round(upgraded: DynamoStore, metered: DynamoDb) -> None:
+@pytest.mark.parametrize("tables", ["new", "upgraded"])
+def test_a_new_deployment_is_complete_after_one_round(
+    tables: str, request: pytest.FixtureRequest, metered: DynamoDb
+) -> None:
     """No record lacks the attributes, so nothing is waited for. A later round costs one read."""
-    upgraded.complete_listing(NOW)
+    store: DynamoStore = request.getfixturevalue(tables)
+    store.complete_listing(NOW)
     read_indexes(metered)
-    upgraded.complete_listing(later(60))
+    store.complete_listing(later(60))
     assert metered.meter is not None and read_indexes(metered) == set()
-    upgraded.save_instance(instance())
-    assert set(listed(upgraded)) == {A} and read_indexes(metered) == {"listing"}
+    store.save_instance(instance())
+    assert set(listed(store)) == {A} and read_indexes(metered) == {"listing"}
+
+
+def test_a_new_deployment_lists_its_instances_before_the_first_round(new: DynamoStore) -> None:
+    """It has neither the mark nor the index of 0.1, so the listing has had every record from the first one on."""
+    saved = [new.save_instance(instance(name)) for name in (A, B)]
+    assert listed(new) == {one.instance_id: part(one) for one in saved}
+    page = new.list_instances(1, None)
+    assert page.instances == (part(saved[0]),) and page.cursor == A
+    assert new.list_instances(1, A).instances == (part(saved[1]),)
+
+
+def test_a_mark_that_the_index_does_not_show_yet_is_read_from_the_table(new: DynamoStore, metered: DynamoDb) -> None:
+    """An index lags behind its table. A list after the first round is as complete as the lists before it."""
+    saved = new.save_instance(instance())
+    new.complete_listing(NOW)
+    index = metered.tables["instances"].indexes["listing"]
+    for keys in index.entries.values():
+        keys.pop(MARK, None)
+    index.in_order.clear()
+    assert listed(new) == {A: part(saved)}
+
+
+@pytest.mark.parametrize("cursor", [None, "i-0"])
+@pytest.mark.parametrize("change", [{}, {"epoch": "no number"}])
+def test_an_index_that_is_removed_too_early_is_an_error_and_no_shorter_list(
+    upgraded: DynamoStore, metered: DynamoDb, change: Mapping[str, Any], cursor: str | None
+) -> None:
+    """Functions of 0.1 may still write, or a record waits for an operator. The error says what to deploy."""
+    of_old_release(upgraded, SICK)
+    item = upgraded.table.get(A)
+    assert item is not None
+    upgraded.table.client.put_item(TableName="instances", Item=typed({**item, **change}))
+    upgraded.complete_listing(NOW)
+    deployed_without_setting(metered)
+    advice = "deploy again with gpu-recovery:upgrade_from=0.1"
+    with pytest.raises(ListingIncomplete, match=advice):
+        upgraded.instances_in(PRESENT, [])
+    with pytest.raises(ListingIncomplete, match=advice):
+        upgraded.list_instances(10, cursor, [])
+    with pytest.raises(ListingIncomplete, match=advice):
+        upgraded.complete_listing(later(2 * OLD_RELEASE.total_seconds()))
+
+
+def test_a_complete_listing_needs_no_other_index_ever_again(upgraded: DynamoStore, metered: DynamoDb) -> None:
+    """The next deployment without the setting removes the index of 0.1. The daily comparison ends with it."""
+    of_old_release(upgraded, SICK)
+    upgraded.complete_listing(NOW)
+    upgraded.complete_listing(NOW + OLD_RELEASE)
+    deployed_without_setting(metered)
+    for days in (1, 2):
+        upgraded.complete_listing(NOW + OLD_RELEASE + days * COMPARED_EACH)
+        read_indexes(metered)
+        upgraded.complete_listing(NOW + OLD_RELEASE + days * COMPARED_EACH + timedelta(minutes=1))
+        assert read_indexes(metered) == set()
+        assert listed(upgraded) == {A: part(SICK)} and read_indexes(metered) == {"listing"}
+
+
+def test_instances_that_ecs_shows_and_the_list_lacks_are_added(
+    upgraded: DynamoStore, metered: DynamoDb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that 0.1 wrote after the mark, without the index that they could be compared with. A bounded number."""
+    monkeypatch.setattr("gpu_recovery.aws.instance_index.ADDED_MAX", 3)
+    upgraded.complete_listing(NOW)
+    deployed_without_setting(metered)
+    of_old_release(upgraded, SICK, instance("i-0g", status=InstanceStatus.GONE), instance("i-0z"))
+    new = upgraded.save_instance(instance(B))
+    before = {name: upgraded.load_instance(name) for name in (A, B, "i-0g")}
+    upgraded.add_to_listing([A, "i-none", "i-0g", B, "i-0z"])
+    assert listed(upgraded) == {A: part(SICK), B: part(new)}
+    assert {name: upgraded.load_instance(name) for name in before} == before
 
 
 def test_an_index_that_is_still_built_is_not_read(upgraded: DynamoStore, metered: DynamoDb) -> None:

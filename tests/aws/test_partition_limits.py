@@ -57,8 +57,6 @@ SAMPLE = 40
 LAUNCHES_PER_S = 140
 """RunTask calls of one second: the burst of 100 and 40 that are added (Service Quotas, ECS)."""
 HEARTBEAT_S = 15
-REPLACED = frozenset({"by_status"})
-"""The index of whole records, which only the upgrade reads. The next release removes it (decision 41)."""
 HISTORY = tuple(
     HistoryEntry(NOW, "AVAILABLE", "AVAILABLE", "InstanceObserved", 1, f"{n}: the agent reports again after some time")
     for n in range(60)
@@ -94,9 +92,8 @@ def hottest(found: Mapping[PartitionKey, float], count: int) -> dict[str, float]
     for key, number in found.items():
         total[key.index_name] += number  # type: ignore[assignment]
     return {
-        name: number / SAMPLE * fullest(SPREADS[name], INSTANCE, count)
+        name: number / SAMPLE * fullest(SPREADS.get(name, lambda _: "one key"), INSTANCE, count)
         for name, number in total.items()
-        if name not in REPLACED
     }
 
 
@@ -234,11 +231,11 @@ def test_the_meter_counts_as_dynamodb_bills(metered: DynamoDb, counted: DynamoSt
     assert meter is not None
     record = counted.save_instance(instance(A, deadline_at=later(60)))
     found = units(metered, lambda: counted.save_instance(replace(record, deadline_at=later(120))))
-    assert {key.index_name: number for key, number in found.items()} == {"due": 2, "listing": 1, "by_status": 1}
+    assert {key.index_name: number for key, number in found.items()} == {"due": 2, "listing": 1}
     latest = counted.load_instance(A)
     assert latest is not None
     found = units(metered, lambda: counted.save_instance(replace(latest, checks=7)))
-    assert {key.index_name: number for key, number in found.items()} == {"by_status": 1}
+    assert found == {}
     meter.clear()
     counted.load_instance(NAMES[0])
     assert sum(meter.reads.values()) == -(-meter.bytes_read // 4_096) > 1

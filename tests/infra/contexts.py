@@ -65,10 +65,11 @@ OWN_IMAGES = {
     "gpu-recovery:build_agent_image": "false",
     "gpu-recovery:node_agent": "off",
     "gpu-recovery:ray_image": "111122223333.dkr.ecr.us-east-1.amazonaws.com/ray-runner@sha256:" + 64 * "8",
+    "gpu-recovery:upgrade_from": "0.1",
 }
 """Images that the user has pushed, so that nothing is built, and a layer that the user has published.
 
-The image of the check is that of releases before `build`.
+The image of the check is that of releases before `build`. The deployment upgrades such a release.
 """
 
 PLANTED = "planted"

@@ -1,4 +1,4 @@
-"""Warnings at synthesis: a setting has its former name, or no agent could report."""
+"""Warnings at synthesis: a setting has its former name or belongs to an upgrade, or no agent could report."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from infra.settings import DeploymentSettings
 from tests.infra.contexts import EVERYTHING, PLANTED
 
 pytestmark = pytest.mark.slow
@@ -38,3 +39,11 @@ def test_iam_without_roles_of_nodes_is_warned_of(overrides: dict[str, Any], warn
     (stack,) = (each for each in app.node.children if each.node.id == "GpuRecovery")
     warnings = [entry.data for entry in stack.node.metadata if entry.type == "aws:cdk:warning"]
     assert ["no agent can report" in warning for warning in warnings] == [True] * warned
+
+
+@pytest.mark.parametrize("upgrade_from", ["", "0.1"])
+def test_the_setting_of_an_upgrade_is_warned_of(upgrade_from: str) -> None:
+    """It is meant for one deployment: while it stays, writes of large gangs are throttled."""
+    warnings = DeploymentSettings(upgrade_from=upgrade_from).warnings
+    assert [text for text in warnings.values() if "gpu-recovery:upgrade_from" in text] == list(warnings.values())
+    assert len(warnings) == bool(upgrade_from)

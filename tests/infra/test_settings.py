@@ -117,6 +117,8 @@ def _settings(**context: object) -> DeploymentSettings:
         ("agent_base_image", "--build-arg"),
         ("ray_image", "111122223333.dkr.ecr.us-east-1.amazonaws.com/ray:latest"),
         ("ray_image", "docker.io/ray@sha256:" + 64 * "7"),
+        ("upgrade_from", 0.1),
+        ("upgrade_from", "0.2"),
         ("function_name_prefix", "a/b"),
         ("stack_name", "1st"),
     ],

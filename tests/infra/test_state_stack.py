@@ -17,40 +17,57 @@ def _keys(schema: list[dict]) -> list[tuple[str, str]]:
     return [(key["AttributeName"], key["KeyType"]) for key in schema]
 
 
-@pytest.mark.parametrize(
-    ("name", "key", "by_status", "projection"),
-    [
-        ("ecs-job-sub", "job_id_rank", "queued_at", {"ProjectionType": "INCLUDE", "NonKeyAttributes": JOB_LIST}),
-        ("ecs_container_instance", "container_inst_id", "container_inst_id", {"ProjectionType": "ALL"}),
-    ],
-)
-def test_a_table_has_its_key_and_its_indexes(
-    deployment: Deployment, name: str, key: str, by_status: str, projection: dict
-) -> None:
+def test_the_table_of_jobs_has_its_key_and_its_indexes(deployment: Deployment) -> None:
     """Names and keys are what existing tools know; the indexes are all the functions may query."""
-    (properties,) = (
-        table for table in deployment.of_type("AWS::DynamoDB::Table").values() if table["TableName"] == name
+    projections = {"by_status": JOB_LIST, "line": ["line_entry"]}
+    _check_table(
+        _table(deployment, "ecs-job-sub"),
+        ("job_id_rank", "S"),
+        {"by_status": (("status", "S"), ("queued_at", "S")), "line": (("line", "S"), ("line_at", "S"))},
+        {name: {"ProjectionType": "INCLUDE", "NonKeyAttributes": names} for name, names in projections.items()},
     )
+
+
+@pytest.mark.parametrize(("where", "upgrades"), [("deployment", False), ("production", False), ("own_images", True)])
+def test_only_an_upgrade_keeps_the_index_with_a_key_for_each_status(
+    request: pytest.FixtureRequest, where: str, upgrades: bool
+) -> None:
+    """All instances of a gang change under one key of that index at once."""
+    key = ("container_inst_id", "S")
+    keys = {"listing": (("listing", "N"), key)}
+    projections: dict[str, Any] = {"listing": {"ProjectionType": "INCLUDE", "NonKeyAttributes": LISTING}}
+    if upgrades:
+        keys["by_status"] = (("status", "S"), key)
+        projections["by_status"] = {"ProjectionType": "ALL"}
+    deployed: Deployment = request.getfixturevalue(where)
+    _check_table(_table(deployed, "ecs_container_instance"), key, keys, projections)
+
+
+def _table(where: Deployment, name: str) -> dict[str, Any]:
+    (properties,) = (table for table in where.of_type("AWS::DynamoDB::Table").values() if table["TableName"] == name)
+    return properties
+
+
+Key = tuple[str, str]
+"""Name and type of an attribute."""
+
+
+def _check_table(
+    properties: dict[str, Any], key: Key, keys: dict[str, tuple[Key, Key]], projections: dict[str, Any]
+) -> None:
+    """The table has this key, the indexes of `keys` with these projections, and the index `due`."""
+    keys = {**keys, "due": (("shard", "N"), ("due_at", "S"))}
     assert properties["BillingMode"] == "PAY_PER_REQUEST"
     assert properties["SSESpecification"] == {"SSEEnabled": True}
-    assert _keys(properties["KeySchema"]) == [(key, "HASH")]
+    assert _keys(properties["KeySchema"]) == [(key[0], "HASH")]
     indexes = {index["IndexName"]: index for index in properties["GlobalSecondaryIndexes"]}
-    line = {"line"} if name == "ecs-job-sub" else set()
-    listing = {"listing"} if name == "ecs_container_instance" else set()
-    assert set(indexes) == {"due", "by_status"} | line | listing
-    if listing:
-        assert _keys(indexes["listing"]["KeySchema"]) == [("listing", "HASH"), ("container_inst_id", "RANGE")]
-        assert indexes["listing"]["Projection"] == {"ProjectionType": "INCLUDE", "NonKeyAttributes": LISTING}
-    if line:
-        assert _keys(indexes["line"]["KeySchema"]) == [("line", "HASH"), ("line_at", "RANGE")]
-        assert indexes["line"]["Projection"] == {"ProjectionType": "INCLUDE", "NonKeyAttributes": ["line_entry"]}
-    assert _keys(indexes["due"]["KeySchema"]) == [("shard", "HASH"), ("due_at", "RANGE")]
-    assert indexes["due"]["Projection"] == {"ProjectionType": "KEYS_ONLY"}
-    assert _keys(indexes["by_status"]["KeySchema"]) == [("status", "HASH"), (by_status, "RANGE")]
-    assert indexes["by_status"]["Projection"] == projection
+    assert {name: _keys(index["KeySchema"]) for name, index in indexes.items()} == {
+        name: [(partition[0], "HASH"), (sort[0], "RANGE")] for name, (partition, sort) in keys.items()
+    }
+    expected = {**projections, "due": {"ProjectionType": "KEYS_ONLY"}}
+    assert {name: index["Projection"] for name, index in indexes.items()} == expected
     types = {each["AttributeName"]: each["AttributeType"] for each in properties["AttributeDefinitions"]}
-    texts = (key, "due_at", "status", by_status, *(("line", "line_at") if line else ()))
-    assert types == {"shard": "N", **dict.fromkeys(texts, "S"), **dict.fromkeys(listing, "N")}
+    assert types == dict([key, *(one for pair in keys.values() for one in pair)])
 
 
 @pytest.mark.parametrize(
@@ -92,14 +109,19 @@ def test_the_topic_is_encrypted_with_a_key_that_lets_alarms_in(deployment: Deplo
     assert encrypt["Action"] == ["kms:Decrypt", "kms:GenerateDataKey*"]
 
 
-def test_the_tables_of_the_other_tests_are_those_of_the_template(deployment: Deployment) -> None:
+@pytest.mark.parametrize(("where", "upgrade_from"), [("deployment", ""), ("own_images", "0.1")])
+def test_the_tables_of_the_other_tests_are_those_of_the_template(
+    request: pytest.FixtureRequest, where: str, upgrade_from: str
+) -> None:
     """They are made by hand for servers that read no templates; a key that drifts would be tested nowhere."""
+    deployment: Deployment = request.getfixturevalue(where)
     made: dict[str, dict[str, Any]] = {}
     create_tables(
         SimpleNamespace(create_table=lambda **asked: made.__setitem__(asked["TableName"], asked)),
         "ecs-job-sub",
         "ecs_container_instance",
         is_complete=False,
+        upgrade_from=upgrade_from,
     )
     deployed = {table["TableName"]: table for table in deployment.of_type("AWS::DynamoDB::Table").values()}
     assert made.keys() == deployed.keys()

@@ -59,3 +59,26 @@ def test_only_the_second_topic_is_optional(deployment: Deployment) -> None:
     assert len(optional) == 1
     del pinned["GpuRecoveryState"][optional[0]]
     assert _stateful(deployment) == pinned
+
+
+RELEASE_0_1 = {"TablesJobs313634AE": {"due", "by_status"}, "TablesInstances67E1FF73": {"due", "by_status"}}
+"""Indexes of each table in release 0.1."""
+
+
+def _indexes(deployment: Deployment) -> dict[str, set[str]]:
+    return {
+        logical_id: {index["IndexName"] for index in resource["Properties"]["GlobalSecondaryIndexes"]}
+        for logical_id, resource in deployment.templates["GpuRecoveryState"]["Resources"].items()
+        if resource["Type"] == "AWS::DynamoDB::Table"
+    }
+
+
+def test_each_deployment_of_an_upgrade_adds_or_removes_one_index_of_a_table(
+    deployment: Deployment, own_images: Deployment
+) -> None:
+    """CloudFormation refuses two (User Guide, `AWS::DynamoDB::Table`), so 0.1 needs one with `upgrade_from` first."""
+    before, between, after = RELEASE_0_1, _indexes(own_images), _indexes(deployment)
+    assert before.keys() == between.keys() == after.keys()
+    for old, new in ((before, between), (between, after)):
+        assert max(len(old[table] ^ new[table]) for table in old) == 1
+    assert max(len(before[table] ^ after[table]) for table in before) == 2

@@ -5,7 +5,7 @@ record also writes that tenth as JSON text, the attribute `listed`. Attributes t
 projected as they are. The partition key is a number of the instance, so no status is a hot key.
 
 A record of release 0.1 has neither attribute until its next write. `complete_listing` adds them. Until all records have
-them, lists are read from the index `by_status`, which the next release removes.
+them, lists are read from the index `by_status`. Only a table that is being upgraded from 0.1 has that index.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 import json
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from datetime import datetime, timedelta
 from itertools import islice
@@ -23,7 +23,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from gpu_recovery.aws.dynamodb import Table
-from gpu_recovery.aws.item_codec import decode, encode, from_iso, readable, reading, to_iso
+from gpu_recovery.aws.item_codec import ItemUnreadable, decode, encode, from_iso, readable, reading, to_iso
 from gpu_recovery.core.instance.record import InstanceStatus, ListedInstance
 from gpu_recovery.ports.values import InstancePage
 
@@ -31,6 +31,8 @@ LISTING = "listing"
 """Name of the index, and of the attribute that is its partition key. Instances that are gone lack the attribute."""
 LISTED = "listed"
 """Attribute with the JSON text."""
+WHOLE = "by_status"
+"""Name of the index of whole records, which a deployment has with the setting `upgrade_from` only."""
 SHARDS = 4
 """Partition keys of the index. Each costs one query of a list.
 
@@ -52,6 +54,7 @@ COMPARED_EACH = timedelta(days=1)
 ADDED_MAX = 2_000
 """Upper bound of the records that get the attributes in one round."""
 _Reader = Callable[[Mapping[str, Any]], ListedInstance]
+_Entries = Callable[[], list[dict[str, Any]]]
 FIRST = " "
 """A key before every instance id."""
 PAGE_SPARE = 1.3
@@ -82,6 +85,10 @@ def listing_keys(instance: ListedInstance) -> dict[str, Any]:
 def shard_of(instance_id: str) -> int:
     """Return the partition key of an instance in the index."""
     return zlib.crc32(instance_id.encode()) % SHARDS
+
+
+class ListingIncomplete(ItemUnreadable):
+    """The index of whole records was removed before the listing had every instance."""
 
 
 class InstanceIndex:
@@ -118,37 +125,41 @@ class InstanceIndex:
             unreadable: collects the errors of records that cannot be read. They count as instances of the page.
         """
         after = cursor or FIRST
-        entries = self._complete(
+        items, read = self._items(
             lambda: list(islice(self._in_order(after, limit), limit + 2)), shows_mark=cursor is None
         )
-        if entries is not None:
-            return self._page(limit, entries, _from_entry, unreadable)
-        records = {item[self.table.key]: item for item in self._whole_records(_NAMES)}
-        following = (records[name] for name in sorted(records) if name > after)
-        return self._page(limit, list(islice(following, limit + 1)), _from_record, unreadable)
-
-    def _page(
-        self, limit: int, items: Sequence[Mapping[str, Any]], read: _Reader, unreadable: list[Exception] | None
-    ) -> InstancePage:
-        last = str(items[limit - 1][self.table.key]) if len(items) > limit else None
-        return InstancePage(tuple(readable(read, items[:limit], unreadable)), last)
+        following = [item for item in items if item[self.table.key] > after]
+        last = str(following[limit - 1][self.table.key]) if len(following) > limit else None
+        return InstancePage(tuple(readable(read, following[:limit], unreadable)), last)
 
     def _all(self, unreadable: list[Exception] | None) -> Iterator[ListedInstance]:
-        entries = self._complete(lambda: [item for shard in range(SHARDS) for item in self._shard(shard)])
-        if entries is None:
-            return self._by_status(unreadable)
-        entries.sort(key=lambda item: str(item[self.table.key]))
-        return readable(_from_entry, entries, unreadable)
+        items, read = self._items(lambda: [item for shard in range(SHARDS) for item in self._shard(shard)])
+        return readable(read, sorted(items, key=lambda item: str(item[self.table.key])), unreadable)
 
-    def _complete(
-        self, read: Callable[[], list[dict[str, Any]]], shows_mark: bool = True
-    ) -> list[dict[str, Any]] | None:
-        """Return the entries that `read` reads from the index; None if the index does not have every instance yet.
+    def _items(self, entries: _Entries, shows_mark: bool = True) -> tuple[list[dict[str, Any]], _Reader]:
+        """Return entries of the index, or every whole record while the index lacks instances, and their reader.
 
         Args:
-            read: reads entries of the index.
+            entries: reads entries of the index.
             shows_mark: whether these include the mark, once the index is complete.
+
+        Raises:
+            ListingIncomplete: the index lacks instances, and the table has no index of whole records any more.
         """
+        found = self._complete(entries, shows_mark)
+        if found is not None:
+            return found, _from_entry
+        try:  # a record whose status changes between two queries is in both
+            records = {item[self.table.key]: item for item in self._whole_records(_NAMES)}
+        except ClientError as error:
+            if not _is_missing(error):
+                raise
+            self._raise_if_incomplete(self.table.get(MARK), error)
+            return self._without_mark(entries()), _from_entry
+        return [records[name] for name in sorted(records)], _from_record
+
+    def _complete(self, read: _Entries, shows_mark: bool) -> list[dict[str, Any]] | None:
+        """Return the entries that `read` reads from the index; None if the index is not marked as complete."""
         if not shows_mark and not self._is_complete:
             self._is_complete = COMPLETE_AT in (self.table.get(MARK) or {})
             if not self._is_complete:
@@ -156,12 +167,26 @@ class InstanceIndex:
         try:
             entries = read()
         except ClientError as error:
-            if _is_building(error):
+            if _is_unreadable(error):
                 return None
             raise
-        instances = [entry for entry in entries if entry[self.table.key] != MARK]
+        instances = self._without_mark(entries)
         self._is_complete = self._is_complete or len(instances) < len(entries)
         return instances if self._is_complete else None
+
+    def _without_mark(self, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [entry for entry in entries if entry[self.table.key] != MARK]
+
+    def _raise_if_incomplete(self, mark: Mapping[str, Any] | None, error: ClientError) -> None:
+        """Raise ListingIncomplete if the table needs its index of whole records. `error`: it has none.
+
+        A table without a mark is of a new deployment, so no release without the listing has written to it.
+        """
+        if mark and COMPLETE_AT not in mark:
+            raise ListingIncomplete(
+                f"the index {WHOLE} of table {self.table.name} was removed before the index {LISTING} had every "
+                "instance: deploy again with gpu-recovery:upgrade_from=0.1 (docs/upgrading.md)"
+            ) from error
 
     def _shard(self, shard: int) -> Iterator[dict[str, Any]]:
         return self.table.query(LISTING, "#l = :l", {"#l": LISTING}, {":l": shard})
@@ -178,31 +203,36 @@ class InstanceIndex:
 
     # -- until every record is in the index ----------------------------------------------------------------------------
 
-    def _by_status(self, unreadable: list[Exception] | None) -> Iterator[ListedInstance]:
-        # A record whose status changes between two queries is in both.
-        records = {item[self.table.key]: item for item in self._whole_records(_NAMES)}
-        return readable(_from_record, (records[name] for name in sorted(records)), unreadable)
-
     def _whole_records(self, names: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         """Yield attributes of every present record, from the index of whole records."""
         for status in InstanceStatus:
             if status is not InstanceStatus.GONE:
                 shown = ", ".join(names)
                 yield from self.table.query(
-                    "by_status", "#s = :s", {"#s": "status", **names}, {":s": status.value}, shown=shown
+                    WHOLE, "#s = :s", {"#s": "status", **names}, {":s": status.value}, shown=shown
                 )
 
     def complete(self, now: datetime) -> None:
         """Add the attributes to present records that lack them, and mark the index complete once none lacks them.
 
         An index that DynamoDB still builds is not marked. If records lacked the attributes, the mark waits until no
-        function of the older release can write a record without them.
+        function of the older release can write a record without them. A table without the index of whole records needs
+        no comparison.
+
+        Raises:
+            ListingIncomplete: records lack the attributes, and the table has no index of whole records any more.
         """
         mark = self.table.get(MARK) or {}
         if COMPLETE_AT in mark and now - from_iso(mark[COMPLETE_AT]) < COMPARED_EACH:
             return
-        missing, unreadable = self._add_missing()
-        if missing and COMPLETE_AT not in mark:
+        try:
+            missing, unreadable = self._add_missing()
+        except ClientError as error:
+            if not _is_missing(error):
+                raise
+            self._raise_if_incomplete(mark, error)
+            missing, unreadable = 0, 0
+        if (missing or unreadable) and COMPLETE_AT not in mark:
             self._save_mark({"seen_at": to_iso(now)})
         if missing or unreadable:  # the lists read whole records until an operator has mended the unreadable record
             return
@@ -211,10 +241,16 @@ class InstanceIndex:
         try:
             next(self._shard(0), None)
         except ClientError as error:
-            if _is_building(error):
+            if _is_unreadable(error):
                 return
             raise
         self._save_mark({COMPLETE_AT: to_iso(now), LISTING: 0})
+
+    def add(self, instance_ids: Sequence[str]) -> None:
+        """Add at most ADDED_MAX of these instances to the index. Instances without a record are left out."""
+        items = self.table.get_all(instance_ids[:ADDED_MAX]).values()
+        records = (item for item in items if "status" in item and item["status"] != InstanceStatus.GONE)
+        self._add(item for item in records if LISTING not in item)
 
     def _save_mark(self, values: Mapping[str, Any]) -> None:
         """Save the mark in place of the former one. The reconciler runs one round at a time."""
@@ -227,9 +263,12 @@ class InstanceIndex:
             The number of these records, and the number of records that cannot be read.
         """
         names = {f"#a{n}": name for n, name in enumerate((*_STORED, LISTING, "revision"))}
-        missing = islice((item for item in self._whole_records(names) if LISTING not in item), ADDED_MAX)
+        return self._add(islice((item for item in self._whole_records(names) if LISTING not in item), ADDED_MAX))
+
+    def _add(self, items: Iterable[Mapping[str, Any]]) -> tuple[int, int]:
+        """Add the attributes to the records that lack them. Return what `_add_missing` returns."""
         added, failures = 0, list[Exception]()
-        for item in missing:
+        for item in items:
             for instance in readable(_from_record, (item,), failures):
                 keys = listing_keys(instance)
                 change, unchanged = "SET #l = :l, #t = :t", "revision = :read AND attribute_not_exists(#l)"
@@ -253,8 +292,16 @@ def _from_record(item: Mapping[str, Any]) -> ListedInstance:
         return listed
 
 
-def _is_building(error: ClientError) -> bool:
+def _is_unreadable(error: ClientError) -> bool:
     """Return whether DynamoDB refuses to read the index: it is still building the index, or has none of this name."""
+    return _is_missing(error) or _refuses(error, "backfilling")
+
+
+def _is_missing(error: ClientError) -> bool:
+    """Return whether the table has no index of this name."""
+    return _refuses(error, "specified index")
+
+
+def _refuses(error: ClientError, words: str) -> bool:
     reason = error.response["Error"]
-    message = reason.get("Message", "")
-    return reason.get("Code") == "ValidationException" and ("backfilling" in message or "specified index" in message)
+    return reason.get("Code") == "ValidationException" and words in reason.get("Message", "")

@@ -233,6 +233,10 @@ class DynamoInstanceStore:
         """Add records that an older release wrote to the listing."""
         self.index.complete(now)
 
+    def add_to_listing(self, instance_ids: Sequence[str]) -> None:
+        """Add those of these instances to the listing that have a record without it."""
+        self.index.add(instance_ids)
+
     def instance_of(self, container_instance_id: str) -> str | None:
         """Return the EC2 instance id behind a container instance id; None if no alias is stored."""
         item = self.table.get(container_instance_id)

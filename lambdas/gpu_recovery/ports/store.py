@@ -315,6 +315,12 @@ class InstanceStore(Protocol):
         The reconciler calls this each minute. One call adds a bounded number.
         """
 
+    def add_to_listing(self, instance_ids: Sequence[str]) -> None:
+        """Add instances to the list that `instances_in` reads, if they have a record and are present.
+
+        The reconciler calls this for instances that ECS shows and the list lacks. One call adds a bounded number.
+        """
+
     def due_instances(self, now: datetime) -> Iterable[str]:
         """Return the ids of instances with a deadline, a poll time or an end of a command lease at or before `now`.
 

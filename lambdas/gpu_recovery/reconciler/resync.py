@@ -44,6 +44,8 @@ def resync_instances(cycle: Cycle) -> None:
     failures: list[Exception] = []
     known = {record.instance_id: record for record in cycle.instances_in(PRESENT, failures)}
     shown = dict(cycle.recovery.actions.container_instances(failures))
+    if unlisted := [instance_id for instance_id in shown if instance_id not in known]:
+        failures += run_each(cycle.recovery.store.add_to_listing, (unlisted,))
     newer = [(i, seen) for i, seen in shown.items() if i not in known or is_newer(seen, known[i])]
     missing = [record for instance_id, record in known.items() if instance_id not in shown]
     failures += [

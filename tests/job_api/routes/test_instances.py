@@ -6,6 +6,8 @@ import json
 from importlib import import_module
 
 import pytest
+from gpu_recovery.aws.dynamodb import typed
+from gpu_recovery.aws.instance_index import MARK
 from gpu_recovery.core.health_signals import HealthStatus
 from gpu_recovery.core.heartbeat import Heartbeat
 from gpu_recovery.core.instance.record import HealthReport, InstanceStatus
@@ -41,6 +43,15 @@ def test_instances_are_listed_without_those_that_are_gone(api: Api) -> None:
     assert body["instances"][1]["claims"] == {JOB: 2}
     one = api.get(f"/instances/{A}").body
     assert (one["reserved_for"], one["booted_at"], one["gpus"]) == (JOB, "2026-11-21T09:00:00.000Z", 8)
+
+
+def test_a_listing_that_lacks_instances_is_an_error_that_says_what_to_deploy(api: Api) -> None:
+    """The index of 0.1 was removed before the end of an upgrade. A shorter answer would look like lost instances."""
+    table = api.functions.store.table
+    api.functions.store.save_instance(instance(A))
+    table.client.put_item(TableName=table.name, Item=typed({table.key: MARK, "seen_at": "2026-11-21T09:00:00.000000Z"}))
+    answer = api.get("/instances")
+    assert answer.status == 500 and "deploy again with gpu-recovery:upgrade_from=0.1" in answer.body["detail"]
 
 
 def test_a_listing_of_instances_leaves_their_histories_out(api: Api) -> None:
