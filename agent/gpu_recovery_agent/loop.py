@@ -153,7 +153,7 @@ class Agent:
             self._socket.reject(facts.diagnosis)
             more = self._outbox.reject(facts, now, answer.field)
         self._schedule.succeeded(now, answer.next_s)
-        if more:
+        if more or self._socket.has_urgent:
             self._schedule.urgent(now)
 
     def _next_report(self) -> ReportContent:

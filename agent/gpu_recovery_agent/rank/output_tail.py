@@ -120,7 +120,7 @@ def send(lines: Sequence[str], rank: RankIdentity, path: Path) -> None:
     ]
     if not reports:
         return
-    datagram = b"\n".join(_encoded(report) for report in reports)
+    datagram = b"\n".join(encoded(report) for report in reports)
     kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
     with suppress(OSError), socket.socket(socket.AF_UNIX, kind) as sender, socket_address(path) as address:
         sender.sendto(datagram, address)
@@ -132,13 +132,14 @@ def _parts(lines: Sequence[str]) -> Iterator[list[str]]:
     while left and parts < PARTS_MAX:
         part: list[str] = []
         room = PART_BYTES_MAX
-        while left and len(part) < PART_LINES_MAX and (room := room - len(_encoded(left[-1])) - 1) >= 0:
+        while left and len(part) < PART_LINES_MAX and (room := room - len(encoded(left[-1])) - 1) >= 0:
             part.insert(0, left.pop())
         yield part
         parts += 1
 
 
-def _encoded(value: Any) -> bytes:
+def encoded(value: Any) -> bytes:
+    """Return one line of a datagram."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", errors="replace")
 
 

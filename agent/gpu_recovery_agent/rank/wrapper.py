@@ -9,7 +9,7 @@ written, the rank runs nevertheless, after one warning: a full disk must not sto
 be suspended (`suspension`).
 
 The output of the command goes to its usual place. If the command fails, the agent gets the output tail
-(`output_tail`).
+(`output_tail`) and the records of PyTorch's flight recorder (`flight_dumps`).
 
 Environment: JOB_ID, ATTEMPT, RANK, and if present EPOCH, RUNNING_LOG_ID and SUSPEND_GRACE_S.
 
@@ -33,9 +33,10 @@ from .. import clock
 from ..files import sync_folder, write_whole
 from ..sensors import processes
 from ..sensors.boot import BootUnknown, boot_id
-from . import output_tail
+from . import flight_dumps, output_tail
 from .exit_files import remove_old_exits
 from .files import EXIT_SUFFIX, EXIT_SUFFIXES, RankIdentity, rank_fields, rank_of, whole
+from .flight_dumps import DumpsFirst, FlightDumps
 from .guard import Guard
 from .output_tail import OutputTail
 from .paths import AgentSettingsError, running_folder, socket_path
@@ -117,9 +118,9 @@ def _once(
         passed = {name: value for name, value in environment.items() if name not in (VARIABLE, "GPU_RECOVERY_SIMULATE")}
         passed |= {VARIABLE: str(folder.path)} if folder else {}
         leads = whole(environment.get("RANK")) in (0, None)
-        suspension = SuspensionHandler(
-            rank_timeouts(environment, print_line), folder, leads=leads, say=print_line, rehearse_s=rehearse_s
-        )
+        timeouts = rank_timeouts(environment, print_line)
+        suspension = SuspensionHandler(timeouts, folder, leads=leads, say=print_line, rehearse_s=rehearse_s)
+        dumps = FlightDumps(passed, print_line)
         guard = Guard(folder.path if folder else None)  # before the pipes of the output, which it must not hold open
         output = OutputTail(environment)
         command = Command(arguments, passed, output.ends)
@@ -129,7 +130,7 @@ def _once(
             if files:
                 files.begin(command.pid)
             command.go()
-            ended = command.wait(suspension)
+            ended = command.wait(suspension if timeouts.forwards else DumpsFirst(suspension, dumps))
             status = suspension.status(ended)
             if files:
                 files.end(ended, suspension.facts())
@@ -141,6 +142,8 @@ def _once(
         lines = output.end()
         if files and ended.status and not suspension.noticed:
             files.send_output_tail(lines)
+        if files and ended.status and not suspension.suspended:
+            files.send_flight_records(dumps)
         return _Run(suspension, status)
 
 
@@ -224,11 +227,21 @@ class RankFiles:
 
     def send_output_tail(self, lines: Sequence[str]) -> None:
         """Send the last lines of a failed command to the agent. Does nothing if no socket is configured."""
+        path = self._socket()
+        if self._rank is not None and path is not None:
+            output_tail.send(lines, self._rank, path)
+
+    def send_flight_records(self, dumps: FlightDumps) -> None:
+        """Send what PyTorch's flight recorder has dumped. Does nothing if no socket is configured."""
+        path = self._socket()
+        if self._rank is not None and path is not None:
+            flight_dumps.send(dumps.reports(self._rank), path)
+
+    def _socket(self) -> Path | None:
         if self._rank is not None and self._stem is not None:
             with suppress(AgentSettingsError):
-                path = socket_path(self._environment)
-                if path is not None:
-                    output_tail.send(lines, self._rank, path)
+                return socket_path(self._environment)
+        return None
 
     def remove(self) -> None:
         """Remove the running file. A file that stays would show an ended rank as running (the trap of seed 000)."""

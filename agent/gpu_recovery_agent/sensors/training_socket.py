@@ -59,7 +59,7 @@ class TrainingSocket:
         self._socket: socket.socket | None = None
         self._inode: tuple[int, int] | None = None
         self._waiting: list[QueuedObservation] = []
-        self._number = 0
+        self._number = self._last_urgent = 0
         self.lost = 0
         self._urgent = False
 
@@ -99,6 +99,11 @@ class TrainingSocket:
             taken.append(observation)
         return tuple(taken)
 
+    @property
+    def has_urgent(self) -> bool:
+        """Whether urgent observations, or older ones, still wait: one report does not hold all of them."""
+        return any(waiting.number <= self._last_urgent for waiting in self._waiting)
+
     def acknowledge(self, sent: Sequence[QueuedObservation], lost: int) -> None:
         """Remove what the server received, and subtract the losses that it received."""
         gone = {observation.number for observation in sent}
@@ -136,11 +141,13 @@ class TrainingSocket:
                 self._enqueue(fields, uptime_s)
 
     def _enqueue(self, fields: dict[str, Any], uptime_s: float) -> None:
-        self._urgent |= fields.pop("urgent", False) is True
+        urgent = fields.pop("urgent", False) is True
+        self._urgent |= urgent
         age_s = fields.pop("age_s", 0.0)
         is_age = type(age_s) in (int, float) and age_s >= 0
         size = len(json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")) + AGE_BYTES
         self._number += 1
+        self._last_urgent = self._number if urgent else self._last_urgent
         self._waiting.append(QueuedObservation(self._number, uptime_s - (age_s if is_age else 0.0), fields, size))
 
     def _bound(self) -> None:

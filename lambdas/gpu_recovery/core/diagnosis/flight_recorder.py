@@ -1,33 +1,56 @@
-"""NCCL flight recorder: the ranks that a hang waits for, by each rank's entries on its process groups.
+"""PyTorch flight recorder: the ranks that a hang waits for, by the records of each rank on its process groups.
 
-The rule is that of NVRx's attribution (reference, part 3). A rank is missing in a group if it has no entry, or if its
-last enqueued collective is behind that of the others.
+Collectives of a process group are numbered. A rank that waits in collective n proves that another rank is missing if
+that rank has called no collective from n on. Numbers beyond n prove nothing: ranks call ahead of their GPUs.
 
-The groups form a wavefront. A rank that is missing in one group because it waits in another is not the cause. The cause
-is at the head: the groups with missing ranks that do not wait in any group.
+A send or a receive waits for its other side. It has no number that both sides share, so it never proves anything, but a
+rank that waits in one is not the cause.
+
+The groups form a wavefront. A rank that is missing in one group because it waits for a rank in another group is not the
+cause. The cause are the missing ranks that wait for no other rank. This is the rule of NVRx's attribution (reference,
+part 3), with the numbers of `entries` instead of those of `pg_status`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field
+from itertools import islice
 
 from gpu_recovery.core.diagnosis.observations import FlightReport
+from gpu_recovery.core.diagnosis.rank_ranges import RankRanges, of_ranks, parsed
+
+WAIT_S = 30.0
+"""Seconds from which an operation counts as waiting. A younger one may belong to a run that gets on."""
+BEHIND_LEAST = 2
+"""Collectives that others have completed and a rank has not, from which the rank does not see their end. One collective
+may end on one rank a little before the other."""
+SILENT_MAX = 64
+"""Upper bound of the ranks without a record that a group names. With more the records are incomplete."""
+PEERS_MAX = 64
+"""Upper bound of the other sides of sends and receives that count, for each rank and group."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ProcessGroup:
     """A process group: its missing ranks, and the ranks that wait for them.
 
     missing: ranks that the group waits for.
-    waiting: ranks that wait in the group.
+    waiting: ranks that wait in the group for a missing rank.
     unreported: ranks of the group without any entry on it.
+    proved: missing ranks whose own numbers show that they have not called the collective.
+    late: ranks that have not seen the end of collectives which the others have completed.
+    joined: every rank has called the collective in which the group waits, and it does not end.
     """
 
     name: str
     missing: frozenset[int]
     waiting: frozenset[int]
     unreported: frozenset[int]
+    proved: frozenset[int] = frozenset()
+    late: frozenset[int] = frozenset()
+    joined: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,58 +61,241 @@ class Culprits:
     unreported: those of the ranks that appear in no group at all.
     groups: names of the groups at the head of the wavefront.
     circular: each group waits for another, as when ranks call collectives in different orders. No rank is then named.
+    proved: the ranks' own numbers show that they have not called the collective.
     """
 
     ranks: tuple[int, ...] = ()
     unreported: tuple[int, ...] = ()
     groups: tuple[str, ...] = ()
     circular: bool = False
+    proved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Ranks that call another operation than most ranks as the same collective of a group."""
+
+    group: str
+    ranks: tuple[int, ...]
+    op: str
+    usual: str
+
+
+@dataclass
+class _Records:
+    """The newest report of each rank on one group."""
+
+    name: str
+    by_rank: dict[int, FlightReport] = field(default_factory=dict)
+
+    def members(self) -> RankRanges:
+        """Ranks of the group as most reports name them, and the ranks that report. Empty texts say nothing."""
+        texts = Counter(report.member_ranges for report in self.by_rank.values() if report.member_ranges)
+        lists = Counter(report.members for report in self.by_rank.values() if report.members)
+        ranges = parsed(max(texts, key=lambda text: (texts[text], text))) if texts else None
+        most = max(lists.items(), key=lambda item: (item[1], item[0]))[0] if lists else ()
+        listed = of_ranks(most)
+        return RankRanges(((ranges or RankRanges()).ranges) + listed.ranges + of_ranks(self.by_rank).ranges)
+
+    def numbered(self) -> dict[int, tuple[int, int]]:
+        """Last called and last completed collective of each rank where both are known.
+
+        `pg_status` counts sends and receives, too. So its numbers count only in a group without any.
+        """
+        mixed = any(report.uses_p2p or report.sends_to or report.receives_from for report in self.by_rank.values())
+        return {
+            rank: (report.last_enqueued, -1 if report.last_completed is None else report.last_completed)
+            for rank, report in self.by_rank.items()
+            if report.last_enqueued is not None and not (mixed and report.from_status)
+        }
+
+
+@dataclass(frozen=True)
+class FlightAnalysis:
+    """Groups of all reports, with the records that they were made of, and the ranks with any report."""
+
+    groups: tuple[ProcessGroup, ...]
+    records: tuple[_Records, ...]
+    reporting: frozenset[int]
+
+    @classmethod
+    def of(cls, reports: Iterable[FlightReport]) -> FlightAnalysis:
+        """Analyse the reports. Of two observations of a rank the later counts."""
+        records = tuple(_records(reports))
+        late = frozenset(rank for of in records for rank in _late(of))
+        reporting = frozenset(rank for of in records for rank in of.by_rank)
+        return cls(tuple(_group(of, late) for of in records), records, reporting)
 
 
 def groups(reports: Iterable[FlightReport]) -> tuple[ProcessGroup, ...]:
-    """Process groups that wait for a rank, by name. Of two observations of a rank the later counts."""
-    by_name: dict[str, dict[int, FlightReport]] = {}
-    for report in sorted(reports, key=lambda report: (report.at_s, report.report_id)):
-        if report.rank is not None:
-            by_name.setdefault(report.group, {})[report.rank] = report
-    process_groups = (_group(name, by_rank) for name, by_rank in sorted(by_name.items()))
-    return tuple(group for group in process_groups if group.missing)
+    """Process groups that wait for a rank, by name."""
+    return tuple(group for group in FlightAnalysis.of(reports).groups if group.missing)
 
 
-def _group(name: str, by_rank: Mapping[int, FlightReport]) -> ProcessGroup:
-    expected = {rank for report in by_rank.values() for rank in report.members} | set(by_rank)
-    newest = max(
-        (report.last_enqueued for report in by_rank.values() if report.last_enqueued is not None), default=None
-    )
-    silent = frozenset(expected - set(by_rank))
-    if newest is None:
-        return ProcessGroup(name, frozenset(), frozenset(), silent)
-    behind = {rank for rank, report in by_rank.items() if report.last_enqueued is None or report.last_enqueued < newest}
-    waiting = {
+def _records(reports: Iterable[FlightReport]) -> list[_Records]:
+    """Records of each group. Groups of the same name with other members are other groups."""
+    members: dict[str, set[tuple[object, object]]] = {}
+    known = [report for report in reports if report.rank is not None]
+    for report in known:
+        if report.members or report.member_ranges:
+            members.setdefault(report.group, set()).add((report.members, report.member_ranges))
+    found: dict[tuple[str, object], _Records] = {}
+    for report in sorted(known, key=lambda report: (report.at_s, report.report_id)):
+        of_name = members.get(report.group, set())
+        own = (report.members, report.member_ranges) if report.members or report.member_ranges else None
+        key = own if own is not None or len(of_name) != 1 else next(iter(of_name))
+        records = found.setdefault((report.group, key), _Records(report.group))
+        records.by_rank[report.rank or 0] = report
+    return [found[key] for key in sorted(found, key=repr)]
+
+
+def _began_s(report: FlightReport) -> float | None:
+    """Time from which the rank waits; None if it is unknown."""
+    return None if report.waits_s is None else report.at_s - report.waits_s
+
+
+def _waits(report: FlightReport) -> bool:
+    return report.waits_s is None or report.waits_s >= WAIT_S
+
+
+def _late(records: _Records) -> frozenset[int]:
+    """Ranks that have not seen the end of collectives which ranks of the group have completed by the same time."""
+    numbers = {rank: of for rank, of in records.numbered().items() if not records.by_rank[rank].from_status}
+    if not numbers:
+        return frozenset()
+    newest = max(completed for _, completed in numbers.values())
+    first_s = min(records.by_rank[rank].at_s for rank, (_, completed) in numbers.items() if completed == newest)
+    return frozenset(
         rank
-        for rank, report in by_rank.items()
-        if report.last_enqueued == newest and (report.last_completed is None or report.last_completed < newest)
+        for rank, (enqueued, completed) in numbers.items()
+        if enqueued > completed >= 0 and newest - completed >= BEHIND_LEAST
+        if _waits(records.by_rank[rank]) and records.by_rank[rank].at_s >= first_s
+    )
+
+
+def _group(records: _Records, late: Set[int]) -> ProcessGroup:
+    numbers = records.numbered()
+    members = records.members()
+    silent = frozenset(islice((rank for rank in members if rank not in records.by_rank), SILENT_MAX + 1))
+    unknown = frozenset(records.by_rank) - set(numbers) | (silent if len(silent) <= SILENT_MAX else frozenset())
+    proved: set[int] = set()
+    missing: set[int] = set()
+    waiting: set[int] = set()
+    joined: set[int] = set()
+    pending = {
+        rank: completed
+        for rank, (enqueued, completed) in numbers.items()
+        if enqueued > completed and rank not in late and _waits(records.by_rank[rank])
     }
-    return ProcessGroup(name, silent | behind if waiting else frozenset(), frozenset(waiting), silent)
+    if pending:
+        stuck = max(pending.values())
+        at = [rank for rank, completed in pending.items() if completed == stuck]
+        began = [_began_s(records.by_rank[rank]) for rank in at]
+        begun = min((at_s for at_s in began if at_s is not None), default=None)
+        proved = {
+            rank
+            for rank, (enqueued, _) in numbers.items()
+            if enqueued <= stuck and (begun is None or records.by_rank[rank].at_s >= begun)
+        }
+        behind = {rank for rank, (enqueued, _) in numbers.items() if enqueued <= stuck}
+        least = min((numbers[rank][0] for rank in proved), default=None)
+        if least is not None:
+            waiting = {rank for rank, completed in pending.items() if least <= completed}
+        if unknown and not behind:
+            waiting |= set(at)
+        missing = proved | (unknown if waiting else set())
+        joined = set(at) if not behind and not unknown and len(silent) <= SILENT_MAX else set()
+    for rank, report in records.by_rank.items():
+        peers = _peers(rank, report, records.by_rank) if rank not in late and _waits(report) else frozenset()
+        if peers:
+            waiting.add(rank)
+            missing |= peers
+    return ProcessGroup(
+        records.name,
+        frozenset(missing),
+        frozenset(waiting),
+        silent,
+        frozenset(proved),
+        _late(records),
+        frozenset(joined),
+    )
+
+
+def _peers(rank: int, report: FlightReport, by_rank: Mapping[int, FlightReport]) -> frozenset[int]:
+    """Ranks that have not called the other side of a send or a receive in which `rank` waits."""
+    began = _began_s(report)
+    found = set()
+    for own, other in ((report.receives_from, "sends_to"), (report.sends_to, "receives_from")):
+        for peer in islice(parsed(own) or RankRanges(), PEERS_MAX):
+            answer = by_rank.get(peer)
+            silent = answer is None or rank not in (parsed(getattr(answer, other)) or ())
+            if silent and (answer is None or began is None or answer.at_s >= began):
+                found.add(peer)
+    return frozenset(found - {rank})
 
 
 def culprits(reports: Iterable[FlightReport]) -> Culprits:
     """Ranks that the run waits for. A group waits for no rank if its last collective is complete on every rank."""
-    entries = list(reports)
-    stuck = groups(entries)
+    return missing_ranks(FlightAnalysis.of(reports))
+
+
+def missing_ranks(analysis: FlightAnalysis) -> Culprits:
+    """Ranks that the run waits for, by their numbers if possible, else by missing records."""
+    reporting = analysis.reporting
+    stuck = [group for group in analysis.groups if group.missing]
     if not stuck:
         return Culprits()
     waiting = frozenset(rank for group in stuck for rank in group.waiting)
-    head = [group for group in stuck if not group.missing & waiting]
-    if not head:
-        free = {rank for group in stuck for rank in group.missing} - waiting
-        if not free:
-            return Culprits(groups=tuple(group.name for group in stuck), circular=True)
-        head = [group for group in stuck if group.missing & free]
-    ranks = {rank for group in head for rank in group.missing} - waiting
-    reporting = {entry.rank for entry in entries}
-    silent = tuple(sorted(rank for rank in ranks if rank not in reporting))
-    return Culprits(tuple(sorted(ranks)), silent, tuple(group.name for group in head))
+    free = frozenset(rank for group in stuck for rank in group.missing) - waiting
+    if not free:
+        return Culprits(groups=tuple(dict.fromkeys(group.name for group in stuck)), circular=True)
+    # A rank in a collective that every rank has called may wait for the network, and is then not the cause.
+    held = frozenset(rank for group in analysis.groups for rank in group.joined)
+    proved = frozenset(rank for group in stuck for rank in group.proved) - waiting - held
+    named = proved or free & reporting - held or free - reporting
+    if not named:
+        return Culprits()
+    head = [group for group in stuck if not group.missing & waiting and group.missing & named]
+    head = head or [group for group in stuck if group.missing & named]
+    silent = tuple(sorted(rank for rank in named if rank not in reporting))
+    names = tuple(dict.fromkeys(group.name for group in head))
+    return Culprits(tuple(sorted(named)), silent, names, proved=bool(proved))
+
+
+def late_ranks(analysis: FlightAnalysis) -> Culprits:
+    """Ranks that have not seen the end of collectives which the others have completed, as after an error of their GPU.
+
+    They are named only if they are fewer than the other ranks.
+    """
+    late = [group for group in analysis.groups if group.late]
+    ranks = tuple(sorted({rank for group in late for rank in group.late}))
+    if not ranks or 2 * len(ranks) >= len(analysis.reporting):
+        return Culprits()
+    return Culprits(ranks, groups=tuple(dict.fromkeys(group.name for group in late)))
+
+
+def joined_groups(analysis: FlightAnalysis) -> tuple[ProcessGroup, ...]:
+    """Groups of several ranks that wait in a collective which every rank has called."""
+    return tuple(group for group in analysis.groups if len(group.joined) > 1 and not group.missing)
+
+
+def mismatches(analysis: FlightAnalysis) -> tuple[Mismatch, ...]:
+    """Ranks that call another operation than most ranks as the same collective, by group."""
+    found = []
+    for records in analysis.records:
+        by_number: dict[int, dict[int, str]] = {}
+        for rank, report in records.by_rank.items():
+            if report.op and not report.from_status and _waits(report):
+                number = -1 if report.last_completed is None else report.last_completed
+                by_number.setdefault(number, {})[rank] = report.op
+        for ops in by_number.values():
+            counts = Counter(ops.values())
+            usual = max(sorted(counts), key=lambda op: counts[op])
+            for op in sorted(counts):
+                if op != usual:
+                    ranks = tuple(sorted(rank for rank, called in ops.items() if called == op))
+                    found.append(Mismatch(records.name, ranks, op, usual))
+    return tuple(found)
 
 
 def odd_frames(reports: Iterable[FlightReport]) -> Mapping[str, tuple[int, ...]]:

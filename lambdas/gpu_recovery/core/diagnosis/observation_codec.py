@@ -17,7 +17,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from gpu_recovery.core.diagnosis import observations
+from gpu_recovery.core.diagnosis import observations, rank_ranges
 from gpu_recovery.core.diagnosis.observations import Observation
 from gpu_recovery.core.heartbeat import ReceivedObservation
 from gpu_recovery.core.job.adoption import JOB_ID
@@ -55,6 +55,10 @@ REPORTS_MAX, BYTES_MAX = 64, 16_384
 """Upper bounds of the observations in one heartbeat, the newest first, and of their bytes as JSON without spaces."""
 ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 TEXT_MAX, LINE_MAX, LIST_MAX = 200, 1_000, 32
+MEMBERS_MAX = 1_024
+"""Upper bound of the ranks in a list `members`. Larger groups have `member_ranges`."""
+RANGES = frozenset({"member_ranges", "sends_to", "receives_from"})
+"""Fields that hold ranges of ranks. An invalid or too long text counts as unknown: a cut text would be wrong."""
 LINES = frozenset({"line", "lines", "error"})
 """Fields that hold log lines or errors. They may be longer than other texts, and secrets in them are masked."""
 NUMBER_MAX = 1e15
@@ -197,6 +201,8 @@ def _value(hint: Any, name: str, value: Any) -> Any:
         if value not in tuple(hint):
             raise _Unreadable(name)
         return hint(value)
+    if name in RANGES:
+        return _ABSENT if rank_ranges.parsed(value) is None else value
     return masked(_line(value, LINE_MAX)) if name in LINES else _line(value, TEXT_MAX)
 
 
@@ -205,7 +211,7 @@ def _plain(value: Any) -> Any:
 
 
 def _several(kind: Any, name: str, value: Any) -> tuple[Any, ...]:
-    if not isinstance(value, list) or len(value) > LIST_MAX:
+    if not isinstance(value, list) or len(value) > (MEMBERS_MAX if name == "members" else LIST_MAX):
         raise _Unreadable(name)
     if not is_dataclass(kind):
         return tuple(_value(kind, name, entry) for entry in value if entry is not None)

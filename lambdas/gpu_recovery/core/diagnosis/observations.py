@@ -316,10 +316,21 @@ class PairReport(Observation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlightReport(Observation):
-    """State of one process group in the NCCL flight recorder of a rank (`core.diagnosis.flight_recorder`).
+    """State of one process group in the flight recorder of a process (`core.diagnosis.flight_recorder`).
 
-    members: ranks of the group, as this rank knows them.
-    last_enqueued, last_completed: sequence numbers of collectives; None if there was none yet.
+    rank: rank of the process as PyTorch counts it over the whole job, one for each GPU. Only if each instance has one
+        process is it also the number of the instance.
+    members: ranks of the group, as this process knows them.
+    member_ranges: the same as ranges of ranks (`core.diagnosis.rank_ranges`), for a group of any size.
+    local_world: processes of the job on each instance; None if it is unknown.
+    last_enqueued: sequence number of the last collective that the process has called; None if it is unknown.
+    last_completed: sequence number of the last collective that has ended on this GPU; None if there was none yet.
+    from_status: the two numbers come from `pg_status`, where calls between two ranks are counted, too.
+    uses_p2p: the process has also called sends and receives between two ranks in this group.
+    sends_to, receives_from: ranks, as ranges, of the other side of sends and receives that have not ended.
+    waits_s: seconds since the call of the first operation that has not ended; None if it is unknown.
+    op: name, data type and, where all ranks must agree in it, number of elements of the first collective that has not
+        ended; "" if it is unknown.
     frame: hash of the top frame of the last collective; "" if it is unknown.
     """
 
@@ -328,6 +339,14 @@ class FlightReport(Observation):
     last_enqueued: int | None = None
     last_completed: int | None = None
     frame: str = ""
+    member_ranges: str = ""
+    local_world: int | None = None
+    from_status: bool = False
+    uses_p2p: bool = False
+    sends_to: str = ""
+    receives_from: str = ""
+    waits_s: float | None = None
+    op: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,6 +42,8 @@ _REMEDIES: Mapping[Cause, Remedy] = {
 
 STORAGE_FULL_ROW = "log storage_full"
 """Row of the rule that finds full storage (`rules/log_lines.py`)."""
+MISSING_ROW, UNPROVED_ROW, LATE_ROW = "flight", "flightu", "flightl"
+"""Rows of the rules that find a hung rank by its flight record (`rules/collectives.py`)."""
 
 
 def remedy_for(cause: Cause, scope: Scope, rows: frozenset[str] = frozenset()) -> Remedy:
@@ -50,11 +52,15 @@ def remedy_for(cause: Cause, scope: Scope, rows: frozenset[str] = frozenset()) -
     Full storage stays full. If the whole job shares the storage, a person must free space. The own storage of an
     instance is left with the instance.
 
+    A rank that the flight records of the others wait for may hang for its GPU. So its instance is checked.
+
     If the network of an instance or a rack is bad, the next attempt leaves these instances out. If the scope is the
     whole job, no instance can be left out, so the job is restarted.
     """
     if cause is Cause.STORAGE and STORAGE_FULL_ROW in rows:
         return Remedy.PERSON if scope.kind is ScopeKind.JOB else Remedy.LEAVE_OUT
+    if cause is Cause.WORKER_HANG and scope.kind is not ScopeKind.JOB and rows & {MISSING_ROW, UNPROVED_ROW, LATE_ROW}:
+        return Remedy.CHECK
     if _REMEDIES[cause] is Remedy.LEAVE_OUT and scope.kind is ScopeKind.JOB:
         return Remedy.RESTART
     if cause is Cause.NETWORK and scope.kind in (ScopeKind.INSTANCE, ScopeKind.RACK):

@@ -153,7 +153,7 @@ def _without_evidence(job: Job, checks: str, policy: RecoveryPolicy) -> Assessme
     if diagnosis is None:
         return Assessment(False, reason, in_doubt=True)
     return Assessment(
-        diagnosis.allows_restart or diagnosis.blames_instance,
+        diagnosis.allows_restart or diagnosis.suspects_instance,
         f"{reason}; {diagnosis.summary}",
         in_doubt=not diagnosis.decided,
     )

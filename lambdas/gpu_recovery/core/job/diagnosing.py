@@ -166,7 +166,7 @@ def _background_checks(job: Job, diagnosis: DiagnosisResult, context: DecisionCo
     """
     policy = context.policy
     in_vain = policy.relaunch_on_same_instances or not job.attempts_left(policy)
-    if not policy.check_in_background or in_vain or not diagnosis.blames_instance:
+    if not policy.check_in_background or in_vain or not diagnosis.suspects_instance:
         return ()
     gang = dict.fromkeys(job.instances)
     named = tuple(instance for instance in gang if instance in diagnosis.instances)

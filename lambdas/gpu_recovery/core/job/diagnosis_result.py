@@ -60,6 +60,17 @@ class DiagnosisResult:
         return self.decided and self.cause in INSTANCE_CAUSES
 
     @property
+    def suspects_instance(self) -> bool:
+        """Whether the job continues without the instances of the result while only these are checked.
+
+        Besides the instances to blame, these are the instances of a rank that the flight records of the others wait
+        for. Whether the rank hangs for its GPU or for its program, only the check can tell.
+        """
+        return self.blames_instance or (
+            self.decided and self.cause is Cause.WORKER_HANG and self.remedy is Remedy.CHECK and bool(self.instances)
+        )
+
+    @property
     def blames_program(self) -> bool:
         """Whether the program itself is certainly to blame."""
         return self.decided and self.remedy is Remedy.FAIL
@@ -73,7 +84,7 @@ class DiagnosisResult:
     def excluded_instances(self) -> tuple[str, ...]:
         """The instances that the next attempt should not use."""
         elsewhere = self.allows_restart and self.remedy in (Remedy.LEAVE_OUT, Remedy.WAIT)
-        return self.instances if elsewhere or self.blames_instance else ()
+        return self.instances if elsewhere or self.suspects_instance else ()
 
     @property
     def summary(self) -> str:

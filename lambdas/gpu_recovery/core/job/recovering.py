@@ -47,7 +47,7 @@ def after_checks(job: Job, results: Mapping[str, events.Checked], context: Decis
     if not assessment.continues:
         return failed(job, reason, (), changes, results)
     diagnosis = job.diagnosed
-    if diagnosis is not None and not blamed and (diagnosis.allows_restart or diagnosis.blames_instance):
+    if diagnosis is not None and not blamed and (diagnosis.allows_restart or diagnosis.suspects_instance):
         changes["conclusion"] = replace(diagnosis, followed=True)
     recovering = {
         **changes,

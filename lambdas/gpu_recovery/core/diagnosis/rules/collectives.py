@@ -5,45 +5,126 @@ Seed 002 has no such rows. The rules are those of comparable systems (reference,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from gpu_recovery.core.diagnosis.case import Case
-from gpu_recovery.core.diagnosis.flight_recorder import culprits
+from gpu_recovery.core.diagnosis.flight_recorder import (
+    Culprits,
+    FlightAnalysis,
+    joined_groups,
+    late_ranks,
+    mismatches,
+    missing_ranks,
+)
 from gpu_recovery.core.diagnosis.observations import FlightReport, PairReport
 from gpu_recovery.core.diagnosis.pairwise_test import Found, found
+from gpu_recovery.core.diagnosis.rank_places import RankPlaces, scope_of_ranks
+from gpu_recovery.core.diagnosis.remedies import LATE_ROW, MISSING_ROW, UNPROVED_ROW
 from gpu_recovery.core.diagnosis.rule import Match, Rule
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, ScopeKind, Weight
 
+MISMATCHES_MAX = 8
+"""Upper bound of the mismatches that are named."""
+RANKS_SHOWN_MAX, GROUPS_SHOWN_MAX = 16, 3
+"""Upper bounds of the ranks and of the groups that a sentence lists."""
+
+
+def _listed(values: Iterable[object], most: int) -> str:
+    """Return the values as a list in a sentence, with the number of those that are left out."""
+    listed = [str(value) for value in values]
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more
+
+
+@dataclass(frozen=True)
+class _Flight:
+    """Flight records of a case, their analysis, and the places of their ranks."""
+
+    reports: tuple[FlightReport, ...]
+    analysis: FlightAnalysis
+    missing: Culprits
+    places: RankPlaces
+
+    def evidence(self, groups: Iterable[str]) -> tuple[str, ...]:
+        names = set(groups)
+        return tuple(report.report_id for report in self.reports if report.group in names)
+
+
+def _flight(case: Case) -> _Flight:
+    reports = case.all(FlightReport)
+    analysis = FlightAnalysis.of(reports)
+    return _Flight(reports, analysis, missing_ranks(analysis), RankPlaces(reports, case.topology))
+
+
+def _values(ranks: Iterable[int], groups: Iterable[str]) -> dict[str, str]:
+    return {"ranks": _listed(ranks, RANKS_SHOWN_MAX), "groups": _listed(groups, GROUPS_SHOWN_MAX)}
+
 
 def _missing(case: Case) -> Iterator[Match]:
-    """All missing ranks at the head, together. A rank without any entry may also have died."""
-    reports = case.all(FlightReport)
-    result = culprits(reports)
-    if not result.ranks:
+    """All missing ranks at the head, together, if their own numbers prove it."""
+    flight = case.computed_once(_flight)
+    result = flight.missing
+    if result.proved:
+        at = scope_of_ranks(case, flight.places, result.ranks)
+        evidence = flight.evidence(result.groups)
+        yield Match(Cause.WORKER_HANG, at, Weight.PROOF, evidence, _values(result.ranks, result.groups))
+
+
+def _unproved(case: Case) -> Iterator[Match]:
+    """Missing ranks without a number in the group. A rank without any record may also have died.
+
+    Records of a whole instance may only have been late, or nobody has collected them. So they decide nothing.
+    """
+    flight = case.computed_once(_flight)
+    result = flight.missing
+    if not result.ranks or result.proved:
         return
-    at = _scope(case, result.ranks)
-    names = set(result.groups)
-    evidence = tuple(report.report_id for report in reports if report.group in names)
-    values = {"ranks": ", ".join(map(str, result.ranks)), "groups": ", ".join(result.groups)}
-    yield Match(Cause.WORKER_HANG, at, Weight.PROOF, evidence, values)
-    if result.unreported:
-        yield Match(Cause.WORKER_CRASH, at, Weight.STRONG, evidence, values)
+    at = scope_of_ranks(case, flight.places, result.ranks)
+    evidence, values = flight.evidence(result.groups), _values(result.ranks, result.groups)
+    if not result.unreported:
+        yield Match(Cause.WORKER_HANG, at, Weight.STRONG, evidence, values)
+        return
+    heard = {flight.places.instance_of(rank) for rank in flight.analysis.reporting}
+    placed = [flight.places.instance_of(rank) for rank in result.ranks]
+    few = 2 * len(result.ranks) <= len(flight.analysis.reporting) and (not any(placed) or set(placed) <= heard)
+    yield Match(Cause.WORKER_HANG, at, Weight.STRONG if few else Weight.HINT, evidence, values)
+    yield Match(Cause.WORKER_CRASH, at, Weight.WEAK if few else Weight.HINT, evidence, values)
+
+
+def _late(case: Case) -> Iterator[Match]:
+    flight = case.computed_once(_flight)
+    result = late_ranks(flight.analysis)
+    if result.ranks:
+        at = scope_of_ranks(case, flight.places, result.ranks)
+        evidence = flight.evidence(result.groups)
+        yield Match(Cause.WORKER_HANG, at, Weight.FAIR, evidence, _values(result.ranks, result.groups))
 
 
 def _circular(case: Case) -> Iterator[Match]:
-    reports = case.all(FlightReport)
-    result = culprits(reports)
+    flight = case.computed_once(_flight)
+    result = flight.missing
     if result.circular:
-        evidence = tuple(report.report_id for report in reports if report.group in result.groups)
-        yield Match(Cause.APPLICATION, JOB, Weight.FAIR, evidence, {"groups": ", ".join(result.groups)})
+        evidence = flight.evidence(result.groups)
+        yield Match(Cause.APPLICATION, JOB, Weight.FAIR, evidence, _values((), result.groups))
 
 
-def _scope(case: Case, ranks: tuple[int, ...]) -> Scope:
-    """Workers with these ranks; the ranks themselves if any worker is unknown."""
-    known = [case.topology.by_rank.get(rank) for rank in ranks]
-    if all(known):
-        return Scope.of(ScopeKind.WORKER, *(worker.name for worker in known if worker))
-    return Scope.of(ScopeKind.RANK, *map(str, ranks))
+def _mismatch(case: Case) -> Iterator[Match]:
+    """Another operation, type or size as the same collective. Weak: a restart may take another branch."""
+    flight = case.computed_once(_flight)
+    for mismatch in mismatches(flight.analysis)[:MISMATCHES_MAX]:
+        values = _values(mismatch.ranks, (mismatch.group,)) | {"op": mismatch.op, "usual": mismatch.usual}
+        yield Match(Cause.APPLICATION, JOB, Weight.WEAK, flight.evidence((mismatch.group,)), values)
+
+
+def _joined(case: Case) -> Iterator[Match]:
+    """A collective that all ranks have called and that does not end. Only if nothing else explains the hang."""
+    flight = case.computed_once(_flight)
+    if flight.missing != Culprits() or late_ranks(flight.analysis).ranks or mismatches(flight.analysis):
+        return
+    names = tuple(dict.fromkeys(group.name for group in joined_groups(flight.analysis)))
+    if names:
+        yield Match(Cause.NETWORK, JOB, Weight.HINT, flight.evidence(names), _values((), names))
 
 
 def _tests(case: Case) -> tuple[Found, tuple[PairReport, ...]]:
@@ -81,14 +162,47 @@ def _slow(case: Case) -> Iterator[Match]:
 
 
 _FLIGHT, _PAIR = (FlightReport,), (PairReport,)
+_RECORDER = "reference, part 3: flight recorder"
 RULES: tuple[Rule, ...] = (
     Rule(
-        "flight",
+        MISSING_ROW,
         "ranks {ranks} are missing in process group {groups}: the others wait for them",
         "进程组{groups}缺少rank {ranks}，其余rank在等待",
         _FLIGHT,
         _missing,
-        "reference, part 3: flight recorder",
+        _RECORDER,
+    ),
+    Rule(
+        UNPROVED_ROW,
+        "process group {groups} waits, and no record shows that ranks {ranks} have joined",
+        "进程组{groups}在等待，没有记录表明rank {ranks}已加入",
+        _FLIGHT,
+        _unproved,
+        _RECORDER,
+    ),
+    Rule(
+        LATE_ROW,
+        "ranks {ranks} have not seen the end of collectives that the others in process group {groups} have completed",
+        "进程组{groups}中其余rank已完成的集合通信，rank {ranks}未完成",
+        _FLIGHT,
+        _late,
+        _RECORDER,
+    ),
+    Rule(
+        "flightm",
+        "ranks {ranks} call {op} in process group {groups}, and the others call {usual} at the same place",
+        "进程组{groups}中rank {ranks}调用{op}，其余rank在同一序号调用{usual}",
+        _FLIGHT,
+        _mismatch,
+        _RECORDER,
+    ),
+    Rule(
+        "flightj",
+        "every rank has joined the collective in which process group {groups} waits: the network or a GPU",
+        "进程组{groups}的所有rank均已加入但未结束 → 网络或GPU",
+        _FLIGHT,
+        _joined,
+        _RECORDER,
     ),
     Rule(
         "flightc",
@@ -96,7 +210,7 @@ RULES: tuple[Rule, ...] = (
         "进程组{groups}相互等待 → 集合通信调用顺序不一致",
         _FLIGHT,
         _circular,
-        "reference, part 3: flight recorder",
+        _RECORDER,
     ),
     Rule(
         "pair",

@@ -1,0 +1,221 @@
+"""Dumps of PyTorch's flight recorder: requested before a command is ended, and sent to the agent when it has failed.
+
+PyTorch writes a dump for each process when a collective times out, to `<prefix><rank>`. The prefix is in
+TORCH_FR_DUMP_TEMP_FILE or, as older releases call it, TORCH_NCCL_DEBUG_INFO_TEMP_FILE. A hang may be ended before that:
+for lack of progress, or by SIGTERM because the gang is stopped. If TORCH_NCCL_DEBUG_INFO_PIPE_FILE names a pipe,
+PyTorch listens at `<name><rank>.pipe` and writes a dump once a byte arrives. So the wrapper asks for the dumps first,
+and SIGTERM waits for them a little.
+
+Only dumps that have changed since the command began are read. A dump is data of the user, so it is read as plain values
+within bounds, and an unreadable dump costs only itself.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import socket
+import stat
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from .. import clock
+from ..files import socket_address
+from ..flight_recorder.dump import Dump, read_dump
+from ..flight_recorder.dump_files import dump_files, read_file
+from ..flight_recorder.pickled import Unreadable
+from ..flight_recorder.reports import reports
+from .files import RankIdentity, whole
+from .output_tail import encoded
+from .process import SignalPolicy
+
+PREFIXES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+"""Variables of the prefix of the dumps, the newer name first, as PyTorch reads them."""
+PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
+OLD_DEFAULT, DEFAULT = "/tmp/nccl_trace_rank_", "torch/comm_lib_trace_rank_"
+"""Prefix without a variable: of older releases, and of newer ones below the folder of caches."""
+HOLD_S = 3.0
+"""Seconds that SIGTERM waits for requested dumps. PyTorch looks at its pipe once a second
+(TORCH_NCCL_COORD_CHECK_MILSEC)."""
+DUMPS_MAX, DUMP_BYTES_MAX, READ_WITHIN_S = 64, 16 * 1024 * 1024, 5.0
+"""Dumps of an instance that are read, the largest of them, and the seconds after which no further one is begun."""
+REPORTS_MAX, DATAGRAM_BYTES_MAX, LINE_BYTES_MAX = 96, 32_768, 4_096
+"""Reports of an instance, of the 128 that the server stores for an attempt, and what the socket accepts."""
+Version = tuple[int, int]
+
+
+class FlightDumps:
+    """The dumps of one run of a command. Create it before the command begins.
+
+    Args:
+        environment: the environment of the command.
+        say: writes one line to the log of the rank.
+    """
+
+    def __init__(self, environment: Mapping[str, str], say: Callable[[str], None]) -> None:
+        self._environment, self._say = environment, say
+        self._prefixes = _prefixes(environment)
+        self._before = self._versions()
+
+    def request(self) -> int:
+        """Ask the processes of this instance for dumps. Return how many of them listen."""
+        name = self._environment.get(PIPE, "")
+        if not name:
+            return 0
+        asked = 0
+        folder, stem = os.path.split(name)
+        with suppress(OSError):
+            for entry in sorted(os.listdir(folder or ".")):
+                rank = entry[len(stem) : -len(".pipe")] if entry.startswith(stem) and entry.endswith(".pipe") else ""
+                if rank.isascii() and rank.isdigit():
+                    asked += _poke(os.path.join(folder, entry))
+        return asked
+
+    def written(self) -> int:
+        """Return how many dumps have been written since the command began."""
+        return sum(version != self._before.get(path) for path, version in self._versions().items())
+
+    def reports(self, rank: RankIdentity) -> list[dict[str, Any]]:
+        """Return the reports of the new dumps of this instance, those of waiting groups first. Never raises."""
+        until = clock.monotonic_s() + READ_WITHIN_S
+        read: list[tuple[int, Dump, int]] = []
+        for number, path in self._new():
+            if len(read) >= DUMPS_MAX or clock.monotonic_s() >= until:
+                self._say("warning: there are too many dumps of the flight recorder: the others are not read")
+                break
+            try:
+                data, changed_ns = read_file(path, DUMP_BYTES_MAX)
+                read.append((number, read_dump(data), changed_ns))
+            except (OSError, Unreadable) as error:
+                self._say(f"warning: the dump {path} is not read: {error}")
+        local = _local_world(max((dump.world for _, dump, _ in read), default=0), self._environment)
+        found = []
+        for number, dump, changed_ns in _of_this_instance(read, local, rank.rank):
+            age_s = round(max(time.time() - changed_ns / 1e9, 0.0), 1)
+            made = reports(dump, number, local, changed_ns)
+            # Groups that wait come first. Of a process that waits nowhere each group counts: it may be missing there.
+            waits = any("waits_s" in fields for fields in made)
+            for order, fields in enumerate(made):
+                found.append((waits and "waits_s" not in fields, order, {**fields, "age_s": age_s}))
+        found.sort(key=lambda item: item[0])
+        return [
+            {
+                "type": "flight",
+                "id": f"flight-{fields['rank']}-{rank.attempt}-{os.getpid()}-{order}",
+                "job": rank.job,
+                "attempt": rank.attempt,
+                "urgent": True,
+                **fields,
+            }
+            for _, order, fields in found[:REPORTS_MAX]
+        ]
+
+    def _new(self) -> list[tuple[int, Path]]:
+        after = self._versions()
+        changed = [(path, rank) for (path, rank), version in after.items() if version != self._before.get((path, rank))]
+        return sorted((rank, Path(path)) for path, rank in changed)
+
+    def _versions(self) -> dict[tuple[str, int], Version]:
+        """Return the time and the size of each dump, by its path and its rank."""
+        found = {}
+        for prefix in self._prefixes:
+            folder, stem = os.path.split(prefix)
+            with suppress(OSError):
+                for rank, paths in dump_files(Path(folder or "."), stem).items():
+                    for path in paths:
+                        with suppress(OSError):
+                            status = os.lstat(path)
+                            if stat.S_ISREG(status.st_mode):
+                                found[str(path), rank] = (status.st_mtime_ns, status.st_size)
+        return found
+
+
+class DumpsFirst:
+    """A signal policy that asks for dumps before the first SIGTERM, and delays that signal until they are written.
+
+    SIGKILL, and any second signal, goes through at once.
+
+    Args:
+        inner: decides the signals.
+        dumps: the dumps of the command.
+        now: monotonic time in seconds.
+    """
+
+    def __init__(self, inner: SignalPolicy, dumps: FlightDumps, now: Callable[[], float] = clock.monotonic_s) -> None:
+        self._inner, self._dumps, self._now = inner, dumps, now
+        self._asked, self._until = 0, 0.0
+        self._begun = self._held = False
+
+    def on_signal(self, number: int) -> int:
+        """Return the signal for the command after the wrapper received `number`."""
+        return self._after_dumps(self._inner.on_signal(number))
+
+    def due(self) -> int:
+        """Return the signal that is due now."""
+        number = self._after_dumps(self._inner.due())
+        if number == 0 and self._held and (self._dumps.written() >= self._asked or self._now() >= self._until):
+            self._held = False
+            return signal.SIGTERM
+        return number
+
+    def _after_dumps(self, number: int) -> int:
+        if number == signal.SIGTERM and not self._begun:
+            self._begun = True
+            self._asked = self._dumps.request()
+            self._held, self._until = self._asked > 0, self._now() + HOLD_S
+            return 0 if self._held else number
+        if number:
+            self._held = False
+        return number
+
+
+def send(found: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Send reports to the agent that listens at `path`. If no agent listens, they are dropped."""
+    lines = [line for line in map(encoded, found) if len(line) <= LINE_BYTES_MAX]
+    kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
+    with suppress(OSError), socket.socket(socket.AF_UNIX, kind) as sender, socket_address(path) as address:
+        while lines:
+            count, room = 0, DATAGRAM_BYTES_MAX
+            while count < len(lines) and (room := room - len(lines[count]) - 1) >= 0:
+                count += 1
+            sender.sendto(b"\n".join(lines[:count]), address)
+            lines = lines[count:]
+
+
+def _prefixes(environment: Mapping[str, str]) -> tuple[str, ...]:
+    named = next((environment[name] for name in PREFIXES if environment.get(name)), "")
+    if named:
+        return (named,)
+    caches = environment.get("XDG_CACHE_HOME") or os.path.join(environment.get("HOME") or "/tmp", ".cache")
+    return (OLD_DEFAULT, os.path.join(caches, DEFAULT))
+
+
+def _poke(path: str) -> bool:
+    """Write a byte to a pipe at which a process listens. Never waits; False if no process listens."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        return error.errno == errno.EAGAIN
+    try:
+        return stat.S_ISFIFO(os.fstat(descriptor).st_mode) and os.write(descriptor, b"1") == 1
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _local_world(world: int, environment: Mapping[str, str]) -> int:
+    """Return the number of processes on each instance: those of the job, divided by its instances. 0 if unknown."""
+    instances = whole(environment.get("NNODES"), least=1) or whole(environment.get("WORLD_SIZE"), least=1)
+    return world // instances if instances and world % instances == 0 else 0
+
+
+def _of_this_instance(read: Sequence[tuple[int, Dump, int]], local: int, instance: int) -> list[tuple[int, Dump, int]]:
+    """Return the dumps of this instance. A folder that all instances share has the dumps of others, too."""
+    if not local or len({rank // local for rank, _, _ in read}) <= 1:
+        return list(read)
+    return [of for of in read if of[0] // local == instance]
