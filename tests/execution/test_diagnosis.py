@@ -43,6 +43,8 @@ from tests.lambdas.api_gateway import Api
 from tests.lambdas.conftest import Functions
 from tests.tiers import sampled
 
+RDMA = "misc/ibvwrap.cc:280 NCCL WARN Call to ibv_create_qp failed"
+
 
 @pytest.fixture
 def api(functions: Functions) -> Api:
@@ -113,6 +115,41 @@ def test_a_machine_that_is_left_out_remembers_it(api: Api) -> None:
     for one in (FIRST, SECOND):
         record = api.functions.instance(one)
         api.functions.store.save_instance(replace(record, claims={JOB: Claim(1, 8)}))
+    failed(api, RDMA)
+    after = ended(api)
+    assert (after.status, tuple(after.left_out)) == (JobStatus.RECOVERING, (SECOND,)), after.reason
+    seen = {one: api.get(f"/instances/{one}").body["lemon"] for one in (FIRST, SECOND)}
+    assert seen[FIRST] == {"score": 0, "made_of": None, "signals": {}}
+    assert seen[SECOND]["signals"] == {"excl_jobid_count": 1}
+    assert seen[SECOND]["made_of"] == "1 time left out in 28 days" and seen[SECOND]["score"] > 0
+    assert api.functions.instance(SECOND).claims == {}
+
+
+def test_only_the_machine_of_a_hung_rank_is_checked(api: Api) -> None:
+    """Rank 12 of twice eight GPUs: the job goes on without its instance, whose check tells what made it hang."""
+    waits = [
+        FlightReport(
+            report_id=f"f{rank}",
+            at_s=NOW.timestamp(),
+            instance_id=(FIRST, SECOND)[rank // 8],
+            rank=rank,
+            local_world=8,
+            group="0 (default_pg)",
+            member_ranges="0-15",
+            last_enqueued=9 if rank == 12 else 10,
+            last_completed=9,
+        )
+        for rank in range(16)
+    ]
+    failed(api, reports=tuple(waits))
+    after = ended(api)
+    assert (after.status, tuple(after.left_out)) == (JobStatus.RECOVERING, (SECOND,)), after.reason
+    assert "ranks 12 are missing in process group 0 (default_pg)" in after.reason
+    assert checked(api) == {SECOND: None}
+
+
+def test_a_hung_rank_ends_no_job_whose_checks_pass(api: Api) -> None:
+    """Every instance is checked where that is wanted; the job then goes on elsewhere."""
     waits = [
         FlightReport(
             report_id=f"f{rank}",
@@ -127,13 +164,13 @@ def test_a_machine_that_is_left_out_remembers_it(api: Api) -> None:
         for rank, one in enumerate((FIRST, SECOND))
     ]
     failed(api, reports=tuple(waits))
-    after = ended(api)
+    assert ended(api, check_in_background=False).status is JobStatus.DIAGNOSING
+    assert checked(api) == {FIRST: None, SECOND: None}
+    healthy = Checked(CheckOutcome.HEALTHY, "all passed")
+    results = InstancesChecked(at=NOW, attempt=1, results={FIRST: healthy, SECOND: healthy})
+    loop(api).handle(JOB, results)
+    after = api.functions.job()
     assert (after.status, tuple(after.left_out)) == (JobStatus.RECOVERING, (SECOND,)), after.reason
-    seen = {one: api.get(f"/instances/{one}").body["lemon"] for one in (FIRST, SECOND)}
-    assert seen[FIRST] == {"score": 0, "made_of": None, "signals": {}}
-    assert seen[SECOND]["signals"] == {"excl_jobid_count": 1}
-    assert seen[SECOND]["made_of"] == "1 time left out in 28 days" and seen[SECOND]["score"] > 0
-    assert api.functions.instance(SECOND).claims == {}
 
 
 def test_a_secret_in_a_log_goes_into_no_mail(api: Api) -> None:

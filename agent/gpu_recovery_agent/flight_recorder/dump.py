@@ -114,7 +114,10 @@ def read_dump(data: bytes) -> Dump:
     Raises:
         Unreadable: it is neither a pickle of plain values nor JSON, or no dump of this format.
     """
-    content = _json(data) if data.lstrip()[:1] == b"{" else loads(data)
+    is_json = data[:64].lstrip()[:1] == b"{"
+    if not is_json and data[:1] != b"\x80":  # the first instruction of protocol 2 and later
+        raise Unreadable("it is neither a pickle of PyTorch nor JSON")
+    content = _json(data) if is_json else loads(data)
     if not isinstance(content, dict) or "version" not in content:
         raise Unreadable("it is no dump of a flight recorder: it has no version")
     version = content["version"]

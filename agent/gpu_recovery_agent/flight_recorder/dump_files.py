@@ -24,7 +24,9 @@ def dump_files(folder: Path, prefix: str = "") -> dict[int, list[Path]]:
     with os.scandir(folder) as entries:
         for entry in islice(entries, NAMES_MAX):
             match = _NAME.fullmatch(entry.name)
-            if match is not None and not entry.name.startswith(".") and (not prefix or match["prefix"] == prefix):
+            if match is None or entry.name.startswith(".") or entry.is_dir(follow_symlinks=False):
+                continue
+            if not prefix or match["prefix"] == prefix:
                 found.setdefault(int(match["rank"]), []).append(Path(entry.path))
     return {rank: sorted(paths) for rank, paths in sorted(found.items())}
 

@@ -195,7 +195,7 @@ def _pairs(parts: list[Any]) -> dict[Any, Any]:
 
 def _check_depth(value: Any) -> None:
     """Raise Unreadable if the value is nested too deeply. A value that holds itself ends, because each counts once."""
-    level, seen = [value], {id(value)}
+    level, seen = [value] if isinstance(value, (dict, list, tuple)) else [], {id(value)}
     for _ in range(DEPTH_MAX):
         deeper = []
         for holder in level:

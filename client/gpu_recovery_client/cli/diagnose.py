@@ -1,6 +1,6 @@
-"""`gpu-recovery diagnose`: what is wrong with a job, or with a file of reports or a log.
+"""`gpu-recovery diagnose`: what is wrong with a job, or with a file of reports, a log or flight-recorder dumps.
 
-A file or a log needs no deployment.
+Files need no deployment.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from gpu_recovery.core.diagnosis.report_text import Language, as_document, repor
 from gpu_recovery.core.logs.classify import Classified, ClassifiedLine, classify
 from gpu_recovery.core.logs.kinds import CLASSES, policy_of
 
+from gpu_recovery_client.cli.flight_folder import diagnose_folder, read_sentences
 from gpu_recovery_client.cli.options import jobs_like
 from gpu_recovery_client.cli.output import AsJson, print_json, print_view, terminal_width
 from gpu_recovery_client.errors import ClientError
@@ -41,27 +42,36 @@ def diagnose(
     log: Annotated[
         str | None, typer.Option("--log", metavar="FILE", help="What a rank or a machine wrote; - is standard input.")
     ] = None,
+    flight: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Judge the dumps of PyTorch's flight recorder in this folder; no deployment."),
+    ] = None,
     language: Annotated[Language, typer.Option(help="The language of the page.")] = Language.ENGLISH,
     as_json: AsJson = False,
 ) -> None:
-    """Tell what is wrong with a job, by its reports or by a log.
+    """Tell what is wrong with a job, by its reports, by a log or by dumps of PyTorch's flight recorder.
 
-    Reports in a file and logs are judged here, without a deployment.
+    Reports in a file, logs and dumps are judged here, without a deployment.
 
     Of a log the first root is the cause; a cascade (a consequence of another error) counts as the cause only if the log
     has no root.
     """
-    if sum(source is not None for source in (job, file, log)) != 1:
-        raise typer.BadParameter("one of a job, --file and --log is needed", param_hint="JOB")
+    if sum(source is not None for source in (job, file, log, flight)) != 1:
+        raise typer.BadParameter("one of a job, --file, --log and --flight is needed", param_hint="JOB")
     if log is not None:
         classified = _classified(log)
         print_view(_document(classified), lambda: _page(classified, terminal_width()), as_json)
         return
-    view = _judged(file) if file is not None else _of_job(context, job or "", attempt)
+    if flight is not None:
+        view = diagnose_folder(flight)
+    else:
+        view = _judged(file) if file is not None else _of_job(context, job or "", attempt)
     if as_json:
         print_json(view)
     else:
         typer.echo(view["page"][language.value], nl=False)
+        for sentence in read_sentences(view) if flight is not None else ():
+            typer.echo(line(sentence), nl=False)
         for rank, why in view.get("unread_logs", {}).items():
             typer.echo(line(f"the log of rank {rank} was not read: {why}"), nl=False)
 

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from gpu_recovery.core.diagnosis.flight_recorder import Culprits, culprits, groups, odd_frames
+from gpu_recovery.core.diagnosis.case import Topology, Worker
+from gpu_recovery.core.diagnosis.flight_recorder import (
+    SILENT_MAX,
+    WAIT_S,
+    Culprits,
+    FlightAnalysis,
+    culprits,
+    groups,
+    late_ranks,
+    odd_frames,
+)
 from gpu_recovery.core.diagnosis.observations import FlightReport, Observation, ProgressReport, RpcStage
 from gpu_recovery.core.diagnosis.rules.collectives import RULES
-from gpu_recovery.core.diagnosis.taxonomy import Cause, Scope, ScopeKind
+from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy, Scope, ScopeKind, Weight
 
 from tests.core.diagnosis.small_cases import AT_S, cluster, found_by, judged, late, of_row
 
@@ -138,3 +149,175 @@ def test_a_rank_that_said_nothing_may_have_died() -> None:
     """A crash is the rival."""
     assert [one.cause for one in judged(hang([7], silent=[7])).rivals] == [Cause.WORKER_CRASH]
     assert not judged(hang([7])).rivals
+
+
+# -- what proves that a rank is missing --------------------------------------------------------------------------------
+
+
+def of_world(rank: int, enqueued: int | None, completed: int | None, size: int = 8, **more: Any) -> FlightReport:
+    """A record of one group of all ranks, as `gpu-recovery-run` sends it."""
+    return replace(says("0", (), rank, enqueued, completed), member_ranges=f"0-{size - 1}", **more)
+
+
+def weights(reports: list[FlightReport], topology: Topology | None = None) -> dict[str, float]:
+    """The greatest weight of each row of the recorder."""
+    found: dict[str, float] = {}
+    for one in found_by(RULES, reports, topology):
+        found[one.row] = max(found.get(one.row, 0.0), one.weight)
+    return found
+
+
+def test_a_rank_that_has_called_what_the_others_wait_in_is_not_missing() -> None:
+    """All are stuck in collective 10. That some have called further ahead of their GPUs says nothing of the others."""
+    reports = [of_world(rank, 10 if rank in (2, 5) else 14, 9) for rank in range(8)]
+    assert culprits(reports) == Culprits()
+    assert weights(reports) == {"flightj": Weight.HINT}
+
+
+def test_numbers_of_pg_status_name_nobody_where_sends_are_counted_too() -> None:
+    """They are the number of a send, and smaller or larger than that of any collective."""
+    waits = [of_world(rank, 10, 9, uses_p2p=True) for rank in range(1, 8)]
+    mixed = of_world(0, 3, 3, from_status=True)
+    assert weights([*waits, mixed]) == {"flightu": Weight.STRONG}
+    alone = [replace(one, uses_p2p=False) for one in waits]
+    assert weights([*alone, mixed]) == {"flight": Weight.PROOF}
+    assert culprits([*alone, mixed]).ranks == (0,)
+
+
+def test_a_rank_that_waits_to_receive_is_not_the_cause() -> None:
+    """Stage 1 receives from stage 0, which hangs: both are missing in their data-parallel groups, one is to blame."""
+    reports = [
+        says("dp0", (0, 2), 2, 10, 9),
+        says("dp0", (0, 2), 0, 9, 9),
+        says("dp1", (1, 3), 3, 10, 9),
+        says("dp1", (1, 3), 1, 9, 9),
+        replace(says("pp", (0, 1), 1, 3, 3), receives_from="0", uses_p2p=True),
+        replace(says("pp", (0, 1), 0, 3, 3), uses_p2p=True),
+    ]
+    found = culprits(reports)
+    assert (found.ranks, found.proved) == ((0,), True)
+    answered = replace(reports[-1], sends_to="1")
+    assert culprits([*reports[:-1], answered]).ranks == (0, 1)
+
+
+def test_a_wait_between_two_ranks_alone_is_no_proof() -> None:
+    """A send may end on one side before the other; a broken receiver would blame its partner."""
+    reports = [
+        replace(says("pp", (0, 1), 1, 0, 0), receives_from="0", uses_p2p=True),
+        replace(says("pp", (0, 1), 0, 0, 0), uses_p2p=True),
+    ]
+    assert weights(reports) == {"flightu": Weight.STRONG}
+
+
+def test_a_record_that_is_older_than_the_wait_proves_nothing() -> None:
+    """Its rank may have joined since. Nor does a wait of a few seconds: the run may get on."""
+    waits = [of_world(rank, 10, 9, waits_s=60.0) for rank in range(1, 8)]
+    older = of_world(0, 9, 9)
+    assert weights([*waits, replace(older, at_s=AT_S - 59)]) == {"flight": Weight.PROOF}
+    assert weights([*waits, replace(older, at_s=AT_S - 61)]) == {}
+    assert weights([*(replace(one, waits_s=WAIT_S - 1) for one in waits), older]) == {}
+
+
+def test_a_rank_that_does_not_see_the_end_of_what_the_others_completed_is_named() -> None:
+    """Its GPU may be broken: it has called everything. One collective may end a little later on it."""
+    reports = [of_world(rank, 12, 5 if rank == 3 else 9) for rank in range(8)]
+    assert late_ranks(FlightAnalysis.of(reports)).ranks == (3,)
+    assert weights(reports) == {"flightl": Weight.FAIR}
+    assert late_ranks(FlightAnalysis.of([of_world(rank, 12, 8 if rank == 3 else 9) for rank in range(8)])) == Culprits()
+    many = [of_world(rank, 12, 5 if rank < 4 else 9) for rank in range(8)]
+    assert late_ranks(FlightAnalysis.of(many)) == Culprits()
+
+
+def test_groups_of_the_same_name_with_other_members_are_other_groups() -> None:
+    """Else each would miss the ranks of the other."""
+    reports = [says("pp", (0, 1), rank, 5, 5) for rank in (0, 1)] + [says("pp", (2, 3), rank, 9, 8) for rank in (2, 3)]
+    assert culprits(reports) == Culprits()
+
+
+# -- ranks without a record --------------------------------------------------------------------------------------------
+
+
+def test_a_rank_without_a_dump_is_named_without_proof() -> None:
+    """Beside ranks that are proved to be missing it is not named at all."""
+    waits = [of_world(rank, 10, 9) for rank in range(8)]
+    assert weights(waits[:7]) == {"flightu": Weight.STRONG}
+    assert culprits(waits[:7]).unreported == (7,)
+    proved = [*waits[:6], of_world(6, 9, 9)]
+    assert (culprits(proved).ranks, weights(proved)["flight"]) == ((6,), Weight.PROOF)
+
+
+def test_an_instance_without_any_dump_decides_nothing() -> None:
+    """The dumps of its eight ranks may be late."""
+    waits = [of_world(rank, 10, 9, 16, instance_id=f"i-{rank // 8}", local_world=8) for rank in range(16)]
+    assert weights(waits[:8], plan(2)) == {"flightu": Weight.HINT}
+    assert weights([*waits[:12], *waits[13:]], plan(2)) == {"flightu": Weight.STRONG}
+
+
+def test_a_group_without_most_of_its_records_names_none_of_them() -> None:
+    """The records of a large job are incomplete, or somebody has made its ranges up."""
+    size = SILENT_MAX + 3
+    assert culprits([of_world(rank, 10, 9, size) for rank in range(2)]) == Culprits()
+    assert culprits([of_world(0, 10, 9, 1_000_000)]) == Culprits()
+
+
+# -- places ------------------------------------------------------------------------------------------------------------
+
+
+def plan(instances: int) -> Topology:
+    """What a live job knows: the instances of the plan, by their number."""
+    return Topology.of(Worker(f"rank {number}", f"i-{number}", "", number) for number in range(instances))
+
+
+def job(instances: int, local: int, missing: int, local_world: int | None, keep: Collection[int]) -> list[FlightReport]:
+    """Records of the ranks `keep`, each sent by the agent of its instance. Rank `missing` is behind."""
+    size = instances * local
+    return [
+        of_world(rank, 9 if rank == missing else 10, 9, size, instance_id=f"i-{rank // local}", local_world=local_world)
+        for rank in keep
+    ]
+
+
+@pytest.mark.parametrize("missing", range(16))
+@pytest.mark.parametrize("local_world", [8, None])
+def test_a_rank_is_at_the_instance_that_sent_its_record(missing: int, local_world: int | None) -> None:
+    """Of twice eight GPUs; rank 1 is no second instance, and rank 12 has one."""
+    verdict = judged(job(2, 8, missing, local_world, range(16)), plan(2))
+    assert (verdict.cause, verdict.scope) == (Cause.WORKER_HANG, Scope.of(ScopeKind.INSTANCE, f"i-{missing // 8}"))
+    assert (verdict.decided, verdict.remedy) == (True, Remedy.CHECK)
+
+
+@pytest.mark.parametrize("missing", range(16))
+def test_a_rank_without_a_record_is_placed_by_the_number_of_processes(missing: int) -> None:
+    """Without that number the places of the others leave no doubt, except at the border of two instances."""
+    others = [rank for rank in range(16) if rank != missing]
+    verdict = judged(job(2, 8, missing, 8, others), plan(2))
+    assert verdict.scope == Scope.of(ScopeKind.INSTANCE, f"i-{missing // 8}")
+    untold = judged(job(2, 8, missing, None, others), plan(2))
+    assert plan(2).instances_of(untold.scope) == (frozenset() if missing == 8 else {f"i-{missing // 8}"})
+
+
+def test_a_rank_that_cannot_be_placed_blames_no_instance() -> None:
+    """Records of a few ranks of the first instance fit many numbers of processes; two instances may claim a rank."""
+    few = [of_world(rank, 10, 9, 16, instance_id="i-0") for rank in range(8)]
+    verdict = judged(few, plan(2))
+    assert plan(2).instances_of(verdict.scope) == frozenset()
+    twice = job(2, 8, 12, None, range(16))
+    twice.append(replace(twice[12], report_id="other", instance_id="i-0", group="other"))
+    verdict = judged(twice, plan(2))
+    assert (verdict.cause, verdict.scope.kind) == (Cause.WORKER_HANG, ScopeKind.JOB)
+    assert "ranks 12 are missing" in verdict.findings[0].english
+
+
+def test_instances_in_another_order_than_the_plan_are_told_by_the_records() -> None:
+    """The launcher has counted them otherwise: ranks 0 to 7 run on the second."""
+    swapped = [replace(one, instance_id=f"i-{1 - (one.rank or 0) // 8}") for one in job(2, 8, 12, 8, range(16))]
+    assert judged(swapped, plan(2)).scope == Scope.of(ScopeKind.INSTANCE, "i-0")
+    assert judged([one for one in swapped if one.rank != 12], plan(2)).scope == Scope.of(ScopeKind.INSTANCE, "i-0")
+
+
+def test_the_largest_gang_is_judged() -> None:
+    """3,000 instances of 16 GPUs, of which 400 have sent the records of a process."""
+    reports = job(3_000, 16, 16 * 399, 16, range(0, 16 * 400, 16))
+    reports += [of_world(16 * 399 + 1, 10, 9, 48_000, instance_id="i-399", local_world=16)]
+    verdict = judged(reports, plan(3_000))
+    assert verdict.scope == Scope.of(ScopeKind.INSTANCE, "i-399")

@@ -104,7 +104,21 @@ WHOLE: dict[str, dict[str, Any]] = {
     },
     "nccl": {"line": "NCCL WARN timeout"},
     "written": {"part": 1, "lines": ["epoch 1", "ValueError: no"]},
-    "flight": {"group": "0", "members": [0, 1], "last_enqueued": 7, "last_completed": 6, "frame": "a1"},
+    "flight": {
+        "group": "0",
+        "members": [0, 1],
+        "member_ranges": "0-47999",
+        "local_world": 16,
+        "last_enqueued": 7,
+        "last_completed": 6,
+        "from_status": True,
+        "uses_p2p": True,
+        "sends_to": "8",
+        "receives_from": "0-12/4",
+        "waits_s": 600,
+        "op": "all_reduce of 4096 BFloat16",
+        "frame": "a1",
+    },
 }
 """Of every kind a report with all of its fields."""
 OURS = {"report_id", "at_s", "instance_id"}

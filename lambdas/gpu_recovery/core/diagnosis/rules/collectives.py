@@ -33,7 +33,7 @@ RANKS_SHOWN_MAX, GROUPS_SHOWN_MAX = 16, 3
 def _listed(values: Iterable[object], most: int) -> str:
     """Return the values as a list in a sentence, with the number of those that are left out."""
     listed = [str(value) for value in values]
-    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    more = f" (+{len(listed) - most})" if len(listed) > most else ""
     return ", ".join(listed[:most]) + more
 
 

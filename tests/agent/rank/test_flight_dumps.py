@@ -1,0 +1,282 @@
+"""Dumps of the flight recorder under the wrapper: asked for before the end, and told to the agent of the node."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpu_recovery.core.diagnosis.observation_codec import BYTES_MAX, observed
+from gpu_recovery.core.diagnosis.observations import FlightReport
+from gpu_recovery_agent.log import AgentLog
+from gpu_recovery_agent.rank import flight_dumps
+from gpu_recovery_agent.rank.files import RankIdentity
+from gpu_recovery_agent.rank.flight_dumps import HOLD_S, REPORTS_MAX, DumpsFirst, FlightDumps, send
+from gpu_recovery_agent.rank.paths import SOCKET
+from gpu_recovery_agent.sensors.training_socket import TrainingSocket
+
+from tests.agent.api import WITHIN_S
+from tests.agent.flight_recorder.dumps import dump, entry, hung, pickled, trace, write
+from tests.agent.node import Node
+
+NOW_S = 1_000.0
+FIRST, SECOND = RankIdentity("run-1", 1, 0), RankIdentity("run-1", 1, 1)
+HANGS = Path(__file__).parent / "hanging_program.py"
+
+
+@pytest.fixture
+def ear(node: Node) -> Iterator[TrainingSocket]:
+    """The agent's end of the socket, on a node."""
+    node.running.mkdir()
+    found = TrainingSocket(node.running / SOCKET, AgentLog())
+    found.poll(NOW_S)
+    yield found
+    found.close()
+
+
+def heard(ear: TrainingSocket) -> list[FlightReport]:
+    """What the API would store of what has come, in as many heartbeats as it takes."""
+    ear.poll(NOW_S)
+    reports: list[Any] = []
+    while batch := ear.batch():
+        found, left_out = observed("i-1", [one.to_json(NOW_S) for one in batch])
+        assert left_out == 0 and ear.lost == 0
+        assert sum(one.size for one in batch) <= BYTES_MAX
+        reports += [one.report for one in found]
+        ear.acknowledge(batch, 0)
+    return [one for one in reports if isinstance(one, FlightReport)]
+
+
+def dumps_of(folder: Path, said: list[str] | None = None, **more: str) -> FlightDumps:
+    """The dumps with a prefix in this folder, before any is written."""
+    environment = {"TORCH_FR_DUMP_TEMP_FILE": f"{folder}/rank_", "NNODES": "2", **more}
+    return FlightDumps(environment, (said if said is not None else []).append)
+
+
+# -- which dumps are told ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variable", ["TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"])
+def test_the_dumps_are_at_the_prefix_of_either_name(tmp_path: Path, variable: str) -> None:
+    """Of both the newer counts, as PyTorch has it."""
+    dumps = FlightDumps({variable: f"{tmp_path}/rank_", "NNODES": "1"}, print)
+    write(tmp_path, hung(2, (1,)), "rank_")
+    write(tmp_path, hung(8, (1,)), "other_")
+    assert {one["rank"] for one in dumps.reports(FIRST)} == {0, 1}
+
+
+def test_without_a_variable_they_are_in_the_folder_of_caches(tmp_path: Path) -> None:
+    """Where newer releases write them."""
+    folder = tmp_path / "torch"
+    folder.mkdir()
+    dumps = FlightDumps({"XDG_CACHE_HOME": str(tmp_path), "NNODES": "1"}, print)
+    write(folder, hung(2, (1,)), "comm_lib_trace_rank_")
+    assert {one["rank"] for one in dumps.reports(FIRST)} >= {0, 1}
+
+
+def test_a_dump_of_an_earlier_run_is_not_told(tmp_path: Path) -> None:
+    """A folder that outlives the container has them. One that is written again is new."""
+    write(tmp_path, hung(4, (1,)), "rank_")
+    dumps = dumps_of(tmp_path)
+    assert (dumps.written(), dumps.reports(FIRST)) == (0, [])
+    before = (tmp_path / "rank_1").stat()
+    os.utime(tmp_path / "rank_1", ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    assert dumps.written() == 1
+    assert {one["rank"] for one in dumps.reports(FIRST)} == {1}
+
+
+def test_of_a_folder_that_all_instances_share_each_tells_its_own(tmp_path: Path) -> None:
+    """Else every instance would be the place of every rank. The dump itself says how many ranks an instance has."""
+    dumps = dumps_of(tmp_path)
+    write(tmp_path, hung(16, (12,)), "rank_")
+    assert {one["rank"] for one in dumps.reports(FIRST)} == set(range(8))
+    second = dumps.reports(SECOND)
+    assert {one["rank"] for one in second} == set(range(8, 16))
+    assert {one["local_world"] for one in second} == {8}
+
+
+def test_of_a_folder_of_the_instance_every_dump_is_its_own(tmp_path: Path) -> None:
+    """A launcher may count the instances in another order than the plan."""
+    dumps = dumps_of(tmp_path)
+    write(tmp_path, {rank: content for rank, content in hung(16, (12,)).items() if rank >= 8}, "rank_")
+    assert {one["rank"] for one in dumps.reports(FIRST)} == set(range(8, 16))
+
+
+def test_a_dump_that_cannot_be_read_costs_only_itself(tmp_path: Path) -> None:
+    """With a line in the log of the rank."""
+    said: list[str] = []
+    dumps = dumps_of(tmp_path, said)
+    write(tmp_path, hung(2, (1,)), "rank_")
+    (tmp_path / "rank_1").write_bytes(b"\x80\x02cos\nsystem\n.")
+    assert {one["rank"] for one in dumps.reports(FIRST)} == {0}
+    assert len(said) == 1 and "rank_1 is not read: it holds more than plain values" in said[0]
+
+
+def test_the_number_of_dumps_and_their_size_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each warning is one line."""
+    said: list[str] = []
+    dumps = dumps_of(tmp_path, said, NNODES="1")
+    write(tmp_path, hung(4, (1,)), "rank_")
+    monkeypatch.setattr(flight_dumps, "DUMPS_MAX", 2)
+    assert {one["rank"] for one in dumps.reports(FIRST)} == {0, 1}
+    monkeypatch.setattr(flight_dumps, "DUMP_BYTES_MAX", 10)
+    assert dumps.reports(FIRST) == []
+    reasons = [line.rpartition(": ")[2] for line in said]
+    assert reasons == ["the others are not read", *["it is larger than 10 bytes"] * 4]
+
+
+@pytest.mark.parametrize("name", ["gpu_error_1st", "lock_gil_2nd"])
+def test_the_reports_of_a_full_instance_are_bounded_and_those_that_decide_come_first(
+    tmp_path: Path, ear: TrainingSocket, name: str
+) -> None:
+    """Sixteen processes with eleven groups each: what waits, and every group of a process that waits nowhere."""
+    dumps = dumps_of(tmp_path, NNODES="1")
+    write(tmp_path, trace(name), "rank_")
+    made = dumps.reports(FIRST)
+    assert len(made) == REPORTS_MAX < 16 * 11
+    send(made, ear._path or Path())
+    found = heard(ear)
+    assert len(found) == REPORTS_MAX
+    idle = [rank for rank, content in trace(name).items() if not content["entries"]]
+    for rank in idle:
+        assert sum(one.rank == rank for one in found) >= 10
+
+
+# -- asking for a dump -------------------------------------------------------------------------------------------------
+
+
+class Signals:
+    """Decides what it is given, in order."""
+
+    def __init__(self, *due: int) -> None:
+        self.next = list(due)
+
+    def on_signal(self, number: int) -> int:
+        return number
+
+    def due(self) -> int:
+        return self.next.pop(0) if self.next else 0
+
+
+class Dumps:
+    """Stands in for the dumps of a command: how many processes listen, and how many dumps there are."""
+
+    def __init__(self, listen: int) -> None:
+        self.listen, self.there, self.asked = listen, 0, 0
+
+    def request(self) -> int:
+        self.asked += 1
+        return self.listen
+
+    def written(self) -> int:
+        return self.there
+
+
+def policy(inner: Signals, dumps: Any, clock: list[float]) -> DumpsFirst:
+    return DumpsFirst(inner, dumps, lambda: clock[0])
+
+
+def test_sigterm_waits_for_the_dumps_it_asked_for() -> None:
+    """It is asked once; the signal goes out when as many are there as processes listen."""
+    dumps, clock = Dumps(2), [0.0]
+    found = policy(Signals(), dumps, clock)
+    assert found.on_signal(signal.SIGTERM) == 0
+    dumps.there = 1
+    assert found.due() == 0
+    dumps.there = 2
+    assert (found.due(), found.due(), dumps.asked) == (signal.SIGTERM, 0, 1)
+
+
+def test_sigterm_does_not_wait_for_ever() -> None:
+    """Nor at all where no process listens."""
+    dumps, clock = Dumps(2), [0.0]
+    found = policy(Signals(signal.SIGTERM), dumps, clock)
+    assert found.due() == 0
+    clock[0] = HOLD_S
+    assert found.due() == signal.SIGTERM
+    assert policy(Signals(), Dumps(0), [0.0]).on_signal(signal.SIGTERM) == signal.SIGTERM
+
+
+@pytest.mark.parametrize("second", [signal.SIGKILL, signal.SIGTERM])
+def test_a_second_signal_goes_through_at_once(second: int) -> None:
+    """And takes the place of the first."""
+    found = policy(Signals(), Dumps(2), [0.0])
+    assert found.on_signal(signal.SIGTERM) == 0
+    assert found.on_signal(second) == second
+    assert found.due() == 0
+
+
+def test_other_signals_ask_for_nothing() -> None:
+    """A program uses SIGUSR1 for itself."""
+    dumps = Dumps(2)
+    assert policy(Signals(), dumps, [0.0]).on_signal(signal.SIGUSR1) == signal.SIGUSR1
+    assert dumps.asked == 0
+
+
+def test_only_pipes_with_a_listener_are_asked(tmp_path: Path) -> None:
+    """A pipe that a dead process left behind, a file and another name are none."""
+    for name in ("fr_0.pipe", "fr_1.pipe", "fr_x.pipe"):
+        os.mkfifo(tmp_path / name)
+    (tmp_path / "fr_2.pipe").touch()
+    reader = os.open(tmp_path / "fr_0.pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        dumps = dumps_of(tmp_path, TORCH_NCCL_DEBUG_INFO_PIPE_FILE=f"{tmp_path}/fr_")
+        assert dumps.request() == 1
+        assert os.read(reader, 8)
+        assert dumps_of(tmp_path).request() == 0
+    finally:
+        os.close(reader)
+    assert (tmp_path / "fr_2.pipe").read_bytes() == b""
+
+
+# -- under the wrapper -------------------------------------------------------------------------------------------------
+
+
+def hanging(node: Node, folder: Path, *ranks: int, **more: str) -> Any:
+    """A rank whose processes hang, and dump once they are asked to, as PyTorch does."""
+    names = {"TORCH_FR_DUMP_TEMP_FILE": f"{folder}/rank_", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{folder}/fr_"}
+    started = node.rank(sys.executable, str(HANGS), *map(str, ranks), NNODES="2", **names, **more)
+    assert started.stdout is not None and started.stdout.readline() == b"hangs\n"
+    return started
+
+
+@pytest.mark.slow
+def test_a_rank_that_hangs_is_asked_for_its_dumps_before_it_is_ended(
+    node: Node, ear: TrainingSocket, tmp_path: Path
+) -> None:
+    """The gang is stopped: SIGTERM. Nobody has dumped before."""
+    prepared = write(tmp_path / "dumps", hung(16, (12,)), "to_come_")
+    started = hanging(node, prepared, 8, 12, rank=1)
+    started.terminate()
+    assert started.wait(WITHIN_S) == 143
+    found = heard(ear)
+    assert {(one.rank, one.last_enqueued, one.last_completed) for one in found} == {(8, 10, 9), (12, 9, 9)}
+    assert {one.local_world for one in found} == {8}
+
+
+@pytest.mark.slow
+def test_a_command_without_progress_is_asked_before_it_is_ended(
+    node: Node, ear: TrainingSocket, tmp_path: Path
+) -> None:
+    """Its own watchdog ends it."""
+    prepared = write(tmp_path / "dumps", hung(16, (12,)), "to_come_")
+    started = hanging(node, prepared, 12, WATCHDOG_S="0.1")
+    assert started.wait(WITHIN_S) == 124
+    assert {one.rank for one in heard(ear)} == {12}
+
+
+@pytest.mark.slow
+def test_a_rank_that_died_tells_what_it_dumped_by_itself(node: Node, ear: TrainingSocket, tmp_path: Path) -> None:
+    """PyTorch has dumped at its time-out and ended the process. A rank that ends well tells nothing."""
+    (tmp_path / "dump").write_bytes(pickled(dump({"0": range(2)}, [entry("0", 3, state="scheduled")])))
+    folder = tmp_path / "dumps"
+    folder.mkdir()
+    for status in (0, 1):
+        command = f"cp {tmp_path}/dump {folder}/rank_{status}; exit {status}"
+        names = {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{folder}/rank_", "NNODES": "2"}
+        assert node.rank("sh", "-c", command, **names).wait(WITHIN_S) == status
+        assert [one.rank for one in heard(ear)] == ([1] if status else [])
