@@ -20,7 +20,7 @@ from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.instance.record import Claim
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.redaction import FORMS, SecretForm
-from gpu_recovery.execution.evidence import collect_evidence
+from gpu_recovery.execution.evidence import collect_evidence, topology_of
 from gpu_recovery.ports.errors import TryAgainSoon
 
 from tests.aws.environment import CREDENTIALS, FUNCTION
@@ -146,6 +146,14 @@ def test_only_the_machine_of_a_hung_rank_is_checked(api: Api) -> None:
     assert (after.status, tuple(after.left_out)) == (JobStatus.RECOVERING, (SECOND,)), after.reason
     assert "ranks 12 are missing in process group 0 (default_pg)" in after.reason
     assert checked(api) == {SECOND: None}
+
+
+def test_the_rank_of_a_flight_record_is_no_number_of_an_instance() -> None:
+    """Its process 1 runs on the first of two instances, and the instance of rank 1 is the second."""
+    record = FlightReport(report_id="f", at_s=0.0, instance_id=FIRST, rank=1, worker="0.1", group="0")
+    topology = topology_of(plan(), {}, (record,))
+    assert topology.by_rank[1].instance_id == SECOND
+    assert topology.workers["0.1"].instance_id == FIRST
 
 
 def test_a_hung_rank_ends_no_job_whose_checks_pass(api: Api) -> None:

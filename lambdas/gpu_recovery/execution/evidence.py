@@ -15,6 +15,7 @@ from gpu_recovery.core.diagnosis.case import History, Topology, Worker
 from gpu_recovery.core.diagnosis.diagnose import Diagnosis, diagnose
 from gpu_recovery.core.diagnosis.observations import (
     ExitReport,
+    FlightReport,
     LogFinding,
     Observation,
     RestartReport,
@@ -133,6 +134,8 @@ def topology_of(plan: Plan, instances: Mapping[str, Instance], reports: Iterable
         instance_id = report.instance_id or (
             plan.instances[rank] if rank is not None and rank < len(plan.instances) else ""
         )
+        if isinstance(report, FlightReport):  # its rank counts GPUs, the plan counts instances
+            rank = None
         if report.worker and instance_id:
             workers[report.worker] = Worker(report.worker, instance_id, racks.get(instance_id, ""), rank)
     known = {worker.rank for worker in workers.values()}

@@ -19,9 +19,9 @@ from gpu_recovery_agent.rank.flight_dumps import HOLD_S, REPORTS_MAX, DumpsFirst
 from gpu_recovery_agent.rank.paths import SOCKET
 from gpu_recovery_agent.sensors.training_socket import TrainingSocket
 
-from tests.agent.api import WITHIN_S
+from tests.agent.api import WITHIN_S, Api, ok
 from tests.agent.flight_recorder.dumps import dump, entry, hung, pickled, trace, write
-from tests.agent.node import Node
+from tests.agent.node import Node, wait_until
 
 NOW_S = 1_000.0
 FIRST, SECOND = RankIdentity("run-1", 1, 0), RankIdentity("run-1", 1, 1)
@@ -231,6 +231,27 @@ def test_only_pipes_with_a_listener_are_asked(tmp_path: Path) -> None:
     finally:
         os.close(reader)
     assert (tmp_path / "fr_2.pipe").read_bytes() == b""
+
+
+@pytest.mark.slow
+def test_the_agent_reports_all_records_at_once_though_one_report_cannot_hold_them(node: Node, api: Api) -> None:
+    """The evidence is collected when the last rank has ended; the next regular report comes in five minutes."""
+    api.lasting = ok(next_s=300)
+    node.running.mkdir()
+    node.agent()
+    path = node.running / SOCKET
+    wait_until(path.exists)
+    records = [
+        {"type": "flight", "id": f"f-{n}", "job": "run-1", "attempt": 1, "rank": n, "group": "0", "urgent": True}
+        for n in range(REPORTS_MAX)
+    ]
+    send(records, path)
+
+    def told() -> list[str]:
+        return [one["id"] for heard in api.heard for one in heard.report.get("diagnosis", ())]
+
+    wait_until(lambda: len(told()) == REPORTS_MAX)
+    assert sum(bool(heard.report.get("diagnosis")) for heard in api.heard) == 2
 
 
 # -- under the wrapper -------------------------------------------------------------------------------------------------

@@ -228,6 +228,15 @@ def test_a_rank_that_does_not_see_the_end_of_what_the_others_completed_is_named(
     assert late_ranks(FlightAnalysis.of(many)) == Culprits()
 
 
+def test_the_waits_of_a_rank_with_a_broken_gpu_prove_nothing() -> None:
+    """It has called ahead in a pair, and receives from a rank whose send has ended."""
+    world = [of_world(rank, 9, 5 if rank == 3 else 9) for rank in range(8)]
+    pair = [says("pair", (3, 4), 3, 5, 4), says("pair", (3, 4), 4, 4, 4)]
+    assert weights([*world, *pair]) == {"flightl": Weight.FAIR}
+    receives = [replace(says("pp", (3, 4), 3, 0, 0), receives_from="4"), says("pp", (3, 4), 4, 0, 0)]
+    assert weights([*world, *receives]) == {"flightl": Weight.FAIR}
+
+
 def test_groups_of_the_same_name_with_other_members_are_other_groups() -> None:
     """Else each would miss the ranks of the other."""
     reports = [says("pp", (0, 1), rank, 5, 5) for rank in (0, 1)] + [says("pp", (2, 3), rank, 9, 8) for rank in (2, 3)]
