@@ -142,11 +142,18 @@ class DumpsFirst:
     Args:
         inner: decides the signals.
         dumps: the dumps of the command.
+        hold_s: largest delay of the signal in seconds.
         now: monotonic time in seconds.
     """
 
-    def __init__(self, inner: SignalPolicy, dumps: FlightDumps, now: Callable[[], float] = clock.monotonic_s) -> None:
-        self._inner, self._dumps, self._now = inner, dumps, now
+    def __init__(
+        self,
+        inner: SignalPolicy,
+        dumps: FlightDumps,
+        hold_s: float = HOLD_S,
+        now: Callable[[], float] = clock.monotonic_s,
+    ) -> None:
+        self._inner, self._dumps, self._hold_s, self._now = inner, dumps, hold_s, now
         self._asked, self._until = 0, 0.0
         self._begun = self._held = False
 
@@ -166,7 +173,7 @@ class DumpsFirst:
         if number == signal.SIGTERM and not self._begun:
             self._begun = True
             self._asked = self._dumps.request()
-            self._held, self._until = self._asked > 0, self._now() + HOLD_S
+            self._held, self._until = self._asked > 0, self._now() + self._hold_s
             return 0 if self._held else number
         if number:
             self._held = False

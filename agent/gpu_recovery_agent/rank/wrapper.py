@@ -36,7 +36,7 @@ from ..sensors.boot import BootUnknown, boot_id
 from . import flight_dumps, output_tail
 from .exit_files import remove_old_exits
 from .files import EXIT_SUFFIX, EXIT_SUFFIXES, RankIdentity, rank_fields, rank_of, whole
-from .flight_dumps import DumpsFirst, FlightDumps
+from .flight_dumps import HOLD_S, DumpsFirst, FlightDumps
 from .guard import Guard
 from .output_tail import OutputTail
 from .paths import AgentSettingsError, running_folder, socket_path
@@ -130,7 +130,9 @@ def _once(
             if files:
                 files.begin(command.pid)
             command.go()
-            ended = command.wait(suspension if timeouts.forwards else DumpsFirst(suspension, dumps))
+            # SIGTERM must still come before SIGKILL.
+            policy = DumpsFirst(suspension, dumps, min(HOLD_S, timeouts.kill_s / 2))
+            ended = command.wait(suspension if timeouts.forwards else policy)
             status = suspension.status(ended)
             if files:
                 files.end(ended, suspension.facts())

@@ -24,7 +24,7 @@ def main() -> None:
     print("hangs", flush=True)
     while True:
         for rank, end in listen.items():
-            if os.read(end, 128):
+            if os.read(end, 128) and "DUMPS" not in os.environ:
                 shutil.copyfile(Path(prefix).parent / f"to_come_{rank}", f"{prefix}{rank}")
         time.sleep(0.02)
 

@@ -177,7 +177,7 @@ class Dumps:
 
 
 def policy(inner: Signals, dumps: Any, clock: list[float]) -> DumpsFirst:
-    return DumpsFirst(inner, dumps, lambda: clock[0])
+    return DumpsFirst(inner, dumps, now=lambda: clock[0])
 
 
 def test_sigterm_waits_for_the_dumps_it_asked_for() -> None:
@@ -277,6 +277,16 @@ def test_a_rank_that_hangs_is_asked_for_its_dumps_before_it_is_ended(
     found = heard(ear)
     assert {(one.rank, one.last_enqueued, one.last_completed) for one in found} == {(8, 10, 9), (12, 9, 9)}
     assert {one.local_world for one in found} == {8}
+
+
+@pytest.mark.slow
+def test_a_short_stop_timeout_leaves_sigterm_its_time(node: Node, ear: TrainingSocket, tmp_path: Path) -> None:
+    """SIGKILL comes after 2 s there. The dump of a process that never writes it is awaited for half of that."""
+    (tmp_path / "dumps").mkdir()
+    started = hanging(node, tmp_path / "dumps", 12, DUMPS="no", GPU_RECOVERY_STOP_TIMEOUT_S="4")
+    started.terminate()
+    assert started.wait(WITHIN_S) == 143
+    assert heard(ear) == []
 
 
 @pytest.mark.slow
