@@ -17,7 +17,6 @@ import os
 import signal
 import socket
 import stat
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -41,6 +40,8 @@ OLD_DEFAULT, DEFAULT = "/tmp/nccl_trace_rank_", "torch/comm_lib_trace_rank_"
 HOLD_S = 3.0
 """Seconds that SIGTERM waits for requested dumps. PyTorch looks at its pipe once a second
 (TORCH_NCCL_COORD_CHECK_MILSEC)."""
+WATCH_S = 5.0
+"""Seconds between two looks at the folders of the dumps. So accurate is the age of a dump: no wall clock is read."""
 DUMPS_MAX, DUMP_BYTES_MAX, READ_WITHIN_S = 64, 16 * 1024 * 1024, 5.0
 """Dumps of an instance that are read, the largest of them, and the seconds after which no further one is begun."""
 REPORTS_MAX, DATAGRAM_BYTES_MAX, LINE_BYTES_MAX = 96, 32_768, 4_096
@@ -56,10 +57,22 @@ class FlightDumps:
         say: writes one line to the log of the rank.
     """
 
-    def __init__(self, environment: Mapping[str, str], say: Callable[[str], None]) -> None:
-        self._environment, self._say = environment, say
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        say: Callable[[str], None],
+        now: Callable[[], float] = clock.monotonic_s,
+    ) -> None:
+        self._environment, self._say, self._now = environment, say, now
         self._prefixes = _prefixes(environment)
         self._before = self._versions()
+        self._seen: dict[tuple[str, int], tuple[Version, float]] = {}
+        self._looked_at = now()
+
+    def watch(self) -> None:
+        """Note which dumps are new, every WATCH_S seconds. Call it several times a second."""
+        if self._now() >= self._looked_at + WATCH_S:
+            self._look()
 
     def request(self) -> int:
         """Ask the processes of this instance for dumps. Return how many of them listen."""
@@ -77,30 +90,33 @@ class FlightDumps:
 
     def written(self) -> int:
         """Return how many dumps have been written since the command began."""
-        return sum(version != self._before.get(path) for path, version in self._versions().items())
+        self._look()
+        return len(self._seen)
 
     def reports(self, rank: RankIdentity) -> list[dict[str, Any]]:
         """Return the reports of the new dumps of this instance, those of waiting groups first. Never raises."""
-        until = clock.monotonic_s() + READ_WITHIN_S
+        self._look()
+        until = self._now() + READ_WITHIN_S
         read: list[tuple[int, Dump, int]] = []
-        for number, path in self._new():
-            if len(read) >= DUMPS_MAX or clock.monotonic_s() >= until:
+        ages: dict[int, float] = {}
+        for (path, number), (_, seen_at) in sorted(self._seen.items(), key=lambda item: (item[0][1], item[0][0])):
+            if len(read) >= DUMPS_MAX or self._now() >= until:
                 self._say("warning: there are too many dumps of the flight recorder: the others are not read")
                 break
             try:
-                data, changed_ns = read_file(path, DUMP_BYTES_MAX)
+                data, changed_ns = read_file(Path(path), DUMP_BYTES_MAX)
                 read.append((number, read_dump(data), changed_ns))
+                ages[number] = round(self._now() - seen_at, 1)
             except (OSError, Unreadable) as error:
                 self._say(f"warning: the dump {path} is not read: {error}")
         local = _local_world(max((dump.world for _, dump, _ in read), default=0), self._environment)
         found = []
         for number, dump, changed_ns in _of_this_instance(read, local, rank.rank):
-            age_s = round(max(time.time() - changed_ns / 1e9, 0.0), 1)
             made = reports(dump, number, local, changed_ns)
             # Groups that wait come first. Of a process that waits nowhere each group counts: it may be missing there.
             waits = any("waits_s" in fields for fields in made)
             for order, fields in enumerate(made):
-                found.append((waits and "waits_s" not in fields, order, {**fields, "age_s": age_s}))
+                found.append((waits and "waits_s" not in fields, order, {**fields, "age_s": ages[number]}))
         found.sort(key=lambda item: item[0])
         return [
             {
@@ -114,10 +130,12 @@ class FlightDumps:
             for _, order, fields in found[:REPORTS_MAX]
         ]
 
-    def _new(self) -> list[tuple[int, Path]]:
-        after = self._versions()
-        changed = [(path, rank) for (path, rank), version in after.items() if version != self._before.get((path, rank))]
-        return sorted((rank, Path(path)) for path, rank in changed)
+    def _look(self) -> None:
+        self._looked_at = self._now()
+        for key, version in self._versions().items():
+            known = self._seen[key][0] if key in self._seen else self._before.get(key)
+            if version != known:
+                self._seen[key] = (version, self._looked_at)
 
     def _versions(self) -> dict[tuple[str, int], Version]:
         """Return the time and the size of each dump, by its path and its rank."""
@@ -142,7 +160,7 @@ class DumpsFirst:
     Args:
         inner: decides the signals.
         dumps: the dumps of the command.
-        hold_s: largest delay of the signal in seconds.
+        hold_s: largest delay of the signal in seconds; 0 for a command that must get each signal at once.
         now: monotonic time in seconds.
     """
 
@@ -163,6 +181,7 @@ class DumpsFirst:
 
     def due(self) -> int:
         """Return the signal that is due now."""
+        self._dumps.watch()
         number = self._after_dumps(self._inner.due())
         if number == 0 and self._held and (self._dumps.written() >= self._asked or self._now() >= self._until):
             self._held = False
@@ -173,7 +192,7 @@ class DumpsFirst:
         if number == signal.SIGTERM and not self._begun:
             self._begun = True
             self._asked = self._dumps.request()
-            self._held, self._until = self._asked > 0, self._now() + self._hold_s
+            self._held, self._until = self._asked > 0 and self._hold_s > 0, self._now() + self._hold_s
             return 0 if self._held else number
         if number:
             self._held = False

@@ -131,8 +131,8 @@ def _once(
                 files.begin(command.pid)
             command.go()
             # SIGTERM must still come before SIGKILL.
-            policy = DumpsFirst(suspension, dumps, min(HOLD_S, timeouts.kill_s / 2))
-            ended = command.wait(suspension if timeouts.forwards else policy)
+            hold_s = 0.0 if timeouts.forwards else min(HOLD_S, timeouts.kill_s / 2)
+            ended = command.wait(DumpsFirst(suspension, dumps, hold_s))
             status = suspension.status(ended)
             if files:
                 files.end(ended, suspension.facts())

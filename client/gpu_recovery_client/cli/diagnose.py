@@ -49,9 +49,9 @@ def diagnose(
     language: Annotated[Language, typer.Option(help="The language of the page.")] = Language.ENGLISH,
     as_json: AsJson = False,
 ) -> None:
-    """Tell what is wrong with a job, by its reports, by a log or by dumps of PyTorch's flight recorder.
+    """Tell what is wrong with a job, by its reports, a log or dumps.
 
-    Reports in a file, logs and dumps are judged here, without a deployment.
+    Dumps are those of PyTorch's flight recorder. Files are judged here, without a deployment.
 
     Of a log the first root is the cause; a cascade (a consequence of another error) counts as the cause only if the log
     has no root.

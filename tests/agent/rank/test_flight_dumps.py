@@ -15,7 +15,7 @@ from gpu_recovery.core.diagnosis.observations import FlightReport
 from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.rank import flight_dumps
 from gpu_recovery_agent.rank.files import RankIdentity
-from gpu_recovery_agent.rank.flight_dumps import HOLD_S, REPORTS_MAX, DumpsFirst, FlightDumps, send
+from gpu_recovery_agent.rank.flight_dumps import HOLD_S, REPORTS_MAX, WATCH_S, DumpsFirst, FlightDumps, send
 from gpu_recovery_agent.rank.paths import SOCKET
 from gpu_recovery_agent.sensors.training_socket import TrainingSocket
 
@@ -87,6 +87,30 @@ def test_a_dump_of_an_earlier_run_is_not_told(tmp_path: Path) -> None:
     os.utime(tmp_path / "rank_1", ns=(before.st_atime_ns, before.st_mtime_ns + 1))
     assert dumps.written() == 1
     assert {one["rank"] for one in dumps.reports(FIRST)} == {1}
+
+
+def test_the_age_of_a_dump_is_counted_from_the_look_that_found_it(tmp_path: Path) -> None:
+    """By a clock that nobody sets; one that is written again is as old as its last content."""
+    now = [0.0]
+    dumps = FlightDumps({"TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/rank_", "NNODES": "1"}, print, lambda: now[0])
+    write(tmp_path, hung(1, ()), "rank_")
+    now[0] = WATCH_S - 1
+    dumps.watch()
+    now[0] = WATCH_S
+    dumps.watch()
+    now[0] = 100.0
+    assert [one["age_s"] for one in dumps.reports(FIRST)] == []
+    write(tmp_path, hung(2, (1,)), "rank_")
+    assert {(one["rank"], one["age_s"]) for one in dumps.reports(FIRST)} == {(0, 0.0), (1, 0.0)}
+    now[0] = 160.0
+    assert {one["age_s"] for one in dumps.reports(FIRST)} == {60.0}
+
+
+def test_a_command_that_must_get_each_signal_at_once_gets_it() -> None:
+    """Its dumps are asked for all the same."""
+    dumps = Dumps(2)
+    assert DumpsFirst(Signals(), dumps, 0.0).on_signal(signal.SIGTERM) == signal.SIGTERM
+    assert dumps.asked == 1
 
 
 def test_of_a_folder_that_all_instances_share_each_tells_its_own(tmp_path: Path) -> None:
@@ -174,6 +198,9 @@ class Dumps:
 
     def written(self) -> int:
         return self.there
+
+    def watch(self) -> None:
+        return
 
 
 def policy(inner: Signals, dumps: Any, clock: list[float]) -> DumpsFirst:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from gpu_recovery.core.diagnosis.case import Topology, Worker
 from gpu_recovery.core.diagnosis.flight_recorder import (
+    AGE_S,
     SILENT_MAX,
     WAIT_S,
     Culprits,
@@ -213,8 +214,8 @@ def test_a_record_that_is_older_than_the_wait_proves_nothing() -> None:
     """Its rank may have joined since. Nor does a wait of a few seconds: the run may get on."""
     waits = [of_world(rank, 10, 9, waits_s=60.0) for rank in range(1, 8)]
     older = of_world(0, 9, 9)
-    assert weights([*waits, replace(older, at_s=AT_S - 59)]) == {"flight": Weight.PROOF}
-    assert weights([*waits, replace(older, at_s=AT_S - 61)]) == {}
+    assert weights([*waits, replace(older, at_s=AT_S - 60 + AGE_S)]) == {"flight": Weight.PROOF}
+    assert weights([*waits, replace(older, at_s=AT_S - 61 + AGE_S)]) == {}
     assert weights([*(replace(one, waits_s=WAIT_S - 1) for one in waits), older]) == {}
 
 

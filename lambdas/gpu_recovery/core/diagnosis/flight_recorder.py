@@ -23,6 +23,8 @@ from gpu_recovery.core.diagnosis.rank_ranges import RankRanges, of_ranks, parsed
 
 WAIT_S = 30.0
 """Seconds from which an operation counts as waiting. A younger one may belong to a run that gets on."""
+AGE_S = 5.0
+"""Accuracy of the time of a dump in seconds, as `gpu-recovery-run` measures it."""
 BEHIND_LEAST = 2
 """Collectives that others have completed and a rank has not, from which the rank does not see their end. One collective
 may end on one rank a little before the other."""
@@ -150,8 +152,8 @@ def _records(reports: Iterable[FlightReport]) -> list[_Records]:
 
 
 def _began_s(report: FlightReport) -> float | None:
-    """Time from which the rank waits; None if it is unknown."""
-    return None if report.waits_s is None else report.at_s - report.waits_s
+    """Time from which every record shows the state after the rank began to wait; None if it is unknown."""
+    return None if report.waits_s is None else report.at_s - report.waits_s + AGE_S
 
 
 def _waits(report: FlightReport) -> bool:
