@@ -75,9 +75,9 @@ class Api:
         """Waits for that many reports."""
         return self.until(lambda reports: len(reports) >= number)
 
-    def next(self, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Waits for a report, of those that came after this call, that meets a condition."""
-        begin = len(self.heard)
+    def next(self, condition: Callable[[dict[str, Any]], bool], since: int | None = None) -> dict[str, Any]:
+        """Waits for a report that meets a condition: of those after the first `since`, or of those after this call."""
+        begin = len(self.heard) if since is None else since
         reports = self.until(lambda reports: any(condition(one) for one in reports[begin:]))
         return next(one for one in reports[begin:] if condition(one))
 
