@@ -152,7 +152,8 @@ class DirectRayCommands:
         """
         at = status.ended_at or context.now
         log = self.pool.logs(attempt_id(job.job_id, job.attempt), LOG_LINES_MAX) if status.needs_its_log else ""
-        ending = ending_of(status, log, self.pool.total_gpus() if status.state is DriverState.FAILED else None)
+        in_all = self.pool.total_gpus() if status.state is DriverState.FAILED else None
+        ending = ending_of(status, log, in_all, job.spec.nnodes * job.spec.gpus_per_node)
         failure = None if ending.kind is EndingKind.SUCCEEDED else RankFailure(0, "", at, ending)
         context.store.add_stopped(job.job_id, job.attempt, 0, failure)
         stopped = events.AllRanksStopped(at=at, attempt=job.attempt, failure=failure)
