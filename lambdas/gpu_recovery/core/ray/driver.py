@@ -120,7 +120,9 @@ def _short_of_gpus(text: str, exit_code: int | None, gpus_in_all: float | None, 
     if gpus_in_all is not None and wanted > max(gpus_in_all, gpus_asked):
         sentence = f"wants {wanted:g} GPUs, and the Ray cluster has {gpus_in_all:g} in all, used or free"
         return Ending(EndingKind.NEVER_STARTED, exit_code, sentence)
-    return Ending(EndingKind.SHORT_OF_RESOURCES, exit_code, f"found {found:g} free GPUs of the {wanted:g} that it wants")
+    return Ending(
+        EndingKind.SHORT_OF_RESOURCES, exit_code, f"found {found:g} free GPUs of the {wanted:g} that it wants"
+    )
 
 
 def _failed(status: DriverStatus) -> Ending:
