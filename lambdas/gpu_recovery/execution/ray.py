@@ -109,6 +109,8 @@ class DirectRayCommands:
         if isinstance(command, commands.PokeScheduler):
             if context.hops < HOPS_MAX:
                 self.waker.wake("", command.key, context.hops + 1)
+                if context.store.load_limits()[0]:  # jobs on ECS may wait for the place of this job
+                    context.actions.poke_scheduler(command.key, context.hops + 1)
             return DONE
         if command.attempt != job.attempt:
             return DONE

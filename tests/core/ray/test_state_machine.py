@@ -63,13 +63,22 @@ def test_the_way_of_a_job_that_succeeds() -> None:
     assert done.quota_nodes == 0 and done.instances == ()
 
 
-def test_a_job_that_goes_is_launched_and_takes_up_none_of_our_instances() -> None:
-    """The order comes with the decision; the pool is Ray's, so its user's instances are as many as before."""
+def test_a_job_that_goes_is_launched_and_takes_up_its_quota() -> None:
+    """The order comes with the decision; its nodes count against the quota, although no instance of ours is taken."""
     record = queued(nnodes=2)
     event = events.JobPlaced(at=NOW, attempt=0, version=record.version, instances=(), epochs=())
     decision = tell(record, event)
     assert orders(decision, commands.LaunchAttempt) and decision.record.attempt == 1
-    assert decision.record.quota_nodes == 0 and decision.quota is None
+    assert decision.record.instances == () and decision.record.quota_nodes == 2
+    assert decision.quota is not None and (decision.quota.key, decision.quota.nodes) == ("ada/NORMAL/", 2)
+    lost = tell(decision.record, ended(1, EndingKind.SHORT_OF_RESOURCES))
+    assert lost.record.quota_nodes == 0 and lost.quota is not None and lost.quota.nodes == -2
+
+
+def test_run_times_on_ray_are_no_estimates_for_instances() -> None:
+    """A quota gives the nodes back; the usual run times are those of jobs on ECS."""
+    done = tell(running(), ended(1, None), now=later(4_000))
+    assert done.record.ran_s > 0 and done.quota is not None and (done.quota.nodes, done.quota.ran) == (-1, None)
 
 
 @pytest.mark.parametrize("made", UNDER_WAY)
