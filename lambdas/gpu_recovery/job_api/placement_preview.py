@@ -55,7 +55,7 @@ class QueueView:
 
     at:        time of the view.
     entries:   queue entries by job id: waiting and running jobs on ECS.
-    on_ray:    queue entries of waiting and running jobs on Ray, which this placement does not place.
+    on_ray:    queue entries by job id of waiting and running jobs on Ray, which this placement does not place.
     snapshot:  input of the placement.
     placement: result of the placement.
     failures:  errors of the records that could not be read.
@@ -66,7 +66,7 @@ class QueueView:
     snapshot: Snapshot
     placement: Placement
     failures: list[Exception] = field(default_factory=list)
-    on_ray: tuple[Entry, ...] = ()
+    on_ray: Mapping[str, Entry] = field(default_factory=dict)
 
     def of(self, job_id: str) -> PlacementPreview | None:
         """Return the preview of a job; None if the job does not wait in the queue."""
@@ -144,7 +144,9 @@ def read_queue_view(recovery: Recovery, extra: Job | None = None) -> QueueView:
     fleet = store.load_fleet()
     limits = limits_of(recovery)
     snapshot = snapshot_of(entries.values(), instances, policy, now, used_by_key, limits, usual, fleet, on_ray)
-    return QueueView(now, entries, snapshot, place(snapshot, policy, now), failures, on_ray)
+    return QueueView(
+        now, entries, snapshot, place(snapshot, policy, now), failures, {entry.job_id: entry for entry in on_ray}
+    )
 
 
 class QueueViews:

@@ -101,6 +101,7 @@ _PLACEMENT_PREVIEW = response_object(
     earliest_at=none_or(TIME),
     would_suspend=list_of(TEXT),
 )
+_TOTAL = response_object(jobs=INTEGER, instances=INTEGER, gpus=INTEGER)
 _QUEUE = response_object(
     waiting=list_of(
         response_object(
@@ -117,6 +118,7 @@ _QUEUE = response_object(
             short_of=none_or(TEXT),
             sentence=TEXT,
             earliest_at=none_or(TIME),
+            backend=one_of(Backend),
         )
     ),
     running=list_of(
@@ -131,8 +133,10 @@ _QUEUE = response_object(
             since=TIME,
             ends_at=none_or(TIME),
             can_suspend=BOOLEAN,
+            backend=one_of(Backend),
         )
     ),
+    totals=list_of(response_object(priority=PRIORITY, running=_TOTAL, queued=_TOTAL)),
     quotas=list_of(
         response_object(user=TEXT, priority=_QUOTA_PRIORITY, group=TEXT, used=INTEGER, limit=none_or(INTEGER))
     ),
