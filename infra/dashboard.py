@@ -1,7 +1,7 @@
 """CloudWatch dashboard of the stack, for an operator during an incident.
 
-From top to bottom: alarms; recoveries and the time that they take; jobs and instances; repairs, circuit breaker and
-pause; delivery of events; functions; tables, topics and API.
+From top to bottom: alarms; recoveries and the time that they take; jobs and instances; the queue by priority; repairs,
+circuit breaker and pause; delivery of events; functions; tables, topics and API.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from aws_cdk import Duration
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
-from gpu_recovery.core.metrics import INSTANCES_ENTERED, JOBS_ENTERED, PHASES
+from gpu_recovery.core.metrics import INSTANCES_ENTERED, JOBS_ENTERED, PHASES, TOTALS
+from gpu_recovery.core.queue.priority import Priority
 
 from infra.alarms import RUNBOOKS, Alarms
 from infra.metrics import FIVE_MINUTES, HOUR, OPERATIONS, MonitoredResources, of_rule, of_table, our_metric, undelivered
@@ -52,6 +53,7 @@ class Dashboard(Construct):
             _recoveries(),
             _time(),
             _states(),
+            *_queue(),
             _repairs(),
             _delivery(watched),
             _functions(watched),
@@ -97,6 +99,23 @@ def _states() -> list[cloudwatch.IWidget]:
             [our_metric("InstancesSilent", "Sum")],
             right=[our_metric("LostSeconds", "Maximum"), our_metric("DeafSeconds", "Maximum")],
         ),
+    ]
+
+
+def _queue() -> list[list[cloudwatch.IWidget]]:
+    """Return two rows: what runs and what waits, as jobs, instances and GPUs by priority."""
+    priorities = sorted(Priority, reverse=True)
+    titles = {"running": "Running", "queued": "Waiting in the queue"}
+    return [
+        [
+            _graph(
+                f"{title}, by priority: {'GPUs' if what == 'gpus' else what}",
+                [our_metric(TOTALS[state, what, each], "Maximum", label=each.name) for each in priorities],
+                stacked=True,
+            )
+            for what in ("jobs", "instances", "gpus")
+        ]
+        for state, title in titles.items()
     ]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +17,7 @@ from gpu_recovery.core.commands import NotifyOperator
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.queue.totals import PriorityTotals
 from gpu_recovery.core.state_machine import Decision, EventOutcome
 
 from sandbox.cluster.model.cluster import ClusterModel
@@ -70,6 +72,9 @@ class Transcript:
 
     def fleet_checked(self, fleet: Fleet, now: datetime) -> None:
         """Write nothing: a repair that the fleet limits block shows in the decision on its instance."""
+
+    def queue_checked(self, totals: Iterable[PriorityTotals]) -> None:
+        """Write nothing: the decisions about the jobs have lines of their own."""
 
     def notified(self, record: Job | Instance, command: Any, failure: Exception | None) -> None:
         """Write nothing: `message_sent` writes what was sent, and a failed message is sent again later."""

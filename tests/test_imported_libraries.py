@@ -80,6 +80,7 @@ CORE_LIBRARY = {
     "json",
     "math",
     "re",
+    "shlex",
     "types",
     "typing",
 }

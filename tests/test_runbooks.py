@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import typer
-from gpu_recovery.core.metrics import INSTANCES_ENTERED, JOBS_ENTERED, METRICS
+from gpu_recovery.core.metrics import INSTANCES_ENTERED, JOBS_ENTERED, METRICS, TOTALS
+from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.job_api.redrive import DeadLetterQueue
 from gpu_recovery_client.cli import app
 
@@ -139,10 +140,11 @@ def test_dead_letters_are_looked_at_and_then_given_back() -> None:
 
 
 def test_the_index_explains_every_measure() -> None:
-    """The counters of statuses explain themselves; everything else has its row."""
-    explained = set(METRICS) - set(JOBS_ENTERED) - set(INSTANCES_ENTERED)
+    """The counters of statuses explain themselves, the totals are explained at one priority; the rest has its row."""
+    explained = set(METRICS) - set(JOBS_ENTERED) - set(INSTANCES_ENTERED) - set(TOTALS.values())
     assert INDEX.table_of(explained)
     spans = {bare(span) for span in INDEX.spans()}
+    assert {name for (_, _, priority), name in TOTALS.items() if priority is Priority.NORMAL} <= spans
     assert spans & set(JOBS_ENTERED) and spans & set(INSTANCES_ENTERED)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gpu_recovery.core.job.queue_entry import entry_of
+from gpu_recovery.core.job.queue_entry import entry_of, entry_on_ray
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.queue.entry import Entry, LastPass
 from gpu_recovery.core.ray.placement import is_in_the_pool
@@ -41,6 +41,11 @@ class MemoryQueue:
     def jobs_on_ray(self, unreadable: list[Exception] | None = None) -> tuple[Job, ...]:
         """Return every job on Ray that waits for GPUs or holds some."""
         return tuple(job for job in self.jobs.records.values() if is_in_the_pool(job))
+
+    def load_ray_queue(self, unreadable: list[Exception] | None = None) -> tuple[Entry, ...]:
+        """Return the queue entries of all jobs on Ray that wait for GPUs or hold some."""
+        entries = (entry_on_ray(job) for job in self.jobs.records.values())
+        return tuple(entry for entry in entries if entry is not None)
 
     def load_last_pass(self) -> LastPass:
         """Return the record of the scheduler's last pass."""

@@ -27,7 +27,8 @@ from gpu_recovery.aws.health_events import notifications_of
 from gpu_recovery.aws.token_store import DynamoTokenStore, NodeTokensWithInstance
 from gpu_recovery.core.heartbeat import AgentReport, GpuHealth, RunningRank
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.core.metrics import METRICS
+from gpu_recovery.core.metrics import METRICS, TOTALS
+from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.ecs_events import tasks
 from gpu_recovery.ecs_events.health import deliver
 from gpu_recovery.node_api.heartbeats import HeartbeatReceiver
@@ -350,6 +351,15 @@ The tests of infra/ compare the number with the templates.
 """
 
 
+PRIORITIES_IN_USE = 2
+"""Assumed: the number of priorities that jobs have in a month. The totals of the others have no values."""
+
+
+def metrics_with_values() -> int:
+    """How many metrics a month has at most: all but the totals of priorities that no job has."""
+    return len(METRICS) - len(TOTALS) * (len(Priority) - PRIORITIES_IN_USE) // len(Priority)
+
+
 def volumes(rows: dict[str, Counter[str]]) -> dict[str, float]:
     """How much of each priced thing the month takes."""
     total: Counter[str] = Counter()
@@ -368,7 +378,7 @@ def volumes(rows: dict[str, Counter[str]]) -> dict[str, float]:
         "events on a bus of our own": total["bus"],
         "X-Ray traces": total["Lambda"],
         "CloudWatch Logs, GB": total["Lambda"] * LOG_BYTES / 1e9,
-        "CloudWatch metrics": len(METRICS),
+        "CloudWatch metrics": metrics_with_values(),
         "CloudWatch alarms, by metric": ALARM_METRICS,
         "CloudWatch dashboard": 1,
         "KMS key": 1,

@@ -53,6 +53,9 @@ class Silent:
     def fleet_checked(self, fleet: Any, now: datetime) -> None:
         """Said to nobody."""
 
+    def queue_checked(self, totals: Any) -> None:
+        """Said to nobody."""
+
     def notified(self, record: Any, command: Any, failure: Exception | None) -> None:
         """Said to nobody."""
 

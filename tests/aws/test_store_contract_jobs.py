@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from gpu_recovery.core import commands
+from gpu_recovery.core.job.queue_entry import entry_on_ray
 from gpu_recovery.core.job.record import LIVE, Job, JobStatus
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.ports.errors import CursorInvalid, StaleRecord
@@ -290,6 +291,8 @@ def test_the_jobs_on_ray_are_found_while_they_wait_or_live(store: Store) -> None
     assert found == {JobStatus.QUEUED, JobStatus.PENDING_RESOURCES, *LIVE}
     assert all(one.spec.backend is Backend.RAY for one in store.jobs_on_ray())
     assert all(entry.job_id.endswith("-ecs") for entry in store.load_queue())
+    entries = {entry.job_id: entry for entry in store.load_ray_queue()}
+    assert entries == {one.job_id: entry_on_ray(one) for one in store.jobs_on_ray()}
     running = store.load_job(JobStatus.RUNNING.lower())
     assert running is not None
     store.save_job(replace(running, status=JobStatus.SUCCEEDED))

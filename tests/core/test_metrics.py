@@ -23,8 +23,11 @@ from gpu_recovery.core.metrics import (
     of_failed_placement,
     of_fleet,
     of_notification,
+    of_queue,
     status_metric,
 )
+from gpu_recovery.core.queue.priority import Priority
+from gpu_recovery.core.queue.totals import PriorityTotals, Total, totals_by_priority
 from gpu_recovery.core.state_machine import Decision, EventOutcome
 from gpu_recovery.core.task import EndingKind
 
@@ -111,6 +114,19 @@ def recovery() -> list[tuple[JobStatus, dict[str, float]]]:
         job, found = told(job, event(job), later(at))
         steps.append((job.status, found))
     return steps
+
+
+def test_the_totals_of_the_queue_are_measured_where_there_are_any() -> None:
+    """A number of 0 would be charged as well."""
+    totals = totals_by_priority((), ADAPTIVE, NOW)
+    assert of_queue(totals) == []
+    some = replace(totals[2], queued=Total(2, 3, 24), running=Total(1, 0, 0))
+    assert of_queue((*totals[:2], some)) == [
+        MetricValue("RunningJobsHigh", 1),
+        MetricValue("QueuedJobsHigh", 2),
+        MetricValue("QueuedInstancesHigh", 3),
+        MetricValue("QueuedGpusHigh", 24),
+    ]
 
 
 def test_a_recovery_is_measured_phase_by_phase() -> None:
@@ -398,6 +414,8 @@ def test_everything_in_the_table_is_measured_by_something() -> None:
     for command in (NOTICE, PokeScheduler("")):
         found |= {one.name for said in (True, False) for one in of_notification(command, said)}
     found |= {one.name for one in of_failed_placement()}
+    full = (PriorityTotals(each, Total(1, 1, 1), Total(1, 1, 1)) for each in Priority)
+    found |= {one.name for one in of_queue(full)}
     found |= {
         one.name
         for one in of_fleet(

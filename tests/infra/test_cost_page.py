@@ -4,10 +4,9 @@ import re
 
 import pytest
 from gpu_recovery.aws.item_codec import TTL
-from gpu_recovery.core.metrics import METRICS
 
 from infra.functions import PACKAGE
-from tests.aws.cost_page import ALARM_METRICS, PAGE
+from tests.aws.cost_page import ALARM_METRICS, PAGE, metrics_with_values
 from tests.infra.deployment import Deployment
 from tests.infra.watched_metrics import alarms, of_alarm
 
@@ -19,7 +18,7 @@ def test_the_fixed_costs_are_those_of_the_template(deployment: Deployment) -> No
     kinds = ("AWS::CloudWatch::Dashboard", "AWS::KMS::Key", "AWS::SecretsManager::Secret")
     assert [len(deployment.of_type(kind)) for kind in kinds] == [1, 1, 3]
     assert sum(len(of_alarm(alarm)) for alarm in alarms(deployment).values()) == ALARM_METRICS
-    assert f"| CloudWatch metrics | {len(METRICS)} |" in PAGE.read_text(encoding="utf-8")
+    assert f"| CloudWatch metrics | {metrics_with_values()} |" in PAGE.read_text(encoding="utf-8")
 
 
 def test_a_table_forgets_nothing_by_itself_but_keys_of_submissions_reports_and_unused_locks(

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from gpu_recovery.core.metrics import METRICS, NAMESPACE, SERVICE
+from gpu_recovery.core.metrics import METRICS, NAMESPACE, SERVICE, TOTALS
 
 from infra.functions import FUNCTIONS
 from tests.infra.deployment import Deployment
@@ -11,6 +11,8 @@ from tests.infra.watched_metrics import Named, alarms, expressions, of_alarm, of
 
 pytestmark = pytest.mark.slow
 
+GAUGES = {"UnderRepair", *TOTALS.values()}
+"""Counts of what there is at a time, which must not be added up over time."""
 UNSHOWN: dict[str, str] = {}
 """Measures that are neither shown nor alarmed, and why."""
 
@@ -44,9 +46,10 @@ def test_times_are_shown_as_percentiles(shown: list[Named], name: str) -> None:
 def test_counts_are_summed_and_ages_are_the_oldest(shown: list[Named]) -> None:
     """The mean of ones is one, and the mean age hides the job that is stuck."""
     for metric in shown:
-        if metric.namespace == NAMESPACE and metric.name != "UnderRepair":
-            unit = METRICS[metric.name].unit
-            assert (metric.statistic == "Sum") == (unit != "Seconds"), metric.name
+        if metric.namespace == NAMESPACE:
+            is_gauge = METRICS[metric.name].unit == "Seconds" or metric.name in GAUGES
+            assert (metric.statistic == "Sum") != is_gauge, metric.name
+    assert {metric.statistic for metric in shown if metric.name in GAUGES} == {"Maximum"}
     assert {m.statistic for m in shown if m.name in ("RecoveryAgeSeconds", "OverdueSeconds")} == {"Maximum"}
 
 

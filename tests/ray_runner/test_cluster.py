@@ -138,7 +138,7 @@ def test_a_job_that_a_stranger_deleted_has_ended(cluster: RayCluster, jobs: JobS
     until(lambda: cluster.status(name).has_ended)
     jobs.delete_job(name)
     status = ended(cluster, name)
-    assert failure_kind_of(ending_of(status, "", None)) is FailureKind.UNKNOWN
+    assert failure_kind_of(ending_of(status, "", None, GPUS)) is FailureKind.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_failure_says_who_is_to_blame(
     cluster: RayCluster, entrypoint: str, changes: dict[str, object], kind: FailureKind, words: str
 ) -> None:
     """By Ray's own error types and exit codes."""
-    end = ending_of(ended(cluster, taken(cluster, entrypoint, **changes)), "", GPUS)
+    end = ending_of(ended(cluster, taken(cluster, entrypoint, **changes)), "", GPUS, GPUS)
     assert failure_kind_of(end) is kind and words in end.sentence
 
 
@@ -205,7 +205,7 @@ def test_what_a_driver_says_early_is_found_behind_all_that_follows(cluster: RayC
     name = taken(cluster, head.driver(GPUS + 1, end, lines_after=40))
     status = ended(cluster, name)
     assert "Total available" not in status.message and status.needs_its_log
-    found = ending_of(status, cluster.logs(name, 1_000), GPUS + 1)
+    found = ending_of(status, cluster.logs(name, 1_000), GPUS + 1, GPUS)
     assert failure_kind_of(found) is FailureKind.INSUFFICIENT_RESOURCES and f"of the {GPUS + 1}" in found.sentence
 
 

@@ -132,6 +132,7 @@ def _ask(store: DynamoStore) -> None:
     store.jobs_in((JobStatus.QUEUED,), 10)
     store.jobs_on_ray()
     store.load_queue()
+    store.load_ray_queue()
     store.instances_in(())
     list(store.due_jobs(NOW))
     list(store.due_instances(NOW))

@@ -38,7 +38,8 @@ def job_spec(
             usage_error("its field env is not an object, so --env cannot add to it", "--file")
         spec["env"] = base | dict(map(_variable, env))
     backend = spec.get("backend") or "ecs"
-    needed = REQUIRED | (BY_BACKEND.get(backend, {}) if isinstance(backend, str) else {})
+    has_command = spec.get("template") is not None or not isinstance(backend, str)  # the API checks these
+    needed = REQUIRED | ({} if has_command else BY_BACKEND.get(backend, {}))
     missing = [option for key, option in needed.items() if key not in spec]
     if missing:
         usage_error(f"a job needs {', '.join(missing)}; give them, or their fields in FILE or --file")

@@ -26,12 +26,14 @@ EachUsersJobs = Annotated[str | None, typer.Option(metavar="NUMBER", help=f"At o
 def queue(context: typer.Context, user: User = None, group: Group = None, as_json: AsJson = False) -> None:
     """Show waiting jobs with their wait reasons, and running jobs.
 
-    In the order of the queue: the position, the wait reason, the earliest start; then running jobs, and quotas as
-    used/total.
+    In the order of the queue: the position, the wait reason, the earliest start; then running jobs, totals by priority,
+    and quotas as used/total.
     """
     with context.obj.client() as client:
         view = client.queue()
     view = {name: _chosen(part, user, group) for name, part in view.items()}
+    if user is not None or group is not None:
+        view["totals"] = render_queue.totals_of(view)
     print_view(view, lambda: render_queue.queue(view, now(), terminal_width()), as_json)
     if not is_complete(view.get("unreadable") or ()):
         raise typer.Exit(FAILED)

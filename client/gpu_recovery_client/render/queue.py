@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from gpu_recovery.core.job.record import JobStatus
+from gpu_recovery.core.queue.priority import Priority
 
 from gpu_recovery_client.render.formats import clock, count, duration, moment, since, until
 from gpu_recovery_client.render.table import line, table
@@ -16,7 +17,7 @@ NOW, UNKNOWN = "now", "-"
 
 
 def queue(view: View, now: datetime, width: int | None = None) -> str:
-    """Return waiting jobs in the order of the API, running jobs, quotas, and the reservations of the first jobs."""
+    """Return waiting jobs in the order of the API, running jobs, totals, quotas, and reservations of the first jobs."""
     waiting = [
         (
             count(job.get("position")),
@@ -41,7 +42,7 @@ def queue(view: View, now: datetime, width: int | None = None) -> str:
     ]
     if runs:
         text += "\n" + table(("JOB", "STATUS", "USER", "PRIORITY", "GROUP", "SIZE", "FOR", "ENDS"), runs, width)
-    text += _used_of(view["quotas"], width)
+    text += _totals(view.get("totals") or (), width) + _used_of(view["quotas"], width)
     promised = [
         (job["job_id"], job["group"] or "-", clock(job.get("at")), ", ".join(job["hosts"]))
         for job in view["reservations"]
@@ -90,6 +91,37 @@ def quotas(view: View, width: int | None = None) -> str:
     jobs, each = limits.get("max_running_jobs"), limits.get("max_running_jobs_per_user")
     text += line(f"jobs that may run at once: {_limit(jobs)}", f"of one user: {_limit(each)}")
     return text + line(f"revision {view['revision']}") + _used_of(view.get("used") or (), width)
+
+
+def totals_of(view: View) -> list[dict[str, Any]]:
+    """Return the totals by priority of the jobs in a view, in the form of the API. A job that waits does not run."""
+    waiting = {job["job_id"] for job in view["waiting"]}
+    states = {"running": [job for job in view["running"] if job["job_id"] not in waiting], "queued": view["waiting"]}
+
+    def total(jobs: Iterable[View], priority: Priority) -> dict[str, int]:
+        chosen = [job for job in jobs if job["priority"] == priority.name]
+        instances, gpus = sum(job["nodes"] for job in chosen), sum(job["nodes"] * job["gpus"] for job in chosen)
+        return {"jobs": len(chosen), "instances": instances, "gpus": gpus}
+
+    return [
+        {"priority": priority.name, **{state: total(jobs, priority) for state, jobs in states.items()}}
+        for priority in sorted(Priority, reverse=True)
+    ]
+
+
+def _totals(rows: Iterable[View], width: int | None) -> str:
+    """Return jobs, instances and GPUs by priority, without the priorities that no job has."""
+    lines = [
+        (str(row["priority"]), _total(row["running"]), _total(row["queued"]))
+        for row in rows
+        if row["running"]["jobs"] or row["queued"]["jobs"]
+    ]
+    return "\n" + table(("PRIORITY", "RUNNING", "QUEUED"), lines, width) if lines else ""
+
+
+def _total(total: View) -> str:
+    jobs, instances, gpus = total["jobs"], total["instances"], total["gpus"]
+    return f"{jobs} job(s), {instances} instance(s), {gpus} GPU(s)" if jobs else "-"
 
 
 def _used_of(rows: Iterable[View], width: int | None) -> str:

@@ -17,6 +17,7 @@ from gpu_recovery.core import metrics as measures
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.queue.totals import PriorityTotals
 from gpu_recovery.core.state_machine import Decision
 
 
@@ -64,6 +65,10 @@ class PowertoolsDecisionLog:
     def fleet_checked(self, fleet: Fleet, now: datetime) -> None:
         """Measure the fleet limits. The reconciler calls this in each cycle."""
         self._measure(measures.of_fleet(fleet, now))
+
+    def queue_checked(self, totals: Iterable[PriorityTotals]) -> None:
+        """Measure the totals of the queue. The reconciler calls this in each cycle."""
+        self._measure(measures.of_queue(totals))
 
     def notified(self, record: Job | Instance, command: Any, failure: Exception | None) -> None:
         """Count a notification. If it was not sent, log the `failure`."""

@@ -15,12 +15,11 @@ from typing import Any
 
 from gpu_recovery.aws.dynamodb import Put, Table, typed
 from gpu_recovery.aws.item_codec import encode, from_iso, readable, reading
-from gpu_recovery.core.job.queue_entry import entry_of
+from gpu_recovery.core.job.queue_entry import entry_of, entry_on_ray
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.queue.entry import Entry, LastPass
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.run_time_estimates import RunTime
-from gpu_recovery.core.ray.placement import is_in_the_pool
 from gpu_recovery.core.state_machine import QuotaChange
 from gpu_recovery.ports.errors import StaleRecord, TermOver
 
@@ -43,11 +42,15 @@ _TIMES = ("queued_at", "placed_at", "not_before", "suspended_at", "running_at")
 
 def queue_keys(job: Job) -> dict[str, Any]:
     """Return the attributes of a job in the sparse index `line`; none if the job is neither queued nor placed."""
-    if is_in_the_pool(job):
-        return {"line": ON_RAY, "line_at": encode(job.queued_at)}
+    if (on_ray := entry_on_ray(job)) is not None:
+        return _keys_of(on_ray, ON_RAY)
     entry = entry_of(job)
     if entry is None:
         return {}
+    return _keys_of(entry, waiting_key(job.job_id) if entry.waits else PLACED)
+
+
+def _keys_of(entry: Entry, partition: str) -> dict[str, Any]:
     encoded = encode(entry)
     changed = {
         name: encoded[name]
@@ -55,8 +58,8 @@ def queue_keys(job: Job) -> dict[str, Any]:
         if default is MISSING or getattr(entry, name) != default
     }
     return {
-        "line": waiting_key(job.job_id) if entry.waits else PLACED,
-        "line_at": encode(job.queued_at),
+        "line": partition,
+        "line_at": encode(entry.queued_at),
         "line_entry": json.dumps(changed, separators=(",", ":")),
     }
 
@@ -103,6 +106,14 @@ class DynamoQueueStore:
         )
         # A job that is placed between two queries is in both.
         return tuple({entry.job_id: entry for entry in readable(_entry, items, unreadable)}.values())
+
+    def load_ray_queue(self, unreadable: list[Exception] | None = None) -> tuple[Entry, ...]:
+        """Return the queue entries of all jobs on Ray that wait for GPUs or hold some. An entry may be outdated.
+
+        A job that an older release wrote has no entry in the index. It counts from its next write.
+        """
+        items = self.jobs.query("line", "#l = :l", {"#l": "line"}, {":l": ON_RAY})
+        return tuple(readable(_entry, (item for item in items if "line_entry" in item), unreadable))
 
     def load_last_pass(self) -> LastPass:
         """Return the record of the scheduler's last pass, consistently read."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -30,6 +31,7 @@ def snapshot_of(
     limits: QuotaLimits,
     usual: Mapping[JobKind, int] = NOTHING,
     fleet: Fleet = NO_LIMITS,
+    on_ray: Iterable[Entry] = (),
 ) -> Snapshot:
     """Return one view of the jobs that may start now, the jobs that hold quota, and all instances.
 
@@ -44,6 +46,7 @@ def snapshot_of(
         limits: limits of the quotas.
         usual: usual run time in seconds by kind of job, for jobs without a time limit.
         fleet: the fleet record: launches that AWS denies, and what holds repairs.
+        on_ray: the queue entries of jobs on Ray, if the number of running jobs is limited.
     """
     instances = tuple(instances)
     groups = {instance.instance_id: instance.group for instance in instances}
@@ -65,7 +68,13 @@ def snapshot_of(
         recent_preemptions=sum(entry.recent_preemptions(policy, now) for entry in entries),
         launch_holds=launch_holds(entries, fleet.denied_launches, now),
         repairs_held_by=holding_limit(fleet, policy, now),
+        elsewhere=running_by_user(on_ray),
     )
+
+
+def running_by_user(entries: Iterable[Entry]) -> Mapping[str, int]:
+    """Return the number of jobs by user that count as running: they hold GPUs, or keep their quota while they wait."""
+    return Counter(entry.user for entry in entries if not entry.waits or entry.holds_quota)
 
 
 def _in_home_group(entry: Entry, groups: Mapping[str, str]) -> Entry:

@@ -7,6 +7,7 @@ and p90. Metrics have no further dimensions, because CloudWatch charges each com
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -16,6 +17,8 @@ from gpu_recovery.core.commands import NotifyOperator, RebootInstance
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance.record import Instance, InstanceStatus
 from gpu_recovery.core.job.record import TERMINAL, Job, JobStatus, StopPurpose
+from gpu_recovery.core.queue.priority import Priority
+from gpu_recovery.core.queue.totals import PriorityTotals
 from gpu_recovery.core.state_machine import Decision, EventOutcome
 
 NAMESPACE = "GpuRecovery"
@@ -77,6 +80,14 @@ JOBS_ENTERED = tuple(status_metric(status) for status in JobStatus)
 INSTANCES_ENTERED = tuple(status_metric(status) for status in InstanceStatus)
 """Metrics that count the entries into each instance status."""
 
+TOTALS = {
+    (state, what, priority): f"{state.title()}{what.title()}{priority.name.title().replace('_', '')}"
+    for state in ("running", "queued")
+    for what in ("jobs", "instances", "gpus")
+    for priority in sorted(Priority, reverse=True)
+}
+"""Metric of each total of the queue, such as `QueuedGpusHigh`, by state, thing and priority."""
+
 METRICS: dict[str, MetricType] = {
     **{status_metric(status): MetricType(Unit.COUNT, f"a job became {status}") for status in JobStatus},
     **{status_metric(status): MetricType(Unit.COUNT, f"an instance became {status}") for status in InstanceStatus},
@@ -130,6 +141,10 @@ METRICS: dict[str, MetricType] = {
         Unit.COUNT,
         "the scheduler could not give a job its place, or a command of the job failed; it is tried again",
     ),
+    **{
+        name: MetricType(Unit.COUNT, f"{what} that are {state} at {priority.name}, each minute while there are any")
+        for (state, what, priority), name in TOTALS.items()
+    },
     "Unsaid": MetricType(
         Unit.COUNT, "an event of ours or a call for another function could not be sent; it is tried again"
     ),
@@ -175,6 +190,20 @@ def of_fleet(fleet: Fleet, now: datetime) -> list[MetricValue]:
     if fleet.repairing:
         values.append(MetricValue("UnderRepair", len(fleet.repairing)))
     return values
+
+
+def of_queue(totals: Iterable[PriorityTotals]) -> list[MetricValue]:
+    """Return the metrics of the queue for one minute.
+
+    Numbers of 0 are left out, because CloudWatch charges a metric for each hour with a value.
+    """
+    values = {
+        TOTALS[state, what, of_priority.priority]: number
+        for of_priority in totals
+        for state, total in (("running", of_priority.running), ("queued", of_priority.queued))
+        for what, number in (("jobs", total.jobs), ("instances", total.instances), ("gpus", total.gpus))
+    }
+    return [MetricValue(name, number) for name, number in values.items() if number]
 
 
 def of_notification(command: Any, sent: bool) -> list[MetricValue]:

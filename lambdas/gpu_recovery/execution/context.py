@@ -78,6 +78,9 @@ class RayCommandHandler(Protocol):
     def execute(self, context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
         """Execute one of `execution.ray.RAY_COMMANDS`, or hand it over to the function that can."""
 
+    def log_tail(self, submission_id: str, most: int) -> tuple[str, ...] | str:
+        """Return the last `most` lines of a driver's log, or the reason as one sentence if it cannot be read now."""
+
 
 @dataclass(frozen=True, slots=True)
 class ExecutionContext:

@@ -18,7 +18,7 @@ from gpu_recovery.execution.context import DONE, CommandResult, ExecutionContext
 from gpu_recovery.wire.attempts import attempt_view
 
 ARCHIVED_LOG_LINES = 100
-"""Lines of a failed rank's log in the archive."""
+"""Lines of the log of a failed rank, or of a failed driver on Ray, in the archive."""
 
 
 def record(context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
@@ -40,12 +40,21 @@ def _log(
 ) -> dict[str, Any] | None:
     """Return the log tail of the rank that failed first, without secrets, or why there is none.
 
-    None without a failure, or on Ray.
+    On Ray this is the log of the driver. None without a failure.
     """
     failure = progress.failure if progress is not None else None
-    if failure is None or plan is None or job.spec.backend is not Backend.ECS or failure.rank >= len(plan.task_ids):
+    if failure is None or plan is None or failure.rank >= len(plan.task_ids):
         return None
     task_id = plan.task_ids[failure.rank]
-    tail = context.actions.log_tail(job, task_id, ARCHIVED_LOG_LINES) if task_id else "it never had a task"
+    tail = _tail(context, job, task_id) if task_id else "it never had a task"
     lines, why = ([], tail) if isinstance(tail, str) else ([masked(line) for line in tail], None)
     return {"rank": failure.rank, "lines": lines, "why_none": why}
+
+
+def _tail(context: ExecutionContext, job: Job, task_id: str) -> tuple[str, ...] | str:
+    """Return the last lines of a task, or of the driver with this submission id; or why there are none."""
+    if job.spec.backend is Backend.ECS:
+        return context.actions.log_tail(job, task_id, ARCHIVED_LOG_LINES)
+    if context.ray is None:
+        return "this deployment has no Ray cluster"
+    return context.ray.log_tail(task_id, ARCHIVED_LOG_LINES)

@@ -23,6 +23,7 @@ from gpu_recovery.core.state_machine import PendingCommand
 from gpu_recovery.core.task import EndingKind, RankFailure
 from gpu_recovery.execution.context import DONE, HOPS_MAX, CommandResult, ExecutionContext, FollowUp, previous_try_died
 from gpu_recovery.execution.diagnosis import diagnose_attempt
+from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery.ports.values import Refusal
 
 RAY_COMMANDS = (
@@ -91,6 +92,10 @@ class QueuedRayCommands:
         self.waker.wake(job.job_id, f"{pending.command_id}/{pending.tries}")
         return CommandResult(not_before=context.now)
 
+    def log_tail(self, submission_id: str, most: int) -> tuple[str, ...] | str:
+        """Return that this function cannot read a log. Only a function that was cut off leaves it this task."""
+        return "the function that wrote this record cannot reach the Ray cluster: read it with gpu-recovery logs"
+
 
 class DirectRayCommands:
     """Executes commands, in the function that reaches the cluster."""
@@ -104,6 +109,8 @@ class DirectRayCommands:
         if isinstance(command, commands.PokeScheduler):
             if context.hops < HOPS_MAX:
                 self.waker.wake("", command.key, context.hops + 1)
+                if context.store.load_limits()[0]:  # jobs on ECS may wait for the place of this job
+                    context.actions.poke_scheduler(command.key, context.hops + 1)
             return DONE
         if command.attempt != job.attempt:
             return DONE
@@ -112,6 +119,14 @@ class DirectRayCommands:
         if not isinstance(command, commands.ObserveAttempt):
             self.pool.stop(attempt_id(job.job_id, job.attempt))
         return self._observe(context, job, pending)
+
+    def log_tail(self, submission_id: str, most: int) -> tuple[str, ...] | str:
+        """Return the last `most` lines of a driver's log, or why there are none."""
+        try:
+            text = self.pool.logs(submission_id, most)
+        except TryAgainSoon as error:
+            return str(error)
+        return tuple(text.splitlines()) or f"the Ray cluster has no log of {submission_id}"
 
     def _launch(self, context: ExecutionContext, job: Job) -> CommandResult:
         if job.status is not JobStatus.SUBMITTING:
@@ -152,7 +167,8 @@ class DirectRayCommands:
         """
         at = status.ended_at or context.now
         log = self.pool.logs(attempt_id(job.job_id, job.attempt), LOG_LINES_MAX) if status.needs_its_log else ""
-        ending = ending_of(status, log, self.pool.total_gpus() if status.state is DriverState.FAILED else None)
+        in_all = self.pool.total_gpus() if status.state is DriverState.FAILED else None
+        ending = ending_of(status, log, in_all, job.spec.nnodes * job.spec.gpus_per_node)
         failure = None if ending.kind is EndingKind.SUCCEEDED else RankFailure(0, "", at, ending)
         context.store.add_stopped(job.job_id, job.attempt, 0, failure)
         stopped = events.AllRanksStopped(at=at, attempt=job.attempt, failure=failure)

@@ -54,7 +54,8 @@ class QueueView:
     """The cluster and the queue at one moment, with the placement that a pass would decide.
 
     at:        time of the view.
-    entries:   queue entries by job id: waiting and running jobs.
+    entries:   queue entries by job id: waiting and running jobs on ECS.
+    on_ray:    queue entries by job id of waiting and running jobs on Ray, which this placement does not place.
     snapshot:  input of the placement.
     placement: result of the placement.
     failures:  errors of the records that could not be read.
@@ -65,6 +66,7 @@ class QueueView:
     snapshot: Snapshot
     placement: Placement
     failures: list[Exception] = field(default_factory=list)
+    on_ray: Mapping[str, Entry] = field(default_factory=dict)
 
     def of(self, job_id: str) -> PlacementPreview | None:
         """Return the preview of a job; None if the job does not wait in the queue."""
@@ -133,14 +135,18 @@ def read_queue_view(recovery: Recovery, extra: Job | None = None) -> QueueView:
     entry = entry_of(extra) if extra is not None else None
     if entry is not None:
         entries[entry.job_id] = entry
-    keys = {queued.quota_key for queued in entries.values()}
+    on_ray = store.load_ray_queue(failures) if recovery.ray is not None else ()
+    keys = {queued.quota_key for queued in (*entries.values(), *on_ray)}
     used = store.quota_used(sorted(key.text for key in keys))
     instances = store.instances_in(PRESENT, failures)
     used_by_key = {key: used[key.text] for key in keys}
     usual = usual_run_times(store, entries.values(), now)
     fleet = store.load_fleet()
-    snapshot = snapshot_of(entries.values(), instances, policy, now, used_by_key, limits_of(recovery), usual, fleet)
-    return QueueView(now, entries, snapshot, place(snapshot, policy, now), failures)
+    limits = limits_of(recovery)
+    snapshot = snapshot_of(entries.values(), instances, policy, now, used_by_key, limits, usual, fleet, on_ray)
+    return QueueView(
+        now, entries, snapshot, place(snapshot, policy, now), failures, {entry.job_id: entry for entry in on_ray}
+    )
 
 
 class QueueViews:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpu_recovery.auth.roles import Role
 from gpu_recovery.auth.tokens import LIFETIME_S_MAX, LIFETIME_S_MIN, NOTE_MAX
 from gpu_recovery.core.gpu_lock import HOLDER, LEASE_S, LEASE_S_MAX, LEASE_S_MIN, OWNER
+from gpu_recovery.core.job import verl_template
 from gpu_recovery.core.job.spec import (
     FAMILY,
     GROUP,
@@ -65,6 +66,13 @@ _JOB_SPEC = request_object(
     runtime_env=none_or(ANY_OBJECT),
     entrypoint_resources=none_or(by_name(between(1, RESOURCE_MAX))),
     image=none_or(text_like(IMAGE.pattern)),
+    template=none_or({"type": "string", "enum": [verl_template.VERL]}),
+    code_path=none_or(text_like(verl_template.PLACE.pattern)),
+    model_id=none_or(text_like(verl_template.PLACE.pattern)),
+    train_file=none_or(text_like(verl_template.PLACE.pattern)),
+    val_file=none_or(text_like(verl_template.PLACE.pattern)),
+    **{name: none_or(between(least, verl_template.NUMBER_MAX)) for name, least in verl_template.NUMBERS.items()},
+    overrides=none_or(list_of(text_like(verl_template.OVERRIDE.pattern))),
 )
 _LOCK_OWNER: dict[str, Schema] = {"job_id": _TEXT_255, "owner": text_like(OWNER.pattern)}
 _LEASE: Schema = none_or(between(LEASE_S_MIN, LEASE_S_MAX, default=LEASE_S))

@@ -30,6 +30,7 @@ from gpu_recovery.job_api.schema_types import (
     response_object,
 )
 from gpu_recovery.wire.attempts import AttemptStatus
+from gpu_recovery.wire.event_types import EventType
 
 _DIAGNOSIS_RESULT = response_object(
     attempt=INTEGER,
@@ -101,6 +102,15 @@ _PLACEMENT_PREVIEW = response_object(
     earliest_at=none_or(TIME),
     would_suspend=list_of(TEXT),
 )
+_DECISION: dict[str, Schema] = {
+    "at": TIME,
+    "from": none_or(TEXT),
+    "to": TEXT,
+    "event": TEXT,
+    "attempt": INTEGER,
+    "reason": TEXT,
+}
+_TOTAL = response_object(jobs=INTEGER, instances=INTEGER, gpus=INTEGER)
 _QUEUE = response_object(
     waiting=list_of(
         response_object(
@@ -117,6 +127,7 @@ _QUEUE = response_object(
             short_of=none_or(TEXT),
             sentence=TEXT,
             earliest_at=none_or(TIME),
+            backend=one_of(Backend),
         )
     ),
     running=list_of(
@@ -131,8 +142,10 @@ _QUEUE = response_object(
             since=TIME,
             ends_at=none_or(TIME),
             can_suspend=BOOLEAN,
+            backend=one_of(Backend),
         )
     ),
+    totals=list_of(response_object(priority=PRIORITY, running=_TOTAL, queued=_TOTAL)),
     quotas=list_of(
         response_object(user=TEXT, priority=_QUOTA_PRIORITY, group=TEXT, used=INTEGER, limit=none_or(INTEGER))
     ),
@@ -223,18 +236,12 @@ RESPONSE_SCHEMAS: dict[str, Schema] = {
         attempts_uncounted=by_name(INTEGER),
         diagnosis=none_or(_DIAGNOSIS_RESULT),
         failure=none_or(_FAILURE),
-        history=list_of(ref("Decision")),
+        history=list_of(ref("JobDecision")),
         attempts=list_of(ref("Attempt")),
         records=none_or(TEXT),
     ),
-    "Decision": response_object(
-        at=TIME,
-        **{"from": none_or(TEXT)},
-        to=TEXT,
-        event=TEXT,
-        attempt=INTEGER,
-        reason=TEXT,
-    ),
+    "Decision": response_object(**_DECISION),
+    "JobDecision": response_object(**_DECISION, event_type=one_of(EventType)),
     "Attempt": _ATTEMPT,
     "Foresight": _PLACEMENT_PREVIEW,
     "JobOrForesight": {"anyOf": [ref("Job"), ref("Foresight")]},
@@ -243,7 +250,7 @@ RESPONSE_SCHEMAS: dict[str, Schema] = {
         status=one_of(JobStatus),
         reason=TEXT,
         pending=none_or(ref("Foresight")),
-        decisions=list_of(ref("Decision")),
+        decisions=list_of(ref("JobDecision")),
     ),
     "LogLines": response_object(
         job_id=TEXT,

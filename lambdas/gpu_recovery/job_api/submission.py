@@ -196,9 +196,12 @@ class SubmissionHandler:
         key = QuotaKey(spec.user, spec.priority, spec.group)
         if spec.priority > self.priority_max and not by_operator and not facts.limits.allows_priority(key):
             raise PriorityTooHigh(spec, self.priority_max)
+        never = never_runs(facts.limits, key, spec.nnodes)
         if spec.backend is Backend.RAY:
             if self.recovery.ray is None:
                 raise SpecInvalid("backend", "this deployment has no Ray cluster")
+            if never is not None:
+                raise SpecInvalid("nnodes", never)
             if (refused := refused_field(json.loads(spec.runtime_env or "{}"))) is not None:
                 raise SpecInvalid(f"runtime_env.{refused.name}", refused.detail)
             self.check(spec, now, facts.is_empty)
@@ -209,7 +212,6 @@ class SubmissionHandler:
         spec = with_container(spec, definition, self.recovery.policy)
         if self.rules is not None and definition is not None:
             self.rules.check(spec, definition)
-        never = never_runs(facts.limits, key, spec.nnodes)
         if never is not None:
             raise SpecInvalid("nnodes", never)
         self.check(spec, now, facts.is_empty)

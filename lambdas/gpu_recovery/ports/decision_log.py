@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Protocol
 
 from gpu_recovery.core.fleet import Fleet
 from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.queue.totals import PriorityTotals
 from gpu_recovery.core.state_machine import Decision
 
 
@@ -31,6 +33,9 @@ class DecisionLog(Protocol):
 
     def fleet_checked(self, fleet: Fleet, now: datetime) -> None:
         """Log the fleet limits. The reconciler calls this in each cycle."""
+
+    def queue_checked(self, totals: Iterable[PriorityTotals]) -> None:
+        """Log the totals of the queue. The reconciler calls this in each cycle."""
 
     def notified(self, record: Job | Instance, command: Any, failure: Exception | None) -> None:
         """Log that a notification was sent. `failure` says why it was not sent; None if it was."""

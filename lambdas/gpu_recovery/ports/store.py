@@ -192,6 +192,9 @@ class QueueStore(Protocol):
         A job that was created a moment ago may be missing.
         """
 
+    def load_ray_queue(self, unreadable: list[Exception] | None = None) -> tuple[Entry, ...]:
+        """Return the queue entries of all jobs on Ray that wait for GPUs or hold some, as `load_queue` does."""
+
     def load_last_pass(self) -> LastPass:
         """Return the record of the scheduler's last pass, consistently read."""
 

@@ -13,6 +13,7 @@ from gpu_recovery.core.identifiers import attempt_of, instance_of_check
 from gpu_recovery.core.instance.record import PRESENT, EcsStatus, ListedInstance
 from gpu_recovery.core.job.record import TERMINAL, Job
 from gpu_recovery.core.queue.entry import Entry
+from gpu_recovery.core.queue.totals import totals_by_priority
 from gpu_recovery.core.task import OUR_STOP, TaskFact
 from gpu_recovery.ecs_events import tasks
 from gpu_recovery.ecs_events.undelivered_events import undelivered_ec2_events, undelivered_reports
@@ -230,6 +231,14 @@ def check_queue_entries(cycle: Cycle) -> None:
     raise_all("not everybody in line can be read", unreadable)
 
 
+def measure_queue(cycle: Cycle) -> None:
+    """Measure the jobs, instances and GPUs that run and that wait, by priority. Unreadable entries are not counted."""
+    recovery = cycle.recovery
+    on_ray = recovery.store.load_ray_queue([]) if recovery.ray is not None else ()
+    totals = totals_by_priority((*cycle.queue_entries([]), *on_ray), recovery.policy, recovery.clock())
+    recovery.decision_log.queue_checked(totals)
+
+
 RESYNCS = (
     resync_listing,
     resync_instances,
@@ -237,4 +246,5 @@ RESYNCS = (
     resync_tasks,
     check_heartbeats,
     check_queue_entries,
+    measure_queue,
 )

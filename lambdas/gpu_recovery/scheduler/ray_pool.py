@@ -2,6 +2,10 @@
 
 The pass runs only where the Ray cluster can be reached. The pool has no records in the instance table, so each pass
 asks Ray for the free GPUs.
+
+Limits and quotas bind jobs on Ray and on ECS together, and two functions place them. So a pass that would place a job
+under a limit begins a term of the scheduler, as the scheduler itself does, and counts again. Decisions of an earlier
+term are refused, so no place is given twice.
 """
 
 from __future__ import annotations
@@ -10,15 +14,23 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from gpu_recovery.core import events
+from gpu_recovery.core.cluster_snapshot import running_by_user
+from gpu_recovery.core.job.queue_entry import entry_on_ray
 from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.queue.quota import QuotaKey, QuotaLimits
 from gpu_recovery.core.ray.placement import QUEUED_STATUSES, PoolPlacement, PoolSnapshot, place
 from gpu_recovery.execution.ray import RayPool
 from gpu_recovery.partial_failures import raise_all, run_each
+from gpu_recovery.ports.errors import TermOver
 from gpu_recovery.recovery import Recovery
+from gpu_recovery.scheduler.schedule import limits_of
+
+TERMS_MAX = 3
+"""Terms that one pass begins. If the scheduler has begun another each time, the next message goes on."""
 
 
 def run_ray_pass(recovery: Recovery, pool: RayPool) -> int:
-    """Place the waiting jobs that fit the Ray pool.
+    """Place the waiting jobs that fit the Ray pool and their limits.
 
     A job that has changed since it was read rejects its event as outdated.
 
@@ -30,30 +42,69 @@ def run_ray_pass(recovery: Recovery, pool: RayPool) -> int:
     """
     now = recovery.clock()
     failures: list[Exception] = []  # an unreadable record must not block the other jobs
-    jobs = recovery.store.jobs_on_ray(failures)
-    waiting = tuple(job for job in jobs if job.status in QUEUED_STATUSES and not _is_cooling_down(job, now))
-    if not waiting:
+    snapshot = _read(recovery, pool, now, failures)
+    if not snapshot.waiting:
         raise_all("not every job on Ray could be read", failures)
         return 0
+    placement, term = place(snapshot), None
+    for _ in range(TERMS_MAX):
+        if placement.admitted and snapshot.limits != QuotaLimits():
+            term = recovery.store.begin_term()
+            failures.clear()
+            snapshot = _read(recovery, pool, now, failures)
+            placement = place(snapshot)
+        try:
+            answers = _placement_events(placement, now, term)
+            failures += run_each(lambda answer: recovery.handle(*answer), answers, fatal=TermOver)
+        except TermOver:
+            continue
+        raise_all("not every job on Ray could be told", failures)
+        return len(placement.admitted)
+    return 0
+
+
+def _read(recovery: Recovery, pool: RayPool, now: datetime, failures: list[Exception]) -> PoolSnapshot:
+    """Read the jobs on Ray, the GPUs of the cluster, and what the limits count. Without a waiting job only the jobs."""
+    store = recovery.store
+    jobs = store.jobs_on_ray(failures)
+    waiting = tuple(job for job in jobs if job.status in QUEUED_STATUSES and not _is_cooling_down(job, now))
     live = tuple(job for job in jobs if job.status not in QUEUED_STATUSES)
-    placement = place(PoolSnapshot(waiting, live, pool.free_gpus_per_node(), pool.total_gpus()))
-    failures += run_each(lambda answer: recovery.handle(*answer), _placement_events(placement, now))
-    raise_all("not every job on Ray could be told", failures)
-    return len(placement.admitted)
+    if not waiting:
+        return PoolSnapshot((), live, {}, 0)
+    limits = limits_of(recovery)
+    keys = (
+        {QuotaKey(job.spec.user, job.spec.priority, job.spec.group) for job in waiting} if limits.instances else set()
+    )
+    used = store.quota_used(sorted(key.text for key in keys)) if keys else {}
+    on_ecs = store.load_queue([]) if limits.counts_jobs else ()  # unreadable records of ECS are the reconciler's
+    on_ray = [entry for job in live if (entry := entry_on_ray(job)) is not None]
+    return PoolSnapshot(
+        waiting,
+        live,
+        pool.free_gpus_per_node(),
+        pool.total_gpus(),
+        limits,
+        {key: used[key.text] for key in keys},
+        running_by_user((*on_ecs, *on_ray)),
+    )
 
 
 def _is_cooling_down(job: Job, now: datetime) -> bool:
     return job.not_before is not None and job.not_before > now
 
 
-def _placement_events(placement: PoolPlacement, now: datetime) -> Iterator[tuple[str, events.JobEvent]]:
+def _placement_events(
+    placement: PoolPlacement, now: datetime, term: int | None
+) -> Iterator[tuple[str, events.JobEvent]]:
     for job in placement.admitted:
         yield (
             job.job_id,
-            events.JobPlaced(at=now, attempt=job.attempt, version=job.version, instances=(), epochs=()),
+            events.JobPlaced(at=now, attempt=job.attempt, version=job.version, instances=(), epochs=(), term=term),
         )
-    for job, sentence in placement.rejected:
+    for job, sentence, short_of in placement.rejected:
         yield (
             job.job_id,
-            events.ResourcesShort(at=now, attempt=job.attempt, version=job.version, sentence=sentence),
+            events.ResourcesShort(
+                at=now, attempt=job.attempt, version=job.version, sentence=sentence, short_of=short_of
+            ),
         )

@@ -80,7 +80,9 @@ def schedule(recovery: Recovery, asked: Sequence[str] = ()) -> int:
         answers = (*_placement_events(placement, placed, term, now), *wait_events[:WAIT_EVENTS_MAX])
         failures = run_each(deliveries.deliver, deliveries.in_time(answers), fatal=TermOver)
     except TermOver:
-        return 0  # a later pass has begun, and has read every change of this one
+        # A later pass has begun, and has read every change of this one; or the pass of the Ray pool has placed a job.
+        # Then the time of this pass is missing, so the next tick runs it again.
+        return 0
     times = [at for at in (placement.next_at, reading.first_cool_down) if at is not None]
     incomplete = bool(stale or deliveries.undelivered or failures)
     unfinished = len(wait_events) > WAIT_EVENTS_MAX or deliveries.out_of_time
@@ -216,8 +218,9 @@ def read(recovery: Recovery, changed: Collection[str] = ()) -> QueueReading:
     used = store.quota_used(sorted(key.text for key in keys))
     counts = {key: used[key.text] for key in keys}
     usual = usual_run_times(store, entries.values(), now)
-    fleet = store.load_fleet()
-    snapshot = snapshot_of(entries.values(), instances, policy, now, counts, limits_of(recovery), usual, fleet)
+    fleet, limits = store.load_fleet(), limits_of(recovery)
+    on_ray = store.load_ray_queue(unreadable) if recovery.ray is not None and limits.counts_jobs else ()
+    snapshot = snapshot_of(entries.values(), instances, policy, now, counts, limits, usual, fleet, on_ray)
     return QueueReading(snapshot, entries, unreadable, first_cool_down)
 
 

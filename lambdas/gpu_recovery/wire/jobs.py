@@ -10,6 +10,7 @@ from gpu_recovery.core.job.diagnosis_result import DiagnosisResult
 from gpu_recovery.core.job.record import Job, ListedJob
 from gpu_recovery.core.policy import RecoveryPolicy
 from gpu_recovery.core.queue.priority import effective
+from gpu_recovery.wire.event_types import event_type_of
 from gpu_recovery.wire.json_body import history_view, time_text
 
 
@@ -68,6 +69,12 @@ def diagnosis_result_view(result: DiagnosisResult) -> dict[str, Any]:
     }
 
 
+def decision_views(job: Job) -> list[dict[str, Any]]:
+    """Return every decision about a job, the oldest first. `event_type` says it in the words of seed 004."""
+    backend = job.spec.backend
+    return [{**history_view(entry), "event_type": event_type_of(entry, backend).value} for entry in job.history]
+
+
 def job_view(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
     """Return a job on its own: its summary, its failure, its spec, and every decision with its reason."""
     failure = job.failure
@@ -95,5 +102,5 @@ def job_view(job: Job, policy: RecoveryPolicy) -> dict[str, Any]:
             "exit_code": failure.ending.exit_code,
             "sentence": failure.ending.sentence,
         },
-        "history": [history_view(entry) for entry in job.history],
+        "history": decision_views(job),
     }

@@ -17,6 +17,7 @@ from typer.testing import Result
 HERE = Path(__file__).parents[1]
 NOW = datetime(2026, 11, 21, 9, 3, 0, tzinfo=UTC)
 Run = Callable[..., Result]
+STATES = {"running": "running", "queued": "waiting"}
 
 
 def test_queue_prints_the_golden_text(run: Run) -> None:
@@ -75,6 +76,19 @@ def test_queue_shows_one_user_or_group(
     assert [one["job_id"] for one in view["waiting"]] == waiting
     assert [one["job_id"] for one in view["running"]] == running
     assert {one["user"] for one in view["quotas"]} <= {chosen[1]}
+    sizes = {state: [one["nodes"] * one["gpus"] for one in view[part]] for state, part in STATES.items()}
+    for state, gpus in sizes.items():
+        assert sum(row[state]["jobs"] for row in view["totals"]) == len(gpus)
+        assert sum(row[state]["gpus"] for row in view["totals"]) == sum(gpus)
+
+
+def test_the_totals_of_a_user_are_those_of_the_whole_in_the_form_of_the_api(run: Run, api: Any) -> None:
+    """The CLI adds up what it shows: without a choice that is what the API says. A job on both lists only waits."""
+    view = api.queue["queue"]
+    said = {row["priority"]: row for row in view["totals"]}
+    assert {row["priority"]: row for row in queue.totals_of(view) if row["priority"] in said} == said
+    twice = {**view, "running": [*view["running"], {**view["waiting"][0], "status": "RECOVERING"}]}
+    assert queue.totals_of(twice) == queue.totals_of(view)
 
 
 def test_an_empty_queue_says_so(run: Run, api: Any) -> None:

@@ -64,6 +64,14 @@ def at(status: str, reason: str = "") -> dict[str, Any]:
 # -- documents ---------------------------------------------------------------------------------------------------------
 
 
+def test_a_document_of_a_template_is_sent_as_it_was_written(run: Run, api: Any, tmp_path: Path) -> None:
+    """The API makes its command, so none is missing."""
+    text = "template: verl\nworkload: ppo\ncode_path: /private/verl\nnnodes: 2\nn_gpus_per_node: 4\n"
+    (tmp_path / "job.yaml").write_text(text)
+    assert run("submit", str(tmp_path / "job.yaml")).exit_code == 0
+    assert api.requests[-1].content.decode() == text
+
+
 @pytest.mark.parametrize("way", ["FILE", "--file", "stdin"])
 def test_a_yaml_document_goes_as_it_was_written(run: Run, api: Any, yaml_file: str, way: str) -> None:
     """With its comments: the API keeps the text."""

@@ -190,8 +190,8 @@ def test_the_incident_has_the_shape_that_the_api_gives(incident: dict[str, Any])
     for view in incident["instances"]:
         assert set(view) == set(instance)
 
-    for told in (incident["job"], *incident["instances"]):
-        assert {frozenset(one) for one in told["history"]} == {frozenset(job["history"][0])}
+    for told, api in ((incident["job"], job), *((one, instance) for one in incident["instances"])):
+        assert {frozenset(one) for one in told["history"]} == {frozenset(api["history"][0])}
     assert render_jobs.job_details(job, NOW).startswith("job ")
     assert render_instances.instance_details(instance, NOW).startswith("instance ")
 

@@ -29,7 +29,7 @@ def test_a_job_waits_until_all_its_gpus_are_free() -> None:
     job = queued(nnodes=2, gpus_per_node=4)
     assert place(PoolSnapshot((job,), (), {"a": 5.0, "b": 3.0}, 16)).admitted == (job,)
     waits = place(PoolSnapshot((job,), (), {"a": 4.0, "b": 3.0}, 16)).rejected
-    assert waits == ((job, "needs 8 GPUs of the Ray cluster; 7 are free"),)
+    assert waits == ((job, "needs 8 GPUs of the Ray cluster; 7 are free", ""),)
 
 
 def test_what_was_given_is_not_given_again_before_its_driver_takes_it() -> None:
@@ -48,8 +48,8 @@ def test_the_first_in_line_is_not_passed_by_smaller_ones() -> None:
     """Else a large job would wait for ever."""
     first, second = wants(8, 1), wants(1, 2)
     assert answer(second, first, free=4).rejected == (
-        (first, "needs 8 GPUs of the Ray cluster; 4 are free"),
-        (second, "waits behind job-1 for the Ray cluster"),
+        (first, "needs 8 GPUs of the Ray cluster; 4 are free", ""),
+        (second, "waits behind job-1 for the Ray cluster", ""),
     )
 
 
@@ -58,7 +58,7 @@ def test_a_job_larger_than_the_cluster_holds_nobody_back() -> None:
     giant, small = wants(16, 1), wants(1, 2)
     found = answer(giant, small)
     assert found.admitted == (small,)
-    assert found.rejected == ((giant, "needs 16 GPUs; the Ray cluster has 8 in all, used or free"),)
+    assert found.rejected == ((giant, "needs 16 GPUs; the Ray cluster has 8 in all, used or free", ""),)
 
 
 def test_a_higher_priority_goes_first_then_who_was_first_in_line() -> None:
@@ -83,7 +83,7 @@ def test_no_gpu_is_given_twice_and_nobody_is_forgotten(
     given_gpus = sum(job.spec.gpus_per_node for job in found.admitted)
     assert given_gpus <= sum(free) or not given_gpus
     assert not given_gpus or given_gpus + sum(job.spec.gpus_per_node for job in others) <= in_all
-    assert sorted(job.job_id for job in (*found.admitted, *(job for job, _ in found.rejected))) == sorted(
+    assert sorted(job.job_id for job in (*found.admitted, *(waits.job for waits in found.rejected))) == sorted(
         job.job_id for job in jobs
     )
     assert place(PoolSnapshot(tuple(reversed(jobs)), tuple(others), nodes, in_all)) == found

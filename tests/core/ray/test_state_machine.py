@@ -63,13 +63,22 @@ def test_the_way_of_a_job_that_succeeds() -> None:
     assert done.quota_nodes == 0 and done.instances == ()
 
 
-def test_a_job_that_goes_is_launched_and_takes_up_none_of_our_instances() -> None:
-    """The order comes with the decision; the pool is Ray's, so its user's instances are as many as before."""
+def test_a_job_that_goes_is_launched_and_takes_up_its_quota() -> None:
+    """The order comes with the decision; its nodes count against the quota, although no instance of ours is taken."""
     record = queued(nnodes=2)
     event = events.JobPlaced(at=NOW, attempt=0, version=record.version, instances=(), epochs=())
     decision = tell(record, event)
     assert orders(decision, commands.LaunchAttempt) and decision.record.attempt == 1
-    assert decision.record.quota_nodes == 0 and decision.quota is None
+    assert decision.record.instances == () and decision.record.quota_nodes == 2
+    assert decision.quota is not None and (decision.quota.key, decision.quota.nodes) == ("ada/NORMAL/", 2)
+    lost = tell(decision.record, ended(1, EndingKind.SHORT_OF_RESOURCES))
+    assert lost.record.quota_nodes == 0 and lost.quota is not None and lost.quota.nodes == -2
+
+
+def test_run_times_on_ray_are_no_estimates_for_instances() -> None:
+    """A quota gives the nodes back; the usual run times are those of jobs on ECS."""
+    done = tell(running(), ended(1, None), now=later(4_000))
+    assert done.record.ran_s > 0 and done.quota is not None and (done.quota.nodes, done.quota.ran) == (-1, None)
 
 
 @pytest.mark.parametrize("made", UNDER_WAY)
@@ -84,14 +93,26 @@ def test_too_few_gpus_put_it_in_line_again_after_a_pause_uncounted(made: Callabl
     assert again.attempt == 2 and again.not_before is None
 
 
-def test_a_job_that_never_finds_its_gpus_is_given_up() -> None:
-    """A cap, as for every cause that is not counted: a program that always says so must not run for ever."""
-    record, attempts = queued(), 0
-    while record.status is not JobStatus.FAILED:
-        attempts += 1
-        assert attempts <= ADAPTIVE.uncounted_relaunches_max + 1
-        record = applied(tell(placed(record), ended(attempts, EndingKind.SHORT_OF_RESOURCES)))
-    assert attempts == ADAPTIVE.uncounted_relaunches_max + 1
+def test_lost_races_have_no_end_within_the_time_in_line() -> None:
+    """Seed 004, 8.2 point 3: a user never submits by hand again because others were faster, however often they were."""
+    record, now = queued(), NOW
+    for attempt in range(1, 3 * ADAPTIVE.uncounted_relaunches_max):
+        record = applied(
+            tell(placed(record, now), ended(attempt, EndingKind.SHORT_OF_RESOURCES), now=now + timedelta(seconds=30))
+        )
+        assert (record.status, record.attempts_counted) == (JobStatus.PENDING_RESOURCES, 0)
+        now += timedelta(seconds=90)
+        assert record.not_before == now
+    assert record.attempts_uncounted == {"INSUFFICIENT_RESOURCES": attempt}
+
+
+def test_the_time_in_line_ends_the_retries() -> None:
+    """It counts from the submission: a lost race does not begin it anew. A program that always says so ends, too."""
+    until = timedelta(seconds=ADAPTIVE.queue_timeout_s)
+    lost = applied(tell(placed(), ended(1, EndingKind.SHORT_OF_RESOURCES), now=NOW + until / 2))
+    assert lost.deadline_at == NOW + until
+    given_up = applied(tell(lost, overdue(lost), now=NOW + until))
+    assert given_up.status is JobStatus.FAILED and "found no place" in given_up.reason
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.preset)

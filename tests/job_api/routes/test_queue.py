@@ -31,6 +31,8 @@ from tests.lambdas.conftest import Functions
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 C = "i-0cccccccccccccccc"
+PRIORITIES = ["EXTREME_HIGH", "VERY_HIGH", "HIGH", "ABOVE_NORMAL", "NORMAL", "LOW"]
+NOTHING = {"jobs": 0, "instances": 0, "gpus": 0}
 PLAIN = {"would_start", "instances", "short_of", "sentence", "position", "blockers", "earliest_at", "would_suspend"}
 
 
@@ -288,6 +290,7 @@ def test_the_queue_shows_the_line_what_runs_and_what_is_used(api: Api) -> None:
         "since": "2026-11-21T09:00:00.000Z",
         "ends_at": "2026-11-21T11:00:00.000Z",
         "can_suspend": True,
+        "backend": "ecs",
     }
     assert body["quotas"] == [
         {"user": "ana", "priority": "NORMAL", "group": "", "used": 0, "limit": 4},
@@ -357,7 +360,7 @@ def test_the_line_is_shown_page_by_page(api: Api, leave: tuple[int, ...], elsewh
         if elsewhere:
             forget_views()
         page = api.get("/queue", limit="3", cursor=cursor).body
-        assert (page["running"], page["quotas"], page["reservations"]) == ([], [], [])
+        assert (page["running"], page["quotas"], page["reservations"], page["totals"]) == ([], [], [], [])
         seen += [one["job_id"] for one in page["waiting"]]
         cursor = page["next_cursor"]
     assert seen == whole
@@ -432,6 +435,7 @@ def test_a_page_of_another_list_or_of_no_size_is_refused(api: Api) -> None:
 def test_an_empty_queue_is_shown_as_one(api: Api) -> None:
     """To viewers, too."""
     empty = {"waiting": [], "running": [], "quotas": [], "reservations": [], "next_cursor": None, "unreadable": []}
+    empty["totals"] = [{"priority": name, "running": NOTHING, "queued": NOTHING} for name in PRIORITIES]
     assert api.get("/queue").body == empty
     assert api.call("GET", "/api/v2/queue", token=user_token(api, "ana", "viewer")).body == empty
 

@@ -1,10 +1,13 @@
-"""The queue entry of a job: the fields that the scheduler reads."""
+"""The queue entry of a job: the fields that the scheduler and the totals of the queue read."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from gpu_recovery.core.job.record import PLACED, WAITING, Job, JobStatus
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.queue.entry import Entry
+from gpu_recovery.core.ray.placement import is_in_the_pool
 
 _LEAVES = (JobStatus.SUSPENDING, JobStatus.STOPPING)
 
@@ -14,10 +17,17 @@ def entry_of(job: Job) -> Entry | None:
 
     None means that the job neither waits for instances nor has any, or that it runs on Ray, which places its own jobs.
     """
+    return _entry(job) if job.spec.backend is Backend.ECS and job.status in (*WAITING, *PLACED) else None
+
+
+def entry_on_ray(job: Job) -> Entry | None:
+    """Return the queue entry of a job that waits for GPUs of the Ray cluster or has some; None for any other job."""
+    return replace(_entry(job), workload="") if is_in_the_pool(job) else None
+
+
+def _entry(job: Job) -> Entry:
     spec, denied = job.spec, job.denied
     lacks = denied.lacks if denied is not None and not denied.over else None
-    if spec.backend is not Backend.ECS or job.status not in (*WAITING, *PLACED):
-        return None
     return Entry(
         job_id=job.job_id,
         version=job.version,

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from gpu_recovery.core.errors import SpecInvalid
+from gpu_recovery.core.job import verl_template
 from gpu_recovery.core.queue.priority import Priority
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
@@ -131,13 +132,14 @@ class JobSpec:
 
 
 def parse_spec(document: Any) -> JobSpec:
-    """Return the specification of a decoded JSON `document`.
+    """Return the specification of a decoded JSON `document`. A document of a template is expanded first.
 
     Raises:
         SpecInvalid: the first field that is wrong.
     """
     if not isinstance(document, Mapping):
         raise SpecInvalid("body", "must be a JSON object")
+    document = _without_template(document)
     for key in document:
         if key not in _READERS:
             raise SpecInvalid(str(key) or '""', f"is not a field of a job; the fields are {', '.join(_READERS)}")
@@ -154,6 +156,26 @@ def parse_spec(document: Any) -> JobSpec:
             "env", f"command and env together may have {COMMAND_AND_ENV_CHARACTERS_MAX} characters, not {size}"
         )
     return spec
+
+
+def _without_template(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the document that a template makes of `document`; `document` itself if it names no template."""
+    template = document.get("template")
+    if template is None:
+        for key in verl_template.FIELDS:
+            if document.get(key) is not None:
+                raise SpecInvalid(key, "is a field of the template of verl: add the line template: verl")
+        return {key: value for key, value in document.items() if key not in (*verl_template.FIELDS, "template")}
+    if template != verl_template.VERL:
+        raise SpecInvalid("template", f"is not known; there is {verl_template.VERL}")
+    for key in document:
+        if key not in (*_READERS, *verl_template.FIELDS, "template"):
+            known = ", ".join((*verl_template.FIELDS, *_READERS))
+            detail = (
+                f"is not a field of the template verl; write an option of verl into overrides. The fields are {known}"
+            )
+            raise SpecInvalid(str(key) or '""', detail)
+    return verl_template.job_document(document)
 
 
 def _fits_its_backend(spec: JobSpec, document: Mapping[str, Any]) -> None:

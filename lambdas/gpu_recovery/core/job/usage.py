@@ -1,4 +1,4 @@
-"""Usage of a job: instances against its user's quota, and run time for the run time estimates of backfill."""
+"""Usage of a job: instances or nodes of a Ray cluster against a quota, and run time for estimates of backfill."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def usage_changes(job: Job, event: events.JobEvent | str, step: Step, now: datet
     """Return the changes of the quota use and, when the job stops running, of its run time."""
     accounts: dict[str, Any] = {}
     if isinstance(event, events.JobPlaced):
-        accounts["quota_nodes"] = job.spec.nnodes if job.spec.backend is Backend.ECS else 0
+        accounts["quota_nodes"] = job.spec.nnodes
     elif step.status not in PLACED:
         accounts["quota_nodes"] = 0
     if job.status in RUNS and step.status not in RUNS and job.running_at is not None:
@@ -29,6 +29,7 @@ def quota_change(before: Job, after: Job, event: events.JobEvent | str) -> Quota
     term = event.term if isinstance(event, events.JobPlaced) else None
     grows = after.quota_nodes - before.quota_nodes
     ended = after.status is JobStatus.SUCCEEDED and before.status is not JobStatus.SUCCEEDED
+    ended = ended and after.spec.backend is Backend.ECS  # run time estimates are for instances of ours
     ran = _ran_for(after) if ended and before.quota_nodes and after.ran_s else None
     return QuotaChange(after.quota_key, grows, term, ran) if grows or term is not None else None
 

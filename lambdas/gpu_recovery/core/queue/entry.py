@@ -99,6 +99,12 @@ class Entry:
         known = usual.get(self.kind) if self.kind is not None else None
         return known - self.ran_s if known is not None and known > self.ran_s else None
 
+    def ran_for_s(self, now: datetime) -> int:
+        """Return the seconds that the job ran until `now`, in all its runs."""
+        if self.waits or self.running_at is None:
+            return self.ran_s
+        return self.ran_s + max(0, int((now - self.running_at).total_seconds()))
+
     def may_start(self, now: datetime) -> bool:
         """Return whether the job may be placed now, if there is a place."""
         return self.waits and not self.held and (self.not_before is None or self.not_before <= now)
@@ -143,7 +149,6 @@ def running_job(
 ) -> RunningJob:
     """Convert the entry of a placed job for `place`."""
     since = entry.running_at or entry.placed_at
-    ran_s = entry.ran_s + (max(0, int((now - entry.running_at).total_seconds())) if entry.running_at else 0)
     lasts_s = entry.lasts_s(usual)
     ends_at = since + timedelta(seconds=lasts_s) if lasts_s else None
     if entry.leaves:
@@ -153,7 +158,7 @@ def running_job(
         version=entry.version,
         attempt=entry.attempt,
         user=entry.user,
-        priority=effective(entry.asked, ran_s, policy),
+        priority=effective(entry.asked, entry.ran_for_s(now), policy),
         asked=entry.asked,
         group=entry.group,
         nodes=entry.nodes,

@@ -62,6 +62,11 @@ class QuotaLimits:
     max_running_jobs: int | None = None
     max_running_jobs_per_user: int | None = None
 
+    @property
+    def counts_jobs(self) -> bool:
+        """Return whether the number of running jobs is limited."""
+        return (self.max_running_jobs, self.max_running_jobs_per_user) != (None, None)
+
     def of(self, key: QuotaKey) -> int | None:
         """Return how many instances the key may use; None for no limit."""
         entry = self.entry_of(key)

@@ -27,14 +27,14 @@ class QuotaAdmission:
             *snapshot.running,
             *(job for job in snapshot.waiting if job.holds_quota),
         ]
-        self._jobs = len(holders)
-        self._jobs_of: dict[str, int] = {}
+        self._jobs = len(holders) + sum(snapshot.elsewhere.values())
+        self._jobs_of: dict[str, int] = dict(snapshot.elsewhere)
         for holder in holders:
             self._jobs_of[holder.user] = self._jobs_of.get(holder.user, 0) + 1
         self._leave = 0
         self._leave_of: dict[str, int] = {}
         self.count_leaving(job for job in snapshot.running if job.leaving and job.for_job)
-        self._counts_jobs = (self._limits.max_running_jobs, self._limits.max_running_jobs_per_user) != (None, None)
+        self._counts_jobs = self._limits.counts_jobs
 
     def left(self, key: tuple[str, Priority, str]) -> int:
         """Return how many instances of a quota key may still be promised; negative if the quota is exceeded."""

@@ -154,7 +154,9 @@ class RunningJob:
 class Snapshot:
     """One consistent view of the cluster and its queue. The order of its contents has no meaning.
 
-    used:                instances in use by quota key, including those of recovering gangs.
+    used:                instances in use by quota key, including those of recovering gangs and nodes of jobs on Ray.
+    elsewhere:           number of running jobs by user that another pass places: for a pass over ECS those on Ray.
+                         Only limits of the number of running jobs need it.
     recent_preemptions:  suspensions of the whole fleet within `policy.suspensions_window_s`.
     repairs_held_by:     the fleet limit that holds repairs now; None if repairs may begin.
     """
@@ -167,6 +169,7 @@ class Snapshot:
     recent_preemptions: int = 0
     launch_holds: tuple[LaunchHold, ...] = ()
     repairs_held_by: HoldingLimit | None = None
+    elsewhere: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,13 @@ from enum import StrEnum
 from gpu_recovery.core.redaction import masked
 from gpu_recovery.core.task import Ending, EndingKind
 
-TOO_FEW_GPUS = re.compile(r"Total available GPUs\s+([\d.]+)\s+is less than total desired GPUs\s+([\d.]+)")
-"""Pattern of verl's message in `ResourcePoolManager._check_resource_available`. verl prints floats as well as whole
-numbers."""
+TOO_FEW_GPUS = ("Total available GPUs", "less than total desired")
+"""Texts that a message or a log both contains if verl found too few free GPUs, whatever else the sentence says. Source:
+seed 004, section 6.3; verl writes it in `ResourcePoolManager._check_resource_available`."""
+_COUNTED_GPUS = re.compile(
+    r"Total available GPUs\s+(\d+(?:\.\d+)?)\s+is less than total desired GPUs\s+(\d+(?:\.\d+)?)"
+)
+"""Pattern of that sentence with its two numbers. verl prints floats as well as whole numbers."""
 RAYS_OWN_OUTPUT = re.compile(
     r"^Running entrypoint for job |^Job entrypoint command failed with exit code |job_manager\.py:"
 )
@@ -75,15 +79,16 @@ class DriverStatus:
         """
         if self.error_type != DriverError.JOB_ENTRYPOINT_COMMAND_ERROR or self.exit_code in SHELL_COULD_NOT_START:
             return False
-        return TOO_FEW_GPUS.search(self.message) is None
+        return not _says_too_few_gpus(self.message)
 
 
-def ending_of(status: DriverStatus, log: str, gpus_in_all: float | None) -> Ending:
+def ending_of(status: DriverStatus, log: str, gpus_in_all: float | None, gpus_asked: int) -> Ending:
     """Return what the end of a driver means for its job.
 
     Args:
         log: the part of its log that was read, "" for none.
         gpus_in_all: number of GPUs of the whole cluster, used or free; None if it is unknown.
+        gpus_asked: number of GPUs that the specification of the job asks for.
     """
     match status.state:
         case DriverState.SUCCEEDED:
@@ -92,19 +97,31 @@ def ending_of(status: DriverStatus, log: str, gpus_in_all: float | None) -> Endi
             return Ending(EndingKind.STOPPED_BY_PERSON, status.exit_code, "was stopped in the Ray cluster")
         case DriverState.GONE:
             return Ending(EndingKind.CRASHED, None, "is not known to the Ray cluster any more")
-    too_few = TOO_FEW_GPUS.search(status.message) or TOO_FEW_GPUS.search(log)
-    if too_few is not None:
-        return _short_of_gpus(float(too_few[1].rstrip(".")), float(too_few[2].rstrip(".")), status, gpus_in_all)
+    for text in (status.message, log):
+        if _says_too_few_gpus(text):
+            return _short_of_gpus(text, status.exit_code, gpus_in_all, gpus_asked)
     return _failed(status)
 
 
-def _short_of_gpus(found: float, wanted: float, status: DriverStatus, gpus_in_all: float | None) -> Ending:
-    """Return the ending of a driver that found too few GPUs: final if the whole cluster has too few."""
-    if gpus_in_all is not None and wanted > gpus_in_all:
+def _says_too_few_gpus(text: str) -> bool:
+    return all(part in text for part in TOO_FEW_GPUS)
+
+
+def _short_of_gpus(text: str, exit_code: int | None, gpus_in_all: float | None, gpus_asked: int) -> Ending:
+    """Return the ending of a driver that found too few GPUs.
+
+    It is final if the program wants more GPUs than its job asks for and than the whole cluster has. A job that wants
+    what it asks for waits: a node may have left since its admission, and may come back.
+    """
+    counted = _COUNTED_GPUS.search(text)
+    if counted is None:
+        return Ending(EndingKind.SHORT_OF_RESOURCES, exit_code, "found fewer free GPUs than it wants")
+    found, wanted = float(counted[1]), float(counted[2])
+    if gpus_in_all is not None and wanted > max(gpus_in_all, gpus_asked):
         sentence = f"wants {wanted:g} GPUs, and the Ray cluster has {gpus_in_all:g} in all, used or free"
-        return Ending(EndingKind.NEVER_STARTED, status.exit_code, sentence)
+        return Ending(EndingKind.NEVER_STARTED, exit_code, sentence)
     return Ending(
-        EndingKind.SHORT_OF_RESOURCES, status.exit_code, f"found {found:g} free GPUs of the {wanted:g} that it wants"
+        EndingKind.SHORT_OF_RESOURCES, exit_code, f"found {found:g} free GPUs of the {wanted:g} that it wants"
     )
 
 

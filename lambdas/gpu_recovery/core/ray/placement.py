@@ -3,16 +3,21 @@
 `place` reads a single count of the GPUs and answers for every queued job. It counts as verl counts: the free
 GPUs of all nodes together. The order is by priority, then first in, first out, all or nothing. The first job that does
 not fit blocks the jobs behind it, because otherwise small jobs would pass a large job for ever. A job that exceeds the
-whole cluster is skipped, because it would block the others in vain.
+whole cluster is skipped, because it would block the others in vain. So is a job over its quota or over the number of
+jobs that may run: jobs on Ray and on ECS use the same limits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gpu_recovery.core.job.record import LIVE, Job, JobStatus
 from gpu_recovery.core.job.spec import Backend
+from gpu_recovery.core.queue.quota import QuotaKey, QuotaLimits
+from gpu_recovery.core.queue.quota_admission import QuotaAdmission
+from gpu_recovery.core.queue.snapshot import Snapshot, WaitingJob
 
 QUEUED_STATUSES = (JobStatus.QUEUED, JobStatus.PENDING_RESOURCES)
 """Statuses in which a job waits for GPUs of the cluster."""
@@ -30,12 +35,26 @@ class PoolSnapshot:
     Attributes:
         free: number of free GPUs by node, as Ray counts them.
         in_all: number of GPUs of the whole cluster, used or free.
+        limits: limits of the quotas and of running jobs.
+        used: instances and nodes in use by quota key.
+        running: number of running jobs by user, on ECS and on Ray.
     """
 
     waiting: tuple[Job, ...]
     live: tuple[Job, ...]
     free: Mapping[str, float]
     in_all: float
+    limits: QuotaLimits = field(default_factory=QuotaLimits)
+    used: Mapping[QuotaKey, int] = field(default_factory=dict)
+    running: Mapping[str, int] = field(default_factory=dict)
+
+
+class PoolRejection(NamedTuple):
+    """A job that waits, and why. `short_of` is the kind of a limit (`RejectionKind`); "" for a lack of GPUs."""
+
+    job: Job
+    sentence: str
+    short_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +62,7 @@ class PoolPlacement:
     """The admitted jobs in order, and the rejected jobs with a reason each. Every queued job is in one of the two."""
 
     admitted: tuple[Job, ...]
-    rejected: tuple[tuple[Job, str], ...]
+    rejected: tuple[PoolRejection, ...]
 
 
 def place(snapshot: PoolSnapshot) -> PoolPlacement:
@@ -54,20 +73,26 @@ def place(snapshot: PoolSnapshot) -> PoolPlacement:
     """
     assigned = sum(_gpus(job) for job in snapshot.live)
     left = min(sum(snapshot.free.values()), snapshot.in_all - assigned)
+    quota = QuotaAdmission(Snapshot((), (), (), used=snapshot.used, limits=snapshot.limits, elsewhere=snapshot.running))
     admitted: list[Job] = []
-    rejected: list[tuple[Job, str]] = []
+    rejected: list[PoolRejection] = []
     blocked_by = ""
     for job in _queue(snapshot.waiting):
         wanted = _gpus(job)
         if wanted > snapshot.in_all:
-            rejected.append((job, f"needs {wanted} GPUs; the Ray cluster has {snapshot.in_all:g} in all, used or free"))
+            sentence = f"needs {wanted} GPUs; the Ray cluster has {snapshot.in_all:g} in all, used or free"
+            rejected.append(PoolRejection(job, sentence))
+        elif (refusal := quota.refusal(_waiting(job))) is not None:
+            rejected.append(PoolRejection(job, refusal[1], refusal[0].value))
         elif blocked_by:
-            rejected.append((job, f"waits behind {blocked_by} for the Ray cluster"))
+            rejected.append(PoolRejection(job, f"waits behind {blocked_by} for the Ray cluster"))
         elif wanted > left:
-            rejected.append((job, f"needs {wanted} GPUs of the Ray cluster; {max(left, 0):g} are free"))
+            sentence = f"needs {wanted} GPUs of the Ray cluster; {max(left, 0):g} are free"
+            rejected.append(PoolRejection(job, sentence))
             blocked_by = job.job_id
         else:
             admitted.append(job)
+            quota.charge(_waiting(job))
             left -= wanted
     return PoolPlacement(tuple(admitted), tuple(rejected))
 
@@ -75,6 +100,23 @@ def place(snapshot: PoolSnapshot) -> PoolPlacement:
 def _queue(jobs: Iterable[Job]) -> list[Job]:
     """Return the jobs in queue order."""
     return sorted(jobs, key=lambda job: (-job.spec.priority, job.queued_at, job.job_id))
+
+
+def _waiting(job: Job) -> WaitingJob:
+    """Return the fields of the job that its quota needs."""
+    spec = job.spec
+    return WaitingJob(
+        job_id=job.job_id,
+        version=job.version,
+        attempt=job.attempt,
+        user=spec.user,
+        priority=spec.priority,
+        asked=spec.priority,
+        group=spec.group,
+        nodes=spec.nnodes,
+        gpus=spec.gpus_per_node,
+        queued_at=job.queued_at,
+    )
 
 
 def _gpus(job: Job) -> int:

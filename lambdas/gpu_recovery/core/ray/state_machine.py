@@ -14,7 +14,7 @@ from gpu_recovery.core import commands, events
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.job import launching, stopping
 from gpu_recovery.core.job.completion import failed, finished
-from gpu_recovery.core.job.record import Job, JobStatus, StopPurpose
+from gpu_recovery.core.job.record import CloseCause, Job, JobStatus, StopPurpose
 from gpu_recovery.core.job.state_machine import decide_by
 from gpu_recovery.core.policy import RecoveryPolicy, duration
 from gpu_recovery.core.state_machine import Decision, DecisionContext, Ignore, Step, Transition, ignored
@@ -71,7 +71,11 @@ def diagnosed(job: Job, event: events.Diagnosed, context: DecisionContext) -> St
 
 
 def ended(job: Job, event: events.AllRanksStopped, context: DecisionContext) -> Step:
-    """Handle the end of the driver without a stop. Too few GPUs queue the job again; every other failure is final."""
+    """Handle the end of the driver without a stop. Too few GPUs queue the job again; every other failure is final.
+
+    The number of lost races has no limit. The job keeps its place in line and the time since which it waits, so
+    `queue_timeout_s` ends the retries.
+    """
     if event.failure is None:
         return finished(job, JobStatus.SUCCEEDED, f"the driver of attempt {job.attempt} exited with code 0")
     what = f"the driver of attempt {job.attempt} {event.failure.ending.sentence}"
@@ -80,8 +84,12 @@ def ended(job: Job, event: events.AllRanksStopped, context: DecisionContext) -> 
     if event.failure.ending.kind is not EndingKind.SHORT_OF_RESOURCES:
         diagnosis = f"; {job.diagnosed.summary}" if job.diagnosed is not None and job.diagnosed.decided else ""
         return failed(job, f"{what}{diagnosis}", (), {"failure": event.failure})
-    after = stopping.ended(job, event, context)
-    return replace(after, reason=f"{what}; {after.reason.split('; ', 1)[-1]}")
+    if job.is_observed(context.policy):
+        return failed(job, f"{what}; observed only", (), {"failure": event.failure})
+    lost = replace(job, stop_cause=CloseCause.INSUFFICIENT_RESOURCES, failure=event.failure)
+    step = stopping.relaunch(lost, context)
+    changes = {**step.changes, "stop_cause": lost.stop_cause, "failure": lost.failure, "in_line_at": job.in_line_at}
+    return replace(step, reason=f"{what}; {step.reason}", changes=changes)
 
 
 def launch_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step:

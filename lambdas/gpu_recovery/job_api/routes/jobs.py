@@ -18,8 +18,8 @@ from gpu_recovery.job_api.submission import SubmissionHandler, key_name
 from gpu_recovery.job_api.yaml_reader import read_yaml
 from gpu_recovery.ports.values import JobPage
 from gpu_recovery.wire.attempts import attempt_views
-from gpu_recovery.wire.jobs import job_summary, job_view, records_of
-from gpu_recovery.wire.json_body import history_view, read_json, time_text
+from gpu_recovery.wire.jobs import decision_views, job_summary, job_view, records_of
+from gpu_recovery.wire.json_body import read_json, time_text
 
 PAGE_MAX, PAGE_DEFAULT = 200, 50
 """Jobs of a page: upper bound and default."""
@@ -142,7 +142,7 @@ def explain_job(dependencies: Dependencies, request: Request) -> ApiResponse:
             "status": job.status.value,
             "reason": job.reason,
             "pending": None if job_preview is None else preview_view(job_preview),
-            "decisions": [history_view(entry) for entry in job.history],
+            "decisions": decision_views(job),
         },
     )
 

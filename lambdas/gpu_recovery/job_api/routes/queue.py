@@ -1,18 +1,21 @@
-"""Route of the queue: waiting jobs, running jobs, quota use and reservations."""
+"""Route of the queue: waiting jobs, running jobs, totals by priority, quota use and reservations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from gpu_recovery.core.job.record import JobStatus
-from gpu_recovery.core.queue.entry import Entry
+from gpu_recovery.core.job.spec import Backend
+from gpu_recovery.core.queue.entry import Entry, running_job
 from gpu_recovery.core.queue.priority import Priority, effective
 from gpu_recovery.core.queue.quota import ANY, QuotaKey
 from gpu_recovery.core.queue.snapshot import Placement, RunningJob
+from gpu_recovery.core.queue.totals import PriorityTotals, totals_by_priority
 from gpu_recovery.job_api.dependencies import Dependencies
 from gpu_recovery.job_api.pagination import PAGING, page_of
-from gpu_recovery.job_api.placement_preview import PlacementPreview, QueueView
+from gpu_recovery.job_api.placement_preview import QueueView
 from gpu_recovery.job_api.request import Request, Route
 from gpu_recovery.job_api.response import ApiResponse
 from gpu_recovery.wire.json_body import time_text
@@ -20,35 +23,43 @@ from gpu_recovery.wire.json_body import time_text
 PURPOSE = "queue/2"
 """Name of the list, which its cursors belong to. Its number rises with the form of the cursors."""
 RUNNING_FIRST_MAX = 5_000
-"""Running jobs of the first page, which stays below 6 MB: an entry has about 330 bytes."""
+"""Running jobs of the first page, which stays below 6 MB: an entry has about 350 bytes."""
+_WAITS_ON_RAY = "waits for the Ray cluster; the job's own reason says for what"
+"""Sentence of a job on Ray, whose reason is in its record only."""
 
 
 def read_queue(dependencies: Dependencies, request: Request) -> ApiResponse:
-    """Return waiting jobs with their positions, running jobs, quotas and reservations, as the next pass sees them.
+    """Return the queue as the next pass sees it: waiting and running jobs, totals by priority, quotas, reservations.
 
     The waiting jobs are paged. The first page also contains everything else, and at most `RUNNING_FIRST_MAX` running
-    jobs. The others are on the pages after the last waiting job.
+    jobs. The others are on the pages after the last waiting job. Jobs on Ray have no position, because another pass
+    places them.
     """
     is_first = "cursor" not in request.query
     view, policy = dependencies.queue_views.read(dependencies.recovery, is_first), dependencies.recovery.policy
-    running = sorted(view.snapshot.running, key=lambda job: (job.since, job.job_id))
-    waiting = [entry for entry in view.entries.values() if entry.waits]
-    items: list[Entry | RunningJob] = [*waiting, *running[RUNNING_FIRST_MAX:]]
+    entries = {**view.entries, **view.on_ray}
+    on_ray = [running_job(entry, policy, view.at) for entry in view.on_ray.values() if not entry.waits]
+    running = sorted((*view.snapshot.running, *on_ray), key=lambda job: (job.since, job.job_id))
+    items: list[Entry | RunningJob] = [
+        *(entry for entry in entries.values() if entry.waits),
+        *running[RUNNING_FIRST_MAX:],
+    ]
     page, cursor = page_of(dependencies, request, PURPOSE, items, lambda item: item.job_id, _order(view))
     shown = running[:RUNNING_FIRST_MAX] if is_first else [item for item in page if isinstance(item, RunningJob)]
     answer: dict[str, Any] = {
         "waiting": [
-            _waiting(entry, view.of(entry.job_id), effective(entry.asked, entry.ran_s, policy))
+            _waiting(entry, view, effective(entry.asked, entry.ran_s, policy))
             for entry in page
             if isinstance(entry, Entry)
         ],
-        "running": [_running(job, _status(view.entries[job.job_id])) for job in shown],
+        "running": [_running(job, _status(entries[job.job_id]), view) for job in shown],
     }
     if is_first:
         answer |= {"quotas": _quotas(view), "reservations": _reservations(view.placement)}
+        answer["totals"] = [_totals(totals) for totals in totals_by_priority(entries.values(), policy, view.at)]
         answer["unreadable"] = [str(error) for error in view.failures]
     else:
-        answer |= {"quotas": [], "reservations": [], "unreadable": []}
+        answer |= {"quotas": [], "reservations": [], "totals": [], "unreadable": []}
     if cursor is None:
         dependencies.queue_views.forget()
     return ApiResponse(200, {**answer, "next_cursor": cursor})
@@ -72,7 +83,8 @@ def _order(view: QueueView) -> Callable[[Entry | RunningJob], tuple[Any, ...]]:
     return order
 
 
-def _waiting(entry: Entry, preview: PlacementPreview | None, priority: Priority) -> dict[str, Any]:
+def _waiting(entry: Entry, view: QueueView, priority: Priority) -> dict[str, Any]:
+    preview = view.of(entry.job_id)
     return {
         "job_id": entry.job_id,
         "user": entry.user,
@@ -85,9 +97,18 @@ def _waiting(entry: Entry, preview: PlacementPreview | None, priority: Priority)
         "queued_at": time_text(entry.queued_at),
         "position": preview.position if preview else None,
         "short_of": preview.short_of.value if preview and preview.short_of else None,
-        "sentence": preview.sentence if preview else "",
+        "sentence": preview.sentence if preview else _WAITS_ON_RAY,
         "earliest_at": time_text(preview.earliest_at if preview else None),
+        "backend": _backend(entry.job_id, view),
     }
+
+
+def _backend(job_id: str, view: QueueView) -> str:
+    return (Backend.RAY if job_id in view.on_ray else Backend.ECS).value
+
+
+def _totals(totals: PriorityTotals) -> dict[str, Any]:
+    return {"priority": totals.priority.name, "running": asdict(totals.running), "queued": asdict(totals.queued)}
 
 
 def _status(entry: Entry) -> JobStatus:
@@ -105,7 +126,7 @@ def _status(entry: Entry) -> JobStatus:
     return JobStatus.SUSPENDED if has_left else JobStatus.PENDING_RESOURCES
 
 
-def _running(job: RunningJob, status: JobStatus) -> dict[str, Any]:
+def _running(job: RunningJob, status: JobStatus, view: QueueView) -> dict[str, Any]:
     return {
         "job_id": job.job_id,
         "status": status.value,
@@ -116,7 +137,8 @@ def _running(job: RunningJob, status: JobStatus) -> dict[str, Any]:
         "gpus": job.gpus,
         "since": time_text(job.since),
         "ends_at": time_text(job.ends_at),
-        "can_suspend": job.can_suspend,
+        "can_suspend": job.can_suspend and job.job_id not in view.on_ray,
+        "backend": _backend(job.job_id, view),
     }
 
 
@@ -133,7 +155,7 @@ def _quotas(view: QueueView) -> list[dict[str, Any]]:
         if ANY not in (user, priority, group)
     }
     keys = limited_keys | {key for key, instances in used.items() if instances}
-    keys |= {entry.quota_key for entry in view.entries.values() if entry.waits}
+    keys |= {entry.quota_key for entry in (*view.entries.values(), *view.on_ray.values()) if entry.waits}
     unused = set(limits.instances) - {limits.entry_of(key) for key in keys}
     ordered = sorted(keys, key=lambda key: (key.user, -key.priority, key.group))
     return [
