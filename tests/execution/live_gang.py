@@ -24,7 +24,7 @@ from gpu_recovery.core.diagnosis.catalogue import RULES
 from gpu_recovery.core.diagnosis.rule import RuleFinding, findings
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.task import Ending, EndingKind, RankFailure
-from gpu_recovery.execution.evidence import collect_evidence, thresholds_of
+from gpu_recovery.execution.evidence import Evidence, collect_evidence, thresholds_of
 from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.rank.files import RankIdentity
 from gpu_recovery_agent.report import ReportContent, body
@@ -178,6 +178,10 @@ class LiveGang:
         }
         return found | ({} if local is None else {"LOCAL_RANK": str(local)})
 
+    def launched_anew(self) -> None:
+        """Forget the processes of this test: the next ones with their names are other processes."""
+        self._voices.clear()
+
     @contextmanager
     def process(self, rank: int = 0, local: int | None = 0, role: str = "", worker: str = "") -> Iterator[Any]:
         """What happens in this process of the gang."""
@@ -251,17 +255,14 @@ class LiveGang:
 
     # -- what is made of it --------------------------------------------------------------------------------------------
 
+    def evidence(self) -> Evidence:
+        """What is collected of the attempt."""
+        recovery, job_now, now = loop(self.api), self.functions.job(), self.functions.now
+        return collect_evidence(recovery.store, recovery.actions.log_tail, recovery.policy, job_now, self.plan, now)
+
     def found(self) -> tuple[RuleFinding, ...]:
         """What every rule finds in the stored evidence."""
-        recovery = loop(self.api)
-        evidence = collect_evidence(
-            recovery.store,
-            recovery.actions.log_tail,
-            recovery.policy,
-            self.functions.job(),
-            self.plan,
-            self.functions.now,
-        )
+        recovery, evidence = loop(self.api), self.evidence()
         at_s = self.functions.now.timestamp()
         case = Case.of(evidence.reports, evidence.topology, evidence.history, at_s, thresholds_of(recovery.policy))
         return findings(RULES, case)
