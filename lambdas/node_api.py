@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -22,9 +21,10 @@ time_budget = TimeBudget(seconds=3.0)
 @cache
 def api() -> NodeApi:
     """Return the API, which lives as long as the function's process, with its caches of tokens and ranks."""
-    receiver = HeartbeatReceiver(replace(api_recovery(RecordAttempt), has_time=time_budget.has_time_left))
+    recovery = api_recovery(RecordAttempt, has_time=time_budget.has_time_left)
+    receiver = HeartbeatReceiver(recovery, logger.warning)
     token_store = NodeTokensWithInstance(tokens(), receiver.lookup.needs_claims_of, receiver.lookup.use_record)
-    authenticator = TokenAuthenticator(token_store, receiver.recovery.clock, TokenKind.NODE, node_token_key)
+    authenticator = TokenAuthenticator(token_store, recovery.clock, TokenKind.NODE, node_token_key)
     return NodeApi(receiver, authenticator, settings().node_roles, _log_busy, settings().agent_role)
 
 

@@ -2,7 +2,11 @@
 
 The socket is in the folder of the rank files, and any process may write to it. So the agent trusts no line. A line
 that is no object of plain values is dropped and counted. Excess observations are dropped, and no sender ever waits.
-The server decides which observations it can read; the agent only forwards them.
+The server decides which observations it can read; the agent forwards them.
+
+The kernel tells the pid of the sender in the agent's own namespace, which is that of the host for the daemon. A process
+in a container knows only its own number, and NVML names processes by those of the host. So the agent adds the pid to
+each observation of a process about itself.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import json
 import os
 import socket
 import stat
+import struct
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -32,6 +37,8 @@ AGE_BYTES = len(',"age_s":') + len("31536000.00")
 """Bytes that the age adds to an observation."""
 LOST_MAX = 1_000_000
 BUFFER_BYTES = 1_048_576
+CREDENTIALS = struct.Struct("3i")
+"""The sender of a datagram as Linux tells it: pid, uid, gid. The pid is 0 outside of the receiver's namespace."""
 
 
 @dataclass(frozen=True)
@@ -74,14 +81,14 @@ class TrainingSocket:
         self._urgent = False
         for _ in range(DATAGRAMS_AT_ONCE):
             try:
-                raw = self._socket.recv(DATAGRAM_BYTES_MAX + 1)
+                raw, ancillary, *_ = self._socket.recvmsg(DATAGRAM_BYTES_MAX + 1, socket.CMSG_SPACE(CREDENTIALS.size))
             except BlockingIOError:
                 break
             except OSError as error:
                 self._log.once("diagnosis", f"{self._path} cannot be read: {error.strerror}")
                 self._leave()
                 break
-            self._take(raw, uptime_s)
+            self._take(raw, uptime_s, _sender_of(ancillary))
         self._bound()
         return self._urgent
 
@@ -124,7 +131,7 @@ class TrainingSocket:
 
     # -- received observations -------------------------------------------------------------------------------------
 
-    def _take(self, raw: bytes, uptime_s: float) -> None:
+    def _take(self, raw: bytes, uptime_s: float, pid: int | None) -> None:
         if len(raw) > DATAGRAM_BYTES_MAX:
             self._lose(1, "a datagram is too long")
             return
@@ -138,9 +145,12 @@ class TrainingSocket:
                 count = fields.get("count")
                 self._lose(count if type(count) is int and 0 < count <= LOST_MAX else 1, "a process had too many")
             else:
-                self._enqueue(fields, uptime_s)
+                self._enqueue(fields, uptime_s, pid)
 
-    def _enqueue(self, fields: dict[str, Any], uptime_s: float) -> None:
+    def _enqueue(self, fields: dict[str, Any], uptime_s: float, pid: int | None) -> None:
+        fields.pop("pid", None)  # only the kernel says who a sender is
+        if pid is not None and fields.get("elsewhere") is not True:
+            fields["pid"] = pid
         urgent = fields.pop("urgent", False) is True
         self._urgent |= urgent
         age_s = fields.pop("age_s", 0.0)
@@ -189,6 +199,7 @@ class TrainingSocket:
         made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         self._socket = made
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER_BYTES)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         before = os.umask(0o111)  # ignore the agent's umask: ranks are other users, and all of them may write
         try:
             with socket_address(path) as address:
@@ -202,6 +213,15 @@ class TrainingSocket:
         if self._socket is not None:
             self._socket.close()
         self._socket, self._inode = None, None
+
+
+def _sender_of(ancillary: Sequence[tuple[int, int, bytes]]) -> int | None:
+    """Return the pid of a datagram's sender; None if the kernel cannot name it in this namespace."""
+    for level, kind, content in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS) and len(content) >= CREDENTIALS.size:
+            pid: int = CREDENTIALS.unpack_from(content)[0]
+            return pid or None
+    return None
 
 
 def _inode(path: Path) -> tuple[int, int] | None:

@@ -23,28 +23,38 @@ docs/training.md is the guide.
 - worker_health.py  memory, CPU, network and requests of a worker
 - nccl_log.py       lines of NCCL's log
 - event_tracker.py  events between train and rollout
+- worker_endpoint.py  the worker's side of these events, and of heartbeats
+- call_heartbeat.py   heartbeats to a worker during a call
+- partial_results.py  the results of most workers, without the slowest
 - gpu_locks.py      GPU locks of an instance; leases.py: of a job
 - errors.py         the error that a stage may raise
 """
 
 from __future__ import annotations
 
+from .call_heartbeat import call_heartbeat
 from .errors import GPUHealthError
 from .event_tracker import EventTracker, event_tracker
 from .gpu_locks import GpuLock
 from .nccl_log import nccl_log_monitor
+from .partial_results import most_results
 from .reporter import configure
 from .stages import operation, stage
 from .timings import progress, rpc_timing, weight_sync_timing
+from .worker_endpoint import ReceivedEvent, WorkerEndpoint, worker_endpoint
 from .worker_health import health_reporter, processing
 
 __all__ = [
     "EventTracker",
     "GPUHealthError",
     "GpuLock",
+    "ReceivedEvent",
+    "WorkerEndpoint",
+    "call_heartbeat",
     "configure",
     "event_tracker",
     "health_reporter",
+    "most_results",
     "nccl_log_monitor",
     "operation",
     "processing",
@@ -52,4 +62,5 @@ __all__ = [
     "rpc_timing",
     "stage",
     "weight_sync_timing",
+    "worker_endpoint",
 ]

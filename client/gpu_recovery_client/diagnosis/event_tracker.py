@@ -180,6 +180,7 @@ class EventTracker:
                 tracked.gpu_state = "busy"
                 log.warning("GPU still busy, waiting...")
             elif state == "error":
+                tracked.gpu_state = "error"
                 raise RuntimeError(f"GPU switch failed: {answer.get('error')}")
             self._sleep(POLL_S)
         raise TimeoutError(f"Event {tracked.event} ACK timeout")

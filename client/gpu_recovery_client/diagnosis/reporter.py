@@ -25,7 +25,7 @@ class ProcessIdentity:
     """The identity of this process. `job` is "" outside a job; no observation is reported then.
 
     `worker` is its name among the others, "" if the rank is enough. `role` is the owner of its GPU memory, such as
-    "train".
+    "train", or "aggregator" for a process that passes calls on to the workers of its instance.
     """
 
     job: str = ""
@@ -99,6 +99,7 @@ class ObservationReporter:
         else:
             observation |= {"worker": identity.worker} if identity.worker else {}
             observation |= {"rank": identity.rank} if identity.rank is not None else {}
+            observation |= {"worker_role": identity.role} if identity.role else {}
         return observation | {name: _as_json_value(name, value) for name, value in fields.items() if _has_value(value)}
 
 

@@ -129,6 +129,11 @@ class ProgressHeartbeat:
         self._since = 0.0
         process_reporter.sender.every(HEARTBEAT_S, self.send)
 
+    @property
+    def value(self) -> float | None:
+        """Return the progress so far; None before the first."""
+        return self._value
+
     def made(self, value: float) -> None:
         """Record the progress so far. A lower value is recorded as well."""
         if value != self._value:
@@ -149,3 +154,8 @@ def progress(value: float) -> None:
     if not _progressing or _progressing[0].reporter is not current:
         _progressing[:] = [ProgressHeartbeat(current)]
     _progressing[0].made(float(value))
+
+
+def last_progress() -> float | None:
+    """Return the last value that this process gave to `progress`; None if it gave none."""
+    return _progressing[0].value if _progressing else None

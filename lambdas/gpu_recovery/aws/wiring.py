@@ -101,11 +101,12 @@ def timed_recovery(context: Any) -> Recovery:
     return replace(recovery(), has_time=lambda: context.get_remaining_time_in_millis() > COMMAND_S * 1_000)
 
 
-def api_recovery(*also_left: type) -> Recovery:
+def api_recovery(*also_left: type, **changes: Any) -> Recovery:
     """Return the loop of a function that answers the internet. It leaves commands for the cluster to another function.
 
     Args:
         also_left: further types of commands that the function leaves, for example because it may read no logs.
+        changes: fields of the loop that differ for this function.
 
     Raises:
         LambdaSettingsInvalid: the environment does not name the command executor.
@@ -114,7 +115,7 @@ def api_recovery(*also_left: type) -> Recovery:
     if not function:
         raise LambdaSettingsInvalid("environment variable COMMAND_EXECUTOR_FUNCTION is not set")
     hand_over = HandOver((*CLUSTER_COMMANDS, *also_left), CommandExecutor(function).wake)
-    return replace(recovery(), hand_over=hand_over)
+    return replace(recovery(), hand_over=hand_over, **changes)
 
 
 def is_refused(event: Mapping[str, Any]) -> bool:

@@ -13,6 +13,7 @@ from datetime import datetime
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.diagnosis.case import History, Topology, Worker
 from gpu_recovery.core.diagnosis.diagnose import Diagnosis, diagnose
+from gpu_recovery.core.diagnosis.event_delivery import CLAIM_KIND, CLAIM_ROLE, success_claims
 from gpu_recovery.core.diagnosis.observations import (
     ExitReport,
     FlightReport,
@@ -49,6 +50,8 @@ FRAME = re.compile(r'File "[^"]{1,300}", line \d{1,7}(?:, in \S{1,80})?')
 """A frame of a Python traceback."""
 FRAME_WITHIN = 6
 """Lines before an error in which the last frame of its traceback is searched."""
+LOG_LINE_MAX = 500
+"""Characters of a log line that an observation keeps."""
 ERROR_LINE_MAX = 400
 """Characters of the error line of a diagnosis result."""
 OUTPUT_TAILS_MAX = 64
@@ -61,6 +64,9 @@ SIGNAL_BASE = 128
 """Exit codes above this value are this value plus the number of a signal."""
 WORKER_OF_RANK = re.compile(r"(?P<rank>\d{1,6})\.\d{1,6}")
 """The default name of a worker: its rank, and its number within the rank."""
+
+ROLE_VARIABLE = "GPU_RECOVERY_ROLE"
+"""Environment variable of a job's processes that names their role (docs/training.md)."""
 
 LogTail = Callable[[Job, str, int], Sequence[str] | str]
 """Reads the end of a task's log. Arguments: the job, the task id, and the largest number of lines.
@@ -118,15 +124,23 @@ def collect_evidence(
     )
     lemons = {name: score(instance.past, now) for name, instance in instances.items() if instance.past}
     quoted = error_line(output.get(_failed_first(job, plan), ()))
-    return Evidence(reports, topology_of(plan, instances, not_output), unread, History(lemons), quoted)
+    topology = topology_of(plan, instances, not_output, job.spec.env.get(ROLE_VARIABLE, ""))
+    return Evidence(reports, topology, unread, History(lemons), quoted)
 
 
-def topology_of(plan: Plan, instances: Mapping[str, Instance], reports: Iterable[Observation]) -> Topology:
+def topology_of(
+    plan: Plan, instances: Mapping[str, Instance], reports: Iterable[Observation], role: str = ""
+) -> Topology:
     """Return where each worker runs.
 
     It holds each worker that reported or was named in a report, and a worker `rank N` for each other rank of the plan.
+
+    Args:
+        reports: the observations of the processes.
+        role: role of the workers that reported none, as the job's environment sets it.
     """
-    racks = {name: instance.rack for name, instance in instances.items()}
+    racks, reports = {name: instance.rack for name, instance in instances.items()}, tuple(reports)
+    roles = _roles(reports)
     workers: dict[str, Worker] = {}
     for report in reports:
         match = WORKER_OF_RANK.fullmatch(report.worker)
@@ -137,12 +151,23 @@ def topology_of(plan: Plan, instances: Mapping[str, Instance], reports: Iterable
         if isinstance(report, FlightReport):  # its rank counts GPUs, the plan counts instances
             rank = None
         if report.worker and instance_id:
-            workers[report.worker] = Worker(report.worker, instance_id, racks.get(instance_id, ""), rank)
+            rack, own_role = racks.get(instance_id, ""), roles.get((report.worker, rank), role)
+            workers[report.worker] = Worker(report.worker, instance_id, rack, rank, own_role)
     known = {worker.rank for worker in workers.values()}
     for rank, instance_id in enumerate(plan.instances):
         if rank not in known:
-            workers[f"rank {rank}"] = Worker(f"rank {rank}", instance_id, racks.get(instance_id, ""), rank)
+            rack, own_role = racks.get(instance_id, ""), roles.get(("", rank), role)
+            workers[f"rank {rank}"] = Worker(f"rank {rank}", instance_id, rack, rank, own_role)
     return Topology(workers)
+
+
+def _roles(reports: Iterable[Observation]) -> dict[tuple[str, int | None], str]:
+    """Return the role of each worker, by its name and rank; "" if processes with the same name have two roles."""
+    told: dict[tuple[str, int | None], set[str]] = {}
+    for report in reports:
+        if report.worker_role:
+            told.setdefault((report.worker, report.rank), set()).add(report.worker_role)
+    return {key: next(iter(roles)) if len(roles) == 1 else "" for key, roles in told.items()}
 
 
 def diagnosis_result_of(evidence: Evidence, diagnosis: Diagnosis, plan: Plan) -> DiagnosisResult | None:
@@ -310,13 +335,23 @@ def error_line(lines: Sequence[str]) -> str:
 
 
 def _findings_of_rank(rank: int, lines: Sequence[str], plan: Plan, now: datetime) -> Iterator[LogFinding]:
+    for number, line in success_claims(lines).values():
+        yield LogFinding(
+            report_id=f"log/{rank}/{number}/claim",
+            at_s=now.timestamp(),
+            instance_id=plan.instances[rank],
+            rank=rank,
+            line=line[:LOG_LINE_MAX],
+            kind=CLAIM_KIND,
+            role=CLAIM_ROLE,
+        )
     for finding in classify(lines).findings:
         yield LogFinding(
             report_id=f"log/{rank}/{finding.number}",
             at_s=now.timestamp(),
             instance_id=plan.instances[rank],
             rank=rank,
-            line=finding.line[:500],
+            line=finding.line[:LOG_LINE_MAX],
             kind=finding.kind,
             role=finding.role,
             generic=finding.generic,

@@ -29,6 +29,7 @@ from gpu_recovery.core.heartbeat import (
 from gpu_recovery.core.liveness import boot_event, is_fresh, latest_attempts
 from gpu_recovery.core.notifications import agents
 from gpu_recovery.node_api.gpu_health import health_event, logged_before
+from gpu_recovery.node_api.health_warnings import HealthWarnings, Warn, log_nothing
 from gpu_recovery.node_api.rank_lookup import ExtraCall, RankLookup
 from gpu_recovery.node_api.training_reports import save_observations
 from gpu_recovery.ports.errors import AnotherAgent
@@ -58,13 +59,19 @@ class ReportResponse:
 
 @dataclass
 class HeartbeatReceiver:
-    """Receives agent reports. `lookup` remembers ranks for as long as this object lives."""
+    """Receives agent reports. `lookup` remembers ranks for as long as this object lives, `health_warnings` conditions.
+
+    warn: logs a warning about the health of a worker.
+    """
 
     recovery: Recovery
+    warn: Warn = log_nothing
     lookup: RankLookup = field(init=False)
+    health_warnings: HealthWarnings = field(init=False)
 
     def __post_init__(self) -> None:
         self.lookup = RankLookup(self.recovery)
+        self.health_warnings = HealthWarnings(self.warn)
 
     def receive(self, report: AgentReport, spare: bool = True, by: str = BY_ROLE) -> ReportResponse:
         """Save the heartbeat of `report` and deliver the events that follow from it.
@@ -118,7 +125,9 @@ class HeartbeatReceiver:
         health = health_event(before, report, present, self.recovery.clock(), recovery.policy.xid_profile)
         if health is not None:
             self._handle_event(report.instance_id, health)
-        left_out = save_observations(recovery.store, report, before, ranks, self.lookup.read_claims, now)
+        left_out = save_observations(
+            recovery.store, report, before, ranks, self.lookup.read_claims, now, self.health_warnings.receive
+        )
         inventory_missing = bool(report.digest) and report.inventory is None and known_digest != report.digest
         return ReportResponse(
             len(ranks),

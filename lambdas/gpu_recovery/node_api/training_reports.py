@@ -7,7 +7,7 @@ observation of a rank arrives after its end. If several jobs share the instance,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -23,6 +23,7 @@ def save_observations(
     ranks: Mapping[int, RunningRank],
     look_up: Callable[[str], Iterable[RunningRank]],
     now: datetime,
+    accept: Callable[[str, str, Sequence[observations.Observation]], None] = lambda *_: None,
 ) -> int:
     """Save the observations in `report`.
 
@@ -30,6 +31,7 @@ def save_observations(
         before: the heartbeat before this report; None if this is the first.
         ranks: the reported ranks that are known on the instance.
         look_up: returns the ranks with GPUs on the instance; costs a read.
+        accept: receives the job, the instance and its observations that are saved.
 
     Returns:
         The number of observations that were left out or could not be parsed.
@@ -57,5 +59,6 @@ def save_observations(
             by_attempt.setdefault((received.job_id, attempt), []).append(observation)
     left_out = report.unread + len(report.observations) - sum(len(accepted) for accepted in by_attempt.values())
     for (job_id, attempt), accepted in by_attempt.items():
+        accept(job_id, report.instance_id, accepted)
         store.add_observations(job_id, attempt, report.instance_id, accepted, report.lost + left_out)
     return left_out

@@ -142,7 +142,7 @@ def nvmlDeviceGetSramEccErrorStatus(handle: int, status: Any) -> None:
 
 def nvmlDeviceGetMemoryInfo(handle: int) -> Any:
     _asked("nvmlDeviceGetMemoryInfo", handle)
-    return SimpleNamespace(total=80 * 2**30, used=2**30)
+    return SimpleNamespace(total=80 * 2**30, used=2**30, free=79 * 2**30)
 
 
 def nvmlDeviceGetCurrentClocksEventReasons(handle: int) -> int:
@@ -191,5 +191,7 @@ def nvmlDeviceGetNvLinkState(handle: int, link: int) -> int:
 
 
 def nvmlDeviceGetComputeRunningProcesses(handle: int) -> list[Any]:
-    pids = _asked("nvmlDeviceGetComputeRunningProcesses", handle)["processes"]
-    return [SimpleNamespace(pid=pid, usedGpuMemory=None) for pid in pids]
+    """`processes` are pids, or pairs of a pid and its megabytes."""
+    on_it = _asked("nvmlDeviceGetComputeRunningProcesses", handle)["processes"]
+    pairs = [one if isinstance(one, list) else [one, None] for one in on_it]
+    return [SimpleNamespace(pid=pid, usedGpuMemory=None if mb is None else mb << 20) for pid, mb in pairs]

@@ -8,6 +8,8 @@ import math
 import os
 import socket
 import stat
+import struct
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -40,6 +42,8 @@ from tests.tiers import examples
 
 PROGRESS = {"type": "progress", "id": "p-1", "job": "run-1", "attempt": 1, "value": 3}
 NOW_S = 1_000.0
+OWN = {"pid": os.getpid()}
+"""What the agent adds to a report of this process."""
 
 
 @pytest.fixture
@@ -83,14 +87,47 @@ def test_what_is_told_waits_until_it_was_heard(ear: TrainingSocket, path: Path) 
     ear.poll(NOW_S)
     first = ear.batch()
     assert [one.to_json(NOW_S + 10) for one in first] == [
-        numbered(1) | {"age_s": 12.5},
-        numbered(2) | {"age_s": 10.0},
+        numbered(1) | OWN | {"age_s": 12.5},
+        numbered(2) | OWN | {"age_s": 10.0},
     ]
     send(path, numbered(3))
     ear.poll(NOW_S + 1)
     assert ids(ear) == ["progress-1", "progress-2", "progress-3"]
     ear.acknowledge(first, 0)
     assert ids(ear) == ["progress-3"]
+
+
+def test_the_kernel_says_which_process_has_told(ear: TrainingSocket, path: Path) -> None:
+    """A process of another number; what it says of itself does not count, and of somebody elsewhere nothing is said."""
+    lies, elsewhere = numbered(1, pid=1), numbered(2, pid=1, elsewhere=True, worker="1.0")
+    program = "import socket, sys; socket.socket(1, 2).sendto(sys.argv[2].encode(), sys.argv[1])"
+    lines = "\n".join(map(json.dumps, (lies, elsewhere)))
+    child = subprocess.Popen([sys.executable, "-Sc", program, str(path), lines])
+    assert child.wait(20) == 0 and child.pid != os.getpid()
+    ear.poll(NOW_S)
+    assert [one.values.get("pid") for one in ear.batch()] == [child.pid, None]
+
+
+def test_a_process_whose_number_the_kernel_cannot_tell_has_none(
+    ear: TrainingSocket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is outside of the agent's namespace of processes: the kernel says 0."""
+    line, credentials = json.dumps(numbered(1, pid=7)).encode(), struct.pack("3i", 0, 0, 0)
+    answers = iter([(line, [(socket.SOL_SOCKET, socket.SCM_CREDENTIALS, credentials)], 0, None)])
+
+    class Once:
+        def recvmsg(self, *_: int) -> Any:
+            try:
+                return next(answers)
+            except StopIteration:
+                raise BlockingIOError from None
+
+        def close(self) -> None:
+            return
+
+    monkeypatch.setattr(ear, "_socket", Once())
+    ear.poll(NOW_S)
+    assert [one.values.get("pid") for one in ear.batch()] == [None]
 
 
 def test_a_report_takes_along_as_much_as_the_protocol_admits(ear: TrainingSocket, path: Path) -> None:
@@ -117,7 +154,7 @@ def test_it_is_part_of_the_report_and_of_what_the_report_tells(ear: TrainingSock
     ear.poll(NOW_S)
     facts = ReportContent(BOOT, diagnosis=ear.batch(), diagnosis_lost=2)
     found = json.loads(encoded(body(facts, sequence=1, uptime_s=NOW_S + 3, kernel_log_s=0, interval_s=15.0)))
-    assert (found["diagnosis"], found["diagnosis_lost"]) == ([numbered(1) | {"age_s": 3.0}], 2)
+    assert (found["diagnosis"], found["diagnosis_lost"]) == ([numbered(1) | OWN | {"age_s": 3.0}], 2)
     assert facts.mark != empty.mark
     bare = body(empty, sequence=1, uptime_s=1.0, kernel_log_s=0, interval_s=15.0)
     assert not {"diagnosis", "diagnosis_lost"} & bare.keys()
@@ -319,10 +356,10 @@ def test_a_look_ends_whatever_comes(ear: TrainingSocket, path: Path, monkeypatch
     class Endless:
         calls = 0
 
-        def recv(self, size: int) -> bytes:
+        def recvmsg(self, size: int, _: int) -> tuple[bytes, list[Any], int, None]:
             self.calls += 1
             assert size > DATAGRAM_BYTES_MAX
-            return endless
+            return endless, [], 0, None
 
         def close(self) -> None:
             return

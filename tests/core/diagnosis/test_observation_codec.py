@@ -38,7 +38,16 @@ from tests.fuzz.mutations import mutated, odd_values
 from tests.node_api.test_report_parser import BEAT
 
 ROOT = Path(__file__).parents[3]
-FROM = {"id": "0a1b2c3d-1", "job": JOB, "attempt": 2, "age_s": 1.5, "rank": 3, "worker": "3.1"}
+FROM = {
+    "id": "0a1b2c3d-1",
+    "job": JOB,
+    "attempt": 2,
+    "age_s": 1.5,
+    "rank": 3,
+    "worker": "3.1",
+    "worker_role": "train",
+    "pid": 4242,
+}
 WHOLE: dict[str, dict[str, Any]] = {
     "stage": {
         "stage": "rollout",
@@ -122,6 +131,7 @@ WHOLE: dict[str, dict[str, Any]] = {
 }
 """Of every kind a report with all of its fields."""
 OURS = {"report_id", "at_s", "instance_id"}
+SOURCE = {"worker", "rank", "worker_role", "pid"}
 
 
 def told(kind: str, **changes: Any) -> dict[str, Any]:
@@ -151,7 +161,7 @@ def test_every_kind_has_its_row_and_the_tests_know_every_field() -> None:
     assert WHOLE.keys() == KINDS.keys()
     for name, kind in KINDS.items():
         known: Any = kind
-        assert {one.name for one in fields(known)} - OURS - {"worker", "rank"} == WHOLE[name].keys(), name
+        assert {one.name for one in fields(known)} - OURS - SOURCE == WHOLE[name].keys(), name
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -162,6 +172,7 @@ def test_a_report_is_read_whole_and_comes_back_from_where_it_is_kept(kind: str) 
     found: Any = one.report
     assert type(found) is KINDS[kind]
     assert (found.report_id, found.instance_id, found.rank, found.worker) == (f"{A}/0a1b2c3d-1", A, 3, "3.1")
+    assert (found.worker_role, found.pid) == ("train", 4242)
     known = {one.name for one in fields(found)} - {"occupants"}
     for name, value in WHOLE[kind].items():
         if name in known:
@@ -319,7 +330,12 @@ def test_the_page_of_the_protocol_says_every_type_and_field() -> None:
     for name, kind in KINDS.items():
         known: Any = kind
         said = set(re.findall(r"`(\w+)`", rows[name]))
-        assert {one.name for one in fields(known)} - OURS - {"worker", "rank"} <= said, name
+        assert {one.name for one in fields(known)} - OURS - SOURCE <= said, name
+    assert set(re.findall(r"^\| `(\w+)`(?:, `(\w+)`)? \|", page, re.MULTILINE)) >= {
+        ("rank", "worker"),
+        ("worker_role", ""),
+        ("pid", ""),
+    }
     for number in (REPORTS_MAX, BUFFER_MAX, f"{BYTES_MAX // 1024} KiB", f"{BUFFER_BYTES_MAX // 1024} KiB"):
         assert str(number) in page
 

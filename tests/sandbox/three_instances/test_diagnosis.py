@@ -76,6 +76,41 @@ threading.Thread(target=server.serve_forever, daemon=True).start()
 diagnosis.event_tracker(f"http://127.0.0.1:{server.server_port}", "1.0").send("rollout_start", step=7)
 """
 )
+GPU = """
+import os, sys, time, types
+def processes(handle):  # train holds 40 GB of the GPU, and rollout asks for 30 GB
+    found = [(int(os.environ['TRAIN']), 40_000), (os.getpid(), 2_000)]
+    return [types.SimpleNamespace(pid=pid, usedGpuMemory=megabytes << 20) for pid, megabytes in found]
+sys.modules['pynvml'] = types.SimpleNamespace(
+    nvmlInit=lambda: None, nvmlDeviceGetCount=lambda: 1, nvmlDeviceGetHandleByIndex=lambda index: index,
+    nvmlDeviceGetUUID=lambda handle: 'GPU-0', nvmlDeviceGetTotalEccErrors=lambda *_: 0,
+    nvmlDeviceGetMemoryInfo=lambda handle: types.SimpleNamespace(used=42e9, free=38e9),
+    nvmlDeviceGetComputeRunningProcesses=processes)
+from gpu_recovery_client import diagnosis
+"""
+ROLLOUT_ASKS_FOR_MORE = (
+    GPU
+    + """
+diagnosis.configure(worker='rollout-1', role='rollout')
+with diagnosis.stage('rollout', step=7):
+    time.sleep(3)  # until the processes of the GPU have been read
+    raise RuntimeError('CUDA out of memory. Tried to allocate 30.00 GiB. GPU 0 has a total capacity of 79.10 GiB')
+"""
+)
+TRAIN_HOLDS_THE_GPU = (
+    RANK
+    + """
+import subprocess
+if rank == 0:
+    time.sleep(600)
+diagnosis.configure(worker='train-1', role='train')
+with diagnosis.stage('weights_update', step=7):
+    pass
+child = subprocess.run([sys.executable, '-uc', os.environ['ROLLOUT']], env={**os.environ, 'TRAIN': str(os.getpid())})
+await_word()
+sys.exit(child.returncode)
+"""
+)
 GPU_LIES = (
     RANK
     + """
@@ -131,6 +166,18 @@ def says(shared: Shared, job_id: str, cause: str) -> dict[str, Any]:
     assert found["cause"] == cause, found["page"]["en"]
     wait_until(lambda: f"diagnosis: {cause}" in mails(shared, job_id), lambda: mails(shared, job_id))
     return found
+
+
+def test_memory_that_train_holds_is_no_batch_that_is_too_large(shared: Shared) -> None:
+    """Two processes of one rank, and the program is not to blame: the gang ends with the holder, and goes on."""
+    before = checks(shared)
+    job_id = shared.program("ana", "holds", TRAIN_HOLDS_THE_GPU, env={"ROLLOUT": ROLLOUT_ASKS_FOR_MORE})
+    told_of(shared, job_id, "GPU_NOT_RELEASED")
+    job = healed(shared, job_id)
+    assert (job["diagnosis"]["remedy"], job["diagnosis"]["decided"]) == ("RELEASE", True)
+    found = says(shared, job_id, "GPU_NOT_RELEASED")
+    assert "The OOM is misleading: train still held 40000 MB of the GPU in rollout's turn" in found["page"]["en"]
+    assert checks(shared) == before
 
 
 @pytest.mark.full

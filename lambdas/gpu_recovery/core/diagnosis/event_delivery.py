@@ -5,10 +5,12 @@ These events are no AWS events. Rows 41-43 and 45 of the fault catalogue, docs/d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gpu_recovery.core.diagnosis.case import Case
+from gpu_recovery.core.diagnosis.cuda_errors import LINE_MAX
 from gpu_recovery.core.diagnosis.observations import Delivery, EventReport
 from gpu_recovery.core.diagnosis.taxonomy import Scope, ScopeKind
 
@@ -19,6 +21,24 @@ The system that the catalogue describes has no train_end: no event asks train to
 """
 ORDER: Mapping[Delivery, int] = {Delivery.SENT: 0, Delivery.DELIVERED: 1, Delivery.ACKNOWLEDGED: 2}
 """Order of the delivery states."""
+CLAIM_KIND, CLAIM_ROLE = "event_claim", "advice"
+"""Kind and role of a `LogFinding` that claims the success of an event. The log line is no error, so it is no root."""
+_CLAIM = re.compile(r"notify_(\w{1,40}?)_event succeeded")
+
+
+def claimed_event(line: str) -> str:
+    """Name of the event whose success a log line claims, such as "rollout_start"; "" if it claims none (row 45)."""
+    claim = _CLAIM.search(line[:LINE_MAX])
+    return claim.group(1) if claim else ""
+
+
+def success_claims(lines: Iterable[str]) -> dict[str, tuple[int, str]]:
+    """Last line of a log that claims the success of each event, with its number from 1, by the name of the event."""
+    found: dict[str, tuple[int, str]] = {}
+    for number, line in enumerate(lines, start=1):
+        if event := claimed_event(line):
+            found[event] = (number, line)
+    return found
 
 
 @dataclass(frozen=True)

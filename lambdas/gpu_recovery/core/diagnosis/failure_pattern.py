@@ -5,6 +5,9 @@ failed, or a rack where most workers failed, on two instances or more. The binom
 the place has its own rate of failures, or all workers share one rate. More places lower the odds of each.
 
 A call that the worker answered, even with an error, is no failure of the network.
+
+The workers that were called are the workers that can fail. The controller and the ranks that nobody calls are
+registered as well, and they count neither as failed nor as healthy.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpu_recovery.core.diagnosis.case import Case, Topology
-from gpu_recovery.core.diagnosis.observations import Observation, RpcReport
+from gpu_recovery.core.diagnosis.observations import CallTiming, Observation, RpcReport
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Scope, ScopeKind, Weight
 
 OK = 200
@@ -25,12 +28,14 @@ OK = 200
 class LastCalls:
     """Last calls of all registered workers, and the names of the workers with a failed last call.
 
-    calls: last call of each worker, by the name of the worker.
+    called: the topology of the workers that were called; of all registered workers if fewer than two were called.
+    calls: last reported call of each worker, by the name of the worker.
     raised: workers whose last call raised an exception in its caller, for any reason.
     unanswered: workers whose last call got no answer.
     timed_out: workers whose last call was ended by the caller's time-out.
     """
 
+    called: Topology
     calls: Mapping[str, RpcReport]
     raised: tuple[str, ...]
     unanswered: tuple[str, ...]
@@ -67,15 +72,22 @@ def _name(case: Case, report: Observation) -> str:
 
 
 def _last_calls(case: Case) -> LastCalls:
-    """Sort the last calls. Calls to unregistered workers are skipped: their place is unknown."""
+    """Sort the last calls. Calls to unregistered workers are skipped: their place is unknown.
+
+    The SDK reports a call that returned by its duration (`CallTiming`), and its stages only if the caller timed them.
+    """
     known = case.topology.workers
     named = ((_name(case, call), call) for call in case.all(RpcReport))
     calls = {name: call for name, call in named if name in known}
+    returned = {_name(case, timing): timing.at_s for timing in case.all(CallTiming)}
+    failing = {name: call for name, call in calls.items() if returned.get(name, call.at_s) <= call.at_s}
+    called = [known[name] for name in known if name in calls or name in returned]
     return LastCalls(
+        Topology.of(called) if len(called) > 1 else case.topology,
         calls,
-        tuple(sorted(name for name, call in calls.items() if has_failed(call))),
-        tuple(sorted(name for name, call in calls.items() if has_no_answer(call) and not call.server_phase)),
-        tuple(sorted(name for name, call in calls.items() if call.timed_out)),
+        tuple(sorted(name for name, call in failing.items() if has_failed(call))),
+        tuple(sorted(name for name, call in failing.items() if has_no_answer(call) and not call.server_phase)),
+        tuple(sorted(name for name, call in failing.items() if call.timed_out)),
     )
 
 
@@ -186,7 +198,8 @@ def unanswered_pattern(case: Case) -> Pattern:
     """Pattern of the workers with an unanswered last call, computed once for a case."""
     known = case.computed.get("pattern")
     if not isinstance(known, Pattern):
-        known = pattern(last_calls(case).unanswered, case.topology, case.thresholds.rack_most_ratio)
+        last = last_calls(case)
+        known = pattern(last.unanswered, last.called, case.thresholds.rack_most_ratio)
         case.computed["pattern"] = known
     return known
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpu_recovery.core.diagnosis.case import Case
 from gpu_recovery.core.diagnosis.observations import Observation, Occupant, StageReport
@@ -14,6 +14,8 @@ ROLES = ("rollout", "train")
 
 Row 47 of the fault catalogue, docs/diagnosis.md.
 """
+RESIDENT_SLACK = 1.1
+"""Ratio to the resident memory of a role up to which its memory counts as resident: caches grow a little."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,73 @@ def role_of(case: Case, report: Observation) -> str:
     return by_stage or (worker.role if worker else "") or role_of_name(case, report.worker)
 
 
+def process_owners(case: Case) -> Mapping[tuple[str, int], str]:
+    """Role of each process, by instance id and pid, from the observations of all processes of the instance.
+
+    A process knows the role of no other process, so a single observation names at most one owner. The agent tells the
+    pid of a reporter. Without it, the owner that a process names for its own memory counts.
+    """
+    owners: dict[tuple[str, int], str] = {}
+    for report in case.reports:
+        instance_id = case.topology.instance_of(report)
+        role = _role_of_reporter(case, report) if report.pid is not None else ""
+        if report.pid is not None and role:
+            owners[instance_id, report.pid] = role
+        for occupant in report.occupants or () if isinstance(report, StageReport) else ():
+            if occupant.owner:
+                owners.setdefault((instance_id, occupant.pid), occupant.owner)
+    return owners
+
+
+def _role_of_reporter(case: Case, report: Observation) -> str:
+    worker = case.topology.workers.get(report.worker)
+    return report.worker_role or (worker.role if worker else "") or role_of_name(case, report.worker)
+
+
+def resident_mb(case: Case) -> Mapping[tuple[Scope, str, str, str], float]:
+    """Most megabytes that a role has held during a stage of another role that ended without an error.
+
+    Memory that did not hinder such a stage stays on the GPU by design. The key is the place, the GPU, the role whose
+    stage it was, and the role that held the memory.
+    """
+    failed = {(report.reporter, report.stage, report.step) for report in case.all(StageReport) if report.error}
+    resident: dict[tuple[Scope, str, str, str], float] = {}
+    for (place, gpu), reports in case.computed_once(occupancies).items():
+        begun: dict[str, StageReport] = {}
+        for report in reports:
+            if report.moment != "after":
+                begun[report.stage] = report
+            elif report.stage in begun and (report.reporter, report.stage, report.step) not in failed:
+                turn = role_of(case, report)
+                for owner, megabytes in _held_mb(case, begun[report.stage]).items():
+                    key = (place, gpu, turn, owner)
+                    resident[key] = max(resident.get(key, 0.0), megabytes)
+    return resident
+
+
+def _held_mb(case: Case, report: StageReport) -> dict[str, float]:
+    """Megabytes of each role on the GPU of the observation."""
+    held: dict[str, float] = {}
+    for occupant in owned_occupants(case, report):
+        held[occupant.owner] = held.get(occupant.owner, 0.0) + memory_mb(occupant)
+    return held
+
+
+def owned_occupants(case: Case, report: StageReport) -> tuple[Occupant, ...]:
+    """Processes on the GPU of the observation, each with its owner as far as any observation tells it."""
+    owners, instance_id = case.computed_once(process_owners), case.topology.instance_of(report)
+    return tuple(
+        replace(occupant, owner=owners.get((instance_id, occupant.pid), occupant.owner))
+        for occupant in report.occupants or ()
+    )
+
+
 def memory_held_by_others(case: Case, report: StageReport, turn: str) -> HeldMemory | None:
     """Memory that processes of other roles hold, at least `leak_mb` each (row 52, corrected).
 
-    A process that is resident by design holds less, or belongs to the role itself. A process of unknown owner is
-    skipped.
+    A process that is resident by design holds less, or belongs to the role itself, or its role held as much in a stage
+    that ended well (`resident_mb`). A process of unknown owner is skipped. The owner is known from any observation of
+    the instance (`process_owners`).
 
     Args:
         report: an observation of a stage that lists the processes of the GPU.
@@ -82,15 +146,21 @@ def memory_held_by_others(case: Case, report: StageReport, turn: str) -> HeldMem
     Returns:
         The processes and their memory. None without such a process, or if `turn` is unknown.
     """
-    limit = case.thresholds.leak_mb
+    if not turn:
+        return None
+    resident, place = case.computed_once(resident_mb), case.scope_of(report)
+    by_design = {
+        owner
+        for owner, megabytes in _held_mb(case, report).items()
+        if megabytes <= RESIDENT_SLACK * resident.get((place, report.gpu, turn, owner), 0.0)
+    }
     others = [
         occupant
-        for occupant in report.occupants or ()
-        if occupant.owner and occupant.owner != turn and memory_mb(occupant) >= limit
+        for occupant in owned_occupants(case, report)
+        if occupant.owner and occupant.owner not in (turn, *by_design)
+        if memory_mb(occupant) >= case.thresholds.leak_mb
     ]
-    return (
-        HeldMemory(report, turn, tuple(sorted(others, key=lambda occupant: occupant.pid))) if others and turn else None
-    )
+    return HeldMemory(report, turn, tuple(sorted(others, key=lambda occupant: occupant.pid))) if others else None
 
 
 def occupancies(case: Case) -> Mapping[tuple[Scope, str], list[StageReport]]:

@@ -16,6 +16,8 @@ class Observation:
     report_id: id by which a diagnosis cites the observation.
     at_s: Unix seconds on the server's clock. An agent sends ages, so the clock of an instance is never used.
     instance_id, worker, rank: source of the observation; "" and None if it is unknown.
+    worker_role: role of the process that reports about itself, such as "train" or "aggregator"; "" if it is unknown.
+    pid: number of that process on its instance, as the kernel told the agent; None if it is unknown.
     """
 
     report_id: str
@@ -23,6 +25,8 @@ class Observation:
     instance_id: str = ""
     worker: str = ""
     rank: int | None = None
+    worker_role: str = ""
+    pid: int | None = None
 
     @property
     def reporter(self) -> str:

@@ -12,18 +12,21 @@ acknowledged, or the other role still holds the GPU.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from gpu_recovery.core.diagnosis.case import Case
-from gpu_recovery.core.diagnosis.cuda_errors import LINE_MAX
-from gpu_recovery.core.diagnosis.event_delivery import EVENTS, EventProgress, event_progress, is_confirmed, target
+from gpu_recovery.core.diagnosis.event_delivery import (
+    EVENTS,
+    EventProgress,
+    claimed_event,
+    event_progress,
+    is_confirmed,
+    target,
+)
 from gpu_recovery.core.diagnosis.misleading_oom import explained_ooms, ooms
 from gpu_recovery.core.diagnosis.observations import Delivery, EventReport, LogFinding, StageReport
 from gpu_recovery.core.diagnosis.rule import Match, Rule
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, Weight
-
-_SUCCESS = re.compile(r"notify_(\w{1,40}?)_event succeeded")
 
 
 def _match_parts(case: Case, course: EventProgress) -> tuple[Scope, tuple[str, ...], dict[str, str]]:
@@ -141,8 +144,7 @@ def _false_success(case: Case) -> Iterator[Match]:
     """A log line that claims success for an event that was not acknowledged (row 45)."""
     by_name: dict[str, EventProgress] = {course.last.event: course for course in _in_order(case)}
     for line in case.all(LogFinding):
-        claimed = _SUCCESS.search(line.line[:LINE_MAX])
-        course = by_name.get(claimed.group(1)) if claimed else None
+        course = by_name.get(claimed_event(line.line))
         if course is not None and not is_confirmed(course):
             values = {"event": course.last.event, "state": str(course.reached)}
             yield Match(None, case.scope_of(line), 0.0, (line.report_id, *course.evidence), values)

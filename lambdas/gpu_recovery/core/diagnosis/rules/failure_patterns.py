@@ -3,8 +3,9 @@
 Rows 14 and 18-21 of the fault catalogue, docs/diagnosis.md.
 
 Row 18: every worker registers in `case.Topology`. Rows 19 and 20 are published as specified, the first match of each.
-A "node" in their sentences is an instance. Row 19 calls an instance failed even if only one of its workers failed. In a
-cluster with a single instance, the failure of all its workers counts as global.
+"All workers" are the workers that were called. A "node" in their sentences is an instance. Row 19 calls an instance
+failed even if only one of its workers failed. In a cluster with a single instance, the failure of all its workers
+counts as global. A rack is named only if the rack of every failed worker is known.
 
 The rows with a "+" decide. They ask for coverage and use binomial odds (`failure_pattern`). The remaining failed
 workers are reported apart, and no place is blamed for them.
@@ -43,12 +44,12 @@ def specified(names: tuple[str, ...], topology: Topology, sporadic: float) -> tu
         return None
     nodes = {topology.workers[name].instance_id for name in names}
     racks = {topology.workers[name].rack for name in names}
-    values = {"count": len(names), "nodes": len(nodes), "node": min(nodes), "rack": min(racks)}
+    values: dict[str, object] = {"count": len(names), "nodes": len(nodes), "node": min(nodes), "rack": min(racks)}
     if len(names) == len(topology.workers):
         return "a", values
     if len(nodes) == 1:
         return "b", values
-    if len(racks) == 1:
+    if len(racks) == 1 and "" not in racks:
         return "c", values
     return ("d" if len(names) / len(topology.workers) < sporadic else "e"), values
 
@@ -56,7 +57,7 @@ def specified(names: tuple[str, ...], topology: Topology, sporadic: float) -> tu
 def _row_19(letter: str) -> Callable[[Case], Iterator[Match]]:
     def find(case: Case) -> Iterator[Match]:
         last = last_calls(case)
-        match = specified(last.raised, case.topology, case.thresholds.sporadic_ratio)
+        match = specified(last.raised, last.called, case.thresholds.sporadic_ratio)
         if match is not None and match[0] == letter:
             yield Match(None, evidence=last.evidence(last.raised), values=match[1])
 
@@ -85,7 +86,7 @@ def specified_before(names: tuple[str, ...], topology: Topology, some: float) ->
 def _row_20(letter: str) -> Callable[[Case], Iterator[Match]]:
     def find(case: Case) -> Iterator[Match]:
         last = last_calls(case)
-        match = specified_before(last.timed_out, case.topology, case.thresholds.some_ratio)
+        match = specified_before(last.timed_out, last.called, case.thresholds.some_ratio)
         if match is not None and match[0] == letter:
             yield Match(None, evidence=last.evidence(last.timed_out), values=match[1])
 
@@ -94,7 +95,7 @@ def _row_20(letter: str) -> Callable[[Case], Iterator[Match]]:
 
 def _row_21(case: Case) -> Iterator[Match]:
     last = last_calls(case)
-    match = specified(last.raised, case.topology, case.thresholds.sporadic_ratio)
+    match = specified(last.raised, last.called, case.thresholds.sporadic_ratio)
     if match is not None:
         letter, values = match
         english, chinese = SENTENCES[letter]
@@ -119,7 +120,7 @@ def _everywhere(case: Case) -> Iterator[Match]:
     last, names = last_calls(case), unanswered_pattern(case).all_failed
     if not names:
         return
-    instances, racks = case.topology.instances, case.topology.racks
+    instances, racks = last.called.instances, last.called.racks
     values = {"count": len(names), "instances": len(instances)}
     evidence = last.evidence(names)
     if _cause(last, names, Cause.CALLER) is Cause.WORKER_HANG:
@@ -171,10 +172,11 @@ def _at_place(last: LastCalls, place: Place, most: float, values: Mapping[str, o
 
 def _unplaced(case: Case, sporadic: bool) -> Iterator[Match]:
     rest = unanswered_pattern(case).rest
-    few = len(rest) < case.thresholds.sporadic_ratio * len(case.topology.workers)
+    last = last_calls(case)
+    few = len(rest) < case.thresholds.sporadic_ratio * len(last.called.workers)
     if rest and few is sporadic:
-        values = {"count": len(rest), "nodes": instance_count(case.topology, rest)}
-        yield Match(None, evidence=last_calls(case).evidence(rest), values=values)
+        values = {"count": len(rest), "nodes": instance_count(last.called, rest)}
+        yield Match(None, evidence=last.evidence(rest), values=values)
 
 
 def _sporadic(case: Case) -> Iterator[Match]:

@@ -7,6 +7,7 @@ wait for it ends after 60 s (row 47; `Thresholds.lock_s`). A semaphore works wit
 
 A holder that died keeps the lock. A holder that only was not seen for a while may still have it. So only a proof of
 death takes the lock away. A token that rises with every grant shows a process that acts without the lock (row 50).
+The SDK reports health and progress of a process every 10 s, so the last such report says when the holder was last seen.
 
 Rows 51 and 52 are about the memory itself. A process in both sets of row 52 is no leak if it stays on the GPU by
 design. So the owner and the amount of memory decide.
@@ -19,8 +20,17 @@ from dataclasses import dataclass
 
 from gpu_recovery.core.diagnosis.case import Case, Worker
 from gpu_recovery.core.diagnosis.gpu_memory_holders import memory_held_by_others, occupancies, role_of, total_mb
-from gpu_recovery.core.diagnosis.observations import ExitReport, LockReport, LockState, SilenceReport, StageReport
+from gpu_recovery.core.diagnosis.observations import (
+    ExitReport,
+    LockReport,
+    LockState,
+    ProgressReport,
+    SilenceReport,
+    StageReport,
+    WorkerHealth,
+)
 from gpu_recovery.core.diagnosis.rule import Match, Rule
+from gpu_recovery.core.diagnosis.scopes import worker_of
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, ScopeKind, Weight
 
 NO_OWNER = "?"
@@ -79,12 +89,18 @@ class _Gone:
 class _Holders:
     """Lock holders, and the evidence about them.
 
-    A holder is named by its worker or by its role ("train"). A role means the workers with that role on the waiting
-    instance.
+    A holder is named by its worker or by its role ("train"). A role means the workers that reported the lock as held
+    for it. Without such a report it means the workers with that role on the waiting instance. A lock with a token
+    belongs to the job, any other lock to its instance.
     """
 
     def __init__(self, case: Case) -> None:
         self._case = case
+        self._holding: dict[tuple[str, str, str], dict[str, Worker]] = {}
+        for report in case.all(LockReport):
+            self._note_holding(report)
+        signs = [*case.all(WorkerHealth), *(one for one in case.all(ProgressReport) if one.value is not None)]
+        self._last_sign = {worker_of(case, sign): sign for sign in sorted(signs, key=lambda sign: sign.at_s)}
         self._of_role: dict[tuple[str, str], list[Worker]] = {}
         for worker in case.topology.workers.values():
             self._of_role.setdefault((worker.role, worker.instance_id), []).append(worker)
@@ -93,11 +109,28 @@ class _Holders:
         self._ends_of_ranks = {end.rank: end for end in ended if end.rank is not None and not end.worker}
         self._silent = {case.topology.instance_of(silence): silence for silence in case.all(SilenceReport)}
 
+    def _note_holding(self, report: LockReport) -> None:
+        known = self._case.topology.workers.get(worker_of(self._case, report))
+        if known is None:
+            return
+        for instance_id in ("", known.instance_id) if report.token is not None else (known.instance_id,):
+            holding = self._holding.setdefault((report.lock, report.owner, instance_id), {})
+            if report.state is LockState.HELD:
+                holding[known.name] = known
+            elif report.state is LockState.RELEASED:
+                holding.pop(known.name, None)
+
     def workers(self, wait: LockReport) -> list[Worker]:
-        """Workers of the wait's holder; empty if the topology does not know it."""
+        """Workers of the wait's holder; empty if it is unknown."""
+        if not wait.holder:
+            return []
         if wait.holder in self._case.topology.workers:
             return [self._case.topology.workers[wait.holder]]
-        return self._of_role.get((wait.holder, self._case.topology.instance_of(wait)), []) if wait.holder else []
+        instance_id = self._case.topology.instance_of(wait)
+        for place in (instance_id, ""):
+            if holding := self._holding.get((wait.lock, wait.holder, place)):
+                return list(holding.values())
+        return self._of_role.get((wait.holder, instance_id), [])
 
     def scope(self, wait: LockReport) -> Scope:
         """Scope of the wait's holder."""
@@ -122,6 +155,9 @@ class _Holders:
             silence = self._silent.get(worker.instance_id)
             if silence and silence.silent_s > limit:
                 return _Gone((wait.report_id, silence.report_id), False, silence.silent_s)
+            sign = self._last_sign.get(worker.name)
+            if sign is not None and wait.at_s - sign.at_s > limit:
+                return _Gone((wait.report_id, sign.report_id), False, wait.at_s - sign.at_s)
         return None
 
 

@@ -265,12 +265,15 @@ def _uneven_stage(case: Case) -> Iterator[Match]:
 def _timed_out(case: Case) -> Iterator[Match]:
     """Row 17: more than a fifth of the workers' last calls timed out. A call that raised is no time-out.
 
-    One late call concerns its worker alone. The rival is that all late workers are merely slow.
+    One late call concerns its worker alone. The rival is that all late workers are merely slow. A call that returned
+    may be reported by its duration alone.
     """
     last = {worker_of(case, call): call for call in case.all(RpcReport)}
-    late = [call for call in last.values() if call.timed_out]
-    if len(late) > 1 and not enough(len(last) - len(late), len(last), case.thresholds):
-        values = {"percent": 100 * (1 - case.thresholds.calls_done_ratio), "late": len(late), "total": len(last)}
+    returned = {worker_of(case, timing): timing.at_s for timing in case.all(CallTiming)}
+    late = [call for name, call in last.items() if call.timed_out and returned.get(name, call.at_s) <= call.at_s]
+    total = len(last.keys() | returned.keys())
+    if len(late) > 1 and not enough(total - len(late), total, case.thresholds):
+        values = {"percent": 100 * (1 - case.thresholds.calls_done_ratio), "late": len(late), "total": total}
         evidence = tuple(call.report_id for call in late)
         yield Match(Cause.NETWORK, JOB, Weight.WEAK, evidence, values)
         yield Match(Cause.STRAGGLER, JOB, Weight.HINT, evidence, values)
