@@ -150,7 +150,8 @@ def _of_the_driver(driver: DriverReport, expected_gpus: int | None, level: int) 
 def _of_a_gpu(gpu: DriverGpu, level: int) -> Iterator[CheckFinding]:
     if gpu.action.asks:
         message = f"its recovery action for the GPU is {gpu.action}"
-        yield _by_driver(f"RECOVERY_ACTION_{gpu.action}", FindingRemedy.REBOOT_INSTANCE, message, gpu.index)
+        remedy = FindingRemedy.REBOOT_INSTANCE if gpu.action.needs_reboot else FindingRemedy.RESTART_APP
+        yield _by_driver(f"RECOVERY_ACTION_{gpu.action}", remedy, message, gpu.index)
     if gpu.remap_failed:
         message = "a spare row could not be mapped in; no reboot brings it back"
         yield _by_driver("ROW_REMAP_FAILED", FindingRemedy.REPLACE_INSTANCE, message, gpu.index)

@@ -11,13 +11,14 @@ from health_check.boot import Boot, read_boot
 from health_check.driver import DriverReport
 from health_check.evidence import CheckEvidence, DiagnosticStep, plan, weigh
 from health_check.host_engines import other_host_engine
-from health_check.judge import findings_of, summary_of_health
+from health_check.judge import contradicts_itself, findings_of, summary_of_health
 from health_check.kernel_log import KernelLog
 from health_check.parse import parse
+from health_check.recovery_action import RecoveryAction
 from health_check.remedies import DEADLINE_PASSED, HUNG_BESIDE_HOST_ENGINE, FindingRemedy
 from health_check.report import DiagnosticReport
 from health_check.run import ProcessRun, StopRequested, diagnose, stop_raises
-from health_check.settings import PASSIVE, CheckSettings
+from health_check.settings import PASSIVE, TIMEOUT_S_BY_LEVEL, CheckSettings
 from health_check.verdict import CheckFinding, InstanceVerdict, conclude, counted
 
 STOPPED = 128 + signal.SIGTERM
@@ -26,6 +27,12 @@ ANSWERS_AFTER_A_HANG_S = 45.0
 """Seconds that the driver has after a diagnostic that hung. The control plane ends a check 180 s (CHECK_MARGIN_S) after
 its limit, and the start and the end of the task need most of them.
 """
+DRAINED_WITHIN_S = 20.0
+"""Seconds between two looks at a GPU whose peer-to-peer traffic must end. The job's processes have ended by then; the
+driver and the host need some seconds more.
+"""
+DRAIN_LOOKS_MAX = 3
+"""Looks after the first look."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +89,16 @@ def examine(settings: CheckSettings) -> Examination:
             examination = _weighed(
                 settings, boot, log, driver.ask(timeout_s=min(driver.ANSWERS_WITHIN_S, settings.timeout_s / 2))
             )
+            examination = _after_a_drain(settings, examination)
             left_s = settings.timeout_s - (time.monotonic() - begun)
             for step in plan(settings.level, left_s, examination.evidence):
                 left_s = settings.timeout_s - (time.monotonic() - begun)
                 diagnosis = _diagnosis(step, left_s)
+                left_s = settings.timeout_s - (time.monotonic() - begun)
+                if contradicts_itself(diagnosis.report, diagnosis.run.exit_code) and (
+                    left_s >= TIMEOUT_S_BY_LEVEL[step.level]
+                ):
+                    diagnosis = _diagnosis(step, left_s)
                 if diagnosis.run.exit_code == DEADLINE_PASSED and other_host_engine(settings.host_proc):
                     # A stop of the task during the second look must not leave the hang alone as the verdict.
                     examination = _after_a_hang(settings, examination, diagnosis)
@@ -99,6 +112,23 @@ def examine(settings: CheckSettings) -> Examination:
             DiagnosticStep(settings.level), ProcessRun("", "the task was stopped", STOPPED), parse("")
         )
         examination = replace(examination, diagnoses=(*examination.diagnoses, ended))
+    return examination
+
+
+def _after_a_drain(settings: CheckSettings, examination: Examination) -> Examination:
+    """Ask the driver again while it wants peer-to-peer traffic to end. Its later answer decides.
+
+    No job works on the instance, except beside a passive check, which waits for nothing. If the driver still asks for
+    the drain at the last look, the check could not tell.
+    """
+    for _ in range(DRAIN_LOOKS_MAX):
+        draining = any(gpu.action is RecoveryAction.DRAIN_P2P for gpu in examination.driver.gpus)
+        if settings.level == PASSIVE or not draining:
+            break
+        time.sleep(DRAINED_WITHIN_S)
+        log = kernel_log.read(settings.host_kmsg, examination.boot.at)
+        answer = driver.ask(timeout_s=ANSWERS_AFTER_A_HANG_S)
+        examination = _weighed(settings, examination.boot, log, answer)
     return examination
 
 

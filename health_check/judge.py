@@ -13,6 +13,7 @@ from health_check.remedies import ErrorSeverity, FindingRemedy, HealthOutcome
 from health_check.report import DiagnosticError, DiagnosticReport, DiagnosticResult
 from health_check.verdict import DCGM, MESSAGE_MAX, CheckFinding, by_check, counted
 
+_CONTRADICTED = "the exit code says that an error was found, and every test of its own document passed"
 _HOST_ENGINE_LATE = "the host engine of the check was killed, gave dcgmi no connection in time, or lost it"
 
 
@@ -54,6 +55,16 @@ def findings_of(
     if all(finding.outcome is HealthOutcome.HEALTHY for finding in findings):
         findings += _not_examined(report, level, report.gpus if gpus is None else gpus)
     return findings
+
+
+def contradicts_itself(report: DiagnosticReport, exit_code: int) -> bool:
+    """Return whether the exit code reports an error of a test although the document is whole and no test failed.
+
+    Such a pair proves neither a fault nor health. facebookresearch/gcm has recorded it with exit code 205 (DCGM 3).
+    """
+    is_whole = not report.unreadable and not report.runtime_error and any(result.ran for result in report.results)
+    failed = any(result.failed for result in report.results)
+    return exit_code in (remedies.NVVS_ERROR, remedies.NVVS_ISOLATE_ERROR) and is_whole and not failed
 
 
 def summary_of_health(report: DiagnosticReport, level: int) -> str:
@@ -139,6 +150,8 @@ def _by_exit_code(exit_code: int, report: DiagnosticReport, *, late: bool = Fals
     known = remedies.exit_meaning(exit_code, late=late)
     detail = f": {report.runtime_error}" if report.runtime_error else ""
     message = f"{known.meaning} (exit code {exit_code}){detail}"[:MESSAGE_MAX]
+    if contradicts_itself(report, exit_code):
+        return by_check("diagnostic", known.name, FindingRemedy.RESTART_APP, f"{_CONTRADICTED} (exit code {exit_code})")
     finding = by_check("diagnostic", known.name, known.remedy, message)
     if exit_code == remedies.NVVS_ISOLATE_ERROR:
         return CheckFinding(DCGM, finding.test, None, known.name, None, ErrorSeverity.ISOLATE, known.remedy, message)

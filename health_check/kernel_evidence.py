@@ -43,6 +43,11 @@ REMEDIES = {
 """The remedy of each class."""
 DOUBLE_BIT_ERROR, ROW_REMAPPED = 48, (63, 64)
 GRAPHICS_EXCEPTION = 13
+PREEMPTIVE_REMOVAL = 45
+_NAMED_CAUSE = re.compile(r"\bcaused by previous Xid (\d{1,4})\b", re.I)
+"""The end of an XID 45 since driver 590, if another XID made the driver remove the channel (`kernel_rc.c` of
+open-gpu-kernel-modules). XID 45 itself is never a cause: docs.nvidia.com/deploy/xid-errors.
+"""
 _UNIT = re.compile(r"GPC (\d{1,3}), TPC (\d{1,3})")
 
 
@@ -150,6 +155,8 @@ class _OneGpu:
             xid_class, why = XidClass.DIAG, "the driver changed its recovery action to one that has no name here"
         elif not action.asks:
             xid_class, why = XidClass.IGNORE, "the driver's recovery action was cleared"
+        elif not action.needs_reboot:
+            xid_class, why = XidClass.DIAG, f"the driver asked for {action}, after which it must be asked again"
         elif self._present_action() is RecoveryAction.NONE:
             xid_class, why = XidClass.DIAG, f"the driver asked for {action} and does not any more"
         else:
@@ -161,16 +168,20 @@ class _OneGpu:
 
         `action` is the driver's recovery action after these events; None if there is none.
         """
-        row = known(code, self.policy)
         current = [event for event in same if _is_current(event.at, self.since)]
-        xid_class, why = self._class(code, row, current or same)
+        cause = self._cause_without_record(code, current or same)
+        row = known(code if cause is None else cause, self.policy)
+        if cause is None:
+            xid_class, why = self._class(code, row, current or same)
+        else:
+            xid_class, why = row.xid_class, f"the consequence of XID {cause}, which is not in the log"
         if xid_class not in (
             XidClass.REPLACE,
             XidClass.CONFIG,
         ):  # no reset cures these, so the action does not cover them
             if action is RecoveryAction.NONE:
                 return self._entry(code, same, XidClass.IGNORE, "cleared by the driver since")
-            if action is not None and action.asks and xid_class is not XidClass.REBOOT:
+            if action is not None and action.asks and (xid_class is not XidClass.REBOOT or self._waits(row, action)):
                 return self._entry(code, same, XidClass.FOLLOW_OTHER, "the driver's recovery action speaks for it")
             if xid_class is XidClass.REBOOT and self._is_denied(row):
                 xid_class, why = XidClass.DIAG, "the driver asks for no recovery of this GPU"
@@ -183,8 +194,7 @@ class _OneGpu:
         xid_class, why = row.xid_class, ""
         if not row.fixed:
             links = Counter(map(nvlink.link_of, same))
-            release = self.driver.version or self.all.driver_version
-            decoded = {nvlink.decode(event, links[nvlink.link_of(event)], release) for event in same}
+            decoded = {nvlink.decode(event, links[nvlink.link_of(event)]) for event in same}
             xid_class = nvlink.worst({each for each in decoded if each is not None}) or xid_class
         if row.repeated and self._incidents(code, same) > 1:
             return row.repeated, "it came again on this GPU"
@@ -193,6 +203,18 @@ class _OneGpu:
         if code == DOUBLE_BIT_ERROR and {event.code for event in self.events} & set(ROW_REMAPPED):
             why = "a row waits to be remapped, which takes a reset"
         return xid_class, why
+
+    def _cause_without_record(self, code: int, same: Sequence[XidEvent]) -> int | None:
+        """Return the gravest XID that events 45 name as their cause and that has no record of its own, or None.
+
+        The kernel log is a ring: a storm of XIDs 45 may overwrite the record of their cause.
+        """
+        if code != PREEMPTIVE_REMOVAL:
+            return None
+        named = {int(match[1]) for event in same if (match := _NAMED_CAUSE.search(event.text))}
+        named -= {event.code for event in self.events}
+        classes = {cause: known(cause, self.policy).xid_class for cause in sorted(named)}
+        return min(classes, key=lambda cause: nvlink.WORST_FIRST.index(classes[cause]), default=None)
 
     def _is_alone(self, code: int) -> bool:
         others = self.events if self.address else self.all.xids
@@ -215,9 +237,16 @@ class _OneGpu:
         return max(_separate(sorted(times)) for times in by_unit.values())
 
     def _present_action(self) -> RecoveryAction:
-        """Return the driver's present action for this GPU."""
-        actions = (gpu.action for gpu in self.driver.gpus if self.address and gpu.pci_bus_id == self.address)
+        """Return the driver's present action for this GPU. Without an address it is NONE if no GPU needs any action."""
+        if self.address is None:
+            all_none = bool(self.driver.gpus) and {gpu.action for gpu in self.driver.gpus} == {RecoveryAction.NONE}
+            return RecoveryAction.NONE if all_none and not self.driver.lost else RecoveryAction.UNKNOWN
+        actions = (gpu.action for gpu in self.driver.gpus if gpu.pci_bus_id == self.address)
         return next(actions, RecoveryAction.UNKNOWN)
+
+    def _waits(self, row: KnownXid, action: RecoveryAction) -> bool:
+        """Return whether the driver will say what this code needs only after the peer-to-peer traffic has ended."""
+        return row.action_since_driver is not None and not action.needs_reboot
 
     def _is_denied(self, row: KnownXid) -> bool:
         """Return whether the driver's action covers this code in this release, and asks for nothing at present."""

@@ -2,7 +2,9 @@
 
 Their messages contain registers, and the rules are data. `xid_74_registers.csv` has bits of the first, third, fourth
 and fifth of the seven registers. `xid_nvlink5.csv` has for each unit a pattern of the word intrInfo (32 bits, highest
-first, `-` for any), which differs before and since driver 575, and the word errorStatus (empty for any).
+first, `-` for any) in two forms, and the word errorStatus (empty for any). NVIDIA's catalogue of XIDs
+(docs.nvidia.com/deploy/xid-errors) has one form for drivers before 575 and one since. Newer drivers write words of the
+old form as well, so a word is matched against both forms, whatever the driver's release.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ from health_check.xid_table import XidClass
 
 NVLINK_ERROR = 74
 NVLINK5 = range(144, 151)
-NEW_PATTERNS_SINCE_DRIVER = 575
 SEEN_OFTEN = 3  # "more than twice"
 WORST_FIRST = tuple(reversed(XidClass))
 """The classes of XIDs, the worst first."""
@@ -84,7 +85,7 @@ def link_of(event: XidEvent) -> int | None:
     return int(match[1]) if match else None
 
 
-def decode(event: XidEvent, times_on_link: int, driver_version: str | None) -> XidClass | None:
+def decode(event: XidEvent, times_on_link: int) -> XidClass | None:
     """Return the class that the message itself gives; None: the class of the table applies.
 
     XID 74 without registers or without a matching rule: REBOOT if the message says fatal, otherwise None. XIDs 144 to
@@ -94,11 +95,10 @@ def decode(event: XidEvent, times_on_link: int, driver_version: str | None) -> X
     Args:
         event: the XID.
         times_on_link: how many XIDs of the same code name this link.
-        driver_version: the driver's release; None if it is unknown, so that the patterns of every release apply.
     """
     if event.code == NVLINK_ERROR:
         return _of_registers(event, times_on_link)
-    return _of_words(event, driver_version) if event.code in NVLINK5 else None
+    return _of_words(event) if event.code in NVLINK5 else None
 
 
 def _of_registers(event: XidEvent, times: int) -> XidClass | None:
@@ -117,28 +117,24 @@ def _of_registers(event: XidEvent, times: int) -> XidClass | None:
     return worst(classes) or otherwise
 
 
-def _of_words(event: XidEvent, driver_version: str | None) -> XidClass | None:
+def _of_words(event: XidEvent) -> XidClass | None:
     match = _WORDS.search(event.text)
     if not match:
         return None
     intr_info, status = int(match[2], 16), int(match[3], 16)
-    release = int(driver_version.partition(".")[0]) if driver_version else None
     classes = {
         _ACTIONS[rule.action]
         for rule in WORD_RULES
-        if rule.xid == event.code and (not rule.statuses or status in rule.statuses) and _fits(rule, intr_info, release)
+        if rule.xid == event.code and (not rule.statuses or status in rule.statuses) and _fits(rule, intr_info)
     }
     if classes:
         return worst(classes)
     return XidClass.REBOOT if match[1].casefold() == "fatal" else XidClass.DIAG
 
 
-def _fits(rule: WordRule, intr_info: int, release: int | None) -> bool:
+def _fits(rule: WordRule, intr_info: int) -> bool:
     bits = f"{intr_info:032b}"
-    old, new = ((rule.before, True), (rule.since, False))
-    patterns = [
-        pattern for pattern, is_old in (old, new) if release is None or is_old == (release < NEW_PATTERNS_SINCE_DRIVER)
-    ]
+    patterns = (rule.before, rule.since)
     return any(all(want in ("-", bit) for want, bit in zip(pattern, bits, strict=True)) for pattern in patterns)
 
 

@@ -2,8 +2,8 @@
 
 DCGM publishes no stable schema, so no value is trusted. A value of an unexpected type counts as missing. For text that
 is not a diagnostic, `unreadable` of the report says why. Three shapes are known: 3.x ("DCGM GPU Diagnostic", `gpu_id`
-or a comma-separated list `gpu_ids`); 4.x ("DCGM Diagnostic", entities, `test_summary`, `runtime_error`); and the shape
-of `--iterations`, a list of either.
+or a comma-separated list `gpu_ids`; before 3.3 its warnings have sentences only, see `error_sentences`); 4.x
+("DCGM Diagnostic", entities, `test_summary`, `runtime_error`); and the shape of `--iterations`, a list of either.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+from health_check.error_sentences import error_id_of
 from health_check.report import DiagnosticError, DiagnosticReport, DiagnosticResult, Status
 
 BODY_KEYS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")
@@ -127,10 +128,12 @@ def _errors(value: Any) -> Iterator[DiagnosticError]:
             message = _joined(entry.get("warning")) or _joined(entry.get("warnings"))
             error_id = _whole(entry.get("error_id"), most=1_000_000)
             severity = _whole(entry.get("error_severity"), most=1_000)
+            if error_id is None and severity is None:
+                error_id = error_id_of(message)
             if message or error_id is not None or severity is not None:
                 yield DiagnosticError(error_id, severity, message)
         elif text := _text(entry):
-            yield DiagnosticError(None, None, text)
+            yield DiagnosticError(error_id_of(text), None, text)
 
 
 def _listed_gpus(body: dict[str, Any], document: dict[str, Any]) -> tuple[int | None, frozenset[int]]:

@@ -27,8 +27,18 @@ class RecoveryAction(StrEnum):
 
     @property
     def asks(self) -> bool:
-        """Return whether it asks for an action. A container cannot reset a GPU, so every action means a reboot."""
+        """Return whether it asks for an action."""
         return self not in (RecoveryAction.NONE, RecoveryAction.UNKNOWN)
+
+    @property
+    def needs_reboot(self) -> bool:
+        """Return whether a reboot carries it out. A container cannot reset a GPU, so a reset means a reboot as well.
+
+        DRAIN_P2P needs none: the processes with peer-to-peer traffic must end, and then the driver must be asked again.
+        It "will return one of the other actions" (docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt,
+        "Error Recovery and Response Flags").
+        """
+        return self.asks and self is not RecoveryAction.DRAIN_P2P
 
 
 BY_NUMBER = dict(enumerate(tuple(RecoveryAction)[:5]))
@@ -36,13 +46,16 @@ BY_NUMBER = dict(enumerate(tuple(RecoveryAction)[:5]))
 
 
 def action_in(text: str | None) -> RecoveryAction:
-    """Return the action that the words of nvidia-smi or of the kernel log name."""
+    """Return the action that the words of nvidia-smi or of the kernel log name.
+
+    "PF FLR", the reset of the GPU's physical function, is a newer name of action 1.
+    """
     words = set(re.findall(r"[a-z0-9]+", (text or "").casefold()[:TEXT_MAX]))
     if "reboot" in words:
         return RecoveryAction.NODE_REBOOT
     if "drain" in words:
         return RecoveryAction.DRAIN_AND_RESET if "reset" in words else RecoveryAction.DRAIN_P2P
-    if "reset" in words:
+    if "reset" in words or "flr" in words:
         return RecoveryAction.GPU_RESET
     return RecoveryAction.NONE if words == {"none"} else RecoveryAction.UNKNOWN
 

@@ -3,6 +3,15 @@
 It never raises. The shapes differ by driver release: with and without `PCI:`; with or without text after the code;
 with an anonymised address; with a line that only says that a GPU has fallen off the bus (which is XID 79), in one
 message or in two.
+
+Some errors have a sentence and no XID of their own. Each counts as the XID that names the same state of the driver:
+
+- UVM "requiring os reboot": the driver then sets its recovery action to a reboot, XID 154 (`nv_gpu_ops.c`).
+- NV_ERR_RESET_REQUIRED: the driver refuses calls until the GPU is reset, XID 154 with a reset (`rpc.c`).
+- A heartbeat of the GPU's system processor that timed out: an error of the GSP, XID 120.
+
+The files are those of github.com/NVIDIA/open-gpu-kernel-modules. The XIDs are in docs.nvidia.com/deploy/xid-errors. The
+sentences give no PCI address. A suspended or virtual GPU also prints the third, so the driver's action overrides it.
 """
 
 from __future__ import annotations
@@ -26,7 +35,13 @@ _LOST_BEGINS = re.compile(rf"NVRM:\s{{1,4}}The NVIDIA GPU {_ADDRESS}\.0")
 _LOST_ENDS = "fallen off the bus and is not responding to commands"
 _SXID = re.compile(r"SXid[^:\n]{0,8}\((?:PCI:)?([0-9a-fA-F:.]{1,32})\):\s{0,4}(\d{1,6}),\s{0,4}(Fatal|Non-fatal)", re.I)
 _FABRIC_MANAGER = re.compile(r"detected NVSwitch (non-)?fatal error (\d{1,6})", re.I)
-_DRIVER = re.compile(r"NVRM: loading NVIDIA.{0,80}?Kernel Module.{0,40}?\s(\d{3,4}\.\d{1,4}(?:\.\d{1,4})?)")
+_SENTENCES = (
+    (re.compile(r"uvm encountered global fatal error .{0,40}requiring os reboot"), 154, "0x2 (Node Reboot Required)"),
+    (re.compile(r"NVRM:.*\[NV_ERR_RESET_REQUIRED\]"), 154, "0x1 (GPU Reset Required)"),
+    (re.compile(r"NVRM:.{0,80}\b(?:GSP(?: RM)?|LibOS) heartbeat timed out", re.I), 120, ""),
+)
+"""Sentences without an XID, each with the XID that it counts as, and the recovery action of an XID 154."""
+SENTENCE_MAX = 200
 _PCI = re.compile(r"(?:PCI:)?(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.[0-7])?")
 
 
@@ -52,18 +67,16 @@ class SxidEvent:
 
 @dataclass(frozen=True)
 class LoggedErrors:
-    """All errors in the order of the log. `driver_version` is the version that was loaded last."""
+    """All errors in the order of the log."""
 
     xids: tuple[XidEvent, ...] = ()
     sxids: tuple[SxidEvent, ...] = ()
-    driver_version: str | None = None
 
 
 def find(messages: Iterable[KernelMessage]) -> LoggedErrors:
     """Return the errors in the messages of the log."""
     relevant = [message for message in messages if "NV" in message.text or "SXid" in message.text]
-    versions = [match[1] for message in relevant if (match := _DRIVER.search(message.text))]
-    return LoggedErrors(tuple(_xids(relevant)), tuple(_sxids(relevant)), versions[-1] if versions else None)
+    return LoggedErrors(tuple(_xids(relevant)), tuple(_sxids(relevant)))
 
 
 def bus_id(address: str) -> str | None:
@@ -96,11 +109,24 @@ def _numbered_xids(messages: list[KernelMessage]) -> Iterator[tuple[int, XidEven
         if match := _LOST.search(message.text):
             yield number, _loss(match[1], message, "GPU has fallen off the bus"), True
             continue
+        if event := _in_words(message):
+            yield number, event, False
+            continue
         if match := _LOST_BEGINS.search(message.text):
             loss = number, match[1]
         if loss and number - loss[0] <= MESSAGES_OF_ONE_LOSS and _LOST_ENDS in message.text:
             yield number, _loss(loss[1], message, f"GPU has {_LOST_ENDS}"), True
             loss = None
+
+
+def _in_words(message: KernelMessage) -> XidEvent | None:
+    """Return the event of a sentence that counts as an XID; None for every other message."""
+    for sentence, code, action in _SENTENCES:
+        if sentence.search(message.text):
+            text = _line(message.text)[:SENTENCE_MAX]
+            counts_as = f": counts as GPU recovery action changed to {action}" if action else f": counts as XID {code}"
+            return XidEvent(code, None, message.at, text + counts_as)
+    return None
 
 
 def _loss(address: str, message: KernelMessage, text: str) -> XidEvent:

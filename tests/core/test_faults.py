@@ -68,6 +68,8 @@ def mails(decision: Decision[Instance]) -> list[str]:
         ("fatal SXid 24007 of an NVSwitch", S.REBOOTING),
         ("it has XID_79", S.REBOOTING),
         ("XID 159 on GPU-1, the driver asks for recovery action 1", S.REBOOTING),
+        ("XID 154 on GPU-1, the driver asks for recovery action 2", S.REBOOTING),
+        ("XID 154 on GPU-1, the driver asks for recovery action 3", S.AVAILABLE),
         ("XID 159 on GPU-1", S.AVAILABLE),
         ("XID 31 on GPU-1, 2 times within a day", S.AVAILABLE),
         ("SXid 12020 of an NVSwitch", S.AVAILABLE),

@@ -55,6 +55,24 @@ def dcgm4(
     )
 
 
+def dcgm3(failed: str, message: str | list[str], gpu: int | None = 3) -> str:
+    """An output of DCGM 3 before 3.3: eight GPUs, whose errors have sentences and neither ids nor severities."""
+    results: dict[str, list[dict[str, Any]]] = {
+        "Page Retirement/Row Remap": [{"status": "Pass"}],
+        "GPU Memory": [{"gpu_ids": str(index), "status": "Pass"} for index in range(8)],
+    }
+    bad = {"status": "Fail", "warnings": message} | ({} if gpu is None else {"gpu_ids": str(gpu)})
+    results[failed] = [
+        bad,
+        *(entry for entry in results[failed] if "gpu_ids" in entry and entry["gpu_ids"] != str(gpu)),
+    ]
+    tests = [
+        {"category": category, "tests": [{"name": name, "results": results[name]}]}
+        for category, name in (("Deployment", "Page Retirement/Row Remap"), ("Hardware", "GPU Memory"))
+    ]
+    return json.dumps({"DCGM GPU Diagnostic": {"test_categories": tests, "version": "3.1.8"}})
+
+
 def _test(name: str, results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     statuses = {entry["status"] for entry in results}
     worst = next((status for status in ("Fail", "Pass", "Skip") if status in statuses), "Skip")

@@ -43,6 +43,7 @@ def test_what_the_driver_does_not_tell_is_unknown() -> None:
         ("Reset", RecoveryAction.GPU_RESET),
         ("GPU_RESET", RecoveryAction.GPU_RESET),
         ("Bus Reset", RecoveryAction.GPU_RESET),
+        ("PF FLR", RecoveryAction.GPU_RESET),
         ("Reboot", RecoveryAction.NODE_REBOOT),
         ("System Reboot", RecoveryAction.NODE_REBOOT),
         ("Drain P2P", RecoveryAction.DRAIN_P2P),
@@ -59,6 +60,7 @@ def test_an_action_is_known_by_its_words(text: str | None, action: RecoveryActio
     """What has no name here is unknown, not nothing, and asks for nothing."""
     assert action_in(text) is action
     assert action.asks is (action not in (RecoveryAction.NONE, RecoveryAction.UNKNOWN))
+    assert action.needs_reboot is (action.asks and action is not RecoveryAction.DRAIN_P2P)
 
 
 @pytest.mark.parametrize(

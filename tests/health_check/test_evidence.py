@@ -43,7 +43,8 @@ def passive(seen: KernelLog, said: DriverReport, expected_gpus: int | None = 8) 
     [
         (eight(3, "Reboot"), "RECOVERY_ACTION_NODE_REBOOT", FindingRemedy.REBOOT_INSTANCE, 3),
         (eight(3, "Reset"), "RECOVERY_ACTION_GPU_RESET", FindingRemedy.REBOOT_INSTANCE, 3),
-        (eight(3, "Drain P2P"), "RECOVERY_ACTION_DRAIN_P2P", FindingRemedy.REBOOT_INSTANCE, 3),
+        (eight(3, "PF FLR"), "RECOVERY_ACTION_GPU_RESET", FindingRemedy.REBOOT_INSTANCE, 3),
+        (eight(3, "Drain P2P"), "RECOVERY_ACTION_DRAIN_P2P", FindingRemedy.RESTART_APP, 3),
         (eight(3, failure="Yes"), "ROW_REMAP_FAILED", FindingRemedy.REPLACE_INSTANCE, 3),
         (eight(3, sram="Yes"), "SRAM_THRESHOLD_EXCEEDED", FindingRemedy.REPLACE_INSTANCE, 3),
         (eight(3, pending="Yes", ecc="2"), "ROW_REMAP_PENDING", FindingRemedy.REBOOT_INSTANCE, 3),
@@ -59,9 +60,10 @@ def test_the_driver_says_one_thing_of_one_gpu(
     assert [(one.source, one.code, one.remedy, one.gpu_index) for one in evidence.findings] == [
         ("driver", code, remedy, gpu)
     ]
-    assert evidence.decides is (remedy is not FindingRemedy.RUN_DIAGNOSTIC)
+    assert evidence.decides is (remedy not in (FindingRemedy.RUN_DIAGNOSTIC, FindingRemedy.RESTART_APP))
     suspect = (DiagnosticStep(3, frozenset({3}), LONG_S - 1_200), DiagnosticStep(2))
-    assert plan(2, LONG_S, evidence) == (() if evidence.decides else suspect)
+    undecided = suspect if remedy is FindingRemedy.RUN_DIAGNOSTIC else (DiagnosticStep(2),)
+    assert plan(2, LONG_S, evidence) == (() if evidence.decides else undecided)
 
 
 def test_a_gpu_that_the_driver_cannot_reach_decides() -> None:

@@ -17,7 +17,7 @@ TRUNCATED = output("dcgm_4.2.3_gb10_real.json")[:-20]
 TABLE = {
     0: (HealthOutcome.INCONCLUSIVE, HealthOutcome.HEALTHY, HealthOutcome.REBOOT, HealthOutcome.CONFIGURATION),
     226: (HealthOutcome.INCONCLUSIVE, HealthOutcome.INCONCLUSIVE, HealthOutcome.REBOOT, HealthOutcome.CONFIGURATION),
-    205: (HealthOutcome.REBOOT, HealthOutcome.REBOOT, HealthOutcome.REBOOT, HealthOutcome.REBOOT),
+    205: (HealthOutcome.REBOOT, HealthOutcome.INCONCLUSIVE, HealthOutcome.REBOOT, HealthOutcome.REBOOT),
     203: (HealthOutcome.INCONCLUSIVE, HealthOutcome.INCONCLUSIVE, HealthOutcome.REBOOT, HealthOutcome.CONFIGURATION),
     245: (HealthOutcome.INCONCLUSIVE, HealthOutcome.INCONCLUSIVE, HealthOutcome.REBOOT, HealthOutcome.CONFIGURATION),
     235: (

@@ -10,7 +10,7 @@ from health_check.driver import DriverReport
 from health_check.examine import judge
 from health_check.remedies import ERRORS, ErrorSeverity, FindingRemedy, HealthOutcome
 from health_check.verdict import InstanceVerdict
-from tests.health_check.diagnostics import dcgm4, output, result, warning
+from tests.health_check.diagnostics import dcgm3, dcgm4, output, result, warning
 from tests.health_check.examinations import answer, evidence_of, examination, gpu_xml, judged, log, xid
 
 NUMBER = {severity: number for number, severity in enumerate(ErrorSeverity)}
@@ -44,6 +44,69 @@ def test_a_severity_that_is_not_printed_is_looked_up_by_the_errors_id() -> None:
         (2, ErrorSeverity.ISOLATE),
         (3, ErrorSeverity.ISOLATE),
     ]
+
+
+MEMORY, ROWS = ("GPU Memory", 3), ("Page Retirement/Row Remap", None)
+RESET = "Drain the GPU and reset it or reboot the node."
+
+
+@pytest.mark.parametrize(
+    ("test", "sentence", "code", "outcome"),
+    [
+        (MEMORY, "CUDA APIs have indicated that a double-bit ECC error has occured on GPU 3.", "CUDA_DBE", "REBOOT"),
+        (
+            MEMORY,
+            "Found 2 faulty memory elements on GPU 3 Run a field diagnostic on the GPU.",
+            "FAULTY_MEMORY",
+            "REBOOT",
+        ),
+        (
+            MEMORY,
+            "There was an internal error during the test: 'cuMemcpy failed: uncorrectable ECC error encountered'",
+            "CUDA_DBE",
+            "REBOOT",
+        ),
+        (ROWS, f"Detected 2 volatile double-bit ECC error(s) in GPU 3. {RESET}", "VOLATILE_DBE_DETECTED", "REBOOT"),
+        (ROWS, "A pending retired page has been detected in GPU 3.", "PENDING_PAGE_RETIREMENTS", "REBOOT"),
+        (ROWS, "64 or more retired pages have been detected in GPU 3. Run a field", "RETIRED_PAGES_LIMIT", "REBOOT"),
+        (
+            ROWS,
+            "GPU 3 had uncorrectable memory errors and row remapping failed. Run a field diagnostic on the GPU.",
+            "ROW_REMAP_FAILURE",
+            "REPLACE",
+        ),
+        (ROWS, "GPU 3 had memory errors and row remappings are pending", "PENDING_ROW_REMAP", "REBOOT"),
+        (("GPU Memory", 3), "Couldn't allocate at least 75.0% of GPU memory on GPU 3", "MEMORY_ALLOC", "INCONCLUSIVE"),
+        (MEMORY, "Error using CUDA API cuInit Check DCGM and system logs for errors.", None, "INCONCLUSIVE"),
+        (ROWS, "", None, "INCONCLUSIVE"),
+    ],
+)
+@pytest.mark.parametrize("as_list", [False, True])
+def test_a_sentence_of_dcgm_3_stands_for_its_error_id(
+    test: tuple[str, int | None], sentence: str, code: str | None, outcome: str, as_list: bool
+) -> None:
+    """Releases before 3.3 print no ids: a documented sentence convicts as its id does, and nothing else does."""
+    verdict = verdict_on(dcgm3(test[0], [sentence] if as_list else sentence, test[1]), 226, expected_gpus=8)
+    assert verdict.outcome == outcome
+    (finding,) = verdict.findings
+    assert (finding.code, finding.gpu_index) == (code and f"DCGM_FR_{code}", test[1])
+
+
+def test_a_printed_id_or_severity_is_not_overruled_by_a_sentence() -> None:
+    """A monitored error may quote a grave one."""
+    text = "uncorrectable ECC error encountered"
+    assert verdict_on(dcgm4([result(0, "Fail", [warning(12, 1, text)])]), 226).outcome is HealthOutcome.HEALTHY
+    assert verdict_on(dcgm4([result(0, "Fail", [warning(None, 1, text)])]), 226).outcome is HealthOutcome.HEALTHY
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_an_exit_code_that_its_own_document_contradicts_could_not_tell(level: int) -> None:
+    """205 and every test passed: the output of a test of facebookresearch/gcm, which takes it for a pass."""
+    for text in (output("dcgm_3_all_pass_with_exit_205.json"), dcgm4([result(gpu) for gpu in range(8)], gpus=8)):
+        verdict = verdict_on(text, 205, level=level)
+        assert verdict.outcome is HealthOutcome.INCONCLUSIVE
+        assert "DCGM_ST_NVVS_ISOLATE_ERROR" in {finding.code for finding in verdict.findings}
+    assert verdict_on("", 205).outcome is HealthOutcome.REBOOT
 
 
 def test_a_warning_printed_as_fail_is_a_note_on_a_healthy_instance() -> None:
@@ -174,7 +237,7 @@ def test_a_failure_without_an_error_could_not_tell() -> None:
         (122, ErrorSeverity.ISOLATE, HealthOutcome.HEALTHY),  # IMEX: noise
         (125, ErrorSeverity.RESET, HealthOutcome.REBOOT),
         (126, ErrorSeverity.ISOLATE, HealthOutcome.REBOOT),
-        (127, ErrorSeverity.RESET, HealthOutcome.REBOOT),
+        (127, ErrorSeverity.RESET, HealthOutcome.INCONCLUSIVE),
         (128, ErrorSeverity.RESET, HealthOutcome.REBOOT),
         (129, ErrorSeverity.RESET, HealthOutcome.REBOOT),
         (131, ErrorSeverity.MONITOR, HealthOutcome.HEALTHY),

@@ -82,6 +82,22 @@ def test_where_vendors_disagree_the_policy_chooses() -> None:
     }
 
 
+UVM = "NVRM: nvGpuOpsReportFatalError: uvm encountered global fatal error 0x60, requiring os reboot to recover."
+RESET = "NVRM: nvAssertOkFailedNoLog: Assertion failed: Reset required [NV_ERR_RESET_REQUIRED] (0x00000062) returned"
+HEARTBEAT = "NVRM: GPU0 _kgspRpcRecvPoll: GSP RM heartbeat timed out"
+
+
+@pytest.mark.parametrize("line", [UVM, RESET, HEARTBEAT])
+def test_a_sentence_of_the_driver_without_an_xid_asks_for_a_reboot(line: str) -> None:
+    """No driver answers, or its release has no recovery action; a driver that needs nothing makes it a suspicion."""
+    before_565 = answer(gpu_xml(0, None), version="550.90.07")
+    for said in (UNASKED, before_565, answer(gpu_xml(0, "Reset"), gpu_xml(1))):
+        evidence = evidence_of(log(line), said, expected_gpus=None)
+        assert evidence.decides and [one.xid_class for one in evidence.xids] == [C.REBOOT]
+    well = evidence_of(log(line), answer())
+    assert [one.xid_class for one in well.xids] == [C.DIAG] and not well.decides and well.unnamed
+
+
 # -- the driver's own recovery action ---------------------------------------------------------------------------------
 
 
@@ -93,6 +109,8 @@ def test_where_vendors_disagree_the_policy_chooses() -> None:
         ("from 0x1 (GPU Reset Required) to 0x4 (Drain and Reset)", RecoveryAction.DRAIN_AND_RESET),
         ("from 0x0 (None) to 0x1 (GPU Reset Required)", RecoveryAction.GPU_RESET),
         ("from 0x0 (None) to 0x3 (Drain P2P)", RecoveryAction.DRAIN_P2P),
+        ("from 0x0 (None) to 0x1 (PF FLR)", RecoveryAction.GPU_RESET),
+        ("from (None) to (PF FLR)", RecoveryAction.GPU_RESET),
         ("from 0x0 (None) to 0x2", RecoveryAction.NODE_REBOOT),
         ("from 0x0 (None) to 0x9 (Pray)", RecoveryAction.UNKNOWN),
         ("from 0x2 (Node Reboot Required)", RecoveryAction.UNKNOWN),
@@ -110,6 +128,24 @@ def test_the_drivers_action_makes_a_reboot_of_an_error_that_asks_for_none(code: 
     evidence = evidence_of(log(xid(code), action_changed("0x2 (Node Reboot Required)")), UNASKED)
     assert evidence.decides
     assert {one.code: one.xid_class for one in evidence.xids} == {154: C.REBOOT, code: C.FOLLOW_OTHER}
+
+
+FATAL_LINK = ", NETIR_LINK_EVT Fatal XC0 i0 Link 00 (0x004505c6 0x00000000 0x00000000 0x00000000 0x00000000 0x0)"
+
+
+def test_an_action_to_drain_peer_to_peer_traffic_reboots_nothing_at_once() -> None:
+    """The driver must be asked again when the processes have ended; then its answer decides."""
+    lines = [xid(149, rest=FATAL_LINK), action_changed("0x3 (Drain P2P)")]
+    assert classes(log(lines[0]))[149] is C.REBOOT
+    for said in (UNASKED, answer(gpu_xml(0, "Drain P2P"), gpu_xml(1)), answer()):
+        evidence = evidence_of(log(*lines), said, expected_gpus=None)
+        assert {one.code: one.xid_class for one in evidence.xids} == {149: C.FOLLOW_OTHER, 154: C.DIAG}
+        assert not evidence.decides
+    for action in ("Reset", "Reboot", "Drain and Reset"):
+        assert evidence_of(log(*lines), answer(gpu_xml(0, action)), expected_gpus=None).decides
+    later = [*lines, action_changed("0x1 (GPU Reset Required)", old="0x3 (Drain P2P)")]
+    assert classes(log(*later)) == {149: C.REBOOT, 154: C.REBOOT}
+    assert classes(log(xid(119), *lines))[119] is C.REBOOT  # the driver's action never covers it
 
 
 def test_an_action_that_was_cleared_clears_what_came_before_it_on_its_gpu() -> None:
@@ -187,6 +223,36 @@ def test_an_error_that_follows_another_is_never_the_cause() -> None:
     assert classes(log(xid(13), xid(45))) == {13: C.APP, 45: C.FOLLOW_OTHER}
     assert classes(log(xid(48), xid(171), xid(172))) == {48: C.REBOOT, 171: C.FOLLOW_OTHER, 172: C.FOLLOW_OTHER}
     assert classes(log(xid(48, 1), xid(172)))[172] is C.DIAG
+
+
+@pytest.mark.parametrize(
+    ("named", "xid_class"),
+    [(145, C.DIAG), (149, C.DIAG), (79, C.REBOOT), (54, C.REPLACE), (31, C.APP), (45, C.IGNORE), (154, C.DIAG)],
+)
+def test_a_45_whose_cause_is_not_in_the_log_any_more_is_judged_by_the_cause_that_it_names(
+    named: int, xid_class: XidClass
+) -> None:
+    """Driver 590 names the earlier XID (lines of open-gpu-kernel-modules#1150), whose own record may be overwritten."""
+    lines = [
+        xid(45, gpu, f", pid={pid}, name=python3, Ch 0000000{channel} caused by previous Xid {named}")
+        for gpu, pid in ((2, 1818992), (5, 1818989), (7, 1818987))
+        for channel in (1, 2)
+    ]
+    found = seen_in(log(*lines))
+    assert {(code, one.xid_class) for (code, _), one in found.items()} == {(45, xid_class)} and len(found) == 3
+    if xid_class is not C.IGNORE:
+        assert all(f"of XID {named}, which is not in the log" in one.message for one in found.values())
+
+
+def test_a_45_follows_the_record_of_its_cause_and_the_drivers_action() -> None:
+    """The record says more than the number; an action of NONE since then has cleared both."""
+    follows = xid(45, rest=", pid=7, name=python3, Ch 00000001 caused by previous Xid 79")
+    assert classes(log(xid(79), follows)) == {79: C.REBOOT, 45: C.FOLLOW_OTHER}
+    assert classes(log(xid(79, 1), follows))[45] is C.REBOOT  # the record of another GPU
+    cleared = action_changed("0x0 (None)", old="0x2 (Node Reboot Required)")
+    assert classes(log(follows, cleared))[45] is C.IGNORE
+    said = answer(gpu_xml(0, "None"), version="580.82.09")
+    assert seen_in(log(follows), said, expected_gpus=1)[45, "0000:10:00"].xid_class is C.DIAG
 
 
 def test_a_double_bit_error_with_a_remapped_row_says_that_the_row_waits() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from health_check.kernel_log import KernelMessage
+from health_check.recovery_action import RecoveryAction, changed_to
 from health_check.xid import LoggedErrors, bus_id, find
 from tests.health_check.examinations import log
 
@@ -44,6 +44,50 @@ def test_an_xid_is_found_in_every_shape(line: str, code: int, address: str | Non
     (event,) = found("NVRM: loading", line, "pci 0000:3b:00.0: something else").xids
     assert (event.code, event.pci_bus_id, event.text) == (code, address, text)
     assert event.at is not None
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "action"),
+    [
+        (
+            "NVRM: nvGpuOpsReportFatalError: uvm encountered global fatal error 0x60, requiring os reboot to recover.",
+            154,
+            RecoveryAction.NODE_REBOOT,
+        ),
+        (
+            "NVRM: nvAssertOkFailedNoLog: Assertion failed: Reset required [NV_ERR_RESET_REQUIRED] (0x00000062) "
+            "returned from status @ kernel_channel.c:2874",
+            154,
+            RecoveryAction.GPU_RESET,
+        ),
+        (
+            "NVRM: GPU6 nvCheckOkFailedNoLog: Check failed: Reset required [NV_ERR_RESET_REQUIRED] (0x00000062)",
+            154,
+            RecoveryAction.GPU_RESET,
+        ),
+        ("NVRM: _kgspRpcRecvPoll: GSP RM heartbeat timed out", 120, RecoveryAction.UNKNOWN),
+        ("NVRM: GPU0 _kgspRpcRecvPoll: LibOS heartbeat timed out", 120, RecoveryAction.UNKNOWN),
+    ],
+)
+def test_a_sentence_without_an_xid_counts_as_the_xid_of_its_state(line: str, code: int, action: RecoveryAction) -> None:
+    """Lines of open-gpu-kernel-modules#1125, #1134 and #1151 and of gpud; they give no address."""
+    (event,) = found("NVRM: loading", line).xids
+    assert (event.code, event.pci_bus_id, changed_to(event.text)) == (code, None, action)
+    assert event.text.startswith(line.removeprefix("NVRM: ")[:10]) or line[:60] in event.text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NVRM: _kgspIsHeartbeatTimedOut: Heartbeat timed out, currentTimeMs 3856513292 heartbeat 0 diff 9 timeout 5200",
+        "NVRM: RmFetchGspRmImages: Failed to load gsp_log_ga10x.bin, no GSP-RM logs will be printed (non-fatal)",
+        "NVRM: nvCheckOkFailedNoLog: Check failed: Call not supported [NV_ERR_NOT_SUPPORTED] (0x00000056)",
+        "python[7]: NV_ERR_RESET_REQUIRED is what the test wants",
+    ],
+)
+def test_other_sentences_of_the_driver_are_no_xid(line: str) -> None:
+    """The first is only the measurement behind the heartbeat line; the others need nothing."""
+    assert found(line).xids == ()
 
 
 def test_a_loss_that_is_told_in_three_messages_is_one_loss() -> None:
@@ -102,15 +146,6 @@ def test_what_only_looks_like_an_error_is_none(line: str) -> None:
 def test_an_sxid_is_fatal_or_not(line: str, code: int, is_fatal: bool) -> None:
     """As the driver of the switch writes it, and as the fabric manager does."""
     assert [(event.code, event.is_fatal) for event in found(line).sxids] == [(code, is_fatal)]
-
-
-def test_the_drivers_release_is_the_one_that_was_loaded_last() -> None:
-    """The log names it at each load."""
-    old, new = (f"NVRM: loading NVIDIA UNIX x86_64 Kernel Module  {one}  Tue" for one in ("570.86.15", "580.82.09"))
-    assert found(old, new).driver_version == "580.82.09"
-    opened = "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  575.57.08  Release Build"
-    assert found(opened).driver_version == "575.57.08"
-    assert find([KernelMessage(None, "nothing")]).driver_version is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,84 @@
+"""Errors of the driver without an XID: from the kernel log over the agent's report to the record of the instance."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpu_recovery.auth.tokens import issue
+from gpu_recovery.aws.token_store import DynamoTokenStore
+from gpu_recovery.core.health_signals import HealthKind, HealthStatus
+from gpu_recovery.core.instance.record import Instance, InstanceStatus, RepairLevel
+from gpu_recovery_agent.log import AgentLog
+from gpu_recovery_agent.report import ReportContent, body, encoded
+from gpu_recovery_agent.sensors.kernel_log import KernelLogSensor
+
+from tests.aws.issuer_keys import NODE_KEY
+from tests.aws.records import NOW, A, instance
+from tests.lambdas.conftest import Functions
+from tests.node_api.test_router import BOOT, REPORTS, Agent, Ear
+
+pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
+
+UVM = "NVRM: nvGpuOpsReportFatalError: uvm encountered global fatal error 0x60, requiring os reboot to recover."
+RESET = "NVRM: nvAssertOkFailedNoLog: Assertion failed: Reset required [NV_ERR_RESET_REQUIRED] (0x00000062) returned"
+HEARTBEAT = "NVRM: GPU0 _kgspRpcRecvPoll: GSP RM heartbeat timed out"
+MEASUREMENT = "NVRM: _kgspIsHeartbeatTimedOut: Heartbeat timed out, currentTimeMs 38 heartbeat 0 diff 38 timeout 5200"
+
+
+@pytest.fixture
+def agent(functions: Functions) -> Agent:
+    """The agent of instance A, on which no job works."""
+    functions.store.save_instance(instance(A))
+    tokens = DynamoTokenStore(functions.store.table.client, functions.store.table.name)
+    return Agent(functions, Ear(), tokens, issue(tokens, NODE_KEY, A, NOW, "a test", {}))
+
+
+def report_of(kmsg: Path, *lines: str) -> dict[str, Any]:
+    """The request of an agent that finds these lines in its kernel log."""
+    kmsg.write_text("".join(f"4,{number},{number}000000,-;{line}\n" for number, line in enumerate(lines, 1)))
+    content = ReportContent(BOOT, xids=KernelLogSensor(kmsg, AgentLog()).poll())
+    made = body(content, sequence=7, uptime_s=1_000.0, kernel_log_s=900.0, interval_s=15.0)
+    return dict(json.loads(encoded(made)))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (UVM, "XID 154 on an unknown GPU, the driver asks for recovery action 2"),
+        (RESET, "XID 154 on an unknown GPU, the driver asks for recovery action 1"),
+        (HEARTBEAT, "XID 120 on an unknown GPU"),
+    ],
+)
+def test_a_sentence_without_an_xid_makes_the_instance_be_checked(
+    agent: Agent, tmp_path: Path, line: str, words: str
+) -> None:
+    """The record keeps what was reported. If the check cannot tell, the report alone asks for the reboot."""
+    assert agent.call(REPORTS, report_of(tmp_path / "kmsg", "systemd: started", line)).status == 200
+    record: Instance = agent.functions.instance()
+    report = record.health[HealthKind.NODE_AGENT]
+    assert (report.status, report.sentence) == (HealthStatus.IMPAIRED, words)
+    assert report.fault is not None and report.fault.rung is RepairLevel.REBOOT
+    assert record.status is InstanceStatus.CHECKING and record.check is not None
+
+
+def test_a_request_to_drain_peer_to_peer_traffic_makes_the_instance_be_checked_and_no_more(
+    agent: Agent, tmp_path: Path
+) -> None:
+    """The check asks the driver again. A check that could not tell does not turn the request into a reboot."""
+    line = "NVRM: Xid (PCI:0000:10:00): 154, GPU recovery action changed from 0x0 (None) to 0x3 (Drain P2P)"
+    assert agent.call(REPORTS, report_of(tmp_path / "kmsg", line)).status == 200
+    record = agent.functions.instance()
+    assert record.status is InstanceStatus.CHECKING
+    assert record.health[HealthKind.NODE_AGENT].fault is None
+
+
+def test_other_sentences_of_the_driver_are_not_reported(agent: Agent, tmp_path: Path) -> None:
+    """A healthy driver prints them."""
+    benign = "NVRM: RmFetchGspRmImages: Failed to load gsp_log_ga10x.bin, no GSP-RM logs will be printed (non-fatal)"
+    sent = report_of(tmp_path / "kmsg", MEASUREMENT, benign)
+    assert "xids" not in sent
+    assert agent.call(REPORTS, sent).status == 200
+    assert agent.functions.instance().status is InstanceStatus.AVAILABLE
