@@ -28,6 +28,7 @@ from benchmarks.log_kinds import log_kind_figures
 from benchmarks.observation_overhead import observation_figures
 from benchmarks.placement import placement_figures
 from benchmarks.simulation import simulation_figures
+from benchmarks.stragglers import straggler_figures
 from benchmarks.submission import submission_figures
 
 ROOT = Path(__file__).parent.parent
@@ -116,6 +117,7 @@ def main() -> None:
         "agent": agent_figures(),
         "simulation": simulation_figures(),
         "diagnosing": diagnosis_figures(),
+        "stragglers": straggler_figures(),
         "log_kinds": log_kind_figures(),
         "telling": observation_figures(),
         "fleet": fleet_figures(),

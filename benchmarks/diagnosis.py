@@ -1,6 +1,6 @@
 """Benchmark of the diagnosis: quality of its results, and time for a large window.
 
-The quality is measured for stragglers and for injected faults, the time for a window of 1,024 workers.
+The quality is measured for injected faults, the time for a window of 1,024 workers. `stragglers` measures the guard.
 All random numbers are seeded. A case counts as found if the diagnosis names a true cause and the instances of its scope
 are the true instances.
 """
@@ -12,7 +12,6 @@ import json
 import random
 import statistics
 import time
-from collections.abc import Iterable
 from typing import Any
 
 from gpu_recovery.core.diagnosis.case import History, Topology, Worker
@@ -39,51 +38,16 @@ from gpu_recovery.core.diagnosis.observations import (
     WorkerHealth,
     XidReport,
 )
-from gpu_recovery.core.diagnosis.outliers import beyond_guard, beyond_sigma
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Scope, ScopeKind
-from gpu_recovery.core.diagnosis.thresholds import Thresholds
 
 from benchmarks.fault_cases.case import AT_S, TOPOLOGY, FaultCase
 from benchmarks.fault_cases.catalogue import fault_cases
 
-BY = Thresholds()
-"""The default thresholds of the diagnosis."""
-SIZES = (4, 5, 6, 8, 12, 16, 32, 64, 128, 256)
-"""Numbers of workers for which the detection of stragglers is measured."""
-WINDOWS = 2_000
-"""Random windows for each number of workers."""
-NOISE, SLOW = 0.05, 1.5
-"""Standard deviation of the log-normal noise (5 %), and the factor by which a straggler is slower."""
 WORKERS, PER_NODE, ROUNDS = 1_024, 8, 5
 """Workers of the window, workers of an instance, and runs of which the median is taken."""
+NOISE = 0.05
+"""Standard deviation of the log-normal noise of the window."""
 NO_INSTANCE = History()
-
-
-def straggler_rates(windows: int = WINDOWS, sizes: Iterable[int] = SIZES) -> dict[str, dict[str, float]]:
-    """Return how well the diagnosis' two rules for outliers detect stragglers: `beyond_sigma` and `beyond_guard`.
-
-    Returns:
-        For each number of workers and each rule the percentage of windows with a false alarm (no straggler), with the
-        straggler found (one straggler), and with both stragglers found (two stragglers).
-    """
-    return {f"{count}_workers": _rates(count, windows) for count in sizes}
-
-
-def _rates(count: int, windows: int) -> dict[str, float]:
-    drawn = random.Random(count)
-    hits = dict.fromkeys(
-        (f"{rule}_{what}" for what in ("false_alarms", "one_found", "two_found") for rule in ("two_sigma", "guard")), 0
-    )
-    for _ in range(windows):
-        for what, slow in (("false_alarms", 0), ("one_found", 1), ("two_found", 2)):
-            values = {f"w{n}": drawn.lognormvariate(0, NOISE) * (SLOW if n < slow else 1.0) for n in range(count)}
-            truth = {f"w{n}" for n in range(slow)}
-            for rule, outliers in (
-                ("two_sigma", beyond_sigma(values, BY.sigma)),
-                ("guard", beyond_guard(values, BY)),
-            ):
-                hits[f"{rule}_{what}"] += bool(outliers) if not slow else truth <= set(outliers)
-    return {name: round(100 * times / windows, 2) for name, times in hits.items()}
 
 
 def instances_of(scope: Scope, topology: Topology) -> frozenset[str]:
@@ -251,8 +215,8 @@ def window_figures(workers: int = WORKERS) -> dict[str, Any]:
 
 
 def diagnosis_figures() -> dict[str, Any]:
-    """Return the figures for stragglers, injected faults and the window."""
-    return {"stragglers": straggler_rates(), "faults": fault_figures(), "window": window_figures()}
+    """Return the figures for injected faults and the window."""
+    return {"faults": fault_figures(), "window": window_figures()}
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from benchmarks import (
     results,
     simulation,
     simulator_speed,
+    stragglers,
 )
 from infra.functions import FUNCTIONS, ONE_PROCESSOR_MIB
 
@@ -41,6 +42,7 @@ SMALL: dict[str, Callable[[], dict[str, Any]]] = {
     "observation_overhead": lambda: observation_overhead.observation_figures(3),
     "fleet": lambda: _flat(fleet.fleet_figures(((8, 16),))["8 instances, 16 waiting jobs"]),
     "simulation": lambda: simulation.simulation_figures(seeds=2, gang=2, recoveries=1),
+    "stragglers": lambda: dict(stragglers.count_windows("even calls, 0.5 %", 1, 4, 10)),
     "simulator_speed": lambda: _flat(simulator_speed.speed_figures(faults=0, gang=2, days=0.1)),
 }
 

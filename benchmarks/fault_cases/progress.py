@@ -34,8 +34,15 @@ def straggler_cases() -> list[FaultCase]:
             "a slow node",
             "stragglers",
             Cause.STRAGGLER,
-            ["n3"],
-            [made(CallTiming, n, method="step", seconds=(1.6 if n > 11 else 1.0) + n / 500) for n in sorted(ALL)],
+            ["n2"],
+            [made(CallTiming, n, method="step", seconds=(1.6 if n // 4 == 2 else 1.0) + n / 500) for n in sorted(ALL)],
+        ),
+        case(
+            "a long last stage without stages in the reports",
+            "stragglers",
+            Cause.UNEVEN_STAGE,
+            [],
+            [made(CallTiming, n, method="step", seconds=(1.6 if n > 13 else 1.0) + n / 500) for n in sorted(ALL)],
         ),
         case("an uneven stage", "stragglers", Cause.UNEVEN_STAGE, [], stages),
         case(

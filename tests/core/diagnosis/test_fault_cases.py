@@ -11,7 +11,7 @@ from gpu_recovery.core.diagnosis.diagnose import diagnose
 from gpu_recovery.core.diagnosis.observations import FlightReport
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, ScopeKind
 
-from benchmarks.diagnosis import found_at, instances_of, straggler_rates, window
+from benchmarks.diagnosis import found_at, instances_of, window
 from benchmarks.fault_cases.case import ALL, AT_S, TOPOLOGY, FaultCase, healthy
 from benchmarks.fault_cases.catalogue import fault_cases
 from tests.tiers import seeds
@@ -66,11 +66,3 @@ def test_the_failed_calls_are_sorted_out_once_for_a_case(monkeypatch: pytest.Mon
     reports, topology = window(64)
     diagnose(reports, topology, History(), AT_S)
     assert len(asked) == 1
-
-
-def test_the_rates_of_stragglers_are_counted() -> None:
-    """The guard finds two of sixteen more often than the specified rule, with fewer false alarms."""
-    rates = straggler_rates(windows=200, sizes=(16,))["16_workers"]
-    assert rates["guard_false_alarms"] < rates["two_sigma_false_alarms"]
-    assert rates["guard_two_found"] > rates["two_sigma_two_found"]
-    assert rates["guard_one_found"] > 95

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 class Thresholds:
     """Thresholds in seconds, gigabytes (10^9 bytes), percent and ratios. A diagnosis names their version."""
 
-    version: str = "1"
+    version: str = "2"
     upload_slow_s: float = 60.0
     download_slow_s: float = 60.0
     heartbeat_s: float = 5.0
@@ -39,9 +39,24 @@ class Thresholds:
     """Megabytes below which a process that stays after its stage is resident by design, and no leak."""
     sigma: float = 2.0
     guard_sigma: float = 4.0
-    guard_floor_ratio: float = 0.03
+    """Distance of a straggler from the spread between the workers that the noise of their calls does not explain."""
     guard_slowness: float = 1.25
-    """Least ratio of a straggler to the median (reference/diagnosis.md, part 2)."""
+    """Least ratio of a straggler to the median: a smaller difference matters little."""
+    guard_slowness_once: float = 1.4
+    """The same ratio where each worker made one call, so that the noise of a call is not measured."""
+    guard_alarms: float = 0.001
+    """Ratio of windows of equal workers in which the guard may name a worker."""
+    guard_skewness: float = 10.0
+    """Skewness of the seconds of calls, as a multiple of their relative noise.
+
+    Lognormal numbers have 3. The seconds of a step with uneven sequences have 8 (trace SE of ByteDance's
+    StragglerAnalysis, github.com/ByteDance-Seed/StragglerAnalysis).
+    """
+    guard_finds: float = 1.5
+    guard_power: float = 0.95
+    """The guard names workers only if it would find a worker that is slower by `guard_finds` with this probability."""
+    uneven_noise: float = 0.1
+    """Noise of a call from which calls are uneven (StragglerAnalysis: 0.14 with uneven sequences, else 0.02)."""
     pair_slow_ratio: float = 2.0
     """Ratio to the median above which an instance's best pairwise test is slow (DLRover's network check)."""
     stalled_s: float = 600.0

@@ -9,26 +9,35 @@ up while no data moves. A *hang* is a connection that is up without an answer an
 Row 14, the tree of calls, is in `failure_patterns`. The 2σ rule of row 16 is published as specified, and the guard
 beside it decides. Calls are compared with calls of the same method.
 
-A slow rank is often an uneven pipeline stage and no slow instance (StragglerAnalysis traces: reference, part 2). Slow
-workers of one stage on several instances are the sign of that.
+A slow rank is often no slow instance. Three causes are published with traces ("Understanding Stragglers in Large Model
+Training Using What-if Analysis", arXiv 2505.05713; github.com/ByteDance-Seed/StragglerAnalysis):
+
+- One slow worker (trace AR) is slower than its peers in all calls.
+- Uneven sequences (trace SE): the seconds differ from call to call, and no worker is slower in all calls. The noise of
+  the calls is measured, and a note says how many calls are needed.
+- An uneven pipeline stage (trace ST), most often the last, which also computes the loss: all its workers are slow.
+  Workers are compared with the workers of their own stage. Without stages in the reports, the workers at the end of the
+  rank order stand for the last stage, because the pipeline is the outermost dimension of ranks in Megatron-LM.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from gpu_recovery.core.diagnosis.case import Case
 from gpu_recovery.core.diagnosis.observations import CallTiming, ProgressReport, RpcReport
 from gpu_recovery.core.diagnosis.outliers import (
     GUARD_MIN,
-    beyond_guard,
     beyond_sigma,
-    guard_limit,
+    compare,
     mean,
     median,
     sigma_decides,
+    slow_groups,
 )
 from gpu_recovery.core.diagnosis.rule import Match, Rule
 from gpu_recovery.core.diagnosis.scopes import at_worker, instance_scope, name_of, worker_of, worker_scope
@@ -37,6 +46,9 @@ from gpu_recovery.core.diagnosis.thresholds import Thresholds
 
 OK = 200
 """HTTP status of an answer without an error."""
+_NUMBER = re.compile(r"\d{1,9}$")
+STAGE_MOST_RATIO = 0.8
+"""Ratio of the last workers that must be slow, so that they may be a stage."""
 
 
 def enough(done: int, total: int, by: Thresholds) -> bool:
@@ -158,12 +170,21 @@ def _durations(case: Case) -> Iterator[Match]:
 
 @dataclass(frozen=True, slots=True)
 class _Calls:
-    """Mean seconds of each worker for one method, with its pipeline stage and its instance."""
+    """Seconds and mean seconds of each worker for one method, with its pipeline stage, its instance and its rank."""
 
+    seconds: Mapping[str, Sequence[float]]
     means: Mapping[str, float]
     stages: Mapping[str, int]
     instances: Mapping[str, str]
+    ranks: Mapping[str, int]
     evidence: Mapping[str, tuple[str, ...]]
+
+    def by_stage(self) -> dict[int, dict[str, Sequence[float]]]:
+        """Seconds of the workers with a stage, by stage."""
+        groups: dict[int, dict[str, Sequence[float]]] = {}
+        for name, stage in sorted(self.stages.items()):
+            groups.setdefault(stage, {})[name] = self.seconds[name]
+        return groups
 
 
 def _calls(case: Case, by_method: bool) -> dict[str, _Calls]:
@@ -175,6 +196,7 @@ def _calls(case: Case, by_method: bool) -> dict[str, _Calls]:
             of_method.setdefault(worker_of(case, timing), []).append(timing)
     return {
         method: _Calls(
+            {name: [timing.seconds for timing in of_worker] for name, of_worker in by_worker.items()},
             {name: mean([timing.seconds for timing in of_worker]) for name, of_worker in by_worker.items()},
             {
                 name: timing.stage
@@ -183,10 +205,19 @@ def _calls(case: Case, by_method: bool) -> dict[str, _Calls]:
                 if timing.stage is not None
             },
             {name: case.topology.instance_of(of_worker[-1]) for name, of_worker in by_worker.items()},
+            {name: rank for name, of_worker in by_worker.items() if (rank := _rank(case, name, of_worker)) is not None},
             {name: tuple(timing.report_id for timing in of_worker) for name, of_worker in by_worker.items()},
         )
         for method, by_worker in sorted(timings.items())
     }
+
+
+def _rank(case: Case, name: str, of_worker: Sequence[CallTiming]) -> int | None:
+    """Rank of a worker: that of the topology, else that of its calls, else the number at the end of its name."""
+    known, number = case.topology.workers.get(name), _NUMBER.search(name)
+    if known is not None and known.rank is not None:
+        return known.rank
+    return int(number[0]) if of_worker[-1].rank is None and number else of_worker[-1].rank
 
 
 def _two_sigma(case: Case) -> Iterator[Match]:
@@ -204,62 +235,140 @@ def _not_decidable(case: Case) -> Iterator[Match]:
     for calls in _calls(case, by_method=False).values():
         count = len(calls.means)
         if not sigma_decides(count, case.thresholds.sigma):
-            guard = "the guard decides" if count >= GUARD_MIN else "nor by the guard"
-            chinese = "由保护规则判定" if count >= GUARD_MIN else "保护规则也无法判定"
+            by_guard = any(slow.decides for _, slow in case.computed_once(_slow_calls).values())
+            guard = "the guard decides" if by_guard else "nor by the guard"
+            chinese = "由保护规则判定" if by_guard else "保护规则也无法判定"
             evidence = tuple(report_id for ids in calls.evidence.values() for report_id in ids)
             values = {"count": count, "sigma": case.thresholds.sigma, "guard": guard, "chinese": chinese}
             yield Match(None, evidence=evidence, values=values)
 
 
-def _guard(case: Case) -> Iterator[Match]:
-    """Row 16, repaired. A worker that is slow together with its whole stage is only a hint."""
+@dataclass(frozen=True, slots=True)
+class _SlowCalls:
+    """Result of the comparison of one method.
+
+    alone: workers that are slower than their peers.
+    stages: slow stages of the reports, each with its slow workers.
+    tail: slow workers at the end of the rank order that may be the last stage of a pipeline without reported stages.
+    noise: relative standard deviation of a call.
+    decides: whether the guard decides about every worker; `calls` are the calls of each worker with which it would.
+    """
+
+    alone: tuple[str, ...]
+    stages: Mapping[int, tuple[str, ...]]
+    tail: tuple[str, ...]
+    noise: float
+    decides: bool
+    calls: int
+
+
+def _slow_calls(case: Case) -> dict[str, tuple[_Calls, _SlowCalls]]:
+    """Comparison of the workers by method. A worker of a stage with enough workers is compared within its stage."""
+    by, found = case.thresholds, {}
     for method, calls in _calls(case, by_method=True).items():
-        uneven = {name for names in _slow_stages(calls, case.thresholds).values() for name in names}
-        flagged = set(beyond_guard(calls.means, case.thresholds))
-        for stage in {calls.stages[name] for name in uneven}:
-            peers = {name: calls.means[name] for name in calls.means if calls.stages.get(name) == stage}
-            inside = set(beyond_guard(peers, case.thresholds))
-            uneven -= inside
-            flagged |= inside
-        middle = median(list(calls.means.values()))
-        for name in sorted(flagged):
+        groups = calls.by_stage()
+        at = {name: stage for stage, group in groups.items() if len(group) >= GUARD_MIN for name in group}
+        peers = compare({name: calls.seconds[name] for name in at}, by, at)
+        overall = compare(calls.seconds, by)
+        stages = dict(slow_groups(groups, by))
+        for stage, group in groups.items():
+            named = tuple(name for name in overall.slow if name in group)
+            if len(named) > 1 and len(named) >= STAGE_MOST_RATIO * len(group):
+                stages.setdefault(stage, named)
+        tail = () if calls.stages else _tail(calls, overall.slow)
+        inside = compare({name: calls.seconds[name] for name in tail}, by).slow
+        uneven = {name for names in stages.values() for name in names} | {*tail} - {*inside}
+        alone = {*peers.slow, *(name for name in overall.slow if name not in at and name not in uneven)}
+        results = [result for result, counts in ((peers, at), (overall, len(at) < len(calls.means))) if counts]
+        noise, needed = max(result.noise for result in results), max(result.calls for result in results)
+        decides = all(result.decides for result in results)
+        found[method] = calls, _SlowCalls(tuple(sorted(alone)), stages, tail, noise, decides, needed)
+    return found
+
+
+def _tail(calls: _Calls, slow: Collection[str]) -> tuple[str, ...]:
+    """Slow workers that are most of the last workers, if the number of these divides the number of all workers.
+
+    Empty if a worker has no rank, or if one of the slow workers stands elsewhere. One worker alone is no stage.
+    """
+    if len(slow) < 2 or len(calls.ranks) < len(calls.means):
+        return ()
+    order = sorted(calls.means, key=lambda name: (calls.ranks[name], name))
+    for size in range(2, len(order) // 2 + 1):
+        last = order[-size:]
+        if len(order) % size == 0 and set(slow) <= set(last) and len(slow) >= STAGE_MOST_RATIO * size:
+            return tuple(sorted(slow))
+    return ()
+
+
+def _guard(case: Case) -> Iterator[Match]:
+    """Row 16, repaired."""
+    for method, (calls, slow) in case.computed_once(_slow_calls).items():
+        for name in slow.alone:
+            stage = calls.stages.get(name)
+            peers = [value for peer, value in calls.means.items() if calls.stages.get(peer) == stage]
+            middle = median(peers if len(peers) >= GUARD_MIN else list(calls.means.values()))
             values = {"who": name, "method": method, "avg": calls.means[name], "median": middle}
-            weight = Weight.HINT if name in uneven else Weight.FAIR
             at = instance_scope(case, name, calls.instances[name])
-            yield Match(Cause.STRAGGLER, at, weight, calls.evidence[name], values)
-
-
-def _slow_stages(calls: _Calls, by: Thresholds) -> dict[int, tuple[str, ...]]:
-    """Stages where most of at least two workers are slower than the workers of all other stages, with those workers."""
-    slow_stages = {}
-    for stage in sorted(set(calls.stages.values())):
-        own = {name for name, at in calls.stages.items() if at == stage}
-        others = [calls.means[name] for name, at in calls.stages.items() if at != stage]
-        if len(own) < 2 or len(others) < 2:
-            continue
-        limit = guard_limit(others, by)
-        slow = tuple(sorted(name for name in own if calls.means[name] > limit))
-        if len(slow) >= by.rack_most_ratio * len(own):
-            slow_stages[stage] = slow
-    return slow_stages
+            yield Match(Cause.STRAGGLER, at, Weight.FAIR, calls.evidence[name], values)
 
 
 def _uneven_stage(case: Case) -> Iterator[Match]:
-    """A stage that is slow on several instances has more work than the others.
+    """A slow stage has more work than the others, unless one instance makes it slow."""
+    for method, (calls, slow) in case.computed_once(_slow_calls).items():
+        last = max(calls.stages.values(), default=0)
+        for stage, names in slow.stages.items():
+            values = {"stage": stage, "method": method}
+            yield from _stage_or_instance(case, calls, names, values, Weight.STRONG, is_last=stage == last)
 
-    A stage that is slow on a single instance may be slow because of that instance.
+
+def _last_workers(case: Case) -> Iterator[Match]:
+    """The last workers are slow, and the reports have no stages: a long last stage, or a slow instance."""
+    for method, (calls, slow) in case.computed_once(_slow_calls).items():
+        if slow.tail:
+            values = {"method": method, "total": len(calls.means)}
+            yield from _stage_or_instance(case, calls, slow.tail, values, Weight.FAIR, is_last=True)
+
+
+def _stage_or_instance(
+    case: Case, calls: _Calls, names: Collection[str], values: Mapping[str, Any], weight: float, is_last: bool
+) -> Iterator[Match]:
+    """Blame the stage of these workers. If they are all workers of one instance, the instance is a rival.
+
+    A slow instance does not slow down a part of its workers, and two instances seldom become slow at once. In the study
+    of `StragglerAnalysis` the last stage was a more frequent cause than a slow instance.
+
+    Args:
+        weight: weight of the stage if no instance is a rival.
+        is_last: whether it is the last stage.
     """
-    for method, calls in _calls(case, by_method=True).items():
-        for stage, names in _slow_stages(calls, case.thresholds).items():
-            places = {calls.instances[name] or name for name in names}
-            evidence = tuple(report_id for name in names for report_id in calls.evidence[name])
-            values = {"stage": stage, "method": method, "count": len(names), "places": len(places)}
-            if len(places) > 1:
-                yield Match(Cause.UNEVEN_STAGE, JOB, Weight.STRONG, evidence, values)
-                continue
-            yield Match(Cause.UNEVEN_STAGE, JOB, Weight.WEAK, evidence, values)
-            at = instance_scope(case, names[0], calls.instances[names[0]])
-            yield Match(Cause.STRAGGLER, at, Weight.WEAK, evidence, values)
+    evidence = tuple(report_id for name in names for report_id in calls.evidence[name])
+    places = {calls.instances[name] or name for name in names}
+    at_places = [name for name in calls.means if (calls.instances[name] or name) in places]
+    values = {**values, "count": len(names), "places": len(places)}
+    if len(places) > 1 or len(at_places) > len(names):
+        yield Match(Cause.UNEVEN_STAGE, JOB, weight, evidence, values)
+        return
+    yield Match(Cause.UNEVEN_STAGE, JOB, Weight.WEAK, evidence, values)
+    first = min(names)
+    at = instance_scope(case, first, calls.instances[first])
+    yield Match(Cause.STRAGGLER, at, Weight.HINT if is_last else Weight.WEAK, evidence, values)
+
+
+def _uneven_calls(case: Case) -> Iterator[Match]:
+    """Note that the seconds of one method differ from call to call, as they do with uneven sequences."""
+    for method, (calls, slow) in case.computed_once(_slow_calls).items():
+        is_named = bool(slow.alone or slow.stages or slow.tail)
+        if len(calls.means) < GUARD_MIN or (slow.decides and (is_named or slow.noise < case.thresholds.uneven_noise)):
+            continue
+        made = min(map(len, calls.seconds.values()))
+        english, chinese = "no worker is slower in all of them", "没有worker持续偏慢"
+        if not slow.decides:
+            english = f"{made} of each worker are too few to name a straggler, {slow.calls} would do"
+            chinese = f"每个worker仅{made}次，不足以判定长尾，需{slow.calls}次"
+        evidence = tuple(report_id for ids in calls.evidence.values() for report_id in ids)
+        values = {"method": method, "percent": 100 * slow.noise, "english": english, "chinese": chinese}
+        yield Match(None, evidence=evidence, values=values)
 
 
 def _timed_out(case: Case) -> Iterator[Match]:
@@ -337,6 +446,21 @@ RULES: tuple[Rule, ...] = (
         "流水线阶段{stage}的{method}慢：{count}个worker，{places}个实例 → 阶段负载不均",
         _CALL,
         _uneven_stage,
+    ),
+    Rule(
+        "16t+",
+        "the last {count} of {total} workers are slow in {method}, on {places} instances: a long last stage of the "
+        "pipeline, or a slow instance; report `stage` to tell them apart",
+        "{method}: 最后{count}个worker慢（共{total}个，{places}个实例）→ 流水线末段过长或实例慢，上报stage可区分",
+        _CALL,
+        _last_workers,
+    ),
+    Rule(
+        "16v+",
+        "calls of {method} differ by {percent:.0f} % from one another, as with uneven sequences; {english}",
+        "{method}耗时逐次波动{percent:.0f}%（如序列长度不均）；{chinese}",
+        _CALL,
+        _uneven_calls,
     ),
     Rule(
         "17",
