@@ -24,7 +24,7 @@ STAGES, STAGED_MIN = 4, 16
 """Stages of the pipeline in the windows with stages, and the fewest workers that are measured with stages."""
 CALLS = (1, 4, 16)
 """Calls of each worker in a window."""
-WINDOWS: Mapping[int, int] = {4: 10_000, 8: 8_000, 16: 5_000, 64: 2_000, 256: 1_000}
+WINDOWS: Mapping[int, int] = {4: 8_000, 8: 5_000, 16: 3_000, 64: 1_000, 256: 400}
 """Random windows for each number of workers."""
 RESULTS = (
     "guard_false_alarms",

@@ -309,6 +309,18 @@ def test_a_long_last_stage_on_an_instance_of_its_own_blames_no_instance(calls: i
     assert [(one.cause, one.scope.names) for one in verdict.rivals] == [(Cause.STRAGGLER, ("n3",))]
 
 
+def test_most_of_a_stage_on_an_instance_of_its_own_may_be_the_instance() -> None:
+    """Four of its five workers are slow; the fifth runs there as well, so the instance stays a rival."""
+    reports = [
+        took(f"w{n}", (1.7 if n in (5, 6, 7, 8) else 1.0) + n % 3 / 400, stage=n // 5, call=call)
+        for n in range(20)
+        for call in range(4)
+    ]
+    verdict = judged(reports, cluster(4, 5))
+    assert {verdict.cause, *(one.cause for one in verdict.rivals)} >= {Cause.UNEVEN_STAGE, Cause.STRAGGLER}
+    assert not verdict.decided
+
+
 @pytest.mark.parametrize("workers_last", [2, 4, 8])
 def test_the_last_workers_are_a_stage_wherever_they_run(workers_last: int) -> None:
     """Without `stage`: part of an instance, or several instances. The same workers elsewhere are slow workers."""

@@ -249,7 +249,7 @@ class _SlowCalls:
 
     alone: workers that are slower than their peers.
     stages: slow stages of the reports, each with its slow workers.
-    tail: slow workers at the end of the rank order that may be the last stage of a pipeline without reported stages.
+    tail: workers at the end of the rank order that are slow and may be the last stage, if no stages are reported.
     noise: relative standard deviation of a call.
     decides: whether the guard decides about every worker; `calls` are the calls of each worker with which it would.
     """
@@ -287,7 +287,7 @@ def _slow_calls(case: Case) -> dict[str, tuple[_Calls, _SlowCalls]]:
 
 
 def _tail(calls: _Calls, slow: Collection[str]) -> tuple[str, ...]:
-    """Slow workers that are most of the last workers, if the number of these divides the number of all workers.
+    """Last workers, if most of them are slow, and if their number divides the number of all workers.
 
     Empty if a worker has no rank, or if one of the slow workers stands elsewhere. One worker alone is no stage.
     """
@@ -297,7 +297,7 @@ def _tail(calls: _Calls, slow: Collection[str]) -> tuple[str, ...]:
     for size in range(2, len(order) // 2 + 1):
         last = order[-size:]
         if len(order) % size == 0 and set(slow) <= set(last) and len(slow) >= STAGE_MOST_RATIO * size:
-            return tuple(sorted(slow))
+            return tuple(sorted(last))
     return ()
 
 
@@ -319,7 +319,8 @@ def _uneven_stage(case: Case) -> Iterator[Match]:
         last = max(calls.stages.values(), default=0)
         for stage, names in slow.stages.items():
             values = {"stage": stage, "method": method}
-            yield from _stage_or_instance(case, calls, names, values, Weight.STRONG, is_last=stage == last)
+            every = {name for name, at in calls.stages.items() if at == stage}
+            yield from _stage_or_instance(case, calls, names, every, values, Weight.STRONG, is_last=stage == last)
 
 
 def _last_workers(case: Case) -> Iterator[Match]:
@@ -327,26 +328,34 @@ def _last_workers(case: Case) -> Iterator[Match]:
     for method, (calls, slow) in case.computed_once(_slow_calls).items():
         if slow.tail:
             values = {"method": method, "total": len(calls.means)}
-            yield from _stage_or_instance(case, calls, slow.tail, values, Weight.FAIR, is_last=True)
+            yield from _stage_or_instance(case, calls, slow.tail, {*slow.tail}, values, Weight.FAIR, is_last=True)
 
 
 def _stage_or_instance(
-    case: Case, calls: _Calls, names: Collection[str], values: Mapping[str, Any], weight: float, is_last: bool
+    case: Case,
+    calls: _Calls,
+    names: Collection[str],
+    stage: Collection[str],
+    values: Mapping[str, Any],
+    weight: float,
+    *,
+    is_last: bool,
 ) -> Iterator[Match]:
-    """Blame the stage of these workers. If they are all workers of one instance, the instance is a rival.
+    """Blame the stage of these slow workers. If its workers are all workers of one instance, that is a rival.
 
     A slow instance does not slow down a part of its workers, and two instances seldom become slow at once. In the study
     of `StragglerAnalysis` the last stage was a more frequent cause than a slow instance.
 
     Args:
+        stage: all workers of the stage.
         weight: weight of the stage if no instance is a rival.
         is_last: whether it is the last stage.
     """
     evidence = tuple(report_id for name in names for report_id in calls.evidence[name])
     places = {calls.instances[name] or name for name in names}
-    at_places = [name for name in calls.means if (calls.instances[name] or name) in places]
+    at_places = {name for name in calls.means if (calls.instances[name] or name) in places}
     values = {**values, "count": len(names), "places": len(places)}
-    if len(places) > 1 or len(at_places) > len(names):
+    if len(places) > 1 or not at_places <= set(stage):
         yield Match(Cause.UNEVEN_STAGE, JOB, weight, evidence, values)
         return
     yield Match(Cause.UNEVEN_STAGE, JOB, Weight.WEAK, evidence, values)
