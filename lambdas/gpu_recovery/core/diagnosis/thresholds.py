@@ -42,7 +42,7 @@ class Thresholds:
     """Distance of a straggler from the spread between the workers that the noise of their calls does not explain."""
     guard_slowness: float = 1.25
     """Least ratio of a straggler to the median: a smaller difference matters little."""
-    guard_slowness_once: float = 1.4
+    guard_slowness_once: float = 1.45
     """The same ratio where each worker made one call, so that the noise of a call is not measured."""
     guard_alarms: float = 0.001
     """Ratio of windows of equal workers in which the guard may name a worker."""
