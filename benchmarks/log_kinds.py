@@ -12,7 +12,7 @@ given before any grading.
 `FIRST` holds the first score of each part. Later scores are of rules that were changed after the part had been scored.
 
 Further files of the same format may be given: `python -m benchmarks.log_kinds FILE...`. With `--write`, the scores
-replace those in `benchmarks/results.json`.
+replace those in `benchmarks/results.json`. docs/diagnosis.md quotes them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import json
 import math
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -133,12 +133,32 @@ def log_kind_figures(more: Iterable[Path] = ()) -> dict[str, Any]:
     return figures | {path.stem: score(read(path)) for path in (*samples, *more)}
 
 
+def table(figures: Mapping[str, Any]) -> str:
+    """Return the scores of all parts as rows of a table in Markdown, as docs/diagnosis.md shows them."""
+    head = "| Part | Lines | Right at first | Right now (95 % interval) | False alarms (95 % interval) |"
+    rows = [head, "|---|---|---|---|---|"]
+    for part, (right, lines, _) in FIRST.items():
+        if part not in figures:
+            continue
+        scores = figures[part]
+        alarms = "-"
+        if scores["benign"]:
+            alarms = f"{scores['alarms']} of {scores['benign']} ({_interval(scores['alarm_interval'])})"
+        now = f"{scores['right']:.1%} ({_interval(scores['right_interval'])})"
+        rows.append(f"| `{part}` | {scores['lines']} | {right / lines:.1%} | {now} | {alarms} |")
+    return "\n".join(rows) + "\n"
+
+
+def _interval(bounds: Sequence[float]) -> str:
+    return f"{bounds[0]:.1%} to {bounds[1]:.1%}"
+
+
 def _print(name: str, figures: Mapping[str, Any]) -> None:
-    low, high = figures["right_interval"]
-    print(f"{name}: {figures['lines']} lines, right {figures['right']:.1%} ({low:.1%} to {high:.1%})", end="")
+    right = f"right {figures['right']:.1%} ({_interval(figures['right_interval'])})"
+    print(f"{name}: {figures['lines']} lines, {right}", end="")
     if figures["benign"]:
-        low, high = figures["alarm_interval"]
-        print(f", alarms {figures['alarms']} of {figures['benign']} benign ({low:.1%} to {high:.1%})", end="")
+        interval = _interval(figures["alarm_interval"])
+        print(f", alarms {figures['alarms']} of {figures['benign']} benign ({interval})", end="")
     print()
     if name in FIRST:
         print("  the first time: right {} of {}, alarms {}".format(*FIRST[name]))

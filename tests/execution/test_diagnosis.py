@@ -203,7 +203,7 @@ def test_no_form_of_a_secret_goes_into_a_mail_or_a_table(api: Api, form: SecretF
 
 @pytest.mark.parametrize("times", [1, 20])
 def test_a_note_that_every_start_prints_ends_no_job(api: Api, times: int) -> None:
-    """SGLang names a missing file of its own with each start. The time-out after it is undecided, so the checks go on."""
+    """SGLang names a missing file of its own. The time-out after it is undecided, so the checks go on."""
     failed(api, *[MOE_NOTE] * times, "step 1 loss 2.3", TIMEOUT.format(1))
     after = ended(api)
     assert after.status is JobStatus.DIAGNOSING

@@ -56,9 +56,8 @@ def diagnose(
 
     Dumps are those of PyTorch's flight recorder. Files are judged here, without a deployment.
 
-    Of a log the cause is the root that explains its end: a root of the last hour before the last error, and before that
-    a line that says why. A cascade (a consequence of another error) counts only if no root explains it. A warning decides
-    nothing.
+    Of a log the cause is the root that explains how the log ends, by time and by kind. A cascade (a consequence of
+    another error) counts only if no root explains it. After a warning the program went on, so nothing follows from it.
     """
     if sum(source is not None for source in (job, file, log, flight)) != 1:
         raise typer.BadParameter("one of a job, --file, --log and --flight is needed", param_hint="JOB")

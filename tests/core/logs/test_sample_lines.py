@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from gpu_recovery.core.logs.classify import classify
 from gpu_recovery.core.logs.kinds import CLASSES, LineKind, LineRole, LogClass
 
-from benchmarks import log_kinds
+from benchmarks import log_kinds, results
 
 PARTS = log_kinds.parts()
 ROWS = [row for rows in PARTS.values() for row in rows]
@@ -89,6 +90,15 @@ def test_a_share_has_the_interval_of_wilson() -> None:
     assert log_kinds.wilson(28, 28) == (0.879, 1.0)
     with pytest.raises(ValueError, match="nothing"):
         log_kinds.wilson(0, 0)
+
+
+def test_the_results_and_the_page_have_the_scores_of_the_present_rules() -> None:
+    """`python -m benchmarks.log_kinds --write` writes the results, and the page quotes their table."""
+    recorded = results.read()["log_kinds"]
+    for part, rows in PARTS.items():
+        assert recorded[part] == json.loads(json.dumps(log_kinds.score(rows))), part
+    page = (log_kinds.ROOT / "docs/diagnosis.md").read_text(encoding="utf-8")
+    assert log_kinds.table(recorded) in page
 
 
 def test_a_held_part_that_is_added_is_scored_beside_the_tuned_part(

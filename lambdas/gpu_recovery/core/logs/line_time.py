@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import Enum
+from typing import Any
 
 STAMP_WITHIN = 120
 """A time stamp begins within this number of characters of a line."""
 _YEAR = 2024
 """Year of stamps without a year. A leap year, so that each date is valid."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MONTHS: Mapping[str, int] = {
     name: number
     for number, name in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), start=1)  # noqa: SIM905
@@ -54,18 +56,19 @@ def line_time(text: str) -> LineTime | None:
     head = text[:STAMP_WITHIN]
     for clock, form in _FORMS:
         match = form.search(head)
-        if match is not None and (seconds := _seconds(match.groupdict)) is not None:
+        if match is not None and (seconds := _seconds(match.groupdict())) is not None:
             return LineTime(clock, seconds)
     boot = _SINCE_BOOT.search(head)
     return LineTime(Clock.BOOT, float(boot[1])) if boot is not None else None
 
 
-def _seconds(groups: Callable[[], Mapping[str, str]]) -> float | None:
-    parts = groups()
-    month = int(parts["month"]) if "month" in parts else _MONTHS.get(parts["name"].lower(), 0)
-    clock = (int(parts["hour"]), int(parts["minute"]), int(parts["second"]))
+def _seconds(groups: Mapping[str, str]) -> float | None:
+    """Return the seconds since 1970; None if there is no such date. Groups are named as fields of a date are."""
+    numbers: dict[str, Any] = {field: int(text) for field, text in groups.items() if text.isdecimal()}
+    names = [text.lower() for text in groups.values() if not text.isdecimal()]
     try:
-        at = datetime(int(parts.get("year", _YEAR)), month, int(parts["day"]), *clock)
-    except ValueError:
+        at = _EPOCH.replace(year=_YEAR).replace(**numbers)
+        at = at.replace(month=_MONTHS[names[0]]) if names else at
+    except (ValueError, KeyError):
         return None
-    return (at - datetime(1970, 1, 1)).total_seconds()
+    return (at - _EPOCH).total_seconds()
