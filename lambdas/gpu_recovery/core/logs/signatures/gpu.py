@@ -28,7 +28,7 @@ _add(
     _L,
     "gpu|nvidia|bus",
     r"fallen off (?:the )?bus|\bgpu[ _]is[ _]lost\b|error_gpu_is_lost|err_gpu_is_lost|\bgpu.{0,30}\boff bus\b"
-    r"|\blost (?:the )?gpu\b|\bgpu.{0,40}(?:not responding|has been lost|disappeared|went missing"
+    r"|\blost (?:the )?gpu\b|\bgpu(?![\[-]).{0,40}(?:not responding|has been lost|disappeared|went missing"
     r"|no longer (?:visible|present|accessible))",
 )
 _add("nvidia-smi", _L, "unable to determine the device handle", r"unable to determine the device handle for gpu")
@@ -65,8 +65,8 @@ _add(
 _add(
     "kernel",
     LineKind.NODE_KERNEL,
-    "edac|dimm|mce: |[hardware error]|uncorrectable ecc|uncorrected ecc",
-    r"\bedac\b.{0,80}\b(?:ue|uncorrect\w+)\b|\[hardware error\](?!.{0,80}(?<!un)corrected)"
+    "severity=uncorrect|edac|dimm|mce: |[hardware error]|uncorrectable ecc|uncorrected ecc",
+    r"severity=uncorrect|\bedac\b.{0,80}\b(?:ue|uncorrect\w+)\b|\[hardware error\](?!.{0,80}(?<!un)corrected)"
     r"|mce: .{0,80}machine check(?!.{0,40}events? logged)|uncorrect\w+ ecc.{0,60}dimm|dimm.{0,60}uncorrect\w+ ecc"
     r"|\bmemory\b.{0,24}\| uncorrect(?:able|ed) ecc",
 )
@@ -197,10 +197,11 @@ _add("UVM", _R, "global fatal error", r"uvm.{0,60}encountered (?:a )?global fata
 _add(
     "amdgpu",
     _R,
-    "amdgpu|gpu hang|hw exception by gpu|*error* ring",
+    "amdgpu|gpu hang|hw exception by gpu|*error* ring|engine reset failed",
     r"amdgpu.{0,80}(?:gpu reset ?(?:begin|\(\d+\) failed|failed)|ring \S{1,40} (?:timeout|timed out)|ring reset"
     r"|gpu recovery (?:failed|disabled)|vram is lost|smu.{0,60}(?:no response|not done|timed? ?out))"
-    r"|\*error\* ring \S{1,40} timeout|hw exception by gpu.{0,160}|\breason ?: ?gpu hang",
+    r"|\*error\* ring \S{1,40} timeout|hw exception by gpu.{0,160}|\breason ?: ?gpu hang|\bgpu hang: "
+    r"|amdgpu.{0,60}(?:mode\d reset|gpu reset.{0,16}succeeded)|guc: engine reset failed",
 )
 
 # -- the driver's environment ------------------------------------------------------------------------------------------
@@ -247,8 +248,12 @@ _add(
 _add(
     "device plugin",
     _D,
-    "nvml library|platform detected|strategy detected|nvidia devices|rock module|could not insert|module nvidia",
-    r"rock module is not loaded|could not insert '?nvidia|module nvidia\S{0,12} not found"
+    "nvml library|nvml: error_|kernel module was not|nvidia-imex|initialization error|libraries: lib"
+    "|platform detected|strategy detected|nvidia devices|rock module|could not insert|module nvidia",
+    r"nvml: error_(?:library|driver|uninit)\w*|nvidia kernel module was not|nvidia-imex\.service: .{0,60}(?:fail"
+    r"|exited)"
+    r"|cuda error: initialization error|shared libraries: lib(?:nvidia|cuda)\b|rock module is not loaded"
+    r"|could not insert '?nvidia|module nvidia\S{0,12} not found"
     r"|could not load nvml library|incompatible (?:platform|strategy) detected|failed to (?:detect|find"
     r"|query) nvidia devices",
 )

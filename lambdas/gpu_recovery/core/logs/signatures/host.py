@@ -160,7 +160,12 @@ _add("kernel", _H, "page allocation failure", r"page allocation failure")
 
 _F = LineKind.STORAGE_FULL
 _add(
-    "Ray", _F, "object creation will fail", r"is over \d+% full.{0,200}object creation will fail", _WARNING, whole=True
+    "Ray",
+    _F,
+    "object creation will fail",
+    r"is over \d+% full.{0,200}object creation will fail",
+    _WARNING,
+    whole=True,
 )
 _add(
     "kubelet",
@@ -305,8 +310,9 @@ _add(
 _add(
     "kernel",
     _K,
-    "unregister_netdevice|watchdog|netdev|bmc|ipmi|taint|rip: 0010|end kernel panic|list_del|list_add",
-    r"unregister_netdevice: waiting|netdev watchdog|\brip: 0010:|end kernel panic|\blist_(?:del|add) corruption"
+    "warning: cpu: |unregister_netdevice|watchdog|netdev|bmc|ipmi|taint|rip: 0010|end kernel panic|list_del|list_add",
+    r"\bwarning: cpu: \d+ pid: \d+ at |unregister_netdevice: waiting|netdev watchdog|\brip: 0010:|end kernel panic"
+    r"|\blist_(?:del|add) corruption"
     r"|comm: .{0,40} (?:not )?tainted|netdev watchdog|watchdog: (?:bug"
     r"|watchdog detected|cpu)|(?:bmc|ipmi).{0,40}(?:fail|error|critical)|watchdog did not stop",
 )

@@ -20,9 +20,11 @@ _R = LineKind.INSUFFICIENT_RESOURCES
 _add(
     "Ray",
     _R,
-    "waiting for resources|pending tasks/actors|pending placement groups|scheduled right now|no_resources"
+    "waiting for resources|provide a placement group|pending tasks/actors|pending placement groups"
+    "|scheduled right now|no_resources"
     "|pending the preemption",
-    r"queued and waiting for resources|\d\+? pending (?:tasks/actors|placement groups)"
+    r"queued and waiting for resources|cannot provide a placement group|\d\+? pending (?:tasks/actors"
+    r"|placement groups)"
     r"|cannot be scheduled right now|scheduling_state: no_resources"
     r"|pending the preemption of",
     _WARNING,
@@ -101,7 +103,7 @@ _add(
     "|qosmax",
     r"requested node configuration is not available|requested nodes are busy|unable to allocate resources"
     r"|more processors requested than permitted|\breqnodenotavail\b|job violates accounting/qos"
-    r"|qosmax\w+limit|assocgrp\w+limit|batch job submission failed",
+    r"|\bqosmax\w{3,40}|\bassocgrp\w{3,40}|batch job submission failed",
 )
 _add(
     "PyTorch",
