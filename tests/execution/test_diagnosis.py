@@ -25,6 +25,7 @@ from gpu_recovery.ports.errors import TryAgainSoon
 
 from tests.aws.environment import CREDENTIALS, FUNCTION
 from tests.aws.records import JOB, NOW, later, pending, plan
+from tests.core.logs.failed_gangs import MOE_NOTE, TIMEOUT
 from tests.execution.failed_gang import (
     CRASH,
     FIRST,
@@ -200,6 +201,16 @@ def test_no_form_of_a_secret_goes_into_a_mail_or_a_table(api: Api, form: SecretF
     assert secret not in str(api.functions.kept())
 
 
+@pytest.mark.parametrize("times", [1, 20])
+def test_a_note_that_every_start_prints_ends_no_job(api: Api, times: int) -> None:
+    """SGLang names a missing file of its own. The time-out after it is undecided, so the checks go on."""
+    failed(api, *[MOE_NOTE] * times, "step 1 loss 2.3", TIMEOUT.format(1))
+    after = ended(api)
+    assert after.status is JobStatus.DIAGNOSING
+    assert after.conclusion.cause == "NETWORK" and not after.conclusion.decided
+    assert MOE_NOTE not in after.reason and "MoE" not in after.conclusion.quoted
+
+
 def test_what_a_wrapper_told_stands_for_a_log_that_nobody_can_read(api: Api) -> None:
     """CloudWatch has none: the end of what the rank wrote came by its agent, in parts, and its line ends the job."""
     trace = ("Traceback (most recent call last):", '  File "train.py", line 3, in <module>')
@@ -209,7 +220,7 @@ def test_what_a_wrapper_told_stands_for_a_log_that_nobody_can_read(api: Api) -> 
     assert (after.status, after.conclusion.cause) == (JobStatus.FAILED, "CONFIGURATION")
     found = api.post("/diagnoses", {"job_id": JOB}).body
     assert IMPORT in found["page"]["en"] and list(found["unread_logs"]) == ["0"]
-    assert found["evidence"] == ["log/1/3"]  # the third line of what the two parts are together
+    assert found["evidence"] == ["log/1/003"]  # the third line of what the two parts are together
 
 
 def test_nobody_speaks_for_a_rank_of_which_nobody_knows_where_it_was(api: Api) -> None:

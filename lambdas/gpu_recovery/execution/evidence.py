@@ -114,7 +114,7 @@ def collect_evidence(
     received = tuple(report for buffer in buffers for report in buffer.reports)[-REPORTS_MAX:]
     not_output = tuple(report for report in received if not isinstance(report, Written))
     output, unread = _output_of_ranks(log_tail, job, plan, _output_tails(received, plan))
-    logs = tuple(found for rank, lines in output.items() for found in _findings_of_rank(rank, lines, plan, now))
+    logs = tuple(found for rank, lines in output.items() for found in log_findings(rank, lines, plan, now))
     reports = (
         *not_output,
         *_exit_observations(store, job, plan),
@@ -334,7 +334,11 @@ def error_line(lines: Sequence[str]) -> str:
     return masked(f"{place}{lines[number - 1].strip()}")[:ERROR_LINE_MAX]
 
 
-def _findings_of_rank(rank: int, lines: Sequence[str], plan: Plan, now: datetime) -> Iterator[LogFinding]:
+def log_findings(rank: int, lines: Sequence[str], plan: Plan, now: datetime) -> Iterator[LogFinding]:
+    """Yield the classified lines of a rank as observations.
+
+    Their ids sort in the order of the lines, because all of them have the same time.
+    """
     for number, line in success_claims(lines).values():
         yield LogFinding(
             report_id=f"log/{rank}/{number}/claim",
@@ -347,7 +351,7 @@ def _findings_of_rank(rank: int, lines: Sequence[str], plan: Plan, now: datetime
         )
     for finding in classify(lines).findings:
         yield LogFinding(
-            report_id=f"log/{rank}/{finding.number}",
+            report_id=f"log/{rank}/{finding.number:03}",
             at_s=now.timestamp(),
             instance_id=plan.instances[rank],
             rank=rank,

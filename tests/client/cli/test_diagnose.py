@@ -79,6 +79,30 @@ def test_a_log_of_a_good_run_has_no_cause(tmp_path: Path) -> None:
     assert diagnose("--log", str(path)).stdout == "nothing in this log says that anything is wrong\n"
 
 
+def test_of_a_kernel_log_the_last_fault_is_the_verdict(tmp_path: Path) -> None:
+    """A harmless note and an XID of days before are told, and are not the cause."""
+    path = tmp_path / "dmesg.log"
+    path.write_text(
+        "[Mon Aug  4 10:00:00 2025] NVRM: RmFetchGspRmImages: Failed to load gsp_log_ga10x.bin, no GSP-RM logs will be "
+        "printed (non-fatal)\n"
+        "[Tue Aug  5 10:00:00 2025] NVRM: Xid (PCI:0000:00:06): 31, pid=1, name=python, Ch 00000008, MMU Fault\n"
+        "[Sat Aug  9 10:00:00 2025] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, name=python, GPU has fallen off the bus.\n"
+    )
+    found = json.loads(diagnose("--log", str(path), "--json").stdout)
+    assert (found["verdict"], found["cause"]["number"]) == ("hardware_gpu_lost", 3)
+    assert [finding["number"] for finding in found["findings"]] == [2, 3]
+
+
+def test_of_a_log_with_warnings_only_nothing_follows(tmp_path: Path) -> None:
+    """The warning is told with its kind, and no machine is drained for it."""
+    path = tmp_path / "warned.log"
+    path.write_text("EDAC MC1: 1 CE memory scrubbing error on CPU_SrcID#0_Ha#0_Chan#0_DIMM#0 (channel:0 slot:0)\n")
+    found = json.loads(diagnose("--log", str(path), "--json").stdout)
+    assert (found["verdict"], found["cause"]["role"]) == ("node_kernel", "warning")
+    assert found["cause"]["policy"] == "nothing: the program went on after this line"
+    assert "then: nothing: the program went on after this line" in diagnose("--log", str(path)).stdout
+
+
 def test_bytes_that_are_no_text_are_read_and_steer_no_terminal(tmp_path: Path) -> None:
     """A crash may leave anything in a log."""
     path = tmp_path / "torn.log"

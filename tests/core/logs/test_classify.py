@@ -208,3 +208,111 @@ def test_of_a_chain_that_never_says_why_the_last_exception_is_the_cause() -> Non
     found = classify([start, "KeyError: 'a'", link, start, "TypeError: unsupported operand"])
     assert found.verdict is not None
     assert found.verdict.number == 5
+
+
+# -- definite statements -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[2025-01-29 08:52:43 TP5] Using default MoE config. Config file not found at /opt/configs/E=256.json",
+        "Config file not found at /opt/config.json. Fallback to the defaults.",
+        "INFO tune.py:3 -- No checkpoint found, starting anew",
+        "OpenTelemetry is not installed. Metrics and tracing will not be recorded.",
+        "Pipeline parallelism is incompatible with overlap schedule.",
+        "Failed to import from vllm._C with ModuleNotFoundError(\"No module named 'vllm._C'\")",
+        "Could not load dynamic library 'libnvinfer.so.7'; dlerror: libnvinfer.so.7: cannot open shared object file",
+    ],
+)
+def test_an_error_of_the_user_needs_an_exception_or_the_word_error(line: str) -> None:
+    """Such an error ends a job for good, and programs that run well also lack files and packages."""
+    assert told(line) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("FileNotFoundError: config file not found at /opt/config.json", LineKind.USER_ERROR_CONFIG),
+        ("2025-05-22 03:33:36 - [ERROR] - config file not found at /opt/config.json", LineKind.USER_ERROR_CONFIG),
+        ("train.py: error: unrecognized arguments: --local-rank=4", LineKind.USER_ERROR_CONFIG),
+        ("Could not override 'trainer.gpus'.", LineKind.USER_ERROR_CONFIG),
+        (
+            "        size mismatch for a.weight: copying a param with shape torch.Size([2])",
+            LineKind.USER_ERROR_CHECKPOINT,
+        ),
+        ("ImportError: libmpi.so.40: cannot open shared object file", LineKind.USER_ERROR_DEPENDENCY),
+    ],
+)
+def test_an_exception_or_an_error_of_a_launcher_is_definite(line: str, kind: LineKind) -> None:
+    """By the class of the exception, by the level, or by a wording that only an error has."""
+    assert told(line) == [(1, kind, LineRole.ROOT)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "WARNING:root:CUDA out of memory. Tried to allocate 1.70 GiB (GPU 0; 10.76 GiB total capacity)",
+        "2025-06-19 03:03:26,950 INFO worker.py:1 -- no space left on device",
+        "ls: cannot access '/opt/nvidia': No such file or directory",
+        "wandb: Network error (ReadTimeout), entering retry loop.",
+        "(autoscaler +32s) {'CPU': 1.0, 'GPU': 1.0}: 1+ pending tasks/actors",
+        "mlx5_core 0000:5e:00.0: Port module event: module 1, Cable unplugged",
+        "EDAC MC1: 1 CE memory scrubbing error on CPU_SrcID#0_Ha#0_Chan#0_DIMM#0 (channel:0 slot:0)",
+        "nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error",
+    ],
+)
+def test_what_a_program_survives_is_a_warning(line: str) -> None:
+    """By its level, or because healthy runs report the same state."""
+    assert [role for _, _, role in told(line)] == [LineRole.WARNING]
+
+
+def test_an_exception_that_the_interpreter_ignores_is_no_cause() -> None:
+    """Clean-up code fails at the end of good runs, too."""
+    ignored = ["Exception ignored in: <function Tracker.__del__ at 0x7f>", *CODE.splitlines()[:-1]]
+    missing = "FileNotFoundError: [Errno 2] No such file or directory: '/psm_1'"
+    assert told(*ignored, missing) == [(7, LineKind.BENIGN, LineRole.ADVICE)]
+    assert classify([*ignored, missing, *CODE.splitlines()]).kind is LineKind.USER_ERROR_CONFIG
+
+
+@pytest.mark.parametrize("at", range(1, 6))
+def test_a_line_of_another_program_does_not_end_a_traceback(at: int) -> None:
+    """Programs of one container write into one log."""
+    lines = CODE.splitlines()
+    lines[at:at] = ["Using default MoE config. Config file not found at /opt/E=256.json", "step 5 loss 2.1"]
+    assert told(*lines) == [(8, LineKind.USER_ERROR_CONFIG, LineRole.ROOT)]
+
+
+def test_a_sentence_before_the_heading_of_a_traceback_is_read() -> None:
+    """SGLang writes both into one line. The exception precedes it, because it says why."""
+    heading = "[2025-01-24 04:52:54 TP1] Scheduler hit an exception: Traceback (most recent call last):"
+    assert told(heading) == [(1, LineKind.PROCESS_CRASH, LineRole.ROOT)]
+    found = classify([heading, '  File "a.py", line 1, in f', ECC])
+    assert found.verdict is not None
+    assert (found.kind, found.verdict.number) == (LineKind.HARDWARE_GPU_ECC, 3)
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("unable to place a task. Reason: CannotPullContainerError: pull access denied", LineKind.CONTAINER_IMAGE),
+        ("unable to place a task because no container instance met all requirements", LineKind.INSUFFICIENT_RESOURCES),
+        ("DockerGoClient: process within container 0123abc died due to OOM", LineKind.HOST_OOM),
+        ("System memory low at node with IP 10.0.0.1, exceeds threshold 0.95, killing latest task", LineKind.HOST_OOM),
+        ("The node was low on resource: memory. Threshold quantity: 100Mi", LineKind.HOST_OOM),
+        ("The node was low on resource: ephemeral-storage. Threshold quantity: 2Gi", LineKind.STORAGE_FULL),
+        ("LNet: 2561:0:(o2iblnd_cb.c:3370:kiblnd_check_txs_locked()) Timed out tx: active_txs", LineKind.STORAGE_IO),
+        ('{"level":"warn","message":"Instance is going to be interrupted in 2 minutes"}', LineKind.SCHEDULER_PREEMPT),
+        ("ERROR 07-04 17:35:16 [core.py:718] EngineCore encountered a fatal error.", LineKind.PROCESS_CRASH),
+        ("[F x.cpp:1] Terminating the process, due to ProcessGroupNCCL watchdog hang.", LineKind.COLLECTIVE_TIMEOUT),
+        ("Call to recv from 10.22.9.14<33759> failed : Connection reset by peer", LineKind.NETWORK_PEER_EXIT),
+        ("NVRM: kgspHealthCheck: GSP RM heartbeat timed out", LineKind.HARDWARE_GPU_RESET),
+        ("NVRM: status [NV_ERR_RESET_REQUIRED] (0x0000006E)", LineKind.HARDWARE_GPU_RESET),
+        ("uvm encountered global fatal error 0x60, requiring os reboot to recover.", LineKind.HARDWARE_GPU_RESET),
+        ("nvidia 0000:3b:00.0: Direct firmware load for nvidia/535/gsp_ga10x.bin failed", LineKind.DRIVER_ENVIRONMENT),
+        ("pcieport 0000:40:01.1: AER: Uncorrected (Non-Fatal) error received: 0000:41:00.0", LineKind.NODE_KERNEL),
+    ],
+)
+def test_each_program_is_read_in_the_words_of_its_releases(line: str, kind: LineKind) -> None:
+    """The agent of ECS, Ray, kubelet, Lustre, engines, c10d, NCCL without its prefix, the driver."""
+    assert classify([line]).kind is kind

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from gpu_recovery.core.logs.cause_line import cause_line_of
+from gpu_recovery.core.logs.classified_line import ClassifiedLine
 from gpu_recovery.core.logs.kinds import LineKind, LineRole
 from gpu_recovery.core.logs.line_normalization import LineLevel, LogLine, read
+from gpu_recovery.core.logs.line_time import line_time
 from gpu_recovery.core.logs.noise import ADVICE, FINE
-from gpu_recovery.core.logs.signature import Counter, Signature, first
+from gpu_recovery.core.logs.signature import Counter, Signature, first, fits_any
 from gpu_recovery.core.logs.signatures.collectives import SIGNATURES as OF_NETWORKS
 from gpu_recovery.core.logs.signatures.external_services import SIGNATURES as OF_OUTSIDE
 from gpu_recovery.core.logs.signatures.fabric import SIGNATURES as OF_FABRICS
@@ -37,24 +40,13 @@ SIGNATURES: tuple[Signature, ...] = (
 """All signatures in order of precedence: the first that fits a line classifies the line."""
 _TRACEBACK = "traceback (most recent call last)"
 _FRAME = re.compile(r"\s{1,16}file \"[^\"]{1,400}\", line \d+")
+_NAMED = re.compile(r"[A-Za-z_][\w.]{0,160}(?::|\s*$)")
+"""Form of the line that ends a traceback: the class of the exception, and its text."""
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]{0,160}(?:Error|Exception|Exit|Interrupt|Group|Iteration)(?::|\s*$)")
+_IGNORED = "exception ignored in"
+"""Beginning of a traceback of the interpreter's own clean-up, after which the program goes on."""
 _CODE = re.compile(r"\s+(?:raise |return |assert |if |self\.|for |with |\^{2,}|~{2,})")
 _CHAINED = ("during handling of the above exception", "the above exception was the direct cause")
-
-
-@dataclass(frozen=True, slots=True)
-class ClassifiedLine:
-    """A line that the signatures classify.
-
-    number:  line number, from 1.
-    line:    the line as it was written, at most `LINE_MAX` characters.
-    generic: the line only says that something went wrong.
-    """
-
-    number: int
-    line: str
-    kind: LineKind
-    role: LineRole
-    generic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,48 +72,63 @@ class _Traceback:
 
     open:     a traceback has begun and its exception has not come yet.
     chained:  the next traceback belongs to the same chain of exceptions.
+    ignored:  the program ignores the exception of this traceback and goes on.
     """
 
     open: bool = False
     chained: bool = False
+    ignored: bool = False
     code_follows: bool = False
     exceptions: list[int] = field(default_factory=list)
     """Indices of the exceptions of this chain in the findings."""
 
 
 def classify(lines: Iterable[str | bytes]) -> Classified:
-    """Classify the lines of a log.
-
-    The cause is the first root; without a root the first confirmation, and without both the first cascade.
-    """
+    """Classify the lines of a log, and find the line that is the cause (`cause_line_of`)."""
     findings: list[ClassifiedLine] = []
     writers: dict[str, _Traceback] = {}
     counter = Counter()
+    stamp = ""
     for number, raw in enumerate(lines, start=1):
         line = read(raw)
+        stamp = line.stamp or stamp
         writer = writers.setdefault(line.tag, _Traceback())
         if _is_traceback_line(line, writer):
-            continue
-        finding = _finding(number, line, counter)
-        if writer.open and line.raw:
-            writer.open = False
+            finding = _before_heading(number, line, counter)
             if finding is not None:
                 findings.append(finding)
-                writer.exceptions.append(len(findings) - 1)
-                _demote_generic(findings, writer.exceptions)
             continue
+        is_exception = writer.open and _NAMED.match(line.text) is not None
+        finding = _finding(number, line, counter, is_exception=is_exception)
+        ends = _ends_traceback(line, finding)
         if finding is not None:
+            finding = replace(finding, time=line_time(line.raw) or line_time(stamp))
+            if writer.ignored and ends:
+                finding = replace(finding, kind=LineKind.BENIGN, role=LineRole.ADVICE)
             findings.append(finding)
+        if writer.open and ends and finding is not None:
+            writer.exceptions.append(len(findings) - 1)
+            _demote_generic(findings, writer.exceptions)
+        if ends:
+            writer.open = writer.ignored = False
     return Classified(tuple(findings), cause_line_of(findings), counter.searches)
 
 
-def cause_line_of(findings: Iterable[ClassifiedLine]) -> ClassifiedLine | None:
-    """Return the first root, else the first confirmation, else the first cascade. Advice is never the cause."""
-    order = (LineRole.ROOT, LineRole.CONFIRMATION, LineRole.CASCADE)
-    firsts: dict[LineRole, ClassifiedLine] = {}
-    for finding in findings:
-        firsts.setdefault(finding.role, finding)
-    return next((firsts[role] for role in order if role in firsts), None)
+def _before_heading(number: int, line: LogLine, counter: Counter) -> ClassifiedLine | None:
+    """Return the finding of a sentence that a program wrote before the heading of a traceback, in the same line."""
+    sentence, heading, _ = line.text.lower().partition(_TRACEBACK)
+    if not heading or not sentence.strip():
+        return None
+    return _finding(number, line, counter, is_exception=False)
+
+
+def _ends_traceback(line: LogLine, finding: ClassifiedLine | None) -> bool:
+    """Return whether the line is an exception, or another failure, with which an open traceback ends.
+
+    Other programs of the same log may write lines between the frames, and these do not end it.
+    """
+    is_failure = finding is not None and finding.role not in (LineRole.ADVICE, LineRole.WARNING)
+    return is_failure or _EXCEPTION.match(line.text) is not None
 
 
 def first_cause(ranks: Mapping[int, Classified]) -> tuple[int, ClassifiedLine] | None:
@@ -133,7 +140,7 @@ def first_cause(ranks: Mapping[int, Classified]) -> tuple[int, ClassifiedLine] |
     verdicts = [
         (rank, classified.verdict) for rank, classified in sorted(ranks.items()) if classified.verdict is not None
     ]
-    for role in (LineRole.ROOT, LineRole.CONFIRMATION, LineRole.CASCADE):
+    for role in (LineRole.ROOT, LineRole.CONFIRMATION, LineRole.CASCADE, LineRole.WARNING):
         for rank, verdict in verdicts:
             if verdict.role is role:
                 return rank, verdict
@@ -147,6 +154,9 @@ def _is_traceback_line(line: LogLine, writer: _Traceback) -> bool:
         if not writer.chained:
             writer.exceptions.clear()
         writer.open, writer.chained, writer.code_follows = True, False, False
+        return True
+    if text.startswith(_IGNORED):
+        writer.ignored = True
         return True
     if any(phrase in text for phrase in _CHAINED):
         writer.chained = True
@@ -170,29 +180,34 @@ def _demote_generic(findings: list[ClassifiedLine], chain: list[int]) -> None:
     for at in chain:
         finding = findings[at]
         if finding.generic and finding.role is LineRole.ROOT:
-            findings[at] = ClassifiedLine(finding.number, finding.line, finding.kind, LineRole.CASCADE, generic=True)
+            findings[at] = replace(finding, role=LineRole.CASCADE)
 
 
-def _finding(number: int, line: LogLine, counter: Counter) -> ClassifiedLine | None:
+def _finding(number: int, line: LogLine, counter: Counter, *, is_exception: bool) -> ClassifiedLine | None:
     """Classify one line; None if the line reports nothing."""
-    if not line.whole.strip():
-        return None
-    if first(FINE, line.whole, line.whole, counter, level=LineLevel.NONE) is not None:
+    if not line.whole.strip() or fits_any(FINE, line.whole, counter):
         return None
     xid = of_xid(line.definite)
     if xid is not None:
         kind, role = xid
-        return ClassifiedLine(number, line.raw, kind, role)
-    signature = first(SIGNATURES, line.definite, line.whole, counter, level=line.level)
+        return ClassifiedLine(number, line.raw, kind, _role_at_level(kind, role, line))
+    signature = first(SIGNATURES, line, counter, is_exception=is_exception)
     if signature is None:
-        is_advice = first(ADVICE, line.whole, line.whole, counter, level=LineLevel.NONE) is not None
-        is_advice = is_advice or (
-            line.level is not LineLevel.INFORMS and line.definite != line.whole and _fits_any_signature(line, counter)
+        is_advice = fits_any(ADVICE, line.whole, counter) or (
+            line.level is not LineLevel.INFORMS
+            and line.definite != line.whole
+            and fits_any(SIGNATURES, line.whole, counter)
         )
         return ClassifiedLine(number, line.raw, LineKind.BENIGN, LineRole.ADVICE) if is_advice else None
-    return ClassifiedLine(number, line.raw, signature.kind, signature.role, signature.generic)
+    role = _role_at_level(signature.kind, signature.role, line)
+    return ClassifiedLine(number, line.raw, signature.kind, role, signature.generic)
 
 
-def _fits_any_signature(line: LogLine, counter: Counter) -> bool:
-    """Return whether the line would be classified if its conditional sentences were statements."""
-    return first(SIGNATURES, line.whole, line.whole, counter, level=LineLevel.NONE) is not None
+def _role_at_level(kind: LineKind, role: LineRole, line: LogLine) -> LineRole:
+    """Return the role of a finding at the level of its line.
+
+    A program goes on after a warning or an information, so these are no roots. Controllers log as information whom
+    they preempt.
+    """
+    goes_on = line.level is not LineLevel.NONE and kind is not LineKind.SCHEDULER_PREEMPT and "nvrm" not in line.whole
+    return LineRole.WARNING if goes_on and role is LineRole.ROOT else role

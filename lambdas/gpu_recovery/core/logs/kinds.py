@@ -53,6 +53,7 @@ class LineRole(StrEnum):
     ROOT = "root"  # may be the cause
     CASCADE = "cascade"  # a consequence of another failure: not the cause while any rank has a root
     CONFIRMATION = "confirmation"  # confirms what other lines show; the cause only if no root is found
+    WARNING = "warning"  # a state or a warning after which the program went on: a note
     ADVICE = "advice"  # a suggestion or assumption of the program that printed the line: never the cause
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 LINE_MAX = 4_096
-"""Upper bound of characters of a line that are read. Of a longer line, the first and the last half of that are read."""
+"""Upper bound of characters of a line that are read. Of a longer line, the first and the last half of that are"
+" read."""
 PREFIXES_MAX = 8
 """Upper bound of the prefixes that log carriers may have added to a line."""
 
@@ -20,7 +21,8 @@ _WHO = re.compile(
     r"\[(?:rank|default|node)?\d{1,6}\]:? ?"  # torchrun, Megatron
     r"|\[\d+,\d+\]<\w+>: ?"  # mpirun
     r"|\d{1,5}: "  # srun --label
-    r"|(?:\d{1,3}\.){3}\d{1,3}: |[a-z][a-z-]{0,40}\d[\w.-]{0,60}: (?=[ \[T]|[\w.]{1,120}(?:Error|Exception)\b)"  # pdsh
+    r"|(?:\d{1,3}\.){3}\d{1,3}: |[a-z][a-z-]{0,40}\d[\w.-]{0,60}: (?=[ \[T]|[\w.]{1,120}(?:Error"
+    r"|Exception)\b)"  # pdsh
     r"|\((?:[\w.:<>/ -]{1,80} )?pid=\d+(?:, ip=[\w.:-]+)?\) ?"  # Ray
     r"|\(raylet(?:, ip=[\w.:-]+)?\) ?"
     r"|(?!(?:nfs|error|warning|info|python|kernel)\b)[\w.-]{1,64} {1,20}\| "  # docker compose
@@ -31,7 +33,7 @@ _WHEN = re.compile(
     r"|\[\w{3} \d{2} \d{4} [\d:.]{8,16}\] ?"  # the fabric manager
     r"|kern {0,4}:\w{1,8} {0,4}: ?|<\d{1,3}>(?=\S)|\d,\d{1,9},\d{1,16},-;"  # dmesg -x, /dev/kmsg
     r"|\[?\(?\d{4}[-/]\d{2}[-/]\d{2}[T ]\d{2}:\d{2}:\d{2}(?:[.,]\d{1,9})?(?:Z| ?[+-]\d{2}:?\d{2})?"
-    r"\]?\)?(?: std(?:out|err) [FP])?:? ?"
+    r"(?: [TDPE]P\d{1,4}){0,4}\]?\)?(?: std(?:out|err) [FP])?:? ?"  # the ranks are SGLang's
     r"|\[?\d{2}:\d{2}:\d{2}(?:[.,]\d{1,9})?\]? "
     r"|\w{3} {1,2}\d{1,2} \d{2}:\d{2}:\d{2}(?:\.\d{1,9})? [\w.:-]{1,128} (?=[\w./-]{1,64}(?:\[\d+\])?: )"  # journald
     r"|[\w.-]{1,128} (?=kernel: )|kernel: ?"
@@ -41,9 +43,13 @@ _LEVEL = re.compile(
     r"|\[([EWIFVD])\d{3,4} |^([EWIF])\d{4} |(?:^| )([EWIF]) (?=tensorflow|external|xla)"
     r"|\b(?:level|severity)[\"']?[=:] ?[\"']?(\w{1,12})|<(info|debug|trace|warn)>"
     r"|^(info|debug|trace)\b(?=[: ])"
+    r"|,\d{3} ([EWIFD]) \d{1,8}\b"  # Ray
+    r"|\[([EWIF]) \w{2,40}\.(?:cpp|cc|h):\d"  # PyTorch before 2.3
 )
 _INFORMATION = frozenset({"info", "debug", "trace", "notice", "i", "v", "d"})
 _KERNEL_INFO = re.compile(r"INFO: (?:task|rcu)")
+_WARN_IS_ERROR = re.compile(r"NCCL WARN|NET/OFI|libfabric:|_\w+\(\):\d+<warn>")
+"""NCCL and libfabric print their errors at the level WARN."""
 _LEVEL_WITHIN = 200
 _SENTENCES = re.compile(r"(?<=[.?!;])\s+|,\s+(?=(?:please|you can|you may|try|consider|perhaps|possibly)\b)")
 _CONDITIONAL = re.compile(
@@ -58,6 +64,14 @@ _CONDITIONAL = re.compile(
     r"|\bif [a-z]+ (?:is|are|was|runs?|fails?)\b|\bin case\b|\bunless\b"
     r"|(?<!failed )(?<!unable )\bto (?:avoid|prevent|fix|debug|resolve|suppress|silence) \w|\bfor debugging\b"
     r"|\bwould (?:be|have)\b"
+)
+_EXCEPTION_OR_ERROR = re.compile(
+    r"^\s{0,8}(?:[\w.]{1,160}\.)?[a-z_]\w{0,80}(?:error|exception|exit|interrupt)\b"
+    r"|(?<![\w-])[\w.]{0,160}(?:error|exception)(?:\(s\))?\]? ?[:(]|\bwhat\(\): |\bfatal\b|^\s{0,8}(?:value )?error\b"
+    r"|\bnccl warn\b|\bnvrm: "
+)
+_ERROR_LEVEL = re.compile(
+    r"\b(?:ERROR|CRITICAL|FATAL)\b|(?:^|\[)[EF]\d{3,4} |,\d{3} [EF] \d{1,8}\b|\blevel=(?:error|fatal)\b"
 )
 _LED_BY_AN_ERROR = re.compile(
     r"\s*(?:what\(\): |nvrm: |.{0,160}\bnccl warn |[a-z_][\w.]{0,120}(?:error|exception|interrupt|exit|refused): )",
@@ -83,6 +97,7 @@ class LogLine:
     whole:    `text` in lower case.
     definite: `whole` without conditional sentences.
     level:    the level that the line states.
+    stamp:    the time stamp that was removed, as it was written; "" if the line has none.
     """
 
     raw: str
@@ -91,6 +106,17 @@ class LogLine:
     whole: str
     definite: str
     level: LineLevel
+    stamp: str = ""
+
+    @property
+    def states_error(self) -> bool:
+        """True if the line is an exception or states an error, by its words or by its level."""
+        if self.level is not LineLevel.NONE:
+            return False
+        return (
+            _EXCEPTION_OR_ERROR.search(self.whole) is not None
+            or _ERROR_LEVEL.search(self.raw, 0, _LEVEL_WITHIN) is not None
+        )
 
     @property
     def is_indented(self) -> bool:
@@ -104,9 +130,9 @@ def read(raw: str | bytes) -> LogLine:
     raw = text = _capped(text.rstrip("\r\n"))
     text = _UNPRINTABLE.sub(" ", _COLOURS.sub("", text)) if not text.isprintable() else text
     level = _level(text)
-    tag, text = _without_prefixes(text)
+    tag, stamp, text = _without_prefixes(text)
     whole = text.lower()
-    return LogLine(raw, tag, text, whole, definite(whole), level)
+    return LogLine(raw, tag, text, whole, definite(whole), level, stamp)
 
 
 def _capped(text: str) -> str:
@@ -119,22 +145,22 @@ def _level(text: str) -> LineLevel:
     if match is None or _KERNEL_INFO.match(text, match.start()):
         return LineLevel.NONE
     level = next((group for group in match.groups() if group), "").lower()
-    if (level.startswith("w") and "NCCL WARN" not in text) or level.endswith("warning"):
+    if level.endswith("warning") or (level.startswith("w") and _WARN_IS_ERROR.search(text) is None):
         return LineLevel.WARNS
     return LineLevel.INFORMS if level in _INFORMATION else LineLevel.NONE
 
 
-def _without_prefixes(text: str) -> tuple[str, str]:
-    """Return the marks of ranks, joined, and the rest of the text without marks and time stamps."""
-    at, tag = 0, ""
+def _without_prefixes(text: str) -> tuple[str, str, str]:
+    """Return the marks of ranks, joined, the first time stamp, and the rest of the text without marks and stamps."""
+    at, tag, first = 0, "", ""
     for _ in range(PREFIXES_MAX):
         if (mark := _WHO.match(text, at)) is not None and mark.end() > at:
             tag, at = tag + mark.group().strip(), mark.end()
         elif (stamp := _WHEN.match(text, at)) is not None and stamp.end() > at:
-            at = stamp.end()
+            first, at = first or stamp.group(), stamp.end()
         else:
             break
-    return tag, text[at:]
+    return tag, first, text[at:]
 
 
 def definite(text: str) -> str:

@@ -33,6 +33,41 @@ _fine(
     "access_reg|link active|link up|op_mod",
     r"\baccess_reg\b.{0,60}failed|\blink (?:active|up)\b|port: ?\d+ link active",
 )
+_fine(
+    "libfabric",
+    "hmem_init|dlopen|hmem iface",
+    r"\w{0,40}hmem_init\w{0,12}(?:\(\))?.{0,40}fail|<(?:info|warn)>.{0,40}failed to dlopen"
+    r"|hmem iface \S{1,40} not supported",
+)
+_fine(
+    "driver",
+    "non-fatal|gsp-rm logs|trace crash",
+    r"nvrm:.{0,200}\(non-fatal\)|no gsp-rm logs will be printed|gsp trace crash",
+)
+_fine(
+    "kernel",
+    "corrected|correctable|receiver error|bad tlp|bad dllp|rollover|nonfatalerr",
+    r"severity=corrected|\baer: .{0,60}(?<!un)corrected\b.{0,40}|\bseverity: corrected"
+    r"|(?:pcieport|nvme|pci|nvidia|mlx5_core|efa|aer:)\b.{0,60}\[ ?\d{1,2}\] (?:receiver error|bad tlp|bad dllp"
+    r"|rollover"
+    r"|nonfatalerr|correctedinterr)|(?<!un)corrected error\(s\)",
+)
+_fine("cuBLAS", "unable to register", r"unable to register cu(?:blas|fft|dnn) factory")
+_fine("ray", "won`t affect ray|won't affect ray", r"won[`']t affect ray")
+_fine("Lightning", "time limit reached. elapsed", r"time limit reached\. elapsed time")
+_fine("kernel", "shutdown timeout set", r"shutdown timeout set to")
+_fine("pip", "dependency resolver does not", r"pip's dependency resolver does not currently")
+_fine("TensorFlow", "dynamic library", r"could not load dynamic library")
+_fine("vLLM", "import from vllm._", r"failed to import from vllm\._")
+_fine("libfabric", "initialize rdma protocol", r"net/ofi failed to initialize rdma protocol")
+_fine("kubelet", "pressure", r"\b(?:memory|disk|pid)-?pressure(?:\s{1,12}false|:no(?:schedule|execute))\b")
+_fine("acpi", "acpi ", r"\bacpi (?:bios )?(?:error|warning|exception)\b")
+_fine(
+    "shell",
+    "max locked memory|open files|max user processes|max memory size|virtual memory",
+    r"^\s{0,8}(?:max locked memory|open files|max user processes|max memory size|virtual memory)\s{1,40}\(",
+)
+_fine("vLLM", "preempted request|request preempted", r"preempted request \S{1,80} has been resumed")
 _fine("driver", "nv_warn_nothing_to_do", r"nv_warn_nothing_to_do")
 _fine("NFS", "nfs: server", r"nfs: server \S{1,200} ok\b")
 _fine("c10d", "address family not supported|errno: 97", r"errno: 97\b|address family not supported")
@@ -70,8 +105,8 @@ _fine(
     "|no fault|no failures|0 failures|recovered|no issues|0 failure|anomal|0 nan|0 xid",
     r"\bno (?:\w+ )?(?:oom\w*|errors|nans?|xids?|faults?|failures?|issues?|problems?"
     r"|anomal\w+)\b(?! message)(?:.{0,24}(?:found|detected|seen|occurred|so far|reported|during)|\s*[.!)]|\s*$)"
-    r"|\bwithout (?:any )?errors?\b|\b(?:errors|failures|failed) ?[:=] ?0\b(?!\.)|\b0 (?:errors?|failures?|failed"
-    r"|nan|xid)\b",
+    r"|\bwithout (?:any )?errors?\b|\b(?:errors|failures|failed) ?[:=] ?0\b(?!\.)|\b0 (?:errors?|failures?|nan"
+    r"|xid)\b|(?<![a-z] )\b0 failed\b",
 )
 _fine("urllib3", "retrying (", r"\bretrying \(retry\(")
 _fine(
@@ -128,9 +163,9 @@ _fine(
 )
 _fine(
     "nvidia",
-    "not active|n/a|: 0|slowdown",
-    r"^\s{0,60}(?:hw|sw|hardware|software)?[\w /-]{0,40}(?:slowdown|thermal|retire\w*|remapp\w*|ecc|error"
-    r"|uncorrectable|correctable|pending|failure|replay\w*)[\w /-]{0,40}:\s{1,8}(?:not active|n/a|0|no|none)\s*$",
+    "not active|n/a|: 0|slowdown|: no|: none",
+    r"^\s{0,60}[\w /-]{0,40}(?:slowdown|thermal|retire\w*|remapp\w*|ecc|error|uncorrectable|correctable|pending"
+    r"|failure|replay\w*|reset|required|action)[\w :/-]{0,60}:\s{1,8}(?:not active|n/a|0|no|none)\s*$",
 )
 _fine(
     "nvidia",

@@ -8,10 +8,13 @@ from collections.abc import Mapping
 from gpu_recovery.core.logs.kinds import LineKind, LineRole
 from gpu_recovery.core.xid import RECOVERY_ACTION, XidClass, class_of
 
+_METRIC = re.compile(r"dcgm_fi_dev_xid_errors\{[^}]{0,800}?err_code=\"(\d{1,3})\"")
 _XID = re.compile(r"\bxid\b ?(?:\([^)]{0,60}\))?[^\d\n]{0,24}(\d{1,3})\b")
 _SXID = re.compile(r"\bsxid\b")
+_NOT_FATAL = re.compile(r"\bnon-fatal\b|\bseverity 0\b")
 _FOLLOWS = re.compile(
-    r"(?:due to|because of|caused by|following|follows|after) .{0,24}(?:previous|prior|earlier)|previous (?:xid|error)"
+    r"(?:due to|because of|caused by|following|follows|after) .{0,24}(?:previous|prior|earlier)|previous (?:xid"
+    r"|error)"
 )
 _ACTION = re.compile(r"recovery action changed.{0,60}?to 0x([0-9a-f]{1,2})")
 _NOTHING_WRONG = re.compile(
@@ -47,8 +50,9 @@ def of_xid(text: str) -> tuple[LineKind, LineRole] | None:
     if "xid" not in text:
         return None
     if _SXID.search(text) is not None:
-        return LineKind.HARDWARE_NVLINK, LineRole.ROOT
-    match = _XID.search(text)
+        goes_on = _NOT_FATAL.search(text) is not None
+        return LineKind.HARDWARE_NVLINK, LineRole.WARNING if goes_on else LineRole.ROOT
+    match = _METRIC.search(text) or _XID.search(text)
     if match is None or (_NOTHING_WRONG.search(text) is not None and "nvrm" not in text):
         return None
     if _FOLLOWS.search(text) is not None:

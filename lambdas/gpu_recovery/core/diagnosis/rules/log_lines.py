@@ -1,7 +1,10 @@
 """Log line rules (`core.logs`): a cause for each kind of log line, and its rival.
 
-A cascade is only a consequence. A confirmation adds weight to the cause that it confirms. Advice supports no cause.
-The first root in time has a little more weight than later roots, because the first fault often causes the others.
+A cascade is only a consequence. A confirmation adds weight to the cause that it confirms. Advice supports no cause. A
+warning is only a note, because the program went on after it. The first root in time has a little more weight than later
+roots, because the first fault often causes the others.
+
+A sentence that several ranks write is one match with several observations, because all of them may report one event.
 
 A GPU out of memory is an error of the program only if no other observation explains it (row 46 of the fault
 catalogue, docs/diagnosis.md).
@@ -9,7 +12,8 @@ catalogue, docs/diagnosis.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gpu_recovery.core.diagnosis.case import Case
@@ -19,6 +23,7 @@ from gpu_recovery.core.diagnosis.rule import Match, Rule
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, ScopeKind, Weight
 from gpu_recovery.core.identifiers import FILE_PATH
 from gpu_recovery.core.logs.kinds import LineKind, LineRole
+from gpu_recovery.core.logs.line_normalization import read
 
 LINE_MAX = 300
 """Characters of a line that a sentence quotes."""
@@ -28,6 +33,9 @@ _LOCAL = ("/tmp", "/var", "/dev", "/run", "/root", "/proc", "/local", "/scratch"
 """Beginnings of paths that are an instance's own storage."""
 _SHARED = ("checkpoint", "ckpt", "/fsx", "/efs", "/lustre", "/nfs", "/shared", "/s3")
 """Parts of paths that are shared storage: a job goes on from its checkpoint on any machine."""
+_NUMBER = re.compile(r"(?:0x)?[0-9a-f]*\d[0-9a-f]*")
+_EVIDENCE = (LineRole.ROOT, LineRole.CONFIRMATION, LineRole.CASCADE, LineRole.WARNING)
+"""Roles of lines that support a cause."""
 _PLACED = frozenset(
     {
         Cause.GPU_FAULT,
@@ -156,7 +164,8 @@ def _full_storage_is_shared(case: Case) -> bool:
     The evidence is the path of a checkpoint, which another machine must be able to read, a path of a shared file
     system, or full storage on several instances. A path below `_LOCAL` is an instance's own.
     """
-    reports = [report for report in case.all(LogFinding) if report.kind == LineKind.STORAGE_FULL]
+    found = _findings(case, LineRole.ROOT, LineRole.CONFIRMATION, LineRole.CASCADE)
+    reports = [report for report, kind, _ in found if kind is LineKind.STORAGE_FULL]
     paths = [match[0].lower() for report in reports if (match := FILE_PATH.search(report.line))]
     if any(path.startswith(_LOCAL) for path in paths):
         return False
@@ -164,10 +173,17 @@ def _full_storage_is_shared(case: Case) -> bool:
     return named or len({case.topology.instance_of(report) for report in reports}) > 1
 
 
+def _values(report: LogFinding) -> dict[str, str]:
+    return {"who": report.reporter or "the job", "line": report.line[:LINE_MAX]}
+
+
+def _note(report: LogFinding, *more: str) -> Match:
+    return Match(None, JOB, 0.0, (report.report_id, *more), _values(report))
+
+
 def _match(case: Case, report: LogFinding, meaning: _KindMeaning, cause: Cause, weight: float) -> Match:
-    values = {"who": report.reporter or "the job", "line": report.line[:LINE_MAX]}
     scope = _scope(case, report, cause)
-    return Match(cause, scope, weight, (report.report_id,), values, follows=report.role == LineRole.CASCADE)
+    return Match(cause, scope, weight, (report.report_id,), _values(report), follows=report.role == LineRole.CASCADE)
 
 
 def _finder(kind: LineKind) -> Callable[[Case], Iterator[Match]]:
@@ -175,13 +191,15 @@ def _finder(kind: LineKind) -> Callable[[Case], Iterator[Match]]:
 
     def find(case: Case) -> Iterator[Match]:
         ooms = case.computed_once(explained_ooms) if kind is LineKind.CUDA_OOM else {}
-        for report, line_kind, meaning in _findings(case, LineRole.ROOT, LineRole.CONFIRMATION, LineRole.CASCADE):
+        for report, line_kind, meaning in _findings(case, *_EVIDENCE):
             if line_kind is not kind or _is_exception(report):
+                continue
+            if report.role == LineRole.WARNING:
+                yield _note(report)
                 continue
             explained = ooms.get(report.report_id)
             if explained is not None:  # a note only: the explanation supports the cause
-                values = {"who": report.reporter or "the job", "line": report.line[:LINE_MAX]}
-                yield Match(None, JOB, 0.0, (report.report_id, *explained.evidence), values)
+                yield _note(report, *explained.evidence)
                 continue
             if report.generic:  # may repeat a fault that another observation names
                 yield replace(_match(case, report, meaning, meaning.cause, Weight.WEAK), follows=True)
@@ -200,7 +218,7 @@ def _is_exception(report: LogFinding) -> bool:
 
 def _exceptions(case: Case) -> Iterator[Match]:
     """An exception of the program itself. It may repeat a fault that another observation names."""
-    for report, _, meaning in _findings(case, LineRole.ROOT, LineRole.CONFIRMATION, LineRole.CASCADE):
+    for report, _, meaning in _findings(case, *_EVIDENCE):
         if _is_exception(report):
             yield replace(_match(case, report, meaning, Cause.APPLICATION, Weight.WEAK), follows=True)
 
@@ -221,9 +239,27 @@ def _first_root(case: Case) -> Iterator[Match]:
             return
 
 
+def _each_sentence_once(find: Callable[[Case], Iterable[Match]]) -> Callable[[Case], Iterator[Match]]:
+    """Return `find` with the matches of one sentence joined: the first match, with the observations of all of them.
+
+    Sentences are the same if they differ only in numbers and in the marks of ranks and hosts.
+    """
+
+    def find_once(case: Case) -> Iterator[Match]:
+        of_sentence: dict[tuple[object, ...], Match] = {}
+        for match in find(case):
+            sentence = _NUMBER.sub("#", read(match.values["line"]).whole)
+            key = (match.cause, match.scope, match.weight, match.follows, sentence)
+            first = of_sentence.get(key)
+            of_sentence[key] = match if first is None else replace(first, evidence=(*first.evidence, *match.evidence))
+        yield from of_sentence.values()
+
+    return find_once
+
+
 def _rule(kind: LineKind, meaning: _KindMeaning) -> Rule:
     english, chinese = f"{{who}}: {meaning.english}: {{line}}", f"{{who}}: {meaning.chinese}: {{line}}"
-    return Rule(f"log {kind}", english, chinese, (LogFinding,), _finder(kind), SOURCE)
+    return Rule(f"log {kind}", english, chinese, (LogFinding,), _each_sentence_once(_finder(kind)), SOURCE)
 
 
 RULES: tuple[Rule, ...] = (
@@ -233,10 +269,17 @@ RULES: tuple[Rule, ...] = (
         "{who}: an exception of the program: {line}",
         "{who}: 程序抛出异常: {line}",
         (LogFinding,),
-        _exceptions,
+        _each_sentence_once(_exceptions),
         SOURCE,
     ),
-    Rule("log confirmed", "{who}: confirmed: {line}", "{who}: 已确认: {line}", (LogFinding,), _confirmed, SOURCE),
+    Rule(
+        "log confirmed",
+        "{who}: confirmed: {line}",
+        "{who}: 已确认: {line}",
+        (LogFinding,),
+        _each_sentence_once(_confirmed),
+        SOURCE,
+    ),
     Rule(
         "log first", "{who}: the first error: {line}", "{who}: 最早的错误: {line}", (LogFinding,), _first_root, SOURCE
     ),

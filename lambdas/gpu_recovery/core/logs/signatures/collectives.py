@@ -9,7 +9,37 @@ _ALL = Signatures()
 _add = _ALL.add
 _CASCADE = LineRole.CASCADE
 
+_WARNING = LineRole.WARNING
+
+_E = LineKind.NETWORK_PEER_EXIT
+_add(
+    "c10d",
+    _E,
+    "retrying",
+    r"(?:tcp client|client socket|connect\w*).{0,200}retrying.{0,120}(?:reset by peer|refused|broken pipe)",
+    _WARNING,
+    whole=True,
+)
+_add(
+    "c10d",
+    _E,
+    "reset by peer|broken pipe|got 0 bytes|likely closed",
+    r"(?:tcpstore|socketimpl|c10d|recvvalue|sendbytes|recvbytes|recvvector).{0,240}(?:broken pipe|reset by peer"
+    r"|got 0 bytes|likely closed)",
+    _CASCADE,
+    whole=True,
+)
+
 _V = LineKind.RENDEZVOUS_TIMEOUT
+_add(
+    "gloo",
+    _V,
+    "connectfullmesh|timed out connecting|getkeyvalue|store->get() got error|getting socket times out|waited",
+    r"connectfullmesh failed|timed out connecting: so_error|getkeyvalue\(\) timed out|store->get\(\) got error"
+    r"|getting socket times out|timeout waiting for (?:rx|incoming connection) \(waited",
+    _CASCADE,
+    whole=True,
+)
 _add(
     "c10d",
     _V,
@@ -23,7 +53,7 @@ _add(
     _V,
     "store|->get(",
     r"(?:store based barrier|store_based_barrier|tcpstore|c10d store|filestore|distributed store|prefixstore"
-    r"|hashstore|->get\(|kvstore|key-value store).{0,400}(?:timed? ?out|timeout after|socket timeout|has failed)"
+    r"|hashstore|->get\(|kvstore|key-value store).{0,400}(?:timed[ -]out|timeout(?! ?[=:(\w])|has failed)"
     r"|connection to the c10d store has failed|diststoreerror",
     _CASCADE,
     whole=True,
@@ -42,8 +72,10 @@ _add(
     "torch elastic",
     _V,
     "rendezvous",
-    r"rendezvous(?:timeout|connection|closed|state|graceful)\w*error|rendezvous.{0,80}(?:timed? ?out|has failed"
-    r"|failed to|expired|not complete)|(?:timed? ?out|failed).{0,40}rendezvous",
+    r"rendezvous(?:timeout|connection|closed|state|graceful)\w*error|rendezvous.{0,80}(?:(?:timed[ -]out"
+    r"|timeout(?! ?[=:(]| (?:to|of|is|set|\d)|_|s\b))|has failed"
+    r"|failed to|expired|not complete)|(?:(?:timed[ -]out|timeout(?! ?[=:(]| (?:to|of|is|set|\d)|_|s\b))"
+    r"|failed).{0,40}rendezvous",
     _CASCADE,
     soft=True,
 )
@@ -52,16 +84,20 @@ _add(
     _V,
     "initializing process group|init_process_group|process group",
     r"timed out initializing process group|(?:init_process_group|init process group"
-    r"|initiali[sz]\w+ (?:the )?process group).{0,80}(?:timed? ?out|timeout expired|failed to connect)",
+    r"|initiali[sz]\w+ (?:the )?process group).{0,80}(?:(?:timed[ -]out|timeout(?! ?[=:(]| (?:to|of|is|set|\d)|_"
+    r"|s\b))|timeout expired|failed to connect)",
     _CASCADE,
 )
 _add(
     "Ray",
     _V,
     "gcs|ray|timed out waiting for",
-    r"(?:failed|unable|timed? ?out|cannot).{0,40}(?:connect|reach|wait|register)\w*.{0,24}\bgcs\b"
-    r"|gcs.{0,60}(?:timed? ?out|unavailable|failed to connect)|ray.{0,40}(?:failed to start"
-    r"|cluster.{0,20}not ready).{0,40}(?:timed? ?out|seconds)|timed out waiting for.{0,60}(?:ray|gcs|raylet|node)",
+    r"(?:failed|unable|(?:timed[ -]out|timeout(?! ?[=:(]| (?:to|of|is|set|\d)|_|s\b))|cannot).{0,40}(?:connect"
+    r"|reach|wait|register)\w*.{0,24}\bgcs\b"
+    r"|gcs.{0,60}(?:(?:timed[ -]out|timeout(?! ?[=:(]| (?:to|of|is|set|\d)|_|s\b))|unavailable|failed to connect)"
+    r"|ray.{0,40}(?:failed to start"
+    r"|cluster.{0,20}not ready).{0,40}(?:(?:timed[ -]out|timeout(?! ?[=:(]| (?:to|of|is|set|\d)|_|s\b))|seconds)"
+    r"|timed out waiting for.{0,60}(?:ray|gcs|raylet|node)",
     _CASCADE,
     soft=True,
 )
@@ -69,7 +105,8 @@ _add(
     "NCCL",
     _V,
     "bootstrap|call to connect|socketpollconnect|ncclsocket|socket.cc",
-    r"(?:bootstrap\w*|call to connect|socketpollconnect|socket\.cc).{0,160}(?:connection timed out|timed? ?out"
+    r"(?:bootstrap\w*|call to connect|socketpollconnect|socket\.cc).{0,160}(?:connection timed out|(?:timed[ -]out"
+    r"|timeout(?! ?[=:(]| (?:to|of|is|set|\d)|_|s\b))"
     r"|no route to host|host is unreachable|network is unreachable)",
     _CASCADE,
     soft=True,
@@ -80,7 +117,8 @@ _add(
     "timed out|timeout|barrier|coordination service",
     r"(?:barrier|worker|master|coordinator|workers?|peers?|nodes?) .{0,24}(?:failed to )?(?:join|start|connect"
     r"|register|initialize)\w* .{0,40}(?:timed out|within \d+|timeout)|deadline_exceeded: barrier"
-    r"|coordination service.{0,80}(?:timed? ?out|deadline)|timed? ?out.{0,40}(?:join|connect"
+    r"|coordination service.{0,80}(?:(?:timed[ -]out|timeout(?! ?[=:(]| (?:to|of|is|set|\d)|_|s\b))|deadline)"
+    r"|(?:timed[ -]out|timeout(?! ?[=:(]| (?:to|of|is|set|\d)|_|s\b)).{0,40}(?:join|connect"
     r"|waiting for (?:all )?(?:workers|nodes|peers|ranks|master))",
     _CASCADE,
     soft=True,
@@ -88,10 +126,20 @@ _add(
 
 _T = LineKind.COLLECTIVE_TIMEOUT
 _add(
+    "HCCL",
+    _T,
+    "hccl operations|notify register|watchdog hang|flight recorder dump",
+    r"hccl operations have (?:failed|timed out)|notify register.{0,120}times? out|processgroup\w* watchdog hang"
+    r"|observed flight recorder dump signal",
+    _CASCADE,
+    whole=True,
+)
+_add(
     "c10d",
     _T,
     "watchdog",
-    r"watchdog.{0,30}(?:caught|got stuck|timed? ?out|timeout)|detected by watchdog|no heartbeat of its watchdog"
+    r"watchdog.{0,30}(?:caught|got stuck|(?:timed[ -]out|timeout(?! ?[=:(]| (?:to|of|is|set|\d)|_|s\b))|timeout)"
+    r"|detected by watchdog|no heartbeat of its watchdog"
     r"|watchdog thread terminated with exception",
     _CASCADE,
     soft=True,
@@ -108,13 +156,17 @@ _add(
     "c10d",
     _T,
     "timeout|timed out|timed-out|in blocking wait|last enqueued",
-    r"timeout at nccl work|\bwork ?\w{0,8}\(seqnum=.{0,200}timed? ?out|collective (?:operation )?timeout"
+    r"timeout at nccl work|\bwork ?\w{0,8}\(seqnum=.{0,200}(?:timed[ -]out|timeout(?! ?[=:(]| (?:to|of|is|set|\d)|_"
+    r"|s\b))|collective (?:operation )?timeout"
     r"|global timeout from another rank|dump signal due to.{0,40}timeout|heartbeat monitor timed out"
-    r"|timed out waiting \d+ ?ms for|timeout waiting for op\b|timed? ?out.{0,30}(?:all_?reduce|all_?gather"
+    r"|timed out waiting \d+ ?ms for|timeout waiting for op\b|(?:timed[ -]out|timeout(?! ?[=:(]| (?:to|of|is|set"
+    r"|\d)|_|s\b)).{0,30}(?:all_?reduce|all_?gather"
     r"|reduce_?scatter|broadcast|barrier|collective|allgather|alltoall)|(?:all_?reduce|all_?gather|reduce_?scatter"
-    r"|broadcast|barrier|collective|alltoall)\w*\b.{0,60}(?:timed? ?out|timeout (?:occurred|error|reached|expired"
+    r"|broadcast|barrier|collective|alltoall)\w*\b.{0,60}(?:(?:timed[ -]out|timeout(?! ?[=:(]| (?:to|of|is|set|\d)"
+    r"|_|s\b))|timeout (?:occurred|error|reached|expired"
     r"|after))|last enqueued (?:nccl )?work|in blocking wait|operation timed out.{0,40}nccl"
-    r"|nccl.{0,60}(?:timed? ?out|timeout (?:occurred|error|detected|reached|exceeded))",
+    r"|nccl.{0,60}(?:(?:timed[ -]out|timeout(?! ?[=:(]| (?:to|of|is|set|\d)|_|s\b))|timeout (?:occurred|error"
+    r"|detected|reached|exceeded))",
     _CASCADE,
     soft=True,
 )
@@ -122,7 +174,8 @@ _add(
     "c10d",
     _T,
     "monitoredbarrier|monitored barrier",
-    r"monitored ?barrier.{0,80}(?:\d+ ?ms|timed? ?out|fail)|failed to pass monitored ?barrier",
+    r"monitored ?barrier.{0,80}(?:\d+ ?ms|(?:timed[ -]out|timeout(?! ?[=:(]| (?:to|of|is|set|\d)|_|s\b))|fail)"
+    r"|failed to pass monitored ?barrier",
     _CASCADE,
 )
 _add(
@@ -158,13 +211,14 @@ _add(
     whole=True,
 )
 
-_E = LineKind.NETWORK_PEER_EXIT
 _add(
     "NCCL",
     _E,
-    "nccl|unhandled system error",
+    "nccl|unhandled system error|call to|ncclsocket|socketprogress",
     r"nccl warn.{0,160}(?:connection closed|connection reset|connection refused|broken pipe|remote peer"
     r"|remote process|proxy (?:call|service)|closing connection|socket|retcode|peer)"
+    r"|(?:socketprogress\w*|call to (?:recv|send|connect|accept|poll)).{0,160}(?:failed|error)"
+    r".{0,24}(?:reset by peer|broken pipe|refused|closed|abort)"
     r"|nccl ?remote ?error|unhandled system error"
     r"|ncclsystemerror|nccl error.{0,60}(?:remote|system error|connection)|nccl.{0,200}remote process exited",
     _CASCADE,
@@ -232,6 +286,19 @@ _add(
     r"(?:peer|remote) (?:process |rank |worker |node )(?:\d+ )?(?:has )?(?:exited|died|terminated|failed"
     r"|disconnected|crashed)|lost (?:connection|contact) (?:to|with) (?:rank|worker|peer|node|task)|(?:ssl"
     r"|tls) connection to.{0,30}peer",
+    _CASCADE,
+    soft=True,
+)
+_add(
+    "sockets",
+    _E,
+    "by peer|by remote host|by host|tensorpipe|rpc agent|remote server|lost communication|unexpectedly disconnected"
+    "|software caused",
+    r"(?<!client: )\bconnection (?:was )?(?:forcibly )?(?:reset|closed|aborted) by (?:remote )?(?:peer"
+    r"|host)(?! \[preauth)"
+    r"|\bconnection to \S{1,80} closed by remote host|rpc agent for \S{1,40} encountered error when reading"
+    r"|remote server \S{1,120} closed|lost communication with (?:a )?(?:remote )?(?:daemon|node|process|peer)"
+    r"|has unexpectedly disconnected|software caused connection abort",
     _CASCADE,
     soft=True,
 )

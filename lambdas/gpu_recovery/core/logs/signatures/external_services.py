@@ -5,13 +5,22 @@ Sources: model hubs, object stores, experiment trackers, name servers.
 
 from __future__ import annotations
 
-from gpu_recovery.core.logs.kinds import LineKind
+from gpu_recovery.core.logs.kinds import LineKind, LineRole
 from gpu_recovery.core.logs.signature import Signatures
 
 _ALL = Signatures()
 _add = _ALL.add
 
 _X = LineKind.NETWORK_EXTERNAL
+_add(
+    "retries",
+    _X,
+    "retrying in|retry loop|thrown while requesting|calling w&b api",
+    r"(?:network error|\b(?:429|50[0234])\b|too many requests|timed? ?out|connection).{0,160}(?:retrying in \d"
+    r"|retry loop)"
+    r"|thrown while requesting|error while calling w&b api",
+    LineRole.WARNING,
+)
 _add(
     "urllib3",
     _X,
@@ -35,7 +44,7 @@ _add(
     r"(?:connect(?:ion)? to|reach|timed? ?out|load this file|resolv|server error|too many requests|5\d\d |429"
     r"|unavailable).{0,120}(?:huggingface\.co|hf\.co)|(?:huggingface\.co|hf\.co).{0,200}(?:connection error"
     r"|timed? ?out|refused|unreachable|unavailable|5\d\d server|429 client|too many requests|reset)"
-    r"|hfhubhttperror: ?(?:5\d\d|429)|localentrynotfounderror|offline mode is enabled",
+    r"|hfhubhttperror: ?(?:5\d\d|429)|localentrynotfounderror|cannot reach .{0,160}offline mode is enabled",
     whole=True,
     soft=True,
 )
@@ -83,6 +92,7 @@ _add(
     r"unable to access 'https?://|certificate[ _]verify[ _]failed|ssl_error_syscall|sslerror\(|\bsslerror:"
     r"|ssl: [a-z_]{6,}|rpc failed; (?:http|curl)|network is unreachable",
 )
+_add("Hugging Face", _X, "working hard to fix this", r"internal error - we're working hard to fix this", whole=True)
 _add("curl", _X, "curl", r"\bcurl: \((?:5|6|7|18|28|35|52|56|92)\)")
 
 SIGNATURES = tuple(_ALL.rows)

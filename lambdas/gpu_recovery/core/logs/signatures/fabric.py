@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_recovery.core.logs.kinds import LineKind
+from gpu_recovery.core.logs.kinds import LineKind, LineRole
 from gpu_recovery.core.logs.signature import Signatures
 
 _ALL = Signatures()
@@ -19,8 +19,9 @@ _add(
 _add(
     "NCCL",
     _M,
-    "message truncated|is running collective|collectivefingerprint",
-    r"message truncated ?:|rank \d+ is running collective:.{0,400}but rank|collectivefingerprint.{0,200}but rank",
+    "message truncated|mismatched collective|is running collective|collectivefingerprint",
+    r"message truncated ?:|mismatched collective|rank \d+ is running collective:.{0,400}but rank"
+    r"|collectivefingerprint.{0,200}but rank",
 )
 _add(
     "PyTorch",
@@ -35,15 +36,16 @@ _add(
     "libibverbs",
     _K,
     "memlock|locked memory",
-    r"rlimit_memlock|memlock.{0,40}(?:low|limit|too small|insufficient|\d{2,})|max locked memory"
-    r"|locked memory.{0,40}(?:limit|exceed|unlimited|low)",
+    r"rlimit_memlock is|memlock.{0,40}(?:low|limit|too small|insufficient|\d{2,})|set max locked memory"
+    r"|max locked memory.{0,24}(?:too (?:low|small)|insufficient)|locked memory.{0,24}(?:limit|exceed|too low"
+    r"|is low)",
     whole=True,
 )
 _add(
     "libibverbs",
     _K,
-    "reg_mr|reg mr|create_qp|create_cq|alloc_pd|comp_channel|memory regist|register mem|mr_reg",
-    r"(?:reg_mr\w*|reg mr|create_qp|create_cq|comp_channel|fi_mr_reg\w*|memory regist\w*"
+    "ib failure|reg_mr|reg mr|create_qp|create_cq|alloc_pd|comp_channel|memory regist|register mem|mr_reg",
+    r"(?:\bib failure|reg_mr\w*|reg mr|create_qp|create_cq|comp_channel|fi_mr_reg\w*|memory regist\w*"
     r"|register mem\w*).{0,160}(?:cannot allocate memory|\benomem\b|status -12|err(?:or|no)?[ =:-]{1,3}12\b)"
     r"|cannot allocate memory.{0,60}(?:reg_mr|memory regist)",
 )
@@ -63,6 +65,57 @@ _add(
 )
 
 _R = LineKind.NETWORK_RDMA
+_WARNING = LineRole.WARNING
+_add(
+    "NCCL",
+    _R,
+    "non-fatal async event",
+    r"got non-fatal async event(?!.{0,24}port error)",
+    _WARNING,
+)
+_add(
+    "kernel",
+    _R,
+    "insufficient power|cable unplugged|link down|link is down|link status",
+    r"\bmlx[45]\w*\b.{0,120}(?:insufficient power|cable unplugged|\blink (?:is )?down)"
+    r"|\b(?:nic link is down|link status definitely down|e(?:ns|np|th)\w{1,20}:? link (?:is )?down)",
+    _WARNING,
+)
+_add(
+    "libmlx5",
+    _R,
+    "got completion with error|dump error cqe|dump_cqe|completion with error|failed status",
+    r"\bgot completion with error|\bdump(?:_cqe| error cqe)|completion with error at|failed status \d+: wr_id",
+)
+_add(
+    "libfabric",
+    _R,
+    "cxi|ptlte_not_found|undeliverable|ofi_handle_cq_error|ofi poll failed|retry_cnt_exceeded|hsn",
+    r"\bcxip?_?\w*.{0,80}(?:undeliverable|not_found|timed? ?out|fail|write error)|ptlte_not_found|undeliverable"
+    r"|ofi_handle_cq_error|ofi poll failed|retry_cnt_exceeded|\bhsn\d.{0,60}\b(?:down|error|fail)",
+)
+_add(
+    "UCX",
+    _R,
+    "ib_mlx5_log|ud endpoint|remote operation error|mlx5_|transport retry count",
+    r"ib_mlx5_log\.c:\d+ |ud endpoint.{0,60}timeout|(?:remote (?:operation|access|invalid request)"
+    r"|local (?:protection"
+    r"|length|qp operation)).{0,24} on mlx5_\d|transport retry count\w* exceeded",
+)
+_add(
+    "perftest",
+    _R,
+    "modify qp|connect the hca|ib device",
+    r"failed to modify qp|unable to connect the hca|couldn't get ib device|no ib devices? (?:found|detected)",
+)
+_add("mlx5", _R, "mlx5_core", r"mlx5_core.{0,120}(?:no done completion|device's health compromised|cmd_exec_timeout)")
+_add(
+    "Mooncake",
+    _R,
+    "complete transfers|transfer_task|rdma_endpoint|rdma_context|worker_pool",
+    r"failed to complete transfers|(?:transfer_task|rdma_endpoint|rdma_context"
+    r"|worker_pool)\.cpp:\d+\] .{0,80}(?:fail|error|timed? ?out)",
+)
 _add(
     "NCCL",
     _R,

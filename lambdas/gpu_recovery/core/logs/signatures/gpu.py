@@ -13,13 +13,22 @@ _add = _ALL.add
 
 # -- hardware ----------------------------------------------------------------------------------------------------------
 
+_WARNING = LineRole.WARNING
+
 _L = LineKind.HARDWARE_GPU_LOST
+_add(
+    "driver",
+    _L,
+    "cannot attach gpu|polling gpu back on bus",
+    r"\*\*\* cannot attach gpu|timeout polling gpu back on bus",
+)
+_add("amdgpu", _L, "amdgpu", r"amdgpu.{0,80}(?:device lost from bus|fatal error during gpu init|failed to resume)")
 _add(
     "driver",
     _L,
     "gpu|nvidia|bus",
     r"fallen off (?:the )?bus|\bgpu[ _]is[ _]lost\b|error_gpu_is_lost|err_gpu_is_lost|\bgpu.{0,30}\boff bus\b"
-    r"|\blost (?:the )?gpu\b|\bgpu.{0,40}(?:not responding|has been lost|disappeared|went missing"
+    r"|\blost (?:the )?gpu\b|\bgpu(?![\[-]).{0,40}(?:not responding|has been lost|disappeared|went missing"
     r"|no longer (?:visible|present|accessible))",
 )
 _add("nvidia-smi", _L, "unable to determine the device handle", r"unable to determine the device handle for gpu")
@@ -39,12 +48,43 @@ _add(
     "driver",
     _L,
     "nvrm:",
-    r"nvrm:.{0,60}(?:failed to copy vbios|cannot be (?:found|accessed)|is not (?:supported|accessible) .{0,20}bus"
+    r"nvrm:.{0,60}(?:failed to copy vbios|gpu.{0,24}cannot be (?:found|accessed)|is not (?:supported"
+    r"|accessible) .{0,20}bus"
     r"|lost from)",
 )
 _add("fabric manager", _L, "failed to find the gpu handle", r"failed to find the gpu handle \d+")
 
 _E = LineKind.HARDWARE_GPU_ECC
+_add(
+    "kernel",
+    LineKind.NODE_KERNEL,
+    "edac|ce memory|machine check event",
+    r"\bedac\b.{0,16} \d{1,9} ce\b|\bce memory (?:read|write|scrubbing) error|machine check events? logged",
+    _WARNING,
+)
+_add(
+    "kernel",
+    LineKind.NODE_KERNEL,
+    "severity=uncorrect|edac|dimm|mce: |[hardware error]|uncorrectable ecc|uncorrected ecc",
+    r"severity=uncorrect|\bedac\b.{0,80}\b(?:ue|uncorrect\w+)\b|\[hardware error\](?!.{0,80}(?<!un)corrected)"
+    r"|mce: .{0,80}machine check(?!.{0,40}events? logged)|uncorrect\w+ ecc.{0,60}dimm|dimm.{0,60}uncorrect\w+ ecc"
+    r"|\bmemory\b.{0,24}\| uncorrect(?:able|ed) ecc",
+)
+_add("DCGM", _E, "uncorrectable memory errors", r"\bgpu (?:\d{1,3} )?(?:has )?uncorrectable memory errors")
+_add(
+    "amdgpu",
+    _E,
+    "amdgpu|neuron_hw_err|errevent_athub",
+    r"amdgpu.{0,80}uncorrectable (?:hardware|memory|ecc) error|errevent_athub_interrupt"
+    r"|amdgpu.{0,120}\bras\b.{0,60}fatal"
+    r"|neuron_hw_err=(?:sram|hbm|nc)_uncorrectable_error",
+)
+_add(
+    "Neuron",
+    LineKind.HARDWARE_GPU_RESET,
+    "neuron_hw_err|nrt_exec_unit",
+    r"neuron_hw_err=\w+|nrt_exec_unit_unrecoverable",
+)
 _add(
     "CUDA",
     _E,
@@ -61,7 +101,8 @@ _add(
     "driver",
     _E,
     "row remap|row-remap|remapped row|row remapper|remap",
-    r"remap\w*.{0,40}(?:fail|pending|occurr|required|exhaust)|(?:failed to|failed|failing"
+    r"(?:\brow[ -]remap\w*|\bremap(?:ped|per|ping)\b).{0,40}(?:fail|pending|occurr|required|exhaust)|(?:failed to"
+    r"|failed|failing"
     r"|pending) (?:row[ -])?remap",
 )
 _add(
@@ -88,6 +129,12 @@ _add(
 
 _N = LineKind.HARDWARE_NVLINK
 _add(
+    "NCCL",
+    LineKind.DRIVER_ENVIRONMENT,
+    "nvls",
+    r"failed to bind nvlink sharp \(nvls\) multicast|nvls\).{0,60}multicast.{0,80}cuda error 401",
+)
+_add(
     "CUDA",
     _N,
     "nvlink",
@@ -107,6 +154,13 @@ _add("driver", _N, "knvlink", r"knvlink\w+:.{0,80}(?:fail|error)")
 _add("driver", _N, "peer gpu memory", r"invalid access of peer gpu memory")
 
 _T = LineKind.HARDWARE_THERMAL
+_add(
+    "DCGM",
+    _T,
+    "slowdown_violation|thermal violation|thermal margin",
+    r"gpu_temp_\w*slowdown_violation|thermal violations? totall?ing [\d.]+"
+    r"|thermal margin .{0,40}below .{0,24}slowdown",
+)
 _add(
     "driver",
     _T,
@@ -128,11 +182,26 @@ _R = LineKind.HARDWARE_GPU_RESET
 _add(
     "driver",
     _R,
-    "reset|gsp|restart|recovery action|watchdog|gpu is|require",
+    "reset|gsp|restart|recovery action|watchdog|gpu is|require|heartbeat|reboot",
     r"gpu.{0,24}requires? (?:a )?(?:reset|restart|reboot)|gpu reset (?:is )?required|\breset required\b"
-    r"|nvml_error_reset_required|nvrm:.{0,60}gsp.{0,60}(?:time-?d?[ -]?out|timed out|crash|fail|error"
-    r"|not responding)|timeout.{0,30}waiting for rpc.{0,40}gsp|nvrm:.{0,60}gpu is (?:probably )?(?:locked|hung)"
+    r"|(?:nvml_error|nv_err|nvml_rtn|cuda_error)_reset_required|requir\w+ (?:an )?os reboot"
+    r"|nvrm:.{0,80}(?:gsp|libos)\b.{0,60}(?:time-?d?[ -]?out|timed out|crashed|not responding|unresponsive|exception"
+    r"|(?:boot|rpc).{0,24}fail|failed 0x)|nvrm:.{0,40}heartbeat timed out|timed out waiting for gsp"
+    r"|timeout.{0,30}waiting for (?:rpc.{0,40}|response from )?gsp"
+    r"|nvrm:.{0,60}(?:cannot initialize gsp|failed to boot gsp|gsp-rm boot attempts exceeded|gsp-rm entered into icd)"
+    r"|nvrm:.{0,60}gpu is (?:probably )?(?:locked|hung)"
     r"|gpu recovery action.{0,40}(?:reset|reboot|drain)",
+)
+_add("driver", _R, "need", r"\bgpu (?:.{1,80} )?needs? to be reset\b", whole=True)
+_add("UVM", _R, "global fatal error", r"uvm.{0,60}encountered (?:a )?global fatal error")
+_add(
+    "amdgpu",
+    _R,
+    "amdgpu|gpu hang|hw exception by gpu|*error* ring|engine reset failed",
+    r"amdgpu.{0,80}(?:gpu reset ?(?:begin|\(\d+\) failed|failed)|ring \S{1,40} (?:timeout|timed out)|ring reset"
+    r"|gpu recovery (?:failed|disabled)|vram is lost|smu.{0,60}(?:no response|not done|timed? ?out))"
+    r"|\*error\* ring \S{1,40} timeout|hw exception by gpu.{0,160}|\breason ?: ?gpu hang|\bgpu hang: "
+    r"|amdgpu.{0,60}(?:mode\d reset|gpu reset.{0,16}succeeded)|guc: engine reset failed",
 )
 
 # -- the driver's environment ------------------------------------------------------------------------------------------
@@ -143,7 +212,8 @@ _add(
     "CUDA",
     _D,
     "driver|forward compatibility was attempted|cuda_error_compat_|cuda_error_stub_",
-    r"unsupported display driver|cuda driver version is insufficient|forward compatibility was attempted"
+    r"unsupported display driver|driver interface version.{0,60}(?:don't|doesn't|do not|does not) match"
+    r"|cuda driver version is insufficient|forward compatibility was attempted"
     r"|found no nvidia driver|nvidia driver on your system is too old|driver/library version mismatch"
     r"|couldn't communicate with the nvidia driver|could not select device driver"
     r"|nvidia driver (?:is )?not (?:loaded|found|installed|running)|no nvidia driver|driver (?:is )?not loaded"
@@ -159,9 +229,33 @@ _add(
 _add(
     "CUDA",
     _D,
-    "no cuda|cuda_error_no_device",
-    r"no cuda-capable device is detected|no cuda gpus are available|cuda_error_no_device",
+    "no cuda|cuda driver init|cuda_error_no_device|no rocm|no hip|hiperrornodevice|cuinit",
+    r"cuda driver initialization failed|no (?:cuda|rocm)-capable (?:device|gpu)|no (?:cuda|hip) gpus are available"
+    r"|cuda_error_no_device"
+    r"|hiperrornodevice|failed call to cuinit",
     whole=True,
+)
+_add("nvidia-smi", _D, "no devices were found", r"^\s{0,4}no devices were found\s*$")
+_add(
+    "driver",
+    _D,
+    "/dev/kfd|firmware load|gsp_|request_firmware",
+    r"/dev/kfd.{0,60}(?:fail|no such|permission|unable)|(?:unable|failed).{0,40}/dev/kfd"
+    r"|direct firmware load for nvidia/\S{1,80} failed|\bgsp_\w{2,20}\.bin\S{0,4}.{0,60}(?:failed with error"
+    r"|not found)"
+    r"|nvidia.{0,60}request_firmware.{0,40}fail",
+)
+_add(
+    "device plugin",
+    _D,
+    "nvml library|nvml: error_|kernel module was not|nvidia-imex|initialization error|libraries: lib"
+    "|platform detected|strategy detected|nvidia devices|rock module|could not insert|module nvidia",
+    r"nvml: error_(?:library|driver|uninit)\w*|nvidia kernel module was not|nvidia-imex\.service: .{0,60}(?:fail"
+    r"|exited)"
+    r"|cuda error: initialization error|shared libraries: lib(?:nvidia|cuda)\b|rock module is not loaded"
+    r"|could not insert '?nvidia|module nvidia\S{0,12} not found"
+    r"|could not load nvml library|incompatible (?:platform|strategy) detected|failed to (?:detect|find"
+    r"|query) nvidia devices",
 )
 _add("CUDA", _D, "cuda unknown error|cuda_error_unknown", r"cuda unknown error|cuda_error_unknown", whole=True)
 _add(
@@ -185,8 +279,9 @@ _add(
     "fabric manager",
     _D,
     "fabric manager|fabricmanager|fabric-manager|fabric state",
-    r"fabric[ -]?manager.{0,60}(?:fail|error|not running|inactive|is not|mismatch|exited|not ready|dead"
-    r"|aborted)(?!.{0,20}nvswitch)|fabric state.{0,20}(?:in progress|not)|(?:failed"
+    r"fabric[ -]?manager(?!.{0,80}\[info\]).{0,60}(?:fail|error|not running|inactive|is not|mismatch|exited"
+    r"|not ready|dead"
+    r"|aborted|never reported)(?!.{0,20}nvswitch)|fabric state.{0,20}(?:in progress|not)|(?:failed"
     r"|unable).{0,40}fabric[ -]?manager",
 )
 _add(
@@ -222,7 +317,7 @@ _add(
     "PyTorch",
     _O,
     "out of memory|outofmemory|out_of_memory|cudaerrormemoryallocation|resource_exhausted:",
-    r"\b(?:cuda|hip|gpu|device|nccl|triton|vram)\b.{0,60}(?<!no )\bout[ _]of[ _]memory"
+    r"\b(?:cuda|hip|gpu|device|nccl|triton|vram|npu|xpu|mps|hbm)\b.{0,60}(?<!no )\bout[ _]of[ _]memory"
     r"|torch\.(?:cuda\.)?outofmemoryerror|cuda_error_out_of_memory|cudaerrormemoryallocation"
     r"|out of memory.{0,60}(?:\bgpu\b|cuda|allocat\w+ .{0,20}(?:gpu|device))|resource_exhausted: ?(?:out of memory"
     r"|failed to allocate)|cuda failure.{0,12}out of memory|ran out of memory.{0,40}(?:gpu|device|cuda)",
@@ -232,6 +327,18 @@ _add(
     _O,
     "tried to allocate",
     r"tried to allocate \d.{0,20}\(gpu|tried to allocate.{0,80}total capacity",
+    whole=True,
+)
+_add(
+    "engines",
+    _O,
+    "out of memory|out of device memory|mem-fraction|to cuda|erroroutofmemory|out_of_resources|out_of_device_memory"
+    "|memory isn't enough"
+    "|memory not enough",
+    r"(?:decode|prefill|prefilling|generate) out of memory|not enough memory.{0,60}--mem-fraction"
+    r"|cudamalloc\w*(?: failed)?:? ?out of memory|failed to cuda (?:calloc|malloc)|hiperroroutofmemory"
+    r"|hsa_status_error_out_of_resources|out of device memory|device\(id:\d+\) memory isn't enough"
+    r"|gpu memory not enough|error_out_of_device_memory",
     whole=True,
 )
 _add("cuBLAS", _O, "alloc_failed", r"(?:cublas|cudnn|cusparse|cusolver|cufft)_(?:status_)?alloc_failed")
@@ -244,14 +351,14 @@ _add(
 _add(
     "vLLM",
     _O,
-    "cache blocks|gpu memory|larger",
+    "cache blocks|gpu memory",
     r"no available memory for the cache blocks|free memory on device.{0,120}less than desired gpu memory"
-    r"|not enough gpu memory|insufficient gpu memory|gpu memory (?:is )?(?:exhausted|insufficient)"
-    r"|larger than the (?:maximum|available).{0,40}kv cache|kv cache is needed, which is larger",
+    r"|not enough gpu memory|insufficient gpu memory|gpu memory (?:is )?(?:exhausted|insufficient)",
     whole=True,
 )
 
 _C = LineKind.RUNTIME_ERROR_CUDA
+_add("cuda-gdb", _C, "enablepeeraccess", r"cuda api error detected: cudadeviceenablepeeraccess", _WARNING)
 _add("NCCL", _C, "cuda failure", r"nccl warn.{0,24}cuda failure", LineRole.CASCADE)
 _add("CUDA graphs", _C, "previous error", r"operation (?:failed|not permitted).{0,40}previous error", LineRole.CASCADE)
 _add("PyTorch", LineKind.USER_ERROR_CONFIG, "invalid device ordinal", r"invalid device ordinal")
@@ -268,8 +375,12 @@ _add(
 _add(
     "CUDA",
     _C,
-    "illegal memory|misaligned address|launch fail|warp |launch timed out",
-    r"\billegal memory access (?:was encountered|detected)|\bmisaligned address\b|unspecified launch failure"
+    "illegal memory|misaligned address|launch fail|warp |launch timed out|cuda failure|curesult|memory access fault"
+    "|page fault|kernel execution error|hsa_status_error",
+    r"\bcuda failure \d+ '|\bcuresult error\b|memory access fault by gpu|\[gfxhub\d?\] page fault"
+    r"|page fault (?:occurred )?(?:from|on) gpu at|kernel execution error\. \(|hsa_status_error_(?:exception"
+    r"|memory_fault|illegal)\w*"
+    r"|\billegal memory access (?:was encountered|detected)|\bmisaligned address\b|unspecified launch failure"
     r"|cuda.{0,40}launch (?:failure|timed out)|warp (?:illegal|out-of-range|misaligned)",
 )
 _add(

@@ -8,7 +8,10 @@ from gpu_recovery.core.logs.signature import Signatures
 _ALL = Signatures()
 _add = _ALL.add
 
+_WARNING = LineRole.WARNING
+
 _S = LineKind.SHM_EXHAUSTED
+_add("joblib", _S, "joblib will operate in serial mode", r"errno 28.{0,60}joblib will operate in serial mode", _WARNING)
 _add("PyTorch", LineKind.OS_LIMIT, "shared memory", r"shared memory.{0,120}too many open files")
 _add("PyTorch", _S, "bus error", r"(?:worker|dataloader).{0,60}bus error|bus error.{0,40}(?:worker|dataloader)")
 _add(
@@ -53,6 +56,8 @@ _add(
     r"|can't) to (?:create|start|allocate|spawn).{0,40}\bthreads?\b|thread creation failed|fork rejected by pids"
     r"|fork: (?:retry|cannot)|omp: error #34|(?:failed|unable|cannot) to fork",
 )
+_add("OpenBLAS", _L, "rlimit_nproc", r"blas_thread_init: rlimit_nproc \d")
+_add("kubelet", _L, "pids|pidpressure", r"low on resource: pids|pidpressure")
 _add("kernel", _L, "inotify", r"inotify.{0,40}(?:limit|instances|watches).{0,40}|(?:limit|no space).{0,60}inotify")
 _add(
     "kernel",
@@ -78,18 +83,47 @@ _H = LineKind.HOST_OOM
 _add(
     "kernel",
     _H,
-    "oom|killed process|memory cgroup|kill",
+    "oom|killed process|memory cgroup|kill|memory: usage",
     r"invoked oom-killer|oom-kill:constraint|(?:memory cgroup )?out of memory: kill\w*"
     r"|killed process \d+.{0,160}(?:total-vm|anon-rss|\()|oom_reaper: reaped|killed as a result of limit of"
     r"|\boom[-_ ]kill(?: event|ed| event\(s\)|_event|s\b|er killed)|oom[-_ ]kill\w* event|earlyoom.{0,60}(?:kill"
-    r"|sending)|systemd-oomd.{0,40}kill|under memory pressure.{0,60}oom",
+    r"|sending)|systemd-oomd.{0,40}kill|under memory pressure.{0,60}oom|killed by the oom killer|result '?oom-kill"
+    r"|killing due to memory pressure|memory: usage (\d+)kb, limit \1kb|system oom encountered|oomkilling",
     _C,
+)
+_add("systemd", _H, "memory pressure for", r"systemd-oomd.{0,20}: memory pressure for .{0,120} > ", _WARNING)
+_add(
+    "ECS agent",
+    _H,
+    "died due to oom|job killed|memory usage limit|memory budget|memory limit|memlimit|exceeded limit"
+    "|ray-oom-prevention|oomkilled",
+    r"died due to oom\b|term_memlimit|memory usage limit|exceeded \d+% memory budget"
+    r"|job killed: (?:mem|vmem|pmem|pvmem)\b|beyond (?:the )?'?(?:virtual|physical)'? memory limit"
+    r"|exceeding memory limits|ray-oom-prevention|exceeded k8s pod memory limits",
+    _C,
+    whole=True,
+)
+_add(
+    "kubelet",
+    _H,
+    "resource: memory|memorypressure|reclaim memory",
+    r"low on resource: memory|\[?memorypressure\b(?!.{0,24}\bfalse)|attempting to reclaim memory",
+    _C,
+)
+_add(
+    "Ray",
+    _H,
+    "memory low at node|memory usage threshold|memory pressure (oom)",
+    r"system memory low at node|exceeds the memory usage threshold|killed due to memory pressure \(oom\)",
+    _C,
+    whole=True,
 )
 _add(
     "Slurm",
     _H,
     "oom|memory limit|out of memory|out_of_memory|container|memory usage exceeded|out_of_me",
-    r"oom[ -]?killed|task \d+: out of memory|exceed\w* (?:job |step )?memory limit|exceeded virtual memory limit"
+    r"oom[ -]?killed(?!\"? ?[:=] ?\"?false)|tasks? [\d,-]{1,80}: out of memory|exceed\w* (?:job "
+    r"|step )?memory limit|exceeded virtual memory limit"
     r"|state.{0,12}out_of_me\w*|memory limit exceeded|out[ _]?of[ _]?memory(?:error)?: ?container"
     r"|container killed due to memory|job's? memory usage exceeded",
     _C,
@@ -98,7 +132,8 @@ _add(
     "container runtime",
     _H,
     "oomkill|oom-kill|outofmemory",
-    r"oomkilled|oom-killed|\boutofmemory\b.{0,60}(?:container|task|process)|outofmemoryerror: container",
+    r"oom-?killed(?!\"? ?[:=] ?\"?false)|\boutofmemory\b.{0,60}(?:container|task|process)"
+    r"|outofmemoryerror: container",
     _C,
 )
 _add(
@@ -113,15 +148,34 @@ _add(
     "PyTorch",
     _H,
     "alloc|mremap|defaultcpuallocator|memoryerror|bad_alloc|unable to allocate|cannot allocate memory"
-    "|outofmemoryerror: java|not enough memory|errno 12]|mmap|out of host memory|realloc",
+    "|outofmemoryerror: java|insufficient memory|jemalloc|not enough memory|errno 12]|mmap|out of host memory"
+    "|realloc",
     r"defaultcpuallocator|\bmemoryerror\b|\w*arraymemoryerror|std::bad_alloc"
     r"|unable to allocate \d[\d.]* ?[kmgtp]i?b|\[errno 12\]|cannot allocate memory|java\.lang\.outofmemoryerror"
     r"|(?:mmap|malloc|calloc|realloc|mremap)\w* (?:failed|of \d+ bytes failed)|not enough memory: you tried"
-    r"|not enough (?:host |system |cpu )?memory|out of host memory",
+    r"|not enough (?:host |system |cpu )?memory|out of host memory|insufficient memory for the java"
+    r"|<jemalloc>: .{0,40}out of memory",
 )
 _add("kernel", _H, "page allocation failure", r"page allocation failure")
 
 _F = LineKind.STORAGE_FULL
+_add(
+    "Ray",
+    _F,
+    "object creation will fail",
+    r"is over \d+% full.{0,200}object creation will fail",
+    _WARNING,
+    whole=True,
+)
+_add(
+    "kubelet",
+    _F,
+    "ephemeral|emptydir|freediskspacefailed",
+    r"low on resource: ephemeral-storage|ephemeral[- ](?:local )?storage.{0,40}exceed"
+    r"|exceed\w* .{0,40}ephemeral[- ]storage|reclaim ephemeral-storage|emptydir volume.{0,160}exceeds the limit"
+    r"|freediskspacefailed",
+    whole=True,
+)
 _add(
     "kernel",
     _F,
@@ -136,7 +190,7 @@ _add(
     "file write failed|unexpected pos|disk space|free space|diskpressure|ephemeral|% full|not enough|system",
     r"file write failed|unexpected pos \d+ vs \d+|(?:not enough|insufficient|out of|low on"
     r"|no).{0,12}(?:free )?disk space|not enough (?:free )?space|insufficient free space|diskpressure"
-    r"|ephemeral[- ]storage.{0,40}(?:exceed|low|limit)|(?:file ?system|disk|volume).{0,40}(?:9[5-9]"
+    r"|(?:file ?system|disk|volume).{0,40}(?:9[5-9]"
     r"|100) ?% (?:full|used)",
     whole=True,
 )
@@ -144,9 +198,17 @@ _add(
 _I = LineKind.STORAGE_IO
 _add(
     "kernel",
+    LineKind.NODE_KERNEL,
+    "corruption|structure needs cleaning|errno 117|os error 117|checksum|deleted inode|bad header|bad extra_isize"
+    "|invalid magic",
+    r"\b(?:xfs|ext[234]-fs|btrfs|jbd2|f2fs)\b.{0,120}(?:corruption|checksum (?:invalid|error|mismatch)|deleted inode"
+    r"|bad (?:header|extra_isize|entry|block)|invalid magic)|structure needs cleaning|\[errno 117\]|\(os error 117\)",
+)
+_add(
+    "kernel",
     _I,
     "errno 5]|errno 116]|errno 107]|errno 30]|errno 121]|errno 512]|errno 523]|os error|[errno",
-    r"\[errno (?:5|116|107|30|121|108|70|512|523)\]|\(os error (?:5|116|107|30|121|108)\)",
+    r"\[errno (?:5|116|107|30|121|108|70|512|523)\]|\(os error (?:5|95|116|107|30|121|108)\)",
 )
 _add(
     "kernel",
@@ -187,6 +249,13 @@ _add(
     r"|suspend)|(?:squashfs|overlayfs) error",
 )
 _add(
+    "mount",
+    _I,
+    "mount error|lnet|stream writer|mount-s3|s3fs|goofys",
+    r"\bmount error(?: ?\(?\d+| ?[=:])|\blnet(?:error)?\b.{0,200}(?:timed out|timeout|error|fail|\bdown\b)"
+    r"|stream writer in error status|(?:mount-s3|s3fs|goofys).{0,120}(?:fail|error)",
+)
+_add(
     "parallel file systems",
     _I,
     "lustre|beegfs|gpfs|ceph|fsx|weka|mmfs|glusterfs|efs",
@@ -203,6 +272,14 @@ _add(
 )
 
 _K = LineKind.NODE_KERNEL
+_add("kernel", _K, "general protection fault, probably", r"general protection fault, probably", whole=True)
+_add(
+    "kernel",
+    _K,
+    "invalid context, skipping",
+    r"detected invalid context, skipping",
+    _WARNING,
+)
 _add(
     "kernel",
     _K,
@@ -221,18 +298,22 @@ _add(
 _add(
     "kernel",
     _K,
-    "hardware error|machine check|mce:|edac|memory read error|memory scrubbing|aer|pcie|pcieport|nmi"
-    "|ce memory write error",
-    r"\[hardware error\]|machine check|\bmce: .{0,60}(?:error|exception|bank)|\bedac\b.{0,80}(?:ce|ue|error)|(?:ce"
-    r"|ue) memory (?:read|scrubbing|write) error|\baer: .{0,60}(?:error|fatal|uncorrect|corrected)"
-    r"|pcie (?:bus )?error|pcie.{0,24}(?:link down|fatal error|uncorrectable)|\bnmi: .{0,40}(?:error|unknown|iock"
+    "hardware error|machine check|mce:|edac|memory read error|memory scrubbing|aer|pcie|pcieport|nmi|pciehp|dpc:"
+    "|ue memory write error|memory failure",
+    r"\[hardware error\]|machine check|\bmce: .{0,60}(?:error|exception|bank)|\bedac\b.{0,80}(?:ue|error)"
+    r"|ue memory (?:read|scrubbing|write) error|\baer: .{0,60}(?:error|fatal|uncorrect|fail)"
+    r"|pcie (?:bus )?error|pcie.{0,24}(?:link down|fatal error|uncorrectable)|dpc: containment event"
+    r"|memory failure: 0x|pciehp: slot.{0,24}(?:link down|card not present|power fault)|\bnmi: .{0,40}(?:error"
+    r"|unknown|iock"
     r"|pci)|uhhuh\. nmi received|\bpcieport\b.{0,80}(?:error|fail|link down)",
 )
 _add(
     "kernel",
     _K,
-    "unregister_netdevice|invalid context|watchdog|netdev|bmc|ipmi",
-    r"unregister_netdevice: waiting|detected invalid context, skipping|netdev watchdog|watchdog: (?:bug"
+    "warning: cpu: |unregister_netdevice|watchdog|netdev|bmc|ipmi|taint|rip: 0010|end kernel panic|list_del|list_add",
+    r"\bwarning: cpu: \d+ pid: \d+ at |unregister_netdevice: waiting|netdev watchdog|\brip: 0010:|end kernel panic"
+    r"|\blist_(?:del|add) corruption"
+    r"|comm: .{0,40} (?:not )?tainted|netdev watchdog|watchdog: (?:bug"
     r"|watchdog detected|cpu)|(?:bmc|ipmi).{0,40}(?:fail|error|critical)|watchdog did not stop",
 )
 _add(

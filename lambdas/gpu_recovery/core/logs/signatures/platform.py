@@ -11,7 +11,24 @@ from gpu_recovery.core.logs.signature import Signatures
 _ALL = Signatures()
 _add = _ALL.add
 
+_WARNING = LineRole.WARNING
+
+_C = LineKind.CONTAINER_IMAGE
+_add("ECS", _C, "cannotpull|cannotstart|cannotcreate|cannotinspect", r"cannot(?:pull|start|create|inspect)\w*error")
+
 _R = LineKind.INSUFFICIENT_RESOURCES
+_add(
+    "Ray",
+    _R,
+    "waiting for resources|provide a placement group|pending tasks/actors|pending placement groups"
+    "|scheduled right now|no_resources"
+    "|pending the preemption",
+    r"queued and waiting for resources|cannot provide a placement group|\d\+? pending (?:tasks/actors"
+    r"|placement groups)"
+    r"|cannot be scheduled right now|scheduling_state: no_resources"
+    r"|pending the preemption of",
+    _WARNING,
+)
 _add(
     "verl",
     _R,
@@ -26,11 +43,14 @@ _add(
 _add(
     "EC2",
     _R,
-    "capacity|resource_pool_exhausted",
+    "capacity|resource_pool_exhausted|enough resources|stockout|overconstrained|allocationfailed|skunotavailable"
+    "|acquire resources|resourcesunavailable|no gpu available|exceeding approved",
     r"insufficient\w*capacity|insufficient capacity|do not have sufficient .{0,60}capacity"
     r"|capacity (?:is )?(?:not available|unavailable|insufficient)|no .{0,30}capacity (?:available|in)"
     r"|capacityerror|capacity-not-available|capacity[- ]oversubscribed|out of (?:host )?capacity"
-    r"|resource_pool_exhausted",
+    r"|resource_pool_exhausted|enough resources available to fulfill|\bstockout\b|overconstrained\w*allocation"
+    r"|resourcesunavailableerror|has no gpu available|exceeding approved .{0,60}quota|\ballocationfailed\b"
+    r"|\bskunotavailable\b|failed to acquire resources in all",
 )
 _add(
     "AWS",
@@ -44,15 +64,22 @@ _add(
 _add(
     "ECS",
     _R,
-    "container instance|resource:|unable to place|insufficient|disconnected",
-    r"unable to place a task|no container instance\w* (?:met|were found)|resource:(?:gpu|memory|cpu|ports|eni"
+    "container instance|container-instance|attribute required|resource:|unable to place|insufficient|disconnected",
+    r"unable to place a task|no container instance\w* (?:met|were found)|is missing an attribute required"
+    r"|resource:(?:gpu|memory|cpu|ports|eni"
     r"|fargate)|has insufficient (?:cpu|memory|gpu)|agent.{0,12}disconnected.{0,20}place",
 )
 _add(
     "Kubernetes",
     _R,
-    "nodes are available|insufficient|failedscheduling|preemption is not helpful|unschedulable",
-    r"\d+/\d+ nodes are available|failedscheduling|insufficient (?:nvidia|cpu|memory|amd|aws|vpc|rdma|hugepages"
+    "nodes are available|insufficient|failedscheduling|preemption is not helpful|unschedulable|flavors|outof"
+    "|devices unavailable|trigger scale|nottriggerscaleup|pod group|overused|minavailable|amount of resource"
+    "|reservation not satisfied",
+    r"couldn'{1,2}t assign flavors|insufficient (?:unused )?quota|requested number of devices unavailable"
+    r"|\boutof(?:cpu|nvidia\.com/gpu|pods|ephemeral-storage)\b|didn't trigger scale-?up|nottriggerscaleup"
+    r"|in cluster is overused|pod group is not ready|insufficient amount of resource"
+    r"|requirements? for (?:resource )?reservation not satisfied"
+    r"|\d+/\d+ nodes are available|failedscheduling|insufficient (?:nvidia|cpu|memory|amd|aws|vpc|rdma|hugepages"
     r"|ephemeral)\S{0,30}|unschedulable",
 )
 _add(
@@ -72,11 +99,11 @@ _add(
     _R,
     "sbatch|srun|salloc|slurm|node configuration|requested nodes"
     "|more processors requested than permitted|unable to allocate resources"
-    "|job violates accounting/qos|batch job submission failed|invalid generic resource|assocgrp"
+    "|job violates accounting/qos|batch job submission failed|assocgrp|reqnodenotavail"
     "|qosmax",
     r"requested node configuration is not available|requested nodes are busy|unable to allocate resources"
-    r"|more processors requested than permitted|invalid generic resource|job violates accounting/qos"
-    r"|qosmax\w+limit|assocgrp\w+limit|batch job submission failed",
+    r"|more processors requested than permitted|\breqnodenotavail\b|job violates accounting/qos"
+    r"|\bqosmax\w{3,40}|\bassocgrp\w{3,40}|batch job submission failed",
 )
 _add(
     "PyTorch",
@@ -87,7 +114,6 @@ _add(
     r"|you requested gpu: \[.{0,60}but your machine only has",
 )
 
-_C = LineKind.CONTAINER_IMAGE
 _add(
     "ECS",
     _C,
@@ -106,7 +132,7 @@ _add(
     "manifest|pull|image|layer|registry|toomanyrequests|repository|auth|httpreaderseeker|crane:",
     r"manifest (?:unknown|for \S{1,200} not found|invalid)|no matching manifest|pull access denied|(?:failed|error"
     r"|unable|cannot|could not).{0,16} (?:to )?(?:pull|extract|register|unpack|resolve|inspect|import|load"
-    r"|download)\w*\b.{0,24}(?:image|layer|reference|\btar\b|docker|rootfs)|toomanyrequests"
+    r"|download)\w*\b.{0,24}(?<!vbios )\b(?:images?|layers?|reference|tar|docker|rootfs)\b|toomanyrequests"
     r"|repository .{0,80}does not exist"
     r"|\bimage .{0,200}(?:not found(?:: manifest)?|does not exist|no such image)|no such image"
     r"|error pulling image|pull rate limit|image platform .{0,60}does not match"
@@ -134,6 +160,20 @@ _add(
 
 _P = LineKind.SCHEDULER_PREEMPT
 _add(
+    "Kueue",
+    _P,
+    "preempt",
+    r"\bpreempted (?:to accommodate|workload|by )|preempt scheduled:|instances\.preempted|due to preemption"
+    r"|evicted due to preempt|preemptionbyscheduler|[\"']?eventtype[\"']?: ?[\"']?preempt|term_preempt",
+)
+_add(
+    "EC2",
+    _P,
+    "going to be interrupted|bidevicted|spot_interrupted|imminent node shutdown|deletionbytaint|nodeshutdown",
+    r"instance is going to be interrupted|bidevictedevent|spot_interrupted|imminent node shutdown"
+    r"|deletionbytaintmanager",
+)
+_add(
     "Slurm",
     _P,
     "preempt",
@@ -155,7 +195,7 @@ _add(
     "Kubernetes",
     _P,
     "evicted|taintmanagereviction|drain|reclaim",
-    r"taintmanagereviction|\bpod .{0,80}(?:was |been )?evicted|evicted.{0,20}(?:pod|by)|(?:node|instance"
+    r"taintmanagereviction|\bpod .{0,80}(?:was |been )?evicted|evicted.{0,20}\b(?:pod|by)\b|(?:node|instance"
     r"|host).{0,40}(?:being drained|is draining|reclaimed)|job .{0,60}reclaimed",
 )
 
@@ -163,8 +203,9 @@ _T = LineKind.SCHEDULER_TIME_LIMIT
 _add(
     "Slurm",
     _T,
-    "time limit|timelimit|walltime|wall time|wall-time|wall-clock|wallclock|reach",
-    r"due to time ?limit|(?:time ?limit|wall[- ]?(?:clock )?(?:time)?(?: limit)?)\s.{0,30}(?:reach|exceed|expire"
+    "time limit|timelimit|walltime|wall time|wall-time|wall-clock|wallclock|reach|clock limit|allocation expired",
+    r"due to (?:time|wall ?clock) ?limit|resource allocation expired|(?:time ?limit"
+    r"|wall[- ]?(?:clock )?(?:time)?(?: limit)?)\s.{0,30}(?:reach|exceed|expire"
     r"|exhaust)|(?:reach|exceed|exhaust|hit|past|kill|cancel|terminat)\w*.{0,60}(?:job time limit|time ?limit"
     r"|wall[- ]?(?:clock|time))|walltime.{0,40}exceeded",
 )

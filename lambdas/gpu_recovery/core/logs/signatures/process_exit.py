@@ -13,6 +13,21 @@ _add = _ALL.add
 _CASCADE = LineRole.CASCADE
 _U = LineKind.USER_ERROR_CONFIG
 
+_X = LineKind.PROCESS_CRASH
+_add(
+    "engines",
+    _X,
+    "engine core|enginecore|worker proc|hit an exception|engine process|enginedead|engine loop|engine is dead"
+    "|background loop|scheduler is dead|runner process|child process|llmengine|worker failed with error",
+    r"\b(?:engine ?core|worker) proc\w* \S{1,80} died unexpectedly|engine ?core.{0,60}(?:died|dead"
+    r"|initialization failed"
+    r"|fatal error|failed to start)|\b(?:scheduler|detokenizer\w*|tokenizer\w*|tpworker\w*) hit an exception"
+    r"|engine process failed to start|(?:async)?enginedeaderror|engine (?:loop )?is dead|background loop has errored"
+    r"|scheduler is dead|mqllmengine terminated|worker failed with error .{0,200}stack trace"
+    r"|runner process has terminated|child process (?:died|unexpectedly failed)",
+    generic=True,
+)
+
 _K = LineKind.PROCESS_KILLED_UNKNOWN
 _add(
     "Ray",
@@ -31,20 +46,19 @@ _add(
     r"signals\.sigkill|\bsigkill\b(?!_handler)|(?:exit ?code|return ?code|status|exitcode"
     r"|returncode)\s{0,2}[:=]?\s{0,2}\(?(?:137|-9|9)\b|signal ?(?:9|: ?9|kill)\b|killed by signal|(?:exited|exits?"
     r"|exit) .{0,24}(?:137|-9)\b|^\s{0,8}killed\s{0,4}$|\bline \d+:\s+\d+ killed\b|tasks? \d[-,\d]{0,80}: killed"
+    r"|(?:it/s|s/it)\]\s{0,4}killed\s*$|exited \(137\)|signal: killed\b|^make: .{1,80}\] killed"
     r"|killed\s+(?:python|torchrun|bash|accelerate|deepspeed|mpirun|srun)|(?:process|worker|child"
     r"|rank)\w*.{0,40} (?:was|were|got|been) killed\b",
 )
 _add(
     "PyTorch",
     _K,
-    "exited unexpectedly|died unexpectedly|terminated unexpectedly|unexpectedly exit"
-    "|unexpectedly terminated|engine core|engine|unexpectedly",
-    r"(?:exited|died|terminated|quit) unexpectedly|unexpectedly (?:exit|terminat|die)\w*"
-    r"|engine ?core.{0,40}(?:died|dead|initialization failed)|enginedeaderror",
+    "unexpected|terminated abruptly|unknown reason|raylet is terminated",
+    r"(?:exited|died|terminated|quit) unexpectedly|unexpectedly (?:exit|terminat|die)\w*|terminated abruptly"
+    r"|raylet is terminated|terminated for an unknown reason",
     whole=True,
 )
 
-_X = LineKind.PROCESS_CRASH
 _add(
     "kernel",
     _X,
@@ -65,6 +79,17 @@ _add(
     r"|task \d+: aborted",
 )
 _add(
+    "C++",
+    _X,
+    "assert|aborted at|panicked at|panic: |fatal error|llvm error|signal (|forwardasync|fatal error in",
+    r"internal assert failed|\*\*\* aborted at \d+|ggml_assert\(|\bthread '.{1,60}' panicked at|^\s{0,8}panic: "
+    r"|^\s{0,8}fatal error: (?:unexpected"
+    r" signal|runtime|all goroutines)|\bllvm error: |fatal error has been detected by the java"
+    r"|\bassertion [`'].{1,200}' failed"
+    r"|^\s{0,8}signal \(\d+\) received|encountered an error in forwardasync|fatal error in p?mpi_",
+    whole=True,
+)
+_add(
     "glibc",
     _X,
     "free()|malloc()|malloc(): |corruption|corrupted|munmap_chunk|stack smashing|realloc(): "
@@ -75,9 +100,12 @@ _add(
 _add(
     "C++",
     _X,
-    "terminate called|pure virtual|unhandled exception|process received signal|received signal"
-    "|check failed|check failure",
-    r"terminate called|pure virtual method called|process received signal|unhandled exception: (?!.{0,20}std)"
+    "received sigquit from a child|terminate called|pure virtual|unhandled exception|process received signal"
+    "|received signal"
+    "|check failed|check failure|mpi_abort|fatal error in",
+    r"received sigquit from a child process|terminate called|pure virtual method called|process received signal"
+    r"|\bmpi_abort was invoked"
+    r"|\babort\(-?\d+\).{0,60}fatal error in|application called mpi_abort|unhandled exception: (?!.{0,20}std)"
     r"|check failure stack trace|\bf\d{4} .{0,80}check failed",
     _CASCADE,
 )

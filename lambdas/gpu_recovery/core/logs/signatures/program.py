@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_recovery.core.logs.kinds import LineKind
+from gpu_recovery.core.logs.kinds import LineKind, LineRole
 from gpu_recovery.core.logs.signature import Signatures
 
 _ALL = Signatures()
@@ -63,7 +63,19 @@ _add(
     soft=True,
 )
 
+_add("Neuron", _N, "message=numerical error", r"message=numerical error")
+
 _C = LineKind.USER_ERROR_CHECKPOINT
+_add(
+    "PyTorch",
+    _C,
+    "copying a param with shape|in state_dict|in source state_dict|in loading state_dict|keyerror: '"
+    "|size mismatch between",
+    r"copying a param with shape|(?:missing|unexpected) key\(s\) in (?:source )?state_dict"
+    r"|error\(s\) in loading state_dict"
+    r"|\bkeyerror: '(?:pytorch-lightning_version|(?:\w+_)?state_dict|optimizer_states)'|size mismatch between saved",
+    stated=True,
+)
 _add(
     "PyTorch",
     _C,
@@ -168,6 +180,25 @@ _add(
 
 _U = LineKind.USER_ERROR_CONFIG
 _add(
+    "vLLM",
+    _U,
+    "max seq len",
+    r"max seq len \(\d+\).{0,40}(?:is larger than|kv cache is needed)",
+    whole=True,
+)
+_add(
+    "launchers",
+    _U,
+    "could not override|is not in struct|unrecognized arguments|can't open file|invalid generic resource|nic_policy"
+    "|invalid value for environment|invalid account|invalid partition|invalid qos|nccl warn",
+    r"could not override|is not in struct|\berror: unrecognized arguments|\bpython\S{0,8}: can't open file"
+    r"|invalid generic resource|unable to use a nic_policy|invalid value for environment variable"
+    r"|invalid (?:account|partition|qos).{0,60}(?:specified|specification)|nccl warn.{0,60}(?:invalid config"
+    r"|duplicate gpu)",
+    stated=True,
+    whole=True,
+)
+_add(
     "Hydra",
     _U,
     "omegaconf|hydra|config|invalid hyperparameter|missingmandatoryvalue|could not override"
@@ -213,13 +244,21 @@ _add(
 _add(
     "shell",
     _U,
-    "command not found|can't open file|no such file|errno 2]|permission denied|is a directory"
-    "|errno 13]|not a directory|enoent|filenotfound|cannot find the path|[errno|notadirectoryerror"
-    "|isadirectoryerror|permissionerror|(os error 13)|(os error 2)",
-    r"command not found|can't open file|\[errno (?:2|13|20|21|17)\]|\bno such file or directory\b"
-    r"|permission denied|filenotfounderror|notadirectoryerror|isadirectoryerror|permissionerror|\(os error (?:2"
-    r"|13)\)|\benoent\b",
+    "errno 2]|errno 13]|errno 17]|errno 20]|errno 21]|filenotfound|notadirectoryerror|isadirectoryerror"
+    "|permissionerror"
+    "|(os error 13)|(os error 2)",
+    r"\[errno (?:2|13|20|21|17)\]|filenotfounderror|notadirectoryerror|isadirectoryerror|permissionerror"
+    r"|\(os error (?:2|13)\)",
+)
+_add(
+    "shell",
+    _U,
+    "command not found|no such file|permission denied|is a directory|not a directory|enoent",
+    r"^\S{1,200}: .{0,240}(?:command not found|no such file or directory|permission denied|is a directory"
+    r"|not a directory)\s*$|\benoent\b",
+    LineRole.WARNING,
     soft=True,
+    stated=True,
 )
 _add(
     "training loops",
