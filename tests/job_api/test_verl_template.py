@@ -115,6 +115,17 @@ def test_a_template_goes_with_the_other_fields_of_a_job(api: Api) -> None:
     assert api.functions.job(listed["job_id"]).spec.env == {"PYTHONPATH": "/private/verl:/mine"}
 
 
+def test_the_code_comes_before_a_path_in_the_runtime_env(api: Api) -> None:
+    """Variables of `env` replace those of `runtime_env`, so the path of the user is kept behind that of the code."""
+    fields = FIELDS | {"runtime_env": {"env_vars": {"PYTHONPATH": "/mine"}}}
+    job_id = api.post("/jobs", fields).body["job_id"]
+    with ray_runner_of(api.functions) as ray:
+        ray.deliver()
+        (submission,) = ray.pool.submitted
+    assert submission.runtime_env["env_vars"]["PYTHONPATH"] == "/private/verl:/mine"
+    assert submission.submission_id == f"{job_id}--a01"
+
+
 @pytest.mark.parametrize("missing", ["code_path", "model_id", "train_file", "val_file", "nnodes", "n_gpus_per_node"])
 def test_a_missing_field_is_named(api: Api, missing: str) -> None:
     """Before anything is stored."""
@@ -138,6 +149,11 @@ def test_a_missing_field_is_named(api: Api, missing: str) -> None:
         ({"save_freq": "often"}, "save_freq", "whole number"),
         ({"overrides": ["--help"]}, "overrides", "key=value"),
         ({"overrides": "a=b"}, "overrides", "list"),
+        ({"overrides": ["trainer.nnodes=64"]}, "overrides", "the field nnodes sets it"),
+        ({"overrides": ["++trainer.n_gpus_per_node=8"]}, "overrides", "the field n_gpus_per_node sets it"),
+        ({"overrides": [f"a.b={'x' * 400}"] * 20}, "overrides", "6000 characters"),
+        ({"env": {"PYTHONPATH": 5}}, "env", "texts"),
+        ({"runtime_env": {"env_vars": {"PYTHONPATH": 5}}}, "runtime_env.env_vars", "texts"),
         ({"template": None}, "code_path", "template: verl"),
         ({"learning_rate": 0.1}, "learning_rate", "overrides"),
     ],

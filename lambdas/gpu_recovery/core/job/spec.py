@@ -175,7 +175,10 @@ def _without_template(document: Mapping[str, Any]) -> Mapping[str, Any]:
                 f"is not a field of the template verl; write an option of verl into overrides. The fields are {known}"
             )
             raise SpecInvalid(str(key) or '""', detail)
-    return verl_template.job_document(document)
+    job = verl_template.job_document(document)
+    if len(job["entrypoint"]) > COMMAND_AND_ENV_CHARACTERS_MAX:
+        raise SpecInvalid("overrides", f"make a command of more than {COMMAND_AND_ENV_CHARACTERS_MAX} characters")
+    return job
 
 
 def _fits_its_backend(spec: JobSpec, document: Mapping[str, Any]) -> None:

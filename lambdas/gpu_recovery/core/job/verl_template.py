@@ -40,6 +40,8 @@ OVERRIDE = re.compile(r"(\+\+?|~)?[A-Za-z_][A-Za-z0-9_./@-]{0,199}=[^\x00-\x1f]{
 """Pattern of an option as Hydra reads it."""
 OVERRIDES_MAX = 100
 """Upper bound of the number of overrides."""
+COUNTED = {f"trainer.{name}": name for name in ("nnodes", "n_gpus_per_node")}
+"""Fields of the nodes and GPUs that the job is counted with, by verl's option. No override may contradict them."""
 
 
 def job_document(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,8 +85,17 @@ def _env(document: Mapping[str, Any]) -> Any:
         raise SpecInvalid("code_path", "must be an absolute path, as the nodes of the Ray cluster see it")
     if env is not None and not isinstance(env, Mapping):
         return env
-    known = (env or {}).get("PYTHONPATH")
-    return {**(env or {}), "PYTHONPATH": f"{code}:{known}" if isinstance(known, str) and known else code}
+    known = (env or {}).get("PYTHONPATH", _variables_of_runtime_env(document).get("PYTHONPATH", ""))
+    if not isinstance(known, str):
+        return env
+    return {**(env or {}), "PYTHONPATH": f"{code}:{known}" if known else code}
+
+
+def _variables_of_runtime_env(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the variables in `runtime_env`, which those in `env` replace; {} if there are none, or malformed ones."""
+    runtime_env = document.get("runtime_env")
+    variables = runtime_env.get("env_vars") if isinstance(runtime_env, Mapping) else None
+    return variables if isinstance(variables, Mapping) else {}
 
 
 def _place(name: str, document: Mapping[str, Any]) -> str:
@@ -109,4 +120,8 @@ def _overrides(value: Any) -> list[str]:
         raise SpecInvalid("overrides", f"must be a list of at most {OVERRIDES_MAX} options of verl")
     if not all(isinstance(option, str) and OVERRIDE.fullmatch(option) for option in value):
         raise SpecInvalid("overrides", "must be options of verl, each written key=value")
+    for option in value:
+        name = option.partition("=")[0].lstrip("+~")
+        if name in COUNTED:
+            raise SpecInvalid("overrides", f"must leave {name} out: the field {COUNTED[name]} sets it")
     return value
