@@ -153,6 +153,20 @@ def test_a_release_after_the_time_of_the_orphaned_check_waits_for_nothing() -> N
     incidents.ended(world, job_id)
 
 
+@pytest.mark.parametrize("registers_every_s", [0, 1], ids=["never registered again", "deregistered once more"])
+def test_an_instance_in_quarantine_leaves_when_the_time_of_its_orphaned_check_is_over(registers_every_s: float) -> None:
+    """A person took it out of the cluster, so no operator is reminded of it for ever."""
+    world, _, _ = deregistered(registers_every_s)
+    instance = world.model_instance(0)
+    world.let_pass(5)
+    QuarantinedByHand(at_s=0, machines=(0,)).strike(world)
+    world.let_pass(RETRIES.verify_timeout_s)
+    assert registers_every_s == 0 or world.instance(instance).status is InstanceStatus.QUARANTINED
+    if registers_every_s:
+        DeregisteredByHand(at_s=0, machines=(0,), registers_every_s=0).strike(world)
+    world.until(lambda: world.instance(instance).status is InstanceStatus.GONE, "it never left", 300)
+
+
 # -- a person reboots --------------------------------------------------------------------------------------------------
 
 

@@ -117,7 +117,7 @@ def _registration_ended(instance: Instance, event: events.InstanceObserved, cont
     reason = f"its registration is {event.ecs_status}"
     facts = ecs_facts(instance, event)
     if not instance.claims:
-        if not _check_may_run(instance):
+        if not _check_may_run(instance, context):
             return gone(instance, reason, facts, context.now)
         return _left_to_its_check(instance, reason, facts, context)
     if instance.orphaned_ranks:
@@ -137,10 +137,15 @@ def orphans_of(instance: Instance, since: datetime) -> Orphans:
     return Orphans(since, tuple(RankOnInstance(job_id, claim.attempt) for job_id, claim in instance.claims.items()))
 
 
-def _check_may_run(instance: Instance) -> bool:
-    """Return whether a health check may use the GPUs: it runs, or ECS may have received the request to start it."""
+def _check_may_run(instance: Instance, context: DecisionContext) -> bool:
+    """Return whether a health check may use the GPUs: it runs, or ECS may have received the request to start it.
+
+    A check without a registration has given up after `verify_timeout_s`. In quarantine no deadline ends it.
+    """
     run = instance.check
     if run is None or run.passive:
+        return False
+    if run.orphaned_at is not None and context.now >= run.orphaned_at + duration(context.policy.verify_timeout_s):
         return False
     return bool(run.task_id) or any(pending.command == commands.RunCheck(run.check_id) for pending in instance.commands)
 
