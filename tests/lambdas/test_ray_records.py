@@ -10,7 +10,7 @@ import pytest
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.ray.driver import DriverState, DriverStatus
-from gpu_recovery.execution.job_archive import ARCHIVED_LOG_LINES
+from gpu_recovery.execution.job_archive import ARCHIVED_LINE_CHARACTERS_MAX, ARCHIVED_LOG_LINES
 from gpu_recovery.ports.errors import TryAgainSoon
 
 from tests.aws.records import job, later, spec
@@ -50,6 +50,12 @@ def test_the_last_lines_of_a_failed_driver_are_recorded(ray: RayFunction) -> Non
     assert (kept["status"], kept["backend_ids"]) == ("FAILED", ["ppo-1--a01"])
     last = [*lines[-(ARCHIVED_LOG_LINES - 2) :], "login token=***", "KeyError: 17"]
     assert kept["log"] == {"rank": 0, "lines": last, "why_none": None}
+
+
+def test_a_long_line_of_a_driver_is_cut(ray: RayFunction) -> None:
+    """A log may have 64 MiB, and all of them in a line: the record stays small, and secrets are found in time."""
+    ray.ends("ppo-1--a01", DIED, f"{'x' * 1_000_000}\nKeyError: 17\n")
+    assert recorded(ray)["log"]["lines"] == ["x" * ARCHIVED_LINE_CHARACTERS_MAX, "KeyError: 17"]
 
 
 def test_the_log_of_a_lost_race_is_recorded_too(ray: RayFunction) -> None:

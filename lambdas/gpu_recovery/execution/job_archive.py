@@ -19,6 +19,8 @@ from gpu_recovery.wire.attempts import attempt_view
 
 ARCHIVED_LOG_LINES = 100
 """Lines of the log of a failed rank, or of a failed driver on Ray, in the archive."""
+ARCHIVED_LINE_CHARACTERS_MAX = 10_000
+"""Upper bound of the characters of such a line. Ray cuts no line of a log."""
 
 
 def record(context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
@@ -47,8 +49,10 @@ def _log(
         return None
     task_id = plan.task_ids[failure.rank]
     tail = _tail(context, job, task_id) if task_id else "it never had a task"
-    lines, why = ([], tail) if isinstance(tail, str) else ([masked(line) for line in tail], None)
-    return {"rank": failure.rank, "lines": lines, "why_none": why}
+    if isinstance(tail, str):
+        return {"rank": failure.rank, "lines": [], "why_none": tail}
+    lines = [masked(line[:ARCHIVED_LINE_CHARACTERS_MAX]) for line in tail]
+    return {"rank": failure.rank, "lines": lines, "why_none": None}
 
 
 def _tail(context: ExecutionContext, job: Job, task_id: str) -> tuple[str, ...] | str:
