@@ -195,9 +195,9 @@ def _full_storage_again(job: Job, diagnosis: DiagnosisResult) -> DiagnosisResult
 
 
 def _program_fault_again(job: Job, diagnosis: DiagnosisResult, context: DecisionContext) -> DiagnosisResult:
-    """Return the result as repeated if the attempt before ended soon, too, for the same error of the program.
+    """Return the result as repeated if this attempt ended soon for the error of the program that ended the last one.
 
-    One restart shows whether an instance caused the error, or chance. The checks still come first.
+    One restart shows whether chance caused the error. The checks still come first, because an instance may cause it.
     """
     before = job.conclusion
     again = before is not None and before.attempt == job.attempt - 1 and before.cause is diagnosis.cause

@@ -17,8 +17,8 @@ from gpu_recovery.core.redaction import masked
 from gpu_recovery.core.task import Ending, EndingKind
 
 TOO_FEW_GPUS = ("Total available GPUs", "less than total desired")
-"""Texts that a message or a log both contains if verl found too few free GPUs, whatever else the sentence says. Source:
-seed 004, section 6.3; verl writes it in `ResourcePoolManager._check_resource_available`."""
+"""Two texts. A message or a log that has both shows that verl found too few free GPUs. Source: seed 004, section 6.3;
+verl writes them in `ResourcePoolManager._check_resource_available`."""
 _COUNTED_GPUS = re.compile(
     r"Total available GPUs\s+(\d+(?:\.\d+)?)\s+is less than total desired GPUs\s+(\d+(?:\.\d+)?)"
 )
