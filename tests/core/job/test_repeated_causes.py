@@ -80,7 +80,9 @@ def test_an_error_of_the_program_that_comes_again_after_a_restart_ends_the_job(
 ) -> None:
     """The checks come first, because an instance may cause it. A long run is progress, and is tried again."""
     record = build.applied(diagnosed(ended(), first))
-    record = build.placed(build.applied(build.checked(record, {})))
+    record = build.applied(build.checked(record, {}))
+    assert record.left_out == ({build.IDS[0]: 0} if first.decided and first.remedy is Remedy.FAIL else {})
+    record = build.placed(record)
     record = build.applied(build.tell(record, events.AttemptLaunched(at=build.NOW, attempt=2)))
     record = build.applied(build.tell(record, events.AllRanksStopped(at=build.NOW, attempt=2, failure=CRASHED)))
     record = replace(record, running_at=build.NOW - timedelta(seconds=ran_s))

@@ -10,7 +10,8 @@ authority on instances. A decided diagnosis result skips the check only where no
 - If the result blames instances, only these instances are checked, in the background. A gang of thousands does not wait
   for the check of the others.
 - An undecided result leads to the check of all instances. So does exhausted memory or a NaN, which an instance can
-  cause. If the next attempt ends for the same cause and its instances pass their checks, the job ends.
+  cause. The next attempt runs elsewhere if there is room. If it ends for the same cause and its instances pass their
+  checks, the job ends.
 
 Evidence may be late, because an agent or CloudWatch was slow. If the checks found nothing and no other reason lets the
 job continue, the evidence is collected a second time before the job ends.
@@ -122,11 +123,11 @@ def restart_changes(job: Job, diagnosis: DiagnosisResult | None, context: Decisi
     changes = with_cool_down(job, context)
     if diagnosis is None:
         return changes
-    if diagnosis.excluded_instances:
+    # After an error of the program, the retry on other instances shows that no instance causes it.
+    elsewhere = diagnosis.excluded_instances or (diagnosis.instances if diagnosis.blames_program else ())
+    if elsewhere:
         changes["left_out"] = {
-            instance: job.instances.index(instance)
-            for instance in diagnosis.excluded_instances
-            if instance in job.instances
+            instance: job.instances.index(instance) for instance in elsewhere if instance in job.instances
         }
     if diagnosis.allows_restart and diagnosis.remedy is Remedy.WAIT:
         pause = context.now + duration(context.policy.pending_retry_s)
