@@ -116,7 +116,9 @@ ROWS = (
     Row("15", durations(1.0, 2.0), "Worker 1.0 generate took 2.00s"),
     Row("16", durations(*[1.0] * 7, 9.0), "Detected stragglers: worker_id=7.0", world=8),
     Row("16+", durations(*[1.0] * 7, 9.0), "a straggler", "STRAGGLER", "CHECK", world=8),
-    Row("16t+", durations(*[1.0] * 6, 3.0, 3.0), "the last 2 of 8 workers are slow in generate, on 2 instances", world=8),
+    Row(
+        "16t+", durations(*[1.0] * 6, 3.0, 3.0), "the last 2 of 8 workers are slow in generate, on 2 instances", world=8
+    ),
     Row("16v+", durations(1.0, 1.4, 0.8, 1.2), "calls of generate differ by", world=4),
     Row("17", pattern(names(2, 1), 4, 1), "more than 20 % of workers timed out (2 of 4)", world=4),
     Row("19a", pattern(names(2, 2), 2, 2), "Global failure: controller network failure or all workers hung", "CALLER"),
