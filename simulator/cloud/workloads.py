@@ -264,8 +264,8 @@ class Checks:
 
     def _end(self, task_id: str, scripted: ScriptedCheck | None) -> None:
         task = self.fleet.cluster.tasks[task_id]
-        if task.process is not ProcessState.RUNNING:
-            return
+        if task.process is not ProcessState.RUNNING or task.instance_id in self.fleet.hung:
+            return  # on an instance that hangs it writes nothing
         instance = self.fleet.cluster.instance_of(task)
         if scripted is not None and scripted.outcome:
             outcome = scripted.outcome

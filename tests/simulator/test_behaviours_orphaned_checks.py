@@ -11,7 +11,7 @@ from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.policy import RecoveryPolicy
 
 from sandbox.cluster.model.records import Task
-from simulator.cloud.workloads import environment
+from simulator.cloud.workloads import ScriptedCheck, environment
 from simulator.faults.delivery import Delivery, Envelope, is_task, losing, prompt
 from simulator.faults.operators import DeregisteredByHand, QuarantinedByHand
 from simulator.world import World
@@ -89,6 +89,23 @@ def test_a_check_that_a_boot_has_ended_is_repeated_at_its_deadline() -> None:
     world.fleet.register_again(instance)
     world.until(lambda: world.instance(instance).status is InstanceStatus.AVAILABLE, "never in use again", 3600)
     assert world.instance(instance).checks == 2
+    incidents.ended(world, job_id)
+
+
+def test_a_check_that_hangs_after_its_registration_is_for_an_operator() -> None:
+    """The node agent reports no boot, so its process still holds the GPUs (I1). A second check runs after a reboot."""
+    world, job_id = incidents.running(1, policy=RETRIES, agents=True)
+    instance = world.model_instance(0)
+    world.checks.script(instance, ScriptedCheck(None))
+    world.exit(job_id, 0, 1)
+    world.until(lambda: bool(checks(world)), "no check began", 300)
+    DeregisteredByHand(at_s=0, machines=(0,), registers_every_s=1).strike(world)
+    world.until(lambda: world.instance(instance).status is InstanceStatus.QUARANTINED, "no operator was asked", 3600)
+    assert "only a boot ends it" in world.instance(instance).reason and world.instance(instance).checks == 1
+    world.fleet.reboot(instance.instance_id)
+    world.let_pass(600)
+    world.release(instance)
+    world.until(lambda: world.instance(instance).status is InstanceStatus.AVAILABLE, "never in use again", 3600)
     incidents.ended(world, job_id)
 
 

@@ -302,9 +302,18 @@ def check_overdue(instance: Instance, event: events.InstanceDeadlineReached, con
 
 
 def orphan_overdue(instance: Instance, run: CheckRun, context: DecisionContext) -> Step:
-    """Handle a check that gave no answer after the registration under it had ended: it has given up by now."""
+    """Handle a check that gave no answer after the registration under it had ended.
+
+    A check gives up by itself, unless its process hangs. Only a boot ends such a process, and ECS cannot stop it. If
+    the node agent, which reports boots, has reported none, an operator gets the instance. Without a node agent a boot
+    may have ended the check.
+    """
     reason = "its registration ended under its health check, which gave no answer"
-    return orphan_ended(instance, run, reason, {}, context)
+    told, since = instance.boot_heard_at, run.orphaned_at
+    if instance.has_left or told is None or since is None or told > since:
+        return orphan_ended(instance, run, reason, {}, context)
+    reports = check_report(run, CheckOutcome.INCONCLUSIVE, reason)
+    return repair_given_up(instance, f"{reason}: it may still run, and only a boot ends it", context, None, reports)
 
 
 def orphan_ended(
