@@ -22,13 +22,17 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from .pickled import BYTES_MAX, Unreadable, loads
 
 ENTRIES_MAX, GROUPS_MAX, MEMBERS_MAX = 200_000, 20_000, 200_000
+MEMBERS_TOTAL_MAX = 2_000_000
+"""Largest number of members of all groups together. A pickle may name the same long list in each of many groups."""
 COMPLETED = "completed"
 _VERSION = re.compile(r"2\.\d{1,4}", re.ASCII)
+_NUMBER = re.compile(r"\d{1,18}", re.ASCII)
 _PEER = re.compile(r"(send|recv) (\d{1,7})(?:->|<-)(\d{1,7})", re.ASCII)
 SAME_SIZE = {
     "_all_gather_base",
@@ -122,7 +126,8 @@ def read_dump(data: bytes) -> Dump:
         raise Unreadable("it is no dump of a flight recorder: it has no version")
     version = content["version"]
     if not isinstance(version, str) or not _VERSION.fullmatch(version):
-        raise Unreadable(f"its format has version {str(version)[:20]!r}; versions 2.x are read (PyTorch 2.4 or newer)")
+        named = _text(version)[:20]
+        raise Unreadable(f"its format has version {named!r}; versions 2.x are read (PyTorch 2.4 or newer)")
     members = _members(content.get("pg_config"))
     entries: dict[str, list[_Entry]] = {}
     for number, values in enumerate(_list(content.get("entries") or [], "entries")):
@@ -153,26 +158,34 @@ def _list(value: Any, name: str) -> Sequence[Any]:
 
 
 def _whole(value: Any) -> int | None:
-    """Return a number, also from a text of digits; None for any other value."""
+    """Return a number of 64 bits, also from a text of digits; None for any other value."""
     if isinstance(value, str) and re.fullmatch(r"-?\d{1,18}", value, re.ASCII):
         return int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63 else None
+
+
+def _text(value: Any) -> str:
+    """Return a text or a number as text; "" for any other value, whose text may have any length."""
+    return str(value) if isinstance(value, (str, int, float)) else ""
 
 
 def _members(config: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Return the description and the ranks of each group by its name."""
     if not isinstance(config, dict) or len(config) > GROUPS_MAX:
         raise Unreadable("its pg_config is missing or has too many groups")
-    found = {}
+    found: dict[str, tuple[str, tuple[int, ...]]] = {}
+    left = MEMBERS_TOTAL_MAX
     for key, values in config.items():
         if not isinstance(values, dict):
             raise Unreadable("a group of its pg_config is no object")
         ranks = values.get("ranks", "")
         if isinstance(ranks, str):
-            ranks = [int(rank) for rank in re.findall(r"\d{1,7}", ranks, re.ASCII)]
-        numbers = [rank for rank in _list(ranks, "ranks") if _whole(rank) is not None and rank >= 0]
-        name, description = values.get("name", key), values.get("desc", "")
-        found[str(name)] = (description if isinstance(description, str) else "", tuple(numbers[:MEMBERS_MAX]))
+            ranks = [match[0] for match in islice(re.finditer(r"\d{1,7}", ranks, re.ASCII), MEMBERS_MAX)]
+        numbers = [rank for rank in map(_whole, _list(ranks, "ranks")) if rank is not None and rank >= 0]
+        if (left := left - len(numbers)) < 0:
+            raise Unreadable(f"its groups have more than {MEMBERS_TOTAL_MAX} members together")
+        name, description = _text(values.get("name", key)), values.get("desc", "")
+        found[name] = (description if isinstance(description, str) else "", tuple(numbers[:MEMBERS_MAX]))
     return found
 
 
@@ -190,7 +203,7 @@ def _entry(number: int, values: Any) -> _Entry:
     is_p2p = is_p2p if isinstance(is_p2p, bool) else operation.startswith(("send", "recv"))
     return _Entry(
         group=group[0],
-        pg_id=str(values.get("pg_id", "")),
+        pg_id=_text(values.get("pg_id", "")),
         name=operation,
         is_p2p=is_p2p,
         number=(_whole(values.get("p2p_seq_id")) or 0) if is_p2p else collectives,
@@ -213,7 +226,7 @@ def _status(
     if not isinstance(status, dict):
         return {}
     numbers = {of[0].group: of[0].pg_id for of in entries.values()}
-    if all(name.isdigit() for name in members) and all(str(key).isdigit() for key in status):
+    if all(map(_NUMBER.fullmatch, members)) and all(_NUMBER.fullmatch(str(key)) for key in status):
         by_age = dict(zip(sorted(members, key=int), map(str, sorted(status, key=int))))
         if len(status) == len(members) and all(by_age.get(name) == number for name, number in numbers.items()):
             numbers = by_age

@@ -17,6 +17,8 @@ BYTES_MAX = 64 * 1024 * 1024
 STEPS_MAX = 20_000_000
 DEPTH_MAX = 12
 """Largest depth of nested values. A dump has 6 levels: dump, entries, entry, frames, frame, text."""
+PARTS_MAX = 50_000_000
+"""Largest number of keys, values and elements. 20,000 entries with 100 frames have 8 million of them."""
 NUMBER_BYTES_MAX = 16
 MEMO_MAX = 10_000_000
 """Largest number of a remembered value."""
@@ -31,6 +33,7 @@ class _Mark:
 
 
 _MARK = _Mark()
+_HOLDERS = (dict, list, tuple)
 _FIXED: dict[int, Any] = {0x4E: None, 0x88: True, 0x89: False}  # N, NEWTRUE, NEWFALSE
 _NUMBERS = {0x4A: "<i", 0x4B: "<B", 0x4D: "<H", 0x47: ">d"}  # BININT, BININT1, BININT2, BINFLOAT
 _TEXTS = {0x8C: "<B", 0x58: "<I", 0x8D: "<Q", 0x55: "<B", 0x54: "<i"}  # text, and text of Python 2
@@ -50,7 +53,7 @@ def loads(data: bytes) -> Any:
         value = _Reader(data).run()
     except (IndexError, KeyError, TypeError, struct.error, UnicodeDecodeError, MemoryError) as error:
         raise Unreadable(f"it is a damaged pickle: {type(error).__name__}") from None
-    _check_depth(value)
+    _check_shape(value)
     return value
 
 
@@ -193,16 +196,22 @@ def _pairs(parts: list[Any]) -> dict[Any, Any]:
     return dict(zip(keys, values))
 
 
-def _check_depth(value: Any) -> None:
-    """Raise Unreadable if the value is nested too deeply. A value that holds itself ends, because each counts once."""
-    level, seen = [value] if isinstance(value, (dict, list, tuple)) else [], {id(value)}
+def _check_shape(value: Any) -> None:
+    """Raise Unreadable if the value is nested too deeply, as one that holds itself is, or has too many parts.
+
+    A pickle of a few bytes may name the same list again and again. Such a list counts as often as it is named.
+    """
+    parts = 0
+    level = {id(value): (value, 1)} if isinstance(value, _HOLDERS) else {}
     for _ in range(DEPTH_MAX):
-        deeper = []
-        for holder in level:
+        deeper: dict[int, tuple[Any, int]] = {}
+        for holder, times in level.values():
+            parts += len(holder) * times
             for part in holder.values() if isinstance(holder, dict) else holder:
-                if isinstance(part, (dict, list, tuple)) and id(part) not in seen:
-                    seen.add(id(part))
-                    deeper.append(part)
+                if isinstance(part, _HOLDERS):
+                    deeper[id(part)] = (part, deeper.get(id(part), (part, 0))[1] + times)
+        if parts > PARTS_MAX:
+            raise Unreadable(f"it has more than {PARTS_MAX} parts")
         if not deeper:
             return
         level = deeper

@@ -66,6 +66,8 @@ class FlightDumps:
         self._environment, self._say, self._now = environment, say, now
         self._prefixes = _prefixes(environment)
         self._before = self._versions()
+        self._latest = self._earlier = self._at_request = self._before
+        self._requested: frozenset[int] = frozenset()
         self._seen: dict[tuple[str, int], tuple[Version, float]] = {}
         self._looked_at = now()
 
@@ -79,19 +81,29 @@ class FlightDumps:
         name = self._environment.get(PIPE, "")
         if not name:
             return 0
-        asked = 0
+        asked = set()
+        self._at_request = self._versions()
         folder, stem = os.path.split(name)
         with suppress(OSError):
             for entry in sorted(os.listdir(folder or ".")):
                 rank = entry[len(stem) : -len(".pipe")] if entry.startswith(stem) and entry.endswith(".pipe") else ""
-                if rank.isascii() and rank.isdigit():
-                    asked += _poke(os.path.join(folder, entry))
-        return asked
+                if rank.isascii() and rank.isdigit() and _poke(os.path.join(folder, entry)):
+                    asked.add(int(rank))
+        self._requested = frozenset(asked)
+        return len(asked)
 
-    def written(self) -> int:
-        """Return how many dumps have been written since the command began."""
+    def answered(self) -> int:
+        """Return how many of the requested dumps are written. Call it several times: a dump that grows is not counted.
+
+        Older dumps, and dumps of other instances in a folder that all share, answer no request.
+        """
         self._look()
-        return len(self._seen)
+        whole = {
+            key[1]
+            for key, version in self._latest.items()
+            if version[1] > 0 and version == self._earlier.get(key) and version != self._at_request.get(key)
+        }
+        return len(whole & self._requested)
 
     def reports(self, rank: RankIdentity) -> list[dict[str, Any]]:
         """Return the reports of the new dumps of this instance, those of waiting groups first. Never raises."""
@@ -132,7 +144,8 @@ class FlightDumps:
 
     def _look(self) -> None:
         self._looked_at = self._now()
-        for key, version in self._versions().items():
+        self._earlier, self._latest = self._latest, self._versions()
+        for key, version in self._latest.items():
             known = self._seen[key][0] if key in self._seen else self._before.get(key)
             if version != known:
                 self._seen[key] = (version, self._looked_at)
@@ -183,7 +196,7 @@ class DumpsFirst:
         """Return the signal that is due now."""
         self._dumps.watch()
         number = self._after_dumps(self._inner.due())
-        if number == 0 and self._held and (self._dumps.written() >= self._asked or self._now() >= self._until):
+        if number == 0 and self._held and (self._dumps.answered() >= self._asked or self._now() >= self._until):
             self._held = False
             return signal.SIGTERM
         return number

@@ -130,8 +130,9 @@ def _once(
             if files:
                 files.begin(command.pid)
             command.go()
-            # SIGTERM must still come before SIGKILL.
-            hold_s = 0.0 if timeouts.forwards else min(HOLD_S, timeouts.kill_s / 2)
+            # SIGTERM must still come before SIGKILL. Rank 0 gets it after its grace.
+            rest_s = timeouts.kill_s - timeouts.term_s if leads else timeouts.kill_s
+            hold_s = 0.0 if timeouts.forwards else min(HOLD_S, rest_s / 2)
             ended = command.wait(DumpsFirst(suspension, dumps, hold_s))
             status = suspension.status(ended)
             if files:

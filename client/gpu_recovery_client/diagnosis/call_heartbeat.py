@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPException
 
 from .event_tracker import OK, Http, Transport
 from .reporter import reporter
@@ -32,7 +33,7 @@ class CallHeartbeat:
         """Ask once, and report a failure. Return the HTTP status, or NO_ANSWER."""
         try:
             status, _ = self._transport.get("/heartbeat", ANSWER_S)
-        except OSError as error:
+        except (OSError, HTTPException) as error:
             status = NO_ANSWER
             log.warning("Heartbeat of %s failed: %s", self._worker, type(error).__name__)
         if status != OK:

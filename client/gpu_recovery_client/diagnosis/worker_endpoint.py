@@ -32,7 +32,7 @@ ACK_WAIT_S = 5.0
 """Seconds for which an acknowledgement waits for the end of the switch. The tracker waits 10 s for the answer."""
 BODY_BYTES_MAX, NAME_MAX, REQUEST_S = 65_536, 200, 30.0
 """Largest body of a request, largest name in it, and seconds until a silent client is given up."""
-BAD_REQUEST, NOT_FOUND, TOO_LARGE, FAILED = 400, 404, 413, 500
+BAD_REQUEST, NOT_FOUND, TOO_LARGE, FAILED, OVERLOADED = 400, 404, 413, 500, 503
 PROCESSING, BUSY, READY, ERROR, UNKNOWN = "processing", "gpu_busy", "gpu_ready", "error", "unknown"
 Response = tuple[int, Mapping[str, Any]]
 
@@ -74,7 +74,10 @@ class WorkerEndpoint:
         Args:
             target: the path of the request, with its query.
         """
-        url = urllib.parse.urlsplit(target)
+        try:
+            url = urllib.parse.urlsplit(target)
+        except ValueError:
+            return BAD_REQUEST, {"error": "the path is invalid"}
         path, _, last = url.path.rpartition("/")
         if (method, url.path) == ("POST", "/events"):
             return self._received(body)
@@ -105,7 +108,7 @@ class WorkerEndpoint:
             return TOO_LARGE, {"error": f"the body has more than {BODY_BYTES_MAX} bytes"}
         try:
             content = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             content = None
         fields: Mapping[str, Any] = content if isinstance(content, dict) else {}
         name, request_id, step = fields.get("event"), fields.get("request_id"), fields.get("global_step")
@@ -116,9 +119,12 @@ class WorkerEndpoint:
         event = ReceivedEvent(request_id, str(name), step if type(step) is int else None)
         with self._changed:
             if request_id not in self._events:  # a repeated request switches once
+                if len(self._events) >= KEPT_MAX:
+                    ended = next((name for name, kept in self._events.items() if kept.state in (READY, ERROR)), None)
+                    if ended is None:
+                        return OVERLOADED, {"error": f"{KEPT_MAX} events wait for their switch"}
+                    del self._events[ended]
                 self._events[request_id] = event
-                while len(self._events) > KEPT_MAX:
-                    del self._events[next(iter(self._events))]
                 self._start(event)
         return OK, {"success": True, "request_id": request_id}
 

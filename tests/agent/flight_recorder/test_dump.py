@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gpu_recovery.core.diagnosis.rank_ranges import parsed
+from gpu_recovery_agent.flight_recorder import dump as dump_module
 from gpu_recovery_agent.flight_recorder.dump import GroupState, read_dump
 from gpu_recovery_agent.flight_recorder.dump_files import dump_files, read_file
 from gpu_recovery_agent.flight_recorder.pickled import Unreadable
@@ -146,6 +147,55 @@ def test_files_are_found_by_the_rank_at_the_end_of_their_names(tmp_path: Path) -
     (tmp_path / "rank_6").mkdir()
     assert list(dump_files(tmp_path)) == [0, 1, 3, 12]
     assert list(dump_files(tmp_path, "rank_")) == [0, 3, 12]
+
+
+ODD: tuple[Any, ...] = (None, True, -1, 10**400, -(10**400), 1.5, "", "\u00b2", "1" * 5_000, [], ["1"], [[]], {})
+"""Values that no field of a dump has in every place, as JSON can hold them."""
+
+
+def odd_dumps() -> Iterator[dict[str, Any]]:
+    """Dumps with one odd value or one odd key, in every place of a dump in turn."""
+    usual = dump({"0": range(2)}, [entry("0", 3, state="scheduled"), p2p("0", 1, "send 0->1")])
+    usual["pg_status"] = {"0": {"last_enqueued_collective": 3, "last_completed_collective": 2}}
+    holders = [usual, usual["pg_config"], usual["pg_config"]["0"], usual["pg_status"], usual["pg_status"]["0"]]
+    for holder in (*holders, *usual["entries"]):
+        for key, value in list(holder.items()):
+            for odd in ODD:
+                holder[key] = odd
+                yield usual
+            holder[key] = value
+            for odd in ("", "\u00b2", "1" * 5_000):
+                del holder[key]
+                holder[odd] = value
+                yield usual
+                del holder[odd]
+                holder[key] = value
+
+
+def test_a_dump_with_odd_values_is_read_or_refused_and_fails_in_no_other_way() -> None:
+    """The wrapper of a rank reads it before it returns the exit status of the rank."""
+    refused = 0
+    for content in odd_dumps():
+        try:
+            reports(read_dump(json.dumps(content).encode()), 0, 2, CREATED_NS)
+        except Unreadable:
+            refused += 1
+    assert refused
+
+
+def test_the_ranks_of_a_group_may_be_a_list_of_texts() -> None:
+    """A program that writes its dumps as JSON may write them so."""
+    content = dump({"0": range(2)}, [])
+    content["pg_config"]["0"]["ranks"] = ["0", "1"]
+    assert read_dump(json.dumps(content).encode()).world == 2
+
+
+def test_a_long_list_of_ranks_in_many_groups_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pickle of few bytes may name the same text in each group."""
+    monkeypatch.setattr(dump_module, "MEMBERS_TOTAL_MAX", 15)
+    assert len(read_dump(pickled(dump({"0": range(8), "1": range(7)}, []))).groups) == 2
+    with pytest.raises(Unreadable, match="more than 15 members"):
+        read_dump(pickled(dump({"0": range(8), "1": range(8)}, [])))
 
 
 def test_no_link_is_followed_and_no_pipe_is_waited_for(tmp_path: Path) -> None:

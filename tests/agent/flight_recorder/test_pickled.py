@@ -102,6 +102,17 @@ def test_a_large_pickle_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> No
         loads(b"\x00" * 101)
 
 
-def test_a_value_that_holds_itself_ends() -> None:
+def test_a_value_that_holds_itself_is_refused() -> None:
     """A list that was put into itself is no dump, and does not run for ever."""
-    loads(b"]q\x00h\x00a.")
+    with pytest.raises(Unreadable, match="nested too deeply"):
+        loads(b"]q\x00h\x00a.")
+
+
+def test_a_short_pickle_that_stands_for_many_parts_is_refused() -> None:
+    """Each list holds the list before it 100 times: a kilobyte stands for 10^10 parts, whose text fills the memory."""
+    raw = b"N"
+    for level in range(5):
+        raw = b"(" + raw + b"q" + bytes([level]) + (b"h" + bytes([level])) * 99 + b"l"
+    with pytest.raises(Unreadable, match="parts"):
+        loads(raw + b".")
+    assert loads(b"(" + b"]q\x00" + b"h\x00" * 99 + b"l.") == [[]] * 100

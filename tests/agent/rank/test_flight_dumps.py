@@ -82,10 +82,9 @@ def test_a_dump_of_an_earlier_run_is_not_told(tmp_path: Path) -> None:
     """A folder that outlives the container has them. One that is written again is new."""
     write(tmp_path, hung(4, (1,)), "rank_")
     dumps = dumps_of(tmp_path)
-    assert (dumps.written(), dumps.reports(FIRST)) == (0, [])
+    assert dumps.reports(FIRST) == []
     before = (tmp_path / "rank_1").stat()
     os.utime(tmp_path / "rank_1", ns=(before.st_atime_ns, before.st_mtime_ns + 1))
-    assert dumps.written() == 1
     assert {one["rank"] for one in dumps.reports(FIRST)} == {1}
 
 
@@ -196,7 +195,7 @@ class Dumps:
         self.asked += 1
         return self.listen
 
-    def written(self) -> int:
+    def answered(self) -> int:
         return self.there
 
     def watch(self) -> None:
@@ -260,6 +259,27 @@ def test_only_pipes_with_a_listener_are_asked(tmp_path: Path) -> None:
     assert (tmp_path / "fr_2.pipe").read_bytes() == b""
 
 
+def test_only_a_whole_dump_of_a_requested_process_answers(tmp_path: Path) -> None:
+    """SIGTERM at once would cut the dump that is being written. Another instance writes into the same folder."""
+    write(tmp_path, hung(1, ()), "rank_")
+    dumps = dumps_of(tmp_path, TORCH_NCCL_DEBUG_INFO_PIPE_FILE=f"{tmp_path}/fr_")
+    write(tmp_path, {1: hung(2, ())[1]}, "rank_")
+    os.mkfifo(tmp_path / "fr_1.pipe")
+    reader = os.open(tmp_path / "fr_1.pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert dumps.request() == 1
+    finally:
+        os.close(reader)
+    write(tmp_path, {0: hung(9, ())[0], 8: hung(9, ())[8]}, "rank_")
+    assert [dumps.answered() for _ in range(2)] == [0, 0], "an older dump, and dumps of others"
+    (tmp_path / "rank_1").write_bytes(b"")
+    assert [dumps.answered() for _ in range(2)] == [0, 0], "an empty file"
+    for part in (b"\x80", b"\x80\x02", b"\x80\x02N"):
+        (tmp_path / "rank_1").write_bytes(part)
+        assert dumps.answered() == 0, "it grows"
+    assert dumps.answered() == 1
+
+
 @pytest.mark.slow
 def test_the_agent_reports_all_records_at_once_though_one_report_cannot_hold_them(node: Node, api: Api) -> None:
     """The evidence is collected when the last rank has ended; the next regular report comes in five minutes."""
@@ -314,6 +334,18 @@ def test_a_short_stop_timeout_leaves_sigterm_its_time(node: Node, ear: TrainingS
     started.terminate()
     assert started.wait(WITHIN_S) == 143
     assert heard(ear) == []
+
+
+@pytest.mark.slow
+def test_rank_0_gets_sigterm_before_sigkill_after_a_grace_that_fills_the_stop_timeout(
+    node: Node, ear: TrainingSocket, tmp_path: Path
+) -> None:
+    """SIGTERM at 1 s, SIGKILL at 2 s. The dump is awaited for half of the second between them."""
+    (tmp_path / "dumps").mkdir()
+    more = {"DUMPS": "no", "SUSPEND_GRACE_S": "1", "GPU_RECOVERY_STOP_TIMEOUT_S": "4"}
+    started = hanging(node, tmp_path / "dumps", 0, **more)
+    started.terminate()
+    assert started.wait(WITHIN_S) == 143
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import http.client
 import json
 import threading
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from gpu_recovery_client.diagnosis.worker_endpoint import BODY_BYTES_MAX
 
 from tests.client.training_process import Ear
 
+worker_endpoint = import_module(WorkerEndpoint.__module__)
 WITHIN_S = 20.0
 WRITTEN = "ignore::pytest.PytestUnhandledThreadExceptionWarning"
 """The error of a switch is also written as the error of its thread, where the log of the worker shows it."""
@@ -153,18 +155,42 @@ def test_what_is_no_request_of_the_protocol_starts_nothing(
 
 def test_what_is_no_json_is_refused(gpu: Gpu) -> None:
     """The body is bytes of anybody."""
-    assert WorkerEndpoint(gpu.switch).handle("POST", "/events", b"\xff{")[0] == 400
+    endpoint = WorkerEndpoint(gpu.switch)
+    for body in (b"\xff{", b"[" * 60_000):
+        assert endpoint.handle("POST", "/events", body)[0] == 400
+    assert endpoint.handle("GET", "//[")[0] == 400
 
 
 def test_what_an_endpoint_remembers_is_bounded(gpu: Gpu) -> None:
     """A run of a million steps receives two million."""
     gpu.free.set()
     endpoint = WorkerEndpoint(gpu.switch)
-    for number in range(KEPT_MAX + 10):
-        body = json.dumps({"event": "rollout_end", "request_id": f"q-{number}"}).encode()
-        assert endpoint.handle("POST", "/events", body)[0] == 200
+    for number in range(KEPT_MAX):
+        assert received(endpoint, number) == 200
+    assert endpoint.handle("GET", f"/event_ack/q-{KEPT_MAX - 1}")[1] == {"gpu_state": "ready"}
+    for number in range(KEPT_MAX, KEPT_MAX + 10):
+        assert received(endpoint, number) == 200
     assert endpoint.handle("GET", "/event_ack/q-0")[0] == 404
     assert endpoint.handle("GET", f"/event_ack/q-{KEPT_MAX + 9}")[0] == 200
+
+
+def received(endpoint: WorkerEndpoint, number: int) -> int:
+    """The status of the answer to an event of this number."""
+    body = json.dumps({"event": "rollout_end", "request_id": f"q-{number}"}).encode()
+    return endpoint.handle("POST", "/events", body)[0]
+
+
+def test_an_event_that_waits_for_its_switch_is_not_forgotten(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If it is sent again, it would switch twice. Each one that waits has a thread, so their number is bounded."""
+    monkeypatch.setattr(worker_endpoint, "KEPT_MAX", 3)
+    endpoint = WorkerEndpoint(gpu.switch)
+    assert [received(endpoint, number) for number in (0, 1, 2, 3, 0)] == [200, 200, 200, 503, 200]
+    assert sum(one.name == "gpu-recovery-event" for one in threading.enumerate()) == 3
+    gpu.free.set()
+    assert endpoint.handle("GET", "/event_ack/q-2")[1] == {"gpu_state": "ready"}
+    assert received(endpoint, 3) == 200
+    assert endpoint.handle("GET", "/event_ack/q-3")[1] == {"gpu_state": "ready"}
+    assert len(gpu.seen) == 4
 
 
 def test_an_endpoint_is_reached_over_http(ear: Ear, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -256,6 +256,24 @@ def test_a_rank_without_a_dump_is_named_without_proof() -> None:
     assert (culprits(proved).ranks, weights(proved)["flight"]) == ((6,), Weight.PROOF)
 
 
+@pytest.mark.parametrize("waiting", [1, 7])
+def test_ranks_that_wait_for_most_ranks_locate_no_fault(waiting: int) -> None:
+    """`if rank == 0: all_reduce()`. All instances would be left out of the next attempt. Half a gang may be a rack."""
+    reports = [says("0", tuple(range(16)), rank, 10 if rank < waiting else 9, 9) for rank in range(16)]
+    verdict = judged(reports, cluster(4, 4))
+    assert (verdict.cause, verdict.scope.kind, verdict.decided) == (Cause.WORKER_HANG, ScopeKind.JOB, False)
+    half = [says("0", tuple(range(16)), rank, 10 if rank < 8 else 9, 9) for rank in range(16)]
+    assert judged(half, cluster(4, 4)).decided
+
+
+def test_a_record_of_an_earlier_start_of_the_processes_blames_no_other_rank() -> None:
+    """`torchrun` has started all processes again, and rank 3 has not written its dump again. Its numbers are older."""
+    members = tuple(range(16))
+    again = [replace(says("0", members, rank, 51, 50), waits_s=600.0) for rank in members if rank != 3]
+    old = replace(says("0", members, 3, 100, 99), at_s=AT_S - 1_000, waits_s=600.0)
+    assert not judged([*again, old], cluster(4, 4)).decided
+
+
 def test_an_instance_without_any_dump_decides_nothing() -> None:
     """The dumps of its eight ranks may be late."""
     waits = [of_world(rank, 10, 9, 16, instance_id=f"i-{rank // 8}", local_world=8) for rank in range(16)]

@@ -46,6 +46,11 @@ class _Flight:
     missing: Culprits
     places: RankPlaces
 
+    @property
+    def names_most(self) -> bool:
+        """Whether more than half of the ranks with records are missing by these records."""
+        return 2 * len(self.analysis.reporting.intersection(self.missing.ranks)) > len(self.analysis.reporting)
+
     def evidence(self, groups: Iterable[str]) -> tuple[str, ...]:
         names = set(groups)
         return tuple(report.report_id for report in self.reports if report.group in names)
@@ -61,11 +66,19 @@ def _values(ranks: Iterable[int], groups: Iterable[str]) -> dict[str, str]:
     return {"ranks": _listed(ranks, RANKS_SHOWN_MAX), "groups": _listed(groups, GROUPS_SHOWN_MAX)}
 
 
+def _most(case: Case) -> Iterator[Match]:
+    """Few ranks wait for most ranks, as if only they had called the collective. That locates no fault."""
+    flight = case.computed_once(_flight)
+    if flight.names_most:
+        groups = flight.missing.groups
+        yield Match(Cause.WORKER_HANG, JOB, Weight.HINT, flight.evidence(groups), _values((), groups))
+
+
 def _missing(case: Case) -> Iterator[Match]:
     """All missing ranks at the head, together, if their own numbers prove it."""
     flight = case.computed_once(_flight)
     result = flight.missing
-    if result.proved:
+    if result.proved and not flight.names_most:
         at = scope_of_ranks(case, flight.places, result.ranks)
         evidence = flight.evidence(result.groups)
         yield Match(Cause.WORKER_HANG, at, Weight.PROOF, evidence, _values(result.ranks, result.groups))
@@ -78,7 +91,7 @@ def _unproved(case: Case) -> Iterator[Match]:
     """
     flight = case.computed_once(_flight)
     result = flight.missing
-    if not result.ranks or result.proved:
+    if not result.ranks or result.proved or flight.names_most:
         return
     at = scope_of_ranks(case, flight.places, result.ranks)
     evidence, values = flight.evidence(result.groups), _values(result.ranks, result.groups)
@@ -178,6 +191,14 @@ RULES: tuple[Rule, ...] = (
         "进程组{groups}在等待，没有记录表明rank {ranks}已加入",
         _FLIGHT,
         _unproved,
+        _RECORDER,
+    ),
+    Rule(
+        "flighto",
+        "process group {groups} waits for most ranks: perhaps only the others have called the collective",
+        "进程组{groups}在等待大多数rank：可能只有其余rank调用了该集合通信",
+        _FLIGHT,
+        _most,
         _RECORDER,
     ),
     Rule(
