@@ -46,11 +46,10 @@ _fine(
 )
 _fine(
     "kernel",
-    "corrected|correctable|receiver error|bad tlp|bad dllp|rollover|nonfatalerr",
-    r"severity=corrected|\baer: .{0,60}(?<!un)corrected\b.{0,40}|\bseverity: corrected"
-    r"|(?:pcieport|nvme|pci|nvidia|mlx5_core|efa|aer:)\b.{0,60}\[ ?\d{1,2}\] (?:receiver error|bad tlp|bad dllp"
-    r"|rollover"
-    r"|nonfatalerr|correctedinterr)|(?<!un)corrected error\(s\)",
+    "corrected|correctable|receiver error|rxerr|bad tlp|bad dllp|badtlp|baddllp|rollover|nonfatalerr|corrinterr",
+    r"severity=correct(?:ed|able)\b|\baer: .{0,60}(?<!un)correct(?:ed|able)\b.{0,40}|\bseverity: corrected"
+    r"|(?:pcieport|nvme|pci|nvidia|mlx5_core|efa|aer:)\b.{0,60}\[ ?\d{1,2}\] (?:receiver error|rxerr|bad ?tlp"
+    r"|bad ?dllp|rollover|nonfatalerr|correctedinterr|corrinterr)|(?<!un)corrected error\(s\)",
 )
 _fine("cuBLAS", "unable to register", r"unable to register cu(?:blas|fft|dnn) factory")
 _fine("ray", "won`t affect ray|won't affect ray", r"won[`']t affect ray")
@@ -66,6 +65,18 @@ _fine(
     "shell",
     "max locked memory|open files|max user processes|max memory size|virtual memory",
     r"^\s{0,8}(?:max locked memory|open files|max user processes|max memory size|virtual memory)\s{1,40}\(",
+)
+_fine("Slurm", "step creation", r"step creation (?:temporarily|still) disabled, retrying")
+_fine(
+    "gloo",
+    "connected to",
+    r"\bis connected to 0 peer ranks\. expected number of connected peer ranks is ?: ?0\b"
+    r"|\bis connected to (\d+) peer ranks\. expected number of connected peer ranks is ?: ?\1\b",
+)
+_fine(
+    "libibverbs",
+    "libibverbs: warning",
+    r"libibverbs: warning: couldn't (?:load driver '\S{1,80}': .{0,120}cannot open shared object|open config dir)",
 )
 _fine("vLLM", "preempted request|request preempted", r"preempted request \S{1,80} has been resumed")
 _fine("driver", "nv_warn_nothing_to_do", r"nv_warn_nothing_to_do")

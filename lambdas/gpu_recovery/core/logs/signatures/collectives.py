@@ -119,7 +119,7 @@ _add(
     r"|register|initialize)\w* .{0,40}(?:timed out|within \d+|timeout)|deadline_exceeded: barrier"
     r"|coordination service.{0,80}(?:(?:timed[ -]out|timeout(?! ?[=:(]| (?:to|of|is|set|\d)|_|s\b))|deadline)"
     r"|(?:timed[ -]out|timeout(?! ?[=:(]| (?:to|of|is|set|\d)|_|s\b)).{0,40}(?:join|connect"
-    r"|waiting for (?:all )?(?:workers|nodes|peers|ranks|master))",
+    r"|waiting for (?:all )?(?:workers|nodes|peers|ranks|tasks|master))",
     _CASCADE,
     soft=True,
 )
@@ -214,12 +214,14 @@ _add(
 _add(
     "NCCL",
     _E,
-    "nccl|unhandled system error|call to|ncclsocket|socketprogress",
+    "nccl|unhandled system error|call to|ncclsocket|socketprogress|polling for opid|proxy call|[service thread]",
     r"nccl warn.{0,160}(?:connection closed|connection reset|connection refused|broken pipe|remote peer"
     r"|remote process|proxy (?:call|service)|closing connection|socket|retcode|peer)"
     r"|(?:socketprogress\w*|call to (?:recv|send|connect|accept|poll)).{0,160}(?:failed|error)"
     r".{0,24}(?:reset by peer|broken pipe|refused|closed|abort)"
     r"|nccl ?remote ?error|unhandled system error"
+    r"|socket (?:recv|send) failed while polling for opid|proxy call to rank \d+ failed"
+    r"|\[service thread\] (?:error encountered|accept failed|could not receive)"
     r"|ncclsystemerror|nccl error.{0,60}(?:remote|system error|connection)|nccl.{0,200}remote process exited",
     _CASCADE,
     soft=True,
@@ -262,6 +264,23 @@ _add(
     soft=True,
 )
 _add(
+    "JAX",
+    _E,
+    "another task died|distributed service detected|remote task has failed|leader task|different incarnation",
+    r"another task died|jax distributed service detected (?:fatal errors|missing heartbeats)"
+    r"|the remote task has failed|\bthe leader task (?:was preempted/)?(?:died|has died)"
+    r"|tried to connect with a different incarnation",
+    _CASCADE,
+    whole=True,
+)
+_add(
+    "Ray",
+    _E,
+    "owner has|owner's",
+    r"\bowner has (?:died|exited)|\bowner's (?:node|worker process) has (?:crashed|exited|died)",
+    _CASCADE,
+)
+_add(
     "Ray",
     _E,
     "marked dead|missed too many|node is dead|nodediederror|heartbeats|raylet|lost connection",
@@ -293,8 +312,9 @@ _add(
     "sockets",
     _E,
     "by peer|by remote host|by host|tensorpipe|rpc agent|remote server|lost communication|unexpectedly disconnected"
-    "|software caused",
-    r"(?<!client: )\bconnection (?:was )?(?:forcibly )?(?:reset|closed|aborted) by (?:remote )?(?:peer"
+    "|software caused|pmix error",
+    r"pmix error: (?:unreachable|lost[- _]connection)|(?<!client: )\bconnection (?:was )?(?:forcibly )?(?:reset"
+    r"|closed|aborted) by (?:remote )?(?:peer"
     r"|host)(?! \[preauth)"
     r"|\bconnection to \S{1,80} closed by remote host|rpc agent for \S{1,40} encountered error when reading"
     r"|remote server \S{1,120} closed|lost communication with (?:a )?(?:remote )?(?:daemon|node|process|peer)"

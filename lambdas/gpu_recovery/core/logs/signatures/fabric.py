@@ -178,10 +178,32 @@ _add(
     r"\bucx\s+error\b|ucx.{0,40}(?:transport retry|endpoint timeout|connection reset|unreachable)|ucxerror",
 )
 _add(
+    "kernel",
+    _R,
+    "libibverbs: fatal|bnxt_en|probe of",
+    r"libibverbs: fatal|\bbnxt_en\b.{0,60}(?:firmware (?:reset|fatal|exception)|tx timeout)"
+    r"|\bprobe of \S{0,24}(?:roce|mlx5|rdma|efa)\S{0,12} failed",
+)
+_add(
+    "iproute2",
+    _R,
+    "state down|port_down",
+    r"\blink \w{2,20}/\d{1,3} .{0,160}\bstate down\b|\bnet/ibp?\b.{0,80}port_down",
+    _WARNING,
+)
+_add(
+    "NVSHMEM",
+    _R,
+    "for transport|ibgda|ibrc|ibdevx|nvshmem",
+    r"init failed for transport: (?:ib|ucx|libfabric)|\b(?:ibgda|ibrc|ibdevx|nvshmem)\w{0,24}\.(?:cpp|c|cu|h):"
+    r"\S{0,80} .{0,80}(?:non-zero status|null value|failed|unable)",
+)
+_add(
     "InfiniBand",
     _R,
     "infiniband|rdma|openib| ib|hca|roce|qp |retry count|work request|ib device|remote access error|ib port",
-    r"(?:infiniband|rdma|openib|\bib\d|\bhca\b|roce)\b.{0,80}(?:link (?:is )?down|port (?:is )?down|port error"
+    r"(?:infiniband|rdma|openib|\bib\d|\bhca\b|roce)\b(?!-[\w.-]{1,60}: ).{0,80}(?:link (?:is )?down"
+    r"|port (?:is )?down|port error"
     r"|failed|failure|timed? ?out|unreachable|flap|retry exceeded|fatal|disconnected)"
     r"|transport retry counter? exceeded|retry count(?:er)? exceeded|work request flushed|remote access error"
     r"|local qp operation|(?:failed|unable|error).{0,40}\b(?:infiniband|rdma|roce)\b|no (?:active )?(?:ib"

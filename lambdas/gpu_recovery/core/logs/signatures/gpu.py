@@ -203,6 +203,25 @@ _add(
     r"|\*error\* ring \S{1,40} timeout|hw exception by gpu.{0,160}|\breason ?: ?gpu hang|\bgpu hang: "
     r"|amdgpu.{0,60}(?:mode\d reset|gpu reset.{0,16}succeeded)|guc: engine reset failed",
 )
+_add(
+    "amdgpu",
+    _R,
+    "unrecoverable state|mes failed|mes ring|hardware queue|queue preemption|reset failed|hanged state|wedged"
+    "|process queues|gpu reset end",
+    r"amdgpu.{0,80}(?:in (?:an )?unrecoverable state|\bmes\b.{0,12}failed to respond|\bmes ring buffer is full"
+    r"|failed to \w{3,10} hardware queue (?:from|to) mes|queue preemption (?:failed|time ?out)"
+    r"|ring \S{1,40} reset failed|smu is in hanged state|failed to evict process queues|gpu reset end with ret = -)"
+    r"|declared device \S{1,40} as wedged|device wedged, (?:needs|but) recover|\*error\* gt\d{1,2}: reset failed",
+    whole=True,
+)
+_add(
+    "nvidia-modeset",
+    _R,
+    "nvidia-modeset: error: gpu:",
+    r"nvidia-modeset: error: gpu:\d{1,3}: (?:error while waiting for gpu progress"
+    r"|failed to query display engine channel state"
+    r"|idling display engine timed out)",
+)
 
 # -- the driver's environment ------------------------------------------------------------------------------------------
 
@@ -272,7 +291,8 @@ _add(
     "container toolkit",
     _D,
     "nvidia-container|nvidia runtime|nvidia-ctk|unresolvable cdi|runtime",
-    r"nvidia-container-\w+:.{0,40}(?:error|failed|detection)|unknown (?:runtime|or invalid runtime).{0,20}nvidia"
+    r"exec: \W{0,4}nvidia-container-\S{1,40} executable file not found|nvidia-container-\w+:.{0,40}(?:error|failed"
+    r"|detection)|unknown (?:runtime|or invalid runtime).{0,20}nvidia"
     r"|unresolvable cdi device|nvidia-ctk.{0,40}(?:error|failed)",
 )
 _add(
@@ -281,7 +301,8 @@ _add(
     "fabric manager|fabricmanager|fabric-manager|fabric state",
     r"fabric[ -]?manager(?!.{0,80}\[info\]).{0,60}(?:fail|error|not running|inactive|is not|mismatch|exited"
     r"|not ready|dead"
-    r"|aborted|never reported)(?!.{0,20}nvswitch)|fabric state.{0,20}(?:in progress|not)|(?:failed"
+    r"|aborted|never reported)(?!.{0,20}nvswitch)|fabric state.{0,20}(?:in progress|not)"
+    r"|fabric manager config (?:file )?.{0,80}invalid|(?:failed"
     r"|unable).{0,40}fabric[ -]?manager",
 )
 _add(
@@ -290,6 +311,18 @@ _add(
     "libcuda.so|libnvidia-ml|could not load|could not find",
     r"(?:libcuda\.so|libnvidia-ml)\S{0,12}.{0,20}(?:cannot open|not found|no such)|could not (?:load"
     r"|find).{0,40}libcuda|libcuda\.so is not",
+)
+_add(
+    "driver installer",
+    _D,
+    "nvidia|kernel source tree|/build: no such file|module build on kernel|kernel headers|nouveau kernel driver"
+    "|uvm kernel module",
+    r"unable to (?:load|build|find|determine).{0,24}(?:kernel module 'nvidia|nvidia kernel module|kernel source tree)"
+    r"|nouveau kernel driver is currently in use|installed in this system (?:is )?not supported by the nvidia"
+    r"|could not load uvm kernel module|nvidia kernel module '\S{1,40}' appears to"
+    r"|could not (?:un)?load nvidia driver kernel modules"
+    r"|/lib/modules/\S{1,120}/build: no such file|bad return status for module build on kernel"
+    r"|(?:kernel headers for kernel \S{1,80}|linux kernel headers) (?:cannot|could not) be found",
 )
 _add("CUDA", _D, "ptx", r"provided ptx was compiled with an unsupported toolchain|cuda_error_unsupported_ptx_version")
 _add(
@@ -334,19 +367,44 @@ _add(
     _O,
     "out of memory|out of device memory|mem-fraction|to cuda|erroroutofmemory|out_of_resources|out_of_device_memory"
     "|memory isn't enough"
-    "|memory not enough",
-    r"(?:decode|prefill|prefilling|generate) out of memory|not enough memory.{0,60}--mem-fraction"
-    r"|cudamalloc\w*(?: failed)?:? ?out of memory|failed to cuda (?:calloc|malloc)|hiperroroutofmemory"
+    "|memory not enough|allocation_failure|cuda allocation failed|callbackerroroutofmemory|nrt_resource",
+    r"cl_mem_object_allocation_failure|cuda allocation failed|callbackerroroutofmemory"
+    r"|nrt_resource\b.{0,40}failed to allocate|(?:decode|prefill|prefilling|generate) out of memory"
+    r"|not enough memory.{0,60}--mem-fraction"
+    r"|cudamalloc\w*(?: retry)?(?: failed)?:? ?out of memory|failed to cuda (?:calloc|malloc)|hiperroroutofmemory"
     r"|hsa_status_error_out_of_resources|out of device memory|device\(id:\d+\) memory isn't enough"
     r"|gpu memory not enough|error_out_of_device_memory",
     whole=True,
+)
+_add(
+    "TensorRT",
+    _O,
+    "cuda runtime error in|cuda driver error in|requested amount of gpu memory|outofmemory (requested|out_of_memory: ",
+    r"cuda (?:runtime|driver) error in .{1,200}\bout of memory|requested amount of gpu memory.{0,60}could not be"
+    r"|\boutofmemory \(requested size|out_of_memory: (?:cuda error|rmm failure|maximum pool size exceeded)",
+    whole=True,
+)
+_add(
+    "ggml",
+    _O,
+    "failed to allocate|unable to allocate|device memory allocation of size|outofdevicememory",
+    r"(?:failed|unable) to allocate (?!cpu|\w{1,16}_host\b)\w{1,16} buffer(?: of size \d|\s{0,4}$)"
+    r"|failed to allocate (?:compute (?:\w\w )?buffers|buffer for kv cache)|\berroroutofdevicememory\b"
+    r"|ggml_\w{1,40}: device memory allocation of size \d+ failed",
+)
+_add(
+    "ONNX Runtime",
+    _O,
+    "bfcarena|bfc_arena",
+    r"bfc_?arena.{0,240}(?:failed to allocate memory for requested buffer|is smaller than requested bytes)",
 )
 _add("cuBLAS", _O, "alloc_failed", r"(?:cublas|cudnn|cusparse|cusolver|cufft)_(?:status_)?alloc_failed")
 _add(
     "TensorFlow",
     _O,
-    "oom when allocating|resource_exhausted|resourceexhausted",
-    r"oom when allocating tensor|resource_?exhausted.{0,80}(?:allocat|\bhbm\b|memory)",
+    "oom when allocating|resource_exhausted|resourceexhausted|trying to allocate",
+    r"allocator \(gpu_\d\w{0,12}\) ran out of memory trying to allocate(?!.{0,200}not a failure)"
+    r"|oom when allocating tensor|resource_?exhausted.{0,80}(?:allocat|\bhbm\b|memory)",
 )
 _add(
     "vLLM",

@@ -272,6 +272,7 @@ _add(
 )
 
 _K = LineKind.NODE_KERNEL
+_add("IOMMU", _K, "fault addr|io_page_fault", r"dmar: .{0,60}fault addr|event logged \[io_page_fault", _WARNING)
 _add("kernel", _K, "general protection fault, probably", r"general protection fault, probably", whole=True)
 _add(
     "kernel",

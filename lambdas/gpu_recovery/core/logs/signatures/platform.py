@@ -53,6 +53,14 @@ _add(
     r"|\bskunotavailable\b|failed to acquire resources in all",
 )
 _add(
+    "cloud brokers",
+    _R,
+    "provisioning attempts|enough capacity|launchable resource|no longer any instances|no_capacity",
+    r"all provisioning attempts failed|not having enough capacity|not enough capacity to fulfill"
+    r"|failed to provision (?:on )?all (?:possible )?launchable resources|no launchable resource found"
+    r"|no longer any instances available|failed_to_start_due_to_no_capacity",
+)
+_add(
     "AWS",
     _R,
     "limit|vcpu|quota|spot|instance|account",
@@ -86,8 +94,9 @@ _add(
     "Ray",
     _R,
     "cannot be|can not be|can't be|scheduled|resource|placement group|node types|insufficient"
-    "|exceeds the total number of available",
-    r"cannot be scheduled|no available node types|(?:insufficient|infeasible) (?:cluster )?(?:resources?|tasks?"
+    "|exceeds the total number of available|not schedulable",
+    r"failed to schedule because there are not enough resources|\b(?:actor|task) is not schedulable:"
+    r"|cannot be scheduled|no available node types|(?:insufficient|infeasible) (?:cluster )?(?:resources?|tasks?"
     r"|actors?|requests?)|infeasible resource|placement group.{0,80}(?:infeasible|cannot|timed? ?out|not ready"
     r"|exceed|unable|failed)|could not (?:be )?(?:fulfilled|satisf\w+) .{0,40}resource"
     r"|resource(?:s)? request\w*.{0,60}(?:cannot|can not|can't) be|exceeds the total number of available"
@@ -164,7 +173,8 @@ _add(
     _P,
     "preempt",
     r"\bpreempted (?:to accommodate|workload|by )|preempt scheduled:|instances\.preempted|due to preemption"
-    r"|evicted due to preempt|preemptionbyscheduler|[\"']?eventtype[\"']?: ?[\"']?preempt|term_preempt",
+    r"|evicted due to preempt|preemptionbyscheduler|[\"']?eventtype[\"']?: ?[\"']?preempt|term_preempt"
+    r"|state[\"' ]{0,2}[:=][\"' ]{0,2}preempted\b|\w_reason_preemption\b",
 )
 _add(
     "EC2",
@@ -177,9 +187,10 @@ _add(
     "Slurm",
     _P,
     "preempt",
-    r"due to preempt|\b(?:was|were|been|be|got|is) preempted\b|\bpreempted\b(?!.{0,12}(?:seq|request|sequence"
+    r"due to preempt|\b(?:was|were|been|be|got|is) preempted\b(?!/|, or )|\bpreempted\b(?!/|, or |.{0,12}(?:seq"
+    r"|request|sequence"
     r"|group))(?=.{0,60}(?:job|node|instance|task|pod|by |due|vm|worker|$))|(?:job|node|instance|pod|vm|worker"
-    r"|step|task).{0,60}preempt(?:ed|ion (?:notice|signal|event))|preemption (?:notice|signal|event)"
+    r"|step|task).{0,60}preempt(?:ed(?!/|, or )|ion (?:notice|signal|event))|preemption (?:notice|signal|event)"
     r"|preempting (?:job|pod|the)",
 )
 _add(

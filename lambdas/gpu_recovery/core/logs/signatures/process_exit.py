@@ -18,13 +18,14 @@ _add(
     "engines",
     _X,
     "engine core|enginecore|worker proc|hit an exception|engine process|enginedead|engine loop|engine is dead"
-    "|background loop|scheduler is dead|runner process|child process|llmengine|worker failed with error",
+    "|background loop|scheduler is dead|runner process|child process|llmengine|worker failed with error|llama runner",
     r"\b(?:engine ?core|worker) proc\w* \S{1,80} died unexpectedly|engine ?core.{0,60}(?:died|dead"
     r"|initialization failed"
     r"|fatal error|failed to start)|\b(?:scheduler|detokenizer\w*|tokenizer\w*|tpworker\w*) hit an exception"
     r"|engine process failed to start|(?:async)?enginedeaderror|engine (?:loop )?is dead|background loop has errored"
     r"|scheduler is dead|mqllmengine terminated|worker failed with error .{0,200}stack trace"
-    r"|runner process has terminated|child process (?:died|unexpectedly failed)",
+    r"|runner process has terminated(?!: signal: killed)|llama runner (?:process )?(?:terminated|no longer running)"
+    r"|child process (?:died|unexpectedly failed)",
     generic=True,
 )
 
@@ -71,11 +72,12 @@ _add(
     _X,
     "exit|fatal python error|core dumped|sigabrt|sigbus|sigfpe|sigill|bus error|illegal instruction"
     "|floating point exception|aborted|signal 6|signal 4|signal 7|signal 8|signal 11|exitcode: -"
-    "|exit code 13|code -|signal|return",
+    "|exit code 13|code -|signal|return|terminated with -",
     r"fatal python error|\bcore dumped\b|\bsig(?:abrt|bus|fpe|ill)\b|\bbus error\b|illegal instruction(?! param)"
     r"|floating point exception|^\s{0,8}aborted\b|\baborted \(core|signal:? ?(?:6|4|7|8|11)\b"
     r"|exit ?code {0,3}:? ?-(?:4"
-    r"|6|7|8|11)\b|exit ?code {0,3}:? ?(?:132|134|135|136|139)\b|(?:return|exit) ?code ?[=:]? ?-(?:4|6|7|8|11)\b"
+    r"|6|7|8|11)\b|exit ?code {0,3}:? ?(?:132|134|135|136|139)\b|\bterminated with -(?:4|6|7|8|11)\b"
+    r"|\bsignal: \w{3,16}.{0,20} \((?:4|6|7|8|11)\)|(?:return|exit) ?code ?[=:]? ?-(?:4|6|7|8|11)\b"
     r"|task \d+: aborted",
 )
 _add(
@@ -100,13 +102,16 @@ _add(
 _add(
     "C++",
     _X,
-    "received sigquit from a child|terminate called|pure virtual|unhandled exception|process received signal"
+    "received sigquit from a child|terminate called|libc++abi: terminating|pure virtual|unhandled exception"
+    "|process received signal"
     "|received signal"
-    "|check failed|check failure|mpi_abort|fatal error in",
-    r"received sigquit from a child process|terminate called|pure virtual method called|process received signal"
+    "|check failed|check failure|mpi_abort|fatal error in|non-ok-status",
+    r"received sigquit from a child process|terminate called|libc\+\+abi: terminating|pure virtual method called"
+    r"|process received signal"
     r"|\bmpi_abort was invoked"
     r"|\babort\(-?\d+\).{0,60}fatal error in|application called mpi_abort|unhandled exception: (?!.{0,20}std)"
-    r"|check failure stack trace|\bf\d{4} .{0,80}check failed",
+    r"|check failure stack trace|\bf\d{4} .{0,80}check failed"
+    r"|(?:^|: )f \S{1,160}:\d+\] (?:check failed|non-ok-status)",
     _CASCADE,
 )
 _add(

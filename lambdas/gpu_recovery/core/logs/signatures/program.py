@@ -70,9 +70,9 @@ _add(
     "PyTorch",
     _C,
     "copying a param with shape|in state_dict|in source state_dict|in loading state_dict|keyerror: '"
-    "|size mismatch between",
+    "|size mismatch between|in checkpoint state_dict",
     r"copying a param with shape|(?:missing|unexpected) key\(s\) in (?:source )?state_dict"
-    r"|error\(s\) in loading state_dict"
+    r"|missing key in checkpoint state_dict|error\(s\) in loading state_dict"
     r"|\bkeyerror: '(?:pytorch-lightning_version|(?:\w+_)?state_dict|optimizer_states)'|size mismatch between saved",
     stated=True,
 )
@@ -82,7 +82,7 @@ _add(
     "state_dict|size mismatch|missing key|unexpected key|state dict|incompatible|mismatch|corrupt",
     r"error\(?s?\)? in loading state_dict|size mismatch (?:for|between) \S+|(?:missing"
     r"|unexpected) key\(?s?\)? in (?:source )?state_dict|loaded state dict.{0,80}(?:doesn't|does not|contains"
-    r"|mismatch|has different)|state[_ ]?dict.{0,60}(?:mismatch|corrupt|incompatible)",
+    r"|mismatch|has (?:a )?different)|state[_ ]?dict.{0,60}(?:mismatch|corrupt|incompatible)",
 )
 _add(
     "PyTorch",
@@ -110,6 +110,32 @@ _add(
     r"|couldn't|can't)\b.{0,40}(?:load|find|restor|read|resum|open)\w*.{0,40}(?:checkpoint"
     r"|ckpt)(?!.{0,60}(?:from scratch|will start|starting|random))|no (?:valid )?(?:checkpoint"
     r"|ckpt)s? (?:\w+ ){0,2}found(?!.{0,60}(?:from scratch|starting|start))|checkpoint\w*(?:exception|error)",
+)
+_add(
+    "ggml",
+    _C,
+    "error loading model|wrong number of tensors|gguf|within the file bounds",
+    r"error loading model: .{0,60}(?:missing tensor|\btensor '.{1,80}' (?:has wrong shape|not found)|corrupted)"
+    r"|wrong number of tensors; expected|gguf_init_from_\w{2,12}: invalid magic|failed to load gguf"
+    r"|data is not within the file bounds",
+    stated=True,
+)
+_add(
+    "vLLM",
+    _C,
+    "module or parameter named|weights were not|not found in checkpoint|unable to open table file",
+    r"there is no module or parameter named|weights were not initialized from checkpoint"
+    r"|\bkey \S{1,120} not found in checkpoint|unable to open table file",
+)
+_add(
+    "transformers",
+    _C,
+    "no such file|errno 2]|filenotfound",
+    r"(?:no such file or directory|\[errno 2\]|filenotfounderror).{0,200}(?:\bpytorch_model|\badapter_model"
+    r"|\bmodel\S{0,30}\.safetensors|\boptimizer\.(?:pt|bin)\b|\btrainer_state\.json|_states\.pt\b|\brng_state"
+    r"|\bcheckpoint[-_]\d+\b|\bmp_rank_\d|\bconsolidated\.\d+\.pth|\.(?:ckpt|distcp)\b"
+    r"|latest_checkpointed_iteration)",
+    stated=True,
 )
 _add(
     "transformers",
