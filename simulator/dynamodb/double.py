@@ -1,7 +1,7 @@
 """DynamoDB in this process: a double that refuses what DynamoDB refuses, for tests and simulations.
 
 It has the operations and parameters that the product and its tests use. It raises UnsupportedRequest for any other
-parameter. A write takes effect at once, also in the indexes.
+parameter. A write takes effect at once, also in the indexes, unless a test stops an index (`DynamoTable.stop_index`).
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +32,8 @@ class Index:
     projected: frozenset[str] | None
     entries: dict[Any, dict[str, None]] = field(default_factory=dict)
     is_backfilling: bool = False
+    outdated: DynamoTable | None = None
+    """A copy of the table from which queries of the index are answered; None: the index shows every write."""
     in_order: dict[Any, list[tuple[Any, str]]] = field(default_factory=dict)
     """Positions of the entries of a partition key, in order. A write to the partition key removes them."""
 
@@ -146,6 +149,9 @@ class DynamoTable:
             start: keys of the item after which to begin; None for the first item.
         """
         index, partition = self.indexes[name], sort_key(value)
+        if index.outdated is not None:
+            yield from index.outdated.in_index(name, value, backwards=backwards, start=start)
+            return
         if partition not in index.in_order:
             keys = index.entries.get(partition, ())
             index.in_order[partition] = sorted(self.position(index, self.items[key]) for key in keys)
@@ -156,6 +162,14 @@ class DynamoTable:
             first, last = (0, bisect_left(positions, at)) if backwards else (bisect_right(positions, at), last)
         for number in range(last - 1, first - 1, -1) if backwards else range(first, last):
             yield self.items[positions[number][1]]
+
+    def stop_index(self, name: str) -> None:
+        """Let queries of an index answer as the index is now, whatever is written later, until `resume_index`."""
+        self.indexes[name].outdated = deepcopy(self)
+
+    def resume_index(self, name: str) -> None:
+        """Let queries of an index show every write again."""
+        self.indexes[name].outdated = None
 
     def position(self, index: Index, item: Item) -> tuple[Any, str]:
         """Return the position of an item, or of a start key, among the items with the same partition key."""

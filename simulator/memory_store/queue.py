@@ -6,8 +6,9 @@ and quota limits are fields.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from gpu_recovery.core.job.queue_entry import entry_of, entry_on_ray
@@ -25,6 +26,7 @@ class MemoryQueue:
 
     def __init__(self) -> None:
         self.scheduler = LastPass()
+        self.placements: dict[str, datetime] = {}
         self.used: dict[str, int] = {}
         self.run_times: dict[str, dict[int, int]] = {}
         self.limits: tuple[Mapping[str, Any], int] = ({}, 0)
@@ -55,6 +57,13 @@ class MemoryQueue:
         """Begin a new term of the scheduler; return its number."""
         self.scheduler = replace(self.scheduler, term=self.scheduler.term + 1, at=None)
         return self.scheduler.term
+
+    def recent_placements(self, term: int, since: datetime) -> Collection[str]:
+        """Return the jobs whose placement was remembered at `since` or later, and forget the older placements."""
+        recent = {job_id: at for job_id, at in self.placements.items() if at >= since}
+        if term == self.scheduler.term:
+            self.placements = recent
+        return tuple(recent)
 
     def save_pass(self, ended: LastPass) -> None:
         """Save the pass that has ended, unless another term has begun since."""
@@ -89,8 +98,10 @@ class MemoryQueue:
         if quota is not None and quota.term is not None and quota.term != self.scheduler.term:
             raise TermOver(f"the scheduler's term {quota.term} is over: another has begun")
 
-    def count(self, quota: QuotaChange | None) -> None:
-        """Add the quota change of a saved job to the counts and the run times."""
+    def count(self, job_id: str, quota: QuotaChange | None) -> None:
+        """Add the quota change of a saved job to the counts and the run times, and remember a placement."""
+        if quota is not None and quota.placed_at is not None:
+            self.placements[job_id] = quota.placed_at
         if quota is not None and quota.nodes:
             self.used[quota.key] = self.used.get(quota.key, 0) + quota.nodes
         if quota is not None and quota.ran is not None:

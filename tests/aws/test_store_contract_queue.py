@@ -135,6 +135,29 @@ def test_what_an_earlier_term_decided_is_not_kept(store: Store) -> None:
     assert store.quota_used([KEY]) == {KEY: 2}
 
 
+def test_a_placement_is_remembered_with_its_job_and_its_term(store: Store) -> None:
+    """In one write: what an earlier term decided is not remembered, and what is old is forgotten."""
+    term = store.begin_term()
+    assert list(store.recent_placements(term, NOW)) == []
+    first = store.save_job(kept(store), QuotaChange(KEY, 2, term, placed_at=NOW))
+    store.save_job(kept(store, job_id=OTHER_JOB), QuotaChange(KEY, 2, term, placed_at=later(30)))
+    assert sorted(store.recent_placements(term, NOW)) == sorted([JOB, OTHER_JOB])
+    present = store.begin_term()
+    with pytest.raises(TermOver):
+        store.save_job(first, QuotaChange(KEY, 0, term, placed_at=later(40)))
+    assert list(store.recent_placements(term, later(1))) == [OTHER_JOB]
+    assert sorted(store.recent_placements(term, NOW)) == sorted([JOB, OTHER_JOB])
+    assert list(store.recent_placements(present, later(1))) == [OTHER_JOB]
+    assert list(store.recent_placements(present, NOW)) == [OTHER_JOB]
+
+
+def test_a_placement_that_need_not_be_remembered_is_not(store: Store) -> None:
+    """No number of running jobs is limited."""
+    term = store.begin_term()
+    store.save_job(kept(store), QuotaChange(KEY, 2, term))
+    assert list(store.recent_placements(term, NOW)) == []
+
+
 # -- quotas ------------------------------------------------------------------------------------------------------------
 
 

@@ -70,7 +70,7 @@ def items() -> dict[str, Any]:
 def _write_jobs(store: DynamoStore) -> None:
     waiting = job(look_at=later(60), commands=(pending(JOB, 0),))
     store.create_job(waiting, '{"workload": "sft"}')
-    ran = QuotaChange("user/ana", 2, store.begin_term(), RunTime("ana/sft/2x8", 3, 600))
+    ran = QuotaChange("user/ana", 2, store.begin_term(), RunTime("ana/sft/2x8", 3, 600), NOW)
     placed = job(OTHER_JOB, status=JobStatus.RUNNING, instances=(A, B), attempt=1, running_at=NOW, revision=1)
     store.create_job(replace(placed, revision=0), "")
     store.save_job(placed, ran)

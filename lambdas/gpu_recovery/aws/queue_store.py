@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import MISSING, fields
+from datetime import datetime
 from typing import Any
 
 from gpu_recovery.aws.dynamodb import Put, Table, typed
@@ -27,6 +28,10 @@ SCHEDULER, LIMITS, QUOTA, RUN_TIMES = "#scheduler", "#limits", "#quota/", "#run-
 """Keys, and prefixes of keys, of the job table that are no jobs: a job id never begins with `#`."""
 SLOT = "ran_"
 """Prefix of the attributes that hold the run times of a job kind."""
+PLACEMENT = "placed_"
+"""Prefix of the attributes of `#scheduler` that hold the time of a placement, each with the id of its job."""
+REMOVED_MAX = 400
+"""Upper bound of the placements that one write removes. Its expression may have 4 KB."""
 PLACED, ON_RAY = "placed", "ray"
 """Partition keys of the sparse index `line`: placed jobs, and jobs on Ray."""
 WAITING = ("waiting", "waiting/1", "waiting/2", "waiting/3")
@@ -145,6 +150,19 @@ class DynamoQueueStore:
         assert item is not None  # the condition always holds
         return int(item["term"])
 
+    def recent_placements(self, term: int, since: datetime) -> Collection[str]:
+        """Return the ids of the jobs whose placement was remembered at `since` or later, consistently read.
+
+        Older placements are removed. Only a placement in `term` can be added meanwhile.
+        """
+        item = self.jobs.get(SCHEDULER) or {}
+        times = {name: from_iso(at) for name, at in item.items() if name.startswith(PLACEMENT)}
+        old = [name for name, at in times.items() if at < since]
+        if old:
+            names = {f"#p{number}": name for number, name in enumerate(old[:REMOVED_MAX])}
+            self.jobs.update(SCHEDULER, f"REMOVE {', '.join(names)}", "term = :term", names, {":term": term})
+        return tuple(name.removeprefix(PLACEMENT) for name in times if name not in old)
+
     def save_pass(self, ended: LastPass) -> None:
         """Save the pass that has ended, unless another term has begun since."""
         values = {":at": encode(ended.at), ":next": encode(ended.next_at), ":left": ended.waiting, ":term": ended.term}
@@ -197,7 +215,7 @@ class DynamoQueueStore:
             return
         actions: list[dict[str, Any]] = [{"Put": {"TableName": self.jobs.name, **put.request()}}]
         if quota.term is not None:
-            actions.append(_in_term(self.jobs.name, quota.term))
+            actions.append(_in_term(self.jobs.name, quota.term, job_id, quota.placed_at))
         if quota.nodes:
             actions.append(_counted(self.jobs.name, quota))
         if quota.ran is not None:
@@ -209,13 +227,21 @@ class DynamoQueueStore:
             raise StaleRecord(f"job {job_id} was written since")
 
 
-def _in_term(table: str, term: int) -> dict[str, Any]:
+def _in_term(table: str, term: int, job_id: str, placed_at: datetime | None) -> dict[str, Any]:
+    """Return the condition that the term is not over; with `placed_at` the write that remembers the placement."""
+    condition = {
+        "TableName": table,
+        "Key": typed({"job_id_rank": SCHEDULER}),
+        "ConditionExpression": "term = :term",
+    }
+    if placed_at is None:
+        return {"ConditionCheck": {**condition, "ExpressionAttributeValues": typed({":term": term})}}
     return {
-        "ConditionCheck": {
-            "TableName": table,
-            "Key": typed({"job_id_rank": SCHEDULER}),
-            "ConditionExpression": "term = :term",
-            "ExpressionAttributeValues": typed({":term": term}),
+        "Update": {
+            **condition,
+            "UpdateExpression": "SET #placement = :at",
+            "ExpressionAttributeNames": {"#placement": PLACEMENT + job_id},
+            "ExpressionAttributeValues": typed({":term": term, ":at": encode(placed_at)}),
         }
     }
 

@@ -122,12 +122,15 @@ class QuotaChange:
     term:  the scheduler's term that decided the change. Once a later term has begun, the change must not be saved.
         None if the scheduler did not decide it.
     ran:   run time of a job that succeeded, saved for the estimates of similar jobs. None otherwise.
+    placed_at: time of a placement in `term` that is remembered, because the number of running jobs is limited. None
+        otherwise.
     """
 
     key: str
     nodes: int
     term: int | None = None
     ran: RunTime | None = None
+    placed_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ revision:   a number in the record that each write increases. A write with an ol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -200,6 +200,12 @@ class QueueStore(Protocol):
 
     def begin_term(self) -> int:
         """Begin a new term and return its number. Decisions of earlier terms are refused from now on (TermOver)."""
+
+    def recent_placements(self, term: int, since: datetime) -> Collection[str]:
+        """Return the ids of the jobs whose placement was remembered at `since` or later, consistently read.
+
+        Older placements are forgotten, if `term` is still the present term.
+        """
 
     def save_pass(self, ended: LastPass) -> None:
         """Save the pass that has ended, unless another term has begun since."""

@@ -11,18 +11,21 @@ term are refused, so no place is given twice.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 
 from gpu_recovery.core import events
 from gpu_recovery.core.cluster_snapshot import running_by_user
 from gpu_recovery.core.job.queue_entry import entry_on_ray
 from gpu_recovery.core.job.record import Job
+from gpu_recovery.core.queue.entry import Entry
 from gpu_recovery.core.queue.quota import QuotaKey, QuotaLimits
 from gpu_recovery.core.ray.placement import QUEUED_STATUSES, PoolPlacement, PoolSnapshot, place
 from gpu_recovery.execution.ray import RayPool
 from gpu_recovery.partial_failures import raise_all, run_each
 from gpu_recovery.ports.errors import TermOver
 from gpu_recovery.recovery import Recovery
+from gpu_recovery.scheduler.recent_placements import correct_entries
 from gpu_recovery.scheduler.schedule import limits_of
 
 TERMS_MAX = 3
@@ -42,7 +45,7 @@ def run_ray_pass(recovery: Recovery, pool: RayPool) -> int:
     """
     now = recovery.clock()
     failures: list[Exception] = []  # an unreadable record must not block the other jobs
-    snapshot = _read(recovery, pool, now, failures)
+    snapshot, room = _read(recovery, pool, now, failures)
     if not snapshot.waiting:
         raise_all("not every job on Ray could be read", failures)
         return 0
@@ -51,10 +54,11 @@ def run_ray_pass(recovery: Recovery, pool: RayPool) -> int:
         if placement.admitted and snapshot.limits != QuotaLimits():
             term = recovery.store.begin_term()
             failures.clear()
-            snapshot = _read(recovery, pool, now, failures)
+            snapshot, room = _read(recovery, pool, now, failures, term)
             placement = place(snapshot)
+            placement = replace(placement, admitted=placement.admitted[:room])
         try:
-            answers = _placement_events(placement, now, term)
+            answers = _placement_events(placement, now, term, snapshot.limits.counts_jobs)
             failures += run_each(lambda answer: recovery.handle(*answer), answers, fatal=TermOver)
         except TermOver:
             continue
@@ -63,30 +67,44 @@ def run_ray_pass(recovery: Recovery, pool: RayPool) -> int:
     return 0
 
 
-def _read(recovery: Recovery, pool: RayPool, now: datetime, failures: list[Exception]) -> PoolSnapshot:
-    """Read the jobs on Ray, the GPUs of the cluster, and what the limits count. Without a waiting job only the jobs."""
+def _read(
+    recovery: Recovery, pool: RayPool, now: datetime, failures: list[Exception], term: int | None = None
+) -> tuple[PoolSnapshot, int | None]:
+    """Read the jobs on Ray, the GPUs of the cluster, and what the limits count. Without a waiting job only the jobs.
+
+    Args:
+        term: the term of the pass, in which recent placements are counted as well; None before a term begins.
+
+    Returns:
+        (the snapshot, the number of jobs that may be placed in `term`; None for any number).
+    """
     store = recovery.store
     jobs = store.jobs_on_ray(failures)
     waiting = tuple(job for job in jobs if job.status in QUEUED_STATUSES and not _is_cooling_down(job, now))
     live = tuple(job for job in jobs if job.status not in QUEUED_STATUSES)
     if not waiting:
-        return PoolSnapshot((), live, {}, 0)
+        return PoolSnapshot((), live, {}, 0), None
     limits = limits_of(recovery)
     keys = (
         {QuotaKey(job.spec.user, job.spec.priority, job.spec.group) for job in waiting} if limits.instances else set()
     )
     used = store.quota_used(sorted(key.text for key in keys)) if keys else {}
-    on_ecs = store.load_queue([]) if limits.counts_jobs else ()  # unreadable records of ECS are the reconciler's
-    on_ray = [entry for job in live if (entry := entry_on_ray(job)) is not None]
-    return PoolSnapshot(
+    on_ray = {job.job_id: entry for job in live if (entry := entry_on_ray(job)) is not None}
+    on_ecs: dict[str, Entry] = {}
+    room = None
+    if limits.counts_jobs:  # unreadable records of ECS are the reconciler's
+        on_ecs = {entry.job_id: entry for entry in store.load_queue([])}
+        room = correct_entries(store, term, now, on_ecs, on_ray) if term is not None else None
+    snapshot = PoolSnapshot(
         waiting,
         live,
         pool.free_gpus_per_node(),
         pool.total_gpus(),
         limits,
         {key: used[key.text] for key in keys},
-        running_by_user((*on_ecs, *on_ray)),
+        running_by_user((*on_ecs.values(), *on_ray.values())),
     )
+    return snapshot, room
 
 
 def _is_cooling_down(job: Job, now: datetime) -> bool:
@@ -94,12 +112,20 @@ def _is_cooling_down(job: Job, now: datetime) -> bool:
 
 
 def _placement_events(
-    placement: PoolPlacement, now: datetime, term: int | None
+    placement: PoolPlacement, now: datetime, term: int | None, counts: bool
 ) -> Iterator[tuple[str, events.JobEvent]]:
     for job in placement.admitted:
         yield (
             job.job_id,
-            events.JobPlaced(at=now, attempt=job.attempt, version=job.version, instances=(), epochs=(), term=term),
+            events.JobPlaced(
+                at=now,
+                attempt=job.attempt,
+                version=job.version,
+                instances=(),
+                epochs=(),
+                term=term,
+                counts=counts and term is not None,
+            ),
         )
     for job, sentence, short_of in placement.rejected:
         yield (

@@ -33,6 +33,7 @@ from gpu_recovery.partial_failures import run_each
 from gpu_recovery.ports.errors import TermOver
 from gpu_recovery.ports.store import QueueStore
 from gpu_recovery.recovery import NotificationFailed, Recovery
+from gpu_recovery.scheduler.recent_placements import correct_entries
 
 WAIT_EVENTS_MAX = 200
 """Upper bound of the wait events that one pass delivers. If more are left, the next pass follows at once."""
@@ -67,17 +68,18 @@ def schedule(recovery: Recovery, asked: Sequence[str] = ()) -> int:
     elif by and all(name == TICK or INSTANCE_ID.fullmatch(name) for name in by) and _no_job_waits(recovery.store, now):
         return 0
     term = recovery.store.begin_term()
-    reading = read(recovery, by - {TICK, NEXT_PASS_KEY, ""})
+    reading = read(recovery, by - {TICK, NEXT_PASS_KEY, ""}, term)
     snapshot = reading.snapshot
     if not snapshot.waiting:
         recovery.store.save_pass(LastPass(term, now, reading.first_cool_down))
         return 0
     placement = place(snapshot, recovery.policy, now)
-    placed, stale = _confirmed(recovery, placement, {host.host_id: host for host in snapshot.hosts})
+    placed, stale = _confirmed(recovery, placement, {host.host_id: host for host in snapshot.hosts}, reading.room)
     deliveries = _Deliveries(recovery)
     wait_events = _waiting_events(reading.entries, placement, now)
     try:
-        answers = (*_placement_events(placement, placed, term, now), *wait_events[:WAIT_EVENTS_MAX])
+        counts = snapshot.limits.counts_jobs
+        answers = (*_placement_events(placement, placed, term, now, counts), *wait_events[:WAIT_EVENTS_MAX])
         failures = run_each(deliveries.deliver, deliveries.in_time(answers), fatal=TermOver)
     except TermOver:
         # A later pass has begun, and has read every change of this one; or the pass of the Ray pool has placed a job.
@@ -177,12 +179,14 @@ class QueueReading:
     first_cool_down: earliest end of a cool-down among the waiting jobs; None if there is none.
     unreadable:      why some entries and instances are missing from the snapshot. The reconciler raises these errors
                      each minute. Raised here, they would block every job that can be placed.
+    room:            the number of jobs that the pass may place, because it remembers placements; None: any number.
     """
 
     snapshot: Snapshot
     entries: Mapping[str, Entry]
     unreadable: list[Exception]
     first_cool_down: datetime | None
+    room: int | None = None
 
 
 def read_snapshot(recovery: Recovery) -> Snapshot:
@@ -190,11 +194,12 @@ def read_snapshot(recovery: Recovery) -> Snapshot:
     return read(recovery).snapshot
 
 
-def read(recovery: Recovery, changed: Collection[str] = ()) -> QueueReading:
+def read(recovery: Recovery, changed: Collection[str] = (), term: int | None = None) -> QueueReading:
     """Read the queue, the instances and the quotas.
 
     Args:
         changed: ids of jobs and instances that have changed. Their records are read directly, because an index may lag.
+        term: the term of the pass, in which recent placements are counted as well; None outside of a pass.
     """
     now, policy, store = recovery.clock(), recovery.policy, recovery.store
     instance_ids = [name for name in changed if INSTANCE_ID.fullmatch(name)]
@@ -213,15 +218,19 @@ def read(recovery: Recovery, changed: Collection[str] = ()) -> QueueReading:
     keys = {entry.quota_key for entry in entries.values() if entry.may_start(now)}
     if not keys:
         return QueueReading(Snapshot((), (), ()), entries, unreadable, first_cool_down)
+    limits, on_ray, room = limits_of(recovery), dict[str, Entry](), None
+    if limits.counts_jobs and recovery.ray is not None:
+        on_ray = {entry.job_id: entry for entry in store.load_ray_queue(unreadable)}
+    if limits.counts_jobs and term is not None:
+        room = correct_entries(store, term, now, entries, on_ray)
     listed = {instance.instance_id: instance for instance in store.instances_in(PRESENT, unreadable)}
     instances = (listed | dict(store.load_instances(instance_ids)) if instance_ids else listed).values()
     used = store.quota_used(sorted(key.text for key in keys))
     counts = {key: used[key.text] for key in keys}
     usual = usual_run_times(store, entries.values(), now)
-    fleet, limits = store.load_fleet(), limits_of(recovery)
-    on_ray = store.load_ray_queue(unreadable) if recovery.ray is not None and limits.counts_jobs else ()
-    snapshot = snapshot_of(entries.values(), instances, policy, now, counts, limits, usual, fleet, on_ray)
-    return QueueReading(snapshot, entries, unreadable, first_cool_down)
+    fleet = store.load_fleet()
+    snapshot = snapshot_of(entries.values(), instances, policy, now, counts, limits, usual, fleet, on_ray.values())
+    return QueueReading(snapshot, entries, unreadable, first_cool_down, room)
 
 
 def usual_run_times(store: QueueStore, entries: Collection[Entry], now: datetime) -> Mapping[JobKind, int]:
@@ -250,9 +259,9 @@ def limits_of(recovery: Recovery) -> QuotaLimits:
 
 
 def _confirmed(
-    recovery: Recovery, placement: Placement, hosts: Mapping[str, Host]
+    recovery: Recovery, placement: Placement, hosts: Mapping[str, Host], most: int | None
 ) -> tuple[tuple[Assignment, ...], bool]:
-    """Re-validate assignments against fresh instance records.
+    """Re-validate assignments against fresh instance records, and keep at most `most`; None: any number.
 
     Returns:
         (the assignments with instances that are still as the snapshot showed them, whether any assignment was dropped).
@@ -269,12 +278,12 @@ def _confirmed(
     def holds(assignment: Assignment) -> bool:
         return all(map(is_as_shown, assignment.instances, assignment.epochs))
 
-    placed = tuple(assignment for assignment in placement.assignments if holds(assignment))
+    placed = tuple(assignment for assignment in placement.assignments if holds(assignment))[:most]
     return placed, len(placed) < len(placement.assignments)
 
 
 def _placement_events(
-    placement: Placement, placed: Sequence[Assignment], term: int, now: datetime
+    placement: Placement, placed: Sequence[Assignment], term: int, now: datetime, counts: bool
 ) -> Iterator[tuple[str, events.JobEvent]]:
     """Return the events of jobs that the pass moves: suspensions first, then placements."""
     for suspension in placement.suspensions:
@@ -301,6 +310,7 @@ def _placement_events(
                 port_offset=assignment.port_offset,
                 is_probe=assignment.is_probe,
                 term=term,
+                counts=counts,
             ),
         )
 

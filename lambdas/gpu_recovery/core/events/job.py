@@ -41,6 +41,8 @@ class JobPlaced(JobEvent):
     """The launch is a probe: it tries whether a missing permission has been granted."""
     term: int | None = None
     """Term of the scheduler. Once a later term has begun, decisions of this term are not saved."""
+    counts: bool = False
+    """The number of running jobs is limited. The placement is remembered for passes that read an outdated index."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

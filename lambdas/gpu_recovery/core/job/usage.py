@@ -31,7 +31,8 @@ def quota_change(before: Job, after: Job, event: events.JobEvent | str) -> Quota
     ended = after.status is JobStatus.SUCCEEDED and before.status is not JobStatus.SUCCEEDED
     ended = ended and after.spec.backend is Backend.ECS  # run time estimates are for instances of ours
     ran = _ran_for(after) if ended and before.quota_nodes and after.ran_s else None
-    return QuotaChange(after.quota_key, grows, term, ran) if grows or term is not None else None
+    placed_at = event.at if isinstance(event, events.JobPlaced) and event.counts else None
+    return QuotaChange(after.quota_key, grows, term, ran, placed_at) if grows or term is not None else None
 
 
 def _ran_for(job: Job) -> RunTime:
