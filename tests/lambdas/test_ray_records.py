@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from gpu_recovery.core.ray.driver import DriverState, DriverStatus
 from gpu_recovery.execution.job_archive import ARCHIVED_LINE_CHARACTERS_MAX, ARCHIVED_LOG_LINES
 from gpu_recovery.ports.errors import TryAgainSoon
 
-from tests.aws.records import job, later, spec
+from tests.aws.records import NOW, job, later, spec
 from tests.lambdas.conftest import Functions
 from tests.lambdas.ray_function import RayFunction, ray_runner_of
 
@@ -64,6 +65,23 @@ def test_the_log_of_a_lost_race_is_recorded_too(ray: RayFunction) -> None:
     assert ray.functions.job("ppo-1").status is JobStatus.PENDING_RESOURCES
     kept = recorded(ray)
     assert kept["failure_kind"] == "INSUFFICIENT_RESOURCES" and kept["log"]["lines"] == [VERL.rstrip()]
+
+
+@pytest.mark.parametrize("is_in_message", [False, True])
+@pytest.mark.parametrize(("ran_s", "after"), [(1_799, JobStatus.PENDING_RESOURCES), (1_800, JobStatus.FAILED)])
+def test_a_driver_that_ran_for_long_has_lost_no_race(
+    ray: RayFunction, ran_s: int, after: JobStatus, is_in_message: bool
+) -> None:
+    """verl counts GPUs at its start. The two texts of an earlier try stay in the log of a driver that fails later."""
+    died = replace(
+        DIED, message=f"{VERL}KeyError: 17" if is_in_message else "KeyError: 17", started_at=NOW, ended_at=later(ran_s)
+    )
+    ray.ends("ppo-1--a01", died, f"{VERL}retrying\nKeyError: 17\n")
+    job = ray.functions.job("ppo-1")
+    assert job.status is after
+    if after is JobStatus.FAILED:
+        assert "exited with code 1 (KeyError: 17)" in job.reason
+        assert recorded(ray)["log"]["lines"][-1] == "KeyError: 17"
 
 
 @pytest.mark.parametrize(

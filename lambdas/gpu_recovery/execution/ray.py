@@ -16,6 +16,7 @@ from gpu_recovery.core import commands, events
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.job.record import LIVE, Job, JobStatus
+from gpu_recovery.core.policy import duration
 from gpu_recovery.core.ray.driver import DriverState, DriverStatus, ending_of
 from gpu_recovery.core.ray.submission import DriverSubmission, submission_of
 from gpu_recovery.core.redaction import masked
@@ -166,9 +167,12 @@ class DirectRayCommands:
         The diagnosis is left out if an earlier try was cut off, because the diagnosis may have been the cause.
         """
         at = status.ended_at or context.now
-        log = self.pool.logs(attempt_id(job.job_id, job.attempt), LOG_LINES_MAX) if status.needs_its_log else ""
+        began = status.started_at or job.running_at
+        was_stable = began is not None and at - began >= duration(context.policy.stable_run_s)
+        needs_log = status.needs_its_log or (was_stable and status.state is DriverState.FAILED)
+        log = self.pool.logs(attempt_id(job.job_id, job.attempt), LOG_LINES_MAX) if needs_log else ""
         in_all = self.pool.total_gpus() if status.state is DriverState.FAILED else None
-        ending = ending_of(status, log, in_all, job.spec.nnodes * job.spec.gpus_per_node)
+        ending = ending_of(status, log, in_all, job.spec.nnodes * job.spec.gpus_per_node, was_stable)
         failure = None if ending.kind is EndingKind.SUCCEEDED else RankFailure(0, "", at, ending)
         context.store.add_stopped(job.job_id, job.attempt, 0, failure)
         stopped = events.AllRanksStopped(at=at, attempt=job.attempt, failure=failure)

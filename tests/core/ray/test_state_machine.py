@@ -94,16 +94,41 @@ def test_too_few_gpus_put_it_in_line_again_after_a_pause_uncounted(made: Callabl
 
 
 def test_lost_races_have_no_end_within_the_time_in_line() -> None:
-    """Seed 004, 8.2 point 3: a user never submits by hand again because others were faster, however often they were."""
+    """Seed 004, 8.2 point 3: a user never submits by hand again because others were faster, however often they were.
+
+    The pause before the next try doubles from 60 s up to ten minutes.
+    """
     record, now = queued(), NOW
     for attempt in range(1, 3 * ADAPTIVE.uncounted_relaunches_max):
         record = applied(
             tell(placed(record, now), ended(attempt, EndingKind.SHORT_OF_RESOURCES), now=now + timedelta(seconds=30))
         )
         assert (record.status, record.attempts_counted) == (JobStatus.PENDING_RESOURCES, 0)
-        now += timedelta(seconds=90)
+        now += timedelta(seconds=30 + min(60 * 2 ** (attempt - 1), 600))
         assert record.not_before == now
     assert record.attempts_uncounted == {"INSUFFICIENT_RESOURCES": attempt}
+
+
+def test_a_run_that_lasts_resets_the_pause_between_lost_races() -> None:
+    """The cluster had room again, so the next lost race is the first."""
+    record = queued()
+    for attempt in (1, 2, 3):
+        record = applied(tell(placed(record), ended(attempt, EndingKind.SHORT_OF_RESOURCES)))
+    assert record.not_before == later(240)
+    at = later(ADAPTIVE.stable_run_s)
+    record = running(taken(placed(record)))
+    record = applied(tell(record, events.JobLookDue(at=at, attempt=4, look_at=record.look_at or at), now=at))
+    lost = applied(tell(record, ended(4, EndingKind.SHORT_OF_RESOURCES), now=at))
+    assert lost.not_before == at + timedelta(seconds=60)
+
+
+def test_a_longer_pause_of_the_policy_is_kept() -> None:
+    """An operator who sets ten minutes or more gets them from the first lost race on, and no more."""
+    policy = replace(ADAPTIVE, pending_retry_s=900)
+    record = queued()
+    for attempt in (1, 2):
+        record = applied(tell(placed(record), ended(attempt, EndingKind.SHORT_OF_RESOURCES), policy))
+        assert record.not_before == later(900)
 
 
 def test_the_time_in_line_ends_the_retries() -> None:

@@ -82,13 +82,19 @@ class DriverStatus:
         return not _says_too_few_gpus(self.message)
 
 
-def ending_of(status: DriverStatus, log: str, gpus_in_all: float | None, gpus_asked: int) -> Ending:
+def ending_of(
+    status: DriverStatus, log: str, gpus_in_all: float | None, gpus_asked: int, was_stable: bool = False
+) -> Ending:
     """Return what the end of a driver means for its job.
+
+    verl counts the GPUs at its start. So the two texts in the output of a driver that ran for long come from an earlier
+    try of its program, and explain nothing.
 
     Args:
         log: the part of its log that was read, "" for none.
         gpus_in_all: number of GPUs of the whole cluster, used or free; None if it is unknown.
         gpus_asked: number of GPUs that the specification of the job asks for.
+        was_stable: the driver ran for `stable_run_s` or longer.
     """
     match status.state:
         case DriverState.SUCCEEDED:
@@ -97,7 +103,7 @@ def ending_of(status: DriverStatus, log: str, gpus_in_all: float | None, gpus_as
             return Ending(EndingKind.STOPPED_BY_PERSON, status.exit_code, "was stopped in the Ray cluster")
         case DriverState.GONE:
             return Ending(EndingKind.CRASHED, None, "is not known to the Ray cluster any more")
-    for text in (status.message, log):
+    for text in () if was_stable else (status.message, log):
         if _says_too_few_gpus(text):
             return _short_of_gpus(text, status.exit_code, gpus_in_all, gpus_asked)
     return _failed(status)

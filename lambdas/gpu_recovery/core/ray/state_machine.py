@@ -25,6 +25,11 @@ STOPS_MAX = 5
 requests, until Ray's own start timeout (900 s by default) fails it. All stop requests together take longer than
 that."""
 
+LOST_RACE_PAUSE_MAX_S = 600
+"""Longest pause in seconds between two lost races, unless `pending_retry_s` is longer."""
+PAUSE_DOUBLINGS_MAX = 20
+"""Doublings after which the pause is at its maximum for every `pending_retry_s`."""
+
 
 def decide(job: Job, event: events.JobEvent, policy: RecoveryPolicy, now: datetime) -> Decision[Job]:
     """Return the decision about `event` for a job on Ray. Pure: equal arguments give an equal decision."""
@@ -74,7 +79,8 @@ def ended(job: Job, event: events.AllRanksStopped, context: DecisionContext) -> 
     """Handle the end of the driver without a stop. Too few GPUs queue the job again; every other failure is final.
 
     The number of lost races has no limit. The job keeps its place in line and the time since which it waits, so
-    `queue_timeout_s` ends the retries.
+    `queue_timeout_s` ends the retries. The pause before the next try doubles with each lost race since the last stable
+    run, because a cluster that others keep busy would cost an attempt a minute for days.
     """
     if event.failure is None:
         return finished(job, JobStatus.SUCCEEDED, f"the driver of attempt {job.attempt} exited with code 0")
@@ -88,8 +94,21 @@ def ended(job: Job, event: events.AllRanksStopped, context: DecisionContext) -> 
         return failed(job, f"{what}; observed only", (), {"failure": event.failure})
     lost = replace(job, stop_cause=CloseCause.INSUFFICIENT_RESOURCES, failure=event.failure)
     step = stopping.relaunch(lost, context)
-    changes = {**step.changes, "stop_cause": lost.stop_cause, "failure": lost.failure, "in_line_at": job.in_line_at}
+    changes = {
+        **step.changes,
+        "stop_cause": lost.stop_cause,
+        "failure": lost.failure,
+        "in_line_at": job.in_line_at,
+        "not_before": context.now + duration(_pause_s(job, context.policy)),
+    }
     return replace(step, reason=f"{what}; {step.reason}", changes=changes)
+
+
+def _pause_s(job: Job, policy: RecoveryPolicy) -> int:
+    """Return the seconds until the next try after a lost race, of which `job` counts the earlier ones."""
+    earlier = job.attempts_uncounted.get(CloseCause.INSUFFICIENT_RESOURCES, 0)
+    doubled = policy.pending_retry_s * 2 ** min(earlier, PAUSE_DOUBLINGS_MAX)
+    return min(doubled, max(policy.pending_retry_s, LOST_RACE_PAUSE_MAX_S))
 
 
 def launch_overdue(job: Job, event: events.JobDeadlineReached, context: DecisionContext) -> Step:
