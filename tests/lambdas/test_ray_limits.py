@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from gpu_recovery.aws import wiring
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.ray.driver import DriverState, DriverStatus
+from gpu_recovery.core.ray.submission import DriverSubmission
+from gpu_recovery.execution.ray import DirectRayCommands
+from gpu_recovery.ports.values import Refusal
 from gpu_recovery.scheduler import schedule
+from gpu_recovery.scheduler.ray_pool import run_ray_pass
 
 from tests.aws.records import A, B, instance, job, later, spec
 from tests.lambdas.api_gateway import Api, refused
@@ -158,6 +164,27 @@ def test_a_pass_of_ray_during_a_pass_of_the_scheduler_gives_no_place_twice(
     assert status(ray, "ecs-1", "ray-1") == [S.QUEUED, S.SUBMITTED]
     ray.functions.call("scheduler", {"Records": [{"body": '{"key": "#tick/1"}'}]})
     assert status(ray, "ecs-1") == [S.PENDING_RESOURCES]
+
+
+def test_a_pass_of_ray_counts_what_it_placed_before_its_term_was_over(
+    ray: RayFunction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pass of the scheduler begins after the first of two placements. The second follows in another term."""
+    limited(ray, max_running_jobs=4)
+    on_ray(ray, "ray-1")
+    on_ray(ray, "ray-2", since=1)
+    submit = ray.pool.submit
+
+    def overtaken(submission: DriverSubmission) -> Refusal | None:
+        if not ray.pool.submitted:
+            ray.functions.store.begin_term()
+        return submit(submission)
+
+    monkeypatch.setattr(ray.pool, "submit", overtaken)
+    loop = replace(wiring.recovery(), ray=DirectRayCommands(ray.pool, wiring.ray_queue()))
+    assert run_ray_pass(loop, ray.pool) == 2
+    assert status(ray, "ray-1", "ray-2") == [S.SUBMITTED, S.SUBMITTED]
+    assert ray.functions.store.load_last_pass().term == 3
 
 
 @pytest.mark.parametrize(("limits", "messages"), [({"max_running_jobs": 1}, 1), ({}, 0)])

@@ -21,6 +21,7 @@ from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.queue.entry import Entry
 from gpu_recovery.core.queue.quota import QuotaKey, QuotaLimits
 from gpu_recovery.core.ray.placement import QUEUED_STATUSES, PoolPlacement, PoolSnapshot, place
+from gpu_recovery.core.state_machine import EventOutcome
 from gpu_recovery.execution.ray import RayPool
 from gpu_recovery.partial_failures import raise_all, run_each
 from gpu_recovery.ports.errors import TermOver
@@ -49,7 +50,14 @@ def run_ray_pass(recovery: Recovery, pool: RayPool) -> int:
     if not snapshot.waiting:
         raise_all("not every job on Ray could be read", failures)
         return 0
-    placement, term = place(snapshot), None
+    placement, term, placed = place(snapshot), None, 0
+
+    def deliver(addressed: tuple[str, events.JobEvent]) -> None:
+        nonlocal placed
+        decision = recovery.handle(*addressed)
+        applied = decision is not None and decision.outcome is EventOutcome.APPLIED
+        placed += applied and isinstance(addressed[1], events.JobPlaced)
+
     for _ in range(TERMS_MAX):
         if placement.admitted and snapshot.limits != QuotaLimits():
             term = recovery.store.begin_term()
@@ -59,12 +67,12 @@ def run_ray_pass(recovery: Recovery, pool: RayPool) -> int:
             placement = replace(placement, admitted=placement.admitted[:room])
         try:
             answers = _placement_events(placement, now, term, snapshot.limits.counts_jobs)
-            failures += run_each(lambda answer: recovery.handle(*answer), answers, fatal=TermOver)
+            failures += run_each(deliver, answers, fatal=TermOver)
         except TermOver:
             continue
         raise_all("not every job on Ray could be told", failures)
-        return len(placement.admitted)
-    return 0
+        break
+    return placed
 
 
 def _read(

@@ -107,7 +107,7 @@ def ended(job: Job, event: events.AllRanksStopped, context: DecisionContext) -> 
 def _pause_s(job: Job, policy: RecoveryPolicy) -> int:
     """Return the seconds until the next try after a lost race, of which `job` counts the earlier ones."""
     earlier = job.attempts_uncounted.get(CloseCause.INSUFFICIENT_RESOURCES, 0)
-    doubled = policy.pending_retry_s * 2 ** min(earlier, PAUSE_DOUBLINGS_MAX)
+    doubled: int = policy.pending_retry_s * 2 ** min(earlier, PAUSE_DOUBLINGS_MAX)
     return min(doubled, max(policy.pending_retry_s, LOST_RACE_PAUSE_MAX_S))
 
 
