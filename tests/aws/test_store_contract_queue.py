@@ -110,9 +110,9 @@ def test_terms_are_counted_and_a_pass_is_remembered(store: Store) -> None:
     """Before the first pass nothing is known."""
     assert store.load_last_pass() == LastPass()
     assert (store.begin_term(), store.begin_term()) == (1, 2)
-    ended = LastPass(2, NOW, later(60), 7)
-    store.save_pass(ended)
-    assert store.load_last_pass() == ended
+    for ended in (LastPass(2, NOW, later(60), 7, later(-60)), LastPass(2, NOW, later(60), 7)):
+        store.save_pass(ended)
+        assert store.load_last_pass() == ended
 
 
 def test_a_pass_that_was_overtaken_is_not_remembered(store: Store) -> None:

@@ -6,6 +6,7 @@ DynamoDB's indexes are eventually consistent. So each test stops the index befor
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -16,7 +17,7 @@ from gpu_recovery.scheduler import recent_placements
 
 from simulator.dynamodb.table import DynamoTable
 from tests.aws.environment import FUNCTION
-from tests.aws.records import A, B, instance
+from tests.aws.records import A, B, instance, later
 from tests.lambdas.conftest import Functions
 from tests.lambdas.ray_function import RayFunction, ray_runner_of
 from tests.lambdas.test_ray_limits import limited, on_ecs, on_ray, scheduled, status
@@ -44,9 +45,11 @@ def table(ray: RayFunction) -> DynamoTable:
 def test_the_ray_pass_counts_a_job_that_the_scheduler_placed_a_moment_ago(ray: RayFunction) -> None:
     """The index still shows the job on ECS as waiting. The end of a job on Ray wakes both passes at once."""
     on_ecs(ray, "ecs-1")
-    on_ray(ray, "ray-1")
+    on_ray(ray, "ray-1", since=-1)  # it is before the other, but pauses after a lost race
+    ray.functions.store.save_job(replace(ray.functions.job("ray-1"), not_before=later(30)))
     table(ray).stop_index("line")
     scheduled(ray)
+    ray.functions.now = later(30)
     ray.deliver()
     assert status(ray, "ecs-1", "ray-1") == [S.SUBMITTED, S.PENDING_RESOURCES]
     assert ray.functions.job("ray-1").reason == "1 jobs run, and 1 may run at once"
@@ -55,7 +58,7 @@ def test_the_ray_pass_counts_a_job_that_the_scheduler_placed_a_moment_ago(ray: R
 def test_the_scheduler_counts_a_job_that_the_ray_pass_placed_a_moment_ago(ray: RayFunction) -> None:
     """The index still shows the job on Ray as waiting."""
     on_ecs(ray, "ecs-1")
-    on_ray(ray, "ray-1")
+    on_ray(ray, "ray-1", since=-1)
     table(ray).stop_index("line")
     ray.deliver()
     scheduled(ray)
@@ -75,7 +78,7 @@ def test_the_scheduler_counts_a_job_that_it_placed_a_moment_ago(ray: RayFunction
 def test_a_job_that_has_ended_meanwhile_keeps_no_place(ray: RayFunction) -> None:
     """Its record is read, so its place is given at once."""
     on_ecs(ray, "ecs-1")
-    on_ray(ray, "ray-1")
+    on_ray(ray, "ray-1", since=-1)
     table(ray).stop_index("line")
     ray.pool.refusal = Refusal("no such resource", lasting=True)
     ray.deliver()

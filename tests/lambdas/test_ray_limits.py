@@ -10,6 +10,7 @@ import pytest
 from gpu_recovery.aws import wiring
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.job.spec import Backend
+from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.ray.driver import DriverState, DriverStatus
 from gpu_recovery.core.ray.submission import DriverSubmission
 from gpu_recovery.execution.ray import DirectRayCommands
@@ -48,9 +49,9 @@ def on_ray(ray: RayFunction, job_id: str, nodes: int = 1, since: float = 0, **ch
     ray.functions.store.create_job(job(job_id, spec=own, queued_at=later(since)), "")
 
 
-def on_ecs(ray: RayFunction, job_id: str, nodes: int = 1, **changes: Any) -> None:
+def on_ecs(ray: RayFunction, job_id: str, nodes: int = 1, since: float = 0, **changes: Any) -> None:
     """Queue a job on ECS."""
-    ray.functions.store.create_job(job(job_id, spec=spec(nnodes=nodes, **changes)), "")
+    ray.functions.store.create_job(job(job_id, spec=spec(nnodes=nodes, **changes), queued_at=later(since)), "")
 
 
 def scheduled(ray: RayFunction) -> None:
@@ -127,7 +128,6 @@ def test_a_pass_of_the_scheduler_during_a_pass_of_ray_gives_no_place_twice(
 ) -> None:
     """Both functions count the jobs at once. The later term wins, and the other function counts again."""
     limited(ray, max_running_jobs=1)
-    on_ecs(ray, "ecs-1")
     on_ray(ray, "ray-1")
     counted = ray.pool.total_gpus
     passes: list[int] = []
@@ -135,6 +135,7 @@ def test_a_pass_of_the_scheduler_during_a_pass_of_ray_gives_no_place_twice(
     def overtaken() -> float:
         passes.append(ray.functions.store.load_last_pass().term)
         if passes == [0, 1]:  # the Ray pass has begun its term, and has read that no job runs
+            on_ecs(ray, "ecs-1", priority=Priority.HIGH)
             scheduled(ray)
         return counted()
 
@@ -150,12 +151,12 @@ def test_a_pass_of_ray_during_a_pass_of_the_scheduler_gives_no_place_twice(
     """The scheduler's pass is refused, and the next tick repeats it."""
     limited(ray, max_running_jobs_per_user=1)
     on_ecs(ray, "ecs-1")
-    on_ray(ray, "ray-1")
     place = schedule.place
 
     def overtaken(*arguments: Any) -> Any:
         monkeypatch.setattr(schedule, "place", place)
         found = place(*arguments)
+        on_ray(ray, "ray-1", since=-1)
         ray.deliver()
         return found
 

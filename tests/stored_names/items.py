@@ -76,7 +76,7 @@ def _write_jobs(store: DynamoStore) -> None:
     store.save_job(placed, ran)
     on_ray = job(ON_RAY)
     store.create_job(replace(on_ray, spec=replace(on_ray.spec, backend=Backend.RAY, entrypoint="python train.py")), "")
-    store.save_pass(LastPass(1, NOW, later(60), 1))
+    store.save_pass(LastPass(1, NOW, later(60), 1, NOW))
     store.save_limits({"instances": {"ana": 4}}, 0)
     store.mark_notified("incident", later(60))
     store.save_agent_task("task-of-the-agent", A, later(60))

@@ -125,12 +125,13 @@ class DynamoQueueStore:
         item = self.jobs.get(SCHEDULER)
         if item is None:
             return LastPass()
-        at, next_at = item.get("at"), item.get("next_at")
+        at, next_at, since = item.get("at"), item.get("next_at"), item.get("leaves_places_since")
         return LastPass(
             int(item["term"]),
             from_iso(at) if at else None,
             from_iso(next_at) if next_at else None,
             int(item.get("waiting", 0)),
+            from_iso(since) if since else None,
         )
 
     def begin_term(self) -> int:
@@ -167,6 +168,11 @@ class DynamoQueueStore:
         """Save the pass that has ended, unless another term has begun since."""
         values = {":at": encode(ended.at), ":next": encode(ended.next_at), ":left": ended.waiting, ":term": ended.term}
         change = "SET #at = :at, next_at = :next, waiting = :left"
+        if ended.leaves_places_since is None:
+            change += " REMOVE leaves_places_since"
+        else:
+            change += ", leaves_places_since = :since"
+            values[":since"] = encode(ended.leaves_places_since)
         self.jobs.update(SCHEDULER, change, "term = :term", {"#at": "at"}, values)
 
     def quota_used(self, keys: Iterable[str]) -> Mapping[str, int]:

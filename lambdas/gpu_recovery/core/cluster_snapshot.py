@@ -16,8 +16,10 @@ from gpu_recovery.core.queue.entry import NOTHING, Entry, running_job, waiting_j
 from gpu_recovery.core.queue.launch_holds import launch_holds
 from gpu_recovery.core.queue.quota import QuotaKey, QuotaLimits
 from gpu_recovery.core.queue.run_time_estimates import JobKind
-from gpu_recovery.core.queue.snapshot import Host, Snapshot
+from gpu_recovery.core.queue.snapshot import Host, RejectionKind, Snapshot, WaitingJob
 
+WAITING_MAX = 200
+"""Upper bound of the jobs of the other backend to which a pass leaves places."""
 NO_LIMITS = Fleet()
 """A fleet record that holds no repair and no launch."""
 
@@ -75,6 +77,19 @@ def snapshot_of(
 def running_by_user(entries: Iterable[Entry]) -> Mapping[str, int]:
     """Return the number of jobs by user that count as running: they hold GPUs, or keep their quota while they wait."""
     return Counter(entry.user for entry in entries if not entry.waits or entry.holds_quota)
+
+
+def waiting_for_a_place(entries: Iterable[Entry], policy: RecoveryPolicy, now: datetime) -> tuple[WaitingJob, ...]:
+    """Return the first jobs that wait for nothing but a place among the running jobs, as far as their pass has said.
+
+    A job that its pass has not seen yet is one of them. A job that lacks GPUs is none: a place would stay empty.
+    """
+    waiting = (
+        waiting_job(entry, policy, now)
+        for entry in entries
+        if entry.may_start(now) and not entry.holds_quota and (entry.fresh or entry.known_short == RejectionKind.JOBS)
+    )
+    return tuple(sorted(waiting, key=lambda job: (-job.priority, job.queued_at, job.job_id))[:WAITING_MAX])
 
 
 def _in_home_group(entry: Entry, groups: Mapping[str, str]) -> Entry:

@@ -89,6 +89,8 @@ def execute(context: ExecutionContext, record: Job | Instance, pending: PendingC
         case commands.PokeScheduler():
             if context.hops < HOPS_MAX:
                 context.actions.poke_scheduler(command.key, context.hops + 1)
+                if context.ray is not None and isinstance(record, Job) and record.attempt and not record.quota_nodes:
+                    context.ray.wake_pool(context, command.key)
         case commands.TellJob():
             return CommandResult((FollowUp(command.job_id, command.event),))
         case commands.TellInstance():

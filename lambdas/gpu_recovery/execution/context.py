@@ -78,6 +78,13 @@ class RayCommandHandler(Protocol):
     def execute(self, context: ExecutionContext, job: Job, pending: PendingCommand) -> CommandResult:
         """Execute one of `execution.ray.RAY_COMMANDS`, or hand it over to the function that can."""
 
+    def wake_pool(self, context: ExecutionContext, key: str) -> None:
+        """Wake the pass over the Ray pool, if the number of running jobs is limited: a job on ECS gave its place back.
+
+        Args:
+            key: messages with the same key are sent once.
+        """
+
     def log_tail(self, submission_id: str, most: int) -> tuple[str, ...] | str:
         """Return the last `most` lines of a driver's log, or the reason as one sentence if it cannot be read now."""
 

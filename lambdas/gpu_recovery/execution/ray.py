@@ -17,6 +17,7 @@ from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.identifiers import attempt_id
 from gpu_recovery.core.job.record import LIVE, Job, JobStatus
 from gpu_recovery.core.policy import duration
+from gpu_recovery.core.queue.quota import parse_limits
 from gpu_recovery.core.ray.driver import DriverState, DriverStatus, ending_of
 from gpu_recovery.core.ray.submission import DriverSubmission, submission_of
 from gpu_recovery.core.redaction import masked
@@ -93,6 +94,10 @@ class QueuedRayCommands:
         self.waker.wake(job.job_id, f"{pending.command_id}/{pending.tries}")
         return CommandResult(not_before=context.now)
 
+    def wake_pool(self, context: ExecutionContext, key: str) -> None:
+        """Wake the function that reaches the cluster, if the number of running jobs is limited."""
+        _wake_pool(self.waker, context, key)
+
     def log_tail(self, submission_id: str, most: int) -> tuple[str, ...] | str:
         """Return that this function cannot read a log. Only a function that was cut off leaves it this task."""
         return "the function that wrote this record cannot reach the Ray cluster: read it with gpu-recovery logs"
@@ -120,6 +125,10 @@ class DirectRayCommands:
         if not isinstance(command, commands.ObserveAttempt):
             self.pool.stop(attempt_id(job.job_id, job.attempt))
         return self._observe(context, job, pending)
+
+    def wake_pool(self, context: ExecutionContext, key: str) -> None:
+        """Wake this function again, if the number of running jobs is limited."""
+        _wake_pool(self.waker, context, key)
 
     def log_tail(self, submission_id: str, most: int) -> tuple[str, ...] | str:
         """Return the last `most` lines of a driver's log, or why there are none."""
@@ -185,6 +194,11 @@ class DirectRayCommands:
             if diagnosis_result
             else (stopped,)
         )
+
+
+def _wake_pool(waker: RayWaker, context: ExecutionContext, key: str) -> None:
+    if parse_limits(context.store.load_limits()[0]).counts_jobs:
+        waker.wake("", key, context.hops + 1)
 
 
 def _awaits_end(job: Job, status: DriverStatus) -> bool:

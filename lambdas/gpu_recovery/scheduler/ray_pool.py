@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from gpu_recovery.core import events
-from gpu_recovery.core.cluster_snapshot import running_by_user
+from gpu_recovery.core.cluster_snapshot import running_by_user, waiting_for_a_place
 from gpu_recovery.core.job.queue_entry import entry_on_ray
 from gpu_recovery.core.job.record import Job
 from gpu_recovery.core.queue.entry import Entry
@@ -111,6 +111,7 @@ def _read(
         limits,
         {key: used[key.text] for key in keys},
         running_by_user((*on_ecs.values(), *on_ray.values())),
+        waiting_for_a_place(on_ecs.values(), recovery.policy, now),
     )
     return snapshot, room
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from gpu_recovery.core import events
-from gpu_recovery.core.cluster_snapshot import is_usable, snapshot_of
+from gpu_recovery.core.cluster_snapshot import is_usable, snapshot_of, waiting_for_a_place
 from gpu_recovery.core.identifiers import TICK
 from gpu_recovery.core.instance.record import PRESENT
 from gpu_recovery.core.job.queue_entry import entry_of
@@ -43,6 +43,8 @@ NEXT_PASS_KEY = "#pass"
 """Name under which a pass sends the message that asks for the next pass."""
 PASS_INTERVAL_MAX = timedelta(minutes=5)
 """Longest interval between two whole passes while jobs wait, even if the last pass expected no change before."""
+PLACES_LEFT_FOR = timedelta(minutes=5)
+"""Time for which passes leave places to jobs on Ray that do not take them. The Ray cluster may not answer."""
 INSTANCE_ID = re.compile(r"m?i-[0-9A-Za-z-]{1,64}")
 """Pattern of the instance ids among the names that wake the scheduler."""
 
@@ -99,8 +101,12 @@ def schedule(recovery: Recovery, asked: Sequence[str] = ()) -> int:
             recovery.actions.poke_scheduler(f"{NEXT_PASS_KEY}/{term}", recovery.hops + 1)
     if recovery.hops >= HOPS_MAX:
         times.append(now)  # the commands of this pass have sent no message either: the next tick goes on
+    since = None
+    if placement.leaves_places:
+        since = reading.leaves_places_since or now
+        times.append(now)  # a job on Ray may not want the place any more: each tick looks again
     left = len(snapshot.waiting) - deliveries.placed
-    recovery.store.save_pass(LastPass(term, now, min(times, default=None), left))
+    recovery.store.save_pass(LastPass(term, now, min(times, default=None), left, since))
     for failure in failures:
         recovery.decision_log.placement_failed(failure)
     return deliveries.placed
@@ -180,6 +186,7 @@ class QueueReading:
     unreadable:      why some entries and instances are missing from the snapshot. The reconciler raises these errors
                      each minute. Raised here, they would block every job that can be placed.
     room:            the number of jobs that the pass may place, because it remembers placements; None: any number.
+    leaves_places_since: time of the first pass since which each pass has left places to jobs on Ray; None if none did.
     """
 
     snapshot: Snapshot
@@ -187,6 +194,7 @@ class QueueReading:
     unreadable: list[Exception]
     first_cool_down: datetime | None
     room: int | None = None
+    leaves_places_since: datetime | None = None
 
 
 def read_snapshot(recovery: Recovery) -> Snapshot:
@@ -230,7 +238,12 @@ def read(recovery: Recovery, changed: Collection[str] = (), term: int | None = N
     usual = usual_run_times(store, entries.values(), now)
     fleet = store.load_fleet()
     snapshot = snapshot_of(entries.values(), instances, policy, now, counts, limits, usual, fleet, on_ray.values())
-    return QueueReading(snapshot, entries, unreadable, first_cool_down, room)
+    before, since = waiting_for_a_place(on_ray.values(), policy, now), None
+    if before:
+        since = store.load_last_pass().leaves_places_since
+        before = before if since is None or now - since < PLACES_LEFT_FOR else ()
+    snapshot = replace(snapshot, waiting_elsewhere=before)
+    return QueueReading(snapshot, entries, unreadable, first_cool_down, room, since)
 
 
 def usual_run_times(store: QueueStore, entries: Collection[Entry], now: datetime) -> Mapping[JobKind, int]:

@@ -184,9 +184,12 @@ class LastPass:
     next_at:  next time at which a pass may decide otherwise without any event; None if only an event can change the
         decision.
     waiting:  the number of jobs that were left in the queue.
+    leaves_places_since: time of the first pass since which each pass has left places to jobs on Ray; None if the last
+        pass left none.
     """
 
     term: int = 0
     at: datetime | None = None
     next_at: datetime | None = None
     waiting: int = 0
+    leaves_places_since: datetime | None = None

@@ -37,9 +37,8 @@ def place(snapshot: Snapshot, policy: RecoveryPolicy, now: datetime) -> Placemen
     """
     hosts, running = _by_group(snapshot.hosts), _by_group(snapshot.running)
     left = max(0, policy.fleet_suspensions_max - snapshot.recent_preemptions)
-    shared = PassState(
-        policy, now, QuotaAdmission(snapshot), left, LaunchHolds(snapshot.launch_holds), snapshot.repairs_held_by
-    )
+    quota = QuotaAdmission(snapshot)
+    shared = PassState(policy, now, quota, left, LaunchHolds(snapshot.launch_holds), snapshot.repairs_held_by)
     queues: dict[str, GroupQueue] = {}
     assignments: list[Assignment] = []
     rejections: list[Rejection] = []
@@ -62,6 +61,7 @@ def place(snapshot: Snapshot, policy: RecoveryPolicy, now: datetime) -> Placemen
             if queue.backfill_window is not None
         ),
         min((at for queue in queues.values() for at in _next_changes(queue, policy, now)), default=None),
+        quota.left_places,
     )
 
 

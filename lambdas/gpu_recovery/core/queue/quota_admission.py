@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.queue.quota import QuotaKey, never_runs
@@ -35,6 +37,8 @@ class QuotaAdmission:
         self._leave_of: dict[str, int] = {}
         self.count_leaving(job for job in snapshot.running if job.leaving and job.for_job)
         self._counts_jobs = self._limits.counts_jobs
+        self._elsewhere = sorted(snapshot.waiting_elsewhere, key=_precedence) if self._counts_jobs else []
+        self.left_places = False
 
     def left(self, key: tuple[str, Priority, str]) -> int:
         """Return how many instances of a quota key may still be promised; negative if the quota is exceeded."""
@@ -100,9 +104,33 @@ class QuotaAdmission:
         if most is not None and self._jobs >= most:
             return RejectionKind.JOBS, f"{self._jobs} jobs run, and {most} may run at once"
         of_user = self._jobs_of.get(job.user, 0)
+        user = job.user or "nobody"
         if each is not None and of_user >= each:
-            return (
-                RejectionKind.JOBS,
-                f"{of_user} jobs of {job.user or 'nobody'} run, and {each} of one user may run at once",
-            )
-        return None
+            return RejectionKind.JOBS, f"{of_user} jobs of {user} run, and {each} of one user may run at once"
+        before = self._before(job)
+        if most is not None and self._jobs + sum(before.values()) >= most:
+            which, allowed = f"{self._jobs} jobs run, {sum(before.values())}", f"{most} may run at once"
+        elif each is not None and of_user + before[job.user] >= each:
+            which, allowed = f"{of_user} jobs of {user} run, {before[job.user]}", f"{each} of one user may run at once"
+        else:
+            return None
+        self.left_places = True
+        return RejectionKind.JOBS, f"{which} before it on the other backend, and {allowed}"
+
+    def _before(self, job: WaitingJob) -> Counter[str]:
+        """Return the number of jobs by user to which `job` leaves a place: of the other backend, and before it."""
+        most, each = self._limits.max_running_jobs, self._limits.max_running_jobs_per_user
+        before: Counter[str] = Counter()
+        left = ANY_NUMBER if most is None else most - self._jobs
+        for other in self._elsewhere:
+            if left <= 0 or _precedence(other) > _precedence(job):
+                break
+            if each is None or self._jobs_of.get(other.user, 0) + before[other.user] < each:
+                before[other.user] += 1
+                left -= 1
+        return before
+
+
+def _precedence(job: WaitingJob) -> tuple[int, datetime, str]:
+    """Return the sort key by which jobs of two backends are compared. They share no other order than this."""
+    return -job.priority, job.queued_at, job.job_id

@@ -157,6 +157,7 @@ class Snapshot:
     used:                instances in use by quota key, including those of recovering gangs and nodes of jobs on Ray.
     elsewhere:           number of running jobs by user that another pass places: for a pass over ECS those on Ray.
                          Only limits of the number of running jobs need it.
+    waiting_elsewhere:   jobs of the other backend that wait for nothing but a place among the running jobs.
     recent_preemptions:  suspensions of the whole fleet within `policy.suspensions_window_s`.
     repairs_held_by:     the fleet limit that holds repairs now; None if repairs may begin.
     """
@@ -170,6 +171,7 @@ class Snapshot:
     launch_holds: tuple[LaunchHold, ...] = ()
     repairs_held_by: HoldingLimit | None = None
     elsewhere: Mapping[str, int] = field(default_factory=dict)
+    waiting_elsewhere: tuple[WaitingJob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +251,7 @@ class Placement:
 
     next_at:  next time at which a pass may decide otherwise without any event; None if only an event can change the
               decision.
+    leaves_places: a job waits although fewer jobs run than may run, because a job of the other backend is before it.
     """
 
     assignments: tuple[Assignment, ...]
@@ -256,3 +259,4 @@ class Placement:
     rejected: tuple[Rejection, ...]
     reservations: tuple[Reservation, ...] = ()
     next_at: datetime | None = None
+    leaves_places: bool = False

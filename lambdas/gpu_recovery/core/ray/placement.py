@@ -4,7 +4,8 @@
 GPUs of all nodes together. The order is by priority, then first in, first out, all or nothing. The first job that does
 not fit blocks the jobs behind it, because otherwise small jobs would pass a large job for ever. A job that exceeds the
 whole cluster is skipped, because it would block the others in vain. So is a job over its quota or over the number of
-jobs that may run: jobs on Ray and on ECS use the same limits.
+jobs that may run: jobs on Ray and on ECS use the same limits. Under a limit of running jobs a job leaves its place to a
+job on ECS that has precedence.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class PoolSnapshot:
         limits: limits of the quotas and of running jobs.
         used: instances and nodes in use by quota key.
         running: number of running jobs by user, on ECS and on Ray.
+        waiting_on_ecs: jobs on ECS that wait for nothing but a place among the running jobs.
     """
 
     waiting: tuple[Job, ...]
@@ -47,6 +49,7 @@ class PoolSnapshot:
     limits: QuotaLimits = field(default_factory=QuotaLimits)
     used: Mapping[QuotaKey, int] = field(default_factory=dict)
     running: Mapping[str, int] = field(default_factory=dict)
+    waiting_on_ecs: tuple[WaitingJob, ...] = ()
 
 
 class PoolRejection(NamedTuple):
@@ -73,7 +76,16 @@ def place(snapshot: PoolSnapshot) -> PoolPlacement:
     """
     assigned = sum(_gpus(job) for job in snapshot.live)
     left = min(sum(snapshot.free.values()), snapshot.in_all - assigned)
-    quota = QuotaAdmission(Snapshot((), (), (), used=snapshot.used, limits=snapshot.limits, elsewhere=snapshot.running))
+    counted = Snapshot(
+        (),
+        (),
+        (),
+        used=snapshot.used,
+        limits=snapshot.limits,
+        elsewhere=snapshot.running,
+        waiting_elsewhere=snapshot.waiting_on_ecs,
+    )
+    quota = QuotaAdmission(counted)
     admitted: list[Job] = []
     rejected: list[PoolRejection] = []
     blocked_by = ""
