@@ -98,10 +98,13 @@ class MemoryQueue:
         if quota is not None and quota.term is not None and quota.term != self.scheduler.term:
             raise TermOver(f"the scheduler's term {quota.term} is over: another has begun")
 
-    def count(self, job_id: str, quota: QuotaChange | None) -> None:
-        """Add the quota change of a saved job to the counts and the run times, and remember a placement."""
+    def remember_placement(self, job_id: str, quota: QuotaChange | None) -> None:
+        """Remember the placement of a saved job, if its quota change says so."""
         if quota is not None and quota.placed_at is not None:
             self.placements[job_id] = quota.placed_at
+
+    def count(self, quota: QuotaChange | None) -> None:
+        """Add the quota change of a saved job to the counts and the run times."""
         if quota is not None and quota.nodes:
             self.used[quota.key] = self.used.get(quota.key, 0) + quota.nodes
         if quota is not None and quota.ran is not None:

@@ -70,7 +70,8 @@ class MemoryStore(MemoryAttempts, MemoryHeartbeats, MemoryQueue, MemoryObservati
             raise StaleRecord(f"there is no job {job.job_id}")
         self.check_term(quota)
         saved = self.jobs.save(job.job_id, job)
-        self.count(job.job_id, quota)
+        self.count(quota)
+        self.remember_placement(job.job_id, quota)
         return saved
 
     def remove_finished_job_commands(self, job: Job, done: Sequence[str], deferred: Mapping[str, datetime]) -> None:
