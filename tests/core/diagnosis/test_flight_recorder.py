@@ -19,9 +19,17 @@ from gpu_recovery.core.diagnosis.flight_recorder import (
     late_ranks,
     odd_frames,
 )
-from gpu_recovery.core.diagnosis.observations import FlightReport, Observation, ProgressReport, RpcStage
+from gpu_recovery.core.diagnosis.observations import (
+    ExitReport,
+    FlightReport,
+    LogFinding,
+    Observation,
+    ProgressReport,
+    RpcStage,
+)
 from gpu_recovery.core.diagnosis.rules.collectives import RULES
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy, Scope, ScopeKind, Weight
+from gpu_recovery.core.logs.kinds import LineKind, LineRole
 
 from tests.core.diagnosis.small_cases import AT_S, cluster, found_by, judged, late, of_row
 
@@ -394,3 +402,46 @@ def test_the_largest_gang_is_judged() -> None:
     reports += [of_world(16 * 399 + 1, 10, 9, 48_000, instance_id="i-399", local_world=16)]
     verdict = judged(reports, plan(3_000))
     assert verdict.scope == Scope.of(ScopeKind.INSTANCE, "i-399")
+
+
+# -- errors of the program ---------------------------------------------------------------------------------------------
+
+
+def raised(number: int, kind: LineKind, *, code: int, by_us: bool = False) -> list[Observation]:
+    """An error line of the program on an instance, and the end of its rank."""
+    at, line = f"i-{number}", "KeyError: 'x'" if kind is LineKind.USER_ERROR_CONFIG else "CUDA out of memory"
+    generic = kind is LineKind.USER_ERROR_CONFIG
+    return [
+        LogFinding(
+            report_id=f"l{number}", at_s=AT_S, instance_id=at, line=line, kind=kind, role=LineRole.ROOT, generic=generic
+        ),
+        ExitReport(report_id=f"e{number}", at_s=AT_S, instance_id=at, rank=number, code=code, by_us=by_us),
+    ]
+
+
+MISSES_12 = [of_world(rank, 9 if rank == 12 else 10, 9, 16, instance_id=f"i-{rank // 8}") for rank in range(16)]
+
+
+@pytest.mark.parametrize(
+    ("errors", "cause"),
+    [
+        (raised(1, LineKind.USER_ERROR_CONFIG, code=1), Cause.APPLICATION),
+        (raised(1, LineKind.CUDA_OOM, code=1), Cause.GPU_MEMORY),
+        (raised(1, LineKind.USER_ERROR_CONFIG, code=1, by_us=True), Cause.WORKER_HANG),
+        (raised(1, LineKind.USER_ERROR_CONFIG, code=124), Cause.WORKER_HANG),
+        (raised(0, LineKind.USER_ERROR_CONFIG, code=1), Cause.WORKER_HANG),
+        (
+            [*raised(0, LineKind.USER_ERROR_CONFIG, code=1), *raised(1, LineKind.USER_ERROR_CONFIG, code=1)],
+            Cause.WORKER_HANG,
+        ),
+    ],
+)
+def test_an_error_of_the_missing_rank_is_the_cause_and_no_error_of_another(
+    errors: list[Observation], cause: Cause
+) -> None:
+    """An exception at the stop of the gang, or on every instance after the time-out, follows from the hang."""
+    verdict = judged([*MISSES_12, *errors], plan(2))
+    assert verdict.cause is cause
+    sentence = "ranks 12 are missing in process group 0: the others wait for them"
+    notes = [note.english for note in verdict.informational]
+    assert (sentence in notes) is (verdict.cause is not Cause.WORKER_HANG)
