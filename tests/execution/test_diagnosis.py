@@ -200,6 +200,7 @@ def test_a_hung_rank_ends_no_job_whose_checks_pass(api: Api) -> None:
     loop(api).handle(JOB, results)
     after = api.functions.job()
     assert (after.status, tuple(after.left_out)) == (JobStatus.RECOVERING, (SECOND,)), after.reason
+    assert f"{SECOND}: suspected, and left out of the next attempt if there is room" in after.reason
 
 
 def test_a_secret_in_a_log_goes_into_no_mail(api: Api) -> None:
