@@ -126,9 +126,9 @@ def test_a_machine_that_is_left_out_remembers_it(api: Api) -> None:
     assert api.functions.instance(SECOND).claims == {}
 
 
-def test_only_the_machine_of_a_hung_rank_is_checked(api: Api) -> None:
-    """Rank 12 of twice eight GPUs: the job goes on without its instance, whose check tells what made it hang."""
-    waits = [
+def waits_for_rank_12() -> tuple[FlightReport, ...]:
+    """Flight records of twice eight GPUs. Rank 12, on the second instance, has not called the last collective."""
+    return tuple(
         FlightReport(
             report_id=f"f{rank}",
             at_s=NOW.timestamp(),
@@ -141,12 +141,32 @@ def test_only_the_machine_of_a_hung_rank_is_checked(api: Api) -> None:
             last_completed=9,
         )
         for rank in range(16)
-    ]
-    failed(api, reports=tuple(waits))
+    )
+
+
+def test_only_the_machine_of_a_hung_rank_is_checked(api: Api) -> None:
+    """Rank 12 of twice eight GPUs: the job goes on without its instance, whose check tells what made it hang."""
+    failed(api, reports=waits_for_rank_12())
     after = ended(api)
     assert (after.status, tuple(after.left_out)) == (JobStatus.RECOVERING, (SECOND,)), after.reason
     assert "ranks 12 are missing in process group 0 (default_pg)" in after.reason
     assert checked(api) == {SECOND: None}
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 4 has 79 GiB", "GPU_MEMORY"),
+        ("KeyError: 'reward_model'", "APPLICATION"),
+        (IMPORT, "CONFIGURATION"),
+    ],
+)
+def test_the_own_error_of_a_missing_rank_is_its_cause(api: Api, line: str, cause: str) -> None:
+    """The others wait for rank 12 because its program has ended. So it does not hang."""
+    trace = ("Traceback (most recent call last):", '  File "train.py", line 7, in <module>')
+    failed(api, *trace, line, reports=waits_for_rank_12())
+    diagnosed = ended(api).diagnosed
+    assert diagnosed is not None and diagnosed.cause == cause, diagnosed
 
 
 def test_the_rank_of_a_flight_record_is_no_number_of_an_instance() -> None:
@@ -180,6 +200,7 @@ def test_a_hung_rank_ends_no_job_whose_checks_pass(api: Api) -> None:
     loop(api).handle(JOB, results)
     after = api.functions.job()
     assert (after.status, tuple(after.left_out)) == (JobStatus.RECOVERING, (SECOND,)), after.reason
+    assert f"{SECOND}: suspected, and left out of the next attempt if there is room" in after.reason
 
 
 def test_a_secret_in_a_log_goes_into_no_mail(api: Api) -> None:

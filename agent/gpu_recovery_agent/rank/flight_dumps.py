@@ -8,6 +8,9 @@ and SIGTERM waits for them a little.
 
 Only dumps that have changed since the command began are read. A dump is data of the user, so it is read as plain values
 within bounds, and an unreadable dump costs only itself.
+
+The folder of the dumps may be on a shared file system that hangs. So only a thread in the background touches it. The
+loop that delivers signals reads the last result of this thread and never waits for it.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from ..flight_recorder.dump import Dump, read_dump
 from ..flight_recorder.dump_files import dump_files, read_file
 from ..flight_recorder.pickled import Unreadable
 from ..flight_recorder.reports import reports
+from .background import Background
 from .files import RankIdentity, whole
 from .output_tail import encoded
 from .process import SignalPolicy
@@ -44,6 +48,8 @@ WATCH_S = 5.0
 """Seconds between two looks at the folders of the dumps. So accurate is the age of a dump: no wall clock is read."""
 DUMPS_MAX, DUMP_BYTES_MAX, READ_WITHIN_S = 64, 16 * 1024 * 1024, 5.0
 """Dumps of an instance that are read, the largest of them, and the seconds after which no further one is begun."""
+BEGIN_WITHIN_S, END_WITHIN_S = 5.0, 15.0
+"""Seconds that the begin of the command waits for the first look, and that its end waits for the dumps."""
 REPORTS_MAX, DATAGRAM_BYTES_MAX, LINE_BYTES_MAX = 96, 32_768, 4_096
 """Reports of an instance, of the 128 that the server stores for an attempt, and what the socket accepts."""
 Version = tuple[int, int]
@@ -65,62 +71,73 @@ class FlightDumps:
     ) -> None:
         self._environment, self._say, self._now = environment, say, now
         self._prefixes = _prefixes(environment)
-        self._before = self._versions()
-        self._latest = self._earlier = self._at_request = self._before
-        self._requested: frozenset[int] = frozenset()
+        self._before: dict[tuple[str, int], Version] = {}
+        self._latest = self._at_request = self._before
+        self._requested: frozenset[int] | None = None
+        self._whole: frozenset[int] = frozenset()
         self._seen: dict[tuple[str, int], tuple[Version, float]] = {}
         self._looked_at = now()
+        self._background = Background()
+        self._background.begin(self._look_before)
+        if not self.settle(BEGIN_WITHIN_S):
+            say("warning: the folder of the flight recorder's dumps does not answer")
 
     def watch(self) -> None:
-        """Note which dumps are new, every WATCH_S seconds. Call it several times a second."""
+        """Look in the background which dumps are new, every WATCH_S seconds. Call it several times a second."""
         if self._now() >= self._looked_at + WATCH_S:
-            self._look()
+            self._begin_look()
 
-    def request(self) -> int:
-        """Ask the processes of this instance for dumps. Return how many of them listen."""
-        name = self._environment.get(PIPE, "")
-        if not name:
-            return 0
-        asked = set()
-        self._at_request = self._versions()
-        folder, stem = os.path.split(name)
-        with suppress(OSError):
-            for entry in sorted(os.listdir(folder or ".")):
-                rank = entry[len(stem) : -len(".pipe")] if entry.startswith(stem) and entry.endswith(".pipe") else ""
-                if rank.isascii() and rank.isdigit() and _poke(os.path.join(folder, entry)):
-                    asked.add(int(rank))
-        self._requested = frozenset(asked)
-        return len(asked)
+    def request(self) -> bool:
+        """Ask the processes of this instance for dumps, in the background. False if no pipe is named."""
+        if not self._environment.get(PIPE):
+            return False
+        self._background.begin(self._ask)
+        return True
 
-    def answered(self) -> int:
-        """Return how many of the requested dumps are written. Call it several times: a dump that grows is not counted.
+    def answered(self) -> bool:
+        """Return whether each process that listens has written its dump, by the last look. Begin the next look.
 
-        Older dumps, and dumps of other instances in a folder that all share, answer no request.
+        Call it several times: a dump that grows does not count. Older dumps, and dumps of other instances in a folder
+        that all share, answer no request.
         """
-        self._look()
-        whole = {
-            key[1]
-            for key, version in self._latest.items()
-            if version[1] > 0 and version == self._earlier.get(key) and version != self._at_request.get(key)
-        }
-        return len(whole & self._requested)
+        answer = self._requested is not None and self._requested <= self._whole
+        self._begin_look()
+        return answer
+
+    def settle(self, within_s: float) -> bool:
+        """Wait for the looks that have begun, at most `within_s` seconds. Return whether they have ended."""
+        return self._background.wait(within_s)
 
     def reports(self, rank: RankIdentity) -> list[dict[str, Any]]:
-        """Return the reports of the new dumps of this instance, those of waiting groups first. Never raises."""
+        """Return the reports of the new dumps of this instance, those of waiting groups first. Never raises.
+
+        If the folder does not answer within END_WITHIN_S, there are none. A part of the dumps would blame the others.
+        """
+        found: list[dict[str, Any]] = []
+        said: list[str] = []
+        self._background.begin(lambda: found.extend(self._read(rank, said)))
+        if not self.settle(END_WITHIN_S):
+            self._say("warning: the folder of the flight recorder's dumps does not answer: none is read")
+            return []
+        for line in said:
+            self._say(line)
+        return found
+
+    def _read(self, rank: RankIdentity, said: list[str]) -> list[dict[str, Any]]:
         self._look()
         until = self._now() + READ_WITHIN_S
         read: list[tuple[int, Dump, int]] = []
         ages: dict[int, float] = {}
         for (path, number), (_, seen_at) in sorted(self._seen.items(), key=lambda item: (item[0][1], item[0][0])):
             if len(read) >= DUMPS_MAX or self._now() >= until:
-                self._say("warning: there are too many dumps of the flight recorder: the others are not read")
+                said.append("warning: there are too many dumps of the flight recorder: the others are not read")
                 break
             try:
                 data, changed_ns = read_file(Path(path), DUMP_BYTES_MAX)
                 read.append((number, read_dump(data), changed_ns))
                 ages[number] = round(self._now() - seen_at, 1)
             except (OSError, Unreadable) as error:
-                self._say(f"warning: the dump {path} is not read: {error}")
+                said.append(f"warning: the dump {path} is not read: {error}")
         local = _local_world(max((dump.world for _, dump, _ in read), default=0), self._environment)
         found = []
         for number, dump, changed_ns in _of_this_instance(read, local, rank.rank):
@@ -142,13 +159,38 @@ class FlightDumps:
             for _, order, fields in found[:REPORTS_MAX]
         ]
 
+    def _begin_look(self) -> None:
+        if self._background.is_idle:
+            self._looked_at = self._now()
+            self._background.begin(self._look)
+
+    def _look_before(self) -> None:
+        self._before = self._latest = self._at_request = self._versions()
+
     def _look(self) -> None:
-        self._looked_at = self._now()
-        self._earlier, self._latest = self._latest, self._versions()
-        for key, version in self._latest.items():
+        at_s = self._now()
+        earlier, latest = self._latest, self._versions()
+        for key, version in latest.items():
             known = self._seen[key][0] if key in self._seen else self._before.get(key)
             if version != known:
-                self._seen[key] = (version, self._looked_at)
+                self._seen[key] = (version, at_s)
+        self._latest = latest
+        self._whole = frozenset(
+            key[1]
+            for key, version in latest.items()
+            if version[1] > 0 and version == earlier.get(key) and version != self._at_request.get(key)
+        )
+
+    def _ask(self) -> None:
+        asked = set()
+        self._at_request = self._versions()
+        folder, stem = os.path.split(self._environment[PIPE])
+        with suppress(OSError):
+            for entry in sorted(os.listdir(folder or ".")):
+                rank = entry[len(stem) : -len(".pipe")] if entry.startswith(stem) and entry.endswith(".pipe") else ""
+                if rank.isascii() and rank.isdigit() and _poke(os.path.join(folder, entry)):
+                    asked.add(int(rank))
+        self._whole, self._requested = frozenset(), frozenset(asked)
 
     def _versions(self) -> dict[tuple[str, int], Version]:
         """Return the time and the size of each dump, by its path and its rank."""
@@ -185,7 +227,7 @@ class DumpsFirst:
         now: Callable[[], float] = clock.monotonic_s,
     ) -> None:
         self._inner, self._dumps, self._hold_s, self._now = inner, dumps, hold_s, now
-        self._asked, self._until = 0, 0.0
+        self._until = 0.0
         self._begun = self._held = False
 
     def on_signal(self, number: int) -> int:
@@ -196,7 +238,7 @@ class DumpsFirst:
         """Return the signal that is due now."""
         self._dumps.watch()
         number = self._after_dumps(self._inner.due())
-        if number == 0 and self._held and (self._dumps.answered() >= self._asked or self._now() >= self._until):
+        if number == 0 and self._held and (self._dumps.answered() or self._now() >= self._until):
             self._held = False
             return signal.SIGTERM
         return number
@@ -204,8 +246,8 @@ class DumpsFirst:
     def _after_dumps(self, number: int) -> int:
         if number == signal.SIGTERM and not self._begun:
             self._begun = True
-            self._asked = self._dumps.request()
-            self._held, self._until = self._asked > 0 and self._hold_s > 0, self._now() + self._hold_s
+            asks = self._dumps.request()
+            self._held, self._until = asks and self._hold_s > 0, self._now() + self._hold_s
             return 0 if self._held else number
         if number:
             self._held = False

@@ -7,11 +7,13 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 from gpu_recovery.core.diagnosis.observation_codec import BYTES_MAX, observed
 from gpu_recovery.core.diagnosis.observations import FlightReport
+from gpu_recovery_agent.flight_recorder.dump_files import dump_files
 from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.rank import flight_dumps
 from gpu_recovery_agent.rank.files import RankIdentity
@@ -95,8 +97,10 @@ def test_the_age_of_a_dump_is_counted_from_the_look_that_found_it(tmp_path: Path
     write(tmp_path, hung(1, ()), "rank_")
     now[0] = WATCH_S - 1
     dumps.watch()
+    assert dumps.settle(WITHIN_S)
     now[0] = WATCH_S
     dumps.watch()
+    assert dumps.settle(WITHIN_S)
     now[0] = 100.0
     assert [one["age_s"] for one in dumps.reports(FIRST)] == []
     write(tmp_path, hung(2, (1,)), "rank_")
@@ -107,7 +111,7 @@ def test_the_age_of_a_dump_is_counted_from_the_look_that_found_it(tmp_path: Path
 
 def test_a_command_that_must_get_each_signal_at_once_gets_it() -> None:
     """Its dumps are asked for all the same."""
-    dumps = Dumps(2)
+    dumps = Dumps(True)
     assert DumpsFirst(Signals(), dumps, 0.0).on_signal(signal.SIGTERM) == signal.SIGTERM
     assert dumps.asked == 1
 
@@ -186,16 +190,16 @@ class Signals:
 
 
 class Dumps:
-    """Stands in for the dumps of a command: how many processes listen, and how many dumps there are."""
+    """Stands in for the dumps of a command: whether it names a pipe, and whether the requested dumps are there."""
 
-    def __init__(self, listen: int) -> None:
-        self.listen, self.there, self.asked = listen, 0, 0
+    def __init__(self, names_a_pipe: bool) -> None:
+        self.names_a_pipe, self.there, self.asked = names_a_pipe, False, 0
 
-    def request(self) -> int:
+    def request(self) -> bool:
         self.asked += 1
-        return self.listen
+        return self.names_a_pipe
 
-    def answered(self) -> int:
+    def answered(self) -> bool:
         return self.there
 
     def watch(self) -> None:
@@ -207,30 +211,29 @@ def policy(inner: Signals, dumps: Any, clock: list[float]) -> DumpsFirst:
 
 
 def test_sigterm_waits_for_the_dumps_it_asked_for() -> None:
-    """It is asked once; the signal goes out when as many are there as processes listen."""
-    dumps, clock = Dumps(2), [0.0]
+    """It is asked once; the signal goes out when all are there."""
+    dumps, clock = Dumps(True), [0.0]
     found = policy(Signals(), dumps, clock)
     assert found.on_signal(signal.SIGTERM) == 0
-    dumps.there = 1
     assert found.due() == 0
-    dumps.there = 2
+    dumps.there = True
     assert (found.due(), found.due(), dumps.asked) == (signal.SIGTERM, 0, 1)
 
 
 def test_sigterm_does_not_wait_for_ever() -> None:
-    """Nor at all where no process listens."""
-    dumps, clock = Dumps(2), [0.0]
+    """Nor at all without a pipe."""
+    dumps, clock = Dumps(True), [0.0]
     found = policy(Signals(signal.SIGTERM), dumps, clock)
     assert found.due() == 0
     clock[0] = HOLD_S
     assert found.due() == signal.SIGTERM
-    assert policy(Signals(), Dumps(0), [0.0]).on_signal(signal.SIGTERM) == signal.SIGTERM
+    assert policy(Signals(), Dumps(False), [0.0]).on_signal(signal.SIGTERM) == signal.SIGTERM
 
 
 @pytest.mark.parametrize("second", [signal.SIGKILL, signal.SIGTERM])
 def test_a_second_signal_goes_through_at_once(second: int) -> None:
     """And takes the place of the first."""
-    found = policy(Signals(), Dumps(2), [0.0])
+    found = policy(Signals(), Dumps(True), [0.0])
     assert found.on_signal(signal.SIGTERM) == 0
     assert found.on_signal(second) == second
     assert found.due() == 0
@@ -238,9 +241,16 @@ def test_a_second_signal_goes_through_at_once(second: int) -> None:
 
 def test_other_signals_ask_for_nothing() -> None:
     """A program uses SIGUSR1 for itself."""
-    dumps = Dumps(2)
+    dumps = Dumps(True)
     assert policy(Signals(), dumps, [0.0]).on_signal(signal.SIGUSR1) == signal.SIGUSR1
     assert dumps.asked == 0
+
+
+def answer(dumps: FlightDumps) -> bool:
+    """Whether the requested dumps are there by the last look. The next look has ended, too."""
+    found = dumps.answered()
+    assert dumps.settle(WITHIN_S)
+    return found
 
 
 def test_only_pipes_with_a_listener_are_asked(tmp_path: Path) -> None:
@@ -251,11 +261,14 @@ def test_only_pipes_with_a_listener_are_asked(tmp_path: Path) -> None:
     reader = os.open(tmp_path / "fr_0.pipe", os.O_RDONLY | os.O_NONBLOCK)
     try:
         dumps = dumps_of(tmp_path, TORCH_NCCL_DEBUG_INFO_PIPE_FILE=f"{tmp_path}/fr_")
-        assert dumps.request() == 1
+        assert not answer(dumps), "nobody has been asked"
+        assert dumps.request() and not answer(dumps) and not answer(dumps)
         assert os.read(reader, 8)
-        assert dumps_of(tmp_path).request() == 0
+        assert not dumps_of(tmp_path).request()
     finally:
         os.close(reader)
+    dumps = dumps_of(tmp_path, TORCH_NCCL_DEBUG_INFO_PIPE_FILE=f"{tmp_path}/fr_")
+    assert dumps.request() and dumps.settle(WITHIN_S) and answer(dumps), "without a listener no dump is awaited"
     assert (tmp_path / "fr_2.pipe").read_bytes() == b""
 
 
@@ -267,17 +280,80 @@ def test_only_a_whole_dump_of_a_requested_process_answers(tmp_path: Path) -> Non
     os.mkfifo(tmp_path / "fr_1.pipe")
     reader = os.open(tmp_path / "fr_1.pipe", os.O_RDONLY | os.O_NONBLOCK)
     try:
-        assert dumps.request() == 1
+        assert dumps.request() and dumps.settle(WITHIN_S)
     finally:
         os.close(reader)
     write(tmp_path, {0: hung(9, ())[0], 8: hung(9, ())[8]}, "rank_")
-    assert [dumps.answered() for _ in range(2)] == [0, 0], "an older dump, and dumps of others"
+    assert not any(answer(dumps) for _ in range(4)), "an older dump, and dumps of others"
     (tmp_path / "rank_1").write_bytes(b"")
-    assert [dumps.answered() for _ in range(2)] == [0, 0], "an empty file"
+    assert not any(answer(dumps) for _ in range(4)), "an empty file"
     for part in (b"\x80", b"\x80\x02", b"\x80\x02N"):
         (tmp_path / "rank_1").write_bytes(part)
-        assert dumps.answered() == 0, "it grows"
-    assert dumps.answered() == 1
+        assert not answer(dumps), "it grows"
+    assert [answer(dumps) for _ in range(2)] == [False, True]
+
+
+# -- a folder that hangs -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hangs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Event]:
+    """The folder of the dumps hangs from now on, until the event is set. The begin does not wait."""
+    answers = Event()
+
+    def blocked(folder: Path, prefix: str = "") -> dict[int, list[Path]]:
+        answers.wait()
+        return dump_files(folder, prefix)
+
+    monkeypatch.setattr(flight_dumps, "dump_files", blocked)
+    monkeypatch.setattr(flight_dumps, "BEGIN_WITHIN_S", 0.0)
+    yield answers
+    answers.set()
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_signals_do_not_wait_for_a_folder_that_hangs(
+    tmp_path: Path, hangs: Event, monkeypatch: pytest.MonkeyPatch, later: bool
+) -> None:
+    """SIGTERM goes out at the end of its delay, SIGKILL at once. No dump is reported, and the log says so."""
+    monkeypatch.setattr(flight_dumps, "END_WITHIN_S", 0.0)
+    said: list[str] = []
+    clock = [0.0]
+    if later:
+        monkeypatch.setattr(flight_dumps, "BEGIN_WITHIN_S", WITHIN_S)
+        hangs.set()
+    names = {"TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/rank_", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{tmp_path}/fr_"}
+    dumps = FlightDumps(names, said.append, lambda: clock[0])
+    hangs.clear()
+    clock[0] = WATCH_S
+    found = policy(Signals(0, 0, 0, signal.SIGKILL), dumps, clock)
+    assert found.due() == 0
+    assert (found.on_signal(signal.SIGTERM), found.due()) == (0, 0)
+    clock[0] += HOLD_S
+    assert found.due() == signal.SIGTERM
+    assert found.due() == signal.SIGKILL
+    assert dumps.reports(FIRST) == []
+    assert [line.rpartition(": ")[2] for line in said] == [
+        *([] if later else ["the folder of the flight recorder's dumps does not answer"]),
+        "none is read",
+    ]
+
+
+def test_a_folder_that_hangs_for_a_while_is_read_later(tmp_path: Path, hangs: Event) -> None:
+    """One look is under way at a time, however often the loop asks."""
+    now = [0.0]
+    dumps = FlightDumps({"TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/rank_", "NNODES": "1"}, print, lambda: now[0])
+    for _ in range(3):
+        now[0] += WATCH_S
+        dumps.watch()
+        assert not dumps.answered()
+    hangs.set()
+    assert dumps.settle(WITHIN_S)
+    write(tmp_path, hung(2, (1,)), "rank_")
+    dumps.watch()
+    assert dumps.settle(WITHIN_S)
+    now[0] += 60.0
+    assert {one["age_s"] for one in dumps.reports(FIRST)} == {60.0}
 
 
 @pytest.mark.slow

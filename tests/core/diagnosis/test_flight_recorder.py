@@ -19,9 +19,17 @@ from gpu_recovery.core.diagnosis.flight_recorder import (
     late_ranks,
     odd_frames,
 )
-from gpu_recovery.core.diagnosis.observations import FlightReport, Observation, ProgressReport, RpcStage
+from gpu_recovery.core.diagnosis.observations import (
+    ExitReport,
+    FlightReport,
+    LogFinding,
+    Observation,
+    ProgressReport,
+    RpcStage,
+)
 from gpu_recovery.core.diagnosis.rules.collectives import RULES
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy, Scope, ScopeKind, Weight
+from gpu_recovery.core.logs.kinds import LineKind, LineRole
 
 from tests.core.diagnosis.small_cases import AT_S, cluster, found_by, judged, late, of_row
 
@@ -180,9 +188,9 @@ def test_numbers_of_pg_status_name_nobody_where_sends_are_counted_too() -> None:
     waits = [of_world(rank, 10, 9, uses_p2p=True) for rank in range(1, 8)]
     mixed = of_world(0, 3, 3, from_status=True)
     assert weights([*waits, mixed]) == {"flightu": Weight.STRONG}
-    alone = [replace(one, uses_p2p=False) for one in waits]
-    assert weights([*alone, mixed]) == {"flight": Weight.PROOF}
-    assert culprits([*alone, mixed]).ranks == (0,)
+    alone = [*(replace(one, uses_p2p=False) for one in waits), of_world(0, 9, 9, from_status=True)]
+    assert weights(alone) == {"flight": Weight.PROOF}
+    assert culprits(alone).ranks == (0,)
 
 
 def test_a_rank_that_waits_to_receive_is_not_the_cause() -> None:
@@ -274,6 +282,51 @@ def test_a_record_of_an_earlier_start_of_the_processes_blames_no_other_rank() ->
     assert not judged([*again, old], cluster(4, 4)).decided
 
 
+EIGHT = tuple(range(8))
+REST = [says("rest", tuple(range(8, 16)), rank, 5, 5) for rank in range(8, 16)]
+
+
+def around(rank: int, enqueued: int, completed: int, age_s: float) -> list[FlightReport]:
+    """Seven ranks that wait in collective 51, and a record of the eighth that does not fit. Half of the job is idle."""
+    waits = [replace(says("0", EIGHT, other, 51, 50), waits_s=600.0) for other in EIGHT if other != rank]
+    odd = replace(says("0", EIGHT, rank, enqueued, completed), at_s=AT_S - age_s)
+    return [*waits, odd, *REST]
+
+
+@pytest.mark.parametrize("age_s", [1_000.0, AGE_S, 0.0, -AGE_S, -1_000.0])
+@pytest.mark.parametrize(("enqueued", "completed"), [(100, 99), (100, 100), (20, 20)])
+def test_records_of_two_starts_of_the_processes_prove_nothing(enqueued: int, completed: int, age_s: float) -> None:
+    """Rank 7 has completed what the others have not called, or the reverse. That is impossible within one start."""
+    reports = around(7, enqueued, completed, age_s)
+    assert culprits(reports) == Culprits()
+    assert weights(reports) == {}
+
+
+@pytest.mark.parametrize("age_s", [1_000.0, 0.0])
+def test_a_record_that_does_not_fit_leaves_the_proof_of_another_group(age_s: float) -> None:
+    """Ranks that wait in the group with the odd record are still not the cause elsewhere."""
+    other = [says("dp", (0, 8, 9), 8, 10, 9), says("dp", (0, 8, 9), 0, 9, 9), says("dp", (0, 8, 9), 9, 9, 9)]
+    found = culprits([*around(7, 100, 99, age_s), *other])
+    assert (found.ranks, found.proved) == ((9,), True)
+
+
+def test_all_records_of_an_outdated_dump_are_dropped() -> None:
+    """The old dump of rank 7 shows another group, too. Its number there fits, and is as old."""
+    old = replace(says("dp", (7, 8), 7, 9, 9), at_s=AT_S - 1_000)
+    pair = [old, says("dp", (7, 8), 8, 10, 9)]
+    assert culprits(pair).ranks == (7,)
+    assert culprits([*around(7, 100, 99, 1_000.0), *pair]) == Culprits()
+    same_time = [replace(old, at_s=AT_S), pair[1]]
+    assert culprits([*around(7, 100, 99, 0.0), *same_time]) == Culprits()
+
+
+def test_ranks_that_wait_for_an_outdated_record_call_no_collective_in_another_order() -> None:
+    """Every missing rank waits itself, but the record of rank 7 is unknown."""
+    reports = [*around(7, 100, 99, 1_000.0), says("pair", (0, 7), 0, 5, 5), says("dp", (0, 8), 8, 10, 9)]
+    reports += [says("dp", (0, 8), 0, 9, 9), replace(says("pp", (7, 8), 8, 3, 3), sends_to="7")]
+    assert not any(one.row == "flightc" for one in found_by(RULES, reports))
+
+
 def test_an_instance_without_any_dump_decides_nothing() -> None:
     """The dumps of its eight ranks may be late."""
     waits = [of_world(rank, 10, 9, 16, instance_id=f"i-{rank // 8}", local_world=8) for rank in range(16)]
@@ -349,3 +402,46 @@ def test_the_largest_gang_is_judged() -> None:
     reports += [of_world(16 * 399 + 1, 10, 9, 48_000, instance_id="i-399", local_world=16)]
     verdict = judged(reports, plan(3_000))
     assert verdict.scope == Scope.of(ScopeKind.INSTANCE, "i-399")
+
+
+# -- errors of the program ---------------------------------------------------------------------------------------------
+
+
+def raised(number: int, kind: LineKind, *, code: int, by_us: bool = False) -> list[Observation]:
+    """An error line of the program on an instance, and the end of its rank."""
+    at, line = f"i-{number}", "KeyError: 'x'" if kind is LineKind.USER_ERROR_CONFIG else "CUDA out of memory"
+    generic = kind is LineKind.USER_ERROR_CONFIG
+    return [
+        LogFinding(
+            report_id=f"l{number}", at_s=AT_S, instance_id=at, line=line, kind=kind, role=LineRole.ROOT, generic=generic
+        ),
+        ExitReport(report_id=f"e{number}", at_s=AT_S, instance_id=at, rank=number, code=code, by_us=by_us),
+    ]
+
+
+MISSES_12 = [of_world(rank, 9 if rank == 12 else 10, 9, 16, instance_id=f"i-{rank // 8}") for rank in range(16)]
+
+
+@pytest.mark.parametrize(
+    ("errors", "cause"),
+    [
+        (raised(1, LineKind.USER_ERROR_CONFIG, code=1), Cause.APPLICATION),
+        (raised(1, LineKind.CUDA_OOM, code=1), Cause.GPU_MEMORY),
+        (raised(1, LineKind.USER_ERROR_CONFIG, code=1, by_us=True), Cause.WORKER_HANG),
+        (raised(1, LineKind.USER_ERROR_CONFIG, code=124), Cause.WORKER_HANG),
+        (raised(0, LineKind.USER_ERROR_CONFIG, code=1), Cause.WORKER_HANG),
+        (
+            [*raised(0, LineKind.USER_ERROR_CONFIG, code=1), *raised(1, LineKind.USER_ERROR_CONFIG, code=1)],
+            Cause.WORKER_HANG,
+        ),
+    ],
+)
+def test_an_error_of_the_missing_rank_is_the_cause_and_no_error_of_another(
+    errors: list[Observation], cause: Cause
+) -> None:
+    """An exception at the stop of the gang, or on every instance after the time-out, follows from the hang."""
+    verdict = judged([*MISSES_12, *errors], plan(2))
+    assert verdict.cause is cause
+    sentence = "ranks 12 are missing in process group 0: the others wait for them"
+    notes = [note.english for note in verdict.informational]
+    assert (sentence in notes) is (verdict.cause is not Cause.WORKER_HANG)

@@ -6,6 +6,10 @@ that rank has called no collective from n on. Numbers beyond n prove nothing: ra
 A send or a receive waits for its other side. It has no number that both sides share, so it never proves anything, but a
 rank that waits in one is not the cause.
 
+A rank that has completed collective n proves that every member has called n. A record of a member with a smaller number
+is then older, or the processes have been started again between the two records. The older record is dropped. If both
+records are of the same time, the group proves nothing.
+
 The groups form a wavefront. A rank that is missing in one group because it waits for a rank in another group is not the
 cause. The cause are the missing ranks that wait for no other rank. This is the rule of NVRx's attribution (reference,
 part 3), with the numbers of `entries` instead of those of `pg_status`.
@@ -44,6 +48,7 @@ class ProcessGroup:
     proved: missing ranks whose own numbers show that they have not called the collective.
     late: ranks that have not seen the end of collectives which the others have completed.
     joined: every rank has called the collective in which the group waits, and it does not end.
+    doubted: ranks whose record does not fit the records of the others.
     """
 
     name: str
@@ -53,6 +58,7 @@ class ProcessGroup:
     proved: frozenset[int] = frozenset()
     late: frozenset[int] = frozenset()
     joined: frozenset[int] = frozenset()
+    doubted: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +91,14 @@ class Mismatch:
 
 @dataclass
 class _Records:
-    """The newest report of each rank on one group."""
+    """The newest report of each rank on one group.
+
+    outdated: ranks whose record is dropped, because it is older than what the others show.
+    """
 
     name: str
     by_rank: dict[int, FlightReport] = field(default_factory=dict)
+    outdated: set[int] = field(default_factory=set)
 
     def members(self) -> RankRanges:
         """Ranks of the group as most reports name them, and the ranks that report. Empty texts say nothing."""
@@ -97,7 +107,36 @@ class _Records:
         ranges = parsed(max(texts, key=lambda text: (texts[text], text))) if texts else None
         most = max(lists.items(), key=lambda item: (item[1], item[0]))[0] if lists else ()
         listed = of_ranks(most)
-        return RankRanges(((ranges or RankRanges()).ranges) + listed.ranges + of_ranks(self.by_rank).ranges)
+        own = of_ranks({*self.by_rank, *self.outdated})
+        return RankRanges(((ranges or RankRanges()).ranges) + listed.ranges + own.ranges)
+
+    def contradicting(self) -> frozenset[int]:
+        """Return the ranks that have completed a collective that another has not called, and the others."""
+        numbers = self.numbered()
+        most = max((completed for _, completed in numbers.values()), default=0)
+        least = min((enqueued for enqueued, _ in numbers.values()), default=0)
+        return frozenset(
+            rank for rank, (enqueued, completed) in numbers.items() if enqueued < most or completed > least
+        )
+
+    def older(self) -> dict[int, float]:
+        """Return the time of each record that a later record contradicts, by its rank."""
+        numbers = self.numbered()
+        found: dict[int, float] = {}
+        kept: list[tuple[float, int, int]] = []
+        later, completed_most, enqueued_least = 0, -1, None
+        for rank in sorted(numbers, key=lambda rank: (-self.by_rank[rank].at_s, rank)):
+            at_s, (enqueued, completed) = self.by_rank[rank].at_s, numbers[rank]
+            while later < len(kept) and kept[later][0] > at_s + AGE_S:
+                _, of_later, done_later = kept[later]
+                completed_most = max(completed_most, done_later)
+                enqueued_least = of_later if enqueued_least is None else min(enqueued_least, of_later)
+                later += 1
+            if enqueued_least is not None and (completed_most > enqueued or enqueued_least < completed):
+                found[rank] = at_s
+            else:
+                kept.append((at_s, enqueued, completed))
+        return found
 
     def numbered(self) -> dict[int, tuple[int, int]]:
         """Last called and last completed collective of each rank where both are known.
@@ -123,7 +162,7 @@ class FlightAnalysis:
     @classmethod
     def of(cls, reports: Iterable[FlightReport]) -> FlightAnalysis:
         """Analyse the reports. Of two observations of a rank the later counts."""
-        records = tuple(_records(reports))
+        records = tuple(_without_older(_records(reports)))
         late = frozenset(rank for of in records for rank in _late(of))
         reporting = frozenset(rank for of in records for rank in of.by_rank)
         return cls(tuple(_group(of, late) for of in records), records, reporting)
@@ -151,6 +190,20 @@ def _records(reports: Iterable[FlightReport]) -> list[_Records]:
     return [found[key] for key in sorted(found, key=repr)]
 
 
+def _without_older(found: list[_Records]) -> list[_Records]:
+    """Drop the records that later ones contradict, and the other records of the same dumps."""
+    older: dict[int, float] = {}
+    for records in found:
+        for rank, at_s in records.older().items():
+            older[rank] = max(older.get(rank, at_s), at_s)
+    for records in found:
+        records.outdated = {
+            rank for rank, report in records.by_rank.items() if rank in older and report.at_s <= older[rank] + AGE_S
+        }
+        records.by_rank = {rank: of for rank, of in records.by_rank.items() if rank not in records.outdated}
+    return found
+
+
 def _began_s(report: FlightReport) -> float | None:
     """Time from which every record shows the state after the rank began to wait; None if it is unknown."""
     return None if report.waits_s is None else report.at_s - report.waits_s + AGE_S
@@ -163,7 +216,7 @@ def _waits(report: FlightReport) -> bool:
 def _late(records: _Records) -> frozenset[int]:
     """Ranks that have not seen the end of collectives which ranks of the group have completed by the same time."""
     numbers = {rank: of for rank, of in records.numbered().items() if not records.by_rank[rank].from_status}
-    if not numbers:
+    if not numbers or records.contradicting():
         return frozenset()
     newest = max(completed for _, completed in numbers.values())
     first_s = min(records.by_rank[rank].at_s for rank, (_, completed) in numbers.items() if completed == newest)
@@ -184,6 +237,8 @@ def _group(records: _Records, late: Set[int]) -> ProcessGroup:
     missing: set[int] = set()
     waiting: set[int] = set()
     joined: set[int] = set()
+    contradicting = records.contradicting()
+    doubted = contradicting | records.outdated
     pending = {
         rank: completed
         for rank, (enqueued, completed) in numbers.items()
@@ -200,13 +255,15 @@ def _group(records: _Records, late: Set[int]) -> ProcessGroup:
             if enqueued <= stuck and (begun is None or records.by_rank[rank].at_s >= begun)
         }
         behind = {rank for rank, (enqueued, _) in numbers.items() if enqueued <= stuck}
+        if contradicting:
+            proved, waiting = set(), set(pending)
         least = min((numbers[rank][0] for rank in proved), default=None)
         if least is not None:
             waiting = {rank for rank, completed in pending.items() if least <= completed}
         if unknown and not behind:
             waiting |= set(at)
-        missing = proved | (unknown if waiting else set())
-        joined = set(at) if not behind and not unknown and len(silent) <= SILENT_MAX else set()
+        missing = proved | (unknown | doubted if waiting else set())
+        joined = set(at) if not doubted and not behind and not unknown and len(silent) <= SILENT_MAX else set()
     for rank, report in records.by_rank.items():
         peers = _peers(rank, report, records.by_rank) if rank not in late and _waits(report) else frozenset()
         if peers:
@@ -220,6 +277,7 @@ def _group(records: _Records, late: Set[int]) -> ProcessGroup:
         frozenset(proved),
         _late(records),
         frozenset(joined),
+        frozenset(doubted),
     )
 
 
@@ -249,13 +307,15 @@ def missing_ranks(analysis: FlightAnalysis) -> Culprits:
         return Culprits()
     waiting = frozenset(rank for group in stuck for rank in group.waiting)
     free = frozenset(rank for group in stuck for rank in group.missing) - waiting
+    doubted = frozenset(rank for group in analysis.groups for rank in group.doubted)
     if not free:
-        return Culprits(groups=tuple(dict.fromkeys(group.name for group in stuck)), circular=True)
+        names = tuple(dict.fromkeys(group.name for group in stuck))
+        return Culprits() if doubted else Culprits(groups=names, circular=True)
     # A rank in a collective that every rank has called may wait for the network, and is then not the cause.
     held = frozenset(rank for group in analysis.groups for rank in group.joined)
-    proved = frozenset(rank for group in stuck for rank in group.proved) - waiting - held
+    proved = frozenset(rank for group in stuck for rank in group.proved) - waiting - held - doubted
     named = proved or free & reporting - held or free - reporting
-    if not named:
+    if not named or (free & doubted and not proved):
         return Culprits()
     head = [group for group in stuck if not group.missing & waiting and group.missing & named]
     head = head or [group for group in stuck if group.missing & named]

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from gpu_recovery.core import events
 from gpu_recovery.core.health_check import CheckOutcome
+from gpu_recovery.core.identifiers import listed
 from gpu_recovery.core.job import remedy_outcomes, repeat_offender
 from gpu_recovery.core.job.assessment import assess
 from gpu_recovery.core.job.completion import failed, poke_scheduler, unless_suspended, with_blamed
@@ -49,9 +50,14 @@ def after_checks(job: Job, results: Mapping[str, events.Checked], context: Decis
     diagnosis = job.diagnosed
     if diagnosis is not None and not blamed and (diagnosis.allows_restart or diagnosis.suspects_instance):
         changes["conclusion"] = replace(diagnosis, followed=True)
+    elsewhere = restart_changes(job, job.diagnosed, context)
+    if diagnosis is not None and diagnosis.suspects_instance and not blamed and elsewhere.get("left_out"):
+        reason += (
+            f"; {listed(tuple(elsewhere['left_out']))}: suspected, and left out of the next attempt if there is room"
+        )
     recovering = {
         **changes,
-        **restart_changes(job, job.diagnosed, context),
+        **elsewhere,
         "repairing": assessment.repairing,
         "repairs": job.repairs + len(assessment.repairing),
     }

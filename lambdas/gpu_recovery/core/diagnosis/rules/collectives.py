@@ -22,6 +22,8 @@ from gpu_recovery.core.diagnosis.pairwise_test import Found, found
 from gpu_recovery.core.diagnosis.rank_places import RankPlaces, scope_of_ranks
 from gpu_recovery.core.diagnosis.remedies import LATE_ROW, MISSING_ROW, UNPROVED_ROW
 from gpu_recovery.core.diagnosis.rule import Match, Rule
+from gpu_recovery.core.diagnosis.rules.instances import error_exits
+from gpu_recovery.core.diagnosis.rules.log_lines import program_errors
 from gpu_recovery.core.diagnosis.taxonomy import JOB, Cause, Scope, ScopeKind, Weight
 
 MISMATCHES_MAX = 8
@@ -66,6 +68,28 @@ def _values(ranks: Iterable[int], groups: Iterable[str]) -> dict[str, str]:
     return {"ranks": _listed(ranks, RANKS_SHOWN_MAX), "groups": _listed(groups, GROUPS_SHOWN_MAX)}
 
 
+def _own_errors(case: Case, flight: _Flight, ranks: Iterable[int]) -> tuple[str, ...]:
+    """Return the errors of the program at the instances of missing ranks, by report id. Such a rank has not hung.
+
+    After the end of one rank the others raise exceptions, too. So an exception that no signature explains counts only
+    if no other instance has any, and if the rank has ended by itself.
+    """
+    here = {flight.places.instance_of(rank) for rank in ranks} - {""}
+    ended = {case.topology.instance_of(end) for end in error_exits(case)}
+    errors = [(case.topology.instance_of(error), error.report_id, generic) for error, generic in program_errors(case)]
+    raised = {instance for instance, _, generic in errors if generic}
+    counts = here & ended if raised <= here else set()
+    return tuple(report_id for instance, report_id, generic in errors if instance in (counts if generic else here))
+
+
+def _unless_ended(case: Case, ranks: Iterable[int], matches: Iterable[Match]) -> Iterator[Match]:
+    """Yield the matches, as a note only if the ranks have ended by an error of their own."""
+    flight = case.computed_once(_flight)
+    errors = _own_errors(case, flight, ranks)
+    for match in matches:
+        yield Match(None, JOB, 0.0, (*match.evidence, *errors), match.values) if errors else match
+
+
 def _most(case: Case) -> Iterator[Match]:
     """Few ranks wait for most ranks, as if only they had called the collective. That locates no fault."""
     flight = case.computed_once(_flight)
@@ -81,7 +105,8 @@ def _missing(case: Case) -> Iterator[Match]:
     if result.proved and not flight.names_most:
         at = scope_of_ranks(case, flight.places, result.ranks)
         evidence = flight.evidence(result.groups)
-        yield Match(Cause.WORKER_HANG, at, Weight.PROOF, evidence, _values(result.ranks, result.groups))
+        match = Match(Cause.WORKER_HANG, at, Weight.PROOF, evidence, _values(result.ranks, result.groups))
+        yield from _unless_ended(case, result.ranks, (match,))
 
 
 def _unproved(case: Case) -> Iterator[Match]:
@@ -96,13 +121,15 @@ def _unproved(case: Case) -> Iterator[Match]:
     at = scope_of_ranks(case, flight.places, result.ranks)
     evidence, values = flight.evidence(result.groups), _values(result.ranks, result.groups)
     if not result.unreported:
-        yield Match(Cause.WORKER_HANG, at, Weight.STRONG, evidence, values)
+        match = Match(Cause.WORKER_HANG, at, Weight.STRONG, evidence, values)
+        yield from _unless_ended(case, result.ranks, (match,))
         return
     heard = {flight.places.instance_of(rank) for rank in flight.analysis.reporting}
     placed = [flight.places.instance_of(rank) for rank in result.ranks]
     few = 2 * len(result.ranks) <= len(flight.analysis.reporting) and (not any(placed) or set(placed) <= heard)
-    yield Match(Cause.WORKER_HANG, at, Weight.STRONG if few else Weight.HINT, evidence, values)
-    yield Match(Cause.WORKER_CRASH, at, Weight.WEAK if few else Weight.HINT, evidence, values)
+    hang = Match(Cause.WORKER_HANG, at, Weight.STRONG if few else Weight.HINT, evidence, values)
+    crash = Match(Cause.WORKER_CRASH, at, Weight.WEAK if few else Weight.HINT, evidence, values)
+    yield from _unless_ended(case, result.ranks, (hang, crash))
 
 
 def _late(case: Case) -> Iterator[Match]:

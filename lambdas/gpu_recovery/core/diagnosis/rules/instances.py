@@ -138,6 +138,11 @@ def _own_ends(case: Case) -> list[tuple[ExitReport, _Meaning]]:
     return [(end, meaning) for end in case.all(ExitReport) if not end.by_us and (meaning := _meaning(end))]
 
 
+def error_exits(case: Case) -> Iterator[ExitReport]:
+    """Yield the exits with an error code that names no cause, such as 1, which gpu-recovery did not cause."""
+    return (end for end, meaning in _own_ends(case) if meaning is _OTHER_CODE)
+
+
 def _exits(case: Case) -> Iterator[Match]:
     ends = _own_ends(case)
     for end, meaning in ends:

@@ -52,6 +52,12 @@ _PLACED = frozenset(
 """Causes with the scope of the instance that wrote the log. Other causes have the scope of the job."""
 
 
+_OF_THE_PROGRAM = frozenset(
+    {Cause.APPLICATION, Cause.CONFIGURATION, Cause.GPU_MEMORY, Cause.HOST_MEMORY, Cause.NUMERICAL}
+)
+"""Causes with which a rank ends by itself, so that the other ranks wait for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class _KindMeaning:
     """Meaning of a kind of log line: its cause and weight, its rival, and its words in both languages."""
@@ -214,6 +220,13 @@ def _finder(kind: LineKind) -> Callable[[Case], Iterator[Match]]:
 def _is_exception(report: LogFinding) -> bool:
     """Return whether the line is an exception of the program that no signature explains, such as a KeyError."""
     return report.generic and report.kind == LineKind.USER_ERROR_CONFIG
+
+
+def program_errors(case: Case) -> Iterator[tuple[LogFinding, bool]]:
+    """Yield the first errors of the program itself, and whether each is an exception that no signature explains."""
+    for report, _, meaning in _findings(case, LineRole.ROOT):
+        if _is_exception(report) or (meaning.cause in _OF_THE_PROGRAM and not report.generic):
+            yield report, report.generic
 
 
 def _exceptions(case: Case) -> Iterator[Match]:
