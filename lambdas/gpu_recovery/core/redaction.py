@@ -105,11 +105,11 @@ FORMS: tuple[SecretForm, ...] = (
         _NAMED + r"""\\?(?P<quote>["'])(?P<secret>(?:\\.|(?!(?P=quote))[^\\\r\n]){1,4096}+)""",
         'token="«abc,def ghi»"',
     ),
-    _form("named secret", _NAMED + r"""(?P<secret>(?!\\?["'])[^\s&,;]{1,4096}+)""", "api_key: «abc»"),
+    _form("named secret", _NAMED + r"""(?P<secret>(?!\\?["'])[^\s&,;]{1,4096}+)""", "api_key: «winter»"),
     _form(
         "option of a command",
         rf"(?<![A-Za-z0-9])--[A-Za-z0-9_-]{{0,40}}?(?i:{_NAMES}|pwd)[ \t]{{1,8}}+(?P<secret>(?!-)[^\s]{{1,4096}}+)",
-        "--api-key «abc»",
+        "--api-key «winter»",
     ),
     _form(
         "user of a command",
@@ -117,7 +117,7 @@ FORMS: tuple[SecretForm, ...] = (
         "curl -u me:«hunter2» https://h",
     ),
     _form("password in a URL", r"//[^/\s:@]{0,128}+:(?P<secret>[^@\s]{1,512}+)@", "https://me:«hunter2»@host/path"),
-    _form("token in a URL", r"(?i:https?)://(?P<secret>[^/\s:@]{1,512}+)@", "https://«abcdef»@host/path"),
+    _form("token in a URL", r"(?i:https?)://(?P<secret>[^/\s:@]{1,512}+)@", "https://«winter»@host/path"),
     _form("signature in a query", r"[?&]sig=(?P<secret>[^\s&]{1,4096}+)", "https://h/x?sv=1&sig=«abc%2Bdef»"),
     _form(
         "Slack hook",
