@@ -223,6 +223,7 @@ def test_of_a_chain_that_never_says_why_the_last_exception_is_the_cause() -> Non
         "Pipeline parallelism is incompatible with overlap schedule.",
         "Failed to import from vllm._C with ModuleNotFoundError(\"No module named 'vllm._C'\")",
         "Could not load dynamic library 'libnvinfer.so.7'; dlerror: libnvinfer.so.7: cannot open shared object file",
+        "Falling back to the reference kernels: /opt/venv/ops.so: undefined symbol: _ZN2at4_ops",
     ],
 )
 def test_an_error_of_the_user_needs_an_exception_or_the_word_error(line: str) -> None:
@@ -242,6 +243,8 @@ def test_an_error_of_the_user_needs_an_exception_or_the_word_error(line: str) ->
             LineKind.USER_ERROR_CHECKPOINT,
         ),
         ("ImportError: libmpi.so.40: cannot open shared object file", LineKind.USER_ERROR_DEPENDENCY),
+        ("/opt/venv/ops.so: undefined symbol: _ZN2at4_ops", LineKind.USER_ERROR_DEPENDENCY),
+        ("sbatch: error: Batch job submission failed: Invalid qos specification", LineKind.USER_ERROR_CONFIG),
     ],
 )
 def test_an_exception_or_an_error_of_a_launcher_is_definite(line: str, kind: LineKind) -> None:

@@ -73,6 +73,7 @@ def test_what_is_only_thought_possible_is_left_out() -> None:
     assert definite("it failed. this might be caused by x. see y.") == "it failed. see y."
     assert definite("runtimeerror: it may be gone") == "runtimeerror: it may be gone"
     assert definite("it could not be read") == "it could not be read"
+    assert definite(r'"message": "link failed\nthis might be caused by x"') == '"message": "link failed'
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,15 @@ RIGHT_MIN = {
     "benign_tuned2": 1.0,
     "faults_tuned": 0.92,
     "faults_tuned2": 0.92,
+    "benign_held": 1.0,
+    "faults_held": 0.92,
 }
-"""The smallest share of right lines. A part of which no share is known before its first grading has none here."""
+"""The smallest share of right lines of each part. It keeps what the rules have learned.
+
+Rules were developed on all parts. So the shares say little about unseen lines: of these, `log_kinds.UNSEEN` were right.
+"""
 FOREIGN = log_kinds.FOREIGN.read_text(encoding="utf-8").splitlines()
-TUNED_FAULTS = PARTS["faults_tuned"] + PARTS["faults_tuned2"]
+TUNED_FAULTS = PARTS["faults_tuned"] + PARTS["faults_tuned2"] + PARTS["faults_held"]
 GPU_CLASSES = {LogClass.HARDWARE, LogClass.ENVIRONMENT, LogClass.CASCADE, LogClass.NETWORK}
 BENIGN = [row["line"] for row in ROWS if row["kind"] == LineKind.BENIGN]
 
@@ -46,6 +51,17 @@ def test_each_part_has_its_first_score_of_all_its_lines(part: str) -> None:
     assert right + alarms <= lines
 
 
+@pytest.mark.parametrize("part", log_kinds.UNSEEN)
+def test_an_unseen_score_is_of_all_lines_of_a_held_part(part: str) -> None:
+    """A line that is added or removed later would change what the score is of. The page tells the score."""
+    right, lines, alarms = log_kinds.UNSEEN[part]
+    assert part.endswith("_held")
+    assert len(PARTS[part]) == lines
+    assert right + alarms <= lines
+    page = (log_kinds.ROOT / "docs/diagnosis.md").read_text(encoding="utf-8")
+    assert f"{right} of {lines}" in page
+
+
 def test_no_source_is_in_two_parts() -> None:
     """Otherwise a rule would be graded on what it was made for. The two newer files share their halves."""
     parts: dict[str, set[str]] = {}
@@ -57,9 +73,9 @@ def test_no_source_is_in_two_parts() -> None:
 
 
 def test_the_lines_are_many_of_most_kinds_and_each_names_its_thread() -> None:
-    """Nine hundred lines, three hundred of them benign; kinds are those that there are."""
-    assert len(ROWS) >= 900
-    assert len(BENIGN) >= 300
+    """Thirteen hundred lines, five hundred of them benign; kinds are those that there are."""
+    assert len(ROWS) >= 1300
+    assert len(BENIGN) >= 500
     assert {row["kind"] for row in ROWS} <= set(LineKind)
     assert all(row["source"].startswith("https://") for row in ROWS)
     assert len({row["line"] for row in ROWS}) == len(ROWS)

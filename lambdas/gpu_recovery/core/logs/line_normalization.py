@@ -51,7 +51,7 @@ _KERNEL_INFO = re.compile(r"INFO: (?:task|rcu)")
 _WARN_IS_ERROR = re.compile(r"NCCL WARN|NET/OFI|libfabric:|_\w+\(\):\d+<warn>")
 """NCCL and libfabric print their errors at the level WARN."""
 _LEVEL_WITHIN = 200
-_SENTENCES = re.compile(r"(?<=[.?!;])\s+|,\s+(?=(?:please|you can|you may|try|consider|perhaps|possibly)\b)")
+_SENTENCES = re.compile(r"(?<=[.?!;])\s+|\\n|,\s+(?=(?:please|you can|you may|try|consider|perhaps|possibly)\b)")
 _CONDITIONAL = re.compile(
     r"\b(?:might|may|could) (?!not\b)(?:also |either |then )?(?:be|been|have|indicate|mean|cause|fail|lead|result"
     r"|run|need|happen|want|suggest|degrade)\b"
@@ -167,7 +167,7 @@ def definite(text: str) -> str:
     """Return the sentences of a line in lower case that state facts, without suggestions and assumptions.
 
     The first sentence of an exception, of a warning of NCCL and of the driver is always a fact: the error happened,
-    even if the text only assumes its reason.
+    even if the text only assumes its reason. A line break that JSON escapes also ends a sentence.
     """
     if _CONDITIONAL.search(text) is None:
         return text

@@ -79,6 +79,7 @@ _fine(
     r"libibverbs: warning: couldn't (?:load driver '\S{1,80}': .{0,120}cannot open shared object|open config dir)",
 )
 _fine("vLLM", "preempted request|request preempted", r"preempted request \S{1,80} has been resumed")
+_fine("vLLM", "signal=sigint", r"\[shutdown\] .{0,60}\bsignal=sigint\b")
 _fine("driver", "nv_warn_nothing_to_do", r"nv_warn_nothing_to_do")
 _fine("NFS", "nfs: server", r"nfs: server \S{1,200} ok\b")
 _fine("c10d", "address family not supported|errno: 97", r"errno: 97\b|address family not supported")

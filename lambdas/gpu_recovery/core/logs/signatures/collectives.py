@@ -25,10 +25,12 @@ _add(
     _E,
     "reset by peer|broken pipe|got 0 bytes|likely closed",
     r"(?:tcpstore|socketimpl|c10d|recvvalue|sendbytes|recvbytes|recvvector).{0,240}(?:broken pipe|reset by peer"
-    r"|got 0 bytes|likely closed)",
+    r"|got 0 bytes|likely closed)|rpc error message: .{0,40}(?:reset by peer|broken pipe)"
+    r"|^runtimeerror: broken pipe\s*$",
     _CASCADE,
     whole=True,
 )
+_add("JAX", _E, "heartbeat timeout", r"\btask \S{0,80}/task:\d+ heartbeat timeout", _CASCADE, whole=True)
 
 _V = LineKind.RENDEZVOUS_TIMEOUT
 _add(
@@ -114,9 +116,10 @@ _add(
 _add(
     "MPI",
     _V,
-    "timed out|timeout|barrier|coordination service",
+    "timed out|timeout|barrier|coordination service|initialize clique|cluster registration",
     r"(?:barrier|worker|master|coordinator|workers?|peers?|nodes?) .{0,24}(?:failed to )?(?:join|start|connect"
     r"|register|initialize)\w* .{0,40}(?:timed out|within \d+|timeout)|deadline_exceeded: barrier"
+    r"|cluster registration failed|this thread has been waiting for .initialize clique\b"
     r"|coordination service.{0,80}(?:(?:timed[ -]out|timeout(?! ?[=:(]| (?:to|of|is|set|\d)|_|s\b))|deadline)"
     r"|(?:timed[ -]out|timeout(?! ?[=:(]| (?:to|of|is|set|\d)|_|s\b)).{0,40}(?:join|connect"
     r"|waiting for (?:all )?(?:workers|nodes|peers|ranks|tasks|master))",
@@ -128,8 +131,9 @@ _T = LineKind.COLLECTIVE_TIMEOUT
 _add(
     "HCCL",
     _T,
-    "hccl operations|notify register|watchdog hang|flight recorder dump",
-    r"hccl operations have (?:failed|timed out)|notify register.{0,120}times? out|processgroup\w* watchdog hang"
+    "hccl|notify register|watchdog hang|flight recorder dump",
+    r"hccl operations have (?:failed|timed out)|\bhccl \w{1,20} task timeout|notify register.{0,120}times? out"
+    r"|processgroup\w* watchdog hang"
     r"|observed flight recorder dump signal",
     _CASCADE,
     whole=True,
@@ -230,9 +234,9 @@ _add(
 _add(
     "gloo",
     _E,
-    "gloo|connection closed by peer|closed by remote peer",
+    "gloo|connection closed by peer|closed by remote peer|pair closure",
     r"gloo.{0,160}(?:connection closed|reset by peer|connect|broken pipe|read error|write error)"
-    r"|connection closed by (?:remote )?peer",
+    r"|connection closed by (?:remote )?peer|timeout caused pair closure",
     _CASCADE,
     soft=True,
 )
@@ -292,7 +296,7 @@ _add(
     "torch elastic",
     _E,
     "closing signal|got signal|sigterm|remote peer|killing subprocess|sigkill_handler|signal|exitcode|sending",
-    r"(?:sending|received|closing) .{0,40}\bsig(?:term|int)\b|closing signal sig\w+|got signal: ?15"
+    r"(?:sending|received|closing) .{0,40}\bsig(?:term|int)\b(?!/sigkill)|closing signal sig\w+|got signal: ?15"
     r"|signal ?15 \(?sigterm|signalexception: .{0,80}(?:sigterm|: 15)|exitcode {0,3}: ?-15\b|killing subprocess \d+"
     r"|sigterm (?:received|caught)|terminated by signal 15",
     _CASCADE,
@@ -312,8 +316,9 @@ _add(
     "sockets",
     _E,
     "by peer|by remote host|by host|tensorpipe|rpc agent|remote server|lost communication|unexpectedly disconnected"
-    "|software caused|pmix error",
-    r"pmix error: (?:unreachable|lost[- _]connection)|(?<!client: )\bconnection (?:was )?(?:forcibly )?(?:reset"
+    "|software caused|pmix error|handshakeplugin",
+    r"handshakeplugin: .{0,60}connection refused|pmix error: (?:unreachable|lost[- _]connection)"
+    r"|(?<!client: )\bconnection (?:was )?(?:forcibly )?(?:reset"
     r"|closed|aborted) by (?:remote )?(?:peer"
     r"|host)(?! \[preauth)"
     r"|\bconnection to \S{1,80} closed by remote host|rpc agent for \S{1,40} encountered error when reading"

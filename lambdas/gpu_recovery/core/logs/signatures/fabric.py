@@ -44,9 +44,11 @@ _add(
 _add(
     "libibverbs",
     _K,
-    "ib failure|reg_mr|reg mr|create_qp|create_cq|alloc_pd|comp_channel|memory regist|register mem|mr_reg",
+    "ib failure|reg_mr|reg mr|create_qp|create_cq|alloc_pd|comp_channel|memory regist|register mem|mr_reg|create qp"
+    "|create cq|memoryregion::regist",
     r"(?:\bib failure|reg_mr\w*|reg mr|create_qp|create_cq|comp_channel|fi_mr_reg\w*|memory regist\w*"
-    r"|register mem\w*).{0,160}(?:cannot allocate memory|\benomem\b|status -12|err(?:or|no)?[ =:-]{1,3}12\b)"
+    r"|register mem\w*|create (?:qp|cq)|memoryregion::regist\w*).{0,160}(?:cannot allocate memory|\benomem\b"
+    r"|status -12|err(?:or|no)?[ =:-]{1,3}12\b)"
     r"|cannot allocate memory.{0,60}(?:reg_mr|memory regist)",
 )
 _add(
@@ -90,8 +92,9 @@ _add(
 _add(
     "libfabric",
     _R,
-    "cxi|ptlte_not_found|undeliverable|ofi_handle_cq_error|ofi poll failed|retry_cnt_exceeded|hsn",
-    r"\bcxip?_?\w*.{0,80}(?:undeliverable|not_found|timed? ?out|fail|write error)|ptlte_not_found|undeliverable"
+    "cxi|cassini|ptlte_not_found|undeliverable|ofi_handle_cq_error|ofi poll failed|retry_cnt_exceeded|hsn",
+    r"\bcxip?_?\w*.{0,80}(?:undeliverable|not_found|timed? ?out|fail|write error)"
+    r"|\bcassini\b.{0,40}\boverflow detected|ptlte_not_found|undeliverable"
     r"|ofi_handle_cq_error|ofi poll failed|retry_cnt_exceeded|\bhsn\d.{0,60}\b(?:down|error|fail)",
 )
 _add(
@@ -105,8 +108,9 @@ _add(
 _add(
     "perftest",
     _R,
-    "modify qp|connect the hca|ib device",
-    r"failed to modify qp|unable to connect the hca|couldn't get ib device|no ib devices? (?:found|detected)",
+    "modify qp|connect the hca|ib device|no ib port",
+    r"failed to modify qp|unable to connect the hca|\bno ib port \S{1,40} is active|couldn't get ib device"
+    r"|no ib devices? (?:found|detected)",
 )
 _add("mlx5", _R, "mlx5_core", r"mlx5_core.{0,120}(?:no done completion|device's health compromised|cmd_exec_timeout)")
 _add(
@@ -119,9 +123,9 @@ _add(
 _add(
     "NCCL",
     _R,
-    "net/ib",
+    "net/ib|net_ib.cc",
     r"net/ibp?\b.{0,60}(?:got completion|async (?:fatal )?(?:event|error)|unable|fail|error|fatal|timed? ?out"
-    r"|invalid)(?!.{0,40}using internal)",
+    r"|invalid)(?!.{0,40}using internal)|\bnet_ib\.cc:\d+ nccl warn .{0,60}\bfatal error",
 )
 _add(
     "libibverbs",

@@ -55,6 +55,7 @@ _add(
 _add("fabric manager", _L, "failed to find the gpu handle", r"failed to find the gpu handle \d+")
 
 _E = LineKind.HARDWARE_GPU_ECC
+_add("amdgpu", _E, "amdgpu", r"\bamdgpu \S{1,24}: (?:\{\d{1,9}\})?\[hardware error\]", _WARNING)
 _add(
     "kernel",
     LineKind.NODE_KERNEL,
@@ -182,14 +183,14 @@ _R = LineKind.HARDWARE_GPU_RESET
 _add(
     "driver",
     _R,
-    "reset|gsp|restart|recovery action|watchdog|gpu is|require|heartbeat|reboot",
+    "reset|gsp|restart|recovery action|watchdog|gpu is|require|heartbeat|reboot|rpcrecvpoll",
     r"gpu.{0,24}requires? (?:a )?(?:reset|restart|reboot)|gpu reset (?:is )?required|\breset required\b"
     r"|(?:nvml_error|nv_err|nvml_rtn|cuda_error)_reset_required|requir\w+ (?:an )?os reboot"
     r"|nvrm:.{0,80}(?:gsp|libos)\b.{0,60}(?:time-?d?[ -]?out|timed out|crashed|not responding|unresponsive|exception"
     r"|(?:boot|rpc).{0,24}fail|failed 0x)|nvrm:.{0,40}heartbeat timed out|timed out waiting for gsp"
     r"|timeout.{0,30}waiting for (?:rpc.{0,40}|response from )?gsp"
     r"|nvrm:.{0,60}(?:cannot initialize gsp|failed to boot gsp|gsp-rm boot attempts exceeded|gsp-rm entered into icd)"
-    r"|nvrm:.{0,60}gpu is (?:probably )?(?:locked|hung)"
+    r"|nvrm:.{0,60}(?:gpu is (?:probably )?(?:locked|hung)|rpcrecvpoll timed ?out)|gsp\b.{0,24}\bpmu has halted"
     r"|gpu recovery action.{0,40}(?:reset|reboot|drain)",
 )
 _add("driver", _R, "need", r"\bgpu (?:.{1,80} )?needs? to be reset\b", whole=True)
@@ -258,11 +259,11 @@ _add("nvidia-smi", _D, "no devices were found", r"^\s{0,4}no devices were found\
 _add(
     "driver",
     _D,
-    "/dev/kfd|firmware load|gsp_|request_firmware",
+    "/dev/kfd|firmware load|gsp_|request_firmware|no firmware image",
     r"/dev/kfd.{0,60}(?:fail|no such|permission|unable)|(?:unable|failed).{0,40}/dev/kfd"
     r"|direct firmware load for nvidia/\S{1,80} failed|\bgsp_\w{2,20}\.bin\S{0,4}.{0,60}(?:failed with error"
     r"|not found)"
-    r"|nvidia.{0,60}request_firmware.{0,40}fail",
+    r"|nvidia.{0,60}request_firmware.{0,40}fail|nvrm: .{0,40}no firmware image found",
 )
 _add(
     "device plugin",
@@ -290,10 +291,11 @@ _add(
 _add(
     "container toolkit",
     _D,
-    "nvidia-container|nvidia runtime|nvidia-ctk|unresolvable cdi|runtime",
+    "nvidia-container|nvidia runtime|nvidia-ctk|unresolvable cdi|runtime|auto-detected mode as",
     r"exec: \W{0,4}nvidia-container-\S{1,40} executable file not found|nvidia-container-\w+:.{0,40}(?:error|failed"
     r"|detection)|unknown (?:runtime|or invalid runtime).{0,20}nvidia"
-    r"|unresolvable cdi device|nvidia-ctk.{0,40}(?:error|failed)",
+    r"|unresolvable cdi device|nvidia-ctk.{0,40}(?:error|failed)"
+    r"|error running (?:prestart )?hook #\d.{0,120}auto-detected mode as",
 )
 _add(
     "fabric manager",
@@ -308,17 +310,18 @@ _add(
 _add(
     "loader",
     _D,
-    "libcuda.so|libnvidia-ml|could not load|could not find",
+    "libcuda.so|libnvidia-ml|could not load|could not find|undefined symbol: nvml",
     r"(?:libcuda\.so|libnvidia-ml)\S{0,12}.{0,20}(?:cannot open|not found|no such)|could not (?:load"
-    r"|find).{0,40}libcuda|libcuda\.so is not",
+    r"|find).{0,40}libcuda|libcuda\.so is not|undefined symbol: nvml\w",
 )
 _add(
     "driver installer",
     _D,
-    "nvidia|kernel source tree|/build: no such file|module build on kernel|kernel headers|nouveau kernel driver"
+    "nvidia|installed in this system|kernel source tree|/build: no such file|module build on kernel|kernel headers"
+    "|nouveau kernel driver"
     "|uvm kernel module",
     r"unable to (?:load|build|find|determine).{0,24}(?:kernel module 'nvidia|nvidia kernel module|kernel source tree)"
-    r"|nouveau kernel driver is currently in use|installed in this system (?:is )?not supported by the nvidia"
+    r"|nouveau kernel driver is currently in use|installed in this system (?:is )?not supported by the(?: nvidia|$)"
     r"|could not load uvm kernel module|nvidia kernel module '\S{1,40}' appears to"
     r"|could not (?:un)?load nvidia driver kernel modules"
     r"|/lib/modules/\S{1,120}/build: no such file|bad return status for module build on kernel"
@@ -423,12 +426,12 @@ _add("PyTorch", LineKind.USER_ERROR_CONFIG, "invalid device ordinal", r"invalid 
 _add(
     "CUDA",
     _C,
-    "cuda|hip error|nvrtc|cudnn|cublas|cusparse|cusolver|cufft|triton|thrust",
+    "cuda|hip error|nvrtc|cudnn|cublas|cusparse|cusolver|cufft|triton|thrust|no kernel image is available",
     r"\b(?:cuda|hip)(?: (?:driver|runtime|kernel|api|launch))* (?:error|failure)\b(?!s?(?: handling|s? might"
     r"| check))|\bcuda_error_(?!out|assert|ecc)\w+|\bcudaerror[a-z]{4,}|(?:cublas|cudnn|cusparse|cusolver|cufft"
     r"|nvrtc)_(?:status|error)_(?!success)\w+|(?:cublas|cudnn|cusparse|cusolver|nvrtc|cufft) error|triton error \["
     r"|check failed: .{0,60}(?:cuda|cudnn|cublas)_?(?:status_)?success|thrust::system::system_error"
-    r"|cudart.{0,40}(?:failed|error)",
+    r"|cudart.{0,40}(?:failed|error)|no kernel image is available for execution",
 )
 _add(
     "CUDA",

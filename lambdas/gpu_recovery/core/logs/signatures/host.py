@@ -56,7 +56,13 @@ _add(
     r"|can't) to (?:create|start|allocate|spawn).{0,40}\bthreads?\b|thread creation failed|fork rejected by pids"
     r"|fork: (?:retry|cannot)|omp: error #34|(?:failed|unable|cannot) to fork",
 )
-_add("OpenBLAS", _L, "rlimit_nproc", r"blas_thread_init: rlimit_nproc \d")
+_add(
+    "OpenBLAS",
+    _L,
+    "blas_thread_init",
+    r"blas_thread_init: (?:rlimit_nproc \d|ensure that your address space and process count limits)",
+    whole=True,
+)
 _add("kubelet", _L, "pids|pidpressure", r"low on resource: pids|pidpressure")
 _add("kernel", _L, "inotify", r"inotify.{0,40}(?:limit|instances|watches).{0,40}|(?:limit|no space).{0,60}inotify")
 _add(
@@ -83,11 +89,12 @@ _H = LineKind.HOST_OOM
 _add(
     "kernel",
     _H,
-    "oom|killed process|memory cgroup|kill|memory: usage",
+    "oom|killed process|memory cgroup|kill|memory: usage|out-of-memory detected",
     r"invoked oom-killer|oom-kill:constraint|(?:memory cgroup )?out of memory: kill\w*"
     r"|killed process \d+.{0,160}(?:total-vm|anon-rss|\()|oom_reaper: reaped|killed as a result of limit of"
     r"|\boom[-_ ]kill(?: event|ed| event\(s\)|_event|s\b|er killed)|oom[-_ ]kill\w* event|earlyoom.{0,60}(?:kill"
-    r"|sending)|systemd-oomd.{0,40}kill|under memory pressure.{0,60}oom|killed by the oom killer|result '?oom-kill"
+    r"|sending|low memory! at or below sig)|^[\w-]{1,24}-kernel: out-of-memory detected|systemd-oomd.{0,40}kill"
+    r"|under memory pressure.{0,60}oom|killed by the oom killer|result '?oom-kill"
     r"|killing due to memory pressure|memory: usage (\d+)kb, limit \1kb|system oom encountered|oomkilling",
     _C,
 )
@@ -251,9 +258,10 @@ _add(
 _add(
     "mount",
     _I,
-    "mount error|lnet|stream writer|mount-s3|s3fs|goofys",
+    "mount error|lnet|stream writer|mount-s3|s3fs|goofys|received from s3",
     r"\bmount error(?: ?\(?\d+| ?[=:])|\blnet(?:error)?\b.{0,200}(?:timed out|timeout|error|fail|\bdown\b)"
-    r"|stream writer in error status|(?:mount-s3|s3fs|goofys).{0,120}(?:fail|error)",
+    r"|stream writer in error status|async error received from s3 and not recoverable|(?:mount-s3|s3fs"
+    r"|goofys).{0,120}(?:fail|error)",
 )
 _add(
     "parallel file systems",
@@ -266,9 +274,10 @@ _add(
 _add(
     "kernel",
     _I,
-    "i/o|scsi|ata|sd |disk|superblock|command:",
+    "i/o|scsi|ata|sd |disk|superblock|command:|error at byte offset",
     r"(?:\bata\d|\bscsi\b|\bsd [\d:]+|\bsd[a-z]\b).{0,80}(?:fail|error|timeout|offlin|reset|rejecting)"
-    r"|disk failure|superblock.{0,40}(?:error|fail|corrupt)|failed command: (?:read|write)",
+    r"|disk failure|superblock.{0,40}(?:error|fail|corrupt)|failed command: (?:read|write)"
+    r"|\b(?:read|write) error at byte offset \d",
 )
 
 _K = LineKind.NODE_KERNEL
@@ -284,9 +293,9 @@ _add(
 _add(
     "kernel",
     _K,
-    "lockup|blocked for more than|hung_task|stall|starved",
+    "lockup|blocked for more than|blocked on a|hung_task|stall|starved",
     r"(?:soft|hard) lockup|task \S{1,80} blocked for more than|hung_task|rcu.{0,40}(?:stall|starved)"
-    r"|blocked for more than \d+ seconds",
+    r"|blocked for more than \d+ seconds|\btask \S{1,80} blocked on an? (?:semaphore|mutex|rw-?sem\w*)\b",
 )
 _add(
     "kernel",

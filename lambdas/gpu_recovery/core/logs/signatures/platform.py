@@ -44,8 +44,9 @@ _add(
     "EC2",
     _R,
     "capacity|resource_pool_exhausted|enough resources|stockout|overconstrained|allocationfailed|skunotavailable"
-    "|acquire resources|resourcesunavailable|no gpu available|exceeding approved",
-    r"insufficient\w*capacity|insufficient capacity|do not have sufficient .{0,60}capacity"
+    "|acquire resources|resourcesunavailable|no gpu available|exceeding approved|no available node",
+    r"insufficient\w*capacity|insufficient (?:reserved )?capacity|no available node, \d+ nodes do not meet"
+    r"|do not have sufficient .{0,60}capacity"
     r"|capacity (?:is )?(?:not available|unavailable|insufficient)|no .{0,30}capacity (?:available|in)"
     r"|capacityerror|capacity-not-available|capacity[- ]oversubscribed|out of (?:host )?capacity"
     r"|resource_pool_exhausted|enough resources available to fulfill|\bstockout\b|overconstrained\w*allocation"
@@ -112,7 +113,8 @@ _add(
     "|qosmax",
     r"requested node configuration is not available|requested nodes are busy|unable to allocate resources"
     r"|more processors requested than permitted|\breqnodenotavail\b|job violates accounting/qos"
-    r"|\bqosmax\w{3,40}|\bassocgrp\w{3,40}|batch job submission failed",
+    r"|\bqosmax\w{3,40}|\bassocgrp\w{3,40}|batch job submission failed(?!: (?:invalid (?:account"
+    r"|partition|qos|generic resource)|requested time limit is invalid))",
 )
 _add(
     "PyTorch",
@@ -179,9 +181,11 @@ _add(
 _add(
     "EC2",
     _P,
-    "going to be interrupted|bidevicted|spot_interrupted|imminent node shutdown|deletionbytaint|nodeshutdown",
+    "going to be interrupted|bidevicted|spot_interrupted|imminent node shutdown|deletionbytaint|nodeshutdown"
+    "|requesting instance drain|exit status (50001)",
     r"instance is going to be interrupted|bidevictedevent|spot_interrupted|imminent node shutdown"
-    r"|deletionbytaintmanager",
+    r"|deletionbytaintmanager|requesting instance drain .{0,200}\bkind=(?:sqs_terminate|spot_itn"
+    r"|rebalance_recommendation|asg_lifecycle|scheduled_event)\b|error exit status \(50001\)",
 )
 _add(
     "Slurm",
@@ -215,7 +219,7 @@ _add(
     "Slurm",
     _T,
     "time limit|timelimit|walltime|wall time|wall-time|wall-clock|wallclock|reach|clock limit|allocation expired",
-    r"due to (?:time|wall ?clock) ?limit|resource allocation expired|(?:time ?limit"
+    r"due to (?:time|wall ?clock) ?limit|resource allocation expired|(?:time ?limit(?! is invalid)"
     r"|wall[- ]?(?:clock )?(?:time)?(?: limit)?)\s.{0,30}(?:reach|exceed|expire"
     r"|exhaust)|(?:reach|exceed|exhaust|hit|past|kill|cancel|terminat)\w*.{0,60}(?:job time limit|time ?limit"
     r"|wall[- ]?(?:clock|time))|walltime.{0,40}exceeded",

@@ -18,11 +18,13 @@ _add(
     "engines",
     _X,
     "engine core|enginecore|worker proc|hit an exception|engine process|enginedead|engine loop|engine is dead"
-    "|background loop|scheduler is dead|runner process|child process|llmengine|worker failed with error|llama runner",
+    "|background loop|background task|scheduler is dead|runner process|child process|llmengine"
+    "|worker failed with error|llama runner",
     r"\b(?:engine ?core|worker) proc\w* \S{1,80} died unexpectedly|engine ?core.{0,60}(?:died|dead"
     r"|initialization failed"
     r"|fatal error|failed to start)|\b(?:scheduler|detokenizer\w*|tokenizer\w*|tpworker\w*) hit an exception"
     r"|engine process failed to start|(?:async)?enginedeaderror|engine (?:loop )?is dead|background loop has errored"
+    r"|engine background task failed"
     r"|scheduler is dead|mqllmengine terminated|worker failed with error .{0,200}stack trace"
     r"|runner process has terminated(?!: signal: killed)|llama runner (?:process )?(?:terminated|no longer running)"
     r"|child process (?:died|unexpectedly failed)",
@@ -43,11 +45,14 @@ _add(
 _add(
     "shell",
     _K,
-    "sigkill|exit|return code|status 9|status 137|signal|returncode|killed|status",
+    "sigkill|exit|return code|status 9|status 137|signal|returncode|killed|status"
+    "|已杀死|強制終了|getötet|processus arrêté",
     r"signals\.sigkill|\bsigkill\b(?!_handler)|(?:exit ?code|return ?code|status|exitcode"
     r"|returncode)\s{0,2}[:=]?\s{0,2}\(?(?:137|-9|9)\b|signal ?(?:9|: ?9|kill)\b|killed by signal|(?:exited|exits?"
     r"|exit) .{0,24}(?:137|-9)\b|^\s{0,8}killed\s{0,4}$|\bline \d+:\s+\d+ killed\b|tasks? \d[-,\d]{0,80}: killed"
     r"|(?:it/s|s/it)\]\s{0,4}killed\s*$|exited \(137\)|signal: killed\b|^make: .{1,80}\] killed"
+    r"|\bexit status .{0,80}\bwas: 137\b|runner has received a shutdown signal"
+    r"|^\s{0,8}(?:已杀死|強制終了|getötet|processus arrêté|terminado \(killed\))\s*$"
     r"|killed\s+(?:python|torchrun|bash|accelerate|deepspeed|mpirun|srun)|(?:process|worker|child"
     r"|rank)\w*.{0,40} (?:was|were|got|been) killed\b",
 )
@@ -106,7 +111,7 @@ _add(
     "|process received signal"
     "|received signal"
     "|check failed|check failure|mpi_abort|fatal error in|non-ok-status",
-    r"received sigquit from a child process|terminate called|libc\+\+abi: terminating|pure virtual method called"
+    r"received sigquit from a child proces|terminate called|libc\+\+abi: terminating|pure virtual method called"
     r"|process received signal"
     r"|\bmpi_abort was invoked"
     r"|\babort\(-?\d+\).{0,60}fatal error in|application called mpi_abort|unhandled exception: (?!.{0,20}std)"
@@ -125,6 +130,8 @@ _add(
     soft=True,
     generic=True,
 )
+
+_add("C++", _X, "what():", r"^\s{0,8}what\(\): {1,4}\S", _CASCADE, generic=True)
 
 # All other exceptions count as errors of the program.
 _EXCEPTION = (

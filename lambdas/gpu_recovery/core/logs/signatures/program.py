@@ -70,10 +70,12 @@ _add(
     "PyTorch",
     _C,
     "copying a param with shape|in state_dict|in source state_dict|in loading state_dict|keyerror: '"
-    "|size mismatch between|in checkpoint state_dict",
+    "|size mismatch between|in checkpoint state_dict|valid deepspeed checkpoint|invalid literal for int()",
     r"copying a param with shape|(?:missing|unexpected) key\(s\) in (?:source )?state_dict"
     r"|missing key in checkpoint state_dict|error\(s\) in loading state_dict"
-    r"|\bkeyerror: '(?:pytorch-lightning_version|(?:\w+_)?state_dict|optimizer_states)'|size mismatch between saved",
+    r"|\bkeyerror: '(?:pytorch-lightning_version|(?:\w+_)?state_dict|optimizer_states)'|size mismatch between saved"
+    r"|not a valid deepspeed checkpoint|invalid literal for int\(\) .{0,60}(?:\.safetensors|\.ckpt|\.pth?|\.bin"
+    r"|ckpt)'$",
     stated=True,
 )
 _add(
@@ -160,9 +162,16 @@ _add(
 _add(
     "loader",
     _D,
-    "undefined symbol|shared object|glibc|glibcxx|cxxabi|shared librar|symbol lookup error",
+    "undefined symbol|shared object|glibc|glibcxx|cxxabi|shared librar|symbol lookup error|find the operator",
     r"undefined symbol|cannot open shared object|version [`'\"]?(?:glibc|glibcxx|cxxabi)\S{0,20}.{0,4} not found"
-    r"|error while loading shared librar|symbol lookup error",
+    r"|error while loading shared librar|symbol lookup error|could not find the operator \w{2,40}::",
+)
+_add(
+    "loader",
+    _D,
+    ": undefined symbol: _z",
+    r"^\s{0,8}/\S{1,300}\.so[\d.]{0,12}: undefined symbol: _z",
+    stated=True,
 )
 _add(
     "pip",
@@ -216,9 +225,11 @@ _add(
     "launchers",
     _U,
     "could not override|is not in struct|unrecognized arguments|can't open file|invalid generic resource|nic_policy"
-    "|invalid value for environment|invalid account|invalid partition|invalid qos|nccl warn",
+    "|invalid value for environment|invalid account|invalid partition|invalid qos|nccl warn"
+    "|time limit is invalid",
     r"could not override|is not in struct|\berror: unrecognized arguments|\bpython\S{0,8}: can't open file"
     r"|invalid generic resource|unable to use a nic_policy|invalid value for environment variable"
+    r"|requested time limit is invalid"
     r"|invalid (?:account|partition|qos).{0,60}(?:specified|specification)|nccl warn.{0,60}(?:invalid config"
     r"|duplicate gpu)",
     stated=True,
