@@ -291,6 +291,16 @@ ADDITIONS: Mapping[str, Callable[[Store, int], ProgressUpdate | None]] = {
 }
 
 
+@pytest.mark.parametrize(
+    "store",
+    [
+        "memory",
+        "double",
+        pytest.param("ministack", marks=pytest.mark.slow),
+        pytest.param("moto", marks=pytest.mark.full),  # it parses each expression anew: nine seconds a case
+    ],
+    indirect=True,
+)
 @pytest.mark.parametrize("name", ADDITIONS)
 @pytest.mark.parametrize("last", [0, WORLD - 1], ids=["in the head", "in a part"])
 def test_only_the_last_rank_of_a_large_gang_has_the_whole_progress(store: Store, name: str, last: int) -> None:
