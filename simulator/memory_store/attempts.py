@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from gpu_recovery.aws.progress_items import part_of, parts_in
+from gpu_recovery.aws.rank_parts import part_of, parts_in
 from gpu_recovery.core.attempt import AttemptProgress, Plan, RankTask, with_tasks
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.task import RankFailure

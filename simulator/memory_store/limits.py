@@ -17,7 +17,8 @@ from gpu_recovery.aws.instance_store import instance_item
 from gpu_recovery.aws.item_codec import encode, item_of
 from gpu_recovery.aws.job_store import job_item
 from gpu_recovery.aws.plan_items import items_of, plan_key
-from gpu_recovery.aws.progress_items import part_ranks, parts_in, progress_key
+from gpu_recovery.aws.progress_items import progress_key
+from gpu_recovery.aws.rank_parts import part_ranks, parts_in
 from gpu_recovery.core.attempt import AttemptProgress, Plan
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.instance.record import Instance

@@ -15,8 +15,8 @@ import pytest
 from gpu_recovery.aws.ecs_events import detail_of, task_fact
 from gpu_recovery.aws.instance_index import SHARDS, shard_of
 from gpu_recovery.aws.pending_commands import due_shard
-from gpu_recovery.aws.progress_items import PART_RANKS, parts_in
 from gpu_recovery.aws.queue_store import WAITING, waiting_key
+from gpu_recovery.aws.rank_parts import PART_RANKS, parts_in
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.commands import ConfirmEnd, ReportCheck

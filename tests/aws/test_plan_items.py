@@ -11,7 +11,7 @@ from gpu_recovery.aws.attempt_store import DynamoAttemptHistory
 from gpu_recovery.aws.dynamodb import CONFLICTS_MAX, typed
 from gpu_recovery.aws.item_codec import ItemUnreadable, item_of
 from gpu_recovery.aws.plan_items import plan_key
-from gpu_recovery.aws.progress_items import PART_RANKS
+from gpu_recovery.aws.rank_parts import PART_RANKS
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.core.attempt import RankTask
 from gpu_recovery.core.job.spec import NNODES_MAX

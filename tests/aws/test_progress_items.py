@@ -8,7 +8,8 @@ import pytest
 from gpu_recovery.aws.attempt_store import DynamoAttemptHistory
 from gpu_recovery.aws.dynamodb import typed
 from gpu_recovery.aws.item_codec import SCHEMA, ItemUnreadable
-from gpu_recovery.aws.progress_items import PART_RANKS, parts_in, progress_key
+from gpu_recovery.aws.progress_items import progress_key
+from gpu_recovery.aws.rank_parts import PART_RANKS, parts_in
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.core.attempt import missed_event
 from gpu_recovery.core.events import AllRanksRunning, AllRanksStopped, InstancesChecked, RankFailed

@@ -8,7 +8,7 @@ from itertools import permutations
 from typing import Any
 
 import pytest
-from gpu_recovery.aws.progress_items import PART_RANKS
+from gpu_recovery.aws.rank_parts import PART_RANKS
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.core.attempt import AttemptProgress, Plan, RankTask
 from gpu_recovery.core.health_check import CheckOutcome

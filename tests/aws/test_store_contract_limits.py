@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from gpu_recovery.aws.progress_items import PART_RANKS
+from gpu_recovery.aws.rank_parts import PART_RANKS
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.instance.record import Claim

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gpu_recovery.aws.progress_items import PART_RANKS
+from gpu_recovery.aws.rank_parts import PART_RANKS
 from gpu_recovery.core import commands
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.identifiers import attempt_id, check_id

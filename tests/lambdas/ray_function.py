@@ -20,6 +20,7 @@ from gpu_recovery.ports.values import Refusal
 
 import ray_runner
 from tests.aws.environment import QUEUES
+from tests.aws.records import A, B, instance
 from tests.lambdas.conftest import Context, Functions
 
 QUEUE = f"{QUEUES}/gpu-recovery-ray.fifo"
@@ -106,3 +107,14 @@ def ray_runner_of(functions: Functions) -> Iterator[RayFunction]:
         # A later import must find the handler with Ray's own clients.
         sys.modules.pop("ray_runner.handler")
         vars(ray_runner).pop("handler")
+
+
+@contextmanager
+def ray_with_one_place(functions: Functions) -> Iterator[RayFunction]:
+    """A Ray cluster of 16 GPUs beside two free instances of ECS; one job may run."""
+    for host in (A, B):
+        functions.store.save_instance(instance(host))
+    functions.store.save_limits({"max_running_jobs": 1}, 0)
+    with ray_runner_of(functions) as made:
+        made.pool.gpus = 16.0
+        yield made

@@ -12,11 +12,11 @@ from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.core.ray.driver import DriverState, DriverStatus
 
 from tests.aws.ecs_events import rank_event
-from tests.aws.records import A, B, instance, later
+from tests.aws.records import later
 from tests.lambdas.api_gateway import Api
 from tests.lambdas.conftest import Functions
-from tests.lambdas.ray_function import QUEUE, RayFunction, ray_runner_of
-from tests.lambdas.test_ray_limits import limited, on_ecs, on_ray, scheduled, status
+from tests.lambdas.ray_function import QUEUE, RayFunction, ray_with_one_place
+from tests.lambdas.test_ray_limits import on_ecs, on_ray, scheduled, status
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 S = JobStatus
@@ -25,12 +25,7 @@ DONE = DriverStatus(DriverState.SUCCEEDED, "", 0)
 
 @pytest.fixture
 def ray(functions: Functions) -> Iterator[RayFunction]:
-    """A Ray cluster of 16 GPUs beside two free instances of ECS; one job may run."""
-    for host in (A, B):
-        functions.store.save_instance(instance(host))
-    with ray_runner_of(functions) as made:
-        made.pool.gpus = 16.0
-        limited(made, max_running_jobs=1)
+    with ray_with_one_place(functions) as made:
         yield made
 
 

@@ -19,7 +19,7 @@ from boto3.dynamodb.types import Binary
 from gpu_recovery.auth.roles import Role
 from gpu_recovery.auth.tokens import Token, TokenKind, TokenList
 from gpu_recovery.aws.dynamodb import plain
-from gpu_recovery.aws.progress_items import PART_RANKS
+from gpu_recovery.aws.rank_parts import PART_RANKS
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.aws.submission_store import DynamoSubmissions
 from gpu_recovery.aws.token_store import DynamoTokenStore, DynamoUserTokenStore

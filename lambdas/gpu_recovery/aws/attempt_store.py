@@ -14,7 +14,8 @@ from gpu_recovery.aws.dynamodb import Table
 from gpu_recovery.aws.item_codec import decode, item_of, reading
 from gpu_recovery.aws.job_store import DynamoJobStore
 from gpu_recovery.aws.plan_items import PlanItems, plan_key
-from gpu_recovery.aws.progress_items import NOT_STORED, ProgressItems, progress_key
+from gpu_recovery.aws.progress_items import ProgressItems, progress_key
+from gpu_recovery.aws.rank_parts import NOT_STORED
 from gpu_recovery.core.attempt import AttemptProgress, Plan, RankTask, with_tasks
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.task import RankFailure

@@ -9,13 +9,13 @@ An earlier release kept each plan in one item of any size: a head without `parts
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gpu_recovery.aws.dynamodb import Table
-from gpu_recovery.aws.item_codec import ItemUnreadable, decode, item_of, reading
-from gpu_recovery.aws.progress_items import PART_RANKS, create, part_of, part_ranks, parts_in, progress_key
+from gpu_recovery.aws.item_codec import decode, item_of, reading
+from gpu_recovery.aws.progress_items import progress_key
+from gpu_recovery.aws.rank_parts import PART_RANKS, ItemsInParts, create, part_of, part_ranks, parts_in
 from gpu_recovery.core.attempt import Plan
 
 
@@ -35,11 +35,10 @@ def items_of(plan: Plan) -> list[dict[str, Any]]:
     return items
 
 
-class PlanItems:
+class PlanItems(ItemsInParts[Plan]):
     """The items of the plans in the job table."""
 
-    def __init__(self, jobs: Table) -> None:
-        self.jobs = jobs
+    name, key = "plan", staticmethod(plan_key)
 
     def begin(self, plan: Plan) -> bool:
         """Write `plan` unless there is one, all items together or none. Return whether it was written.
@@ -48,22 +47,6 @@ class PlanItems:
             TryAgainSoon: DynamoDB throttled the write, or other functions held the items at every try.
         """
         return create(self.jobs, items_of(plan))
-
-    def load(self, job_id: str, attempt: int) -> Plan | None:
-        """Return the whole plan of an attempt, consistently read; None if there is none."""
-        head = self.jobs.get(plan_key(job_id, attempt))
-        return self._whole(head) if head is not None else None
-
-    def load_all(self, job_id: str, attempts: Sequence[int], items: Mapping[str, Any]) -> dict[int, Plan]:
-        """Return the whole plan of each attempt that has one.
-
-        Args:
-            job_id: the job.
-            attempts: the numbers of the attempts.
-            items: items that were read, the heads among them, by key.
-        """
-        heads = {number: items.get(plan_key(job_id, number)) for number in attempts}
-        return {number: self._whole(head) for number, head in heads.items() if head is not None}
 
     def load_rank(self, job_id: str, attempt: int, rank: int) -> Plan | None:
         """Return the plan cut to one rank, without a rank if the plan does not have it; None if there is no plan."""
@@ -88,19 +71,13 @@ class PlanItems:
         key, values = plan_key(plan.job_id, plan.attempt, part), {":t": list(plan.task_ids), ":i": list(plan.instances)}
         return self.jobs.update(key, "SET task_ids = :t, instances = :i", condition, {}, values) is not None
 
-    def _whole(self, head: Mapping[str, Any]) -> Plan:
-        """Return the whole plan of an attempt from its head; the parts are read together."""
-        plan = _plan(head)
-        if "parts" not in head:
-            return plan
-        keys = [plan_key(plan.job_id, plan.attempt, part) for part in range(1, int(head["parts"]))]
-        items = self.jobs.get_all(keys)
-        missing = [key for key in keys if key not in items]
-        if missing:
-            raise ItemUnreadable(f"plan {head['job_id_rank']}: {missing[0]} is missing")
-        parts = [plan, *(_plan(items[key]) for key in keys)]
+    def whole(self, head: Mapping[str, Any]) -> Plan:
+        """Return the whole plan of an attempt from its head."""
+        first, *others = parts = [_plan(item) for item in self.parts(head)]
+        if not others:
+            return first
         return replace(
-            plan,
+            first,
             instances=tuple(instance for part in parts for instance in part.instances),
             epochs=tuple(epoch for part in parts for epoch in part.epochs),
             task_ids=tuple(task_id for part in parts for task_id in part.task_ids),

@@ -16,68 +16,22 @@ An earlier release kept each attempt in one item of any size: a head without `pa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import ceil
 from typing import Any
 
-from gpu_recovery.aws.dynamodb import CONFLICTS_MAX, Put, Table
-from gpu_recovery.aws.item_codec import SCHEMA, ItemUnreadable, decode, encode, reading
+from gpu_recovery.aws.item_codec import SCHEMA, decode, encode, reading
+from gpu_recovery.aws.rank_parts import ItemsInParts, create, part_of, part_ranks, parts_in
 from gpu_recovery.core.attempt import AttemptProgress, joined
 from gpu_recovery.core.events import Checked
 from gpu_recovery.core.task import RankFailure
-from gpu_recovery.ports.errors import TryAgainSoon
 from gpu_recovery.ports.values import ProgressUpdate
-
-PART_RANKS = 64
-"""Ranks of one item. The keys of stored facts follow from this number, so it never changes.
-
-64 results of 200 bytes that come within a second, and the writes of the head of the largest gang, are fewer than the
-1,000 write units of a partition key (`tests/aws/test_partition_limits.py`). 3,000 ranks are 47 items, which one
-transaction creates and one batch reads.
-"""
-NOT_STORED = "attribute_not_exists(job_id_rank)"
 
 
 def progress_key(job_id: str, attempt: int, part: int = 0) -> str:
     """Return the key of an item of an attempt's progress; part 0 is the head."""
     head = f"{job_id}#a{attempt:02d}"
     return f"{head}#part{part}" if part else head
-
-
-def part_of(rank: int) -> int:
-    """Return the part with the facts of a rank."""
-    return rank // PART_RANKS
-
-
-def parts_in(world: int) -> int:
-    """Return the number of parts of a gang with so many ranks."""
-    return max(1, ceil(world / PART_RANKS))
-
-
-def part_ranks(part: int, world: int) -> range:
-    """Return the ranks of a part."""
-    return range(part * PART_RANKS, min((part + 1) * PART_RANKS, world))
-
-
-def create(jobs: Table, items: Sequence[Mapping[str, Any]]) -> bool:
-    """Write the items of an attempt unless they exist, all together or none. Return whether they were written.
-
-    Args:
-        jobs: the job table.
-        items: the items with their keys; the first is the head.
-
-    Raises:
-        TryAgainSoon: DynamoDB throttled the write, or other functions held the items at every try.
-    """
-    head = items[0]["job_id_rank"]
-    for _ in range(CONFLICTS_MAX):
-        # A conflict is a function that begins the same attempt: the items exist, or this function tries again.
-        if jobs.put_all([Put(item, NOT_STORED) for item in items]):
-            return True
-        if len(items) == 1 or jobs.get(head) is not None:
-            return False
-    raise TryAgainSoon(f"dynamodb: other functions held {head} {CONFLICTS_MAX} times")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +47,10 @@ class _Addition:
     failure: RankFailure | None = None
 
 
-class ProgressItems:
+class ProgressItems(ItemsInParts[AttemptProgress]):
     """The items of the progress in the job table."""
 
-    def __init__(self, jobs: Table) -> None:
-        self.jobs = jobs
+    name, key = "progress", staticmethod(progress_key)
 
     def begin(self, job_id: str, attempt: int, world: int) -> None:
         """Write an empty progress unless there is one. All items are written together or not at all.
@@ -111,22 +64,6 @@ class ProgressItems:
         if count > 1:
             items[0]["parts"] = count
         create(self.jobs, items)
-
-    def load(self, job_id: str, attempt: int) -> AttemptProgress | None:
-        """Return the whole progress of an attempt, consistently read; None if there is none."""
-        head = self.jobs.get(progress_key(job_id, attempt))
-        return self._whole(head) if head is not None else None
-
-    def load_all(self, job_id: str, attempts: Sequence[int], items: Mapping[str, Any]) -> dict[int, AttemptProgress]:
-        """Return the whole progress of each attempt that has one.
-
-        Args:
-            job_id: the job.
-            attempts: the numbers of the attempts.
-            items: items that were read, the heads among them, by key.
-        """
-        heads = {number: items.get(progress_key(job_id, number)) for number in attempts}
-        return {number: self._whole(head) for number, head in heads.items() if head is not None}
 
     def has_rank(self, job_id: str, attempt: int, rank: int) -> bool:
         """Return whether the attempt has a progress. Reads the item of the rank, so no key is read by all ranks."""
@@ -205,20 +142,12 @@ class ProgressItems:
             first = _progress(head).failure if head else None
             is_first = first is not None and first.rank == rank
         if addition.set_name in completed and len(head.get(f"{addition.set_name}_parts", ())) == parts_in(after.world):
-            return ProgressUpdate(self._whole(head), is_first)
+            return ProgressUpdate(self.whole(head), is_first)
         return ProgressUpdate(replace(fact, failure=addition.failure if is_first else None), is_first)
 
-    def _whole(self, head: Mapping[str, Any]) -> AttemptProgress:
-        """Return the whole progress of an attempt from its head; the parts are read together."""
-        progress = _progress(head)
-        if "parts" not in head:
-            return progress
-        keys = [progress_key(progress.job_id, progress.attempt, part) for part in range(1, parts_in(progress.world))]
-        items = self.jobs.get_all(keys)
-        missing = [key for key in keys if key not in items]
-        if missing:
-            raise ItemUnreadable(f"progress {head['job_id_rank']}: {missing[0]} is missing")
-        return joined([progress, *(_progress(items[key]) for key in keys)])
+    def whole(self, head: Mapping[str, Any]) -> AttemptProgress:
+        """Return the whole progress of an attempt from its head."""
+        return joined([_progress(item) for item in self.parts(head)])
 
 
 def _completed(part: int, set_name: str, after: AttemptProgress, rank: int) -> list[str]:

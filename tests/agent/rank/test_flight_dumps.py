@@ -14,7 +14,6 @@ import pytest
 from gpu_recovery.core.diagnosis.observation_codec import BYTES_MAX, observed
 from gpu_recovery.core.diagnosis.observations import FlightReport
 from gpu_recovery_agent.flight_recorder.dump_files import dump_files
-from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.rank import flight_dumps
 from gpu_recovery_agent.rank.files import RankIdentity
 from gpu_recovery_agent.rank.flight_dumps import HOLD_S, REPORTS_MAX, WATCH_S, DumpsFirst, FlightDumps, send
@@ -28,16 +27,6 @@ from tests.agent.node import Node, wait_until
 NOW_S = 1_000.0
 FIRST, SECOND = RankIdentity("run-1", 1, 0), RankIdentity("run-1", 1, 1)
 HANGS = Path(__file__).parent / "hanging_program.py"
-
-
-@pytest.fixture
-def ear(node: Node) -> Iterator[TrainingSocket]:
-    """The agent's end of the socket, on a node."""
-    node.running.mkdir()
-    found = TrainingSocket(node.running / SOCKET, AgentLog())
-    found.poll(NOW_S)
-    yield found
-    found.close()
 
 
 def heard(ear: TrainingSocket) -> list[FlightReport]:

@@ -8,14 +8,12 @@ import select
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gpu_recovery.core.diagnosis.observation_codec import observed
 from gpu_recovery.core.diagnosis.observations import Written
-from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.rank.files import RankIdentity
 from gpu_recovery_agent.rank.output_tail import (
     LINE_CHARACTERS_MAX,
@@ -34,16 +32,6 @@ from tests.agent.node import Node, wait_until
 NOW_S = 1_000.0
 WRAPPER = [sys.executable, "-c", "from gpu_recovery_agent.rank.wrapper import main; main()", "--"]
 RANK = RankIdentity("run-1", 1, 0, None, None)
-
-
-@pytest.fixture
-def ear(node: Node) -> Iterator[TrainingSocket]:
-    """The agent's end of the socket, on a node."""
-    node.running.mkdir()
-    found = TrainingSocket(node.running / SOCKET, AgentLog())
-    found.poll(NOW_S)
-    yield found
-    found.close()
 
 
 def heard(ear: TrainingSocket) -> list[Written]:
