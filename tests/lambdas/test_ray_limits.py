@@ -188,6 +188,27 @@ def test_a_pass_of_ray_counts_what_it_placed_before_its_term_was_over(
     assert ray.functions.store.load_last_pass().term == 3
 
 
+def test_a_pass_of_ray_without_a_term_of_its_own_still_tells_what_it_could_not_read(
+    ray: RayFunction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scheduler begins a term each time. The unreadable record is an error all the same, and nothing is placed."""
+    limited(ray, max_running_jobs=4)
+    on_ray(ray, "ray-1")
+    on_ray(ray, "ray-2", since=1)
+    ray.functions.store.jobs.update("ray-2", "SET spec = :s", "attribute_exists(job_id_rank)", {}, {":s": "no spec"})
+    free = ray.pool.free_gpus_per_node
+
+    def overtaken() -> dict[str, float]:
+        ray.functions.store.begin_term()
+        return free()
+
+    monkeypatch.setattr(ray.pool, "free_gpus_per_node", overtaken)
+    loop = replace(wiring.recovery(), ray=DirectRayCommands(ray.pool, wiring.ray_queue()))
+    with pytest.raises(ExceptionGroup, match="not every job on Ray"):
+        run_ray_pass(loop, ray.pool)
+    assert status(ray, "ray-1") == [S.QUEUED]
+
+
 @pytest.mark.parametrize(("limits", "messages"), [({"max_running_jobs": 1}, 1), ({}, 0)])
 def test_the_end_of_a_job_on_ray_wakes_the_scheduler_if_there_are_limits(
     ray: RayFunction, limits: dict[str, Any], messages: int

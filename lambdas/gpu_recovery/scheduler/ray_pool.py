@@ -70,8 +70,8 @@ def run_ray_pass(recovery: Recovery, pool: RayPool) -> int:
             failures += run_each(deliver, answers, fatal=TermOver)
         except TermOver:
             continue
-        raise_all("not every job on Ray could be told", failures)
         break
+    raise_all("not every job on Ray could be told", failures)
     return placed
 
 

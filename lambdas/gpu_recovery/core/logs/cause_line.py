@@ -28,8 +28,7 @@ _FAILURES = (LineRole.ROOT, LineRole.CONFIRMATION)
 
 
 def cause_line_of(findings: Iterable[ClassifiedLine]) -> ClassifiedLine | None:
-    """Return the line that explains how the log ends; None if no line reports a failure. Advice is never the"
-    " cause."""
+    """Return the line that explains how the log ends; None if no line reports a failure. Advice is never the cause."""
     speaking = [finding for finding in findings if finding.role is not LineRole.ADVICE]
     failed = [finding for finding in speaking if finding.role is not LineRole.WARNING]
     if not failed:
