@@ -15,6 +15,7 @@ from aws_cdk import aws_apigatewayv2_integrations as integrations
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
+from infra.console import Console
 from infra.log_groups import log_group
 from infra.settings import DeploymentSettings
 
@@ -37,6 +38,8 @@ _NODES = apigatewayv2.ThrottleSettings(rate_limit=2_000, burst_limit=4_000)
 
 10,000 instances report 667 times a second. After an outage all of them report at once.
 """
+_CONSOLE = apigatewayv2.ThrottleSettings(rate_limit=20, burst_limit=60)
+"""Requests a second, and burst, of each route of the console. A page needs four files, and browsers cache three."""
 _NODE_PATHS = {"/api/v1/{proxy+}": False, "/api/v1/signed/{proxy+}": True}
 """Paths to which nodes report, and whether a call to the path must be signed with IAM credentials."""
 
@@ -50,6 +53,7 @@ class JobApi(Construct):
     Args:
         function: the function of the job API.
         nodes: the function of the node API.
+        console: serves the web console; None without it.
     """
 
     def __init__(
@@ -60,6 +64,7 @@ class JobApi(Construct):
         *,
         function: lambda_.IFunction,
         nodes: lambda_.IFunction,
+        console: Console | None,
     ) -> None:
         super().__init__(scope, construct_id)
         self.http_api = apigatewayv2.HttpApi(
@@ -76,7 +81,9 @@ class JobApi(Construct):
             authorizer=authorizers.HttpIamAuthorizer() if settings.signs_requests else None,
         )
         paths = {path: signed for path, signed in _NODE_PATHS.items() if signed or not settings.signs_requests}
-        routes = self._node_routes(paths, integrations.HttpLambdaIntegration("Nodes", nodes))
+        node_routes = self._node_routes(paths, integrations.HttpLambdaIntegration("Nodes", nodes))
+        console_routes = console.add_routes(self.http_api) if console is not None else {}
+        limits = dict.fromkeys(node_routes, _NODES) | dict.fromkeys(console_routes, _CONSOLE)
         # API Gateway adds a group outside /aws/vendedlogs/ to the account's resource policy of CloudWatch Logs. The
         # policy has at most 5,120 characters; when it is full, the stage cannot be created.
         name = f"/aws/vendedlogs/apis/{self.http_api.api_id}/access"
@@ -99,12 +106,12 @@ class JobApi(Construct):
         # The stage must be created after the routes: API Gateway refuses a rate for a route that does not exist.
         resource.route_settings = {
             f"{method} {path}": {
-                "ThrottlingRateLimit": _NODES.rate_limit,
-                "ThrottlingBurstLimit": _NODES.burst_limit,
+                "ThrottlingRateLimit": limit.rate_limit,
+                "ThrottlingBurstLimit": limit.burst_limit,
             }
-            for method, path in routes
+            for (method, path), limit in limits.items()
         }
-        stage.node.add_dependency(*routes.values())
+        stage.node.add_dependency(*node_routes.values(), *console_routes.values())
 
     def _node_routes(
         self, paths: Mapping[str, bool], integration: integrations.HttpLambdaIntegration

@@ -9,6 +9,7 @@ from constructs import Construct
 from infra.alarms import Alarms
 from infra.api import JobApi
 from infra.cluster import ClusterArns
+from infra.console import Console
 from infra.dashboard import Dashboard
 from infra.environment import api_environment, function_environment
 from infra.event_rules import EventRules
@@ -58,8 +59,14 @@ class RecoveryStack(Stack):
             queues=queues,
         )
         rules = EventRules(self, "Rules", settings, cluster=cluster, functions=functions, queues=queues)
+        console = Console(self, "Console", settings, reach=reach) if settings.serves_console else None
         api = JobApi(
-            self, "JobApi", settings, function=functions.of(Trigger.HTTP), nodes=functions.of(Trigger.NODE_HTTP)
+            self,
+            "JobApi",
+            settings,
+            function=functions.of(Trigger.HTTP),
+            nodes=functions.of(Trigger.NODE_HTTP),
+            console=console,
         )
         if agent is not None:
             agent.run(api.http_api.api_id, api.url, rules.by_name[Trigger.TRAINING_TASKS.value])
@@ -78,6 +85,7 @@ class RecoveryStack(Stack):
                 **_addresses(settings, state),
                 "ApiUrl": api.url,
                 "ApiId": api.http_api.api_id,
+                **({"ConsoleUrl": f"{api.url}/console"} if console is not None else {}),
                 "HealthCheckTaskDefinitionArn": check.definition.task_definition_arn,
                 "HealthCheckLogGroupName": check.logs.log_group_name,
                 **({"AgentImageUri": agent_image.uri} if agent_image is not None else {}),

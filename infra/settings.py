@@ -188,6 +188,10 @@ class DeploymentSettings:
         (), items(text(r"sg-[0-9a-f]{8,17}", "the id of a security group"))
     )
 
+    # Whether the deployment serves the web console at <ApiUrl>/console. With `api_auth: iam` there is none: a browser
+    # cannot sign requests.
+    console: str = _setting("on", one_of("on", "off"))
+
     # Names that other systems use.
     stack_name: str = _setting("GpuRecovery", text(r"[A-Za-z][A-Za-z0-9-]{0,99}", "a stack name"))
     function_name_prefix: str = _setting("gpu-recovery-", text(r"[A-Za-z0-9_-]{0,40}", "a prefix of function names"))
@@ -322,6 +326,11 @@ class DeploymentSettings:
     def signs_requests(self) -> bool:
         """Whether callers of the API sign their requests instead of sending a token."""
         return self.api_auth == "iam"
+
+    @property
+    def serves_console(self) -> bool:
+        """Whether the deployment serves the web console. Browsers send sessions, so it needs tokens."""
+        return self.console == "on" and not self.signs_requests
 
     @property
     def is_prod(self) -> bool:

@@ -6,6 +6,7 @@ import secrets
 from functools import cache
 
 from gpu_recovery.auth.authenticator import TokenAuthenticator
+from gpu_recovery.auth.sessions import SESSION_KEY_LABEL
 from gpu_recovery.auth.tokens import TokenKind
 from gpu_recovery.aws.attempt_store import DynamoAttemptHistory
 from gpu_recovery.aws.container_logs import AwsJobLogs
@@ -17,7 +18,7 @@ from gpu_recovery.aws.submission_store import DynamoSubmissions, UserTokensWithS
 from gpu_recovery.aws.token_store import DynamoUserTokenStore
 from gpu_recovery.aws.wiring import api_recovery, dynamodb, logger, node_token_key, settings, tokens
 from gpu_recovery.job_api.capacity import Capacity
-from gpu_recovery.job_api.dependencies import Dependencies
+from gpu_recovery.job_api.dependencies import Dependencies, Deployment
 from gpu_recovery.job_api.pagination import CURSOR_KEY_LABEL
 from gpu_recovery.job_api.task_definition import TaskDefinitionRules
 
@@ -45,11 +46,13 @@ def dependencies() -> Dependencies:
         node_token_key=node_token_key,
         user_token_key=user_key,
         cursor_key=lambda: signing_key(environment.signing_key_secret, CURSOR_KEY_LABEL),
+        session_key=lambda: signing_key(environment.signing_key_secret, SESSION_KEY_LABEL),
         dead_letters=lambda: AwsDeadLetters(environment),
         operator_token=lambda: operator_token(environment.operator_token_secret),
         describe=task_definition,
         random=lambda: secrets.token_hex(2),
         job_id_prefix=environment.job_id_prefix,
+        deployment=Deployment(environment.cluster, environment.event_origin.region, environment.adoption.value),
         log=logger,
         rules=TaskDefinitionRules(
             environment.training_families, environment.training_roles, environment.training_log_groups

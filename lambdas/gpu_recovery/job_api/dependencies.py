@@ -75,6 +75,20 @@ class RayLogs(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """The deployment that the API belongs to.
+
+    cluster: name of the ECS cluster.
+    region:  AWS region.
+    adopt:   whether tasks that users start themselves are adopted: off, observe or recover.
+    """
+
+    cluster: str
+    region: str
+    adopt: str
+
+
 @dataclass(frozen=True)
 class Dependencies:
     """Everything that a route may use.
@@ -83,11 +97,13 @@ class Dependencies:
     node_token_key: returns the issuer key of node tokens.
     user_token_key: returns the issuer key of user tokens.
     cursor_key:     returns the key that signs cursors.
+    session_key:    returns the key that signs sessions.
     operator_token: returns the operator token.
     describe:       returns an ECS task definition by its name, None if there is none.
     random:         returns four hexadecimal digits.
     rules:          what the deployment demands of the task definitions of jobs.
     priority_max:   highest priority that a user may ask for without a quota of this priority.
+    deployment:     the deployment that the API belongs to.
     job_id_prefix:  first characters of each new job id.
     records:        location of the job archive, `s3://<bucket>`; "" if jobs are not archived.
     ray_logs:       None if the deployment has no Ray cluster.
@@ -106,6 +122,7 @@ class Dependencies:
     node_token_key: Callable[[], bytes]
     user_token_key: Callable[[], bytes]
     cursor_key: Callable[[], bytes]
+    session_key: Callable[[], bytes]
     dead_letters: Callable[[], DeadLetters]
     operator_token: Callable[[], str]
     describe: Callable[[str], Mapping[str, Any] | None]
@@ -113,6 +130,7 @@ class Dependencies:
     rules: TaskDefinitionRules
     priority_max: Priority
     job_id_prefix: str
+    deployment: Deployment
     log: Log
     records: str = ""
     ray_logs: RayLogs | None = None

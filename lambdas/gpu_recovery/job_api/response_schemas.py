@@ -5,9 +5,11 @@ from __future__ import annotations
 from gpu_recovery.auth.roles import Role
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Probe, Remedy, ScopeKind
 from gpu_recovery.core.instance.record import InstanceStatus
+from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import JobStatus, Origin
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.liveness import Liveness
+from gpu_recovery.core.policy import Preset
 from gpu_recovery.core.queue.quota import ANY
 from gpu_recovery.core.queue.snapshot import OutOfUse, RejectionKind
 from gpu_recovery.core.task import FailureKind
@@ -311,6 +313,21 @@ RESPONSE_SCHEMAS: dict[str, Schema] = {
     "UserToken": response_object(**_USER_TOKEN),
     "NewUserToken": response_object(token=TEXT, **_USER_TOKEN),
     "UserTokens": response_object(user=TEXT, tokens=list_of(ref("UserToken"))),
+    "NewSession": response_object(session=TEXT, user=TEXT, role=one_of(Role), expires_at=TIME),
+    "Me": response_object(
+        user=TEXT,
+        role=none_or(one_of(Role)),
+        expires_at=none_or(TIME),
+        is_session=BOOLEAN,
+        deployment=response_object(
+            cluster=TEXT,
+            region=TEXT,
+            preset=one_of(Preset),
+            adopt=one_of(Adoption),
+            observe_only=BOOLEAN,
+            replace=BOOLEAN,
+        ),
+    ),
     "Fleet": response_object(
         gpu_instances=INTEGER,
         gpu_instances_counted=BOOLEAN,

@@ -22,6 +22,7 @@ from gpu_recovery.job_api.routes import (
     logs,
     queue,
     quotas,
+    sessions,
     user_tokens,
 )
 
@@ -37,6 +38,7 @@ _RESOURCE_ROUTES = (
     *quotas.ROUTES,
     *instances.ROUTES,
     *user_tokens.ROUTES,
+    *sessions.ROUTES,
     *fleet.ROUTES,
     *dead_letters.ROUTES,
     *gpu_locks.ROUTES,

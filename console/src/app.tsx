@@ -1,0 +1,130 @@
+// The frame of the console: sign-in, header, banner, and the page of the present place.
+import { lazy, Suspense } from "preact/compat";
+import { useEffect } from "preact/hooks";
+import { Announcements } from "./parts/announce";
+import { connection } from "./api";
+import { asked, refreshing } from "./live";
+import { Jobs } from "./pages/jobs";
+import { SignIn } from "./pages/sign-in";
+import { span, tick } from "./parts/time";
+import { path, to } from "./place";
+import { end, session } from "./session";
+import { language, texts, useLanguage } from "./texts";
+
+const t = texts({
+  en: {
+    skip: "Skip to the content",
+    jobs: "Jobs",
+    unknown: "There is no such page.",
+    away: "The API does not answer: what you see is {age} old. Trying again.",
+    signOut: "Sign out",
+    now: "Refresh now",
+    refresh: "Refresh by itself",
+    theme: "Light or dark",
+  },
+  zh: {
+    skip: "跳到内容",
+    jobs: "任务",
+    unknown: "没有这个页面。",
+    away: "API 没有响应：现在显示的是 {age} 前的数据，正在重试。",
+    signOut: "退出",
+    now: "立即刷新",
+    refresh: "自动刷新",
+    theme: "浅色或深色",
+  },
+});
+
+/** Pages by the first part of the place. */
+const PAGES: Record<string, () => preact.JSX.Element> = {
+  "": Jobs,
+  jobs: Jobs,
+};
+const LINKS = ["jobs"] as const;
+
+export function App() {
+  const signedIn = session.value !== null;
+  const first = path.value[0] ?? "";
+  const Page = PAGES[first] ?? Unknown;
+  useEffect(() => {
+    document.title = `${first in PAGES && first !== "" ? `${first} · ` : ""}gpu-recovery`;
+  }, [first]);
+  if (!signedIn) return <SignIn />;
+  return (
+    <>
+      <a class="skip" href="#content" onClick={(event) => (event.preventDefault(), document.querySelector<HTMLElement>("main")?.focus())}>
+        {t("skip")}
+      </a>
+      <Header />
+      <Banner />
+      <Suspense fallback={<main class="container-fluid" aria-busy="true" />}>
+        <Page />
+      </Suspense>
+      <Announcements />
+    </>
+  );
+}
+
+function Header() {
+  const present = session.value;
+  return (
+    <header class="bar">
+      <strong>
+        <a href={to([])}>gpu-recovery</a>
+      </strong>
+      <nav>
+        {LINKS.map((name) => (
+          <a key={name} href={to([name])} aria-current={path.value[0] === name ? "page" : undefined}>
+            {t(name)}
+          </a>
+        ))}
+      </nav>
+      <span class="spring" />
+      <label class="switch">
+        <input type="checkbox" role="switch" checked={refreshing.value} onChange={(event) => (refreshing.value = event.currentTarget.checked)} />
+        {t("refresh")}
+      </label>
+      <button class="plain" onClick={() => (asked.value += 1)} title={t("now")} aria-label={t("now")}>
+        ↻
+      </button>
+      <button class="plain" onClick={() => useLanguage(language.value === "en" ? "zh" : "en")} lang={language.value === "en" ? "zh" : "en"}>
+        {language.value === "en" ? "中文" : "English"}
+      </button>
+      <button class="plain" onClick={turnTheme} title={t("theme")} aria-label={t("theme")}>
+        ◐
+      </button>
+      <span class="who">
+        {present?.user} ({present?.role})
+      </span>
+      <button class="plain" onClick={() => end()}>
+        {t("signOut")}
+      </button>
+    </header>
+  );
+}
+
+function turnTheme(): void {
+  const root = document.documentElement;
+  const dark = root.dataset["theme"] ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+  root.dataset["theme"] = dark === "dark" ? "light" : "dark";
+}
+
+/** Says that the API is away, and how old the shown answers are. */
+function Banner() {
+  void tick.value;
+  if (connection.value.retryAt === null) return null;
+  return (
+    <div class="banner" role="status">
+      {t("away", { age: span((Date.now() - connection.value.since) / 1_000) })}
+    </div>
+  );
+}
+
+function Unknown() {
+  return (
+    <main class="container-fluid">
+      <p>{t("unknown")}</p>
+    </main>
+  );
+}
+
+void lazy;
