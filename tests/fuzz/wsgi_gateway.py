@@ -50,6 +50,7 @@ def gateway(call: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[dict[
         start(
             f"{status} {HTTPStatus(status).phrase}", [(name, str(value)) for name, value in answer["headers"].items()]
         )
-        return [answer["body"].encode()]
+        raw = answer["body"].encode()
+        return [base64.b64decode(raw) if answer["isBase64Encoded"] else raw]
 
     return app

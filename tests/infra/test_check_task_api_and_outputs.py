@@ -77,7 +77,11 @@ ROUTES = {
     "ANY /{proxy+}": ("NONE", "FunctionsJobApiFunction.Arn"),
     "ANY /api/v1/{proxy+}": ("NONE", "FunctionsNodeApiFunction.Arn"),
     "POST /api/v1/signed/{proxy+}": ("AWS_IAM", "FunctionsNodeApiFunction.Arn"),
+    "GET /": ("NONE", "ConsoleFunction.Arn"),
+    "GET /console": ("NONE", "ConsoleFunction.Arn"),
+    "GET /console/{proxy+}": ("NONE", "ConsoleFunction.Arn"),
 }
+CONSOLE_RATE = {"ThrottlingRateLimit": 20, "ThrottlingBurstLimit": 60}
 
 
 SIGNED_ROUTES = {
@@ -97,7 +101,9 @@ def _routes(deployment: Deployment) -> dict[str, tuple[str, str]]:
     }
 
 
-def test_one_route_leads_every_request_but_those_of_nodes_to_the_job_api(deployment: Deployment) -> None:
+def test_one_route_leads_every_request_but_those_of_nodes_and_of_the_console_to_the_job_api(
+    deployment: Deployment,
+) -> None:
     """No authorizer but IAM's: a function checks tokens, so that it also does where no API Gateway stands in front."""
     assert _routes(deployment) == ROUTES
 
@@ -122,7 +128,11 @@ def test_a_function_behind_the_api_ends_before_api_gateway_gives_up(deployment: 
     assert integrations and all("TimeoutInMillis" not in one for one in integrations)
     functions = deployment.of_type("AWS::Lambda::Function")
     behind = {one["IntegrationUri"].removesuffix(".Arn") for one in integrations}
-    assert {functions[name]["FunctionName"] for name in behind} == {"gpu-recovery-job_api", "gpu-recovery-node_api"}
+    assert {functions[name]["FunctionName"] for name in behind} == {
+        "gpu-recovery-job_api",
+        "gpu-recovery-node_api",
+        "gpu-recovery-console",
+    }
     assert all(functions[name]["Timeout"] < HTTP_API_WAITS_S for name in behind)
 
 
@@ -131,7 +141,7 @@ def test_a_fleets_reports_have_a_rate_of_their_own(deployment: Deployment) -> No
     stage = deployment.only("AWS::ApiGatewayV2::Stage")
     assert stage["RouteSettings"] == {
         route: {"ThrottlingRateLimit": 2_000, "ThrottlingBurstLimit": 4_000} for route in ROUTES if "/api/v1/" in route
-    }
+    } | {route: CONSOLE_RATE for route in ROUTES if route.startswith("GET /")}
     assert stage["RouteSettings"]["ANY /api/v1/{proxy+}"]["ThrottlingRateLimit"] >= 3 * 10_000 / 15
     (template,) = (one for one in deployment.templates.values() if "JobApiB972A796" in one["Resources"])
     routes = {

@@ -13,7 +13,7 @@ from gpu_recovery.aws.http_resolver import resolver
 from gpu_recovery.aws.submission_store import DynamoSubmissions
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.job_api.capacity import Capacity
-from gpu_recovery.job_api.dependencies import Dependencies, Deployment
+from gpu_recovery.job_api.dependencies import Dependencies, Deployment, LogPage
 from gpu_recovery.job_api.router import ROUTES
 from gpu_recovery.job_api.task_definition import TaskDefinitionRules
 
