@@ -41,6 +41,7 @@ _ISSUER_KEY = (
 )
 _BUILDS = "GpuRecovery/Images/*/Project"
 _IMAGE_BUILDER = "GpuRecovery/Images/Function/Resource"
+_CONSOLE = "GpuRecovery/Console/Function/Resource"
 _DEPLOYMENT = (
     "The function runs during a deployment only. Without its answer the deployment fails, and the next deployment asks "
     "for the image again."
@@ -127,6 +128,11 @@ ACKNOWLEDGED = (
     ),
     Acknowledged(
         "AwsSolutions-APIG4",
+        "GpuRecovery/JobApi/Api/GET--*Resource",
+        "The web console is static files that are the same for everyone and hold nothing of a deployment.",
+    ),
+    Acknowledged(
+        "AwsSolutions-APIG4",
         "GpuRecovery/JobApi/Api/ANY--api--v1--{proxy+}/Resource",
         "The function checks the node tokens itself: one token for each instance, of which only the hash is stored.",
     ),
@@ -184,6 +190,12 @@ ACKNOWLEDGED = (
     Acknowledged("Serverless-LambdaDLQ", _IMAGE_BUILDER, _DEPLOYMENT),
     Acknowledged("Serverless-LambdaTracing", _IMAGE_BUILDER, _DEPLOYMENT),
     Acknowledged("Serverless-EventBusDLQ", "GpuRecovery/Images/Ended/Resource", _DEPLOYMENT),
+    Acknowledged("AwsSolutions-L1", _CONSOLE, _RUNTIME),
+    Acknowledged("Serverless-LambdaLatestVersion", _CONSOLE, _RUNTIME),
+    Acknowledged(
+        "Serverless-LambdaDLQ", _CONSOLE, "Browsers invoke it synchronously, and load a page again themselves."
+    ),
+    Acknowledged("Serverless-LambdaTracing", _CONSOLE, "It calls no service, so a trace would show one segment."),
     Acknowledged("AwsSolutions-L1", _FUNCTIONS, _RUNTIME),
     Acknowledged("Serverless-LambdaLatestVersion", _FUNCTIONS, _RUNTIME),
     Acknowledged(

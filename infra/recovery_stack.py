@@ -75,7 +75,7 @@ class RecoveryStack(Stack):
             if settings.has_ray
             else None
         )
-        watched = _watched(state, functions, queues, rules, api, ray)
+        watched = _watched(state, functions, queues, rules, api, console, ray)
         alarms = Alarms(self, "Alarms", topic=state.topic.topic, watched=watched)
         Dashboard(self, "Dashboard", watched=watched, alarms=alarms)
         Outputs(
@@ -146,10 +146,13 @@ def _watched(
     queues: Queues,
     rules: EventRules,
     api: JobApi,
+    console: Console | None,
     ray: RayRunner | None,
 ) -> MonitoredResources:
     by_row = {row: functions.by_name[row.name] for row in FUNCTIONS}
     groups = functions.by_alarm_group
+    if console is not None:
+        groups["ApiFunction"]["Console"] = console.function
     if ray is not None:
         groups["RayRunner"] = {"RayRunner": ray.function}
     return MonitoredResources(

@@ -169,6 +169,7 @@ def test_the_outputs_name_what_a_person_or_a_script_needs(deployment: Deployment
     assert set(deployment.outputs("GpuRecovery")) == {
         "ApiUrl",
         "ApiId",
+        "ConsoleUrl",
         "OperatorTokenSecretArn",
         "TopicArn",
         "EventBusName",

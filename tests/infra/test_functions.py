@@ -96,7 +96,8 @@ def test_the_table_and_the_template_have_the_same_functions(deployment: Deployme
     """Nothing else deploys a function, no helper of the CDK either."""
     assert {row.name for row in FUNCTIONS} == NAMES
     deployed = deployment.at_run_time("AWS::Lambda::Function").values()
-    assert {function["FunctionName"] for function in deployed} == {f"gpu-recovery-{name}" for name in NAMES}
+    names = {f"gpu-recovery-{name}" for name in NAMES}
+    assert {function["FunctionName"] for function in deployed} == names | {"gpu-recovery-console"}
 
 
 @pytest.mark.parametrize("row", FUNCTIONS, ids=lambda row: row.name)
@@ -224,7 +225,7 @@ def test_what_runs_often_leaves_no_lines_of_lambdas_own(deployment: Deployment) 
     """At hundreds of runs a second START and REPORT would be the greater part of the bill."""
     levels = {
         function["FunctionName"]: function["LoggingConfig"].get("SystemLogLevel")
-        for function in deployment.at_run_time("AWS::Lambda::Function").values()
+        for function in deployment.package_functions().values()
     }
     assert levels == {f"gpu-recovery-{row.name}": "WARN" if row.name == "node_api" else None for row in FUNCTIONS}
 
@@ -247,10 +248,7 @@ def test_a_function_runs_traced_on_the_declared_platform(deployment: Deployment,
 
 def test_every_function_ships_the_same_package(deployment: Deployment) -> None:
     """One asset: the state machine never runs in two versions at once."""
-    assert (
-        len({json.dumps(function["Code"]) for function in deployment.at_run_time("AWS::Lambda::Function").values()})
-        == 1
-    )
+    assert len({json.dumps(function["Code"]) for function in deployment.package_functions().values()}) == 1
 
 
 def test_the_package_holds_the_sources_and_nothing_a_run_left_behind(assembly: Path) -> None:
@@ -345,7 +343,7 @@ def test_every_function_has_the_own_layer(deployment: Deployment, china: Deploym
     """One template for every partition: the layer is an asset of the deployment and no publication of others."""
     for where in (deployment, china):
         assert len(where.of_type("AWS::Lambda::LayerVersion")) == 1
-        for function in where.at_run_time("AWS::Lambda::Function").values():
+        for function in where.package_functions().values():
             assert function["Layers"] == ["FunctionsPowertools"]
 
 
@@ -362,5 +360,5 @@ def test_a_layer_of_the_user_is_the_only_one(own_images: Deployment) -> None:
     assert not own_images.of_type("AWS::Lambda::LayerVersion")
     functions = own_images.of_type("AWS::Lambda::Function").values()
     layers = {function["FunctionName"]: function.get("Layers") for function in functions}
-    assert layers.pop("gpu-recovery-ray_runner") is None
+    assert layers.pop("gpu-recovery-ray_runner") is layers.pop("gpu-recovery-console") is None
     assert layers == {f"gpu-recovery-{row.name}": [LAYER_ARN] for row in FUNCTIONS}

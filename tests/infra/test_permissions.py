@@ -135,7 +135,8 @@ def test_every_function_has_a_role_of_its_own_without_managed_policies(deploymen
     """A shared role, or AWS's broad ones, would undo the table."""
     functions = deployment.at_run_time("AWS::Lambda::Function")
     assert {function["Role"] for function in functions.values()} == {
-        f"Functions{row.construct_id}Role.Arn" for row in FUNCTIONS
+        "ConsoleRole.Arn",
+        *(f"Functions{row.construct_id}Role.Arn" for row in FUNCTIONS),
     }
     for name, role in deployment.of_type("AWS::IAM::Role").items():
         assert "ManagedPolicyArns" not in role, name
@@ -238,7 +239,11 @@ def test_a_role_is_assumed_by_the_one_service_it_is_for(deployment: Deployment) 
     """Functions by Lambda, the check's two roles by ECS, the build's by CodeBuild; no person and no other account."""
     expected = {f"Functions{row.construct_id}Role": "lambda.amazonaws.com" for row in FUNCTIONS}
     expected |= dict.fromkeys(("HealthCheckTaskRole", "HealthCheckExecutionRole"), "ecs-tasks.amazonaws.com")
-    expected |= {"ImagesRole": "lambda.amazonaws.com", "ImagesHealthCheckRole": "codebuild.amazonaws.com"}
+    expected |= {
+        "ConsoleRole": "lambda.amazonaws.com",
+        "ImagesRole": "lambda.amazonaws.com",
+        "ImagesHealthCheckRole": "codebuild.amazonaws.com",
+    }
     trusted = {}
     for name, role in deployment.of_type("AWS::IAM::Role").items():
         (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
@@ -262,11 +267,14 @@ def test_a_function_is_invoked_by_its_own_rule_or_the_api_and_by_nobody_else(dep
     }
     assert len(targets) >= 4
     assert callers == targets | {
-        (f"Functions{function}Function.Arn", "apigateway.amazonaws.com", f"{api}{path}")
+        (f"{function}Function.Arn", "apigateway.amazonaws.com", f"{api}{path}")
         for function, path in (
-            ("JobApi", "{proxy+}"),
-            ("NodeApi", "api/v1/{proxy+}"),
-            ("NodeApi", "api/v1/signed/{proxy+}"),
+            ("FunctionsJobApi", "{proxy+}"),
+            ("FunctionsNodeApi", "api/v1/{proxy+}"),
+            ("FunctionsNodeApi", "api/v1/signed/{proxy+}"),
+            ("Console", ""),
+            ("Console", "console"),
+            ("Console", "console/{proxy+}"),
         )
     }
 
