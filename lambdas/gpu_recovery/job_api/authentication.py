@@ -29,7 +29,7 @@ class Caller:
     """The caller of a request.
 
     user:       name of the user, "" for the operator token and for a call without a token.
-    token_id:   id of the user's token, "" if the caller sent another credential.
+    token_id:   id of the user's token, or of the parent of the session; "" for the operator token.
     expires_at: end of the token or the session; None if it does not end by itself.
     is_session: whether the caller sent a session.
     """
@@ -110,7 +110,8 @@ def _caller_of_session(dependencies: Dependencies, text: str) -> Caller:
     except TokenInvalid as error:
         _raise_unauthorized(str(error))
     name = session.user or OPERATOR
-    return Caller(name, session.role, session.user, "", session.expires_at, is_session=True)
+    token_id = session.parent if session.user else ""
+    return Caller(name, session.role, session.user, token_id, session.expires_at, is_session=True)
 
 
 def operator_mark(dependencies: Dependencies) -> str:

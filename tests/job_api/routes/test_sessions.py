@@ -88,9 +88,16 @@ def test_a_new_operator_token_ends_every_session_of_the_old(api: Api, monkeypatc
     refused(api.call("GET", "/api/v2/me", token=opened), 401)
 
 
-def test_a_session_is_not_exchanged_for_another(api: Api) -> None:
-    """Else a session could renew itself for ever."""
-    refused(api.post("/sessions", {}, token=session(api)), 409)
+@pytest.mark.parametrize("user", ["", "ana"])
+def test_a_session_exchanged_for_another_ends_no_later_and_rises_no_higher(api: Api, user: str) -> None:
+    """Else a session could renew itself for ever, or a viewer could become an operator."""
+    token = user_token(api, "ana", "operator") if user else None
+    first = session(api, token, role="user", expires_in_s=600)
+    second = api.post("/sessions", {"expires_in_s": 43_200}, token=first).body
+    ends = api.call("GET", "/api/v2/me", token=first).body["expires_at"]
+    assert (second["role"], second["expires_at"]) == ("user", ends)
+    refused(api.post("/sessions", {"role": "operator"}, token=first), 403, "role")
+    assert api.call("GET", "/api/v2/me", token=f"Bearer {second['session']}").body["user"] == (user or "an operator")
 
 
 def test_a_session_takes_none_of_the_places_of_tokens(api: Api) -> None:

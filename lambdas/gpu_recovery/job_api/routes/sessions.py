@@ -15,17 +15,16 @@ from gpu_recovery.wire.json_body import object_of, time_text
 def open_session(dependencies: Dependencies, request: Request) -> ApiResponse:
     """Exchange the caller's token for a session of the same or a lower role. The session is not stored.
 
+    A session may be exchanged, too. The new session ends no later than the first, so sessions cannot be renewed.
+
     Raises:
-        ApiError: 409, the deployment takes signed requests only, or the caller already sent a session; 403, the role
-            exceeds the role of the token.
+        ApiError: 409, the deployment takes signed requests only; 403, the role exceeds the role of the token.
     """
     if dependencies.principals is not None:
         detail = "this deployment takes signed requests only (gpu-recovery:api_auth is iam), so a session is useless"
         raise ApiError(409, "no_sessions", "No sessions here", detail)
     caller = request.caller
-    if caller.is_session or caller.role is None:
-        detail = "a session cannot be exchanged for another session: send the token"
-        raise ApiError(409, "already_a_session", "Already a session", detail)
+    assert caller.role is not None, "the route needs a role"
     role, lifetime_s = _wish(request.text(), caller.role)
     if not caller.role.covers(role):
         detail = f"the token has the role {caller.role}, which does not include the role {role}"
