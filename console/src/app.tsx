@@ -1,4 +1,5 @@
 // The frame of the console: sign-in, header, banner, and the page of the present place.
+import type { ComponentType } from "preact";
 import { lazy, Suspense } from "preact/compat";
 import { useEffect } from "preact/hooks";
 import { Announcements } from "./parts/announce";
@@ -15,6 +16,7 @@ const t = texts({
   en: {
     skip: "Skip to the content",
     jobs: "Jobs",
+    diagnose: "Diagnose",
     unknown: "There is no such page.",
     away: "The API does not answer: what you see is {age} old. Trying again.",
     signOut: "Sign out",
@@ -25,6 +27,7 @@ const t = texts({
   zh: {
     skip: "跳到内容",
     jobs: "任务",
+    diagnose: "诊断",
     unknown: "没有这个页面。",
     away: "API 没有响应：现在显示的是 {age} 前的数据，正在重试。",
     signOut: "退出",
@@ -34,12 +37,16 @@ const t = texts({
   },
 });
 
+const Job = lazy(() => import("./pages/job").then((module) => module.Job));
+const Diagnose = lazy(() => import("./pages/diagnose").then((module) => module.Diagnose));
+
 /** Pages by the first part of the place. */
-const PAGES: Record<string, () => preact.JSX.Element> = {
+const PAGES: Record<string, ComponentType> = {
   "": Jobs,
-  jobs: Jobs,
+  jobs: () => (path.value.length > 1 ? <Job /> : <Jobs />),
+  diagnose: Diagnose,
 };
-const LINKS = ["jobs"] as const;
+const LINKS = ["jobs", "diagnose"] as const;
 
 export function App() {
   const signedIn = session.value !== null;
@@ -126,5 +133,3 @@ function Unknown() {
     </main>
   );
 }
-
-void lazy;

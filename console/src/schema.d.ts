@@ -563,6 +563,8 @@ export interface components {
             at_s?: number;
             attempt?: number;
             job_id?: string;
+            log?: string;
+            name?: string;
             reports?: Record<string, never>[];
             workers?: Record<string, never>[];
         };
@@ -644,6 +646,7 @@ export interface components {
             };
             version: string;
         };
+        DiagnosisOrLogFindings: components["schemas"]["Diagnosis"] | components["schemas"]["LogFindings"];
         Explanation: {
             decisions: components["schemas"]["JobDecision"][];
             job_id: string;
@@ -1011,6 +1014,31 @@ export interface components {
             lease_s: number | null;
             owner: string;
             rank?: number | null;
+        };
+        LogFinding: {
+            /** @enum {string} */
+            kind: "benign" | "user_error_config" | "user_error_dependency" | "user_error_checkpoint" | "numerical_nan" | "device_assert" | "collective_mismatch" | "cuda_oom" | "process_crash" | "insufficient_resources" | "host_oom" | "shm_exhausted" | "os_limit" | "port_in_use" | "storage_full" | "storage_io" | "rdma_memlock_config" | "driver_environment" | "container_image" | "scheduler_preempt" | "scheduler_time_limit" | "process_killed_unknown" | "hardware_gpu_ecc" | "hardware_gpu_lost" | "hardware_gpu_reset" | "hardware_nvlink" | "hardware_thermal" | "runtime_error_cuda" | "xid_application" | "xid_cascade" | "node_kernel" | "network_rdma" | "network_peer_exit" | "network_external" | "rendezvous_timeout" | "collective_timeout";
+            line: string;
+            number: number;
+            /** @enum {string} */
+            role: "root" | "cascade" | "confirmation" | "warning" | "advice";
+        };
+        LogFindings: {
+            cause: {
+                /** @enum {string} */
+                class: "insufficient resources" | "user error" | "runtime error" | "unknown" | "hardware or node" | "cascade" | "network or a peer's death" | "external dependency" | "storage" | "storage or resources" | "node environment" | "numerical" | "infrastructure policy" | "none";
+                /** @enum {string} */
+                kind: "benign" | "user_error_config" | "user_error_dependency" | "user_error_checkpoint" | "numerical_nan" | "device_assert" | "collective_mismatch" | "cuda_oom" | "process_crash" | "insufficient_resources" | "host_oom" | "shm_exhausted" | "os_limit" | "port_in_use" | "storage_full" | "storage_io" | "rdma_memlock_config" | "driver_environment" | "container_image" | "scheduler_preempt" | "scheduler_time_limit" | "process_killed_unknown" | "hardware_gpu_ecc" | "hardware_gpu_lost" | "hardware_gpu_reset" | "hardware_nvlink" | "hardware_thermal" | "runtime_error_cuda" | "xid_application" | "xid_cascade" | "node_kernel" | "network_rdma" | "network_peer_exit" | "network_external" | "rendezvous_timeout" | "collective_timeout";
+                line: string;
+                number: number;
+                policy: string;
+                /** @enum {string} */
+                role: "root" | "cascade" | "confirmation" | "warning" | "advice";
+            } | null;
+            findings: components["schemas"]["LogFinding"][];
+            name: string;
+            /** @enum {string} */
+            verdict: "benign" | "user_error_config" | "user_error_dependency" | "user_error_checkpoint" | "numerical_nan" | "device_assert" | "collective_mismatch" | "cuda_oom" | "process_crash" | "insufficient_resources" | "host_oom" | "shm_exhausted" | "os_limit" | "port_in_use" | "storage_full" | "storage_io" | "rdma_memlock_config" | "driver_environment" | "container_image" | "scheduler_preempt" | "scheduler_time_limit" | "process_killed_unknown" | "hardware_gpu_ecc" | "hardware_gpu_lost" | "hardware_gpu_reset" | "hardware_nvlink" | "hardware_thermal" | "runtime_error_cuda" | "xid_application" | "xid_cascade" | "node_kernel" | "network_rdma" | "network_peer_exit" | "network_external" | "rendezvous_timeout" | "collective_timeout";
         };
         LogLines: {
             attempt: number;
@@ -1450,7 +1478,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Diagnosis"];
+                    "application/json": components["schemas"]["DiagnosisOrLogFindings"];
                 };
             };
             400: components["responses"]["Problem400"];

@@ -88,6 +88,8 @@ REQUEST_SCHEMAS: dict[str, Schema] = {
         reports=list_of(ANY_OBJECT),
         workers=list_of(ANY_OBJECT),
         at_s={"type": "number"},
+        log=TEXT,
+        name=_TEXT_255,
     ),
     "LimitsWanted": request_object(("limits",), limits=request_object(**LIMITS)),
     "Because": request_object(because=none_or(_REASON)),

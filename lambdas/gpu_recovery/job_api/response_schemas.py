@@ -9,6 +9,7 @@ from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import JobStatus, Origin
 from gpu_recovery.core.job.spec import Backend
 from gpu_recovery.core.liveness import Liveness
+from gpu_recovery.core.logs.kinds import LineKind, LineRole, LogClass
 from gpu_recovery.core.policy import Preset
 from gpu_recovery.core.queue.quota import ANY
 from gpu_recovery.core.queue.snapshot import OutOfUse, RejectionKind
@@ -155,6 +156,12 @@ _QUEUE = response_object(
     next_cursor=none_or(TEXT),
     unreadable=list_of(TEXT),
 )
+_LOG_FINDING: dict[str, Schema] = {
+    "number": INTEGER,
+    "line": TEXT,
+    "kind": one_of(LineKind),
+    "role": one_of(LineRole),
+}
 _OUTCOME = response_object(cause=one_of(Cause), where=TEXT, held=none_or(BOOLEAN), english=TEXT, chinese=TEXT)
 _OUT_OF_USE = response_object(kind=one_of(OutOfUse), since=none_or(TIME), because=TEXT)
 _INSTANCE: dict[str, Schema] = {
@@ -297,6 +304,14 @@ RESPONSE_SCHEMAS: dict[str, Schema] = {
         unread_logs=by_name(TEXT),
         outcome=none_or(_OUTCOME),
     ),
+    "LogFinding": response_object(**_LOG_FINDING),
+    "LogFindings": response_object(
+        name=TEXT,
+        findings=list_of(ref("LogFinding")),
+        verdict=one_of(LineKind),
+        cause=none_or(response_object(**_LOG_FINDING, **{"class": one_of(LogClass)}, policy=TEXT)),
+    ),
+    "DiagnosisOrLogFindings": {"anyOf": [ref("Diagnosis"), ref("LogFindings")]},
     "Queue": _QUEUE,
     "Quotas": response_object(limits=response_object(**LIMITS), revision=INTEGER),
     "InstanceSummary": response_object(**_INSTANCE, node_agent=_NODE_AGENT),
