@@ -15,7 +15,11 @@ def test_a_log_is_answered_with_its_findings_and_stored_nowhere(api: Api) -> Non
     body = api.post("/diagnoses", {"log": f"step 1\n{LOST}\nstep 2\n", "name": "dmesg.txt"}).body
     (finding,) = body["findings"]
     assert finding == {"number": 2, "line": LOST, "kind": "hardware_gpu_lost", "role": "root"}
-    assert (body["name"], body["verdict"], body["cause"]["class"]) == ("dmesg.txt", "hardware_gpu_lost", "hardware or node")
+    assert (body["name"], body["verdict"], body["cause"]["class"]) == (
+        "dmesg.txt",
+        "hardware_gpu_lost",
+        "hardware or node",
+    )
     assert body["cause"]["policy"]
     assert api.functions.aws.count("dynamodb") == 0
     assert LOST not in api.functions.log.getvalue()
