@@ -29,7 +29,7 @@ export function Loaded<T>({ from, children }: { from: Polled<T>; children: (answ
       {answer !== undefined ? (
         children(answer)
       ) : error === undefined ? (
-        <div class="skeleton" aria-busy="true" aria-label={t("loading")}>
+        <div class="skeleton" role="status" aria-busy="true" aria-label={t("loading")}>
           <div />
           <div />
           <div />
