@@ -46,7 +46,7 @@ $(READY): requirements.txt pyproject.toml agent/pyproject.toml agent/run/pyproje
 	@npm ci --prefix console --no-audit --no-fund --loglevel=error
 	@mkdir -p $(@D) && touch $@
 
-demo: setup ## Watch a GPU fault heal itself, on this machine (TRAINER=torch for a real gloo run)
+demo: setup ## Watch a GPU fault heal itself, on this machine (KEEP=1 leaves it open; TRAINER=torch: a gloo run)
 	@$(BIN)/python -m sandbox.demo
 
 # The tests with Ray mostly wait, so they run beside the others. Their output comes at the end.

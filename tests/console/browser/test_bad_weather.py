@@ -42,9 +42,7 @@ def test_while_the_api_is_away_the_page_keeps_its_data_and_says_how_old_it_is(
     tab.page.route(JOBS, busy)
     refresh(tab)
     tab.page.locator(".banner").wait_for()
-    assert (
-        "is 0 s old" in tab.page.locator(".banner").inner_text() or "s old" in tab.page.locator(".banner").inner_text()
-    )
+    assert "s old" in tab.page.locator(".banner").inner_text()
     for _ in range(3):
         refresh(tab)
     assert len(answers) == 1
