@@ -18,7 +18,7 @@ CHECK_NODE := $(if $(GPU_RECOVERY_NODE_CHECKED),,node-release)
 export GPU_RECOVERY_NODE_CHECKED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-full test-ray test-console console check simulate synth mutants bench deploy docs clean node-release
+.PHONY: help setup demo test test-fast test-full test-ray test-console console screenshots check simulate synth mutants bench deploy docs clean node-release
 
 help: ## Say what each verb does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ test-console: setup ## The tests of the web console in Chromium (Debian: apt ins
 
 console: setup ## Build the web console into console/served/static, and its types from docs/openapi.json
 	@cd console && npm run --silent types && npm run --silent check && npm run --silent build
+
+screenshots: setup ## Screenshots and a recording of the web console, from a sandbox, into docs/screenshots
+	@$(BIN)/python docs/generate_screenshots.py
 
 check: setup ## Format, lint and types, then every test
 	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy
