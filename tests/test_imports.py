@@ -42,6 +42,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "fleet_controls": {"core", "ports", "recovery"},
     "ecs_events": LOOP,
     "scheduler": LOOP,
+    "event_recorder": {"core", "ports"},
     "reconciler": LOOP | {"ecs_events", "fleet_controls"},
     "node_api": {"core", "ports", "wire", "auth", "recovery"},
     "job_api": {"core", "ports", "wire", "auth", "recovery", "execution", "scheduler", "fleet_controls"},

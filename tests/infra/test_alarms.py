@@ -44,12 +44,14 @@ KINDS = {
     "RulesDeadLettered": ("AWS/Events", "InvocationsSentToDlq", "Sum", 300, 0, ONCE),
     "RulesLost": ("AWS/Events", "InvocationsFailedToBeSentToDlq", "Sum", 300, 0, ONCE),
     "EventFunctionErrors": ERRORS,
+    "EventRecorderErrors": ERRORS,
     "ApiFunctionErrors": ERRORS,
     "ReconcilerErrors": ERRORS,
     "SchedulerErrors": (f"AWS/Lambda {NAMESPACE}", "Errors PlacementsFailed", *ERRORS[2:]),
     "FunctionsThrottled": ("AWS/Lambda", "Throttles", "Sum", 300, 0, AGAIN),
     "JobsRefused": REFUSED,
     "InstancesRefused": REFUSED,
+    "EventHistoryRefused": REFUSED,
     "TablesFailing": ("AWS/DynamoDB", "SystemErrors", "Sum", 300, 0, AGAIN),
 }
 """Namespace, metrics, statistic, period (s), threshold, and the periods, of the alarms of every deployment."""

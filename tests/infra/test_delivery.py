@@ -16,6 +16,8 @@ TARGETS = {
     "RulesStatusChecks": "FunctionsEcsInstanceMonitorFunction.Arn",
     "RulesReconcile": "FunctionsReconcilerFunction.Arn",
     "RulesSchedule": "QueuesScheduler.Arn",
+    "RulesRecordedEvents": "FunctionsEventRecorderFunction.Arn",
+    "RulesRollUp": "FunctionsEventRecorderFunction.Arn",
 }
 
 

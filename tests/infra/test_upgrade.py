@@ -67,7 +67,7 @@ RELEASE_0_1 = {"TablesJobs313634AE": {"due", "by_status"}, "TablesInstances67E1F
 
 def _indexes(deployment: Deployment) -> dict[str, set[str]]:
     return {
-        logical_id: {index["IndexName"] for index in resource["Properties"]["GlobalSecondaryIndexes"]}
+        logical_id: {index["IndexName"] for index in resource["Properties"].get("GlobalSecondaryIndexes", ())}
         for logical_id, resource in deployment.templates["GpuRecoveryState"]["Resources"].items()
         if resource["Type"] == "AWS::DynamoDB::Table"
     }
