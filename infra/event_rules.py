@@ -30,8 +30,6 @@ from infra.settings import DeploymentSettings
 
 SCHEDULER_MESSAGE_GROUP = "scheduler"
 """The only message group of the scheduler's FIFO queue, so that at most one run of the scheduler is active."""
-ROLL_UP_EVERY_MINUTES = 15
-"""How often the event recorder computes the figures of the day."""
 _INSTANCE_EVENTS: dict[str, dict[str, Any]] = {
     "Machines": {
         "source": ["aws.ec2"],
@@ -63,7 +61,7 @@ _INSTANCE_EVENTS: dict[str, dict[str, Any]] = {
 
 
 class EventRules(Construct):
-    """Rules on the default bus, which is the only bus that ECS publishes to, a rule on our bus, and the schedules.
+    """Rules on the default bus, which is the only bus that ECS publishes to, a rule on our bus, and the two schedules.
 
     Args:
         bus: the bus of our own events, which the event recorder writes into the event history.
@@ -123,9 +121,6 @@ class EventRules(Construct):
         self._rule("Schedule", tick, every_minutes=settings.schedule_every_minutes)
         recorder = self._function(functions, Trigger.RECORDED_EVENTS)
         self._rule("RecordedEvents", recorder, pattern={"source": [OWN_SOURCE]}, bus=bus)
-        # No alarm watches this schedule: a run that is lost is made up by the next, and no decision reads its result.
-        every = events.Schedule.rate(Duration.minutes(ROLL_UP_EVERY_MINUTES))
-        events.Rule(self, "RollUp", schedule=every, targets=[recorder])
 
     def _rule(
         self,

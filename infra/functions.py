@@ -79,13 +79,11 @@ class FunctionRow:
     def alarm_group(self) -> str:
         """Name of the functions that share an alarm on errors.
 
-        Each central function has an alarm of its own, which errors of others do not hide. So has the event recorder,
-        whose errors hide nothing but the past.
+        Each central function has an alarm of its own, which errors of others do not hide.
         """
         if self.trigger in (Trigger.HTTP, Trigger.NODE_HTTP):
             return "ApiFunction"
-        has_own = self.is_central or self.trigger is Trigger.RECORDED_EVENTS
-        return self.construct_id if has_own else "EventFunction"
+        return self.construct_id if self.is_central else "EventFunction"
 
     @property
     def construct_id(self) -> str:

@@ -44,14 +44,12 @@ KINDS = {
     "RulesDeadLettered": ("AWS/Events", "InvocationsSentToDlq", "Sum", 300, 0, ONCE),
     "RulesLost": ("AWS/Events", "InvocationsFailedToBeSentToDlq", "Sum", 300, 0, ONCE),
     "EventFunctionErrors": ERRORS,
-    "EventRecorderErrors": ERRORS,
     "ApiFunctionErrors": ERRORS,
     "ReconcilerErrors": ERRORS,
     "SchedulerErrors": (f"AWS/Lambda {NAMESPACE}", "Errors PlacementsFailed", *ERRORS[2:]),
     "FunctionsThrottled": ("AWS/Lambda", "Throttles", "Sum", 300, 0, AGAIN),
     "JobsRefused": REFUSED,
     "InstancesRefused": REFUSED,
-    "EventHistoryRefused": REFUSED,
     "TablesFailing": ("AWS/DynamoDB", "SystemErrors", "Sum", 300, 0, AGAIN),
 }
 """Namespace, metrics, statistic, period (s), threshold, and the periods, of the alarms of every deployment."""
@@ -77,9 +75,10 @@ def called_for(deployment: Deployment) -> set[tuple[str, str]]:
         work = f"{name}.Arn" in consumed
         metric = "ApproximateAgeOfOldestMessage" if work else "ApproximateNumberOfMessagesVisible"
         needed.add((metric, f"{name}.QueueName"))
-    for name in deployment.at_run_time("AWS::Events::Rule"):
+    for name, rule in deployment.at_run_time("AWS::Events::Rule").items():
         metrics = ("FailedInvocations", "InvocationsSentToDlq", "InvocationsFailedToBeSentToDlq")
-        needed |= {(metric, name) for metric in metrics}
+        where = f"{rule['EventBusName']} {name}" if "EventBusName" in rule else name
+        needed |= {(metric, where) for metric in metrics}
     for name in deployment.of_type("AWS::SNS::Topic"):
         needed.add(("NumberOfNotificationsFailed", f"{name}.TopicName"))
     for name in deployment.of_type("AWS::DynamoDB::Table"):

@@ -17,7 +17,6 @@ TARGETS = {
     "RulesReconcile": "FunctionsReconcilerFunction.Arn",
     "RulesSchedule": "QueuesScheduler.Arn",
     "RulesRecordedEvents": "FunctionsEventRecorderFunction.Arn",
-    "RulesRollUp": "FunctionsEventRecorderFunction.Arn",
 }
 
 

@@ -201,8 +201,8 @@ def test_our_events_have_a_bus_of_their_own(deployment: Deployment) -> None:
 
 
 def test_every_log_group_has_the_retention_of_the_settings(deployment: Deployment, production: Deployment) -> None:
-    """Nine functions, the check, the API's access log, two of the image's build by default; none kept for ever."""
-    for where, days, number in ((deployment, 7, 13), (production, 120, 10)):
+    """Ten functions, the check, the API's access log, two of the image's build by default; none kept for ever."""
+    for where, days, number in ((deployment, 7, 14), (production, 120, 11)):
         groups = where.of_type("AWS::Logs::LogGroup")
         assert len(groups) == number
         assert {group["RetentionInDays"] for group in groups.values()} == {days}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import random
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from gpu_recovery.core.event_history.recorded_event import RecordedEventUnreadable
 
+from simulator.dynamodb.capacity_meter import CapacityMeter
+from tests.aws.cost_page import RECORDED_READ_UNITS, RECORDED_WRITE_UNITS
 from tests.aws.environment import ACCOUNT, REGION
 from tests.core.event_history.recorded import COURSE, INCIDENT, JOB, OPENED, SICK, instance_moved, job_moved
 from tests.lambdas.api_gateway import Api, refused
@@ -194,6 +196,26 @@ def test_an_incident_is_read_as_a_thread(api: Api) -> None:
     ]
     assert answer.body["phases"][0]["status"] == "STOPPING"
     refused(api.get("/incidents/sft-9--a01"), 404)
+
+
+def test_a_thread_has_the_repair_that_the_agent_of_the_instance_asked_for(api: Api) -> None:
+    """None of its events names the job."""
+    of_agent: dict[str, Any] = {"job_id": None, "attempt": None}
+    moves = [("AVAILABLE", "CHECKING", -2), ("CHECKING", "REBOOTING", 20), ("REBOOTING", "AVAILABLE", 700)]
+    deliver(api, *(event for event in COURSE if event[0] != "Instance State Changed"))
+    deliver(api, *(instance_moved(n, *move, **of_agent) for n, move in enumerate(moves, 20)))
+    events = api.get(f"/incidents/{INCIDENT}").body["events"]
+    assert [event["after"] for event in events if event["instance_id"]] == ["CHECKING", "REBOOTING", "AVAILABLE"]
+
+
+def test_an_event_costs_what_the_page_of_costs_says(api: Api) -> None:
+    """Units of DynamoDB over a whole incident, with the roll-up of its day."""
+    meter = api.functions.aws.tables.meter = CapacityMeter()
+    for event in COURSE:
+        api.functions.now = datetime.fromisoformat(event[1]["data"]["at"])
+        deliver(api, event)
+    assert sum(meter.writes.values()) / len(COURSE) == RECORDED_WRITE_UNITS
+    assert sum(meter.reads.values()) / len(COURSE) <= RECORDED_READ_UNITS
 
 
 # -- failures ----------------------------------------------------------------------------------------------------------

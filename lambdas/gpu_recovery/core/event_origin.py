@@ -14,8 +14,8 @@ SOURCES = frozenset({"aws.cloudwatch", "aws.ec2", "aws.ecs", "aws.events", "aws.
 """Sources of the rules and schedules. The names are exact: a partner may send events as `aws.partner/...`."""
 OWN_SOURCE = "gpu.recovery"
 """Source of our own events on the bus."""
-RECORDED_SOURCES = frozenset({OWN_SOURCE, "aws.events"})
-"""Sources of the events that the event recorder takes: our own, and its schedule. No other function takes our own."""
+RECORDED_SOURCES = frozenset({OWN_SOURCE})
+"""Sources of the events that the event recorder takes. No other function takes our own events."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,8 @@
-"""Roll-up of the days: today again and again, yesterday once more, and each day for which events arrived late."""
+"""Roll-up of the days: today again and again, yesterday once more, and each day for which events arrived late.
+
+There is no schedule: an event that finds the figures old rolls them up. While no event comes, nothing changes but the
+time, and a reader goes on from what stood at the end of the last roll-up.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +33,19 @@ from gpu_recovery.ports.event_history import EventHistory
 
 DAYS_MAX = 14
 """Days that one run rolls up at most. The next run goes on."""
+EVERY = timedelta(minutes=15)
+"""How often the days are rolled up at most. A reader adds the time since then."""
 SETTLED = timedelta(hours=1)
 """Time after the end of a day at which its events have arrived. Later events mark the day as late."""
 PAGE = 1_000
 """Events that are read at once."""
 ONE_DAY = timedelta(days=1)
+
+
+def is_due(history: EventHistory, now: datetime) -> bool:
+    """Return whether the days were not rolled up for EVERY."""
+    newest = history.read(DAYS, 1, newest_first=True)
+    return not newest or datetime.fromisoformat(newest[0].attributes[UNTIL]) <= now - EVERY
 
 
 def mark_late(history: EventHistory, event: RecordedEvent, now: datetime) -> None:
@@ -69,9 +81,8 @@ def roll_up_days(history: EventHistory, now: datetime) -> tuple[date, ...]:
             # The figures hold until now: those of a day that is over are final if that is late enough.
             for item in day_items(DAYS, day, now, figures_text(figures)):
                 history.merge(item)
-            if until < now:
-                for item in day_items(STANDINGS, day, now, standing_text(standing), EVENTS_KEPT):
-                    history.merge(item)
+            for item in day_items(STANDINGS, day, now, standing_text(standing), EVENTS_KEPT):
+                history.merge(item)
     except Exception:
         for mark in late:
             _mark(history, date.fromisoformat(mark), now)

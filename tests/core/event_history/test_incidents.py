@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from gpu_recovery.core.event_history.incidents import IncidentOutcome, incident_of
+from gpu_recovery.core.event_history.repairs import repairs_between
 from gpu_recovery.core.event_history.thread import EVENTS_MAX, thread_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -131,6 +132,25 @@ def test_instances_that_pass_their_check_are_counted() -> None:
     thread = thread_of(incident, [*EVENTS, *_gang(300)])
     assert len(thread.events) == len(EVENTS)
     assert thread.passed == 300 and len(thread.passed_named) == 8
+
+
+def test_the_repair_that_an_agent_asked_for_belongs_to_the_thread() -> None:
+    """Its agent saw the fault before the job failed, and no event of the repair names the job."""
+    incident = incident_of(OF_JOB)
+    assert incident is not None
+    of_agent = {"job_id": None, "attempt": None}
+    course = [
+        instance_moved(1, "AVAILABLE", "CHECKING", -9_000, **of_agent),
+        instance_moved(2, "CHECKING", "AVAILABLE", -8_900, **of_agent),
+        instance_moved(3, "AVAILABLE", "CHECKING", -2, **of_agent),
+        instance_moved(4, "CHECKING", "REBOOTING", 30, **of_agent),
+        instance_moved(5, "REBOOTING", "AVAILABLE", 9_000, **of_agent),
+        instance_moved(6, "AVAILABLE", "CHECKING", 9_100, **of_agent),
+    ]
+    repairs = repairs_between(map(read, reversed(course)), OPENED, OPENED + timedelta(seconds=610))
+    assert [event.version for event in repairs] == [3, 4, 5]
+    thread = thread_of(incident, OF_JOB, repairs)
+    assert [event.after for event in thread.events if event.instance_id] == ["CHECKING", "REBOOTING", "AVAILABLE"]
 
 
 def test_a_thread_is_bounded() -> None:

@@ -32,14 +32,16 @@ class Thread:
     left_out: int
 
 
-def thread_of(incident: Incident, known: Iterable[RecordedEvent]) -> Thread:
+def thread_of(incident: Incident, known: Iterable[RecordedEvent], repairs: Iterable[RecordedEvent] = ()) -> Thread:
     """Return the thread of an incident.
 
     Args:
         incident: the incident.
-        known: events of its own, and those of its job or its instance since its start.
+        known: events of its own, and those of its job since its start.
+        repairs: events of the repairs of the instances that it names.
     """
     events = {event.event_id: event for event in known if _belongs(incident, event)}
+    events |= {event.event_id: event for event in repairs}
     ordered = sorted(events.values(), key=position_of)
     by_instance: dict[str, list[RecordedEvent]] = {}
     for event in ordered:

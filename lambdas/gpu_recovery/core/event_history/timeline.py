@@ -15,9 +15,12 @@ from gpu_recovery.core.event_history.recorded_event import EventKind, RecordedEv
 from gpu_recovery.core.instance.record import InstanceStatus
 from gpu_recovery.core.job.record import TERMINAL
 from gpu_recovery.core.state_machine import HistoryEntry
+from gpu_recovery.core.task import RankFailure
 
 ROWS_MAX = 100
 """Rows of an attempt. Further ranks are one row without marks."""
+BLAMED_MAX = 8
+"""Instances of an attempt at most whose own events are read."""
 NAMED_MAX = 4
 """Instances that a row names at most."""
 
@@ -82,12 +85,26 @@ def attempt_phases(moments: Sequence[Moment]) -> dict[int, tuple[Phase, ...]]:
     A wait for the next attempt belongs to the attempt before it. A phase that lasts has no end.
     """
     phases: dict[int, list[Phase]] = {}
-    for moment, following in zip(moments, (*moments[1:], None), strict=True):
+    for moment, following in zip(moments, (*moments[1:], None), strict=False):
         until = None if following is None else following.at
         if following is None and moment.after in _ENDED:
             until = moment.at
         phases.setdefault(moment.attempt, []).append(Phase(moment.after, moment.attempt, moment.at, until))
     return {attempt: tuple(course) for attempt, course in sorted(phases.items())}
+
+
+def blamed_instances(events: Iterable[RecordedEvent], failure: RankFailure | None) -> tuple[str, ...]:
+    """Return the instances of an attempt that its diagnosis or its first failure names, at most BLAMED_MAX.
+
+    Args:
+        events: events of the attempt.
+        failure: the first failure of the attempt; None if none is known.
+    """
+    names = [] if failure is None else [failure.instance_id]
+    for event in events:
+        names += [] if event.failure is None else [event.failure.instance_id]
+        names += [] if event.finding is None else event.finding.instances
+    return tuple(dict.fromkeys(name for name in names if name))[:BLAMED_MAX]
 
 
 _ENDED = frozenset(status.value for status in TERMINAL)
@@ -104,7 +121,8 @@ def rank_rows(
         failed_rank: the first rank that failed; None if none did.
     """
     courses: dict[str, list[RecordedEvent]] = {}
-    for event in sorted(events, key=lambda event: event.version):
+    distinct = {event.event_id: event for event in events}
+    for event in sorted(distinct.values(), key=lambda event: event.version):
         if event.kind is EventKind.INSTANCE:
             courses.setdefault(event.instance_id, []).append(event)
     groups: dict[tuple[bool, tuple[str, ...]], list[int]] = {}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from gpu_recovery.core.event_history.incidents import START, Incident, events_in, incident_of
 from gpu_recovery.core.event_history.recorded_event import RecordedEvent, event_of
+from gpu_recovery.core.event_history.repairs import BEFORE, repairs_between
 from gpu_recovery.core.event_history.streams import (
     EVENT,
     INCIDENTS,
     OPEN_INCIDENTS,
     incident_stream,
+    instance_stream,
     job_stream,
 )
 from gpu_recovery.core.event_history.thread import thread_of
@@ -31,6 +33,8 @@ READ_MAX = 1_000
 """Incidents that one request reads at most to fill its page."""
 OWN_EVENTS_MAX, JOB_EVENTS_MAX = 1_000, 8_000
 """Events that a thread reads at most: of the incident, and of its job. Each instance of a gang adds two."""
+REPAIR_EVENTS_MAX = 100
+"""Events that a thread reads at most of each instance that the incident names."""
 
 
 def list_incidents(dependencies: Dependencies, request: Request) -> ApiResponse:
@@ -101,7 +105,13 @@ def read_incident(dependencies: Dependencies, request: Request) -> ApiResponse:
     others: list[RecordedEvent] = []
     if incident.job_id:
         others = _events(history, job_stream(incident.job_id), JOB_EVENTS_MAX, utc_text(incident.opened_at))
-    return ApiResponse(200, thread_view(incident, thread_of(incident, (*own, *others)), dependencies.recovery.clock()))
+    now = dependencies.recovery.clock()
+    repairs: list[RecordedEvent] = []
+    for name in incident.instances:
+        since = utc_text(incident.opened_at - BEFORE)
+        course = _events(history, instance_stream(name), REPAIR_EVENTS_MAX, since)
+        repairs += repairs_between(course, incident.opened_at, incident.closed_at or now)
+    return ApiResponse(200, thread_view(incident, thread_of(incident, (*own, *others), repairs), now))
 
 
 def _events(history: HistoryReader, stream: str, limit: int, after: str = "") -> list[RecordedEvent]:
