@@ -41,6 +41,9 @@ SCHEDULER = "Scheduler"
 """Name of the group of the function that counts failures of single jobs instead of raising them."""
 REBOOTS_PER_HOUR_MAX = 5
 """Reboots within an hour above which an alarm is raised."""
+FOR_READERS = ("EventRecorder",)
+"""Functions that only write for readers. They send nothing, so they cannot loop. If they are throttled, Lambda repeats
+their events for an hour and then stores them, where another alarm sees them."""
 REFUSED_TOGETHER = {
     "Jobs": {"Jobs": "jobs"},
     "Instances": {"Instances": "instances", "EventHistory": "events"},
@@ -168,10 +171,11 @@ class Alarms(Construct):
                 recurring=True,
                 sentence=f"Errors again and again in {', '.join(functions)}",
             )
+        acting = {name: function for name, function in watched.functions.items() if name not in FOR_READERS}
         self._alarm(
             "FunctionsThrottled",
             "function-throttled",
-            total(_of_functions(watched.functions, "Throttles")),
+            total(_of_functions(acting, "Throttles")),
             recurring=True,
             sentence="Lambda refuses to run functions: no concurrency is left in the account or the function's limit",
         )
@@ -180,7 +184,7 @@ class Alarms(Construct):
         self._alarm(
             "FunctionsStopped",
             "function-stopped",
-            total(_of_functions(watched.functions, "RecursiveInvocationsDropped")),
+            total(_of_functions(acting, "RecursiveInvocationsDropped")),
             sentence="Lambda has stopped a function because it counts a chain of messages as an endless loop",
         )
 

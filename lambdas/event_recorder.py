@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from botocore.exceptions import BotoCoreError, ClientError
 from gpu_recovery.aws.fields import fields_of
 from gpu_recovery.aws.wiring import event_history, is_refused, logger, metrics, utc_now
+from gpu_recovery.core.errors import RecoveryError
 from gpu_recovery.core.event_origin import RECORDED_SOURCES
 from gpu_recovery.event_recorder.recorder import record
 from gpu_recovery.event_recorder.roller import is_due, mark_late, roll_up_days
@@ -31,5 +33,5 @@ def handler(event: dict[str, Any], context: Any) -> None:
         if is_due(history, now):
             days = roll_up_days(history, now)
             logger.info("days_rolled_up", extra={"days": [day.isoformat() for day in days]})
-    except Exception:  # noqa: BLE001 - the event is recorded, and only figures are old
+    except (RecoveryError, BotoCoreError, ClientError, ValueError, KeyError):  # the event is recorded all the same
         logger.exception("roll_up_failed")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import date, datetime, timedelta
@@ -18,7 +16,7 @@ from gpu_recovery.core.published_events import utc_text
 DAYS, STANDINGS, LATE_DAYS = "days", "standings", "days#late"
 """Streams of the figures of each day, of what stood at its end, and of the days for which events arrived late."""
 PART_CHARACTERS_MAX = 300_000
-"""Characters of a part."""
+"""Characters of a part. The texts are ASCII."""
 TEXT, UNTIL, PARTS = "text", "until", "parts"
 """Attributes of a part: its text, the time until which the day was rolled up, and the number of parts."""
 
@@ -35,8 +33,7 @@ def day_items(
         text: the text.
         kept: how long it is kept from then on.
     """
-    packed = base64.b85encode(zlib.compress(text.encode(), 6)).decode()
-    parts = [packed[start : start + PART_CHARACTERS_MAX] for start in range(0, len(packed), PART_CHARACTERS_MAX)]
+    parts = [text[start : start + PART_CHARACTERS_MAX] for start in range(0, len(text), PART_CHARACTERS_MAX)]
     return tuple(
         HistoryItem(
             stream,
@@ -59,8 +56,7 @@ def day_texts(items: Iterable[StoredItem]) -> dict[date, tuple[datetime, str]]:
         same = [one for one in stored if one.attributes.get(UNTIL) == first.get(UNTIL)]
         if len(same) < int(first[PARTS]):
             continue
-        packed = "".join(one.attributes[TEXT] for one in same[: int(first[PARTS])])
-        text = zlib.decompress(base64.b85decode(packed)).decode()
+        text = "".join(one.attributes[TEXT] for one in same[: int(first[PARTS])])
         found[date.fromisoformat(name)] = (datetime.fromisoformat(first[UNTIL]), text)
     return found
 
