@@ -32,6 +32,7 @@ synthesised templates. This page does not cover deployment, which uses the roles
 WORDS = Reach(
     job_table="the table of jobs",
     instance_table="the table of instances",
+    event_history_table="the table of the event history",
     cluster="the cluster",
     tasks="tasks of the cluster",
     container_instances="container instances of the cluster",
@@ -98,6 +99,8 @@ WHY = {
     Permission.READ_SIGNING_KEY: "the same for tokens of users; sign the cursors of lists",
     Permission.READ_TRAINING_LOGS: "read the log of a rank, for diagnosis and for `gpu-recovery logs`",
     Permission.READ_RAY_LOGS: "read the driver log of a job on Ray, which only `ray_runner` can reach",
+    Permission.WRITE_EVENT_HISTORY: "write the event history, which no decision reads",
+    Permission.READ_EVENT_HISTORY: "show events, incidents and figures of past days",
     Permission.REDRIVE: "`gpu-recovery redrive`: send dead letters to their function again",
 }
 """Purpose of each permission."""

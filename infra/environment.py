@@ -5,7 +5,7 @@ import json
 from gpu_recovery.core.metrics import NAMESPACE, SERVICE
 
 from infra.health_check_task import HealthCheckTask
-from infra.lambda_functions import executor_name
+from infra.lambda_functions import executor_name, recorder_name
 from infra.node_agent import NodeAgent
 from infra.queues import Queues
 from infra.ray_runner import ray_function_name
@@ -60,6 +60,8 @@ def api_environment(
         "SCHEDULER_DEAD_LETTERS_URL": queues.scheduler_dead_letters.queue_url,
         "NODE_ROLE_ARNS": " ".join(settings.node_role_arns),
         "COMMAND_EXECUTOR_FUNCTION": executor_name(settings),
+        "EVENT_HISTORY_TABLE_NAME": state.tables.event_history.table_name,
+        "EVENT_RECORDER_FUNCTION": recorder_name(settings),
         "API_AUTH": settings.api_auth,
         "API_ROLES": json.dumps(settings.api_roles),
         "USER_PRIORITY_MAX": settings.user_priority_max,

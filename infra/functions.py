@@ -31,6 +31,7 @@ class Trigger(StrEnum):
     SCHEDULE = "Schedule"
     SCHEDULER_QUEUE = "SchedulerQueue"
     LEFT_COMMANDS = "LeftCommands"
+    RECORDED_EVENTS = "RecordedEvents"
     HTTP = "Http"
     NODE_HTTP = "NodeHttp"
 
@@ -125,7 +126,16 @@ _REPAIR = frozenset(
 )
 _LAUNCH = frozenset({P.RUN_TRAINING, P.DESCRIBE_EC2_INSTANCES})
 _RESYNC = frozenset({P.LIST_CONTAINER_INSTANCES})
-_SERVE = frozenset({P.READ_OPERATOR_TOKEN, P.READ_NODE_TOKEN_KEY, P.READ_SIGNING_KEY, P.READ_RAY_LOGS, P.REDRIVE})
+_SERVE = frozenset(
+    {
+        P.READ_OPERATOR_TOKEN,
+        P.READ_NODE_TOKEN_KEY,
+        P.READ_SIGNING_KEY,
+        P.READ_RAY_LOGS,
+        P.REDRIVE,
+        P.READ_EVENT_HISTORY,
+    }
+)
 _AUTHENTICATE_NODES = frozenset({P.READ_NODE_TOKEN_KEY})
 
 _API_ENVIRONMENT = frozenset(
@@ -143,6 +153,8 @@ _API_ENVIRONMENT = frozenset(
         "API_AUTH",
         "API_ROLES",
         "COMMAND_EXECUTOR_FUNCTION",
+        "EVENT_HISTORY_TABLE_NAME",
+        "EVENT_RECORDER_FUNCTION",
     }
 )
 _NODE_ENVIRONMENT = frozenset(
@@ -162,6 +174,15 @@ FUNCTIONS = (
     # The command executor is not the reconciler: its invocations would hide that the schedule no longer invokes the
     # reconciler. It executes every expired command of the record that it is woken for.
     FunctionRow("command_executor", Trigger.LEFT_COMMANDS, 110, 512, _FOLLOW | _REPAIR | _LAUNCH),
+    # The event recorder writes what readers see and decides nothing, so it reaches no table of the recovery loop.
+    FunctionRow(
+        "event_recorder",
+        Trigger.RECORDED_EVENTS,
+        60,
+        256,
+        frozenset({P.WRITE_EVENT_HISTORY}),
+        frozenset({"EVENT_HISTORY_TABLE_NAME"}),
+    ),
     # The job API reads logs and task definitions for its own answers.
     FunctionRow(
         "job_api",

@@ -25,7 +25,16 @@ def event_function_arns(settings: DeploymentSettings) -> list[str]:
 
 def executor_name(settings: DeploymentSettings) -> str:
     """Return the name of the function that executes the commands which the two API functions leave in records."""
-    (row,) = (row for row in FUNCTIONS if row.trigger is Trigger.LEFT_COMMANDS)
+    return _name_of(settings, Trigger.LEFT_COMMANDS)
+
+
+def recorder_name(settings: DeploymentSettings) -> str:
+    """Return the name of the function that writes the event history."""
+    return _name_of(settings, Trigger.RECORDED_EVENTS)
+
+
+def _name_of(settings: DeploymentSettings, trigger: Trigger) -> str:
+    (row,) = (row for row in FUNCTIONS if row.trigger is trigger)
     return function_name(settings, row.name)
 
 

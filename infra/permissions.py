@@ -41,6 +41,8 @@ class Permission(StrEnum):
     READ_RAY_LOGS = "ReadRayLogs"
     REDRIVE = "Redrive"
     READ_TRAINING_LOGS = "ReadTrainingLogs"
+    WRITE_EVENT_HISTORY = "WriteEventHistory"
+    READ_EVENT_HISTORY = "ReadEventHistory"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +51,7 @@ class Reach:
 
     job_table: str
     instance_table: str
+    event_history_table: str
     cluster: str
     tasks: str
     container_instances: str
@@ -114,6 +117,7 @@ class Statement:
 
 # These actions allow a transaction of puts and updates. A ConditionCheck in a transaction needs an action of its own.
 _READ_ITEMS = ["dynamodb:GetItem", "dynamodb:BatchGetItem", "dynamodb:Query"]  # without Scan: no table is scanned
+_READ_HISTORY = ["dynamodb:BatchGetItem", "dynamodb:Query"]
 _WRITE_ITEMS = [*_READ_ITEMS, "dynamodb:PutItem", "dynamodb:UpdateItem"]
 
 
@@ -229,4 +233,8 @@ _STATEMENTS: dict[Permission, Callable[[Reach], list[Statement]]] = {
         [_allow("lambda:InvokeFunction", reach.ray_function)] if reach.ray_function else []
     ),
     Permission.READ_TRAINING_LOGS: _read_logs,
+    Permission.WRITE_EVENT_HISTORY: lambda reach: [
+        _allow([*_READ_HISTORY, "dynamodb:UpdateItem", "dynamodb:DeleteItem"], reach.event_history_table)
+    ],
+    Permission.READ_EVENT_HISTORY: lambda reach: [_allow(_READ_HISTORY, reach.event_history_table)],
 }

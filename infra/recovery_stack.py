@@ -58,7 +58,9 @@ class RecoveryStack(Stack):
             extra_environment=api_environment(settings, state, queues, agent),
             queues=queues,
         )
-        rules = EventRules(self, "Rules", settings, cluster=cluster, functions=functions, queues=queues)
+        rules = EventRules(
+            self, "Rules", settings, cluster=cluster, functions=functions, queues=queues, bus=state.bus.bus
+        )
         console = Console(self, "Console", settings, reach=reach) if settings.serves_console else None
         api = JobApi(
             self,
@@ -107,6 +109,7 @@ def _reach(
     return Reach(
         job_table=state.tables.jobs.table_arn,
         instance_table=state.tables.instances.table_arn,
+        event_history_table=state.tables.event_history.table_arn,
         cluster=cluster.arn,
         tasks=cluster.task_arns,
         container_instances=cluster.container_instance_arns,
@@ -163,7 +166,11 @@ def _watched(
         dead_letter_queues=queues.dead_letter_queues,
         work_queues={"Scheduler": queues.scheduler, **({"Ray": queues.ray} if queues.ray is not None else {})},
         rules={**rules.by_name, **({"RaySchedule": ray.rule} if ray is not None else {})},
-        tables={"Jobs": state.tables.jobs, "Instances": state.tables.instances},
+        tables={
+            "Jobs": state.tables.jobs,
+            "Instances": state.tables.instances,
+            "EventHistory": state.tables.event_history,
+        },
         topics={"Operators": state.topic.topic, **({"Chat": state.topic.chat} if state.topic.chat else {})},
         api=api.http_api,
     )
@@ -184,6 +191,7 @@ def _addresses(settings: DeploymentSettings, state: StateStack) -> dict[str, str
         "ClusterName": settings.cluster_name,
         "JobTableName": state.tables.jobs.table_name,
         "InstanceTableName": state.tables.instances.table_name,
+        "EventHistoryTableName": state.tables.event_history.table_name,
         "TopicArn": state.topic.topic.topic_arn,
         "EventBusName": state.bus.bus.event_bus_name,
         "VerdictBucketName": state.verdicts.bucket.bucket_name,

@@ -197,6 +197,7 @@ class DeploymentSettings:
     function_name_prefix: str = _setting("gpu-recovery-", text(r"[A-Za-z0-9_-]{0,40}", "a prefix of function names"))
     job_table_name: str = _setting("ecs-job-sub", _TABLE)
     instance_table_name: str = _setting("ecs_container_instance", _TABLE)
+    event_history_table_name: str = _setting("gpu-recovery-event-history", _TABLE)
     topic_name: str = _setting("gpu-training-notifications", text(r"[A-Za-z0-9_-]{1,256}", "a topic name"))
     bus_name: str = _setting("gpu-recovery", text(r"(?!default$)(?!aws)[A-Za-z0-9_.-]{1,256}", "a custom bus name"))
     # A second topic for Amazon Q in chat applications, which drops messages in other formats than its own.
@@ -234,9 +235,7 @@ class DeploymentSettings:
             except ValueError as error:
                 errors.append(f"{NAMESPACE}{each.name}: {error}")
         if not errors:
-            errors += self._shared_families()
-        if not errors and self.job_table_name == self.instance_table_name:
-            errors.append(f"{NAMESPACE}instance_table_name: {self.instance_table_name!r} is also the job table")
+            errors += self._shared_families() or self._shared_tables()
         errors += [] if errors else _callers(self.api_auth, self.api_roles)
         if not errors:
             errors += _privileged_image(self.health_check_image, is_prod=self.is_prod)
@@ -273,6 +272,15 @@ class DeploymentSettings:
         if unknown := sorted(ours.keys() - {each.name for each in fields(cls)}):
             raise DeploymentSettingsError("\n".join(f"{NAMESPACE}{name}: there is no such setting" for name in unknown))
         return cls(**ours)
+
+    def _shared_tables(self) -> list[str]:
+        """Return an error message for a table name that two tables would share."""
+        if self.job_table_name == self.instance_table_name:
+            return [f"{NAMESPACE}instance_table_name: {self.instance_table_name!r} is also the job table"]
+        history = self.event_history_table_name
+        if history in (self.job_table_name, self.instance_table_name):
+            return [f"{NAMESPACE}event_history_table_name: {history!r} is also another table"]
+        return []
 
     def _shared_families(self) -> list[str]:
         """Return an error message for each family that two kinds of tasks would share."""

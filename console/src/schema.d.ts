@@ -55,6 +55,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v2/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The latest events, or those since the last answer */
+        get: operations["list_events"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v2/fleet": {
         parameters: {
             query?: never;
@@ -117,6 +134,40 @@ export interface paths {
         put?: never;
         /** Let repairs begin again */
         post: operations["unpause_fleet"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v2/incidents": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the incidents, the latest first */
+        get: operations["list_incidents"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v2/incidents/{incident_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** One incident as a thread */
+        get: operations["read_incident"];
+        put?: never;
+        post?: never;
         delete?: never;
         options?: never;
         head?: never;
@@ -346,6 +397,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v2/jobs/{job_id}/timeline": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** The attempts of a job over time, with its ranks grouped by equal course */
+        get: operations["read_timeline"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v2/locks/{name}": {
         parameters: {
             query?: never;
@@ -500,6 +568,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v2/summary": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** GPU-hours, recoveries and incidents of the last days */
+        get: operations["read_summary"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v2/users/{user}/tokens": {
         parameters: {
             query?: never;
@@ -647,6 +732,43 @@ export interface components {
             version: string;
         };
         DiagnosisOrLogFindings: components["schemas"]["Diagnosis"] | components["schemas"]["LogFindings"];
+        Event: {
+            after: string | null;
+            /** Format: date-time */
+            at: string;
+            attempt: number | null;
+            before: string | null;
+            check_id: string | null;
+            diagnosis: {
+                cause: string;
+                confidence: number;
+                decided: boolean;
+                gpus: string[];
+                instances: string[];
+                remedy: string;
+                sentence: string;
+            } | null;
+            failure: {
+                exit_code: number | null;
+                instance_id: string;
+                rank: number;
+            } | null;
+            id: string;
+            incident_id: string | null;
+            instance_id: string | null;
+            job_id: string | null;
+            /** @enum {string} */
+            kind: "job_state_changed" | "instance_state_changed" | "recovery_started" | "recovery_succeeded" | "recovery_failed" | "operator_action_required";
+            message: {
+                severity: string;
+                subject: string;
+            } | null;
+            reason: string;
+        };
+        Events: {
+            events: components["schemas"]["Event"][];
+            next_cursor: string;
+        };
         Explanation: {
             decisions: components["schemas"]["JobDecision"][];
             job_id: string;
@@ -654,6 +776,26 @@ export interface components {
             reason: string;
             /** @enum {string} */
             status: "QUEUED" | "PENDING_RESOURCES" | "SUBMITTING" | "SUBMITTED" | "RUNNING" | "LOST" | "SUSPENDING" | "SUSPENDED" | "STOPPING" | "DIAGNOSING" | "RECOVERING" | "SUCCEEDED" | "FAILED" | "CANCELED";
+        };
+        Figures: {
+            ettr: number | null;
+            fleet_available: number | null;
+            given_up: number;
+            gpu_h_held: number;
+            gpu_h_in_line: number;
+            gpu_h_lost: number;
+            gpu_h_running: number;
+            incidents: number;
+            jobs_canceled: number;
+            jobs_failed: number;
+            jobs_succeeded: number;
+            mttf_gpu_h: number | null;
+            recovered: number;
+            recoveries: number;
+            recovery_s_longest: number | null;
+            recovery_s_p50: number | null;
+            recovery_s_p90: number | null;
+            running_share: number | null;
         };
         Finding: {
             cause: string | null;
@@ -698,6 +840,68 @@ export interface components {
             short_of: "gpus" | "cluster" | "held" | "turn" | "quota" | "jobs" | "own" | "room" | "permission" | null;
             would_start: boolean;
             would_suspend: string[];
+        };
+        Incident: {
+            attempts: number[];
+            cause: string | null;
+            /** Format: date-time */
+            closed_at: string | null;
+            confidence: number | null;
+            decided: boolean;
+            gpu_h_lost: number | null;
+            gpus: number;
+            incident_id: string;
+            instance_id: string | null;
+            instances: string[];
+            job_id: string | null;
+            /** Format: date-time */
+            opened_at: string;
+            /** @enum {string|null} */
+            outcome: "recovered" | "failed" | "canceled" | "in_service" | "gone" | null;
+            phases: components["schemas"]["Phase"][];
+            priority: string | null;
+            reason: string;
+            /** Format: date-time */
+            recovered_at: string | null;
+            /** @enum {string} */
+            state: "open" | "closed";
+            user: string | null;
+        };
+        IncidentThread: {
+            attempts: number[];
+            cause: string | null;
+            /** Format: date-time */
+            closed_at: string | null;
+            confidence: number | null;
+            decided: boolean;
+            events: components["schemas"]["Event"][];
+            gpu_h_lost: number | null;
+            gpus: number;
+            incident_id: string;
+            instance_id: string | null;
+            instances: string[];
+            job_id: string | null;
+            left_out: number;
+            /** Format: date-time */
+            opened_at: string;
+            /** @enum {string|null} */
+            outcome: "recovered" | "failed" | "canceled" | "in_service" | "gone" | null;
+            passed_checks: {
+                instances: number;
+                named: string[];
+            };
+            phases: components["schemas"]["Phase"][];
+            priority: string | null;
+            reason: string;
+            /** Format: date-time */
+            recovered_at: string | null;
+            /** @enum {string} */
+            state: "open" | "closed";
+            user: string | null;
+        };
+        Incidents: {
+            incidents: components["schemas"]["Incident"][];
+            next_cursor: string | null;
         };
         /** @description node_agent and heartbeat are there when one instance is read */
         Instance: {
@@ -1125,6 +1329,14 @@ export interface components {
             tokens: components["schemas"]["NodeToken"][];
         };
         OpenApi: Record<string, never>;
+        Phase: {
+            attempt: number | null;
+            /** Format: date-time */
+            since: string;
+            status: string;
+            /** Format: date-time */
+            until: string | null;
+        };
         Problem: {
             code: string;
             detail: string;
@@ -1242,6 +1454,71 @@ export interface components {
             expires_in_s?: number;
             /** @enum {string} */
             role?: "viewer" | "user" | "operator";
+        };
+        Summary: {
+            /** Format: date-time */
+            as_of: string | null;
+            /** @enum {string} */
+            by: "day" | "user" | "priority";
+            rows: {
+                ettr: number | null;
+                fleet_available: number | null;
+                given_up: number;
+                gpu_h_held: number;
+                gpu_h_in_line: number;
+                gpu_h_lost: number;
+                gpu_h_running: number;
+                incidents: number;
+                jobs_canceled: number;
+                jobs_failed: number;
+                jobs_succeeded: number;
+                mttf_gpu_h: number | null;
+                name: string;
+                recovered: number;
+                recoveries: number;
+                recovery_s_longest: number | null;
+                recovery_s_p50: number | null;
+                recovery_s_p90: number | null;
+                running_share: number | null;
+            }[];
+            since: string;
+            total: components["schemas"]["Figures"];
+        };
+        Timeline: {
+            /** Format: date-time */
+            as_of: string;
+            attempts: {
+                attempt: number;
+                attempt_id: string;
+                failure: {
+                    /** Format: date-time */
+                    at: string;
+                    exit_code: number | null;
+                    instance_id: string;
+                    rank: number;
+                    sentence: string;
+                } | null;
+                phases: components["schemas"]["Phase"][];
+                rows: {
+                    has_first_failure: boolean;
+                    instances: string[];
+                    marks: {
+                        /** Format: date-time */
+                        since: string;
+                        status: string;
+                        /** Format: date-time */
+                        until: string | null;
+                    }[];
+                    number: number;
+                    ranks: string;
+                }[];
+            }[];
+            before_first_attempt: components["schemas"]["Phase"][];
+            earlier_attempts: number;
+            is_complete: boolean;
+            job_id: string;
+            /** @enum {string} */
+            status: "QUEUED" | "PENDING_RESOURCES" | "SUBMITTING" | "SUBMITTED" | "RUNNING" | "LOST" | "SUSPENDING" | "SUSPENDED" | "STOPPING" | "DIAGNOSING" | "RECOVERING" | "SUCCEEDED" | "FAILED" | "CANCELED";
         };
         TokenWish: {
             expires_in_s?: number;
@@ -1491,6 +1768,45 @@ export interface operations {
             503: components["responses"]["Problem503"];
         };
     };
+    list_events: {
+        parameters: {
+            query?: {
+                /** @description next_cursor of the last answer */
+                after?: string;
+                /** @description only events about this job */
+                job?: string;
+                /** @description only events about this instance */
+                instance?: string;
+                /** @description only events of this incident */
+                incident?: string;
+                /** @description only events of this kind */
+                kind?: "job_state_changed" | "instance_state_changed" | "recovery_started" | "recovery_succeeded" | "recovery_failed" | "operator_action_required";
+                /** @description how many an answer has */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Events"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
     read_fleet: {
         parameters: {
             query?: never;
@@ -1598,6 +1914,69 @@ export interface operations {
             429: components["responses"]["Problem429"];
             500: components["responses"]["Problem500"];
             502: components["responses"]["Problem502"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    list_incidents: {
+        parameters: {
+            query?: {
+                /** @description only open or only closed incidents */
+                state?: "all" | "open" | "closed";
+                /** @description only incidents of this job */
+                job?: string;
+                /** @description how many a page has */
+                limit?: number;
+                /** @description where the page before this one said to go on */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Incidents"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    read_incident: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                incident_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["IncidentThread"];
+                };
+            };
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
             503: components["responses"]["Problem503"];
         };
     };
@@ -2135,6 +2514,34 @@ export interface operations {
             503: components["responses"]["Problem503"];
         };
     };
+    read_timeline: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                job_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Timeline"];
+                };
+            };
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            404: components["responses"]["Problem404"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
+            503: components["responses"]["Problem503"];
+        };
+    };
     read_lock: {
         parameters: {
             query: {
@@ -2450,6 +2857,37 @@ export interface operations {
             429: components["responses"]["Problem429"];
             500: components["responses"]["Problem500"];
             502: components["responses"]["Problem502"];
+            503: components["responses"]["Problem503"];
+        };
+    };
+    read_summary: {
+        parameters: {
+            query?: {
+                /** @description how many days */
+                days?: number;
+                /** @description what a row is about */
+                by?: "day" | "user" | "priority";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Summary"];
+                };
+            };
+            400: components["responses"]["Problem400"];
+            401: components["responses"]["Problem401"];
+            403: components["responses"]["Problem403"];
+            429: components["responses"]["Problem429"];
+            500: components["responses"]["Problem500"];
             503: components["responses"]["Problem503"];
         };
     };

@@ -25,6 +25,7 @@ NAMES = {
     "reconciler",
     "scheduler",
     "command_executor",
+    "event_recorder",
     "job_api",
     "node_api",
 }
@@ -125,8 +126,10 @@ def test_a_function_has_the_environment_of_the_contract(deployment: Deployment, 
     rules = {"TRAINING_TASK_FAMILIES", "TRAINING_ROLE_ARNS", "TRAINING_LOG_GROUPS", "USER_PRIORITY_MAX"}
     of_jobs = {"API_AUTH", "API_ROLES", *rules, executor, *queues, *secrets}
     of_nodes = {"NODE_ROLE_ARNS", "NODE_AGENT_ROLE_ARN", "NODE_TOKEN_KEY_SECRET", executor}
-    of_tasks = {"NODE_AGENT_FAMILY"}
-    extra = {"job_api": of_jobs, "node_api": of_nodes, "ecs_task_handler": of_tasks}.get(row.name, set())
+    of_tasks, of_history = {"NODE_AGENT_FAMILY"}, {"EVENT_HISTORY_TABLE_NAME"}
+    of_jobs |= {"EVENT_RECORDER_FUNCTION", *of_history}
+    by_name = {"job_api": of_jobs, "node_api": of_nodes, "ecs_task_handler": of_tasks, "event_recorder": of_history}
+    extra = by_name.get(row.name, set())
     assert set(_function(deployment, row)["Environment"]["Variables"]) == ENVIRONMENT | extra
 
 

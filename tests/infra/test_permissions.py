@@ -71,7 +71,14 @@ REPAIR = SET_STATE | DEREGISTER | REBOOT | EC2 | EC2_STATUS | VERDICTS
 DEAD_ENDS = [f"Queues{name}.Arn" for name in ("SchedulerDeadLetters", "Undelivered", "Failed")]
 EVENT_FUNCTIONS = [
     f"arn:aws:lambda:us-east-1:{ACCOUNT}:function:gpu-recovery-{name}"
-    for name in ("ecs_task_handler", "dcgm_task_monitor", "ecs_instance_monitor", "reconciler", "command_executor")
+    for name in (
+        "ecs_task_handler",
+        "dcgm_task_monitor",
+        "ecs_instance_monitor",
+        "reconciler",
+        "command_executor",
+        "event_recorder",
+    )
 ]
 REDRIVE = _may(["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes"], DEAD_ENDS) | _may(
     "lambda:InvokeFunction", EVENT_FUNCTIONS
@@ -86,6 +93,8 @@ RECEIVE = _may(
     ],
     "QueuesScheduler.Arn",
 )
+READ_HISTORY = ["dynamodb:BatchGetItem", "dynamodb:Query"]
+HISTORY = "TablesEventHistory.Arn"
 TRACE = _may(["xray:PutTraceSegments", "xray:PutTelemetryRecords"], "*")
 NODE_TOKEN_KEY = _may("secretsmanager:GetSecretValue", "NodeTokenKeySecret.Id")
 
@@ -96,6 +105,7 @@ ALLOWED = {
     "Reconciler": (FOLLOW | FAIL | REPAIR | RUN_TRAINING | _may("ecs:ListContainerInstances", CLUSTER)),
     "Scheduler": FOLLOW | RUN_TRAINING | EC2 | RECEIVE | _may("dynamodb:ConditionCheckItem", "TablesJobs.Arn"),
     "CommandExecutor": FOLLOW | FAIL | REPAIR | RUN_TRAINING,
+    "EventRecorder": _may([*READ_HISTORY, "dynamodb:UpdateItem", "dynamodb:DeleteItem"], HISTORY) | FAIL,
     "NodeApi": BOTH_TABLES | (TELL - RECORDS) | WAKE | NODE_TOKEN_KEY,
     "JobApi": (
         BOTH_TABLES
@@ -104,6 +114,7 @@ ALLOWED = {
         | WAKE
         | REDRIVE
         | NODE_TOKEN_KEY
+        | _may(READ_HISTORY, HISTORY)
         | _may("secretsmanager:GetSecretValue", "OperatorTokenSecret.Id")
         | _may("secretsmanager:GetSecretValue", "SigningKeySecret.Id")
     ),
@@ -232,7 +243,8 @@ def test_the_second_topic_may_be_published_to_when_there_is_one(deployment: Depl
     for where, topics in ((deployment, {"OperatorsTopic"}), (production, {"OperatorsTopic", "OperatorsChat"})):
         for row in FUNCTIONS:
             granted = _granted(where, f"Functions{row.construct_id}Role")
-            assert {resource for action, resource, _ in granted if action == "sns:Publish"} == topics
+            expected = set() if row.name == "event_recorder" else topics
+            assert {resource for action, resource, _ in granted if action == "sns:Publish"} == expected
 
 
 def test_a_role_is_assumed_by_the_one_service_it_is_for(deployment: Deployment) -> None:

@@ -67,7 +67,7 @@ def test_everybody_who_moves_jobs_can_wake_it(with_ray: Deployment) -> None:
         for statement in policy["PolicyDocument"]["Statement"]
         if "sqs:SendMessage" in listed(statement["Action"]) and "QueuesRay.Arn" in listed(statement["Resource"])
     ]
-    assert len(senders) == len(others)
+    assert len(senders) == len(others) - 1  # the event recorder moves no job
 
 
 def test_it_is_alone_and_nothing_stands_in_its_way_for_long(with_ray: Deployment) -> None:

@@ -20,7 +20,7 @@ from gpu_recovery.core.instance.record import Instance
 from gpu_recovery.core.job.record import Job
 
 from tests.aws.counted_aws import CountedAws, refuses_nothing
-from tests.aws.deployed_tables import create_tables
+from tests.aws.deployed_tables import create_history_table, create_tables
 from tests.aws.environment import CREDENTIALS, FUNCTION
 from tests.aws.records import JOB, NOW, A
 from tests.lambdas.roles import refuses
@@ -32,6 +32,7 @@ HANDLERS = (
     "reconciler",
     "scheduler",
     "command_executor",
+    "event_recorder",
     "job_api",
     "node_api",
 )
@@ -155,6 +156,7 @@ def functions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Functions]:
     client = aws.client("dynamodb")
     jobs, instances = FUNCTION["TRAINING_JOB_TABLE_NAME"], FUNCTION["CONTAINER_INSTANCE_TABLE_NAME"]
     create_tables(client, jobs, instances)
+    create_history_table(client, FUNCTION["EVENT_HISTORY_TABLE_NAME"])
     made = Functions(aws, DynamoStore(client, jobs, instances), log)
     monkeypatch.setattr(wiring, "utc_now", lambda: made.now)
     yield made

@@ -62,6 +62,7 @@ def test_a_function_without_its_settings_fails_before_it_does_anything(
         "reconciler": {},
         "scheduler": {},
         "command_executor": {"job_id": JOB},
+        "event_recorder": {"source": "gpu.recovery", "account": "1", "region": "r"},
         "job_api": {
             "version": "2.0",
             "rawPath": "/api/v2/jobs",

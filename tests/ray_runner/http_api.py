@@ -67,6 +67,7 @@ class Api:
             job_id_prefix="",
             deployment=Deployment("cluster", "eu-central-1", "off"),
             log=logging.getLogger("api"),
+            history=nobody,
             ray_logs=Invoked(),
         )
 

@@ -16,7 +16,7 @@ from gpu_recovery.aws.ray_client import AwsRayLogs
 from gpu_recovery.aws.secret_values import operator_token, signing_key
 from gpu_recovery.aws.submission_store import DynamoSubmissions, UserTokensWithSubmission
 from gpu_recovery.aws.token_store import DynamoUserTokenStore
-from gpu_recovery.aws.wiring import api_recovery, dynamodb, logger, node_token_key, settings, tokens
+from gpu_recovery.aws.wiring import api_recovery, dynamodb, event_history, logger, node_token_key, settings, tokens
 from gpu_recovery.job_api.capacity import Capacity
 from gpu_recovery.job_api.dependencies import Dependencies, Deployment
 from gpu_recovery.job_api.pagination import CURSOR_KEY_LABEL
@@ -54,6 +54,7 @@ def dependencies() -> Dependencies:
         job_id_prefix=environment.job_id_prefix,
         deployment=Deployment(environment.cluster, environment.event_origin.region, environment.adoption.value),
         log=logger,
+        history=event_history(),
         rules=TaskDefinitionRules(
             environment.training_families, environment.training_roles, environment.training_log_groups
         ),

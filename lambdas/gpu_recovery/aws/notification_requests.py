@@ -14,9 +14,9 @@ from typing import Any
 from gpu_recovery.aws import ecs_requests
 from gpu_recovery.aws.item_codec import encode
 from gpu_recovery.core.commands import NotifyOperator, PublishEvent
+from gpu_recovery.core.event_origin import OWN_SOURCE
 from gpu_recovery.core.notifications.template import Part, parts_of
 
-SOURCE = "gpu.recovery"
 SCHEMA_VERSION = 1
 """Schema version of the events on the bus. Raise it if a consumer of the old form would misread the new form."""
 CHAT_TITLE_CHARACTERS_MAX = 250
@@ -37,7 +37,7 @@ def event_entry(event: PublishEvent, causation_id: str, bus_name: str) -> dict[s
     detail = {"metadata": metadata, "data": encode(event.data)}
     return {
         "EventBusName": bus_name,
-        "Source": SOURCE,
+        "Source": OWN_SOURCE,
         "DetailType": event.detail_type,
         "Detail": json.dumps(detail),
     }

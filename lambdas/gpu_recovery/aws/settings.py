@@ -75,6 +75,10 @@ class LambdaSettings:
     """Name of the function that reaches the Ray cluster; "" if there is no Ray cluster."""
     executor_function: str = ""
     """Name of the command executor. Only the two API functions have the variable."""
+    event_history_table: str = ""
+    """Table of the event history. Only the event recorder and the job API have the variable."""
+    recorder_function: str = ""
+    """Name of the event recorder. Only the job API has the variable."""
 
     @property
     def event_origin(self) -> EventOrigin:
@@ -153,6 +157,8 @@ class LambdaSettings:
             ray_queue_url=environment.get("RAY_QUEUE_URL", ""),
             ray_function=environment.get("RAY_RUNNER_FUNCTION", ""),
             executor_function=environment.get("COMMAND_EXECUTOR_FUNCTION", ""),
+            event_history_table=environment.get("EVENT_HISTORY_TABLE_NAME", ""),
+            recorder_function=environment.get("EVENT_RECORDER_FUNCTION", ""),
         )
 
 

@@ -19,6 +19,7 @@ from gpu_recovery.aws.clients import client
 from gpu_recovery.aws.command_executor import CommandExecutor
 from gpu_recovery.aws.decision_log import PowertoolsDecisionLog
 from gpu_recovery.aws.ecs import in_parallel
+from gpu_recovery.aws.event_history_store import DynamoEventHistory
 from gpu_recovery.aws.fields import fields_of
 from gpu_recovery.aws.ray_client import RayQueue
 from gpu_recovery.aws.secret_values import signing_key
@@ -26,6 +27,7 @@ from gpu_recovery.aws.settings import LambdaSettings, LambdaSettingsInvalid
 from gpu_recovery.aws.store import DynamoStore
 from gpu_recovery.aws.token_store import DynamoTokenStore
 from gpu_recovery.core.commands import Channel
+from gpu_recovery.core.event_origin import SOURCES
 from gpu_recovery.execution.context import COMMAND_S
 from gpu_recovery.execution.hand_over import CLUSTER_COMMANDS, HandOver
 from gpu_recovery.execution.ray import QueuedRayCommands
@@ -118,17 +120,34 @@ def api_recovery(*also_left: type, **changes: Any) -> Recovery:
     return replace(recovery(), hand_over=hand_over, **changes)
 
 
-def is_refused(event: Mapping[str, Any]) -> bool:
+@cache
+def event_history() -> DynamoEventHistory:
+    """Return the event history, for the functions that write or read it.
+
+    Raises:
+        LambdaSettingsInvalid: the environment does not name its table.
+    """
+    table = settings().event_history_table
+    if not table:
+        raise LambdaSettingsInvalid("environment variable EVENT_HISTORY_TABLE_NAME is not set")
+    return DynamoEventHistory(dynamodb(), table)
+
+
+def is_refused(event: Mapping[str, Any], sources: frozenset[str] = SOURCES) -> bool:
     """Return whether an EventBridge event is of another origin than the deployment's rules, and log the reason.
 
     The functions do nothing with such an event. It costs no read, and it is not raised, because no retry changes it.
+
+    Args:
+        event: the event.
+        sources: sources of the rules that invoke the function.
 
     Raises:
         EventUnreadable: the event names no source, account or region, as no event of EventBridge does.
     """
     fields = fields_of(event).required("source").required("account").required("region")
     origin = {name: fields.values[name] for name in ("source", "account", "region")}
-    reason = settings().event_origin.refusal_of(**origin)
+    reason = settings().event_origin.refusal_of(**origin, sources=sources)
     if reason:
         logger.warning("event_refused", extra={"reason": reason, "refused_event": event.get("id")})
     return bool(reason)

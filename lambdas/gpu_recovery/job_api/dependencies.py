@@ -17,6 +17,7 @@ from gpu_recovery.job_api.placement_preview import QueueViews
 from gpu_recovery.job_api.redrive import DeadLetters
 from gpu_recovery.job_api.submission import Submissions
 from gpu_recovery.job_api.task_definition import TaskDefinitionRules
+from gpu_recovery.ports.event_history import HistoryReader
 from gpu_recovery.recovery import Recovery
 
 
@@ -104,6 +105,7 @@ class Dependencies:
     rules:          what the deployment demands of the task definitions of jobs.
     priority_max:   highest priority that a user may ask for without a quota of this priority.
     deployment:     the deployment that the API belongs to.
+    history:        the event history.
     job_id_prefix:  first characters of each new job id.
     records:        location of the job archive, `s3://<bucket>`; "" if jobs are not archived.
     ray_logs:       None if the deployment has no Ray cluster.
@@ -132,6 +134,7 @@ class Dependencies:
     job_id_prefix: str
     deployment: Deployment
     log: Log
+    history: HistoryReader
     records: str = ""
     ray_logs: RayLogs | None = None
     principals: Mapping[str, Role] | None = None

@@ -14,6 +14,7 @@ from gpu_recovery.core.policy import Preset
 from gpu_recovery.core.queue.quota import ANY
 from gpu_recovery.core.queue.snapshot import OutOfUse, RejectionKind
 from gpu_recovery.core.task import FailureKind
+from gpu_recovery.job_api.history_schemas import HISTORY_SCHEMAS
 from gpu_recovery.job_api.redrive import DeadLetterQueue
 from gpu_recovery.job_api.schema_types import (
     ANY_OBJECT,
@@ -374,5 +375,6 @@ RESPONSE_SCHEMAS: dict[str, Schema] = {
         has_ended=BOOLEAN,
     ),
     "OpenApi": ANY_OBJECT,
+    **HISTORY_SCHEMAS,
 }
 """Schemas of responses by their names in openapi.json."""

@@ -14,8 +14,10 @@ from gpu_recovery.job_api.response import ApiError, ApiResponse
 from gpu_recovery.job_api.routes import (
     dead_letters,
     diagnoses,
+    events,
     fleet,
     gpu_locks,
+    incidents,
     instances,
     job_actions,
     jobs,
@@ -23,6 +25,8 @@ from gpu_recovery.job_api.routes import (
     queue,
     quotas,
     sessions,
+    summary,
+    timeline,
     user_tokens,
 )
 
@@ -42,6 +46,10 @@ _RESOURCE_ROUTES = (
     *fleet.ROUTES,
     *dead_letters.ROUTES,
     *gpu_locks.ROUTES,
+    *events.ROUTES,
+    *incidents.ROUTES,
+    *timeline.ROUTES,
+    *summary.ROUTES,
 )
 
 
