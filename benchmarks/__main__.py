@@ -1,4 +1,4 @@
-"""The command `make bench`: runs all benchmarks and writes benchmarks/results.json.
+"""The command `make bench`: runs all benchmarks and writes benchmarks/results.json. It ends with the scoreboard.
 
 Timings on a shared computer are noisy. So cold starts are given as ratios to a baseline, which is measured in turns
 with them in the same run.
@@ -24,9 +24,11 @@ from benchmarks.decisions import decision_figures
 from benchmarks.diagnosis import diagnosis_figures
 from benchmarks.fleet import fleet_figures
 from benchmarks.heartbeats import heartbeat_figures
-from benchmarks.log_kinds import log_kind_figures
+from benchmarks.log_kinds import kind_figures
 from benchmarks.observation_overhead import observation_figures
 from benchmarks.placement import placement_figures
+from benchmarks.scoreboard.pages import table, write_pages
+from benchmarks.scoreboard.sets import scoreboard_figures
 from benchmarks.simulation import simulation_figures
 from benchmarks.stragglers import straggler_figures
 from benchmarks.submission import submission_figures
@@ -102,8 +104,8 @@ def package() -> dict[str, int]:
 
 
 def main() -> None:
-    """Run all benchmarks, print the results and write them to results.json."""
-    figures = {
+    """Run all benchmarks, print the results, and write them to results.json and the pages that quote them."""
+    figures: dict[str, Any] = {
         "python": platform.python_version(),
         "machine": platform.machine(),
         "cpus": os.cpu_count(),
@@ -118,11 +120,14 @@ def main() -> None:
         "simulation": simulation_figures(),
         "diagnosing": diagnosis_figures(),
         "stragglers": straggler_figures(),
-        "log_kinds": log_kind_figures(),
+        "log_kinds": kind_figures(),
+        "scoreboard": scoreboard_figures(),
         "telling": observation_figures(),
         "fleet": fleet_figures(),
     }
     print(results.write(figures | results.kept()))
+    write_pages(figures["scoreboard"])
+    print(table(figures["scoreboard"]), end="")
 
 
 if __name__ == "__main__":

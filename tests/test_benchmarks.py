@@ -46,8 +46,11 @@ SMALL: dict[str, Callable[[], dict[str, Any]]] = {
     "simulator_speed": lambda: _flat(simulator_speed.speed_figures(faults=0, gang=2, days=0.1)),
 }
 
-ELSEWHERE = {"submission", "results", "branch_coverage", "fleet_server", "fleet_operation"}
-"""What needs a deployment of its own, and what is no benchmark. `diagnosis` measures the cases of `fault_cases/`."""
+ELSEWHERE = {"submission", "results", "intervals", "branch_coverage", "fleet_server", "fleet_operation"}
+"""What needs a deployment of its own, and what is no benchmark. `diagnosis` measures the cases of `fault_cases/`.
+
+`scoreboard/` has its own tests, in `tests/test_scoreboard.py`.
+"""
 
 
 @pytest.mark.full
