@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import __main__ as main
 from benchmarks import (
     agent,
     decisions,
@@ -60,6 +61,13 @@ def test_a_benchmark_runs_and_every_figure_is_a_number(name: str) -> None:
     """None has rotted since it was last measured."""
     figures = SMALL[name]()
     assert figures and all(isinstance(figure, int | float) for figure in figures.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", main.PROGRAMS)
+def test_a_program_whose_cold_start_is_measured_runs(name: str) -> None:
+    """In the environment of the benchmark, as it is measured."""
+    assert main.run_s(main.PROGRAMS[name], main.ENVIRONMENT) > 0
 
 
 def test_a_heartbeat_that_is_measured_is_one_that_changes_nothing() -> None:

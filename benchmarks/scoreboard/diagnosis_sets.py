@@ -69,7 +69,10 @@ SLOW_TRACES: Mapping[str, tuple[frozenset[Cause], frozenset[str], Topology]] = {
     "SE": (frozenset({Cause.UNEVEN_STAGE}), frozenset(), cluster(8, 8)),
     "ST": (frozenset({Cause.UNEVEN_STAGE}), frozenset(), cluster(2, 4)),
 }
-"""Truth of the three traces of ByteDance's StragglerAnalysis: causes, instances, and where their ranks are placed."""
+"""Truth of the three traces of ByteDance's StragglerAnalysis: causes, instances, and where their ranks are placed.
+
+AR has one slow worker. SE has uneven sequences and an uneven stage, ST a long last stage: no worker is slow.
+"""
 SLOW_CALLS = (1, 4, 10)
 """Calls of each rank of a window that is cut from a trace."""
 

@@ -55,6 +55,10 @@ def unseen_scores(figures: Figures) -> tuple[Share, Share]:
     )
 
 
+def _unseen(figures: Figures) -> int:
+    return sum(of["seen"] == Seen.NO for of in figures.values())
+
+
 def english_quote(figures: Figures) -> str:
     """Return the quote of README.md."""
     right, alarms = unseen_scores(figures)
@@ -62,8 +66,8 @@ def english_quote(figures: Figures) -> str:
     text = (
         f"`make bench` scores this on cases with a known truth; intervals are of 95 % ([scoreboard]({SECTION})). "
         f"Of log lines that no author of a rule had seen, {right} failures had the right kind, and {alarms} lines of "
-        f"healthy runs raised a false alarm. Over all sets, most of which the authors know: wrong verdicts {wrong}, "
-        f"undecided {undecided}, repairs of healthy instances {repairs}, missed GPU faults {missed}."
+        f"healthy runs raised a false alarm. Over all {len(figures)} sets, {_unseen(figures)} of them unseen: wrong "
+        f"verdicts {wrong}, undecided {undecided}, repairs of healthy instances {repairs}, missed GPU faults {missed}."
     )
     # A number and its sign stay in one line.
     filled = textwrap.fill(text.replace(" %", "\0%"), WIDTH, break_long_words=False, break_on_hyphens=False)
@@ -75,10 +79,10 @@ def chinese_quote(figures: Figures) -> str:
     right, alarms = map(_chinese, unseen_scores(figures))
     wrong, undecided, repairs, missed = (_chinese(total(figures.values(), name)) for name in QUOTED)
     return (
-        f"`make bench` 用已知真相的案例给诊断评分 ([记分板]({SECTION}); 括号内为 95 % 的置信区间)。\n"
-        f"规则作者未见过的日志行: 故障类别正确 {right}; 健康运行的日志行误报 {alarms}。\n"
-        f"所有集合 (作者大多见过): 结论错误 {wrong}, 未决 {undecided},\n"
-        f"误修健康实例 {repairs}, 漏掉的 GPU 故障 {missed}。\n"
+        f"`make bench` 用已知真相的案例给以上判定评分，括号内为 95 % 的置信区间，见[记分板]({SECTION})。\n"
+        f"规则作者未见过的日志行：故障类别正确 {right}；健康运行的日志行误报 {alarms}。\n"
+        f"全部 {len(figures)} 个集合，其中 {_unseen(figures)} 个作者仍未见过：结论错误 {wrong}，未决 {undecided}，\n"
+        f"误修健康实例 {repairs}，漏掉的 GPU 故障 {missed}。\n"
     )
 
 
