@@ -243,7 +243,7 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Transition]
     (_S.AVAILABLE, events.RepairRequested): Transition.to(repair.repair_requested, _S.REBOOTING, _S.QUARANTINED),
     (_S.AVAILABLE, events.QuarantineRequested): Transition.to(quarantine.quarantine_requested, _S.QUARANTINED),
     (_S.AVAILABLE, events.InstanceDeadlineReached): Transition.to(
-        interruptions.deadline_of_available, _S.AVAILABLE, *_REPAIR
+        interruptions.deadline_of_available, _S.AVAILABLE, _S.CHECKING, *_REPAIR
     ),
     (_S.CHECKING, events.InstanceObserved): Transition.to(registration.observed, _S.CHECKING, _S.GONE),
     (_S.CHECKING, events.MachineSeen): Transition.to(registration.ec2_state_seen, _S.GONE),
