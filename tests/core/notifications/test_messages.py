@@ -98,6 +98,9 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
         "reporting_outage": fleet.reporting_outage(DEAF),
         "reporting_restored": fleet.reporting_restored(DEAF),
         "breaker_closed": fleet.breaker_closed(BREAKER, reason),
+        "idle_repairs": fleet.idle_repairs(
+            replace(BREAKER, repairing=frozenset({name or "i-0", "i-01"})), reason, ADAPTIVE
+        ),
         "launch_denied": permissions.launch_denied(job, MissingPermission("ecs:RunTask"), reason, 604_800),
         "duplicate_agent": agents.duplicate_agent(Heartbeat(name or "i-0", NOW, run="new"), "old"),
         "agents_silent": agents.agents_silent("silence/1", {name or "i-0": NOW, "i-01": NOW}),
@@ -162,7 +165,7 @@ def test_a_body_names_whom_it_is_about_and_the_id_to_follow_it_by(kind: str) -> 
     ids = template.parts_of(message.body)[Part.IDS]
     assert ids[-1] == f"correlation id {message.incident_id}"
     assert message.incident_id
-    if not message.incident_id.startswith(("breaker/", "silence/", "reservation/")):
+    if not message.incident_id.startswith(("breaker/", "silence/", "reservation/", "repairs/")):
         assert "sft-1" in ids[0] and "sft-1" in (message.job_id, message.instance_id)
 
 
