@@ -22,15 +22,21 @@ from gpu_recovery.core.logs.signatures.external_services import SIGNATURES as OF
 from gpu_recovery.core.logs.signatures.fabric import SIGNATURES as OF_FABRICS
 from gpu_recovery.core.logs.signatures.gpu import SIGNATURES as OF_GPUS
 from gpu_recovery.core.logs.signatures.host import SIGNATURES as OF_HOSTS
+from gpu_recovery.core.logs.signatures.images import SIGNATURES as OF_IMAGES
+from gpu_recovery.core.logs.signatures.kernel import SIGNATURES as OF_KERNELS
 from gpu_recovery.core.logs.signatures.platform import SIGNATURES as OF_PLATFORMS
 from gpu_recovery.core.logs.signatures.process_exit import SIGNATURES as OF_ENDS
 from gpu_recovery.core.logs.signatures.program import SIGNATURES as OF_PROGRAMS
+from gpu_recovery.core.logs.signatures.storage import SIGNATURES as OF_STORAGE
 from gpu_recovery.core.logs.xids import of_xid
 
 SIGNATURES: tuple[Signature, ...] = (
     *OF_GPUS,
     *OF_FABRICS,
     *OF_HOSTS,
+    *OF_STORAGE,
+    *OF_KERNELS,
+    *OF_IMAGES,
     *OF_PLATFORMS,
     *OF_OUTSIDE,
     *OF_NETWORKS,
