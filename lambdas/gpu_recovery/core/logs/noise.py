@@ -146,7 +146,7 @@ _fine(
 _fine(
     "Ray",
     "object store is using /tmp|dashboard|metrics head|prometheus|metrics",
-    r"object store is using /tmp instead|dashboard.{0,40}(?:not started|agent|is not available)"
+    r"object store is using /tmp instead|(?<!component )dashboard.{0,40}(?:not started|agent|is not available)"
     r"|failed to (?:establish|connect).{0,40}metrics|metrics exporter",
 )
 _fine(
@@ -164,7 +164,7 @@ _fine("kernel", "disables this message", r"hung_task_timeout_secs\" disables thi
 _fine(
     "kernel",
     "voluntary kernel preemption|preempt_|dynamic preempt|clocksource|apparmor=|audit:|audit(",
-    r"dynamic preempt|preempt_\w+|clocksource: |apparmor=\"(?:status|allowed)|audit: type|audit\(\d",
+    r"dynamic preempt|\bpreempt_\w+|clocksource: |apparmor=\"(?:status|allowed)|audit: type|audit\(\d",
 )
 _fine(
     "kernel",
@@ -185,6 +185,33 @@ _fine(
     r"nvrm: loading|nvlink core is being|nvidia-modeset: loading|nvidia-nvswitch\d*: (?:open|using|probing)"
     r"|persistence mode",
 )
+
+_fine(
+    "kernel",
+    "command line: ",
+    r"^\s{0,8}(?:kernel )?command line: ",
+)
+_fine(
+    "node termination handler", ": true|: false", r"^\s{0,8}(?:enable|check|disable|use)-[\w-]{1,60}: (?:true|false)\b"
+)
+_fine(
+    "EC2",
+    "interruption|rebalance|preemption|termination",
+    r"\b(?:no|checking for|polling for|waiting for|watching for|listening for|monitoring for|monitor for) (?:\w{1,16}"
+    r" ){0,3}"
+    r"(?:interruption|rebalance|preemption|termination)\b(?! victims)",
+)
+_fine("cluster-autoscaler", "no unschedulable", r"\bno unschedulable pods\b")
+_fine(
+    "Jupyter",
+    "in use|to bind|not bind",
+    r"(?:in use|to bind|not bind).{0,80}\b(?:trying|using|falling back to|switching to) (?:another|the next|next|a"
+    r" different"
+    r"|a free|port \d)",
+)
+_fine("DeepSpeed", "cannot find -l", r"\bld: cannot find -l(?:aio|cufile|curand)\b")
+_fine("Hugging Face", "defaulting to existing file", r"local file already exists\. defaulting to existing file")
+_fine("earlyoom", "when mem", r"\bsig(?:term|kill) when mem\b")
 
 _advice("PyTorch", "asynchronously reported", r"errors? might be asynchronously reported")
 _advice("PyTorch", "stacktrace", r"stack ?trace (?:below )?(?:might|may) be incorrect")

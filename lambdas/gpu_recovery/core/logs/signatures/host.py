@@ -33,7 +33,38 @@ _add(
     r"|exceeded|full)",
 )
 
+_add(
+    "Ray",
+    _S,
+    "objectstorefullerror|object store is full",
+    r"\bobjectstorefullerror\b|\bplasma object store is full",
+)
+_add(
+    "multiprocessing",
+    _S,
+    "no space left on device: '/|no space left on device: \"/",
+    r"no space left on device: [\"']/(?:psm|sem|mp-|torch|pymp)[\w.-]",
+)
+_add(
+    "Open MPI",
+    _S,
+    "shared memory|create_and_attach|shmget|shm_region|/dev/shm",
+    r"create_and_attach: unable|unable to create shared memory|\bshmget\b.{0,80}(?:no space left|failed)|not enough"
+    r" space for /dev/shm|/dev/shm is full|increase the shared memory pool size|shared memory segment .{0,120}no space"
+    r" left",
+)
+
 _L = LineKind.OS_LIMIT
+_add(
+    "kernel",
+    _L,
+    "tcp: |file watchers|session key|/sys/fs/cgroup|max_map_count|limit exceeded|aio-max-nr|io_setup|code: 11",
+    r"\btcp: (?:out of memory --|too many orphaned sockets)|system limit for number of file watchers"
+    r"|(?:create session key|session keyring).{0,60}quota exceeded|/sys/fs/cgroup\S{0,400}: no space left"
+    r"|max_map_count \[?\d+\]? is too low|\b(?:file size|cpu time) limit exceeded|\bio_setup\b.{0,24}(?:fail"
+    r"|resource temporarily)|\(os \{ code: 11,|ioerror\(os \{ code: 11,",
+    whole=True,
+)
 _add(
     "kernel",
     _L,
@@ -51,10 +82,11 @@ _add(
 _add(
     "kernel",
     _L,
-    "thread|fork|omp: error #34",
+    "thread|fork|omp: error #",
     r"can't start new thread|pthread_create.{0,40}(?:failed|error|returned)|(?:unable|failed|cannot"
     r"|can't) to (?:create|start|allocate|spawn).{0,40}\bthreads?\b|thread creation failed|fork rejected by pids"
-    r"|fork: (?:retry|cannot)|omp: error #34|(?:failed|unable|cannot) to fork",
+    r"|fork: (?:retry|cannot)(?! allocate memory)|omp: error #(?:34|178)|(?:failed|unable|cannot) to"
+    r" fork(?!.{0,40}cannot allocate)",
 )
 _add(
     "OpenBLAS",
@@ -78,9 +110,24 @@ _add(
     "kernel",
     _P,
     "in use|eaddrinuse|already allocated|failed to bind|failed to listen|errno 98|already|bind for",
-    r"address (?:is )?already in use|\beaddrinuse\b|port is already (?:allocated|in use)|\[errno 98\]"
+    r"address (?:is )?already in use|\bsocket \S{1,60} (?:is )?already in use|\beaddrinuse\b|port is already"
+    r" (?:allocated|in use)|\[errno 98\]"
     r"|socket has failed to (?:bind|listen)|port \d+ (?:is )?(?:already|currently) (?:in use|used|taken|occupied)"
     r"|bind for \S{1,40} failed",
+    whole=True,
+)
+
+_add(
+    "servers",
+    _P,
+    "another process is utilizing it|is trying to start at|is trying to use a port|connection in use|could not bind "
+    "|failed to bind |cannot listen to port|ports are in use|the grpc server. the specified port"
+    "|failed to add port to server",
+    r"on port \S{1,12}, but another process is utilizing it|is trying to start at \S{1,60}, but is already running"
+    r"|is trying to use a port number \d|\bconnection in use: \(|\b(?:could not|failed to) bind (?:to )?(?:address|port"
+    r"|http|tcp|socket|[\d\[*])(?!.{0,120}(?:cannot assign|permission denied))|\bcannot listen to port: \d|required"
+    r" ports"
+    r" are in use|failed to start the grpc server\. the specified port|failed to add port to server",
     whole=True,
 )
 
@@ -92,11 +139,56 @@ _add(
     "oom|killed process|memory cgroup|kill|memory: usage|out-of-memory detected",
     r"invoked oom-killer|oom-kill:constraint|(?:memory cgroup )?out of memory: kill\w*"
     r"|killed process \d+.{0,160}(?:total-vm|anon-rss|\()|oom_reaper: reaped|killed as a result of limit of"
-    r"|\boom[-_ ]kill(?: event|ed| event\(s\)|_event|s\b|er killed)|oom[-_ ]kill\w* event|earlyoom.{0,60}(?:kill"
-    r"|sending|low memory! at or below sig)|^[\w-]{1,24}-kernel: out-of-memory detected|systemd-oomd.{0,40}kill"
+    r"|\boom[-_ ]kill(?: event|ed| event\(s\)|_event|s\b|er killed)|oom[-_ ]kill\w* event|earlyoom.{0,60}(?:killing"
+    r"|sending sig\w{3,5} to process|low memory! at or below sig)|^[\w-]{1,24}-kernel: out-of-memory detected"
+    r"|systemd-oomd.{0,40}\bkill(?:ed|ing)\b"
     r"|under memory pressure.{0,60}oom|killed by the oom killer|result '?oom-kill"
     r"|killing due to memory pressure|memory: usage (\d+)kb, limit \1kb|system oom encountered|oomkilling",
     _C,
+)
+_add(
+    "kernel",
+    _H,
+    "no killable|memory.oom.group|oom_reaper|memory cgroup stats|slub: |enough memory for the allocation|marked /"
+    "|oom killer|oom-killed",
+    r"out of memory and no killable processes|killed due to memory\.oom\.group|oom_reaper: unable to reap"
+    r"|^\s{0,8}memory cgroup stats for /|\bslub: unable to allocate memory|bytes: \d+ not enough memory for the"
+    r" allocation|\bmarked /\S{1,300} for killing|\boom killer killed\b|\(possibly oom-killed\)",
+    _C,
+    whole=True,
+)
+_add(
+    "schedulers",
+    _H,
+    "exceeds job hard limit|gone over|memory limit of",
+    r"exceeds job hard limit \"?(?:h_vmem|h_rss|h_data|s_vmem)|gone over (?:cgroup )?memory limit",
+    _C,
+)
+_add(
+    "container runtime",
+    _H,
+    "container oom|status=oom|oom killer|oom'd|oom-killed",
+    r"\bcontainer oom \w|\bstatus=oom\b|\bwas killed by (?:the )?oom killer|\boom'd\b|\bwas oom-killed\b",
+    _C,
+)
+_add(
+    "runtimes",
+    _H,
+    "of size|out of memory error: failed|insufficient memory)|errno=12|alloc failed|running out of memory|has"
+    " insufficient memory",
+    r"\b(?:re|m|c)?alloc of size \d+ failed|out of memory error: failed to allocate|\b(?:failed|unable) to allocate"
+    r" data of"
+    r" size|insufficient memory\)|\(errno=12\)|\balloc failed: cannot allocate|node (?:is |was )?running out of memory"
+    r"|\bnode has insufficient memory",
+)
+_add(
+    "runtimes",
+    _H,
+    "arrowmemoryerror|memory allocation of|runtime: out of memory|heap out of memory|libgomp: out of memory|xmalloc"
+    "|xrealloc|memory exhausted|rayoutofmemoryerror|of the memory on node|fork: cannot allocate",
+    r"\barrowmemoryerror\b|\bmemory allocation of \d+ bytes failed|\bruntime: out of memory|heap out of memory"
+    r"|\blibgomp: out of memory|\bx(?:m|re)alloc: cannot allocate|\bvirtual memory exhausted|\brayoutofmemoryerror\b"
+    r"|more than \d+% of the memory on node|\bfork: cannot allocate memory",
 )
 _add("systemd", _H, "memory pressure for", r"systemd-oomd.{0,20}: memory pressure for .{0,120} > ", _WARNING)
 _add(

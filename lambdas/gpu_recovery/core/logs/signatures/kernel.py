@@ -10,6 +10,16 @@ _add = _ALL.add
 _WARNING = LineRole.WARNING
 
 _K = LineKind.NODE_KERNEL
+_add(
+    "kernel",
+    _K,
+    "error records from previous boot|blocked in i/o wait|refcount_t: |link has been reset|giving up|amd-vi: "
+    "|caught <|freezing execution|ierr",
+    r"\bbert: error records from previous boot|blocked in i/o wait for more than|\brefcount_t: (?:underflow|addition"
+    r"|saturated)|\baer: .{0,24}link has been reset|\bnot ready \d+ms after .{1,24}; giving up|\bamd-vi:"
+    r" completion-wait"
+    r" loop timed out|\bsystemd\[1\]: (?:caught <\w{2,8}>|freezing execution)|\| ierr \|",
+)
 _add("IOMMU", _K, "fault addr|io_page_fault", r"dmar: .{0,60}fault addr|event logged \[io_page_fault", _WARNING)
 _add("kernel", _K, "general protection fault, probably", r"general protection fault, probably", whole=True)
 _add(
@@ -39,7 +49,7 @@ _add(
     _K,
     "hardware error|machine check|mce:|edac|memory read error|memory scrubbing|aer|pcie|pcieport|nmi|pciehp|dpc:"
     "|ue memory write error|memory failure",
-    r"\[hardware error\]|machine check|\bmce: .{0,60}(?:error|exception|bank)|\bedac\b.{0,80}(?:ue|error)"
+    r"\[hardware error\]|machine check|\bmce: .{0,60}(?:error|exception|bank \d)|\bedac\b.{0,80}(?:ue|error)"
     r"|ue memory (?:read|scrubbing|write) error|\baer: .{0,60}(?:error|fatal|uncorrect|fail)"
     r"|pcie (?:bus )?error|pcie.{0,24}(?:link down|fatal error|uncorrectable)|dpc: containment event"
     r"|memory failure: 0x|pciehp: slot.{0,24}(?:link down|card not present|power fault)|\bnmi: .{0,40}(?:error"
@@ -59,7 +69,7 @@ _add(
     "Slurm",
     _K,
     "node fail|node_fail|not responding|not respond|ready|kubelet stopped posting",
-    r"\bnode[ _]fail(?:ure|ed)?\b|(?:slurmctld|slurmd|srun|kubelet).{0,80}node\w* .{0,40}not respond"
+    r"(?<!ing the )\bnode[ _]fail(?:ure|ed)?\b|(?:slurmctld|slurmd|srun|kubelet).{0,80}node\w* .{0,40}not respond"
     r"|kubelet stopped posting|nodenotready|node is not ready",
 )
 

@@ -86,7 +86,7 @@ _add(
     r"|in cluster is overused|pod group is not ready|insufficient amount of resource"
     r"|requirements? for (?:resource )?reservation not satisfied"
     r"|\d+/\d+ nodes are available|failedscheduling|insufficient (?:nvidia|cpu|memory|amd|aws|vpc|rdma|hugepages"
-    r"|ephemeral)\S{0,30}|unschedulable",
+    r"|ephemeral)\S{0,30}|(?<!marked )(?<!is)(?<!node)unschedulable\b(?!: {1,20}(?:false|true))(?! node plugin)",
 )
 _add(
     "Ray",
@@ -122,6 +122,14 @@ _add(
     r"|you requested gpu: \[.{0,60}but your machine only has",
 )
 
+_add(
+    "Open MPI",
+    _R,
+    "sufficient slots|enough slots|unsatisfiable request|enough slots/processors",
+    r"\bno agent has sufficient slots|\bnot enough slots (?:available )?in the system|\bunsatisfiable request\b|not"
+    r" enough slots/processors",
+)
+
 _P = LineKind.SCHEDULER_PREEMPT
 _add(
     "Kueue",
@@ -154,7 +162,8 @@ _add(
     "EC2",
     _P,
     "spot|instance-action|interruption|rebalance recommendation",
-    r"spot ?(?:instance)?.{0,12}interrupt\w+|instance[- ]terminat\w+.{0,30}spot|spot instance.{0,60}(?:interrupt"
+    r"spot ?(?:instance)?.{0,12}interrupt\w+\b(?! handler| monitor)|instance[- ]terminat\w+.{0,30}spot|spot"
+    r" instance.{0,60}(?:interrupt"
     r"|terminat|reclaim)|rebalance recommendation|interruption (?:notice|warning)"
     r"|instance-action.{0,30}(?:terminate|stop|hibernate)|spotinterruption|server\.spotinstance",
 )
@@ -169,10 +178,16 @@ _add(
 
 _T = LineKind.SCHEDULER_TIME_LIMIT
 _add(
+    "schedulers",
+    _T,
+    "exceeded allowed|execution took longer",
+    r"exceeded allowed (?:execute|job) duration|\bexecution took longer than \d|exceeded allowed_\w{3,8}_duration",
+)
+_add(
     "Slurm",
     _T,
     "time limit|timelimit|walltime|wall time|wall-time|wall-clock|wallclock|reach|clock limit|allocation expired",
-    r"due to (?:time|wall ?clock) ?limit|resource allocation expired|(?:time ?limit(?! is invalid)"
+    r"due to (?:time|wall ?clock) ?limit|resource allocation expired|(?:time ?limit(?! is invalid| to be reached)"
     r"|wall[- ]?(?:clock )?(?:time)?(?: limit)?)\s.{0,30}(?:reach|exceed|expire"
     r"|exhaust)|(?:reach|exceed|exhaust|hit|past|kill|cancel|terminat)\w*.{0,60}(?:job time limit|time ?limit"
     r"|wall[- ]?(?:clock|time))|walltime.{0,40}exceeded",
@@ -180,17 +195,18 @@ _add(
 _add(
     "schedulers",
     _T,
-    "deadlineexceeded|runlimit|maxruntime|max runtime|maximum runtime|max_runtime|active longer"
+    "deadlineexceeded|runlimit|maxruntime|max run|max wall|maximum wall|maximum run|max_runtime|active longer"
     "|job timeout|execution timed out|job attempt duration|execution|duration|not requeued"
     "|exceeded the maximum run|allowed",
-    r"deadlineexceeded\b(?=.{0,80}(?:job|active|deadline))|was active longer than|term_runlimit"
+    r"(?<!code = )deadlineexceeded\b(?=.{0,80}(?:job|active|deadline))|was active longer than|term_runlimit"
     r"|max_?runtime.{0,24}(?:exceed|reach)|(?:exceed|reach)\w* .{0,24}max_?runtime|max(?:imum)? (?:run ?time"
     r"|duration|execution time).{0,40}(?:exceed"
-    r"|reach)|(?:exceed|reach)\w* .{0,30}max(?:imum)? (?:run ?time|duration|execution time|allowed)"
+    r"|reach)|(?:exceed|reach)\w* .{0,30}max(?:imum)? (?:allowed )?(?:run ?time|duration|execution time|wall ?time)"
     r"|job attempt duration exceeded|not requeued.{0,40}timed[- ]out|exceeded the maximum (?:execution|run)",
 )
 
 _K = LineKind.PROCESS_KILLED_UNKNOWN
+_add("systemd", _K, "failed with result", r"\bfailed with result 'signal'", LineRole.CASCADE)
 _add("Slurm", _K, "cancelled at", r"\*\*\* (?:job|step) .{0,80}cancelled at", LineRole.CASCADE)
 _add(
     "ECS",

@@ -46,26 +46,47 @@ _add(
     whole=True,
 )
 
+_add(
+    "kernel",
+    _F,
+    "no space left|error 28|error -28|error = -28|rc = -28|out-of-data-space|limit reached|block quota exceeded"
+    "|file quota exceeded",
+    r"\b(?:btrfs|ext[234]|xfs|lustre\w*|ost|thin)\b.{0,200}(?:errno=-28|error =? ?-?28\b|rc = -28\b)|out-of-data-space"
+    r"|write failed, (?:user|group|project) (?:file|block) (?:limit reached|quota exceeded)",
+)
+_add(
+    "programs",
+    _F,
+    "database space exceeded|thin pool has|wrote only|space left in|local disk|watermark|write to output filesystem"
+    "|free disk space"
+    "|target location",
+    r"\bmvcc: database space exceeded|\bthin pool has \d+ free (?:data|metadata) blocks which is less|\bwrote only \d+"
+    r" of \d+ bytes|not enough space"
+    r" left in /|\blocal disk is full|local disk's utilization is over capacity|\bdisk watermark \[\S{1,16}\] exceeded"
+    r"|failed to write to output filesystem",
+)
+
 _I = LineKind.STORAGE_IO
 _add(
     "kernel",
     LineKind.NODE_KERNEL,
     "corruption|structure needs cleaning|errno 117|os error 117|checksum|deleted inode|bad header|bad extra_isize"
-    "|invalid magic",
+    "|invalid magic|internal error xfs|crc error|corrupt leaf|transid verify|bad tree block",
     r"\b(?:xfs|ext[234]-fs|btrfs|jbd2|f2fs)\b.{0,120}(?:corruption|checksum (?:invalid|error|mismatch)|deleted inode"
-    r"|bad (?:header|extra_isize|entry|block)|invalid magic)|structure needs cleaning|\[errno 117\]|\(os error 117\)",
+    r"|bad (?:header|extra_isize|entry|block)|invalid magic|internal error xfs|metadata crc error|corrupt leaf"
+    r"|transid verify failed|bad tree block)|structure needs cleaning|\[errno 117\]|\(os error 117\)",
 )
 _add(
     "kernel",
     _I,
     "errno 5]|errno 116]|errno 107]|errno 30]|errno 121]|errno 512]|errno 523]|os error|[errno",
-    r"\[errno (?:5|116|107|30|121|108|70|512|523)\]|\(os error (?:5|95|116|107|30|121|108)\)",
+    r"\[errno (?:5|116|107|30|121|108|70|112|74|512|523|524)\]|\(os error (?:5|95|116|107|30|121|108)\)",
 )
 _add(
     "kernel",
     _I,
     "stale|input/output error|endpoint|read-only|remote i/o",
-    r"stale (?:nfs )?file handle|\binput/output error|transport endpoint is not connected|(?:remounting"
+    r"stale (?:nfs )?file handle|\binput/output error|transport endpoint is not connected|(?<!errors=)(?:remounting"
     r"|remounted).{0,40}read-only|read-only file system|remote i/o error"
     r"|cannot send after transport endpoint shutdown",
 )
@@ -75,7 +96,8 @@ _add(
     "i/o|nvme|blk_update|sector|beyond end|aborting journal|aborted journal|journal has aborted"
     "|unrecovered read error|no available path|critical|journal|medium",
     r"buffer i/o error|blk_update_request|i/o error,? (?:dev|while|on|in|reading|writing)"
-    r"|\bnvme\d?\w*.{0,100}(?:timeout|reset|fail|disabl|abort|error|controller is down|not ready"
+    r"|\bnvme\d?\w*.{0,100}(?:timeout|reset|fail|disabl|abort|error(?!s=)|controller is down|not ready|change power"
+    r" state"
     r"|removing)(?!.{0,30}successful)|no available path|metadata i/o error|end_request: i/o|critical (?:target|medium"
     r"|space) error|medium error|unrecovered read error|(?:unreadable"
     r"|uncorrectable).{0,40}sectors?|beyond end of device|abort\w+ journal|journal has aborted|rejecting i/o to",
@@ -100,6 +122,30 @@ _add(
     r"|suspend)|(?:squashfs|overlayfs) error",
 )
 _add(
+    "kernel",
+    _I,
+    "i/o failure|blockmissingexception|event on md device|exception emask|failing path|data will be lost"
+    "|libceph: |ceph: mds|sense key|detected io errors|afs: ",
+    r"\bpool \S{1,80} has encountered an .{0,24}i/o failure|\bblockmissingexception\b|\b(?:fail|degradedarray)\w*"
+    r" event on md"
+    r" device|\bata\d[\d.]{0,4}: exception emask|\bmultipath: .{0,24}failing path|should not happen!! data will be lost"
+    r"|\blibceph: \w{3}\d+ .{0,80}(?:socket (?:closed|error)|down\b|connect error)|\bceph: mds\d+ (?:hung|rejected"
+    r"|reconnect denied)|\bsense key : (?:medium|hardware) error|detected io errors while flushing",
+)
+_add(
+    "mount",
+    _I,
+    "mount.nfs|mount.lustre|mount.efs|mount.ceph|mount.gluster|mount.cifs|superblock on|wrong fs type",
+    r"\bmount\.(?:nfs4?|lustre|efs|ceph|glusterfs|cifs): (?!timeout set|trying |warning)|can't read superblock on"
+    r"|\bmount: .{1,200}wrong fs type, bad option",
+)
+_add(
+    "mountpoint-s3",
+    _I,
+    "mountpoint_s3",
+    r"\bmountpoint_s3\S{0,60}: .{0,120}(?:failed with errno|failed: )",
+)
+_add(
     "mount",
     _I,
     "mount error|lnet|stream writer|mount-s3|s3fs|goofys|received from s3",
@@ -111,7 +157,7 @@ _add(
     "parallel file systems",
     _I,
     "lustre|beegfs|gpfs|ceph|fsx|weka|mmfs|glusterfs|efs",
-    r"lustreerror|\b(?:lustre|beegfs|gpfs|ceph|libceph|fsx|weka\w*|mmfs\w*|glusterfs|efs"
+    r"lustreerror|(?<![/\w.@-])(?:lustre|beegfs|gpfs|ceph|libceph|fsx|weka\w*|mmfs\w*|glusterfs|efs"
     r"|efs-utils)\b.{0,120}(?:fail|error|timed? ?out|not responding|evict|lost|unreachable|unavailable|disconnect"
     r"|hung|io error|i/o)",
 )
