@@ -28,6 +28,7 @@ from gpu_recovery.core.logs.signatures.host import SIGNATURES as OF_HOSTS
 from gpu_recovery.core.logs.signatures.images import SIGNATURES as OF_IMAGES
 from gpu_recovery.core.logs.signatures.kernel import SIGNATURES as OF_KERNELS
 from gpu_recovery.core.logs.signatures.kubernetes import SIGNATURES as OF_KUBERNETES
+from gpu_recovery.core.logs.signatures.numerics import SIGNATURES as OF_NUMERICS
 from gpu_recovery.core.logs.signatures.platform import SIGNATURES as OF_PLATFORMS
 from gpu_recovery.core.logs.signatures.process_exit import SIGNATURES as OF_ENDS
 from gpu_recovery.core.logs.signatures.program import SIGNATURES as OF_PROGRAMS
@@ -48,6 +49,7 @@ SIGNATURES: tuple[Signature, ...] = (
     *OF_PLATFORMS,
     *OF_OUTSIDE,
     *OF_NETWORKS,
+    *OF_NUMERICS,
     *OF_CHECKPOINTS,
     *OF_DEPENDENCIES,
     *OF_PROGRAMS,

@@ -40,22 +40,23 @@ _add(
 _add(
     "node termination handler",
     LineKind.SCHEDULER_PREEMPT,
-    "interrupted at|cordoned at|event received|will occur between|successfully cordoned|lifecycle state received"
-    "|spot itn received",
-    r"\binstance (?:\S{1,40} )?will be (?:interrupted|cordoned) at |\b(?:asg lifecycle termination|ec2 state change"
-    r"|aws health scheduled change) event received|\bspot itn received|\btarget lifecycle state received"
-    r"|\bwill occur between .{1,80} and .{1,80} because |\bnode successfully cordoned\b",
+    "spot-itn-|interrupted at|cordoned at|event received|will occur between|successfully cordoned"
+    "|lifecycle state received|spot itn received",
+    r"\bspot-itn-[0-9a-f]{6}|\binstance (?:\S{1,40} )?will be (?:interrupted|cordoned) at "
+    r"|\b(?:asg lifecycle termination|ec2 state change|aws health scheduled change) event received|\bspot itn received"
+    r"|\btarget lifecycle state received|\bwill occur between .{1,80} and .{1,80} because "
+    r"|\bnode successfully cordoned\b",
 )
 _add(
     "EC2",
     LineKind.INSUFFICIENT_RESOURCES,
-    "ec2 capacity|insufficientfreeaddresses|capacityexceeded|unfulfillablecapacity|requested instance type|spot"
-    " capacity"
-    "|job_resource_requirement|compute_environment_max_resource|insufficient_instance_capacity",
-    r"\blimited ec2 capacity|\binsufficientfreeaddressesinsubnet\b|\breservationcapacityexceeded\b"
-    r"|\bunfulfillablecapacity\b"
-    r"|\brequested instance type .{1,60}is not supported in your requested availability zone|\bno spot capacity"
-    r" available|\bmisconfiguration:(?:job_resource_requirement|compute_environment_max_resource)"
+    "launch following nodes|ec2 capacity|insufficientfreeaddresses|capacityexceeded|unfulfillablecapacity"
+    "|requested instance type|spot capacity|job_resource_requirement|compute_environment_max_resource"
+    "|insufficient_instance_capacity",
+    r"\bfailed to launch following nodes|\blimited ec2 capacity|\binsufficientfreeaddressesinsubnet\b"
+    r"|\breservationcapacityexceeded\b|\bunfulfillablecapacity\b|\brequested instance type"
+    r" .{1,60}is not supported in your requested availability zone|\bno spot capacity available"
+    r"|\bmisconfiguration:(?:job_resource_requirement|compute_environment_max_resource)"
     r"|\binsufficient_instance_capacity\b",
 )
 _add(

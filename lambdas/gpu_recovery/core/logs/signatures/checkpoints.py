@@ -12,12 +12,14 @@ _C = LineKind.USER_ERROR_CHECKPOINT
 _add(
     "PyTorch",
     _C,
-    "unexpected eof, expected|wrong byte size|attempting to deserialize|badzipfile|trying to set a tensor of shape"
-    "|value from checkpoint|not compatible with the stored shape|/.metadata'|tensorslicereader|dp world size of",
-    r"\bunexpected eof, expected \d+ more bytes|storage has wrong byte size|attempting to deserialize object on"
-    r"|\bbadzipfile: file is not|trying to set a tensor of shape torch\.size|value from checkpoint \(.{1,60}\) is not"
-    r" equal to|is not compatible with the stored shape|no such file or directory: '\S{1,300}/\.metadata'"
-    r"|\bunsuccessful tensorslicereader constructor|checkpoint being loaded used an? dp world size of",
+    "deserializing header: |unexpected eof, expected|wrong byte size|attempting to deserialize|badzipfile"
+    "|trying to set a tensor of shape|value from checkpoint|not compatible with the stored shape|/.metadata'"
+    "|tensorslicereader|dp world size of",
+    r"\berror while deserializing header: \w|\bunexpected eof, expected \d+ more bytes|storage has wrong byte size"
+    r"|attempting to deserialize object on|\bbadzipfile: file is not|trying to set a tensor of shape torch\.size"
+    r"|value from checkpoint \(.{1,60}\) is not equal to|is not compatible with the stored shape"
+    r"|no such file or directory: '\S{1,300}/\.metadata'|\bunsuccessful tensorslicereader constructor"
+    r"|checkpoint being loaded used an? dp world size of",
     stated=True,
 )
 _add(
@@ -25,12 +27,10 @@ _add(
     _C,
     "can't load |can't find '|untagged enum|but found|but got|does not exist|scopeparamshapeerror"
     "|tree structures do not match",
-    r"\bcan't load (?:the )?(?:model|tokenizer|configuration|config|weights|processor|image processor|feature"
-    r" extractor)"
-    r" (?:for|of) |\bcan't find '(?:adapter_|config|generation_config|preprocessor)\S{0,40}' at |did not match any"
-    r" variant"
-    r" of untagged enum|\bcheckpoint\b.{0,40}expected \d+ .{0,30}but (?:found|got)|\bweight \S{1,160} does not exist"
-    r"|\bscopeparamshapeerror\b|value metadata tree structures do not match",
+    r"\bcan't load (?:the )?(?:model|tokenizer|configuration|config|weights|processor|image processor"
+    r"|feature extractor) (?:for|of) |\bcan't find '(?:adapter_|config|generation_config|preprocessor)\S{0,40}' at "
+    r"|did not match any variant of untagged enum|\bcheckpoint\b.{0,40}expected \d+ .{0,30}but (?:found|got)"
+    r"|\bweight \S{1,160} does not exist|\bscopeparamshapeerror\b|value metadata tree structures do not match",
     whole=True,
 )
 _add(
@@ -44,9 +44,11 @@ _add(
 _add(
     "transformers",
     _C,
-    "any model weights|architecture: |modelproto|unable to load optimizer|unable to load rng|does not contain tensor",
-    r"\bcannot find any model weights|\bunknown model architecture: |could not parse modelproto|\bunable to load"
-    r" (?:optimizer|rng state) from checkpoint|file does not contain tensor ",
+    "safetensors file is incomplete|any model weights|architecture: |modelproto|unable to load optimizer|unable to"
+    " load rng|does not contain tensor",
+    r"\bsafetensors file is incomplete|\bcannot find any model weights|\bunknown model architecture: "
+    r"|could not parse modelproto|\bunable to load (?:optimizer|rng state) from checkpoint"
+    r"|file does not contain tensor ",
     whole=True,
     stated=True,
 )
@@ -56,10 +58,9 @@ _add(
     "copying a param with shape|in state_dict|in source state_dict|in loading state_dict|keyerror: '"
     "|size mismatch between|in checkpoint state_dict|valid deepspeed checkpoint|invalid literal for int()",
     r"copying a param with shape|(?:missing|unexpected) key\(s\) in (?:source )?state_dict"
-    r"|missing key in checkpoint state_dict|error\(s\) in loading state_dict"
-    r"|\bkeyerror: '(?:pytorch-lightning_version|(?:\w+_)?state_dict|optimizer_states)'|size mismatch between saved"
-    r"|not a valid deepspeed checkpoint|invalid literal for int\(\) .{0,60}(?:\.safetensors|\.ckpt|\.pth?|\.bin"
-    r"|ckpt)'$",
+    r"|missing key in checkpoint state_dict|error\(s\) in loading state_dict|\bkeyerror: '(?:pytorch-lightning_version"
+    r"|(?:\w+_)?state_dict|optimizer_states)'|size mismatch between saved|not a valid deepspeed checkpoint"
+    r"|invalid literal for int\(\) .{0,60}(?:\.safetensors|\.ckpt|\.pth?|\.bin|ckpt)'$",
     stated=True,
 )
 _add(

@@ -14,10 +14,9 @@ _add(
     _D,
     "no module named|not found (required by|versionconflict|distributionnotfound|no solution found|version solving"
     "|packagenotfound: |locationnotfound: |tritonmissing",
-    r"^\S{0,200}\bpython[\d.]{0,6}: no module named (?!\S{1,160}\.__main__)|\(?version [`']\S{1,40}' not found"
-    r" \(required by"
-    r"|\bpkg_resources\.(?:\w{0,20}versionconflict|distributionnotfound)|no solution found when resolving dependencies"
-    r"|\bversion solving failed|\bresolvepackagenotfound: "
+    r"^\S{0,200}\bpython[\d.]{0,6}: no module named (?!\S{1,160}\.__main__)|\(?version"
+    r" [`']\S{1,40}' not found \(required by|\bpkg_resources\.(?:\w{0,20}versionconflict|distributionnotfound)"
+    r"|no solution found when resolving dependencies|\bversion solving failed|\bresolvepackagenotfound: "
     r"|\benvironmentlocationnotfound: |\btritonmissing\b",
     stated=True,
 )
@@ -34,22 +33,24 @@ _add("Ninja", _D, "build stopped", r"\bninja: build stopped", LineRole.WARNING, 
 _add(
     "pip",
     _D,
-    "error: |failed to build|invalid requirement|could not install packages|custom c++ ops"
-    "|created directly|memory_efficient|installed version of|conflicting dependencies|different python|supported wheel"
-    "|failed building wheel|exited-with-error"
-    "|metadata-generation-failed|externally-managed|error: command|packagesnotfound|unsatisfiable"
-    "|resolvepackagenotfound"
-    "|modulefile|nvcc fatal",
+    "error: |failed to build|failed building|could not build wheels|invalid requirement|could not install packages"
+    "|custom c++ ops|created directly|memory_efficient|installed version of|conflicting dependencies|different python"
+    "|supported wheel|packagesnotfound|unsatisfiable|resolvepackagenotfound|modulefile|nvcc fatal",
     r"^\s{0,8}error: [a-z]{2,24}(?:-[a-z]{2,24}){1,5}\s{0,4}$|\bfailed to build ['\"]?[\w.-]{1,60}['\"]? when"
-    r"|\binvalid requirement: "
-    r"|could not install packages due to|couldn't load custom c\+\+ ops"
-    r"|descriptors cannot be created directly|no operator found for `memory_efficient|currently installed version of"
-    r" .{0,80}not"
-    r" yet supported|have conflicting dependencies|requires a different python|is not a supported wheel on this|failed"
-    r" building wheel"
-    r"|\berror: (?:subprocess-exited-with-error|metadata-generation-failed|externally-managed-environment"
-    r"|command '\S{1,200}' failed)|\bpackagesnotfounderror\b|unsatisfiableerror\b|\bresolvepackagenotfound\b"
-    r"|unable to locate a modulefile|\bnvcc fatal\b",
+    r"|\binvalid requirement: |could not install packages due to|couldn't load custom c\+\+ ops"
+    r"|descriptors cannot be created directly|no operator found for `memory_efficient"
+    r"|currently installed version of .{0,80}not yet supported|have conflicting dependencies"
+    r"|requires a different python|is not a supported wheel on this|failed building (?:wheel|editable)"
+    r"|could not build wheels for|\berror: (?:subprocess-exited-with-error|metadata-generation-failed"
+    r"|externally-managed-environment|command '\S{1,200}' failed)|\bpackagesnotfounderror\b|unsatisfiableerror\b"
+    r"|\bresolvepackagenotfound\b|unable to locate a modulefile|\bnvcc fatal\b",
+)
+_add(
+    "pip",
+    _D,
+    "did not run successfully|error code",
+    r"^\s{0,8}\S? ?python setup\.py \w{1,24} did not run successfully|failed with error code \d+ in /\S{0,40}pip-",
+    stated=True,
 )
 _add(
     "Lmod",

@@ -110,10 +110,9 @@ _add(
     "kernel",
     _P,
     "in use|eaddrinuse|already allocated|failed to bind|failed to listen|errno 98|already|bind for",
-    r"address (?:is )?already in use|\bsocket \S{1,60} (?:is )?already in use|\beaddrinuse\b|port is already"
-    r" (?:allocated|in use)|\[errno 98\]"
-    r"|socket has failed to (?:bind|listen)|port \d+ (?:is )?(?:already|currently) (?:in use|used|taken|occupied)"
-    r"|bind for \S{1,40} failed",
+    r"address (?:is )?already in use|\bsocket \S{1,60} (?:is )?already in use|\beaddrinuse\b"
+    r"|port is already (?:allocated|in use)|\[errno 98\]|socket has failed to (?:bind|listen)"
+    r"|port \d+ (?:is )?(?:already|currently) (?:in use|used|taken|occupied)|bind for \S{1,40} failed",
     whole=True,
 )
 
@@ -122,12 +121,12 @@ _add(
     _P,
     "another process is utilizing it|is trying to start at|is trying to use a port|connection in use|could not bind "
     "|failed to bind |cannot listen to port|ports are in use|the grpc server. the specified port"
-    "|failed to add port to server",
+    "|failed to add port to server|no address added out of",
     r"on port \S{1,12}, but another process is utilizing it|is trying to start at \S{1,60}, but is already running"
-    r"|is trying to use a port number \d|\bconnection in use: \(|\b(?:could not|failed to) bind (?:to )?(?:address|port"
-    r"|http|tcp|socket|[\d\[*])(?!.{0,120}(?:cannot assign|permission denied))|\bcannot listen to port: \d|required"
-    r" ports"
-    r" are in use|failed to start the grpc server\. the specified port|failed to add port to server",
+    r"|is trying to use a port number \d|\bconnection in use: \(|\b(?:could not|failed to) bind (?:to )?(?:address"
+    r"|port|http|tcp|socket|[\d\[*])(?!.{0,120}(?:cannot assign|permission denied))|\bcannot listen to port: \d"
+    r"|required ports are in use|failed to start the grpc server\. the specified port|failed to add port to server"
+    r"|no address added out of total \d",
     whole=True,
 )
 
@@ -141,19 +140,20 @@ _add(
     r"|killed process \d+.{0,160}(?:total-vm|anon-rss|\()|oom_reaper: reaped|killed as a result of limit of"
     r"|\boom[-_ ]kill(?: event|ed| event\(s\)|_event|s\b|er killed)|oom[-_ ]kill\w* event|earlyoom.{0,60}(?:killing"
     r"|sending sig\w{3,5} to process|low memory! at or below sig)|^[\w-]{1,24}-kernel: out-of-memory detected"
-    r"|systemd-oomd.{0,40}\bkill(?:ed|ing)\b"
-    r"|under memory pressure.{0,60}oom|killed by the oom killer|result '?oom-kill"
-    r"|killing due to memory pressure|memory: usage (\d+)kb, limit \1kb|system oom encountered|oomkilling",
+    r"|systemd-oomd.{0,40}\bkill(?:ed|ing)\b|under memory pressure.{0,60}oom|killed by the oom killer"
+    r"|result '?oom-kill|killing due to memory pressure|memory: usage (\d+)kb, limit \1kb|system oom encountered"
+    r"|oomkilling",
     _C,
 )
 _add(
     "kernel",
     _H,
-    "no killable|memory.oom.group|oom_reaper|memory cgroup stats|slub: |enough memory for the allocation|marked /"
-    "|oom killer|oom-killed",
-    r"out of memory and no killable processes|killed due to memory\.oom\.group|oom_reaper: unable to reap"
-    r"|^\s{0,8}memory cgroup stats for /|\bslub: unable to allocate memory|bytes: \d+ not enough memory for the"
-    r" allocation|\bmarked /\S{1,300} for killing|\boom killer killed\b|\(possibly oom-killed\)",
+    "to reclaim memory|no killable|memory.oom.group|oom_reaper|memory cgroup stats|slub: "
+    "|enough memory for the allocation|marked /|oom killer|oom-killed",
+    r"\bprocess killed to reclaim memory|out of memory and no killable processes|killed due to memory\.oom\.group"
+    r"|oom_reaper: unable to reap|^\s{0,8}memory cgroup stats for /|\bslub: unable to allocate memory"
+    r"|bytes: \d+ not enough memory for the allocation|\bmarked /\S{1,300} for killing|\boom killer killed\b"
+    r"|\(possibly oom-killed\)",
     _C,
     whole=True,
 )
@@ -176,10 +176,9 @@ _add(
     _H,
     "of size|out of memory error: failed|insufficient memory)|errno=12|alloc failed|running out of memory|has"
     " insufficient memory",
-    r"\b(?:re|m|c)?alloc of size \d+ failed|out of memory error: failed to allocate|\b(?:failed|unable) to allocate"
-    r" data of"
-    r" size|insufficient memory\)|\(errno=12\)|\balloc failed: cannot allocate|node (?:is |was )?running out of memory"
-    r"|\bnode has insufficient memory",
+    r"\b(?:re|m|c)?alloc of size \d+ failed|out of memory error: failed to allocate|\b(?:failed"
+    r"|unable) to allocate data of size|insufficient memory\)|\(errno=12\)|\balloc failed: cannot allocate|node (?:is "
+    r"|was )?running out of memory|\bnode has insufficient memory",
 )
 _add(
     "runtimes",
@@ -221,10 +220,9 @@ _add(
     "Slurm",
     _H,
     "oom|memory limit|out of memory|out_of_memory|container|memory usage exceeded|out_of_me",
-    r"oom[ -]?killed(?!\"? ?[:=] ?\"?false)|tasks? [\d,-]{1,80}: out of memory|exceed\w* (?:job "
-    r"|step )?memory limit|exceeded virtual memory limit"
-    r"|state.{0,12}out_of_me\w*|memory limit exceeded|out[ _]?of[ _]?memory(?:error)?: ?container"
-    r"|container killed due to memory|job's? memory usage exceeded",
+    r"oom[ -]?killed(?!\"? ?[:=] ?\"?false)|tasks? [\d,-]{1,80}: out of memory|exceed\w* (?:job |step )?memory limit"
+    r"|exceeded virtual memory limit|state.{0,12}out_of_me\w*|memory limit exceeded"
+    r"|out[ _]?of[ _]?memory(?:error)?: ?container|container killed due to memory|job's? memory usage exceeded",
     _C,
 )
 _add(
@@ -249,11 +247,10 @@ _add(
     "alloc|mremap|defaultcpuallocator|memoryerror|bad_alloc|unable to allocate|cannot allocate memory"
     "|outofmemoryerror: java|insufficient memory|jemalloc|not enough memory|errno 12]|mmap|out of host memory"
     "|realloc",
-    r"defaultcpuallocator|\bmemoryerror\b|\w*arraymemoryerror|std::bad_alloc"
-    r"|unable to allocate \d[\d.]* ?[kmgtp]i?b|\[errno 12\]|cannot allocate memory|java\.lang\.outofmemoryerror"
-    r"|(?:mmap|malloc|calloc|realloc|mremap)\w* (?:failed|of \d+ bytes failed)|not enough memory: you tried"
-    r"|not enough (?:host |system |cpu )?memory|out of host memory|insufficient memory for the java"
-    r"|<jemalloc>: .{0,40}out of memory",
+    r"defaultcpuallocator|\bmemoryerror\b|\w*arraymemoryerror|std::bad_alloc|unable to allocate \d[\d.]* ?[kmgtp]i?b"
+    r"|\[errno 12\]|cannot allocate memory|java\.lang\.outofmemoryerror|(?:mmap|malloc|calloc|realloc"
+    r"|mremap)\w* (?:failed|of \d+ bytes failed)|not enough memory: you tried|not enough (?:host |system |cpu )?memory"
+    r"|out of host memory|insufficient memory for the java|<jemalloc>: .{0,40}out of memory",
 )
 _add("kernel", _H, "page allocation failure", r"page allocation failure")
 

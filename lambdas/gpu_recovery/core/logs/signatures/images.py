@@ -29,13 +29,13 @@ _add(
     "manifest|pull|image|layer|registry|toomanyrequests|repository|auth|httpreaderseeker|crane:",
     r"manifest (?:unknown|for \S{1,200} not found|invalid)|no matching manifest|pull access denied|(?:failed|error"
     r"|unable|cannot|could not).{0,16} (?:to )?(?:pull|extract|register|unpack|resolve|inspect|import|load"
-    r"|download)\w*\b.{0,24}(?<!vbios )\b(?:images?|layers?|reference|tar|docker|rootfs)\b|toomanyrequests(?!exception)"
-    r"|repository .{0,80}does not exist"
-    r"|\bimage \"?(?!state)\S{1,200}?\"?:?(?: \S{1,20}){0,2}? (?:not found|does not exist)|no such image"
-    r"|error pulling image|pull rate limit|image platform .{0,60}does not match"
-    r"|filesystem layer verification failed|httpreaderseeker|registry\S{0,80}.{0,60}(?:unauthorized|denied|timeout"
-    r"|connection refused|no basic auth|i/o timeout|client\.timeout|x509)|no basic auth credentials"
-    r"|(?:unauthorized|denied): .{0,60}(?:repository|access|authentication|requested)|error: layer|crane: ",
+    r"|download)\w*\b.{0,24}(?<!vbios )\b(?:images?|layers?|reference|tar|docker|rootfs)\b"
+    r"|toomanyrequests(?!exception)|repository .{0,80}does not exist|\bimage"
+    r" \"?(?!state)\S{1,200}?\"?:?(?: \S{1,20}){0,2}? (?:not found|does not exist)|no such image|error pulling image"
+    r"|pull rate limit|image platform .{0,60}does not match|filesystem layer verification failed|httpreaderseeker"
+    r"|registry\S{0,80}.{0,60}(?:unauthorized|denied|timeout|connection refused|no basic auth|i/o timeout"
+    r"|client\.timeout|x509)|no basic auth credentials|(?:unauthorized|denied): .{0,60}(?:repository|access"
+    r"|authentication|requested)|error: layer|crane: ",
 )
 _add(
     "Docker",
@@ -51,8 +51,7 @@ _add(
     _C,
     "manifest|denied: requested|reference format|oauth token|anonymous token|commit digest|extraction snapshot"
     "|parent snapshot|content digest|unexpected status|pulling from host|resolve reference|unknown blob|media type"
-    "|mediatype"
-    "|failed to authorize",
+    "|mediatype|failed to authorize",
     r"layers from manifest don't match|manifest verification failed|\bdenied: requested access to the resource"
     r"|\binvalid reference format|failed to fetch (?:oauth|anonymous) token|\bunexpected commit digest sha"
     r"|failed to prepare extraction snapshot|parent snapshot \S{1,120} does not exist|content digest sha\S{1,90}: not"
@@ -73,12 +72,10 @@ _add(
     _C,
     "pullimage|createcontainer|startcontainer|runpodsandbox|create failed|generate container|source metadata"
     "|reauthenticate|reading manifest|parsing image name|squashfs image|exec user process caused",
-    r"level=(?:error|fatal) .{0,24}\b(?:pullimage|createcontainer|startcontainer|runpodsandbox)\b|\bcontainer create"
-    r" failed: "
-    r"|\bfailed to generate container \"|failed to resolve source metadata|authorization token has expired."
-    r" reauthenticate"
-    r"|\breading manifest \S{1,160} in |\berror parsing image name|failed to mount squashfs image|\bexec user process"
-    r" caused",
+    r"level=(?:error|fatal) .{0,24}\b(?:pullimage|createcontainer|startcontainer|runpodsandbox)\b"
+    r"|\bcontainer create failed: |\bfailed to generate container \"|failed to resolve source metadata"
+    r"|authorization token has expired. reauthenticate|\breading manifest \S{1,160} in |\berror parsing image name"
+    r"|failed to mount squashfs image|\bexec user process caused",
 )
 _add(
     "Podman",

@@ -16,9 +16,8 @@ _add(
     "error records from previous boot|blocked in i/o wait|refcount_t: |link has been reset|giving up|amd-vi: "
     "|caught <|freezing execution|ierr",
     r"\bbert: error records from previous boot|blocked in i/o wait for more than|\brefcount_t: (?:underflow|addition"
-    r"|saturated)|\baer: .{0,24}link has been reset|\bnot ready \d+ms after .{1,24}; giving up|\bamd-vi:"
-    r" completion-wait"
-    r" loop timed out|\bsystemd\[1\]: (?:caught <\w{2,8}>|freezing execution)|\| ierr \|",
+    r"|saturated)|\baer: .{0,24}link has been reset|\bnot ready \d+ms after .{1,24}; giving up"
+    r"|\bamd-vi: completion-wait loop timed out|\bsystemd\[1\]: (?:caught <\w{2,8}>|freezing execution)|\| ierr \|",
 )
 _add("IOMMU", _K, "fault addr|io_page_fault", r"dmar: .{0,60}fault addr|event logged \[io_page_fault", _WARNING)
 _add("kernel", _K, "general protection fault, probably", r"general protection fault, probably", whole=True)
@@ -50,20 +49,18 @@ _add(
     "hardware error|machine check|mce:|edac|memory read error|memory scrubbing|aer|pcie|pcieport|nmi|pciehp|dpc:"
     "|ue memory write error|memory failure",
     r"\[hardware error\]|machine check|\bmce: .{0,60}(?:error|exception|bank \d)|\bedac\b.{0,80}(?:ue|error)"
-    r"|ue memory (?:read|scrubbing|write) error|\baer: .{0,60}(?:error|fatal|uncorrect|fail)"
-    r"|pcie (?:bus )?error|pcie.{0,24}(?:link down|fatal error|uncorrectable)|dpc: containment event"
-    r"|memory failure: 0x|pciehp: slot.{0,24}(?:link down|card not present|power fault)|\bnmi: .{0,40}(?:error"
-    r"|unknown|iock"
-    r"|pci)|uhhuh\. nmi received|\bpcieport\b.{0,80}(?:error|fail|link down)",
+    r"|ue memory (?:read|scrubbing|write) error|\baer: .{0,60}(?:error|fatal|uncorrect|fail)|pcie (?:bus )?error"
+    r"|pcie.{0,24}(?:link down|fatal error|uncorrectable)|dpc: containment event|memory failure: 0x"
+    r"|pciehp: slot.{0,24}(?:link down|card not present|power fault)|\bnmi: .{0,40}(?:error|unknown|iock|pci)"
+    r"|uhhuh\. nmi received|\bpcieport\b.{0,80}(?:error|fail|link down)",
 )
 _add(
     "kernel",
     _K,
     "warning: cpu: |unregister_netdevice|watchdog|netdev|bmc|ipmi|taint|rip: 0010|end kernel panic|list_del|list_add",
     r"\bwarning: cpu: \d+ pid: \d+ at |unregister_netdevice: waiting|netdev watchdog|\brip: 0010:|end kernel panic"
-    r"|\blist_(?:del|add) corruption"
-    r"|comm: .{0,40} (?:not )?tainted|netdev watchdog|watchdog: (?:bug"
-    r"|watchdog detected|cpu)|(?:bmc|ipmi).{0,40}(?:fail|error|critical)|watchdog did not stop",
+    r"|\blist_(?:del|add) corruption|comm: .{0,40} (?:not )?tainted|netdev watchdog|watchdog: (?:bug|watchdog detected"
+    r"|cpu)|(?:bmc|ipmi).{0,40}(?:fail|error|critical)|watchdog did not stop",
 )
 _add(
     "Slurm",

@@ -56,12 +56,12 @@ _add(
 _add(
     "Kubernetes",
     LineKind.SCHEDULER_PREEMPT,
-    "preempted by|evict|reason: |in order to admit|marking for deletion|node scale down|shutdown event|preempting to"
-    " accommodate|drain"
-    "|disrupt|nodeshutdown",
-    r"\breason: {1,12}preempting\s{0,4}$|\bpreempted in order to admit|\bpreempted by (?:pod )?\S{1,200} on node"
-    r"|\bevictionbyevictionapi\b|\bevicting pod \S|\bpod is evicted, because of"
-    r"|\b(?:evicted|preempting) to accommodate a|\bmarking for deletion pod |\bdeleting pod for node scale down"
+    "from interruption message|preempted by|evict|reason: |in order to admit|marking for deletion|node scale down"
+    "|shutdown event|preempting to accommodate|drain|disrupt|nodeshutdown",
+    r"\binitiating delete (?:for \w{1,16} )?from interruption message|\bperforming (?:immediate )?eviction for node"
+    r"|\breason: {1,12}preempting\s{0,4}$|\bpreempted in order to admit|\bpreempted by (?:pod )?\S{1,200} on node"
+    r"|\bevictionbyevictionapi\b|\bevicting pod \S|\bpod is evicted, because of|\b(?:evicted"
+    r"|preempting) to accommodate a|\bmarking for deletion pod |\bdeleting pod for node scale down"
     r"|\bshutdown manager detected new shutdown event\b|\bevicteddueto(?:preempted|clusterqueuestopped"
     r"|localqueuestopped)|\b(?:pod|job|workload|task) .{0,200}was evicted (?:by|due to|because)|\bjob was evicted\b"
     r"|\bdisrupt(?:ing|ion-terminating) node",
@@ -70,21 +70,23 @@ _add(
     "Kubernetes",
     LineKind.SCHEDULER_TIME_LIMIT,
     "deadline|duration|failed to finish within|execution time|execution timeout",
-    r"\breason: {1,12}deadlineexceeded\s{0,4}$|active on the node longer than the specified deadline|\bstep exceeded"
-    r" its deadline|\bmax duration limit exceeded"
-    r"|\b(?:task|pipeline)run \S{1,200} failed to finish within|\bexecution timeout \[\S{1,40}\] expired"
-    r"|exceeding the maximum execution time|\bjob was active longer than specified deadline",
+    r"\breason: {1,12}deadlineexceeded\s{0,4}$|active on the node longer than the specified deadline"
+    r"|\bstep exceeded its deadline|\bmax duration limit exceeded|\b(?:task|pipeline)run"
+    r" \S{1,200} failed to finish within|\bexecution timeout \[\S{1,40}\] expired|exceeding the maximum execution time"
+    r"|\bjob was active longer than specified deadline",
 )
 _add(
     "Kubernetes",
     LineKind.INSUFFICIENT_RESOURCES,
-    "enough resource|topology|exceeded quota|unavailable|resource fit failed|podsready|tasks for gang|instance type"
-    "|incompatible with|could not schedule pod|failed to schedule pod|matching devices|node group size|allows to fit",
-    r"\bnode didn't have enough resource: |\btopologyaffinityerror\b|cannot be allocated with topology locality"
-    r"|\bis forbidden: exceeded quota|\d+/\d+ nodes are unavailable|node\(s\) resource fit failed|allows to fit only"
-    r" \d+ out of|\bexceeded the podsready timeout|not enough valid tasks for gang|\bno instance type (?:satisfied"
-    r"|which|met)|all available instance types exceed limits|incompatible with (?:nodepool|provisioner)|could not"
-    r" schedule pod|failed to schedule pod|insufficient matching devices|max node group size reached",
+    "provision any more instances|enough resource|topology|exceeded quota|unavailable|resource fit failed|podsready"
+    "|tasks for gang|instance type|incompatible with|could not schedule pod|failed to schedule pod|matching devices"
+    "|node group size|allows to fit",
+    r"\bcannot provision any more instances|\bnode didn't have enough resource: |\btopologyaffinityerror\b"
+    r"|cannot be allocated with topology locality|\bis forbidden: exceeded quota|\d+/\d+ nodes are unavailable"
+    r"|node\(s\) resource fit failed|allows to fit only \d+ out of|\bexceeded the podsready timeout"
+    r"|not enough valid tasks for gang|\bno instance type (?:satisfied|which|met)|all"
+    r" available instance types exceed limits|incompatible with (?:nodepool|provisioner)|could not schedule pod"
+    r"|failed to schedule pod|insufficient matching devices|max node group size reached",
 )
 _add(
     "kubelet",

@@ -17,12 +17,10 @@ _R = LineKind.INSUFFICIENT_RESOURCES
 _add(
     "Ray",
     _R,
-    "waiting for resources|provide a placement group|pending tasks/actors|pending placement groups"
-    "|scheduled right now|no_resources"
-    "|pending the preemption",
-    r"queued and waiting for resources|cannot provide a placement group|\d\+? pending (?:tasks/actors"
-    r"|placement groups)"
-    r"|cannot be scheduled right now|scheduling_state: no_resources"
+    "find a node type|waiting for resources|provide a placement group|pending tasks/actors|pending placement groups"
+    "|scheduled right now|no_resources|pending the preemption",
+    r"could not find a node type to satisfy|queued and waiting for resources|cannot provide a placement group"
+    r"|\d\+? pending (?:tasks/actors|placement groups)|cannot be scheduled right now|scheduling_state: no_resources"
     r"|pending the preemption of",
     _WARNING,
 )
@@ -43,12 +41,11 @@ _add(
     "capacity|resource_pool_exhausted|enough resources|stockout|overconstrained|allocationfailed|skunotavailable"
     "|acquire resources|resourcesunavailable|no gpu available|exceeding approved|no available node",
     r"insufficient\w*capacity|insufficient (?:reserved )?capacity|no available node, \d+ nodes do not meet"
-    r"|do not have sufficient .{0,60}capacity"
-    r"|capacity (?:is )?(?:not available|unavailable|insufficient)|no .{0,30}capacity (?:available|in)"
-    r"|capacityerror|capacity-not-available|capacity[- ]oversubscribed|out of (?:host )?capacity"
-    r"|resource_pool_exhausted|enough resources available to fulfill|\bstockout\b|overconstrained\w*allocation"
-    r"|resourcesunavailableerror|has no gpu available|exceeding approved .{0,60}quota|\ballocationfailed\b"
-    r"|\bskunotavailable\b|failed to acquire resources in all",
+    r"|do not have sufficient .{0,60}capacity|capacity (?:is )?(?:not available|unavailable|insufficient)"
+    r"|no .{0,30}capacity (?:available|in)|capacityerror|capacity-not-available|capacity[- ]oversubscribed"
+    r"|out of (?:host )?capacity|resource_pool_exhausted|enough resources available to fulfill|\bstockout\b"
+    r"|overconstrained\w*allocation|resourcesunavailableerror|has no gpu available|exceeding approved .{0,60}quota"
+    r"|\ballocationfailed\b|\bskunotavailable\b|failed to acquire resources in all",
 )
 _add(
     "cloud brokers",
@@ -72,8 +69,8 @@ _add(
     _R,
     "container instance|container-instance|attribute required|resource:|unable to place|insufficient|disconnected",
     r"unable to place a task|no container instance\w* (?:met|were found)|is missing an attribute required"
-    r"|resource:(?:gpu|memory|cpu|ports|eni"
-    r"|fargate)|has insufficient (?:cpu|memory|gpu)|agent.{0,12}disconnected.{0,20}place",
+    r"|resource:(?:gpu|memory|cpu|ports|eni|fargate)|has insufficient (?:cpu|memory|gpu)"
+    r"|agent.{0,12}disconnected.{0,20}place",
 )
 _add(
     "Kubernetes",
@@ -84,9 +81,9 @@ _add(
     r"couldn'{1,2}t assign flavors|insufficient (?:unused )?quota|requested number of devices unavailable"
     r"|\boutof(?:cpu|nvidia\.com/gpu|pods|ephemeral-storage)\b|didn't trigger scale-?up|nottriggerscaleup"
     r"|in cluster is overused|pod group is not ready|insufficient amount of resource"
-    r"|requirements? for (?:resource )?reservation not satisfied"
-    r"|\d+/\d+ nodes are available|failedscheduling|insufficient (?:nvidia|cpu|memory|amd|aws|vpc|rdma|hugepages"
-    r"|ephemeral)\S{0,30}|(?<!marked )(?<!is)(?<!node)unschedulable\b(?!: {1,20}(?:false|true))(?! node plugin)",
+    r"|requirements? for (?:resource )?reservation not satisfied|\d+/\d+ nodes are available|failedscheduling"
+    r"|insufficient (?:nvidia|cpu|memory|amd|aws|vpc|rdma|hugepages|ephemeral)\S{0,30}"
+    r"|(?<!marked )(?<!is)(?<!node)unschedulable\b(?!: {1,20}(?:false|true))(?! node plugin)",
 )
 _add(
     "Ray",
@@ -104,9 +101,8 @@ _add(
 _add(
     "Slurm",
     _R,
-    "sbatch|srun|salloc|slurm|node configuration|requested nodes"
-    "|more processors requested than permitted|unable to allocate resources"
-    "|job violates accounting/qos|batch job submission failed|assocgrp|reqnodenotavail"
+    "sbatch|srun|salloc|slurm|node configuration|requested nodes|more processors requested than permitted"
+    "|unable to allocate resources|job violates accounting/qos|batch job submission failed|assocgrp|reqnodenotavail"
     "|qosmax",
     r"requested node configuration is not available|requested nodes are busy|unable to allocate resources"
     r"|more processors requested than permitted|\breqnodenotavail\b|job violates accounting/qos"
@@ -153,18 +149,16 @@ _add(
     _P,
     "preempt",
     r"due to preempt|\b(?:was|were|been|be|got|is) preempted\b(?!/|, or )|\bpreempted\b(?!/|, or |.{0,12}(?:seq"
-    r"|request|sequence"
-    r"|group))(?=.{0,60}(?:job|node|instance|task|pod|by |due|vm|worker|$))|(?:job|node|instance|pod|vm|worker"
-    r"|step|task).{0,60}preempt(?:ed(?!/|, or )|ion (?:notice|signal|event))|preemption (?:notice|signal|event)"
-    r"|preempting (?:job|pod|the)",
+    r"|request|sequence|group))(?=.{0,60}(?:job|node|instance|task|pod|by |due|vm|worker|$))|(?:job|node|instance|pod"
+    r"|vm|worker|step|task).{0,60}preempt(?:ed(?!/|, or )|ion (?:notice|signal|event))|preemption (?:notice|signal"
+    r"|event)|preempting (?:job|pod|the)",
 )
 _add(
     "EC2",
     _P,
     "spot|instance-action|interruption|rebalance recommendation",
-    r"spot ?(?:instance)?.{0,12}interrupt\w+\b(?! handler| monitor)|instance[- ]terminat\w+.{0,30}spot|spot"
-    r" instance.{0,60}(?:interrupt"
-    r"|terminat|reclaim)|rebalance recommendation|interruption (?:notice|warning)"
+    r"spot ?(?:instance)?.{0,12}interrupt\w+\b(?! handler| monitor)|instance[- ]terminat\w+.{0,30}spot"
+    r"|spot instance.{0,60}(?:interrupt|terminat|reclaim)|rebalance recommendation|interruption (?:notice|warning)"
     r"|instance-action.{0,30}(?:terminate|stop|hibernate)|spotinterruption|server\.spotinstance",
 )
 _add("Slurm", _P, "requeue", r"due to (?:job )?requeue|job (?:has been |was )?requeued|job requeue")
@@ -188,9 +182,9 @@ _add(
     _T,
     "time limit|timelimit|walltime|wall time|wall-time|wall-clock|wallclock|reach|clock limit|allocation expired",
     r"due to (?:time|wall ?clock) ?limit|resource allocation expired|(?:time ?limit(?! is invalid| to be reached)"
-    r"|wall[- ]?(?:clock )?(?:time)?(?: limit)?)\s.{0,30}(?:reach|exceed|expire"
-    r"|exhaust)|(?:reach|exceed|exhaust|hit|past|kill|cancel|terminat)\w*.{0,60}(?:job time limit|time ?limit"
-    r"|wall[- ]?(?:clock|time))|walltime.{0,40}exceeded",
+    r"|wall[- ]?(?:clock )?(?:time)?(?: limit)?)\s.{0,30}(?:reach|exceed|expire|exhaust)|(?:reach|exceed|exhaust|hit"
+    r"|past|kill|cancel|terminat)\w*.{0,60}(?:job time limit|time ?limit|wall[- ]?(?:clock|time))"
+    r"|walltime.{0,40}exceeded",
 )
 _add(
     "schedulers",
@@ -199,10 +193,10 @@ _add(
     "|job timeout|execution timed out|job attempt duration|execution|duration|not requeued"
     "|exceeded the maximum run|allowed",
     r"(?<!code = )deadlineexceeded\b(?=.{0,80}(?:job|active|deadline))|was active longer than|term_runlimit"
-    r"|max_?runtime.{0,24}(?:exceed|reach)|(?:exceed|reach)\w* .{0,24}max_?runtime|max(?:imum)? (?:run ?time"
-    r"|duration|execution time).{0,40}(?:exceed"
-    r"|reach)|(?:exceed|reach)\w* .{0,30}max(?:imum)? (?:allowed )?(?:run ?time|duration|execution time|wall ?time)"
-    r"|job attempt duration exceeded|not requeued.{0,40}timed[- ]out|exceeded the maximum (?:execution|run)",
+    r"|max_?runtime.{0,24}(?:exceed|reach)|(?:exceed|reach)\w* .{0,24}max_?runtime|max(?:imum)? (?:run ?time|duration"
+    r"|execution time).{0,40}(?:exceed|reach)|(?:exceed|reach)\w* .{0,30}max(?:imum)? (?:allowed )?(?:run ?time"
+    r"|duration|execution time|wall ?time)|job attempt duration exceeded|not requeued.{0,40}timed[- ]out"
+    r"|exceeded the maximum (?:execution|run)",
 )
 
 _K = LineKind.PROCESS_KILLED_UNKNOWN

@@ -26,27 +26,26 @@ _add(
     LineKind.SCHEDULER_TIME_LIMIT,
     "time limit|jobstate=timeout|exceeded deadline|wall clock limit|timeout  ",
     r"^\s{0,8}\d{1,9}[\w.+-]{0,24}\s.{0,160}\stimeout\s{2,12}\d{1,3}:\d{1,3}\b|\btime limit exhausted for jobid="
-    r"|\binactivity time limit reached|\bjobstate=timeout\b|\bjob \d+ has exceeded its"
-    r" time limit|\bjobid=\S{1,60} .{0,60}exceeded deadline \S{1,40} and cancelled"
-    r"|\bjob killed due (?:to )?hitting max wall clock limit|cancelled at \S{1,40} due to time limit",
+    r"|\binactivity time limit reached|\bjobstate=timeout\b|\bjob \d+ has exceeded its time limit"
+    r"|\bjobid=\S{1,60} .{0,60}exceeded deadline \S{1,40} and cancelled|\bjob killed due"
+    r" (?:to )?hitting max wall clock limit|cancelled at \S{1,40} due to time limit",
 )
 _add(
     "Slurm",
     LineKind.SCHEDULER_PREEMPT,
     "preempt|job requeue",
     r"\bpreempted\s{1,12}\d{1,3}:\d{1,3}\s{0,4}$|\bpreempted jobid=\S{1,60} (?:has been|had to be) (?:killed|requeued)"
-    r"|\bjobstate=preempted\b"
-    r"|cancelled at \S{1,40} due to (?:preemption|job requeue)",
+    r"|\bjobstate=preempted\b|cancelled at \S{1,40} due to (?:preemption|job requeue)",
 )
 _add(
     "Slurm",
     LineKind.NODE_KERNEL,
     "node failure|failed node|not responding|failure of node|node_fail|nodedown|unexpectedly rebooted",
     r"\bsrun: error: node failure on |\bjob killed due (?:to )?node failure|\bkilling jobid=\S{1,60} on failed node"
-    r"|\berror: nodes? \S{1,400} not responding|\breason=(?:node unexpectedly rebooted|not responding)|\brequeue job"
-    r" jobid=\S{1,60} due to failure of node"
-    r"|\brequeue jobid=\S{1,60} due to node failure|\bjobid=\S{1,60} cancelled by node failure"
-    r"|\bjobstate=node_fail|\breason=nodedown|cancelled at \S{1,40} due to node failure",
+    r"|\berror: nodes? \S{1,400} not responding|\breason=(?:node unexpectedly rebooted|not responding)"
+    r"|\brequeue job jobid=\S{1,60} due to failure of node|\brequeue jobid=\S{1,60} due to node failure"
+    r"|\bjobid=\S{1,60} cancelled by node failure|\bjobstate=node_fail|\breason=nodedown"
+    r"|cancelled at \S{1,40} due to node failure",
 )
 _add(
     "Slurm",
@@ -62,12 +61,11 @@ _add(
     "|mutually exclusive|not permitted|no partition specified|execve(): ",
     r"\b(?:srun|sbatch|salloc): (?:error|fatal): (?:.{1,80}: )?(?:invalid (?:(?:parent )?account|partition|qos|wckey"
     r"|license|(?:preferred |cluster )?feature|generic resource|gres|trackable|job array|mcs_label|mpi type|node"
-    r"|time-min|extra constraints|--?[\w-]{1,40}|numeric value|\w{1,20} count)\b|(?:cpu|node|task|tasks) count"
-    r" specification invalid|time limit specification required|batch script"
-    r" (?:contains|is empty)|unable to open file|circular job dependency|job dependency problem"
-    r"|this does not look like a batch script|\S{1,80}, .{0,80}are mutually exclusive|user's group not permitted|no"
-    r" partition"
-    r" specified)|\bslurmstepd: error: execve\(\): |\b(?:srun|sbatch|salloc): unrecognized option",
+    r"|time-min|extra constraints|--?[\w-]{1,40}|numeric value|\w{1,20} count)\b|(?:cpu|node|task"
+    r"|tasks) count specification invalid|time limit specification required|batch script (?:contains|is empty)"
+    r"|unable to open file|circular job dependency|job dependency problem|this does not look like a batch script"
+    r"|\S{1,80}, .{0,80}are mutually exclusive|user's group not permitted|no partition specified)"
+    r"|\bslurmstepd: error: execve\(\): |\b(?:srun|sbatch|salloc): unrecognized option",
     stated=True,
 )
 _add(
@@ -102,9 +100,10 @@ _add(
 _add(
     "pyxis",
     LineKind.CONTAINER_IMAGE,
-    "pyxis: ",
-    r"\berror: pyxis: (?!received sigterm|ignoring |epilog|if the image)(?!.{0,200}(?:no space left|not enough space"
-    r"|disk quota|too many open files|cannot allocate|stale file|input/output error|nvidia-container-cli))",
+    "pyxis: |spank_pyxis",
+    r"\bspank: required plugin spank_pyxis|\berror: pyxis: (?!received sigterm|ignoring |epilog"
+    r"|if the image)(?!.{0,200}(?:no space left|not enough space|disk quota|too many open files|cannot allocate"
+    r"|stale file|input/output error|nvidia-container-cli))",
 )
 
 SIGNATURES = tuple(_ALL.rows)

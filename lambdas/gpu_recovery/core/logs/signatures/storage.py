@@ -40,9 +40,8 @@ _add(
     _F,
     "file write failed|unexpected pos|disk space|free space|diskpressure|ephemeral|% full|not enough|system",
     r"file write failed|unexpected pos \d+ vs \d+|(?:not enough|insufficient|out of|low on"
-    r"|no).{0,12}(?:free )?disk space|not enough (?:free )?space|insufficient free space|diskpressure"
-    r"|(?:file ?system|disk|volume).{0,40}(?:9[5-9]"
-    r"|100) ?% (?:full|used)",
+    r"|no).{0,12}(?:free )?disk space|not enough (?:free )?space|insufficient free space|diskpressure|(?:file ?system"
+    r"|disk|volume).{0,40}(?:9[5-9]|100) ?% (?:full|used)",
     whole=True,
 )
 
@@ -57,12 +56,11 @@ _add(
 _add(
     "programs",
     _F,
-    "database space exceeded|thin pool has|wrote only|space left in|local disk|watermark|write to output filesystem"
-    "|free disk space"
-    "|target location",
-    r"\bmvcc: database space exceeded|\bthin pool has \d+ free (?:data|metadata) blocks which is less|\bwrote only \d+"
-    r" of \d+ bytes|not enough space"
-    r" left in /|\blocal disk is full|local disk's utilization is over capacity|\bdisk watermark \[\S{1,16}\] exceeded"
+    "blocks instead of|database space exceeded|thin pool has|wrote only|space left in|local disk|watermark"
+    "|write to output filesystem|free disk space|target location",
+    r"\bwrite error: wrote \d+ blocks instead of|\bmvcc: database space exceeded|\bthin pool has \d+ free (?:data"
+    r"|metadata) blocks which is less|\bwrote only \d+ of \d+ bytes|not enough space left in /|\blocal disk is full"
+    r"|local disk's utilization is over capacity|\bdisk watermark \[\S{1,16}\] exceeded"
     r"|failed to write to output filesystem",
 )
 
@@ -87,8 +85,7 @@ _add(
     _I,
     "stale|input/output error|endpoint|read-only|remote i/o",
     r"stale (?:nfs )?file handle|\binput/output error|transport endpoint is not connected|(?<!errors=)(?:remounting"
-    r"|remounted).{0,40}read-only|read-only file system|remote i/o error"
-    r"|cannot send after transport endpoint shutdown",
+    r"|remounted).{0,40}read-only|read-only file system|remote i/o error|cannot send after transport endpoint shutdown",
 )
 _add(
     "kernel",
@@ -96,10 +93,9 @@ _add(
     "i/o|nvme|blk_update|sector|beyond end|aborting journal|aborted journal|journal has aborted"
     "|unrecovered read error|no available path|critical|journal|medium",
     r"buffer i/o error|blk_update_request|i/o error,? (?:dev|while|on|in|reading|writing)"
-    r"|\bnvme\d?\w*.{0,100}(?:timeout|reset|fail|disabl|abort|error(?!s=)|controller is down|not ready|change power"
-    r" state"
-    r"|removing)(?!.{0,30}successful)|no available path|metadata i/o error|end_request: i/o|critical (?:target|medium"
-    r"|space) error|medium error|unrecovered read error|(?:unreadable"
+    r"|\bnvme\d?\w*.{0,100}(?:timeout|reset|fail|disabl|abort|error(?!s=)|controller is down|not ready"
+    r"|change power state|removing)(?!.{0,30}successful)|no available path|metadata i/o error|end_request: i/o"
+    r"|critical (?:target|medium|space) error|medium error|unrecovered read error|(?:unreadable"
     r"|uncorrectable).{0,40}sectors?|beyond end of device|abort\w+ journal|journal has aborted|rejecting i/o to",
 )
 _add(
@@ -126,11 +122,11 @@ _add(
     _I,
     "i/o failure|blockmissingexception|event on md device|exception emask|failing path|data will be lost"
     "|libceph: |ceph: mds|sense key|detected io errors|afs: ",
-    r"\bpool \S{1,80} has encountered an .{0,24}i/o failure|\bblockmissingexception\b|\b(?:fail|degradedarray)\w*"
-    r" event on md"
-    r" device|\bata\d[\d.]{0,4}: exception emask|\bmultipath: .{0,24}failing path|should not happen!! data will be lost"
-    r"|\blibceph: \w{3}\d+ .{0,80}(?:socket (?:closed|error)|down\b|connect error)|\bceph: mds\d+ (?:hung|rejected"
-    r"|reconnect denied)|\bsense key : (?:medium|hardware) error|detected io errors while flushing",
+    r"\bpool \S{1,80} has encountered an .{0,24}i/o failure|\bblockmissingexception\b|\b(?:fail"
+    r"|degradedarray)\w* event on md device|\bata\d[\d.]{0,4}: exception emask|\bmultipath: .{0,24}failing path"
+    r"|should not happen!! data will be lost|\blibceph: \w{3}\d+ .{0,80}(?:socket (?:closed|error)|down\b"
+    r"|connect error)|\bceph: mds\d+ (?:hung|rejected|reconnect denied)|\bsense key : (?:medium|hardware) error"
+    r"|detected io errors while flushing",
 )
 _add(
     "mount",
