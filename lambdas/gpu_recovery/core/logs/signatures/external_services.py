@@ -111,6 +111,12 @@ _add(
 _add(
     "wandb",
     _X,
+    "initialization has timed out|communicate with backend",
+    r"\brun initialization has timed out|\bcouldn't communicate with backend after",
+)
+_add(
+    "wandb",
+    _X,
     "wandb|mlflow|clearml|tensorboard.dev|comet",
     r"(?:wandb|mlflow|clearml|comet).{0,80}(?:network error|commerror|connection ?error|timed? ?out|timeout"
     r"|failed to connect|\b50[0234]\b|unreachable|(?<!is )unavailable|retry loop|could not connect|error"

@@ -161,7 +161,7 @@ _add(
     "kernel",
     _I,
     "i/o|scsi|ata|sd |disk|superblock|command:|error at byte offset",
-    r"(?:\bata\d|\bscsi\b|\bsd [\d:]+|\bsd[a-z]\b).{0,80}(?:fail|error|timeout|offlin|reset|rejecting)"
+    r"(?:\bata\d|\bscsi\b|\bsd [\d:]+|\bsd[a-z]\b).{0,80}(?:fail|error(?!s=)|timeout|offlin|reset|rejecting)"
     r"|disk failure|superblock.{0,40}(?:error|fail|corrupt)|failed command: (?:read|write)"
     r"|\b(?:read|write) error at byte offset \d",
 )
