@@ -2,7 +2,7 @@
 
 The messages were enumerated from sources and documents, with invented values. Rows without a file are further wordings
 of the same programs. Rules were developed on all of them, so their score says nothing about unseen lines:
-`log_kinds.UNSEEN` does. The rows of the kind "benign" are what the same programs print in healthy runs.
+`log_kinds.HISTORY` does. The rows of the kind "benign" are what the same programs print in healthy runs.
 """
 
 from __future__ import annotations
