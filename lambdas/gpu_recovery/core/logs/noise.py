@@ -117,8 +117,9 @@ _fine(
     "|no fault|no failures|0 failures|recovered|no issues|0 failure|anomal|0 nan|0 xid",
     r"\bno (?:\w+ )?(?:oom\w*|errors|nans?|xids?|faults?|failures?|issues?|problems?"
     r"|anomal\w+)\b(?! message)(?:.{0,24}(?:found|detected|seen|occurred|so far|reported|during)|\s*[.!)]|\s*$)"
-    r"|\bwithout (?:any )?errors?\b|\b(?:errors|failures|failed) ?[:=] ?0\b(?!\.)|\b0 (?:errors?|failures?|nan"
-    r"|xid)\b|(?<![a-z] )\b0 failed\b",
+    r"|\bwithout (?:any )?errors?\b|\b(?:errors|failures|failed) ?[:=] ?0\b(?!\.)"
+    r"|(?<!gpu )(?<!rank )(?<!device )(?<!node )(?<![.:_-])\b0 (?:errors?|failures?|nan|xid)\b"
+    r"|(?<![a-z] )(?<![.:])\b0 failed\b",
 )
 _fine("urllib3", "retrying (", r"\bretrying \(retry\(")
 _fine(

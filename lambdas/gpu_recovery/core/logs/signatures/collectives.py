@@ -142,7 +142,8 @@ _add(
     "c10d",
     _T,
     "watchdog",
-    r"watchdog.{0,30}(?:caught|got stuck|(?:timed[ -]out|timeout(?! ?[=:(]| (?:to|of|is|set|\d)|_|s\b))|timeout)"
+    r"failure detected by watchdog"
+    r"|watchdog(?!_timeout[\"']?[=:]).{0,30}(?:caught|got stuck|timed[ -]out|timeout(?![\"']?[=:]))"
     r"|detected by watchdog|no heartbeat of its watchdog"
     r"|watchdog thread terminated with exception",
     _CASCADE,

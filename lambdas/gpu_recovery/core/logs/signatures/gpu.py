@@ -345,7 +345,7 @@ _add(
     "assert",
     r"device-side assert(?!ions)|cuda_error_assert|cudaerrorassert"
     r"|\bblock: ?\[\d+, ?\d+, ?\d+\], ?thread: ?\[\d+, ?\d+, ?\d+\].{0,8}assertion"
-    r"|\.cuh?:\d+.{0,200}assertion .{0,200}failed",
+    r"|\.cuh?:\d+.{0,200}assertion .{0,200}failed|assertion failed: \S{1,200}\.cuh?:\d{1,5}, condition",
 )
 
 _O = LineKind.CUDA_OOM
@@ -418,7 +418,33 @@ _add(
     whole=True,
 )
 
+_add(
+    "CUDA",
+    _O,
+    "out of memory",
+    r"\bcu(?:da)?mem\w{2,40}.{0,60}out of memory|\bcuda\w*alloc\w*.{0,60}out of memory|\bgpuassert: out of memory"
+    r"|\berror out of memory at line \d{1,5} in file",
+)
+
 _C = LineKind.RUNTIME_ERROR_CUDA
+_add(
+    "CUDA",
+    _C,
+    "out of resource: |to find an engine to execute|valid cudnn algorithm|error internal|cutlass"
+    "|invalid __|gpuassert|dnn library initialization",
+    r"out of resource: (?:shared memory|registers|threads)|unable to find (?:an engine to execute this comp"
+    r"|a valid cudnn algorithm)|cutlass.{0,120}error internal|^\s{0,8}runtimeerror: error internal\s{0,4}$"
+    r"|={9} invalid __(?:global|shared|local)__ (?:read|write|atomic)|\bgpuassert: "
+    r"|\bdnn library initialization failed",
+)
+_add(
+    "NCCL",
+    _C,
+    "ncclinternalerror|internal error",
+    r"\bncclinternalerror: |\bnccl error in: .{1,200}\binternal error\b",
+    LineRole.CASCADE,
+    whole=True,
+)
 _add("cuda-gdb", _C, "enablepeeraccess", r"cuda api error detected: cudadeviceenablepeeraccess", _WARNING)
 _add("NCCL", _C, "cuda failure", r"nccl warn.{0,24}cuda failure", LineRole.CASCADE)
 _add("CUDA graphs", _C, "previous error", r"operation (?:failed|not permitted).{0,40}previous error", LineRole.CASCADE)

@@ -43,7 +43,14 @@ _add(
     r"returned nan values|probability tensor contains|magnitude of gradient is bad"
     r"|nan(?:s)? (?:values? )?in\b.{0,60}(?:backward|forward|layer|step)|invalid loss.{0,24}nan|nan loss",
 )
-_add("PyTorch", _N, "probability tensor", r"probability tensor contains")
+_add(
+    "PyTorch",
+    _N,
+    "probability tensor|floatingpointerror|infinite or nan|found invalid values|(nan)|loss |norm ",
+    r"probability tensor contains|\bfloatingpointerror: |\b(?:became|is|was) infinite or nan\b|invalid value \(nan\)"
+    r"|satisfy the constraint .{1,160}but found invalid values"
+    rf"|(?<!best )(?<!_)\b(?:loss|grad_norm|gnorm) {{1,4}}{_NAN}\b",
+)
 _add(
     "loss scaling",
     _N,
