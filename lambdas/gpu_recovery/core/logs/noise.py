@@ -41,8 +41,9 @@ _fine(
 )
 _fine(
     "driver",
-    "non-fatal|gsp-rm logs|trace crash",
-    r"nvrm:.{0,200}\(non-fatal\)|no gsp-rm logs will be printed|gsp trace crash",
+    "non-fatal|gsp-rm logs|trace crash|heartbeat not timed out|watchdog timeout forced",
+    r"nvrm:.{0,200}\(non-fatal\)|no gsp-rm logs will be printed|gsp trace crash|heartbeat not timed out"
+    r"|rc watchdog timeout forced to",
 )
 _fine(
     "kernel",

@@ -1,4 +1,7 @@
-"""Log signatures of crashes: what the C library, compilers, MPI launchers and inference engines print at the end."""
+"""Log signatures of crashes: what the C library, compilers, MPI launchers and inference engines print at the end.
+
+The last rows are exceptions of libraries whose class or status code says what they are about, whatever their text is.
+"""
 
 from __future__ import annotations
 
@@ -96,6 +99,55 @@ _add(
     "bad termination of|mpirun|prterun|mpiexec|per user-direction",
     r"bad termination of one of your application|\b(?:mpirun|prterun|mpiexec) (?:noticed|detected) that"
     r"|\b(?:mpirun|prterun|mpiexec) has exited due to process rank|returned a non-zero exit code\.? per user-direction",
+    _CASCADE,
+    generic=True,
+)
+
+# -- exceptions by their class or status code --------------------------------------------------------------------------
+
+_add("Ray", _X, "raysystemerror: ", r"\braysystemerror: ", _CASCADE, generic=True)
+_add(
+    "Ray", LineKind.RENDEZVOUS_TIMEOUT, "gettimeouterror: ", r"\bgettimeouterror: ", _CASCADE, whole=True, generic=True
+)
+_add(
+    "PyTorch",
+    LineKind.NETWORK_PEER_EXIT,
+    "disterror: |distnetworkerror: |distbackenderror: ",
+    r"\bdist(?:network|backend)?error: ",
+    _CASCADE,
+    whole=True,
+    generic=True,
+)
+_add(
+    "PyTorch",
+    LineKind.COLLECTIVE_TIMEOUT,
+    " processgroup",
+    r"\[[ef](?:\d{3,4} [\d:.]{8,24})? processgroup[a-z]{0,8}\.cpp:\d{1,5}\]",
+    _CASCADE,
+    whole=True,
+    generic=True,
+)
+_add("PyTorch", LineKind.RUNTIME_ERROR_CUDA, "acceleratorerror: ", r"\bacceleratorerror: ", generic=True)
+_add(
+    "JAX",
+    LineKind.RUNTIME_ERROR_CUDA,
+    "runtimeerror: internal: ",
+    r"\b(?:xla|jax)runtimeerror: internal: ",
+    generic=True,
+)
+_add(
+    "JAX",
+    LineKind.NETWORK_PEER_EXIT,
+    "runtimeerror: unavailable: |runtimeerror: aborted: ",
+    r"\b(?:xla|jax)runtimeerror: (?:unavailable|aborted): ",
+    _CASCADE,
+    generic=True,
+)
+_add(
+    "JAX",
+    LineKind.RENDEZVOUS_TIMEOUT,
+    "runtimeerror: deadline_exceeded: ",
+    r"\b(?:xla|jax)runtimeerror: deadline_exceeded: ",
     _CASCADE,
     generic=True,
 )

@@ -131,7 +131,7 @@ _add(
     r"|unknown|functionnotfound)\b|\berror_(?:library_not_found|driver_not_loaded|lib_rm_version_mismatch)\b"
     r"|device handle.{0,80}(?:blocked by the operating system|insufficient permissions)"
     r"|\bnvml\w{2,60}\(.{0,40}\) failed: (?!gpu is lost|gpu requires)"
-    r"|nvml.{0,60}(?:driver not loaded|shared library not found|version mismatch\b)"
+    r"|could not load the nvml shared|nvml.{0,60}(?:driver not loaded|shared library not found|version mismatch\b)"
     r"|couldn't find libnvidia-ml\.so|failed to open libnvidia-ml\.so|failed to get devices from nvml",
 )
 
@@ -155,6 +155,24 @@ _add(
     r"|a miscompare failure in the l1 cache|a memory mismatch was detected on gpu"
     r"|sram threshold count exceeded on gpu",
 )
+for _kind, _codes in (
+    (_LOST, r"fallen_off_bus"),
+    (_RESET, r"gpu_recovery_\w+"),
+    (
+        _ECC,
+        r"volatile_dbe_\w+|(?:dbe_)?pending_page_\w+|retired_pages_\w+|row_remap_failure|pending_row_remap|cuda_dbe"
+        r"|uncorrectable_row_\w+|(?:un)?contained_error|faulty_memory|sram_threshold|memory_mismatch|l1tag_miscompare",
+    ),
+    (
+        _NVLINK,
+        r"nvlink_\w+|nvswitch_(?:down|fatal\w+|nvlink_down|expected\w+)|gpu_expected_nvlinks_up|sxid_error"
+        r"|broken_p2p_nvlink_\w+",
+    ),
+    (_THERMAL, r"clocks_event_thermal|clock_throttle_thermal|thermal_violations\w*|temp_violation"),
+    (_ENVIRONMENT, r"imex_unhealthy|denylisted_driver|nvml_lib_bad|cuda_fm_not_initialized|fabric_manager_\w+"),
+):
+    _add("DCGM", _kind, "errorcode:dcgm_fr_", rf"\berrorcode:dcgm_fr_(?:{_codes})\b")
+_add("DCGM", _ENVIRONMENT, "driver on the denylist", r"\bfound driver on the denylist")
 _add(
     "DCGM",
     _NVLINK,

@@ -141,7 +141,7 @@ _add(
     "nvlink",
     r"nvlink.{0,24}(?:\bdown\b|uncorrect|crc|recovery fail|fatal|failure|fault|inactive|training fail"
     r"|\berrors?\b(?! ?(?:count\w*|s)?[:=] ?0))|uncorrect\w+ nvlink|(?:failed|error"
-    r"|fatal).{0,40}nvlink(?!.{0,40}not supported)",
+    r"|fatal).{0,40}nvlink(?! transport)(?!.{0,40}not supported)",
 )
 _add(
     "driver",
@@ -425,6 +425,12 @@ _add(
     r"\bcu(?:da)?mem\w{2,40}.{0,60}out of memory|\bcuda\w*alloc\w*.{0,60}out of memory|\bgpuassert: out of memory"
     r"|\berror out of memory at line \d{1,5} in file",
 )
+_add(
+    "CUDA",
+    _O,
+    "outofmemory (|malloc",
+    r"error code 2: outofmemory \(|\bcuda?malloc\w{0,12}(?:\(.{0,60}\))? failed",
+)
 
 _C = LineKind.RUNTIME_ERROR_CUDA
 _add(
@@ -436,6 +442,14 @@ _add(
     r"|a valid cudnn algorithm)|cutlass.{0,120}error internal|^\s{0,8}runtimeerror: error internal\s{0,4}$"
     r"|={9} invalid __(?:global|shared|local)__ (?:read|write|atomic)|\bgpuassert: "
     r"|\bdnn library initialization failed",
+)
+_add(
+    "CUDA",
+    _C,
+    "cuda|cumem|cuctx|custream|cuevent|cumodule|cugraph|cuipc",
+    r"\bcuda[a-z]{4,40}\w{0,12}(?:\(.{0,60}\))? failed\b|\bcu(?:mem|ctx|stream|event|module|graph|ipc)[a-z]\w{0,40}"
+    r"(?:\(.{0,60}\))? failed\b|\bfailed to create a cuda context|\berror using cuda api\b",
+    soft=True,
 )
 _add(
     "NCCL",

@@ -87,7 +87,8 @@ _add(
     "Ray",
     _E,
     "node has died|due to node failure|objectfetchtimedout|objectlosterror|objectreconstruction",
-    r"\bits node has died|object have been lost due to node failure|objectfetchtimedouterror|\bobjectlosterror",
+    r"\bits node has died|have been lost due to node failure|objectfetchtimedouterror|\bobjectlosterror"
+    r"|\bobjectreconstructionfailed\w*error",
     _CASCADE,
     whole=True,
 )
@@ -98,6 +99,31 @@ _add(
     r"failed to register worker to raylet|\brpc ran for more than set timeout|\bhorovod has been shut down"
     r"|tasks are unhealthy \(stopped sending heartbeats\)",
     _CASCADE,
+    whole=True,
+)
+_add(
+    "SGLang",
+    _V,
+    "in kvpoll.bootstrapping",
+    r"timed out .{0,40}in kvpoll\.bootstrapping",
+    _CASCADE,
+    whole=True,
+)
+_add(
+    "SGLang",
+    _E,
+    "kvcache from prefill instance|connection with prefill instance|nixl_err_remote_disconnect",
+    r"failed to get kvcache from prefill instance|losing connection with prefill instance|nixl_err_remote_disconnect",
+    _CASCADE,
+    whole=True,
+)
+_add("NIXL", LineKind.NETWORK_RDMA, "nixl_err_backend", r"\bnixl_err_backend\b")
+_add("HCCL", _T, "call hccl api failed", r"\bdist call hccl api failed", _CASCADE)
+_add(
+    "CANN",
+    LineKind.RUNTIME_ERROR_CUDA,
+    "error code",
+    r"(?:\bacl\b|inner error).{0,120}error code(?: is|:) ?5070\d\d\b",
     whole=True,
 )
 _add(
