@@ -69,7 +69,7 @@ _add(
     _X,
     "hit an exception|sigquit received.|scheduler died|dataparallelcontroller|warmup error|pyspy dump"
     "|from detokenizer|crashed with exit code",
-    r"\b[a-z_]{4,60} hit an exception\b|\bsigquit received\. .{0,40}(?:child|frame=)"
+    r"\b[a-z_]{4,60} hit an exception(?:: |\.|\s{0,4}$)|\bsigquit received\. .{0,40}(?:child|frame=)"
     r"|\bscheduler died during initiali[sz]ation"
     r"|\bscheduler or dataparallelcontroller \d{1,8} terminated with|\binitiali[sz]ation failed\. warmup error"
     r"|couldn't get a response from detokenizer|\bsubprocess \S{1,60} \(pid=\d{1,8}\) crashed with exit code",
@@ -86,10 +86,10 @@ _add(
     "MPI",
     _X,
     "mpi_errors_are_fatal|error occurred in mpi_|*** mpi_err_|assertion failed in file |mpich error [rank"
-    "|bad status: |workergroupfailure",
+    "|bad status: |workergroupfailure|attempts left; will restart",
     r"\*\*\* mpi_errors_are_fatal|\*\*\* an error occurred in mpi_|\*\*\* mpi_err_\w{2,24}: "
     r"|assertion failed in file \S{1,160} at line|\bmpich error \[rank|\bcheck failed: .{0,80}bad status: "
-    r"|workergroupfailureexception",
+    r"|workergroupfailureexception|worker group (?:failed|unhealthy)\. \d{1,4}/\d{1,4} attempts left; will restart",
     _CASCADE,
     generic=True,
 )

@@ -130,7 +130,7 @@ _add(
     r"nvmlerror_(?:librarynotfound|drivernotloaded|librmversionmismatch|uninitialized|nopermission|operatingsystem"
     r"|unknown|functionnotfound)\b|\berror_(?:library_not_found|driver_not_loaded|lib_rm_version_mismatch)\b"
     r"|device handle.{0,80}(?:blocked by the operating system|insufficient permissions)"
-    r"|\bnvml\w{2,60}\(.{0,40}\) failed: (?!gpu is lost|gpu requires)"
+    r"|\bnvml\w{2,60}\(.{0,40}\) failed: (?!gpu is lost|gpu requires|not supported)"
     r"|could not load the nvml shared|nvml.{0,60}(?:driver not loaded|shared library not found|version mismatch\b)"
     r"|couldn't find libnvidia-ml\.so|failed to open libnvidia-ml\.so|failed to get devices from nvml",
 )

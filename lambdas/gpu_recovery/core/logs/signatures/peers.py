@@ -58,6 +58,7 @@ _add(
     r"\bbtl_tcp_\w{4,20}\.c:.{0,240}no route to host|failed to tcp connect to a peer mpi process",
     _CASCADE,
 )
+_add("torch elastic", _V, "waiting on exit barrier", r"error waiting on exit barrier\. elapsed", _CASCADE, whole=True)
 _add("JAX", _V, "coordination service", r"deadline[ _]exceeded.{0,60}coordination service", _CASCADE)
 
 _T = LineKind.COLLECTIVE_TIMEOUT
@@ -95,8 +96,10 @@ _add(
 _add(
     "Ray",
     _E,
-    "register worker to raylet|more than set timeout|horovod has been shut down|stopped sending heartbeats",
-    r"failed to register worker to raylet|\brpc ran for more than set timeout|\bhorovod has been shut down"
+    "register worker to raylet|more than set timeout|got termination signal|horovod has been shut down"
+    "|stopped sending heartbeats",
+    r"\bgot termination signal: |failed to register worker to raylet|\brpc ran for more than set timeout"
+    r"|\bhorovod has been shut down"
     r"|tasks are unhealthy \(stopped sending heartbeats\)",
     _CASCADE,
     whole=True,

@@ -46,10 +46,11 @@ _add(
 _add(
     "PyTorch",
     _N,
-    "probability tensor|floatingpointerror|infinite or nan|found invalid values|(nan)|loss |norm ",
+    "probability tensor|floatingpointerror|infinite or nan|found invalid values|(nan)|loss nan"
+    "|loss inf|norm nan|norm inf",
     r"probability tensor contains|\bfloatingpointerror: |\b(?:became|is|was) infinite or nan\b|invalid value \(nan\)"
     r"|satisfy the constraint .{1,160}but found invalid values"
-    rf"|(?<!best )(?<!_)\b(?:loss|grad_norm|gnorm) {{1,4}}{_NAN}\b",
+    r"|(?<!best )(?<!_)\b(?:loss|grad_norm|gnorm) (?:nan|inf)\b",
 )
 _add(
     "loss scaling",
