@@ -240,7 +240,7 @@ _add(
     "gloo",
     _E,
     "gloo|connection closed by peer|closed by remote peer|pair closure",
-    r"gloo.{0,160}(?:connection closed|reset by peer|connect|broken pipe|read error|write error)"
+    r"gloo.{0,160}(?:connection closed|reset by peer|connect(?!ed to )|broken pipe|read error|write error)"
     r"|connection closed by (?:remote )?peer|timeout caused pair closure",
     _CASCADE,
     soft=True,

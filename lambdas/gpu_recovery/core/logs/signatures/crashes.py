@@ -105,6 +105,18 @@ _add(
 
 # -- exceptions by their class or status code --------------------------------------------------------------------------
 
+_add(
+    "Python", _X, "timeouterror", r"^\s{0,8}(?:[\w.]{1,120}\.)?timeouterror(?:: |:?\s{0,4}$)", generic=True, whole=True
+)
+_add(
+    "Python",
+    _X,
+    "eoferror|cancellederror",
+    r"^\s{0,8}(?:[\w.]{1,120}\.)?(?:eof|cancelled)error(?:: |:?\s{0,4}$)",
+    _CASCADE,
+    generic=True,
+    whole=True,
+)
 _add("Ray", _X, "raysystemerror: ", r"\braysystemerror: ", _CASCADE, generic=True)
 _add(
     "Ray", LineKind.RENDEZVOUS_TIMEOUT, "gettimeouterror: ", r"\bgettimeouterror: ", _CASCADE, whole=True, generic=True

@@ -223,7 +223,7 @@ _add(
     _R,
     "mlx5|mlx4|infiniband|bnxt_re|irdma|ib_core",
     r"\bmlx[45]\w*\b.{0,120}(?:insufficient power|port module event\[error\]|cable (?:error|unplugged)"
-    r"|high temperature|link down|health|fatal|assert_var|syndrome|timed? ?out|timeout|dropp|fail|error"
+    r"|high temperature|link down|health|fatal|assert_var|syndrome|timed? ?out|timeout|fail|error"
     r"|unplugged)(?!.{0,60}(?:active|access_reg))|\b(?:bnxt_re|irdma|ib_core)\b.{0,80}(?:fail|error|timed? ?out"
     r"|down)",
 )

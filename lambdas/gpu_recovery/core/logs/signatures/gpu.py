@@ -166,7 +166,7 @@ _add(
     "driver",
     _T,
     "thermal",
-    r"\bthermal.{0,60}(?:shutdown|violation|fault|trip|emergency|limit (?:exceed|reach)"
+    r"\bthermal.{0,60}(?:shutdown|violation(?!s?: ?0\b)|fault|trip|emergency|limit (?:exceed|reach)"
     r"|slowdown.{0,12}(?<!not )(?:\bactive|engag|detect))(?!.{0,6}not)|(?:hw|hardware|sw"
     r"|software).{0,6}thermal slowdown(?:[^:]|: ?(?!not)active)",
 )
