@@ -121,6 +121,8 @@ _add(
     r"device handle.{0,80}\brequires? (?:a )?(?:restart|reset)|nvmlerror_(?:resetrequired|irqissue)\b",
 )
 _add("NVML", _LOST, "nvmlerror_gpuislost", r"nvmlerror_gpuislost\b")
+_add("nvidia-smi", _ECC, "dram uncorrectable", r"^\s{0,40}dram uncorrectable\s{1,40}: [1-9]", _WARNING)
+_add("nvidia-smi", _THERMAL, "hw slowdown", r"^\s{0,40}hw slowdown\s{1,60}: active\b")
 _add("NVML", _ECC, "inforom", r"inforom is corrupted|nvmlerror_corruptedinforom|corrupt inforom has been", _WARNING)
 _add(
     "NVML",

@@ -437,10 +437,10 @@ _add(
     "CUDA",
     _C,
     "out of resource: |to find an engine to execute|valid cudnn algorithm|error internal|cutlass"
-    "|invalid __|gpuassert|dnn library initialization",
+    "|invalid __|cuda_exception_|gpuassert|dnn library initialization",
     r"out of resource: (?:shared memory|registers|threads)|unable to find (?:an engine to execute this comp"
     r"|a valid cudnn algorithm)|cutlass.{0,120}error internal|^\s{0,8}runtimeerror: error internal\s{0,4}$"
-    r"|={9} invalid __(?:global|shared|local)__ (?:read|write|atomic)|\bgpuassert: "
+    r"|={9} invalid __(?:global|shared|local)__ (?:read|write|atomic)|\bgpuassert: |\bcuda_exception_\d"
     r"|\bdnn library initialization failed",
 )
 _add(
