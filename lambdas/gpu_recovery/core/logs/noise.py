@@ -41,8 +41,9 @@ _fine(
 )
 _fine(
     "driver",
-    "non-fatal|gsp-rm logs|trace crash",
-    r"nvrm:.{0,200}\(non-fatal\)|no gsp-rm logs will be printed|gsp trace crash",
+    "non-fatal|gsp-rm logs|trace crash|heartbeat not timed out|watchdog timeout forced",
+    r"nvrm:.{0,200}\(non-fatal\)|no gsp-rm logs will be printed|gsp trace crash|heartbeat not timed out"
+    r"|rc watchdog timeout forced to",
 )
 _fine(
     "kernel",
@@ -116,8 +117,9 @@ _fine(
     "|recovered|no issues|0 failure|anomal|0 nan|0 xid",
     r"\bno (?:\w+ )?(?:oom\w*|errors|nans?|xids?|faults?|failures?|issues?|problems?"
     r"|anomal\w+)\b(?! message)(?:.{0,24}(?:found|detected|seen|occurred|so far|reported|during)|\s*[.!)]|\s*$)"
-    r"|\bwithout (?:any )?errors?\b|\b(?:errors|failures|failed) ?[:=] ?0\b(?!\.)|\b0 (?:errors?|failures?|nan"
-    r"|xid)\b|(?<![a-z] )\b0 failed\b",
+    r"|\bwithout (?:any )?errors?\b|\b(?:errors|failures|failed) ?[:=] ?0\b(?!\.)"
+    r"|(?<!gpu )(?<!rank )(?<!device )(?<!node )(?<![.:_-])\b0 (?:errors?|failures?|nan|xid)\b"
+    r"|(?<![a-z] )(?<![.:])\b0 failed\b",
 )
 _fine("urllib3", "retrying (", r"\bretrying \(retry\(")
 _fine(

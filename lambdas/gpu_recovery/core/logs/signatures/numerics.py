@@ -42,7 +42,15 @@ _add(
     r"returned nan values|probability tensor contains|magnitude of gradient is bad|nan(?:s)?"
     r" (?:values? )?in\b.{0,60}(?:backward|forward|layer|step)|invalid loss.{0,24}nan|nan loss",
 )
-_add("PyTorch", _N, "probability tensor", r"probability tensor contains")
+_add(
+    "PyTorch",
+    _N,
+    "probability tensor|floatingpointerror|infinite or nan|found invalid values|(nan)|loss nan"
+    "|loss inf|norm nan|norm inf",
+    r"probability tensor contains|\bfloatingpointerror: |\b(?:became|is|was) infinite or nan\b|invalid value \(nan\)"
+    r"|satisfy the constraint .{1,160}but found invalid values"
+    r"|(?<!best )(?<!_)\b(?:loss|grad_norm|gnorm) (?:nan|inf)\b",
+)
 _add(
     "loss scaling",
     _N,
