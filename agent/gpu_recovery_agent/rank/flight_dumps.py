@@ -18,7 +18,6 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import socket
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -26,14 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from .. import clock
-from ..files import socket_address
 from ..flight_recorder.dump import Dump, read_dump
 from ..flight_recorder.dump_files import dump_files, read_file
 from ..flight_recorder.pickled import Unreadable
 from ..flight_recorder.reports import reports
 from .background import Background
 from .files import RankIdentity, whole
-from .output_tail import encoded
 from .process import SignalPolicy
 
 PREFIXES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
@@ -50,8 +47,8 @@ DUMPS_MAX, DUMP_BYTES_MAX, READ_WITHIN_S = 64, 16 * 1024 * 1024, 5.0
 """Dumps of an instance that are read, the largest of them, and the seconds after which no further one is begun."""
 BEGIN_WITHIN_S, END_WITHIN_S = 5.0, 15.0
 """Seconds that the begin of the command waits for the first look, and that its end waits for the dumps."""
-REPORTS_MAX, DATAGRAM_BYTES_MAX, LINE_BYTES_MAX = 96, 32_768, 4_096
-"""Reports of an instance, of the 128 that the server stores for an attempt, and what the socket accepts."""
+REPORTS_MAX = 96
+"""Reports of an instance, of the 128 that the server stores for an attempt."""
 Version = tuple[int, int]
 
 
@@ -252,19 +249,6 @@ class DumpsFirst:
         if number:
             self._held = False
         return number
-
-
-def send(found: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Send reports to the agent that listens at `path`. If no agent listens, they are dropped."""
-    lines = [line for line in map(encoded, found) if len(line) <= LINE_BYTES_MAX]
-    kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
-    with suppress(OSError), socket.socket(socket.AF_UNIX, kind) as sender, socket_address(path) as address:
-        while lines:
-            count, room = 0, DATAGRAM_BYTES_MAX
-            while count < len(lines) and (room := room - len(lines[count]) - 1) >= 0:
-                count += 1
-            sender.sendto(b"\n".join(lines[:count]), address)
-            lines = lines[count:]
 
 
 def _prefixes(environment: Mapping[str, str]) -> tuple[str, ...]:

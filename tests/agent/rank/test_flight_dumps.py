@@ -15,8 +15,9 @@ from gpu_recovery.core.diagnosis.observation_codec import BYTES_MAX, observed
 from gpu_recovery.core.diagnosis.observations import FlightReport
 from gpu_recovery_agent.flight_recorder.dump_files import dump_files
 from gpu_recovery_agent.rank import flight_dumps
+from gpu_recovery_agent.rank.delivery import Delivery
 from gpu_recovery_agent.rank.files import RankIdentity
-from gpu_recovery_agent.rank.flight_dumps import HOLD_S, REPORTS_MAX, WATCH_S, DumpsFirst, FlightDumps, send
+from gpu_recovery_agent.rank.flight_dumps import HOLD_S, REPORTS_MAX, WATCH_S, DumpsFirst, FlightDumps
 from gpu_recovery_agent.rank.paths import SOCKET
 from gpu_recovery_agent.sensors.training_socket import TrainingSocket
 
@@ -40,6 +41,20 @@ def heard(ear: TrainingSocket) -> list[FlightReport]:
         reports += [one.report for one in found]
         ear.acknowledge(batch, 0)
     return [one for one in reports if isinstance(one, FlightReport)]
+
+
+def told(ear: TrainingSocket, rank: Any, status: int) -> list[FlightReport]:
+    """What the API would store of a rank that ends with this status."""
+    found: list[FlightReport] = []
+
+    def has_ended() -> bool:
+        ended = rank.poll() is not None
+        found.extend(heard(ear))
+        return ended
+
+    wait_until(has_ended)
+    assert rank.wait(0) == status
+    return found
 
 
 def dumps_of(folder: Path, said: list[str] | None = None, **more: str) -> FlightDumps:
@@ -154,7 +169,7 @@ def test_the_reports_of_a_full_instance_are_bounded_and_those_that_decide_come_f
     write(tmp_path, trace(name), "rank_")
     made = dumps.reports(FIRST)
     assert len(made) == REPORTS_MAX < 16 * 11
-    send(made, ear._path or Path())
+    Delivery(ear._path or Path()).send(made)
     found = heard(ear)
     assert len(found) == REPORTS_MAX
     idle = [rank for rank, content in trace(name).items() if not content["entries"]]
@@ -357,12 +372,12 @@ def test_the_agent_reports_all_records_at_once_though_one_report_cannot_hold_the
         {"type": "flight", "id": f"f-{n}", "job": "run-1", "attempt": 1, "rank": n, "group": "0", "urgent": True}
         for n in range(REPORTS_MAX)
     ]
-    send(records, path)
+    Delivery(path).send(records)
 
-    def told() -> list[str]:
+    def ids() -> list[str]:
         return [one["id"] for heard in api.heard for one in heard.report.get("diagnosis", ())]
 
-    wait_until(lambda: len(told()) == REPORTS_MAX)
+    wait_until(lambda: len(ids()) == REPORTS_MAX)
     assert sum(bool(heard.report.get("diagnosis")) for heard in api.heard) == 2
 
 
@@ -385,8 +400,7 @@ def test_a_rank_that_hangs_is_asked_for_its_dumps_before_it_is_ended(
     prepared = write(tmp_path / "dumps", hung(16, (12,)), "to_come_")
     started = hanging(node, prepared, 8, 12, rank=1)
     started.terminate()
-    assert started.wait(WITHIN_S) == 143
-    found = heard(ear)
+    found = told(ear, started, 143)
     assert {(one.rank, one.last_enqueued, one.last_completed) for one in found} == {(8, 10, 9), (12, 9, 9)}
     assert {one.local_world for one in found} == {8}
 
@@ -397,8 +411,7 @@ def test_a_short_stop_timeout_leaves_sigterm_its_time(node: Node, ear: TrainingS
     (tmp_path / "dumps").mkdir()
     started = hanging(node, tmp_path / "dumps", 12, DUMPS="no", GPU_RECOVERY_STOP_TIMEOUT_S="4")
     started.terminate()
-    assert started.wait(WITHIN_S) == 143
-    assert heard(ear) == []
+    assert told(ear, started, 143) == []
 
 
 @pytest.mark.slow
@@ -420,8 +433,7 @@ def test_a_command_without_progress_is_asked_before_it_is_ended(
     """Its own watchdog ends it."""
     prepared = write(tmp_path / "dumps", hung(16, (12,)), "to_come_")
     started = hanging(node, prepared, 12, WATCHDOG_S="0.1")
-    assert started.wait(WITHIN_S) == 124
-    assert {one.rank for one in heard(ear)} == {12}
+    assert {one.rank for one in told(ear, started, 124)} == {12}
 
 
 @pytest.mark.slow
@@ -433,5 +445,5 @@ def test_a_rank_that_died_tells_what_it_dumped_by_itself(node: Node, ear: Traini
     for status in (0, 1):
         command = f"cp {tmp_path}/dump {folder}/rank_{status}; exit {status}"
         names = {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{folder}/rank_", "NNODES": "2"}
-        assert node.rank("sh", "-c", command, **names).wait(WITHIN_S) == status
-        assert [one.rank for one in heard(ear)] == ([1] if status else [])
+        found = told(ear, node.rank("sh", "-c", command, **names), status)
+        assert [one.rank for one in found] == ([1] if status else [])
