@@ -334,6 +334,16 @@ def test_an_instance_without_any_dump_decides_nothing() -> None:
     assert weights([*waits[:12], *waits[13:]], plan(2)) == {"flightu": Weight.STRONG}
 
 
+def test_ranks_without_a_dump_on_several_instances_decide_nothing() -> None:
+    """One of them may be the cause, and the dumps of the others late. Without places two ranks are too many."""
+    waits = [of_world(rank, 10, 9, 16, instance_id=f"i-{rank // 8}", local_world=8) for rank in range(16)]
+    assert weights([one for one in waits if one.rank not in (3, 12)], plan(2)) == {"flightu": Weight.HINT}
+    assert weights([one for one in waits if one.rank not in (12, 13)], plan(2)) == {"flightu": Weight.STRONG}
+    unplaced = [of_world(rank, 10, 9) for rank in range(8)]
+    assert weights(unplaced[:7]) == {"flightu": Weight.STRONG}
+    assert weights(unplaced[:6]) == {"flightu": Weight.HINT}
+
+
 def test_a_group_without_most_of_its_records_names_none_of_them() -> None:
     """The records of a large job are incomplete, or somebody has made its ranges up."""
     size = SILENT_MAX + 3
