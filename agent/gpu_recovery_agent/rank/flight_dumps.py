@@ -19,8 +19,10 @@ import errno
 import os
 import signal
 import stat
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +44,8 @@ HOLD_S = 3.0
 """Seconds that SIGTERM waits for requested dumps. PyTorch looks at its pipe once a second
 (TORCH_NCCL_COORD_CHECK_MILSEC)."""
 WATCH_S = 5.0
-"""Seconds between two looks at the folders of the dumps. So accurate is the age of a dump: no wall clock is read."""
+"""Seconds between two looks at the folders of the dumps. So accurate are the age of a dump and the wait in it: the time
+of the file may be that of a file server."""
 DUMPS_MAX, DUMP_BYTES_MAX, READ_WITHIN_S = 64, 16 * 1024 * 1024, 5.0
 """Dumps of an instance that are read, the largest of them, and the seconds after which no further one is begun."""
 BEGIN_WITHIN_S, END_WITHIN_S = 5.0, 15.0
@@ -50,6 +53,20 @@ BEGIN_WITHIN_S, END_WITHIN_S = 5.0, 15.0
 REPORTS_MAX = 96
 """Reports of an instance, of the 128 that the server stores for an attempt."""
 Version = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A new dump as it was found: its version, and the time of the look that found it.
+
+    at_s: monotonic time in seconds.
+    wall_ns: time by the clock of the instance, by which PyTorch writes its records. The time of the file may be that of
+        a file server.
+    """
+
+    version: Version
+    at_s: float
+    wall_ns: int
 
 
 class FlightDumps:
@@ -65,14 +82,15 @@ class FlightDumps:
         environment: Mapping[str, str],
         say: Callable[[str], None],
         now: Callable[[], float] = clock.monotonic_s,
+        wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        self._environment, self._say, self._now = environment, say, now
+        self._environment, self._say, self._now, self._wall_ns = environment, say, now, wall_ns
         self._prefixes = _prefixes(environment)
         self._before: dict[tuple[str, int], Version] = {}
         self._latest = self._at_request = self._before
         self._requested: frozenset[int] | None = None
         self._whole: frozenset[int] = frozenset()
-        self._seen: dict[tuple[str, int], tuple[Version, float]] = {}
+        self._seen: dict[tuple[str, int], _Seen] = {}
         self._looked_at = now()
         self._background = Background()
         self._background.begin(self._look_before)
@@ -123,26 +141,24 @@ class FlightDumps:
     def _read(self, rank: RankIdentity, said: list[str]) -> list[dict[str, Any]]:
         self._look()
         until = self._now() + READ_WITHIN_S
-        read: list[tuple[int, Dump, int]] = []
-        ages: dict[int, float] = {}
-        for (path, number), (_, seen_at) in sorted(self._seen.items(), key=lambda item: (item[0][1], item[0][0])):
+        read: list[tuple[int, Dump, _Seen]] = []
+        for (path, number), seen in sorted(self._seen.items(), key=lambda item: (item[0][1], item[0][0])):
             if len(read) >= DUMPS_MAX or self._now() >= until:
                 said.append("warning: there are too many dumps of the flight recorder: the others are not read")
                 break
             try:
-                data, changed_ns = read_file(Path(path), DUMP_BYTES_MAX)
-                read.append((number, read_dump(data), changed_ns))
-                ages[number] = round(self._now() - seen_at, 1)
+                read.append((number, read_dump(read_file(Path(path), DUMP_BYTES_MAX)), seen))
             except (OSError, Unreadable) as error:
                 said.append(f"warning: the dump {path} is not read: {error}")
         local = _local_world(max((dump.world for _, dump, _ in read), default=0), self._environment)
         found = []
-        for number, dump, changed_ns in _of_this_instance(read, local, rank.rank):
-            made = reports(dump, number, local, changed_ns)
+        for number, dump, seen in _of_this_instance(read, local, rank.rank):
+            made = reports(dump, number, local, seen.wall_ns)
+            age_s = round(self._now() - seen.at_s, 1)
             # Groups that wait come first. Of a process that waits nowhere each group counts: it may be missing there.
             waits = any("waits_s" in fields for fields in made)
             for order, fields in enumerate(made):
-                found.append((waits and "waits_s" not in fields, order, {**fields, "age_s": ages[number]}))
+                found.append((waits and "waits_s" not in fields, order, {**fields, "age_s": age_s}))
         found.sort(key=lambda item: item[0])
         return [
             {
@@ -165,12 +181,12 @@ class FlightDumps:
         self._before = self._latest = self._at_request = self._versions()
 
     def _look(self) -> None:
-        at_s = self._now()
+        at_s, wall_ns = self._now(), self._wall_ns()
         earlier, latest = self._latest, self._versions()
         for key, version in latest.items():
-            known = self._seen[key][0] if key in self._seen else self._before.get(key)
+            known = self._seen[key].version if key in self._seen else self._before.get(key)
             if version != known:
-                self._seen[key] = (version, at_s)
+                self._seen[key] = _Seen(version, at_s, wall_ns)
         self._latest = latest
         self._whole = frozenset(
             key[1]
@@ -279,7 +295,9 @@ def _local_world(world: int, environment: Mapping[str, str]) -> int:
     return world // instances if instances and world % instances == 0 else 0
 
 
-def _of_this_instance(read: Sequence[tuple[int, Dump, int]], local: int, instance: int) -> list[tuple[int, Dump, int]]:
+def _of_this_instance(
+    read: Sequence[tuple[int, Dump, _Seen]], local: int, instance: int
+) -> list[tuple[int, Dump, _Seen]]:
     """Return the dumps of this instance. A folder that all instances share has the dumps of others, too."""
     if not local or len({rank // local for rank, _, _ in read}) <= 1:
         return list(read)

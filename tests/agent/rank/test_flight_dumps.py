@@ -22,7 +22,7 @@ from gpu_recovery_agent.rank.paths import SOCKET
 from gpu_recovery_agent.sensors.training_socket import TrainingSocket
 
 from tests.agent.api import WITHIN_S, Api, ok
-from tests.agent.flight_recorder.dumps import dump, entry, hung, pickled, trace, write
+from tests.agent.flight_recorder.dumps import CREATED_NS, dump, entry, hung, pickled, trace, write
 from tests.agent.node import Node, wait_until
 
 NOW_S = 1_000.0
@@ -111,6 +111,20 @@ def test_the_age_of_a_dump_is_counted_from_the_look_that_found_it(tmp_path: Path
     assert {(one["rank"], one["age_s"]) for one in dumps.reports(FIRST)} == {(0, 0.0), (1, 0.0)}
     now[0] = 160.0
     assert {one["age_s"] for one in dumps.reports(FIRST)} == {60.0}
+
+
+@pytest.mark.parametrize("skew_s", [-3_600, 0, 3_600])
+def test_the_clock_of_a_file_server_does_not_count(tmp_path: Path, skew_s: int) -> None:
+    """The wait of a collective is the time from its call to the dump, both by the clock of the instance."""
+    dumps = FlightDumps(
+        {"TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/rank_", "NNODES": "1"},
+        print,
+        lambda: 0.0,
+        lambda: CREATED_NS + 10 + 60 * 1_000_000_000,
+    )
+    write(tmp_path, hung(2, (1,)), "rank_")
+    os.utime(tmp_path / "rank_0", (0, CREATED_NS / 1e9 + 60 + skew_s))
+    assert {one.get("waits_s") for one in dumps.reports(FIRST)} == {60.0, None}
 
 
 def test_a_command_that_must_get_each_signal_at_once_gets_it() -> None:
