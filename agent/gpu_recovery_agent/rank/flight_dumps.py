@@ -20,7 +20,7 @@ import os
 import signal
 import stat
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,7 @@ from ..flight_recorder.reports import reports
 from .background import Background
 from .files import RankIdentity, whole
 from .process import SignalPolicy
+from .shared_folder import is_shared
 
 PREFIXES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 """Variables of the prefix of the dumps, the newer name first, as PyTorch reads them."""
@@ -48,6 +49,7 @@ WATCH_S = 5.0
 of the file may be that of a file server."""
 DUMPS_MAX, DUMP_BYTES_MAX, READ_WITHIN_S = 64, 16 * 1024 * 1024, 5.0
 """Dumps of an instance that are read, the largest of them, and the seconds after which no further one is begun."""
+TOO_MANY = "warning: there are too many dumps of the flight recorder: the others are not read"
 BEGIN_WITHIN_S, END_WITHIN_S = 5.0, 15.0
 """Seconds that the begin of the command waits for the first look, and that its end waits for the dumps."""
 REPORTS_MAX = 96
@@ -140,19 +142,20 @@ class FlightDumps:
 
     def _read(self, rank: RankIdentity, said: list[str]) -> list[dict[str, Any]]:
         self._look()
-        until = self._now() + READ_WITHIN_S
-        read: list[tuple[int, Dump, _Seen]] = []
-        for (path, number), seen in sorted(self._seen.items(), key=lambda item: (item[0][1], item[0][0])):
-            if len(read) >= DUMPS_MAX or self._now() >= until:
-                said.append("warning: there are too many dumps of the flight recorder: the others are not read")
-                break
-            try:
-                read.append((number, read_dump(read_file(Path(path), DUMP_BYTES_MAX)), seen))
-            except (OSError, Unreadable) as error:
-                said.append(f"warning: the dump {path} is not read: {error}")
-        local = _local_world(max((dump.world for _, dump, _ in read), default=0), self._environment)
+        files = _Files(said, self._now, self._now() + READ_WITHIN_S)
+        keys = sorted(self._seen, key=lambda key: (key[1], key[0]))
+        local = _local_world(next(files.worlds(keys), 0), self._environment)
         found = []
-        for number, dump, seen in _of_this_instance(read, local, rank.rank):
+        own = _of_this_instance(keys, local, rank.rank, said)
+        read = 0
+        for path, number in own:
+            if read == DUMPS_MAX:
+                said.append(TOO_MANY)
+                break
+            dump, seen = files.dump(path), self._seen[path, number]
+            if dump is None:
+                continue
+            read += 1
             made = reports(dump, number, local, seen.wall_ns)
             age_s = round(self._now() - seen.at_s, 1)
             # Groups that wait come first. Of a process that waits nowhere each group counts: it may be missing there.
@@ -218,6 +221,39 @@ class FlightDumps:
                             if stat.S_ISREG(status.st_mode):
                                 found[str(path), rank] = (status.st_mtime_ns, status.st_size)
         return found
+
+
+class _Files:
+    """Reads each file of dumps once, and none after the time `until`.
+
+    said: gets a warning for each file that is not read.
+    """
+
+    def __init__(self, said: list[str], now: Callable[[], float], until: float) -> None:
+        self._said, self._now, self._until = said, now, until
+        self._read: dict[str, Dump | None] = {}
+
+    def dump(self, path: str) -> Dump | None:
+        """Return the dump in a file; None if it cannot be read, or the time is over."""
+        if path in self._read:
+            return self._read[path]
+        self._read[path] = None
+        if self._now() >= self._until:
+            if TOO_MANY not in self._said:
+                self._said.append(TOO_MANY)
+            return None
+        try:
+            self._read[path] = read_dump(read_file(Path(path), DUMP_BYTES_MAX))
+        except (OSError, Unreadable) as error:
+            self._said.append(f"warning: the dump {path} is not read: {error}")
+        return self._read[path]
+
+    def worlds(self, keys: Sequence[tuple[str, int]]) -> Iterator[int]:
+        """Yield the number of processes of the job by each of the first dumps that tells it."""
+        for path, _ in keys[:DUMPS_MAX]:
+            dump = self.dump(path)
+            if dump is not None and dump.world:
+                yield dump.world
 
 
 class DumpsFirst:
@@ -295,10 +331,13 @@ def _local_world(world: int, environment: Mapping[str, str]) -> int:
     return world // instances if instances and world % instances == 0 else 0
 
 
-def _of_this_instance(
-    read: Sequence[tuple[int, Dump, _Seen]], local: int, instance: int
-) -> list[tuple[int, Dump, _Seen]]:
-    """Return the dumps of this instance. A folder that all instances share has the dumps of others, too."""
-    if not local or len({rank // local for rank, _, _ in read}) <= 1:
-        return list(read)
-    return [of for of in read if of[0] // local == instance]
+def _of_this_instance(keys: list[tuple[str, int]], local: int, instance: int, said: list[str]) -> list[tuple[str, int]]:
+    """Return the dumps of this instance, by path and rank. A folder that instances share has those of others, too."""
+    shared = any(is_shared(Path(folder)) for folder in {os.path.dirname(path) for path, _ in keys})
+    if not local:
+        if shared:
+            said.append("warning: nothing tells which dumps of a shared folder are of this instance: they are not read")
+        return [] if shared else keys
+    if not shared and len({rank // local for _, rank in keys}) <= 1:
+        return keys
+    return [key for key in keys if key[1] // local == instance]
