@@ -14,7 +14,7 @@ import pytest
 from gpu_recovery.core.diagnosis.observation_codec import BYTES_MAX, observed
 from gpu_recovery.core.diagnosis.observations import FlightReport
 from gpu_recovery_agent.flight_recorder.dump_files import dump_files
-from gpu_recovery_agent.rank import flight_dumps, shared_folder
+from gpu_recovery_agent.rank import flight_dumps
 from gpu_recovery_agent.rank.delivery import Delivery
 from gpu_recovery_agent.rank.files import RankIdentity
 from gpu_recovery_agent.rank.flight_dumps import HOLD_S, REPORTS_MAX, WATCH_S, DumpsFirst, FlightDumps
@@ -149,48 +149,6 @@ def test_of_a_folder_of_the_instance_every_dump_is_its_own(tmp_path: Path) -> No
     dumps = dumps_of(tmp_path)
     write(tmp_path, {rank: content for rank, content in hung(16, (12,)).items() if rank >= 8}, "rank_")
     assert {one["rank"] for one in dumps.reports(FIRST)} == set(range(8, 16))
-
-
-def on_a_file_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that several instances have mounted."""
-    folder = tmp_path / "shared"
-    folder.mkdir()
-    mounts = tmp_path / "mountinfo"
-    mounts.write_text(f"27 1 0:25 / / rw - overlay overlay rw\n28 27 0:40 / {folder} rw - nfs4 fs-1.efs:/ rw\n")
-    monkeypatch.setattr(shared_folder, "MOUNTS", mounts)
-    return folder
-
-
-def test_dumps_of_another_instance_alone_are_not_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own processes have not dumped. Two instances that claim a rank hide its place."""
-    folder = on_a_file_server(tmp_path, monkeypatch)
-    dumps = dumps_of(folder)
-    write(folder, {rank: content for rank, content in hung(16, (12,)).items() if rank >= 8}, "rank_")
-    assert dumps.reports(FIRST) == []
-    assert {one["rank"] for one in dumps.reports(SECOND)} == set(range(8, 16))
-
-
-def test_without_the_number_of_processes_no_dump_of_a_shared_folder_is_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Sixteen ranks on three instances."""
-    folder, said = on_a_file_server(tmp_path, monkeypatch), list[str]()
-    dumps = dumps_of(folder, said, NNODES="3")
-    write(folder, hung(16, (12,)), "rank_")
-    assert dumps.reports(FIRST) == []
-    assert [line.rpartition(": ")[2] for line in said] == ["they are not read"]
-
-
-def test_the_dumps_of_others_in_a_shared_folder_do_not_count_as_too_many(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A job of many instances has more dumps than an instance reads."""
-    monkeypatch.setattr(flight_dumps, "DUMPS_MAX", 8)
-    said: list[str] = []
-    dumps = dumps_of(tmp_path, said)
-    write(tmp_path, hung(16, (12,)), "rank_")
-    assert {one["rank"] for one in dumps.reports(SECOND)} == set(range(8, 16))
-    assert said == []
 
 
 def test_a_dump_that_cannot_be_read_costs_only_itself(tmp_path: Path) -> None:

@@ -274,6 +274,15 @@ def test_ranks_that_wait_for_most_ranks_locate_no_fault(waiting: int) -> None:
     assert judged(half, cluster(4, 4)).decided
 
 
+@pytest.mark.parametrize("hung", [0, 1])
+def test_of_two_ranks_the_one_that_the_other_waits_for_is_proved(hung: int) -> None:
+    """That is half of the gang."""
+    reports = [of_world(rank, 9 if rank == hung else 10, 9, 2, instance_id=f"i-{rank}") for rank in range(2)]
+    assert weights(reports, plan(2)) == {"flight": Weight.PROOF}
+    verdict = judged(reports, plan(2))
+    assert (verdict.decided, plan(2).instances_of(verdict.scope)) == (True, {f"i-{hung}"})
+
+
 def test_a_record_of_an_earlier_start_of_the_processes_blames_no_other_rank() -> None:
     """`torchrun` has started all processes again, and rank 3 has not written its dump again. Its numbers are older."""
     members = tuple(range(16))

@@ -50,7 +50,10 @@ class _Flight:
 
     @property
     def names_most(self) -> bool:
-        """Whether more than half of the ranks with records are missing by these records."""
+        """Whether more than half of the ranks with records are missing by these records.
+
+        Half of them are not most: in a gang of two ranks one waits for the other.
+        """
         return 2 * len(self.analysis.reporting.intersection(self.missing.ranks)) > len(self.analysis.reporting)
 
     def evidence(self, groups: Iterable[str]) -> tuple[str, ...]:
