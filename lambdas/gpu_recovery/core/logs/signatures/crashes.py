@@ -97,7 +97,8 @@ _add(
     "MPI",
     _X,
     "bad termination of|mpirun|prterun|mpiexec|per user-direction",
-    r"bad termination of one of your application|\b(?:mpirun|prterun|mpiexec) (?:noticed|detected) that(?!.{0,200} signal 9\b)"
+    r"bad termination of one of your application"
+    r"|\b(?:mpirun|prterun|mpiexec) (?:noticed|detected) that(?!.{0,200} signal 9\b)"
     r"|\b(?:mpirun|prterun|mpiexec) has exited due to process rank|returned a non-zero exit code\.? per user-direction",
     _CASCADE,
     generic=True,

@@ -88,8 +88,8 @@ _add(
     "Ray",
     _E,
     "node has died|due to node failure|objectfetchtimedout|objectlosterror|objectreconstruction",
-    r"\bits node has died(?!.{0,200}preempt)|have been lost due to node failure|objectfetchtimedouterror|\bobjectlosterror"
-    r"|\bobjectreconstructionfailed\w*error",
+    r"\bits node has died(?!.{0,200}preempt)|have been lost due to node failure"
+    r"|objectfetchtimedouterror|\bobjectlosterror|\bobjectreconstructionfailed\w*error",
     _CASCADE,
     whole=True,
 )
