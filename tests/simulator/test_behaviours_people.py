@@ -105,7 +105,7 @@ def test_a_person_who_quarantines_an_instance_during_the_reboot_of_a_rank_fails_
     world.let_pass(30)
     job = world.job(job_id)
     assert (job.status, job.attempt) == (JobStatus.STOPPING, 1), job.reason
-    assert "quarantined by an operator" in job.reason and "waits for the proof" in job.reason
+    assert "rebooting to end them" in job.reason
     world.until(lambda: world.job(job_id).attempt == 2, "no second attempt", 1200)
     assert machine.instance_id not in world.job(job_id).instances
     assert world.instance(machine).status is InstanceStatus.QUARANTINED

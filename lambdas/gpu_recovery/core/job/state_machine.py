@@ -275,7 +275,7 @@ TRANSITIONS: dict[tuple[JobStatus, type[events.JobEvent]], Transition] = {
     (_S.STOPPING, events.AttemptLaunched): Transition.to(launching.launched_too_late, _S.STOPPING),
     (_S.STOPPING, events.LaunchRefused): Transition.to(launching.launched_too_late, _S.STOPPING),
     (_S.STOPPING, events.AllRanksStopped): Transition.to(stopping.all_stopped, *_AFTER_STOP),
-    (_S.STOPPING, events.RepairEnded): Transition.to(stopping.rank_not_ended, _S.STOPPING, _S.FAILED),
+    (_S.STOPPING, events.RepairEnded): Transition.to(stopping.rank_not_ended, _S.FAILED),
     (_S.STOPPING, events.CancelRequested): Transition.to(stopping.cancel_stopping, _S.STOPPING),
     (_S.STOPPING, events.JobDeadlineReached): Transition.to(stopping.stop_overdue, _S.STOPPING, _S.FAILED),
     (_S.DIAGNOSING, events.Diagnosed): Transition.to(diagnosing.diagnosed, _S.DIAGNOSING, *_AFTER_DIAGNOSIS),

@@ -293,7 +293,7 @@ def rank_not_ended(job: Job, event: events.RepairEnded, context: DecisionContext
     if event.healed or event.gone:
         return Ignore("the end of its rank is reported apart")
     if event.by_operator:
-        return Step(JobStatus.STOPPING, f"{event.sentence}; the job waits for the proof that its rank has ended there")
+        return Ignore("an operator has quarantined the instance, and its reboot may still take place")
     reason = f"a rank was never confirmed to have ended ({event.sentence}); its GPUs stay claimed"
     return failed(job, reason, (event.instance_id,))
 
