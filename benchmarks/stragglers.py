@@ -10,11 +10,12 @@ import json
 import math
 import random
 from collections.abc import Callable, Iterable, Mapping
-from statistics import NormalDist
 from typing import Any
 
 from gpu_recovery.core.diagnosis.outliers import beyond_sigma, compare, mean
 from gpu_recovery.core.diagnosis.thresholds import Thresholds
+
+from benchmarks.intervals import wilson
 
 BY = Thresholds()
 """The default thresholds of the diagnosis."""
@@ -35,7 +36,6 @@ RESULTS = (
     "two_sigma_false_alarms",
 )
 """Results that are counted."""
-CONFIDENCE = 0.95
 SKEWNESS = 1.1
 """Skewness of the seconds of a step in trace SE of ByteDance's StragglerAnalysis, which has uneven sequences."""
 _SHAPE = 4 / SKEWNESS**2
@@ -75,7 +75,7 @@ def rates(noise: str, calls: int, workers: int, windows: int) -> dict[str, Any]:
     figures: dict[str, Any] = {"windows": windows}
     staged = ("staged_false_alarms", "staged_found") if workers >= STAGED_MIN else ()
     for name in ("guard_false_alarms", "guard_found", *staged):
-        low, high = interval(counts[name], windows)
+        low, high = wilson(counts[name], windows)
         figures[name] = round(100 * counts[name] / windows, 3)
         figures[f"{name}_95"] = [round(100 * low, 3), round(100 * high, 3)]
     for name in ("guard_decides", "two_sigma_false_alarms"):
@@ -101,15 +101,6 @@ def count_windows(noise: str, calls: int, workers: int, windows: int) -> dict[st
             counts["staged_false_alarms"] += bool(compare(window, BY, stages).slow)
             counts["staged_found"] += "w1" in compare(slow, BY, stages).slow
     return counts
-
-
-def interval(count: int, of: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Return the interval of a proportion: E. B. Wilson, Journal of the American Statistical Association 22 (1927)."""
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
-    rate = count / of
-    middle = (rate + z**2 / (2 * of)) / (1 + z**2 / of)
-    half = z / (1 + z**2 / of) * math.sqrt(rate * (1 - rate) / of + z**2 / (4 * of**2))
-    return max(middle - half, 0.0), min(middle + half, 1.0)
 
 
 if __name__ == "__main__":

@@ -41,6 +41,8 @@ class DriverGpu:
     remap_failed: bool | None = None
     sram_threshold_exceeded: bool | None = None
     uncorrected_errors: int | None = None  # since the driver was loaded
+    action_text: str | None = None
+    """The driver's own words for `action`."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,7 @@ def _gpu(node: ElementTree.Element, index: int) -> DriverGpu:
         uuid=_text(node, "uuid"),
         pci_bus_id=bus_id(str(node.get("id", ""))[:TEXT_MAX]),
         action=action_in(_text(node, "gpu_recovery_action")),
+        action_text=_text(node, "gpu_recovery_action"),
         remap_pending=_yes(node, "remapped_rows/remapped_row_pending"),
         remap_failed=_yes(node, "remapped_rows/remapped_row_failure"),
         sram_threshold_exceeded=_yes(node, "ecc_errors/aggregate/sram_threshold_exceeded"),

@@ -14,12 +14,31 @@ from datetime import datetime
 from health_check.driver import DriverGpu, DriverReport
 from health_check.kernel_evidence import XidSummary, switch_findings, weigh_xids
 from health_check.kernel_log import KernelLog
+from health_check.recovery_action import RecoveryAction
 from health_check.remedies import FindingRemedy
 from health_check.settings import PASSIVE, TIMEOUT_S_BY_LEVEL, Unread
 from health_check.verdict import DRIVER, MESSAGE_MAX, CheckFinding, by_check
 from health_check.xid import bus_id, find
 from health_check.xid_table import XidPolicy
 
+_OF_AN_ACTION = {
+    RecoveryAction.DRAIN_P2P: (FindingRemedy.RESTART_APP, ""),
+    RecoveryAction.RECOVER_IMEX_DOMAIN: (
+        FindingRemedy.FIX_CONFIGURATION,
+        ": end the jobs of its IMEX domain, then restart nvidia-imex on every instance of the domain",
+    ),
+    RecoveryAction.OTHER: (
+        FindingRemedy.CONTACT_SUPPORT,
+        ", which is not known here: see NVIDIA's documentation of the driver's release",
+    ),
+}
+"""Remedies of the recovery actions that no reboot carries out, with an addition to the message.
+
+The driver names the IMEX domain after nvidia-imex has ended while other hosts still had its memory. It then refuses
+further fabric memory until the service is started again (`imex_session_api.c` of open-gpu-kernel-modules).
+"""
+DRAIN_REQUESTED = f"RECOVERY_ACTION_{RecoveryAction.DRAIN_P2P}"
+"""The code of the finding that the driver wants the peer-to-peer traffic of a GPU to end."""
 DEEPEST = 3
 """The deepest level that is chosen automatically. Level 4 takes hours, so only an operator requests it."""
 
@@ -149,9 +168,11 @@ def _of_the_driver(driver: DriverReport, expected_gpus: int | None, level: int) 
 
 def _of_a_gpu(gpu: DriverGpu, level: int) -> Iterator[CheckFinding]:
     if gpu.action.asks:
+        remedy, more = _OF_AN_ACTION.get(gpu.action, (FindingRemedy.REBOOT_INSTANCE, ""))
         message = f"its recovery action for the GPU is {gpu.action}"
-        remedy = FindingRemedy.REBOOT_INSTANCE if gpu.action.needs_reboot else FindingRemedy.RESTART_APP
-        yield _by_driver(f"RECOVERY_ACTION_{gpu.action}", remedy, message, gpu.index)
+        if gpu.action is RecoveryAction.OTHER:
+            message = f"its recovery action for the GPU is '{gpu.action_text}'"
+        yield _by_driver(f"RECOVERY_ACTION_{gpu.action}", remedy, message + more, gpu.index)
     if gpu.remap_failed:
         message = "a spare row could not be mapped in; no reboot brings it back"
         yield _by_driver("ROW_REMAP_FAILED", FindingRemedy.REPLACE_INSTANCE, message, gpu.index)

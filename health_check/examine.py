@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from health_check import driver, kernel_log
 from health_check.boot import Boot, read_boot
 from health_check.driver import DriverReport
-from health_check.evidence import CheckEvidence, DiagnosticStep, plan, weigh
+from health_check.evidence import DRAIN_REQUESTED, CheckEvidence, DiagnosticStep, plan, weigh
 from health_check.host_engines import other_host_engine
 from health_check.judge import contradicts_itself, findings_of, summary_of_health
 from health_check.kernel_log import KernelLog
@@ -118,18 +118,36 @@ def examine(settings: CheckSettings) -> Examination:
 def _after_a_drain(settings: CheckSettings, examination: Examination) -> Examination:
     """Ask the driver again while it wants peer-to-peer traffic to end. Its later answer decides.
 
-    No job works on the instance, except beside a passive check, which waits for nothing. If the driver still asks for
-    the drain at the last look, the check could not tell.
+    No job works on the instance, except beside a passive check, which waits for nothing. The driver itself withdraws
+    the request as soon as the traffic has ended. If it still asks at the last look, the rest of the traffic belongs to
+    no job, and only a reset ends it: DCGM gives this request the severity RESET.
     """
+    if settings.level == PASSIVE:
+        return examination
     for _ in range(DRAIN_LOOKS_MAX):
-        draining = any(gpu.action is RecoveryAction.DRAIN_P2P for gpu in examination.driver.gpus)
-        if settings.level == PASSIVE or not draining:
-            break
+        if not _drains(examination.driver):
+            return examination
         time.sleep(DRAINED_WITHIN_S)
         log = kernel_log.read(settings.host_kmsg, examination.boot.at)
         answer = driver.ask(timeout_s=ANSWERS_AFTER_A_HANG_S)
         examination = _weighed(settings, examination.boot, log, answer)
-    return examination
+    if not _drains(examination.driver):
+        return examination
+    findings = tuple(map(_never_drained, examination.evidence.findings))
+    return replace(examination, evidence=replace(examination.evidence, findings=findings))
+
+
+def _drains(answer: DriverReport) -> bool:
+    """Return whether the driver wants the peer-to-peer traffic of a GPU to end."""
+    return any(gpu.action is RecoveryAction.DRAIN_P2P for gpu in answer.gpus)
+
+
+def _never_drained(finding: CheckFinding) -> CheckFinding:
+    """Return the finding of a request that the driver still repeats, with the remedy of a reset; others unchanged."""
+    if finding.code != DRAIN_REQUESTED:
+        return finding
+    waited = f"{finding.message}, still {int(DRAIN_LOOKS_MAX * DRAINED_WITHIN_S)} s after every job had ended"
+    return replace(finding, remedy=FindingRemedy.REBOOT_INSTANCE, message=waited)
 
 
 def _after_a_hang(settings: CheckSettings, examination: Examination, hung: DiagnosticRun) -> Examination:

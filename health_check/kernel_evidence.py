@@ -19,7 +19,7 @@ from health_check.driver import DriverReport
 from health_check.recovery_action import RecoveryAction, changed_to
 from health_check.remedies import FindingRemedy
 from health_check.verdict import KERNEL_LOG, MESSAGE_MAX, CheckFinding
-from health_check.xid import LoggedErrors, XidEvent
+from health_check.xid import PREEMPTIVE_REMOVAL, LoggedErrors, XidEvent, named_cause
 from health_check.xid_table import RECOVERY_ACTION_CHANGED, KnownXid, XidClass, XidPolicy, known
 
 XIDS_MAX = 64
@@ -43,11 +43,6 @@ REMEDIES = {
 """The remedy of each class."""
 DOUBLE_BIT_ERROR, ROW_REMAPPED = 48, (63, 64)
 GRAPHICS_EXCEPTION = 13
-PREEMPTIVE_REMOVAL = 45
-_NAMED_CAUSE = re.compile(r"\bcaused by previous Xid (\d{1,4})\b", re.I)
-"""The end of an XID 45 since driver 590, if another XID made the driver remove the channel (`kernel_rc.c` of
-open-gpu-kernel-modules). XID 45 itself is never a cause: docs.nvidia.com/deploy/xid-errors.
-"""
 _UNIT = re.compile(r"GPC (\d{1,3}), TPC (\d{1,3})")
 
 
@@ -151,11 +146,13 @@ class _OneGpu:
 
     def _of_the_action(self, same: list[XidEvent]) -> XidSummary:
         action = new_action(same[-1])
-        if action is RecoveryAction.UNKNOWN:
+        if action in (RecoveryAction.UNKNOWN, RecoveryAction.OTHER):
             xid_class, why = XidClass.DIAG, "the driver changed its recovery action to one that has no name here"
         elif not action.asks:
             xid_class, why = XidClass.IGNORE, "the driver's recovery action was cleared"
-        elif not action.needs_reboot:
+        elif action is RecoveryAction.RECOVER_IMEX_DOMAIN and self._present_action() is not RecoveryAction.NONE:
+            xid_class, why = XidClass.CONFIG, "the driver asks for a recovery of the IMEX domain, and for no reboot"
+        elif action is RecoveryAction.DRAIN_P2P:
             xid_class, why = XidClass.DIAG, f"the driver asked for {action}, after which it must be asked again"
         elif self._present_action() is RecoveryAction.NONE:
             xid_class, why = XidClass.DIAG, f"the driver asked for {action} and does not any more"
@@ -205,13 +202,10 @@ class _OneGpu:
         return xid_class, why
 
     def _cause_without_record(self, code: int, same: Sequence[XidEvent]) -> int | None:
-        """Return the gravest XID that events 45 name as their cause and that has no record of its own, or None.
-
-        The kernel log is a ring: a storm of XIDs 45 may overwrite the record of their cause.
-        """
+        """Return the gravest XID that events 45 name as their cause and that has no record of its own, or None."""
         if code != PREEMPTIVE_REMOVAL:
             return None
-        named = {int(match[1]) for event in same if (match := _NAMED_CAUSE.search(event.text))}
+        named = {cause for event in same if (cause := named_cause(event)) is not None}
         named -= {event.code for event in self.events}
         classes = {cause: known(cause, self.policy).xid_class for cause in sorted(named)}
         return min(classes, key=lambda cause: nvlink.WORST_FIRST.index(classes[cause]), default=None)
@@ -246,14 +240,15 @@ class _OneGpu:
 
     def _waits(self, row: KnownXid, action: RecoveryAction) -> bool:
         """Return whether the driver will say what this code needs only after the peer-to-peer traffic has ended."""
-        return row.action_since_driver is not None and not action.needs_reboot
+        return row.action_since_driver is not None and action is RecoveryAction.DRAIN_P2P
 
     def _is_denied(self, row: KnownXid) -> bool:
         """Return whether the driver's action covers this code in this release, and asks for nothing at present."""
         version = self.driver.version or ""
         release = int(version.partition(".")[0]) if version.partition(".")[0].isdigit() else 0
         covers = row.action_since_driver is not None and release >= row.action_since_driver
-        return covers and self._present_action() is RecoveryAction.NONE
+        # The driver names the IMEX domain only if the GPU needs neither a reset nor a reboot.
+        return covers and self._present_action() in (RecoveryAction.NONE, RecoveryAction.RECOVER_IMEX_DOMAIN)
 
     def _entry(self, code: int, same: list[XidEvent], xid_class: XidClass, why: str) -> XidSummary:
         times = [event.at for event in same if event.at is not None]

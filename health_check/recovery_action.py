@@ -9,21 +9,31 @@ import re
 from enum import StrEnum
 
 TEXT_MAX = 64
-NUMBER_MAX = 5
-"""Largest value of NVML's field 230. It has six values; the sixth, a reset of the GPU's bus, has no name in
-`nvidia-smi` yet.
+IMEX_SINCE_DRIVER = 590
+"""First driver branch in which number 5 is the IMEX domain. In branch 580 it was a reset of the GPU's bus, which newer
+branches call 6 (`NVML_GPU_RECOVERY_ACTION_*` of nvidia-ml-py 13.580 and 13.615; `ctrl2080gpu.h` of driver 595).
 """
+_NOT_READ = {"error", "supported", "permission", "permissions", "deprecated", "unknown", "found", "n"}
+"""Words of NVML's error texts and of `N/A`, which nvidia-smi prints in place of an action that it could not read."""
 
 
 class RecoveryAction(StrEnum):
-    """The action that the driver asks for. UNKNOWN: the driver named none, or an unknown action."""
+    """The action that the driver asks for. The members in the order of NVML's numbers come first.
+
+    UNKNOWN: the driver named no action, or it could not be read. OTHER: the driver named an action that is not known
+    here, so that nothing is concluded from it, and it is no sign of health either.
+    """
 
     NONE = "NONE"
     GPU_RESET = "GPU_RESET"
     NODE_REBOOT = "NODE_REBOOT"
     DRAIN_P2P = "DRAIN_P2P"
     DRAIN_AND_RESET = "DRAIN_AND_RESET"
+    RECOVER_IMEX_DOMAIN = "RECOVER_IMEX_DOMAIN"
+    BUS_RESET = "BUS_RESET"
+    SYSTEM_REBOOT = "SYSTEM_REBOOT"
     UNKNOWN = "UNKNOWN"
+    OTHER = "OTHER"
 
     @property
     def asks(self) -> bool:
@@ -34,15 +44,17 @@ class RecoveryAction(StrEnum):
     def needs_reboot(self) -> bool:
         """Return whether a reboot carries it out. A container cannot reset a GPU, so a reset means a reboot as well.
 
-        DRAIN_P2P needs none: the processes with peer-to-peer traffic must end, and then the driver must be asked again.
-        It "will return one of the other actions" (docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt,
-        "Error Recovery and Response Flags").
+        DRAIN_P2P needs none at first: the processes with peer-to-peer traffic must end, and then the driver must be
+        asked again. It "will return one of the other actions" (docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt,
+        "Error Recovery and Response Flags"). RECOVER_IMEX_DOMAIN concerns a service, and no GPU.
         """
-        return self.asks and self is not RecoveryAction.DRAIN_P2P
+        return self.asks and self not in _NO_REBOOT
 
 
-BY_NUMBER = dict(enumerate(tuple(RecoveryAction)[:5]))
-"""Actions by NVML's number."""
+_NO_REBOOT = (RecoveryAction.DRAIN_P2P, RecoveryAction.RECOVER_IMEX_DOMAIN, RecoveryAction.OTHER)
+BY_NUMBER = dict(enumerate(tuple(RecoveryAction)[: tuple(RecoveryAction).index(RecoveryAction.UNKNOWN)]))
+"""Actions by NVML's number, as in `nvml.h` of driver 615."""
+_NUMBERS = {action: number for number, action in BY_NUMBER.items()}
 
 
 def action_in(text: str | None) -> RecoveryAction:
@@ -52,22 +64,44 @@ def action_in(text: str | None) -> RecoveryAction:
     """
     words = set(re.findall(r"[a-z0-9]+", (text or "").casefold()[:TEXT_MAX]))
     if "reboot" in words:
-        return RecoveryAction.NODE_REBOOT
+        return RecoveryAction.SYSTEM_REBOOT if "system" in words else RecoveryAction.NODE_REBOOT
     if "drain" in words:
         return RecoveryAction.DRAIN_AND_RESET if "reset" in words else RecoveryAction.DRAIN_P2P
-    if "reset" in words or "flr" in words:
+    if "imex" in words:
+        return RecoveryAction.RECOVER_IMEX_DOMAIN
+    if "reset" in words:
+        return RecoveryAction.BUS_RESET if "bus" in words else RecoveryAction.GPU_RESET
+    if "flr" in words:
         return RecoveryAction.GPU_RESET
-    return RecoveryAction.NONE if words == {"none"} else RecoveryAction.UNKNOWN
+    if words == {"none"}:
+        return RecoveryAction.NONE
+    return RecoveryAction.OTHER if words - _NOT_READ and not words & _NOT_READ else RecoveryAction.UNKNOWN
+
+
+def action_of(number: int, driver: str | None = None) -> RecoveryAction:
+    """Return the action of NVML's number.
+
+    Args:
+        number: the number.
+        driver: release of the driver that gave it, such as `580.82.09`; None if it is not known.
+    """
+    branch = (driver or "").partition(".")[0]
+    if number == _NUMBERS[RecoveryAction.RECOVER_IMEX_DOMAIN] and branch.isdigit() and int(branch) < IMEX_SINCE_DRIVER:
+        return RecoveryAction.BUS_RESET
+    return BY_NUMBER.get(number, RecoveryAction.OTHER)
 
 
 def changed_to(text: str) -> RecoveryAction:
-    """Return the action that an XID 154 changed to. The text before ` to ` is the earlier action, and is ignored."""
+    """Return the action that an XID 154 changed to. The text before ` to ` is the earlier action, and is ignored.
+
+    The words count before the number, because number 5 had another meaning in driver 580.
+    """
     _, separator, new = text.rpartition(" to ")
     words = re.findall(r"\(([^()]{1,60})\)", new)
     action = action_in(words[-1]) if separator and words else RecoveryAction.UNKNOWN
     number = number_after_to(text)
-    if action is RecoveryAction.UNKNOWN and number is not None:
-        return BY_NUMBER.get(number, RecoveryAction.UNKNOWN)
+    if action in (RecoveryAction.UNKNOWN, RecoveryAction.OTHER) and number is not None:
+        return action_of(number)
     return action
 
 
@@ -79,8 +113,8 @@ def number_after_to(text: str) -> int | None:
 
 
 def number_changed_to(text: str) -> int | None:
-    """Return the action of an XID 154 as NVML's number, 0 to NUMBER_MAX; None if the message does not give it."""
-    number = number_after_to(text)
-    if number is not None and number <= NUMBER_MAX:
-        return number
-    return {action: value for value, action in BY_NUMBER.items()}.get(changed_to(text))
+    """Return the action of an XID 154 as NVML's number; None if the message does not name it.
+
+    The number of an unknown action is that of the message.
+    """
+    return _NUMBERS.get(changed_to(text), number_after_to(text))

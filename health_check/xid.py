@@ -25,6 +25,14 @@ from .kernel_log import KernelMessage
 
 FALLEN_OFF_THE_BUS = 79
 """The XID of a GPU that has fallen off the bus."""
+PREEMPTIVE_REMOVAL = 45
+"""The XID of a channel that the driver removed. It is never a cause: docs.nvidia.com/deploy/xid-errors."""
+_NAMED_CAUSE = re.compile(r"\bcaused by previous Xid (\d{1,4})\b", re.I)
+"""The end of an XID 45 since driver 590, if another XID made the driver remove the channel (`kernel_rc.c` of
+open-gpu-kernel-modules).
+"""
+_MIG_INSTANCES = re.compile(r"(?: GPU-(?:I|CI):\d{1,4}){1,2}$")
+"""The ids of a GPU instance and of a compute instance of MIG, behind the address of the GPU (`kernel_rc.c`)."""
 TEXT_MAX = 300
 MESSAGES_OF_ONE_LOSS = 5
 """Largest distance of the two messages that report one lost GPU, counted in NVIDIA messages of the log."""
@@ -85,6 +93,16 @@ def bus_id(address: str) -> str | None:
     return f"{int(match[1] or '0', 16):04x}:{match[2]}:{match[3]}".lower() if match else None
 
 
+def named_cause(event: XidEvent) -> int | None:
+    """Return the number of the XID that an XID 45 names as its cause; None if it names no other XID.
+
+    The kernel log is a ring: a storm of XIDs 45 may overwrite the record of their cause. Then the number is all that is
+    left of it.
+    """
+    match = _NAMED_CAUSE.search(event.text) if event.code == PREEMPTIVE_REMOVAL else None
+    return int(match[1]) if match and int(match[1]) != PREEMPTIVE_REMOVAL else None
+
+
 def _xids(messages: list[KernelMessage]) -> Iterator[XidEvent]:
     """Yield the XIDs. A loss that the driver reports as XID 79 and in words, for one GPU, is one event."""
     numbered = list(_numbered_xids(messages))
@@ -104,7 +122,8 @@ def _numbered_xids(messages: list[KernelMessage]) -> Iterator[tuple[int, XidEven
     loss: tuple[int, str] | None = None  # the first message of a loss, and its address
     for number, message in enumerate(messages):
         if match := _XID.search(message.text):
-            yield number, XidEvent(int(match[2]), bus_id(match[1]), message.at, _line(match[3])), False
+            address = bus_id(_MIG_INSTANCES.sub("", match[1]))
+            yield number, XidEvent(int(match[2]), address, message.at, _line(match[3])), False
             continue
         if match := _LOST.search(message.text):
             yield number, _loss(match[1], message, "GPU has fallen off the bus"), True

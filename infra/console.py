@@ -1,7 +1,7 @@
 """Lambda function and routes that serve the web console at `<ApiUrl>/console`.
 
 The function has code, a role and a rate limit of its own: whoever attacks the page reaches no other function and takes
-no request from operators (docs/decisions/0047-the-console-is-served-by-its-own-function.md).
+no request from operators (docs/decisions/0051-the-console-is-served-by-its-own-function.md).
 """
 
 from aws_cdk import aws_apigatewayv2 as apigatewayv2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -31,6 +32,19 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(ProcessorTime(config))
     config.pluginmanager.register(HeavyImports())
     config.pluginmanager.register(FileGarbage())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect the tests without garbage collection: each worker collects all, and almost nothing of it is garbage.
+
+    A collection takes 4.7 s of processor time with this, and 5.9 s without.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import __main__ as main
 from benchmarks import (
     agent,
     decisions,
@@ -46,8 +47,11 @@ SMALL: dict[str, Callable[[], dict[str, Any]]] = {
     "simulator_speed": lambda: _flat(simulator_speed.speed_figures(faults=0, gang=2, days=0.1)),
 }
 
-ELSEWHERE = {"submission", "results", "branch_coverage", "fleet_server", "fleet_operation"}
-"""What needs a deployment of its own, and what is no benchmark. `diagnosis` measures the cases of `fault_cases/`."""
+ELSEWHERE = {"submission", "results", "intervals", "branch_coverage", "fleet_server", "fleet_operation"}
+"""What needs a deployment of its own, and what is no benchmark. `diagnosis` measures the cases of `fault_cases/`.
+
+`scoreboard/` has its own tests, in `tests/test_scoreboard.py`.
+"""
 
 
 @pytest.mark.full
@@ -57,6 +61,13 @@ def test_a_benchmark_runs_and_every_figure_is_a_number(name: str) -> None:
     """None has rotted since it was last measured."""
     figures = SMALL[name]()
     assert figures and all(isinstance(figure, int | float) for figure in figures.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", main.PROGRAMS)
+def test_a_program_whose_cold_start_is_measured_runs(name: str) -> None:
+    """In the environment of the benchmark, as it is measured."""
+    assert main.run_s(main.PROGRAMS[name], main.ENVIRONMENT) > 0
 
 
 def test_a_heartbeat_that_is_measured_is_one_that_changes_nothing() -> None:

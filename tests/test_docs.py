@@ -12,7 +12,6 @@ from functools import cache
 from typing import Any
 
 import pytest
-import typer
 from gpu_recovery.core import health_check
 from gpu_recovery.core.attempt import Plan
 from gpu_recovery.core.instance import state_machine
@@ -26,9 +25,9 @@ from gpu_recovery.core.job.spec import OUR_VARIABLES, JobSpec
 from gpu_recovery.core.policy import PRESETS, Preset, RecoveryPolicy
 from gpu_recovery.core.state_machine import DecisionContext
 from gpu_recovery.job_api.router import ROUTES
-from gpu_recovery_client.cli import app
 
 from health_check import remedies
+from tests import command_line
 from tests.core.notifications.test_messages import messages_about
 from tests.markdown import ARCHITECTURE, DECISIONS, DEPLOY, PAGES, README, README_ZH, READMES, ROOT, Page, bare
 
@@ -131,7 +130,7 @@ def test_every_verb_and_option_of_the_command_line_exists(page: Page) -> None:
     """`gpu-recovery <verb> --option` is understood by the command line as it is."""
     typed = [text for text in (*page.commands(), *page.spans()) if text.startswith("gpu-recovery ")]
     for line in typed:
-        command: Any = typer.main.get_command(app.app)
+        command = command_line.command()
         words = line.split(" -- ")[0].split()[1:]
         while words and hasattr(command, "commands"):
             assert words[0] in command.commands, f"{page.name}: {line}"

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import Any
 
 import pytest
 import typer
 from gpu_recovery.core.metrics import INSTANCES_ENTERED, JOBS_ENTERED, METRICS, TOTALS
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery.job_api.redrive import DeadLetterQueue
-from gpu_recovery_client.cli import app
 
+from tests import command_line
 from tests.markdown import ROOT, Page, bare
 
 RUNBOOKS = ROOT / "docs" / "runbooks"
@@ -51,7 +50,7 @@ def commands(page: Page, program: str) -> list[list[str]]:
 
 def parsed(words: list[str]) -> None:
     """Read `words` as the command line does, without doing anything. UsageError for what it would not take."""
-    command: Any = typer.main.get_command(app.app)
+    command = command_line.command()
     rest = words[1:]
     while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
         if rest[0] not in command.commands:

@@ -258,7 +258,8 @@ FACTS: Mapping[str, Callable[[DynamoStore, int, str], object]] = {
     [
         PART_RANKS,
         4 * PART_RANKS,
-        pytest.param(NNODES_MAX, marks=pytest.mark.slow),
+        pytest.param(16 * PART_RANKS, marks=pytest.mark.slow),
+        pytest.param(NNODES_MAX, marks=pytest.mark.full),
     ],
 )
 def test_all_ranks_of_a_gang_may_start_fail_and_be_checked_within_a_second(nnodes: int, metered: DynamoDb) -> None:

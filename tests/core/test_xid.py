@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 
 import pytest
-from gpu_recovery.core.xid import REPEATS, XidClass, XidProfile, class_of
+from gpu_recovery.core.xid import REPEATS, SUSPICIOUS_ALONE, XidClass, XidProfile, class_of
 from gpu_recovery.core.xid_names import XID_NAMES, with_xid_names
 
 from health_check import xid_table
@@ -20,6 +20,13 @@ def test_the_number_has_the_class_of_the_health_checks_table(profile: XidProfile
     for code in range(300):
         expected = table[code].xid_class if code in table else xid_table.UNKNOWN.xid_class
         assert class_of(code, profile).value == expected.value, code
+
+
+def test_what_is_suspicious_alone_is_in_the_health_checks_table() -> None:
+    """Every other XID that follows another XID is harmless alone."""
+    alone = {code: row.alone for code, row in TABLES[XidPolicy.NVIDIA].items() if row.alone}
+    assert {code for code, xid_class in alone.items() if xid_class is xid_table.XidClass.DIAG} == SUSPICIOUS_ALONE
+    assert set(alone) - SUSPICIOUS_ALONE == {45}
 
 
 def test_the_profiles_are_the_same_and_differ_where_the_table_says_so() -> None:

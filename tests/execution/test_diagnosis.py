@@ -22,6 +22,7 @@ from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.redaction import FORMS, SecretForm
 from gpu_recovery.execution.evidence import collect_evidence, topology_of
 from gpu_recovery.ports.errors import TryAgainSoon
+from gpu_recovery_client.render.timeline import explanation
 
 from tests.aws.environment import CREDENTIALS, FUNCTION
 from tests.aws.records import JOB, NOW, later, pending, plan
@@ -200,7 +201,10 @@ def test_a_hung_rank_ends_no_job_whose_checks_pass(api: Api) -> None:
     loop(api).handle(JOB, results)
     after = api.functions.job()
     assert (after.status, tuple(after.left_out)) == (JobStatus.RECOVERING, (SECOND,)), after.reason
-    assert f"{SECOND}: suspected, and left out of the next attempt if there is room" in after.reason
+    sentence = f"{SECOND}: suspected, and left out until a stable run while there are others"
+    assert sentence in after.reason
+    story = {"job": api.get(f"/jobs/{JOB}").body, "pending": None, "instances": [], "left_out": []}
+    assert sentence in explanation(story, NOW)
 
 
 def test_a_secret_in_a_log_goes_into_no_mail(api: Api) -> None:

@@ -121,7 +121,13 @@ ROWS = (
     ),
     Row("16v+", durations(1.0, 1.4, 0.8, 1.2), "calls of generate differ by", world=4),
     Row("17", pattern(names(2, 1), 4, 1), "more than 20 % of workers timed out (2 of 4)", world=4),
-    Row("19a", pattern(names(2, 2), 2, 2), "Global failure: controller network failure or all workers hung", "CALLER"),
+    Row(
+        "19a",
+        pattern(names(2, 2), 2, 2),
+        "Global failure: controller network failure or all workers hung",
+        "CALLER",
+        "RESTART",
+    ),
     Row("19b", pattern(("1.0", "1.1"), 2, 2), "Node failure: all workers of node", "NETWORK", "LEAVE_OUT"),
     Row("19b+", pattern(("0.0", "0.1"), 4, 2), "all 2 workers of node", "NETWORK", "LEAVE_OUT", world=4),
     Row(
@@ -254,7 +260,7 @@ ROWS = (
     Row("13j+", all_stand_still, "all 2 workers stand still at 4"),
     Row("16n", durations(1.0, 2.0), "not decidable with 2 workers"),
     Row("16s+", slow_stage, "stage 1 is slow in forward: 2 workers on 2 instances", world=4),
-    Row("19a+", pattern(names(2, 2), 2, 2), "all 4 workers failed, on 2 instances", "CALLER"),
+    Row("19a+", pattern(names(2, 2), 2, 2), "all 4 workers failed, on 2 instances", "CALLER", "RESTART"),
     Row("19c+", pattern(names(2, 2), 4, 2), "4 of 4 workers of rack r1", world=4, racks=("r1", "r1", "r2", "r2")),
     Row("19d+", pattern(("0.0", "1.0"), 8, 2), "2 workers failed here and there", world=8),
     Row("19e+", pattern(tuple(f"{n}.0" for n in range(8)), 8, 2), "8 workers failed across 8 nodes", world=8),

@@ -38,9 +38,12 @@ while True:
 
 
 def install(folder: Path, name: str, body: str) -> Path:
-    """An executable Python script; `HERE` in its body is the folder, for notes that it leaves to the test."""
+    """An executable Python script; `HERE` in its body is the folder, for notes that it leaves to the test.
+
+    It starts without the installed packages, in half of the time.
+    """
     path = folder / name
-    path.write_text(f"#!{sys.executable}\nHERE = {str(folder)!r}\n{body}", encoding="utf-8")
+    path.write_text(f"#!{sys.executable} -S\nHERE = {str(folder)!r}\n{body}", encoding="utf-8")
     path.chmod(0o755)
     return path
 

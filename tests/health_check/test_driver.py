@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pynvml
 import pytest
+from gpu_recovery.core.xid import RECOVERY_ACTIONS
 
 from health_check.driver import ANSWERS_WITHIN_S, NO_DEVICES, LostGpu, RecoveryAction, action_in, ask, parse
+from health_check.recovery_action import BY_NUMBER, action_of
 from health_check.run import ProcessRun
 from tests.health_check.examinations import ADDRESSES, gpu_xml, smi
 
@@ -42,14 +45,18 @@ def test_what_the_driver_does_not_tell_is_unknown() -> None:
         ("None", RecoveryAction.NONE),
         ("Reset", RecoveryAction.GPU_RESET),
         ("GPU_RESET", RecoveryAction.GPU_RESET),
-        ("Bus Reset", RecoveryAction.GPU_RESET),
+        ("Bus Reset", RecoveryAction.BUS_RESET),
         ("PF FLR", RecoveryAction.GPU_RESET),
         ("Reboot", RecoveryAction.NODE_REBOOT),
-        ("System Reboot", RecoveryAction.NODE_REBOOT),
+        ("System Reboot", RecoveryAction.SYSTEM_REBOOT),
+        ("OS Reboot", RecoveryAction.NODE_REBOOT),
         ("Drain P2P", RecoveryAction.DRAIN_P2P),
         ("Drain and Reset", RecoveryAction.DRAIN_AND_RESET),
         ("N/A", RecoveryAction.UNKNOWN),
-        ("Recover IMEX Domain", RecoveryAction.UNKNOWN),
+        ("Recover IMEX Domain", RecoveryAction.RECOVER_IMEX_DOMAIN),
+        ("Replace Cooling", RecoveryAction.OTHER),
+        ("[N/A]", RecoveryAction.UNKNOWN),
+        ("Insufficient Permissions", RecoveryAction.UNKNOWN),
         ("Unknown Error", RecoveryAction.UNKNOWN),
         ("Requested functionality has been deprecated", RecoveryAction.UNKNOWN),
         ("", RecoveryAction.UNKNOWN),
@@ -57,10 +64,26 @@ def test_what_the_driver_does_not_tell_is_unknown() -> None:
     ],
 )
 def test_an_action_is_known_by_its_words(text: str | None, action: RecoveryAction) -> None:
-    """What has no name here is unknown, not nothing, and asks for nothing."""
+    """A missing answer is UNKNOWN and asks for nothing. An action without a name here asks for something."""
     assert action_in(text) is action
     assert action.asks is (action not in (RecoveryAction.NONE, RecoveryAction.UNKNOWN))
-    assert action.needs_reboot is (action.asks and action is not RecoveryAction.DRAIN_P2P)
+    assert action.needs_reboot is (action.asks and action.name not in ("DRAIN_P2P", "RECOVER_IMEX_DOMAIN", "OTHER"))
+
+
+def test_nvmls_numbers_are_the_names_of_its_header() -> None:
+    """The binding of the newest release has them; number 5 was the bus in branch 580."""
+    names = {
+        value: name.removeprefix("NVML_GPU_RECOVERY_ACTION_")
+        for name, value in vars(pynvml).items()
+        if name.startswith("NVML_GPU_RECOVERY_ACTION_")
+    }
+    assert names == {number: str(action) for number, action in BY_NUMBER.items()}
+    assert set(RECOVERY_ACTIONS) == set(BY_NUMBER) - {0}
+    assert [action_of(5, driver) for driver in ("580.126.09", "595.45.04", "", None)] == [
+        RecoveryAction.BUS_RESET,
+        *[RecoveryAction.RECOVER_IMEX_DOMAIN] * 3,
+    ]
+    assert action_of(8) is RecoveryAction.OTHER
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,13 @@ def found(*lines: str) -> LoggedErrors:
             "0000:cb:00",
             "pid=1797828, name=pt_main_thread, Ch 00000008, errorString CTX SWITCH",
         ),
+        (  # kernel_rc.c: an error of a GPU instance, and of a compute instance, of MIG
+            "NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7194, Contained: CE User Channel (0x9). RST: No, D-RST: No",
+            94,
+            "0000:01:00",
+            "pid=7194, Contained: CE User Channel (0x9). RST: No, D-RST: No",
+        ),
+        ("NVRM: Xid (PCI:0000:3b:00 GPU-I:01 GPU-CI:02): 13, pid=9", 13, "0000:3b:00", "pid=9"),
         ("NVRM: Xid (PCI:0000:cb:00): 46", 46, "0000:cb:00", ""),
         ("NVRM: Xid (0000:CB:00): 46,", 46, "0000:cb:00", ""),
         ("NVRM: Xid (PCI:...): 79, GPU has fallen off the bus.", 79, None, "GPU has fallen off the bus."),

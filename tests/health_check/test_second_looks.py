@@ -105,11 +105,57 @@ def test_what_the_kernel_logs_during_the_drain_counts(instance: Instance) -> Non
     assert instance.verdict() == (HealthOutcome.REBOOT, {"XID_154"})
 
 
-def test_a_drain_that_does_not_end_could_not_tell(instance: Instance) -> None:
-    """Three looks after the first, and no reboot: another process holds the traffic, or UVM's persistence mode."""
+def test_a_drain_that_does_not_end_although_no_job_works_there_leads_to_a_reboot(instance: Instance) -> None:
+    """Three looks after the first. What still holds the traffic, such as UVM's persistence mode, ends with a boot."""
     instance.actions = ["Drain P2P"]
-    assert instance.verdict() == (HealthOutcome.INCONCLUSIVE, {"RECOVERY_ACTION_DRAIN_P2P"})
-    assert instance.calls.count("driver") == 4
+    assert instance.verdict() == (HealthOutcome.REBOOT, {"RECOVERY_ACTION_DRAIN_P2P"})
+    assert instance.calls == ["driver", *["pause", "driver"] * 3]
+
+
+def test_a_driver_that_does_not_answer_after_a_drain_request_leaves_it_to_the_diagnostic(instance: Instance) -> None:
+    """Only an answer that repeats the request at the last look leads to the reboot."""
+    instance.logs(action_changed(DRAIN))
+    instance.actions = ["Drain P2P", "Drain P2P", "Drain P2P", "N/A"]
+    assert instance.verdict()[0] is HealthOutcome.HEALTHY and "dcgmi" in instance.calls
+
+
+@pytest.mark.parametrize(
+    ("action", "number", "outcome", "code"),
+    [
+        ("Recover IMEX Domain", "0x5", HealthOutcome.CONFIGURATION, "RECOVERY_ACTION_RECOVER_IMEX_DOMAIN"),
+        ("Bus Reset", "0x6", HealthOutcome.REBOOT, "RECOVERY_ACTION_BUS_RESET"),
+        ("System Reboot", "0x7", HealthOutcome.REBOOT, "RECOVERY_ACTION_SYSTEM_REBOOT"),
+        ("Replace Cooling", "0x8", HealthOutcome.INCONCLUSIVE, "RECOVERY_ACTION_OTHER"),
+    ],
+)
+def test_an_action_of_newer_drivers_is_no_sign_of_health(
+    instance: Instance, action: str, number: str, outcome: HealthOutcome, code: str
+) -> None:
+    """With a diagnostic that finds nothing; also where only the kernel log names the action, or only nvidia-smi."""
+    instance.actions = [action]
+    verdict, codes = instance.verdict()
+    assert verdict is outcome and code in codes
+    assert instance.verdict(level=PASSIVE)[0] is outcome
+    instance.logs(action_changed(f"{number} ({action})"))
+    assert instance.verdict()[0] is outcome
+    instance.actions, only_the_log = ["N/A"], outcome is not HealthOutcome.INCONCLUSIVE
+    assert instance.verdict()[0] is (outcome if only_the_log else HealthOutcome.HEALTHY)
+
+
+def test_the_words_of_an_unknown_action_are_in_the_verdict(instance: Instance) -> None:
+    """An operator can look them up."""
+    instance.actions = ["Replace Cooling"]
+    found = judge(examine(instance.settings), level=2, expected_gpus=8).findings[0]
+    assert found.message.startswith("its recovery action for the GPU is 'Replace Cooling', which is not known here")
+
+
+def test_an_imex_domain_covers_what_needs_no_reset(instance: Instance) -> None:
+    """The driver names it only if the GPU needs neither a reset nor a reboot; XID 119 is not covered by any action."""
+    instance.logs(xid(149))
+    instance.actions = ["Recover IMEX Domain"]
+    assert instance.verdict()[0] is HealthOutcome.CONFIGURATION
+    instance.logs(xid(119))
+    assert instance.verdict()[0] is HealthOutcome.REBOOT
 
 
 def test_a_passive_check_waits_for_no_drain(instance: Instance) -> None:

@@ -112,7 +112,7 @@ class Build:
         self._programs.mkdir()
         for name in ("aws", "docker", "unzip"):
             program = self._programs / name
-            program.write_text(f"#!{sys.executable}\n{STUB}")
+            program.write_text(f"#!{sys.executable} -S\n{STUB}")
             program.chmod(0o755)
         (self._programs / "sed").symlink_to(shutil.which("sed") or "")
         self._archive = shutil.make_archive(str(folder / "archive"), "zip", self.context)

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
-from gpu_recovery.core.instance.record import Claim
+from gpu_recovery.core.instance.record import Claim, InstanceStatus
 from gpu_recovery.core.job.record import JobStatus
 from gpu_recovery.core.queue.priority import Priority
 from gpu_recovery_client.cli import app
@@ -123,6 +123,18 @@ def test_a_dry_run_tells_where_and_why_not(run: Run, api: api_gateway.Api) -> No
     assert {"it would wait", "short of", "place in line", "waits for", "earliest start"} <= set(facts)
     assert "low-1" in facts["waits for"]
     assert not api.functions.store.list_jobs(JobStatus.QUEUED, 10, None, []).jobs
+
+
+def test_explain_names_at_once_the_instance_that_a_person_has_drained(run: Run, api: api_gateway.Api) -> None:
+    """The check of the failed job cannot start there. Its time limit is a minute away, and no decision says why yet."""
+    drained = "i-0dddddddddddddddd"
+    api.functions.store.save_instance(
+        instance(drained, status=InstanceStatus.CHECKING, ecs_status="DRAINING", version=1)
+    )
+    api.functions.store.create_job(job(status=JobStatus.DIAGNOSING, attempt=1, instances=(A, drained)), "")
+    said = run("explain", JOB).stdout
+    assert f"{drained}: set to DRAINING in ECS, not by gpu-recovery" in said
+    assert f"{A}: " not in said
 
 
 def test_the_line_is_shown_and_explained(run: Run, api: api_gateway.Api) -> None:

@@ -16,6 +16,8 @@ from tests.lambdas.ray_function import ray_runner_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:No application metrics")
 ROOT = Path(__file__).parents[2]
+DELETIONS = ("~trainer.val_before_train", "~reward_model@other=x", "~data.shuffle=")
+"""Options that delete an option, in each form of Hydra's grammar."""
 YAML = """\
 # gsm8k, two nodes
 template: verl
@@ -107,9 +109,9 @@ def test_each_workload_has_its_program(api: Api) -> None:
 
 def test_a_template_goes_with_the_other_fields_of_a_job(api: Api) -> None:
     """Overrides come last, so that they win, and no shell reads them. A checkpoint folder is verl's, too."""
-    overrides = ["data.train_batch_size=256", "+note=$(reboot) 'x'", "trainer.logger=[console]"]
+    overrides = ["data.train_batch_size=256", "+note=$(reboot) 'x'", "trainer.logger=[console]", *DELETIONS]
     said = words(api, overrides=overrides, checkpoint_dir="/private/ckpt", priority="LOW", env={"PYTHONPATH": "/mine"})
-    assert said[-4:] == ["trainer.default_local_dir=/private/ckpt", *overrides]
+    assert said[-7:] == ["trainer.default_local_dir=/private/ckpt", *overrides]
     (listed,) = api.get("/jobs").body["jobs"]
     assert (listed["backend"], listed["priority"], listed["workload"]) == (Backend.RAY, "LOW", "ppo")
     assert api.functions.job(listed["job_id"]).spec.env == {"PYTHONPATH": "/private/verl:/mine"}
@@ -148,9 +150,20 @@ def test_a_missing_field_is_named(api: Api, missing: str) -> None:
         ({"total_epochs": 0}, "total_epochs", "whole number"),
         ({"save_freq": "often"}, "save_freq", "whole number"),
         ({"overrides": ["--help"]}, "overrides", "key=value"),
+        *(
+            ({"overrides": [option]}, "overrides", "~key")
+            for option in ("~", "~=1", "~~a", "+~a.b", "~+a", "++a.b", "+a", "a.b", "~a b", "~1a", "~a\n", "~a;reboot")
+        ),
+        ({"overrides": ["~trainer.nnodes"]}, "overrides", "the field nnodes sets trainer.nnodes"),
+        ({"overrides": ["~trainer"]}, "overrides", "the field nnodes sets trainer.nnodes"),
+        ({"overrides": ["++trainer={nnodes: 64}"]}, "overrides", "the field nnodes sets trainer.nnodes"),
         ({"overrides": "a=b"}, "overrides", "list"),
-        ({"overrides": ["trainer.nnodes=64"]}, "overrides", "the field nnodes sets it"),
-        ({"overrides": ["++trainer.n_gpus_per_node=8"]}, "overrides", "the field n_gpus_per_node sets it"),
+        ({"overrides": ["trainer.nnodes=64"]}, "overrides", "the field nnodes sets trainer.nnodes"),
+        (
+            {"overrides": ["++trainer.n_gpus_per_node=8"]},
+            "overrides",
+            "the field n_gpus_per_node sets trainer.n_gpus_per_node",
+        ),
         ({"overrides": [f"a.b={'x' * 400}"] * 20}, "overrides", "6000 characters"),
         ({"env": {"PYTHONPATH": 5}}, "env", "texts"),
         ({"runtime_env": {"env_vars": {"PYTHONPATH": 5}}}, "runtime_env.env_vars", "texts"),

@@ -7,6 +7,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -139,15 +140,15 @@ class Functions:
         return [line for line in lines if line["message"] == message]
 
 
-@pytest.fixture
-def functions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Functions]:
+@contextmanager
+def every_function(patch: pytest.MonkeyPatch) -> Iterator[Functions]:
     """Every function, cold, on empty tables."""
     for name, value in (FUNCTION | CREDENTIALS).items():
-        monkeypatch.setenv(name, value)
+        patch.setenv(name, value)
     aws = CountedAws()
-    monkeypatch.setattr(boto3, "client", aws.client)
+    patch.setattr(boto3, "client", aws.client)
     for name in WARM:
-        monkeypatch.delitem(sys.modules, name, raising=False)
+        patch.delitem(sys.modules, name, raising=False)
     wiring = import_module("gpu_recovery.aws.wiring")
     log = io.StringIO()
     handler = logging.StreamHandler(log)
@@ -158,8 +159,15 @@ def functions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Functions]:
     create_tables(client, jobs, instances)
     create_history_table(client, FUNCTION["EVENT_HISTORY_TABLE_NAME"])
     made = Functions(aws, DynamoStore(client, jobs, instances), log)
-    monkeypatch.setattr(wiring, "utc_now", lambda: made.now)
+    patch.setattr(wiring, "utc_now", lambda: made.now)
     yield made
     logging.getLogger(wiring.logger.name).removeHandler(handler)
     for name in WARM:
         sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def functions(monkeypatch: pytest.MonkeyPatch) -> Iterator[Functions]:
+    """Every function, as long as the test."""
+    with every_function(monkeypatch) as made:
+        yield made

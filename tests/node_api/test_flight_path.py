@@ -19,7 +19,7 @@ from gpu_recovery_agent.sensors.training_socket import TrainingSocket
 
 from tests.agent.api import WITHIN_S
 from tests.agent.flight_recorder.dumps import hung, write
-from tests.agent.node import Node
+from tests.agent.node import Node, wait_until
 from tests.agent.rank.test_flight_dumps import HANGS
 from tests.aws.issuer_keys import NODE_KEY
 from tests.aws.records import JOB, NOW, claim, instance
@@ -66,10 +66,11 @@ def dumps_and_ends(node: Node, rank: int, folder: Path) -> list[dict[str, Any]]:
     started = node.rank(sys.executable, str(HANGS), *ranks, job=JOB, rank=rank, **environment)
     assert started.stdout is not None and started.stdout.readline() == b"hangs\n"
     started.terminate()
-    assert started.wait(WITHIN_S) == 143
-    assert agent.poll(1_000.0), "the agent reports at once"
+    wait_until(lambda: agent.poll(1_000.0), "the agent reports at once")
     told = [one.to_json(1_000.0) for one in agent.batch()]
     assert len(told) == 8 and agent.lost == 0
+    agent.acknowledge(agent.batch(), 0)
+    assert started.wait(WITHIN_S) == 143
     agent.close()
     return told
 

@@ -47,9 +47,22 @@ def report_of(kmsg: Path, *lines: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (UVM, "XID 154 on an unknown GPU, the driver asks for recovery action 2"),
-        (RESET, "XID 154 on an unknown GPU, the driver asks for recovery action 1"),
+        (UVM, "XID 154 on an unknown GPU, the driver asks for recovery action 2 (a reboot)"),
+        (RESET, "XID 154 on an unknown GPU, the driver asks for recovery action 1 (a reset of the GPU)"),
         (HEARTBEAT, "XID 120 on an unknown GPU"),
+        (
+            "NVRM: Xid (PCI:0000:10:00): 45, pid=18, name=python3, Ch 1 caused by previous Xid 79",
+            "XID 79 on 0000:10:00",
+        ),
+        ("NVRM: Xid (PCI:0000:3b:00 GPU-I:01 GPU-CI:02): 95, pid=9, name=python3, Uncontained", "XID 95 on 0000:3b:00"),
+        (
+            "NVRM: Xid (PCI:0000:10:00): 154, GPU recovery action changed from 0x0 (None) to 0x7 (System Reboot)",
+            "XID 154 on 0000:10:00, the driver asks for recovery action 7 (a reboot of the system)",
+        ),
+        (
+            "NVRM: Xid (PCI:0000:10:00): 154, GPU recovery action changed from 0x0 (None) to 0x5 (GPU Reset Bus)",
+            "XID 154 on 0000:10:00, the driver asks for recovery action 6 (a reset of the GPU's bus)",
+        ),
     ],
 )
 def test_a_sentence_without_an_xid_makes_the_instance_be_checked(
@@ -64,15 +77,46 @@ def test_a_sentence_without_an_xid_makes_the_instance_be_checked(
     assert record.status is InstanceStatus.CHECKING and record.check is not None
 
 
-def test_a_request_to_drain_peer_to_peer_traffic_makes_the_instance_be_checked_and_no_more(
-    agent: Agent, tmp_path: Path
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        ("0x3 (Drain P2P)", "action 3 (an end of the peer-to-peer traffic)"),
+        ("0x5 (Recover IMEX Domain)", "action 5 (a recovery of the IMEX domain)"),
+        ("0x8 (Replace Cooling)", "action 8 (not known here)"),
+        ("0xffffffff (Unknown)", "action 4294967295 (not known here)"),
+    ],
+)
+def test_an_action_that_no_reboot_carries_out_makes_the_instance_be_checked_and_no_more(
+    agent: Agent, tmp_path: Path, action: str, words: str
 ) -> None:
     """The check asks the driver again. A check that could not tell does not turn the request into a reboot."""
-    line = "NVRM: Xid (PCI:0000:10:00): 154, GPU recovery action changed from 0x0 (None) to 0x3 (Drain P2P)"
+    line = f"NVRM: Xid (PCI:0000:10:00): 154, GPU recovery action changed from 0x0 (None) to {action}"
     assert agent.call(REPORTS, report_of(tmp_path / "kmsg", line)).status == 200
     record = agent.functions.instance()
     assert record.status is InstanceStatus.CHECKING
     assert record.health[HealthKind.NODE_AGENT].fault is None
+    assert words in record.health[HealthKind.NODE_AGENT].sentence
+
+
+FOLLOWING = "NVRM: Xid (PCI:0000:10:00): 172, pid=7, name=python3"
+
+
+def test_an_error_that_follows_another_error_is_a_reason_to_check_without_that_other(
+    agent: Agent, tmp_path: Path
+) -> None:
+    """As the health check judges it: 172 follows a 48, and alone it is a suspicion; a 45 alone never is."""
+    forced = "NVRM: Xid (PCI:0000:10:00): 45, pid=7, name=python3, Ch 00000001"
+    assert agent.call(REPORTS, report_of(tmp_path / "kmsg", forced)).status == 200
+    assert agent.functions.instance().status is InstanceStatus.AVAILABLE
+    application = "NVRM: Xid (PCI:0000:10:00): 13, Graphics Exception"
+    with_cause = report_of(tmp_path / "kmsg", application, FOLLOWING) | {"sequence": 8}
+    assert agent.call(REPORTS, with_cause).status == 200
+    assert agent.functions.instance().status is InstanceStatus.AVAILABLE
+    alone = report_of(tmp_path / "kmsg", application.replace(":10:", ":11:"), forced, FOLLOWING) | {"sequence": 9}
+    assert agent.call(REPORTS, alone).status == 200
+    record = agent.functions.instance()
+    assert record.status is InstanceStatus.CHECKING
+    assert record.health[HealthKind.NODE_AGENT].sentence == "XID 172 on 0000:10:00"
 
 
 def test_other_sentences_of_the_driver_are_not_reported(agent: Agent, tmp_path: Path) -> None:

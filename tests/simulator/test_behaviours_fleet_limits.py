@@ -18,7 +18,8 @@ from gpu_recovery.core.job.adoption import Adoption
 from gpu_recovery.core.job.record import CloseCause, JobStatus
 from gpu_recovery.ports.values import Ec2Instance
 
-from sandbox.cluster.model.statuses import RebootBehaviour
+from sandbox.cluster.model import health
+from sandbox.cluster.model.statuses import RebootBehaviour, StatusCheck
 from simulator.cloud.workloads import ScriptedCheck
 from simulator.world import World
 from tests.simulator import incidents
@@ -40,6 +41,24 @@ def most_at_once(world: World) -> int:
 
 
 # -- the budget and the breaker ----------------------------------------------------------------------------------------
+
+
+def test_the_repairs_of_many_idle_instances_are_one_message() -> None:
+    """The first two have mails of their own, and their returns; the third mail names all, and no more follow."""
+    world = World(instances=40)
+    world.let_pass(120)
+    sick = [world.model_instance(number) for number in range(7)]
+    for machine in sick:
+        world.fleet.announce(health.impair, machine, StatusCheck.INSTANCE)
+    world.until(lambda: len(world.calls("RebootInstances")) == len(sick), "not all are rebooted")
+    world.until(lambda: most_at_once(world) == 0, "some are under repair for ever", 3_600)
+    assert {world.instance(machine).status for machine in sick} == {InstanceStatus.AVAILABLE}
+    begun = [subject for subject in subjects(world) if "its repair has begun" in subject]
+    returned = [subject for subject in subjects(world) if "in use again" in subject]
+    (digest,) = (message for message in world.messages() if "instances are under repair at once" in message.subject)
+    assert (len(begun), len(returned), len(world.messages())) == (2, 2, 5)
+    assert "3 instances are under repair at once" in digest.subject
+    assert sum(machine.instance_id in digest.body for machine in sick) == 3
 
 
 def test_two_faulty_instances_of_eight_are_mended_one_after_the_other() -> None:

@@ -93,6 +93,26 @@ def test_two_jobs_orphaned_on_one_instance_are_ended_by_one_reboot() -> None:
     assert len(world.calls("RebootInstances")) == 1
 
 
+def test_a_person_who_quarantines_an_instance_during_the_reboot_of_a_rank_fails_no_job() -> None:
+    """The reboot that is to end the rank is ordered already. Its end is confirmed, and the job goes on elsewhere."""
+    world, job_id = incidents.running(instances=4)
+    machine = world.model_instance(0)
+    world.fleet.stuck.add(machine.instance_id)
+    world.exit(job_id, 1, 139)
+    world.until(lambda: bool(world.calls("RebootInstances")), "not rebooted", 5400)
+    assert world.instance(machine).status is InstanceStatus.REBOOTING
+    QuarantinedByHand(at_s=0, machines=(0,)).strike(world)
+    world.let_pass(30)
+    job = world.job(job_id)
+    assert (job.status, job.attempt) == (JobStatus.STOPPING, 1), job.reason
+    assert "rebooting to end them" in job.reason
+    world.until(lambda: world.job(job_id).attempt == 2, "no second attempt", 1200)
+    assert machine.instance_id not in world.job(job_id).instances
+    assert world.instance(machine).status is InstanceStatus.QUARANTINED
+    incidents.ended(world, job_id)
+    assert world.job(job_id).status is JobStatus.SUCCEEDED
+
+
 def quarantined_and_deregistered(**given: Any) -> tuple[World, str]:
     """A person quarantines the instance of rank 1, and then deregisters it by force."""
     world, job_id = incidents.running(instances=4, train_s=7200.0, **given)

@@ -31,8 +31,8 @@ def dump_files(folder: Path, prefix: str = "") -> dict[int, list[Path]]:
     return {rank: sorted(paths) for rank, paths in sorted(found.items())}
 
 
-def read_file(path: Path, bytes_max: int = BYTES_MAX) -> tuple[bytes, int]:
-    """Return the content of a file, and the time of its last change in nanoseconds.
+def read_file(path: Path, bytes_max: int = BYTES_MAX) -> bytes:
+    """Return the content of a file.
 
     Another user may own the folder, so links are not followed and a pipe does not block.
 
@@ -42,10 +42,9 @@ def read_file(path: Path, bytes_max: int = BYTES_MAX) -> tuple[bytes, int]:
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise Unreadable("it is no file")
         data = file.read(bytes_max + 1)
     if len(data) > bytes_max:
         raise Unreadable(f"it is larger than {bytes_max} bytes")
-    return data, status.st_mtime_ns
+    return data

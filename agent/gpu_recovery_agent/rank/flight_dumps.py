@@ -18,23 +18,23 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import socket
 import stat
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .. import clock
-from ..files import socket_address
 from ..flight_recorder.dump import Dump, read_dump
 from ..flight_recorder.dump_files import dump_files, read_file
 from ..flight_recorder.pickled import Unreadable
 from ..flight_recorder.reports import reports
 from .background import Background
 from .files import RankIdentity, whole
-from .output_tail import encoded
 from .process import SignalPolicy
+from .shared_folder import is_shared
 
 PREFIXES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 """Variables of the prefix of the dumps, the newer name first, as PyTorch reads them."""
@@ -45,14 +45,30 @@ HOLD_S = 3.0
 """Seconds that SIGTERM waits for requested dumps. PyTorch looks at its pipe once a second
 (TORCH_NCCL_COORD_CHECK_MILSEC)."""
 WATCH_S = 5.0
-"""Seconds between two looks at the folders of the dumps. So accurate is the age of a dump: no wall clock is read."""
+"""Seconds between two looks at the folders of the dumps. So accurate are the age of a dump and the wait in it: the time
+of the file may be that of a file server."""
 DUMPS_MAX, DUMP_BYTES_MAX, READ_WITHIN_S = 64, 16 * 1024 * 1024, 5.0
 """Dumps of an instance that are read, the largest of them, and the seconds after which no further one is begun."""
+TOO_MANY = "warning: there are too many dumps of the flight recorder: the others are not read"
 BEGIN_WITHIN_S, END_WITHIN_S = 5.0, 15.0
 """Seconds that the begin of the command waits for the first look, and that its end waits for the dumps."""
-REPORTS_MAX, DATAGRAM_BYTES_MAX, LINE_BYTES_MAX = 96, 32_768, 4_096
-"""Reports of an instance, of the 128 that the server stores for an attempt, and what the socket accepts."""
+REPORTS_MAX = 96
+"""Reports of an instance, of the 128 that the server stores for an attempt."""
 Version = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A new dump as it was found: its version, and the time of the look that found it.
+
+    at_s: monotonic time in seconds.
+    wall_ns: time by the clock of the instance, by which PyTorch writes its records. The time of the file may be that of
+        a file server.
+    """
+
+    version: Version
+    at_s: float
+    wall_ns: int
 
 
 class FlightDumps:
@@ -68,14 +84,15 @@ class FlightDumps:
         environment: Mapping[str, str],
         say: Callable[[str], None],
         now: Callable[[], float] = clock.monotonic_s,
+        wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        self._environment, self._say, self._now = environment, say, now
+        self._environment, self._say, self._now, self._wall_ns = environment, say, now, wall_ns
         self._prefixes = _prefixes(environment)
         self._before: dict[tuple[str, int], Version] = {}
         self._latest = self._at_request = self._before
         self._requested: frozenset[int] | None = None
         self._whole: frozenset[int] = frozenset()
-        self._seen: dict[tuple[str, int], tuple[Version, float]] = {}
+        self._seen: dict[tuple[str, int], _Seen] = {}
         self._looked_at = now()
         self._background = Background()
         self._background.begin(self._look_before)
@@ -125,27 +142,26 @@ class FlightDumps:
 
     def _read(self, rank: RankIdentity, said: list[str]) -> list[dict[str, Any]]:
         self._look()
-        until = self._now() + READ_WITHIN_S
-        read: list[tuple[int, Dump, int]] = []
-        ages: dict[int, float] = {}
-        for (path, number), (_, seen_at) in sorted(self._seen.items(), key=lambda item: (item[0][1], item[0][0])):
-            if len(read) >= DUMPS_MAX or self._now() >= until:
-                said.append("warning: there are too many dumps of the flight recorder: the others are not read")
-                break
-            try:
-                data, changed_ns = read_file(Path(path), DUMP_BYTES_MAX)
-                read.append((number, read_dump(data), changed_ns))
-                ages[number] = round(self._now() - seen_at, 1)
-            except (OSError, Unreadable) as error:
-                said.append(f"warning: the dump {path} is not read: {error}")
-        local = _local_world(max((dump.world for _, dump, _ in read), default=0), self._environment)
+        files = _Files(said, self._now, self._now() + READ_WITHIN_S)
+        keys = sorted(self._seen, key=lambda key: (key[1], key[0]))
+        local = _local_world(next(files.worlds(keys), 0), self._environment)
         found = []
-        for number, dump, changed_ns in _of_this_instance(read, local, rank.rank):
-            made = reports(dump, number, local, changed_ns)
+        own = _of_this_instance(keys, local, rank.rank, said)
+        read = 0
+        for path, number in own:
+            if read == DUMPS_MAX:
+                said.append(TOO_MANY)
+                break
+            dump, seen = files.dump(path), self._seen[path, number]
+            if dump is None:
+                continue
+            read += 1
+            made = reports(dump, number, local, seen.wall_ns)
+            age_s = round(self._now() - seen.at_s, 1)
             # Groups that wait come first. Of a process that waits nowhere each group counts: it may be missing there.
             waits = any("waits_s" in fields for fields in made)
             for order, fields in enumerate(made):
-                found.append((waits and "waits_s" not in fields, order, {**fields, "age_s": ages[number]}))
+                found.append((waits and "waits_s" not in fields, order, {**fields, "age_s": age_s}))
         found.sort(key=lambda item: item[0])
         return [
             {
@@ -168,12 +184,12 @@ class FlightDumps:
         self._before = self._latest = self._at_request = self._versions()
 
     def _look(self) -> None:
-        at_s = self._now()
+        at_s, wall_ns = self._now(), self._wall_ns()
         earlier, latest = self._latest, self._versions()
         for key, version in latest.items():
-            known = self._seen[key][0] if key in self._seen else self._before.get(key)
+            known = self._seen[key].version if key in self._seen else self._before.get(key)
             if version != known:
-                self._seen[key] = (version, at_s)
+                self._seen[key] = _Seen(version, at_s, wall_ns)
         self._latest = latest
         self._whole = frozenset(
             key[1]
@@ -205,6 +221,39 @@ class FlightDumps:
                             if stat.S_ISREG(status.st_mode):
                                 found[str(path), rank] = (status.st_mtime_ns, status.st_size)
         return found
+
+
+class _Files:
+    """Reads each file of dumps once, and none after the time `until`.
+
+    said: gets a warning for each file that is not read.
+    """
+
+    def __init__(self, said: list[str], now: Callable[[], float], until: float) -> None:
+        self._said, self._now, self._until = said, now, until
+        self._read: dict[str, Dump | None] = {}
+
+    def dump(self, path: str) -> Dump | None:
+        """Return the dump in a file; None if it cannot be read, or the time is over."""
+        if path in self._read:
+            return self._read[path]
+        self._read[path] = None
+        if self._now() >= self._until:
+            if TOO_MANY not in self._said:
+                self._said.append(TOO_MANY)
+            return None
+        try:
+            self._read[path] = read_dump(read_file(Path(path), DUMP_BYTES_MAX))
+        except (OSError, Unreadable) as error:
+            self._said.append(f"warning: the dump {path} is not read: {error}")
+        return self._read[path]
+
+    def worlds(self, keys: Sequence[tuple[str, int]]) -> Iterator[int]:
+        """Yield the number of processes of the job by each of the first dumps that tells it."""
+        for path, _ in keys[:DUMPS_MAX]:
+            dump = self.dump(path)
+            if dump is not None and dump.world:
+                yield dump.world
 
 
 class DumpsFirst:
@@ -254,19 +303,6 @@ class DumpsFirst:
         return number
 
 
-def send(found: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Send reports to the agent that listens at `path`. If no agent listens, they are dropped."""
-    lines = [line for line in map(encoded, found) if len(line) <= LINE_BYTES_MAX]
-    kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
-    with suppress(OSError), socket.socket(socket.AF_UNIX, kind) as sender, socket_address(path) as address:
-        while lines:
-            count, room = 0, DATAGRAM_BYTES_MAX
-            while count < len(lines) and (room := room - len(lines[count]) - 1) >= 0:
-                count += 1
-            sender.sendto(b"\n".join(lines[:count]), address)
-            lines = lines[count:]
-
-
 def _prefixes(environment: Mapping[str, str]) -> tuple[str, ...]:
     named = next((environment[name] for name in PREFIXES if environment.get(name)), "")
     if named:
@@ -295,8 +331,13 @@ def _local_world(world: int, environment: Mapping[str, str]) -> int:
     return world // instances if instances and world % instances == 0 else 0
 
 
-def _of_this_instance(read: Sequence[tuple[int, Dump, int]], local: int, instance: int) -> list[tuple[int, Dump, int]]:
-    """Return the dumps of this instance. A folder that all instances share has the dumps of others, too."""
-    if not local or len({rank // local for rank, _, _ in read}) <= 1:
-        return list(read)
-    return [of for of in read if of[0] // local == instance]
+def _of_this_instance(keys: list[tuple[str, int]], local: int, instance: int, said: list[str]) -> list[tuple[str, int]]:
+    """Return the dumps of this instance, by path and rank. A folder that instances share has those of others, too."""
+    shared = any(is_shared(Path(folder)) for folder in {os.path.dirname(path) for path, _ in keys})
+    if not local:
+        if shared:
+            said.append("warning: nothing tells which dumps of a shared folder are of this instance: they are not read")
+        return [] if shared else keys
+    if not shared and len({rank // local for _, rank in keys}) <= 1:
+        return keys
+    return [key for key in keys if key[1] // local == instance]

@@ -12,17 +12,14 @@ import errno
 import json
 import os
 import select
-import socket
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from .. import clock
-from ..files import socket_address
 from .files import RankIdentity
 
 SWITCH = "GPU_RECOVERY_LAST_WORDS"
@@ -103,9 +100,9 @@ class OutputTail:
         return rest[-CHUNK_BYTES:]
 
 
-def send(lines: Sequence[str], rank: RankIdentity, path: Path) -> None:
-    """Send the output tail to the agent that listens at `path`. If no agent listens, the lines are dropped."""
-    reports = [
+def reports(lines: Sequence[str], rank: RankIdentity) -> list[dict[str, Any]]:
+    """Return the observations of the output tail, the last part first."""
+    return [
         {
             "type": "written",
             "id": f"written-{rank.rank}-{rank.attempt}-{os.getpid()}-{part}",
@@ -118,12 +115,6 @@ def send(lines: Sequence[str], rank: RankIdentity, path: Path) -> None:
         }
         for part, part_lines in enumerate(_parts(lines))
     ]
-    if not reports:
-        return
-    datagram = b"\n".join(encoded(report) for report in reports)
-    kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
-    with suppress(OSError), socket.socket(socket.AF_UNIX, kind) as sender, socket_address(path) as address:
-        sender.sendto(datagram, address)
 
 
 def _parts(lines: Sequence[str]) -> Iterator[list[str]]:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from .. import clock
 from .process import Ended
-from .settings import REST_S, RankTimeouts
+from .settings import MARGIN_S, REST_S, RankTimeouts
 from .suspension_folder import ASKED, SUSPEND, SuspensionFolder
 
 SUSPENDED, TIMED_OUT = 75, 124
@@ -54,6 +54,7 @@ class SuspensionHandler:
         self._asked_at: float | None = None
         self._term_at: float | None = None
         self._kill_at: float | None = None
+        self._noticed_at: float | None = None
         self._ending = False
         self._progress: tuple[object, ...] = ()
         self._progress_at, self._watchdog_s = self._began_at, 0.0
@@ -64,6 +65,8 @@ class SuspensionHandler:
         if number != signal.SIGTERM:
             return number
         first, self.noticed = not self.noticed, True
+        if first:
+            self._noticed_at = self._now()
         if self._limits.forwards:
             return number
         if self._kill_at is None:
@@ -105,6 +108,12 @@ class SuspensionHandler:
         if self.timed_out:
             return TIMED_OUT
         return SUSPENDED if self.suspended else ended.status
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that the wrapper may still take before the container is killed, even if SIGTERM comes only now."""
+        since_s = 0.0 if self._noticed_at is None else self._now() - self._noticed_at
+        return max(self._limits.stop_timeout_s - MARGIN_S - since_s, 0.0)
 
     def facts(self) -> dict[str, bool]:
         """Return what the exit file says besides the command's own code; only the entries that are true."""

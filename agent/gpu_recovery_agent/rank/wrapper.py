@@ -9,7 +9,8 @@ written, the rank runs nevertheless, after one warning: a full disk must not sto
 be suspended (`suspension`).
 
 The output of the command goes to its usual place. If the command fails, the agent gets the output tail
-(`output_tail`) and the records of PyTorch's flight recorder (`flight_dumps`).
+(`output_tail`) and the records of PyTorch's flight recorder (`flight_dumps`). The wrapper ends once the server has both
+(`delivery`).
 
 Environment: JOB_ID, ATTEMPT, RANK, and if present EPOCH, RUNNING_LOG_ID and SUSPEND_GRACE_S.
 
@@ -33,7 +34,8 @@ from .. import clock
 from ..files import sync_folder, write_whole
 from ..sensors import processes
 from ..sensors.boot import BootUnknown, boot_id
-from . import flight_dumps, output_tail
+from . import output_tail
+from .delivery import DELIVERED_WITHIN_S, Delivery
 from .exit_files import remove_old_exits
 from .files import EXIT_SUFFIX, EXIT_SUFFIXES, RankIdentity, rank_fields, rank_of, whole
 from .flight_dumps import HOLD_S, DumpsFirst, FlightDumps
@@ -143,11 +145,29 @@ def _once(
         guard.dismiss()
         command.end_the_rest()
         lines = output.end()
-        if files and ended.status and not suspension.noticed:
-            files.send_output_tail(lines)
-        if files and ended.status and not suspension.suspended:
-            files.send_flight_records(dumps)
+        if files and ended.status:
+            _deliver_evidence(files, suspension, lines, dumps)
         return _Run(suspension, status)
+
+
+def _deliver_evidence(
+    files: RankFiles, suspension: SuspensionHandler, lines: Sequence[str], dumps: FlightDumps
+) -> None:
+    """Send the evidence of a failed command to the agent, and wait until the server has it.
+
+    The container must not be killed meanwhile: ECS would report another exit code.
+    """
+    rank, path = files.rank, files.socket()
+    if rank is None or path is None:
+        return
+    delivery = Delivery(path)
+    if not suspension.noticed:
+        delivery.send(output_tail.reports(lines, rank))
+    if not suspension.suspended:
+        delivery.send(dumps.reports(rank))
+    within_s = min(DELIVERED_WITHIN_S, suspension.left_s)
+    if not delivery.end(within_s):
+        print_line(f"warning: the agent has not passed on the evidence of this rank within {within_s:.0f} s")
 
 
 def _folder(environment: Mapping[str, str], stack: ExitStack) -> SuspensionFolder | None:
@@ -170,9 +190,9 @@ class RankFiles:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._has_warned, self._environment = False, environment
-        self._rank = rank_of(environment, environment.get("RANK"))
+        self.rank = rank_of(environment, environment.get("RANK"))
         self._log = whole(environment.get("RUNNING_LOG_ID"))
-        self._stem = _stem(self._rank, self._log)
+        self._stem = _stem(self.rank, self._log)
         if self._stem is None:
             self._warn("JOB_ID, ATTEMPT and RANK are not set, nor is RUNNING_LOG_ID: nobody will hear of this rank")
         try:
@@ -213,12 +233,12 @@ class RankFiles:
 
         A rank without a job cannot be reported, and its file would stay for ever, so no file is written.
         """
-        if self._stem is None or self._rank is None:
+        if self._stem is None or self.rank is None:
             return
         result = {"code": ended.code} if ended.code is not None else {"signal": ended.signal}
         try:
             content = {
-                **rank_fields(self._rank),
+                **rank_fields(self.rank),
                 **result,
                 **more,
                 "uptime_s": round(clock.uptime_s(), 3),
@@ -228,20 +248,9 @@ class RankFiles:
         except (OSError, BootUnknown) as error:
             self._warn(f"the exit of this rank cannot be written to {self._folder}: {error}")
 
-    def send_output_tail(self, lines: Sequence[str]) -> None:
-        """Send the last lines of a failed command to the agent. Does nothing if no socket is configured."""
-        path = self._socket()
-        if self._rank is not None and path is not None:
-            output_tail.send(lines, self._rank, path)
-
-    def send_flight_records(self, dumps: FlightDumps) -> None:
-        """Send what PyTorch's flight recorder has dumped. Does nothing if no socket is configured."""
-        path = self._socket()
-        if self._rank is not None and path is not None:
-            flight_dumps.send(dumps.reports(self._rank), path)
-
-    def _socket(self) -> Path | None:
-        if self._rank is not None and self._stem is not None:
+    def socket(self) -> Path | None:
+        """Return the path of the agent's socket; None if no socket is configured."""
+        if self._stem is not None:
             with suppress(AgentSettingsError):
                 return socket_path(self._environment)
         return None
@@ -258,7 +267,7 @@ class RankFiles:
 
     def _running(self, command_pid: int) -> dict[str, Any]:
         own = processes.read(PROC, os.getpid())
-        content: dict[str, Any] = rank_fields(self._rank) if self._rank else {}
+        content: dict[str, Any] = rank_fields(self.rank) if self.rank else {}
         if self._log is not None:
             content["running_log_id"] = self._log
         content |= {"remote_pid": os.getpid(), "remote_pgid": command_pid, "timestamp": int(time.time())}

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpu_recovery_agent import VERSION
+from gpu_recovery_agent.parsers.recovery_action import RecoveryAction, action_of
 from gpu_recovery_agent.sensors.nvml_reading import CORRUPTED_INFOROM, GPU_LOST, RESET_REQUIRED, UNKNOWN_ERROR
 
 OK, IMPAIRED, UNKNOWN = "ok", "impaired", "unknown"
@@ -26,15 +27,16 @@ ERRORS = {
     UNKNOWN_ERROR: "NVML has met an unknown error",
 }
 """Sentences for error numbers of NVML."""
-ACTIONS = (
-    "none",
-    "a reset of the GPU",
-    "a reboot",
-    "a drain of P2P",
-    "a drain and a reset",
-    "a reset of the GPU's bus",
-)
-"""Recovery actions of the driver, by the value of NVML's field 230."""
+ACTIONS = {
+    RecoveryAction.GPU_RESET: "a reset of the GPU",
+    RecoveryAction.NODE_REBOOT: "a reboot",
+    RecoveryAction.DRAIN_P2P: "a drain of P2P",
+    RecoveryAction.DRAIN_AND_RESET: "a drain and a reset",
+    RecoveryAction.RECOVER_IMEX_DOMAIN: "a recovery of the IMEX domain",
+    RecoveryAction.BUS_RESET: "a reset of the GPU's bus",
+    RecoveryAction.SYSTEM_REBOOT: "a reboot of the system",
+}
+"""Recovery actions of the driver in words."""
 GAUGES = {
     "memory",
     "clocks_event_reasons",
@@ -82,7 +84,8 @@ def gpu_health_of(
     if isinstance(error, dict):
         status = IMPAIRED if error.get("code") in ERRORS or gpus_before else UNKNOWN
         return GpuHealthStatus(status, str(error.get("text", ""))[:SENTENCE_MAX])
-    sentences = [text for gpu in gpus_in(reading) for text in _of_a_gpu(gpu)]
+    driver = reading.get("driver")
+    sentences = [text for gpu in gpus_in(reading) for text in _of_a_gpu(gpu, driver)]
     if reading.get("count", 0) < gpus_before:
         sentences.insert(0, f"{reading.get('count', 0)} of {gpus_before} GPUs are present")
     return GpuHealthStatus(IMPAIRED if sentences else OK, "; ".join(sentences)[:SENTENCE_MAX])
@@ -93,7 +96,7 @@ def with_note(health: GpuHealthStatus, note: str) -> GpuHealthStatus:
     return replace(health, sentence="; ".join(filter(None, (health.sentence, note)))[:SENTENCE_MAX])
 
 
-def _of_a_gpu(gpu: dict[str, Any]) -> Iterator[str]:
+def _of_a_gpu(gpu: dict[str, Any], driver: str | None) -> Iterator[str]:
     who = f"GPU {gpu.get('index')}"
     if gpu.get("error") in ERRORS:
         yield f"{who}: {ERRORS[gpu['error']]}"
@@ -101,7 +104,8 @@ def _of_a_gpu(gpu: dict[str, Any]) -> Iterator[str]:
         yield f"{who}: it cannot be reached"
     action = gpu.get("recovery_action")
     if isinstance(action, int) and action > 0:
-        yield f"{who}: the driver asks for {ACTIONS[action] if action < len(ACTIONS) else f'action {action}'}"
+        asked = ACTIONS.get(action_of(action, driver), f"recovery action {action}, which is not known here")
+        yield f"{who}: the driver asks for {asked}"
     if _of(gpu, "remapped").get("failure"):
         yield f"{who}: a spare row could not be mapped in"
     if gpu.get("sram_threshold_exceeded"):

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from gpu_recovery_agent import clock
 from gpu_recovery_agent.log import AgentLog
 from gpu_recovery_agent.parsers.kernel_log import RECORD_BYTES_MAX, KernelMessage, drain, open_log, parse
 from gpu_recovery_agent.parsers.recovery_action import number_changed_to
-from gpu_recovery_agent.parsers.xid import LoggedErrors, SxidEvent, XidEvent, find
+from gpu_recovery_agent.parsers.xid import LoggedErrors, SxidEvent, XidEvent, find, named_cause
 
 DAY_S = 86_400.0
 REMEMBERED_MAX = 1_000
@@ -106,7 +107,7 @@ class KernelLogSensor:
             *events_found.xids[len(before.xids) :],
             *events_found.sxids[len(before.sxids) :],
         ]
-        return [seen for event in sorted(events, key=_time) if (seen := self._to_xid(event))]
+        return [seen for event in sorted(events, key=_time) for seen in self._with_cause(event)]
 
     def close(self) -> None:
         """Close the log."""
@@ -130,6 +131,13 @@ class KernelLogSensor:
         self.unread = None
         self._log.over("kernel log", f"{self._path} can be read")
         return raw
+
+    def _with_cause(self, event: XidEvent | SxidEvent) -> Iterator[Xid]:
+        """Yield the error, and before an XID 45 the cause that it names if that has no record on its GPU."""
+        cause = named_cause(event) if isinstance(event, XidEvent) else None
+        if isinstance(event, XidEvent) and cause and (cause, event.pci_bus_id or "", None) not in self._times:
+            yield from filter(None, [self._to_xid(replace(event, code=cause))])
+        yield from filter(None, [self._to_xid(event)])
 
     def _to_xid(self, event: XidEvent | SxidEvent) -> Xid | None:
         if event.code < 1:

@@ -7,6 +7,9 @@ The server decides which observations it can read; the agent forwards them.
 The kernel tells the pid of the sender in the agent's own namespace, which is that of the host for the daemon. A process
 in a container knows only its own number, and NVML names processes by those of the host. So the agent adds the pid to
 each observation of a process about itself.
+
+A sender may pass the write end of a pipe. The agent closes it once the server has the observations, and the sender then
+knows that they have arrived. Nothing is ever written to a descriptor of a sender.
 """
 
 from __future__ import annotations
@@ -37,8 +40,13 @@ AGE_BYTES = len(',"age_s":') + len("31536000.00")
 """Bytes that the age adds to an observation."""
 LOST_MAX = 1_000_000
 BUFFER_BYTES = 1_048_576
+PIPES_MAX = 64
+"""Largest number of senders that can wait at the same time. Any further sender is not kept waiting."""
 CREDENTIALS = struct.Struct("3i")
 """The sender of a datagram as Linux tells it: pid, uid, gid. The pid is 0 outside of the receiver's namespace."""
+DESCRIPTOR = struct.Struct("i")
+ANCILLARY_BYTES = socket.CMSG_SPACE(CREDENTIALS.size) + socket.CMSG_SPACE(DESCRIPTOR.size)
+"""Room for the sender and for a descriptor. The kernel closes the descriptors that find no room."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,7 @@ class TrainingSocket:
         self._inode: tuple[int, int] | None = None
         self._waiting: list[QueuedObservation] = []
         self._number = self._last_urgent = 0
+        self._pipes: list[tuple[int, int]] = []
         self.lost = 0
         self._urgent = False
 
@@ -81,7 +90,9 @@ class TrainingSocket:
         self._urgent = False
         for _ in range(DATAGRAMS_AT_ONCE):
             try:
-                raw, ancillary, *_ = self._socket.recvmsg(DATAGRAM_BYTES_MAX + 1, socket.CMSG_SPACE(CREDENTIALS.size))
+                raw, ancillary, *_ = self._socket.recvmsg(
+                    DATAGRAM_BYTES_MAX + 1, ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC
+                )
             except BlockingIOError:
                 break
             except OSError as error:
@@ -89,7 +100,9 @@ class TrainingSocket:
                 self._leave()
                 break
             self._take(raw, uptime_s, _sender_of(ancillary))
+            self._pipes += [(self._number, descriptor) for descriptor in _descriptors_in(ancillary)]
         self._bound()
+        self._close_pipes()
         return self._urgent
 
     def batch(self) -> tuple[QueuedObservation, ...]:
@@ -116,6 +129,7 @@ class TrainingSocket:
         gone = {observation.number for observation in sent}
         self._waiting = [waiting for waiting in self._waiting if waiting.number not in gone]
         self.lost -= min(lost, self.lost)
+        self._close_pipes()
 
     def reject(self, sent: Sequence[QueuedObservation]) -> None:
         """Drop the observations of a report that the server cannot read."""
@@ -128,6 +142,8 @@ class TrainingSocket:
             with suppress(OSError):
                 self._path.unlink()
         self._leave()
+        self._waiting.clear()
+        self._close_pipes()
 
     # -- received observations -------------------------------------------------------------------------------------
 
@@ -172,6 +188,16 @@ class TrainingSocket:
             left -= self._waiting.pop(place).size
             types[most] -= 1
             self._lose(1, "too much is told")
+
+    def _close_pipes(self) -> None:
+        """Close the pipe of each sender whose observations, and the older ones, wait no longer. Close excess pipes."""
+        oldest = self._waiting[0].number if self._waiting else self._number + 1
+        kept = [pipe for pipe in self._pipes if pipe[0] >= oldest][:PIPES_MAX]
+        for pipe in self._pipes:
+            if pipe not in kept:
+                with suppress(OSError):
+                    os.close(pipe[1])
+        self._pipes = kept
 
     def _lose(self, count: int, why: str) -> None:
         self.lost = min(self.lost + count, LOST_MAX)
@@ -222,6 +248,17 @@ def _sender_of(ancillary: Sequence[tuple[int, int, bytes]]) -> int | None:
             pid: int = CREDENTIALS.unpack_from(content)[0]
             return pid or None
     return None
+
+
+def _descriptors_in(ancillary: Sequence[tuple[int, int, bytes]]) -> list[int]:
+    """Return the descriptors that came with a datagram."""
+    size = DESCRIPTOR.size
+    return [
+        DESCRIPTOR.unpack_from(content, place)[0]
+        for level, kind, content in ancillary
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
+        for place in range(0, len(content) - size + 1, size)
+    ]
 
 
 def _inode(path: Path) -> tuple[int, int] | None:

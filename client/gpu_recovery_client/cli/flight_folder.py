@@ -71,7 +71,7 @@ def _dumps(folder: Path) -> tuple[dict[int, Dump], dict[str, str]]:
     for rank, paths in files.items():
         for path in paths:
             try:
-                dump = read_dump(read_file(path)[0])
+                dump = read_dump(read_file(path))
             except (OSError, Unreadable) as error:
                 unread[path.name] = str(getattr(error, "strerror", None) or error)
                 continue

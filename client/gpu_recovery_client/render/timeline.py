@@ -14,6 +14,7 @@ from gpu_recovery.core.job.record import TERMINAL, WAITING
 from gpu_recovery_client.api import RecoveryClient
 from gpu_recovery_client.errors import RequestRefused
 from gpu_recovery_client.render.formats import clock, duration, moment, moved
+from gpu_recovery_client.render.instances import STATED
 from gpu_recovery_client.render.jobs import attempts, failure_sentence, waiting
 from gpu_recovery_client.render.queue import pending
 from gpu_recovery_client.render.table import line, table
@@ -91,6 +92,7 @@ def explanation(story: View, now: datetime, width: int | None = None) -> str:
     text = line(job["job_id"], job["status"], f"attempt {attempts(job, words=True)}")
     sentences = (job.get("reason"), f"last failure: {failure}" if failure else "", f"waits for {waiting(job, now)}")
     text += "".join(line(sentence) for sentence in sentences if sentence)
+    text += "".join(line(sentence) for sentence in _unused(job, story["instances"]))
     why = story.get("pending")
     if why:
         facts = [("because", str(why.get("sentence") or "")), *pending(why, now)]
@@ -101,6 +103,22 @@ def explanation(story: View, now: datetime, width: int | None = None) -> str:
     if story["left_out"]:
         text += "\n" + line(f"without the history of {', '.join(story['left_out'])}")
     return text
+
+
+def _unused(job: View, instances: Sequence[View]) -> list[str]:
+    """Return a sentence for each instance of a job under way that is DRAINING in ECS, or holds an orphaned rank.
+
+    No decision of the instance tells it, so the timeline does not show it.
+    """
+    if job["status"] in TERMINAL:
+        return []
+    return [
+        f"{view['instance_id']}: {one['because']}"
+        for view in instances
+        if view["instance_id"] in (job.get("instances") or ())
+        for one in view.get("out_of_use") or ()
+        if one["kind"] in STATED
+    ]
 
 
 def _rows(entries: Sequence[tuple[str, View]], begun: datetime) -> list[tuple[str, ...]]:

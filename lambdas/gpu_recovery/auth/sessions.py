@@ -2,7 +2,7 @@
 
 A session is not stored. Its text holds the caller, the role, the parent token and the end, with an HMAC. A session is
 valid only while its parent is valid: an operator token that was rotated, or a user token that was revoked, ends it.
-docs/decisions/0048-sessions-of-the-console.md says why the console does not use cookies.
+docs/decisions/0049-sessions-of-the-console.md says why the console does not use cookies.
 """
 
 from __future__ import annotations

@@ -26,6 +26,8 @@ NAMED: dict[str, type] = {
     for kind in (*commands.JOB_COMMANDS, *commands.INSTANCE_COMMANDS, *events.JOB_EVENTS, *events.INSTANCE_EVENTS)
 }
 _BASES = (events.JobEvent, events.InstanceEvent)
+_PLAIN = frozenset({str, int, bool, Decimal, type(None)})
+"""Types that are stored as they are. Most values of a record have one of them."""
 SCHEMA = 4
 """Schema version of every written item. An item without a version has version 1.
 
@@ -104,15 +106,23 @@ def from_iso(text: str) -> datetime:
     return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(UTC)
 
 
+@cache
+def _field_names(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
 def encode(value: Any) -> Any:
     """Return `value` in types that the boto3 serialiser accepts."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
     if isinstance(value, StrEnum | IntEnum):
         return value.value
     if isinstance(value, datetime):
         return to_iso(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        encoded = {field.name: encode(getattr(value, field.name)) for field in fields(value)}
-        return {"type": type(value).__name__, **encoded} if type(value).__name__ in NAMED else encoded
+    if is_dataclass(kind):
+        encoded = {name: encode(getattr(value, name)) for name in _field_names(kind)}
+        return {"type": kind.__name__, **encoded} if kind.__name__ in NAMED else encoded
     if isinstance(value, Mapping):
         return {str(key): encode(item) for key, item in value.items()}
     if isinstance(value, tuple | list):

@@ -112,6 +112,8 @@ class Fleet:
     """Incident of the open breaker, until the breaker is closed."""
     probe: str = ""
     """Instance of the probe repair while the breaker is half open."""
+    repairs_reported_at: datetime | None = None
+    """Time of the last message about the repairs of several idle instances at once."""
     pause: Pause | None = None
     deaf: ReportingOutage | None = None
     """The present reporting outage. None if there is none."""
@@ -303,6 +305,22 @@ def with_repair_begun(
     return replace(
         fleet, repairing=fleet.repairing | {instance_id}, repairs=repairs, replacements=replacements, probe=probe
     )
+
+
+def has_many_repairs(fleet: Fleet, policy: RecoveryPolicy, now: datetime) -> bool:
+    """Return whether so many repairs began within `breaker_window_s` that one message about them all is enough."""
+    window = duration(policy.breaker_window_s)
+    return sum(now - at < window for at in fleet.repairs) >= policy.breaker_instances_min
+
+
+def with_repairs_reported(fleet: Fleet, policy: RecoveryPolicy, now: datetime) -> Fleet:
+    """Return the fleet with the time of a message about many repairs. It stays unchanged if none is due.
+
+    One message covers the repairs that begin within `fleet_window_s`.
+    """
+    last = fleet.repairs_reported_at
+    recently = last is not None and now - last < duration(policy.fleet_window_s)
+    return fleet if recently or not has_many_repairs(fleet, policy, now) else replace(fleet, repairs_reported_at=now)
 
 
 def with_replacement_begun(fleet: Fleet, policy: RecoveryPolicy, now: datetime) -> Fleet:

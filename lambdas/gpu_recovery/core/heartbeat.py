@@ -103,8 +103,8 @@ class ReportedXid:
     """An XID in the kernel log.
 
     count:   log lines with this XID on this GPU within a day.
-    action:  recovery action of the driver (0 none, 1 GPU reset, 2 reboot, 3 drain P2P, 4 drain and reset, 5 reset of
-        the bus). None if the driver reports none.
+    action:  recovery action of the driver by NVML's number: 0 none, others as in `RECOVERY_ACTIONS` of `xid.py`. None
+        if the driver reports none.
     bursts:  separate occurrences among those lines. None from an agent that does not count them.
     boot_id: earlier boot of the XID, "" for the present boot.
     """

@@ -14,6 +14,16 @@ from enum import StrEnum
 
 RECOVERY_ACTION = 154
 """The XID by which the driver reports a recovery action."""
+RECOVERY_ACTIONS: Mapping[int, str] = {
+    1: "a reset of the GPU",
+    2: "a reboot",
+    3: "an end of the peer-to-peer traffic",
+    4: "a drain and a reset",
+    5: "a recovery of the IMEX domain",
+    6: "a reset of the GPU's bus",
+    7: "a reboot of the system",
+}
+"""Recovery actions of the driver in words, by NVML's number (`nvml.h` of driver 615)."""
 NAMED_XID = re.compile(r"\bXID (?P<xid>\d{1,3})(?: on (?P<gpu>[\w:.-]+))?")
 """Pattern of an XID in the sentences of a node agent."""
 
@@ -106,6 +116,8 @@ REPEATS: Mapping[XidProfile, RepeatRules] = {XidProfile.NVIDIA: _REPEAT_RULES, X
 """Repeat rules by profile. AWS publishes no rules of its own."""
 
 
+SUSPICIOUS_ALONE = frozenset({171, 172})
+"""XIDs of class FOLLOW_OTHER that need a check if no other XID stands beside them. XID 45 alone is harmless."""
 HARMLESS = frozenset({XidClass.APP, XidClass.IGNORE, XidClass.WATCH, XidClass.FOLLOW_OTHER})
 """Classes of XIDs that are not evidence against an instance if only the number of the XID is known."""
 
@@ -117,7 +129,9 @@ def class_of(code: int, profile: XidProfile = XidProfile.NVIDIA) -> XidClass:
     return _CLASSES.get(code, XidClass.DIAG)
 
 
-def needs_check(code: int, count: int, action: int | None, profile: XidProfile = XidProfile.NVIDIA) -> bool:
+def needs_check(
+    code: int, count: int, action: int | None, profile: XidProfile = XidProfile.NVIDIA, *, alone: bool = False
+) -> bool:
     """Return whether an XID is a reason to check the instance.
 
     Args:
@@ -126,11 +140,14 @@ def needs_check(code: int, count: int, action: int | None, profile: XidProfile =
         action: recovery action of the driver (XID 154, or the GPU's recovery action), which overrides every table. 0
             needs no check. None if the driver reports none; XID 154 itself then needs no check.
         profile: source of the classification.
+        alone: whether the GPU has no other XID that this XID could follow.
     """
     if action is not None:
         return action > 0
     if code == RECOVERY_ACTION:
         return False
+    if alone and code in SUSPICIOUS_ALONE:
+        return True
     xid_class, rules = class_of(code, profile), REPEATS[profile]
     if code in rules.repeats_by_xid and count >= rules.repeats_by_xid[code]:
         return True

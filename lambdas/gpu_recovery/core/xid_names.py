@@ -69,7 +69,7 @@ _XID = re.compile(r"\bXID (?P<xid>\d{1,3})\b(?: on (?:GPU )?[\w:.-]*\w)?")
 
 def with_xid_names(text: str) -> str:
     """Return `text` with NVIDIA's name behind each XID: `XID 79 on 0000:10:00 (GPU_HAS_FALLEN_OFF_THE_BUS)`."""
-    return _XID.sub(_named, text)
+    return _XID.sub(_named, text) if "XID" in text else text
 
 
 def _named(match: re.Match[str]) -> str:

@@ -7,7 +7,7 @@ from datetime import datetime
 from gpu_recovery.core import events
 from gpu_recovery.core.health_signals import HealthKind, HealthStatus
 from gpu_recovery.core.heartbeat import AgentReport, GpuHealth, Heartbeat, ReportedSxid, ReportedXid
-from gpu_recovery.core.xid import XidProfile, needs_check, switch_needs_check
+from gpu_recovery.core.xid import RECOVERY_ACTIONS, XidClass, XidProfile, class_of, needs_check, switch_needs_check
 
 XIDS_NAMED_MAX = 4
 """XIDs that a sentence names at most."""
@@ -30,7 +30,11 @@ def health_event(
     present_xids = [error for error in report.xids if not _is_from_earlier_boot(error, report)]
     present_sxids = [error for error in report.sxids if not _is_from_earlier_boot(error, report)]
     serious: list[ReportedXid | ReportedSxid] = [
-        error for error in present_xids if needs_check(error.xid, error.occurrences, error.action, profile)
+        error
+        for error in present_xids
+        if needs_check(
+            error.xid, error.occurrences, error.action, profile, alone=_is_alone(error, present_xids, profile)
+        )
     ]
     serious += [
         error for error in present_sxids if switch_needs_check(error.fatal, error.bursts or error.count, profile)
@@ -56,6 +60,13 @@ def logged_before(report: AgentReport) -> str:
     old = [_error_text(error) for error in logged if _is_from_earlier_boot(error, report)]
     and_more = f" and {len(old) - XIDS_NAMED_MAX} more" if len(old) > XIDS_NAMED_MAX else ""
     return f"logged before this boot: {'; '.join(old[:XIDS_NAMED_MAX])}{and_more}" if old else ""
+
+
+def _is_alone(error: ReportedXid, others: list[ReportedXid], profile: XidProfile) -> bool:
+    """Return whether the report has no XID on the same GPU that is a cause of its own, as the health check asks."""
+    return not any(
+        other.gpu == error.gpu and class_of(other.xid, profile) is not XidClass.FOLLOW_OTHER for other in others
+    )
 
 
 def _is_from_earlier_boot(error: ReportedXid | ReportedSxid, report: AgentReport) -> bool:
@@ -89,4 +100,7 @@ def _error_text(error: ReportedXid | ReportedSxid) -> str:
 
 def _details(error: ReportedXid) -> str:
     occurrences = f", {error.occurrences} times within a day" if error.occurrences > 1 else ""
-    return occurrences + (f", the driver asks for recovery action {error.action}" if error.action else "")
+    if not error.action:
+        return occurrences
+    name = RECOVERY_ACTIONS.get(error.action, "not known here")
+    return f"{occurrences}, the driver asks for recovery action {error.action} ({name})"

@@ -31,7 +31,7 @@ SAFE_MAX = 2**53 - 1
 """The largest whole number that every JSON parser reads exactly."""
 TICKS_MAX, PID_MAX = 2**63 - 1, 2**31 - 1
 ATTEMPT_MAX, RANK_MAX = 1_000_000, 1_000_000
-XID_MAX, SXID_MAX, ACTION_MAX = 100_000, 1_000_000, 5
+XID_MAX, SXID_MAX, ACTION_MAX = 100_000, 1_000_000, 2**32 - 1
 CODE_MAX, SIGNAL_MAX = 255, 64
 INVENTORY_BYTES_MAX = 262_144
 """Size limit of an inventory as JSON: a DynamoDB item holds 400 KB."""

@@ -78,7 +78,7 @@ def nvmlShutdown() -> None:
 
 
 def nvmlSystemGetDriverVersion() -> str:
-    return "580.82.07"
+    return str(_behaviour().get("driver", "580.82.07"))
 
 
 def nvmlDeviceGetCount() -> int:

@@ -15,13 +15,14 @@ from gpu_recovery.core.diagnosis.observation_codec import BYTES_MAX, observed
 from gpu_recovery.core.diagnosis.observations import FlightReport
 from gpu_recovery_agent.flight_recorder.dump_files import dump_files
 from gpu_recovery_agent.rank import flight_dumps
+from gpu_recovery_agent.rank.delivery import Delivery
 from gpu_recovery_agent.rank.files import RankIdentity
-from gpu_recovery_agent.rank.flight_dumps import HOLD_S, REPORTS_MAX, WATCH_S, DumpsFirst, FlightDumps, send
+from gpu_recovery_agent.rank.flight_dumps import HOLD_S, REPORTS_MAX, WATCH_S, DumpsFirst, FlightDumps
 from gpu_recovery_agent.rank.paths import SOCKET
 from gpu_recovery_agent.sensors.training_socket import TrainingSocket
 
 from tests.agent.api import WITHIN_S, Api, ok
-from tests.agent.flight_recorder.dumps import dump, entry, hung, pickled, trace, write
+from tests.agent.flight_recorder.dumps import CREATED_NS, dump, entry, hung, pickled, trace, write
 from tests.agent.node import Node, wait_until
 
 NOW_S = 1_000.0
@@ -40,6 +41,20 @@ def heard(ear: TrainingSocket) -> list[FlightReport]:
         reports += [one.report for one in found]
         ear.acknowledge(batch, 0)
     return [one for one in reports if isinstance(one, FlightReport)]
+
+
+def told(ear: TrainingSocket, rank: Any, status: int) -> list[FlightReport]:
+    """What the API would store of a rank that ends with this status."""
+    found: list[FlightReport] = []
+
+    def has_ended() -> bool:
+        ended = rank.poll() is not None
+        found.extend(heard(ear))
+        return ended
+
+    wait_until(has_ended)
+    assert rank.wait(0) == status
+    return found
 
 
 def dumps_of(folder: Path, said: list[str] | None = None, **more: str) -> FlightDumps:
@@ -98,6 +113,20 @@ def test_the_age_of_a_dump_is_counted_from_the_look_that_found_it(tmp_path: Path
     assert {one["age_s"] for one in dumps.reports(FIRST)} == {60.0}
 
 
+@pytest.mark.parametrize("skew_s", [-3_600, 0, 3_600])
+def test_the_clock_of_a_file_server_does_not_count(tmp_path: Path, skew_s: int) -> None:
+    """The wait of a collective is the time from its call to the dump, both by the clock of the instance."""
+    dumps = FlightDumps(
+        {"TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/rank_", "NNODES": "1"},
+        print,
+        lambda: 0.0,
+        lambda: CREATED_NS + 10 + 60 * 1_000_000_000,
+    )
+    write(tmp_path, hung(2, (1,)), "rank_")
+    os.utime(tmp_path / "rank_0", (0, CREATED_NS / 1e9 + 60 + skew_s))
+    assert {one.get("waits_s") for one in dumps.reports(FIRST)} == {60.0, None}
+
+
 def test_a_command_that_must_get_each_signal_at_once_gets_it() -> None:
     """Its dumps are asked for all the same."""
     dumps = Dumps(True)
@@ -125,7 +154,7 @@ def test_of_a_folder_of_the_instance_every_dump_is_its_own(tmp_path: Path) -> No
 def test_a_dump_that_cannot_be_read_costs_only_itself(tmp_path: Path) -> None:
     """With a line in the log of the rank."""
     said: list[str] = []
-    dumps = dumps_of(tmp_path, said)
+    dumps = dumps_of(tmp_path, said, NNODES="1")
     write(tmp_path, hung(2, (1,)), "rank_")
     (tmp_path / "rank_1").write_bytes(b"\x80\x02cos\nsystem\n.")
     assert {one["rank"] for one in dumps.reports(FIRST)} == {0}
@@ -154,7 +183,7 @@ def test_the_reports_of_a_full_instance_are_bounded_and_those_that_decide_come_f
     write(tmp_path, trace(name), "rank_")
     made = dumps.reports(FIRST)
     assert len(made) == REPORTS_MAX < 16 * 11
-    send(made, ear._path or Path())
+    Delivery(ear._path or Path()).send(made)
     found = heard(ear)
     assert len(found) == REPORTS_MAX
     idle = [rank for rank, content in trace(name).items() if not content["entries"]]
@@ -357,12 +386,12 @@ def test_the_agent_reports_all_records_at_once_though_one_report_cannot_hold_the
         {"type": "flight", "id": f"f-{n}", "job": "run-1", "attempt": 1, "rank": n, "group": "0", "urgent": True}
         for n in range(REPORTS_MAX)
     ]
-    send(records, path)
+    Delivery(path).send(records)
 
-    def told() -> list[str]:
+    def ids() -> list[str]:
         return [one["id"] for heard in api.heard for one in heard.report.get("diagnosis", ())]
 
-    wait_until(lambda: len(told()) == REPORTS_MAX)
+    wait_until(lambda: len(ids()) == REPORTS_MAX)
     assert sum(bool(heard.report.get("diagnosis")) for heard in api.heard) == 2
 
 
@@ -385,8 +414,7 @@ def test_a_rank_that_hangs_is_asked_for_its_dumps_before_it_is_ended(
     prepared = write(tmp_path / "dumps", hung(16, (12,)), "to_come_")
     started = hanging(node, prepared, 8, 12, rank=1)
     started.terminate()
-    assert started.wait(WITHIN_S) == 143
-    found = heard(ear)
+    found = told(ear, started, 143)
     assert {(one.rank, one.last_enqueued, one.last_completed) for one in found} == {(8, 10, 9), (12, 9, 9)}
     assert {one.local_world for one in found} == {8}
 
@@ -397,8 +425,7 @@ def test_a_short_stop_timeout_leaves_sigterm_its_time(node: Node, ear: TrainingS
     (tmp_path / "dumps").mkdir()
     started = hanging(node, tmp_path / "dumps", 12, DUMPS="no", GPU_RECOVERY_STOP_TIMEOUT_S="4")
     started.terminate()
-    assert started.wait(WITHIN_S) == 143
-    assert heard(ear) == []
+    assert told(ear, started, 143) == []
 
 
 @pytest.mark.slow
@@ -420,8 +447,7 @@ def test_a_command_without_progress_is_asked_before_it_is_ended(
     """Its own watchdog ends it."""
     prepared = write(tmp_path / "dumps", hung(16, (12,)), "to_come_")
     started = hanging(node, prepared, 12, WATCHDOG_S="0.1")
-    assert started.wait(WITHIN_S) == 124
-    assert {one.rank for one in heard(ear)} == {12}
+    assert {one.rank for one in told(ear, started, 124)} == {12}
 
 
 @pytest.mark.slow
@@ -433,5 +459,5 @@ def test_a_rank_that_died_tells_what_it_dumped_by_itself(node: Node, ear: Traini
     for status in (0, 1):
         command = f"cp {tmp_path}/dump {folder}/rank_{status}; exit {status}"
         names = {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{folder}/rank_", "NNODES": "2"}
-        assert node.rank("sh", "-c", command, **names).wait(WITHIN_S) == status
-        assert [one.rank for one in heard(ear)] == ([1] if status else [])
+        found = told(ear, node.rank("sh", "-c", command, **names), status)
+        assert [one.rank for one in found] == ([1] if status else [])

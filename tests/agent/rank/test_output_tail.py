@@ -8,12 +8,14 @@ import select
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gpu_recovery.core.diagnosis.observation_codec import observed
 from gpu_recovery.core.diagnosis.observations import Written
+from gpu_recovery_agent.rank.delivery import Delivery
 from gpu_recovery_agent.rank.files import RankIdentity
 from gpu_recovery_agent.rank.output_tail import (
     LINE_CHARACTERS_MAX,
@@ -21,7 +23,7 @@ from gpu_recovery_agent.rank.output_tail import (
     PART_LINES_MAX,
     PARTS_MAX,
     OutputTail,
-    send,
+    reports,
 )
 from gpu_recovery_agent.rank.paths import SOCKET
 from gpu_recovery_agent.sensors.training_socket import TrainingSocket
@@ -40,13 +42,29 @@ def heard(ear: TrainingSocket) -> list[Written]:
     told = [one.to_json(NOW_S) for one in ear.batch()]
     found, left_out = observed("i-1", told)
     assert left_out == 0 and ear.lost == 0
-    reports: list[Any] = [one.report for one in found]
-    return sorted(reports, key=lambda one: one.part, reverse=True)
+    read: list[Any] = [one.report for one in found]
+    return sorted(read, key=lambda one: one.part, reverse=True)
 
 
 def lines(ear: TrainingSocket) -> list[str]:
     """Every line that was told, in its order."""
     return [line for one in heard(ear) for line in one.lines]
+
+
+def told(ear: TrainingSocket, rank: Any) -> tuple[list[Written], bytes, bytes]:
+    """What a rank has told at its end, and its outputs."""
+    found: list[Written] = []
+    with ThreadPoolExecutor(1) as pool:
+        outputs = pool.submit(rank.communicate, timeout=WITHIN_S)
+
+        def has_ended() -> bool:
+            ended = outputs.done()
+            found.extend(heard(ear))
+            ear.acknowledge(ear.batch(), 0)
+            return ended
+
+        wait_until(has_ended)
+    return found, *outputs.result()
 
 
 @pytest.mark.slow
@@ -61,13 +79,11 @@ def test_the_last_lines_of_a_rank_that_failed_reach_the_agent(node: Node, ear: T
     rank = node.rank(sys.executable, "-c", program, rank=3)
     assert rank.stdout is not None and rank.stdout.readline() == b"epoch 1\n"
     go.touch()
-    out, error = rank.communicate(timeout=WITHIN_S)
+    (last,), out, error = told(ear, rank)
     assert (out, rank.returncode) == (b"", 1)
     assert error.endswith(b"ValueError: no such column\n")
-    assert ear.poll(NOW_S)
-    (told,) = heard(ear)
-    assert (told.rank, told.part) == (3, 0)
-    assert "epoch 1" in told.lines and told.lines[-1] == "ValueError: no such column"
+    assert (last.rank, last.part) == (3, 0)
+    assert "epoch 1" in last.lines and last.lines[-1] == "ValueError: no such column"
 
 
 @pytest.mark.slow
@@ -171,8 +187,7 @@ def test_a_progress_bar_is_one_line_and_empty_ones_are_none(node: Node, ear: Tra
     """Of what is overwritten at a terminal only the last state is kept; a line is cut in its middle."""
     long = f"'x' + 'y' * {LINE_CHARACTERS_MAX} + 'z'"
     program = f"print('\\r1%\\r2%\\r3%\\n\\n  \\n' + {long}); print('end', end=''); raise SystemExit(1)"
-    assert node.rank(sys.executable, "-uc", program).wait(WITHIN_S) == 1
-    first, cut, last = lines(ear)
+    ((first, cut, last),) = (one.lines for one in told(ear, node.rank(sys.executable, "-uc", program))[0])
     assert (first, last) == ("3%", "end")
     assert cut.startswith("xyyy") and cut.endswith("yz") and len(cut) == LINE_CHARACTERS_MAX
 
@@ -181,15 +196,17 @@ def test_a_progress_bar_is_one_line_and_empty_ones_are_none(node: Node, ear: Tra
 def test_of_a_long_log_the_end_is_kept(node: Node, ear: TrainingSocket) -> None:
     """However it was cut into pieces on its way."""
     rank = node.rank("sh", "-c", "seq 100000; exit 1")
-    assert rank.communicate(timeout=WITHIN_S)[0].endswith(b"\n100000\n") and rank.returncode == 1
-    assert lines(ear) == [str(n) for n in range(100_001 - LINES_MAX, 100_001)]
+    parts, out, _ = told(ear, rank)
+    assert out.endswith(b"\n100000\n") and rank.returncode == 1
+    assert [line for one in parts for line in one.lines] == [str(n) for n in range(100_001 - LINES_MAX, 100_001)]
 
 
 @pytest.mark.parametrize("length", [1, 40, 120, LINE_CHARACTERS_MAX])
 def test_what_is_told_fits_into_what_is_taken(node: Node, ear: TrainingSocket, length: int) -> None:
     """The end of it, in as many reports as may be, however long its lines are, and whatever they hold."""
     written = [f"{n:03}" + 'ä\\"'[n % 3] * length for n in range(LINES_MAX)]
-    send(written, RANK, node.running / SOCKET)
+    Delivery(node.running / SOCKET).send(reports(written, RANK))
+    assert ear.poll(NOW_S), "the agent reports at once"
     told = lines(ear)
     assert told == written[-len(told) :]
     assert len(told) == LINES_MAX or len(heard(ear)) == PARTS_MAX
@@ -198,9 +215,8 @@ def test_what_is_told_fits_into_what_is_taken(node: Node, ear: TrainingSocket, l
 
 def test_a_rank_that_wrote_nothing_tells_nothing(node: Node, ear: TrainingSocket) -> None:
     """An empty report would only stand for a log that there is not."""
-    send([], RANK, node.running / SOCKET)
+    Delivery(node.running / SOCKET).send(reports([], RANK))
     assert heard(ear) == []
-    send(["x"], RANK, Path("/nowhere") / SOCKET)
 
 
 def test_who_holds_the_output_open_after_the_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

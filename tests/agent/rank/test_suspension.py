@@ -66,6 +66,20 @@ class Rank:
         return self.folder is not None and (self.folder / NOTICE).exists()
 
 
+@pytest.mark.parametrize("forwards", [False, True])
+def test_the_wrapper_knows_when_its_container_would_be_killed(tmp_path: Path, forwards: bool) -> None:
+    """SIGTERM may come at any moment, and the stopTimeout counts from the first."""
+    rank = Rank(tmp_path, RankTimeouts(5.0, 30.0, forwards=forwards))
+    rank.after(600.0)
+    assert rank.judge.left_s == 28.0
+    rank.told()
+    rank.after(10.0)
+    rank.told()
+    assert rank.judge.left_s == 18.0
+    rank.after(600.0)
+    assert rank.judge.left_s == 0.0
+
+
 def test_rank_0_has_its_grace_then_sigterm_then_sigkill(tmp_path: Path) -> None:
     """The notice is there at once, and nothing reaches the command before its time to save is over."""
     rank = Rank(tmp_path)

@@ -55,6 +55,27 @@ def test_the_same_on_one_gpu_is_counted_for_a_day(log: Log) -> None:
     assert log.look() == [(13, "0000:10:00", 2)]
 
 
+def test_a_45_brings_the_cause_that_it_names_if_the_log_has_no_record_of_it(log: Log) -> None:
+    """The health check judges such a 45 by its cause, whose record a storm of 45s may have overwritten."""
+    named = ", pid=1818992, name=python3, Ch 0000000{} caused by previous Xid {}"
+    log.xid(45, 5.0, rest=named.format(1, 149))
+    log.xid(45, 5.1, rest=named.format(2, 149))
+    assert log.look() == [(149, "0000:10:00", 1), (45, "0000:10:00", 1), (45, "0000:10:00", 2)]
+    log.xid(79, 6.0, bus="3b")
+    log.xid(45, 6.1, bus="3b", rest=named.format(1, 79))
+    assert log.look() == [(79, "0000:3b:00", 1), (45, "0000:3b:00", 1)]
+    log.xid(45, 7.0, bus="3b", rest=named.format(1, 79))
+    log.xid(45, 7.1, bus="4c", rest=named.format(1, 79))  # the record is another GPU's
+    log.xid(45, 7.2, bus="4c", rest=named.format(1, 45))
+    assert log.look() == [(45, "0000:3b:00", 2), (79, "0000:4c:00", 1), (45, "0000:4c:00", 1), (45, "0000:4c:00", 2)]
+
+
+def test_an_error_of_a_mig_instance_is_of_its_gpu(log: Log) -> None:
+    """The driver adds the GPU instance and the compute instance to the address."""
+    log.add("NVRM: Xid (PCI:0000:3b:00 GPU-I:01 GPU-CI:02): 95, pid=9, name=python3, Uncontained")
+    assert log.look() == [(95, "0000:3b:00", 1)]
+
+
 def test_a_number_that_no_error_has_is_none(log: Log) -> None:
     """The API knows errors from 1 on, and one that it cannot read would spoil the report."""
     log.xid(0)
@@ -96,10 +117,11 @@ def test_a_loss_that_is_told_in_two_messages_is_one_whenever_we_look(log: Log) -
     [
         ("GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)", 2),
         ("GPU recovery action changed from 0x2 (Node Reboot Required) to 0x0 (None)", 0),
-        ("GPU recovery action changed from 0x1 (GPU Reset Required) to 0x5 (GPU Reset Bus)", 5),
+        ("GPU recovery action changed from 0x1 (GPU Reset Required) to 0x5 (GPU Reset Bus)", 6),
+        ("GPU recovery action changed from 0x0 (None) to 0x5 (Recover IMEX Domain)", 5),
         ("changed from (None) to (Drain and Reset)", 4),
         ("changed from 0x2 (Node Reboot Required)", None),
-        ("changed from 0x0 (None) to 0x63 (Something New)", None),
+        ("changed from 0x0 (None) to 0x63 (Something New)", 0x63),
         ("", None),
     ],
 )

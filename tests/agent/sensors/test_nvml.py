@@ -132,15 +132,32 @@ def test_a_row_that_waits_is_in_the_inventory_and_ends_nobodys_work(node: Node, 
     assert watched.health() == gpu_health.GpuHealthStatus("impaired", "GPU 0: a spare row could not be mapped in")
 
 
-@pytest.mark.parametrize(("action", "words"), [(1, "reset of the GPU"), (2, "reboot"), (5, "bus"), (9, "action 9")])
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        (1, "a reset of the GPU"),
+        (2, "a reboot"),
+        (5, "a reset of the GPU's bus"),  # of driver 580, which the node has
+        (6, "a reset of the GPU's bus"),
+        (7, "a reboot of the system"),
+        (9, "recovery action 9, which is not known here"),
+    ],
+)
 def test_the_recovery_that_the_driver_asks_for_is_an_impairment(
     node: Node, watched: Watched, action: int, words: str
 ) -> None:
-    """Its field 230 has six values, and may get more."""
+    """Its field 230 has eight values, and may get more."""
     node.set_nvml(gpus=[{"action": action}])
     assert watched.reading()["gpus"][0]["recovery_action"] == action
     found = watched.health()
-    assert found.status == "impaired" and words in found.sentence
+    assert found == gpu_health.GpuHealthStatus("impaired", f"GPU 0: the driver asks for {words}")
+
+
+def test_action_5_of_a_newer_driver_is_the_imex_domain(node: Node, watched: Watched) -> None:
+    """Branch 595 gave the number to it."""
+    node.set_nvml(gpus=[{"action": 5}], driver="595.45.04")
+    assert watched.reading()["driver"] == "595.45.04"
+    assert watched.health().sentence == "GPU 0: the driver asks for a recovery of the IMEX domain"
 
 
 def test_why_the_clocks_are_held_back_is_in_the_inventory_and_no_reason_to_look(node: Node, watched: Watched) -> None:

@@ -356,7 +356,7 @@ def test_a_look_ends_whatever_comes(ear: TrainingSocket, path: Path, monkeypatch
     class Endless:
         calls = 0
 
-        def recvmsg(self, size: int, _: int) -> tuple[bytes, list[Any], int, None]:
+        def recvmsg(self, size: int, *_: int) -> tuple[bytes, list[Any], int, None]:
             self.calls += 1
             assert size > DATAGRAM_BYTES_MAX
             return endless, [], 0, None

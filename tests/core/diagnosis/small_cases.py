@@ -57,9 +57,8 @@ _NUMBERS = count()
 
 def late(worker: str, stage: RpcStage = RpcStage.CONNECT, **more: object) -> RpcReport:
     """A call that ran out of time at a stage."""
-    given: dict[str, object] = {"at_s": AT_S - 10, **more}
+    given: dict[str, object] = {"report_id": f"late-{next(_NUMBERS)}", "at_s": AT_S - 10, **more}
     return RpcReport(
-        report_id=f"late-{next(_NUMBERS)}",
         worker=worker,
         failed_at=stage,
         timed_out=True,

@@ -274,6 +274,15 @@ def test_ranks_that_wait_for_most_ranks_locate_no_fault(waiting: int) -> None:
     assert judged(half, cluster(4, 4)).decided
 
 
+@pytest.mark.parametrize("hung", [0, 1])
+def test_of_two_ranks_the_one_that_the_other_waits_for_is_proved(hung: int) -> None:
+    """That is half of the gang."""
+    reports = [of_world(rank, 9 if rank == hung else 10, 9, 2, instance_id=f"i-{rank}") for rank in range(2)]
+    assert weights(reports, plan(2)) == {"flight": Weight.PROOF}
+    verdict = judged(reports, plan(2))
+    assert (verdict.decided, plan(2).instances_of(verdict.scope)) == (True, {f"i-{hung}"})
+
+
 def test_a_record_of_an_earlier_start_of_the_processes_blames_no_other_rank() -> None:
     """`torchrun` has started all processes again, and rank 3 has not written its dump again. Its numbers are older."""
     members = tuple(range(16))
@@ -332,6 +341,16 @@ def test_an_instance_without_any_dump_decides_nothing() -> None:
     waits = [of_world(rank, 10, 9, 16, instance_id=f"i-{rank // 8}", local_world=8) for rank in range(16)]
     assert weights(waits[:8], plan(2)) == {"flightu": Weight.HINT}
     assert weights([*waits[:12], *waits[13:]], plan(2)) == {"flightu": Weight.STRONG}
+
+
+def test_ranks_without_a_dump_on_several_instances_decide_nothing() -> None:
+    """One of them may be the cause, and the dumps of the others late. Without places two ranks are too many."""
+    waits = [of_world(rank, 10, 9, 16, instance_id=f"i-{rank // 8}", local_world=8) for rank in range(16)]
+    assert weights([one for one in waits if one.rank not in (3, 12)], plan(2)) == {"flightu": Weight.HINT}
+    assert weights([one for one in waits if one.rank not in (12, 13)], plan(2)) == {"flightu": Weight.STRONG}
+    unplaced = [of_world(rank, 10, 9) for rank in range(8)]
+    assert weights(unplaced[:7]) == {"flightu": Weight.STRONG}
+    assert weights(unplaced[:6]) == {"flightu": Weight.HINT}
 
 
 def test_a_group_without_most_of_its_records_names_none_of_them() -> None:

@@ -134,6 +134,36 @@ def test_impaired_gpus_are_asked_beside_those_at_work() -> None:
     assert not tell(available(), health_report(HealthKind.ACCELERATED_COMPUTE)).record.check.passive
 
 
+@pytest.mark.parametrize("kind", [HealthKind.ACCELERATED_COMPUTE, HealthKind.NODE_AGENT])
+@pytest.mark.parametrize("found", [CheckOutcome.HEALTHY, CheckOutcome.INCONCLUSIVE, CheckOutcome.CONFIGURATION])
+def test_gpus_that_were_only_asked_beside_a_job_are_examined_when_the_job_has_ended(
+    kind: HealthKind, found: CheckOutcome
+) -> None:
+    """A passive check cannot settle an impairment, such as a request to drain, and nothing new is placed meanwhile."""
+    record = applied(tell(claimed(), health_report(kind)))
+    record = applied(tell(record, verdict_of(record, found)))
+    assert record.status is S.AVAILABLE and not is_usable(record) and record.deadline_at is not None
+    waits = overdue(record)
+    assert waits.record.status is S.AVAILABLE and not orders(waits, commands.RunCheck)
+    assert waits.record.deadline_at is not None and waits.record.deadline_at > record.deadline_at
+    examined = overdue(replace(waits.record, claims={}))
+    assert examined.record.status is S.CHECKING and not examined.record.check.passive
+    assert orders(examined, commands.RunCheck)
+    record = applied(tell(examined.record, verdict_of(examined.record, CheckOutcome.INCONCLUSIVE)))
+    assert record.status is S.AVAILABLE and not is_usable(record) and record.deadline_at is None  # once, not for ever
+    blamed = tell(examined.record, verdict_of(examined.record, CheckOutcome.REBOOT))
+    assert blamed.record.status is S.REBOOTING
+
+
+def test_a_withdrawn_report_needs_no_examination() -> None:
+    """The source says that all is well, so the instance works as before."""
+    record = applied(tell(claimed(), health_report(HealthKind.NODE_AGENT)))
+    record = applied(tell(record, verdict_of(record, CheckOutcome.INCONCLUSIVE)))
+    record = applied(tell(record, health_report(HealthKind.NODE_AGENT, OK, later(60)), now=later(60)))
+    record = applied(overdue(replace(record, claims={})))
+    assert record.status is S.AVAILABLE and is_usable(record) and record.deadline_at is None
+
+
 def test_a_check_beside_a_job_gives_way_to_the_jobs_own() -> None:
     """The job has failed meanwhile and wants the instance checked: by a whole check, and the other one is stopped."""
     record = applied(tell(claimed(), health_report(HealthKind.ACCELERATED_COMPUTE)))

@@ -60,6 +60,8 @@ def test_an_xid_that_names_another_follows_it() -> None:
     [
         ("0x1 (GPU Reset Required)", LineKind.HARDWARE_GPU_RESET),
         ("0x2 (Node Reboot Required)", LineKind.HARDWARE_GPU_RESET),
+        ("0x7 (System Reboot)", LineKind.HARDWARE_GPU_RESET),
+        ("0x5 (Recover IMEX Domain)", LineKind.DRIVER_ENVIRONMENT),
         ("0x0 (None)", LineKind.BENIGN),
     ],
 )

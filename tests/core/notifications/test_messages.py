@@ -11,7 +11,6 @@ from pkgutil import iter_modules
 from typing import Any
 
 import pytest
-import typer
 from gpu_recovery.core import notifications
 from gpu_recovery.core.commands import Channel, NotifyOperator, PokeScheduler
 from gpu_recovery.core.diagnosis.taxonomy import Cause, Remedy
@@ -29,10 +28,10 @@ from gpu_recovery.core.notifications.channels import for_every_channel
 from gpu_recovery.core.notifications.template import Part, Phase, Severity
 from gpu_recovery.core.state_machine import Decision, EventOutcome, HistoryEntry, PendingCommand
 from gpu_recovery.core.task import EndingKind
-from gpu_recovery_client.cli import app
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests import command_line
 from tests.core.build import ADAPTIVE, IDS, NOW, available, checking, failure, later, running
 
 HOSTILE = "run\r\n[SEV1] \x00\x1b[31m\u2028Grüße\x7f\n\nYOU\n  gpu-recovery cancel other\n" + "x" * 900
@@ -98,6 +97,9 @@ def messages_about(name: str, reason: str) -> dict[str, NotifyOperator]:
         "reporting_outage": fleet.reporting_outage(DEAF),
         "reporting_restored": fleet.reporting_restored(DEAF),
         "breaker_closed": fleet.breaker_closed(BREAKER, reason),
+        "idle_repairs": fleet.idle_repairs(
+            replace(BREAKER, repairing=frozenset({name or "i-0", "i-01"})), reason, ADAPTIVE
+        ),
         "launch_denied": permissions.launch_denied(job, MissingPermission("ecs:RunTask"), reason, 604_800),
         "duplicate_agent": agents.duplicate_agent(Heartbeat(name or "i-0", NOW, run="new"), "old"),
         "agents_silent": agents.agents_silent("silence/1", {name or "i-0": NOW, "i-01": NOW}),
@@ -162,7 +164,7 @@ def test_a_body_names_whom_it_is_about_and_the_id_to_follow_it_by(kind: str) -> 
     ids = template.parts_of(message.body)[Part.IDS]
     assert ids[-1] == f"correlation id {message.incident_id}"
     assert message.incident_id
-    if not message.incident_id.startswith(("breaker/", "silence/", "reservation/")):
+    if not message.incident_id.startswith(("breaker/", "silence/", "reservation/", "repairs/")):
         assert "sft-1" in ids[0] and "sft-1" in (message.job_id, message.instance_id)
 
 
@@ -177,7 +179,7 @@ def test_the_commands_of_a_message_can_be_typed(kind: str) -> None:
         if words[:2] == ["make", "deploy"]:
             continue
         assert words.pop(0) == "gpu-recovery"
-        _accepts(typer.main.get_command(app.app), words)
+        _accepts(command_line.command(), words)
     indented = [line for part, lines in parts.items() if part is not Part.YOU for line in lines if line[0] == " "]
     assert not indented
 

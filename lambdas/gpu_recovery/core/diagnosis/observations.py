@@ -33,6 +33,14 @@ class Observation:
         """Name of the worker, else of the rank, else the instance id; "" if all are unknown."""
         return self.worker or (f"rank {self.rank}" if self.rank is not None else self.instance_id)
 
+    @property
+    def sender(self) -> str:
+        """Id of the instance whose agent sent the observation, which may be about a worker of another instance.
+
+        The receiver puts it before the report id: `<instance id>/<name>`. "" if the id has no such part.
+        """
+        return self.report_id.partition("/")[0] if "/" in self.report_id else ""
+
 
 class Check(StrEnum):
     """Result of a probe of the GPU."""

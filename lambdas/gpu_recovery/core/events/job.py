@@ -149,12 +149,14 @@ class RepairEnded(JobEvent):
     """The repair of an instance of the attempt ended: proved and healthy (`healed`), or it will not come back.
 
     gone: whether the instance is off or left the cluster, so that all its ranks have certainly ended.
+    by_operator: whether an operator quarantined the instance during its repair. EC2 may still carry out the reboot.
     """
 
     instance_id: str
     healed: bool
     sentence: str
     gone: bool = False
+    by_operator: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

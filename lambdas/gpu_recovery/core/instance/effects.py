@@ -67,12 +67,15 @@ def other_waiting_jobs(instance: Instance, job_id: str = "") -> tuple[RankOnInst
     return tuple(rank for rank in waiting_jobs(instance) if rank.job_id != job_id)[-WAITING_MAX:]
 
 
-def repair_ended(instance: Instance, healed: bool, sentence: str, now: datetime, gone: bool = False) -> tuple[Any, ...]:
+def repair_ended(
+    instance: Instance, healed: bool, sentence: str, now: datetime, gone: bool = False, by_operator: bool = False
+) -> tuple[Any, ...]:
     """Return the commands that report the end of the repair to every waiting job; () if no job waits.
 
     Args:
         healed: the repair is proved and the check passed.
         gone: the instance is off or has left the cluster, so all its ranks have ended.
+        by_operator: an operator has quarantined the instance during its repair.
     """
     return tuple(
         commands.TellJob(
@@ -84,6 +87,7 @@ def repair_ended(instance: Instance, healed: bool, sentence: str, now: datetime,
                 healed=healed,
                 sentence=sentence,
                 gone=gone,
+                by_operator=by_operator,
             ),
         )
         for rank in waiting_jobs(instance)

@@ -22,9 +22,12 @@ SENTENCE_MAX = 200
 _XID_SOURCES = (HealthKind.ACCELERATED_COMPUTE, HealthKind.NODE_AGENT)
 """Health sources that report XIDs."""
 _XID = re.compile(r"\bXID[ _](\d{1,4})\b")
-_ASKED_BY_DRIVER = re.compile(r"the driver asks for recovery action [1245]\b")
-"""The driver's recovery actions that a reboot carries out. Action 3, Drain P2P, asks for the end of the processes and
-for another look, which the health check takes: docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt.
+_ASKED_BY_DRIVER = re.compile(r"the driver asks for recovery action [12467]\b")
+"""The driver's recovery actions that a reboot carries out. For every other action the health check decides.
+
+Action 3, Drain P2P, asks for the end of the processes and for another look, which the health check takes:
+docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt. Action 5 is the IMEX domain since driver 590, and was a reset of the
+GPU's bus in driver 580. Nothing is concluded from an unknown action.
 """
 _FATAL_SXID = re.compile(r"\bfatal SXid \d")
 _GRAVITY = (RepairLevel.REBOOT, RepairLevel.REPLACE)

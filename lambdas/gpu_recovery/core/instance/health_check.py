@@ -23,7 +23,7 @@ from gpu_recovery.core.instance.effects import (
 from gpu_recovery.core.instance.escalation import escalate
 from gpu_recovery.core.instance.fault_history import failure_of
 from gpu_recovery.core.instance.faults import standing_fault, verdict_by
-from gpu_recovery.core.instance.health_reports import cleared_by_check
+from gpu_recovery.core.instance.health_reports import after_passive_check, cleared_by_check
 from gpu_recovery.core.instance.quarantine import repair_given_up
 from gpu_recovery.core.instance.record import (
     CheckRun,
@@ -200,7 +200,9 @@ def check_ended(instance: Instance, event: events.CheckEnded, context: DecisionC
     healed = verdict.outcome is CheckOutcome.HEALTHY
     if not healed and _is_blamed(instance):
         return repair_given_up(instance, f"{verdict_text}; {_STILL_BLAMED}", context, changes, orders)
-    if healed and not run.passive:
+    if run.passive:
+        changes["health"] = after_passive_check(instance.health)
+    elif healed:
         changes["health"] = cleared_by_check(instance.health, event.at)
     ended = repair_ended(instance, healed, f"{instance.instance_id} was checked afresh: {verdict_text}", context.now)
     return Step(
@@ -294,10 +296,13 @@ def check_overdue(instance: Instance, event: events.InstanceDeadlineReached, con
         ended = repair_ended(instance, False, f"{instance.instance_id}: {reason}", context.now)
         reports = (*check_report(run, CheckOutcome.INCONCLUSIVE, reason), instances.never_checked(instance, reason))
         orders = (*reports, *ended, *poke_if_usable(instance))
-        return Step(InstanceStatus.AVAILABLE, reason, {"check": None, **_SETTLED}, orders)
+        unhandled = {"health": after_passive_check(instance.health)} if run.passive else {}
+        return Step(InstanceStatus.AVAILABLE, reason, {"check": None, **unhandled, **_SETTLED}, orders)
     orders = (stop_check(run), *check_report(run, CheckOutcome.INCONCLUSIVE, reason))
     if run.passive and not _is_blamed(instance):  # it only reads logs, and another job works on the instance
-        return Step(InstanceStatus.AVAILABLE, reason, {"check": None, **_SETTLED}, (*orders, *poke_if_usable(instance)))
+        health = after_passive_check(instance.health)
+        freed = (*orders, *poke_if_usable(instance))
+        return Step(InstanceStatus.AVAILABLE, reason, {"check": None, "health": health, **_SETTLED}, freed)
     return repair_given_up(instance, reason, context, None, orders)
 
 

@@ -75,19 +75,38 @@ def _health(
 
 
 def unhandled_report(instance: Instance) -> HealthKind | None:
-    """Return the health source that reported IMPAIRED while the instance was busy, if the report is not handled yet."""
+    """Return the health source whose report IMPAIRED is not handled yet; a status check of EC2 comes first.
+
+    The report came while the instance was busy, or only a passive check has followed it.
+    """
     reports = instance.health.items()
     kinds = [kind for kind, report in reports if report.status is HealthStatus.IMPAIRED and not report.answered]
-    return HealthKind(min(kinds)) if kinds and instance.gpus_most else None
+    first = min(kinds, key=lambda kind: (kind not in _LEVELS, kind), default=None)
+    return HealthKind(first) if first is not None and instance.gpus_most else None
+
+
+def waits_for_jobs(instance: Instance, kind: HealthKind) -> bool:
+    """Return whether the unhandled report of `kind` is handled only when no job works on the instance any more."""
+    return kind in _EXAMINES_GPUS and bool(instance.claims)
+
+
+def after_passive_check(health: Mapping[str, HealthReport]) -> dict[str, HealthReport]:
+    """Return `health` with the reports about the GPUs unhandled: a passive check has examined no GPU.
+
+    It cannot end a request to drain peer-to-peer traffic either, because the traffic goes on beside it.
+    """
+    return {
+        kind: replace(report, answered=False) if kind in _EXAMINES_GPUS and report.impairs else report
+        for kind, report in health.items()
+    }
 
 
 def answer_report(instance: Instance, kind: HealthKind, context: DecisionContext) -> Step:
     """Act on an unhandled report now that the instance works again."""
     report = instance.health[kind]
     changes = {"health": {**instance.health, kind: replace(report, answered=True)}}
-    return escalate(
-        instance, RepairNeed(_LEVELS[kind], report.clause(kind), context.now, source=kind), context, changes
-    )
+    rung = _LEVELS.get(kind, RepairLevel.CHECK)
+    return escalate(instance, RepairNeed(rung, report.clause(kind), context.now, source=kind), context, changes)
 
 
 def _is_harmless(event: events.HealthReported, context: DecisionContext) -> bool:

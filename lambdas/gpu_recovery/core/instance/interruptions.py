@@ -15,7 +15,7 @@ from gpu_recovery.core import commands, events
 from gpu_recovery.core.health_signals import DepartureKind
 from gpu_recovery.core.instance.effects import poke_scheduler
 from gpu_recovery.core.instance.escalation import EVIDENCE_CHARACTERS_MAX, check_instead, escalate, is_on_a_new_host
-from gpu_recovery.core.instance.health_reports import answer_report, unhandled_report
+from gpu_recovery.core.instance.health_reports import answer_report, unhandled_report, waits_for_jobs
 from gpu_recovery.core.instance.record import Instance, InstanceStatus, Interruption, RepairLevel, RepairNeed
 from gpu_recovery.core.policy import duration
 from gpu_recovery.core.state_machine import DecisionContext, Ignore, Step, replace_fields
@@ -118,8 +118,10 @@ def _times(instance: Instance, since: datetime, context: DecisionContext) -> Ite
         yield since + duration(context.policy.repaired_reservation_s)
     if instance.departure is not None:
         yield evacuation_at(instance.departure, context)
-    if unhandled_report(instance) is not None:
-        yield since + duration(context.policy.reboot_settle_s)
+    kind = unhandled_report(instance)
+    if kind is not None:
+        after = context.now if waits_for_jobs(instance, kind) else since
+        yield after + duration(context.policy.reboot_settle_s)
 
 
 def evacuation_at(departure: Interruption, context: DecisionContext) -> datetime:
@@ -169,7 +171,8 @@ def deadline_of_available(
 ) -> Step | Ignore:
     """Act on an unhandled health report, on a due interruption, or on the end of a reservation."""
     departure, kind = instance.departure, unhandled_report(instance)
-    if kind is not None and instance.status_at + duration(context.policy.reboot_settle_s) <= context.now:
+    settled = instance.status_at + duration(context.policy.reboot_settle_s) <= context.now
+    if kind is not None and settled and not waits_for_jobs(instance, kind):
         return answer_report(instance, kind, context)
     if departure is not None and _is_over(departure, context):
         return Step(
@@ -177,7 +180,8 @@ def deadline_of_available(
         )
     if departure is not None and evacuation_at(departure, context) <= context.now:
         return evacuate(instance, departure, {}, context)
-    if not instance.reserved_for:  # its job has the instance already, so no reservation ends
+    kept_until = instance.status_at + duration(context.policy.repaired_reservation_s)
+    if not instance.reserved_for or context.now < kept_until:  # no reservation ends
         return Step(
             instance.status, instance.reason, {"deadline_at": next_wake_at(instance, instance.status_at, context)}
         )

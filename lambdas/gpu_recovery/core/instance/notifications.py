@@ -3,7 +3,8 @@
 An incident opens when the instance waits for something that an operator should know: it is quarantined, its repair is
 held for a reason of its own, its host will be retired or rebooted, or its registration ended under running ranks. It
 also opens when a health source reports a working instance as impaired, and when a repair begins for which no job waits:
-its reboot and its return are one thread. The record saves the incident's id until the instance works again without a
+its reboot and its return are one thread. If several such repairs begin at once, one message of the fleet names them
+all. The record saves the incident's id until the instance works again without a
 report against it, or is gone. Then the same thread says so.
 
 When many instances are blamed at once, the notification of the fleet replaces those of the instances. No notification
@@ -17,13 +18,14 @@ from dataclasses import replace
 from typing import Any
 
 from gpu_recovery.core import commands, events
-from gpu_recovery.core.fleet import Fleet, budget, repair_blocked_reason
+from gpu_recovery.core.fleet import Fleet, budget, has_many_repairs, repair_blocked_reason
 from gpu_recovery.core.health_check import CheckOutcome
 from gpu_recovery.core.health_signals import DepartureKind
 from gpu_recovery.core.instance.deadlines import deadlines
 from gpu_recovery.core.instance.escalation import claimants
 from gpu_recovery.core.instance.interruptions import evacuation_at
 from gpu_recovery.core.instance.record import BEING_REPAIRED, IN_REPAIR, Instance, InstanceStatus, Interruption
+from gpu_recovery.core.notifications import fleet as fleet_messages
 from gpu_recovery.core.notifications import instances
 from gpu_recovery.core.notifications.template import Phase
 from gpu_recovery.core.state_machine import DecisionContext, Step, replace_fields
@@ -67,8 +69,12 @@ def with_notifications(
         )
     if after.status is InstanceStatus.QUARANTINED:
         notices += _of_quarantine(before, after, incident_id, event, context, fleet)
-    elif _begins_idle_repair(before, after) and not _is_covered_by_fleet(before, after, context, fleet):
-        notices.append(instances.repair_begun(before, incident_id, after.reason, after.deadline_at))
+    elif begins_idle_repair(before, after) and not _is_covered_by_fleet(before, after, context, fleet):
+        if fleet is None or not has_many_repairs(fleet, context.policy, context.now):
+            notices.append(instances.repair_begun(before, incident_id, after.reason, after.deadline_at))
+        elif context.fleet is not None and fleet.repairs_reported_at != context.fleet.repairs_reported_at:
+            told = fleet_messages.idle_repairs(fleet, f"{after.instance_id}: {after.reason}", context.policy)
+            return replace(step, commands=(*step.commands, told))
     elif after.status is InstanceStatus.AVAILABLE:
         if new := _impaired(after) - (_impaired(before) if before.incident_id else frozenset()):
             notices.append(instances.suspected(before, incident_id, _sentence(after, new)))
@@ -153,7 +159,7 @@ def _of_quarantine(
     ]
 
 
-def _begins_idle_repair(before: Instance, after: Instance) -> bool:
+def begins_idle_repair(before: Instance, after: Instance) -> bool:
     """Return whether a repair begins for which no job waits and of which operators have not heard."""
     need = after.need
     begins = after.status in BEING_REPAIRED and before.status not in IN_REPAIR

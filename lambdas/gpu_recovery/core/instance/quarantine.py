@@ -77,7 +77,9 @@ def quarantine_requested(
         orders = (stop_check(instance.check), *stopped)
         orphan = _orphan_of(instance.check)
     withdrawn = instance.status is InstanceStatus.AVAILABLE and not instance.avoid_reason
-    return repair_given_up(instance, reason, context, {"withdrawn": withdrawn, "check": orphan}, orders)
+    sentence = f"{instance.instance_id}: {reason}"
+    ended = repair_ended(instance, False, sentence, context.now, by_operator=True)
+    return quarantine(instance, reason, context, {"withdrawn": withdrawn, "check": orphan}, (*orders, *ended))
 
 
 def _orphan_of(run: CheckRun) -> CheckRun | None:

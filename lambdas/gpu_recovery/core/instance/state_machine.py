@@ -21,6 +21,7 @@ from gpu_recovery.core.fleet import (
     with_repair_begun,
     with_repair_ended,
     with_repair_undone,
+    with_repairs_reported,
     with_replacement_begun,
 )
 from gpu_recovery.core.instance import (
@@ -36,7 +37,7 @@ from gpu_recovery.core.instance import (
 from gpu_recovery.core.instance.deadlines import deadlines
 from gpu_recovery.core.instance.effects import poke_scheduler
 from gpu_recovery.core.instance.fault_history import updated_history
-from gpu_recovery.core.instance.notifications import with_notifications
+from gpu_recovery.core.instance.notifications import begins_idle_repair, with_notifications
 from gpu_recovery.core.instance.observe_only import withheld
 from gpu_recovery.core.instance.record import EcsStatus, Instance, InstanceStatus
 from gpu_recovery.core.notifications.fleet import of_breaker
@@ -168,6 +169,8 @@ def _with_effects(
     """Return the decision after `step`, with its notifications, its fault history and the fleet's record."""
     after = replace_fields(instance, {**step.changes, "status": step.status, "reason": step.reason})
     fleet = _fleet_after(instance, after, event, context)
+    if fleet is not None and begins_idle_repair(instance, after):
+        fleet = with_repairs_reported(fleet, context.policy, context.now)
     past = updated_history(instance, after, event, context)
     if past != instance.past:
         step = replace(step, changes={**step.changes, "past": past})
@@ -245,7 +248,7 @@ TRANSITIONS: dict[tuple[InstanceStatus, type[events.InstanceEvent]], Transition]
     (_S.AVAILABLE, events.RepairRequested): Transition.to(repair.repair_requested, _S.REBOOTING, _S.QUARANTINED),
     (_S.AVAILABLE, events.QuarantineRequested): Transition.to(quarantine.quarantine_requested, _S.QUARANTINED),
     (_S.AVAILABLE, events.InstanceDeadlineReached): Transition.to(
-        interruptions.deadline_of_available, _S.AVAILABLE, *_REPAIR
+        interruptions.deadline_of_available, _S.AVAILABLE, _S.CHECKING, *_REPAIR
     ),
     (_S.CHECKING, events.InstanceObserved): Transition.to(registration.observed, _S.CHECKING, _S.GONE),
     (_S.CHECKING, events.MachineSeen): Transition.to(registration.ec2_state_seen, _S.GONE),

@@ -52,9 +52,8 @@ def after_checks(job: Job, results: Mapping[str, events.Checked], context: Decis
         changes["conclusion"] = replace(diagnosis, followed=True)
     elsewhere = restart_changes(job, job.diagnosed, context)
     if diagnosis is not None and diagnosis.suspects_instance and not blamed and elsewhere.get("left_out"):
-        reason += (
-            f"; {listed(tuple(elsewhere['left_out']))}: suspected, and left out of the next attempt if there is room"
-        )
+        left_out = listed(tuple(elsewhere["left_out"]))
+        reason += f"; {left_out}: suspected, and left out until a stable run while there are others"
     recovering = {
         **changes,
         **elsewhere,

@@ -285,9 +285,15 @@ def _why_not_rebooted(event: events.JobDeadlineReached) -> str:
 
 
 def rank_not_ended(job: Job, event: events.RepairEnded, context: DecisionContext) -> Step | Ignore:
-    """Fail the job because the reboot that was to end a rank failed: the end of the rank cannot be confirmed."""
+    """Fail the job because the reboot that was to end a rank failed: the end of the rank cannot be confirmed.
+
+    If an operator has quarantined the instance meanwhile, the reboot may still take place, and the operator may end the
+    rank. So the job waits for the proof until its own deadline.
+    """
     if event.healed or event.gone:
         return Ignore("the end of its rank is reported apart")
+    if event.by_operator:
+        return Ignore("an operator has quarantined the instance, and its reboot may still take place")
     reason = f"a rank was never confirmed to have ended ({event.sentence}); its GPUs stay claimed"
     return failed(job, reason, (event.instance_id,))
 

@@ -36,8 +36,11 @@ FIELDS = ("code_path", "model_id", "train_file", "val_file", *NUMBERS, "override
 """Fields that only a job of the template has."""
 PLACE = re.compile(r"[A-Za-z0-9_.:/@+-]{1,255}")
 """Pattern of a path or a name. Hydra, which reads verl's options, gives other characters a meaning."""
-OVERRIDE = re.compile(r"(\+\+?|~)?[A-Za-z_][A-Za-z0-9_./@-]{0,199}=[^\x00-\x1f]{0,500}")
-"""Pattern of an option as Hydra reads it."""
+_KEY, _VALUE = r"[A-Za-z_][A-Za-z0-9_./@-]{0,199}", r"=[^\x00-\x1f]{0,500}"
+OVERRIDE = re.compile(rf"(\+\+?)?{_KEY}{_VALUE}|~{_KEY}({_VALUE})?")
+"""Pattern of an option as Hydra reads it: it sets an option, adds an option, or deletes an option and needs no value.
+The grammar is in hydra.cc/docs/advanced/override_grammar/basic.
+"""
 OVERRIDES_MAX = 100
 """Upper bound of the number of overrides."""
 COUNTED = {f"trainer.{name}": name for name in ("nnodes", "n_gpus_per_node")}
@@ -119,9 +122,10 @@ def _overrides(value: Any) -> list[str]:
     if not isinstance(value, list) or len(value) > OVERRIDES_MAX:
         raise SpecInvalid("overrides", f"must be a list of at most {OVERRIDES_MAX} options of verl")
     if not all(isinstance(option, str) and OVERRIDE.fullmatch(option) for option in value):
-        raise SpecInvalid("overrides", "must be options of verl, each written key=value")
+        raise SpecInvalid("overrides", "must be options of verl, each written key=value, or ~key to delete key")
     for option in value:
         name = option.partition("=")[0].lstrip("+~")
-        if name in COUNTED:
-            raise SpecInvalid("overrides", f"must leave {name} out: the field {COUNTED[name]} sets it")
+        for counted, field in COUNTED.items():
+            if counted == name or counted.startswith(f"{name}."):
+                raise SpecInvalid("overrides", f"must leave {name} out: the field {field} sets {counted}")
     return value

@@ -17,24 +17,48 @@ from gpu_recovery.core.logs.line_normalization import LineLevel, LogLine, read
 from gpu_recovery.core.logs.line_time import line_time
 from gpu_recovery.core.logs.noise import ADVICE, FINE
 from gpu_recovery.core.logs.signature import Counter, Signature, first, fits_any
+from gpu_recovery.core.logs.signatures.aws import SIGNATURES as OF_AWS
+from gpu_recovery.core.logs.signatures.checkpoints import SIGNATURES as OF_CHECKPOINTS
 from gpu_recovery.core.logs.signatures.collectives import SIGNATURES as OF_NETWORKS
+from gpu_recovery.core.logs.signatures.crashes import SIGNATURES as OF_CRASHES
+from gpu_recovery.core.logs.signatures.dependencies import SIGNATURES as OF_DEPENDENCIES
+from gpu_recovery.core.logs.signatures.driver import SIGNATURES as OF_DRIVERS
 from gpu_recovery.core.logs.signatures.external_services import SIGNATURES as OF_OUTSIDE
 from gpu_recovery.core.logs.signatures.fabric import SIGNATURES as OF_FABRICS
 from gpu_recovery.core.logs.signatures.gpu import SIGNATURES as OF_GPUS
 from gpu_recovery.core.logs.signatures.host import SIGNATURES as OF_HOSTS
+from gpu_recovery.core.logs.signatures.images import SIGNATURES as OF_IMAGES
+from gpu_recovery.core.logs.signatures.kernel import SIGNATURES as OF_KERNELS
+from gpu_recovery.core.logs.signatures.kubernetes import SIGNATURES as OF_KUBERNETES
+from gpu_recovery.core.logs.signatures.numerics import SIGNATURES as OF_NUMERICS
+from gpu_recovery.core.logs.signatures.peers import SIGNATURES as OF_PEERS
 from gpu_recovery.core.logs.signatures.platform import SIGNATURES as OF_PLATFORMS
 from gpu_recovery.core.logs.signatures.process_exit import SIGNATURES as OF_ENDS
 from gpu_recovery.core.logs.signatures.program import SIGNATURES as OF_PROGRAMS
+from gpu_recovery.core.logs.signatures.slurm import SIGNATURES as OF_SLURM
+from gpu_recovery.core.logs.signatures.storage import SIGNATURES as OF_STORAGE
 from gpu_recovery.core.logs.xids import of_xid
 
 SIGNATURES: tuple[Signature, ...] = (
+    *OF_SLURM,
+    *OF_KUBERNETES,
+    *OF_AWS,
+    *OF_DRIVERS,
     *OF_GPUS,
+    *OF_PEERS,
     *OF_FABRICS,
     *OF_HOSTS,
+    *OF_STORAGE,
+    *OF_KERNELS,
+    *OF_IMAGES,
     *OF_PLATFORMS,
     *OF_OUTSIDE,
     *OF_NETWORKS,
+    *OF_NUMERICS,
+    *OF_CHECKPOINTS,
+    *OF_DEPENDENCIES,
     *OF_PROGRAMS,
+    *OF_CRASHES,
     *OF_ENDS,
 )
 """All signatures in order of precedence: the first that fits a line classifies the line."""

@@ -39,7 +39,7 @@ _WHEN = re.compile(
     r"|[\w.-]{1,128} (?=kernel: )|kernel: ?"
 )
 _LEVEL = re.compile(
-    r"\b(INFO|DEBUG|TRACE|NOTICE|WARN(?:ING)?|ERROR|FATAL|CRITICAL)\b|\b(\w{2,30}Warning):"
+    r"(?<!=)\b(INFO|DEBUG|TRACE|NOTICE|WARN(?:ING)?|ERROR|FATAL|CRITICAL)\b|\b(\w{2,30}Warning):"
     r"|\[([EWIFVD])\d{3,4} |^([EWIF])\d{4} |(?:^| )([EWIF]) (?=tensorflow|external|xla)"
     r"|\b(?:level|severity)[\"']?[=:] ?[\"']?(\w{1,12})|<(info|debug|trace|warn)>"
     r"|^(info|debug|trace)\b(?=[: ])"

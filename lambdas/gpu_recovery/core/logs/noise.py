@@ -41,8 +41,9 @@ _fine(
 )
 _fine(
     "driver",
-    "non-fatal|gsp-rm logs|trace crash",
-    r"nvrm:.{0,200}\(non-fatal\)|no gsp-rm logs will be printed|gsp trace crash",
+    "non-fatal|gsp-rm logs|trace crash|heartbeat not timed out|watchdog timeout forced",
+    r"nvrm:.{0,200}\(non-fatal\)|no gsp-rm logs will be printed|gsp trace crash|heartbeat not timed out"
+    r"|rc watchdog timeout forced to",
 )
 _fine(
     "kernel",
@@ -91,8 +92,7 @@ _fine(
 _fine(
     "loss scaling",
     "loss scale|loss_scale|overflow",
-    r"^(?!.*(?:\bnan\b|\binf\b|already at minimum|minimum loss scale)).*(?:overflow!.{0,80}(?:skipping step"
-    r"|reducing)"
+    r"^(?!.*(?:\bnan\b|\binf\b|already at minimum|minimum loss scale)).*(?:overflow!.{0,80}(?:skipping step|reducing)"
     r"|gradient overflow\.? .{0,40}skipping step.{0,60}reducing loss scale to [1-9]\d*(?:\.\d+)?(?!\d*e-)\b)",
 )
 _fine(
@@ -113,12 +113,13 @@ _fine(
 )
 _fine(
     "everybody",
-    "error|fail|no oom|0 error|errors: 0|error: 0|no nan|no xid|0 failed|failed: 0"
-    "|no fault|no failures|0 failures|recovered|no issues|0 failure|anomal|0 nan|0 xid",
+    "error|fail|no oom|0 error|errors: 0|error: 0|no nan|no xid|0 failed|failed: 0|no fault|no failures|0 failures"
+    "|recovered|no issues|0 failure|anomal|0 nan|0 xid",
     r"\bno (?:\w+ )?(?:oom\w*|errors|nans?|xids?|faults?|failures?|issues?|problems?"
     r"|anomal\w+)\b(?! message)(?:.{0,24}(?:found|detected|seen|occurred|so far|reported|during)|\s*[.!)]|\s*$)"
-    r"|\bwithout (?:any )?errors?\b|\b(?:errors|failures|failed) ?[:=] ?0\b(?!\.)|\b0 (?:errors?|failures?|nan"
-    r"|xid)\b|(?<![a-z] )\b0 failed\b",
+    r"|\bwithout (?:any )?errors?\b|\b(?:errors|failures|failed) ?[:=] ?0\b(?!\.)"
+    r"|(?<!gpu )(?<!rank )(?<!device )(?<!node )(?<![.:_-])\b0 (?:errors?|failures?|nan|xid)\b"
+    r"|(?<![a-z] )(?<![.:])\b0 failed\b",
 )
 _fine("urllib3", "retrying (", r"\bretrying \(retry\(")
 _fine(
@@ -131,9 +132,8 @@ _fine(
 _fine(
     "settings",
     "timeout|timelimit|_error|on_error|max_restarts|nan_",
-    r"^(?=.{0,80}(?:timeout|timelimit|_error|max_restarts|nan_))"
-    r"\s{0,8}(?:export |set |env |-x )?-{0,2}[a-z][\w.-]{1,60}\s?(?:="
-    r"|\.{3,80})\s?[\"']?[\w.:/-]{1,80}[\"']?[,;]?\s{0,4}$",
+    r"^(?=.{0,80}(?:timeout|timelimit|_error|max_restarts|nan_))\s{0,8}(?:export |set |env "
+    r"|-x )?-{0,2}[a-z][\w.-]{1,60}\s?(?:=|\.{3,80})\s?[\"']?[\w.:/-]{1,80}[\"']?[,;]?\s{0,4}$",
 )
 _fine(
     "c10d",
@@ -146,7 +146,7 @@ _fine(
 _fine(
     "Ray",
     "object store is using /tmp|dashboard|metrics head|prometheus|metrics",
-    r"object store is using /tmp instead|dashboard.{0,40}(?:not started|agent|is not available)"
+    r"object store is using /tmp instead|(?<!component )dashboard.{0,40}(?:not started|agent|is not available)"
     r"|failed to (?:establish|connect).{0,40}metrics|metrics exporter",
 )
 _fine(
@@ -164,7 +164,7 @@ _fine("kernel", "disables this message", r"hung_task_timeout_secs\" disables thi
 _fine(
     "kernel",
     "voluntary kernel preemption|preempt_|dynamic preempt|clocksource|apparmor=|audit:|audit(",
-    r"dynamic preempt|preempt_\w+|clocksource: |apparmor=\"(?:status|allowed)|audit: type|audit\(\d",
+    r"dynamic preempt|\bpreempt_\w+|clocksource: |apparmor=\"(?:status|allowed)|audit: type|audit\(\d",
 )
 _fine(
     "kernel",
@@ -185,6 +185,31 @@ _fine(
     r"nvrm: loading|nvlink core is being|nvidia-modeset: loading|nvidia-nvswitch\d*: (?:open|using|probing)"
     r"|persistence mode",
 )
+
+_fine(
+    "kernel",
+    "command line: ",
+    r"^\s{0,8}(?:kernel )?command line: ",
+)
+_fine(
+    "node termination handler", ": true|: false", r"^\s{0,8}(?:enable|check|disable|use)-[\w-]{1,60}: (?:true|false)\b"
+)
+_fine(
+    "EC2",
+    "interruption|rebalance|preemption|termination",
+    r"\b(?:no|checking for|polling for|waiting for|watching for|listening for|monitoring for"
+    r"|monitor for) (?:\w{1,16} ){0,3}(?:interruption|rebalance|preemption|termination)\b(?! victims)",
+)
+_fine("cluster-autoscaler", "no unschedulable", r"\bno unschedulable pods\b")
+_fine(
+    "Jupyter",
+    "in use|to bind|not bind",
+    r"(?:in use|to bind|not bind)\b.{0,80}[ ,;](?:trying|using|falling back to|switching to) (?:another|the next|next"
+    r"|a different|a free|port \d)",
+)
+_fine("DeepSpeed", "cannot find -l", r"\bld: cannot find -l(?:aio|cufile|curand)\b")
+_fine("Hugging Face", "defaulting to existing file", r"local file already exists\. defaulting to existing file")
+_fine("earlyoom", "when mem", r"\bsig(?:term|kill) when mem\b")
 
 _advice("PyTorch", "asynchronously reported", r"errors? might be asynchronously reported")
 _advice("PyTorch", "stacktrace", r"stack ?trace (?:below )?(?:might|may) be incorrect")

@@ -17,6 +17,7 @@ _FOLLOWS = re.compile(
     r"|error)"
 )
 _ACTION = re.compile(r"recovery action changed.{0,60}?to 0x([0-9a-f]{1,2})")
+_IMEX_DOMAIN = re.compile(r"recovery action changed.{0,60}? to .{0,12}\(recover imex domain\)")
 _NOTHING_WRONG = re.compile(
     r"\bxids? (?:errors?|events?|codes?)\b|\bno xid|xid (?:monitor|watch|check|poll|ignor)|xid[ =:]+0\b|xid: none"
 )
@@ -59,6 +60,8 @@ def of_xid(text: str) -> tuple[LineKind, LineRole] | None:
         return LineKind.XID_CASCADE, LineRole.CASCADE
     code = int(match[1])
     if code == RECOVERY_ACTION:
+        if _IMEX_DOMAIN.search(text) is not None:
+            return LineKind.DRIVER_ENVIRONMENT, LineRole.CONFIRMATION
         action = _ACTION.search(text)
         needs_reset = action is None or int(action[1], 16) > 0
         return (

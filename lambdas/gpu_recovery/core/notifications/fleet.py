@@ -85,6 +85,34 @@ def breaker_closed(fleet: Fleet, reason: str) -> NotifyOperator:
     return message(fleet.incident_id, Severity.SEV4, Phase.RESOLVED, "the breaker is closed again", parts)
 
 
+def idle_repairs(fleet: Fleet, evidence: str, policy: RecoveryPolicy) -> NotifyOperator:
+    """Return the one message about the repairs of several instances for which no job waits.
+
+    Args:
+        fleet: the record with these repairs.
+        evidence: reason of the repair that began last.
+    """
+    incident_id = f"repairs/{fleet.revision}"
+    count = len(fleet.repairing)
+    parts = {
+        Part.WHAT: [f"{count} instances are under repair at once: {listed(sorted(fleet.repairing))}."],
+        Part.EVIDENCE: [f"the last of them: {evidence}"],
+        Part.DONE: ["Their repairs were ordered. Nothing is placed on them. No job waits for the last of them."],
+        Part.NEXT: [
+            "Each works again with the proof of its repair and a passed check.",
+            f"For {policy.fleet_window_s // 60} minutes, a further repair of an idle instance sends no message of its "
+            "own. An instance that is not repaired still sends one.",
+        ],
+        Part.YOU: [
+            "Look for what they have in common: a driver, a network, a rack.",
+            typed("fleet", "what is under repair"),
+            typed("instances"),
+        ],
+        Part.IDS: [f"correlation id {incident_id}"],
+    }
+    return message(incident_id, Severity.SEV3, Phase.NOTED, f"{count} instances are under repair at once", parts)
+
+
 def reporting_outage(fleet: Fleet) -> NotifyOperator:
     """Return the message that a reporting outage began. `fleet` is the record with the outage."""
     assert fleet.deaf is not None

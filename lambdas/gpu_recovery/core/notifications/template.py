@@ -91,7 +91,8 @@ def message(
         evidence_since: time from which decisions about these instances belong to the incident.
     """
     line = " ".join(f"[GPU-RECOVERY][{severity}] {subject}".split())
-    printable = "".join(character if " " <= character <= "~" else "?" for character in line)
+    is_printable = line.isascii() and line.isprintable()
+    printable = line if is_printable else "".join(letter if " " <= letter <= "~" else "?" for letter in line)
     return NotifyOperator(
         incident_id=incident_id,
         severity=severity,

@@ -139,6 +139,16 @@ def test_row_19_everybody_on_several_nodes_points_at_the_caller() -> None:
     assert (verdict.cause, verdict.scope, verdict.decided) == (Cause.CALLER, JOB, True)
 
 
+@pytest.mark.parametrize(("caller", "decided"), [("n0", True), ("n1", True), ("elsewhere", False)])
+def test_row_19_a_few_workers_decide_if_one_of_them_runs_beside_their_caller(caller: str, decided: bool) -> None:
+    """No network between instances explains that a caller does not reach a worker on its own instance."""
+    few = cluster(nodes=2, workers=2)
+    reports = [late(name, report_id=f"{caller}/{name}") for name in few.workers]
+    verdict = judged(reports, few)
+    assert (verdict.cause, verdict.scope, verdict.decided) == (Cause.CALLER, JOB, decided)
+    assert verdict.remedy == "RESTART"
+
+
 def test_row_19_everybody_connected_without_an_answer_hangs() -> None:
     """Time-outs of the header say that the way there is good; no single worker is blamed, nobody is left out."""
     verdict = judged(calls(set(range(64)), FLEET, RpcStage.HEADER), FLEET)

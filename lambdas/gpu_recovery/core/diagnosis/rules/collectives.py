@@ -50,7 +50,10 @@ class _Flight:
 
     @property
     def names_most(self) -> bool:
-        """Whether more than half of the ranks with records are missing by these records."""
+        """Whether more than half of the ranks with records are missing by these records.
+
+        Half of them are not most: in a gang of two ranks one waits for the other.
+        """
         return 2 * len(self.analysis.reporting.intersection(self.missing.ranks)) > len(self.analysis.reporting)
 
     def evidence(self, groups: Iterable[str]) -> tuple[str, ...]:
@@ -112,7 +115,8 @@ def _missing(case: Case) -> Iterator[Match]:
 def _unproved(case: Case) -> Iterator[Match]:
     """Missing ranks without a number in the group. A rank without any record may also have died.
 
-    Records of a whole instance may only have been late, or nobody has collected them. So they decide nothing.
+    Records of a whole instance may only have been late, or nobody has collected them. So they decide nothing. Nor do
+    records that are missing on several instances: any of these may be the cause, and the others are incomplete.
     """
     flight = case.computed_once(_flight)
     result = flight.missing
@@ -125,8 +129,9 @@ def _unproved(case: Case) -> Iterator[Match]:
         yield from _unless_ended(case, result.ranks, (match,))
         return
     heard = {flight.places.instance_of(rank) for rank in flight.analysis.reporting}
-    placed = [flight.places.instance_of(rank) for rank in result.ranks]
-    few = 2 * len(result.ranks) <= len(flight.analysis.reporting) and (not any(placed) or set(placed) <= heard)
+    placed = {flight.places.instance_of(rank) for rank in result.ranks}
+    together = len(placed) == 1 and placed <= heard if any(placed) else len(result.ranks) == 1
+    few = 2 * len(result.ranks) <= len(flight.analysis.reporting) and together
     hang = Match(Cause.WORKER_HANG, at, Weight.STRONG if few else Weight.HINT, evidence, values)
     crash = Match(Cause.WORKER_CRASH, at, Weight.WEAK if few else Weight.HINT, evidence, values)
     yield from _unless_ended(case, result.ranks, (hang, crash))

@@ -115,7 +115,9 @@ def _cause(last: LastCalls, names: tuple[str, ...], network: Cause) -> Cause:
 def _everywhere(case: Case) -> Iterator[Match]:
     """All workers failed: the cause is their caller, or all of them.
 
-    If all workers are on one instance or in one rack, the network of that place is a possible cause as well.
+    If all workers are on one instance or in one rack, the network of that place is a possible cause as well. No network
+    between instances explains a worker that its caller does not reach on their own instance. So a few such workers
+    decide as surely as many workers elsewhere.
     """
     last, names = last_calls(case), unanswered_pattern(case).all_failed
     if not names:
@@ -128,12 +130,18 @@ def _everywhere(case: Case) -> Iterator[Match]:
         yield Match(Cause.CALLER, JOB, Weight.HINT, evidence, values)
         return
     weight = min(Weight.FAIR + math.log(len(names)), Weight.PROOF)
-    yield Match(Cause.CALLER, JOB, weight, evidence, values)
+    beside = len(instances) > 1 and any(_is_beside_its_caller(last, name) for name in names)
+    yield Match(Cause.CALLER, JOB, Weight.PROOF if beside else weight, evidence, values)
     yield Match(Cause.WORKER_HANG, JOB, Weight.HINT, evidence, values)
     if len(instances) == 1:
         yield Match(Cause.NETWORK, Scope.of(ScopeKind.INSTANCE, *instances), weight, evidence, values)
     elif len(racks) == 1 and len(next(iter(racks.values()))) == len(names):
         yield Match(Cause.NETWORK, Scope.of(ScopeKind.RACK, *racks), weight, evidence, values)
+
+
+def _is_beside_its_caller(last: LastCalls, name: str) -> bool:
+    """Whether the worker runs on the instance from which it was called."""
+    return last.calls[name].sender == last.called.workers[name].instance_id != ""
 
 
 def _rack(case: Case) -> Iterator[Match]:

@@ -106,8 +106,9 @@ _add(
 _add(
     "NCCL",
     _V,
-    "bootstrap|call to connect|socketpollconnect|ncclsocket|socket.cc",
-    r"(?:bootstrap\w*|call to connect|socketpollconnect|socket\.cc).{0,160}(?:connection timed out|(?:timed[ -]out"
+    "bootstrap|call to connect|socketpollconnect|ncclsocket|socket.cc|socket.h",
+    r"(?:bootstrap\w*|call to connect|socketpollconnect|socket\.cc|socket\.h).{0,160}"
+    r"(?:connection timed out|(?:timed[ -]out"
     r"|timeout(?! ?[=:(]| (?:to|of|is|set|\d)|_|s\b))"
     r"|no route to host|host is unreachable|network is unreachable)",
     _CASCADE,
@@ -142,7 +143,8 @@ _add(
     "c10d",
     _T,
     "watchdog",
-    r"watchdog.{0,30}(?:caught|got stuck|(?:timed[ -]out|timeout(?! ?[=:(]| (?:to|of|is|set|\d)|_|s\b))|timeout)"
+    r"failure detected by watchdog"
+    r"|watchdog(?!_timeout[\"']?[=:]).{0,30}(?:caught|got stuck|timed[ -]out|timeout(?![\"']?[=:]))"
     r"|detected by watchdog|no heartbeat of its watchdog"
     r"|watchdog thread terminated with exception",
     _CASCADE,
@@ -219,8 +221,11 @@ _add(
     "NCCL",
     _E,
     "nccl|unhandled system error|call to|ncclsocket|socketprogress|polling for opid|proxy call|[service thread]",
-    r"nccl warn.{0,160}(?:connection closed|connection reset|connection refused|broken pipe|remote peer"
-    r"|remote process|proxy (?:call|service)|closing connection|socket|retcode|peer)"
+    r"nccl warn(?!.{0,80}(?:version mismatch|socket interface|invalid config)).{0,160}(?:connection (?:closed|reset"
+    r"|refused)|broken pipe|remote peer|remote process|proxy call|closing connection|retcode|by peer"
+    r"|proxy service.{0,80}(?:fail|error)"
+    r"|\w{0,24}(?:socket|accept|\buds)\w{0,24}\b.{0,80}(?:fail|error|closed|abort|invalid|refused|retry count"
+    r"|wrong socket state|unexpected|not ready))"
     r"|(?:socketprogress\w*|call to (?:recv|send|connect|accept|poll)).{0,160}(?:failed|error)"
     r".{0,24}(?:reset by peer|broken pipe|refused|closed|abort)"
     r"|nccl ?remote ?error|unhandled system error"
@@ -235,7 +240,7 @@ _add(
     "gloo",
     _E,
     "gloo|connection closed by peer|closed by remote peer|pair closure",
-    r"gloo.{0,160}(?:connection closed|reset by peer|connect|broken pipe|read error|write error)"
+    r"gloo.{0,160}(?:connection closed|reset by peer|connect(?!ed to )|broken pipe|read error|write error)"
     r"|connection closed by (?:remote )?peer|timeout caused pair closure",
     _CASCADE,
     soft=True,

@@ -17,9 +17,50 @@ _add(
     _X,
     "retrying in|retry loop|thrown while requesting|calling w&b api",
     r"(?:network error|\b(?:429|50[0234])\b|too many requests|timed? ?out|connection).{0,160}(?:retrying in \d"
-    r"|retry loop)"
-    r"|thrown while requesting|error while calling w&b api",
+    r"|retry loop)|thrown while requesting|error while calling w&b api",
     LineRole.WARNING,
+)
+_add(
+    "Hugging Face",
+    _X,
+    "consistency check failed|cas service error|reqwest error|reqwest::error|couldn't reach|couldn't connect to 'http",
+    r"\bconsistency check failed: file should be of size|\bcas service error|\breqwest(?: |::)error\b"
+    r"|\bcouldn't reach '?\S{1,200} on the hub|\bconnectionerror: couldn't reach |\bcouldn't connect to 'https?://",
+)
+_add(
+    "SDKs of web services",
+    _X,
+    "openai.|anthropic.|google.api_core|azure.core|redis.exceptions|operationalerror|pymongo.|elasticsearch|kubernetes."
+    "|minio.|opensearch|cohere.|litellm.|tenacity|mlflow",
+    r"(?:openai|anthropic|cohere|litellm)\.(?:\w{1,24}\.){0,3}(?:api)?(?:connection|timeout|ratelimit|internalserver"
+    r"|serviceunavailable|apistatus|overloaded)\w*|google\.api_core\.exceptions\.(?:serviceunavailable"
+    r"|deadlineexceeded|toomanyrequests|internalservererror|retryerror|gatewaytimeout|badgateway|resourceexhausted)"
+    r"|azure\.core\.exceptions\.service(?:request|response)\w*|redis\.exceptions\.(?:connection|timeout"
+    r"|busyloading)\w*|operationalerror: .{0,200}(?:connect|timed? ?out|server closed)"
+    r"|pymongo\.errors\.(?:serverselectiontimeout|autoreconnect|networktimeout|connectionfailure)\w*"
+    r"|elasticsearch\S{0,30}\.connection(?:error|timeout)",
+)
+_add(
+    "AWS",
+    _X,
+    "when calling|metadataretrievalerror|aws_|responsestreamingerror|credentialretrievalerror",
+    r"\((?:toomanyrequests\w*|provisionedthroughputexceeded\w*|bandwidthlimitexceeded|requestthrottled\w*"
+    r"|priorrequestnotcomplete|requestthrottling\w*|50[0234])\) when calling|\bmetadataretrievalerror\b"
+    r"|\bresponsestreamingerror\b|\bcredentialretrievalerror: .{0,200}(?:timeout|timed out|connect)"
+    r"|\baws_(?:io|error|http)_\w{0,40}(?:timeout|dns_|socket_|connection_|slow_down|throttl)",
+)
+_add(
+    "clients",
+    _X,
+    "socket.timeout|operation timed out|wget: unable|temporary failure resolving|ssh: |... failed: |condahttperror"
+    "|could not connect to|contenttooshorterror|fstimeouterror|clientresponseerror|httperror: |dns resolution failed"
+    "|gaierror|address associated with hostname|failed to fetch",
+    r"\bsocket\.timeout: |\bthe (?:read|write|handshake) operation timed out|\bwget: unable to resolve"
+    r"|\btemporary failure resolving\b|\bssh: connect to host \S{1,120} port \d+: (?!connection refused)"
+    r"|\)\|[\d.:a-f]{3,40}\|:\d+\.\.\. failed: |\bcondahttperror\b|could not connect to \S{1,120}:(?:80|443)\b"
+    r"|\bcontenttooshorterror\b|\bfstimeouterror\b|\bclientresponseerror: (?:429|5\d\d)|\bhttperror: .{0,60}\b(?:429"
+    r"|50[0234])\b|\bdns resolution failed\b|\bsocket\.gaierror\b|\bno address associated with hostname"
+    r"|^\s{0,4}e: failed to fetch https?://",
 )
 _add(
     "urllib3",
@@ -70,9 +111,16 @@ _add(
 _add(
     "wandb",
     _X,
+    "initialization has timed out|communicate with backend",
+    r"\brun initialization has timed out|\bcouldn't communicate with backend after",
+)
+_add(
+    "wandb",
+    _X,
     "wandb|mlflow|clearml|tensorboard.dev|comet",
     r"(?:wandb|mlflow|clearml|comet).{0,80}(?:network error|commerror|connection ?error|timed? ?out|timeout"
-    r"|failed to connect|\b50[0234]\b|unreachable|unavailable|retry loop|could not connect|error communicating)",
+    r"|failed to connect|\b50[0234]\b|unreachable|(?<!is )unavailable|retry loop|could not connect|error"
+    r" communicating)",
 )
 _add(
     "AWS",
@@ -91,6 +139,32 @@ _add(
     "unable to access|ssl:|ssl_error|certificate verify|sslerror|rpc failed|unable to reach|network is unreachable",
     r"unable to access 'https?://|certificate[ _]verify[ _]failed|ssl_error_syscall|sslerror\(|\bsslerror:"
     r"|ssl: [a-z_]{6,}|rpc failed; (?:http|curl)|network is unreachable",
+)
+_add(
+    "HTTP",
+    _X,
+    "http 429|http 50|<response [|status code|returned error|could not resolve '",
+    r"\bhttp (?:429|50[0234])\b|<response \[(?:429|50[0234])\]>|\bstatus code:? (?:429|50[0234])\b"
+    r"|returned error:? (?:code:? )?(?:429|50[0234])\b|\bcould not resolve '\S{1,120}'",
+    soft=True,
+)
+_add(
+    "clients",
+    _X,
+    "unable to connect to the server|upload failed: |download failed: |contact ldap|instance metadata|s3exception: "
+    "|connection to comet",
+    r"\bunable to connect to the server: |\b(?:up|down)load failed: .{0,400}\b(?:connection|connect|timed? ?out"
+    r"|timeout)|can't contact ldap server|\binstance metadata.{0,80}(?:deadline|timed? ?out|refused|unreachable)"
+    r"|\bs3exception: (?:client|service) error|failed to establish connection to comet",
+)
+_add(
+    "SDKs of web services",
+    _X,
+    "connection|timeout|unavailable|ratelimit|throttl|network",
+    r"^\s{0,8}(?!torch|ray\b|asyncio|concurrent|multiprocess|subprocess|queue|zmq|vllm|sglang|fastapi|starlette"
+    r"|werkzeug|pydantic|builtins|socket|deepspeed|megatron|nccl|mpi4py|grpc|verl|rpyc|py4j|jax|horovod|lightning"
+    r"|alluxio)[a-z]\w{1,40}\.(?:\w{1,40}\.){0,5}\w{0,40}(?:timeout|unavailable|(?:connection|timeout|unavailable"
+    r"|ratelimit|throttl|network)\w{0,40}(?:error|exception|exceeded)):(?: |$)",
 )
 _add("Hugging Face", _X, "working hard to fix this", r"internal error - we're working hard to fix this", whole=True)
 _add("curl", _X, "curl", r"\bcurl: \((?:5|6|7|18|28|35|52|56|92)\)")

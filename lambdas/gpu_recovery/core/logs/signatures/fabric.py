@@ -44,6 +44,15 @@ _add(
 _add(
     "libibverbs",
     _K,
+    "severely limit memory|getrlimit(rlimit_memlock|register mr|register shm mr|register dmabuf|add mr to map",
+    r"this will severely limit memory registrations|getrlimit\(rlimit_memlock\) failed"
+    r"|\befa_\w{2,60}\(\):\d{1,5}<warn> .{0,16}(?:unable|could not) (?:to )?"
+    r"(?:register (?:shm )?(?:mr|dmabuf)|add mr to map)",
+    whole=True,
+)
+_add(
+    "libibverbs",
+    _K,
     "ib failure|reg_mr|reg mr|create_qp|create_cq|alloc_pd|comp_channel|memory regist|register mem|mr_reg|create qp"
     "|create cq|memoryregion::regist",
     r"(?:\bib failure|reg_mr\w*|reg mr|create_qp|create_cq|comp_channel|fi_mr_reg\w*|memory regist\w*"
@@ -82,6 +91,24 @@ _add(
     r"\bmlx[45]\w*\b.{0,120}(?:insufficient power|cable unplugged|\blink (?:is )?down)"
     r"|\b(?:nic link is down|link status definitely down|e(?:ns|np|th)\w{1,20}:? link (?:is )?down)",
     _WARNING,
+)
+_add(
+    "NCCL",
+    _R,
+    "communicator encountered a fatal error|gin error detected|doca failure|doca error|net/ib",
+    r"nccl warn (?:communicator encountered a fatal error|gin error detected|doca (?:failure|error) \d)"
+    r"|nccl warn net/ib ?: ?.{0,60}(?:unknown completion|unsupported completion|incompatible devices|no usable gid"
+    r"|expected a '|successful completion|probing attempts|marked as failed|replacement qp|functional device)",
+    whole=True,
+)
+_add("OpenMPI", _R, "openfabrics", r"no openfabrics connection schemes|initializing an openfabrics device", _WARNING)
+_add(
+    "HPC-X",
+    _R,
+    "pml_ucx.c:|mtl_ofi|mtl ofi|hcol|sharp_|mad_rpc|umad port",
+    r"\bpml_ucx\.c:\d{1,5} {1,4}error: |\bmtl[_ ]ofi\b.{0,120}(?:failed|econnrefused|timed out)"
+    r"|\bhcol\w{0,2} library init failed|\bsharp_\w{2,24} {1,4}error\b|\bmad_rpc\b.{0,40}failed"
+    r"|can't open umad port",
 )
 _add(
     "libmlx5",
@@ -151,6 +178,31 @@ _add(
 _add(
     "libfabric",
     _R,
+    "net/ofi",
+    r"net/ofi .{0,24}(?:unexpected (?:null|completion|type|status|result|number|communicator)|null op_context"
+    r"|on inactive communicator|queue full|for non-existent|insufficient libfabric devices|already has an active"
+    r"|valid free list|no freelist items|no ids available|inflight requests)",
+    soft=True,
+)
+_add(
+    "libfabric",
+    _R,
+    "efa_",
+    r"\befa_\w{2,60}\(\):\d{1,5}<warn> .{0,16}(?:unable to (?!close|deregister|configure)\w|cannot (?:post|alloc)"
+    r"|[rt]x entries exhausted|packet entries exhausted|pool exhausted|unhandled (?:opcode|cq type)"
+    r"|unknown (?:packet|operation)|\w{1,12} \w{1,8} size mismatch|unable to write)",
+    whole=True,
+)
+_add(
+    "kernel",
+    _R,
+    "efa device isn't ready|efa_com|transmit timeout|multicast join failed|bnxt_en|error (timeout",
+    r"\bthe efa device isn't ready|\befa_com\b.{0,24}failed to|\bib\w{1,12}: (?:transmit timeout|multicast join failed)"
+    r"|\bbnxt_en .{0,60}error \(timeout: ",
+)
+_add(
+    "libfabric",
+    _R,
     "efa|infiniband",
     r"\befa_\w+\(\):\d+<(?:warn|error)>.{0,200}(?:\berr(?:or)?\b|fail|unresponsive|unreachable|timed? ?out"
     r"|invalid)|\binfiniband (?:efa|mlx|bnxt|irdma)\w*:.{0,80}(?:fail|error|timed? ?out|timeout)"
@@ -171,7 +223,7 @@ _add(
     _R,
     "mlx5|mlx4|infiniband|bnxt_re|irdma|ib_core",
     r"\bmlx[45]\w*\b.{0,120}(?:insufficient power|port module event\[error\]|cable (?:error|unplugged)"
-    r"|high temperature|link down|health|fatal|assert_var|syndrome|timed? ?out|timeout|dropp|fail|error"
+    r"|high temperature|link down|health|fatal|assert_var|syndrome|timed? ?out|timeout|fail|error"
     r"|unplugged)(?!.{0,60}(?:active|access_reg))|\b(?:bnxt_re|irdma|ib_core)\b.{0,80}(?:fail|error|timed? ?out"
     r"|down)",
 )
@@ -199,7 +251,8 @@ _add(
     "NVSHMEM",
     _R,
     "for transport|ibgda|ibrc|ibdevx|nvshmem",
-    r"init failed for transport: (?:ib|ucx|libfabric)|\b(?:ibgda|ibrc|ibdevx|nvshmem)\w{0,24}\.(?:cpp|c|cu|h):"
+    r"init failed for (?:remote )?transport: (?:ib|ucx|libfabric)"
+    r"|\b(?:ibgda|ibrc|ibdevx|nvshmem)\w{0,24}\.(?:cpp|c|cu|h):"
     r"\S{0,80} .{0,80}(?:non-zero status|null value|failed|unable)",
 )
 _add(

@@ -141,7 +141,7 @@ _add(
     "nvlink",
     r"nvlink.{0,24}(?:\bdown\b|uncorrect|crc|recovery fail|fatal|failure|fault|inactive|training fail"
     r"|\berrors?\b(?! ?(?:count\w*|s)?[:=] ?0))|uncorrect\w+ nvlink|(?:failed|error"
-    r"|fatal).{0,40}nvlink(?!.{0,40}not supported)",
+    r"|fatal).{0,40}nvlink(?! transport)(?!.{0,40}not supported)",
 )
 _add(
     "driver",
@@ -166,7 +166,7 @@ _add(
     "driver",
     _T,
     "thermal",
-    r"\bthermal.{0,60}(?:shutdown|violation|fault|trip|emergency|limit (?:exceed|reach)"
+    r"\bthermal.{0,60}(?:shutdown|violation(?!s?: ?0\b)|fault|trip|emergency|limit (?:exceed|reach)"
     r"|slowdown.{0,12}(?<!not )(?:\bactive|engag|detect))(?!.{0,6}not)|(?:hw|hardware|sw"
     r"|software).{0,6}thermal slowdown(?:[^:]|: ?(?!not)active)",
 )
@@ -345,7 +345,7 @@ _add(
     "assert",
     r"device-side assert(?!ions)|cuda_error_assert|cudaerrorassert"
     r"|\bblock: ?\[\d+, ?\d+, ?\d+\], ?thread: ?\[\d+, ?\d+, ?\d+\].{0,8}assertion"
-    r"|\.cuh?:\d+.{0,200}assertion .{0,200}failed",
+    r"|\.cuh?:\d+.{0,200}assertion .{0,200}failed|assertion failed: \S{1,200}\.cuh?:\d{1,5}, condition",
 )
 
 _O = LineKind.CUDA_OOM
@@ -418,7 +418,47 @@ _add(
     whole=True,
 )
 
+_add(
+    "CUDA",
+    _O,
+    "out of memory",
+    r"\bcu(?:da)?mem\w{2,40}.{0,60}out of memory|\bcuda\w*alloc\w*.{0,60}out of memory|\bgpuassert: out of memory"
+    r"|\berror out of memory at line \d{1,5} in file",
+)
+_add(
+    "CUDA",
+    _O,
+    "outofmemory (|malloc",
+    r"error code 2: outofmemory \(|\bcuda?malloc\w{0,12}(?:\(.{0,60}\))? failed",
+)
+
 _C = LineKind.RUNTIME_ERROR_CUDA
+_add(
+    "CUDA",
+    _C,
+    "out of resource: |to find an engine to execute|valid cudnn algorithm|error internal|cutlass"
+    "|invalid __|cuda_exception_|gpuassert|dnn library initialization",
+    r"out of resource: (?:shared memory|registers|threads)|unable to find (?:an engine to execute this comp"
+    r"|a valid cudnn algorithm)|cutlass.{0,120}error internal|^\s{0,8}runtimeerror: error internal\s{0,4}$"
+    r"|={9} invalid __(?:global|shared|local)__ (?:read|write|atomic)|\bgpuassert: |\bcuda_exception_\d"
+    r"|\bdnn library initialization failed",
+)
+_add(
+    "CUDA",
+    _C,
+    "cuda|cumem|cuctx|custream|cuevent|cumodule|cugraph|cuipc",
+    r"\bcuda[a-z]{4,40}\w{0,12}(?:\(.{0,60}\))? failed\b|\bcu(?:mem|ctx|stream|event|module|graph|ipc)[a-z]\w{0,40}"
+    r"(?:\(.{0,60}\))? failed\b|\bfailed to create a cuda context|\berror using cuda api\b",
+    soft=True,
+)
+_add(
+    "NCCL",
+    _C,
+    "ncclinternalerror|internal error",
+    r"\bncclinternalerror: |\bnccl error in: .{1,200}\binternal error\b",
+    LineRole.CASCADE,
+    whole=True,
+)
 _add("cuda-gdb", _C, "enablepeeraccess", r"cuda api error detected: cudadeviceenablepeeraccess", _WARNING)
 _add("NCCL", _C, "cuda failure", r"nccl warn.{0,24}cuda failure", LineRole.CASCADE)
 _add("CUDA graphs", _C, "previous error", r"operation (?:failed|not permitted).{0,40}previous error", LineRole.CASCADE)

@@ -13,19 +13,14 @@ _add = _ALL.add
 
 _WARNING = LineRole.WARNING
 
-_C = LineKind.CONTAINER_IMAGE
-_add("ECS", _C, "cannotpull|cannotstart|cannotcreate|cannotinspect", r"cannot(?:pull|start|create|inspect)\w*error")
-
 _R = LineKind.INSUFFICIENT_RESOURCES
 _add(
     "Ray",
     _R,
-    "waiting for resources|provide a placement group|pending tasks/actors|pending placement groups"
-    "|scheduled right now|no_resources"
-    "|pending the preemption",
-    r"queued and waiting for resources|cannot provide a placement group|\d\+? pending (?:tasks/actors"
-    r"|placement groups)"
-    r"|cannot be scheduled right now|scheduling_state: no_resources"
+    "find a node type|waiting for resources|provide a placement group|pending tasks/actors|pending placement groups"
+    "|scheduled right now|no_resources|pending the preemption",
+    r"could not find a node type to satisfy|queued and waiting for resources|cannot provide a placement group"
+    r"|\d\+? pending (?:tasks/actors|placement groups)|cannot be scheduled right now|scheduling_state: no_resources"
     r"|pending the preemption of",
     _WARNING,
 )
@@ -46,12 +41,11 @@ _add(
     "capacity|resource_pool_exhausted|enough resources|stockout|overconstrained|allocationfailed|skunotavailable"
     "|acquire resources|resourcesunavailable|no gpu available|exceeding approved|no available node",
     r"insufficient\w*capacity|insufficient (?:reserved )?capacity|no available node, \d+ nodes do not meet"
-    r"|do not have sufficient .{0,60}capacity"
-    r"|capacity (?:is )?(?:not available|unavailable|insufficient)|no .{0,30}capacity (?:available|in)"
-    r"|capacityerror|capacity-not-available|capacity[- ]oversubscribed|out of (?:host )?capacity"
-    r"|resource_pool_exhausted|enough resources available to fulfill|\bstockout\b|overconstrained\w*allocation"
-    r"|resourcesunavailableerror|has no gpu available|exceeding approved .{0,60}quota|\ballocationfailed\b"
-    r"|\bskunotavailable\b|failed to acquire resources in all",
+    r"|do not have sufficient .{0,60}capacity|capacity (?:is )?(?:not available|unavailable|insufficient)"
+    r"|no .{0,30}capacity (?:available|in)|capacityerror|capacity-not-available|capacity[- ]oversubscribed"
+    r"|out of (?:host )?capacity|resource_pool_exhausted|enough resources available to fulfill|\bstockout\b"
+    r"|overconstrained\w*allocation|resourcesunavailableerror|has no gpu available|exceeding approved .{0,60}quota"
+    r"|\ballocationfailed\b|\bskunotavailable\b|failed to acquire resources in all",
 )
 _add(
     "cloud brokers",
@@ -75,8 +69,8 @@ _add(
     _R,
     "container instance|container-instance|attribute required|resource:|unable to place|insufficient|disconnected",
     r"unable to place a task|no container instance\w* (?:met|were found)|is missing an attribute required"
-    r"|resource:(?:gpu|memory|cpu|ports|eni"
-    r"|fargate)|has insufficient (?:cpu|memory|gpu)|agent.{0,12}disconnected.{0,20}place",
+    r"|resource:(?:gpu|memory|cpu|ports|eni|fargate)|has insufficient (?:cpu|memory|gpu)"
+    r"|agent.{0,12}disconnected.{0,20}place",
 )
 _add(
     "Kubernetes",
@@ -87,9 +81,9 @@ _add(
     r"couldn'{1,2}t assign flavors|insufficient (?:unused )?quota|requested number of devices unavailable"
     r"|\boutof(?:cpu|nvidia\.com/gpu|pods|ephemeral-storage)\b|didn't trigger scale-?up|nottriggerscaleup"
     r"|in cluster is overused|pod group is not ready|insufficient amount of resource"
-    r"|requirements? for (?:resource )?reservation not satisfied"
-    r"|\d+/\d+ nodes are available|failedscheduling|insufficient (?:nvidia|cpu|memory|amd|aws|vpc|rdma|hugepages"
-    r"|ephemeral)\S{0,30}|unschedulable",
+    r"|requirements? for (?:resource )?reservation not satisfied|\d+/\d+ nodes are available|failedscheduling"
+    r"|insufficient (?:nvidia|cpu|memory|amd|aws|vpc|rdma|hugepages|ephemeral)\S{0,30}"
+    r"|(?<!marked )(?<!is)(?<!node)unschedulable\b(?!: {1,20}(?:false|true))(?! node plugin)",
 )
 _add(
     "Ray",
@@ -107,9 +101,8 @@ _add(
 _add(
     "Slurm",
     _R,
-    "sbatch|srun|salloc|slurm|node configuration|requested nodes"
-    "|more processors requested than permitted|unable to allocate resources"
-    "|job violates accounting/qos|batch job submission failed|assocgrp|reqnodenotavail"
+    "sbatch|srun|salloc|slurm|node configuration|requested nodes|more processors requested than permitted"
+    "|unable to allocate resources|job violates accounting/qos|batch job submission failed|assocgrp|reqnodenotavail"
     "|qosmax",
     r"requested node configuration is not available|requested nodes are busy|unable to allocate resources"
     r"|more processors requested than permitted|\breqnodenotavail\b|job violates accounting/qos"
@@ -126,47 +119,11 @@ _add(
 )
 
 _add(
-    "ECS",
-    _C,
-    "cannotpull|cannotstart|cannotcreate|cannotinspect|containererror|pull",
-    r"cannot(?:pull|start|create|inspect)\w*(?:error|container)|(?:cannot|can't) pull (?:the )?(?:container|image)",
-)
-_add(
-    "Kubernetes",
-    _C,
-    "imagepull|errimage|invalidimage|createcontainer|runcontainererror",
-    r"imagepullbackoff|errimage\w+|invalidimagename|createcontainer(?:config)?error|runcontainererror",
-)
-_add(
-    "Docker",
-    _C,
-    "manifest|pull|image|layer|registry|toomanyrequests|repository|auth|httpreaderseeker|crane:",
-    r"manifest (?:unknown|for \S{1,200} not found|invalid)|no matching manifest|pull access denied|(?:failed|error"
-    r"|unable|cannot|could not).{0,16} (?:to )?(?:pull|extract|register|unpack|resolve|inspect|import|load"
-    r"|download)\w*\b.{0,24}(?<!vbios )\b(?:images?|layers?|reference|tar|docker|rootfs)\b|toomanyrequests"
-    r"|repository .{0,80}does not exist"
-    r"|\bimage .{0,200}(?:not found(?:: manifest)?|does not exist|no such image)|no such image"
-    r"|error pulling image|pull rate limit|image platform .{0,60}does not match"
-    r"|filesystem layer verification failed|httpreaderseeker|registry\S{0,80}.{0,60}(?:unauthorized|denied|timeout"
-    r"|connection refused|no basic auth|i/o timeout|client\.timeout|x509)|no basic auth credentials"
-    r"|(?:unauthorized|denied): .{0,60}(?:repository|access|authentication|requested)|error: layer|crane: ",
-)
-_add(
-    "Docker",
-    _C,
-    "oci runtime|exec format|runc|container process|error response from daemon|containerd|create"
-    "|executable file not found",
-    r"oci runtime (?:create|exec|start)\w* failed|exec format error|runc (?:create|run|exec) failed"
-    r"|container process is already dead|error response from daemon|failed to create (?:shim|containerd|task)"
-    r"|containerd.{0,40}(?:failed|error).{0,40}(?:container|task|sandbox)|exec: .{0,80}executable file not found",
-)
-_add(
-    "Slurm",
-    _C,
-    "pyxis|enroot|singularity|apptainer|could not open image",
-    r"pyxis:.{0,80}(?:fail|error|couldn't|could not|unable)|enroot.{0,60}(?:fail|error)|(?:singularity|apptainer"
-    r"|fatal:).{0,80}(?:could not open image|unable to (?:pull|handle|build|open)|failed to (?:pull|get|mount|open"
-    r"|create|open))",
+    "Open MPI",
+    _R,
+    "sufficient slots|enough slots|unsatisfiable request|enough slots/processors",
+    r"\bno agent has sufficient slots|\bnot enough slots (?:available )?in the system|\bunsatisfiable request\b|not"
+    r" enough slots/processors",
 )
 
 _P = LineKind.SCHEDULER_PREEMPT
@@ -192,17 +149,16 @@ _add(
     _P,
     "preempt",
     r"due to preempt|\b(?:was|were|been|be|got|is) preempted\b(?!/|, or )|\bpreempted\b(?!/|, or |.{0,12}(?:seq"
-    r"|request|sequence"
-    r"|group))(?=.{0,60}(?:job|node|instance|task|pod|by |due|vm|worker|$))|(?:job|node|instance|pod|vm|worker"
-    r"|step|task).{0,60}preempt(?:ed(?!/|, or )|ion (?:notice|signal|event))|preemption (?:notice|signal|event)"
-    r"|preempting (?:job|pod|the)",
+    r"|request|sequence|group))(?=.{0,60}(?:job|node|instance|task|pod|by |due|vm|worker|$))|(?:job|node|instance|pod"
+    r"|vm|worker|step|task).{0,60}preempt(?:ed(?!/|, or )|ion (?:notice|signal|event))|preemption (?:notice|signal"
+    r"|event)|preempting (?:job|pod|the)",
 )
 _add(
     "EC2",
     _P,
     "spot|instance-action|interruption|rebalance recommendation",
-    r"spot ?(?:instance)?.{0,12}interrupt\w+|instance[- ]terminat\w+.{0,30}spot|spot instance.{0,60}(?:interrupt"
-    r"|terminat|reclaim)|rebalance recommendation|interruption (?:notice|warning)"
+    r"spot ?(?:instance)?.{0,12}interrupt\w+\b(?! handler| monitor)|instance[- ]terminat\w+.{0,30}spot"
+    r"|spot instance.{0,60}(?:interrupt|terminat|reclaim)|rebalance recommendation|interruption (?:notice|warning)"
     r"|instance-action.{0,30}(?:terminate|stop|hibernate)|spotinterruption|server\.spotinstance",
 )
 _add("Slurm", _P, "requeue", r"due to (?:job )?requeue|job (?:has been |was )?requeued|job requeue")
@@ -216,28 +172,35 @@ _add(
 
 _T = LineKind.SCHEDULER_TIME_LIMIT
 _add(
+    "schedulers",
+    _T,
+    "exceeded allowed|execution took longer",
+    r"exceeded allowed (?:execute|job) duration|\bexecution took longer than \d|exceeded allowed_\w{3,8}_duration",
+)
+_add(
     "Slurm",
     _T,
     "time limit|timelimit|walltime|wall time|wall-time|wall-clock|wallclock|reach|clock limit|allocation expired",
-    r"due to (?:time|wall ?clock) ?limit|resource allocation expired|(?:time ?limit(?! is invalid)"
-    r"|wall[- ]?(?:clock )?(?:time)?(?: limit)?)\s.{0,30}(?:reach|exceed|expire"
-    r"|exhaust)|(?:reach|exceed|exhaust|hit|past|kill|cancel|terminat)\w*.{0,60}(?:job time limit|time ?limit"
-    r"|wall[- ]?(?:clock|time))|walltime.{0,40}exceeded",
+    r"due to (?:time|wall ?clock) ?limit|resource allocation expired|(?:time ?limit(?! is invalid| to be reached)"
+    r"|wall[- ]?(?:clock )?(?:time)?(?: limit)?)\s.{0,30}(?:reach|exceed|expire|exhaust)|(?:reach|exceed|exhaust|hit"
+    r"|past|kill|cancel|terminat)\w*.{0,60}(?:job time limit|time ?limit|wall[- ]?(?:clock|time))"
+    r"|walltime.{0,40}exceeded",
 )
 _add(
     "schedulers",
     _T,
-    "deadlineexceeded|runlimit|maxruntime|max runtime|maximum runtime|max_runtime|active longer"
+    "deadlineexceeded|runlimit|maxruntime|max run|max wall|maximum wall|maximum run|max_runtime|active longer"
     "|job timeout|execution timed out|job attempt duration|execution|duration|not requeued"
     "|exceeded the maximum run|allowed",
-    r"deadlineexceeded\b(?=.{0,80}(?:job|active|deadline))|was active longer than|term_runlimit"
-    r"|max_?runtime.{0,24}(?:exceed|reach)|(?:exceed|reach)\w* .{0,24}max_?runtime|max(?:imum)? (?:run ?time"
-    r"|duration|execution time).{0,40}(?:exceed"
-    r"|reach)|(?:exceed|reach)\w* .{0,30}max(?:imum)? (?:run ?time|duration|execution time|allowed)"
-    r"|job attempt duration exceeded|not requeued.{0,40}timed[- ]out|exceeded the maximum (?:execution|run)",
+    r"(?<!code = )deadlineexceeded\b(?=.{0,80}(?:job|active|deadline))|was active longer than|term_runlimit"
+    r"|max_?runtime.{0,24}(?:exceed|reach)|(?:exceed|reach)\w* .{0,24}max_?runtime|max(?:imum)? (?:run ?time|duration"
+    r"|execution time).{0,40}(?:exceed|reach)|(?:exceed|reach)\w* .{0,30}max(?:imum)? (?:allowed )?(?:run ?time"
+    r"|duration|execution time|wall ?time)|job attempt duration exceeded|not requeued.{0,40}timed[- ]out"
+    r"|exceeded the maximum (?:execution|run)",
 )
 
 _K = LineKind.PROCESS_KILLED_UNKNOWN
+_add("systemd", _K, "failed with result", r"\bfailed with result 'signal'", LineRole.CASCADE)
 _add("Slurm", _K, "cancelled at", r"\*\*\* (?:job|step) .{0,80}cancelled at", LineRole.CASCADE)
 _add(
     "ECS",

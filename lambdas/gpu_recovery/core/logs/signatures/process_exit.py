@@ -39,7 +39,7 @@ _add(
     "|actorunavailable|process died|owner died|ownerdied|localrayletdied|unexpectedly",
     r"actordiederror|\bactor (?:\S{1,80} )?(?:has )?died|workercrashederror|rayactorerror|actorunavailableerror"
     r"|\bworkers? (?:process(?:es)? )?(?:has |have |was |were )?(?:died|unexpectedly (?:exit|died))"
-    r"|worker exit type|process(?:es)? (?:has |have )?died|owner\w*died\w*|localrayletdied",
+    r"|worker exits unexpectedly|worker exit type|process(?:es)? (?:has |have )?died|owner\w*died\w*|localrayletdied",
     whole=True,
 )
 _add(
