@@ -91,10 +91,8 @@ def with_notifications(
         orders = (*orders, commands.PublishEvent("Operator Action Required", data))
     if not orders:
         return step
-    changes = step.changes
-    if notices:
-        since = before.incident_since or context.now
-        changes = {**changes, "incident_id": incident_id, "incident_since": since}
+    incident = {"incident_id": incident_id, "incident_since": before.incident_since or context.now}
+    changes = {**step.changes, **(incident if notices else {})}
     return replace(step, changes=changes, commands=(*step.commands, *_in_order(notices), *orders[len(notices) :]))
 
 
