@@ -184,7 +184,7 @@ _add(
     "exceeded allowed|execution took longer|longer than|wall clock time|max_duration|maxduration|maxwallclock"
     "|build timed out|build has timed out|due to timeout|timed out after|has timed out|term_deadline|term_cpulimit"
     "|cput |kill_walltime|maxwaittime|its timeout|tasktimeout|activedeadlineseconds"
-    "|states.timeout|exceeded|exceeds|reached|job timeout|over the max|type=timeout",
+    "|states.timeout|exceeded|exceeds|job timeout|over the max|type=timeout",
     r"exceeded allowed (?:execute|job) duration|\bexecution took longer than \d|exceeded allowed_\w{3,8}_duration"
     r"|\b(?:ran|runs|running|run|executed|executing|active|took|alive) (?:for )?longer than (?:the |its |their )?"
     r"(?:maximum|max|allowed|configured|specified|permitted|allotted)\b|\bexceeded (?:its|the) (?:maximum|max)"
@@ -195,7 +195,7 @@ _add(
     r"|\bterm_(?:deadline|cpulimit)\b|\bjob killed: cput \d|\bkill_walltime\b"
     r"|\b(?:flow|task|pipeline|workflow|job) run exceeded (?:its )?timeout of|\b\w{0,20}tasktimeout: "
     r"|\b(?:task|job|function|input) hit its timeout of \d|\bactivedeadlineseconds exceeded|\bstates\.timeout\b"
-    r"|\b(?:job|custom ?job|trial|pipeline|workflow|pod|notebook|run|step)\b.{0,80}\b(?:exceed(?:ed|s)|reached) (?:its "
+    r"|\b(?:job|custom ?job|trial|pipeline|workflow|pod|notebook|run|step)\b.{0,80}\bexceed(?:ed|s) (?:its "
     r"|the |their )?(?:max(?:imum)? |configured |specified |allowed |total )?(?:job |run |task |execution )?(?:timeout"
     r"|timeout_seconds|duration|run ?time|execution time|activedeadlineseconds)(?: limit)?(?: of| \(|:|,|\.?\s{0,4}$)"
     r"|\bdue to (?:the |a )?job timeout|\bruns? over the max(?:imum)? (?:run ?time|duration)"

@@ -45,8 +45,9 @@ _add(
     _C,
     "cuda|hip error|nvrtc|cudnn|cublas|cusparse|cusolver|cufft|triton|thrust|no kernel image is available",
     r"\b(?:cuda|hip)(?: (?:driver|runtime|kernel|api|launch))* (?:error|failure)\b(?!s?(?: handling|s? might"
-    r"| check))|\bcuda_error_(?!out|assert|ecc)\w+|\bcudaerror[a-z]{4,}|(?:cublas|cudnn|cusparse|cusolver|cufft"
-    r"|nvrtc)_(?:status|error)_(?!success)\w+|(?:cublas|cudnn|cusparse|cusolver|nvrtc|cufft) error|triton error \["
+    r"| check))|\bcuda_error_(?!out|assert|ecc|not_ready)\w+|\bcudaerror(?!notready)[a-z]{4,}|(?:cublas|cudnn|cusparse"
+    r"|cusolver|cufft|nvrtc)_(?:status|error)_(?!success)\w+|(?:cublas|cudnn|cusparse|cusolver|nvrtc|cufft) error"
+    r"|triton error \["
     r"|check failed: .{0,60}(?:cuda|cudnn|cublas)_?(?:status_)?success|thrust::system::system_error"
     r"|cudart.{0,40}(?:failed|error)|no kernel image is available for execution",
 )
@@ -67,7 +68,7 @@ _add(
     "rocm error|musa error|sycl error|hiperror|rocblas|hipblas|miopen|hipsparse|hipfft|rocsolver|hipsolver|rocfft"
     "|error_device_lost|optix_error|unknown_cuda_error|cufft_|curand_|cutensor_|cusparselt|nvjpeg_|nvjitlink_"
     "|ggml_cuda_|cl_out_of_resources|hiprtc_error",
-    r"\b(?:rocm|musa|sycl) error: |\bhiperror(?!nodevice|outofmemory|peeraccessalready)[a-z]{4,40}"
+    r"\b(?:rocm|musa|sycl) error: |\bhiperror(?!nodevice|notready|outofmemory|peeraccessalready)[a-z]{4,40}"
     r"|\b(?:rocblas|hipblas(?:lt)?|miopen|hipsparse(?:lt)?|hipfft|rocsolver|hipsolver|rocfft)_?status_?(?!success"
     r"|_?alloc)\w{4,40}|\b(?:rocblas|hipblas(?:lt)?|miopen|hipsparse|hipfft|rocfft)(?:\([^)]{0,60}\))? error\b"
     r"|\b(?:vk_|ur_result_|ze_result_)?error_device_lost\b|\boptix_error_(?!disk|out_of|host)\w"
