@@ -64,8 +64,8 @@ HISTORY = {
     "benign_tuned2": PartHistory(Seen.YES, (38, 42, 4)),
     "faults_tuned2": PartHistory(Seen.YES, (90, 123, 0)),
     "faults_held": PartHistory(Seen.LATER, (168, 251, 0), (194, 251, 0)),
-    "benign_fresh2": PartHistory(Seen.NO, (111, 111, 0)),
-    "faults_fresh2": PartHistory(Seen.NO, (213, 243, 0)),
+    "benign_fresh2": PartHistory(Seen.LATER, (111, 111, 0)),
+    "faults_fresh2": PartHistory(Seen.LATER, (213, 243, 0)),
 }
 """Every part. A part that is added needs its lines in one of `FILES`, and one line here.
 
@@ -79,8 +79,8 @@ lines that their authors have not seen. The goal was 92 % of the lines. A line o
 
 The parts "fresh2" come from threads that no other part has. Each of 380 lines was labelled twice, independently and
 without the rules. The parts are the 354 lines whose two labels agree and for which the second label named no
-alternative. They were scored once, after the development on all other parts, and no rule was changed for them. Of the
-26 other lines, 16 got the kind of their first label.
+alternative. They were scored once, after the development on all other parts, and rules were changed for them only
+afterwards. Of the 26 other lines, 16 got the kind of their first label.
 """
 SAMPLE = Path("shared/data/log_lines/sample.jsonl")
 """A further file. It is also scored if it exists below the repository or below the folder that holds the repository."""

@@ -47,6 +47,23 @@ def test_numbers_of_memory_links_and_lost_gpus_are_those_of_nvidias_catalogue(ki
     assert found == codes
 
 
+@pytest.mark.parametrize("ago", ["54 minutes", "79 hours", "48 s", "3 days"])
+def test_a_time_before_a_quoted_line_of_the_driver_is_no_xid(ago: str) -> None:
+    """Monitors quote the driver after words of their own."""
+    quoted = 'nvrm: xid (pci:0000:9b:00): 119, pid=1, timeout after 45s of waiting for rpc response from gpu4 gsp!"'
+    assert of_xid(f'[xid found] ({ago} ago) "{quoted}') == (LineKind.HARDWARE_GPU_RESET, LineRole.ROOT)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(31, LineKind.XID_APPLICATION), (48, LineKind.HARDWARE_GPU_ECC), (79, LineKind.HARDWARE_GPU_LOST)],
+)
+def test_the_condition_of_a_node_names_its_xid(code: int, kind: LineKind) -> None:
+    """The times of the condition stand before the number."""
+    times = "mon, 23 jun 2025 18:45:43 +0000   mon, 23 jun 2025 18:44:57 +0000"
+    assert of_xid(f'xidcriticalerror     true    {times}   {{"{code}":true}}') == (kind, LineRole.ROOT)
+
+
 def test_an_xid_that_names_another_follows_it() -> None:
     """Whatever its own number."""
     assert of_xid("nvrm: xid (pci:0000:dc:00): 79, ch 01 caused by previous xid 149") == (

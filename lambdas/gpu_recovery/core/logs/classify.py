@@ -35,8 +35,10 @@ from gpu_recovery.core.logs.signatures.peers import SIGNATURES as OF_PEERS
 from gpu_recovery.core.logs.signatures.platform import SIGNATURES as OF_PLATFORMS
 from gpu_recovery.core.logs.signatures.process_exit import SIGNATURES as OF_ENDS
 from gpu_recovery.core.logs.signatures.program import SIGNATURES as OF_PROGRAMS
+from gpu_recovery.core.logs.signatures.runtimes import SIGNATURES as OF_RUNTIMES
 from gpu_recovery.core.logs.signatures.slurm import SIGNATURES as OF_SLURM
 from gpu_recovery.core.logs.signatures.storage import SIGNATURES as OF_STORAGE
+from gpu_recovery.core.logs.signatures.thermal import SIGNATURES as OF_HEAT
 from gpu_recovery.core.logs.xids import of_xid
 
 SIGNATURES: tuple[Signature, ...] = (
@@ -44,7 +46,9 @@ SIGNATURES: tuple[Signature, ...] = (
     *OF_KUBERNETES,
     *OF_AWS,
     *OF_DRIVERS,
+    *OF_HEAT,
     *OF_GPUS,
+    *OF_RUNTIMES,
     *OF_PEERS,
     *OF_FABRICS,
     *OF_HOSTS,

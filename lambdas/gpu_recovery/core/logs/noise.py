@@ -67,6 +67,7 @@ _fine(
     "max locked memory|open files|max user processes|max memory size|virtual memory",
     r"^\s{0,8}(?:max locked memory|open files|max user processes|max memory size|virtual memory)\s{1,40}\(",
 )
+_fine("Slurm", "--state|states: [", r"\s--states?[= ]\w|\bstates: \[")
 _fine("Slurm", "step creation", r"step creation (?:temporarily|still) disabled, retrying")
 _fine(
     "gloo",
@@ -121,7 +122,7 @@ _fine(
     r"|(?<!gpu )(?<!rank )(?<!device )(?<!node )(?<![.:_-])\b0 (?:errors?|failures?|nan|xid)\b"
     r"|(?<![a-z] )(?<![.:])\b0 failed\b",
 )
-_fine("urllib3", "retrying (", r"\bretrying \(retry\(")
+_fine("urllib3", "retrying (", r"\bretrying \(retry\((?!total=0\b)")
 _fine(
     "everybody",
     "resumed|succeeded|successfully|success|connected|connection re",

@@ -9,7 +9,12 @@ from gpu_recovery.core.logs.kinds import LineKind, LineRole
 from gpu_recovery.core.xid import RECOVERY_ACTION, XidClass, class_of
 
 _METRIC = re.compile(r"dcgm_fi_dev_xid_errors\{[^}]{0,800}?err_code=\"(\d{1,3})\"")
-_XID = re.compile(r"\bxid\b ?(?:\([^)]{0,60}\))?[^\d\n]{0,24}(\d{1,3})\b")
+_DRIVERS = re.compile(r"\bxid\b ?\(pci:[^)]{0,40}\): ?(\d{1,3})\b")
+"""The driver's own form, which a monitor may quote after words and numbers of its own."""
+_CONDITION = re.compile(r"\bxidcriticalerror\b.{0,200}\{\"(\d{1,3})\": ?true")
+"""Condition of a Kubernetes node by the event of NVML, with the numbers."""
+_XID = re.compile(r"\bxid\b ?(?:\([^)]{0,60}\))?[^\d\n]{0,24}(\d{1,3})\b(?! ?(?:s|sec|min|minutes?|hours?|days?)\b)")
+_FORMS = (_METRIC, _DRIVERS, _CONDITION, _XID)
 _SXID = re.compile(r"\bsxid\b")
 _NOT_FATAL = re.compile(r"\bnon-fatal\b|\bseverity 0\b")
 _FOLLOWS = re.compile(
@@ -53,7 +58,7 @@ def of_xid(text: str) -> tuple[LineKind, LineRole] | None:
     if _SXID.search(text) is not None:
         goes_on = _NOT_FATAL.search(text) is not None
         return LineKind.HARDWARE_NVLINK, LineRole.WARNING if goes_on else LineRole.ROOT
-    match = _METRIC.search(text) or _XID.search(text)
+    match = next((found for form in _FORMS if (found := form.search(text))), None)
     if match is None or (_NOTHING_WRONG.search(text) is not None and "nvrm" not in text):
         return None
     if _FOLLOWS.search(text) is not None:

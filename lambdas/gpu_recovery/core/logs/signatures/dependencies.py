@@ -48,6 +48,31 @@ _add(
 _add(
     "pip",
     _D,
+    "but you have|but you'll have|which is not installed",
+    r"^\s{0,8}(?:error: )?[\w.\[\]-]{1,80} \d[\w.+!-]{0,40} (?:requires|has requirement) [\w.\[\]-]{1,80}.{0,120},"
+    r" (?:but you(?:'ll)? have [\w.-]{1,80} \S{1,40}(?: which is incompatible|\s{0,4}$)|which is not installed)",
+    LineRole.WARNING,
+    stated=True,
+)
+_add(
+    "package managers",
+    _D,
+    "is not installable|distutils installed project|do not match the hashes|is not a valid wheel|located at"
+    "|cannot import 'setuptools|unable to locate package|no installation candidate|held broken packages|unmet depend"
+    "|nothing provides|none of the providers|libmambaunsatisfiable|we can conclude that|following packages are incomp"
+    "|unable to resolve dependency tree|unable to find a match",
+    r"\berror: (?:directory .{1,200} is not installable|cannot uninstall .{1,200}distutils installed project|these"
+    r" packages do not match the hashes|\S{1,200} is not a valid wheel|wheel .{1,300} located at .{1,400} is invalid"
+    r"|unable to find a match: )|\bbackendunavailable: cannot import 'setuptools|^\s{0,4}e: (?:unable to locate package"
+    r"|package '?\S{1,80} has no installation candidate|.{0,60}held broken packages)|following packages have unmet"
+    r" dependencies|\bnothing provides (?:requested )?\S{1,80}.{0,60}(?:needed by|\s{0,4}$)|none of the providers can"
+    r" be installed|\blibmambaunsatisfiableerror\b|\bwe can conclude that .{1,400}(?:unsatisfiable|incompatible"
+    r"|cannot be used)|following packages are incompatible|\bunable to resolve dependency tree",
+    stated=True,
+)
+_add(
+    "pip",
+    _D,
     "did not run successfully|error code",
     r"^\s{0,8}\S? ?python setup\.py \w{1,24} did not run successfully|failed with error code \d+ in /\S{0,40}pip-",
     stated=True,

@@ -128,10 +128,12 @@ _add(
     "NVML",
     _ENVIRONMENT,
     "nvmlerror_|nvml|device handle|libnvidia-ml.so|error_library_not_found|error_driver_not_loaded"
+    "|blocked by the operating system"
     "|error_lib_rm_version_mismatch",
     r"nvmlerror_(?:librarynotfound|drivernotloaded|librmversionmismatch|uninitialized|nopermission|operatingsystem"
     r"|unknown|functionnotfound)\b|\berror_(?:library_not_found|driver_not_loaded|lib_rm_version_mismatch)\b"
-    r"|device handle.{0,80}(?:blocked by the operating system|insufficient permissions)"
+    r"|device handle.{0,80}insufficient permissions|\bgpu access blocked by the operating system"
+    r"|\b(?:failed to|can't|cannot|could not|couldn't|unable to) .{0,40}\bnvml: (?!gpu is lost|gpu requires)\w"
     r"|\bnvml\w{2,60}\(.{0,40}\) failed: (?!gpu is lost|gpu requires|not supported)"
     r"|could not load the nvml shared|nvml.{0,60}(?:driver not loaded|shared library not found|version mismatch\b)"
     r"|couldn't find libnvidia-ml\.so|failed to open libnvidia-ml\.so|failed to get devices from nvml",

@@ -20,6 +20,7 @@ _add(
     r"|retry loop)|thrown while requesting|error while calling w&b api",
     LineRole.WARNING,
 )
+_add("urllib3", _X, "retrying (retry(total=0", r"\bretrying \(retry\(total=0\b", LineRole.WARNING, whole=True)
 _add(
     "Hugging Face",
     _X,
@@ -161,7 +162,7 @@ _add(
     "SDKs of web services",
     _X,
     "connection|timeout|unavailable|ratelimit|throttl|network",
-    r"^\s{0,8}(?!torch|ray\b|asyncio|concurrent|multiprocess|subprocess|queue|zmq|vllm|sglang|fastapi|starlette"
+    r"^\s{0,8}(?!torch|pip\b|ray\b|asyncio|concurrent|multiprocess|subprocess|queue|zmq|vllm|sglang|fastapi|starlette"
     r"|werkzeug|pydantic|builtins|socket|deepspeed|megatron|nccl|mpi4py|grpc|verl|rpyc|py4j|jax|horovod|lightning"
     r"|alluxio)[a-z]\w{1,40}\.(?:\w{1,40}\.){0,5}\w{0,40}(?:timeout|unavailable|(?:connection|timeout|unavailable"
     r"|ratelimit|throttl|network)\w{0,40}(?:error|exception|exceeded)):(?: |$)",

@@ -37,8 +37,8 @@ _add(
     _K,
     "memlock|locked memory",
     r"rlimit_memlock is|memlock.{0,40}(?:low|limit|too small|insufficient|\d{2,})|set max locked memory"
-    r"|max locked memory.{0,24}(?:too (?:low|small)|insufficient)|locked memory.{0,24}(?:limit|exceed|too low"
-    r"|is low)",
+    r"|max locked memory.{0,24}(?:too (?:low|small)|insufficient)|locked memory.{0,24}(?:\blimit(?! is"
+    r" unlimited)|exceed|too low|is low)",
     whole=True,
 )
 _add(
@@ -59,6 +59,19 @@ _add(
     r"|register mem\w*|create (?:qp|cq)|memoryregion::regist\w*).{0,160}(?:cannot allocate memory|\benomem\b"
     r"|status -12|err(?:or|no)?[ =:-]{1,3}12\b)"
     r"|cannot allocate memory.{0,60}(?:reg_mr|memory regist)",
+)
+_add(
+    "UCX",
+    _K,
+    "cannot allocate memory|enomem|[12]|allocate mr|register mr|some locked memory",
+    r"\b(?:ibv|mlx5dv|efadv|rdma)_\w{2,60}(?:\(.{0,160}?\))?:? (?:call )?(?:failed|error|returned).{0,60}"
+    r"(?:cannot allocate memory|\benomem\b)|\bcreate (?:rc|uc|ud|dc|xrc|dci|dct) (?:qp|srq)\b.{0,200}: cannot allocate"
+    r" memory"
+    r"|\bfailed to (?:create|allocate|register|alloc|reg) (?:an? )?(?:\w{1,12} )?(?:qp|cq|srq|pd|mr|mrs"
+    r"|completion queue|queue pair|protection domain|memory region|completion channel)\b"
+    r".{0,120}(?:cannot allocate memory|\benomem\b|\[12\])|\bcouldn't (?:allocate|register) mr\b"
+    r"|\bmem(?:ory)? registration failed.{0,60}cannot allocate memory|\block(?:ed)? memory: cannot allocate memory"
+    r"|\btrying to allocate some locked memory",
 )
 _add(
     "libibverbs",

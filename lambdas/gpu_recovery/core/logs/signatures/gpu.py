@@ -154,31 +154,6 @@ _add(
 _add("driver", _N, "knvlink", r"knvlink\w+:.{0,80}(?:fail|error)")
 _add("driver", _N, "peer gpu memory", r"invalid access of peer gpu memory")
 
-_T = LineKind.HARDWARE_THERMAL
-_add(
-    "DCGM",
-    _T,
-    "slowdown_violation|thermal violation|thermal margin",
-    r"gpu_temp_\w*slowdown_violation|thermal violations? totall?ing [\d.]+"
-    r"|thermal margin .{0,40}below .{0,24}slowdown",
-)
-_add(
-    "driver",
-    _T,
-    "thermal",
-    r"\bthermal.{0,60}(?:shutdown|violation(?!s?: ?0\b)|fault|trip|emergency|limit (?:exceed|reach)"
-    r"|slowdown.{0,12}(?<!not )(?:\bactive|engag|detect))(?!.{0,6}not)|(?:hw|hardware|sw"
-    r"|software).{0,6}thermal slowdown(?:[^:]|: ?(?!not)active)",
-)
-_add(
-    "driver",
-    _T,
-    "overheat|temperature|slowdown|temp|throttl",
-    r"\bgpus?\b.{0,60}over-?heat|temperature above threshold|(?:gpu|memory|hbm) temp\w* .{0,60}(?:exceed|above"
-    r"|too high|critical|over the|threshold)|\bhw slowdown.{0,20}(?:: active\b|detected|engaged|due to)"
-    r"|throttl\w+ due to.{0,20}(?:temperature|thermal)|clock throttled",
-)
-
 _R = LineKind.HARDWARE_GPU_RESET
 _add(
     "driver",
@@ -208,10 +183,13 @@ _add(
     "amdgpu",
     _R,
     "unrecoverable state|mes failed|mes ring|hardware queue|queue preemption|reset failed|hanged state|wedged"
-    "|process queues|gpu reset end",
+    "|process queues|gpu reset end|resetting chip|resetting rcs|resetting bcs|resetting vcs|resetting vecs"
+    "|resetting ccs|habanalabs",
     r"amdgpu.{0,80}(?:in (?:an )?unrecoverable state|\bmes\b.{0,12}failed to respond|\bmes ring buffer is full"
     r"|failed to \w{3,10} hardware queue (?:from|to) mes|queue preemption (?:failed|time ?out)"
     r"|ring \S{1,40} reset failed|smu is in hanged state|failed to evict process queues|gpu reset end with ret = -)"
+    r"|\b(?:asic|gpu mode\d|xgmi hive|hive) reset failed|\bresetting (?:chip|(?:rcs|bcs|vcs|vecs|ccs)\d{1,2}) for "
+    r"|habanalabs \S{1,24}: (?:heartbeat failed|device heartbeat failed|failed to (?:hard[- ]|soft[- ])?reset)"
     r"|declared device \S{1,40} as wedged|device wedged, (?:needs|but) recover|\*error\* gt\d{1,2}: reset failed",
     whole=True,
 )
@@ -249,10 +227,12 @@ _add(
 _add(
     "CUDA",
     _D,
-    "no cuda|cuda driver init|cuda_error_no_device|no rocm|no hip|hiperrornodevice|cuinit",
+    "no cuda|cuda driver init|cuda_error_no_device|no rocm|no hip|hiperrornodevice|cuinit|no visible gpu devices"
+    "|adding custom device|incompatible kernel and userspace",
     r"cuda driver initialization failed|no (?:cuda|rocm)-capable (?:device|gpu)|no (?:cuda|hip) gpus are available"
     r"|cuda_error_no_device"
-    r"|hiperrornodevice|failed call to cuinit",
+    r"|hiperrornodevice|failed call to cuinit|\bno visible gpu devices|\bincompatible kernel and userspace"
+    r"|\badding custom device .{0,4}/dev/(?:nvidia|kfd|dri|neuron)",
     whole=True,
 )
 _add("nvidia-smi", _D, "no devices were found", r"^\s{0,4}no devices were found\s*$")
@@ -283,7 +263,7 @@ _add(
     _D,
     "nvml|api mismatch|nvidia",
     r"failed to initialize nvml|can't initialize nvml|nvml (?:initiali[sz]ation|init).{0,20}(?:fail|error)"
-    r"|nvml_error_(?:driver|lib|uninit)\w*|nvrm: api mismatch|api mismatch: the client|nvml: ?(?:driver"
+    r"|nvml_error_(?:driver|lib|uninit)\w*|nvrm: api mismatch|api mismatch: the client|nvml: ?(?:driver(?:/| not)"
     r"|unknown error)|this pci i/o region assigned to your nvidia|module nvidia(?:_\w+)? (?:not found"
     r"|is not loaded)|nvidia.{0,40}(?:disagrees about version|version magic)|nvidia: probe of .{0,40}failed"
     r"|nvrm: (?:the nvidia probe routine|no nvidia)",
@@ -430,62 +410,6 @@ _add(
     _O,
     "outofmemory (|malloc",
     r"error code 2: outofmemory \(|\bcuda?malloc\w{0,12}(?:\(.{0,60}\))? failed",
-)
-
-_C = LineKind.RUNTIME_ERROR_CUDA
-_add(
-    "CUDA",
-    _C,
-    "out of resource: |to find an engine to execute|valid cudnn algorithm|error internal|cutlass"
-    "|invalid __|cuda_exception_|gpuassert|dnn library initialization",
-    r"out of resource: (?:shared memory|registers|threads)|unable to find (?:an engine to execute this comp"
-    r"|a valid cudnn algorithm)|cutlass.{0,120}error internal|^\s{0,8}runtimeerror: error internal\s{0,4}$"
-    r"|={9} invalid __(?:global|shared|local)__ (?:read|write|atomic)|\bgpuassert: |\bcuda_exception_\d"
-    r"|\bdnn library initialization failed",
-)
-_add(
-    "CUDA",
-    _C,
-    "cuda|cumem|cuctx|custream|cuevent|cumodule|cugraph|cuipc",
-    r"\bcuda[a-z]{4,40}\w{0,12}(?:\(.{0,60}\))? failed\b|\bcu(?:mem|ctx|stream|event|module|graph|ipc)[a-z]\w{0,40}"
-    r"(?:\(.{0,60}\))? failed\b|\bfailed to create a cuda context|\berror using cuda api\b",
-    soft=True,
-)
-_add(
-    "NCCL",
-    _C,
-    "ncclinternalerror|internal error",
-    r"\bncclinternalerror: |\bnccl error in: .{1,200}\binternal error\b",
-    LineRole.CASCADE,
-    whole=True,
-)
-_add("cuda-gdb", _C, "enablepeeraccess", r"cuda api error detected: cudadeviceenablepeeraccess", _WARNING)
-_add("NCCL", _C, "cuda failure", r"nccl warn.{0,24}cuda failure", LineRole.CASCADE)
-_add("CUDA graphs", _C, "previous error", r"operation (?:failed|not permitted).{0,40}previous error", LineRole.CASCADE)
-_add("PyTorch", LineKind.USER_ERROR_CONFIG, "invalid device ordinal", r"invalid device ordinal")
-_add(
-    "CUDA",
-    _C,
-    "cuda|hip error|nvrtc|cudnn|cublas|cusparse|cusolver|cufft|triton|thrust|no kernel image is available",
-    r"\b(?:cuda|hip)(?: (?:driver|runtime|kernel|api|launch))* (?:error|failure)\b(?!s?(?: handling|s? might"
-    r"| check))|\bcuda_error_(?!out|assert|ecc)\w+|\bcudaerror[a-z]{4,}|(?:cublas|cudnn|cusparse|cusolver|cufft"
-    r"|nvrtc)_(?:status|error)_(?!success)\w+|(?:cublas|cudnn|cusparse|cusolver|nvrtc|cufft) error|triton error \["
-    r"|check failed: .{0,60}(?:cuda|cudnn|cublas)_?(?:status_)?success|thrust::system::system_error"
-    r"|cudart.{0,40}(?:failed|error)|no kernel image is available for execution",
-)
-_add(
-    "CUDA",
-    _C,
-    "illegal memory|misaligned address|launch fail|warp |launch timed out|cuda failure|curesult|memory access fault"
-    "|page fault|kernel execution error|hsa_status_error",
-    r"\bcuda failure \d+ '|\bcuresult error\b|memory access fault by gpu|\[gfxhub\d?\] page fault"
-    r"|page fault (?:occurred )?(?:from|on) gpu at|kernel execution error\. \(|hsa_status_error_(?:exception"
-    r"|memory_fault|illegal)\w*"
-    r"|\billegal memory access (?:was encountered|detected)|\bmisaligned address\b|unspecified launch failure"
-    r"|cuda.{0,40}launch (?:failure|timed out)|warp (?:illegal|out-of-range|misaligned)",
-)
-_add(
-    "PyTorch", _C, "unhandled cuda error|ncclunhandledcudaerror|unhandled", r"unhandled ?cuda ?error", LineRole.CASCADE
 )
 
 SIGNATURES = tuple(_ALL.rows)

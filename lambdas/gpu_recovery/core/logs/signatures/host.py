@@ -17,9 +17,12 @@ _add("PyTorch", _S, "bus error", r"(?:worker|dataloader).{0,60}bus error|bus err
 _add(
     "PyTorch",
     _S,
-    "/torch_|shared memory|shm|torch_",
+    "/torch_|shared memory|shared-memory|shm|torch_",
     r"(?:unable to|failed to|cannot|could not|error).{0,60}(?:</?torch_\w+>|/torch_\d|shared memory (?:object"
-    r"|segment|file))|(?:open|mmap|write|resize|allocate).{0,60}</?torch_\w+|(?:out of|insufficient|not enough"
+    r"|segment|file))|\b(?:unable|failed|cannot|could not)(?: to)? (?:initiali[sz]e|create|allocate|resize|extend"
+    r"|increase|grow|expand|truncate|reserve) (?:\w{1,16} ){0,2}shared[- ]memory (?:key|region|pool|block|area|arena)"
+    r"|\bshared[- ]memory\b.{0,80}\bno space left|\bobject store size \(.{1,24}\) exceeds /dev/shm size"
+    r"|(?:open|mmap|write|resize|allocate).{0,60}</?torch_\w+|(?:out of|insufficient|not enough"
     r"|no space).{0,24}(?:shared memory|\bshm\b|/dev/shm)|/dev/shm.{0,200}(?:no space left|errno 28"
     r"|cannot allocate|failed|error)|(?:no space left|failed|errno 28).{0,80}/dev/shm"
     r"|\bshm\w*.{0,60}(?:no space left|posix_fallocate|ftruncate.{0,20}fail)",
@@ -68,8 +71,11 @@ _add(
 _add(
     "kernel",
     _L,
-    "too many open files|errno 24|emfile|file-max|errno 23|ancdata|enfile",
-    r"too many open files|\[errno 2[34]\]|\bemfile\b|\benfile\b|file-max limit|received \d+ items of ancdata",
+    "too many open files|errno 24|emfile|file-max|errno 23|ancdata|enfile|out of system resource|file descriptors"
+    "|errno 105|no buffer space|enobufs",
+    r"\baccept(?:4|\(\))? out of system resource|\b(?:out of|no more|no free|run out of|ran out of|exhausted)"
+    r" (?:the )?(?:available )?file descriptors|\[errno 105\]|\bno buffer space available|\benobufs\b"
+    r"|too many open files|\[errno 2[34]\]|\bemfile\b|\benfile\b|file-max limit|received \d+ items of ancdata",
 )
 _add(
     "kernel",
@@ -109,10 +115,37 @@ _P = LineKind.PORT_IN_USE
 _add(
     "kernel",
     _P,
-    "in use|eaddrinuse|already allocated|failed to bind|failed to listen|errno 98|already|bind for",
-    r"address (?:is )?already in use|\bsocket \S{1,60} (?:is )?already in use|\beaddrinuse\b"
-    r"|port is already (?:allocated|in use)|\[errno 98\]|socket has failed to (?:bind|listen)"
+    "in use|eaddrinuse|addrinuse|already allocated|failed to bind|failed to listen|errno 98|already|bind for",
+    r"\baddress (?:is )?(?:already )?in use|\baddrinuse\b|\bport (?:is |was )?already (?:taken|occupied|bound)"
+    r"|\bsocket \S{1,60} (?:is )?already in use|\beaddrinuse\b"
+    r"|port (?:is )?already (?:allocated|in use)|\[errno 98\]|socket has failed to (?:bind|listen)"
     r"|port \d+ (?:is )?(?:already|currently) (?:in use|used|taken|occupied)|bind for \S{1,40} failed",
+    whole=True,
+)
+_add(
+    "servers",
+    _P,
+    "in use|already used|already bound|taken|occupied|busy|not available|unavailable|listening|already running on"
+    "|forwarding failed|already another",
+    r"\bports? (?:number )?[\[('\"]?\d{2,5}\b[\])'\"]?,? ?(?:(?:to|and|-|through) \d{2,5} )?(?:on \S{1,60} )?(?:is"
+    r"|are|was|were) (?:all |already |currently |still )?(?:in use|already used|already bound|taken|occupied|busy"
+    r"|not available|unavailable)\b|\bports from \d{2,5} to \d{2,5} (?:are|is) (?:all )?(?:in use|taken|occupied)"
+    r"|\b(?:something|another (?:process|server|instance|program)) is already (?:running|listening) on (?:port )?\S"
+    r"|\bremote port forwarding failed for listen port|\balready another .{1,40} (?:running|listening) on port",
+)
+_add(
+    "servers",
+    _P,
+    "free port|available port|empty port|open port|unused port|valid port|usable port|free tcp port|10048]"
+    "|only one usage of each socket address|is running on the same address|server running on port|free network port"
+    "|available network port|free ports|available ports|to bind",
+    r"\b(?:no|cannot find|can't find|could not find|couldn't find|unable to find|failed to find|unable to get"
+    r"|could not get|failed to get|failed to allocate|not enough|found no)(?: an?| any| the)? (?:more )?(?:free"
+    r"|available|empty|open|unused|valid|usable) (?:tcp |udp |network )?ports?\b|\b(?:errno|winerror) 10048\]"
+    r"|\bonly one usage of each socket address|another instance of \w{1,24} is running on the same address"
+    r"|\banother \w{1,24} server running on port"
+    r"|\b(?:failed|unable|not) to bind\b.{0,60}[ '\"(@](?:\d{1,3}(?:\.\d{1,3}){3}|\[?::\]?|localhost|\*):\d{2,5}\b"
+    r"(?!.{0,80}(?:cannot assign|permission denied))",
     whole=True,
 )
 
@@ -156,6 +189,14 @@ _add(
     r"|\(possibly oom-killed\)",
     _C,
     whole=True,
+)
+_add(
+    "job tools",
+    _H,
+    "oom event|oom-event|oom_event|out of memory event|out-of-memory event",
+    r"\b(?:found|detected|received|got|caught|saw) (?:an? |the |[1-9]\d{0,5} )?(?:oom[- _]"
+    r"|out[ -]of[ -]memory )events?\b",
+    _C,
 )
 _add(
     "schedulers",

@@ -49,10 +49,12 @@ _add(
 _add(
     "Docker",
     _C,
-    "manifest|denied: requested|reference format|oauth token|anonymous token|commit digest|extraction snapshot"
+    "no image found in|manifest"
+    "|denied: requested|reference format|oauth token|anonymous token|commit digest|extraction snapshot"
     "|parent snapshot|content digest|unexpected status|pulling from host|resolve reference|unknown blob|media type"
     "|mediatype|failed to authorize",
-    r"layers from manifest don't match|manifest verification failed|\bdenied: requested access to the resource"
+    r"\bno match for platform in manifest|\bno image found in (?:image index|manifest list) for|layers from manifest"
+    r" don't match|manifest verification failed|\bdenied: requested access to the resource"
     r"|\binvalid reference format|failed to fetch (?:oauth|anonymous) token|\bunexpected commit digest sha"
     r"|failed to prepare extraction snapshot|parent snapshot \S{1,120} does not exist|content digest sha\S{1,90}: not"
     r" found|unexpected status (?:code |from \w{2,6} request to )https?://\S{1,200}/v2/|\bpulling from host \S{1,120}"

@@ -50,10 +50,12 @@ _add(
 _add(
     "cloud brokers",
     _R,
-    "provisioning attempts|enough capacity|launchable resource|no longer any instances|no_capacity",
+    "provisioning attempts|enough capacity|launchable resource|no longer any instances|no_capacity"
+    "|no resource satisfying|no resources satisfying|any instances satisfying",
     r"all provisioning attempts failed|not having enough capacity|not enough capacity to fulfill"
     r"|failed to provision (?:on )?all (?:possible )?launchable resources|no launchable resource found"
-    r"|no longer any instances available|failed_to_start_due_to_no_capacity",
+    r"|no longer any instances available|failed_to_start_due_to_no_capacity|\bno resources? satisfying \S"
+    r"|\bdoes not contain any instances satisfying",
 )
 _add(
     "AWS",
@@ -138,9 +140,14 @@ _add(
 _add(
     "EC2",
     _P,
-    "going to be interrupted|bidevicted|spot_interrupted|imminent node shutdown|deletionbytaint|nodeshutdown"
+    "going to be interrupted|bidevicted|spot_interrupted|imminent|deletionbytaint|nodeshutdown"
+    "|about to be preempted|about to be reclaimed|about to be terminated"
     "|requesting instance drain|exit status (50001)",
-    r"instance is going to be interrupted|bidevictedevent|spot_interrupted|imminent node shutdown"
+    r"instance is going to be interrupted|bidevictedevent|spot_interrupted"
+    r"|\b(?:termination|preemption|eviction|reclamation|interruption|node shutdown|instance shutdown) is imminent"
+    r"|(?<!for )(?<!no )\bimminent (?:(?:node|instance|vm|spot) )?(?:shutdown|termination|preemption|eviction"
+    r"|reclamation|interruption)|\b(?:node|instance|vm|machine|worker|pod) (?:\S{1,80} )?is about to be (?:preempted"
+    r"|reclaimed|terminated)"
     r"|deletionbytaintmanager|requesting instance drain .{0,200}\bkind=(?:sqs_terminate|spot_itn"
     r"|rebalance_recommendation|asg_lifecycle|scheduled_event)\b|error exit status \(50001\)",
 )
@@ -174,8 +181,25 @@ _T = LineKind.SCHEDULER_TIME_LIMIT
 _add(
     "schedulers",
     _T,
-    "exceeded allowed|execution took longer",
-    r"exceeded allowed (?:execute|job) duration|\bexecution took longer than \d|exceeded allowed_\w{3,8}_duration",
+    "exceeded allowed|execution took longer|longer than|wall clock time|max_duration|maxduration|maxwallclock"
+    "|build timed out|build has timed out|due to timeout|timed out after|has timed out|term_deadline|term_cpulimit"
+    "|cput |kill_walltime|maxwaittime|its timeout|tasktimeout|activedeadlineseconds"
+    "|states.timeout|exceeded|exceeds|job timeout|over the max|type=timeout",
+    r"exceeded allowed (?:execute|job) duration|\bexecution took longer than \d|exceeded allowed_\w{3,8}_duration"
+    r"|\b(?:ran|runs|running|run|executed|executing|active|took|alive) (?:for )?longer than (?:the |its |their )?"
+    r"(?:maximum|max|allowed|configured|specified|permitted|allotted)\b|\bexceeded (?:its|the) (?:maximum|max)"
+    r" wall[- ]?clock time|\bmax_?(?:duration|wall_?clock_?time|wait_?time|runtime)_?exceeded"
+    r"|\bbuild (?:has )?timed out\b|\b(?:cancell?ing|aborting|terminating|stopping) .{0,40}\bdue to timeout"
+    r"|\b(?:job|action|step|stage|workflow|notebook|build) \S{0,80} ?(?:has )?timed out after \d{1,6} (?:minutes"
+    r"|hours)\b"
+    r"|\bterm_(?:deadline|cpulimit)\b|\bjob killed: cput \d|\bkill_walltime\b"
+    r"|\b(?:flow|task|pipeline|workflow|job) run exceeded (?:its )?timeout of|\b\w{0,20}tasktimeout: "
+    r"|\b(?:task|job|function|input) hit its timeout of \d|\bactivedeadlineseconds exceeded|\bstates\.timeout\b"
+    r"|\b(?:job|custom ?job|trial|pipeline|workflow|pod|notebook|run|step)\b.{0,80}\bexceed(?:ed|s) (?:its "
+    r"|the |their )?(?:max(?:imum)? |configured |specified |allowed |total )?(?:job |run |task |execution )?(?:timeout"
+    r"|timeout_seconds|duration|run ?time|execution time|activedeadlineseconds)(?: limit)?(?: of| \(|:|,|\.?\s{0,4}$)"
+    r"|\bdue to (?:the |a )?job timeout|\bruns? over the max(?:imum)? (?:run ?time|duration)"
+    r"|\bexception type=timeout\b",
 )
 _add(
     "Slurm",

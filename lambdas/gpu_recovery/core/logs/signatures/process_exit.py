@@ -26,7 +26,8 @@ _add(
     r"|engine process failed to start|(?:async)?enginedeaderror|engine (?:loop )?is dead|background loop has errored"
     r"|engine background task failed"
     r"|scheduler is dead|mqllmengine terminated|worker failed with error .{0,200}stack trace"
-    r"|runner process has terminated(?!: signal: killed)|llama runner (?:process )?(?:terminated|no longer running)"
+    r"|runner process has terminated(?!: signal: killed)|llama runner (?:process )?(?:terminated"
+    r"|no longer running)(?!.{0,24}signal: killed)"
     r"|child process (?:died|unexpectedly failed)",
     generic=True,
 )
@@ -95,6 +96,18 @@ _add(
     r"|\bassertion [`'].{1,200}' failed"
     r"|^\s{0,8}signal \(\d+\) received|encountered an error in forwardasync|fatal error in p?mpi_",
     whole=True,
+)
+_add(
+    "shells in other languages",
+    _X,
+    "核心已转储|核心已傾印|段错误|已放弃|总线错误|コアダンプ|코어 덤프|세그멘테이션 오류"
+    "|стек памяти сброшен|ошибка сегментирования|speicherabzug geschrieben|speicherzugriffsfehler|core' generado"
+    "|core dump creato|imagem do núcleo gravada|zrzut pamięci|erreur de segmentation|violación de segmento"
+    "|falha de segmentação|errore di segmentazione",
+    r"核心已(?:转储|傾印)|^\s{0,8}(?:段错误|已放弃|总线错误)|コアダンプ|코어 덤프|세그멘테이션 오류|стек памяти сброшен"
+    r"|ошибка сегментирования|speicherabzug geschrieben|speicherzugriffsfehler|core' generado|core dump creato"
+    r"|imagem do núcleo gravada|zrzut pamięci|erreur de segmentation|violación de segmento|falha de segmentação"
+    r"|errore di segmentazione",
 )
 _add(
     "glibc",

@@ -37,6 +37,20 @@ _add(
     r"\bpreempted\s{1,12}\d{1,3}:\d{1,3}\s{0,4}$|\bpreempted jobid=\S{1,60} (?:has been|had to be) (?:killed|requeued)"
     r"|\bjobstate=preempted\b|cancelled at \S{1,40} due to (?:preemption|job requeue)",
 )
+for _kind, _states, _role in (
+    (LineKind.SCHEDULER_TIME_LIMIT, ("timeout", "deadline"), LineRole.ROOT),
+    (LineKind.SCHEDULER_PREEMPT, ("preempted",), LineRole.ROOT),
+    (LineKind.HOST_OOM, ("out_of_memory",), LineRole.CONFIRMATION),
+    (LineKind.NODE_KERNEL, ("node_fail", "boot_fail"), LineRole.ROOT),
+):
+    _add(
+        "tools around Slurm",
+        _kind,
+        "|".join(_states),
+        rf"\b(?:slurm|sacct|squeue|scontrol|job_?state\b).{{0,160}}(?:[:=]|\bis) ?\[?[\"'](?:{'|'.join(_states)})[\"']"
+        rf"|\bslurm \S{{0,12}} ?job_id=\d.{{0,200}}, (?:{'|'.join(_states)})(?:, exitcode|\s{{0,4}}$)",
+        _role,
+    )
 _add(
     "Slurm",
     LineKind.NODE_KERNEL,
