@@ -14,7 +14,6 @@ from botocore.stub import ANY, Stubber
 from gpu_recovery.aws.console_snapshots import ONE_SHORT_TRY, S3ConsoleSnapshots
 from gpu_recovery.core.console_snapshots import SnapshotName
 
-from infra.verdict_bucket import SNAPSHOTS
 from tests.aws.environment import CREDENTIALS, FUNCTION
 from tests.lambdas.conftest import Functions, functions
 
@@ -33,7 +32,6 @@ def snapshots(monkeypatch: pytest.MonkeyPatch) -> S3ConsoleSnapshots:
 
 def test_what_is_saved_is_loaded_again(snapshots: S3ConsoleSnapshots) -> None:
     """Compressed, under the prefix that the roles and the lifecycle rule name."""
-    assert KEY["Key"].startswith(SNAPSHOTS)
     document = {"as_of": "2026-11-21T09:00:00+00:00", "jobs": ["sft-1"] * 100}
     sent: list[dict[str, Any]] = []
     snapshots._s3.meta.events.register("before-parameter-build.s3.PutObject", lambda params, **_: sent.append(params))

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gpu_recovery.core.console_snapshots import STATUSES, MapFlag, map_document, members_document
+from gpu_recovery.core.console_snapshots import STATUSES, MapFlag, map_document, members_document, totals
 from gpu_recovery.core.health_signals import DepartureKind, HealthKind, HealthStatus
 from gpu_recovery.core.instance.record import (
     Claim,
@@ -89,11 +89,11 @@ def test_the_map_decodes_to_what_the_records_say(fleet: list[ListedInstance]) ->
 @given(fleets())
 def test_the_totals_count_each_instance_and_each_gpu_once(fleet: list[ListedInstance]) -> None:
     """In use, free and out of use make up all GPUs."""
-    totals = map_document(fleet, "")["totals"]
-    assert totals["instances"] == sum(totals["by_status"].values()) == len(fleet)
+    counted = totals(fleet)
+    assert counted["instances"] == sum(counted["by_status"].values()) == len(fleet)
     present = [one for one in fleet if one.status is not InstanceStatus.GONE]
-    totals = map_document(present, "")["totals"]
-    assert totals["gpus_in_use"] + totals["gpus_free"] + totals["gpus_out_of_use"] == totals["gpus"]
+    counted = totals(present)
+    assert counted["gpus_in_use"] + counted["gpus_free"] + counted["gpus_out_of_use"] == counted["gpus"]
 
 
 def test_cells_of_a_rack_are_neighbours() -> None:

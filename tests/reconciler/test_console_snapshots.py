@@ -85,7 +85,9 @@ def test_a_cycle_writes_the_fleet_as_its_listing_shows_it() -> None:
     jobs = column(shown["job"], "H")
     assert {name for name, job in zip(members["ids"], jobs, strict=True) if job} == working and len(working) == 2
     assert shown["jobs"] == [job_id] and shown["as_of"] == f"{world.timeline.clock():%Y-%m-%dT%H:%M:%SZ}"
-    assert snapshots.documents[LIMITS]["gpu_instances"] == 3
+    assert snapshots.documents[LIMITS]["limits"]["gpu_instances"] == 3
+    totals = snapshots.documents[LIMITS]["totals"]
+    assert (totals["instances_in_use"], totals["gpus_in_use"], totals["gpus_free"]) == (2, 16, 8)
 
 
 def test_the_snapshots_cost_no_read() -> None:

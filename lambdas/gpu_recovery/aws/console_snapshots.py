@@ -11,32 +11,32 @@ from typing import Any
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from gpu_recovery.aws.clients import client
+from gpu_recovery.aws.clients import STANDARD_RETRIES, client
 from gpu_recovery.core.console_snapshots import SnapshotName
 
 PREFIX = "console/"
 """Prefix of the keys of console snapshots."""
 ONE_SHORT_TRY = Config(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=0.3, read_timeout=1.2)
-"""Timeouts in seconds. A snapshot that is not written comes with the next run, a minute later."""
+"""Timeouts in seconds of a writer. A snapshot that is not written comes with the next run, a minute later."""
 
 
 class S3ConsoleSnapshots:
-    """`ports.ConsoleSnapshots` in the bucket `bucket`."""
+    """`ports.ConsoleSnapshots` in the bucket `bucket`; `config` has the retries and timeouts of its calls."""
 
-    def __init__(self, bucket: str) -> None:
-        self._bucket = bucket
+    def __init__(self, bucket: str, config: Config = STANDARD_RETRIES) -> None:
+        self._bucket, self._config = bucket, config
 
     @cached_property
     def _s3(self) -> Any:
-        return client("s3", ONE_SHORT_TRY)
+        return client("s3", self._config)
 
     def save(self, name: SnapshotName, document: Mapping[str, Any]) -> None:
-        """Put the document, compressed. The call is tried once."""
+        """Put the document, compressed."""
         body = gzip.compress(json.dumps(document, separators=(",", ":")).encode(), 6, mtime=0)
         self._s3.put_object(Bucket=self._bucket, Key=key_of(name), Body=body, ContentType="application/gzip")
 
     def load(self, name: SnapshotName) -> Mapping[str, Any] | None:
-        """Return the document; None if there is none. The call is tried once."""
+        """Return the document; None if there is none."""
         try:
             answer = self._s3.get_object(Bucket=self._bucket, Key=key_of(name))
         except ClientError as error:

@@ -17,7 +17,7 @@ from gpu_recovery.auth.tokens import TokenKind
 from gpu_recovery.aws.actions import AwsActions
 from gpu_recovery.aws.clients import client
 from gpu_recovery.aws.command_executor import CommandExecutor
-from gpu_recovery.aws.console_snapshots import S3ConsoleSnapshots
+from gpu_recovery.aws.console_snapshots import ONE_SHORT_TRY, S3ConsoleSnapshots
 from gpu_recovery.aws.decision_log import PowertoolsDecisionLog
 from gpu_recovery.aws.ecs import in_parallel
 from gpu_recovery.aws.event_history_store import DynamoEventHistory
@@ -100,7 +100,9 @@ def recovery() -> Recovery:
 def snapshot_writer() -> SnapshotWriter:
     """Return the writer of the console snapshots. It remembers between invocations what it wrote last."""
     loop = recovery()
-    return SnapshotWriter(S3ConsoleSnapshots(settings().verdict_bucket), loop.clock, loop.decision_log.snapshot_failed)
+    return SnapshotWriter(
+        S3ConsoleSnapshots(settings().verdict_bucket, ONE_SHORT_TRY), loop.clock, loop.decision_log.snapshot_failed
+    )
 
 
 def timed_recovery(context: Any) -> Recovery:

@@ -1,9 +1,9 @@
 """Console snapshots: what the web console shows of the whole fleet, encoded small enough to be polled.
 
-The console never lists the records themselves: an answer with 10,000 records has 17 MB. The reconciler has every record
-in memory once in each cycle, and writes what the console needs as named documents. A fleet map holds one number for each
-instance and column. Each column is a typed array in little-endian order, in base64. The positions in the columns are
-those of the document `members`, which changes only with the membership of the cluster.
+The console never lists the records themselves: an answer with 10,000 records has 17 MB. The reconciler has every
+record in memory once in each cycle, and writes what the console needs as named documents. A fleet map holds one number
+for each instance and column. Each column is a typed array in little-endian order, in base64. The positions in the
+columns are those of the document `members`, which changes only with the membership of the cluster.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from gpu_recovery.core.instance.record import InstanceStatus, ListedInstance
 class SnapshotName(StrEnum):
     """Name of a console snapshot, and the function that writes it."""
 
-    MAP = "map"  # the reconciler: a status, flags and a job for each instance, and totals
+    MAP = "map"  # the reconciler: a status, flags and a job for each instance
     MEMBERS = "members"  # the reconciler: id, GPUs and place of each instance
-    LIMITS = "limits"  # the reconciler: the fleet limits, and the instances that get no job
+    LIMITS = "limits"  # the reconciler: totals, the fleet limits, and the instances that get no job
     QUEUE = "queue"  # the scheduler: the waiting and running jobs, totals by priority, and quotas
 
 
@@ -82,7 +82,7 @@ def map_document(instances: Iterable[ListedInstance], members: str) -> dict[str,
     Returns:
         `members`; `statuses` and `jobs`, the names that columns refer to; columns `status` (u8), `flags` (u8, bits of
         `MapFlag`), `job` (u16: 0 for none, else the number of the name in `jobs`, counted from 1) and `status_at` (u32,
-        seconds since 1970); and `totals`.
+        seconds since 1970).
     """
     listed = ordered(instances)
     working = [min(one.claims, default="") for one in listed]
@@ -96,7 +96,6 @@ def map_document(instances: Iterable[ListedInstance], members: str) -> dict[str,
         "flags": _column("B", (flags_of(one) for one in listed)),
         "job": _column("H", (numbers.get(job, 0) for job in working)),
         "status_at": _column("I", (int(one.status_at.timestamp()) for one in listed)),
-        "totals": totals(listed),
     }
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from gpu_recovery.core.console_snapshots import SnapshotName, map_document, members_document
+from gpu_recovery.core.console_snapshots import SnapshotName, map_document, members_document, totals
 from gpu_recovery.ports.console_snapshots import SnapshotWriter
 from gpu_recovery.reconciler.cycle import Cycle
 from gpu_recovery.wire.fleet import fleet_view
@@ -27,5 +27,8 @@ def write_snapshots(cycle: Cycle, writer: SnapshotWriter) -> None:
         SnapshotName.MEMBERS: members,
     }
     if fleet is not None:
-        documents[SnapshotName.LIMITS] = lambda: fleet_view(fleet, policy, instances, ())
+        documents[SnapshotName.LIMITS] = lambda: {
+            "totals": totals(instances),
+            "limits": fleet_view(fleet, policy, instances, ()),
+        }
     writer.write(documents)
