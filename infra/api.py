@@ -34,7 +34,7 @@ _ACCESS_LOG = {
 _USERS = apigatewayv2.ThrottleSettings(rate_limit=50, burst_limit=100)
 """Requests a second, and burst, of the routes of users."""
 _READS = apigatewayv2.ThrottleSettings(rate_limit=100, burst_limit=200)
-"""Requests a second, and burst, of the routes that read. The web console polls them: 20 tabs make 6 requests a second."""
+"""Requests a second, and burst, of the routes that read. The web console polls them: 20 tabs ask 6 times a second."""
 _NODES = apigatewayv2.ThrottleSettings(rate_limit=2_000, burst_limit=4_000)
 """Requests a second, and burst, of each route of nodes.
 

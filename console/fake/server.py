@@ -52,6 +52,11 @@ class FakeServer(ThreadingHTTPServer):
         self.lock = Lock()
         self._static = static
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a browser that has closed its connection, and report every other error."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
     @property
     def url(self) -> str:
         """Address of the console."""

@@ -9,8 +9,7 @@ columns are those of the document `members`, which changes only with the members
 from __future__ import annotations
 
 import hashlib
-import sys
-from array import array
+import struct
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntFlag, StrEnum
@@ -137,11 +136,9 @@ def totals(instances: Sequence[ListedInstance]) -> dict[str, Any]:
 
 
 def _column(kind: str, values: Iterable[int]) -> str:
-    """Return the values as an array of `kind` (of the module `array`), little-endian, in base64."""
-    column = array(kind, values)
-    if sys.byteorder == "big":
-        column.byteswap()
-    return b64encode(column.tobytes()).decode()
+    """Return the values as an array of `kind` (a format of the module `struct`), little-endian, in base64."""
+    column = tuple(values)
+    return b64encode(struct.pack(f"<{len(column)}{kind}", *column)).decode()
 
 
 def _digest(document: Mapping[str, Any]) -> str:
