@@ -397,7 +397,7 @@ function Quotas({ of }: { of: Answer }) {
       {rows.length === 0 ? (
         <p>{of.queue_as_of === null ? t("noQueue") : t("noQuotas")}</p>
       ) : (
-        <div class="scroll" tabIndex={0} role="region" aria-label={t("quotas")}>
+        <div class="scroll" tabIndex={0} role="group" aria-label={t("quotas")}>
           <table class="rows">
             <thead>
               <tr>
