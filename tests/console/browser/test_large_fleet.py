@@ -6,6 +6,7 @@ The deployment is a fake server (`console/fake`). Wall-clock budgets are measure
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.console]
 ELEMENTS_MAX = 3_000
 FIRST_SIGHT = {"GET /console", "POST /api/v2/sessions", "GET /api/v2/overview", "GET /api/v2/fleet/map"}
 SIZE = Size()
+AXE = Path(__file__).parents[3] / "console" / "node_modules" / "axe-core" / "axe.min.js"
 
 
 @pytest.fixture(scope="module")
@@ -204,3 +206,25 @@ def test_the_fleet_page_holds_few_elements_and_reads_no_records(visit: Callable[
     tab.page.get_by_role("heading", name="Circuit breaker").wait_for()
     assert elements(tab) <= ELEMENTS_MAX
     assert fake.requests["GET /api/v2/fleet/limits"] == 1 and fake.requests["GET /api/v2/fleet"] == 0
+
+
+@pytest.mark.parametrize(("dark", "locale", "width"), [(False, "en-GB", 1280), (True, "zh-CN", 390)])
+def test_both_pages_follow_wcag(browser: Any, fake: FakeServer, dark: bool, locale: str, width: int) -> None:
+    """No finding of axe at level AA of WCAG 2.2, with the focus on the map."""
+    scheme = "dark" if dark else "light"
+    context = browser.new_context(viewport={"width": width, "height": 900}, locale=locale, color_scheme=scheme)
+    tab = Visit(context.new_page(), fake.url)
+    tab.go()
+    tab.sign_in("any text")
+    for place in ("#/", "#/fleet"):
+        tab.go(place)
+        tab.page.locator("main h1").wait_for()
+        if place == "#/":
+            canvas(tab)
+            tab.page.locator(".heatmap .cursor").focus()
+        tab.page.evaluate(AXE.read_text(encoding="utf-8"))
+        found = tab.page.evaluate(
+            "axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] })"
+        )
+        assert [(one["id"], one["nodes"][0]["html"]) for one in found["violations"]] == []
+    context.close()
