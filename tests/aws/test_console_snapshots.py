@@ -66,6 +66,7 @@ def test_the_reconciler_writes_three_snapshots(functions: Functions) -> None:
     written = [asked["Key"] for asked in functions.aws.asked("PutObject")]
     assert sorted(written) == [f"console/{name}.json.gz" for name in ("limits", "map", "members")]
     assert [operation for _, operation, _ in functions.aws.calls[-3:]] == ["PutObject"] * 3
+    assert not functions.logged("snapshot_failed")
     functions.call("reconciler", {})
     assert functions.aws.operations()["PutObject"] == 0
 
